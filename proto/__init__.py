@@ -1,0 +1,7 @@
+"""Protocol-buffer messages: the program files (`framework.proto`) and the parameter-server wire (`send_recv.proto`).
+
+The generated modules are committed; `python proto/generate.py` makes them again. Only `fluidtool.io` and the RPC code touch them.
+"""
+
+if __name__ == "proto":
+    raise ImportError("this package is imported as fluidtool.proto, never as proto")
