@@ -1,6 +1,7 @@
 """Protocol-buffer messages: the program files (`framework.proto`) and the parameter-server wire (`send_recv.proto`).
 
-The generated modules are committed; `python proto/generate.py` makes them again. Only `fluidtool.io` and the RPC code touch them.
+The generated modules are committed; `python proto/generate.py` makes them again. `enums` has their enumerations without
+protobuf, for everybody who only needs the numbers.
 """
 
 if __name__ == "proto":

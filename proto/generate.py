@@ -17,10 +17,10 @@ import tempfile
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
-# Where the files stand in the installed package: it becomes the import path, and the name in protobuf's descriptor pool.
+# Where the files stand in the installed package: the import path, and the file name in protobuf's descriptor pool.
 VIRTUAL_FOLDER = "fluidtool/proto"
-# The compiler writes its own version into the code and lets it refuse older protobuf runtimes. Nothing these schemas use
-# depends on that version: pyproject.toml states the range of runtimes.
+# The compiler writes its own version into the code and lets it refuse older protobuf runtimes. Nothing that these schemas
+# use depends on that version: pyproject.toml states the range of runtimes.
 RUNTIME_CHECK = re.compile(
     r"^# NO CHECKED-IN PROTOBUF GENCODE\n"
     r"|^# Protobuf Python Version: .*\n"
@@ -56,7 +56,9 @@ def differences(folder: Path, generated: dict[str, str]) -> list[str]:
         path = folder / name
         found = path.read_text(encoding="utf-8") if path.exists() else ""
         expected = generated.get(name, "")
-        lines += difflib.unified_diff(found.splitlines(), expected.splitlines(), name, f"{name} (generated)", lineterm="")
+        lines += difflib.unified_diff(
+            found.splitlines(), expected.splitlines(), name, f"{name} (generated)", lineterm=""
+        )
     return lines
 
 
