@@ -19,7 +19,7 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parent
 # Where the files stand in the installed package: the import path, and the file name in protobuf's descriptor pool.
 VIRTUAL_FOLDER = "fluidtool/proto"
-# The compiler writes its own version into the code and lets it refuse older protobuf runtimes. Nothing that these schemas
+# The compiler writes its own version into the code and lets it refuse older protobuf runtimes. Nothing these schemas
 # use depends on that version: pyproject.toml states the range of runtimes.
 RUNTIME_CHECK = re.compile(
     r"^# NO CHECKED-IN PROTOBUF GENCODE\n"
