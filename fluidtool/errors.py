@@ -1,0 +1,142 @@
+"""Every error that fluidtool raises on purpose: one tree, stable codes, one exit status each.
+
+A message is one paragraph that names the file, operator or variable, says what was expected and what was found,
+and ends with the way out. Classes also derive from the built-in exception that `paddle.fluid` raises in that place,
+so that `except ValueError` in an old script keeps working.
+"""
+
+from __future__ import annotations
+
+EXIT_OK = 0
+EXIT_FINDING = 1
+EXIT_USAGE = 2
+EXIT_UNREADABLE = 3
+EXIT_UNSUPPORTED = 4
+EXIT_NOT_FINITE = 5
+EXIT_INTERNAL = 70
+EXIT_INTERRUPTED = 130
+
+
+class FluidError(Exception):
+    """Root of the tree. `code` is stable and greppable; `exit_code` is what the command line returns."""
+
+    code = "FT000"
+    exit_code = EXIT_INTERNAL
+
+
+class UsageError(FluidError, ValueError):
+    """An argument that cannot work: an unknown name, a shape that does not fit, an option that contradicts another."""
+
+    code = "FT200"
+    exit_code = EXIT_USAGE
+
+
+class FeedError(UsageError):
+    """A feed of the wrong name, rank, data type or LoD, or a feed that is missing."""
+
+    code = "FT210"
+
+
+class FetchError(UsageError):
+    """A fetch of something that the program does not compute."""
+
+    code = "FT211"
+
+
+class ProgramError(UsageError):
+    """A request that the program cannot satisfy: a variable that does not exist, a block out of range."""
+
+    code = "FT220"
+
+
+class ArgumentTypeError(FluidError, TypeError):
+    """A Python argument of a type that the API does not take."""
+
+    code = "FT230"
+    exit_code = EXIT_USAGE
+
+
+class LoDError(UsageError):
+    """Level-of-detail offsets or lengths that are not a valid LoD for the tensor."""
+
+    code = "FT240"
+
+
+class PolicyError(FluidError, PermissionError):
+    """A program's attributes asked for a file or an address that the policy does not allow."""
+
+    code = "FT250"
+    exit_code = EXIT_USAGE
+
+
+class OutputExistsError(FluidError, FileExistsError):
+    """Writing would overwrite something and overwriting was not asked for."""
+
+    code = "FT260"
+    exit_code = EXIT_USAGE
+
+
+class OutputError(FluidError, OSError):
+    """The output path cannot be written."""
+
+    code = "FT261"
+    exit_code = EXIT_UNREADABLE
+
+
+class UnreadableError(FluidError, ValueError):
+    """An input file that is missing, truncated, corrupted, or not what it was said to be."""
+
+    code = "FT300"
+    exit_code = EXIT_UNREADABLE
+
+
+class ModelNotFoundError(UnreadableError, FileNotFoundError):
+    """Nothing at the path looks like a model, or more than one thing does."""
+
+    code = "FT301"
+
+
+class ParameterFileError(UnreadableError, RuntimeError):
+    """A parameter that is missing, of another shape or data type than declared, or followed by stray bytes."""
+
+    code = "FT310"
+
+
+class UnsafePickleError(UnreadableError):
+    """A pickle that holds anything but data."""
+
+    code = "FT320"
+
+
+class UnsupportedOperatorError(FluidError, NotImplementedError):
+    """An operator, or a feature of one, that fluidtool does not run; the message carries the reason."""
+
+    code = "FT400"
+    exit_code = EXIT_UNSUPPORTED
+
+
+class NotFiniteError(FluidError, ArithmeticError):
+    """NaN or infinity where finite numbers were required."""
+
+    code = "FT500"
+    exit_code = EXIT_NOT_FINITE
+
+
+class OperatorError(FluidError, RuntimeError):
+    """An operator was given inputs that it cannot compute with; names op, block, variables, shapes and data types."""
+
+    code = "FT600"
+    exit_code = EXIT_USAGE
+
+
+class UninitializedError(OperatorError):
+    """An operator reads a variable that nothing has written: neither fed, nor loaded, nor computed."""
+
+    code = "FT601"
+
+
+class DeviceError(FluidError, RuntimeError):
+    """The place asked for does not exist on this machine."""
+
+    code = "FT700"
+    exit_code = EXIT_USAGE

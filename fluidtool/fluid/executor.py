@@ -1,0 +1,188 @@
+"""`fluid.Executor` and the global scope, on top of `fluidtool.runtime`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from fluidtool import runtime
+from fluidtool.errors import ArgumentTypeError, FeedError, FetchError
+from fluidtool.ir import Program, Variable
+from fluidtool.proto.enums import VarType
+from fluidtool.runtime.policy import Policy
+from fluidtool.runtime.scope import Scope
+from fluidtool.tensor import LoDTensor, Place, var_type_of
+
+
+class _Current:
+    scope = Scope()
+
+
+def global_scope() -> Scope:
+    """The scope that runs use when they name none."""
+    return _Current.scope
+
+
+def switch_scope(scope: Scope) -> Scope:
+    """Make another scope the global one and return the one before."""
+    old = _Current.scope
+    _Current.scope = scope
+    return old
+
+
+@contextmanager
+def scope_guard(scope: Scope) -> Iterator[None]:
+    """Within the block `scope` is the global scope."""
+    old = switch_scope(scope)
+    try:
+        yield
+    finally:
+        switch_scope(old)
+
+
+def as_numpy(value: Any) -> Any:
+    """A fetched value as numpy: LoDTensor (without LoD) -> ndarray, a list item by item; others as they are."""
+    if isinstance(value, LoDTensor):
+        if value.offsets:
+            raise FetchError(
+                "Some of your fetched tensors hold LoD information. They can not be completely cast to Python ndarray. "
+                "Please set the parameter 'return_numpy' as 'False' to return LoDTensor itself directly."
+            )
+        return value.numpy() if value.is_initialized() else None
+    if isinstance(value, list):
+        return [as_numpy(item) for item in value]
+    return value
+
+
+def fetch_var(name: str, scope: Scope | None = None, return_numpy: bool = True) -> Any:
+    """The value of a variable of a scope (persistable ones stay there); raises FetchError when it is not there."""
+    if not isinstance(name, str):
+        raise ArgumentTypeError(f"fetch_var takes a name, found {type(name).__name__}")
+    var = (global_scope() if scope is None else scope).find_var(name)
+    if var is None:
+        raise FetchError(
+            f"Cannot find {name} in scope. Perhaps you need to make the variable persistable by using "
+            "var.persistable = True in your program."
+        )
+    return as_numpy(var.value) if return_numpy else var.value
+
+
+class Executor:
+    """Runs programs at one place (arguments as in Paddle 1.8.5)."""
+
+    def __init__(self, place: Place | None = None, *, policy: Policy | None = None, seed: int = 0) -> None:
+        self._runtime = runtime.Executor(place, policy=policy, seed=seed)
+        self.place = self._runtime.place
+        self._closed = False
+
+    def run(
+        self,
+        program: Program | None = None,
+        feed: Mapping[str, Any] | None = None,
+        fetch_list: Sequence[Any] | None = None,
+        feed_var_name: str = "feed",
+        fetch_var_name: str = "fetch",
+        scope: Scope | None = None,
+        return_numpy: bool = True,
+        use_program_cache: bool = False,
+        return_merged: bool = True,
+        use_prune: bool = False,
+    ) -> list[Any]:
+        """Run block 0 of `program` once and return the values of `fetch_list`.
+
+        feed: ndarray, LoDTensor, SelectedRows or a list for a LoDTensorArray, by name. Without fetch_list the program's
+        own fetch operators say what comes back. Raises FeedError, FetchError, OperatorError.
+        """
+        if self._closed:
+            raise ArgumentTypeError("Attempted to use a closed Executor; make a new one")
+        if not isinstance(program, Program):
+            raise ArgumentTypeError(f"Executor requires Program as its Parameter. But you passed in {type(program)}")
+        feed = dict(feed or {})
+        names = [fetch_name(item) for item in _as_list(fetch_list)] or own_fetches(program)
+        check_feed(program, feed)
+        values = self._runtime.run(
+            program, feed, names, global_scope() if scope is None else scope, needed_only=use_prune
+        )
+        return [as_numpy(value) for value in values] if return_numpy else values
+
+    def as_lodtensor(self, data: Any) -> LoDTensor:
+        """A LoDTensor of an array, at this executor's place; lists are refused, they may need a LoD."""
+        if isinstance(data, list):
+            raise ArgumentTypeError(
+                "Some of your feed data hold LoD information. They can not be completely cast from a list of Python "
+                "ndarray to LoDTensor. Please convert data to LoDTensor directly before feeding the data."
+            )
+        tensor = LoDTensor()
+        tensor.set(np.asarray(data), self.place)
+        return tensor
+
+    def close(self) -> None:
+        """Release plans; the executor cannot run any more."""
+        self._closed = True
+
+
+def fetch_name(item: Any) -> str:
+    """The name of an entry of a fetch list: a Variable, a name, or anything with a name."""
+    if isinstance(item, str):
+        return item
+    if isinstance(item, Variable) or hasattr(item, "name"):
+        return str(item.name)
+    raise ArgumentTypeError(f"The item in fetch_list should be str or Variable, found {type(item).__name__}: {item!r}")
+
+
+def own_feeds(program: Program) -> list[str]:
+    """The names that the program's feed operators feed, by column."""
+    ops = [op for op in program.global_block().ops if op.type == "feed"]
+    return [op.output("Out")[0] for op in sorted(ops, key=lambda op: int(op.get_attr("col", 0)))]
+
+
+def own_fetches(program: Program) -> list[str]:
+    """The names that the program's fetch operators fetch, by column."""
+    ops = [op for op in program.global_block().ops if op.type == "fetch"]
+    return [op.input("X")[0] for op in sorted(ops, key=lambda op: int(op.get_attr("col", 0)))]
+
+
+def check_feed(program: Program, feed: Mapping[str, Any]) -> None:
+    """Raise FeedError where a fed value contradicts a variable that asks for the check; warn about unknown names."""
+    block = program.global_block()
+    missing = [name for name in own_feeds(program) if name not in feed]
+    if missing:
+        raise FeedError(
+            f"the program feeds {', '.join(own_feeds(program))}, but there is no value for {', '.join(missing)}"
+        )
+    for name, value in feed.items():
+        var = block.vars.get(name)
+        if var is None:
+            warnings.warn(
+                f"The variable {name} is not found in program. It is not declared or is pruned.", stacklevel=3
+            )
+        elif var.need_check_feed:
+            _check_value(var, value)
+
+
+def _check_value(var: Variable, value: Any) -> None:
+    if isinstance(value, (list, tuple)) or var.type != VarType.LOD_TENSOR:
+        return
+    shape = tuple(value.shape() if isinstance(value, LoDTensor) else np.shape(value))
+    dtype = value.dtype() if isinstance(value, LoDTensor) else var_type_of(np.asarray(value).dtype)
+    fits = len(shape) == len(var.shape) and all(w < 0 or w == s for w, s in zip(var.shape, shape, strict=True))
+    if not fits and not (isinstance(value, LoDTensor) and value.offsets):
+        raise FeedError(
+            f"The fed Variable {var.name!r} should have dimensions = {len(var.shape)}, shape = {list(var.shape)}, "
+            f"but received fed shape {list(shape)}"
+        )
+    if var.dtype is not None and dtype != var.dtype:
+        raise FeedError(
+            f"The data type of fed Variable {var.name!r} must be {var.dtype.name}, but received {VarType(dtype).name}; "
+            "convert it with array.astype"
+        )
+
+
+def _as_list(items: Any) -> list[Any]:
+    if items is None:
+        return []
+    return list(items) if isinstance(items, (list, tuple)) else [items]

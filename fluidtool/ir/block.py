@@ -1,0 +1,260 @@
+"""Block: an ordered list of operators and the variables they declare. Blocks nest through their parent index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+from fluidtool.errors import ArgumentTypeError, ProgramError
+from fluidtool.ir.operator import Operator, hooks
+from fluidtool.ir.variable import Parameter, Variable
+
+if TYPE_CHECKING:
+    from fluidtool.ir.program import Program
+
+
+class Block:
+    """Block `idx` of a program. `vars` maps names to Variables, `ops` is the list of operators in order."""
+
+    __slots__ = ("extra", "forward_block_idx", "idx", "ops", "parent_idx", "program", "vars")
+
+    def __init__(self, program: Program, idx: int, parent_idx: int = -1) -> None:
+        self.program, self.idx, self.parent_idx = program, idx, parent_idx
+        self.forward_block_idx = -1
+        self.vars: MutableMapping[str, Variable] = {}
+        self.ops: list[Operator] = []
+        self.extra: bytes = b""
+
+    # -- the blocks around
+    @property
+    def parent(self) -> Block | None:
+        """The enclosing block, or None for block 0."""
+        return self.program.block(self.parent_idx) if self.parent_idx >= 0 else None
+
+    def ancestry(self) -> Iterator[Block]:
+        """This block, its parent, and so on up to block 0."""
+        block: Block | None = self
+        while block is not None:
+            yield block
+            block = block.parent
+
+    def set_forward_block_idx(self, idx: int) -> None:
+        """Note which block this one is the gradient of."""
+        self.forward_block_idx = int(idx)
+
+    # -- variables
+    def has_var(self, name: str) -> bool:
+        """Whether this block itself declares the name."""
+        return name in self.vars
+
+    def has_var_recursive(self, name: str) -> bool:
+        """Whether this block or one around it declares the name."""
+        return any(name in block.vars for block in self.ancestry())
+
+    def var(self, name: str) -> Variable:
+        """The variable that this block itself declares; raises ProgramError (a ValueError) when there is none."""
+        if not isinstance(name, str):
+            raise ArgumentTypeError(f"var require string as parameter, but get {type(name).__name__}.")
+        if name not in self.vars:
+            raise ProgramError(f"var {name} not in this block{self._did_you_mean(name)}")
+        return self.vars[name]
+
+    def var_recursive(self, name: str) -> Variable:
+        """The variable that this block or the nearest one around it declares; raises ProgramError without one."""
+        found = self.find_var_recursive(name)
+        if found is None:
+            raise ProgramError(f"Var {name} is not found recursively{self._did_you_mean(name)}")
+        return found
+
+    def find_var_recursive(self, name: str) -> Variable | None:
+        """The variable that this block or the nearest one around it declares, or None."""
+        for block in self.ancestry():
+            if name in block.vars:
+                return block.vars[name]
+        return None
+
+    def all_parameters(self) -> list[Parameter]:
+        """The parameters declared here, in order."""
+        return [var for var in self.vars.values() if isinstance(var, Parameter)]
+
+    iter_parameters = all_parameters
+
+    def create_var(self, *args: Any, **kwargs: Any) -> Variable:
+        """Declare a variable (arguments of Variable); an existing name is returned when its facts agree."""
+        name = kwargs.get("name")
+        if name is not None and name in self.vars:
+            return self._redeclared(self.vars[name], kwargs)
+        initializer = kwargs.pop("initializer", None)
+        var = Variable(self, *args, **kwargs)
+        self.add_var(var)
+        if initializer is not None:
+            initializer(var, self)
+        return var
+
+    def _redeclared(self, var: Variable, facts: dict[str, Any]) -> Variable:
+        fresh = Variable(self, **{k: v for k, v in facts.items() if k != "initializer"})
+        for fact in ("shape", "dtype", "lod_level", "type"):
+            if facts.get(fact) is not None and getattr(fresh, fact) != getattr(var, fact):
+                raise ProgramError(
+                    f"Variable {var.name} has been created before with {fact} {getattr(var, fact)}, "
+                    f"the new one has {getattr(fresh, fact)}; use another name"
+                )
+        return var
+
+    def create_parameter(self, *args: Any, **kwargs: Any) -> Parameter:
+        """Declare a parameter in block 0 (arguments of Parameter, and `initializer`)."""
+        block = self.program.global_block()
+        initializer = kwargs.pop("initializer", None)
+        param = Parameter(block, *args, **kwargs)
+        block.add_var(param)
+        if initializer is not None:
+            initializer(param, self)
+        return param
+
+    def add_var(self, var: Variable) -> Variable:
+        """Put a variable in; a variable of the same name is replaced."""
+        self.vars[var.name] = var
+        var.block = self
+        self.program.touch()
+        return var
+
+    def remove_var(self, name: str) -> None:
+        """Take a variable's declaration out."""
+        self.vars.pop(name, None)
+        self.program.touch()
+
+    def rename_var(self, name: str, new_name: str) -> Variable:
+        """Rename a variable here, and in every operator of this block and the blocks within that means it."""
+        var = self.var(name)
+        if new_name in self.vars and new_name != name:
+            raise ProgramError(f"cannot rename {name} to {new_name}: block {self.idx} already declares {new_name}")
+        self.vars = {new_name if key == name else key: value for key, value in self.vars.items()}
+        var.name = new_name
+        for block in self.program.blocks:
+            if block is self or self._meant_in(block, name):
+                for op in block.ops:
+                    op.rename_input(name, new_name)
+                    op.rename_output(name, new_name)
+        return var
+
+    def _meant_in(self, block: Block, name: str) -> bool:
+        """Whether `name`, used in `block`, is this block's variable (no nearer declaration hides it)."""
+        for around in block.ancestry():
+            if around is self:
+                return True
+            if name in around.vars:
+                return False
+        return False
+
+    def clone_variable(self, var: Variable, force_persistable: bool = True) -> Variable:
+        """Declare a copy of a variable of another block here; tensors become persistable unless told otherwise."""
+        from fluidtool.proto.enums import VarType
+
+        plain = var.type in (VarType.STEP_SCOPES, VarType.RAW)
+        facts: dict[str, Any] = {"name": var.name, "persistable": var.persistable, "type": var.type}
+        if var.type == VarType.SELECTED_ROWS:
+            facts |= {"shape": var.shape, "dtype": var.dtype, "persistable": force_persistable or var.persistable}
+        elif not plain:
+            facts |= {
+                "shape": var.shape if var.has_shape else None,
+                "dtype": var.dtype,
+                "lod_level": var.lod_level if var.has_lod_level else None,
+                "persistable": force_persistable or var.persistable,
+                "is_data": var.is_data,
+                "need_check_feed": var.need_check_feed,
+            }
+        return self.create_var(**facts)
+
+    def copy_param_info_from(self, other: Block) -> None:
+        """Turn variables into the Parameters that `other` has under the same names (a parsed file has none)."""
+        if not isinstance(other, Block):
+            raise ArgumentTypeError(f"copy_param_info_from takes a Block, found {type(other).__name__}")
+        for param in other.all_parameters():
+            mine = self.vars.get(param.name)
+            if mine is None:
+                continue
+            self.vars[param.name] = Parameter(
+                self,
+                shape=mine.shape,
+                dtype=mine.dtype,
+                type=mine.type,
+                lod_level=mine.lod_level if mine.has_lod_level else None,
+                stop_gradient=param.stop_gradient,
+                trainable=param.trainable,
+                optimize_attr=param.optimize_attr,
+                regularizer=param.regularizer,
+                gradient_clip_attr=param.gradient_clip_attr,
+                do_model_average=param.do_model_average,
+                is_distributed=param.is_distributed,
+                error_clip=param.error_clip,
+                persistable=mine.persistable,
+                name=mine.name,
+            )
+        self.program.touch()
+
+    # -- operators
+    def append_op(self, *args: Any, **kwargs: Any) -> Operator:
+        """Append an operator (arguments of Operator: type, inputs, outputs, attrs)."""
+        return self.insert_op(len(self.ops), *args, **kwargs)
+
+    def prepend_op(self, *args: Any, **kwargs: Any) -> Operator:
+        """Put an operator first."""
+        return self.insert_op(0, *args, **kwargs)
+
+    def insert_op(self, index: int, *args: Any, **kwargs: Any) -> Operator:
+        """Put an operator before position `index`; defaults are filled in, output shapes and data types inferred."""
+        if not 0 <= index <= len(self.ops):
+            raise ProgramError(f"cannot insert at {index}: block {self.idx} has {len(self.ops)} operators")
+        kwargs.pop("stop_gradient", None)
+        op = Operator(self, *args, **kwargs)
+        if hooks.prepare is not None:
+            hooks.prepare(op)
+        self.ops.insert(index, op)
+        self.program.touch()
+        if hooks.infer is not None:
+            hooks.infer(op)
+        return op
+
+    def remove_op(self, index: int) -> None:
+        """Take the operator at this position out."""
+        if not 0 <= index < len(self.ops):
+            raise ProgramError(f"cannot remove operator {index}: block {self.idx} has {len(self.ops)} operators")
+        del self.ops[index]
+        self.program.touch()
+
+    def slice_ops(self, start: int, end: int) -> list[Operator]:
+        """The operators from `start` to before `end`."""
+        return self.ops[start:end]
+
+    # -- text and compatibility
+    def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
+        """The block as protobuf text; with_details adds what the format does not keep of variables."""
+        from fluidtool.ir import text
+
+        return text.block_to_string(self, throw_on_error, with_details)
+
+    def sync_with_cpp(self) -> None:
+        """Kept for scripts: there is no second copy of the block to synchronise with."""
+
+    def __repr__(self) -> str:
+        return f"<Block {self.idx} (parent {self.parent_idx}): {len(self.ops)} ops, {len(self.vars)} vars>"
+
+    def _did_you_mean(self, name: str) -> str:
+        from difflib import get_close_matches
+
+        names = [n for block in self.ancestry() for n in block.vars]
+        near = get_close_matches(name, names, n=3)
+        return f"; did you mean {' or '.join(near)}?" if near else ""
+
+    _set_forward_block_idx = set_forward_block_idx
+    _var_recursive = var_recursive
+    _find_var_recursive = find_var_recursive
+    _rename_var = rename_var
+    _remove_var = remove_var
+    _remove_op = remove_op
+    _insert_op = insert_op
+    _prepend_op = prepend_op
+    _slice_ops = slice_ops
+    _clone_variable = clone_variable
+    _copy_param_info_from = copy_param_info_from
+    _sync_with_cpp = sync_with_cpp

@@ -1,0 +1,295 @@
+"""Program: a tree of blocks. Block 0 is where a run starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from fluidtool.errors import ArgumentTypeError, ProgramError
+from fluidtool.ir.block import Block
+from fluidtool.ir.operator import Operator
+from fluidtool.ir.roles import OpRole
+from fluidtool.ir.variable import Parameter, Variable
+
+if TYPE_CHECKING:
+    from typing import Self
+
+
+class Program:
+    """Blocks of operators and variables, equal in meaning to a ProgramDesc file.
+
+    `version` is the number that the file carries (None for files that carry none). `mutation` grows with every change,
+    so that compiled plans know when they are out of date.
+    """
+
+    def __init__(self) -> None:
+        self.blocks: list[Block] = [Block(self, 0)]
+        self.current_block_idx = 0
+        self.version: int | None = None
+        self.version_field = 4
+        self.op_compatible_map: bytes | None = None
+        self.op_version_map: bytes | None = None
+        self.extra: bytes = b""
+        self.mutation = 0
+        self._seed = 0
+        self._op_role: int = OpRole.Forward
+        self._op_role_var: list[str] = []
+        self._is_distributed = False
+        self._is_chief = False
+        self._parameters_on_pservers: Any = None
+        self._endpoints: list[str] = []
+        self._ps_endpoint: str | None = None
+        self._trainers_endpoints: list[str] = []
+        self._distributed_lookup_table: str | None = None
+        self._nccl_comm_num = 1
+        self._use_hierarchical_allreduce = False
+        self._hierarchical_allreduce_inter_nranks = 0
+        self._is_startup = False
+
+    def touch(self) -> None:
+        """Note a change."""
+        self.mutation += 1
+
+    # -- blocks
+    @property
+    def num_blocks(self) -> int:
+        """The number of blocks."""
+        return len(self.blocks)
+
+    def global_block(self) -> Block:
+        """Block 0."""
+        return self.blocks[0]
+
+    def block(self, index: int) -> Block:
+        """The block of this index; raises ProgramError when there is none."""
+        if not 0 <= index < len(self.blocks):
+            raise ProgramError(
+                f"the program has no block {index}: it has {len(self.blocks)} (0 to {len(self.blocks) - 1})"
+            )
+        return self.blocks[index]
+
+    def current_block(self) -> Block:
+        """The block that operators are being appended to."""
+        return self.block(self.current_block_idx)
+
+    def create_block(self, parent_idx: int | None = None) -> Block:
+        """Create a block within `parent_idx` (the current block without it) and make it the current one."""
+        parent = self.current_block_idx if parent_idx is None else self.block(parent_idx).idx
+        block = Block(self, len(self.blocks), parent)
+        self.blocks.append(block)
+        self.current_block_idx = block.idx
+        self.touch()
+        return block
+
+    def rollback(self) -> None:
+        """Make the parent of the current block the current one."""
+        self.current_block_idx = max(self.current_block().parent_idx, 0)
+
+    # -- facts
+    @property
+    def random_seed(self) -> int:
+        """The seed of random operators; 0 draws anew in every process."""
+        return self._seed
+
+    @random_seed.setter
+    def random_seed(self, seed: int) -> None:
+        if not isinstance(seed, int):
+            raise ArgumentTypeError(
+                "Program.random_seed's input seed must be an integer, but received " + str(type(seed))
+            )
+        self._seed = seed
+        self.touch()
+
+    def list_vars(self) -> Iterator[Variable]:
+        """Every variable of every block."""
+        for block in self.blocks:
+            yield from block.vars.values()
+
+    def all_parameters(self) -> list[Parameter]:
+        """Every parameter."""
+        return [var for var in self.list_vars() if isinstance(var, Parameter)]
+
+    def copy_param_info_from(self, other: Program) -> None:
+        """Turn variables of block 0 into the Parameters that `other` has under the same names."""
+        _must_be_program(other, "copy_param_info_from")
+        self.global_block().copy_param_info_from(other.global_block())
+
+    def copy_data_info_from(self, other: Program, pruned_origin_block_id_map: dict[int, int] | None = None) -> None:
+        """Take over which variables of block 0 are fed (is_data, stop_gradient) from `other`."""
+        _must_be_program(other, "copy_data_info_from")
+        mapping = pruned_origin_block_id_map or {block.idx: block.idx for block in self.blocks}
+        for block in self.blocks:
+            origin = other.blocks[mapping.get(block.idx, block.idx)]
+            for var in block.vars.values():
+                theirs = origin.vars.get(var.name)
+                if theirs is not None:
+                    var.is_data = theirs.is_data
+                    var.need_check_feed = theirs.need_check_feed
+                    var.stop_gradient = theirs.stop_gradient
+
+    # -- operator roles: every operator appended takes the current ones
+    @property
+    def op_role(self) -> int:
+        """The role that appended operators get: forward, backward, optimize …"""
+        return self._op_role
+
+    @op_role.setter
+    def op_role(self, role: int) -> None:
+        self._op_role = role
+
+    @property
+    def op_role_var(self) -> list[str]:
+        """The (parameter, gradient) names that appended operators get."""
+        return self._op_role_var
+
+    @op_role_var.setter
+    def op_role_var(self, names: list[str]) -> None:
+        self._op_role_var = [names] if isinstance(names, str) else list(names)
+
+    def set_op_role(self, role: int) -> None:
+        """Set the role of operators appended from now on."""
+        self._op_role = role
+
+    def set_op_role_var(self, names: list[str]) -> None:
+        """Set the (parameter, gradient) names of operators appended from now on."""
+        self.op_role_var = names
+
+    @contextmanager
+    def optimized_guard(self, param_and_grads: Any) -> Iterator[None]:
+        """Operators appended within are optimizer operators of these variables."""
+        items = param_and_grads if isinstance(param_and_grads, (list, tuple)) else [param_and_grads]
+        names = [str(getattr(item, "name", item)) for item in items]
+        with self.role_guard(OpRole.Optimize, names):
+            yield
+
+    @contextmanager
+    def lr_schedule_guard(self, is_with_opt: bool = False) -> Iterator[None]:
+        """Operators appended within compute the learning rate."""
+        role = int(OpRole.LRSched) | (int(OpRole.Optimize) if is_with_opt else 0)
+        with self.role_guard(role, []):
+            yield
+
+    @contextmanager
+    def backward_role_guard(self) -> Iterator[None]:
+        """Operators appended within belong to the backward pass."""
+        with self.role_guard(OpRole.Backward, None):
+            yield
+
+    @contextmanager
+    def role_guard(self, role: int, names: list[str] | None) -> Iterator[None]:
+        """Operators appended within have this role and these role variables (None keeps them)."""
+        before = self._op_role, self._op_role_var
+        self._op_role = int(role)
+        if names is not None:
+            self._op_role_var = names
+        try:
+            yield
+        finally:
+            self._op_role, self._op_role_var = before
+
+    # -- copies and cuts (fluidtool.ir.surgery)
+    def clone(self, for_test: bool = False) -> Program:
+        """A copy; for_test drops backward and optimizer operators and sets `is_test`."""
+        from fluidtool.ir import surgery
+
+        return surgery.clone(self, for_test)
+
+    def prune(self, targets: Any) -> Program:
+        """A copy with only what computes `targets` (variables, names or operators)."""
+        from fluidtool.ir import surgery
+
+        return surgery.prune(self, [], targets)
+
+    def prune_with_input(self, feeded_var_names: list[str], targets: Any) -> Program:
+        """A copy with only what computes `targets` from these inputs."""
+        from fluidtool.ir import surgery
+
+        return surgery.prune(self, feeded_var_names, targets)
+
+    def inference_optimize(self, prune_read_op: bool = True) -> Program:
+        """A copy for inference: `is_test` set, readers dropped."""
+        from fluidtool.ir import surgery
+
+        return surgery.inference_optimize(self, prune_read_op)
+
+    # -- bytes and text (fluidtool.ir.codec, fluidtool.ir.text)
+    @classmethod
+    def parse_from_string(cls, binary_str: bytes) -> Self:
+        """A program from ProgramDesc bytes; raises UnreadableError when they are not one."""
+        from fluidtool.ir import codec
+
+        return codec.decode_program(binary_str, cls())
+
+    def serialize_to_string(self) -> bytes:
+        """ProgramDesc bytes: the same program always gives the same bytes."""
+        from fluidtool.ir import codec
+
+        return codec.encode_program(self)
+
+    def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
+        """The program as protobuf text; with_details adds what the format does not keep of variables."""
+        from fluidtool.ir import text
+
+        return text.program_to_string(self, throw_on_error, with_details)
+
+    @property
+    def desc(self) -> ProgramDesc:
+        """What scripts reach for as `program.desc`."""
+        return ProgramDesc(self)
+
+    def get_desc(self) -> ProgramDesc:
+        """The same as `desc`."""
+        return self.desc
+
+    def sync_with_cpp(self) -> None:
+        """Kept for scripts: there is no second copy of the program to synchronise with."""
+
+    def __str__(self) -> str:
+        return self.to_string()
+
+    def __repr__(self) -> str:
+        ops = sum(len(block.ops) for block in self.blocks)
+        return f"<Program: {len(self.blocks)} blocks, {ops} ops>"
+
+    _create_block = create_block
+    _rollback = rollback
+    _copy_param_info_from = copy_param_info_from
+    _copy_data_info_from = copy_data_info_from
+    _optimized_guard = optimized_guard
+    _lr_schedule_guard = lr_schedule_guard
+    _backward_role_guard = backward_role_guard
+    _prune = prune
+    _prune_with_input = prune_with_input
+    _inference_optimize = inference_optimize
+    _get_desc = get_desc
+    _sync_with_cpp = sync_with_cpp
+
+
+class ProgramDesc:
+    """The few methods of Paddle's C++ ProgramDesc that scripts call on `program.desc`."""
+
+    __slots__ = ("program",)
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def serialize_to_string(self) -> bytes:
+        """ProgramDesc bytes."""
+        return self.program.serialize_to_string()
+
+    def num_blocks(self) -> int:
+        """The number of blocks."""
+        return self.program.num_blocks
+
+    def block(self, index: int) -> Block:
+        """The block of this index."""
+        return self.program.block(index)
+
+
+def _must_be_program(other: Any, method: str) -> None:
+    if not isinstance(other, Program):
+        raise ArgumentTypeError(f"{method} takes a Program, found {type(other).__name__}")
+
+
+__all__ = ["Block", "Operator", "Parameter", "Program", "ProgramDesc", "Variable"]

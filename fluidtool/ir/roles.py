@@ -1,0 +1,25 @@
+"""Operator roles: what part of training an operator belongs to (`op_role` attribute, Paddle 1.8.5 op_proto_maker.h)."""
+
+from __future__ import annotations
+
+from enum import IntFlag
+
+
+class OpRole(IntFlag):
+    """Bits of the `op_role` attribute."""
+
+    Forward = 0x0000
+    Backward = 0x0001
+    Optimize = 0x0002
+    RPC = 0x0004
+    Dist = 0x0008
+    LRSched = 0x0010
+    Loss = 0x0100
+    NotSpecified = 0x1000
+
+
+ROLE_ATTR = "op_role"
+ROLE_VAR_ATTR = "op_role_var"
+NAMESCOPE_ATTR = "op_namescope"
+CALLSTACK_ATTR = "op_callstack"
+DEVICE_ATTR = "op_device"

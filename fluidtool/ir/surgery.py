@@ -1,0 +1,308 @@
+"""Copies and cuts of programs: clone, prune, inference_optimize, by the rules of Paddle 1.8 (prune.cc, framework.py).
+
+One difference is meant: where a target is written more than once, the last write (optimizer operators aside) is what
+the caller gets when the program runs, so that one is kept; Paddle keeps the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from fluidtool.errors import ProgramError
+from fluidtool.ir.block import Block
+from fluidtool.ir.operator import Operator
+from fluidtool.ir.program import Program
+from fluidtool.ir.roles import ROLE_ATTR, OpRole
+from fluidtool.ir.variable import Parameter, Variable
+from fluidtool.proto.enums import AttrType, VarType
+
+TRAINING_ROLES = int(OpRole.Backward | OpRole.Optimize | OpRole.LRSched)
+RECURRENT_STATES = ("states", "ex_states")
+PROGRAM_FACTS = (
+    "version",
+    "version_field",
+    "op_compatible_map",
+    "op_version_map",
+    "extra",
+    "_seed",
+    "_op_role",
+    "_op_role_var",
+    "_is_distributed",
+    "_is_chief",
+    "_parameters_on_pservers",
+    "_endpoints",
+    "_ps_endpoint",
+    "_trainers_endpoints",
+    "_distributed_lookup_table",
+    "_nccl_comm_num",
+    "_use_hierarchical_allreduce",
+    "_hierarchical_allreduce_inter_nranks",
+)
+PARAMETER_FACTS = (
+    "trainable",
+    "optimize_attr",
+    "regularizer",
+    "gradient_clip_attr",
+    "do_model_average",
+    "is_distributed",
+)
+VARIABLE_FACTS = (
+    "_persistable",
+    "_dtype",
+    "_shape",
+    "_lod_level",
+    "_type",
+    "capacity",
+    "error_clip",
+    "extra",
+    "is_data",
+    "need_check_feed",
+    "stop_gradient",
+    "type_bytes",
+)
+
+
+# ---------------------------------------------------------------- copies
+def copy_variable(var: Variable, block: Block) -> Variable:
+    """The same declaration for another block (not yet put in)."""
+    copy: Variable = type(var).__new__(type(var))
+    copy._block, copy._name = block, var.name
+    for fact in VARIABLE_FACTS:
+        setattr(copy, fact, getattr(var, fact))
+    if isinstance(var, Parameter):
+        for fact in PARAMETER_FACTS:
+            setattr(copy, fact, getattr(var, fact))
+    return copy
+
+
+def copy_operator(op: Operator, block: Block) -> Operator:
+    """The same operator for another block (not yet put in)."""
+    copy = Operator(block, type=op.type)
+    copy._inputs = {slot: list(names) for slot, names in op.inputs.items()}
+    copy._outputs = {slot: list(names) for slot, names in op.outputs.items()}
+    copy._attrs = {name: list(value) if isinstance(value, list) else value for name, value in op._attrs.items()}
+    copy._attr_types = dict(op._attr_types)
+    copy.attr_extra, copy.extra, copy.is_target = dict(op.attr_extra), op.extra, op.is_target
+    return copy
+
+
+def copy_facts(program: Program, source: Program) -> None:
+    """Take over what a program says beside its blocks."""
+    for fact in PROGRAM_FACTS:
+        setattr(program, fact, getattr(source, fact))
+
+
+def copy_program(program: Program) -> Program:
+    """A copy that shares nothing with the program."""
+    out = type(program)()
+    copy_facts(out, program)
+    out.blocks = [Block(out, block.idx, block.parent_idx) for block in program.blocks]
+    for copy, block in zip(out.blocks, program.blocks, strict=True):
+        copy.forward_block_idx, copy.extra = block.forward_block_idx, block.extra
+        copy.vars = {name: copy_variable(var, copy) for name, var in block.vars.items()}
+        copy.ops = [copy_operator(op, copy) for op in block.ops]
+    out.current_block_idx = program.current_block_idx
+    return out
+
+
+def clone(program: Program, for_test: bool = False) -> Program:
+    """A copy; for_test drops operators of the backward, optimizer and learning-rate roles and sets `is_test`."""
+    out = copy_program(program)
+    if for_test:
+        out = drop_training(out)
+        set_is_test(out)
+    return out
+
+
+def set_is_test(program: Program) -> None:
+    """Set `is_test` on every operator that has the attribute; gradient operators get it as INT, as in Paddle."""
+    for block in program.blocks:
+        for op in block.ops:
+            if op.has_attr("is_test"):
+                op.set_attr("is_test", True, AttrType.INT if op.type.endswith("_grad") else None)
+
+
+def drop_training(program: Program) -> Program:
+    """The program without its training operators, the blocks that only they used, and variables that nothing names."""
+    roles = [op.get_attr(ROLE_ATTR, 0) & TRAINING_ROLES for block in program.blocks for op in block.ops]
+    if not any(roles):
+        return program
+    for block in program.blocks:
+        block.ops = [op for op in block.ops if not op.get_attr(ROLE_ATTR, 0) & TRAINING_ROLES]
+    keep = _reachable(program)
+    out = _renumbered(program, keep)
+    for block in out.blocks:
+        _keep_named_variables(block)
+    return out
+
+
+# ---------------------------------------------------------------- prune
+def prune(program: Program, feeds: Sequence[str] | str, targets: Any) -> Program:
+    """A copy with the operators that `targets` depend on, cut at the variables `feeds`.
+
+    targets: variables, names or operators of block 0. Raises ProgramError (a ValueError) for anything else, and for a
+    variable that no operator of block 0 computes.
+    """
+    feeds = [feeds] if isinstance(feeds, str) else list(feeds)
+    for name in feeds:
+        if not isinstance(name, str):
+            raise ProgramError(
+                f"All feeded_var_names of Program._prune_with_input() can only be str, but received {type(name)}."
+            )
+    targets = list(targets) if isinstance(targets, (list, tuple, set)) else [targets]
+    marked = {id(op) for op in _target_operators(program, feeds, targets)}
+    _check_feed_fetch_order(program)
+
+    out = type(program)()
+    copy_facts(out, program)
+    out.blocks = []
+    _prune_block(program, out, program.global_block(), -1, set(), set(feeds), marked)
+    return out
+
+
+def _target_operators(program: Program, feeds: Sequence[str], targets: Iterable[Any]) -> list[Operator]:
+    given = [target for target in targets if isinstance(target, Operator)]
+    found = list(given)
+    for target in targets:
+        if isinstance(target, Operator):
+            continue
+        if not isinstance(target, (str, Variable)):
+            raise ProgramError(
+                "All targets of Program._prune_with_input() can only be Variable or Operator, "
+                f"but received {type(target)}."
+            )
+        name = target if isinstance(target, str) else target.name
+        if name not in feeds:
+            found.append(_producer(program, name, given))
+    return found
+
+
+def _producer(program: Program, name: str, given: list[Operator]) -> Operator:
+    for op in reversed(program.global_block().ops):
+        if name in op.output_arg_names:
+            optimizes = int(op.get_attr(ROLE_ATTR, 0)) & OpRole.Optimize
+            if not optimizes or any(op is target for target in given):
+                return op
+    known = program.global_block().has_var(name)
+    raise ProgramError(
+        f"The target variable used for pruning should have an associated operator that generates it: "
+        f"{name} {'is computed by no operator of block 0' if known else 'is not a variable of block 0'}"
+    )
+
+
+def _check_feed_fetch_order(program: Program) -> None:
+    for block in program.blocks:
+        types = [op.type for op in block.ops]
+        feeds = types.count("feed")
+        fetches = types.count("fetch")
+        if types[:feeds] != ["feed"] * feeds or types[len(types) - fetches :] != ["fetch"] * fetches:
+            raise ProgramError(
+                f"block {block.idx} cannot be pruned: feed operators must come first and fetch operators last"
+            )
+
+
+def _prune_block(
+    program: Program,
+    out: Program,
+    block: Block,
+    parent: int,
+    wanted: set[str],
+    feeds: set[str],
+    marked: set[int],
+) -> int:
+    """Copy what is needed of `block` into `out`; returns the new block's index."""
+    kept = []
+    for op in reversed(block.ops):
+        trains = int(op.get_attr(ROLE_ATTR, int(OpRole.NotSpecified))) & OpRole.Optimize
+        written = set(op.output_arg_names)
+        # What a loop writes to a variable that is fed is read again in its next round.
+        fed_back = written & feeds if parent >= 0 or op.sub_blocks() else set()
+        if id(op) in marked or op.is_target or ((wanted & written or fed_back) and not trains):
+            kept.append(op)
+            wanted |= set(op.input_arg_names) - feeds
+    new = Block(out, len(out.blocks), parent)
+    new.forward_block_idx, new.extra = block.forward_block_idx, block.extra
+    out.blocks.append(new)
+    for op in reversed(kept):
+        copy = copy_operator(op, new)
+        copy.is_target = op.is_target or id(op) in marked
+        new.ops.append(copy)
+        _prune_sub_blocks(program, out, op, copy, feeds, marked)
+    names = sorted({n for op in new.ops for n in (*op.input_arg_names, *op.output_arg_names)} & set(block.vars))
+    new.vars = {name: copy_variable(block.vars[name], new) for name in names}
+    return new.idx
+
+
+def _prune_sub_blocks(
+    program: Program, out: Program, op: Operator, copy: Operator, feeds: set[str], marked: set[int]
+) -> None:
+    for attr, kind in op._attr_types.items():
+        if kind == AttrType.BLOCK and op.attr(attr) > 0:
+            indexes = [op.attr(attr)]
+        elif kind == AttrType.BLOCKS:
+            indexes = list(op.attr(attr))
+        else:
+            continue
+        wanted = ({*op.input_arg_names, *op.output_arg_names}) - feeds
+        if op.type == "recurrent":
+            wanted |= {n for state in RECURRENT_STATES for n in op.get_attr(state, [])} - feeds
+        made = [
+            _prune_block(program, out, program.block(index), copy.block.idx, set(wanted), feeds, marked)
+            for index in indexes
+        ]
+        copy._attrs[attr] = made if kind == AttrType.BLOCKS else made[0]
+
+
+# ---------------------------------------------------------------- inference
+def inference_optimize(program: Program, prune_read_op: bool = True) -> Program:
+    """A copy with `is_test` set; readers and everything up to the first `read` are dropped if asked for."""
+    out = copy_program(program)
+    block = out.global_block()
+    if prune_read_op:
+        reads = [position for position, op in enumerate(block.ops) if op.type == "read"]
+        if reads:
+            block.ops = block.ops[reads[0] + 1 :]
+        for name in [name for name, var in block.vars.items() if var.type == VarType.READER]:
+            block.remove_var(name)
+    set_is_test(out)
+    return out
+
+
+# ---------------------------------------------------------------- blocks and variables in use
+def _reachable(program: Program) -> list[int]:
+    """Block 0 and every block that an operator of a reachable block names, in order."""
+    seen, todo = {0}, [0]
+    while todo:
+        for op in program.block(todo.pop()).ops:
+            fresh = [index for index in op.sub_blocks() if index not in seen]
+            seen.update(fresh)
+            todo += fresh
+    return sorted(seen)
+
+
+def _renumbered(program: Program, keep: list[int]) -> Program:
+    """The program reduced to the blocks `keep`, renumbered in order, BLOCK attributes rewritten."""
+    number = {old: new for new, old in enumerate(keep)}
+    program.blocks = [program.blocks[old] for old in keep]
+    for block in program.blocks:
+        block.idx, block.parent_idx = number[block.idx], number.get(block.parent_idx, -1)
+        block.forward_block_idx = number.get(block.forward_block_idx, -1)
+        for op in block.ops:
+            for attr, kind in op._attr_types.items():
+                if kind == AttrType.BLOCK:
+                    op._attrs[attr] = number[op._attrs[attr]]
+                elif kind == AttrType.BLOCKS:
+                    op._attrs[attr] = [number[old] for old in op._attrs[attr]]
+    program.current_block_idx = number.get(program.current_block_idx, 0)
+    program.touch()
+    return program
+
+
+def _keep_named_variables(block: Block) -> None:
+    """Drop declarations that no operator of the block, or of a block within it, names."""
+    named: set[str] = set()
+    for other in block.program.blocks:
+        if block in other.ancestry():
+            named |= {n for op in other.ops for n in (*op.input_arg_names, *op.output_arg_names)}
+    block.vars = {name: var for name, var in block.vars.items() if name in named}

@@ -1,0 +1,66 @@
+"""Programs as text: protobuf's own text format, and with_details the facts that the format does not keep."""
+
+from __future__ import annotations
+
+from textwrap import indent
+from typing import Any
+
+from google.protobuf import text_format
+
+from fluidtool.errors import ArgumentTypeError, ProgramError
+from fluidtool.ir import codec
+from fluidtool.ir.block import Block
+from fluidtool.ir.operator import Operator
+from fluidtool.ir.program import Program
+from fluidtool.ir.variable import Parameter, Variable
+
+PARAMETER_FACTS = ("trainable", "optimize_attr", "regularizer", "do_model_average")
+
+
+def program_to_string(program: Program, throw_on_error: bool, with_details: bool = False) -> str:
+    """The program; raises ProgramError on an incomplete one when throw_on_error."""
+    _must_be_bool(throw_on_error, with_details)
+    if with_details:
+        return "".join(block_to_string(block, throw_on_error, True) for block in program.blocks)
+    return _message_text(codec.program_message(program), throw_on_error)
+
+
+def block_to_string(block: Block, throw_on_error: bool, with_details: bool = False) -> str:
+    """One block, `blocks { … }`."""
+    _must_be_bool(throw_on_error, with_details)
+    if not with_details:
+        return _message_text(codec.block_message(block), throw_on_error)
+    lines = [f"blocks {{\n  idx: {block.idx}\n  parent_idx: {block.parent_idx}\n"]
+    for var in block.vars.values():
+        lines.append("  vars {\n" + indent(variable_to_string(var, throw_on_error, True), "    ") + "  }\n")
+    for op in block.ops:
+        lines.append("  ops {\n" + indent(operator_to_string(op, throw_on_error), "    ") + "  }\n")
+    return "".join([*lines, "}\n"])
+
+
+def variable_to_string(var: Variable, throw_on_error: bool, with_details: bool = False) -> str:
+    """One variable."""
+    _must_be_bool(throw_on_error, with_details)
+    text = _message_text(codec.variable_message(var), throw_on_error)
+    if with_details:
+        facts = ("error_clip", "stop_gradient", *(PARAMETER_FACTS if isinstance(var, Parameter) else ()))
+        text += "".join(f"{fact}: {getattr(var, fact)}\n" for fact in facts)
+    return text
+
+
+def operator_to_string(op: Operator, throw_on_error: bool) -> str:
+    """One operator."""
+    return _message_text(codec.operator_message(op), throw_on_error)
+
+
+def _message_text(message: Any, throw_on_error: bool) -> str:
+    if throw_on_error and not message.IsInitialized():
+        fields = ", ".join(message.FindInitializationErrors())
+        raise ProgramError(f"{fields} are not initialized.\nThe message is {message}:\n")
+    return text_format.MessageToString(message)
+
+
+def _must_be_bool(throw_on_error: bool, with_details: bool) -> None:
+    for name, value in (("throw_on_error", throw_on_error), ("with_details", with_details)):
+        if not isinstance(value, bool):
+            raise ArgumentTypeError(f"{name} must be True or False, found {value!r}")

@@ -1,0 +1,50 @@
+"""Unique names, counted per prefix as in Paddle: `fc_0`, `fc_1`, `fc_0.tmp_0` …"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class UniqueNameGenerator:
+    """Counts what has been handed out for each key; `prefix` stands before every name."""
+
+    def __init__(self, prefix: str | None = None) -> None:
+        self.ids: defaultdict[str, int] = defaultdict(int)
+        self.prefix = prefix or ""
+
+    def __call__(self, key: str) -> str:
+        number = self.ids[key]
+        self.ids[key] += 1
+        return f"{self.prefix}{key}_{number}"
+
+
+class _Current:
+    generator = UniqueNameGenerator()
+
+
+def generate(key: str) -> str:
+    """The next name of this key."""
+    return _Current.generator(key)
+
+
+def switch(new_generator: UniqueNameGenerator | None = None) -> UniqueNameGenerator:
+    """Make another generator the current one and return the one before."""
+    old = _Current.generator
+    _Current.generator = UniqueNameGenerator() if new_generator is None else new_generator
+    return old
+
+
+@contextmanager
+def guard(new_generator: UniqueNameGenerator | str | bytes | None = None) -> Iterator[None]:
+    """Within the block names count from zero (or go on with the generator given); a string becomes a prefix."""
+    if isinstance(new_generator, bytes):
+        new_generator = new_generator.decode()
+    if isinstance(new_generator, str):
+        new_generator = UniqueNameGenerator(new_generator)
+    old = switch(new_generator)
+    try:
+        yield
+    finally:
+        switch(old)

@@ -1,0 +1,294 @@
+"""Plan: a program compiled for one set of feeds and fetches. Binding it to a scope gives a loop over ready steps.
+
+A Plan holds one BlockPlan per block, made when first needed. A BlockPlan is a list of Steps: operator, body, parsed
+attributes, the names it reads and writes, the names that are dead after it. `bind` looks every name up once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from fluidtool.errors import FluidError, OperatorError, UninitializedError
+from fluidtool.ir import Block, Operator, Program
+from fluidtool.ops.context import OpContext
+from fluidtool.ops.registry import OpInfo, get_op
+from fluidtool.runtime.scope import Scope, ScopeVariable
+from fluidtool.tensor import LoDTensor
+
+EMPTY = "@EMPTY@"
+FEED_FETCH = frozenset({"feed", "fetch"})
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operator, ready to bind."""
+
+    op: Operator
+    info: OpInfo
+    attrs: dict[str, Any]
+    release: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPlan:
+    """The steps of one block and the variables that it declares."""
+
+    index: int
+    steps: tuple[Step, ...]
+    local_names: tuple[str, ...]
+    persistable_names: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Plan:
+    """A program compiled for these fetches; `needed_only` leaves out what they do not depend on."""
+
+    program: Program
+    fetches: tuple[str, ...]
+    needed_only: bool = False
+    blocks: dict[int, BlockPlan] = field(default_factory=dict)
+
+    def block(self, index: int) -> BlockPlan:
+        """The plan of a block, compiled when first asked for."""
+        plan = self.blocks.get(index)
+        if plan is None:
+            plan = self.blocks[index] = compile_block(
+                self.program.block(index), self.fetches, self.needed_only and index == 0
+            )
+        return plan
+
+
+def compile_block(block: Block, fetches: Iterable[str], needed_only: bool) -> BlockPlan:
+    """Compile one block. Values of block 0 are released after their last use; sub-blocks keep theirs."""
+    ops = [op for op in block.ops if op.type not in FEED_FETCH]
+    fetched = set(fetches)
+    if needed_only:
+        ops = needed_operators(block.program, ops, fetched)
+    steps = [Step(op, info := get_op(op.type), body_attrs(op, info)) for op in ops]
+    local = tuple(v.name for v in block.vars.values() if not v.persistable)
+    persistable = tuple(v.name for v in block.vars.values() if v.persistable)
+    if block.idx == 0:
+        dead = dead_after(block.program, ops, set(local) - fetched)
+        steps = [Step(s.op, s.info, s.attrs, dead[i]) for i, s in enumerate(steps)]
+    return BlockPlan(block.idx, tuple(steps), local, persistable)
+
+
+def body_attrs(op: Operator, info: OpInfo) -> dict[str, Any]:
+    """The keyword arguments of the body: the program's values, else the declared defaults."""
+    attrs = {}
+    for name in info.body_attrs:
+        if op.has_attr(name):
+            attrs[name] = op.attr(name)
+        else:
+            spec = info.attrs[name]
+            if spec.required:
+                raise OperatorError(
+                    f"operator {op.type} in block {op.block.idx} lacks the required attribute {name} ({spec.type.name})"
+                )
+            attrs[name] = spec.default
+    return attrs
+
+
+def names_used(program: Program, op: Operator) -> set[str]:
+    """Every name that an operator, or any block below it, reads or writes."""
+    names = {*op.input_arg_names, *op.output_arg_names}
+    for index in op.sub_blocks():
+        for inner in program.block(index).ops:
+            names |= names_used(program, inner)
+    return names
+
+
+def needed_operators(program: Program, ops: list[Operator], fetched: set[str]) -> list[Operator]:
+    """The operators that the fetches depend on, and those with effects beyond their outputs."""
+    wanted, kept = set(fetched), []
+    for op in reversed(ops):
+        info = get_op(op.type)
+        if info.side_effects or wanted.intersection(op.output_arg_names):
+            kept.append(op)
+            wanted |= names_used(program, op)
+    return kept[::-1]
+
+
+def dead_after(program: Program, ops: list[Operator], releasable: set[str]) -> list[tuple[str, ...]]:
+    """For each operator the names whose last use it is."""
+    seen: set[str] = set()
+    dead: list[tuple[str, ...]] = []
+    for op in reversed(ops):
+        names = (names_used(program, op) & releasable) - seen
+        seen |= names
+        dead.append(tuple(sorted(names)))
+    return dead[::-1]
+
+
+class BoundStep:
+    """A step whose names are looked up: what the loop calls."""
+
+    __slots__ = ("args", "attrs", "body", "context", "first", "lods", "outputs", "release")
+
+    def __init__(self, step: Step, context: OpContext, release: tuple[ScopeVariable, ...]) -> None:
+        info = step.info
+        self.context, self.body, self.attrs, self.release = context, info.body, step.attrs, release
+        self.args: tuple[tuple[Any, bool, Any], ...] = ()
+        if not info.raw:
+            self.args = tuple((slot, slot.duplicable, context.inputs.get(slot.name, ())) for slot in info.inputs)
+        self.outputs = context.outputs
+        self.first = info.outputs[0].name if info.outputs else ""
+        self.lods = info.share_lod
+
+    def run(self) -> None:
+        """Read the inputs, compute, store the outputs."""
+        args: list[Any] = []
+        for slot, duplicable, holders in self.args:
+            if duplicable:
+                args.append([read(holder) for holder in holders])
+            else:
+                value = read(holders[0]) if holders else None
+                if value is None and not slot.dispensable:
+                    self._missing(slot.name, holders)
+                args.append(value)
+        result = self.body(self.context, *args, **self.attrs)
+        if result is not None:
+            self._store(result)
+
+    def _store(self, result: Any) -> None:
+        if type(result) is not dict:
+            result = {self.first: result}
+        for slot, value in result.items():
+            holders = self.outputs.get(slot)
+            if not holders:
+                continue
+            if type(value) is list:
+                for holder, item in zip(holders, value, strict=False):
+                    self._put(slot, holder, item)
+            else:
+                self._put(slot, holders[0], value)
+
+    def _put(self, slot: str, holder: ScopeVariable | None, value: Any) -> None:
+        if value is None or holder is None:
+            return
+        lod = holder.pending_lod
+        holder.pending_lod = None
+        if lod is None:
+            lod = value.offsets if type(value) is LoDTensor else []
+            for source, target in self.lods:
+                if target == slot:
+                    lod = self._source_lod(source, slot, holder) or lod
+        if type(value) is LoDTensor:
+            if value.array is None:
+                holder.value = value
+            else:
+                holder.set_tensor(value.array, lod)
+        elif hasattr(value, "dtype") and hasattr(value, "shape"):
+            holder.set_tensor(value if value.shape else self.context.array(value), lod)
+        else:
+            holder.value = value
+
+    def _source_lod(self, source: str, slot: str, holder: ScopeVariable) -> list[list[int]]:
+        targets = self.outputs[slot]
+        index = next((i for i, other in enumerate(targets) if other is holder), 0) if len(targets) > 1 else 0
+        sources = self.context.inputs.get(source, ())
+        return self.context.lod(source, index if index < len(sources) else 0)
+
+    def _missing(self, slot: str, holders: tuple[ScopeVariable | None, ...]) -> None:
+        op = self.context.op
+        if not holders or holders[0] is None:
+            raise OperatorError(f"operator {op.type} in block {op.block.idx} names no variable for its input {slot}")
+        raise UninitializedError(
+            f"input {slot} of operator {op.type} in block {op.block.idx} is variable {holders[0].name}, which holds no "
+            "value: feed it, load it into the scope, or run the startup program first"
+        )
+
+
+def read(holder: ScopeVariable | None) -> Any:
+    """What a body gets of a variable: the bare array of a LoDTensor, other values as they are, None for nothing."""
+    if holder is None:
+        return None
+    value = holder.value
+    if type(value) is LoDTensor:
+        if value.array is not None:
+            return value.array
+        return value if value.shape() != [0] else None
+    return value
+
+
+class BoundBlock:
+    """A block bound to the variables of one scope: run it as often as you like."""
+
+    __slots__ = ("index", "runtime", "steps")
+
+    def __init__(self, plan: BlockPlan, scope: Scope, runtime: Any) -> None:
+        self.index, self.runtime = plan.index, runtime
+        holders: dict[str, ScopeVariable] = {name: scope.var(name) for name in plan.local_names}
+        for name in plan.persistable_names:
+            holders[name] = scope.find_var(name) or scope.root().var(name)
+
+        def lookup(name: str) -> ScopeVariable | None:
+            if name == EMPTY or not name:
+                return None
+            found = holders.get(name)
+            if found is None:
+                found = holders[name] = scope.find_var(name) or scope.var(name)
+            return found
+
+        def lookup_all(names: dict[str, list[str]]) -> dict[str, tuple[Any, ...]]:
+            return {slot: tuple(lookup(name) for name in arguments) for slot, arguments in names.items() if arguments}
+
+        self.steps = tuple(
+            BoundStep(
+                step,
+                OpContext(step.op, step.info, lookup_all(step.op.inputs), lookup_all(step.op.outputs), scope, runtime),
+                tuple(holders[name] for name in step.release if name in holders),
+            )
+            for step in plan.steps
+        )
+
+    def run(self) -> None:
+        """Run every step in order; errors say which operator, where, and what it was given."""
+        observer = self.runtime.observer
+        step = None
+        try:
+            if observer is None:
+                for step in self.steps:
+                    step.run()
+                    for holder in step.release:
+                        holder.value = None
+            else:
+                for step in self.steps:
+                    observer(step, self.index)
+                    for holder in step.release:
+                        holder.value = None
+        except FluidError as error:
+            if step is not None and not getattr(error, "located", False):
+                error.located = True  # type: ignore[attr-defined]
+                error.args = (f"{error.args[0]} [{where(step)}]", *error.args[1:])
+            raise
+        except (ValueError, TypeError, IndexError, KeyError, ZeroDivisionError, OverflowError, AttributeError) as error:
+            assert step is not None
+            raise located(OperatorError(f"operator {step.context.op.type} failed: {error} [{where(step)}]")) from error
+
+
+def located(error: FluidError) -> FluidError:
+    """Mark an error whose message already says where it happened."""
+    error.located = True  # type: ignore[attr-defined]
+    return error
+
+
+def where(step: BoundStep) -> str:
+    """'block 0, inputs X=img (1, 3, 4) float32, output Out=t' for messages."""
+    op = step.context.op
+    shown = []
+    for slot, holders in step.context.inputs.items():
+        for holder in holders[:4]:
+            if holder is not None:
+                shown.append(f"{slot}={holder.name} {describe(holder.value)}")
+    outputs = ", ".join(f"{slot}={', '.join(names)}" for slot, names in op.outputs.items() if names)
+    return f"block {op.block.idx}, {', '.join(shown) or 'no inputs'} -> {outputs or 'no outputs'}"
+
+
+def describe(value: Any) -> str:
+    """Shape and data type of a value, for messages."""
+    if isinstance(value, LoDTensor):
+        return "(no value)" if value.array is None else f"{tuple(value.array.shape)} {value.array.dtype}"
+    return "(no value)" if value is None else type(value).__name__

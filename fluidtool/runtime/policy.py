@@ -1,0 +1,42 @@
+"""What a program may ask of the machine. Programs come from files; files must not be able to reach where they like."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fluidtool.errors import PolicyError
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Folders below which `save`/`load` operators may read and write (None: the working directory at run time), and
+    endpoints that network operators may talk to.
+    """
+
+    file_roots: tuple[Path, ...] | None = None
+    endpoints: frozenset[str] = field(default_factory=frozenset)
+
+    def path(self, path: str, op_type: str) -> Path:
+        """The path, resolved; raises PolicyError when it lies outside every allowed folder."""
+        roots = (Path.cwd(),) if self.file_roots is None else self.file_roots
+        resolved = Path(path).resolve()
+        if not any(resolved.is_relative_to(root.resolve()) for root in roots):
+            allowed = ", ".join(str(root) for root in roots) or "none"
+            raise PolicyError(
+                f"operator {op_type} asks for the file {path!r}, which is not below an allowed folder ({allowed}); "
+                "allow its folder with --allow-files DIR, or fluidtool.runtime.Policy(file_roots=...)"
+            )
+        return resolved
+
+    def endpoint(self, endpoint: str, op_type: str) -> str:
+        """The endpoint; raises PolicyError unless the caller named it."""
+        if endpoint not in self.endpoints:
+            raise PolicyError(
+                f"operator {op_type} asks to talk to {endpoint!r}, which the caller did not allow; "
+                "allow it with --allow-network, or fluidtool.runtime.Policy(endpoints=...)"
+            )
+        return endpoint
+
+
+NOTHING_ALLOWED = Policy(file_roots=())

@@ -1,0 +1,136 @@
+"""LoDTensor, an array with level-of-detail offsets, and LoDTensorArray, a list of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fluidtool.errors import LoDError, UninitializedError
+from fluidtool.proto.enums import VarType
+from fluidtool.tensor.data_types import var_type_of
+from fluidtool.tensor.lod import LoD, check_lod, lengths_to_offsets, lod_fault, offsets_to_lengths
+from fluidtool.tensor.place import CPUPlace, CUDAPlace, Place
+
+
+class LoDTensor:
+    """An array (numpy or cupy, any shape and data type) and its LoD as offsets.
+
+    A fresh one holds no memory: it may have dimensions, but reading it raises UninitializedError.
+    Operators replace `array`, they never write into it, so arrays may be shared freely.
+    """
+
+    __slots__ = ("_dims", "array", "offsets")
+
+    def __init__(self, array: Any = None, offsets: LoD | None = None) -> None:
+        self.array = array
+        self.offsets: LoD = [] if offsets is None else offsets
+        self._dims: tuple[int, ...] = (0,)
+
+    # -- memory
+    def set(self, array: Any, place: Place | None = None) -> None:
+        """Copy `array` (anything that numpy understands) in; on CUDAPlace the copy goes to that GPU."""
+        if isinstance(array, LoDTensor):
+            array = array.numpy()
+        if isinstance(place, CUDAPlace):
+            import cupy
+
+            with cupy.cuda.Device(place.device_id):
+                self.array = cupy.array(array)
+        else:
+            self.array = np.array(array, order="C")
+        var_type_of(self.array.dtype)
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The value on the host; raises UninitializedError when there is no memory."""
+        if self.array is None:
+            raise UninitializedError("the tensor holds no memory: it was neither set, nor loaded, nor computed")
+        if isinstance(self.array, np.ndarray):
+            return self.array
+        return np.asarray(self.array.get() if hasattr(self.array, "get") else self.array)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        array = self.numpy()
+        if dtype is not None and array.dtype != dtype:
+            return array.astype(dtype)
+        return array.copy() if copy else array
+
+    def shape(self) -> list[int]:
+        """The dimensions; [0] for a fresh tensor."""
+        return [int(size) for size in (self._dims if self.array is None else self.array.shape)]
+
+    def set_dims(self, dims: Iterable[int]) -> None:
+        """Give a tensor without memory its dimensions; a tensor with memory is reshaped."""
+        self._dims = tuple(int(size) for size in dims)
+        if self.array is not None:
+            self.array = self.array.reshape(self._dims)
+
+    def dtype(self) -> VarType:
+        """The data type as the format's number; raises UninitializedError without memory."""
+        return var_type_of(self.array.dtype if self.array is not None else self.numpy().dtype)
+
+    def is_initialized(self) -> bool:
+        """Whether there is memory to read."""
+        return self.array is not None
+
+    def place(self) -> Place:
+        """Where the memory is."""
+        device: Any = getattr(self.array, "device", None)
+        return CUDAPlace(int(device.id)) if hasattr(device, "id") else CPUPlace()
+
+    def clear(self) -> None:
+        """Drop the memory and the LoD."""
+        self.array, self.offsets, self._dims = None, [], (0,)
+
+    # -- level of detail
+    def lod(self) -> LoD:
+        """The LoD as offsets, outermost level first."""
+        return [list(level) for level in self.offsets]
+
+    def set_lod(self, lod: Sequence[Sequence[int]]) -> None:
+        """Set the LoD from offsets; raises LoDError when it cannot describe this tensor."""
+        offsets = [[int(offset) for offset in level] for level in lod]
+        check_lod(offsets, len(self.array) if self.array is not None and self.array.ndim else None, "the tensor")
+        self.offsets = offsets
+
+    def recursive_sequence_lengths(self) -> LoD:
+        """The LoD as lengths, outermost level first."""
+        return offsets_to_lengths(self.offsets)
+
+    def set_recursive_sequence_lengths(self, lengths: Sequence[Sequence[int]]) -> None:
+        """Set the LoD from lengths; raises LoDError when it cannot describe this tensor."""
+        if any(int(length) < 0 for level in lengths for length in level):
+            raise LoDError(f"sequence lengths must not be negative, found {[list(level) for level in lengths]}")
+        self.set_lod(lengths_to_offsets(lengths))
+
+    def has_valid_recursive_sequence_lengths(self) -> bool:
+        """Whether the LoD fits the rows."""
+        rows = len(self.array) if self.array is not None and self.array.ndim else None
+        return lod_fault(self.offsets, rows) is None
+
+    def __repr__(self) -> str:
+        if self.array is None:
+            return f"LoDTensor(no memory, dims={self.shape()})"
+        return f"LoDTensor(shape={self.shape()}, dtype={self.array.dtype}, lod={self.offsets})\n{self.array!r}"
+
+    # the names of paddle.fluid.core
+    _is_initialized = is_initialized
+    _set_dims = set_dims
+    _get_dims = shape
+    _dtype = dtype
+    _place = place
+    _clear = clear
+    get_shape = shape
+
+
+class LoDTensorArray(list[LoDTensor]):
+    """A list of LoDTensors; an item without memory stands for a position that was never written."""
+
+    def append(self, item: Any) -> None:
+        """Append a LoDTensor, or anything that a LoDTensor can be set from."""
+        if not isinstance(item, LoDTensor):
+            tensor = LoDTensor()
+            tensor.set(item)
+            item = tensor
+        super().append(item)

@@ -1,0 +1,1 @@
+"""Activations: elementwise functions of one input, and softmax."""

@@ -1,0 +1,37 @@
+"""softmax: exp(x - max) / sum of it along one axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.registry import op
+from fluidtool.ops.schema import USE_CUDNN, USE_MKLDNN, TensorMeta
+
+
+@op(
+    "softmax",
+    inputs="X",
+    outputs="Out",
+    attrs={"axis": -1, "data_format": "AnyLayout", "is_test": False, **USE_CUDNN, **USE_MKLDNN},
+    lod="X",
+)
+def softmax(ctx: OpContext, X: Any, *, axis: int) -> Any:
+    """Softmax of X along `axis`, any shape, floating point (Paddle 1.8.5 softmax_op.cc)."""
+    ctx.require(-X.ndim <= axis < max(X.ndim, 1), f"axis {axis} is out of range for X of shape {X.shape}")
+    if X.size == 0:
+        return X
+    out = ctx.xp.exp(X - X.max(axis=axis, keepdims=True))
+    out /= out.sum(axis=axis, keepdims=True)
+    return out
+
+
+@softmax.infer
+def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
+    return X
+
+
+@softmax.grad(inputs="Out Out@GRAD", outputs="X@GRAD", lod="Out")
+def softmax_grad(ctx: OpContext, Out: Any, Out_grad: Any, *, axis: int) -> Any:
+    """dX = Out * (dOut - sum(Out * dOut))."""
+    return Out * (Out_grad - (Out * Out_grad).sum(axis=axis, keepdims=True))

@@ -1,0 +1,232 @@
+"""What an operator body sees of the machinery around it: its context.
+
+A body computes with `ctx.xp` (numpy or cupy) and knows no device. Work that is scalar by nature (suppression, beam
+search) may go to the host with `ctx.host` and come back with `ctx.array`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, Protocol
+
+from fluidtool.errors import OperatorError, UninitializedError
+from fluidtool.ir.operator import Operator
+from fluidtool.ops.registry import OpInfo
+from fluidtool.ops.schema import FRAMEWORK_ATTRS
+from fluidtool.proto.enums import AttrType
+from fluidtool.tensor import LoDTensor, Place, numpy_dtype
+from fluidtool.tensor.lod import LoD
+
+MULTIPLE_ATTRIBUTES = frozenset(
+    {AttrType.INTS, AttrType.FLOATS, AttrType.STRINGS, AttrType.BOOLEANS, AttrType.LONGS, AttrType.BLOCKS}
+)
+
+
+class Holder(Protocol):
+    """A variable of a scope: a name and whatever it holds now."""
+
+    name: str
+    value: Any
+
+
+class ScopeLike(Protocol):
+    """What bodies of control flow need of a scope."""
+
+    def find_var(self, name: str) -> Any: ...
+    def var(self, name: str) -> Any: ...
+    def new_scope(self) -> Any: ...
+
+
+class Device(Protocol):
+    """An array engine: numpy on the host or cupy on a GPU."""
+
+    name: str
+    xp: Any
+
+    def host(self, array: Any) -> Any: ...
+    def array(self, array: Any) -> Any: ...
+    def special(self) -> ModuleType | Any: ...
+
+
+class BoundBlock(Protocol):
+    """A block bound to the variables of one scope."""
+
+    def run(self) -> None: ...
+
+
+class Runtime(Protocol):
+    """What a run offers to bodies beyond arrays."""
+
+    device: Device
+    place: Place
+
+    def generator(self, seed: int) -> Any: ...
+    def bind_block(self, block: int, scope: Any) -> BoundBlock: ...
+    def file_path(self, path: str, op: Operator) -> str: ...
+    def talk(self, text: str) -> None: ...
+
+
+class OpContext:
+    """One operator bound to the variables of one scope."""
+
+    __slots__ = ("attrs", "info", "inputs", "op", "outputs", "runtime", "scope")
+
+    def __init__(
+        self,
+        op: Operator,
+        info: OpInfo,
+        inputs: dict[str, tuple[Any, ...]],
+        outputs: dict[str, tuple[Any, ...]],
+        scope: Any,
+        runtime: Any,
+    ) -> None:
+        self.op, self.info, self.scope, self.runtime = op, info, scope, runtime
+        self.inputs, self.outputs = inputs, outputs
+
+    # -- arrays and devices
+    @property
+    def xp(self) -> Any:
+        """The array library of the device: numpy or cupy."""
+        return self.runtime.device.xp
+
+    @property
+    def np(self) -> Any:
+        """numpy, for host work."""
+        return self.runtime.host.xp
+
+    @property
+    def place(self) -> Place:
+        """Where this run computes."""
+        place: Place = self.runtime.place
+        return place
+
+    def host(self, array: Any) -> Any:
+        """The array as a numpy array (no copy on the CPU)."""
+        return self.runtime.device.host(array)
+
+    def array(self, values: Any, dtype: Any = None) -> Any:
+        """An array of the device from an array, a list or a number (no copy on the CPU when it is one already)."""
+        array = self.runtime.device.array(values)
+        return array if dtype is None else array.astype(self.dtype(dtype), copy=False)
+
+    def dtype(self, data_type: Any) -> Any:
+        """The array library's dtype of a data type number of the format (a dtype is returned as it is)."""
+        return numpy_dtype(data_type) if isinstance(data_type, int) else data_type
+
+    @property
+    def special(self) -> Any:
+        """Special functions that numpy lacks: erf."""
+        return self.runtime.device.special()
+
+    def generator(self, seed: int = 0) -> Any:
+        """A numpy Generator: fresh and repeatable for seed != 0, the run's own for 0. Draws on the host."""
+        return self.runtime.generator(seed)
+
+    # -- variables
+    def has(self, slot: str) -> bool:
+        """Whether the slot names a variable that holds a value."""
+        holders = self.inputs.get(slot, ())
+        return bool(holders) and holders[0] is not None and holders[0].value is not None
+
+    def wants(self, slot: str) -> bool:
+        """Whether the program names a variable for this output slot."""
+        return bool(self.outputs.get(slot))
+
+    def value(self, slot: str, index: int = 0) -> Any:
+        """The value itself (LoDTensor, SelectedRows, …) of an input; raises UninitializedError when there is none."""
+        holders = self.inputs.get(slot, ())
+        if index >= len(holders) or holders[index].value is None:
+            raise UninitializedError(f"input {slot}[{index}] of operator {self.op.type} holds no value")
+        return holders[index].value
+
+    def lod(self, slot: str, index: int = 0) -> LoD:
+        """LoD offsets of an input ([] without)."""
+        holders = self.inputs.get(slot, ())
+        if index >= len(holders):
+            return []
+        value = holders[index].value
+        return value.offsets if isinstance(value, LoDTensor) else []
+
+    def set_lod(self, slot: str, offsets: Sequence[Sequence[int]], index: int = 0) -> None:
+        """Give an output its LoD; it stands whatever the body returns."""
+        holders = self.outputs.get(slot, ())
+        if index < len(holders):
+            holders[index].pending_lod = [[int(o) for o in level] for level in offsets]
+
+    def sequences(self, slot: str, index: int = 0) -> list[int]:
+        """The offsets of the last LoD level; raises OperatorError when the input has no LoD."""
+        lod = self.lod(slot, index)
+        if not lod:
+            self.fail(f"input {slot} needs a LoD of at least one level, found none; feed it with sequence lengths")
+        return lod[-1]
+
+    def dims_only(self, shape: Sequence[int]) -> LoDTensor:
+        """A value that has dimensions but no memory (`XShape` of reshape2)."""
+        tensor = LoDTensor()
+        tensor.set_dims(shape)
+        return tensor
+
+    # -- control flow
+    def bind_block(self, block: int, scope: Any) -> BoundBlock:
+        """A sub-block bound to the variables of `scope`; run it as often as needed."""
+        bound: BoundBlock = self.runtime.bind_block(block, scope)
+        return bound
+
+    def run_block(self, block: int, scope: Any) -> None:
+        """Run a sub-block once in `scope`; the values stay there."""
+        self.runtime.bind_block(block, scope).run()
+
+    # -- attributes and errors
+    def attr(self, name: str) -> Any:
+        """The value of an attribute: the program's, else the declared default."""
+        if self.op.has_attr(name):
+            return self.op.attr(name)
+        spec = self.info.attrs.get(name) or FRAMEWORK_ATTRS[name]
+        return spec.default
+
+    def fail(self, what: str) -> Any:
+        """Raise OperatorError: `what` says which input or attribute, what was expected, what was found, the way out."""
+        raise OperatorError(f"operator {self.op.type}: {what}")
+
+    def require(self, condition: Any, what: str) -> None:
+        """Raise OperatorError with `what` unless the condition holds."""
+        if not condition:
+            self.fail(what)
+
+
+class InferContext:
+    """What an inference function sees: attributes, how many variables a slot names, and a way to refuse."""
+
+    __slots__ = ("info", "lookup", "op")
+
+    def __init__(self, op: Operator, info: OpInfo, lookup: Any = None) -> None:
+        self.op, self.info, self.lookup = op, info, lookup
+
+    def meta(self, name: str) -> Any:
+        """What is known of a variable by its name (TensorMeta or None); for operators declared raw."""
+        return self.lookup(name) if self.lookup is not None else None
+
+    def count(self, slot: str) -> int:
+        """How many variables the program names for an output slot."""
+        return len(self.op.outputs.get(slot, []))
+
+    def wants(self, slot: str) -> bool:
+        """Whether the program names a variable for this output slot."""
+        return bool(self.op.outputs.get(slot))
+
+    def attr(self, name: str) -> Any:
+        """The value of an attribute: the program's, else the declared default."""
+        if self.op.has_attr(name):
+            return self.op.attr(name)
+        spec = self.info.attrs.get(name) or FRAMEWORK_ATTRS[name]
+        return spec.default
+
+    def fail(self, what: str) -> Any:
+        """Raise OperatorError: the shapes cannot work."""
+        raise OperatorError(f"operator {self.op.type}: {what}")
+
+    def require(self, condition: Any, what: str) -> None:
+        """Raise OperatorError with `what` unless the condition holds."""
+        if not condition:
+            self.fail(what)

@@ -1,0 +1,145 @@
+"""Shapes, data types and LoD levels without running: one operator, or a whole program.
+
+Sizes that only a run can tell are -1. Inference functions live with their operators; here is what drives them, and the
+rule that serves most gradient operators: a gradient is like the variable that it is the gradient of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from fluidtool.errors import FluidError
+from fluidtool.ir import Block, Operator, Program, Variable
+from fluidtool.ops.context import InferContext
+from fluidtool.ops.gradient import EMPTY, GRAD
+from fluidtool.ops.registry import OpInfo, find_op
+from fluidtool.ops.schema import TensorMeta
+from fluidtool.proto.enums import VarType
+
+TENSOR_KINDS = frozenset({VarType.LOD_TENSOR, VarType.SELECTED_ROWS, VarType.LOD_TENSOR_ARRAY})
+Lookup = Callable[[str], TensorMeta | None]
+
+
+def declared_meta(var: Variable | None) -> TensorMeta | None:
+    """What a variable's declaration says, or None when it does not say enough."""
+    if var is None or var.type not in TENSOR_KINDS or not var.has_shape or var.dtype is None:
+        return None
+    return TensorMeta(var.shape, var.dtype, var.lod_level, VarType(var.type))
+
+
+def infer_operator(op: Operator, lookup: Lookup) -> dict[str, TensorMeta]:
+    """Metadata of the outputs of `op` by variable name; names that cannot be told are left out.
+
+    Raises OperatorError when the shapes cannot work.
+    """
+    info = find_op(op.type)
+    if info is None:
+        return {}
+    results = _by_rule(op, info, lookup)
+    for slot in info.outputs:
+        for name in op.outputs.get(slot.name, ()):
+            if name != EMPTY and name not in results and GRAD in name:
+                like = lookup(name.split(GRAD)[0])
+                if like is not None:
+                    results[name] = like
+    return results
+
+
+def _by_rule(op: Operator, info: OpInfo, lookup: Lookup) -> dict[str, TensorMeta]:
+    if info.infer_body is None:
+        return {}
+    args: list[Any] = []
+    if not info.raw:
+        for slot in info.inputs:
+            metas = [lookup(name) for name in op.inputs.get(slot.name, ())]
+            if any(meta is None for meta in metas) or (not metas and not slot.dispensable and not slot.duplicable):
+                return {}
+            args.append(metas if slot.duplicable else metas[0] if metas else None)
+    context = InferContext(op, info, lookup)
+    attrs = {name: context.attr(name) for name in info.infer_attrs}
+    result = info.infer_body(context, *args, **attrs)
+    if result is None:
+        return {}
+    by_slot = result if isinstance(result, dict) else {info.outputs[0].name: result}
+    found: dict[str, TensorMeta] = {}
+    for slot_name, metas in by_slot.items():
+        names = op.outputs.get(slot_name, [])
+        items = metas if isinstance(metas, list) else [metas]
+        for index, (name, meta) in enumerate(zip(names, items, strict=False)):
+            if meta is not None and name != EMPTY:
+                found[name] = _with_shared_lod(op, info, slot_name, index, meta, lookup)
+    return found
+
+
+def _with_shared_lod(op: Operator, info: OpInfo, slot: str, index: int, meta: TensorMeta, lookup: Lookup) -> TensorMeta:
+    for source, target in info.share_lod:
+        names = op.inputs.get(source, [])
+        if target == slot and names:
+            origin = lookup(names[index] if index < len(names) else names[0])
+            if origin is not None and origin.lod_level:
+                return meta.with_lod_level(origin.lod_level)
+    return meta
+
+
+@dataclass(slots=True)
+class Inferred:
+    """The metadata of a whole program: by (block index, name); what went wrong by operator position."""
+
+    metas: dict[tuple[int, str], TensorMeta] = field(default_factory=dict)
+    faults: list[tuple[int, int, FluidError]] = field(default_factory=list)
+
+    def find(self, block: Block, name: str) -> TensorMeta | None:
+        """What is known of a name as seen from a block."""
+        for around in block.ancestry():
+            if (around.idx, name) in self.metas:
+                return self.metas[around.idx, name]
+        return None
+
+
+def infer_program(program: Program, feeds: dict[str, TensorMeta] | None = None) -> Inferred:
+    """Infer every variable of a program from its declared inputs, or from `feeds` where these say more."""
+    inferred = Inferred()
+    for block in program.blocks:
+        for var in block.vars.values():
+            meta = declared_meta(var)
+            if meta is not None:
+                inferred.metas[block.idx, var.name] = meta
+    for name, meta in (feeds or {}).items():
+        inferred.metas[0, name] = meta
+    _infer_block(program, program.global_block(), inferred)
+    return inferred
+
+
+def _infer_block(program: Program, block: Block, inferred: Inferred) -> None:
+    for position, op in enumerate(block.ops):
+        for index in op.sub_blocks():
+            if index > block.idx:
+                _infer_block(program, program.block(index), inferred)
+        try:
+            results = infer_operator(op, lambda name: inferred.find(block, name))
+        except FluidError as error:
+            inferred.faults.append((block.idx, position, error))
+            continue
+        for name, meta in results.items():
+            owner = next((around for around in block.ancestry() if name in around.vars), block)
+            inferred.metas[owner.idx, name] = meta
+
+
+def infer_declared(op: Operator) -> None:
+    """Write what `op` implies into the declarations of its outputs, as Paddle does when an operator is appended."""
+    block = op.block
+    results = infer_operator(op, lambda name: declared_meta(block.find_var_recursive(name)))
+    for name, meta in results.items():
+        var = block.find_var_recursive(name)
+        if var is None or var.type not in TENSOR_KINDS:
+            continue
+        if meta.kind != VarType.LOD_TENSOR and var.type != meta.kind:
+            var.type = meta.kind
+        if var.shape != meta.shape or not var.has_shape:
+            var.shape = meta.shape
+        if var.dtype != meta.dtype:
+            var.dtype = meta.dtype
+        if var.type != VarType.SELECTED_ROWS and var.lod_level != meta.lod_level:
+            var.lod_level = meta.lod_level

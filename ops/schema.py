@@ -1,0 +1,146 @@
+"""What an operator declares: its slots, its attributes, and the metadata that shape inference passes around.
+
+Slots are written as one string, names separated by blanks; a suffix tells more:
+`*` takes several variables, `?` may be absent, `~` is an intermediate output that only the gradient reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fluidtool.proto.enums import AttrType, VarType
+
+INT, FLOAT, STRING = AttrType.INT, AttrType.FLOAT, AttrType.STRING
+INTS, FLOATS, STRINGS = AttrType.INTS, AttrType.FLOATS, AttrType.STRINGS
+BOOLEAN, BOOLEANS, BLOCK, BLOCKS = AttrType.BOOLEAN, AttrType.BOOLEANS, AttrType.BLOCK, AttrType.BLOCKS
+LONG, LONGS, FLOAT64S = AttrType.LONG, AttrType.LONGS, AttrType.FLOAT64S
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One named input or output of an operator."""
+
+    name: str
+    duplicable: bool = False
+    dispensable: bool = False
+    intermediate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AttrSpec:
+    """Declared type and default of one attribute."""
+
+    type: AttrType
+    default: Any = None
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMeta:
+    """What is known of a variable without running: -1 in `shape` is a size that only a run can tell."""
+
+    shape: tuple[int, ...]
+    dtype: VarType
+    lod_level: int = 0
+    kind: VarType = VarType.LOD_TENSOR
+
+    @property
+    def rank(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    def with_shape(self, shape: tuple[int, ...] | list[int]) -> TensorMeta:
+        """The same with another shape."""
+        return replace(self, shape=tuple(shape))
+
+    def with_dtype(self, dtype: VarType) -> TensorMeta:
+        """The same with another data type."""
+        return replace(self, dtype=dtype)
+
+    def with_lod_level(self, lod_level: int) -> TensorMeta:
+        """The same with another LoD level."""
+        return replace(self, lod_level=lod_level)
+
+
+def slots(text: str) -> tuple[Slot, ...]:
+    """`"X* Bias? XShape~"` -> Slot objects."""
+    parsed = []
+    for word in text.split():
+        name = word.rstrip("*?~")
+        marks = word[len(name) :]
+        parsed.append(Slot(name, "*" in marks, "?" in marks, "~" in marks))
+    return tuple(parsed)
+
+
+def ints(*values: int) -> AttrSpec:
+    """An INTS attribute with this default."""
+    return AttrSpec(INTS, list(values))
+
+
+def floats(*values: float) -> AttrSpec:
+    """A FLOATS attribute with this default."""
+    return AttrSpec(FLOATS, list(values))
+
+
+def strings(*values: str) -> AttrSpec:
+    """A STRINGS attribute with this default."""
+    return AttrSpec(STRINGS, list(values))
+
+
+def bools(*values: bool) -> AttrSpec:
+    """A BOOLEANS attribute with this default."""
+    return AttrSpec(BOOLEANS, list(values))
+
+
+def longs(*values: int) -> AttrSpec:
+    """A LONGS attribute with this default."""
+    return AttrSpec(LONGS, list(values))
+
+
+def long(value: int = 0) -> AttrSpec:
+    """A LONG attribute with this default."""
+    return AttrSpec(LONG, value)
+
+
+def block() -> AttrSpec:
+    """A BLOCK attribute: the index of a sub-block, always required."""
+    return AttrSpec(BLOCK, None, required=True)
+
+
+def blocks() -> AttrSpec:
+    """A BLOCKS attribute: indexes of sub-blocks, always required."""
+    return AttrSpec(BLOCKS, None, required=True)
+
+
+def required(attr_type: AttrType) -> AttrSpec:
+    """An attribute without a default."""
+    return AttrSpec(attr_type, None, required=True)
+
+
+USE_CUDNN: dict[str, Any] = {"use_cudnn": False}
+USE_MKLDNN: dict[str, Any] = {"use_mkldnn": False}
+
+# Attributes that the framework adds to every operator.
+FRAMEWORK_ATTRS: dict[str, AttrSpec] = {
+    "op_role": AttrSpec(INT, 4096),
+    "op_role_var": AttrSpec(STRINGS, []),
+    "op_namescope": AttrSpec(STRING, ""),
+    "op_callstack": AttrSpec(STRINGS, []),
+    "op_device": AttrSpec(STRING, ""),
+}
+
+
+def attr_specs(attrs: Mapping[str, Any]) -> dict[str, AttrSpec]:
+    """Plain defaults become AttrSpecs: bool BOOLEAN, int INT, float FLOAT, str STRING."""
+    specs = {}
+    for name, value in attrs.items():
+        if isinstance(value, AttrSpec):
+            specs[name] = value
+        else:
+            specs[name] = AttrSpec(_SCALAR_TYPES[type(value)], value)
+    return specs
+
+
+_SCALAR_TYPES = {bool: BOOLEAN, int: INT, float: FLOAT, str: STRING}
