@@ -1,3 +1,19 @@
 """fluidtool: load, inspect, transpile, prune, train and run PaddlePaddle Fluid programs without Paddle."""
 
-from fluidtool._version import __version__ as __version__
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fluidtool.model import Model, load
+
+__all__ = ["Model", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    """`load` and `Model` come in when first asked for: numpy takes longer to import than `--help` may take."""
+    if name in __all__:
+        from fluidtool import model
+
+        return getattr(model, name)
+    raise AttributeError(f"module 'fluidtool' has no attribute {name!r}")

@@ -14,7 +14,7 @@
 
 A body gets one positional argument per declared input slot (an array; a list of them for a `*` slot; None for what is
 absent) and, as keywords, the attributes that its signature names. It returns the value of its first output, or a dict
-by output slot name (a list for a `*` slot). SelectedRows, LoDTensorArray and LoDRankTable values come and go as they are.
+by output slot name (a list for a `*` slot). SelectedRows, LoDTensorArray and LoDRankTable values come and go unchanged.
 An `infer` function has the same form with TensorMeta in place of arrays. Bodies never write into their inputs.
 """
 

@@ -1,9 +1,21 @@
 """The `paddle.fluid`-shaped surface: `import fluidtool.fluid as fluid`."""
 
+from fluidtool.fluid import io
 from fluidtool.fluid.executor import Executor, fetch_var, global_scope, scope_guard, switch_scope
+from fluidtool.fluid.framework import default_main_program, default_startup_program, get_var, program_guard
+from fluidtool.fluid.io import load, save
 from fluidtool.ir import Block, Operator, Parameter, Program, Variable, unique_name
 from fluidtool.runtime.scope import Scope
-from fluidtool.tensor import CPUPlace, CUDAPinnedPlace, CUDAPlace, LoDTensor, LoDTensorArray, SelectedRows
+from fluidtool.tensor import (
+    CPUPlace,
+    CUDAPinnedPlace,
+    CUDAPlace,
+    LoDTensor,
+    LoDTensorArray,
+    SelectedRows,
+    create_lod_tensor,
+    create_random_int_lodtensor,
+)
 
 _switch_scope = switch_scope
 Tensor = LoDTensor
@@ -23,8 +35,17 @@ __all__ = [
     "SelectedRows",
     "Tensor",
     "Variable",
+    "create_lod_tensor",
+    "create_random_int_lodtensor",
+    "default_main_program",
+    "default_startup_program",
     "fetch_var",
+    "get_var",
     "global_scope",
+    "io",
+    "load",
+    "program_guard",
+    "save",
     "scope_guard",
     "unique_name",
 ]

@@ -11,6 +11,8 @@ import numpy as np
 
 from fluidtool import runtime
 from fluidtool.errors import ArgumentTypeError, FeedError, FetchError
+from fluidtool.fluid.framework import default_main_program
+from fluidtool.io.inference import feed_names, fetch_names
 from fluidtool.ir import Program, Variable
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime.policy import Policy
@@ -99,10 +101,12 @@ class Executor:
         """
         if self._closed:
             raise ArgumentTypeError("Attempted to use a closed Executor; make a new one")
+        if program is None:
+            program = default_main_program()
         if not isinstance(program, Program):
             raise ArgumentTypeError(f"Executor requires Program as its Parameter. But you passed in {type(program)}")
         feed = dict(feed or {})
-        names = [fetch_name(item) for item in _as_list(fetch_list)] or own_fetches(program)
+        names = [fetch_name(item) for item in _as_list(fetch_list)] or fetch_names(program)
         check_feed(program, feed)
         values = self._runtime.run(
             program, feed, names, global_scope() if scope is None else scope, needed_only=use_prune
@@ -120,6 +124,10 @@ class Executor:
         tensor.set(np.asarray(data), self.place)
         return tensor
 
+    def to_device(self, array: Any) -> Any:
+        """The array at this executor's place."""
+        return self._runtime.device.array(array)
+
     def close(self) -> None:
         """Release plans; the executor cannot run any more."""
         self._closed = True
@@ -134,25 +142,13 @@ def fetch_name(item: Any) -> str:
     raise ArgumentTypeError(f"The item in fetch_list should be str or Variable, found {type(item).__name__}: {item!r}")
 
 
-def own_feeds(program: Program) -> list[str]:
-    """The names that the program's feed operators feed, by column."""
-    ops = [op for op in program.global_block().ops if op.type == "feed"]
-    return [op.output("Out")[0] for op in sorted(ops, key=lambda op: int(op.get_attr("col", 0)))]
-
-
-def own_fetches(program: Program) -> list[str]:
-    """The names that the program's fetch operators fetch, by column."""
-    ops = [op for op in program.global_block().ops if op.type == "fetch"]
-    return [op.input("X")[0] for op in sorted(ops, key=lambda op: int(op.get_attr("col", 0)))]
-
-
 def check_feed(program: Program, feed: Mapping[str, Any]) -> None:
     """Raise FeedError where a fed value contradicts a variable that asks for the check; warn about unknown names."""
     block = program.global_block()
-    missing = [name for name in own_feeds(program) if name not in feed]
+    missing = [name for name in feed_names(program) if name not in feed]
     if missing:
         raise FeedError(
-            f"the program feeds {', '.join(own_feeds(program))}, but there is no value for {', '.join(missing)}"
+            f"the program feeds {', '.join(feed_names(program))}, but there is no value for {', '.join(missing)}"
         )
     for name, value in feed.items():
         var = block.vars.get(name)

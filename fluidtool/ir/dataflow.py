@@ -1,8 +1,8 @@
 """Def-use view of a program: which operator reads and writes which version of a name.
 
 Fluid re-assigns names: operators may write a name again, or in place. A *version* of a name in a block is what one
-write (or, for version 0, whatever was there before the block ran) leaves in it. Operators with sub-blocks read and write what
-the operators within do to names from outside. Passes reason on versions, never on names alone.
+write (or, for version 0, whatever was there before the block ran) leaves in it. Operators with sub-blocks read and
+write what the operators within do to names from outside. Passes reason on versions, never on names alone.
 """
 
 from __future__ import annotations

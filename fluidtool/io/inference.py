@@ -1,0 +1,82 @@
+"""Inference programs: feed operators in front, fetch operators behind (Paddle 1.8.5 io.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fluidtool.errors import ProgramError
+from fluidtool.ir import Operator, Program
+from fluidtool.ir.surgery import inference_optimize, prune
+from fluidtool.proto.enums import AttrType, VarType
+
+PADDLE_VERSION = 1008005
+FEED_VAR, FETCH_VAR = "feed", "fetch"
+
+
+def feed_names(program: Program) -> list[str]:
+    """What the program's feed operators feed, by column."""
+    return [op.output("Out")[0] for op in _by_column(program, "feed")]
+
+
+def fetch_names(program: Program) -> list[str]:
+    """What the program's fetch operators fetch, by column."""
+    return [op.input("X")[0] for op in _by_column(program, "fetch")]
+
+
+def _by_column(program: Program, op_type: str) -> list[Operator]:
+    ops = [op for op in program.global_block().ops if op.type == op_type]
+    return sorted(ops, key=lambda op: int(op.get_attr("col", 0)))
+
+
+def strip_feed_fetch(program: Program) -> None:
+    """Take feed and fetch operators and their holder variables out, and clear targets."""
+    block = program.global_block()
+    block.ops = [op for op in block.ops if op.type not in ("feed", "fetch")]
+    for op in block.ops:
+        op.is_target = False
+    for name in (FEED_VAR, FETCH_VAR):
+        var = block.vars.get(name)
+        if var is not None and var.type in (VarType.FEED_MINIBATCH, VarType.FETCH_LIST):
+            block.remove_var(name)
+    program.touch()
+
+
+def add_feed_fetch(program: Program, feeds: Sequence[str], fetches: Sequence[str]) -> None:
+    """Put feed operators in front (the last column first, as in Paddle) and fetch operators behind."""
+    block = program.global_block()
+    block.create_var(name=FEED_VAR, type=VarType.FEED_MINIBATCH, persistable=True)
+    block.create_var(name=FETCH_VAR, type=VarType.FETCH_LIST, persistable=True)
+    for column, name in enumerate(feeds):
+        if not block.has_var(name):
+            raise ProgramError(f"The feeded_var_names[{column}]: '{name}' doesn't exist in pruned inference program.")
+        op = Operator(block, type="feed", inputs={"X": [FEED_VAR]}, outputs={"Out": [name]})
+        op.set_attr("col", column, AttrType.INT)
+        block.ops.insert(0, op)
+    for column, name in enumerate(fetches):
+        op = Operator(block, type="fetch", inputs={"X": [name]}, outputs={"Out": [FETCH_VAR]})
+        op.set_attr("col", column, AttrType.INT)
+        block.ops.append(op)
+    program.touch()
+
+
+def inference_program(program: Program, feeds: Sequence[str], fetches: Sequence[str]) -> Program:
+    """A copy that computes `fetches` from `feeds` and nothing else, ready to be saved for inference."""
+    bare = program.clone()
+    strip_feed_fetch(bare)
+    pruned = inference_optimize(prune(bare, list(feeds), list(fetches)))
+    _keep_fed(pruned, program, [*feeds, *fetches])
+    add_feed_fetch(pruned, feeds, fetches)
+    if not pruned.version:
+        pruned.version, pruned.version_field = PADDLE_VERSION, 4
+    return pruned
+
+
+def _keep_fed(pruned: Program, program: Program, names: Sequence[str]) -> None:
+    """A variable that is fetched as it was fed has no operator that would keep its declaration."""
+    from fluidtool.ir.surgery import copy_variable
+
+    block = pruned.global_block()
+    for name in names:
+        origin = program.global_block().vars.get(name)
+        if origin is not None and name not in block.vars:
+            block.add_var(copy_variable(origin, block))

@@ -1,0 +1,224 @@
+"""Finding a model: which file is the program, where its parameters are. Decided by looking, never by guessing.
+
+When nothing fits, or more than one thing does, the error lists what was found and which option decides.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fluidtool.errors import ModelNotFoundError, ParameterFileError, UnreadableError
+from fluidtool.io import pickles
+from fluidtool.io.parameters import (
+    EMPTY_STORE,
+    ParameterStore,
+    as_buffer,
+    fits_combined,
+    map_file,
+    open_arrays,
+    open_combined,
+    open_separate,
+    parameter_path,
+    persistables,
+)
+from fluidtool.ir import Program, Variable
+from fluidtool.ir.codec import decode_program
+
+PROGRAM_NAMES = ("__model__", "model.pdmodel", "__model__.main_program", "model", "model.pb")
+COMBINED_NAMES = ("__params__", "params", "model.pdiparams", "weights")
+NOT_MODELS = frozenset({".json", ".npz", ".npy", ".md", ".txt", ".py", ".yml", ".yaml", ".info", ".tmp", ".gz", ".log"})
+LARGEST_PROGRAM = 512 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """A program and where it and its parameters come from; `fault` says why parameters are missing."""
+
+    program: Program
+    program_source: str
+    parameters: ParameterStore
+    parameter_source: str
+    layout: str
+    fault: ParameterFileError | None = None
+
+
+def open_model(
+    source: Any,
+    *,
+    model_filename: str | None = None,
+    params: Any = None,
+    need_parameters: bool = True,
+) -> ModelFiles:
+    """Find and open a model.
+
+    source: a folder, a program file, the common prefix of `.pdmodel` and `.pdiparams`, bytes or a file object.
+    model_filename: the program's file within the folder. params: a file, folder, bytes or file object with the parameters.
+    need_parameters: raise when parameters are missing or do not fit; else the fault is reported in the result.
+    """
+    program, program_source, folder, stem = _open_program(source, model_filename)
+    variables = persistables(program)
+    if not variables and params is None:
+        return ModelFiles(program, program_source, EMPTY_STORE, "", "program without parameters")
+    try:
+        store, where, layout = _open_parameters(program_source, folder, stem, variables, params)
+    except (ParameterFileError, ModelNotFoundError) as error:
+        if need_parameters:
+            raise
+        fault = error if isinstance(error, ParameterFileError) else ParameterFileError(str(error))
+        return ModelFiles(program, program_source, EMPTY_STORE, "", "program alone", fault)
+    return ModelFiles(program, program_source, store, where, layout)
+
+
+# ---------------------------------------------------------------- the program
+def _open_program(source: Any, model_filename: str | None) -> tuple[Program, str, Path | None, str | None]:
+    """-> program, how to call it, the folder that it lies in, the prefix shared with its parameters."""
+    if isinstance(source, (bytes, bytearray, memoryview)) or hasattr(source, "read"):
+        buffer, name = as_buffer(source)
+        return decode_program(bytes(buffer), Program(), name), name, None, None
+    path = Path(os.fspath(source))
+    if path.is_dir():
+        file = _program_in(path, model_filename)
+    elif path.is_file():
+        file = path
+    elif path.with_name(path.name + ".pdmodel").is_file():
+        file = path.with_name(path.name + ".pdmodel")
+    else:
+        raise ModelNotFoundError(
+            f"there is no model at {path}: no such file or folder, and no {path.name}.pdmodel beside it"
+        )
+    program = read_program(file)
+    stem = file.name.removesuffix(".pdmodel") if file.name.endswith(".pdmodel") else None
+    return program, str(file), file.parent, stem
+
+
+def read_program(path: Path) -> Program:
+    """The program of a file; raises UnreadableError when it is not one."""
+    size = path.stat().st_size
+    if size > LARGEST_PROGRAM:
+        raise UnreadableError(f"{path} has {size} bytes, too many for a program; is it a parameter file?")
+    return decode_program(bytes(map_file(path)), Program(), str(path))
+
+
+def _program_in(folder: Path, model_filename: str | None) -> Path:
+    if model_filename is not None:
+        file = folder / model_filename
+        if not file.is_file():
+            raise ModelNotFoundError(f"{folder} has no file {model_filename}; it holds {_listing(folder)}")
+        return file
+    for name in PROGRAM_NAMES[:1]:
+        if (folder / name).is_file():
+            return folder / name
+    candidates = [file for file in _model_like(folder) if _is_program(file)]
+    if len(candidates) == 1:
+        return candidates[0]
+    if not candidates:
+        raise ModelNotFoundError(
+            f"{folder} holds no Fluid program: it holds {_listing(folder)}; expected __model__, *.pdmodel or another "
+            "ProgramDesc file"
+        )
+    names = ", ".join(file.name for file in candidates)
+    raise ModelNotFoundError(
+        f"{folder} holds {len(candidates)} programs: {names}; say which one is meant, with --model-file NAME or the "
+        "path of the file itself"
+    )
+
+
+def _model_like(folder: Path) -> list[Path]:
+    return [
+        f for f in sorted(folder.iterdir()) if f.is_file() and f.suffix not in NOT_MODELS and not f.name.startswith(".")
+    ]
+
+
+def _is_program(file: Path) -> bool:
+    if file.suffix in (".pdiparams", ".pdparams", ".pdopt") or not 0 < file.stat().st_size <= LARGEST_PROGRAM:
+        return False
+    with file.open("rb") as opened:
+        if opened.read(1) != b"\x0a":  # field 1 of ProgramDesc: blocks
+            return False
+    try:
+        read_program(file)
+    except UnreadableError:
+        return False
+    return True
+
+
+def _listing(folder: Path) -> str:
+    names = sorted(entry.name + ("/" if entry.is_dir() else "") for entry in folder.iterdir())
+    return (", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")) if names else "nothing"
+
+
+# ---------------------------------------------------------------- the parameters
+def _open_parameters(
+    program_source: str, folder: Path | None, stem: str | None, variables: Sequence[Variable], params: Any
+) -> tuple[ParameterStore, str, str]:
+    if params is not None:
+        return open_parameters(params, variables, folder)
+    if folder is None:
+        raise ParameterFileError(
+            f"the program of {program_source} has {len(variables)} parameters, and no file of them was given; name it with "
+            "params="
+        )
+    for name in _paired(folder, stem):
+        return open_parameters(folder / name, variables, None)
+    present = [var for var in variables if parameter_path(folder, var.name).is_file()]
+    if len(present) == len(variables):
+        return open_separate(folder, variables), str(folder), "one file per parameter"
+    fitting = _combined_candidates(folder, Path(program_source), variables)
+    if len(fitting) == 1:
+        return open_parameters(fitting[0], variables, None)
+    if len(fitting) > 1:
+        names = ", ".join(file.name for file in fitting)
+        raise ModelNotFoundError(
+            f"{folder} holds {len(fitting)} files that fit the parameters of {Path(program_source).name}: {names}; say which "
+            "one is meant with --params NAME"
+        )
+    for name in COMBINED_NAMES:
+        if (folder / name).is_file() and not present and str(folder / name) != program_source:
+            return open_parameters(folder / name, variables, None)
+    return open_separate(folder, variables), str(folder), "one file per parameter"
+
+
+def _paired(folder: Path, stem: str | None) -> list[str]:
+    if stem is None:
+        return []
+    return [stem + suffix for suffix in (".pdiparams", ".pdparams") if (folder / (stem + suffix)).is_file()]
+
+
+def _combined_candidates(folder: Path, program_file: Path, variables: Sequence[Variable]) -> list[Path]:
+    files = [file for file in _model_like(folder) if file != program_file]
+    named = [file for file in files if file.name in COMBINED_NAMES and fits_combined(file, variables)]
+    return named or [file for file in files if fits_combined(file, variables)]
+
+
+def open_parameters(params: Any, variables: Sequence[Variable], folder: Path | None) -> tuple[ParameterStore, str, str]:
+    """Parameters from a file (combined or pickled), a folder, bytes or a file object.
+
+    A relative path is taken as it stands, or within `folder` where only that exists.
+    """
+    if isinstance(params, (bytes, bytearray, memoryview)) or hasattr(params, "read"):
+        buffer, source = as_buffer(params)
+    else:
+        path = Path(os.fspath(params))
+        if not path.exists() and folder is not None and (folder / path).exists():
+            path = folder / path
+        if path.is_dir():
+            return open_separate(path, variables), str(path), "one file per parameter"
+        if not path.is_file():
+            raise ParameterFileError(f"there are no parameters at {path}: no such file or folder")
+        buffer, source = map_file(path), str(path)
+    if _is_pickle(buffer):
+        arrays = pickles.load_state(bytes(buffer), source)
+        optimizer = Path(source).with_suffix(".pdopt")
+        if source.endswith(".pdparams") and optimizer.is_file():
+            arrays |= pickles.load_state(optimizer.read_bytes(), str(optimizer))
+        return open_arrays(arrays, variables, source), source, "pickled state"
+    return open_combined(buffer, variables, source), source, "one combined file"
+
+
+def _is_pickle(buffer: Any) -> bool:
+    """Whether the bytes start like a pickle of protocol 2 or later (a parameter file starts with four zero bytes)."""
+    return len(buffer) > 2 and buffer[0] == 0x80 and 2 <= buffer[1] <= 5

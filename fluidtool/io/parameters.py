@@ -1,0 +1,278 @@
+"""Parameter files: one per variable, or one for all. Memory-mapped: reading what is there touches no weights."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from fluidtool.errors import ParameterFileError, UnreadableError
+from fluidtool.io.atomic import write_file
+from fluidtool.ir import Program, Variable
+from fluidtool.proto.enums import VarType
+from fluidtool.tensor import LoDTensor, SelectedRows
+from fluidtool.tensor.data_types import var_type_of
+from fluidtool.tensor.streams import (
+    TensorRecord,
+    read_selected_rows,
+    read_tensor,
+    scan_tensor,
+    write_selected_rows,
+    write_tensor,
+)
+
+NOT_SAVED = frozenset(
+    {
+        VarType.FEED_MINIBATCH,
+        VarType.FETCH_LIST,
+        VarType.READER,
+        VarType.RAW,
+        VarType.STEP_SCOPES,
+        VarType.LOD_RANK_TABLE,
+    }
+)
+Value = LoDTensor | SelectedRows
+
+
+def is_persistable(var: Variable) -> bool:
+    """Whether `save_persistables` keeps a variable."""
+    return var.persistable and var.type not in NOT_SAVED
+
+
+def persistables(program: Program) -> list[Variable]:
+    """What `save_persistables` saves of a program, in order of declaration."""
+    return [var for var in program.list_vars() if is_persistable(var)]
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterInfo:
+    """What a parameter file says of one variable, without its values."""
+
+    name: str
+    shape: tuple[int, ...]
+    data_type: VarType
+    nbytes: int
+    source: str
+
+
+def map_file(path: Path) -> Any:
+    """The bytes of a file, memory-mapped; raises UnreadableError when it cannot be read."""
+    try:
+        if path.stat().st_size == 0:
+            return b""
+        with path.open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise UnreadableError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def parameter_path(folder: Path, name: str) -> Path:
+    """Where a variable's own file is; raises UnreadableError for a name that leads out of the folder."""
+    path = folder / name
+    if os.path.isabs(name) or ".." in Path(name).parts or "\0" in name:
+        raise UnreadableError(
+            f"variable name {name!r} leads out of the folder {folder}; fluidtool neither reads nor writes there: "
+            "rename the variable, or keep the parameters in one combined file"
+        )
+    return path
+
+
+class ParameterStore(Mapping[str, Value]):
+    """Values by variable name, read when asked for. `info` tells shapes and data types without reading values."""
+
+    def __init__(self, entries: Mapping[str, tuple[Any, TensorRecord | None, str]]) -> None:
+        self._entries = dict(entries)
+
+    def __getitem__(self, name: str) -> Value:
+        buffer, record, source = self._entries[name]
+        if record is None:
+            value = (
+                buffer if isinstance(buffer, (LoDTensor, SelectedRows)) else read_selected_rows(buffer, 0, source)[0]
+            )
+            return value
+        return LoDTensor(_aligned(record.array(buffer)), [list(level) for level in record.lod])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def info(self, name: str) -> ParameterInfo:
+        """Shape, data type, size and file of one value."""
+        _, record, source = self._entries[name]
+        if record is not None:
+            return ParameterInfo(name, record.shape, record.data_type, record.end - record.begin, source)
+        value = self[name]
+        tensor = value.get_tensor() if isinstance(value, SelectedRows) else value
+        array = tensor.numpy()
+        return ParameterInfo(name, tuple(array.shape), var_type_of(array.dtype), array.nbytes, source)
+
+
+EMPTY_STORE = ParameterStore({})
+
+
+def _aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The array itself, or a copy where the file put it at an address that arithmetic cannot use directly."""
+    return array if array.flags.aligned else array.copy()
+
+
+# ---------------------------------------------------------------- reading
+def open_separate(folder: Path, variables: Iterable[Variable]) -> ParameterStore:
+    """One file per variable; raises ParameterFileError for a missing or malformed file or one of another shape."""
+    entries: dict[str, tuple[Any, TensorRecord | None, str]] = {}
+    missing = []
+    for var in variables:
+        path = parameter_path(folder, var.name)
+        if not path.is_file():
+            missing.append(var.name)
+            continue
+        buffer, source = map_file(path), str(path)
+        if var.type == VarType.SELECTED_ROWS:
+            _ends(read_selected_rows(buffer, 0, source)[1], buffer, source)
+            entries[var.name] = (buffer, None, source)
+        else:
+            record = scan_tensor(buffer, 0, source)
+            _ends(record.end, buffer, source)
+            check_declared(var, record.shape, record.data_type, source)
+            entries[var.name] = (buffer, record, source)
+    if missing:
+        raise ParameterFileError(
+            f"{folder} has no file for {_some(missing)} of the program; the parameters may be elsewhere, or in one combined "
+            "file: name it with --params (params_filename in Python)"
+        )
+    return ParameterStore(entries)
+
+
+def open_combined(buffer: Any, variables: Iterable[Variable], source: str) -> ParameterStore:
+    """One file for all: the values in the order of the sorted names, ending exactly at the end of the file.
+
+    Raises ParameterFileError when count, shapes or data types are not those of the program.
+    """
+    ordered = sorted(variables, key=lambda var: var.name)
+    entries: dict[str, tuple[Any, TensorRecord | None, str]] = {}
+    offset, size = 0, len(buffer)
+    for position, var in enumerate(ordered):
+        if offset >= size:
+            raise ParameterFileError(
+                f"{source} ends after {position} of the {len(ordered)} parameters of the program; "
+                f"{var.name} is the first one missing: it belongs to another program, or was saved with other variables"
+            )
+        record = scan_tensor(buffer, offset, f"{source} (parameter {position + 1} of {len(ordered)}, {var.name})")
+        check_declared(var, record.shape, record.data_type, source)
+        entries[var.name] = (buffer, record, source)
+        offset = record.end
+    _ends(offset, buffer, source)
+    return ParameterStore(entries)
+
+
+def open_arrays(arrays: Mapping[str, Any], variables: Iterable[Variable], source: str) -> ParameterStore:
+    """Arrays by name (a pickled state); raises ParameterFileError for a missing one or one of another shape."""
+    entries: dict[str, tuple[Any, TensorRecord | None, str]] = {}
+    missing = []
+    for var in variables:
+        if var.name not in arrays:
+            missing.append(var.name)
+            continue
+        array = np.asarray(arrays[var.name])
+        check_declared(var, tuple(array.shape), var_type_of(array.dtype), source)
+        entries[var.name] = (LoDTensor(array), None, source)
+    if missing:
+        raise ParameterFileError(f"{source} has no value for {_some(missing)} of the program")
+    return ParameterStore(entries)
+
+
+def check_declared(var: Variable, shape: Sequence[int], data_type: VarType, source: str) -> None:
+    """Raise ParameterFileError when a value is not of the shape and data type that the program declares."""
+    if var.has_shape and var.type == VarType.LOD_TENSOR:
+        declared = var.shape
+        fits = len(declared) == len(shape) and all(d in (-1, s) for d, s in zip(declared, shape, strict=True))
+        if not fits and not (declared == () and list(shape) in ([], [1])):
+            raise ParameterFileError(
+                f"Variable's shape does not match: {var.name} is declared {list(declared)}, {source} holds {list(shape)}; "
+                "the file belongs to another program"
+            )
+    if var.dtype is not None and data_type != var.dtype and not _halved(var.dtype, data_type):
+        raise ParameterFileError(
+            f"{var.name} is declared {var.dtype.name}, {source} holds {data_type.name}; the file belongs to another program"
+        )
+
+
+def _halved(declared: VarType, found: VarType) -> bool:
+    """`save_as_fp16` keeps FP32 variables as FP16."""
+    return declared == VarType.FP32 and found == VarType.FP16
+
+
+def _ends(end: int, buffer: Any, source: str) -> None:
+    if end != len(buffer):
+        raise ParameterFileError(
+            f"{source} goes on for {len(buffer) - end} bytes after its last parameter: "
+            "Not allowed to load partial data; it belongs to another program, or is corrupted"
+        )
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return f"{len(names)} parameters ({shown})" if len(names) > 1 else f"the parameter {shown}"
+
+
+def fits_combined(path: Path, variables: Sequence[Variable]) -> bool:
+    """Whether a file holds exactly the parameters of a program."""
+    try:
+        open_combined(map_file(path), variables, str(path))
+    except UnreadableError:
+        return False
+    return True
+
+
+# ---------------------------------------------------------------- writing
+def value_parts(value: Value) -> list[Any]:
+    """The stream of a value as byte strings and buffers."""
+    return write_selected_rows(value) if isinstance(value, SelectedRows) else write_tensor(value)
+
+
+def write_separate(folder: Path, values: Mapping[str, Value], *, overwrite: bool = True) -> None:
+    """One file per variable, named like it."""
+    paths = {name: parameter_path(folder, name) for name in values}
+    for name, path in paths.items():
+        write_file(path, value_parts(values[name]), overwrite=overwrite)
+
+
+def combined_parts(values: Mapping[str, Value]) -> Iterator[Any]:
+    """The stream of all values in the order of their sorted names."""
+    for name in sorted(values):
+        if isinstance(values[name], SelectedRows):
+            raise ParameterFileError(
+                f"{name} is a SelectedRows, which a combined parameter file cannot hold; save one file per variable"
+            )
+        yield from value_parts(values[name])
+
+
+def write_combined(path: Path, values: Mapping[str, Value], *, overwrite: bool = True) -> None:
+    """One file for all."""
+    write_file(path, combined_parts(values), overwrite=overwrite)
+
+
+def read_value(file: Path | bytes | BinaryIO, kind: VarType | int = VarType.LOD_TENSOR) -> Value:
+    """The one value of a file or of bytes."""
+    buffer, source = as_buffer(file)
+    value: Value
+    value, end = (
+        read_selected_rows(buffer, 0, source) if kind == VarType.SELECTED_ROWS else read_tensor(buffer, 0, source)
+    )
+    _ends(end, buffer, source)
+    return value
+
+
+def as_buffer(source: Any) -> tuple[Any, str]:
+    """Bytes of a path (mapped), bytes or file object, and how to call them in messages."""
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return source, "the bytes given"
+    if hasattr(source, "read"):
+        return source.read(), str(getattr(source, "name", "the file object given"))
+    return map_file(Path(source)), str(source)

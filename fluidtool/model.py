@@ -1,0 +1,188 @@
+"""`fluidtool.load(path)`: a program with its parameters, ready to run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any
+
+from fluidtool.errors import FeedError
+from fluidtool.io.inference import feed_names, fetch_names
+from fluidtool.io.layout import ModelFiles, open_model
+from fluidtool.ir import Program, Variable
+from fluidtool.ir.dataflow import block_flow
+from fluidtool.ir.variable import data_type_name
+from fluidtool.proto.enums import VarType
+from fluidtool.runtime import Executor, Policy, Scope
+from fluidtool.tensor import CPUPlace, LoDTensor, LoDTensorArray, Place, SelectedRows, var_type_of
+
+
+@dataclass(slots=True)
+class Model:
+    """A program, what it is fed and what it gives, and its parameters in a scope."""
+
+    program: Program
+    files: ModelFiles
+    scope: Scope = field(default_factory=Scope)
+    place: Place = field(default_factory=CPUPlace)
+    policy: Policy = field(default_factory=Policy)
+    seed: int = 0
+    _executor: Executor | None = None
+
+    @property
+    def feeds(self) -> list[str]:
+        """The names of the inputs: the program's feed operators, or what nothing computes."""
+        return feed_names(self.program) or free_inputs(self.program)
+
+    @property
+    def fetches(self) -> list[str]:
+        """The names of the outputs: the program's fetch operators, or what nothing reads."""
+        return fetch_names(self.program) or final_outputs(self.program)
+
+    @property
+    def executor(self) -> Executor:
+        """The executor of this model, made when first needed; parameters are put in the scope then."""
+        if self._executor is None:
+            self._executor = Executor(self.place, policy=self.policy, seed=self.seed)
+            for name, value in self.files.parameters.items():
+                self.scope.var(name).value = _on_device(value, self._executor)
+        return self._executor
+
+    def run(self, feed: Mapping[str, Any], fetch: Sequence[str] | None = None) -> dict[str, Any]:
+        """Outputs by name as LoDTensor, SelectedRows or LoDTensorArray; `numpy.asarray` gives a LoDTensor's array.
+
+        Raises FeedError when the feed does not fit the declared inputs, FetchError for names that nothing computes.
+        """
+        names = list(self.fetches if fetch is None else fetch)
+        self.check_feed(feed)
+        values = self.executor.run(self.program, feed, names, self.scope, needed_only=True)
+        return dict(zip(names, values, strict=True))
+
+    def check_feed(self, feed: Mapping[str, Any]) -> None:
+        """Raise FeedError naming the input, what was expected and what was found."""
+        block = self.program.global_block()
+        missing = [name for name in feed_names(self.program) if name not in feed]
+        unknown = [name for name in feed if name not in block.vars]
+        if unknown:
+            near = get_close_matches(unknown[0], block.vars, n=3)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"the inputs are {', '.join(self.feeds) or 'none'}"
+            raise FeedError(f"the program has no variable {unknown[0]!r} to feed; {hint}")
+        if missing:
+            raise FeedError(f"no value for the input {', '.join(missing)}; the inputs are {self.describe_inputs()}")
+        for name, value in feed.items():
+            check_value(block.vars[name], value)
+
+    def describe_inputs(self) -> str:
+        """'image float32 [-1, 1, 28, 28], label int64 [-1, 1]'."""
+        block = self.program.global_block()
+        return ", ".join(describe_variable(block.vars[name]) for name in self.feeds if name in block.vars)
+
+
+def load(
+    source: Any,
+    *,
+    model_filename: str | None = None,
+    params: Any = None,
+    place: Place | None = None,
+    policy: Policy | None = None,
+    seed: int = 0,
+    need_parameters: bool = True,
+) -> Model:
+    """Open a model of any layout: a folder, a program file, a `.pdmodel` prefix, bytes or a file object.
+
+    Parameters are memory-mapped and enter the scope at the first run. Raises ModelNotFoundError, UnreadableError,
+    ParameterFileError.
+    """
+    files = open_model(source, model_filename=model_filename, params=params, need_parameters=need_parameters)
+    return Model(
+        files.program,
+        files,
+        place=CPUPlace() if place is None else place,
+        policy=Policy() if policy is None else policy,
+        seed=seed,
+    )
+
+
+def _on_device(value: Any, executor: Executor) -> Any:
+    if isinstance(value, LoDTensor):
+        return LoDTensor(executor.device.array(value.numpy()), value.lod())
+    return SelectedRows(value.row_ids, value.table_height, executor.device.array(value.value))
+
+
+def describe_variable(var: Variable) -> str:
+    """'image float32 [-1, 1, 28, 28]'."""
+    shape = str(list(var.shape)) if var.has_shape else "[?]"
+    level = f" LoD {var.lod_level}" if var.lod_level else ""
+    return f"{var.name} {data_type_name(var.dtype)} {shape}{level}"
+
+
+def check_value(var: Variable, value: Any) -> None:
+    """Raise FeedError when a value is not of the data type and rank that the variable declares, or not of its sizes.
+
+    A declared size of -1 takes anything; a variable with LoD takes any number of rows.
+    """
+    if isinstance(value, (LoDTensorArray, SelectedRows, list, tuple)) or var.type != VarType.LOD_TENSOR:
+        return
+    dtype = var_type_of(value.numpy().dtype if isinstance(value, LoDTensor) else value.dtype)
+    shape = tuple(value.shape()) if isinstance(value, LoDTensor) else tuple(value.shape)
+    if var.dtype is not None and dtype != var.dtype:
+        raise FeedError(
+            f"input {var.name} takes {data_type_name(var.dtype)}, found {data_type_name(dtype)} of shape {list(shape)}; "
+            f"convert it: array.astype('{data_type_name(var.dtype)}')"
+        )
+    if not var.has_shape:
+        return
+    declared = var.shape
+    rows_free = var.lod_level > 0 or (isinstance(value, LoDTensor) and bool(value.offsets))
+    fits = len(declared) == len(shape) and all(
+        want < 0 or want == got or (axis == 0 and rows_free)
+        for axis, (want, got) in enumerate(zip(declared, shape, strict=True))
+    )
+    if not fits:
+        raise FeedError(
+            f"input {var.name} takes shape {list(declared)} (-1: any size), found {list(shape)}; reshape it"
+        )
+
+
+def free_inputs(program: Program) -> list[str]:
+    """The variables of block 0 that are read before anything writes them and do not persist, in order of use."""
+    block = program.global_block()
+    flow = block_flow(block)
+    names: list[str] = []
+    for position, op in enumerate(block.ops):
+        for name in _in_order(op.input_arg_names, flow.effects[position].reads):
+            var = block.vars.get(name)
+            if var is None or var.persistable or flow.reads[position][name].number != 0 or name in names:
+                continue
+            if name not in op.output_arg_names or var.need_check_feed:
+                names.append(name)
+    return names
+
+
+def final_outputs(program: Program) -> list[str]:
+    """The variables of block 0 that are written last and never read after, in order."""
+    block = program.global_block()
+    flow = block_flow(block)
+    names = []
+    for position in range(len(block.ops)):
+        for name in flow.writes[position]:
+            var = block.vars.get(name)
+            if (
+                var is not None
+                and not var.persistable
+                and var.type == VarType.LOD_TENSOR
+                and flow.is_last_write(position, name)
+                and not flow.consumers(position, name)
+                and not name.endswith(("XShape", ".tmp_xshape"))
+            ):
+                names.append(name)
+    return names
+
+
+def _in_order(names: Iterable[str], also: Iterable[str]) -> list[str]:
+    first = [name for name in names if name in also]
+    return first + sorted(set(also) - set(first))
+
+
+__all__ = ["Model", "load"]
