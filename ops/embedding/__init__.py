@@ -1,0 +1,1 @@
+"""Look-up tables, sampled losses and the operators on SelectedRows."""

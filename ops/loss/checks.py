@@ -1,0 +1,15 @@
+"""Checks that losses share; they work on arrays and on TensorMeta."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fluidtool.ops.context import InferContext, OpContext
+
+
+def same_shape(ctx: OpContext | InferContext, **inputs: Any) -> None:
+    """Fail unless all inputs (slot=value) have one shape; sizes that only a run can tell match anything."""
+    (first, base), *others = ((slot, tuple(value.shape)) for slot, value in inputs.items())
+    for slot, shape in others:
+        fits = len(shape) == len(base) and all(a == b or -1 in (a, b) for a, b in zip(base, shape, strict=True))
+        ctx.require(fits, f"inputs {first} and {slot} must have the same shape, found {base} and {shape}")
