@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fluidtool._version import __version__
+
 if TYPE_CHECKING:
     from fluidtool.model import Model, load
 
-__all__ = ["Model", "load"]
+__all__ = ["Model", "__version__", "load"]
 
 
 def __getattr__(name: str) -> Any:
