@@ -11,9 +11,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
+from fluidtool.ir.block import Block
 from fluidtool.ir.operator import Operator
 from fluidtool.ops.registry import OpInfo, get_op
-from fluidtool.ops.schema import FRAMEWORK_ATTRS
+from fluidtool.proto.enums import AttrType
 
 GRAD = "@GRAD"
 EMPTY = "@EMPTY@"
@@ -26,12 +27,22 @@ def grad_name(name: str) -> str:
 
 @dataclass(slots=True)
 class OpDescription:
-    """An operator that is yet to be put into a block."""
+    """An operator that is yet to be put into a block. `attr_types` keeps declared types that values do not tell."""
 
     type: str
     inputs: dict[str, list[str]]
     outputs: dict[str, list[str]]
     attrs: dict[str, Any] = field(default_factory=dict)
+    attr_types: dict[str, AttrType | int] = field(default_factory=dict)
+
+    def insert(self, block: Block, index: int | None = None) -> Operator:
+        """Put the operator into a block (at its end without an index) as it is: no defaults, no checks."""
+        op = Operator(block, type=self.type, inputs=self.inputs, outputs=self.outputs)
+        for name, value in self.attrs.items():
+            op.set_attr(name, value, self.attr_types.get(name))
+        block.ops.insert(len(block.ops) if index is None else index, op)
+        block.program.touch()
+        return op
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +74,18 @@ class GradMakerContext:
         return names
 
     def attrs(self) -> dict[str, Any]:
-        """The forward operator's attributes, without those that the framework sets anew."""
-        return {name: self.op.attr(name) for name in self.op.attr_names if name not in FRAMEWORK_ATTRS}
+        """The forward operator's attributes, the framework's own included."""
+        return {name: self.op.attr(name) for name in self.op.attr_names}
+
+    def attr_types(self) -> dict[str, AttrType | int]:
+        """Their declared types."""
+        return {name: self.op.attr_type(name) for name in self.op.attr_names}
 
     def describe(
         self, type: str, inputs: dict[str, list[str]], outputs: dict[str, list[str]], **attrs: Any
     ) -> OpDescription:
         """A gradient operator with the forward attributes, changed by `attrs`."""
-        return OpDescription(type, inputs, outputs, self.attrs() | attrs)
+        return OpDescription(type, inputs, outputs, self.attrs() | attrs, self.attr_types())
 
 
 def make_grad_ops(op: Operator, no_grad: Collection[str] = ()) -> list[OpDescription]:
@@ -94,15 +109,14 @@ def plain_grad_op(context: GradMakerContext) -> OpDescription:
     forward_inputs = {slot.name for slot in context.info.inputs}
     inputs = {slot: _source(context, slot, forward_inputs) for slot in plan.inputs}
     outputs = {slot: context.input_grad(slot.removesuffix(GRAD)) for slot in plan.outputs}
-    return OpDescription(plan.type, inputs, outputs, context.attrs())
+    return OpDescription(plan.type, inputs, outputs, context.attrs(), context.attr_types())
 
 
 def _source(context: GradMakerContext, slot: str, forward_inputs: set[str]) -> list[str]:
-    if slot.endswith(GRAD):
-        base = slot.removesuffix(GRAD)
-        return (
-            [grad_name(name) for name in context.op.input(base)]
-            if base in forward_inputs
-            else context.output_grad(base)
-        )
-    return context.input(slot) if slot in forward_inputs else context.output(slot)
+    if slot in forward_inputs:
+        return context.input(slot)
+    if any(output.name == slot for output in context.info.outputs):
+        return context.output(slot)
+    base = slot.removesuffix(GRAD)
+    names = context.op.input(base) if base in forward_inputs else context.op.output(base)
+    return [grad_name(name) for name in names]

@@ -5,6 +5,7 @@ from fluidtool.fluid.executor import Executor, fetch_var, global_scope, scope_gu
 from fluidtool.fluid.framework import default_main_program, default_startup_program, get_var, program_guard
 from fluidtool.fluid.io import load, save
 from fluidtool.ir import Block, Operator, Parameter, Program, Variable, unique_name
+from fluidtool.ops import building as building
 from fluidtool.runtime.scope import Scope
 from fluidtool.tensor import (
     CPUPlace,

@@ -130,9 +130,7 @@ def check_gradient(
             block.create_var(name=name)
         for name in {n for names in description.inputs.values() for n in names} & set(fed):
             block.create_var(name=name)
-        block.append_op(
-            type=description.type, inputs=description.inputs, outputs=description.outputs, attrs=description.attrs
-        )
+        description.insert(block)
     scope = Scope()
     for name, value in one.feed.items():
         block.vars[name].persistable = True

@@ -1,0 +1,37 @@
+"""Every packed operator case: a program that real Paddle 1.8.5 ran, its inputs and its results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fluidtool.ir import Program
+from fluidtool.runtime import Executor, Scope
+from tests.support.golden import corpus, difference, fill_scope, names_in, read_arrays, read_json, value_of
+
+# Files that `load` operators of a case read are made by these cases' own `save` operators or not at all.
+CASES = names_in("optest")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_operator_gives_the_numbers_of_real_paddle(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = corpus("optest") / case
+    spec, arrays = read_json(folder / "case.json"), read_arrays(folder / "arrays.npz")
+    program = Program.parse_from_string((folder / "program.pb").read_bytes())
+    scope = Scope()
+    fill_scope(scope, spec["scope"], arrays)
+    feed = {entry["name"]: value_of(entry, arrays) for entry in spec["feeds"]}
+    monkeypatch.chdir(tmp_path)
+
+    fetched = Executor().run(program, feed, [entry["name"] for entry in spec["fetch"]], scope)
+
+    values = list(zip(spec["fetch"], fetched, strict=True))
+    for entry in spec["scope_after"]:
+        var = scope.find_var(entry["name"])
+        values.append((entry, None if var is None else var.value))
+    for entry, value in values:
+        if spec["rng_ops"] and "key" in entry:
+            entry = {name: item for name, item in entry.items() if name != "key"}
+        found = difference(value, entry, arrays, spec["tolerance"])
+        assert found is None, f"{entry['name']}: {found}"
