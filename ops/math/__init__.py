@@ -1,0 +1,1 @@
+"""Operators of arithmetic: elementwise, reductions, matrix products, norms, comparison and logic."""

@@ -1,0 +1,65 @@
+"""How elementwise operators line up two shapes: `axis` says where the shorter one starts in the longer one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.schema import USE_MKLDNN, TensorMeta
+
+ATTRS: dict[str, Any] = {"axis": -1, "x_data_format": "", "y_data_format": "", **USE_MKLDNN}
+Shape = tuple[int, ...]
+
+
+def aligned_shapes(ctx: OpContext | InferContext, x: Shape, y: Shape, axis: int) -> tuple[Shape, Shape]:
+    """Both shapes with as many dimensions as the longer one, filled up with ones (elementwise_op_function.h).
+
+    Trailing ones of the shorter shape that would stick out are dropped. Raises OperatorError when `axis` is out of
+    range or sizes differ and neither is 1.
+    """
+    rank = max(len(x), len(y))
+    if len(x) != len(y):
+        start = abs(len(x) - len(y)) if axis == -1 else axis
+        ctx.require(
+            0 <= start < max(rank, 1),
+            f"axis {axis} is out of range for shapes {list(x)} and {list(y)}: expected -1, or 0 to {rank - 1}",
+        )
+        x, y = (x, _placed(y, start, rank)) if len(x) > len(y) else (_placed(x, start, rank), y)
+    fits = len(x) == len(y) and all(a == b or 1 in (a, b) or -1 in (a, b) for a, b in zip(x, y, strict=True))
+    ctx.require(fits, f"shapes {list(x)} of X and {list(y)} of Y do not broadcast together with axis {axis}")
+    return x, y
+
+
+def _placed(shape: Shape, start: int, rank: int) -> Shape:
+    while len(shape) + start > rank and shape[-1] == 1:
+        shape = shape[:-1]
+    return (1,) * start + shape + (1,) * (rank - start - len(shape))
+
+
+def aligned(ctx: OpContext, X: Any, Y: Any, axis: int) -> tuple[Any, Any]:
+    """X and Y as views that broadcast by the usual rules; raises OperatorError when dtypes or shapes do not fit."""
+    if X.dtype != Y.dtype:
+        ctx.fail(f"X is {X.dtype} and Y is {Y.dtype}; both must be of one data type: insert a cast")
+    if X.shape == Y.shape:
+        return X, Y
+    x, y = aligned_shapes(ctx, X.shape, Y.shape, axis)
+    return X.reshape(x), Y.reshape(y)
+
+
+def broadcast_meta(ctx: InferContext, X: TensorMeta, Y: TensorMeta, *, axis: int) -> TensorMeta:
+    """Like X, in the shape that X and Y broadcast to; -1 where neither side tells the size."""
+    if X.shape == Y.shape:
+        return X
+    x, y = aligned_shapes(ctx, X.shape, Y.shape, axis)
+    return X.with_shape([max(a, b) if a > 1 or b > 1 or (a, b) == (1, 1) else min(a, b) for a, b in zip(x, y, strict=True)])
+
+
+def summed_to(ctx: OpContext, grad: Any, like: Any, other: Any, axis: int) -> Any:
+    """`grad` of the broadcast shape, summed over the dimensions along which `like` was repeated."""
+    if grad.shape == like.shape:
+        return grad
+    shape, _ = aligned_shapes(ctx, like.shape, other.shape, axis)
+    repeated = tuple(i for i, size in enumerate(shape) if size == 1 and grad.shape[i] != 1)
+    if repeated:
+        grad = grad.sum(axis=repeated, keepdims=True, dtype=grad.dtype)
+    return grad.reshape(like.shape)

@@ -1,0 +1,105 @@
+"""mul: a matrix product of two tensors that are flattened to matrices first."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.math.wiring import wired
+from fluidtool.ops.registry import op
+from fluidtool.ops.schema import USE_MKLDNN, TensorMeta, floats
+
+ATTRS: dict[str, Any] = {
+    "x_num_col_dims": 1,
+    "y_num_col_dims": 1,
+    "scale_x": 1.0,
+    "scale_y": floats(1.0),
+    "scale_out": 1.0,
+    "force_fp32_output": False,
+    **USE_MKLDNN,
+}
+
+
+@op("mul", inputs="X Y", outputs="Out", attrs=ATTRS, lod="X")
+def mul(ctx: OpContext, X: Any, Y: Any, *, x_num_col_dims: int, y_num_col_dims: int) -> Any:
+    """X · Y, X flattened before dimension `x_num_col_dims`, Y before `y_num_col_dims` (Paddle 1.8.5 mul_op.cc).
+
+    Out has X's first x_num_col_dims dimensions followed by Y's from y_num_col_dims on.
+    """
+    x, y = _matrices(ctx, X, Y, x_num_col_dims, y_num_col_dims)
+    return (x @ y).reshape(X.shape[:x_num_col_dims] + Y.shape[y_num_col_dims:])
+
+
+@mul.infer
+def _(ctx: InferContext, X: TensorMeta, Y: TensorMeta, *, x_num_col_dims: int, y_num_col_dims: int) -> TensorMeta:
+    _check_ranks(ctx, X.shape, Y.shape, x_num_col_dims, y_num_col_dims)
+    inner = (X.shape[x_num_col_dims:], Y.shape[:y_num_col_dims])
+    if all(size >= 0 for sizes in inner for size in sizes):
+        _check_inner(ctx, X.shape, Y.shape, prod(inner[0]), prod(inner[1]))
+    return X.with_shape(X.shape[:x_num_col_dims] + Y.shape[y_num_col_dims:])
+
+
+@mul.grad(inputs="X Y Out@GRAD", outputs="X@GRAD Y@GRAD")
+def mul_grad(
+    ctx: OpContext, X: Any, Y: Any, Out_grad: Any, *, x_num_col_dims: int, y_num_col_dims: int
+) -> dict[str, Any]:
+    """dX = dOut · Yᵀ, dY = Xᵀ · dOut."""
+    x, y = _matrices(ctx, X, Y, x_num_col_dims, y_num_col_dims)
+    grad = Out_grad.reshape(x.shape[0], y.shape[1])
+    return {
+        "X@GRAD": (grad @ y.T).reshape(X.shape) if ctx.wants("X@GRAD") else None,
+        "Y@GRAD": (x.T @ grad).reshape(Y.shape) if ctx.wants("Y@GRAD") else None,
+    }
+
+
+mul_grad.grad_maker(
+    wired(
+        "mul_grad_grad",
+        "X Y DOut=Out@GRAD DDX=X@GRAD@GRAD DDY=Y@GRAD@GRAD",
+        "DDOut=Out@GRAD@GRAD DX=X@GRAD DY=Y@GRAD",
+    )
+)
+
+
+@op("mul_grad_grad", inputs="X Y DOut DDX? DDY?", outputs="DDOut DX DY", attrs=ATTRS)
+def mul_grad_grad(
+    ctx: OpContext, X: Any, Y: Any, DOut: Any, DDX: Any, DDY: Any, *, x_num_col_dims: int, y_num_col_dims: int
+) -> dict[str, Any]:
+    """ddOut = ddX · Y + X · ddY, dX = dOut · ddYᵀ, dY = ddXᵀ · dOut; an absent second gradient counts as zeros."""
+    x, y = _matrices(ctx, X, Y, x_num_col_dims, y_num_col_dims)
+    grad = DOut.reshape(x.shape[0], y.shape[1])
+    out: dict[str, Any] = {}
+    if DDX is not None:
+        ddx = DDX.reshape(x.shape)
+        out = {"DDOut": ddx @ y, "DY": (ddx.T @ grad).reshape(Y.shape)}
+    if DDY is not None:
+        ddy = DDY.reshape(y.shape)
+        out["DDOut"] = out["DDOut"] + x @ ddy if out else x @ ddy
+        out["DX"] = (grad @ ddy.T).reshape(X.shape)
+    if "DDOut" in out:
+        out["DDOut"] = out["DDOut"].reshape(DOut.shape)
+    return out
+
+
+def _matrices(ctx: OpContext, X: Any, Y: Any, x_cols: int, y_cols: int) -> tuple[Any, Any]:
+    _check_ranks(ctx, X.shape, Y.shape, x_cols, y_cols)
+    ctx.require(X.dtype == Y.dtype, f"X is {X.dtype} and Y is {Y.dtype}; both must be of one data type: insert a cast")
+    inner = prod(X.shape[x_cols:])
+    _check_inner(ctx, X.shape, Y.shape, inner, prod(Y.shape[:y_cols]))
+    return X.reshape(prod(X.shape[:x_cols]), inner), Y.reshape(inner, prod(Y.shape[y_cols:]))
+
+
+def _check_ranks(ctx: OpContext | InferContext, x: tuple[int, ...], y: tuple[int, ...], x_cols: int, y_cols: int) -> None:
+    for slot, shape, cols in (("X", x, x_cols), ("Y", y, y_cols)):
+        ctx.require(
+            0 < cols < len(shape),
+            f"{slot} of shape {list(shape)} must have more than {slot.lower()}_num_col_dims = {cols} dimensions",
+        )
+
+
+def _check_inner(ctx: OpContext | InferContext, x: tuple[int, ...], y: tuple[int, ...], inner: int, other: int) -> None:
+    ctx.require(
+        inner == other,
+        f"X of shape {list(x)} flattens to {inner} columns, Y of shape {list(y)} to {other} rows; they must be equal",
+    )
