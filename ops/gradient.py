@@ -13,7 +13,7 @@ from typing import Any
 
 from fluidtool.ir.block import Block
 from fluidtool.ir.operator import Operator
-from fluidtool.ops.registry import OpInfo, get_op
+from fluidtool.ops.registry import OpInfo, find_op, get_op
 from fluidtool.proto.enums import AttrType
 
 GRAD = "@GRAD"
@@ -38,8 +38,11 @@ class OpDescription:
     def insert(self, block: Block, index: int | None = None) -> Operator:
         """Put the operator into a block (at its end without an index) as it is: no defaults, no checks."""
         op = Operator(block, type=self.type, inputs=self.inputs, outputs=self.outputs)
+        info = find_op(self.type)
+        specs = {} if info is None else info.attrs
         for name, value in self.attrs.items():
-            op.set_attr(name, value, self.attr_types.get(name))
+            spec = specs.get(name)
+            op.set_attr(name, value, self.attr_types.get(name, spec.type if spec else None))
         block.ops.insert(len(block.ops) if index is None else index, op)
         block.program.touch()
         return op
@@ -47,11 +50,14 @@ class OpDescription:
 
 @dataclass(frozen=True, slots=True)
 class GradMakerContext:
-    """What a gradient maker works from: the forward operator and the variables that want no gradient."""
+    """What a gradient maker works from: the forward operator, the gradients that are not wanted (`x@GRAD`), and for an
+    operator with a sub-block the block that holds the gradient operators of that sub-block.
+    """
 
     op: Operator
     info: OpInfo
     no_grad: Collection[str] = ()
+    grad_block: Block | None = None
 
     def input(self, slot: str) -> list[str]:
         """The forward operator's variables of an input slot."""
@@ -88,13 +94,13 @@ class GradMakerContext:
         return OpDescription(type, inputs, outputs, self.attrs() | attrs, self.attr_types())
 
 
-def make_grad_ops(op: Operator, no_grad: Collection[str] = ()) -> list[OpDescription]:
+def make_grad_ops(op: Operator, no_grad: Collection[str] = (), grad_block: Block | None = None) -> list[OpDescription]:
     """Descriptions of the gradient operators of `op`, in order; [] when it has no gradient.
 
-    no_grad: names of gradient variables (`x@GRAD`) that are not wanted.
+    no_grad: names of gradient variables (`x@GRAD`) that are not wanted. grad_block: the gradient of `op`'s sub-block.
     """
     info = get_op(op.type)
-    context = GradMakerContext(op, info, no_grad)
+    context = GradMakerContext(op, info, no_grad, grad_block)
     if info.maker is not None:
         return info.maker(context)
     if info.gradient is None:

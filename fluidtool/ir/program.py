@@ -46,6 +46,7 @@ class Program:
         self._use_hierarchical_allreduce = False
         self._hierarchical_allreduce_inter_nranks = 0
         self._is_startup = False
+        self._appending_grad_times = 0
 
     def touch(self) -> None:
         """Note a change."""

@@ -38,6 +38,7 @@ PROGRAM_FACTS = (
     "_nccl_comm_num",
     "_use_hierarchical_allreduce",
     "_hierarchical_allreduce_inter_nranks",
+    "_appending_grad_times",
 )
 PARAMETER_FACTS = (
     "trainable",

@@ -1,0 +1,1 @@
+"""Passes: Program -> Program, each with reasons for what it did and did not do."""

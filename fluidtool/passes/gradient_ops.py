@@ -1,0 +1,206 @@
+"""Lists of gradient operators before they enter a block: summing what several give, dropping what nobody needs.
+
+The rules and the names that they make are those of Paddle 1.8.5 (backward.py). Slots are walked in the order of their
+names, as Paddle's maps are.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from fluidtool.ir import Operator
+from fluidtool.ir.roles import DEVICE_ATTR, ROLE_ATTR, OpRole
+from fluidtool.ops.gradient import EMPTY, GRAD, OpDescription
+
+
+def input_arguments(description: OpDescription) -> list[str]:
+    """Every variable read, slots in the order of their names."""
+    return [name for slot in sorted(description.inputs) for name in description.inputs[slot]]
+
+
+def output_arguments(description: OpDescription) -> list[str]:
+    """Every variable written, slots in the order of their names."""
+    return [name for slot in sorted(description.outputs) for name in description.outputs[slot]]
+
+
+def strip_grad(name: str) -> str:
+    """`x@GRAD@RENAME@block0@1` -> `x`."""
+    return name.split(GRAD, maxsplit=1)[0]
+
+
+def backward_op(
+    type: str, inputs: dict[str, list[str]], outputs: dict[str, list[str]], **attrs: object
+) -> OpDescription:
+    """An operator of the backward pass that is no operator's gradient."""
+    return OpDescription(type, inputs, outputs, {**attrs, ROLE_ATTR: int(OpRole.Backward), DEVICE_ATTR: ""})
+
+
+# ---------------------------------------------------------------- sums
+@dataclass(slots=True)
+class _Renames:
+    """What one gradient variable has been renamed to, because several operators write it."""
+
+    names: list[str] = field(default_factory=list)
+    first: int = 0
+    count: int = 0
+
+
+class _Summing:
+    """Gives every writer of a gradient its own name, and sums them up before the first reader."""
+
+    def __init__(self, descriptions: list[OpDescription], block_idx: int) -> None:
+        self.descriptions = descriptions
+        self.suffix = f"@RENAME@block{block_idx}@"
+        self.renames: defaultdict[str, _Renames] = defaultdict(_Renames)
+        self.sums: list[tuple[OpDescription, int]] = []
+
+    def run(self) -> list[OpDescription]:
+        for position, description in enumerate(self.descriptions):
+            for name in input_arguments(description):
+                if GRAD in name and len(self.renames[name].names) > 1:
+                    self._sum(name, position)
+                    self.renames[name].names = [name]
+            for slot in sorted(description.outputs):
+                for index in range(len(description.outputs[slot])):
+                    self._written(position, description, slot, index)
+        for name, renames in self.renames.items():
+            if len(renames.names) > 1:
+                self._sum(name, len(self.descriptions))
+        for description, position in reversed(self.sums):
+            self.descriptions.insert(position, description)
+        return self.descriptions
+
+    def _sum(self, name: str, position: int) -> None:
+        made = backward_op("sum", {"X": list(self.renames[name].names)}, {"Out": [name]}, use_mkldnn=False)
+        self.sums.append((made, position))
+
+    def _written(self, position: int, description: OpDescription, slot: str, index: int) -> None:
+        name = description.outputs[slot][index]
+        if GRAD not in name or name == EMPTY or name in input_arguments(description):
+            return
+        renames = self.renames[name]
+        if not renames.names:
+            renames.names, renames.first = [name], position
+            return
+        if len(renames.names) == 1:
+            self._rename_first(position, description, slot, index, name)
+        fresh = self._fresh(name)
+        description.outputs[slot][index] = fresh
+        renames.names.append(fresh)
+
+    def _rename_first(self, position: int, description: OpDescription, slot: str, index: int, name: str) -> None:
+        renames = self.renames[name]
+        fresh = self._fresh(name)
+        renames.names[0] = fresh
+        for earlier in self.descriptions[renames.first : position]:
+            rename(earlier, name, fresh)
+        for made, _ in self.sums:
+            rename(made, name, fresh)
+        for other in sorted(description.outputs):
+            if other == slot:
+                break
+            description.outputs[other] = [fresh if n == name else n for n in description.outputs[other]]
+        arguments = description.outputs[slot]
+        arguments[:index] = [fresh if n == name else n for n in arguments[:index]]
+
+    def _fresh(self, name: str) -> str:
+        renames = self.renames[name]
+        renames.count += 1
+        return f"{name}{self.suffix}{renames.count - 1}"
+
+
+def rename(description: OpDescription, old: str, new: str) -> None:
+    """Read and write `new` wherever `old` stands."""
+    for names in (*description.inputs.values(), *description.outputs.values()):
+        names[:] = [new if name == old else name for name in names]
+
+
+def sum_repeated(descriptions: list[OpDescription], block_idx: int) -> list[OpDescription]:
+    """Where several operators write one gradient, rename what they write and insert a `sum`."""
+    return _Summing(descriptions, block_idx).run()
+
+
+# ---------------------------------------------------------------- branches without gradients
+def drop_no_grad(descriptions: list[OpDescription], no_grad: set[str]) -> list[OpDescription]:
+    """Drop operators that give or take only unwanted gradients (no_grad grows by what they gave); fill the gaps with
+    zeros where an operator that stays reads an unwanted gradient.
+    """
+    kept = [description for description in descriptions if not _only_no_grad(description, no_grad)]
+    out: list[OpDescription] = []
+    for description in kept:
+        for name in input_arguments(description):
+            if GRAD in name and name in no_grad:
+                out.append(backward_op("fill_zeros_like", {"X": [strip_grad(name)]}, {"Out": [name]}))
+        out.append(description)
+    return out
+
+
+def _only_no_grad(description: OpDescription, no_grad: set[str]) -> bool:
+    written = output_arguments(description)
+    if not written or all(name in no_grad for name in written):
+        return True
+    gradients = [name for name in input_arguments(description) if GRAD in name]
+    if gradients and all(name in no_grad for name in gradients):
+        no_grad.update(written)
+        return True
+    return False
+
+
+# ---------------------------------------------------------------- parts that are not connected to the loss
+def unconnected(
+    descriptions: list[OpDescription], forward_ops: Iterable[Operator], known: Iterable[str] | None
+) -> set[int]:
+    """Identities of the operators that compute only from gradients which nothing gives.
+
+    Their heads read nothing but such variables; the rest follows from the heads alone. Never all of them.
+    """
+    forward = set(known or ())
+    for op in forward_ops:
+        forward.update(op.input_arg_names, op.output_arg_names)
+    given: set[str] = set()
+    heads = []
+    for position, description in enumerate(descriptions):
+        reads = set(input_arguments(description))
+        if not reads & forward and not reads & given:
+            heads.append(position)
+        given.update(output_arguments(description))
+    readers = _readers(descriptions)
+    dropped: set[int] = set()
+    for head in heads:
+        dropped |= _follow(head, descriptions, readers)
+    found = {id(descriptions[position]) for position in dropped}
+    return set() if len(dropped) == len(descriptions) else found
+
+
+def _readers(descriptions: list[OpDescription]) -> list[list[int]]:
+    """For each operator the ones that read what it writes, up to the next write of the same name."""
+    last_writer: dict[str, int] = {}
+    readers: list[list[int]] = [[] for _ in descriptions]
+    for position, description in enumerate(descriptions):
+        for name in input_arguments(description):
+            if name in last_writer:
+                readers[last_writer[name]].append(position)
+        for name in output_arguments(description):
+            last_writer[name] = position
+    return readers
+
+
+def _follow(head: int, descriptions: list[OpDescription], readers: list[list[int]]) -> set[int]:
+    """The operators downstream of a head, if all that they read comes from it; else nothing."""
+    ready = set(input_arguments(descriptions[head]))
+    reached, todo = {head}, [head]
+    while todo:
+        position = todo.pop(0)
+        if not set(input_arguments(descriptions[position])) <= ready:
+            return set()
+        ready.update(output_arguments(descriptions[position]))
+        fresh = list(_unseen(readers[position], reached))
+        reached.update(fresh)
+        todo += fresh
+    return reached
+
+
+def _unseen(positions: Iterable[int], reached: set[int]) -> Iterator[int]:
+    return (position for position in dict.fromkeys(positions) if position not in reached)
