@@ -1,0 +1,1 @@
+"""Operators of neural networks over images and volumes: convolution, pooling, normalisation, interpolation, dropout."""

@@ -1,0 +1,233 @@
+"""What the convolution operators share: the plan from attributes and shapes, bodies, inference, second gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.gradient import GradMakerContext, OpDescription
+from fluidtool.ops.nn.convolution import convolve, convolve_filter_grad, convolve_input_grad
+from fluidtool.ops.nn.fused_activation import activate
+from fluidtool.ops.nn.precision import require_floating, widened
+from fluidtool.ops.nn.windows import (
+    UNKNOWN,
+    Windows,
+    channels_back,
+    channels_first,
+    join_shape,
+    lay_windows,
+    require_outputs,
+    split_shape,
+)
+from fluidtool.ops.schema import TensorMeta
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """One convolution: its windows, groups and layout, checked against the shapes."""
+
+    windows: Windows
+    groups: int
+    data_format: str
+    batch: int
+    sizes: tuple[int, ...]
+    filter_shape: tuple[int, ...]
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """The shape of the output, in the layout of the input."""
+        counts = self.windows.output_sizes(self.sizes)
+        return join_shape(self.batch, self.filter_shape[0], counts, self.data_format)
+
+    def forward(self, xp: Any, x: Any, weight: Any) -> Any:
+        """The output; 16-bit inputs are summed in float32."""
+        out = convolve(xp, widened(channels_first(x, self.data_format)), widened(weight), self.windows, self.groups)
+        return channels_back(out.astype(x.dtype, copy=False), self.data_format)
+
+    def input_grad(self, xp: Any, out_grad: Any, weight: Any) -> Any:
+        """The gradient by the input."""
+        grad = widened(channels_first(out_grad, self.data_format))
+        grad = convolve_input_grad(xp, grad, widened(weight), self.windows, self.groups, self.sizes)
+        return channels_back(grad.astype(out_grad.dtype, copy=False), self.data_format)
+
+    def filter_grad(self, xp: Any, x: Any, out_grad: Any) -> Any:
+        """The gradient by the filter."""
+        grad = widened(channels_first(out_grad, self.data_format))
+        cells = widened(channels_first(x, self.data_format))
+        grad = convolve_filter_grad(xp, cells, grad, self.windows, self.groups, self.filter_shape)
+        return grad.astype(x.dtype, copy=False)
+
+
+def plan_convolution(ctx: OpContext | InferContext, shape: Sequence[int], filter_shape: Sequence[int]) -> Convolution:
+    """Read the attributes and check the shapes (Paddle 1.8.5 conv_op.cc); raises OperatorError when they cannot work."""
+    ctx.require(
+        len(shape) in (4, 5) and len(filter_shape) == len(shape),
+        f"Input must have 4 dimensions (or 5 with depth) and Filter as many, found {tuple(shape)} and {tuple(filter_shape)}",
+    )
+    data_format, groups = ctx.attr("data_format"), ctx.attr("groups")
+    ctx.require(groups > 0, f"attribute groups must be positive, found {groups}")
+    batch, channels, sizes = split_shape(shape, data_format)
+    windows = lay_windows(
+        ctx,
+        sizes,
+        filter_shape[2:],
+        ctx.attr("strides"),
+        ctx.attr("paddings"),
+        ctx.attr("padding_algorithm"),
+        ctx.attr("dilations"),
+    )
+    ctx.require(
+        UNKNOWN in (channels, filter_shape[1]) or channels == filter_shape[1] * groups,
+        f"Input {tuple(shape)} ({data_format}) has {channels} channels; Filter {tuple(filter_shape)} with groups {groups} "
+        f"expects {filter_shape[1]} * {groups}",
+    )
+    ctx.require(
+        filter_shape[0] % groups == 0 or filter_shape[0] == UNKNOWN,
+        f"Filter {tuple(filter_shape)} has {filter_shape[0]} output channels, not a multiple of groups {groups}",
+    )
+    require_outputs(ctx, sizes, windows, windows.output_sizes(sizes))
+    return Convolution(windows, groups, data_format, batch, sizes, tuple(filter_shape))
+
+
+def check_types(ctx: OpContext, Input: Any, Filter: Any) -> None:
+    """Refuse integers and inputs of different types."""
+    require_floating(ctx, "Input", Input)
+    ctx.require(
+        Input.dtype == Filter.dtype,
+        f"Input and Filter must have one data type, found {Input.dtype} and {Filter.dtype}",
+    )
+
+
+def per_channel(bias: Any, rank: int, data_format: str) -> Any:
+    """A view of `bias` [C] that broadcasts along the channels."""
+    return bias.reshape(join_shape(1, bias.size, [1] * (rank - 2), data_format))
+
+
+def convolution(ctx: OpContext, Input: Any, Filter: Any, Bias: Any = None, ResidualData: Any = None) -> Any:
+    """act(conv(Input, Filter) + Bias + ResidualData).
+
+    Paddle's own CPU kernel reads Bias, ResidualData and the fuse_* attributes only with use_mkldnn; here they count
+    whenever a program has them.
+    """
+    check_types(ctx, Input, Filter)
+    plan = plan_convolution(ctx, Input.shape, Filter.shape)
+    out = plan.forward(ctx.xp, _before(ctx, Input), Filter)
+    if Bias is not None:
+        ctx.require(
+            Bias.size == Filter.shape[0], f"Bias must hold {Filter.shape[0]} numbers as Filter says, found {Bias.shape}"
+        )
+        out = out + per_channel(Bias, out.ndim, plan.data_format)
+    if ResidualData is not None and ctx.attr("fuse_residual_connection"):
+        out = out + ResidualData
+    return fused_tail(ctx, out)
+
+
+def fused_tail(ctx: OpContext, out: Any) -> Any:
+    """The activation that the fuse_* attributes ask for."""
+    specs = ctx.info.attrs
+    if ctx.attr("fuse_relu"):
+        return ctx.xp.maximum(out, 0)
+    if "fuse_brelu" in specs and ctx.attr("fuse_brelu"):
+        return ctx.xp.clip(out, 0, ctx.attr("fuse_brelu_threshold"))
+    return activate(ctx, out, ctx.attr("fuse_activation"), ctx.attr("fuse_alpha"), ctx.attr("fuse_beta"))
+
+
+def _before(ctx: OpContext, Input: Any) -> Any:
+    return ctx.xp.maximum(Input, 0) if _relu_first(ctx) else Input
+
+
+def _relu_first(ctx: OpContext) -> bool:
+    return "fuse_relu_before_depthwise_conv" in ctx.info.attrs and bool(ctx.attr("fuse_relu_before_depthwise_conv"))
+
+
+def convolution_grad(ctx: OpContext, Input: Any, Filter: Any, out_grad: Any) -> dict[str, Any]:
+    """dInput = transposed convolution of dOutput, dFilter = correlation of Input and dOutput, dBias = sum of dOutput."""
+    require_plain(ctx)
+    check_types(ctx, Input, Filter)
+    plan = plan_convolution(ctx, Input.shape, Filter.shape)
+    require_like_output(ctx, "Output@GRAD", out_grad, plan.output_shape)
+    grads = {}
+    if ctx.wants("Input@GRAD"):
+        grad = plan.input_grad(ctx.xp, out_grad, Filter)
+        grads["Input@GRAD"] = grad * (Input > 0) if _relu_first(ctx) else grad
+    if ctx.wants("Filter@GRAD"):
+        grads["Filter@GRAD"] = plan.filter_grad(ctx.xp, _before(ctx, Input), out_grad)
+    if ctx.wants("Bias@GRAD"):
+        grads["Bias@GRAD"] = bias_grad(out_grad, plan.data_format)
+    return grads
+
+
+def require_plain(ctx: OpContext) -> None:
+    """Gradients are those of the bare operator: refuse a fused activation."""
+    ctx.require(
+        not ctx.attr("fuse_relu") and not ctx.attr("fuse_activation"),
+        "it has a fused activation and so no gradient; train the program from before the fusion",
+    )
+
+
+def require_like_output(ctx: OpContext, slot: str, grad: Any, shape: tuple[int, ...]) -> None:
+    """Refuse a gradient that is not shaped like the output."""
+    ctx.require(tuple(grad.shape) == shape, f"{slot} must have the output's shape {shape}, found {tuple(grad.shape)}")
+
+
+def bias_grad(out_grad: Any, data_format: str) -> Any:
+    """The sum over everything but channels."""
+    grad = widened(channels_first(out_grad, data_format))
+    return grad.sum(axis=(0, *range(2, grad.ndim))).astype(out_grad.dtype, copy=False)
+
+
+def infer_convolution(ctx: InferContext, Input: TensorMeta, Filter: TensorMeta) -> TensorMeta:
+    """The output's shape; sizes of -1 stay open."""
+    return Input.with_shape(plan_convolution(ctx, Input.shape, Filter.shape).output_shape)
+
+
+def second_gradient(context: GradMakerContext) -> list[OpDescription]:
+    """xxx_grad -> xxx_grad_grad (Paddle's Conv2DDoubleGradMaker): what has no second gradient coming in stays out."""
+    ddx, ddw = context.output_grad("Input@GRAD"), context.output_grad("Filter@GRAD")
+    inputs = {
+        "Input": context.input("Input"),
+        "Filter": context.input("Filter"),
+        "DOutput": context.input("Output@GRAD"),
+        "DDInput": ddx,
+        "DDFilter": ddw,
+    }
+    outputs = {
+        "DDOutput": context.input_grad("Output@GRAD") if ddx else [],
+        "DFilter": context.input_grad("Filter") if ddx else [],
+        "DInput": context.input_grad("Input") if ddw else [],
+    }
+    return [context.describe(context.op.type + "_grad", inputs, outputs)]
+
+
+def convolution_grad_grad(
+    ctx: OpContext, Input: Any, Filter: Any, DOutput: Any, DDInput: Any, DDFilter: Any
+) -> dict[str, Any]:
+    """DDOutput = conv(DDInput, Filter) + conv(Input, DDFilter); DFilter and DInput as in the first gradient."""
+    check_types(ctx, Input, Filter)
+    plan, xp, results = plan_convolution(ctx, Input.shape, Filter.shape), ctx.xp, {}
+    parts = []
+    if DDInput is not None:
+        parts.append((DDInput, Filter))
+        if ctx.wants("DFilter"):
+            results["DFilter"] = plan.filter_grad(xp, DDInput, DOutput)
+    if DDFilter is not None:
+        parts.append((Input, DDFilter))
+        if ctx.wants("DInput"):
+            results["DInput"] = plan.input_grad(xp, DOutput, DDFilter)
+    if ctx.wants("DDOutput") and parts:
+        results["DDOutput"] = sum(plan.forward(xp, x, weight) for x, weight in parts)
+    return results
+
+
+def infer_grad_grad(
+    ctx: InferContext,
+    Input: TensorMeta,
+    Filter: TensorMeta,
+    DOutput: TensorMeta,
+    DDInput: TensorMeta | None,
+    DDFilter: TensorMeta | None,
+) -> dict[str, TensorMeta]:
+    """DInput, DFilter and DDOutput are shaped like Input, Filter and DOutput."""
+    return {"DInput": Input, "DFilter": Filter, "DDOutput": DOutput}

@@ -1,0 +1,36 @@
+"""Floating-point types: sums of 16-bit numbers run in float32, as in Paddle's kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fluidtool.ops.context import OpContext
+
+HALVES = frozenset({"float16", "bfloat16"})
+FLOATS = frozenset({"float32", "float64"}) | HALVES
+
+
+def widened(x: Any) -> Any:
+    """`x` itself, or its float32 copy when it has 16 bits."""
+    return x.astype("float32") if x.dtype.name in HALVES else x
+
+
+def require_floating(ctx: OpContext, slot: str, x: Any) -> None:
+    """Refuse an input that is not floating point."""
+    ctx.require(
+        x.dtype.name in FLOATS,
+        f"input {slot} must be floating point, found {x.dtype} {tuple(x.shape)}; put a cast before it",
+    )
+
+
+def require_rank(ctx: OpContext, slot: str, x: Any, *ranks: int) -> None:
+    """Refuse an input of another rank."""
+    wanted = " or ".join(map(str, ranks))
+    ctx.require(x.ndim in ranks, f"input {slot} must have {wanted} dimensions, found shape {tuple(x.shape)}")
+
+
+def require_shape(ctx: OpContext, slot: str, x: Any, shape: tuple[int, ...], why: str) -> None:
+    """Refuse an input of another shape; `why` says where the expected one comes from."""
+    ctx.require(
+        tuple(x.shape) == tuple(shape), f"input {slot} must have shape {tuple(shape)} ({why}), found {tuple(x.shape)}"
+    )
