@@ -44,3 +44,8 @@ def activation(
 def like_x(ctx: InferContext, X: TensorMeta) -> TensorMeta:
     """Inference of an output that is like X."""
     return X
+
+
+def clipped(ctx: OpContext, x: Any, low: float, high: float) -> Any:
+    """x cut to low … high, in its own data type."""
+    return ctx.xp.minimum(ctx.xp.maximum(x, x.dtype.type(low)), x.dtype.type(high))

@@ -66,20 +66,23 @@ mul_grad.grad_maker(
 def mul_grad_grad(
     ctx: OpContext, X: Any, Y: Any, DOut: Any, DDX: Any, DDY: Any, *, x_num_col_dims: int, y_num_col_dims: int
 ) -> dict[str, Any]:
-    """ddOut = ddX · Y + X · ddY, dX = dOut · ddYᵀ, dY = ddXᵀ · dOut; an absent second gradient counts as zeros."""
+    """ddOut = ddX · Y + X · ddY, dX = dOut · ddYᵀ, dY = ddXᵀ · dOut.
+
+    An absent second gradient counts as zeros in ddOut; the gradient that is made of it alone is empty (mul_op.h leaves
+    it without memory, and sum skips it).
+    """
     x, y = _matrices(ctx, X, Y, x_num_col_dims, y_num_col_dims)
     grad = DOut.reshape(x.shape[0], y.shape[1])
-    out: dict[str, Any] = {}
+    empty = ctx.xp.zeros((0,), X.dtype)
+    second = ctx.xp.zeros_like(grad)
+    out = {"DX": empty, "DY": empty}
     if DDX is not None:
-        ddx = DDX.reshape(x.shape)
-        out = {"DDOut": ddx @ y, "DY": (ddx.T @ grad).reshape(Y.shape)}
+        second = second + DDX.reshape(x.shape) @ y
+        out["DY"] = (DDX.reshape(x.shape).T @ grad).reshape(Y.shape)
     if DDY is not None:
-        ddy = DDY.reshape(y.shape)
-        out["DDOut"] = out["DDOut"] + x @ ddy if out else x @ ddy
-        out["DX"] = (grad @ ddy.T).reshape(X.shape)
-    if "DDOut" in out:
-        out["DDOut"] = out["DDOut"].reshape(DOut.shape)
-    return out
+        second = second + x @ DDY.reshape(y.shape)
+        out["DX"] = (grad @ DDY.reshape(y.shape).T).reshape(X.shape)
+    return out | {"DDOut": second.reshape(DOut.shape)}
 
 
 def _matrices(ctx: OpContext, X: Any, Y: Any, x_cols: int, y_cols: int) -> tuple[Any, Any]:
