@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fluidtool.errors import ArgumentTypeError
+from fluidtool.errors import ArgumentTypeError, UsageError
 from fluidtool.ir import Program, Variable
+from fluidtool.ops.building import Building
 
 
 class _Current:
     main = Program()
     startup = Program()
-    name_scopes: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
+    scope_counts: tuple[Counter[str], ...] = (Counter(),)
 
 
 def default_main_program() -> Program:
@@ -57,3 +60,41 @@ def program_guard(main_program: Program, startup_program: Program | None = None)
 def get_var(name: str, program: Program | None = None) -> Variable:
     """The variable of this name in block 0 (of the default main program); raises ProgramError when there is none."""
     return (default_main_program() if program is None else program).global_block().var(name)
+
+
+@contextmanager
+def name_scope(prefix: str | None = None) -> Iterator[None]:
+    """Operators appended within carry `prefix` (numbered when it is used again) in their `op_namescope`."""
+    if not prefix:
+        raise UsageError("namescope prefix can not be empty.")
+    before = _Current.scopes, _Current.scope_counts
+    counts = _Current.scope_counts[-1]
+    number = counts[prefix]
+    counts[prefix] += 1
+    _Current.scopes = (*_Current.scopes, prefix if number == 0 else f"{prefix}_{number}")
+    _Current.scope_counts = (*_Current.scope_counts, Counter())
+    Building.name_scope = _full_name_scope()
+    try:
+        yield
+    finally:
+        _Current.scopes, _Current.scope_counts = before
+        Building.name_scope = _full_name_scope()
+
+
+def _full_name_scope() -> str:
+    return "/" + "".join(f"{scope}/" for scope in _Current.scopes)
+
+
+@contextmanager
+def device_guard(device: str | None = None) -> Iterator[None]:
+    """Operators appended within carry `device` ('cpu', 'gpu' or 'gpu:0' …) in their `op_device`."""
+    if device is not None and device.split(":")[0] not in ("cpu", "gpu", ""):
+        raise UsageError(
+            f"The Attr(device) should be 'cpu' 'npu' or 'gpu', and it can also be empty string or None, found {device!r}"
+        )
+    before = Building.device
+    Building.device = device or ""
+    try:
+        yield
+    finally:
+        Building.device = before

@@ -65,7 +65,7 @@ def open_model(
         return ModelFiles(program, program_source, EMPTY_STORE, "", "program without parameters")
     try:
         store, where, layout = _open_parameters(program_source, folder, stem, variables, params)
-    except (ParameterFileError, ModelNotFoundError) as error:
+    except UnreadableError as error:
         if need_parameters:
             raise
         fault = error if isinstance(error, ParameterFileError) else ParameterFileError(str(error))

@@ -72,14 +72,14 @@ def map_file(path: Path) -> Any:
 
 
 def parameter_path(folder: Path, name: str) -> Path:
-    """Where a variable's own file is; raises UnreadableError for a name that leads out of the folder."""
-    path = folder / name
-    if os.path.isabs(name) or ".." in Path(name).parts or "\0" in name:
-        raise UnreadableError(
+    """Where a variable's own file is; raises ParameterFileError for a name that leads out of the folder."""
+    if not name or os.path.isabs(name) or ".." in Path(name).parts or "\0" in name:
+        raise ParameterFileError(
             f"variable name {name!r} leads out of the folder {folder}; fluidtool neither reads nor writes there: "
-            "rename the variable, or keep the parameters in one combined file"
+            "rename the variable, or keep the parameters in one combined file",
+            variable=name,
         )
-    return path
+    return folder / name
 
 
 class ParameterStore(Mapping[str, Value]):
@@ -124,29 +124,51 @@ def _aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 # ---------------------------------------------------------------- reading
 def open_separate(folder: Path, variables: Iterable[Variable]) -> ParameterStore:
-    """One file per variable; raises ParameterFileError for a missing or malformed file or one of another shape."""
+    """One file per variable; raises ParameterFileError for missing or malformed files or others of another shape.
+
+    Several faults are raised as one error, which has them all in `faults`.
+    """
     entries: dict[str, tuple[Any, TensorRecord | None, str]] = {}
-    missing = []
+    faults: list[ParameterFileError] = []
     for var in variables:
-        path = parameter_path(folder, var.name)
-        if not path.is_file():
-            missing.append(var.name)
-            continue
-        buffer, source = map_file(path), str(path)
-        if var.type == VarType.SELECTED_ROWS:
-            _ends(read_selected_rows(buffer, 0, source)[1], buffer, source)
-            entries[var.name] = (buffer, None, source)
-        else:
-            record = scan_tensor(buffer, 0, source)
-            _ends(record.end, buffer, source)
-            check_declared(var, record.shape, record.data_type, source)
-            entries[var.name] = (buffer, record, source)
-    if missing:
-        raise ParameterFileError(
-            f"{folder} has no file for {_some(missing)} of the program; the parameters may be elsewhere, or in one combined "
-            "file: name it with --params (params_filename in Python)"
-        )
+        try:
+            entries[var.name] = _open_file(folder, var)
+        except ParameterFileError as fault:
+            faults.append(fault)
+        except UnreadableError as error:
+            faults.append(ParameterFileError(str(error), variable=var.name))
+    if faults:
+        raise _together(folder, faults)
     return ParameterStore(entries)
+
+
+def _open_file(folder: Path, var: Variable) -> tuple[Any, TensorRecord | None, str]:
+    path = parameter_path(folder, var.name)
+    if not path.is_file():
+        kind = ParameterFileError.MISSING
+        raise ParameterFileError(f"{folder} has no file for the parameter {var.name}", kind=kind, variable=var.name)
+    buffer, source = map_file(path), str(path)
+    if var.type == VarType.SELECTED_ROWS:
+        _ends(read_selected_rows(buffer, 0, source)[1], buffer, source)
+        return buffer, None, source
+    record = scan_tensor(buffer, 0, source)
+    _ends(record.end, buffer, source)
+    check_declared(var, record.shape, record.data_type, source)
+    return buffer, record, source
+
+
+def _together(folder: Path, faults: list[ParameterFileError]) -> ParameterFileError:
+    """One error for several parameters: what is missing is listed, else the first fault speaks."""
+    missing = [fault.variable for fault in faults if fault.kind == ParameterFileError.MISSING]
+    if not missing:
+        rest = f" (and {len(faults) - 1} more parameters are at fault)" if len(faults) > 1 else ""
+        first = faults[0]
+        return ParameterFileError(f"{first}{rest}", kind=first.kind, variable=first.variable, faults=tuple(faults))
+    text = (
+        f"{folder} has no file for {_some(missing)} of the program; the parameters may be elsewhere, or in one combined "
+        "file: name it with --params (params_filename in Python)"
+    )
+    return ParameterFileError(text, kind=ParameterFileError.MISSING, variable=missing[0], faults=tuple(faults))
 
 
 def open_combined(buffer: Any, variables: Iterable[Variable], source: str) -> ParameterStore:
@@ -161,7 +183,9 @@ def open_combined(buffer: Any, variables: Iterable[Variable], source: str) -> Pa
         if offset >= size:
             raise ParameterFileError(
                 f"{source} ends after {position} of the {len(ordered)} parameters of the program; "
-                f"{var.name} is the first one missing: it belongs to another program, or was saved with other variables"
+                f"{var.name} is the first one missing: it belongs to another program, or was saved with other variables",
+                kind=ParameterFileError.MISSING,
+                variable=var.name,
             )
         record = scan_tensor(buffer, offset, f"{source} (parameter {position + 1} of {len(ordered)}, {var.name})")
         check_declared(var, record.shape, record.data_type, source)
@@ -183,7 +207,13 @@ def open_arrays(arrays: Mapping[str, Any], variables: Iterable[Variable], source
         check_declared(var, tuple(array.shape), var_type_of(array.dtype), source)
         entries[var.name] = (LoDTensor(array), None, source)
     if missing:
-        raise ParameterFileError(f"{source} has no value for {_some(missing)} of the program")
+        kind = ParameterFileError.MISSING
+        faults = tuple(
+            ParameterFileError(f"{source} has no value for the parameter {name}", kind=kind, variable=name)
+            for name in missing
+        )
+        text = f"{source} has no value for {_some(missing)} of the program"
+        raise ParameterFileError(text, kind=kind, variable=missing[0], faults=faults)
     return ParameterStore(entries)
 
 
@@ -195,11 +225,15 @@ def check_declared(var: Variable, shape: Sequence[int], data_type: VarType, sour
         if not fits and not (declared == () and list(shape) in ([], [1])):
             raise ParameterFileError(
                 f"Variable's shape does not match: {var.name} is declared {list(declared)}, {source} holds {list(shape)}; "
-                "the file belongs to another program"
+                "the file belongs to another program",
+                kind=ParameterFileError.SHAPE,
+                variable=var.name,
             )
     if var.dtype is not None and data_type != var.dtype and not _halved(var.dtype, data_type):
         raise ParameterFileError(
-            f"{var.name} is declared {var.dtype.name}, {source} holds {data_type.name}; the file belongs to another program"
+            f"{var.name} is declared {var.dtype.name}, {source} holds {data_type.name}; the file belongs to another program",
+            kind=ParameterFileError.DATA_TYPE,
+            variable=var.name,
         )
 
 

@@ -1,0 +1,99 @@
+"""Checkpoint folders of 2018 (Fluid 0.14 to 1.2): `checkpoint_<serial>/__model__/<files>` and `trainer_<id>/` beside it.
+
+A checkpoint counts once its `_SUCCESS` file is there; it is written last. Entries of other names are left alone.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from fluidtool.errors import ModelNotFoundError, UnreadableError
+from fluidtool.io.atomic import write_file
+from fluidtool.io.parameters import Value, write_separate
+from fluidtool.proto.enums import VarType
+
+PREFIX = "checkpoint_"
+MODEL_DIR = "__model__"
+TRAINER_PREFIX = "trainer_"
+SUCCESS = "_SUCCESS"
+NOT_CHECKPOINTED = frozenset({VarType.FEED_MINIBATCH, VarType.FETCH_LIST, VarType.RAW})
+
+
+def is_checkpoint_var(name: str, kind: VarType | int, persistable: bool) -> bool:
+    """Whether a checkpoint keeps a variable: gradients and slices of parameter servers are not kept."""
+    return (
+        persistable
+        and kind not in NOT_CHECKPOINTED
+        and not any(mark in name for mark in ("@GRAD", ".trainer_", ".block"))
+    )
+
+
+def serials(folder: Path) -> list[int]:
+    """The serial numbers of the complete checkpoints in a folder, ascending."""
+    found = []
+    if folder.is_dir():
+        for entry in folder.iterdir():
+            number = entry.name.removeprefix(PREFIX)
+            if entry.name.startswith(PREFIX) and number.isdigit() and (entry / MODEL_DIR / SUCCESS).is_file():
+                found.append(int(number))
+    return sorted(found)
+
+
+def latest_serial(folder: Path) -> int:
+    """The largest serial of a complete checkpoint; -1 when there is none."""
+    return max(serials(folder), default=-1)
+
+
+def checkpoint_dir(folder: Path, serial: int) -> Path:
+    """The folder of one checkpoint; raises ModelNotFoundError when it is missing or was never completed."""
+    path = folder / f"{PREFIX}{serial}"
+    if not (path / MODEL_DIR / SUCCESS).is_file():
+        have = ", ".join(str(s) for s in serials(folder)) or "none"
+        raise ModelNotFoundError(f"{folder} has no complete checkpoint {serial}; complete ones: {have}")
+    return path
+
+
+def save(folder: Path, values: Mapping[str, Value], serial: int | None = None) -> int:
+    """Write the variables of a new checkpoint and return its serial (one after the latest, when not given)."""
+    number = latest_serial(folder) + 1 if serial is None else serial
+    model = folder / f"{PREFIX}{number}" / MODEL_DIR
+    if model.exists():  # what a run that was killed left behind
+        shutil.rmtree(model)
+    model.mkdir(parents=True)
+    write_separate(model, values)
+    mark(model)
+    return number
+
+
+def save_trainer_args(folder: Path, serial: int, trainer_id: int, args: Mapping[str, object]) -> None:
+    """Write where a trainer stands (`epoch_id`, `step_id` …), one text file each."""
+    target = folder / f"{PREFIX}{serial}" / f"{TRAINER_PREFIX}{trainer_id}"
+    for name, value in args.items():
+        write_file(target / name, [str(value).encode()])
+    mark(target)
+
+
+def load_trainer_args(folder: Path, serial: int, trainer_id: int, names: list[str]) -> list[str]:
+    """What `save_trainer_args` wrote; raises UnreadableError when a file is missing."""
+    source = folder / f"{PREFIX}{serial}" / f"{TRAINER_PREFIX}{trainer_id}"
+    try:
+        return [(source / name).read_text().strip() for name in names]
+    except OSError as error:
+        raise UnreadableError(f"checkpoint {serial} does not say where trainer {trainer_id} stands: {error}") from error
+
+
+def mark(path: Path) -> None:
+    """Mark a folder as complete."""
+    write_file(path / SUCCESS, [time.ctime().encode()])
+
+
+def rotate(folder: Path, keep: int) -> list[int]:
+    """Remove all but the `keep` latest checkpoints and return the serials removed."""
+    complete = serials(folder)
+    removed = complete[: max(0, len(complete) - keep)]
+    for serial in removed:
+        shutil.rmtree(folder / f"{PREFIX}{serial}")
+    return removed
