@@ -1,0 +1,1 @@
+"""Operators that inference passes make of several others."""

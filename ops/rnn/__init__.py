@@ -1,0 +1,1 @@
+"""Recurrent layers and cells: LSTM, GRU and their kin."""

@@ -1,0 +1,1 @@
+"""Losses and decoders over label sequences: CRF and CTC."""
