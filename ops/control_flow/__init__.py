@@ -1,0 +1,1 @@
+"""Control flow: loops, branches, tensor arrays, rank tables, beam search and readers."""

@@ -1,0 +1,138 @@
+"""Arrays of tensors: write_to_array, read_from_array, lod_array_length, tensor_array_to_tensor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.control_flow.scopes import shared, zeros_like
+from fluidtool.ops.gradient import GradMakerContext, OpDescription
+from fluidtool.ops.registry import op
+from fluidtool.ops.schema import TensorMeta
+from fluidtool.proto.enums import VarType
+from fluidtool.tensor import LoDTensor, LoDTensorArray
+
+
+def index_of(ctx: OpContext, slot: str = "I") -> int:
+    """The index that an input of one element holds; raises OperatorError for any other input."""
+    array = ctx.value(slot).array
+    if array is None or array.size != 1:
+        ctx.fail(f"{slot} must hold one number, found {'nothing' if array is None else f'shape {array.shape}'}")
+    index = int(array.item())
+    ctx.require(index >= 0, f"{slot} must not be negative, found {index}")
+    return index
+
+
+def array_of(ctx: OpContext, slot: str) -> LoDTensorArray:
+    """The array of tensors of an input; raises OperatorError for any other kind."""
+    value = ctx.value(slot)
+    if not isinstance(value, LoDTensorArray):
+        ctx.fail(f"input {slot} must hold an array of tensors, found {type(value).__name__}")
+    array: LoDTensorArray = value
+    return array
+
+
+@op("write_to_array", inputs="X I", outputs="Out", raw=True)
+def write_to_array(ctx: OpContext) -> dict[str, list[Any]] | None:
+    """Out[I] = X; the array grows as needed (Paddle 1.8.5 tensor_array_read_write_op.cc)."""
+    source = ctx.inputs["X"][0] if ctx.inputs.get("X") else None
+    if source is None:
+        return None
+    index, old = index_of(ctx), ctx.outputs["Out"][0].value
+    items = LoDTensorArray(old if isinstance(old, LoDTensorArray) else ())
+    while len(items) <= index:
+        items.append(LoDTensor())
+    if source.value is not None:
+        ctx.require(isinstance(source.value, LoDTensor), f"X must be a tensor, found {type(source.value).__name__}")
+        items[index] = shared(source.value)
+    return {"Out": [items]}
+
+
+@write_to_array.infer
+def _(ctx: InferContext) -> TensorMeta | None:
+    meta = ctx.meta(ctx.op.input("X")[0])
+    return None if meta is None else replace(meta, kind=VarType.LOD_TENSOR_ARRAY)
+
+
+@write_to_array.grad_maker
+def _(context: GradMakerContext) -> list[OpDescription]:
+    inputs = {"I": context.input("I"), "X": context.output_grad("Out"), "X_W": context.input("X")}
+    return [context.describe("read_from_array", inputs, {"Out": context.input_grad("X")})]
+
+
+@op("read_from_array", inputs="X I X_W?", outputs="Out", raw=True)
+def read_from_array(ctx: OpContext) -> dict[str, list[Any]] | None:
+    """Out = X[I] (Paddle 1.8.5 tensor_array_read_write_op.cc).
+
+    As the gradient of write_to_array it has X_W, the tensor written: a gradient that is not there is zeros of its shape.
+    Without X_W a read past the end leaves Out as it is.
+    """
+    written = ctx.value("X_W") if ctx.has("X_W") else None
+    items = LoDTensorArray() if written is not None and not ctx.has("X") else array_of(ctx, "X")
+    index = index_of(ctx)
+    found = items[index] if index < len(items) else None
+    if found is not None and found.array is not None:
+        return {"Out": [shared(found)]}
+    return None if written is None else {"Out": [zeros_like(ctx, written)]}
+
+
+@read_from_array.infer
+def _(ctx: InferContext) -> TensorMeta | None:
+    meta = ctx.meta(ctx.op.input("X")[0])
+    return None if meta is None else replace(meta, kind=VarType.LOD_TENSOR)
+
+
+@read_from_array.grad_maker
+def _(context: GradMakerContext) -> list[OpDescription]:
+    inputs = {"I": context.input("I"), "X": context.output_grad("Out")}
+    return [context.describe("write_to_array", inputs, {"Out": context.input_grad("X")})]
+
+
+@op("lod_array_length", inputs="X", outputs="Out", raw=True)
+def lod_array_length(ctx: OpContext) -> Any:
+    """The number of items of an array of tensors, [1] int64 (Paddle 1.8.5 lod_array_length_op.cc)."""
+    return ctx.array([len(array_of(ctx, "X"))], VarType.INT64)
+
+
+@lod_array_length.infer
+def _(ctx: InferContext) -> TensorMeta:
+    return TensorMeta((1,), VarType.INT64)
+
+
+@op("tensor_array_to_tensor", inputs="X", outputs="Out OutIndex", attrs={"axis": 0, "use_stack": False})
+def tensor_array_to_tensor(ctx: OpContext, X: LoDTensorArray, *, axis: int, use_stack: bool) -> dict[str, Any]:
+    """The items of X joined along `axis`, or stacked; OutIndex int32: their sizes along it.
+
+    (Paddle 1.8.5 tensor_array_to_tensor_op.cc)
+    """
+    items = _items(ctx, X)
+    rank = items[0].ndim
+    ctx.require(
+        -rank - use_stack <= axis < rank + use_stack, f"axis {axis} is out of range for items of shape {items[0].shape}"
+    )
+    join = ctx.xp.stack if use_stack else ctx.xp.concatenate
+    sizes = [1 if use_stack and axis in (rank, -rank - 1) else item.shape[axis] for item in items]
+    return {"Out": join(items, axis=axis), "OutIndex": ctx.array(sizes, VarType.INT32)}
+
+
+@tensor_array_to_tensor.grad(inputs="X Out@GRAD", outputs="X@GRAD")
+def tensor_array_to_tensor_grad(
+    ctx: OpContext, X: LoDTensorArray, Out_grad: Any, *, axis: int, use_stack: bool
+) -> LoDTensorArray:
+    """The gradient cut back into items."""
+    items = _items(ctx, X)
+    if use_stack:
+        parts = list(ctx.xp.moveaxis(Out_grad, axis, 0))
+    else:
+        ends = ctx.np.cumsum([item.shape[axis] for item in items])[:-1]
+        parts = ctx.xp.split(Out_grad, [int(end) for end in ends], axis=axis)
+    return LoDTensorArray(LoDTensor(part, item.offsets) for part, item in zip(parts, X, strict=True))
+
+
+def _items(ctx: OpContext, X: Any) -> list[Any]:
+    ctx.require(isinstance(X, LoDTensorArray), f"input X must hold an array of tensors, found {type(X).__name__}")
+    ctx.require(len(X) > 0, "the array X has no items to join")
+    empty = [number for number, item in enumerate(X) if item.array is None]
+    ctx.require(not empty, f"items {empty} of the array X were never written")
+    return [item.array for item in X]

@@ -1,0 +1,98 @@
+"""What loops, branches and their gradients share: step scopes, links between scopes, sums of gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from fluidtool.ops.context import OpContext
+from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows
+
+
+def has_gradient(ctx: OpContext, slot: str) -> bool:
+    """Whether the program holds the gradient of this operator, which will ask for the scopes in output `slot`."""
+    wanted, names = ctx.op.type + "_grad", ctx.op.output(slot)
+    program = ctx.op.block.program
+    return any(op.type == wanted and op.input(slot) == names for block in program.blocks for op in block.ops)
+
+
+def keep_scopes(ctx: OpContext, slot: str, scopes: list[Any]) -> None:
+    """Leave the scopes of the steps to the gradient operator."""
+    for holder in ctx.outputs.get(slot, ())[:1]:
+        drop_scopes(ctx, holder.value or [])
+        holder.value = scopes
+
+
+def kept_scopes(ctx: OpContext, slot: str) -> list[Any]:
+    """The scopes that the forward operator left; raises OperatorError when it left none."""
+    holders = ctx.inputs.get(slot, ())
+    if not holders or not isinstance(holders[0].value, list):
+        ctx.fail(f"input {slot} holds no scopes; the forward operator must run before its gradient, in the same run")
+    scopes: list[Any] = holders[0].value
+    return scopes
+
+
+def drop_scopes(ctx: OpContext, scopes: Iterable[Any]) -> None:
+    """Forget scopes below the current one."""
+    for scope in scopes:
+        ctx.scope.drop_kid(scope)
+
+
+def local_variables(scope: Any) -> list[Any]:
+    """The variables of this very scope."""
+    return [scope.find_local_var(name) for name in scope.local_var_names()]
+
+
+def shared(value: Any) -> Any:
+    """The same memory under a value of its own, so that replacing one leaves the other."""
+    if isinstance(value, LoDTensorArray):
+        return LoDTensorArray(shared(item) for item in value)
+    if isinstance(value, LoDTensor):
+        if value.array is not None:
+            return LoDTensor(value.array, value.offsets)
+        empty = LoDTensor()
+        empty.set_dims(value.shape())
+        return empty
+    return value
+
+
+def zeros_like(ctx: OpContext, value: Any) -> Any:
+    """Zeros in the form of a LoDTensor or LoDTensorArray; None where there is no form to take."""
+    if isinstance(value, LoDTensorArray):
+        return LoDTensorArray(zeros_like(ctx, item) or LoDTensor() for item in value)
+    if isinstance(value, LoDTensor) and value.array is not None:
+        return LoDTensor(ctx.xp.zeros(value.array.shape, dtype=value.array.dtype), value.offsets)
+    return None
+
+
+def added(ctx: OpContext, left: Any, right: Any) -> Any:
+    """The sum of two gradients: tensors, arrays of tensors item by item, or SelectedRows; absent counts as 0."""
+    if _absent(left) or _absent(right):
+        return shared(right if _absent(left) else left)
+    if isinstance(left, LoDTensorArray):
+        length = max(len(left), len(right))
+        pairs = zip(_filled(left, length), _filled(right, length), strict=True)
+        return LoDTensorArray(added(ctx, a, b) for a, b in pairs)
+    if isinstance(left, SelectedRows) and isinstance(right, SelectedRows):
+        rows = ctx.np.concatenate([left.row_ids, right.row_ids])
+        return SelectedRows(rows, left.table_height, ctx.xp.concatenate([left.value, right.value]))
+    if isinstance(left, SelectedRows) or isinstance(right, SelectedRows):
+        dense, sparse = (right, left) if isinstance(left, SelectedRows) else (left, right)
+        total = dense.array.copy()
+        ctx.xp.add.at(total, ctx.array(sparse.row_ids), sparse.value)
+        return LoDTensor(total, dense.offsets)
+    ctx.require(
+        left.array.shape == right.array.shape,
+        f"gradients of different steps have shapes {left.array.shape} and {right.array.shape}; they cannot be added",
+    )
+    return LoDTensor(left.array + right.array, left.offsets or right.offsets)
+
+
+def _absent(value: Any) -> bool:
+    if isinstance(value, LoDTensor):
+        return value.array is None or value.array.size == 0
+    return value is None
+
+
+def _filled(items: LoDTensorArray, length: int) -> list[LoDTensor]:
+    return [*items, *(LoDTensor() for _ in range(length - len(items)))]
