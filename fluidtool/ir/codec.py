@@ -41,7 +41,7 @@ _LIST_FIELD = {
     AttrType.FLOAT64S: "float64s",
     AttrType.VARS: "vars_name",
 }
-_DENSE_FIELD = {
+_DENSE_FIELD: dict[int, str] = {
     VarType.LOD_TENSOR: "lod_tensor",
     VarType.LOD_TENSOR_ARRAY: "tensor_array",
 }
@@ -115,8 +115,8 @@ def _decode_var(block: Block, desc: Any, keep_unknown: bool) -> Variable:
     type_desc = desc.type
     kind = VarType(type_desc.type) if type_desc.HasField("type") else -1
     shape = dtype = lod_level = None
-    if kind in _DENSE_FIELD and type_desc.HasField(_DENSE_FIELD[VarType(kind)]):
-        dense = getattr(type_desc, _DENSE_FIELD[VarType(kind)])
+    if kind in _DENSE_FIELD and type_desc.HasField(_DENSE_FIELD[kind]):
+        dense = getattr(type_desc, _DENSE_FIELD[kind])
         shape, dtype = _decode_tensor(dense.tensor)
         lod_level = dense.lod_level if dense.HasField("lod_level") else None
     elif kind == VarType.SELECTED_ROWS and type_desc.HasField("selected_rows"):
@@ -132,8 +132,11 @@ def _decode_var(block: Block, desc: Any, keep_unknown: bool) -> Variable:
         need_check_feed=desc.need_check_feed,
         stop_gradient=desc.stop_gradient,
     )
-    if (kind not in _DENSE_FIELD and kind != VarType.SELECTED_ROWS) or _has_unknown(type_desc):
+    own_field = "selected_rows" if kind == VarType.SELECTED_ROWS else _DENSE_FIELD.get(kind)
+    if own_field is None:
         var.type_bytes = type_desc.SerializePartialToString()
+    else:
+        var.type_bytes = _remainder(type_desc, ("type", own_field), keep_unknown) or None
     var.extra = _remainder(desc, ("name", "type", "persistable", "need_check_feed"), keep_unknown)
     return var
 
@@ -255,19 +258,18 @@ def variable_message(var: Variable, desc: Any = None) -> Any:
     """The variable as a protobuf message."""
     desc = pb.VarDesc() if desc is None else desc
     desc.name = var.name
-    if var.type_bytes is not None:
-        desc.type.SetInParent()
-        desc.type.MergeFromString(var.type_bytes)
-    else:
+    desc.type.SetInParent()
+    if var.type in _DENSE_FIELD or var.type == VarType.SELECTED_ROWS or var.type_bytes is None:
         desc.type.type = int(var.type)
-        if var.type in _DENSE_FIELD:
-            if var.has_shape or var.dtype is not None or var.has_lod_level:
-                dense = getattr(desc.type, _DENSE_FIELD[VarType(var.type)])
+        if var.has_shape or var.dtype is not None or var.has_lod_level:
+            if var.type in _DENSE_FIELD:
+                dense = getattr(desc.type, _DENSE_FIELD[var.type])
                 _encode_tensor(var, dense.tensor)
                 if var.has_lod_level:
                     dense.lod_level = var.lod_level
-        elif var.type == VarType.SELECTED_ROWS and (var.has_shape or var.dtype is not None):
-            _encode_tensor(var, desc.type.selected_rows)
+            elif var.type == VarType.SELECTED_ROWS:
+                _encode_tensor(var, desc.type.selected_rows)
+    _merge(desc.type, var.type_bytes or b"")
     desc.persistable = var.persistable
     if var.need_check_feed:
         desc.need_check_feed = True

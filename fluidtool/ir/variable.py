@@ -55,8 +55,8 @@ def data_type_name(dtype: int | None) -> str:
 class Variable:
     """A declared name of a block: kind, shape (-1 = known only when running), data type, LoD level, persistable.
 
-    shape, dtype and lod_level are None when the program does not say. `type_bytes` keeps the encoded type of kinds that
-    have no fields here (readers, channels, tuples), `extra` fields of newer versions; both survive load and save.
+    shape, dtype and lod_level are None when the program does not say. `type_bytes` keeps what the encoded type says
+    beyond that (readers, channels, tuples), `extra` fields of newer versions; both survive load and save.
     """
 
     __slots__ = (
