@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from fluidtool.ops.context import OpContext
-from fluidtool.ops.math.elementwise_common import ATTRS, aligned, broadcast_meta, summed_to
+from fluidtool.ops.math.elementwise_common import ATTRS, GRAD_LOD, aligned, broadcast_meta, quotient, summed_to
 from fluidtool.ops.math.wiring import wired
 from fluidtool.ops.registry import op
 from fluidtool.tensor import SelectedRows
-
-GRAD_LOD = "X->X@GRAD Y->Y@GRAD"
 
 
 @op("elementwise_add", inputs="X Y", outputs="Out", attrs=ATTRS, lod="X")
@@ -103,19 +101,6 @@ def elementwise_div(ctx: OpContext, X: Any, Y: Any, *, axis: int) -> Any:
     """X / Y, Y broadcast from dimension `axis` of X on; integers are cut towards zero and refuse a zero in Y."""
     x, y = aligned(ctx, X, Y, axis)
     return quotient(ctx, x, y) if x.dtype.kind in "iu" else x / y
-
-
-def quotient(ctx: OpContext, x: Any, y: Any) -> Any:
-    """x / y of integers, cut towards zero; raises OperatorError for a zero in y."""
-    refuse_zero(ctx, y)
-    whole = x // y
-    return whole + ((whole < 0) & (whole * y != x)).astype(x.dtype)
-
-
-def refuse_zero(ctx: OpContext, y: Any) -> None:
-    """Raise OperatorError when the divisor Y, of an integer type, holds a zero."""
-    if not bool((y != 0).all()):
-        ctx.fail(f"Y ({y.dtype}) holds a zero: integers cannot be divided by it; cast to a floating type, or mask it")
 
 
 @elementwise_div.grad(inputs="X Y Out Out@GRAD", outputs="X@GRAD Y@GRAD", lod=GRAD_LOD)

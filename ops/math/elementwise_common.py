@@ -8,6 +8,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.schema import USE_MKLDNN, TensorMeta
 
 ATTRS: dict[str, Any] = {"axis": -1, "x_data_format": "", "y_data_format": "", **USE_MKLDNN}
+GRAD_LOD = "X->X@GRAD Y->Y@GRAD"
 Shape = tuple[int, ...]
 
 
@@ -63,3 +64,16 @@ def summed_to(ctx: OpContext, grad: Any, like: Any, other: Any, axis: int) -> An
     if repeated:
         grad = grad.sum(axis=repeated, keepdims=True, dtype=grad.dtype)
     return grad.reshape(like.shape)
+
+
+def quotient(ctx: OpContext, x: Any, y: Any) -> Any:
+    """x / y of integers, cut towards zero; raises OperatorError for a zero in y."""
+    refuse_zero(ctx, y)
+    whole = x // y
+    return whole + ((whole < 0) & (whole * y != x)).astype(x.dtype)
+
+
+def refuse_zero(ctx: OpContext, y: Any) -> None:
+    """Raise OperatorError when the divisor Y, of an integer type, holds a zero."""
+    if not bool((y != 0).all()):
+        ctx.fail(f"Y ({y.dtype}) holds a zero: integers cannot be divided by it; cast to a floating type, or mask it")
