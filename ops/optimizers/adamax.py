@@ -1,0 +1,89 @@
+"""Relatives of Adam: adamax, lamb."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fluidtool.ops.context import OpContext
+from fluidtool.ops.optimizers.common import (
+    check_shapes,
+    dense_gradient,
+    is_empty,
+    like_inputs,
+    number,
+    refuse_master_weights,
+)
+from fluidtool.ops.registry import op
+from fluidtool.ops.schema import FLOAT, required
+
+
+@op(
+    "adamax",
+    inputs="Param Grad LearningRate Moment InfNorm Beta1Pow",
+    outputs="ParamOut MomentOut InfNormOut",
+    attrs={"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-08},
+)
+def adamax(
+    ctx: OpContext,
+    Param: Any,
+    Grad: Any,
+    LearningRate: Any,
+    Moment: Any,
+    InfNorm: Any,
+    Beta1Pow: Any,
+    *,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+) -> Any:
+    """m = beta1 m + (1 - beta1) g; n = max(|g|, beta2 n + epsilon); p -= lr / (1 - beta1ᵗ) * m / n (adamax_op.h)."""
+    check_shapes(ctx, Param=Param, Grad=Grad, Moment=Moment, InfNorm=InfNorm)
+    moment = beta1 * Moment + (1 - beta1) * Grad
+    norm = ctx.xp.maximum(abs(Grad), beta2 * InfNorm + epsilon)
+    rate = number(ctx, LearningRate, Param) / (1 - number(ctx, Beta1Pow, Param, "Beta1Pow"))
+    return {"ParamOut": Param - rate * (moment / norm), "MomentOut": moment, "InfNormOut": norm}
+
+
+like_inputs(adamax, ParamOut="Param", MomentOut="Moment", InfNormOut="InfNorm")
+
+
+@op(
+    "lamb",
+    inputs="Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow",
+    outputs="ParamOut Moment1Out Moment2Out",
+    attrs={"weight_decay": required(FLOAT), "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-06},
+)
+def lamb(
+    ctx: OpContext,
+    Param: Any,
+    Grad: Any,
+    LearningRate: Any,
+    Moment1: Any,
+    Moment2: Any,
+    Beta1Pow: Any,
+    Beta2Pow: Any,
+    *,
+    weight_decay: float,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+) -> Any:
+    """Adam's direction plus weight decay, scaled by |p| / |direction|; without bias correction (lamb_op.h).
+
+    Grad may be SelectedRows: rows without a gradient have gradient 0.
+    """
+    refuse_master_weights(ctx)
+    check_shapes(ctx, Param=Param, Moment1=Moment1, Moment2=Moment2)
+    if is_empty(Grad):
+        return {"ParamOut": Param, "Moment1Out": Moment1, "Moment2Out": Moment2}
+    xp, grad = ctx.xp, dense_gradient(ctx, Param, Grad)
+    first = beta1 * Moment1 + (1 - beta1) * grad
+    second = beta2 * Moment2 + (1 - beta2) * grad * grad
+    direction = first / (xp.sqrt(second) + epsilon) + weight_decay * Param
+    param_norm, norm = xp.sqrt((Param * Param).sum()), xp.sqrt((direction * direction).sum())
+    ratio = xp.where((param_norm > 0) & (norm > 0), param_norm / norm, param_norm.dtype.type(1))
+    step = number(ctx, LearningRate, Param) * ratio * direction
+    return {"ParamOut": Param - step, "Moment1Out": first, "Moment2Out": second}
+
+
+like_inputs(lamb, ParamOut="Param", Moment1Out="Moment1", Moment2Out="Moment2")

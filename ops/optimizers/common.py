@@ -1,0 +1,98 @@
+"""What the optimizers share: checks, gradients that are SelectedRows, inference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fluidtool.errors import UnsupportedOperatorError
+from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.embedding.rows import check_rows, merge_rows
+from fluidtool.ops.registry import OpInfo
+from fluidtool.ops.schema import TensorMeta
+from fluidtool.proto.enums import VarType
+from fluidtool.tensor import SelectedRows
+
+DENSE = VarType.LOD_TENSOR
+
+
+def like_inputs(info: OpInfo, **pairs: str) -> None:
+    """Let each output (`ParamOut="Param"`) be inferred like one input; a dense gradient must have the Param's shape."""
+
+    def infer(ctx: InferContext, *metas: Any) -> dict[str, TensorMeta]:
+        by_slot = {slot.name: meta for slot, meta in zip(info.inputs, metas, strict=True)}
+        param, grad = by_slot.get("Param"), by_slot.get("Grad")
+        if isinstance(param, TensorMeta) and isinstance(grad, TensorMeta) and param.kind == grad.kind == DENSE:
+            check_shapes(ctx, Param=param, Grad=grad)
+        return {target: by_slot[source] for target, source in pairs.items() if by_slot[source] is not None}
+
+    info.infer_body = infer
+
+
+def check_shapes(ctx: OpContext | InferContext, **inputs: Any) -> None:
+    """Fail unless all inputs (slot=value) have the shape of the first."""
+    (first, base), *others = ((slot, tuple(value.shape)) for slot, value in inputs.items())
+    for slot, shape in others:
+        fits = len(shape) == len(base) and all(a == b or -1 in (a, b) for a, b in zip(base, shape, strict=True))
+        ctx.require(fits, f"inputs {first} and {slot} must have the same shape, found {base} and {shape}")
+
+
+def number(ctx: OpContext, value: Any, like: Any, slot: str = "LearningRate") -> Any:
+    """The single number that an input holds, as a scalar array of the data type of `like`."""
+    ctx.require(value.size == 1, f"input {slot} must hold one number, found shape {value.shape}")
+    return value.reshape(()).astype(like.dtype, copy=False)
+
+
+def option(ctx: OpContext, name: str, default: Any) -> Any:
+    """An attribute that only later versions write, or its default."""
+    return ctx.op.attr(name) if ctx.op.has_attr(name) else default
+
+
+def refuse_master_weights(ctx: OpContext) -> None:
+    """Fail for the mixed-precision form of Paddle 2.x, which keeps a float32 copy of the parameter."""
+    if option(ctx, "multi_precision", False):
+        raise UnsupportedOperatorError(
+            f"operator {ctx.op.type} with multi_precision=True updates a float32 copy of its parameter, which is not "
+            "supported; train in float32"
+        )
+
+
+def check_gradient(ctx: OpContext, Param: Any, Grad: Any) -> None:
+    """Fail unless the gradient fits the parameter: the same shape, or rows of it."""
+    if not isinstance(Grad, SelectedRows):
+        check_shapes(ctx, Param=Param, Grad=Grad)
+        return
+    check_rows(ctx, Grad, "input Grad", len(Param))
+    ctx.require(
+        tuple(Grad.value.shape[1:]) == tuple(Param.shape[1:]),
+        f"input Grad (SelectedRows) must have rows of shape {tuple(Param.shape[1:])} like Param, "
+        f"found {tuple(Grad.value.shape[1:])}",
+    )
+
+
+def dense_gradient(ctx: OpContext, Param: Any, Grad: Any) -> Any:
+    """The gradient as an array like Param: equal rows of SelectedRows add up, rows that it does not name are 0."""
+    check_gradient(ctx, Param, Grad)
+    if not isinstance(Grad, SelectedRows):
+        return Grad
+    out = ctx.xp.zeros_like(Param)
+    ctx.xp.add.at(out, ctx.array(Grad.row_ids), Grad.value.astype(Param.dtype, copy=False))
+    return out
+
+
+def merged_gradient(ctx: OpContext, Param: Any, Grad: SelectedRows) -> tuple[Any, Any]:
+    """The rows that a sparse gradient names, each once, and their summed values."""
+    check_gradient(ctx, Param, Grad)
+    rows, values = merge_rows(ctx, Grad.row_ids, Grad.value)
+    return ctx.array(rows), values
+
+
+def is_empty(Grad: Any) -> bool:
+    """Whether the gradient is SelectedRows without a row: then Paddle leaves everything as it is."""
+    return isinstance(Grad, SelectedRows) and len(Grad.row_ids) == 0
+
+
+def with_rows(array: Any, rows: Any, values: Any) -> Any:
+    """A copy of `array` with these rows replaced."""
+    out = array.copy()
+    out[rows] = values
+    return out
