@@ -29,7 +29,7 @@ def check_rows(ctx: OpContext, selected: SelectedRows, slot: str, height: int | 
         len(rows) == len(value),
         f"{slot} (SelectedRows) must have one value per row, found {len(rows)} rows and values of shape {value.shape}",
     )
-    if len(rows) and not (0 <= rows.min() and rows.max() < height):
+    if len(rows) and not (rows.min() >= 0 and rows.max() < height):
         ctx.fail(f"{slot} (SelectedRows) names row {int(rows.max())}, but the table has {height} rows")
 
 
