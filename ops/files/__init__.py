@@ -1,0 +1,1 @@
+"""Operators that write variables to files and read them back."""
