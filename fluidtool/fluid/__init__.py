@@ -1,9 +1,18 @@
 """The `paddle.fluid`-shaped surface: `import fluidtool.fluid as fluid`."""
 
-from fluidtool.fluid import io
+from fluidtool.fluid import initializer, io, layers, regularizer
+from fluidtool.fluid import variable_operators as variable_operators
 from fluidtool.fluid.executor import Executor, fetch_var, global_scope, scope_guard, switch_scope
-from fluidtool.fluid.framework import default_main_program, default_startup_program, get_var, program_guard
+from fluidtool.fluid.framework import (
+    default_main_program,
+    default_startup_program,
+    device_guard,
+    get_var,
+    name_scope,
+    program_guard,
+)
 from fluidtool.fluid.io import load, save
+from fluidtool.fluid.param_attr import ParamAttr, WeightNormParamAttr
 from fluidtool.ir import Block, Operator, Parameter, Program, Variable, unique_name
 from fluidtool.ops import building as building
 from fluidtool.runtime.scope import Scope
@@ -30,22 +39,29 @@ __all__ = [
     "LoDTensor",
     "LoDTensorArray",
     "Operator",
+    "ParamAttr",
     "Parameter",
     "Program",
     "Scope",
     "SelectedRows",
     "Tensor",
     "Variable",
+    "WeightNormParamAttr",
     "create_lod_tensor",
     "create_random_int_lodtensor",
     "default_main_program",
     "default_startup_program",
+    "device_guard",
     "fetch_var",
     "get_var",
     "global_scope",
+    "initializer",
     "io",
+    "layers",
     "load",
+    "name_scope",
     "program_guard",
+    "regularizer",
     "save",
     "scope_guard",
     "unique_name",

@@ -1,0 +1,44 @@
+"""Checks of layer arguments, with the errors that Paddle 1.8.5 raises (data_feeder.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from fluidtool.errors import ArgumentTypeError
+from fluidtool.ir import Variable
+from fluidtool.ir.variable import data_type, data_type_name
+
+
+def convert_dtype(dtype: Any) -> str:
+    """'float32' from any spelling of a data type."""
+    return data_type_name(data_type(dtype))
+
+
+def check_type(input: Any, input_name: str, expected_type: Any, op_name: str, extra_message: str = "") -> None:
+    """Raise ArgumentTypeError (a TypeError) unless `input` is of the expected type or one of them."""
+    if not isinstance(input, expected_type):
+        raise ArgumentTypeError(
+            f"The type of '{input_name}' in {op_name} must be {expected_type}, but received {type(input)}. {extra_message}"
+        )
+
+
+def check_dtype(
+    input_dtype: Any, input_name: str, expected_dtype: Collection[str], op_name: str, extra_message: str = ""
+) -> None:
+    """Raise ArgumentTypeError (a TypeError) unless the data type is one of the expected names."""
+    found = convert_dtype(input_dtype)
+    if found not in expected_dtype:
+        raise ArgumentTypeError(
+            f"The data type of '{input_name}' in {op_name} must be {list(expected_dtype)}, but received {found}. "
+            f"{extra_message}"
+        )
+
+
+def check_variable_and_dtype(
+    input: Any, input_name: str, expected_dtype: Collection[str], op_name: str, extra_message: str = ""
+) -> None:
+    """Raise ArgumentTypeError unless `input` is a Variable of one of the expected data types."""
+    check_type(input, input_name, Variable, op_name, extra_message)
+    if input.dtype is not None:
+        check_dtype(input.dtype, input_name, expected_dtype, op_name, extra_message)

@@ -1,0 +1,37 @@
+"""The common shape of layer functions: make a temporary, append one operator, return the temporary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fluidtool.fluid.layer_helper import LayerHelper
+from fluidtool.ir import Variable
+
+FLOATS = ("float16", "float32", "float64")
+
+
+def append_simple(
+    helper: LayerHelper,
+    op_type: str,
+    inputs: Mapping[str, Any],
+    attrs: Mapping[str, Any] | None = None,
+    *,
+    dtype: Any,
+    out: Variable | None = None,
+    slot: str = "Out",
+    extra: tuple[str, ...] = (),
+    stop_gradient: bool = False,
+) -> Variable:
+    """Append one operator that writes one variable, and return it.
+
+    inputs: variables by slot, None left out. out: write here instead of to a temporary. extra: further output slots that
+    only the gradient reads; each gets a temporary of the same data type, made after the first.
+    """
+    result = helper.create_variable_for_type_inference(dtype, stop_gradient) if out is None else out
+    outputs = {slot: [result]}
+    for name in extra:
+        outputs[name] = [helper.create_variable_for_type_inference(dtype, stop_gradient=True)]
+    given = {name: value for name, value in inputs.items() if value is not None}
+    helper.append_op(type=op_type, inputs=given, outputs=outputs, attrs=dict(attrs or {}))
+    return result

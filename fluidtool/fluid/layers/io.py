@@ -1,0 +1,38 @@
+"""Inputs of programs: `fluid.layers.data` and `fluid.data`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fluidtool.fluid.checks import check_type
+from fluidtool.fluid.layer_helper import LayerHelper
+from fluidtool.ir import Variable
+from fluidtool.proto.enums import VarType
+
+
+def data(
+    name: str,
+    shape: Sequence[int | None],
+    append_batch_size: bool = True,
+    dtype: Any = "float32",
+    lod_level: int = 0,
+    type: VarType = VarType.LOD_TENSOR,
+    stop_gradient: bool = True,
+) -> Variable:
+    """An input variable of block 0; a batch dimension of -1 goes in front unless a size is unknown already."""
+    helper = LayerHelper("data", name=name)
+    check_type(name, "name", (bytes, str), "data")
+    check_type(shape, "shape", (list, tuple), "data")
+    sizes = [-1 if size is None else int(size) for size in shape]
+    if append_batch_size and all(size >= 0 for size in sizes):
+        sizes = [-1, *sizes]
+    return helper.create_global_variable(
+        name=name,
+        shape=sizes,
+        dtype=dtype,
+        type=type,
+        stop_gradient=stop_gradient,
+        lod_level=lod_level,
+        is_data=True,
+    )

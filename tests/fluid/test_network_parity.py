@@ -1,0 +1,40 @@
+"""Networks built by our layers are the programs that real Paddle 1.8.5 builds (packed in tests/golden/networks/).
+
+Repack a module of tests/networks with real Paddle's interpreter:
+    PYTHON tests/networks/dump.py paddle.fluid tests/golden/networks MODULE
+"""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import fluidtool.fluid as fluid
+from fluidtool.ir import Program
+from tests.networks.dump import build, modules, networks
+from tests.support.program_diff import differences
+
+ARCHIVES = Path(__file__).parent.parent / "golden" / "networks"
+NETWORKS = [(module, name) for module in modules() for name in sorted(networks(module))]
+# "module.network": why we differ on purpose (docs/differences.md). An entry that no longer differs fails.
+MEANT: dict[str, str] = {}
+
+
+@pytest.mark.parametrize(("module", "name"), NETWORKS, ids=[f"{m}.{n}" for m, n in NETWORKS])
+def test_the_programs_are_those_of_real_paddle(module: str, name: str) -> None:
+    with zipfile.ZipFile(ARCHIVES / f"{module}.zip") as archive:
+        if f"{name}.error" in archive.namelist():
+            pytest.fail(f"real Paddle could not build it: {archive.read(name + '.error').decode()[:500]}")
+        theirs = [Program.parse_from_string(archive.read(f"{name}.{which}.pb")) for which in ("main", "startup")]
+    ours = [Program.parse_from_string(data) for data in build(fluid, networks(module)[name])]
+    found = [
+        f"{which} program, {text}"
+        for which, mine, other in zip(("main", "startup"), ours, theirs, strict=True)
+        for text in differences(mine, other)
+    ]
+    if f"{module}.{name}" in MEANT:
+        assert found != [], "no longer differs: take it out of MEANT"
+    else:
+        assert found == [], "\n" + "\n".join(found[:12])
