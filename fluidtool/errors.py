@@ -97,9 +97,20 @@ class ModelNotFoundError(UnreadableError, FileNotFoundError):
 
 
 class ParameterFileError(UnreadableError, RuntimeError):
-    """A parameter that is missing, of another shape or data type than declared, or followed by stray bytes."""
+    """A parameter that is missing, of another shape or data type than declared, or followed by stray bytes.
+
+    `kind` tells these apart and `variable` names the parameter, where one is meant; `faults` has one error for each
+    parameter when several are at fault.
+    """
 
     code = "FT310"
+    MISSING, SHAPE, DATA_TYPE = "missing", "shape", "data type"
+
+    def __init__(
+        self, message: str, *, kind: str = "", variable: str = "", faults: tuple[ParameterFileError, ...] = ()
+    ) -> None:
+        super().__init__(message)
+        self.kind, self.variable, self.faults = kind, variable, faults
 
 
 class UnsafePickleError(UnreadableError):

@@ -11,11 +11,11 @@ from fluidtool.errors import PolicyError
 @dataclass(frozen=True, slots=True)
 class Policy:
     """Folders below which `save`/`load` operators may read and write (None: the working directory at run time), and
-    endpoints that network operators may talk to.
+    endpoints that network operators may talk to (None: any).
     """
 
     file_roots: tuple[Path, ...] | None = None
-    endpoints: frozenset[str] = field(default_factory=frozenset)
+    endpoints: frozenset[str] | None = field(default_factory=frozenset)
 
     def path(self, path: str, op_type: str) -> Path:
         """The path, resolved; raises PolicyError when it lies outside every allowed folder."""
@@ -31,7 +31,7 @@ class Policy:
 
     def endpoint(self, endpoint: str, op_type: str) -> str:
         """The endpoint; raises PolicyError unless the caller named it."""
-        if endpoint not in self.endpoints:
+        if self.endpoints is not None and endpoint not in self.endpoints:
             raise PolicyError(
                 f"operator {op_type} asks to talk to {endpoint!r}, which the caller did not allow; "
                 "allow it with --allow-network, or fluidtool.runtime.Policy(endpoints=...)"
