@@ -1,0 +1,125 @@
+"""matmul: the batched matrix product of Paddle 1.x."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.math.matrix_common import product, product_grads, transposed
+from fluidtool.ops.math.versions import scalar_shape
+from fluidtool.ops.registry import op
+from fluidtool.ops.schema import USE_MKLDNN, TensorMeta, ints
+
+Shape = tuple[int, ...]
+
+
+@op(
+    "matmul",
+    inputs="X Y",
+    outputs="Out",
+    attrs={
+        "transpose_X": False,
+        "transpose_Y": False,
+        "alpha": 1.0,
+        "fused_reshape_Out": ints(),
+        "fused_transpose_Out": ints(),
+        "use_quantizer": False,
+        "Scale_x": 1.0,
+        "Scale_y": 1.0,
+        "Scale_out": 1.0,
+        "force_fp32_output": False,
+        "head_number": 1,
+        **USE_MKLDNN,
+    },
+    lod="X",
+)
+def matmul(ctx: OpContext, X: Any, Y: Any, *, transpose_X: bool, transpose_Y: bool, alpha: float) -> Any:
+    """alpha * X · Y over the last two dimensions, either one transposed on demand (Paddle 1.8.5 matmul_op.cc).
+
+    A vector X counts as a row, a vector Y as a column. Batches must be equal, or one side a single matrix.
+    """
+    x, y = _matrices(ctx, X, Y, transpose_X, transpose_Y)
+    shape = _out_shape(ctx, X.shape, Y.shape, transpose_X, transpose_Y)
+    heads = ctx.attr("head_number")
+    if heads > 1:
+        return _by_heads(ctx, transposed(x, transpose_X), transposed(y, transpose_Y), heads, alpha)
+    out = product(transposed(x, transpose_X), transposed(y, transpose_Y))
+    if alpha != 1:
+        out = out * out.dtype.type(alpha)
+    out = out.reshape(shape)
+    if ctx.attr("fused_transpose_Out"):
+        out = out.transpose(ctx.attr("fused_transpose_Out"))
+    if ctx.attr("fused_reshape_Out"):
+        out = out.reshape([out.shape[i] if size == 0 else size for i, size in enumerate(ctx.attr("fused_reshape_Out"))])
+    return out
+
+
+def _by_heads(ctx: OpContext, x: Any, y: Any, heads: int, alpha: float) -> Any:
+    """Columns of X and rows of Y cut into `heads` parts; the products of the parts side by side."""
+    width = x.shape[-1]
+    ctx.require(width % heads == 0, f"head_number {heads} must divide the {width} columns of X")
+    size = width // heads
+    parts = [x[..., i * size : (i + 1) * size] @ y[..., i * size : (i + 1) * size, :] for i in range(heads)]
+    out = ctx.xp.concatenate(parts, axis=-1)
+    return out * out.dtype.type(alpha)
+
+
+@matmul.infer
+def _(ctx: InferContext, X: TensorMeta, Y: TensorMeta, *, transpose_X: bool, transpose_Y: bool) -> TensorMeta:
+    return X.with_shape(_out_shape(ctx, X.shape, Y.shape, transpose_X, transpose_Y))
+
+
+@matmul.grad(inputs="X Y Out@GRAD", outputs="X@GRAD Y@GRAD")
+def matmul_grad(
+    ctx: OpContext, X: Any, Y: Any, Out_grad: Any, *, transpose_X: bool, transpose_Y: bool, alpha: float
+) -> dict[str, Any]:
+    """dX = alpha * dOut · Yᵀ, dY = alpha * Xᵀ · dOut, each turned back if it was transposed."""
+    x, y = _matrices(ctx, X, Y, transpose_X, transpose_Y)
+    batch = x.shape[:-2] or y.shape[:-2]
+    rows, columns = transposed(x, transpose_X).shape[-2], transposed(y, transpose_Y).shape[-1]
+    grad = Out_grad.reshape(*batch, rows, columns)
+    if alpha != 1:
+        grad = grad * grad.dtype.type(alpha)
+    wants_x, wants_y = ctx.wants("X@GRAD"), ctx.wants("Y@GRAD")
+    x_grad, y_grad = product_grads(x, y, grad, transpose_X, transpose_Y, wants_x, wants_y)
+    return {
+        "X@GRAD": x_grad.reshape(X.shape) if wants_x else None,
+        "Y@GRAD": y_grad.reshape(Y.shape) if wants_y else None,
+    }
+
+
+def _matrices(ctx: OpContext, X: Any, Y: Any, transpose_x: bool, transpose_y: bool) -> tuple[Any, Any]:
+    """X and Y as stacks of matrices with batches that go together."""
+    ctx.require(X.dtype == Y.dtype, f"X is {X.dtype} and Y is {Y.dtype}; both must be of one data type: insert a cast")
+    _out_shape(ctx, X.shape, Y.shape, transpose_x, transpose_y)
+    x = X.reshape(1, -1) if X.ndim == 1 else X
+    y = Y.reshape(-1, 1) if Y.ndim == 1 else Y
+    if x.ndim > 2 and y.ndim > 2 and x.shape[:-2] != y.shape[:-2]:
+        y = y.reshape(*x.shape[:-2], *y.shape[-2:])
+    return x, y
+
+
+def _out_shape(ctx: OpContext | InferContext, x: Shape, y: Shape, transpose_x: bool, transpose_y: bool) -> Shape:
+    ctx.require(x and y, f"X and Y must have at least 1 dimension, found shapes {list(x)} and {list(y)}")
+    rows = (1, x[0]) if len(x) == 1 else x
+    columns = (y[0], 1) if len(y) == 1 else y
+    height, inner = (rows[-1], rows[-2]) if transpose_x else (rows[-2], rows[-1])
+    other, width = (columns[-1], columns[-2]) if transpose_y else (columns[-2], columns[-1])
+    ctx.require(
+        inner == other or -1 in (inner, other),
+        f"the columns of X {list(x)} ({inner}) and the rows of Y {list(y)} ({other}) must be equal in number; "
+        f"transpose_X is {transpose_x}, transpose_Y is {transpose_y}",
+    )
+    x_batch, y_batch = rows[:-2], columns[:-2]
+    unknown = any(size < 0 for size in x_batch + y_batch)
+    ctx.require(
+        not x_batch or not y_batch or unknown or prod(x_batch) == prod(y_batch),
+        f"the batches of X {list(x)} and of Y {list(y)} must be equal, or one of them a single matrix",
+    )
+    out = [*(x_batch or y_batch), height, width]
+    if len(x) == 1 and out[-2] == 1:
+        out.pop(-2)
+    if len(y) == 1 and out[-1] == 1:
+        out.pop(-1)
+    return tuple(out) or scalar_shape(ctx)

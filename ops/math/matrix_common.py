@@ -1,0 +1,45 @@
+"""Batched matrix products and their gradients, as the operators built on them need them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def transposed(x: Any, flag: bool) -> Any:
+    """x with its last two dimensions exchanged if `flag`."""
+    return x.swapaxes(-1, -2) if flag else x
+
+
+def product(a: Any, b: Any) -> Any:
+    """a · b, batches broadcast; a stack of matrices times one matrix is computed as one tall product."""
+    if a.ndim > 2 and b.ndim == 2 and a.flags.c_contiguous:
+        return (a.reshape(-1, a.shape[-1]) @ b).reshape(*a.shape[:-1], b.shape[-1])
+    return a @ b
+
+
+def product_grads(
+    x: Any, y: Any, grad: Any, transpose_x: bool, transpose_y: bool, want_x: bool, want_y: bool
+) -> tuple[Any, Any]:
+    """Gradients of product(xᵀ or x, yᵀ or y) by x and by y, summed over the batches along which they were repeated."""
+    a, b = transposed(x, transpose_x), transposed(y, transpose_y)
+    x_grad = y_grad = None
+    if want_x:
+        x_grad = summed_batches(transposed(product(grad, transposed(b, True)), transpose_x), x.shape)
+    if want_y:
+        if a.ndim > 2 and b.ndim == 2:
+            y_grad = a.reshape(-1, a.shape[-1]).T @ grad.reshape(-1, grad.shape[-1])
+        else:
+            y_grad = transposed(a, True) @ grad
+        y_grad = summed_batches(transposed(y_grad, transpose_y), y.shape)
+    return x_grad, y_grad
+
+
+def summed_batches(grad: Any, shape: tuple[int, ...]) -> Any:
+    """`grad` summed to `shape` by the usual rules of broadcasting."""
+    if grad.shape == shape:
+        return grad
+    extra = grad.ndim - len(shape)
+    axes = tuple(range(extra)) + tuple(
+        i + extra for i, size in enumerate(shape) if size == 1 and grad.shape[i + extra] != 1
+    )
+    return grad.sum(axis=axes, keepdims=True, dtype=grad.dtype).reshape(shape)
