@@ -1,6 +1,6 @@
 """The `paddle.fluid`-shaped surface: `import fluidtool.fluid as fluid`."""
 
-from fluidtool.fluid import initializer, io, layers, regularizer
+from fluidtool.fluid import clip, initializer, io, layers, optimizer, regularizer
 from fluidtool.fluid import variable_operators as variable_operators
 from fluidtool.fluid.executor import Executor, fetch_var, global_scope, scope_guard, switch_scope
 from fluidtool.fluid.framework import (
@@ -47,6 +47,7 @@ __all__ = [
     "Tensor",
     "Variable",
     "WeightNormParamAttr",
+    "clip",
     "create_lod_tensor",
     "create_random_int_lodtensor",
     "default_main_program",
@@ -60,6 +61,7 @@ __all__ = [
     "layers",
     "load",
     "name_scope",
+    "optimizer",
     "program_guard",
     "regularizer",
     "save",

@@ -33,7 +33,7 @@ class _Builder:
             out = self.block.create_var(name=unique_name.generate(f"{self.name}.weight_norm_norm"), dtype=self.dtype)
         magnitude = self.op("abs", x, "abs")
         squared = self.op("pow", magnitude, "pow", factor=2.0)
-        attrs = {"keep_dim": False, "reduce_all": dim is None} | ({} if dim is None else {"dim": dim})
+        attrs: dict[str, Any] = {"keep_dim": False, "reduce_all": dim is None} | ({} if dim is None else {"dim": dim})
         total = self.op("reduce_sum", squared, "sum", **attrs)
         return self.op("pow", total, "norm", out, factor=0.5)
 
