@@ -1,0 +1,1 @@
+"""Operators that measure: accuracy, AUC, chunk and edit distances."""
