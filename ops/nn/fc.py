@@ -1,0 +1,74 @@
+"""fc: a matrix product with bias and activation in one operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.nn.fused_activation import activate
+from fluidtool.ops.nn.precision import require_floating, widened
+from fluidtool.ops.nn.windows import UNKNOWN
+from fluidtool.ops.registry import op
+from fluidtool.ops.schema import USE_MKLDNN, TensorMeta, floats
+
+PADDING = 4
+"""The rows and columns that Paddle's fc_fuse_pass adds to a weight (padding_weights)."""
+
+
+def _output_shape(ctx: OpContext | InferContext, shape: Sequence[int], weight: Sequence[int]) -> tuple[int, ...]:
+    """The shape of Out: the leading dimensions of Input, then the columns of W."""
+    columns = ctx.attr("in_num_col_dims")
+    ctx.require(
+        0 < columns < len(shape),
+        f"attribute in_num_col_dims must be between 1 and {len(shape) - 1} for Input of shape {tuple(shape)}, found {columns}",
+    )
+    ctx.require(len(weight) == 2, f"input W must have 2 dimensions, found shape {tuple(weight)}")
+    rows, width = weight
+    if ctx.attr("padding_weights"):
+        rows, width = rows - PADDING, width - PADDING
+    inner = shape[columns:]
+    ctx.require(
+        UNKNOWN in inner or prod(inner) == rows,
+        f"input Input of shape {tuple(shape)} has rows of {prod(inner)} elements (in_num_col_dims {columns}), input W of "
+        f"shape {tuple(weight)} expects {rows}",
+    )
+    return (*shape[:columns], width)
+
+
+@op(
+    "fc",
+    inputs="Input W Bias?",
+    outputs="Out",
+    attrs={
+        "in_num_col_dims": 1,
+        "activation_type": "",
+        "padding_weights": False,
+        "@ALL_KERNELS_MUST_COMPUTE_RUNTIME_SHAPE@": True,
+        "use_quantizer": False,
+        "Scale_in": 1.0,
+        "Scale_weights": floats(1.0),
+        "Scale_out": 1.0,
+        "force_fp32_output": False,
+        **USE_MKLDNN,
+    },
+    lod="Input",
+)
+def fc(ctx: OpContext, Input: Any, W: Any, Bias: Any) -> Any:
+    """act(Input [rows, K] x W [K, N] + Bias [N]), floating point (Paddle 1.8.5 fc_op.cc)."""
+    require_floating(ctx, "Input", Input)
+    ctx.require(Input.dtype == W.dtype, f"Input and W must have one data type, found {Input.dtype} and {W.dtype}")
+    shape = _output_shape(ctx, Input.shape, W.shape)
+    weight = W[:-PADDING, :-PADDING] if ctx.attr("padding_weights") else W
+    out = widened(Input).reshape(-1, weight.shape[0]) @ widened(weight)
+    if Bias is not None:
+        ctx.require(Bias.size == shape[-1], f"input Bias must hold {shape[-1]} numbers, found shape {Bias.shape}")
+        out += widened(Bias).reshape(-1)
+    out = activate(ctx, out, ctx.attr("activation_type"))
+    return out.reshape(shape).astype(Input.dtype, copy=False)
+
+
+@fc.infer
+def _(ctx: InferContext, Input: TensorMeta, W: TensorMeta, Bias: TensorMeta | None) -> TensorMeta:
+    return Input.with_shape(_output_shape(ctx, Input.shape, W.shape))
