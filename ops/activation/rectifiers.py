@@ -163,7 +163,7 @@ def selu(ctx: OpContext, X: Any, *, scale: float, alpha: float) -> Any:
 @selu.grad(**FROM_OUT)
 def selu_grad(ctx: OpContext, Out: Any, Out_grad: Any, *, scale: float, alpha: float) -> Any:
     """dX = dOut * scale where Out > 0, else dOut * (Out + scale * alpha)."""
-    return Out_grad * ctx.xp.where(Out > 0, Out.dtype.type(scale), Out + Out.dtype.type(scale * alpha))
+    return Out_grad * ctx.xp.where(Out > 0, Out.dtype.type(scale), Out + Out.dtype.type(ctx.xp.float32(scale * alpha)))
 
 
 @activation("celu", {"alpha": 1.0})
