@@ -7,7 +7,7 @@ from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.control_flow.scopes import shared, zeros_like
-from fluidtool.ops.gradient import GradMakerContext, OpDescription
+from fluidtool.ops.gradient import GRAD, GradMakerContext, OpDescription
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.proto.enums import VarType
@@ -65,15 +65,17 @@ def _(context: GradMakerContext) -> list[OpDescription]:
 def read_from_array(ctx: OpContext) -> dict[str, list[Any]] | None:
     """Out = X[I] (Paddle 1.8.5 tensor_array_read_write_op.cc).
 
-    As the gradient of write_to_array it has X_W, the tensor written: a gradient that is not there is zeros of its shape.
-    Without X_W a read past the end leaves Out as it is.
+    As the gradient of write_to_array it has X_W, the tensor written: a gradient that is not there is zeros of its shape
+    (programs older than that slot leave it without a value). Any other item that is not there is an error.
     """
     written = ctx.value("X_W") if ctx.has("X_W") else None
-    items = LoDTensorArray() if written is not None and not ctx.has("X") else array_of(ctx, "X")
+    is_gradient = written is not None or GRAD in ctx.op.input("X")[0]
+    items = LoDTensorArray() if is_gradient and not ctx.has("X") else array_of(ctx, "X")
     index = index_of(ctx)
     found = items[index] if index < len(items) else None
     if found is not None and found.array is not None:
         return {"Out": [shared(found)]}
+    ctx.require(is_gradient, f"item {index} of the array X was never written; X has {len(items)} items")
     return None if written is None else {"Out": [zeros_like(ctx, written)]}
 
 

@@ -173,7 +173,7 @@ def shrink_rnn_memory(ctx: OpContext) -> Any:
 @shrink_rnn_memory.infer
 def _(ctx: InferContext) -> TensorMeta | None:
     found: TensorMeta | None = ctx.meta(ctx.op.input("X")[0])
-    return None if found is None else found.with_lod_level(0)
+    return found
 
 
 @shrink_rnn_memory.grad_maker
