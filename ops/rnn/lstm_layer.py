@@ -97,13 +97,16 @@ def run_backward(
     c0: Any,
     fed_back_grad: Any,
     through_projection: Callable[[int, int], Any] | None = None,
+    state_grad: Any = None,
 ) -> LstmGradients:
-    """Run every step backwards. fed_back_grad (packed, own memory) grows by what later steps give.
+    """Run every step backwards. fed_back_grad and state_grad (packed, own memory) grow by what later steps give.
 
     through_projection(begin, end): the gradient of the hidden rows once `fed_back_grad` of these rows is complete.
+    state_grad: what the cell states get from outside; None for nothing.
     """
-    gate_grads, state_grad = xp.empty_like(run.gates), xp.zeros_like(run.state)
-    first_alive = packing.starts[1] if len(packing.starts) > 1 else 0
+    gate_grads = xp.empty_like(run.gates)
+    if state_grad is None:
+        state_grad = xp.zeros_like(run.state)
     h0_grad = xp.zeros((len(packing.order), weight.shape[0]), dtype=weight.dtype)
     c0_grad = xp.zeros((len(packing.order), run.state.shape[1]), dtype=weight.dtype)
     for begin, end, before in packing.backward_steps():
@@ -124,11 +127,11 @@ def run_backward(
         )
         gate_grads[begin:end] = grads
         if before >= 0:
-            state_grad[before : before + alive] = old_state_grad
+            state_grad[before : before + alive] += old_state_grad
             fed_back_grad[before : before + alive] += grads @ weight.T
         else:
-            c0_grad[:first_alive] = old_state_grad
-            h0_grad[:first_alive] = grads @ weight.T
+            c0_grad[: packing.first] = old_state_grad
+            h0_grad[: packing.first] = grads @ weight.T
     return LstmGradients(gate_grads, h0_grad, c0_grad)
 
 
@@ -159,7 +162,13 @@ def check_pair(ctx: OpContext, H0: Any, C0: Any) -> None:
 
 
 def check_gate_shapes(
-    ctx: OpContext | InferContext, Input: Any, Weight: Any, Bias: Any, use_peepholes: bool, fed_back: int | None = None
+    ctx: OpContext | InferContext,
+    Input: Any,
+    Weight: Any,
+    Bias: Any,
+    use_peepholes: bool,
+    fed_back: int | None = None,
+    weight_slot: str = "Weight",
 ) -> int:
     """The hidden size of Input [rows, 4 * size]; raises OperatorError when Weight or Bias does not fit it."""
     shape, weight, bias = tuple(Input.shape), tuple(Weight.shape), tuple(Bias.shape)
@@ -168,7 +177,9 @@ def check_gate_shapes(
     size = shape[1] // 4
     if shape[1] > 0:
         expected = (size if fed_back is None else fed_back, 4 * size)
-        ctx.require(weight == expected, f"input Weight must have shape {expected} for Input of {shape}, found {weight}")
+        ctx.require(
+            weight == expected, f"input {weight_slot} must have shape {expected} for gates of {shape}, found {weight}"
+        )
         width = (7 if use_peepholes else 4) * size
         ctx.require(
             bias == (1, width),

@@ -28,6 +28,12 @@ class Packing:
     row_index: Any
     order_index: Any
     previous_index: Any
+    last_index: Any
+
+    @property
+    def first(self) -> int:
+        """How many rows the first step has: the number of sequences that are not empty."""
+        return self.starts[1] if len(self.starts) > 1 else 0
 
     def steps(self) -> Iterator[tuple[int, int, int]]:
         """(first row, end row, first row of the step before) of every step; -1 before the first."""
@@ -62,8 +68,7 @@ class Packing:
 
     def one_step_before(self, xp: Any, packed: Any, initial: Any) -> Any:
         """For every packed row the row of the step before; `initial` (ordered), or zeros, before the first step."""
-        first = self.starts[1] if len(self.starts) > 1 else 0
-        head = xp.zeros_like(packed[:first]) if initial is None else initial[:first]
+        head = xp.zeros_like(packed[: self.first]) if initial is None else initial[: self.first]
         return xp.concatenate([head, packed[self.previous_index]])
 
     def lod(self) -> list[list[int]]:
@@ -86,8 +91,11 @@ def pack_sequences(ctx: OpContext, slot: str, rows: int, is_reverse: bool = Fals
     return pack_runs(ctx, bounds[:-1], ctx.np.diff(bounds), is_reverse)
 
 
-def pack_runs(ctx: OpContext, firsts: Any, lengths: Any, is_reverse: bool = False) -> Packing:
-    """The packing of sequences given by their first rows and their lengths (host integer arrays)."""
+def pack_runs(ctx: OpContext, firsts: Any, lengths: Any, is_reverse: bool = False, stride: int = 1) -> Packing:
+    """The packing of sequences given by their first rows and their lengths (host integer arrays).
+
+    stride: how many rows lie between one step of a sequence and the next.
+    """
     np = ctx.np
     order = np.argsort(-lengths, kind="stable")
     firsts, lengths = firsts[order], lengths[order]
@@ -96,7 +104,8 @@ def pack_runs(ctx: OpContext, firsts: Any, lengths: Any, is_reverse: bool = Fals
     starts = np.concatenate([[0], np.cumsum(alive)]).astype(np.int64)
     step = np.repeat(np.arange(longest), alive)
     place = np.arange(starts[-1]) - starts[step]
-    rows = firsts[place] + (lengths[place] - 1 - step if is_reverse else step)
+    rows = firsts[place] + stride * (lengths[place] - 1 - step if is_reverse else step)
+    filled = lengths[lengths > 0]
     later = step > 0
     return Packing(
         starts=starts.tolist(),
@@ -105,4 +114,5 @@ def pack_runs(ctx: OpContext, firsts: Any, lengths: Any, is_reverse: bool = Fals
         row_index=ctx.array(rows),
         order_index=ctx.array(order),
         previous_index=ctx.array(starts[step[later] - 1] + place[later]),
+        last_index=ctx.array(starts[filled - 1] + np.arange(len(filled))),
     )

@@ -23,8 +23,7 @@ def crf_decoding(ctx: OpContext, Emission: Any, Transition: Any, Label: Any, Len
     tags = check_crf_shapes(ctx, Emission, Transition, Length)
     packing = pack_tagged(ctx, Emission, Length, "Emission")
     scores = packing.pack(Emission.reshape(-1, tags))
-    first = packing.starts[1] if len(packing.starts) > 1 else 0
-    best = scores[:first] + Transition[START]
+    best = scores[: packing.first] + Transition[START]
     came_from = xp.zeros(scores.shape, dtype=xp.int64)
     for begin, end, before in packing.steps():
         if before < 0:

@@ -35,11 +35,11 @@ def linear_chain_crf(ctx: OpContext, Emission: Any, Transition: Any, Label: Any,
     emission_exps, transition_exps = xp.exp(flat - highest), xp.exp(Transition)
     alpha, scale = _forward_scores(xp, packing, packing.pack(emission_exps), transition_exps)
     row_cost = packing.pack(highest[:, 0]) + xp.log(scale) - packing.pack(flat)[xp.arange(len(labels)), labels]
-    first = packing.starts[1] if len(packing.starts) > 1 else 0
+    first = packing.first
     row_cost[:first] -= Transition[START][labels[:first]]
     row_cost[first:] -= Transition[BETWEEN + labels[packing.previous_index], labels[first:]]
     cost = _sum_by_sequence(xp, packing, row_cost)
-    last = last_rows(xp, packing)
+    last = packing.last_index
     ending = (alpha[last] * transition_exps[END]).sum(axis=1)
     cost[: len(last)] += xp.log(ending) - Transition[END][labels[last]]
     positive = bool((scale > 0).all()) and bool((ending > 0).all())
@@ -59,14 +59,6 @@ def packed_labels(ctx: OpContext, packing: Packing, Label: Any, rows: int, tags:
     if labels.size and not bool(((labels >= 0) & (labels < tags)).all()):
         ctx.fail(f"input Label must hold tags from 0 to {tags - 1}, found {int(labels.min())} to {int(labels.max())}")
     return labels
-
-
-def last_rows(xp: Any, packing: Packing) -> Any:
-    """The packed row that ends each non-empty sequence, longest sequence first."""
-    last = xp.zeros(packing.starts[1] if len(packing.starts) > 1 else 0, dtype=packing.row_index.dtype)
-    for begin, end, _ in packing.steps():
-        last[: end - begin] = xp.arange(begin, end)
-    return last
 
 
 def _sum_by_sequence(xp: Any, packing: Packing, rows: Any) -> Any:
@@ -149,7 +141,7 @@ def linear_chain_crf_grad(
     expected /= expected.sum(axis=1, keepdims=True)
     emission_grad = (expected - given) * weight[:, None]
 
-    first = packing.starts[1] if len(packing.starts) > 1 else 0
+    first = packing.first
     old, new = alpha[packing.previous_index], (beta * exps)[first:]
     old_labels, new_labels, weight = labels[packing.previous_index], labels[first:], weight[first:]
     between = TransitionExps[BETWEEN:]
@@ -157,7 +149,7 @@ def linear_chain_crf_grad(
     pairs = between * (old.T @ (new * (weight / pair_sum)[:, None]))
     counts = xp.bincount(old_labels * tags + new_labels, weights=weight, minlength=tags * tags)
     pairs -= counts.reshape(tags, tags).astype(pairs.dtype)
-    ends = xp.stack([emission_grad[:first].sum(axis=0), emission_grad[last_rows(xp, packing)].sum(axis=0)])
+    ends = xp.stack([emission_grad[:first].sum(axis=0), emission_grad[packing.last_index].sum(axis=0)])
     return {
         "Emission@GRAD": packing.unpack(xp, emission_grad, rows).reshape(EmissionExps.shape),
         "Transition@GRAD": xp.concatenate([ends, pairs]),
