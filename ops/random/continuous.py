@@ -1,0 +1,246 @@
+"""uniform_random, gaussian_random and truncated_gaussian_random, with a shape of their own or an input's batch size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.registry import op
+from fluidtool.ops.schema import INTS, USE_MKLDNN, TensorMeta, longs, required
+from fluidtool.ops.tensor.arguments import as_declared, integers
+from fluidtool.ops.tensor.fill import (
+    BATCH_SIZE_LIKE,
+    batch_size_like_shape,
+    concrete_shape,
+    height,
+    output_kind,
+    shape_meta,
+)
+from fluidtool.proto.enums import VarType
+
+UNIFORM: dict[str, Any] = {
+    "min": -1.0,
+    "max": 1.0,
+    "seed": 0,
+    "diag_num": 0,
+    "diag_step": 0,
+    "diag_val": 1.0,
+    "dtype": 5,
+}
+GAUSSIAN: dict[str, Any] = {"mean": 0.0, "std": 1.0, "seed": 0, "dtype": 5}
+
+
+def _floating(ctx: OpContext, dtype: int) -> Any:
+    floating = dtype in (VarType.FP16, VarType.BF16, VarType.FP32, VarType.FP64)
+    ctx.require(floating, f"dtype should be a floating point type, found {dtype}")
+    return ctx.dtype(dtype)
+
+
+def uniform(ctx: OpContext, shape: tuple[int, ...], min: float, max: float, seed: int, dtype: int) -> Any:
+    """Numbers drawn evenly from [min, max)."""
+    wanted = _floating(ctx, dtype)
+    ctx.require(min <= max, f"max should not lie below min, found [{min}, {max})")
+    precise = "float64" if dtype == VarType.FP64 else "float32"
+    drawn = ctx.generator(seed).random(shape, dtype=precise)
+    return (drawn * drawn.dtype.type(max - min) + drawn.dtype.type(min)).astype(wanted, copy=False)
+
+
+def with_diagonal(ctx: OpContext, drawn: Any, count: int, step: int, value: float) -> Any:
+    """`drawn` with `count` elements, step + 1 apart, set to `value` (Paddle 1.8.5 uniform_random_op.cc)."""
+    if count > 0:
+        last = (count - 1) * (step + 1)
+        ctx.require(
+            step >= 0 and last < drawn.size,
+            f"diag_num {count} with diag_step {step} needs {last + 1} elements, the shape has {drawn.size}",
+        )
+        drawn.reshape(-1)[: last + 1 : step + 1] = value
+    return drawn
+
+
+def gaussian(ctx: OpContext, shape: tuple[int, ...], mean: float, std: float, seed: int, dtype: int) -> Any:
+    """Numbers drawn from the normal distribution of this mean and standard deviation."""
+    wanted = _floating(ctx, dtype)
+    precise = "float64" if dtype == VarType.FP64 else "float32"
+    drawn = ctx.generator(seed).standard_normal(shape, dtype=precise)
+    return (drawn * drawn.dtype.type(std) + drawn.dtype.type(mean)).astype(wanted, copy=False)
+
+
+@op(
+    "uniform_random",
+    inputs="ShapeTensor? ShapeTensorList*?",
+    outputs="Out",
+    attrs={"shape": longs(), **UNIFORM},
+    random=True,
+)
+def uniform_random(
+    ctx: OpContext,
+    ShapeTensor: Any,
+    ShapeTensorList: list[Any],
+    *,
+    shape: list[int],
+    min: float,
+    max: float,
+    seed: int,
+    diag_num: int,
+    diag_step: int,
+    diag_val: float,
+    dtype: int,
+) -> Any:
+    """Numbers drawn evenly from [min, max), repeatable when seed is not 0 (Paddle 1.8.5 uniform_random_op.cc)."""
+    sizes = concrete_shape(ctx, integers(ctx, ShapeTensor, ShapeTensorList, shape))
+    drawn = with_diagonal(ctx, uniform(ctx, sizes, min, max, seed, dtype), diag_num, diag_step, diag_val)
+    return as_declared(ctx, ctx.array(drawn), height(sizes, ShapeTensor, ShapeTensorList))
+
+
+@uniform_random.infer
+def _(
+    ctx: InferContext,
+    ShapeTensor: TensorMeta | None,
+    ShapeTensorList: list[TensorMeta],
+    *,
+    shape: list[int],
+    dtype: int,
+) -> TensorMeta | None:
+    return shape_meta(ShapeTensor, ShapeTensorList, shape, dtype, output_kind(ctx))
+
+
+@op(
+    "gaussian_random",
+    inputs="ShapeTensor? ShapeTensorList*?",
+    outputs="Out",
+    attrs={"shape": longs(), **GAUSSIAN, **USE_MKLDNN},
+    random=True,
+)
+def gaussian_random(
+    ctx: OpContext,
+    ShapeTensor: Any,
+    ShapeTensorList: list[Any],
+    *,
+    shape: list[int],
+    mean: float,
+    std: float,
+    seed: int,
+    dtype: int,
+) -> Any:
+    """Numbers drawn from the normal distribution of `mean` and `std` (Paddle 1.8.5 gaussian_random_op.cc)."""
+    sizes = concrete_shape(ctx, integers(ctx, ShapeTensor, ShapeTensorList, shape))
+    drawn = ctx.array(gaussian(ctx, sizes, mean, std, seed, dtype))
+    return as_declared(ctx, drawn, height(sizes, ShapeTensor, ShapeTensorList))
+
+
+@gaussian_random.infer
+def _(
+    ctx: InferContext,
+    ShapeTensor: TensorMeta | None,
+    ShapeTensorList: list[TensorMeta],
+    *,
+    shape: list[int],
+    dtype: int,
+) -> TensorMeta | None:
+    return shape_meta(ShapeTensor, ShapeTensorList, shape, dtype, output_kind(ctx))
+
+
+@op(
+    "truncated_gaussian_random",
+    inputs="",
+    outputs="Out",
+    attrs={"shape": required(INTS), **GAUSSIAN},
+    random=True,
+)
+def truncated_gaussian_random(
+    ctx: OpContext, *, shape: list[int], mean: float, std: float, seed: int, dtype: int
+) -> Any:
+    """Normal numbers no further than two standard deviations from the mean: others are drawn again.
+
+    Paddle 1.8.5 truncated_gaussian_random_op.cc.
+    """
+    generator, sizes = ctx.generator(seed), concrete_shape(ctx, shape)
+    drawn = generator.standard_normal(sizes).reshape(-1)
+    outside = (abs(drawn) > 2).nonzero()[0]
+    while len(outside):
+        drawn[outside] = generator.standard_normal(len(outside))
+        outside = outside[abs(drawn[outside]) > 2]
+    return ctx.array((drawn * std + mean).astype(_floating(ctx, dtype)).reshape(sizes))
+
+
+@truncated_gaussian_random.infer
+def _(ctx: InferContext, *, shape: list[int], dtype: int) -> TensorMeta:
+    return TensorMeta(tuple(shape), VarType(dtype))
+
+
+def _like_shape(ctx: OpContext, Input: Any, shape: list[int], in_axis: int, out_axis: int) -> tuple[int, ...]:
+    rows = Input.shape[in_axis] if 0 <= in_axis < Input.ndim else -1
+    return concrete_shape(ctx, batch_size_like_shape(ctx, shape, rows, in_axis, out_axis, Input.ndim))
+
+
+def _like_meta(
+    ctx: InferContext, Input: TensorMeta, shape: list[int], in_axis: int, out_axis: int, dtype: int
+) -> TensorMeta:
+    rows = Input.shape[in_axis] if 0 <= in_axis < Input.rank else -1
+    return TensorMeta(tuple(batch_size_like_shape(ctx, shape, rows, in_axis, out_axis, Input.rank)), VarType(dtype))
+
+
+@op(
+    "uniform_random_batch_size_like",
+    inputs="Input",
+    outputs="Out",
+    attrs={**BATCH_SIZE_LIKE, **UNIFORM},
+    random=True,
+)
+def uniform_random_batch_size_like(
+    ctx: OpContext,
+    Input: Any,
+    *,
+    shape: list[int],
+    input_dim_idx: int,
+    output_dim_idx: int,
+    min: float,
+    max: float,
+    seed: int,
+    diag_num: int,
+    diag_step: int,
+    diag_val: float,
+    dtype: int,
+) -> Any:
+    """uniform_random of `shape`, but as large at output_dim_idx as Input is at input_dim_idx."""
+    sizes = _like_shape(ctx, Input, shape, input_dim_idx, output_dim_idx)
+    drawn = uniform(ctx, sizes, min, max, seed, dtype)
+    return ctx.array(with_diagonal(ctx, drawn, diag_num, diag_step, diag_val))
+
+
+@uniform_random_batch_size_like.infer
+def _(
+    ctx: InferContext, Input: TensorMeta, *, shape: list[int], input_dim_idx: int, output_dim_idx: int, dtype: int
+) -> TensorMeta:
+    return _like_meta(ctx, Input, shape, input_dim_idx, output_dim_idx, dtype)
+
+
+@op(
+    "gaussian_random_batch_size_like",
+    inputs="Input",
+    outputs="Out",
+    attrs={**BATCH_SIZE_LIKE, **GAUSSIAN},
+    random=True,
+)
+def gaussian_random_batch_size_like(
+    ctx: OpContext,
+    Input: Any,
+    *,
+    shape: list[int],
+    input_dim_idx: int,
+    output_dim_idx: int,
+    mean: float,
+    std: float,
+    seed: int,
+    dtype: int,
+) -> Any:
+    """gaussian_random of `shape`, but as large at output_dim_idx as Input is at input_dim_idx."""
+    sizes = _like_shape(ctx, Input, shape, input_dim_idx, output_dim_idx)
+    return ctx.array(gaussian(ctx, sizes, mean, std, seed, dtype))
+
+
+@gaussian_random_batch_size_like.infer
+def _(
+    ctx: InferContext, Input: TensorMeta, *, shape: list[int], input_dim_idx: int, output_dim_idx: int, dtype: int
+) -> TensorMeta:
+    return _like_meta(ctx, Input, shape, input_dim_idx, output_dim_idx, dtype)

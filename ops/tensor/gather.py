@@ -1,0 +1,202 @@
+"""gather, scatter and where: elements picked by index or by condition, and put back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.math.versions import later_attr, saved_since
+from fluidtool.ops.registry import op
+from fluidtool.ops.schema import TensorMeta
+from fluidtool.ops.tensor.arguments import axis_in, in_range, lod_of_same_rows, meta_of_same_rows, number, same_dtype
+from fluidtool.proto.enums import VarType
+
+
+def _gather_axis(ctx: OpContext, rank: int) -> int:
+    if ctx.has("Axis"):
+        axis = ctx.value("Axis").array
+        return axis_in(ctx, number(ctx, axis, "Axis"), rank)
+    return axis_in(ctx, later_attr(ctx, "axis", 0), rank)
+
+
+def _flat_index(ctx: OpContext, index: Any, slot: str) -> Any:
+    column = index.ndim == 2 and index.shape[1] == 1
+    ctx.require(index.ndim <= 1 or column, f"{slot} should have the shape [n] or [n, 1], found {index.shape}")
+    return index.reshape(-1) if column else index
+
+
+@op("gather", inputs="X Index", outputs="Out", attrs={"overwrite": True})
+def gather(ctx: OpContext, X: Any, Index: Any) -> Any:
+    """The slices of X at Index along axis 0 (Paddle 1.8.5 gather_op.h), or along `Axis` or `axis` of 2.x programs."""
+    axis, index = _gather_axis(ctx, X.ndim), _flat_index(ctx, Index, "Index")
+    in_range(ctx, index, X.shape[axis], "Index", f"the size of axis {axis} of X")
+    return X[(slice(None),) * axis + (index,)]
+
+
+@gather.infer
+def _(ctx: InferContext, X: TensorMeta, Index: TensorMeta) -> TensorMeta:
+    axis = axis_in(ctx, later_attr(ctx, "axis", 0), X.rank)
+    if ctx.op.input("Axis"):
+        return X.with_shape((-1,) * X.rank).with_lod_level(0)
+    return X.with_shape((*X.shape[:axis], *Index.shape[:1], *X.shape[axis + 1 :])).with_lod_level(0)
+
+
+@gather.grad(inputs="X Index Out@GRAD", outputs="X@GRAD", lod="X")
+def gather_grad(ctx: OpContext, X: Any, Index: Any, Out_grad: Any, *, overwrite: bool) -> Any:
+    """dOut put back among zeros. Of an index that comes twice the last one stays, or both add up without `overwrite`."""
+    axis, index = _gather_axis(ctx, X.ndim), _flat_index(ctx, Index, "Index")
+    out = ctx.xp.zeros(X.shape, Out_grad.dtype)
+    where = (slice(None),) * axis + (index,)
+    if overwrite and not saved_since(ctx, 2, 0):
+        out[where] = Out_grad
+    else:
+        ctx.xp.add.at(out, where, Out_grad)
+    return out
+
+
+def _nd_index(ctx: OpContext, index: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    depth = index.shape[-1] if index.ndim else 0
+    ctx.require(index.ndim >= 1, "Index should have at least one dimension")
+    ctx.require(depth <= len(shape), f"the last size of Index is {depth}, but the tensor has the shape {list(shape)}")
+    for i in range(depth):
+        in_range(ctx, index[..., i], shape[i], f"Index[..., {i}]", f"the size of axis {i}")
+    return tuple(index[..., i] for i in range(depth))
+
+
+@op("gather_nd", inputs="X Index", outputs="Out")
+def gather_nd(ctx: OpContext, X: Any, Index: Any) -> Any:
+    """The slices of X at the index vectors in the last dimension of Index (Paddle 1.8.5 gather_nd_op.h)."""
+    where = _nd_index(ctx, Index, X.shape)
+    out = X[where] if where else ctx.xp.broadcast_to(X, (*Index.shape[:-1], *X.shape))
+    lod_of_same_rows(ctx, X, out)
+    return out
+
+
+@gather_nd.infer
+def _(ctx: InferContext, X: TensorMeta, Index: TensorMeta) -> TensorMeta:
+    depth = Index.shape[-1]
+    ctx.require(depth <= X.rank, f"the last size of Index is {depth}, but X has the shape {list(X.shape)}")
+    return meta_of_same_rows(X, (*Index.shape[:-1], *X.shape[depth:]))
+
+
+@gather_nd.grad(inputs="X Index Out@GRAD", outputs="X@GRAD", lod="X")
+def gather_nd_grad(ctx: OpContext, X: Any, Index: Any, Out_grad: Any) -> Any:
+    """dOut added up at its places among zeros."""
+    out = ctx.xp.zeros(X.shape, Out_grad.dtype)
+    where = _nd_index(ctx, Index, X.shape)
+    if not where:
+        return Out_grad.reshape((-1, *X.shape)).sum(axis=0, dtype=Out_grad.dtype)
+    ctx.xp.add.at(out, where, Out_grad)
+    return out
+
+
+@op("scatter", inputs="X Ids Updates", outputs="Out", attrs={"overwrite": True})
+def scatter(ctx: OpContext, X: Any, Ids: Any, Updates: Any, *, overwrite: bool) -> Any:
+    """X with the rows Ids replaced by Updates; without `overwrite`, by the sums of their updates.
+
+    Paddle 1.8.5 scatter_op.h. Of a row that comes twice the last update stays.
+    """
+    ids = _flat_index(ctx, Ids, "Ids").reshape(-1)
+    in_range(ctx, ids, X.shape[0] if X.ndim else 0, "Ids", "the rows of X")
+    same_dtype(ctx, X, [Updates], "X and Updates")
+    expected = (len(ids), *X.shape[1:]) if Updates.ndim == X.ndim else X.shape[1:]
+    ctx.require(
+        tuple(Updates.shape) == tuple(expected),
+        f"Updates should have the shape {list(expected)}, a row of X per entry of Ids, found {list(Updates.shape)}",
+    )
+    out = X.copy()
+    if overwrite:
+        out[ids] = Updates
+    else:
+        out[ids] = 0
+        ctx.xp.add.at(out, ids, Updates)
+    return out
+
+
+@scatter.infer
+def _(ctx: InferContext, X: TensorMeta, Ids: TensorMeta, Updates: TensorMeta) -> TensorMeta:
+    return X.with_lod_level(0)
+
+
+@scatter.grad(inputs="Ids Updates Out@GRAD", outputs="X@GRAD Updates@GRAD")
+def scatter_grad(ctx: OpContext, Ids: Any, Updates: Any, Out_grad: Any) -> Any:
+    """dUpdates are the rows Ids of dOut; dX is dOut.
+
+    Paddle 1.8.5 lets the rows that were replaced pass their gradient to X too; Paddle 2 gives them 0.
+    """
+    ids = _flat_index(ctx, Ids, "Ids").reshape(-1)
+    dx = Out_grad
+    if saved_since(ctx, 2, 0):
+        dx = Out_grad.copy()
+        dx[ids] = 0
+    return {"X@GRAD": dx, "Updates@GRAD": Out_grad[ids].reshape(Updates.shape)}
+
+
+@op("scatter_nd_add", inputs="X Index Updates", outputs="Out")
+def scatter_nd_add(ctx: OpContext, X: Any, Index: Any, Updates: Any) -> Any:
+    """X plus Updates at the index vectors in the last dimension of Index (Paddle 1.8.5 scatter_nd_add_op.h)."""
+    where = _nd_index(ctx, Index, X.shape)
+    expected = (*Index.shape[:-1], *X.shape[Index.shape[-1] :])
+    ctx.require(
+        tuple(Updates.shape) == expected,
+        f"Updates should have the shape {list(expected)} for X {list(X.shape)} and Index {list(Index.shape)}, "
+        f"found {list(Updates.shape)}",
+    )
+    same_dtype(ctx, X, [Updates], "X and Updates")
+    ctx.set_lod("Out", ctx.lod("X"))
+    if not where:
+        return X + Updates.reshape((-1, *X.shape)).sum(axis=0, dtype=X.dtype)
+    out = X.copy()
+    ctx.xp.add.at(out, where, Updates)
+    return out
+
+
+@scatter_nd_add.infer
+def _(ctx: InferContext, X: TensorMeta, Index: TensorMeta, Updates: TensorMeta) -> TensorMeta:
+    return X
+
+
+@scatter_nd_add.grad(inputs="Index Updates Out@GRAD", outputs="X@GRAD Updates@GRAD")
+def scatter_nd_add_grad(ctx: OpContext, Index: Any, Updates: Any, Out_grad: Any) -> Any:
+    """dX is dOut; dUpdates is dOut at the indexes."""
+    where = _nd_index(ctx, Index, Out_grad.shape)
+    picked = Out_grad[where] if where else ctx.xp.broadcast_to(Out_grad, Updates.shape)
+    return {"X@GRAD": Out_grad, "Updates@GRAD": picked}
+
+
+@op("where", inputs="Condition X Y", outputs="Out", lod="X")
+def where(ctx: OpContext, Condition: Any, X: Any, Y: Any) -> Any:
+    """X where Condition holds, else Y, all of one shape (Paddle 1.8.5 where_op.h)."""
+    ctx.require(Condition.dtype.kind == "b", f"Condition should be bool, found {Condition.dtype}")
+    same_dtype(ctx, X, [Y], "X and Y")
+    ctx.require(
+        tuple(Condition.shape) == tuple(X.shape) == tuple(Y.shape),
+        f"Condition, X and Y should have one shape, found {Condition.shape}, {X.shape} and {Y.shape}",
+    )
+    return ctx.xp.where(Condition, X, Y)
+
+
+@where.infer
+def _(ctx: InferContext, Condition: TensorMeta, X: TensorMeta, Y: TensorMeta) -> TensorMeta:
+    return X
+
+
+@where.grad(inputs="Condition X Y Out@GRAD", outputs="X@GRAD Y@GRAD")
+def where_grad(ctx: OpContext, Condition: Any, X: Any, Y: Any, Out_grad: Any) -> Any:
+    """dOut goes to X where Condition holds, to Y elsewhere."""
+    zero = Out_grad.dtype.type(0)
+    return {"X@GRAD": ctx.xp.where(Condition, Out_grad, zero), "Y@GRAD": ctx.xp.where(Condition, zero, Out_grad)}
+
+
+@op("where_index", inputs="Condition", outputs="Out")
+def where_index(ctx: OpContext, Condition: Any) -> Any:
+    """The index vectors of what is not zero in Condition, int64, shape [count, rank] (Paddle 1.8.5 where_index_op.h)."""
+    places = ctx.xp.nonzero(Condition) if Condition.ndim else ()
+    count = len(places[0]) if places else int(bool(Condition))
+    found = ctx.xp.stack(places, axis=1) if places else ctx.xp.zeros((count, 0))
+    return found.astype("int64", copy=False)
+
+
+@where_index.infer
+def _(ctx: InferContext, Condition: TensorMeta) -> TensorMeta:
+    return TensorMeta((-1, Condition.rank), VarType.INT64)
