@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
@@ -66,14 +67,17 @@ def _(ctx: InferContext, X: TensorMeta, Length: TensorMeta) -> TensorMeta:
     return TensorMeta((-1, *(X.shape[2:] or (1,))), X.dtype, 1)
 
 
-@sequence_unpad.grad(inputs="X Length? Out@GRAD", outputs="X@GRAD", lod="X")
-def sequence_unpad_grad(ctx: OpContext, X: Any, Length: Any, Out_grad: Any) -> Any:
-    """The gradient padded with zeros."""
-    lod = ctx.lod("Out@GRAD")
-    offsets = _unpadded_offsets(ctx, X, Length) if Length is not None else lod[0]
+@sequence_unpad.grad(inputs="X Out@GRAD", outputs="X@GRAD", lod="X")
+def sequence_unpad_grad(ctx: OpContext, X: Any, Out_grad: Any) -> Any:
+    """The gradient padded with zeros; its LoD tells the lengths."""
+    offsets = single_level(ctx, "Out@GRAD", Out_grad.shape[0])
+    longest = max((end - start for start, end in pairwise(offsets)), default=0)
+    ctx.require(
+        len(offsets) - 1 == X.shape[0] and longest <= X.shape[1],
+        f"Out@GRAD has {len(offsets) - 1} sequences of up to {longest} rows, which do not fit X {X.shape}",
+    )
     grad = ctx.xp.zeros(X.shape, dtype=Out_grad.dtype)
-    cells = _cells(ctx, offsets)
-    grad[cells] = Out_grad.reshape(-1, *X.shape[2:])
+    grad[_cells(ctx, offsets)] = Out_grad.reshape(-1, *X.shape[2:])
     return grad
 
 
