@@ -17,11 +17,11 @@ from fluidtool.passes.gradient_ops import (
     drop_no_grad,
     input_arguments,
     output_arguments,
-    rename,
     strip_grad,
     sum_repeated,
     unconnected,
 )
+from fluidtool.passes.recompute import recompute_gradients
 from fluidtool.proto.enums import AttrType, VarType
 
 Callback = Callable[..., None]
@@ -95,9 +95,11 @@ def _differentiate(
     no_grad |= _unused_outputs(block, path, [loss], no_grad)
     state.no_grad[block.idx] |= {grad_name(name) for name in no_grad}
     if checkpoints:
-        from fluidtool.passes.recompute import append_with_checkpoints
-
-        append_with_checkpoints(block, path, state, _names(checkpoints, "checkpoints"))
+        names = _names(checkpoints, "checkpoints")
+        descriptions, origins = recompute_gradients(block, path, state.no_grad[block.idx], names)
+        for description in descriptions:
+            description.insert(target).set_attr(ROLE_ATTR, int(OpRole.Backward), AttrType.INT)
+        state.grad_to_var |= origins
         return
     known = {grad_name(loss.name)} if not within and program._appending_grad_times > 1 else None
     append_gradient_ops(block, path, target, state, known)
@@ -505,4 +507,4 @@ def _variables(value: Any, what: str) -> list[Variable]:
     return items
 
 
-__all__ = ["append_backward", "append_gradient_ops", "gradients", "operator_path", "rename"]
+__all__ = ["append_backward", "append_gradient_ops", "gradients", "operator_path"]

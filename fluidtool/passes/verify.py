@@ -1,0 +1,299 @@
+"""The verifier: what is wrong with a program, or with a model and its parameters, found without running it.
+
+A finding has a stable code; docs/check.md explains each. Nothing is reported that a program saved by Paddle may
+rightly have: whatever is read first in programs without feed operators, variables that several operators write, sizes
+that only a run can tell, what the owner of a sub-block puts into it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fluidtool.errors import FluidError, ParameterFileError, UnsupportedOperatorError
+from fluidtool.io.layout import ModelFiles
+from fluidtool.io.parameters import persistables
+from fluidtool.ir import Block, Operator, Program
+from fluidtool.ir.variable import data_type_name
+from fluidtool.ops.gradient import EMPTY, GRAD
+from fluidtool.ops.inference import TENSOR_KINDS, declared_meta, infer_operator
+from fluidtool.ops.registry import find_op, get_op
+from fluidtool.ops.schema import Slot, TensorMeta
+from fluidtool.proto.enums import VarType
+
+FEED_FETCH = frozenset({"feed", "fetch"})
+HOLDERS = frozenset({VarType.FEED_MINIBATCH, VarType.FETCH_LIST, VarType.READER, VarType.STEP_SCOPES, VarType.RAW})
+INJECTED = ("ex_states", "states")  # attributes of `recurrent` that name what it puts into its steps
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fault: a stable code, the operator (block, position, type) or the variable concerned, and a sentence."""
+
+    code: str
+    message: str
+    block: int | None = None
+    position: int | None = None
+    operator: str = ""
+    variable: str = ""
+
+
+def verify_model(files: ModelFiles) -> list[Finding]:
+    """Everything that `verify` finds in the program, then what is wrong with the parameters."""
+    return [*verify(files.program), *_parameters(files)]
+
+
+def verify(program: Program) -> list[Finding]:
+    """The faults of a program: operators, data flow, feeds and fetches, shapes; in the order of the operators."""
+    found = [*_operators(program), *_Flow(program).findings(), *_columns(program), *_Shapes(program).findings()]
+    return sorted(found, key=lambda item: (item.block or 0, -1 if item.position is None else item.position))
+
+
+def _at(code: str, op: Operator, position: int, message: str, variable: str = "") -> Finding:
+    return Finding(code, message, op.block.idx, position, op.type, variable)
+
+
+# ---------------------------------------------------------------- operators
+def _operators(program: Program) -> Iterator[Finding]:
+    """FC401 to FC403: operators that do not run, or lack what they need."""
+    for block in program.blocks:
+        for position, op in enumerate(block.ops):
+            if op.type in FEED_FETCH:
+                continue
+            try:
+                info = get_op(op.type)
+            except UnsupportedOperatorError as error:
+                yield _at("FC401", op, position, str(error))
+                continue
+            for name, spec in info.attrs.items():
+                if spec.required and not op.has_attr(name):
+                    yield _at("FC402", op, position, f"lacks the required attribute {name} ({spec.type.name})")
+            if not info.raw:
+                for slot in info.inputs:
+                    if _lacks(slot, op):
+                        yield _at("FC403", op, position, f"names no variable for its required input {slot.name}")
+
+
+def _lacks(slot: Slot, op: Operator) -> bool:
+    return not slot.dispensable and not slot.duplicable and not op.input(slot.name)
+
+
+# ---------------------------------------------------------------- data flow
+class _Flow:
+    """FC101 to FC103: follows the operators in order and keeps which names hold a value."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.found: list[Finding] = []
+        self.read: set[str] = set()
+        self.reported: set[tuple[str, str]] = set()
+        has_feeds = any(op.type == "feed" for op in program.global_block().ops)
+        self.inputs = set() if has_feeds else set(program.global_block().vars)  # whatever is read first may be fed
+
+    def findings(self) -> list[Finding]:
+        """What is wrong with the order and the names of all operators."""
+        block = self.program.global_block()
+        self._follow(block, set(self.inputs), lenient=False)
+        if any(op.type == "fetch" for op in block.ops):
+            self.found += self._dangling(block)
+        return self.found
+
+    def _follow(self, block: Block, defined: set[str], lenient: bool) -> None:
+        for position, op in enumerate(block.ops):
+            for name in dict.fromkeys(op.input_arg_names):
+                self._read(op, position, name, defined, lenient)
+            for index in op.sub_blocks():
+                if index > block.idx:
+                    self._follow(self.program.block(index), self._inside(op, defined), lenient or not _plain(op))
+                    defined |= self._left_behind(index)
+            for name in op.output_arg_names:
+                self._declared(op, position, name)
+            defined |= set(op.output_arg_names)
+
+    def _inside(self, op: Operator, defined: set[str]) -> set[str]:
+        given = {name for attr in INJECTED for name in op.get_attr(attr, [])}
+        return defined | set(op.input_arg_names) | given
+
+    def _left_behind(self, index: int) -> set[str]:
+        """What the operators of a block and of those within write to names from outside it."""
+        names: set[str] = set()
+        block = self.program.block(index)
+        for op in block.ops:
+            names |= set(op.output_arg_names)
+            for inner in op.sub_blocks():
+                names |= self._left_behind(inner) if inner > index else set()
+        return {name for name in names if name not in block.vars}
+
+    def _read(self, op: Operator, position: int, name: str, defined: set[str], lenient: bool) -> None:
+        self.read.add(name)
+        if not self._declared(op, position, name) or name in defined or lenient:
+            return
+        var = op.block.find_var_recursive(name)
+        if var is None or var.persistable or var.type in HOLDERS or var.type == VarType.LOD_TENSOR_ARRAY:
+            return
+        if ("FC101", name) in self.reported:
+            return
+        self.reported.add(("FC101", name))
+        later = any(name in other.output_arg_names for other in op.block.ops[position:])
+        fault = "before any operator writes it" if later else "which no operator writes"
+        self.found.append(_at("FC101", op, position, f"reads {name} {fault}; it is neither fed nor a parameter", name))
+
+    def _declared(self, op: Operator, position: int, name: str) -> bool:
+        """Whether a block around declares the name; FC102 otherwise, once for each name."""
+        if name in (EMPTY, "") or _declares(op.block, name):
+            return name not in (EMPTY, "")
+        if ("FC102", name) not in self.reported:
+            self.reported.add(("FC102", name))
+            self.found.append(
+                _at("FC102", op, position, f"names the variable {name}, which no block around it declares", name)
+            )
+        return False
+
+    def _dangling(self, block: Block) -> Iterator[Finding]:
+        """FC103: operators of block 0 that compute nothing which is read, fetched or kept."""
+        for position, op in enumerate(block.ops):
+            info = find_op(op.type)
+            outputs = set(op.output_arg_names) - {EMPTY, ""}
+            if op.type in FEED_FETCH or info is None or info.side_effects or info.raw or not outputs or op.is_target:
+                continue
+            variables = [op.block.find_var_recursive(name) for name in outputs]
+            if not outputs & self.read and not any(var is not None and var.persistable for var in variables):
+                names = ", ".join(sorted(outputs))
+                yield _at("FC103", op, position, f"computes {names}, which nothing reads or fetches", min(outputs))
+
+
+def _declares(block: Block, name: str) -> bool:
+    """Whether a block, one around it, or one that any of these is the gradient of, declares a name.
+
+    In the gradient of a block the gradients of its variables come from the operator that owns it.
+    """
+    return block.has_var_recursive(name) or any(
+        around.idx > around.forward_block_idx >= 0
+        and (GRAD in name or _declares(around.program.block(around.forward_block_idx), name))
+        for around in block.ancestry()
+    )
+
+
+def _plain(op: Operator) -> bool:
+    """Whether the blocks below an operator start with what stands around it (gradient blocks get more from it)."""
+    return op.type in ("while", "conditional_block", "recurrent")
+
+
+# ---------------------------------------------------------------- feeds and fetches
+def _columns(program: Program) -> Iterator[Finding]:
+    """FC104: the columns of feed and fetch operators are 0, 1, 2 … each once."""
+    for kind in ("feed", "fetch"):
+        ops = [(position, op) for position, op in enumerate(program.global_block().ops) if op.type == kind]
+        counts = Counter(int(op.get_attr("col", 0)) for _, op in ops)
+        for position, op in ops:
+            column = int(op.get_attr("col", 0))
+            if counts[column] > 1 or not 0 <= column < len(ops):
+                fault = "is taken twice" if counts[column] > 1 else f"is not one of 0 to {len(ops) - 1}"
+                yield _at("FC104", op, position, f"column {column} of the {len(ops)} {kind} operators {fault}")
+
+
+# ---------------------------------------------------------------- shapes
+class _Shapes:
+    """FC201 to FC203: shapes that cannot work, and declarations that contradict what operators imply.
+
+    A name that is written more than once has one declaration for several values, which says nothing about each: such
+    a name is known only after an operator whose inference gives it.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.found: list[Finding] = []
+        self.writers = Counter(
+            name for block in program.blocks for op in block.ops for name in set(op.output_arg_names)
+        )
+        self.given: set[str] = set()  # what was read before any operator wrote it
+        self.written: set[str] = set()
+        self.known: dict[tuple[int, str], TensorMeta | None] = {
+            (block.idx, var.name): None if self.writers[var.name] > 1 else declared_meta(var)
+            for block in program.blocks
+            for var in block.vars.values()
+        }
+
+    def findings(self) -> list[Finding]:
+        """What is wrong with the shapes and data types, operator by operator."""
+        self._follow(self.program.global_block())
+        return self.found
+
+    def _follow(self, block: Block) -> None:
+        for position, op in enumerate(block.ops):
+            self.given |= set(op.input_arg_names) - self.written
+            for index in op.sub_blocks():
+                if index > block.idx:
+                    self._follow(self.program.block(index))
+            self.written |= set(op.output_arg_names)
+            try:
+                results = infer_operator(op, lambda name: self._find(block, name))
+            except FluidError as error:
+                self.found.append(_at("FC201", op, position, str(error).removeprefix(f"operator {op.type}: ")))
+                results = {}
+            self._store(op, position, results)
+
+    def _find(self, block: Block, name: str) -> TensorMeta | None:
+        owner = _owner(block, name)
+        return None if owner is None else self.known.get((owner.idx, name))
+
+    def _store(self, op: Operator, position: int, results: dict[str, TensorMeta]) -> None:
+        info = find_op(op.type)
+        unseen = (
+            {name for slot in info.outputs if slot.intermediate for name in op.output(slot.name)} if info else set()
+        )
+        for name in op.output_arg_names:
+            owner = _owner(op.block, name)
+            if owner is None:
+                continue
+            several, meta = self.writers[name] > 1 or name in self.given, results.get(name)
+            if several:
+                self.known[owner.idx, name] = None if GRAD in name else meta  # gradients are inferred from their names
+            elif meta is not None:
+                if name not in unseen and GRAD not in name:
+                    self._compare(op, position, name, declared_meta(owner.vars[name]), meta)
+                self.known[owner.idx, name] = meta
+
+    def _compare(self, op: Operator, position: int, name: str, declared: TensorMeta | None, meta: TensorMeta) -> None:
+        if declared is None or meta.kind not in TENSOR_KINDS or name in op.input_arg_names:
+            return
+        if declared.dtype != meta.dtype:
+            text = f"makes {name} {data_type_name(meta.dtype)}, which is declared {data_type_name(declared.dtype)}"
+            self.found.append(_at("FC203", op, position, text, name))
+        if not _agree(declared, meta):
+            text = f"makes {name} {list(meta.shape)}, which is declared {list(declared.shape)}"
+            self.found.append(_at("FC202", op, position, text, name))
+
+
+def _owner(block: Block, name: str) -> Block | None:
+    return next((around for around in block.ancestry() if name in around.vars), None)
+
+
+def _agree(declared: TensorMeta, inferred: TensorMeta) -> bool:
+    """Whether both can be the same tensor: sizes below 0 are unknown, and so are shapes without sizes."""
+    if not declared.shape or not inferred.shape:
+        return True
+    return declared.rank == inferred.rank and all(
+        a == b or a < 0 or b < 0 for a, b in zip(declared.shape, inferred.shape, strict=True)
+    )
+
+
+# ---------------------------------------------------------------- parameters
+def _parameters(files: ModelFiles) -> Iterator[Finding]:
+    """FC301 to FC304: parameters that are missing, of another shape or data type, or cannot be read."""
+    if files.fault is None:
+        return
+    faults = files.fault.faults or (files.fault,)
+    wanted = len(persistables(files.program))
+    if wanted > 1 and [fault.kind for fault in faults] == [ParameterFileError.MISSING] * wanted:
+        faults = (files.fault,)
+    for fault in sorted(faults, key=lambda fault: fault.variable):
+        yield Finding(_PARAMETER_CODES.get(fault.kind, "FC304"), str(fault), variable=fault.variable)
+
+
+_PARAMETER_CODES = {
+    ParameterFileError.MISSING: "FC301",
+    ParameterFileError.SHAPE: "FC302",
+    ParameterFileError.DATA_TYPE: "FC303",
+}
