@@ -5,6 +5,7 @@ The segments and names are those of Paddle 1.8.5 (backward.py); its two scratch 
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -117,7 +118,7 @@ def _segments(uses: _Uses, names: Sequence[str]) -> list[Segment]:
         last = max(uses.writers.get(names[0], [-1]))
         if last > 0:
             segments.append((0, last + 1))
-    for before, after in zip(names, names[1:], strict=False):
+    for before, after in itertools.pairwise(names):
         first, last = min(uses.readers.get(before, [10**9])), max(uses.writers.get(after, [-1]))
         if first < last:
             segments.append((first, last + 1))
