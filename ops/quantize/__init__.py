@@ -1,0 +1,1 @@
+"""Operators that quantise and dequantise."""
