@@ -14,8 +14,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 HERE = Path(__file__).parent
-LARGEST_OPERATOR_CASE = 12_000
+LARGEST_OPERATOR_CASE = 25_000
 LARGEST_MODEL = 1_000_000
+LARGEST_TRAINING = 300_000
 
 
 def size_of(folder: Path) -> int:
@@ -41,6 +42,13 @@ def model_files(corpus: Path) -> Iterator[Path]:
         yield from (folder / "case.json", folder / "golden.npz", folder / layout)
 
 
+def training_cases(corpus: Path) -> Iterator[Path]:
+    """The small training cases, whole, and the one with attention and beam search's decoder."""
+    for folder in sorted((corpus / "train").iterdir()):
+        if size_of(folder) <= LARGEST_TRAINING or folder.name == "seq2seq_att_adam":
+            yield folder
+
+
 def pack(archive: Path, root: Path, entries: Iterable[Path]) -> None:
     """Write files and folders of `root` into a tar.xz that depends on nothing but their names and bytes."""
     files = {file for entry in entries for file in ([entry] if entry.is_file() else entry.rglob("*")) if file.is_file()}
@@ -58,6 +66,7 @@ def main() -> None:
     corpus = Path(sys.argv[1])
     pack(HERE / "optest.tar.xz", corpus, operator_cases(corpus))
     pack(HERE / "models.tar.xz", corpus, model_files(corpus))
+    pack(HERE / "train.tar.xz", corpus, training_cases(corpus))
     pack(HERE / "formats.tar.xz", corpus, [corpus / "formats"])
 
 

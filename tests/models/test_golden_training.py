@@ -1,0 +1,79 @@
+"""Training programs that real Paddle 1.8.5 built follow its trajectory: losses, learning rates, gradients, final values.
+
+`nudge_*` of a case tells how far a change of 1e-6 at the start moves the result in real Paddle; twenty times that is allowed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fluidtool.fluid as fluid
+from fluidtool.ir import Program
+from fluidtool.tensor import LoDTensor
+from tests.support.golden import corpus, names_in, read_arrays, read_json
+
+
+def batch(spec: dict[str, Any], stream: dict[str, Any], step: int) -> dict[str, Any]:
+    feed = {}
+    for index, entry in enumerate(spec["feeds"]):
+        key = f"step{step}_feed{index}"
+        feed[entry["name"]] = LoDTensor(stream[key])
+        feed[entry["name"]].set_lod([stream[f"{key}_lod{level}"].tolist() for level in range(entry["lod_level"])])
+    return feed
+
+
+def begin(folder: Path) -> tuple[fluid.Executor, Program, fluid.Scope]:
+    """The main program and a scope with the state that the case starts from."""
+    executor, scope = fluid.Executor(fluid.CPUPlace()), fluid.Scope()
+    main = Program.parse_from_string((folder / "main.pb").read_bytes())
+    saved = {file.name for file in (folder / "init").iterdir()}
+    with fluid.scope_guard(scope):
+        executor.run(Program.parse_from_string((folder / "startup.pb").read_bytes()))
+        fluid.io.load_vars(executor, str(folder / "init"), main, predicate=lambda var: var.name in saved)
+    return executor, main, scope
+
+
+@pytest.mark.parametrize("case", names_in("train"))
+def test_training_follows_real_paddle(case: str) -> None:
+    folder = corpus("train") / case
+    spec = read_json(folder / "case.json")
+    stream, expect = read_arrays(folder / "stream.npz"), read_arrays(folder / "expect.npz")
+    executor, main, scope = begin(folder)
+
+    losses, rates = [], []
+    for step in range(spec["steps"]):
+        loss, rate = executor.run(main, batch(spec, stream, step), [spec["loss"], spec["lr"]], scope=scope)
+        losses.append(np.ravel(loss)[0])
+        rates.append(np.ravel(rate)[0])
+
+    slack = 20 * float(np.max(expect.get("nudge_loss", 0)))
+    np.testing.assert_allclose(rates, expect["lr"][: len(rates)], rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(losses, expect["loss"][: len(losses)], rtol=1e-4, atol=1e-6 + slack)
+    moves = expect.get("nudge_move", np.zeros(len(spec["final"])))
+    for index, name in enumerate(spec["final"]):
+        var = scope.find_var(name)
+        assert var is not None, name
+        atol = 1e-6 + 20 * float(moves[index])
+        np.testing.assert_allclose(
+            var.get_tensor().numpy(), expect[f"final_{index}"], rtol=1e-4, atol=atol, err_msg=name
+        )
+
+
+@pytest.mark.parametrize("case", names_in("train"))
+def test_gradients_of_the_first_step_are_real_paddles(case: str) -> None:
+    folder = corpus("train") / case
+    spec = read_json(folder / "case.json")
+    stream, expect = read_arrays(folder / "stream.npz"), read_arrays(folder / "expect.npz")
+    if not spec.get("grad0"):
+        assert spec["sparse_grads"], "a case without dense gradients has sparse ones"
+        return
+    executor, main, scope = begin(folder)
+    gradients = executor.run(main, batch(spec, stream, 0), spec["grad0"], scope=scope)
+    for index, (name, gradient) in enumerate(zip(spec["grad0"], gradients, strict=True)):
+        want = expect[f"grad0_{index}"]
+        atol = 1e-4 * float(np.abs(want).max(initial=0)) + 1e-7
+        np.testing.assert_allclose(gradient, want, rtol=1e-3, atol=atol, err_msg=name)
