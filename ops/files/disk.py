@@ -1,0 +1,54 @@
+"""Whole files, read through a memory map and written in one step."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from fluidtool.errors import OutputError, OutputExistsError, UnreadableError
+
+
+def read_file(path: str, op_type: str) -> Any:
+    """The bytes of a file as a buffer; raises UnreadableError when it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            empty = os.fstat(file.fileno()).st_size == 0
+            return b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise UnreadableError(
+            f"operator {op_type} cannot read the file {path}: {error.strerror or error}; "
+            "check its attribute file_path and the working directory"
+        ) from error
+
+
+def write_file(path: str, parts: Iterable[Any], op_type: str, overwrite: bool) -> None:
+    """Write the parts to a temporary name beside `path`, then rename; folders above are made.
+
+    Raises OutputExistsError when the file is there and overwrite is False, OutputError when it cannot be written.
+    """
+    target = Path(path)
+    if not overwrite and target.exists():
+        raise OutputExistsError(
+            f"operator {op_type}: the file {target} exists and the attribute overwrite is false; remove it or set overwrite"
+        )
+    temporary: Path | None = None
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{target.name[:40]}.", suffix=".tmp", dir=target.parent)
+        temporary = Path(name)
+        with os.fdopen(handle, "wb") as file:
+            file.writelines(parts)
+        mask = os.umask(0)
+        os.umask(mask)
+        temporary.chmod(0o666 & ~mask)
+        temporary.replace(target)
+        temporary = None
+    except OSError as error:
+        raise OutputError(f"operator {op_type} cannot write {target}: {error.strerror or error}") from error
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
