@@ -1,0 +1,20 @@
+"""The command line: one file per command (`commands.py` lists them), option groups that they share, rendering."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> int:
+    """Run the command line on `sys.argv` and return the exit code.
+
+    The page that a bare `fluidtool` or `fluidtool --help` shows needs no command and no library: it comes at once.
+    """
+    arguments = sys.argv[1:]
+    if arguments in ([], ["--help"], ["-h"], ["help"]):
+        from fluidtool.cli.help import print_help
+
+        return print_help()
+    from fluidtool.cli.app import run_command
+
+    return run_command(arguments)

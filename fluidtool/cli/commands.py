@@ -1,0 +1,13 @@
+"""Every command: its name, the module whose function of that name it is, and its line in the help.
+
+A module is imported when its command is called. A new command is a new file and a row here.
+"""
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "run": ("fluidtool.cli.run", "Run a model; show, save or compare its outputs."),
+    "inspect": ("fluidtool.cli.inspect", "Show what a model is: inputs, outputs, operators, parameters, plan."),
+    "prune": ("fluidtool.cli.prune", "Cut a model down to what some outputs need, and save it."),
+    "check": ("fluidtool.cli.check", "Find faults in a model without running it; exit code 1 on any."),
+    "ops": ("fluidtool.cli.ops", "Show which operators are implemented, and how one is declared."),
+    "version": ("fluidtool.cli.version", "Show the version of fluidtool, Python, numpy and the engines."),
+}

@@ -1,0 +1,63 @@
+"""The page of `fluidtool --help`. It is written without any library, so that it is there at once."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from fluidtool import errors
+from fluidtool.cli.commands import COMMANDS
+
+EXIT_CODES = (
+    (errors.EXIT_OK, "all went well"),
+    (errors.EXIT_FINDING, "a finding of check, or outputs that differ from --expect"),
+    (errors.EXIT_USAGE, "an option, a name, a shape or a file system permission that cannot work"),
+    (errors.EXIT_UNREADABLE, "a file that cannot be read or written"),
+    (errors.EXIT_UNSUPPORTED, "an operator that fluidtool does not run"),
+    (errors.EXIT_NOT_FINITE, "NaN or infinity, found by --check-nan"),
+    (errors.EXIT_INTERNAL, "a fault of fluidtool itself"),
+    (errors.EXIT_INTERRUPTED, "interrupted"),
+)
+EXAMPLES = (
+    "fluidtool inspect samples/digits",
+    "fluidtool run samples/digits --feed samples/digits/x.npy",
+    "fluidtool COMMAND --help",
+)
+
+
+def help_page(bold: bool = False) -> str:
+    """The page; headings are bold where the reader is a terminal that may have colour."""
+    width = max(len(name) for name in COMMANDS)
+
+    def heading(text: str) -> str:
+        return f"\x1b[1m{text}\x1b[0m" if bold else text
+
+    lines = [
+        f"{heading('usage:')} fluidtool [--version] COMMAND [OPTIONS] ...",
+        "",
+        "Read, inspect, check, prune and run PaddlePaddle Fluid models without Paddle.",
+        "",
+        heading("Commands:"),
+        *(f"  {name:{width}}  {summary}" for name, (_, summary) in COMMANDS.items()),
+        "",
+        heading("Exit codes:"),
+        *(f"  {code:<{width}}  {meaning}" for code, meaning in EXIT_CODES),
+        "",
+        heading("Examples:"),
+        *(f"  {example}" for example in EXAMPLES),
+        "",
+        "Data goes to stdout, everything else to stderr. Environment: NO_COLOR, COLUMNS, and FLUIDTOOL_DEBUG=1",
+        "for the traceback behind an error.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def print_help() -> int:
+    """Write the page to stdout and return the exit code."""
+    bold = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    try:
+        sys.stdout.write(help_page(bold))
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return errors.EXIT_OK

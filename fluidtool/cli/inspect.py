@@ -1,0 +1,90 @@
+"""`fluidtool inspect`."""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from fluidtool.cli.failures import say
+from fluidtool.cli.opening import open_model, parse_shapes
+from fluidtool.cli.options import MODEL, OUTPUT, Batch, Json, ModelFile, ModelPath, Shapes
+from fluidtool.cli.render import printable, show, show_json
+from fluidtool.errors import UsageError
+
+VIEW = "What to show instead of the summary"
+
+
+class Format(str, Enum):
+    """How `inspect` writes."""
+
+    TABLE = "table"
+    TEXT = "text"
+    JSON = "json"
+
+
+def inspect(
+    model: ModelPath,
+    with_details: Annotated[
+        bool,
+        typer.Option(
+            "--with-details",
+            rich_help_panel=VIEW,
+            help="Every block: its variables, its operators with attributes and recorded call stacks.",
+        ),
+    ] = False,
+    ops: Annotated[bool, typer.Option("--ops", rich_help_panel=VIEW, help="The operators in order.")] = False,
+    variables: Annotated[bool, typer.Option("--vars", rich_help_panel=VIEW, help="The declared variables.")] = False,
+    params: Annotated[
+        bool, typer.Option("--params", rich_help_panel=VIEW, help="Statistics of the parameters; reads the weights.")
+    ] = False,
+    plan: Annotated[
+        bool,
+        typer.Option("--plan", rich_help_panel=VIEW, help="The steps of a run, what each releases, and the memory."),
+    ] = False,
+    batch: Batch = 1,
+    shape: Shapes = None,
+    params_from: Annotated[
+        str | None,
+        typer.Option(
+            "--params-from",
+            metavar="FILE|DIR",
+            rich_help_panel=MODEL,
+            help="Where the parameters are (--params of the other commands).",
+        ),
+    ] = None,
+    model_file: ModelFile = None,
+    format: Annotated[
+        Format,
+        typer.Option(
+            "--format",
+            rich_help_panel=OUTPUT,
+            help="text is protobuf text, that of Program.to_string(with_details=True) if --with-details is given.",
+        ),
+    ] = Format.TABLE,
+    json: Json = False,
+) -> None:
+    """Show what a model is: version, inputs, outputs, operators, parameters, FLOPs.
+
+    Weights are not read, except by --params. A program without its parameters can be inspected too.
+    """
+    wanted = {"with-details": with_details, "ops": ops, "vars": variables, "params": params, "plan": plan}
+    views = [name for name, asked in wanted.items() if asked] or ["summary"]
+    if len(views) > 1:
+        raise UsageError(f"--{views[0]} and --{views[1]} are two views of a model; ask for one at a time")
+    opened = open_model(model, model_file, params_from, need_parameters=False)
+    shapes = parse_shapes(shape or (), opened.feeds)
+    if opened.files.fault is not None:
+        say(f"note: {opened.files.fault}")
+    if format is Format.TEXT:
+        sys.stdout.write(printable(opened.program.to_string(False, with_details)))
+        return
+    from fluidtool.cli.views import VIEWS
+
+    view = VIEWS[views[0]](opened, batch, shapes)
+    if json or format is Format.JSON:
+        show_json(view.data())
+    else:
+        show(*view.tables())

@@ -1,0 +1,66 @@
+"""Options that commands share: one declaration each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+MODEL, OUTPUT, SAFETY = "Model", "Output", "What the model may do"
+
+ModelPath = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A folder, a program file (__model__, *.pdmodel, *.pb), or the common prefix of .pdmodel and .pdiparams.",
+    ),
+]
+ParamsPath = Annotated[
+    str | None,
+    typer.Option(
+        "--params",
+        "--params-from",
+        metavar="FILE|DIR",
+        rich_help_panel=MODEL,
+        help="Where the parameters are: one combined or pickled file, or a folder with a file for each.",
+    ),
+]
+ModelFile = Annotated[
+    str | None,
+    typer.Option(
+        "--model-file", metavar="NAME", rich_help_panel=MODEL, help="The program's file name within the folder MODEL."
+    ),
+]
+Json = Annotated[
+    bool, typer.Option("--json", rich_help_panel=OUTPUT, help="One JSON document on stdout instead of tables.")
+]
+Force = Annotated[
+    bool, typer.Option("--force", rich_help_panel=OUTPUT, help="Replace the output where it exists already.")
+]
+AllowFiles = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--allow-files",
+        metavar="DIR",
+        rich_help_panel=SAFETY,
+        help="Let operators that save or load files do so below DIR (repeatable; by default nowhere).",
+    ),
+]
+AllowNetwork = Annotated[
+    bool,
+    typer.Option(
+        "--allow-network",
+        rich_help_panel=SAFETY,
+        help="Let operators that talk to the network do so (by default they may not).",
+    ),
+]
+Batch = Annotated[int, typer.Option("--batch", metavar="N", min=1, help="The size of a first dimension of -1.")]
+Shapes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape",
+        metavar="NAME=1,3,224,224",
+        help="The shape of an input whose sizes are not all declared (repeatable; NAME= may be left out for one input).",
+    ),
+]

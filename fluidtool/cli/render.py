@@ -1,0 +1,216 @@
+"""Putting data on stdout: tables for the eye on a terminal, plain aligned columns in a pipe, JSON for programs.
+
+On a terminal a cell that does not fit is folded. In a pipe nothing is cut, folded or coloured.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TextIO
+
+GAP = "  "
+FOLDED = 12  # the least width of a column that may be folded
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column. On a terminal `right` and `whole` ones are never folded, a `preview` is cut where there is no room,
+    and a `rare` one is left out when it has nothing but 0.
+    """
+
+    title: str
+    right: bool = False
+    whole: bool = False
+    preview: bool = False
+    rare: bool = False
+
+
+@dataclass(slots=True)
+class Table:
+    """Rows of text under titles; without any column title there is no header."""
+
+    columns: Sequence[Column]
+    rows: list[Sequence[str]] = field(default_factory=list)
+    title: str = ""
+
+    def add(self, *cells: Any) -> None:
+        """Append a row."""
+        self.rows.append([printable(str(cell)) for cell in cells])
+
+
+def table(title: str, *columns: str) -> Table:
+    """A table; marks before a column's title: '>' right, '!' whole, '~' preview, '0' rare."""
+    parsed = []
+    for text in columns:
+        name = text.lstrip(">!~0")
+        marks = text[: len(text) - len(name)]
+        parsed.append(Column(name, ">" in marks, "!" in marks, "~" in marks, "0" in marks))
+    return Table(parsed, [], title)
+
+
+def facts(title: str, pairs: Iterable[tuple[str, Any]]) -> Table:
+    """Names and values, without header."""
+    out = Table([Column(""), Column("")], [], title)
+    for name, value in pairs:
+        out.add(name, value)
+    return out
+
+
+def show(*tables: Table) -> None:
+    """Write tables to stdout, a blank line between them; tables without rows are left out."""
+    filled = [item for item in tables if item.rows]
+    if sys.stdout.isatty():
+        _show_rich(filled)
+    else:
+        sys.stdout.write("\n".join(plain(item) for item in filled))
+
+
+def show_json(value: Any) -> None:
+    """Write one JSON document to stdout; NaN and infinities become strings, which every reader understands."""
+    json.dump(jsonable(value), sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
+    sys.stdout.write("\n")
+
+
+def plain(item: Table) -> str:
+    """A table as aligned columns."""
+    header = [column.title for column in item.columns]
+    rows = [[cell.replace("\n", " ") for cell in row] for row in item.rows]
+    lines = [header, *rows] if any(header) else rows
+    widths = [max(len(line[index]) for line in lines) for index in range(len(header))]
+    text = [item.title] if item.title else []
+    for line in lines:
+        cells = [
+            cell.rjust(width) if column.right else cell.ljust(width)
+            for cell, width, column in zip(line, widths, item.columns, strict=True)
+        ]
+        text.append(GAP.join(cells).rstrip())
+    return "\n".join(text) + "\n"
+
+
+def _show_rich(tables: Sequence[Table]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
+    for number, item in enumerate(tables):
+        if number:
+            console.print()
+        if item.title:
+            console.print(Text(item.title, style="bold"))
+        header = any(column.title for column in item.columns)
+        drawn = RichTable(
+            box=box.SIMPLE_HEAD if header else None,
+            show_header=header,
+            show_edge=False,
+            pad_edge=False,
+            header_style="bold",
+            border_style="dim",
+            padding=(0, 1 if header else 2, 0, 0),
+        )
+        shown = [index for index, column in enumerate(item.columns) if not (column.rare and _all_zero(item, index))]
+        whole = _whole_columns(item, shown, console.width - len(shown) * (1 if header else 2))
+        for index in shown:
+            column = item.columns[index]
+            drawn.add_column(
+                Text(column.title),
+                justify="right" if column.right else "left",
+                no_wrap=index in whole or column.preview,
+                overflow="ellipsis" if column.preview else "fold",
+                min_width=None if index in whole else min(FOLDED, _width(item, index)),
+            )
+        for row in item.rows:
+            drawn.add_row(*(Text(row[index]) for index in shown))
+        console.print(drawn)
+
+
+def _whole_columns(item: Table, shown: Sequence[int], room: int) -> set[int]:
+    """The columns that are not folded: those marked so, unless the others would have no room."""
+    marked = {index for index in shown if item.columns[index].right or item.columns[index].whole}
+    if not any(column.title for column in item.columns):
+        marked.add(0)
+    needed = sum(_width(item, index) if index in marked else FOLDED for index in shown)
+    return marked if needed <= room else {index for index in marked if item.columns[index].right}
+
+
+def _all_zero(item: Table, index: int) -> bool:
+    return all(row[index] in ("0", "") for row in item.rows)
+
+
+def _width(item: Table, index: int) -> int:
+    return max(len(line) for row in item.rows for line in (item.columns[index].title, *row[index].split("\n")))
+
+
+def in_colour(stream: TextIO) -> bool:
+    """Whether escape sequences are welcome on a stream (https://no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def printable(text: str) -> str:
+    """Text in which control characters, which could command a terminal, are written out; line ends stay."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char == "\n" else char.encode("unicode_escape", "surrogatepass").decode()
+        for char in text
+    )
+
+
+# ---------------------------------------------------------------- numbers
+def number(value: Any, digits: int = 4) -> str:
+    """Some significant digits; whole numbers in full, `-` for None."""
+    if value is None:
+        return "-"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, complex):
+        return f"{value:.{digits}g}"
+    return f"{float(value):.{digits}g}"
+
+
+def size(count: int) -> str:
+    """1536 -> '1.5 KiB'."""
+    return _scaled(count, 1024, ("B", "KiB", "MiB", "GiB", "TiB"))
+
+
+def amount(count: int) -> str:
+    """25600000 -> '25.6 M'; below ten thousand in full."""
+    return str(count) if count < 10_000 else _scaled(count, 1000, ("", "k", "M", "G", "T", "P"))
+
+
+def _scaled(count: int, step: int, units: Sequence[str]) -> str:
+    value, index = float(count), 0
+    while value >= step and index < len(units) - 1:
+        value, index = value / step, index + 1
+    digits = f"{value:.0f}" if index == 0 or value >= 100 else f"{value:.1f}"
+    return f"{digits} {units[index]}".rstrip()
+
+
+def shape_text(shape: Iterable[int] | None) -> str:
+    """(1, 3) -> '[1, 3]'; None -> '?'."""
+    return "?" if shape is None else str([int(dim) for dim in shape])
+
+
+def jsonable(value: Any) -> Any:
+    """The value in terms of JSON: arrays as nested lists, NaN and infinities as 'NaN', 'Infinity', '-Infinity'."""
+    if isinstance(value, Mapping):
+        return {str(name): jsonable(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [jsonable(item) for item in value]
+    if hasattr(value, "tolist"):
+        return jsonable(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, complex):
+        return [jsonable(value.real), jsonable(value.imag)]
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value if not isinstance(value, int) or isinstance(value, bool) else int(value)
+    return str(value)

@@ -1,0 +1,317 @@
+"""The views of `inspect`: each gathers its data once, for JSON or for tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from math import prod
+from typing import Any, Protocol
+
+from fluidtool.cli.progress import progress
+from fluidtool.cli.render import Table, amount, facts, number, shape_text, size, table
+from fluidtool.errors import UnsupportedOperatorError
+from fluidtool.ir import Block, Operator
+from fluidtool.ir.roles import CALLSTACK_ATTR
+from fluidtool.ir.variable import data_type_name
+from fluidtool.model import Model
+from fluidtool.passes.cost import footprint, input_metas
+from fluidtool.runtime.plan import Plan
+from fluidtool.summary import Declared, declaration, summarize, version_text
+from fluidtool.tensor import SelectedRows
+from fluidtool.tensor.statistics import statistics
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+class View(Protocol):
+    """What `inspect` needs of a view."""
+
+    def data(self) -> Any: ...
+    def tables(self) -> Iterable[Table]: ...
+
+
+class SummaryView:
+    """The model at a glance."""
+
+    def __init__(self, model: Model, batch: int, shapes: Shapes) -> None:
+        self.summary = summarize(model, batch, shapes)
+        self.sizes = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items()) or f"batch {batch}"
+
+    def data(self) -> Any:
+        """The whole summary."""
+        summary = self.summary
+        return {**asdict(summary), "version_text": summary.version_text, "flops": 2 * summary.cost.multiply_adds}
+
+    def tables(self) -> Iterable[Table]:
+        """Facts, inputs, outputs, operators."""
+        summary = self.summary
+        yield facts(
+            "",
+            [
+                ("program", summary.program_source),
+                ("saved by", f"Paddle {version_text(summary.version)}" if summary.version else "an unrecorded version"),
+                ("layout", summary.layout),
+                ("parameters", self._parameters()),
+                *([("blocks", summary.blocks)] if summary.blocks > 1 else []),
+                ("operators", f"{sum(summary.operators.values())} of {len(summary.operators)} types"),
+                ("variables", summary.variables),
+                ("FLOPs", self._flops()),
+            ],
+        )
+        yield declared_table("Inputs", summary.inputs)
+        yield declared_table("Outputs", summary.outputs)
+        yield self._operators()
+
+    def _parameters(self) -> str:
+        totals = self.summary.parameters
+        if not totals:
+            return "none"
+        tensors, elements, nbytes = (
+            sum(getattr(row, name) for row in totals) for name in ("tensors", "elements", "nbytes")
+        )
+        types = ", ".join(row.data_type for row in totals)
+        where = "not found" if self.summary.fault else f"in {self.summary.parameter_source}"
+        return f"{tensors} ({amount(elements)} values of {types}, {size(nbytes)}) {where}"
+
+    def _flops(self) -> str:
+        cost = self.summary.cost
+        text = f"{amount(2 * cost.multiply_adds)} ({amount(cost.multiply_adds)} multiply-adds) for {self.sizes}"
+        if cost.loops:
+            text += ", one round of each loop"
+        return text + (f"; not counted, sizes unknown: {', '.join(cost.unknown)}" if cost.unknown else "")
+
+    def _operators(self) -> Table:
+        cost = self.summary.cost.by_operator
+        out = table(
+            "Operators", "!type", ">count", ">multiply-adds", *(["support"] if self.summary.unsupported else [])
+        )
+        for op_type, total in self.summary.operators.items():
+            support = (
+                ["not supported" if op_type in self.summary.unsupported else ""] if self.summary.unsupported else []
+            )
+            out.add(op_type, total, amount(cost[op_type]) if op_type in cost else "", *support)
+        return out
+
+
+class OperatorsView:
+    """`--ops`: what reads and writes what, in order."""
+
+    def __init__(self, model: Model, batch: int, shapes: Shapes) -> None:
+        self.program = model.program
+
+    def data(self) -> Any:
+        """The operators block by block."""
+        return [
+            {"block": block.idx, "parent": block.parent_idx, "operators": [operator_data(op) for op in block.ops]}
+            for block in self.program.blocks
+        ]
+
+    def tables(self) -> Iterable[Table]:
+        """One table for each block."""
+        for block in self.program.blocks:
+            out = table(block_title(block), ">#", "!operator", "inputs", "outputs")
+            for position, op in enumerate(block.ops):
+                out.add(position, op.type, slots_text(op.inputs), slots_text(op.outputs))
+            yield out
+
+
+class VariablesView:
+    """`--vars`: what the blocks declare."""
+
+    def __init__(self, model: Model, batch: int, shapes: Shapes) -> None:
+        self.program = model.program
+
+    def data(self) -> Any:
+        """The variables block by block."""
+        return [
+            {"block": block.idx, "variables": [asdict(item) for item in variables_of(block)]}
+            for block in self.program.blocks
+        ]
+
+    def tables(self) -> Iterable[Table]:
+        """One table for each block."""
+        for block in self.program.blocks:
+            yield variables_table(block)
+
+
+class DetailsView:
+    """`--with-details`: everything that the program says."""
+
+    def __init__(self, model: Model, batch: int, shapes: Shapes) -> None:
+        self.program = model.program
+
+    def data(self) -> Any:
+        """Blocks with variables and operators, attributes and call stacks."""
+        return {
+            "version": self.program.version,
+            "blocks": [
+                {
+                    "block": block.idx,
+                    "parent": block.parent_idx,
+                    "variables": [asdict(item) for item in variables_of(block)],
+                    "operators": [{**operator_data(op), "attributes": attributes(op)} for op in block.ops],
+                }
+                for block in self.program.blocks
+            ],
+        }
+
+    def tables(self) -> Iterable[Table]:
+        """For each block its variables, then each operator with what it has."""
+        for block in self.program.blocks:
+            yield variables_table(block)
+            for position, op in enumerate(block.ops):
+                yield self._operator(block, position, op)
+
+    def _operator(self, block: Block, position: int, op: Operator) -> Table:
+        within = f"block {block.idx}, " if block.program.num_blocks > 1 else ""
+        pairs = [(f"  in  {slot}", ", ".join(names) or "(none)") for slot, names in op.inputs.items()]
+        pairs += [(f"  out {slot}", ", ".join(names) or "(none)") for slot, names in op.outputs.items()]
+        pairs += [
+            (f"  {name}", f"{value!r}") for name, value in sorted(attributes(op).items()) if name != CALLSTACK_ATTR
+        ]
+        stack = [str(line).strip() for line in op.get_attr(CALLSTACK_ATTR, [])]
+        if stack:
+            pairs.append(("  made at", "\n".join(stack)))
+        return facts(f"{within}{position} {op.type}", pairs)
+
+
+class ParametersView:
+    """`--params`: statistics of the weights."""
+
+    def __init__(self, model: Model, batch: int, shapes: Shapes) -> None:
+        store = model.files.parameters
+        self.rows = []
+        with progress("reading parameters", len(store)) as advance:
+            for name in sorted(store):
+                value = store[name]
+                tensor = value.get_tensor() if isinstance(value, SelectedRows) else value
+                array = tensor.numpy()
+                info = store.info(name)
+                self.rows.append((name, data_type_name(info.data_type), info.shape, statistics(array)))
+                advance()
+
+    def data(self) -> Any:
+        """One entry for each parameter."""
+        return [
+            {"name": name, "data_type": data_type, "shape": shape, **asdict(found)}
+            for name, data_type, shape, found in self.rows
+        ]
+
+    def tables(self) -> Iterable[Table]:
+        """One table."""
+        out = table("", "parameter", "!type", "!shape", ">min", ">mean", ">max", ">std", ">0zeros", ">0NaN", ">0Inf")
+        for name, data_type, shape, found in self.rows:
+            middle = [number(item, 3) for item in (found.minimum, found.mean, found.maximum, found.deviation)]
+            out.add(name, data_type, shape_text(shape), *middle, found.zeros, found.nans, found.infinities)
+        yield out
+
+
+class PlanView:
+    """`--plan`: what a run does, step by step."""
+
+    def __init__(self, model: Model, batch: int, shapes: Shapes) -> None:
+        plan = Plan(model.program, tuple(model.fetches), needed_only=True)
+        self.steps = plan.block(0).steps
+        metas = input_metas(model.program, model.feeds, batch, shapes)
+        self.memory = footprint(plan, metas, batch)
+        self.sizes = ", ".join(f"{name} {list(meta.shape)}" for name, meta in metas.items()) or "no inputs"
+
+    def data(self) -> Any:
+        """The steps and the peak of memory."""
+        return {
+            "inputs": self.sizes,
+            "peak_activation_bytes": self.memory.peak,
+            "unknown_sizes": self.memory.unknown,
+            "steps": [
+                {
+                    "operator": step.op.type,
+                    "engine": "numpy",
+                    "kernel": kernel(step.info.module),
+                    "outputs": step.op.output_arg_names,
+                    "release": step.release,
+                    "alive_bytes": alive,
+                }
+                for step, alive in zip(self.steps, self.memory.by_step, strict=True)
+            ],
+        }
+
+    def tables(self) -> Iterable[Table]:
+        """Facts, then the steps."""
+        unknown = self.memory.unknown
+        yield facts(
+            "",
+            [
+                ("inputs", self.sizes),
+                ("steps", len(self.steps)),
+                ("peak", f"{size(self.memory.peak)} of activations"),
+                *([("not counted", f"{', '.join(unknown)} (sizes that only a run can tell)")] if unknown else []),
+            ],
+        )
+        out = table("Steps", ">#", "operator", "!engine", "kernel", "released after", ">alive")
+        for position, (step, alive) in enumerate(zip(self.steps, self.memory.by_step, strict=True)):
+            out.add(position, step.op.type, "numpy", kernel(step.info.module), "\n".join(step.release), size(alive))
+        yield out
+
+
+VIEWS = {
+    "summary": SummaryView,
+    "with-details": DetailsView,
+    "ops": OperatorsView,
+    "vars": VariablesView,
+    "params": ParametersView,
+    "plan": PlanView,
+}
+
+
+# ---------------------------------------------------------------- parts
+def kernel(module: str) -> str:
+    """'fluidtool.ops.math.mul' -> 'ops/math/mul'."""
+    return module.removeprefix("fluidtool.").replace(".", "/")
+
+
+def block_title(block: Block) -> str:
+    """'' for the only block of a program."""
+    if block.program.num_blocks == 1:
+        return ""
+    return f"Block {block.idx}" + (f" (within block {block.parent_idx})" if block.parent_idx >= 0 else "")
+
+
+def declared_table(title: str, items: Iterable[Declared]) -> Table:
+    """Inputs or outputs."""
+    rows = list(items)
+    level = any(item.lod_level for item in rows)
+    out = table(title, "name", "!type", "!shape", *([">LoD levels"] if level else []))
+    for item in rows:
+        out.add(item.name, item.data_type, shape_text(item.shape), *([item.lod_level or ""] if level else []))
+    return out
+
+
+def variables_of(block: Block) -> list[Declared]:
+    """The declarations of a block, by name."""
+    return [declaration(block.vars[name]) for name in sorted(block.vars)]
+
+
+def variables_table(block: Block) -> Table:
+    """The variables of a block."""
+    out = table(block_title(block) or "Variables", "variable", "!kind", "!type", "!shape", ">0LoD", "!persists")
+    for item in variables_of(block):
+        kind = item.kind.lower().replace("_", " ")
+        shape = "" if item.shape is None else shape_text(item.shape)
+        type_name = item.data_type if item.data_type != "?" else ""
+        out.add(item.name, kind, type_name, shape, item.lod_level or "", "yes" if item.persistable else "")
+    return out
+
+
+def slots_text(slots: Mapping[str, list[str]]) -> str:
+    """'X=a, b' line by line; slots without variables are left out."""
+    return "\n".join(f"{slot}={', '.join(names)}" for slot, names in slots.items() if names)
+
+
+def operator_data(op: Operator) -> dict[str, Any]:
+    """Type, inputs and outputs."""
+    return {"type": op.type, "inputs": op.inputs, "outputs": op.outputs}
+
+
+def attributes(op: Operator) -> dict[str, Any]:
+    """The attributes; blocks by their index."""
+    return {name: op.attr(name) for name in op.attr_names}

@@ -1,0 +1,78 @@
+"""Statistics of arrays, in float64 and by pieces, so that large weights need no copy of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+PIECE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Of the finite elements: least, greatest, mean, standard deviation (None when there are none), and zeros; and
+    how many elements are NaN or infinite.
+    """
+
+    elements: int
+    minimum: float | int | None
+    maximum: float | int | None
+    mean: float | None
+    deviation: float | None
+    zeros: int
+    nans: int
+    infinities: int
+
+
+def statistics(array: Any) -> Statistics:
+    """The statistics of an array of any shape and data type; complex numbers count by their absolute value."""
+    flat = np.asarray(array).reshape(-1)
+    zeros = nans = infinities = finite = 0
+    total = 0.0
+    low: Any = None
+    high: Any = None
+    for piece in _pieces(flat):
+        numbers = _numbers(piece)
+        if numbers.dtype.kind == "f":
+            usable = np.isfinite(numbers)
+            nans += int(np.isnan(numbers).sum())
+            infinities += int(np.isinf(numbers).sum())
+            numbers = numbers if usable.all() else numbers[usable]
+        zeros += int(numbers.size - np.count_nonzero(numbers))
+        if numbers.size:
+            finite += numbers.size
+            total += float(numbers.sum(dtype=np.float64))
+            least, most = numbers.min().item(), numbers.max().item()
+            low = least if low is None else min(low, least)
+            high = most if high is None else max(high, most)
+    if not finite:
+        return Statistics(flat.size, None, None, None, None, zeros, nans, infinities)
+    mean = total / finite
+    return Statistics(flat.size, low, high, mean, sqrt(_squares(flat, mean) / finite), zeros, nans, infinities)
+
+
+def _pieces(flat: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
+    for begin in range(0, flat.size, PIECE):
+        yield flat[begin : begin + PIECE]
+
+
+def _numbers(piece: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Integers as they are, everything else in float64."""
+    if piece.dtype.kind == "b":
+        return piece.astype(np.int8)
+    if piece.dtype.kind in "iu":
+        return piece
+    return np.abs(piece) if piece.dtype.kind == "c" else piece.astype(np.float64)
+
+
+def _squares(flat: np.ndarray[Any, Any], mean: float) -> float:
+    total = 0.0
+    for piece in _pieces(flat):
+        numbers = _numbers(piece).astype(np.float64)
+        numbers = numbers[np.isfinite(numbers)] - mean
+        total += float(numbers @ numbers)
+    return total
