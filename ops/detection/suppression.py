@@ -1,0 +1,91 @@
+"""Greedy suppression of overlapping boxes, on the host: the loop runs over the boxes that are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.detection.boxes import jaccard
+from fluidtool.ops.detection.polygons import polygon_iou
+
+BLOCK = 512  # boxes whose mutual overlaps are computed at once
+WIDTHS = (4, 8, 16, 24, 32)
+
+Overlap = Callable[[Any, Any], Any]
+
+
+def overlap_of(np: Any, width: int, normalized: bool) -> Overlap:
+    """The overlap function for boxes [N, 4] or polygons [N, 2 * points]: [N, width] and [M, width] give [N, M]."""
+    pixel = 0 if normalized else 1
+    if width == 4:
+        return lambda first, second: jaccard(np, first[:, None], second[None], pixel)
+
+    def polygons(first: Any, second: Any) -> Any:
+        rows, columns = len(first), len(second)
+        pairs = np.repeat(first, columns, axis=0), np.tile(second, (rows, 1))
+        return polygon_iou(np, *pairs).reshape(rows, columns)
+
+    return polygons
+
+
+def descending(np: Any, scores: Any) -> Any:
+    """Positions of the scores from high to low, equal ones in order; Paddle compares scores as float32."""
+    return np.argsort(-scores.astype("float32"), kind="stable")
+
+
+def candidates(np: Any, scores: Any, threshold: float, top_k: int) -> Any:
+    """Positions of the scores [N] above the threshold, from high to low, the first `top_k` of them (-1: all)."""
+    above = np.flatnonzero(scores > scores.dtype.type(threshold))
+    order = above[descending(np, scores[above])]
+    return order[:top_k] if top_k > -1 else order
+
+
+def suppress(np: Any, boxes: Any, overlap: Overlap, threshold: float, eta: float = 1.0) -> Any:
+    """Positions of the boxes [N, width], given from best to worst, that overlap no better kept one by more than
+    `threshold`. With eta < 1 the threshold is multiplied by eta after each kept box as long as it is above 0.5.
+    """
+    number = boxes.dtype.type
+    limit = number(threshold)
+    kept: list[int] = []
+    for start in range(0, len(boxes), BLOCK):
+        block = boxes[start : start + BLOCK]
+        worst = np.full(len(block), -np.inf, boxes.dtype)
+        if kept:
+            worst = overlap(block, boxes[kept]).max(axis=1)
+        inner = overlap(block, block)
+        position = 0
+        while True:
+            passing = worst[position:] <= limit
+            step = int(passing.argmax()) if len(passing) else 0
+            if not len(passing) or not passing[step]:
+                break
+            position += step
+            kept.append(start + position)
+            if eta < 1 and limit > 0.5:
+                limit = number(limit * number(eta))
+            position += 1
+            np.maximum(worst[position:], inner[position - 1, position:], out=worst[position:])
+    return np.asarray(kept, "int64")
+
+
+def check_scores(ctx: OpContext | InferContext, boxes: Any, scores: Any, flat: bool) -> None:
+    """Fail unless boxes [N, M, width] go with scores [N, C, M] or, where `flat` may be, boxes [M, C, 4] with [M, C]."""
+    ranks = (2, 3) if flat else (3,)
+    ctx.require(
+        len(scores.shape) in ranks and len(boxes.shape) == 3,
+        f"input BBoxes must have 3 dimensions and Scores {' or '.join(map(str, ranks))}, found shapes "
+        f"{tuple(boxes.shape)} and {tuple(scores.shape)}",
+    )
+    three = len(scores.shape) == 3
+    widths: Sequence[int] = WIDTHS if three else (4,)
+    ctx.require(
+        boxes.shape[2] in (*widths, -1),
+        f"the last dimension of input BBoxes must be one of {', '.join(map(str, widths))}, found shape {tuple(boxes.shape)}",
+    )
+    expected, found = (scores.shape[2], boxes.shape[1]) if three else (scores.shape[1], boxes.shape[1])
+    ctx.require(
+        expected == found or -1 in (expected, found),
+        f"inputs BBoxes and Scores do not go together: dimension 1 of BBoxes {tuple(boxes.shape)} must be the last "
+        f"dimension of Scores {tuple(scores.shape)}",
+    )
