@@ -13,8 +13,14 @@ from fluidtool.ops.schema import TensorMeta
 def label_smooth(ctx: OpContext, X: Any, PriorDist: Any, *, epsilon: float) -> Any:
     """Out = (1 - epsilon) * X + epsilon * prior; the prior [1, classes] is uniform when absent (label_smooth_op.h)."""
     _check(ctx, X, PriorDist)
-    prior = 1 / X.shape[-1] if PriorDist is None else PriorDist.reshape(-1)
-    return (1 - epsilon) * X + epsilon * prior
+    if PriorDist is None:
+        return _kept(ctx, epsilon) * X + float(ctx.np.float32(epsilon) / X.shape[-1])
+    return _kept(ctx, epsilon) * X + epsilon * PriorDist.reshape(-1)
+
+
+def _kept(ctx: OpContext, epsilon: float) -> float:
+    """1 - epsilon, rounded to float32 whatever the data type of X."""
+    return float(1 - ctx.np.float32(epsilon))
 
 
 def _check(ctx: OpContext | InferContext, X: Any, PriorDist: Any) -> None:
@@ -35,4 +41,4 @@ def _(ctx: InferContext, X: TensorMeta, PriorDist: TensorMeta | None) -> TensorM
 @label_smooth.grad(inputs="Out@GRAD", outputs="X@GRAD")
 def label_smooth_grad(ctx: OpContext, Out_grad: Any, *, epsilon: float) -> Any:
     """dX = (1 - epsilon) * dOut."""
-    return (1 - epsilon) * Out_grad
+    return _kept(ctx, epsilon) * Out_grad

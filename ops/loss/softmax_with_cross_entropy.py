@@ -83,14 +83,18 @@ def _(
 def softmax_with_cross_entropy_grad(
     ctx: OpContext, Label: Any, Softmax: Any, Loss_grad: Any, *, soft_label: bool, ignore_index: int, axis: int
 ) -> Any:
-    """dLogits = dLoss * (softmax - label), or -dLoss * label / p where the forward took probabilities; 0 for ignored labels.
+    """dLogits = dLoss * (softmax - label), or -dLoss * label / p where the forward took probabilities.
 
-    Paddle 1.8.5 on the CPU treats ignored labels like the others here; its GPU kernel and 2.x give 0.
+    Ignored labels that are classes get a gradient like any other, as from the CPU kernel of Paddle 1.8.5; those that are
+    not, and all ignored labels in programs of Paddle 2.x, get 0.
     """
+    classes = Softmax.shape[axis]
     if soft_label:
         target, counted = Label, True
     else:
-        counted = check_classes(ctx, Label, Softmax.shape[axis], ignore_index)
-        target = one_hot(ctx, Label, counted, Softmax.shape[axis], axis).astype(Softmax.dtype)
+        counted = check_classes(ctx, Label, classes, ignore_index)
+        if not ctx.op.has_attr("use_softmax"):
+            counted = (Label >= 0) & (Label < classes)
+        target = one_hot(ctx, Label, counted, classes, axis).astype(Softmax.dtype)
     gradient = -target / Softmax if _takes_probabilities(ctx) else Softmax - target
     return ctx.xp.where(counted, Loss_grad * gradient, Softmax.dtype.type(0))
