@@ -11,9 +11,9 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.versions import saved_since
 from fluidtool.ops.nn.conv_common import require_like_output
 from fluidtool.ops.nn.pooling import (
-    LOWEST,
     AxisBins,
     adaptive_bins,
+    first_maximum_grad,
     max_bins,
     outer_product,
     spread_bins,
@@ -27,10 +27,8 @@ from fluidtool.ops.nn.windows import (
     channels_first,
     join_shape,
     lay_windows,
-    pad,
     require_outputs,
     split_shape,
-    unpad,
 )
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INTS, STRING, USE_CUDNN, USE_MKLDNN, TensorMeta, ints, required
@@ -137,22 +135,10 @@ def pool_grad(ctx: OpContext, X: Any, Out: Any, out_grad: Any) -> Any:
     grad = widened(channels_first(out_grad, plan.data_format))
     if plan.maximum:
         x, out = channels_first(X, plan.data_format), channels_first(Out, plan.data_format)
-        grad = _max_grad(xp, x, out, grad, plan)
+        grad = first_maximum_grad(xp, x, out, grad, plan.bins)
     else:
         grad = spread_bins(xp, grad / _divisor(ctx, plan, grad.dtype), plan.bins)
     return channels_back(grad.astype(X.dtype, copy=False), plan.data_format)
-
-
-def _max_grad(xp: Any, x: Any, out: Any, out_grad: Any, plan: Pooling) -> Any:
-    edges = [axis.edges for axis in plan.bins]
-    padded = pad(xp, x, edges, LOWEST)
-    grad = xp.zeros(padded.shape, dtype=out_grad.dtype)
-    waiting = xp.ones(out.shape, dtype=bool)
-    for _, cells in plan.windows.taps(plan.counts):
-        hit = (padded[cells] == out) & waiting
-        grad[cells] += xp.where(hit, out_grad, 0)
-        waiting &= ~hit
-    return unpad(xp, grad, edges)
 
 
 def infer_pool(ctx: InferContext, X: TensorMeta) -> TensorMeta:

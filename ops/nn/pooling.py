@@ -5,8 +5,9 @@ Arrays are channels first. A pooled axis is described by an AxisBins: where its 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from fluidtool.ops.nn.windows import Windows, pad, unpad
@@ -136,6 +137,51 @@ def _spread_axis(xp: Any, grad: Any, axis: int, bins: AxisBins) -> Any:
     for tap in range(bins.kernel):
         out[(*lead, bins.cells(tap))] += grad
     return unpad(xp, out, [bins.edges, *[(0, 0)] * (grad.ndim - 1 - axis)])
+
+
+def taps(xp: Any, x: Any, bins: Sequence[AxisBins]) -> Iterator[tuple[Any, list[list[int]]]]:
+    """For each kernel position, in row-major order: the cells that the windows meet, and their input index by axis.
+
+    Cells outside the input are LOWEST; a window smaller than the others meets its last cell several times.
+    """
+    if any(axis.bounds for axis in bins):
+        tables = [_bounded_cells(axis) for axis in bins]
+        for indexes in product(*tables):
+            yield x[(Ellipsis, *xp.ix_(*map(xp.asarray, indexes)))], list(indexes)
+        return
+    padded = pad(xp, x, [axis.edges for axis in bins], LOWEST)
+    for tap in product(*(range(axis.kernel) for axis in bins)):
+        cells = tuple(axis.cells(t) for axis, t in zip(bins, tap, strict=True))
+        starts = [
+            [i * axis.stride - axis.before + t for i in range(axis.count)] for axis, t in zip(bins, tap, strict=True)
+        ]
+        yield padded[(Ellipsis, *cells)], starts
+
+
+def _bounded_cells(bins: AxisBins) -> list[list[int]]:
+    spans = bins.clipped()
+    longest = max(end - start for start, end in spans)
+    return [[min(start + tap, end - 1) for start, end in spans] for tap in range(longest)]
+
+
+def first_maximum_grad(xp: Any, x: Any, out: Any, out_grad: Any, bins: Sequence[AxisBins]) -> Any:
+    """The first cell of a window that equals `out` gets the window's gradient; windows of one size each."""
+    edges = [axis.edges for axis in bins]
+    padded = pad(xp, x, edges, LOWEST)
+    grad = xp.zeros(padded.shape, dtype=out_grad.dtype)
+    waiting = xp.ones(out.shape, dtype=bool)
+    for tap in product(*(range(axis.kernel) for axis in bins)):
+        cells = (Ellipsis, *(axis.cells(t) for axis, t in zip(bins, tap, strict=True)))
+        hit = (padded[cells] == out) & waiting
+        grad[cells] += xp.where(hit, out_grad, 0)
+        waiting &= ~hit
+    return unpad(xp, grad, edges)
+
+
+def scatter_sum(xp: Any, positions: Any, values: Any, size: int) -> Any:
+    """[size]: the sum of the `values` at each flat position; positions repeat. Sums run in float64."""
+    sums = xp.bincount(positions.reshape(-1), weights=values.reshape(-1).astype("float64"), minlength=size)
+    return sums.astype(values.dtype, copy=False)
 
 
 def outer_product(xp: Any, factors: Sequence[Sequence[int]], dtype: Any) -> Any:

@@ -1,0 +1,186 @@
+"""grid_sampler: read an image (or a volume) at the positions of a grid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import Any
+
+from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.math.versions import later_attr, saved_since
+from fluidtool.ops.nn.pooling import scatter_sum
+from fluidtool.ops.nn.precision import require_floating, require_rank, require_shape, widened
+from fluidtool.ops.registry import op
+from fluidtool.ops.schema import TensorMeta
+
+
+@dataclass(frozen=True, slots=True)
+class AxisPositions:
+    """Positions on one axis [N, outputs], in cells, and how they move with the grid's numbers."""
+
+    size: int
+    cells: Any
+    slope: Any
+
+
+def _require(ctx: OpContext, X: Any, Grid: Any) -> tuple[str, str, bool]:
+    """(mode, padding_mode, align_corners): attributes of Paddle 2.x, with the values that 1.8.5 knows only."""
+    require_floating(ctx, "X", X)
+    require_rank(ctx, "X", X, 4, 5)
+    ctx.require(
+        Grid.ndim == X.ndim and Grid.shape[0] == X.shape[0] and Grid.shape[-1] == X.ndim - 2,
+        f"input Grid must have shape ({X.shape[0]}, {'height, width' if X.ndim == 4 else 'depth, height, width'}, "
+        f"{X.ndim - 2}) for X of shape {X.shape}, found {Grid.shape}",
+    )
+    ctx.require(
+        saved_since(ctx, 2, 0) or ctx.op.has_attr("mode") or Grid.shape[1:-1] == X.shape[2:],
+        f"input Grid {Grid.shape} must be as high and wide as X {X.shape}",
+    )
+    mode, padding = later_attr(ctx, "mode", "bilinear"), later_attr(ctx, "padding_mode", "zeros")
+    ctx.require(mode in ("bilinear", "nearest"), f"attribute mode must be 'bilinear' or 'nearest', found {mode!r}")
+    ctx.require(
+        padding in ("zeros", "border", "reflection"),
+        f"attribute padding_mode must be 'zeros', 'border' or 'reflection', found {padding!r}",
+    )
+    return mode, padding, later_attr(ctx, "align_corners", True)
+
+
+def _positions(xp: Any, numbers: Any, size: int, padding: str, align_corners: bool) -> AxisPositions:
+    """From the grid's -1 ... 1 to cells: the corners' centres with align_corners, else their outer edges."""
+    last = size - 1
+    factor = last / 2 if align_corners else size / 2
+    cells = (numbers + 1) * factor - (0 if align_corners else 0.5)
+    slope = xp.full_like(cells, factor)
+    if padding == "reflection":
+        cells, turned = _reflect(xp, cells, last, align_corners)
+        slope = slope * xp.where(turned, -1, 1)
+    if padding == "border" or (padding == "reflection" and not align_corners):
+        inside = xp.clip(cells, 0, last)
+        slope = slope * (inside == cells)
+        cells = inside
+    return AxisPositions(size, cells, slope)
+
+
+def _reflect(xp: Any, cells: Any, last: int, align_corners: bool) -> tuple[Any, Any]:
+    """(cells mirrored at the borders until they are inside, whether that turned the direction round)."""
+    edge = 0.0 if align_corners else 0.5
+    there_and_back = 2 * (last + 2 * edge)
+    if there_and_back == 0:
+        return xp.zeros_like(cells), xp.zeros(cells.shape, dtype=bool)
+    distance = xp.abs(cells + edge)
+    extra = distance - xp.floor(distance / there_and_back) * there_and_back
+    back = extra > there_and_back - extra
+    return xp.minimum(extra, there_and_back - extra) - edge, back != (cells + edge < 0)
+
+
+def _axes(xp: Any, X: Any, Grid: Any, padding: str, align_corners: bool) -> list[AxisPositions]:
+    """One per spatial axis of X; the grid's last axis holds them in reverse (x, y, z)."""
+    rank = X.ndim - 2
+    numbers = widened(Grid).reshape(len(Grid), -1, rank)
+    return [
+        _positions(xp, numbers[..., rank - 1 - axis], X.shape[2 + axis], padding, align_corners) for axis in range(rank)
+    ]
+
+
+def _read(xp: Any, x: Any, cells: list[Any], within: Any = None) -> tuple[Any, Any, Any]:
+    """(values [N, C, outputs] with zeros outside, flat positions in a plane, which are inside)."""
+    sizes = x.shape[2:]
+    inside: Any = within
+    flat: Any = 0
+    for cell, size in zip(cells, sizes, strict=True):
+        here = (cell >= 0) & (cell <= size - 1)
+        inside = here if inside is None else inside & here
+    for cell, size in zip(cells, sizes, strict=True):
+        flat = flat * size + xp.where(inside, cell, 0).astype("int64")
+    planes = x.reshape(*x.shape[:2], -1)
+    values = xp.take_along_axis(planes, flat[:, None], axis=2)
+    return values * inside[:, None], flat, inside
+
+
+def _nearest_cells(xp: Any, axes: list[AxisPositions]) -> tuple[list[Any], Any]:
+    """Rounded positions, halves away from zero; in a volume Paddle judges what is inside before it rounds."""
+    rounded = [xp.sign(axis.cells) * xp.floor(xp.abs(axis.cells) + 0.5) for axis in axes]
+    if len(axes) == 2:
+        return rounded, None
+    within = True
+    for axis in axes:
+        within = within & (axis.cells >= 0) & (axis.cells <= axis.size - 1)
+    return rounded, within
+
+
+def _corners(xp: Any, axes: list[AxisPositions]) -> list[tuple[list[Any], list[Any], tuple[int, ...]]]:
+    """The cells around each position: (cells by axis, weights by axis, 0 or 1 by axis for below or above)."""
+    below = [xp.floor(axis.cells) for axis in axes]
+    corners = []
+    for choice in product((0, 1), repeat=len(axes)):
+        cells = [low + bit for low, bit in zip(below, choice, strict=True)]
+        weights = [
+            axis.cells - low if bit else low + 1 - axis.cells
+            for axis, low, bit in zip(axes, below, choice, strict=True)
+        ]
+        corners.append((cells, weights, choice))
+    return corners
+
+
+@op("grid_sampler", inputs="X Grid", outputs="Output", attrs={"use_cudnn": True}, lod="X")
+def grid_sampler(ctx: OpContext, X: Any, Grid: Any) -> Any:
+    """X [N, C, H, W] (or with depth) read at Grid [N, H', W', 2], whose numbers run from -1 to 1; zeros outside.
+
+    Paddle 1.8.5 grid_sampler_op.h, and the attributes mode, padding_mode and align_corners of 2.x. In 1.8.5 the output is
+    as large as X.
+    """
+    mode, padding, align_corners = _require(ctx, X, Grid)
+    xp, x = ctx.xp, widened(X)
+    axes = _axes(xp, X, Grid, padding, align_corners)
+    if mode == "nearest":
+        out = _read(xp, x, *_nearest_cells(xp, axes))[0]
+    else:
+        out = xp.zeros((*X.shape[:2], prod(Grid.shape[1:-1])), dtype=x.dtype)
+        for cells, weights, _ in _corners(xp, axes):
+            out += _read(xp, x, cells)[0] * prod(weights)[:, None]
+    return out.reshape(*X.shape[:2], *Grid.shape[1:-1]).astype(X.dtype, copy=False)
+
+
+@grid_sampler.infer
+def _(ctx: InferContext, X: TensorMeta, Grid: TensorMeta) -> TensorMeta:
+    ctx.require(
+        X.rank in (4, 5) and Grid.rank == X.rank,
+        f"inputs X and Grid must both have 4 or 5 dimensions, found {X.shape} and {Grid.shape}",
+    )
+    return X.with_shape([*X.shape[:2], *Grid.shape[1:-1]])
+
+
+@grid_sampler.grad(inputs="X Grid Output@GRAD", outputs="X@GRAD Grid@GRAD")
+def grid_sampler_grad(ctx: OpContext, X: Any, Grid: Any, Output_grad: Any) -> dict[str, Any]:
+    """Gradients by X and by the grid's numbers (none in mode nearest)."""
+    mode, padding, align_corners = _require(ctx, X, Grid)
+    require_shape(ctx, "Output@GRAD", Output_grad, (*X.shape[:2], *Grid.shape[1:-1]), "the shape of Output")
+    xp, x = ctx.xp, widened(X)
+    grad = widened(Output_grad).reshape(*X.shape[:2], -1)
+    axes = _axes(xp, X, Grid, padding, align_corners)
+    x_grad = xp.zeros(X.size, dtype=x.dtype)
+    slopes = [xp.zeros_like(axis.cells) for axis in axes]
+    if mode == "nearest":
+        cells, within = _nearest_cells(xp, axes)
+        _, flat, inside = _read(xp, x, cells, within)
+        x_grad = x_grad + _scatter(xp, X.shape, flat, grad * inside[:, None])
+    else:
+        for cells, weights, choice in _corners(xp, axes):
+            values, flat, inside = _read(xp, x, cells)
+            x_grad = x_grad + _scatter(xp, X.shape, flat, grad * (prod(weights) * inside)[:, None])
+            pull = (values * grad).sum(axis=1)
+            for axis, bit in enumerate(choice):
+                others = prod((weight for i, weight in enumerate(weights) if i != axis), start=1 if bit else -1)
+                slopes[axis] += pull * others
+    grid_grad = xp.stack([slope * axis.slope for slope, axis in zip(slopes, axes, strict=True)][::-1], axis=-1)
+    return {
+        "X@GRAD": x_grad.reshape(X.shape).astype(X.dtype, copy=False),
+        "Grid@GRAD": grid_grad.reshape(Grid.shape).astype(Grid.dtype, copy=False),
+    }
+
+
+def _scatter(xp: Any, shape: tuple[int, ...], flat: Any, values: Any) -> Any:
+    """The sum of `values` [N, C, outputs] by cell of an array of this shape, flattened."""
+    planes = xp.arange(shape[0] * shape[1]).reshape(shape[0], shape[1], 1) * prod(shape[2:])
+    return scatter_sum(xp, planes + flat[:, None], values, prod(shape))

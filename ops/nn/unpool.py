@@ -1,0 +1,113 @@
+"""unpool and unpool3d: put pooled values back to where their maxima were."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.math.versions import later_attr
+from fluidtool.ops.nn.precision import require_rank, require_shape
+from fluidtool.ops.nn.windows import UNKNOWN
+from fluidtool.ops.registry import op
+from fluidtool.ops.schema import INTS, STRING, TensorMeta, ints, required
+
+
+def _sizes(ctx: OpContext | InferContext, sizes: Sequence[int]) -> tuple[int, ...]:
+    """The spatial sizes of Out: output_size where a program of Paddle 2.x gives one, else what pooling undid."""
+    asked = later_attr(ctx, "output_size", [])
+    if asked and min(asked) > 0:
+        return tuple(asked)
+    kernel, strides, paddings = ctx.attr("ksize"), ctx.attr("strides"), ctx.attr("paddings")
+    ctx.require(
+        len(kernel) == len(strides) == len(paddings) == len(sizes),
+        f"attributes ksize, strides and paddings must have {len(sizes)} numbers, found {kernel}, {strides}, {paddings}",
+    )
+    return tuple(
+        (size - 1) * stride - 2 * padding + k if size > 0 else UNKNOWN
+        for size, k, stride, padding in zip(sizes, kernel, strides, paddings, strict=True)
+    )
+
+
+def _positions(ctx: OpContext, Indices: Any, cells: int) -> Any:
+    """Flat positions in Out of every value of X."""
+    if Indices.size:
+        low, high = int(Indices.min()), int(Indices.max())
+        ctx.require(
+            low >= 0 and high < cells,
+            f"input Indices must be positions from 0 to {cells - 1}, the cells of a plane of Out; found {low} to {high}",
+        )
+    planes = ctx.xp.arange(prod(Indices.shape[:2])).reshape(*Indices.shape[:2], *[1] * (Indices.ndim - 2))
+    return planes * cells + Indices
+
+
+def _unpool(ctx: OpContext, X: Any, Indices: Any, rank: int) -> Any:
+    require_rank(ctx, "X", X, rank + 2)
+    require_shape(ctx, "Indices", Indices, X.shape, "the shape of X")
+    sizes = _sizes(ctx, X.shape[2:])
+    ctx.require(min(sizes) > 0, f"the output would have sizes {sizes}; check ksize, strides and paddings")
+    out = ctx.xp.zeros(prod(X.shape[:2]) * prod(sizes), dtype=X.dtype)
+    out[_positions(ctx, Indices, prod(sizes))] = X
+    return out.reshape(*X.shape[:2], *sizes)
+
+
+def _unpool_grad(ctx: OpContext, X: Any, Indices: Any, out_grad: Any) -> Any:
+    positions = _positions(ctx, Indices, prod(out_grad.shape[2:]))
+    return out_grad.reshape(-1)[positions].reshape(X.shape)
+
+
+def _infer(ctx: InferContext, X: TensorMeta, rank: int) -> TensorMeta:
+    ctx.require(X.rank == rank + 2, f"input X must have {rank + 2} dimensions, found shape {X.shape}")
+    return X.with_shape([*X.shape[:2], *_sizes(ctx, X.shape[2:])]).with_lod_level(0)
+
+
+@op(
+    "unpool",
+    inputs="X Indices",
+    outputs="Out",
+    attrs={"ksize": required(INTS), "strides": ints(1, 1), "paddings": ints(0, 0), "unpooling_type": required(STRING)},
+)
+def unpool(ctx: OpContext, X: Any, Indices: Any, *, unpooling_type: str) -> Any:
+    """Out = zeros with X at Indices (h * W + w in a plane of Out), NCHW (Paddle 1.8.5 unpool_op.h)."""
+    ctx.require(unpooling_type == "max", f"attribute unpooling_type must be 'max', found {unpooling_type!r}")
+    return _unpool(ctx, X, Indices, 2)
+
+
+@unpool.infer
+def _(ctx: InferContext, X: TensorMeta, Indices: TensorMeta) -> TensorMeta:
+    return _infer(ctx, X, 2)
+
+
+@unpool.grad(inputs="X Indices Out Out@GRAD", outputs="X@GRAD")
+def unpool_grad(ctx: OpContext, X: Any, Indices: Any, Out: Any, Out_grad: Any) -> Any:
+    """dX = dOut at Indices."""
+    return _unpool_grad(ctx, X, Indices, Out_grad)
+
+
+@op(
+    "unpool3d",
+    inputs="X Indices",
+    outputs="Out",
+    attrs={
+        "ksize": required(INTS),
+        "strides": ints(1, 1, 1),
+        "paddings": ints(0, 0, 0),
+        "output_size": ints(0, 0, 0),
+        "data_format": "NCDHW",
+    },
+)
+def unpool3d(ctx: OpContext, X: Any, Indices: Any) -> Any:
+    """Out = zeros with X at Indices ((d * H + h) * W + w in a volume of Out), NCDHW (Paddle 2.6 unpool3d)."""
+    return _unpool(ctx, X, Indices, 3)
+
+
+@unpool3d.infer
+def _(ctx: InferContext, X: TensorMeta, Indices: TensorMeta) -> TensorMeta:
+    return _infer(ctx, X, 3)
+
+
+@unpool3d.grad(inputs="X Indices Out Out@GRAD", outputs="X@GRAD")
+def unpool3d_grad(ctx: OpContext, X: Any, Indices: Any, Out: Any, Out_grad: Any) -> Any:
+    """dX = dOut at Indices."""
+    return _unpool_grad(ctx, X, Indices, Out_grad)
