@@ -88,9 +88,10 @@ def lod_tensor_to_array(ctx: OpContext) -> LoDTensorArray:
         f"RankTable ranks {len(table.items)} sequences, but X has {len(offsets) - 1}",
     )
     starts = ctx.np.asarray([offsets[index] for index, _ in table.items])
+    lengths = ctx.np.asarray([length for _, length in table.items])
     out = LoDTensorArray()
     for step in range(table.items[0][1]):
-        deeper, rows = take_sequences(ctx, lod[table.level + 1 :], starts[: _active(table, step)] + step)
+        deeper, rows = take_sequences(ctx, lod[table.level + 1 :], starts[lengths > step] + step)
         ctx.require(
             not len(rows) or rows.max() < X.shape[0],
             f"RankTable asks for sequences of up to {table.items[0][1]} elements, which X of {X.shape[0]} rows has not",
@@ -131,10 +132,10 @@ def array_to_lod_tensor(ctx: OpContext) -> Any:
     ranks = sorted(range(len(table.items)), key=lambda rank: table.items[rank][0])
     lengths = [table.items[rank][1] for rank in ranks]
     picks = ctx.np.concatenate([bases[:length] + rank for rank, length in zip(ranks, lengths, strict=True)])
-    for step, count in enumerate(counts):
+    needed = (ctx.np.asarray(lengths)[:, None] > ctx.np.arange(len(steps))).sum(axis=0)
+    for step, (need, count) in enumerate(zip(needed.tolist(), counts, strict=True)):
         ctx.require(
-            _active(table, step) <= count,
-            f"step {step} of X has {count} elements, but RankTable has {_active(table, step)} sequences that long",
+            need <= count, f"step {step} of X has {count} elements, but RankTable has {need} sequences that long"
         )
     deeper, rows = take_sequences(ctx, join_lods([step.offsets for step in steps]), picks)
     ctx.set_lod("Out", [*table.coarse_lod, offsets_of(lengths), *deeper])

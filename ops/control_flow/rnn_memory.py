@@ -31,9 +31,9 @@ def _(context: GradMakerContext) -> list[OpDescription]:
 
 
 @op("rnn_memory_helper_grad", inputs="Out@GRAD X Out", outputs="X@GRAD", attrs=ATTRS, raw=True)
-def rnn_memory_helper_grad(ctx: OpContext, *, dtype: int) -> dict[str, Any]:
-    """dX = dOut, or zeros of X's shape and data type `dtype` without it (Paddle 1.8.5 rnn_memory_helper_op.cc)."""
+def rnn_memory_helper_grad(ctx: OpContext) -> dict[str, Any]:
+    """dX = dOut, or zeros like X without it (Paddle 1.8.5 rnn_memory_helper_op.cc)."""
     ctx.set_lod("X@GRAD", ctx.lod("X"))
     if ctx.has("Out@GRAD") and ctx.value("Out@GRAD").array is not None:
         return {"X@GRAD": ctx.value("Out@GRAD").array}
-    return {"X@GRAD": ctx.xp.zeros(ctx.value("X").array.shape, dtype=ctx.dtype(dtype))}
+    return {"X@GRAD": ctx.xp.zeros_like(ctx.value("X").array)}
