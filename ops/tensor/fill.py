@@ -48,9 +48,10 @@ def cast_number(ctx: OpContext, value: Any, dtype: Any) -> Any:
 
 def _constant(ctx: OpContext, value: float, text: str, dtype: Any) -> Any:
     if not text:
-        return cast_number(ctx, ctx.np.float32(value) if dtype != "float64" else value, dtype)
+        return cast_number(ctx, ctx.np.float32(value), dtype)
     try:
-        return cast_number(ctx, int(text) if dtype.kind in "iu" and "." not in text else float(text), dtype)
+        whole = dtype.kind in "iu" and text.lstrip("+-").isdigit()
+        return cast_number(ctx, int(text) if whole else float(text), dtype)
     except (ValueError, OverflowError):
         return ctx.fail(f"str_value {text!r} is not a number of type {dtype}")
 

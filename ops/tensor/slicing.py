@@ -41,15 +41,17 @@ def bounds(ctx: Context, start: int, end: int, size: int, axis: int, decreased: 
     return low, max(low, high)
 
 
-def without_axes(ctx: Context, shape: Sequence[int], dropped: Sequence[int]) -> tuple[int, ...]:
-    """`shape` without these axes, each of size 1; (1,) when nothing is left, () from Paddle 2.5 on."""
+def without_axes(
+    ctx: Context, shape: Sequence[int], dropped: Sequence[int], if_nothing_is_left: tuple[int, ...]
+) -> tuple[int, ...]:
+    """`shape` without these axes, each of size 1."""
     places = {axis_in(ctx, axis, len(shape), "every axis of decrease_axis") for axis in dropped}
     for place in places:
         ctx.require(
             shape[place] in (1, -1), f"axis {place} of decrease_axis should be cut to size 1, found {shape[place]}"
         )
     kept = tuple(size for place, size in enumerate(shape) if place not in places)
-    return kept or (scalar_shape(ctx) if places else ())
+    return kept or if_nothing_is_left
 
 
 def slices(
@@ -103,7 +105,7 @@ def slice_(
         first, last = _range_of_items(ctx, Input, low, high)
         return Input[first] if decrease_axis else LoDTensorArray(Input[first:last])
     out = Input[slices(ctx, Input.shape, axes, low, high, decrease_axis)]
-    out = out.reshape(without_axes(ctx, out.shape, decrease_axis)) if decrease_axis else out
+    out = out.reshape(without_axes(ctx, out.shape, decrease_axis, scalar_shape(ctx))) if decrease_axis else out
     lod_of_same_rows(ctx, Input, out, "Input")
     return out
 
@@ -139,7 +141,9 @@ def _(
         else:
             first, last = bounds(ctx, low[i], high[i], Input.shape[place], axis, False)
             shape[place] = last - first
-    return meta_of_same_rows(Input, without_axes(ctx, shape, decrease_axis) if decrease_axis else shape)
+    return meta_of_same_rows(
+        Input, without_axes(ctx, shape, decrease_axis, scalar_shape(ctx)) if decrease_axis else shape
+    )
 
 
 def _array_grad(ctx: OpContext, Input: LoDTensorArray, grad: Any, starts: list[int], ends: list[int]) -> LoDTensorArray:

@@ -1,0 +1,95 @@
+"""flip, reverse and roll: the same numbers in another order along some axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.math.versions import later_attr
+from fluidtool.ops.math.wiring import wired
+from fluidtool.ops.registry import op
+from fluidtool.ops.schema import INTS, TensorMeta, longs, required
+from fluidtool.ops.tensor.arguments import Context, axis_in, numbers
+from fluidtool.tensor import LoDTensorArray
+
+
+def _axes(ctx: Context, axes: list[int], rank: int, name: str) -> list[int]:
+    places = [axis_in(ctx, axis, rank, f"every axis of {name}") for axis in axes]
+    ctx.require(len(set(places)) == len(places), f"{name} should name every axis once, found {list(axes)}")
+    return places
+
+
+@op("flip", inputs="X", outputs="Out", attrs={"dims": required(INTS)}, raw=True)
+def flip(ctx: OpContext) -> Any:
+    """X backwards along the axes `dims` (Paddle 1.8.5 flip_op.h), which 2.x programs call `axis`."""
+    x = ctx.value("X").array
+    ctx.set_lod("Out", ctx.lod("X"))
+    return ctx.xp.flip(x, tuple(_flipped(ctx, x.ndim)))
+
+
+def _flipped(ctx: Context, rank: int) -> list[int]:
+    name = "axis" if ctx.op.has_attr("axis") else "dims"
+    ctx.require(ctx.op.has_attr(name), "the required attribute dims (INTS) is missing")
+    return _axes(ctx, ctx.op.attr(name), rank, name)
+
+
+@flip.infer
+def _(ctx: InferContext) -> TensorMeta | None:
+    x: TensorMeta | None = ctx.meta(ctx.op.input("X")[0])
+    if x is not None:
+        _flipped(ctx, x.rank)
+    return x
+
+
+flip.grad_maker(wired("flip", "X=Out@GRAD", "Out=X@GRAD"))
+
+
+@op("reverse", inputs="X", outputs="Out", attrs={"axis": required(INTS)})
+def reverse(ctx: OpContext, X: Any, *, axis: list[int]) -> Any:
+    """X backwards along the axes; of a LoDTensorArray the items (Paddle 1.8.5 reverse_op.h, arrays from 2.0 on)."""
+    if isinstance(X, LoDTensorArray):
+        ctx.require(
+            list(axis) in ([0], [-1]), f"the items of a LoDTensorArray lie along axis 0, found axis {list(axis)}"
+        )
+        return LoDTensorArray(reversed(X))
+    return ctx.xp.flip(X, tuple(_axes(ctx, axis, X.ndim, "axis")))
+
+
+@reverse.infer
+def _(ctx: InferContext, X: TensorMeta, *, axis: list[int]) -> TensorMeta:
+    return X.with_lod_level(0)
+
+
+reverse.grad_maker(wired("reverse", "X=Out@GRAD", "Out=X@GRAD"))
+
+
+def _rolled(ctx: OpContext, X: Any, shifts: list[int], dims: list[int], sign: int) -> Any:
+    if ctx.has("ShiftsTensor"):
+        shifts = numbers(ctx, ctx.value("ShiftsTensor").array)
+    axes = later_attr(ctx, "axis", dims)
+    if not axes and len(shifts) == 1:
+        return ctx.xp.roll(X, sign * shifts[0])
+    ctx.require(len(axes) == len(shifts), f"dims {list(axes)} and shifts {list(shifts)} should be of one length")
+    places = [axis_in(ctx, axis, X.ndim, "every axis of dims") for axis in axes]
+    return ctx.xp.roll(X, tuple(sign * shift for shift in shifts), axis=tuple(places))
+
+
+@op("roll", inputs="X", outputs="Out", attrs={"shifts": longs(), "dims": longs()}, lod="X")
+def roll(ctx: OpContext, X: Any, *, shifts: list[int], dims: list[int]) -> Any:
+    """X moved by `shifts` along the axes `dims`; what leaves at the end comes in at the front.
+
+    Paddle 1.8.5 roll_op.h. 2.x programs call the axes `axis`, may give the shifts as ShiftsTensor, and without axes roll
+    the flat tensor.
+    """
+    return _rolled(ctx, X, shifts, dims, 1)
+
+
+@roll.infer
+def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
+    return X
+
+
+@roll.grad(inputs="X Out@GRAD", outputs="X@GRAD", lod="X")
+def roll_grad(ctx: OpContext, X: Any, Out_grad: Any, *, shifts: list[int], dims: list[int]) -> Any:
+    """dOut moved back."""
+    return _rolled(ctx, Out_grad, shifts, dims, -1)
