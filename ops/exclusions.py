@@ -2,4 +2,15 @@
 
 from __future__ import annotations
 
-EXCLUDED: dict[str, str] = {}
+EXCLUDED: dict[str, str] = {
+    "pull_box_sparse": "it reads embeddings from BoxPS, a closed service of Baidu",
+    "pull_sparse": "it reads embeddings from a pslib server, which is not public",
+    "pull_sparse_v2": "it reads embeddings from a pslib server, which is not public",
+    "push_box_sparse": "it sends gradients to BoxPS, a closed service of Baidu",
+    "push_dense": "it sends gradients to a pslib server, which is not public",
+    "push_sparse": "it sends gradients to a pslib server, which is not public",
+    "push_sparse_v2": "it sends gradients to a pslib server, which is not public",
+    "quantize": "it makes int8 tensors for oneDNN's kernels and occurs only in programs rewritten for these",
+    "dequantize": "it reads int8 tensors of oneDNN's kernels and occurs only in programs rewritten for these",
+    "requantize": "it rescales int8 tensors of oneDNN's kernels and occurs only in programs rewritten for these",
+}

@@ -1,0 +1,1 @@
+"""Operators that talk to other processes."""
