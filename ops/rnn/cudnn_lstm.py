@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+from math import prod
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
@@ -24,17 +26,17 @@ def _shapes(features: int, size: int, layers: int, directions: int) -> list[tupl
 def _weights(
     ctx: OpContext, W: Any, features: int, size: int, layers: int, directions: int
 ) -> list[list[LayerWeights]]:
-    parts, start = [], 0
-    flat = W.reshape(-1)
-    for shape in _shapes(features, size, layers, directions):
-        length = ctx.np.prod(shape, dtype=int).item()
-        parts.append(flat[start : start + length].reshape(shape))
-        start += length
+    shapes = _shapes(features, size, layers, directions)
+    sizes = [prod(shape) for shape in shapes]
     ctx.require(
-        start == flat.size,
-        f"input W must hold {start} numbers for {features} features, hidden size {size}, {layers} layers and "
-        f"{directions} directions; found {flat.size}",
+        sum(sizes) == W.size,
+        f"input W must hold {sum(sizes)} numbers for {features} features, hidden size {size}, {layers} layers and "
+        f"{directions} directions; found {W.size}",
     )
+    starts, flat = accumulate(sizes, initial=0), W.reshape(-1)
+    parts = [
+        flat[start : start + length].reshape(shape) for start, length, shape in zip(starts, sizes, shapes, strict=False)
+    ]
     count = layers * directions
     each = [
         LayerWeights(*parts[2 * i : 2 * i + 2], *parts[2 * (count + i) : 2 * (count + i) + 2]) for i in range(count)

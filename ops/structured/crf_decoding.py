@@ -9,6 +9,7 @@ from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.ops.structured.linear_chain_crf import BETWEEN, END, START
 from fluidtool.ops.structured.sequences import check_crf_shapes, pack_tagged
+from fluidtool.ops.structured.viterbi import best_path
 from fluidtool.proto.enums import VarType
 
 
@@ -22,22 +23,8 @@ def crf_decoding(ctx: OpContext, Emission: Any, Transition: Any, Label: Any, Len
     xp = ctx.xp
     tags = check_crf_shapes(ctx, Emission, Transition, Length)
     packing = pack_tagged(ctx, Emission, Length, "Emission")
-    scores = packing.pack(Emission.reshape(-1, tags))
-    best = scores[: packing.first] + Transition[START]
-    came_from = xp.zeros(scores.shape, dtype=xp.int64)
-    for begin, end, before in packing.steps():
-        if before < 0:
-            continue
-        alive = end - begin
-        paths = best[:alive, :, None] + Transition[BETWEEN:]
-        came_from[begin:end] = paths.argmax(axis=1)
-        best[:alive] = paths.max(axis=1) + scores[begin:end]
-    current = (best + Transition[END]).argmax(axis=1)
-    path = xp.empty(len(scores), dtype=xp.int64)
-    for begin, end, _ in packing.backward_steps():
-        alive = end - begin
-        path[begin:end] = current[:alive]
-        current[:alive] = came_from[xp.arange(begin, end), current[:alive]]
+    start, stop, between = Transition[START], Transition[END], Transition[BETWEEN:]
+    _, path = best_path(xp, packing, packing.pack(Emission.reshape(-1, tags)), start, between, stop)
     rows = Emission.size // tags if tags else 0
     if Label is not None:
         fits = Label.size == rows
