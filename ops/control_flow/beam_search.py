@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from math import prod
 from typing import Any, NamedTuple
 
 from fluidtool.ops.context import InferContext, OpContext
@@ -47,7 +48,7 @@ def beam_search(
     sources = _source_offsets(ctx, level, scores.shape[0])
     ctx.require(beam_size > 0, f"beam_size must be positive, found {beam_size}")
     previous, before = ctx.host(pre_ids).reshape(-1), ctx.host(pre_scores).reshape(-1)
-    table = ctx.host(scores).reshape(scores.shape[0], -1).astype(np.float32)
+    table = ctx.host(scores).reshape(scores.shape[0], prod(scores.shape[1:])).astype(np.float32)
     for name, size, expected in (
         ("pre_ids", previous.size, len(table)),
         ("pre_scores", before.size, len(table)),

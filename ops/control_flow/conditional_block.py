@@ -19,7 +19,7 @@ def conditional_block(ctx: OpContext, *, sub_block: int, is_scalar_condition: bo
     """Run `sub_block` in a scope of its own if the condition holds (Paddle 1.8.5 conditional_block_op.cc).
 
     The condition is Cond, one boolean, when `is_scalar_condition`; else that no tensor of Input is empty. When the
-    program holds the gradient, the scope is kept in Scope.
+    program holds the gradient, the scope is kept in Scope. Programs of Fluid before 1.0 call these slots X and Params.
     """
     keep = has_gradient(ctx, "Scope")
     if keep:
@@ -43,9 +43,11 @@ def conditional_block_infer(ctx: OpContext, *, sub_block: int, is_scalar_conditi
 
 
 def _holds(ctx: OpContext, is_scalar_condition: bool) -> bool:
+    early = "X" in ctx.inputs  # Fluid before 1.0: X is the condition, and the tensors that must not be empty
     if not is_scalar_condition:
-        return all(_size(holder.value) != 0 for holder in ctx.inputs.get("Input", ()) if holder is not None)
-    array = ctx.value("Cond").array
+        watched = ctx.inputs.get("X" if early else "Input", ())
+        return all(_size(holder.value) != 0 for holder in watched if holder is not None)
+    array = ctx.value("X" if early else "Cond").array
     if array is None or array.size != 1:
         ctx.fail(f"Cond must hold one boolean, found {'nothing' if array is None else f'shape {array.shape}'}")
     return bool(array.item())
@@ -91,14 +93,15 @@ def conditional_block_grad(ctx: OpContext, *, sub_block: int, is_scalar_conditio
     scopes = kept_scopes(ctx, "Scope") if _holds(ctx, is_scalar_condition) else []
     if scopes:
         ctx.run_block(sub_block, scopes[0])
-    gradients = ctx.outputs.get("Input@GRAD", ())
-    for source, holder in zip(ctx.inputs.get("Input", ()), gradients, strict=False):
-        if source is None or holder is None:
-            continue
-        inside = scopes[0].find_local_var(grad_name(source.name)) if scopes else None
-        if inside is None or inside.value is None:
-            holder.value = zeros_like(ctx, source.value)
-        else:
-            holder.value = shared(inside.value)
+    for slot in ("Input", "X", "Params"):
+        gradients = ctx.outputs.get(grad_name(slot), ())
+        for source, holder in zip(ctx.inputs.get(slot, ()), gradients, strict=False):
+            if source is None or holder is None:
+                continue
+            inside = scopes[0].find_local_var(grad_name(source.name)) if scopes else None
+            if inside is None or inside.value is None:
+                holder.value = zeros_like(ctx, source.value)
+            else:
+                holder.value = shared(inside.value)
     drop_scopes(ctx, scopes)
     scopes.clear()

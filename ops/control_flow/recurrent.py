@@ -199,4 +199,5 @@ def _stacked(ctx: OpContext, values: list[Any]) -> Any:
     like = next((value for value in values if value is not None and value.array is not None), None)
     if like is None:
         return None
-    return ctx.xp.stack([like.array * 0 if value is None or value.array is None else value.array for value in values])
+    zeros = ctx.xp.zeros_like(like.array)
+    return ctx.xp.stack([zeros if value is None or value.array is None else value.array for value in values])

@@ -88,7 +88,7 @@ def sequence_conv_grad(
         grads["Filter@GRAD"] = _context(ctx, X, padding, contextLength, contextStart).T @ Out_grad
     if not ctx.wants("X@GRAD") and not ctx.wants("PaddingData@GRAD"):
         return grads
-    rows = (Out_grad @ Filter.T).reshape(-1, X.shape[1])
+    rows = (Out_grad @ Filter.T).reshape(X.shape[0] * contextLength, X.shape[1])
     source, inside, pad = (index.reshape(-1) for index in _sources(ctx, X, contextLength, contextStart))
     grads["X@GRAD"] = scatter_sum(ctx, rows[ctx.array(inside.nonzero()[0])], source[inside], X.shape[0])
     if padding is not None:
@@ -131,4 +131,4 @@ def _context(ctx: OpContext, X: Any, padding: Any, length: int, start: int) -> A
     columns = X[ctx.array(source.clip(0, max(len(X) - 1, 0)))]
     outside = ctx.array(~inside)
     columns[outside] = 0 if padding is None else padding[ctx.array(pad[~inside])]
-    return columns.reshape(X.shape[0], -1)
+    return columns.reshape(X.shape[0], length * X.shape[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
@@ -67,8 +68,9 @@ def sequence_pool_grad(ctx: OpContext, X: Any, MaxIndex: Any, Out_grad: Any, *, 
     grad = xp.zeros(X.shape, dtype=Out_grad.dtype)
     if pooltype == "MAX":
         ctx.require(MaxIndex is not None, "input MaxIndex holds no value; run sequence_pool with is_test=False first")
-        columns = xp.broadcast_to(xp.arange(Out_grad[:1].size), (Out_grad.shape[0], Out_grad[:1].size))
-        rows, flat = MaxIndex.reshape(columns.shape), grad.reshape(X.shape[0], -1)
+        width = prod(X.shape[1:])
+        columns = xp.broadcast_to(xp.arange(width), (Out_grad.shape[0], width))
+        rows, flat = MaxIndex.reshape(columns.shape), grad.reshape(X.shape[0], width)
         taken = rows >= 0
         flat[rows[taken], columns[taken]] = Out_grad.reshape(columns.shape)[taken]
         return flat.reshape(X.shape)

@@ -1,7 +1,7 @@
 """Sums and maxima over sequences of rows, as array expressions on any device.
 
-Sequences of similar lengths (within a factor of two) are gathered into one padded block each, so that the work stays
-proportional to the number of rows however uneven the lengths are.
+Sequences are gathered into padded blocks. When the longest makes that wasteful, those of similar lengths (within a
+factor of two) get a block each, so that the work stays proportional to the number of rows.
 """
 
 from __future__ import annotations
@@ -22,15 +22,24 @@ class Segments(NamedTuple):
 
 
 def blocks(ctx: OpContext, offsets: Sequence[int]) -> Iterator[Segments]:
-    """The sequences that are not empty, grouped by the power of two above their length (host arrays)."""
+    """The sequences that are not empty, in groups of similar lengths (host arrays)."""
     np = ctx.np
-    starts, sizes = np.asarray(offsets[:-1], dtype=np.int64), np.diff(offsets)
-    classes = np.where(sizes > 0, np.frexp(np.maximum(sizes - 1, 0))[1], -1)
-    for kind in np.unique(classes[sizes > 0]):
-        members = np.flatnonzero(classes == kind)
-        steps = np.arange(sizes[members].max())
+    bounds = np.asarray(offsets, dtype=np.int64)
+    starts, sizes = bounds[:-1], bounds[1:] - bounds[:-1]
+    for members in _groups(ctx, sizes):
         last = sizes[members, None] - 1
+        steps = np.arange(last.max() + 1)
         yield Segments(members, starts[members, None] + np.minimum(steps, last), steps <= last)
+
+
+def _groups(ctx: OpContext, sizes: Any) -> list[Any]:
+    """The numbers of the sequences that are not empty: all in one group, or by the power of two above their length."""
+    np = ctx.np
+    filled = sizes.nonzero()[0]
+    if len(filled) == 0 or len(filled) * sizes.max() <= 2 * sizes.sum():
+        return [filled] if len(filled) else []
+    classes = np.frexp(sizes[filled] - 1)[1]
+    return [filled[classes == kind] for kind in np.unique(classes)]
 
 
 def segment_sum(ctx: OpContext, X: Any, offsets: Sequence[int]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
@@ -55,7 +56,7 @@ def sequence_scatter(ctx: OpContext, X: Any, Ids: Any, Updates: Any) -> Any:
     ctx.require(
         Updates.size == Ids.size, f"Updates must have as many values as Ids, found {Updates.shape} and {Ids.shape}"
     )
-    out = X.reshape(X.shape[0], -1).copy()
+    out = X.reshape(X.shape[0], prod(X.shape[1:])).copy()
     ctx.xp.add.at(out, cells, Updates.reshape(-1))
     return out.reshape(X.shape)
 
@@ -68,14 +69,14 @@ def _(ctx: InferContext, X: TensorMeta, Ids: TensorMeta, Updates: TensorMeta) ->
 @sequence_scatter.grad(inputs="Ids Updates Out@GRAD", outputs="X@GRAD Updates@GRAD")
 def sequence_scatter_grad(ctx: OpContext, Ids: Any, Updates: Any, Out_grad: Any) -> dict[str, Any]:
     """X gets the gradient as it is, every update that of its cell."""
-    flat = Out_grad.reshape(Out_grad.shape[0], -1)
+    flat = Out_grad.reshape(Out_grad.shape[0], prod(Out_grad.shape[1:]))
     return {"X@GRAD": Out_grad, "Updates@GRAD": flat[_cells(ctx, Out_grad, Ids)].reshape(Updates.shape)}
 
 
 def _cells(ctx: OpContext, X: Any, Ids: Any) -> tuple[Any, Any]:
     """Row and column of X that every id means."""
     offsets = single_level(ctx, "Ids", Ids.shape[0])
-    count, width = len(offsets) - 1, X[:1].size
+    count, width = len(offsets) - 1, prod(X.shape[1:])
     ctx.require(count <= X.shape[0], f"Ids has {count} sequences, but X only {X.shape[0]} rows")
     columns = Ids.reshape(-1)
     if columns.size:

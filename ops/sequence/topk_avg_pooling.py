@@ -39,7 +39,11 @@ def sequence_topk_avg_pooling(
         sums[..., order.shape[-1] + 1 :] = sums[..., order.shape[-1], None]
         pos = np.full((channel_num, rows, most), -1, dtype=np.int32)
         pos[..., : order.shape[-1]] = order
-        outs.append((sums[..., topks] / np.asarray(topks, dtype=values.dtype)).swapaxes(0, 1).reshape(rows, -1))
+        outs.append(
+            (sums[..., topks] / np.asarray(topks, dtype=values.dtype))
+            .swapaxes(0, 1)
+            .reshape(rows, channel_num * len(topks))
+        )
         positions.append(pos.swapaxes(0, 1).reshape(-1))
     ctx.set_lod("Out", ctx.lod("ROW"))
     return {"Out": ctx.array(np.concatenate(outs)), "pos": ctx.array(np.concatenate(positions))}

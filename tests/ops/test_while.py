@@ -204,3 +204,38 @@ def test_arrays_pass_through_select_input() -> None:
     array.append(np.ones(2))
     got = run_op("select_input", {"X": [array], "Mask": np.array([0], np.int32)})["Out"]
     assert isinstance(got, LoDTensorArray) and got is not array and got[0].numpy().tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_gradients_of_an_embedding_add_up_over_the_steps(is_sparse: bool) -> None:
+    b = Building()
+    table, ids = b.data("table", [4, 2]), b.data("ids", [3, 1], INT64)
+    i, n = b.constant("i", 0), b.constant("n", 3)
+    b.op("less_than", {"X": i, "Y": n}, {"Out": "go_on"}, dtype=BOOL)
+    b.op("lookup_table", {"W": table, "Ids": ids}, {"Out": "s"}, is_sparse=is_sparse)
+    with b.sub_block() as body:
+        b.op("lookup_table", {"W": table, "Ids": ids}, {"Out": "e"}, is_sparse=is_sparse)
+        b.op("elementwise_mul", {"X": "s", "Y": "e"}, {"Out": "p"})
+        b.op("assign", {"X": "p"}, {"Out": "s"})
+        b.next_step(i, n)
+    b.block.create_var(name="steps", type=VarType.STEP_SCOPES)
+    b.op(
+        "while",
+        {"X": [table, ids, "s", i, n], "Condition": "go_on"},
+        {"Out": ["s", i, "go_on"], "StepScopes": "steps"},
+        sub_block=b.program.block(body),
+    )
+    b.op("mean", {"X": "s"}, {"Out": "loss"})
+    feed = {"table": RNG.normal(size=(4, 2)), "ids": np.array([[1], [3], [1]])}
+    check_program_gradient(b, "loss", feed, ["table"])
+
+
+@pytest.mark.parametrize(("flag", "expected"), [(1.0, [2.0, 6.0]), (-1.0, [1.0, 2.0])])
+def test_conditional_block_of_fluid_before_1_0_has_slots_x_and_params(flag: float, expected: list[float]) -> None:
+    b = branch()
+    op = next(op for op in b.program.global_block().ops if op.type == "conditional_block")
+    op.inputs.clear()
+    op.set_input("X", ["yes"])
+    op.set_input("Params", ["x", "w"])
+    feed = {"x": np.array([1.0, 2.0, 0.0]), "w": np.array([2.0, 3.0, 0.0]), "flag": np.array([flag])}
+    assert b.run(feed, ["y"])[0].numpy().tolist()[:2] == expected
