@@ -111,17 +111,23 @@ def convolution(ctx: OpContext, Input: Any, Filter: Any, Bias: Any = None, Resid
     Paddle's own CPU kernel reads Bias, ResidualData and the fuse_* attributes only with use_mkldnn; here they count
     whenever a program has them.
     """
-    check_types(ctx, Input, Filter)
-    plan = plan_convolution(ctx, Input.shape, Filter.shape)
-    out = plan.forward(ctx.xp, _before(ctx, Input), Filter)
-    if Bias is not None:
-        ctx.require(
-            Bias.size == Filter.shape[0], f"Bias must hold {Filter.shape[0]} numbers as Filter says, found {Bias.shape}"
-        )
-        out = out + per_channel(Bias, out.ndim, plan.data_format)
+    out = convolution_with_bias(ctx, Input, Filter, Bias)
     if ResidualData is not None and ctx.attr("fuse_residual_connection"):
         out = out + ResidualData
     return fused_tail(ctx, out)
+
+
+def convolution_with_bias(ctx: OpContext, Input: Any, Filter: Any, Bias: Any) -> Any:
+    """conv(Input, Filter) + Bias, checked."""
+    check_types(ctx, Input, Filter)
+    plan = plan_convolution(ctx, Input.shape, Filter.shape)
+    out = plan.forward(ctx.xp, _before(ctx, Input), Filter)
+    if Bias is None:
+        return out
+    ctx.require(
+        Bias.size == Filter.shape[0], f"Bias must hold {Filter.shape[0]} numbers as Filter says, found {Bias.shape}"
+    )
+    return out + per_channel(Bias, out.ndim, plan.data_format)
 
 
 def fused_tail(ctx: OpContext, out: Any) -> Any:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
-from math import prod
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.versions import later_attr, saved_since
-from fluidtool.ops.nn.pooling import scatter_sum
 from fluidtool.ops.nn.precision import require_floating, require_rank, require_shape, widened
+from fluidtool.ops.nn.sampling import read_cells, sample, sample_grad, scatter_cells
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
 
@@ -83,21 +81,6 @@ def _axes(xp: Any, X: Any, Grid: Any, padding: str, align_corners: bool) -> list
     ]
 
 
-def _read(xp: Any, x: Any, cells: list[Any], within: Any = None) -> tuple[Any, Any, Any]:
-    """(values [N, C, outputs] with zeros outside, flat positions in a plane, which are inside)."""
-    sizes = x.shape[2:]
-    inside: Any = within
-    flat: Any = 0
-    for cell, size in zip(cells, sizes, strict=True):
-        here = (cell >= 0) & (cell <= size - 1)
-        inside = here if inside is None else inside & here
-    for cell, size in zip(cells, sizes, strict=True):
-        flat = flat * size + xp.where(inside, cell, 0).astype("int64")
-    planes = x.reshape(*x.shape[:2], -1)
-    values = xp.take_along_axis(planes, flat[:, None], axis=2)
-    return values * inside[:, None], flat, inside
-
-
 def _nearest_cells(xp: Any, axes: list[AxisPositions]) -> tuple[list[Any], Any]:
     """Rounded positions, halves away from zero; in a volume Paddle judges what is inside before it rounds."""
     rounded = [xp.sign(axis.cells) * xp.floor(xp.abs(axis.cells) + 0.5) for axis in axes]
@@ -107,20 +90,6 @@ def _nearest_cells(xp: Any, axes: list[AxisPositions]) -> tuple[list[Any], Any]:
     for axis in axes:
         within = within & (axis.cells >= 0) & (axis.cells <= axis.size - 1)
     return rounded, within
-
-
-def _corners(xp: Any, axes: list[AxisPositions]) -> list[tuple[list[Any], list[Any], tuple[int, ...]]]:
-    """The cells around each position: (cells by axis, weights by axis, 0 or 1 by axis for below or above)."""
-    below = [xp.floor(axis.cells) for axis in axes]
-    corners = []
-    for choice in product((0, 1), repeat=len(axes)):
-        cells = [low + bit for low, bit in zip(below, choice, strict=True)]
-        weights = [
-            axis.cells - low if bit else low + 1 - axis.cells
-            for axis, low, bit in zip(axes, below, choice, strict=True)
-        ]
-        corners.append((cells, weights, choice))
-    return corners
 
 
 @op("grid_sampler", inputs="X Grid", outputs="Output", attrs={"use_cudnn": True}, lod="X")
@@ -134,11 +103,9 @@ def grid_sampler(ctx: OpContext, X: Any, Grid: Any) -> Any:
     xp, x = ctx.xp, widened(X)
     axes = _axes(xp, X, Grid, padding, align_corners)
     if mode == "nearest":
-        out = _read(xp, x, *_nearest_cells(xp, axes))[0]
+        out = read_cells(xp, x, *_nearest_cells(xp, axes))[0]
     else:
-        out = xp.zeros((*X.shape[:2], prod(Grid.shape[1:-1])), dtype=x.dtype)
-        for cells, weights, _ in _corners(xp, axes):
-            out += _read(xp, x, cells)[0] * prod(weights)[:, None]
+        out = sample(xp, x, [axis.cells for axis in axes])
     return out.reshape(*X.shape[:2], *Grid.shape[1:-1]).astype(X.dtype, copy=False)
 
 
@@ -159,28 +126,14 @@ def grid_sampler_grad(ctx: OpContext, X: Any, Grid: Any, Output_grad: Any) -> di
     xp, x = ctx.xp, widened(X)
     grad = widened(Output_grad).reshape(*X.shape[:2], -1)
     axes = _axes(xp, X, Grid, padding, align_corners)
-    x_grad = xp.zeros(X.size, dtype=x.dtype)
-    slopes = [xp.zeros_like(axis.cells) for axis in axes]
     if mode == "nearest":
-        cells, within = _nearest_cells(xp, axes)
-        _, flat, inside = _read(xp, x, cells, within)
-        x_grad = x_grad + _scatter(xp, X.shape, flat, grad * inside[:, None])
+        _, flat, inside = read_cells(xp, x, *_nearest_cells(xp, axes))
+        x_grad = scatter_cells(xp, X.shape, flat, grad * inside[:, None])
+        slopes = [xp.zeros_like(axis.cells) for axis in axes]
     else:
-        for cells, weights, choice in _corners(xp, axes):
-            values, flat, inside = _read(xp, x, cells)
-            x_grad = x_grad + _scatter(xp, X.shape, flat, grad * (prod(weights) * inside)[:, None])
-            pull = (values * grad).sum(axis=1)
-            for axis, bit in enumerate(choice):
-                others = prod((weight for i, weight in enumerate(weights) if i != axis), start=1 if bit else -1)
-                slopes[axis] += pull * others
+        x_grad, slopes = sample_grad(xp, x, [axis.cells for axis in axes], grad)
     grid_grad = xp.stack([slope * axis.slope for slope, axis in zip(slopes, axes, strict=True)][::-1], axis=-1)
     return {
-        "X@GRAD": x_grad.reshape(X.shape).astype(X.dtype, copy=False),
+        "X@GRAD": x_grad.astype(X.dtype, copy=False),
         "Grid@GRAD": grid_grad.reshape(Grid.shape).astype(Grid.dtype, copy=False),
     }
-
-
-def _scatter(xp: Any, shape: tuple[int, ...], flat: Any, values: Any) -> Any:
-    """The sum of `values` [N, C, outputs] by cell of an array of this shape, flattened."""
-    planes = xp.arange(shape[0] * shape[1]).reshape(shape[0], shape[1], 1) * prod(shape[2:])
-    return scatter_sum(xp, planes + flat[:, None], values, prod(shape))
