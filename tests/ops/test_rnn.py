@@ -311,3 +311,18 @@ def test_rnn_refuses_another_number_of_weights_a_wrong_mode_and_lengths_out_of_r
 def test_cudnn_lstm_refuses_a_weight_row_of_another_length() -> None:
     inputs = {"Input": wave(3, 2, 2), "InitH": wave(1, 2, 2), "InitC": wave(1, 2, 2), "W": wave(47)}
     refused("cudnn_lstm", inputs, "input W must hold 48 numbers.*found 47", {"hidden_size": 2})
+
+
+def test_attention_lstm_refuses_weights_and_states_that_do_not_fit() -> None:
+    inputs = {
+        "X": lod_tensor(wave(3, 2), [[2, 1]]),
+        "C0": wave(2, 1),
+        "AttentionWeight": wave(3, 1),
+        "LSTMWeight": wave(3, 4),
+        "LSTMBias": wave(1, 4),
+    }
+    refused("attention_lstm", inputs | {"LSTMWeight": wave(2, 4)}, r"input LSTMWeight must be \[D \+ M, 4 \* D\]")
+    refused(
+        "attention_lstm", inputs | {"AttentionWeight": wave(2, 1)}, r"input AttentionWeight must have shape \(3, 1\)"
+    )
+    refused("attention_lstm", inputs | {"C0": wave(3, 1)}, r"input C0 must have one row per sequence, shape \(2, 1\)")
