@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from fluidtool.errors import FeedError
+from fluidtool.errors import ArgumentTypeError, FeedError
 from fluidtool.io.inference import feed_names, fetch_names
 from fluidtool.io.layout import ModelFiles, open_model
 from fluidtool.ir import Program, Variable
@@ -15,6 +15,8 @@ from fluidtool.ir.dataflow import block_flow
 from fluidtool.ir.variable import data_type_name
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor, Policy, Scope
+from fluidtool.runtime.executor import Observer
+from fluidtool.runtime.plan import names_used
 from fluidtool.tensor import CPUPlace, LoDTensor, LoDTensorArray, Place, SelectedRows, var_type_of
 
 
@@ -49,25 +51,46 @@ class Model:
                 self.scope.var(name).value = _on_device(value, self._executor)
         return self._executor
 
-    def run(self, feed: Mapping[str, Any], fetch: Sequence[str] | None = None) -> dict[str, Any]:
+    def run(
+        self,
+        feed: Mapping[str, Any],
+        fetch: Sequence[str] | None = None,
+        *,
+        optional: Collection[str] = (),
+        observer: Observer | None = None,
+    ) -> dict[str, Any]:
         """Outputs by name as LoDTensor, SelectedRows or LoDTensorArray; `numpy.asarray` gives a LoDTensor's array.
 
+        optional: fetches that are left out when nothing gave them a value.
+        observer: called in place of each step, which it must run (`fluidtool.runtime.finite` has one).
         Raises FeedError when the feed does not fit the declared inputs, FetchError for names that nothing computes.
         """
         names = list(self.fetches if fetch is None else fetch)
-        self.check_feed(feed)
-        values = self.executor.run(self.program, feed, names, self.scope, needed_only=True)
-        return dict(zip(names, values, strict=True))
+        self.check_feed(feed, names)
+        values = self.executor.run(
+            self.program, feed, names, self.scope, needed_only=True, observer=observer, optional=optional
+        )
+        return {name: value for name, value in zip(names, values, strict=True) if value is not None}
 
-    def check_feed(self, feed: Mapping[str, Any]) -> None:
+    def needed_inputs(self, fetch: Sequence[str] | None = None) -> list[str]:
+        """The inputs that these outputs depend on (all outputs without `fetch`)."""
+        names = self.fetches if fetch is None else fetch
+        steps = self.executor.plan(self.program, names, True).block(0).steps
+        used = {name for step in steps for name in names_used(self.program, step.op)} | set(names)
+        return [name for name in self.feeds if name in used]
+
+    def check_feed(self, feed: Mapping[str, Any], fetch: Sequence[str] | None = None) -> None:
         """Raise FeedError naming the input, what was expected and what was found."""
         block = self.program.global_block()
-        missing = [name for name in feed_names(self.program) if name not in feed]
         unknown = [name for name in feed if name not in block.vars]
         if unknown:
             near = get_close_matches(unknown[0], block.vars, n=3)
             hint = f"did you mean {' or '.join(near)}?" if near else f"the inputs are {', '.join(self.feeds) or 'none'}"
             raise FeedError(f"the program has no variable {unknown[0]!r} to feed; {hint}")
+        missing = [name for name in feed_names(self.program) if name not in feed]
+        if missing:
+            needed = self.needed_inputs(fetch)
+            missing = [name for name in missing if name in needed]
         if missing:
             raise FeedError(f"no value for the input {', '.join(missing)}; the inputs are {self.describe_inputs()}")
         for name, value in feed.items():
@@ -124,7 +147,11 @@ def check_value(var: Variable, value: Any) -> None:
     """
     if isinstance(value, (LoDTensorArray, SelectedRows, list, tuple)) or var.type != VarType.LOD_TENSOR:
         return
-    dtype = var_type_of(value.numpy().dtype if isinstance(value, LoDTensor) else value.dtype)
+    found = value.numpy().dtype if isinstance(value, LoDTensor) else value.dtype
+    try:
+        dtype = var_type_of(found)
+    except ArgumentTypeError as error:
+        raise FeedError(f"input {var.name} takes {data_type_name(var.dtype)}, found {found}; {error}") from error
     shape = tuple(value.shape()) if isinstance(value, LoDTensor) else tuple(value.shape)
     if var.dtype is not None and dtype != var.dtype:
         raise FeedError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from enum import Enum
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -17,7 +17,7 @@ from fluidtool.errors import UsageError
 VIEW = "What to show instead of the summary"
 
 
-class Format(str, Enum):
+class Format(StrEnum):
     """How `inspect` writes."""
 
     TABLE = "table"

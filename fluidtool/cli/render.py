@@ -115,7 +115,8 @@ def _show_rich(tables: Sequence[Table]) -> None:
             padding=(0, 1 if header else 2, 0, 0),
         )
         shown = [index for index, column in enumerate(item.columns) if not (column.rare and _all_zero(item, index))]
-        whole = _whole_columns(item, shown, console.width - len(shown) * (1 if header else 2))
+        room = console.width - (len(shown) - 1) * 2
+        whole = _whole_columns(item, shown, room)
         for index in shown:
             column = item.columns[index]
             drawn.add_column(
@@ -124,6 +125,7 @@ def _show_rich(tables: Sequence[Table]) -> None:
                 no_wrap=index in whole or column.preview,
                 overflow="ellipsis" if column.preview else "fold",
                 min_width=None if index in whole else min(FOLDED, _width(item, index)),
+                width=_preview_width(item, shown, index, room) if column.preview else None,
             )
         for row in item.rows:
             drawn.add_row(*(Text(row[index]) for index in shown))
@@ -141,6 +143,12 @@ def _whole_columns(item: Table, shown: Sequence[int], room: int) -> set[int]:
 
 def _all_zero(item: Table, index: int) -> bool:
     return all(row[index] in ("0", "") for row in item.rows)
+
+
+def _preview_width(item: Table, shown: Sequence[int], index: int, room: int) -> int:
+    """What the other columns leave to a preview."""
+    others = sum(_width(item, other) for other in shown if other != index)
+    return min(_width(item, index), max(room - others, 2 * FOLDED))
 
 
 def _width(item: Table, index: int) -> int:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
-from math import prod
 from typing import Any, Protocol
 
 from fluidtool.cli.progress import progress
 from fluidtool.cli.render import Table, amount, facts, number, shape_text, size, table
-from fluidtool.errors import UnsupportedOperatorError
 from fluidtool.ir import Block, Operator
 from fluidtool.ir.roles import CALLSTACK_ATTR
 from fluidtool.ir.variable import data_type_name
@@ -253,7 +251,7 @@ class PlanView:
         yield out
 
 
-VIEWS = {
+VIEWS: dict[str, Callable[[Model, int, Shapes], View]] = {
     "summary": SummaryView,
     "with-details": DetailsView,
     "ops": OperatorsView,

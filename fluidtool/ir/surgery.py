@@ -217,8 +217,10 @@ def _prune_block(
     for op in reversed(block.ops):
         trains = int(op.get_attr(ROLE_ATTR, int(OpRole.NotSpecified))) & OpRole.Optimize
         written = set(op.output_arg_names)
-        # What a loop writes to a variable that is fed is read again in its next round.
-        fed_back = written & feeds if parent >= 0 or op.sub_blocks() else set()
+        # What a loop writes to a variable that it is fed is read again in its next round.
+        fed_back = written & feeds
+        if parent < 0:
+            fed_back = fed_back.intersection(op.input_arg_names) if op.sub_blocks() else set()
         if id(op) in marked or op.is_target or ((wanted & written or fed_back) and not trains):
             kept.append(op)
             wanted |= set(op.input_arg_names) - feeds

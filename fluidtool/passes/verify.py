@@ -24,6 +24,7 @@ from fluidtool.proto.enums import VarType
 
 FEED_FETCH = frozenset({"feed", "fetch"})
 HOLDERS = frozenset({VarType.FEED_MINIBATCH, VarType.FETCH_LIST, VarType.READER, VarType.STEP_SCOPES, VarType.RAW})
+LOOSELY_DECLARED = frozenset({"edit_distance"})  # Paddle's layer declares int64, its kernel gives float32
 INJECTED = ("ex_states", "states")  # attributes of `recurrent` that name what it puts into its steps
 
 
@@ -130,7 +131,7 @@ class _Flow:
         if not self._declared(op, position, name) or name in defined or lenient:
             return
         var = op.block.find_var_recursive(name)
-        if var is None or var.persistable or var.type in HOLDERS or var.type == VarType.LOD_TENSOR_ARRAY:
+        if var is None or var.persistable or var.type in HOLDERS:
             return
         if ("FC101", name) in self.reported:
             return
@@ -251,19 +252,23 @@ class _Shapes:
             if several:
                 self.known[owner.idx, name] = None if GRAD in name else meta  # gradients are inferred from their names
             elif meta is not None:
-                if name not in unseen and GRAD not in name:
-                    self._compare(op, position, name, declared_meta(owner.vars[name]), meta)
-                self.known[owner.idx, name] = meta
+                agrees = name in unseen or GRAD in name
+                agrees = agrees or self._compare(op, position, name, declared_meta(owner.vars[name]), meta)
+                if agrees:
+                    self.known[owner.idx, name] = meta
 
-    def _compare(self, op: Operator, position: int, name: str, declared: TensorMeta | None, meta: TensorMeta) -> None:
+    def _compare(self, op: Operator, position: int, name: str, declared: TensorMeta | None, meta: TensorMeta) -> bool:
+        """Whether a declaration agrees with what the operator makes; where not, the declaration is believed."""
         if declared is None or meta.kind not in TENSOR_KINDS or name in op.input_arg_names:
-            return
-        if declared.dtype != meta.dtype:
+            return True
+        before = len(self.found)
+        if op.type not in LOOSELY_DECLARED and declared.dtype != meta.dtype:
             text = f"makes {name} {data_type_name(meta.dtype)}, which is declared {data_type_name(declared.dtype)}"
             self.found.append(_at("FC203", op, position, text, name))
         if not _agree(declared, meta):
             text = f"makes {name} {list(meta.shape)}, which is declared {list(declared.shape)}"
             self.found.append(_at("FC202", op, position, text, name))
+        return len(self.found) == before and declared.dtype == meta.dtype
 
 
 def _owner(block: Block, name: str) -> Block | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -79,11 +79,13 @@ class Executor:
         *,
         needed_only: bool = False,
         observer: Observer | None = None,
+        optional: Collection[str] = (),
     ) -> list[Any]:
         """Run block 0 once and return the fetched values (LoDTensor, SelectedRows or LoDTensorArray), in order.
 
         Fed values and temporaries live in a scope below `scope` for the time of the run; persistable variables live in
-        `scope`. Raises FeedError, FetchError, OperatorError, UnsupportedOperatorError.
+        `scope`. A fetch that is `optional` and has no value after the run gives None. Raises FeedError, FetchError,
+        OperatorError, UnsupportedOperatorError.
         """
         plan = self.plan(program, fetch, needed_only)
         local = scope.new_scope()
@@ -94,7 +96,7 @@ class Executor:
             self._feed(program, feed, scope, local)
             with np.errstate(all="ignore"):
                 BoundBlock(plan.block(0), local, runtime).run()
-            return [self._fetch(program, name, local) for name in fetch]
+            return [self._fetch(program, name, local, name in optional) for name in fetch]
         finally:
             scope.drop_kid(local)
 
@@ -137,9 +139,11 @@ class Executor:
             )
         return LoDTensor(array)
 
-    def _fetch(self, program: Program, name: str, scope: Scope) -> Any:
+    def _fetch(self, program: Program, name: str, scope: Scope, optional: bool = False) -> Any:
         holder = scope.find_var(name)
         value = holder.value if holder is not None else None
+        if value is None and optional:
+            return None
         if value is None:
             raise FetchError(f"cannot fetch {name}: {self._why_not_fetched(program, name)}")
         if isinstance(value, LoDTensor):

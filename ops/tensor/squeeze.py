@@ -33,7 +33,10 @@ def squeezed(ctx: Context, shape: Sequence[int], axes: Sequence[int]) -> tuple[i
     removed = set()
     for axis in axes:
         place = axis_in(ctx, axis, len(shape), "every axis of axes")
-        if place < len(shape) and shape[place] in (1, -1):  # a size that only a run can tell is taken for 1, as in Paddle
+        if place < len(shape) and shape[place] in (
+            1,
+            -1,
+        ):  # a size that only a run can tell is taken for 1, as in Paddle
             removed.add(place)
         elif place < len(shape) and shape[place] >= 0:
             ctx.require(

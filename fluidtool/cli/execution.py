@@ -1,0 +1,213 @@
+"""What `run` does once its options are understood."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import typer
+
+from fluidtool.cli.failures import say, say_error
+from fluidtool.cli.feeds import gather
+from fluidtool.cli.fetches import chosen
+from fluidtool.cli.opening import open_model
+from fluidtool.cli.progress import progress
+from fluidtool.cli.render import facts, number, show, show_json
+from fluidtool.cli.results import compare_all, differences_table, outputs_data, outputs_table, read_expected
+from fluidtool.errors import EXIT_FINDING, OutputExistsError, UsageError
+from fluidtool.io.arrays import archive_bytes, arrays_of, npy_bytes, write_archive, write_folder
+from fluidtool.io.atomic import write_file
+from fluidtool.model import Model
+from fluidtool.runtime.finite import FiniteCheck
+from fluidtool.tensor import LoDTensor
+from fluidtool.tensor.compare import Comparison
+
+STDOUT = Path("-")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The options of `run`."""
+
+    model: str
+    params: str | None
+    model_file: str | None
+    feeds: Sequence[str]
+    lods: Sequence[str]
+    random: bool
+    seed: int
+    batch: int
+    shapes: Sequence[str]
+    fetch: Sequence[str]
+    fetch_all: bool
+    output: Path | None
+    json: bool
+    force: bool
+    expect: Path | None
+    rtol: float
+    atol: float
+    check_nan: bool
+    device: str
+    repeat: int
+    warmup: int
+    allow_files: Sequence[Path]
+    allow_network: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run gave: values by name, the expected ones among them, and the time of each counted run."""
+
+    outputs: Mapping[str, Any]
+    comparisons: Sequence[Comparison]
+    seconds: Sequence[float]
+
+
+def execute(request: Request) -> None:
+    """Run, then save, compare and show; raises typer.Exit with code 1 when the outputs differ from --expect."""
+    if request.output == STDOUT and request.json:
+        raise UsageError("--output - and --json both write to standard output; choose one of them")
+    _check_output(request)
+    model = open_model(
+        request.model,
+        request.model_file,
+        request.params,
+        device=request.device,
+        seed=request.seed,
+        allow_files=request.allow_files,
+        allow_network=request.allow_network,
+    )
+    outcome = _run(model, request)
+    _save(outcome.outputs, request)
+    _show(outcome, request)
+    _judge(outcome.comparisons, request)
+
+
+def _check_output(request: Request) -> None:
+    """Refuse to overwrite before anything is computed."""
+    path = request.output
+    if path is None or path == STDOUT or request.force or not path.exists():
+        return
+    if path.is_dir() and not any(path.iterdir()):
+        return
+    raise OutputExistsError(f"{path} exists already; choose another name, or allow overwriting it with --force")
+
+
+def _run(model: Model, request: Request) -> Outcome:
+    feed = gather(
+        model,
+        request.feeds,
+        request.lods,
+        request.shapes,
+        random=request.random,
+        batch=request.batch,
+        seed=request.seed,
+    )
+    fetches = chosen(model, request.fetch, request.fetch_all)
+    expected = {}
+    if request.expect is not None:
+        known = list(dict.fromkeys([*fetches.names, *model.program.global_block().vars]))
+        expected = read_expected(request.expect, fetches.names, known)
+    wanted = list(dict.fromkeys([*fetches.names, *expected]))
+    observer = FiniteCheck() if request.check_nan else None
+    outputs: dict[str, Any] = {}
+    seconds = []
+    runs = request.warmup + request.repeat
+    with progress("running", runs if runs > 1 else None) as advance:
+        for number_of_run in range(runs):
+            begin = perf_counter()
+            # Taking the values to the host also waits for a GPU to finish.
+            found = model.run(feed, wanted, optional=fetches.optional, observer=observer)
+            outputs = {name: on_host(value) for name, value in found.items()}
+            if number_of_run >= request.warmup:
+                seconds.append(perf_counter() - begin)
+            advance()
+    comparisons = compare_all(outputs, expected, request.rtol, request.atol)
+    return Outcome({name: outputs[name] for name in fetches.names if name in outputs}, comparisons, seconds)
+
+
+def on_host(value: Any) -> Any:
+    """A LoDTensor with its array in the host's memory; other values as they are."""
+    if isinstance(value, LoDTensor) and value.is_initialized():
+        return LoDTensor(value.numpy(), value.lod())
+    return value
+
+
+# ---------------------------------------------------------------- afterwards
+def _save(outputs: Mapping[str, Any], request: Request) -> None:
+    path = request.output
+    if path is None:
+        return
+    if path == STDOUT:
+        sys.stdout.buffer.write(archive_bytes(outputs))
+        return
+    if path.suffix == ".npy":
+        arrays = arrays_of(outputs)
+        if len(arrays) != 1:
+            raise UsageError(f"{path} can hold one array, but there are {len(arrays)}: {', '.join(arrays)}; use .npz")
+        write_file(path, [npy_bytes(next(iter(arrays.values())))], overwrite=request.force)
+    elif path.suffix == ".npz":
+        write_archive(path, outputs, overwrite=request.force)
+    else:
+        write_folder(path, outputs, overwrite=request.force)
+    say(f"{len(outputs)} output{'s' if len(outputs) != 1 else ''} saved to {path}")
+
+
+def _show(outcome: Outcome, request: Request) -> None:
+    times = _times(outcome.seconds) if request.repeat > 1 else None
+    if request.json:
+        data: dict[str, Any] = {"outputs": outputs_data(outcome.outputs)}
+        if times:
+            data["seconds"] = times
+        if request.expect is not None:
+            agree = all(item.agrees for item in outcome.comparisons)
+            data["comparison"] = {
+                "agrees": agree,
+                "rtol": request.rtol,
+                "atol": request.atol,
+                "outputs": [asdict(item) for item in outcome.comparisons],
+            }
+        show_json(data)
+        return
+    tables = [] if request.output else [outputs_table(outcome.outputs)]
+    if times:
+        shown = [
+            (name, f"{number(value * 1000)} ms" if isinstance(value, float) else value) for name, value in times.items()
+        ]
+        tables.append(facts("", shown))
+    if not all(item.agrees for item in outcome.comparisons):
+        tables.append(differences_table(outcome.comparisons))
+    if request.output != STDOUT:
+        show(*tables)
+
+
+def _times(seconds: Sequence[float]) -> dict[str, float | int]:
+    ordered = sorted(seconds)
+
+    def quantile(part: float) -> float:
+        place = part * (len(ordered) - 1)
+        low = int(place)
+        high = min(low + 1, len(ordered) - 1)
+        return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+    return {"runs": len(ordered), "median": quantile(0.5), "p90": quantile(0.9), "min": ordered[0], "max": ordered[-1]}
+
+
+def _judge(comparisons: Sequence[Comparison], request: Request) -> None:
+    if request.expect is None:
+        return
+    wrong = [item for item in comparisons if not item.agrees]
+    tolerance = f"rtol {request.rtol:g}, atol {request.atol:g}"
+    if wrong:
+        count = f"{len(wrong)} of {len(comparisons)} outputs"
+        say_error(f"{count} differ from {request.expect} ({tolerance}): {', '.join(item.name for item in wrong)}")
+        raise typer.Exit(EXIT_FINDING)
+    largest = max((item.largest_error for item in comparisons), default=0.0)
+    say(
+        f"{len(comparisons)} output{'s' if len(comparisons) != 1 else ''} as in {request.expect} "
+        f"({tolerance}; largest difference {number(largest, 3)})"
+    )

@@ -1,0 +1,173 @@
+"""The inputs of `run`: from files, stdin or chance."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fluidtool.cli.failures import say
+from fluidtool.cli.opening import did_you_mean, listed, parse_shapes, split_name
+from fluidtool.errors import FeedError, LoDError, UnreadableError
+from fluidtool.io.arrays import parse_lengths, parse_values, read_values
+from fluidtool.model import Model
+from fluidtool.proto.enums import VarType
+from fluidtool.random_feed import random_feed
+from fluidtool.tensor import LoDTensor
+from fluidtool.tensor.lod import LoD
+
+
+def gather(
+    model: Model,
+    feeds: Sequence[str],
+    lods: Sequence[str],
+    shapes: Sequence[str],
+    *,
+    random: bool,
+    batch: int,
+    seed: int,
+) -> dict[str, LoDTensor]:
+    """The value of each input that the options give."""
+    values: dict[str, LoDTensor] = {}
+    for spec in feeds:
+        for name, value in _read(model, spec).items():
+            if name in values:
+                raise FeedError(f"--feed gives the input {name} twice")
+            values[name] = _as_declared(model, name, value)
+    lengths = _lengths(model, lods, list(values))
+    for name, value in values.items():
+        if name in lengths:
+            value.offsets = parse_lengths(lengths[name], _rows(value), f"the input {name}")
+    if random:
+        values |= _random(model, values, lengths, shapes, batch, seed)
+    elif shapes:
+        raise FeedError("--shape says the shape of random inputs; give --random too")
+    unfed = [name for name in lengths if name not in values]
+    if unfed:
+        raise FeedError(f"--lod {unfed[0]}=…: no value is fed for {unfed[0]}; give --feed {unfed[0]}=FILE or --random")
+    return values
+
+
+# ---------------------------------------------------------------- files
+def _read(model: Model, spec: str) -> dict[str, LoDTensor]:
+    """'x.npy', 'NAME=x.npy', 'all.npz', '-', 'NAME=-' -> values by input."""
+    name, file = _split(spec)
+    values = _read_stdin() if file == "-" else read_values(Path(file))
+    if name:
+        return {_known(model, name): _single(values, name, file)}
+    if "" in values:
+        return {_guess(model, file): values[""]}
+    positional = all(key.startswith("arr_") and key[4:].isdecimal() for key in values)
+    if positional and not any(model.program.global_block().has_var(key) for key in values):
+        if len(values) > len(model.feeds):
+            raise FeedError(f"{file} has {len(values)} arrays without names, {listed(model.feeds)}; name them")
+        return {model.feeds[int(key[4:])]: value for key, value in values.items() if int(key[4:]) < len(model.feeds)}
+    return {_known(model, key): value for key, value in values.items()}
+
+
+def _split(spec: str) -> tuple[str, str]:
+    if Path(spec).is_file():
+        return "", spec
+    name, equals, file = spec.partition("=")
+    return (name, file) if equals else ("", spec)
+
+
+def _read_stdin() -> dict[str, LoDTensor]:
+    if sys.stdin.isatty():
+        raise FeedError("--feed - reads a .npy or .npz file from standard input, which is a terminal; pipe a file in")
+    data = sys.stdin.buffer.read()
+    if not data:
+        raise UnreadableError("standard input is empty; expected a .npy or .npz file (only one --feed can read it)")
+    return parse_values(data, "standard input")
+
+
+def _single(values: Mapping[str, LoDTensor], name: str, file: str) -> LoDTensor:
+    if name in values:
+        return values[name]
+    if len(values) == 1:
+        return next(iter(values.values()))
+    raise FeedError(
+        f"{file} has no array {name!r}: {did_you_mean(name, list(values)) or 'it has ' + ', '.join(values)}"
+    )
+
+
+def _known(model: Model, name: str) -> str:
+    """An input, or another variable of the program (which is then given instead of computed)."""
+    if model.program.global_block().has_var(name):
+        return name
+    hint = did_you_mean(name, [*model.feeds, *model.program.global_block().vars]) or listed(model.feeds)
+    raise FeedError(f"there is no input {name!r}; {hint}")
+
+
+def _guess(model: Model, file: str) -> str:
+    """The input that a file without a name is for."""
+    stem = Path(file).stem
+    if stem in model.feeds:
+        return stem
+    if len(model.feeds) == 1:
+        return model.feeds[0]
+    raise FeedError(f"--feed {file}: say which input it is for, --feed NAME={file}; {listed(model.feeds)}")
+
+
+def _as_declared(model: Model, name: str, value: LoDTensor) -> LoDTensor:
+    """bfloat16 as numpy files hold it (two bytes without a meaning, or uint16) becomes bfloat16."""
+    var = model.program.global_block().vars[name]
+    if var.dtype == VarType.BF16 and str(value.numpy().dtype) in ("|V2", "void16", "uint16"):
+        from fluidtool.tensor import numpy_dtype
+
+        return LoDTensor(value.numpy().view(numpy_dtype(VarType.BF16)), value.lod())
+    return value
+
+
+def _rows(value: LoDTensor) -> int:
+    shape = value.shape()
+    return shape[0] if shape else 1
+
+
+# ---------------------------------------------------------------- LoD
+def _lengths(model: Model, options: Sequence[str], fed: Sequence[str]) -> dict[str, str]:
+    """'NAME=[[2,3]]', '[[2,3]]' or a JSON file {NAME: [[2, 3]]} -> the JSON text of each input."""
+    found: dict[str, str] = {}
+    inputs = list(fed) if len(fed) == 1 and not any("=" in option for option in options) else [*fed, *model.feeds]
+    inputs = list(dict.fromkeys(inputs))
+    for option in options:
+        if Path(option).is_file():
+            for name, value in _lod_file(Path(option)).items():
+                found[_known(model, name)] = json.dumps(value)
+        else:
+            name, text = split_name(option, inputs, "--lod")
+            found[name] = text
+    return found
+
+
+def _lod_file(path: Path) -> dict[str, object]:
+    try:
+        content = json.loads(path.read_text())
+    except (ValueError, OSError) as error:
+        raise UnreadableError(f"cannot read {path} as JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise LoDError(f'{path} should hold an object with the lengths of each input, such as {{"words": [[2, 3]]}}')
+    return content
+
+
+# ---------------------------------------------------------------- chance
+def _random(
+    model: Model,
+    given: Mapping[str, LoDTensor],
+    lengths: Mapping[str, str],
+    options: Sequence[str],
+    batch: int,
+    seed: int,
+) -> dict[str, LoDTensor]:
+    names = [name for name in model.feeds if name not in given]
+    shapes = parse_shapes(options, names)
+    lods: dict[str, LoD] = {}
+    for name in names:
+        if name in lengths:
+            lods[name] = parse_lengths(lengths[name], None, f"the input {name}")
+    values = random_feed(model, names, batch=batch, shapes=shapes, lods=lods, seed=seed)
+    for name, value in values.items():
+        lod = f", sequence lengths {value.recursive_sequence_lengths()}" if value.offsets else ""
+        say(f"random input {name}: {value.numpy().dtype} {value.shape()}{lod}")
+    return values

@@ -1,0 +1,72 @@
+"""Which variables `run` fetches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from fluidtool.cli.opening import did_you_mean
+from fluidtool.errors import FetchError, UsageError
+from fluidtool.ir import Program
+from fluidtool.model import Model
+from fluidtool.proto.enums import VarType
+
+VALUES = frozenset({VarType.LOD_TENSOR, VarType.SELECTED_ROWS, VarType.LOD_TENSOR_ARRAY})
+
+
+@dataclass(frozen=True, slots=True)
+class Fetches:
+    """What to fetch; the `optional` names come from a pattern and may turn out to have no value."""
+
+    names: tuple[str, ...]
+    optional: frozenset[str] = frozenset()
+
+
+def chosen(model: Model, patterns: Sequence[str], everything: bool = False) -> Fetches:
+    """Names as they are, patterns in the order of computation, no name twice; without any the model's outputs."""
+    if everything and patterns:
+        raise UsageError("--fetch-all fetches everything; leave --fetch out")
+    names: dict[str, bool] = {}
+    if everything:
+        names = dict.fromkeys(computed_names(model.program), True)
+    elif not patterns:
+        names = dict.fromkeys(model.fetches, False)
+    for pattern in patterns:
+        if model.program.global_block().has_var(pattern):
+            names[pattern] = False
+        else:
+            for name in _matching(model, pattern):
+                names.setdefault(name, True)
+    if not names:
+        raise UsageError("the model has no outputs; say what to compute with --fetch NAME")
+    return Fetches(tuple(names), frozenset(name for name, optional in names.items() if optional))
+
+
+def _matching(model: Model, pattern: str) -> list[str]:
+    computed, block = computed_names(model.program), model.program.global_block()
+    if set(pattern) & set("*?["):
+        found = [name for name in computed if fnmatchcase(name, pattern)]
+        if found:
+            return found
+        raise FetchError(f"--fetch {pattern}: no variable that the program computes matches the pattern")
+    inner = next((other.idx for other in model.program.blocks[1:] if other.has_var(pattern)), None)
+    if inner is not None:
+        raise FetchError(
+            f"--fetch {pattern}: it is a variable of block {inner}, which lives for one round of a loop or branch only; "
+            "fetch what the loop leaves in block 0"
+        )
+    hint = did_you_mean(pattern, [*computed, *block.vars]) or "'fluidtool inspect --vars' lists what there is"
+    raise FetchError(f"--fetch {pattern}: the program has no such variable; {hint}")
+
+
+def computed_names(program: Program) -> list[str]:
+    """The variables of block 0 that its operators compute, in order, parameters left out."""
+    block = program.global_block()
+    names: dict[str, None] = {}
+    for op in block.ops:
+        for name in op.output_arg_names:
+            var = block.vars.get(name)
+            if var is not None and not var.persistable and var.type in VALUES:
+                names[name] = None
+    return list(names)

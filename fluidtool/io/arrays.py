@@ -1,0 +1,144 @@
+"""Values in .npy and .npz files: feeds, fetched values, expectations.
+
+In an archive a LoDTensor is NAME and, where it has a LoD, NAME.lod (its sequence lengths as JSON text); SelectedRows are
+NAME, NAME.rows and NAME.height; a LoDTensorArray is NAME.0, NAME.1 and so on. bfloat16, which numpy files cannot name, is
+written as float32. Files with pickled objects are refused.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fluidtool.errors import LoDError, UnreadableError
+from fluidtool.io.atomic import new_folder, write_file
+from fluidtool.io.parameters import parameter_path
+from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows
+from fluidtool.tensor.lod import check_lod, lengths_to_offsets
+
+Array = np.ndarray[Any, Any]
+NPY, NPZ = b"\x93NUMPY", b"PK"
+LOD = ".lod"
+
+
+# ---------------------------------------------------------------- reading
+def read_values(path: Path) -> dict[str, LoDTensor]:
+    """The values of a .npy file (under the name '') or .npz file; raises UnreadableError."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UnreadableError(f"cannot read {path}: {error.strerror or error}") from error
+    return parse_values(data, str(path))
+
+
+def parse_values(data: bytes, source: str) -> dict[str, LoDTensor]:
+    """The same from the bytes of a file; `source` is how messages call it."""
+    if not data.startswith((NPY, NPZ)):
+        raise UnreadableError(f"{source} is neither a .npy nor a .npz file; save arrays with numpy.save or numpy.savez")
+    try:
+        loaded = np.load(io.BytesIO(data), allow_pickle=False)
+        arrays = {"": loaded} if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
+    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError) as error:
+        fault = "it holds pickled objects" if "allow_pickle" in str(error) else "it is truncated or corrupted"
+        raise UnreadableError(f"{source} cannot be read as numpy arrays: {fault} ({error})") from error
+    return _with_lod(arrays, source)
+
+
+def _with_lod(arrays: Mapping[str, Array], source: str) -> dict[str, LoDTensor]:
+    lods = {name for name in arrays if name.endswith(LOD) and name.removesuffix(LOD) in arrays}
+    values = {name: LoDTensor(_native(array)) for name, array in arrays.items() if name not in lods}
+    for key in lods:
+        name = key.removesuffix(LOD)
+        values[name].set_lod(parse_lengths(str(arrays[key]), len(values[name].numpy()), f"{name} in {source}"))
+    return values
+
+
+def _native(array: Array) -> Array:
+    """The array in the byte order of this machine."""
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def parse_lengths(text: str, rows: int | None, what: str) -> list[list[int]]:
+    """Sequence lengths as JSON, [[2, 3]] -> offsets; raises LoDError naming `what`."""
+    try:
+        lengths = json.loads(text)
+    except ValueError as error:
+        raise LoDError(f"invalid LoD for {what}: {text!r} is not JSON; expected lengths such as [[2,3]]") from error
+    fine = isinstance(lengths, list) and all(isinstance(level, list) for level in lengths)
+    if not fine or not all(type(length) is int and length >= 0 for level in lengths for length in level):
+        raise LoDError(f"invalid LoD for {what}: {text}; expected one list of lengths for each level, such as [[2,3]]")
+    offsets = lengths_to_offsets(lengths)
+    check_lod(offsets, rows, what)
+    return offsets
+
+
+# ---------------------------------------------------------------- writing
+def archive_bytes(values: Mapping[str, Any]) -> memoryview:
+    """The bytes of a .npz file with these values; the same values always give the same bytes."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, allowZip64=True) as archive:
+        for name, array in arrays_of(values).items():
+            with archive.open(zipfile.ZipInfo(name + ".npy"), "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+    return file.getbuffer()
+
+
+def write_archive(path: Path, values: Mapping[str, Any], *, overwrite: bool = False) -> None:
+    """Write a .npz file; raises OutputExistsError, OutputError."""
+    write_file(path, [archive_bytes(values)], overwrite=overwrite)
+
+
+def write_folder(folder: Path, values: Mapping[str, Any], *, overwrite: bool = False) -> None:
+    """Write one .npy file for each array into a new folder; with `overwrite` also into one that exists.
+
+    Raises OutputExistsError, OutputError, and ParameterFileError for a name that leads out of the folder.
+    """
+    arrays = {parameter_path(folder, name + ".npy"): array for name, array in arrays_of(values).items()}
+    if overwrite and folder.is_dir():
+        for path, array in arrays.items():
+            write_file(path, [npy_bytes(array)])
+        return
+    with new_folder(folder) as temporary:
+        for path, array in arrays.items():
+            write_file(temporary / path.relative_to(folder), [npy_bytes(array)])
+
+
+def npy_bytes(array: Array) -> memoryview:
+    """The bytes of a .npy file."""
+    file = io.BytesIO()
+    np.lib.format.write_array(file, np.asanyarray(array), allow_pickle=False)
+    return file.getbuffer()
+
+
+def arrays_of(values: Mapping[str, Any]) -> dict[str, Array]:
+    """Plain arrays by name, in the way that the module's docstring says."""
+    return {key: array for name, value in values.items() for key, array in _entries(name, value)}
+
+
+def _entries(name: str, value: Any) -> Iterator[tuple[str, Array]]:
+    if isinstance(value, LoDTensorArray):
+        for index, item in enumerate(value):
+            yield from _entries(f"{name}.{index}", item)
+    elif isinstance(value, SelectedRows):
+        yield name, _writable(value.tensor.numpy())
+        yield name + ".rows", value.row_ids
+        yield name + ".height", np.asarray(value.height())
+    elif isinstance(value, LoDTensor):
+        if value.is_initialized():
+            yield name, _writable(value.numpy())
+            if value.offsets:
+                yield name + LOD, np.asarray(json.dumps(value.recursive_sequence_lengths()))
+    else:
+        yield name, _writable(np.asarray(value))
+
+
+def _writable(array: Array) -> Array:
+    return (
+        array.astype(np.float32) if array.dtype.name == "bfloat16" else np.ascontiguousarray(array).reshape(array.shape)
+    )
