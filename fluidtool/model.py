@@ -92,7 +92,10 @@ class Model:
             needed = self.needed_inputs(fetch)
             missing = [name for name in missing if name in needed]
         if missing:
-            raise FeedError(f"no value for the input {', '.join(missing)}; the inputs are {self.describe_inputs()}")
+            raise FeedError(
+                f"no value for the input {', '.join(missing)}; the inputs are {self.describe_inputs()}; feed them "
+                "(--feed NAME=FILE, or --random to try the model)"
+            )
         for name, value in feed.items():
             check_value(block.vars[name], value)
 

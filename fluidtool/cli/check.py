@@ -28,6 +28,7 @@ def check(
     Checked are data flow, shapes and data types, parameters, operators and their attributes. Each finding has a stable
     code (docs/check.md). The exit code is 1 if there is any finding, 3 if the program cannot be read at all.
     """
+    from fluidtool.io.parameters import persistables
     from fluidtool.passes.verify import verify_model
 
     opened = open_model(model, model_file, params, need_parameters=False)
@@ -41,7 +42,8 @@ def check(
         show(out)
     operators = sum(len(block.ops) for block in opened.program.blocks)
     count = f"{len(found)} finding{'s' if len(found) != 1 else ''}" if found else "no findings"
-    say(f"{opened.files.program_source}: {operators} operators, {len(opened.files.parameters)} parameters, {count}")
+    parameters = len(persistables(opened.program))
+    say(f"{opened.files.program_source}: {operators} operators, {parameters} parameters, {count}")
     if found:
         raise typer.Exit(EXIT_FINDING)
 

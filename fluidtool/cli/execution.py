@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
@@ -18,7 +19,7 @@ from fluidtool.cli.opening import open_model
 from fluidtool.cli.progress import progress
 from fluidtool.cli.render import facts, number, show, show_json
 from fluidtool.cli.results import compare_all, differences_table, outputs_data, outputs_table, read_expected
-from fluidtool.errors import EXIT_FINDING, OutputExistsError, UsageError
+from fluidtool.errors import EXIT_FINDING, OperatorError, OutputExistsError, UsageError
 from fluidtool.io.arrays import archive_bytes, arrays_of, npy_bytes, write_archive, write_folder
 from fluidtool.io.atomic import write_file
 from fluidtool.model import Model
@@ -71,6 +72,8 @@ def execute(request: Request) -> None:
     """Run, then save, compare and show; raises typer.Exit with code 1 when the outputs differ from --expect."""
     if request.output == STDOUT and request.json:
         raise UsageError("--output - and --json both write to standard output; choose one of them")
+    if min(request.rtol, request.atol) < 0:
+        raise UsageError("--rtol and --atol must not be negative")
     _check_output(request)
     model = open_model(
         request.model,
@@ -98,6 +101,12 @@ def _check_output(request: Request) -> None:
 
 
 def _run(model: Model, request: Request) -> Outcome:
+    fetches = chosen(model, request.fetch, request.fetch_all)
+    expected = {}
+    if request.expect is not None:
+        known = list(dict.fromkeys([*fetches.names, *model.program.global_block().vars]))
+        expected = read_expected(request.expect, fetches.names, known)
+    _ = model.executor  # looks for the device, before anything is said
     feed = gather(
         model,
         request.feeds,
@@ -107,11 +116,6 @@ def _run(model: Model, request: Request) -> Outcome:
         batch=request.batch,
         seed=request.seed,
     )
-    fetches = chosen(model, request.fetch, request.fetch_all)
-    expected = {}
-    if request.expect is not None:
-        known = list(dict.fromkeys([*fetches.names, *model.program.global_block().vars]))
-        expected = read_expected(request.expect, fetches.names, known)
     wanted = list(dict.fromkeys([*fetches.names, *expected]))
     observer = FiniteCheck() if request.check_nan else None
     outputs: dict[str, Any] = {}
@@ -121,13 +125,28 @@ def _run(model: Model, request: Request) -> Outcome:
         for number_of_run in range(runs):
             begin = perf_counter()
             # Taking the values to the host also waits for a GPU to finish.
-            found = model.run(feed, wanted, optional=fetches.optional, observer=observer)
+            with _sequences_hinted(model, feed):
+                found = model.run(feed, wanted, optional=fetches.optional, observer=observer)
             outputs = {name: on_host(value) for name, value in found.items()}
             if number_of_run >= request.warmup:
                 seconds.append(perf_counter() - begin)
             advance()
     comparisons = compare_all(outputs, expected, request.rtol, request.atol)
     return Outcome({name: outputs[name] for name in fetches.names if name in outputs}, comparisons, seconds)
+
+
+@contextmanager
+def _sequences_hinted(model: Model, feed: Mapping[str, LoDTensor]) -> Iterator[None]:
+    """An operator that misses sequences is most often fed by an input whose lengths were left out: say so."""
+    try:
+        yield
+    except OperatorError as error:
+        variables = model.program.global_block().vars
+        bare = [name for name, value in feed.items() if variables[name].lod_level and not value.offsets]
+        if bare:
+            hint = f"the input {bare[0]} is declared to hold sequences: give their lengths, --lod {bare[0]}=[[2,3]]"
+            error.args = (f"{error}; {hint}", *error.args[1:])
+        raise
 
 
 def on_host(value: Any) -> Any:

@@ -77,7 +77,7 @@ def inspect(
     opened = open_model(model, model_file, params_from, need_parameters=False)
     shapes = parse_shapes(shape or (), opened.feeds)
     if opened.files.fault is not None:
-        say(f"note: {opened.files.fault}")
+        say(f"note: {str(opened.files.fault).replace('--params ', '--params-from ')}")
     if format is Format.TEXT:
         sys.stdout.write(printable(opened.program.to_string(False, with_details)))
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -86,9 +86,9 @@ def split_name(option: str, inputs: Sequence[str], flag: str) -> tuple[str, str]
     return name, value
 
 
-def did_you_mean(name: str, names: Sequence[str]) -> str:
+def did_you_mean(name: str, names: Iterable[str]) -> str:
     """'did you mean a or b?', or ''."""
-    near = get_close_matches(name, list(names), n=3)
+    near = get_close_matches(name, list(dict.fromkeys(names)), n=3)
     return f"did you mean {' or '.join(near)}?" if near else ""
 
 

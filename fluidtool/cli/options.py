@@ -7,12 +7,11 @@ from typing import Annotated
 
 import typer
 
-MODEL, OUTPUT, SAFETY = "Model", "Output", "What the model may do"
+MODEL, INPUTS, OUTPUT, SAFETY = "Model", "Inputs", "Output", "What the model may do"
 
 ModelPath = Annotated[
     str,
     typer.Argument(
-        metavar="MODEL",
         help="A folder, a program file (__model__, *.pdmodel, *.pb), or the common prefix of .pdmodel and .pdiparams.",
     ),
 ]
@@ -20,7 +19,6 @@ ParamsPath = Annotated[
     str | None,
     typer.Option(
         "--params",
-        "--params-from",
         metavar="FILE|DIR",
         rich_help_panel=MODEL,
         help="Where the parameters are: one combined or pickled file, or a folder with a file for each.",
@@ -55,12 +53,22 @@ AllowNetwork = Annotated[
         help="Let operators that talk to the network do so (by default they may not).",
     ),
 ]
-Batch = Annotated[int, typer.Option("--batch", metavar="N", min=1, help="The size of a first dimension of -1.")]
+Batch = Annotated[
+    int,
+    typer.Option(
+        "--batch",
+        metavar="N",
+        min=1,
+        rich_help_panel=INPUTS,
+        help="What stands for a first size of -1 that is not given.",
+    ),
+]
 Shapes = Annotated[
     list[str] | None,
     typer.Option(
         "--shape",
         metavar="NAME=1,3,224,224",
+        rich_help_panel=INPUTS,
         help="The shape of an input whose sizes are not all declared (repeatable; NAME= may be left out for one input).",
     ),
 ]

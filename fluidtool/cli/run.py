@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fluidtool.cli.options import (
+    INPUTS,
     OUTPUT,
     AllowFiles,
     AllowNetwork,
@@ -23,7 +24,7 @@ from fluidtool.cli.options import (
 if TYPE_CHECKING:
     pass
 
-INPUTS, OUTPUTS, CHECKS, RUNNING = "Inputs", "Which outputs", "Checks", "How to run"
+OUTPUTS, CHECKS, RUNNING = "Which outputs", "Checks", "How to run"
 
 
 def run(
@@ -89,10 +90,10 @@ def run(
         ),
     ] = None,
     rtol: Annotated[
-        float, typer.Option("--rtol", min=0.0, rich_help_panel=CHECKS, help="Relative tolerance of --expect.")
+        float, typer.Option("--rtol", rich_help_panel=CHECKS, help="Relative tolerance of --expect.")
     ] = 1e-4,
     atol: Annotated[
-        float, typer.Option("--atol", min=0.0, rich_help_panel=CHECKS, help="Absolute tolerance of --expect.")
+        float, typer.Option("--atol", rich_help_panel=CHECKS, help="Absolute tolerance of --expect.")
     ] = 1e-5,
     check_nan: Annotated[
         bool,

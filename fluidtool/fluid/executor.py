@@ -111,6 +111,7 @@ class Executor:
         values = self._runtime.run(
             program, feed, names, global_scope() if scope is None else scope, needed_only=use_prune
         )
+        values = [_fetched(value) for value in values]
         return [as_numpy(value) for value in values] if return_numpy else values
 
     def as_lodtensor(self, data: Any) -> LoDTensor:
@@ -131,6 +132,13 @@ class Executor:
     def close(self) -> None:
         """Release plans; the executor cannot run any more."""
         self._closed = True
+
+
+def _fetched(value: Any) -> Any:
+    """Paddle gives an empty tensor back as one without memory, of dimensions [0]."""
+    if isinstance(value, LoDTensor) and value.is_initialized() and value.numpy().size == 0:
+        return LoDTensor(None, value.lod())
+    return value
 
 
 def fetch_name(item: Any) -> str:

@@ -98,6 +98,7 @@ class Executor:
                 BoundBlock(plan.block(0), local, runtime).run()
             return [self._fetch(program, name, local, name in optional) for name in fetch]
         finally:
+            local.drop_kids()
             scope.drop_kid(local)
 
     def plan(self, program: Program, fetch: Sequence[str], needed_only: bool = False) -> Plan:

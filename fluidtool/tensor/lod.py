@@ -20,8 +20,11 @@ def lengths_to_offsets(lengths: Sequence[Sequence[int]]) -> LoD:
 
 
 def offsets_to_lengths(lod: Sequence[Sequence[int]]) -> LoD:
-    """[[0, 2, 3], [0, 4, 5, 9]] -> [[2, 1], [4, 1, 4]]."""
-    return [[int(end) - int(start) for start, end in pairwise(level)] for level in lod]
+    """[[0, 2, 3], [0, 4, 5, 9]] -> [[2, 1], [4, 1, 4]].
+
+    Scratch outputs such as BatchGate carry levels that do not ascend; like Paddle's unsigned sizes they wrap around.
+    """
+    return [[(int(end) - int(start)) % 2**64 for start, end in pairwise(level)] for level in lod]
 
 
 def lod_fault(lod: Sequence[Sequence[int]], rows: int | None) -> str | None:

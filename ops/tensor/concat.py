@@ -158,7 +158,10 @@ def _(
     if AxisTensor is not None:
         return {"Out": [X.with_shape((-1,) * X.rank).with_lod_level(0)] * count}
     place = axis_in(ctx, axis, X.rank)
-    sizes = [-1] * count if SectionsTensorList else split_sizes(ctx, X.shape[place], num, sections)
+    if SectionsTensorList:  # -1 stands for what a tensor says
+        sizes = [size if size > 0 else -1 for size in sections] or [-1] * count
+    else:
+        sizes = split_sizes(ctx, X.shape[place], num, sections)
     level = X.lod_level if place else 0
     return {"Out": [X.with_shape((*X.shape[:place], s, *X.shape[place + 1 :])).with_lod_level(level) for s in sizes]}
 
