@@ -31,6 +31,16 @@ class Command(TyperCommand):
     def _options_with_value(self) -> set[str]:
         return {name for param in self.params if not getattr(param, "is_flag", False) for name in param.opts}
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """As typer's, without the braces that some versions put around arguments."""
+        return [str(piece).strip("{}") for piece in super().collect_usage_pieces(ctx)]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Plain text: early versions of typer draw boxes whatever they are told."""
+        self.format_usage(ctx, formatter)
+        self.format_help_text(ctx, formatter)
+        self.format_options(ctx, formatter)
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """One section for each group of options (`rich_help_panel` of typer)."""
         sections: dict[str, list[tuple[str, str]]] = {}

@@ -12,6 +12,7 @@ MODEL, INPUTS, OUTPUT, SAFETY = "Model", "Inputs", "Output", "What the model may
 ModelPath = Annotated[
     str,
     typer.Argument(
+        metavar="MODEL",
         help="A folder, a program file (__model__, *.pdmodel, *.pb), or the common prefix of .pdmodel and .pdiparams.",
     ),
 ]

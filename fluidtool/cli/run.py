@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -20,9 +20,6 @@ from fluidtool.cli.options import (
     ParamsPath,
     Shapes,
 )
-
-if TYPE_CHECKING:
-    pass
 
 OUTPUTS, CHECKS, RUNNING = "Which outputs", "Checks", "How to run"
 
