@@ -14,7 +14,8 @@ from typing import Any
 
 from fluidtool.ops.nn.windows import Windows, pad, unpad
 
-COLUMN_BYTES = 1 << 26
+COLUMN_BYTES = 1 << 24
+"""How much of an image is laid out as columns at a time: a few large matrix products, little memory."""
 DEPTHWISE_MULTIPLIER = 4
 
 
@@ -31,10 +32,13 @@ def convolve(xp: Any, x: Any, weight: Any, windows: Windows, groups: int) -> Any
         return _shifted_products(xp, x, weight, windows, counts)
     out = xp.empty((len(x), weight.shape[0], *counts), dtype=x.dtype)
     matrix = _grouped_filter(weight, groups)
-    for part in _image_blocks(x, windows, counts):
-        columns = _columns(xp, x[part], windows, counts)
-        products = xp.matmul(matrix, columns.reshape(groups, matrix.shape[-1], -1))
-        out[part] = products.reshape(weight.shape[0], -1, *counts).swapaxes(0, 1)
+    for images, strips in _blocks(x, windows, counts):
+        padded = pad(xp, x[images], windows.paddings).swapaxes(0, 1)
+        for rows in strips:
+            columns = _columns(xp, padded, windows, counts, rows)
+            products = xp.matmul(matrix, columns.reshape(groups, matrix.shape[-1], -1))
+            shape = (weight.shape[0], padded.shape[1], rows.stop - rows.start, *counts[1:])
+            out[images, :, rows] = products.reshape(shape).swapaxes(0, 1)
     return out
 
 
@@ -56,10 +60,14 @@ def convolve_input_grad(
     if _is_depthwise(weight, groups):
         return _shifted_input_grad(xp, out_grad, weight, windows, groups, sizes)
     grad = xp.empty((len(out_grad), channels, *sizes), dtype=out_grad.dtype)
-    for part in _image_blocks(grad, windows, counts):
-        rows = out_grad[part].swapaxes(0, 1).reshape(groups, transposed.shape[-1], -1)
-        columns = xp.matmul(transposed, rows).reshape(channels, *windows.kernel, -1, *counts)
-        grad[part] = _sum_columns(xp, columns, windows, sizes).swapaxes(0, 1)
+    for images, strips in _blocks(grad, windows, counts):
+        count = len(out_grad[images])
+        padded = xp.zeros((channels, count, *_spans(windows, sizes, counts)), dtype=grad.dtype)
+        for rows in strips:
+            part = out_grad[images, :, rows].swapaxes(0, 1)
+            columns = xp.matmul(transposed, part.reshape(groups, transposed.shape[-1], -1))
+            _add_columns(padded, columns.reshape(channels, *windows.kernel, *part.shape[1:]), windows, rows)
+        grad[images] = _crop(xp, padded, windows, sizes).swapaxes(0, 1)
     return grad
 
 
@@ -77,10 +85,12 @@ def convolve_filter_grad(
     if filter_shape[1] == 1 and groups == x.shape[1]:
         return _shifted_filter_grad(xp, x, out_grad, windows, filter_shape)
     grad = xp.zeros((groups, filter_shape[0] // groups, prod(filter_shape[1:])), dtype=x.dtype)
-    for part in _image_blocks(x, windows, counts):
-        columns = _columns(xp, x[part], windows, counts).reshape(groups, grad.shape[-1], -1)
-        rows = out_grad[part].swapaxes(0, 1).reshape(groups, grad.shape[1], -1)
-        grad += xp.matmul(rows, columns.swapaxes(1, 2))
+    for images, strips in _blocks(x, windows, counts):
+        padded = pad(xp, x[images], windows.paddings).swapaxes(0, 1)
+        for rows in strips:
+            columns = _columns(xp, padded, windows, counts, rows).reshape(groups, grad.shape[-1], -1)
+            part = out_grad[images, :, rows].swapaxes(0, 1).reshape(groups, grad.shape[1], -1)
+            grad += xp.matmul(part, columns.swapaxes(1, 2))
     return grad.reshape(filter_shape)
 
 
@@ -89,33 +99,36 @@ def _grouped_filter(weight: Any, groups: int) -> Any:
     return weight.reshape(groups, weight.shape[0] // groups, -1)
 
 
-def _image_blocks(x: Any, windows: Windows, counts: tuple[int, ...]) -> Iterator[slice]:
-    """Slices of images whose columns fit into COLUMN_BYTES."""
-    image = x.shape[1] * prod(windows.kernel) * prod(counts) * x.dtype.itemsize
-    step = max(1, COLUMN_BYTES // max(image, 1))
-    for start in range(0, len(x), step):
-        yield slice(start, start + step)
+def _blocks(x: Any, windows: Windows, counts: tuple[int, ...]) -> Iterator[tuple[slice, list[slice]]]:
+    """Images and strips of output rows whose columns fit into COLUMN_BYTES: several images, or strips of one."""
+    row = x.shape[1] * prod(windows.kernel) * prod(counts[1:]) * x.dtype.itemsize
+    images = max(1, COLUMN_BYTES // (row * counts[0]))
+    rows = counts[0] if images > 1 else max(1, min(counts[0], COLUMN_BYTES // row))
+    strips = [slice(start, min(start + rows, counts[0])) for start in range(0, counts[0], rows)]
+    for start in range(0, len(x), images):
+        yield slice(start, start + images), strips
 
 
-def _columns(xp: Any, x: Any, windows: Windows, counts: tuple[int, ...]) -> Any:
-    """[C, K..., N, windows...]: for each channel and kernel position the cells that it meets."""
-    padded = pad(xp, x, windows.paddings).swapaxes(0, 1)
-    columns = xp.empty((x.shape[1], *windows.kernel, len(x), *counts), dtype=x.dtype)
+def _rows_from(windows: Windows, rows: slice, cells: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The cells of taps that were laid for the first rows, moved to the strip `rows`."""
+    ellipsis, first, *others = cells
+    shift = rows.start * windows.strides[0]
+    return ellipsis, slice(first.start + shift, first.stop + shift, first.step), *others
+
+
+def _columns(xp: Any, padded: Any, windows: Windows, counts: tuple[int, ...], rows: slice) -> Any:
+    """[C, K..., N, rows, windows...] from [C, N, cells...]: for each kernel position the cells that it meets."""
+    counts = (rows.stop - rows.start, *counts[1:])
+    columns = xp.empty((len(padded), *windows.kernel, padded.shape[1], *counts), dtype=padded.dtype)
     for tap, cells in windows.taps(counts):
-        columns[(slice(None), *tap)] = padded[cells]
+        columns[(slice(None), *tap)] = padded[_rows_from(windows, rows, cells)]
     return columns
 
 
-def _sum_columns(xp: Any, columns: Any, windows: Windows, sizes: tuple[int, ...]) -> Any:
-    """The transpose of `_columns`: [C, K..., N, windows...] -> [C, N, sizes...]."""
-    rank = len(sizes)
-    counts = columns.shape[-rank:]
-    padded = xp.zeros(
-        (columns.shape[0], columns.shape[-rank - 1], *_spans(windows, sizes, counts)), dtype=columns.dtype
-    )
-    for tap, cells in windows.taps(counts):
-        padded[cells] += columns[(slice(None), *tap)]
-    return _crop(xp, padded, windows, sizes)
+def _add_columns(padded: Any, columns: Any, windows: Windows, rows: slice) -> None:
+    """The transpose of `_columns`: add columns to the cells [C, N, cells...] that they came from."""
+    for tap, cells in windows.taps(columns.shape[-len(windows.kernel) :]):
+        padded[_rows_from(windows, rows, cells)] += columns[(slice(None), *tap)]
 
 
 def _spans(windows: Windows, sizes: tuple[int, ...], counts: tuple[int, ...]) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from fluidtool.ops.nn.pooling import (
     first_maximum_grad,
     max_bins,
     outer_product,
+    single_share,
     spread_bins,
     sum_bins,
     window_bins,
@@ -137,7 +138,7 @@ def pool_grad(ctx: OpContext, X: Any, Out: Any, out_grad: Any) -> Any:
         x, out = channels_first(X, plan.data_format), channels_first(Out, plan.data_format)
         grad = first_maximum_grad(xp, x, out, grad, plan.bins)
     else:
-        grad = spread_bins(xp, grad / _divisor(ctx, plan, grad.dtype), plan.bins)
+        grad = spread_bins(xp, grad * single_share(_divisor(ctx, plan, grad.dtype)), plan.bins)
     return channels_back(grad.astype(X.dtype, copy=False), plan.data_format)
 
 

@@ -192,3 +192,8 @@ def outer_product(xp: Any, factors: Sequence[Sequence[int]], dtype: Any) -> Any:
         shape[position] = len(numbers)
         total = total * xp.asarray(numbers, dtype=dtype).reshape(shape)
     return total
+
+
+def single_share(counts: Any) -> Any:
+    """1 / counts, rounded to float32: what Paddle's gradients of averages multiply by, whatever the data type."""
+    return (1 / counts).astype("float32").astype(counts.dtype)

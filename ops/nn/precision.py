@@ -7,18 +7,22 @@ from typing import Any
 from fluidtool.ops.context import OpContext
 
 HALVES = frozenset({"float16", "bfloat16"})
-FLOATS = frozenset({"float32", "float64"}) | HALVES
 
 
 def widened(x: Any) -> Any:
-    """`x` itself, or its float32 copy when it has 16 bits."""
-    return x.astype("float32") if x.dtype.name in HALVES else x
+    """`x` itself, or its float32 copy when it is floating point of 16 bits."""
+    return x.astype("float32") if x.dtype.itemsize == 2 and x.dtype.name in HALVES else x
+
+
+def is_floating(dtype: Any) -> bool:
+    """Whether a dtype is floating point; bfloat16 is, though numpy files it elsewhere."""
+    return bool(dtype.kind == "f" or dtype.name == "bfloat16")
 
 
 def require_floating(ctx: OpContext, slot: str, x: Any) -> None:
     """Refuse an input that is not floating point."""
     ctx.require(
-        x.dtype.name in FLOATS,
+        is_floating(x.dtype),
         f"input {slot} must be floating point, found {x.dtype} {tuple(x.shape)}; put a cast before it",
     )
 

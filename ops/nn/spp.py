@@ -10,6 +10,7 @@ from fluidtool.ops.nn.pooling import (
     first_maximum_grad,
     max_bins,
     outer_product,
+    single_share,
     spread_bins,
     sum_bins,
 )
@@ -90,6 +91,6 @@ def spp_grad(ctx: OpContext, X: Any, Out: Any, Out_grad: Any, *, pyramid_height:
         if pooling_type == "max":
             grad += first_maximum_grad(ctx.xp, X, out, out_grad, bins)
         else:
-            grad += spread_bins(ctx.xp, out_grad / _lengths(ctx, bins, X.dtype), bins)
+            grad += spread_bins(ctx.xp, out_grad * single_share(_lengths(ctx, bins, X.dtype)), bins)
         start = part.stop
     return grad
