@@ -115,7 +115,7 @@ def split_sizes(ctx: Context, size: int, num: int, sections: Sequence[int]) -> l
     if size < 0:
         return sizes
     known = sum(section for section in sizes if section != -1)
-    fits = known <= size if unknown else known == size
+    fits = known < size if unknown else known == size
     ctx.require(fits, f"sections {sizes} do not add up to the size {size} of the axis to be split")
     for i in unknown:
         sizes[i] = size - known
@@ -156,7 +156,7 @@ def _(
 ) -> dict[str, list[TensorMeta]]:
     count = ctx.count("Out")
     if AxisTensor is not None:
-        return {"Out": [X.with_shape((-1,) * X.rank).with_lod_level(0)] * count}
+        return {"Out": [X.with_shape((-1,) * X.rank)] * count}
     place = axis_in(ctx, axis, X.rank)
     if SectionsTensorList:  # -1 stands for what a tensor says
         sizes = [size if size > 0 else -1 for size in sections] or [-1] * count

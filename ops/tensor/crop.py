@@ -40,7 +40,7 @@ def _(
     return X.with_shape(tuple(shape) if Y is None else Y.shape).with_lod_level(0)
 
 
-@crop.grad(inputs="X Offsets? Out@GRAD", outputs="X@GRAD", lod="X")
+@crop.grad(inputs="X Offsets? Out@GRAD", outputs="X@GRAD")
 def crop_grad(ctx: OpContext, X: Any, Offsets: Any, Out_grad: Any, *, offsets: list[int]) -> Any:
     """dOut at its place within zeros."""
     out = ctx.xp.zeros(X.shape, Out_grad.dtype)

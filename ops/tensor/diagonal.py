@@ -62,12 +62,16 @@ def _diagonal_size(shape: Sequence[int], one: int, two: int, offset: int) -> int
 
 def _trace_axes(ctx: Context, dim1: int, dim2: int, rank: int) -> tuple[int, int]:
     ctx.require(rank >= 2, f"Input should have at least two dimensions, found {rank}")
-    return _two_axes(ctx, later_attr(ctx, "axis1", dim1), later_attr(ctx, "axis2", dim2), rank)
+    one, two = _two_axes(ctx, later_attr(ctx, "axis1", dim1), later_attr(ctx, "axis2", dim2), rank)
+    return min(one, two), max(one, two)
 
 
 @op("trace", inputs="Input", outputs="Out", attrs={"offset": 0, "dim1": -2, "dim2": -1})
 def trace(ctx: OpContext, Input: Any, *, offset: int, dim1: int, dim2: int) -> Any:
-    """The sums of the diagonals of the matrices along dim1 and dim2 (Paddle 1.8.5 trace_op.h; 2.x: axis1, axis2)."""
+    """The sums of the diagonals of the matrices along dim1 and dim2 (Paddle 1.8.5 trace_op.h; 2.x: axis1, axis2).
+
+    The axis further in front counts the rows, whichever of the two names it.
+    """
     one, two = _trace_axes(ctx, dim1, dim2, Input.ndim)
     out = Input.diagonal(offset, one, two).sum(axis=-1, dtype=Input.dtype)
     return out if out.ndim else ctx.xp.asarray(out).reshape(scalar_shape(ctx))
@@ -170,14 +174,17 @@ def diagonal_grad(ctx: OpContext, Input: Any, Out_grad: Any, *, offset: int, axi
 
 @op("fill_diagonal", inputs="X", outputs="Out", attrs={"value": 0.0, "offset": 0, "wrap": False}, lod="X")
 def fill_diagonal(ctx: OpContext, X: Any, *, value: float, offset: int, wrap: bool) -> Any:
-    """X with `value` on its diagonal; with `wrap` it starts anew below a square (Paddle 2.6.2 fill_diagonal_kernel.cc)."""
+    """X with `value` on its diagonal; with `wrap` it starts anew below a square (Paddle 2.6.2 fill_diagonal_kernel.cc).
+
+    Of more than two dimensions Paddle reaches only as far as the first square, unless `wrap` is set.
+    """
     ctx.require(X.ndim >= 2, f"X should have at least two dimensions, found shape {X.shape}")
     ctx.require(
         X.ndim == 2 or len(set(X.shape)) == 1, f"X of more than two dimensions should be a cube, found {X.shape}"
     )
     columns = X.shape[1]
     step = sum(int(ctx.np.prod(X.shape[axis + 1 :])) for axis in range(X.ndim))
-    limit = X.size if wrap or X.ndim > 2 else min(X.size, columns * columns)
+    limit = X.size if wrap else min(X.size, columns * columns)
     flat = X.reshape(-1).copy()
     places = ctx.xp.arange(0, limit, step)
     kept = places[(places % columns + offset >= 0) & (places % columns + offset < columns)] + offset

@@ -61,7 +61,7 @@ def _(
     return meta_of_same_rows(X, _multiplied(X.shape, _times(ctx, times, X.rank)))
 
 
-@expand.grad(inputs="X ExpandTimes? expand_times_tensor*? Out@GRAD", outputs="X@GRAD", lod="X")
+@expand.grad(inputs="X ExpandTimes? expand_times_tensor*? Out@GRAD", outputs="X@GRAD")
 def expand_grad(
     ctx: OpContext, X: Any, ExpandTimes: Any, expand_times_tensor: list[Any], Out_grad: Any, *, expand_times: list[int]
 ) -> Any:
@@ -94,7 +94,7 @@ def _(ctx: InferContext, X: TensorMeta, target_tensor: TensorMeta) -> TensorMeta
     return meta_of_same_rows(X, target_tensor.shape)
 
 
-@expand_as.grad(inputs="X target_tensor Out@GRAD", outputs="X@GRAD", lod="X")
+@expand_as.grad(inputs="X target_tensor Out@GRAD", outputs="X@GRAD")
 def expand_as_grad(ctx: OpContext, X: Any, target_tensor: Any, Out_grad: Any) -> Any:
     """dOut summed over the repeats."""
     return summed_repeats(Out_grad, X.shape, _times_as(ctx, X.shape, target_tensor.shape))

@@ -66,7 +66,7 @@ def _(context: GradMakerContext) -> list[OpDescription]:
     return [context.describe("partial_concat_grad", inputs, {"X@GRAD": context.input_grad("X", drop_empty=False)})]
 
 
-@op("partial_sum", inputs="X*", outputs="Out", attrs={**COLUMNS, **USE_MKLDNN})
+@op("partial_sum", inputs="X*", outputs="Out", attrs={**COLUMNS, **USE_MKLDNN}, lod="X")
 def partial_sum(ctx: OpContext, X: list[Any], *, start_index: int, length: int) -> Any:
     """The sum of `length` columns (-1: the rest) from start_index on of every matrix X (1.8.5 partial_sum_op.h)."""
     columns = _columns(ctx, _shapes(X), start_index, length)
@@ -80,7 +80,7 @@ def partial_sum(ctx: OpContext, X: list[Any], *, start_index: int, length: int) 
 @partial_sum.infer
 def _(ctx: InferContext, X: list[TensorMeta], *, start_index: int, length: int) -> TensorMeta:
     columns = _columns(ctx, _shapes(X), start_index, length)
-    return X[0].with_shape((X[0].shape[0], columns.stop - columns.start)).with_lod_level(0)
+    return X[0].with_shape((X[0].shape[0], columns.stop - columns.start))
 
 
 @op("partial_sum_grad", inputs="X* Out@GRAD", outputs="X@GRAD*", attrs=COLUMNS)

@@ -43,9 +43,9 @@ def resolved_shape(ctx: Context, shape: Sequence[int], x: Sequence[int]) -> tupl
         return _left_unknown(shape, out, x)
     size, known = prod(x), prod(s for s in out if s != -1)
     if -1 in out:
-        fits = size == 0 if known == 0 else size % known == 0
-        ctx.require(fits, f"{where}: {size} elements cannot be divided by {known}")
-        out[out.index(-1)] = size // known if known else 0
+        ctx.require(known, f"{where}: -1 beside a size of 0 could stand for any size")
+        ctx.require(size % known == 0, f"{where}: {size} elements cannot be divided by {known}")
+        out[out.index(-1)] = size // known
     else:
         ctx.require(known == size, f"{where}: {known} elements asked for, {size} are there")
     return tuple(out)
@@ -76,7 +76,7 @@ def _infer(
     if Shape is None and not ShapeTensor:
         return meta_of_same_rows(X, resolved_shape(ctx, asked, X.shape))
     known = [X.shape[i] if size == 0 and i < X.rank else size for i, size in enumerate(asked)]
-    return meta_of_same_rows(X, known)
+    return X.with_shape(known) if Shape is not None and not ShapeTensor else meta_of_same_rows(X, known)
 
 
 @op("reshape", inputs="X Shape? ShapeTensor*?", outputs="Out", attrs={"shape": ints()})

@@ -27,7 +27,8 @@ SLOTS = "Input StartsTensor? EndsTensor? StartsTensorList*? EndsTensorList*?"
 def bounds(ctx: Context, start: int, end: int, size: int, axis: int, decreased: bool) -> tuple[int, int]:
     """The range start:end within `size`; negative ends count from the back (Paddle 1.8.5 slice_op.cc).
 
-    -1:0 of an axis that is dropped means its last element. Empty ranges are refused, from Paddle 2.0 on they are empty.
+    -1:0 of an axis that is dropped means its last element. Empty ranges are refused; from Paddle 2.0 on only those whose
+    end lies before their start.
     """
     if decreased and start == -1 and end == 0:
         end = size
@@ -35,10 +36,10 @@ def bounds(ctx: Context, start: int, end: int, size: int, axis: int, decreased: 
     high = min(max(end + size if end < 0 else end, 0), size)
     empty_allowed = saved_since(ctx, 2, 0) and not decreased
     ctx.require(
-        low < high or empty_allowed,
+        low < high or (low == high and empty_allowed),
         f"the range {start}:{end} of axis {axis} of size {size} is empty; its end should lie behind its start",
     )
-    return low, max(low, high)
+    return low, high
 
 
 def without_axes(

@@ -93,7 +93,7 @@ def _(ctx: InferContext, X: TensorMeta, K: TensorMeta | None, *, k: int) -> dict
     return {"Out": out, "Indices": out.with_dtype(VarType.INT64)}
 
 
-@op("top_k_grad", inputs="X Indices Out@GRAD", outputs="X@GRAD", lod="X")
+@op("top_k_grad", inputs="X Indices Out@GRAD", outputs="X@GRAD")
 def top_k_grad(ctx: OpContext, X: Any, Indices: Any, Out_grad: Any) -> Any:
     """dOut at its places within zeros."""
     return put_back(ctx, Out_grad, Indices, X, X.ndim - 1)

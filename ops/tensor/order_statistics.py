@@ -1,0 +1,134 @@
+"""kthvalue, mode, searchsorted and bincount of 2.x programs: what follows from sorted numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.registry import op
+from fluidtool.ops.schema import TensorMeta
+from fluidtool.ops.tensor.arguments import axis_in
+from fluidtool.ops.tensor.sort import picked, put_back, sorted_indices
+from fluidtool.proto.enums import VarType
+
+
+def _reduced(shape: tuple[int, ...], axis: int, keepdim: bool) -> tuple[int, ...]:
+    return (*shape[:axis], *((1,) if keepdim else ()), *shape[axis + 1 :])
+
+
+def _one_per_row(ctx: OpContext, X: Any, index: Any, axis: int, keepdim: bool) -> dict[str, Any]:
+    shape = _reduced(X.shape, axis, keepdim)
+    return {
+        "Out": picked(ctx, X, index, axis).reshape(shape),
+        "Indices": index.reshape(shape).astype("int64", copy=False),
+    }
+
+
+def _meta(X: TensorMeta, axis: int, keepdim: bool) -> dict[str, TensorMeta]:
+    out = X.with_shape(_reduced(X.shape, axis, keepdim)).with_lod_level(0)
+    return {"Out": out, "Indices": out.with_dtype(VarType.INT64)}
+
+
+@op("kthvalue", inputs="X", outputs="Out Indices", attrs={"k": 1, "axis": -1, "keepdim": False})
+def kthvalue(ctx: OpContext, X: Any, *, k: int, axis: int, keepdim: bool) -> Any:
+    """The k-th smallest number along `axis` and its place (Paddle 2.6.2 kthvalue_kernel.cc)."""
+    if X.ndim == 0:
+        return {"Out": X, "Indices": ctx.array([0], "int64").reshape(())}
+    place = axis_in(ctx, axis, X.ndim)
+    size = X.shape[place]
+    ctx.require(1 <= k <= size, f"k should be in [1, {size}], the size of axis {axis} of X, found {k}")
+    order = sorted_indices(ctx, X, place, False)
+    return _one_per_row(ctx, X, order[(*(slice(None),) * place, slice(k - 1, k))], place, keepdim)
+
+
+@kthvalue.infer
+def _(ctx: InferContext, X: TensorMeta, *, axis: int, keepdim: bool) -> dict[str, TensorMeta]:
+    return (
+        _meta(X, axis_in(ctx, axis, X.rank), keepdim) if X.rank else {"Out": X, "Indices": X.with_dtype(VarType.INT64)}
+    )
+
+
+@op("mode", inputs="X", outputs="Out Indices", attrs={"axis": -1, "keepdim": False})
+def mode(ctx: OpContext, X: Any, *, axis: int, keepdim: bool) -> Any:
+    """The number that comes most often along `axis`, the smallest of several, and its last place (Paddle 2.6.2)."""
+    if X.ndim == 0:
+        return {"Out": X, "Indices": ctx.array([0], "int64").reshape(())}
+    place = axis_in(ctx, axis, X.ndim)
+    ctx.require(X.shape[place] > 0, f"X of shape {X.shape} has nothing to choose from along axis {axis}")
+    rows = ctx.xp.moveaxis(X, place, -1)
+    order = sorted_indices(ctx, rows, rows.ndim - 1, False)
+    ordered = picked(ctx, rows, order, rows.ndim - 1)
+    places = ctx.xp.arange(rows.shape[-1])
+    first = ctx.xp.ones(ordered.shape, bool)
+    first[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
+    run_start = ctx.xp.maximum.accumulate(ctx.xp.where(first, places, 0), axis=-1)
+    end = (places - run_start).argmax(axis=-1)[..., None]
+    index = picked(ctx, order, end, rows.ndim - 1)
+    return _one_per_row(ctx, X, ctx.xp.moveaxis(index, -1, place), place, keepdim)
+
+
+@mode.infer
+def _(ctx: InferContext, X: TensorMeta, *, axis: int, keepdim: bool) -> dict[str, TensorMeta]:
+    return (
+        _meta(X, axis_in(ctx, axis, X.rank), keepdim) if X.rank else {"Out": X, "Indices": X.with_dtype(VarType.INT64)}
+    )
+
+
+def _restored(ctx: OpContext, X: Any, Indices: Any, Out_grad: Any, axis: int) -> Any:
+    if X.ndim == 0:
+        return Out_grad
+    place = axis_in(ctx, axis, X.ndim)
+    index = Indices.reshape(_reduced(X.shape, place, True))
+    return put_back(ctx, Out_grad, index, X, place)
+
+
+@kthvalue.grad(inputs="X Indices Out@GRAD", outputs="X@GRAD")
+def kthvalue_grad(ctx: OpContext, X: Any, Indices: Any, Out_grad: Any, *, axis: int) -> Any:
+    """dOut at its places within zeros."""
+    return _restored(ctx, X, Indices, Out_grad, axis)
+
+
+@mode.grad(inputs="X Indices Out@GRAD", outputs="X@GRAD")
+def mode_grad(ctx: OpContext, X: Any, Indices: Any, Out_grad: Any, *, axis: int) -> Any:
+    """dOut at its places within zeros."""
+    return _restored(ctx, X, Indices, Out_grad, axis)
+
+
+@op("searchsorted", inputs="SortedSequence Values", outputs="Out", attrs={"out_int32": False, "right": False})
+def searchsorted(ctx: OpContext, SortedSequence: Any, Values: Any, *, out_int32: bool, right: bool) -> Any:
+    """Where each of Values goes in the last axis of SortedSequence, row by row (Paddle 2.6.2 searchsorted_kernel.cc)."""
+    side, dtype = "right" if right else "left", "int32" if out_int32 else "int64"
+    if SortedSequence.ndim <= 1:
+        return ctx.xp.searchsorted(SortedSequence, Values, side=side).astype(dtype)
+    ctx.require(
+        tuple(SortedSequence.shape[:-1]) == tuple(Values.shape[:-1]),
+        f"SortedSequence {SortedSequence.shape} and Values {Values.shape} should agree in all sizes but the last",
+    )
+    sequences = SortedSequence.reshape(-1, SortedSequence.shape[-1])
+    rows = Values.reshape(len(sequences), -1)
+    found = [ctx.xp.searchsorted(s, v, side=side) for s, v in zip(sequences, rows, strict=True)]
+    return ctx.xp.stack(found).reshape(Values.shape).astype(dtype) if found else ctx.xp.zeros(Values.shape, dtype)
+
+
+@searchsorted.infer
+def _(ctx: InferContext, SortedSequence: TensorMeta, Values: TensorMeta, *, out_int32: bool) -> TensorMeta:
+    return Values.with_dtype(VarType.INT32 if out_int32 else VarType.INT64).with_lod_level(0)
+
+
+@op("bincount", inputs="X Weights?", outputs="Out", attrs={"minlength": 0})
+def bincount(ctx: OpContext, X: Any, Weights: Any, *, minlength: int) -> Any:
+    """How often each number comes in X, or the sum of its Weights (Paddle 2.6.2 bincount_kernel.cc)."""
+    ctx.require(X.ndim == 1, f"X should have one dimension, found shape {X.shape}")
+    ctx.require(minlength >= 0, f"minlength should not be negative, found {minlength}")
+    ctx.require(X.dtype.kind in "iu", f"X should hold int32 or int64, found {X.dtype}")
+    ctx.require(not X.size or int(X.min()) >= 0, "X should not hold negative numbers")
+    if Weights is None:
+        return ctx.xp.bincount(X, minlength=minlength).astype(X.dtype)
+    ctx.require(Weights.shape == X.shape, f"Weights should have the shape of X {X.shape}, found {Weights.shape}")
+    dtype = Weights.dtype if Weights.dtype.kind == "f" else "float64"
+    return ctx.xp.bincount(X, Weights, minlength).astype(dtype)
+
+
+@bincount.infer
+def _(ctx: InferContext, X: TensorMeta, Weights: TensorMeta | None) -> TensorMeta:
+    return TensorMeta((-1,), X.dtype if Weights is None else Weights.dtype)
