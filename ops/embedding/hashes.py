@@ -37,12 +37,12 @@ def xxh32(xp: Any, keys: Any, seed: int) -> Any:
     count, width = keys.shape
     full = width // 4 * 4
     if full:
-        sums = [xp.full(count, (seed + add) & 0xFFFFFFFF, u) for add in (_X32[0] + _X32[1], _X32[1], 0, -_X32[0])]
+        sums = [xp.full(count, u((seed + add) & 0xFFFFFFFF)) for add in (_X32[0] + _X32[1], _X32[1], 0, -_X32[0])]
         for start in range(0, full, 4):
             sums = [_rotate(v + keys[:, start + lane] * p2, 13) * p1 for lane, v in enumerate(sums)]
         h = _rotate(sums[0], 1) + _rotate(sums[1], 7) + _rotate(sums[2], 12) + _rotate(sums[3], 18)
     else:
-        h = xp.full(count, (seed + _X32[4]) & 0xFFFFFFFF, u)
+        h = xp.full(count, u((seed + _X32[4]) & 0xFFFFFFFF))
     h = h + u(4 * width)
     for place in range(full, width):
         h = _rotate(h + keys[:, place] * p3, 17) * p4
@@ -63,14 +63,14 @@ def xxh64(xp: Any, keys: Any, seed: int) -> Any:
 
     full = width // 8 * 4
     if full:
-        sums = [xp.full(count, (seed + add) % 2**64, u) for add in (_X64[0] + _X64[1], _X64[1], 0, -_X64[0])]
+        sums = [xp.full(count, u((seed + add) % 2**64)) for add in (_X64[0] + _X64[1], _X64[1], 0, -_X64[0])]
         for start in range(0, full, 4):
             sums = [round_(v, lanes[:, start + lane]) for lane, v in enumerate(sums)]
         h = _rotate(sums[0], 1) + _rotate(sums[1], 7) + _rotate(sums[2], 12) + _rotate(sums[3], 18)
         for v in sums:
             h = (h ^ round_(xp.zeros_like(v), v)) * p1 + p4
     else:
-        h = xp.full(count, (seed + _X64[4]) % 2**64, u)
+        h = xp.full(count, u((seed + _X64[4]) % 2**64))
     h = h + u(4 * width)
     for place in range(full, width // 2):
         h = _rotate(h ^ round_(xp.zeros_like(h), lanes[:, place]), 27) * p1 + p4
@@ -86,7 +86,7 @@ def murmur3(xp: Any, keys: Any, seed: int) -> tuple[Any, Any]:
     u = xp.uint64
     c1, c2 = (u(constant) for constant in _M64)
     count, width = keys.shape
-    h1, h2 = xp.full(count, seed, u), xp.full(count, seed, u)
+    h1, h2 = xp.full(count, u(seed)), xp.full(count, u(seed))
     lanes = _pairs(xp, keys)
 
     def first(k: Any) -> Any:

@@ -51,7 +51,7 @@ def smooth_l1_loss(ctx: OpContext, X: Any, Y: Any, InsideWeight: Any, OutsideWei
     losses = ctx.xp.where(size < 1 / square, diff * diff * (0.5 * square), size - 0.5 / square)
     if OutsideWeight is not None:
         losses = losses * OutsideWeight
-    return {"Diff": diff, "Out": losses.reshape(len(X), -1).sum(axis=1, keepdims=True)}
+    return {"Diff": diff, "Out": losses.sum(axis=tuple(range(1, X.ndim))).reshape(-1, 1)}
 
 
 def _check(ctx: OpContext | InferContext, X: Any, Y: Any, inside: Any, outside: Any) -> None:

@@ -163,7 +163,10 @@ def adamw(
     with_decay: bool,
     use_global_beta_pow: bool,
 ) -> Any:
-    """adam with lr * lr_ratio, after p *= 1 - lr * lr_ratio * coeff when with_decay (Paddle 2.6.2 adamw_kernel.cc)."""
+    """adam with lr * lr_ratio, after p *= 1 - lr * lr_ratio * coeff when with_decay (Paddle 2.6.2 adamw_kernel.cu).
+
+    Its CPU kernel leaves lr_ratio out of the step, which is taken for an oversight.
+    """
     refuse_master_weights(ctx)
     check_shapes(ctx, Param=Param, Moment1=Moment1, Moment2=Moment2)
     if is_empty(Grad) or _skips_update(ctx):

@@ -79,7 +79,8 @@ def momentum(
 ) -> Any:
     """Momentum with a dense or SelectedRows gradient; rows without one have gradient 0 (momentum_op.h).
 
-    The weight decay and the gradient's scale that Paddle 2.x may give as attributes are honoured.
+    The weight decay and the gradient's scale that Paddle 2.x may give as attributes are honoured, the latter as by its
+    GPU kernel.
     """
     refuse_master_weights(ctx)
     check_shapes(ctx, Param=Param, Velocity=Velocity)
