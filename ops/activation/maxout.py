@@ -37,8 +37,6 @@ def _grouped(ctx: OpContext | InferContext, shape: tuple[int, ...], groups: int,
     ctx.require(axis in (1, 3, -1), f"axis must be 1, 3 or -1, found {axis}")
     channels = shape[axis]
     ctx.require(groups > 1, f"groups must be greater than 1, found {groups}")
-    ctx.require(
-        channels < 0 or channels % groups == 0, f"{channels} channels cannot be split into groups of {groups}"
-    )
+    ctx.require(channels < 0 or channels % groups == 0, f"{channels} channels cannot be split into groups of {groups}")
     split = (channels // groups if channels > 0 else channels, groups)
     return shape[: axis % 4] + split + shape[axis % 4 + 1 :]

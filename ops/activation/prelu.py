@@ -24,7 +24,7 @@ def _(ctx: InferContext, X: TensorMeta, Alpha: TensorMeta) -> TensorMeta:
     return X
 
 
-@prelu.grad(inputs="X Alpha Out@GRAD", outputs="X@GRAD Alpha@GRAD", lod="X->X@GRAD")
+@prelu.grad(inputs="X Alpha Out@GRAD", outputs="X@GRAD Alpha@GRAD")
 def prelu_grad(ctx: OpContext, X: Any, Alpha: Any, Out_grad: Any, *, mode: str) -> dict[str, Any]:
     """dX = dOut where X > 0, else dOut * Alpha; dAlpha = the sum of dOut * X where X <= 0."""
     slopes = _slopes(ctx, X, Alpha, mode)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from fluidtool.ops.activation.unary import FROM_OUT, FROM_X, LIBRARIES, activation, clipped
-from fluidtool.ops.context import OpContext
+from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.versions import saved_since
 from fluidtool.ops.math.wiring import wired
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import USE_MKLDNN
+from fluidtool.ops.schema import USE_MKLDNN, TensorMeta
 
 
 @activation("relu", LIBRARIES, integers=True)
@@ -31,6 +31,11 @@ relu_grad.grad_maker(wired("relu_grad_grad", "Out DDX=X@GRAD@GRAD", "DDOut=Out@G
 def relu_grad_grad(ctx: OpContext, Out: Any, DDX: Any) -> Any:
     """ddOut = ddX where Out > 0."""
     return DDX * (Out > 0)
+
+
+@relu_grad_grad.infer
+def _(ctx: InferContext, Out: TensorMeta, DDX: TensorMeta) -> TensorMeta:
+    return Out
 
 
 @activation("relu6", {"threshold": 6.0})
@@ -79,6 +84,11 @@ leaky_relu_grad.grad_maker(wired("leaky_relu_grad_grad", "Out DDX=X@GRAD@GRAD", 
 def leaky_relu_grad_grad(ctx: OpContext, Out: Any, DDX: Any, *, alpha: float) -> Any:
     """ddOut = ddX where Out > 0, else alpha * ddX."""
     return _leaky(ctx, Out, DDX, alpha)
+
+
+@leaky_relu_grad_grad.infer
+def _(ctx: InferContext, Out: TensorMeta, DDX: TensorMeta) -> TensorMeta:
+    return Out
 
 
 def _leaky(ctx: OpContext, Out: Any, grad: Any, alpha: float) -> Any:
@@ -148,6 +158,11 @@ def elu_grad_grad(ctx: OpContext, X: Any, DOut: Any, DDX: Any, *, alpha: float) 
     return {"DX": DOut * DDX * slope * (X <= 0), "DDOut": DDX * slope}
 
 
+@elu_grad_grad.infer
+def _(ctx: InferContext, X: TensorMeta, DOut: TensorMeta, DDX: TensorMeta) -> dict[str, TensorMeta]:
+    return {"DX": X, "DDOut": X}
+
+
 def _elu_slope(ctx: OpContext, X: Any, alpha: float) -> Any:
     one, zero = X.dtype.type(1), X.dtype.type(0)
     return ctx.xp.where(X > 0, one, X.dtype.type(alpha) * ctx.xp.exp(ctx.xp.minimum(X, zero)))
@@ -160,10 +175,10 @@ def selu(ctx: OpContext, X: Any, *, scale: float, alpha: float) -> Any:
     return ctx.xp.where(X > 0, X * X.dtype.type(scale), below)
 
 
-@selu.grad(**FROM_OUT)
+@selu.grad(inputs="Out Out@GRAD", outputs="X@GRAD")
 def selu_grad(ctx: OpContext, Out: Any, Out_grad: Any, *, scale: float, alpha: float) -> Any:
     """dX = dOut * scale where Out > 0, else dOut * (Out + scale * alpha)."""
-    return Out_grad * ctx.xp.where(Out > 0, Out.dtype.type(scale), Out + Out.dtype.type(ctx.xp.float32(scale * alpha)))
+    return Out_grad * ctx.xp.where(Out > 0, Out.dtype.type(scale), Out + Out.dtype.type(scale * alpha))
 
 
 @activation("celu", {"alpha": 1.0})

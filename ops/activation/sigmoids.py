@@ -147,9 +147,7 @@ def hard_swish(ctx: OpContext, X: Any, *, threshold: float, scale: float, offset
 
 
 @hard_swish.grad(**FROM_X)
-def hard_swish_grad(
-    ctx: OpContext, X: Any, Out_grad: Any, *, threshold: float, scale: float, offset: float
-) -> Any:
+def hard_swish_grad(ctx: OpContext, X: Any, Out_grad: Any, *, threshold: float, scale: float, offset: float) -> Any:
     """dX = dOut * (2 X + offset) / scale between the bends, 0 below, dOut above (as activation_op.h has it)."""
     moved = X + X.dtype.type(offset)
     slope = (moved > 0) * (X + moved) / X.dtype.type(scale)
@@ -188,7 +186,7 @@ def mish(ctx: OpContext, X: Any, *, threshold: float) -> Any:
     return X * ctx.xp.tanh(_mish_softplus(ctx, X, threshold))
 
 
-@mish.grad(**FROM_X)
+@mish.grad(inputs="X Out@GRAD", outputs="X@GRAD")
 def mish_grad(ctx: OpContext, X: Any, Out_grad: Any, *, threshold: float) -> Any:
     """dX = dOut * (t + X * (1 - t²) * (1 - exp(-p))), p the softplus and t = tanh(p)."""
     plus = _mish_softplus(ctx, X, threshold)
@@ -209,7 +207,7 @@ def gelu(ctx: OpContext, X: Any, *, approximate: bool) -> Any:
     return X * (1 + ctx.special.erf(X * X.dtype.type(math.sqrt(0.5)))) * 0.5
 
 
-@gelu.grad(**FROM_X)
+@gelu.grad(inputs="X Out@GRAD", outputs="X@GRAD", lod="X")
 def gelu_grad(ctx: OpContext, X: Any, Out_grad: Any, *, approximate: bool) -> Any:
     """dX = dOut * (Φ(X) + X * φ(X)), or the derivative of the tanh approximation."""
     if approximate:

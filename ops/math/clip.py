@@ -29,7 +29,7 @@ def _(ctx: InferContext, X: TensorMeta, Min: TensorMeta | None, Max: TensorMeta 
     return X
 
 
-@clip.grad(inputs="X Min? Max? Out@GRAD", outputs="X@GRAD", lod="X")
+@clip.grad(inputs="X Min? Max? Out@GRAD", outputs="X@GRAD")
 def clip_grad(ctx: OpContext, X: Any, Min: Any, Max: Any, Out_grad: Any, *, min: float, max: float) -> Any:
     """dX = dOut where min < X < max."""
     low, high = _bounds(ctx, Min, Max, min, max)

@@ -63,7 +63,9 @@ def greater_equal(ctx: OpContext, X: Any, Y: Any, *, axis: int) -> Any:
 
 
 def _compared(ctx: InferContext, X: TensorMeta, Y: TensorMeta, *, axis: int) -> TensorMeta:
-    return broadcast_meta(ctx, X, Y, axis=axis).with_dtype(VarType.BOOL)
+    """Paddle 1.8.5 declares Out like X (compare_op.cc); later versions broadcast."""
+    out = broadcast_meta(ctx, X, Y, axis=axis) if X.rank < Y.rank or saved_since(ctx, 2, 0) else X
+    return out.with_dtype(VarType.BOOL)
 
 
 for _info in (equal, not_equal, less_than, less_equal, greater_than, greater_equal):

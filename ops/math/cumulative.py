@@ -13,7 +13,7 @@ from fluidtool.ops.schema import INT, TensorMeta, required
 CUMSUM_ATTRS: dict[str, Any] = {"axis": -1, "exclusive": False, "reverse": False}
 
 
-@op("cumsum", inputs="X", outputs="Out", attrs=CUMSUM_ATTRS)
+@op("cumsum", inputs="X", outputs="Out", attrs=CUMSUM_ATTRS, lod="X")
 def cumsum(ctx: OpContext, X: Any, *, axis: int, exclusive: bool, reverse: bool) -> Any:
     """The running sum along `axis`; exclusive leaves out the element itself, reverse starts at the end (cum_op.h).
 
@@ -84,9 +84,7 @@ def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
 
 
 @cumprod.grad(inputs="X Out Out@GRAD", outputs="X@GRAD")
-def cumprod_grad(
-    ctx: OpContext, X: Any, Out: Any, Out_grad: Any, *, dim: int, exclusive: bool, reverse: bool
-) -> Any:
+def cumprod_grad(ctx: OpContext, X: Any, Out: Any, Out_grad: Any, *, dim: int, exclusive: bool, reverse: bool) -> Any:
     """dX[i] = the sum over k of dOut[k] * the product of the factors of Out[k] other than X[i].
 
     Each position is computed from the products before and after it, so that zeros in X do no harm.

@@ -84,7 +84,7 @@ def squared_l2_distance_grad(ctx: OpContext, X: Any, Y: Any, sub_result: Any, Ou
 
 
 def _check_rows(ctx: OpContext | InferContext, x: tuple[int, ...], y: tuple[int, ...]) -> None:
-    fits = len(x) == len(y) >= 2 and y[0] in (1, -1, x[0]) or x[:1] == (-1,)
+    fits = len(x) == len(y) >= 2 and (x[0] == -1 or y[0] in (1, -1, x[0]))
     known = -1 not in x[1:] + y[1:]
     ctx.require(
         fits and (not known or math.prod(x[1:]) == math.prod(y[1:])),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fluidtool.ops.context import OpContext
+from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.elementwise_common import ATTRS, GRAD_LOD, aligned, broadcast_meta, quotient, summed_to
 from fluidtool.ops.math.wiring import wired
 from fluidtool.ops.registry import op
+from fluidtool.ops.schema import TensorMeta
 from fluidtool.tensor import SelectedRows
 
 
@@ -33,6 +34,11 @@ def elementwise_add_grad_grad(ctx: OpContext, Y: Any, DOut: Any, DDX: Any, DDY: 
     return _spread_sum(ctx, DOut, DDX, DDY, axis)
 
 
+@elementwise_add_grad_grad.infer
+def _(ctx: InferContext, Y: TensorMeta, DOut: TensorMeta, DDX: TensorMeta | None, DDY: TensorMeta | None) -> TensorMeta:
+    return DOut
+
+
 @op("elementwise_sub", inputs="X Y", outputs="Out", attrs=ATTRS, lod="X")
 def elementwise_sub(ctx: OpContext, X: Any, Y: Any, *, axis: int) -> Any:
     """X - Y, Y broadcast from dimension `axis` of X on."""
@@ -53,6 +59,11 @@ def elementwise_sub_grad(ctx: OpContext, X: Any, Y: Any, Out_grad: Any, *, axis:
 def elementwise_sub_grad_grad(ctx: OpContext, Y: Any, DOut: Any, DDX: Any, DDY: Any, *, axis: int) -> Any:
     """ddOut = ddX - ddY."""
     return _spread_sum(ctx, DOut, DDX, None if DDY is None else -DDY, axis)
+
+
+@elementwise_sub_grad_grad.infer
+def _(ctx: InferContext, Y: TensorMeta, DOut: TensorMeta, DDX: TensorMeta | None, DDY: TensorMeta | None) -> TensorMeta:
+    return DOut
 
 
 @op("elementwise_mul", inputs="X Y", outputs="Out", attrs=ATTRS, lod="X")
@@ -96,6 +107,18 @@ def elementwise_mul_grad_grad(
     }
 
 
+@elementwise_mul_grad_grad.infer
+def _(
+    ctx: InferContext,
+    X: TensorMeta,
+    Y: TensorMeta,
+    DOut: TensorMeta,
+    DDX: TensorMeta | None,
+    DDY: TensorMeta | None,
+) -> dict[str, TensorMeta]:
+    return {"DDOut": DOut, "X@GRAD": X, "Y@GRAD": Y}
+
+
 @op("elementwise_div", inputs="X Y", outputs="Out", attrs=ATTRS, lod="X")
 def elementwise_div(ctx: OpContext, X: Any, Y: Any, *, axis: int) -> Any:
     """X / Y, Y broadcast from dimension `axis` of X on; integers are cut towards zero and refuse a zero in Y."""
@@ -137,6 +160,18 @@ def elementwise_div_grad_grad(
     }
 
 
+@elementwise_div_grad_grad.infer
+def _(
+    ctx: InferContext,
+    Y: TensorMeta,
+    Out: TensorMeta,
+    DX: TensorMeta,
+    DDX: TensorMeta | None,
+    DDY: TensorMeta | None,
+) -> dict[str, TensorMeta]:
+    return {"Y@GRAD": Y, "DDOut": Out, "DOut": Out}
+
+
 def _spread_sum(ctx: OpContext, DOut: Any, DDX: Any, DDY: Any, axis: int) -> Any:
     """ddX + ddY in the shape of dOut; an absent one counts as zeros."""
     total = ctx.xp.zeros_like(DOut)
@@ -148,7 +183,10 @@ def _spread_sum(ctx: OpContext, DOut: Any, DDX: Any, DDY: Any, axis: int) -> Any
 
 for _info in (elementwise_add, elementwise_sub, elementwise_mul, elementwise_div):
     _info.infer(broadcast_meta)
-for _info, _type in ((elementwise_add_grad, "elementwise_add_grad_grad"), (elementwise_sub_grad, "elementwise_sub_grad_grad")):
+for _info, _type in (
+    (elementwise_add_grad, "elementwise_add_grad_grad"),
+    (elementwise_sub_grad, "elementwise_sub_grad_grad"),
+):
     _info.grad_maker(wired(_type, "Y DOut=Out@GRAD DDX=X@GRAD@GRAD DDY=Y@GRAD@GRAD", "DDOut=Out@GRAD@GRAD"))
 elementwise_mul_grad.grad_maker(
     wired(

@@ -8,7 +8,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.schema import USE_MKLDNN, TensorMeta
 
 ATTRS: dict[str, Any] = {"axis": -1, "x_data_format": "", "y_data_format": "", **USE_MKLDNN}
-GRAD_LOD = "X->X@GRAD Y->Y@GRAD"
+GRAD_LOD = "Out@GRAD->X@GRAD Y->Y@GRAD"
 Shape = tuple[int, ...]
 
 
@@ -22,7 +22,7 @@ def aligned_shapes(ctx: OpContext | InferContext, x: Shape, y: Shape, axis: int)
     if len(x) != len(y):
         start = abs(len(x) - len(y)) if axis == -1 else axis
         ctx.require(
-            0 <= start < max(rank, 1),
+            0 <= start < rank or not (x and y),
             f"axis {axis} is out of range for shapes {list(x)} and {list(y)}: expected -1, or 0 to {rank - 1}",
         )
         x, y = (x, _placed(y, start, rank)) if len(x) > len(y) else (_placed(x, start, rank), y)
@@ -52,7 +52,9 @@ def broadcast_meta(ctx: InferContext, X: TensorMeta, Y: TensorMeta, *, axis: int
     if X.shape == Y.shape:
         return X
     x, y = aligned_shapes(ctx, X.shape, Y.shape, axis)
-    return X.with_shape([max(a, b) if a > 1 or b > 1 or (a, b) == (1, 1) else min(a, b) for a, b in zip(x, y, strict=True)])
+    return X.with_shape(
+        [max(a, b) if a > 1 or b > 1 or (a, b) == (1, 1) else min(a, b) for a, b in zip(x, y, strict=True)]
+    )
 
 
 def summed_to(ctx: OpContext, grad: Any, like: Any, other: Any, axis: int) -> Any:

@@ -116,9 +116,7 @@ def bmm_grad(ctx: OpContext, X: Any, Y: Any, Out_grad: Any) -> dict[str, Any]:
 
 
 def _check_batches(ctx: OpContext | InferContext, x: Shape, y: Shape) -> None:
-    fits = len(x) == len(y) == 3 and all(
-        p == q or -1 in (p, q) for p, q in ((x[0], y[0]), (x[2], y[1]))
-    )
+    fits = len(x) == len(y) == 3 and all(p == q or -1 in (p, q) for p, q in ((x[0], y[0]), (x[2], y[1])))
     ctx.require(
         fits,
         f"X must be [batch, rows, inner] and Y [batch, inner, columns], found shapes {list(x)} and {list(y)}",

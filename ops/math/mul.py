@@ -85,6 +85,18 @@ def mul_grad_grad(
     return out | {"DDOut": second.reshape(DOut.shape)}
 
 
+@mul_grad_grad.infer
+def _(
+    ctx: InferContext,
+    X: TensorMeta,
+    Y: TensorMeta,
+    DOut: TensorMeta,
+    DDX: TensorMeta | None,
+    DDY: TensorMeta | None,
+) -> dict[str, TensorMeta]:
+    return {"DDOut": DOut, "DX": X, "DY": Y}
+
+
 def _matrices(ctx: OpContext, X: Any, Y: Any, x_cols: int, y_cols: int) -> tuple[Any, Any]:
     _check_ranks(ctx, X.shape, Y.shape, x_cols, y_cols)
     ctx.require(X.dtype == Y.dtype, f"X is {X.dtype} and Y is {Y.dtype}; both must be of one data type: insert a cast")
@@ -93,7 +105,9 @@ def _matrices(ctx: OpContext, X: Any, Y: Any, x_cols: int, y_cols: int) -> tuple
     return X.reshape(prod(X.shape[:x_cols]), inner), Y.reshape(inner, prod(Y.shape[y_cols:]))
 
 
-def _check_ranks(ctx: OpContext | InferContext, x: tuple[int, ...], y: tuple[int, ...], x_cols: int, y_cols: int) -> None:
+def _check_ranks(
+    ctx: OpContext | InferContext, x: tuple[int, ...], y: tuple[int, ...], x_cols: int, y_cols: int
+) -> None:
     for slot, shape, cols in (("X", x, x_cols), ("Y", y, y_cols)):
         ctx.require(
             0 < cols < len(shape),

@@ -20,7 +20,7 @@ from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, TensorMeta, ints, required
 
 
-@op("norm", inputs="X", outputs="Norm~ Out", attrs={"axis": required(INT), "epsilon": 1e-10}, lod="X->Out")
+@op("norm", inputs="X", outputs="Norm~ Out", attrs={"axis": required(INT), "epsilon": 1e-10})
 def norm(ctx: OpContext, X: Any, *, axis: int, epsilon: float) -> dict[str, Any]:
     """Out = X / Norm, Norm = sqrt(sum(X²) + epsilon) along `axis`, which Norm keeps with size 1 (norm_op.h)."""
     _check_axis(ctx, X.ndim, axis)
@@ -32,7 +32,7 @@ def norm(ctx: OpContext, X: Any, *, axis: int, epsilon: float) -> dict[str, Any]
 def _(ctx: InferContext, X: TensorMeta, *, axis: int) -> dict[str, TensorMeta]:
     _check_axis(ctx, X.rank, axis)
     shape = [1 if i == axis % X.rank else size for i, size in enumerate(X.shape)]
-    return {"Out": X, "Norm": TensorMeta(tuple(shape), X.dtype)}
+    return {"Out": X.with_lod_level(0), "Norm": TensorMeta(tuple(shape), X.dtype)}
 
 
 @norm.grad(inputs="X Norm Out@GRAD", outputs="X@GRAD")
@@ -80,9 +80,7 @@ def _(ctx: InferContext, X: TensorMeta, *, axis: int, keepdim: bool) -> TensorMe
 
 
 @p_norm.grad(inputs="X Out Out@GRAD", outputs="X@GRAD")
-def p_norm_grad(
-    ctx: OpContext, X: Any, Out: Any, Out_grad: Any, *, porder: float, axis: int, epsilon: float
-) -> Any:
+def p_norm_grad(ctx: OpContext, X: Any, Out: Any, Out_grad: Any, *, porder: float, axis: int, epsilon: float) -> Any:
     """dX = dOut * sign(X) * |X|^(porder - 1) / (Out^(porder - 1) + epsilon); dOut * sign(X) at the extremes for ±inf."""
     axes = _p_norm_axes(ctx, X.shape, axis)
     out, grad = spread(ctx, Out, X.shape, axes), spread(ctx, Out_grad, X.shape, axes)
@@ -124,9 +122,7 @@ frobenius_norm.infer(reduced_meta)
 
 
 @frobenius_norm.grad(inputs="X Out Out@GRAD", outputs="X@GRAD", lod="X")
-def frobenius_norm_grad(
-    ctx: OpContext, X: Any, Out: Any, Out_grad: Any, *, dim: list[int], reduce_all: bool
-) -> Any:
+def frobenius_norm_grad(ctx: OpContext, X: Any, Out: Any, Out_grad: Any, *, dim: list[int], reduce_all: bool) -> Any:
     """dX = dOut * X / Out, 0 where the norm is 0."""
     axes = reduced_axes(ctx, X.shape, dim, reduce_all)
     out = spread(ctx, Out, X.shape, axes)

@@ -6,9 +6,10 @@ import math
 from typing import Any
 
 from fluidtool.ops.activation.unary import FROM_OUT, FROM_X, LIBRARIES, activation
-from fluidtool.ops.context import OpContext
+from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.wiring import wired
 from fluidtool.ops.registry import op
+from fluidtool.ops.schema import TensorMeta
 
 
 @activation("exp", LIBRARIES, integers=True)
@@ -107,15 +108,18 @@ def square_grad(ctx: OpContext, X: Any, Out_grad: Any) -> Any:
     return Out_grad * X * 2
 
 
-square_grad.grad_maker(
-    wired("square_grad_grad", "X DOut=Out@GRAD DDX=X@GRAD@GRAD", "DDOut=Out@GRAD@GRAD DX=X@GRAD")
-)
+square_grad.grad_maker(wired("square_grad_grad", "X DOut=Out@GRAD DDX=X@GRAD@GRAD", "DDOut=Out@GRAD@GRAD DX=X@GRAD"))
 
 
 @op("square_grad_grad", inputs="X DOut DDX", outputs="DX DDOut", attrs=LIBRARIES, lod="X")
 def square_grad_grad(ctx: OpContext, X: Any, DOut: Any, DDX: Any) -> dict[str, Any]:
     """ddOut = 2 * X * ddX, dX = 2 * dOut * ddX."""
     return {"DX": DOut * DDX * 2, "DDOut": X * DDX * 2}
+
+
+@square_grad_grad.infer
+def _(ctx: InferContext, X: TensorMeta, DOut: TensorMeta, DDX: TensorMeta) -> dict[str, TensorMeta]:
+    return {"DX": X, "DDOut": X}
 
 
 @activation("sqrt", LIBRARIES, sparse=True)
@@ -130,15 +134,18 @@ def sqrt_grad(ctx: OpContext, Out: Any, Out_grad: Any) -> Any:
     return Out_grad * 0.5 / Out
 
 
-sqrt_grad.grad_maker(
-    wired("sqrt_grad_grad", "Out DX=X@GRAD DDX=X@GRAD@GRAD", "DDOut=Out@GRAD@GRAD DOut=Out@GRAD")
-)
+sqrt_grad.grad_maker(wired("sqrt_grad_grad", "Out DX=X@GRAD DDX=X@GRAD@GRAD", "DDOut=Out@GRAD@GRAD DOut=Out@GRAD"))
 
 
 @op("sqrt_grad_grad", inputs="Out DX DDX", outputs="DOut DDOut", attrs=LIBRARIES, lod="Out")
 def sqrt_grad_grad(ctx: OpContext, Out: Any, DX: Any, DDX: Any) -> dict[str, Any]:
     """ddOut = ddX / (2 * Out), dOut = -dX * ddX / Out."""
     return {"DOut": -DX * DDX / Out, "DDOut": DDX * 0.5 / Out}
+
+
+@sqrt_grad_grad.infer
+def _(ctx: InferContext, Out: TensorMeta, DX: TensorMeta, DDX: TensorMeta) -> dict[str, TensorMeta]:
+    return {"DOut": Out, "DDOut": Out}
 
 
 @activation("rsqrt", LIBRARIES)

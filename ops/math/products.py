@@ -13,7 +13,7 @@ from fluidtool.ops.schema import USE_MKLDNN, TensorMeta
 Shape = tuple[int, ...]
 
 
-@op("dot", inputs="X Y", outputs="Out", lod="X")
+@op("dot", inputs="X Y", outputs="Out")
 def dot(ctx: OpContext, X: Any, Y: Any) -> Any:
     """sum(X * Y) over the last dimension of vectors or stacks of them, which stays with size 1 (dot_op.h).
 
@@ -26,10 +26,10 @@ def dot(ctx: OpContext, X: Any, Y: Any) -> Any:
 @dot.infer
 def _(ctx: InferContext, X: TensorMeta, Y: TensorMeta) -> TensorMeta:
     _check_dot(ctx, X.shape, Y.shape)
-    return X.with_shape(X.shape[:-1] + (() if saved_since(ctx, 2, 5) else (1,)))
+    return TensorMeta(X.shape[:-1] + (() if saved_since(ctx, 2, 5) else (1,)), X.dtype)
 
 
-@dot.grad(inputs="X Y Out@GRAD", outputs="X@GRAD Y@GRAD")
+@dot.grad(inputs="X Y Out@GRAD", outputs="X@GRAD Y@GRAD", lod="X->X@GRAD Y->Y@GRAD")
 def dot_grad(ctx: OpContext, X: Any, Y: Any, Out_grad: Any) -> dict[str, Any]:
     """dX = dOut * Y, dY = dOut * X."""
     grad = Out_grad.reshape(*X.shape[:-1], 1)
@@ -54,7 +54,9 @@ def _(ctx: InferContext, Input: TensorMeta, X: TensorMeta, Y: TensorMeta) -> Ten
     return Input.with_shape(_addmm_shape(ctx, Input.shape, X.shape, Y.shape))
 
 
-@addmm.grad(inputs="Input X Y Out@GRAD", outputs="Input@GRAD X@GRAD Y@GRAD")
+@addmm.grad(
+    inputs="Input X Y Out@GRAD", outputs="Input@GRAD X@GRAD Y@GRAD", lod="Out@GRAD->Input@GRAD X->X@GRAD Y->Y@GRAD"
+)
 def addmm_grad(
     ctx: OpContext, Input: Any, X: Any, Y: Any, Out_grad: Any, *, Alpha: float, Beta: float
 ) -> dict[str, Any]:
@@ -71,9 +73,7 @@ def _addmm_shape(ctx: OpContext | InferContext, given: Shape, x: Shape, y: Shape
     matrices = len(x) == len(y) == 2 and 1 <= len(given) <= 2 and (x[1] == y[0] or -1 in (x[1], y[0]))
     out = (x[0], y[1]) if matrices else ()
     fits = matrices and all(a in (1, -1, b) or b == -1 for a, b in zip(given[::-1], out[::-1], strict=False))
-    ctx.require(
-        fits, f"Input {list(given)} must broadcast to the product of matrices X {list(x)} and Y {list(y)}"
-    )
+    ctx.require(fits, f"Input {list(given)} must broadcast to the product of matrices X {list(x)} and Y {list(y)}")
     return out
 
 
@@ -115,7 +115,7 @@ def _interleaved(x: Shape, y: Shape) -> list[int]:
     return [size for pair in zip(x, y, strict=True) for size in pair]
 
 
-@op("cross", inputs="X Y", outputs="Out", attrs={"dim": 9})
+@op("cross", inputs="X Y", outputs="Out", attrs={"dim": 9}, lod="X")
 def cross(ctx: OpContext, X: Any, Y: Any, *, dim: int) -> Any:
     """The cross product along dimension `dim` of size 3; 9 means the first one of that size (cross_op.h)."""
     return _crossed(ctx, X, Y, _cross_dim(ctx, X.shape, Y.shape, dim))

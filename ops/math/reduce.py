@@ -80,9 +80,7 @@ def reduce_mean(ctx: OpContext, X: Any, *, dim: list[int], keep_dim: bool, reduc
 
 
 @reduce_mean.grad(**FROM_X)
-def reduce_mean_grad(
-    ctx: OpContext, X: Any, Out_grad: Any, *, dim: list[int], reduce_all: bool, in_dtype: int
-) -> Any:
+def reduce_mean_grad(ctx: OpContext, X: Any, Out_grad: Any, *, dim: list[int], reduce_all: bool, in_dtype: int) -> Any:
     """dX = dOut / count, repeated over the reduced dimensions, in X's data type or `in_dtype`."""
     axes = reduced_axes(ctx, X.shape, dim, reduce_all)
     count = X.dtype.type(prod(X.shape[axis] for axis in axes) or 1)

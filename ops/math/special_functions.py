@@ -15,7 +15,7 @@ def erf(ctx: OpContext, X: Any) -> Any:
     return ctx.special.erf(X)
 
 
-@erf.grad(**FROM_X)
+@erf.grad(inputs="X Out@GRAD", outputs="X@GRAD", lod="X")
 def erf_grad(ctx: OpContext, X: Any, Out_grad: Any) -> Any:
     """dX = dOut * 2 / sqrt(π) * exp(-X²)."""
     return Out_grad * X.dtype.type(2 / math.sqrt(math.pi)) * ctx.xp.exp(-(X * X))

@@ -63,7 +63,9 @@ def merged_rows(ctx: OpContext, parts: list[SelectedRows]) -> SelectedRows:
     filled = [part for part in parts if len(part.row_ids)]
     if not filled:
         like = parts[0].tensor.array
-        return SelectedRows((), parts[0].table_height, ctx.xp.zeros((0,), like.dtype if like is not None else "float32"))
+        return SelectedRows(
+            (), parts[0].table_height, ctx.xp.zeros((0,), like.dtype if like is not None else "float32")
+        )
     first = filled[0]
     for part in filled:
         ctx.require(
