@@ -23,6 +23,7 @@ MEANT: dict[str, str] = {
     "arithmetic.topk_of_a_tensor": "how many rows a tensor asks for is known when running: -1, not the attribute's 1",
     "shapes.expand_as": "the shape of the target, where Paddle declares zeros",
     "shapes.padding_by_a_tensor": "the size is known only when running: -1",
+    "images.poolings_with_places": "places are int32, and are declared so",
     "arithmetic.has_inf": "isinf and isnan give bool, and are declared so",
 }
 

@@ -36,7 +36,7 @@ def build(fluid, network):
         for block in program.blocks:
             for op in block.ops:
                 if op.has_attr("op_callstack"):
-                    op._set_attr("op_callstack", [])
+                    op._set_attr("op_callstack", [""])  # real Paddle cannot store an empty list in a gradient operator
     return main.desc.serialize_to_string(), startup.desc.serialize_to_string()
 
 

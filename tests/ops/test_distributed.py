@@ -76,7 +76,9 @@ def test_fake_init_gives_dimensions_and_no_memory(kind: VarType) -> None:
     op = program.global_block().append_op(type="fake_init", outputs={"Out": ["out"]}, attrs={"shape": [3, 4]})
     infer_declared(op)
     Executor().run(program, {}, [], scope)
-    value = scope.find_var("out").value
+    holder = scope.find_var("out")
+    assert holder is not None
+    value = holder.value
     tensor = value if kind == VarType.LOD_TENSOR else value.get_tensor()
     assert (tensor.shape(), tensor.is_initialized()) == ([3, 4], False)
     assert (tuple(out.shape), out.type) == ((3, 4), kind)

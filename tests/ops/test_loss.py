@@ -113,7 +113,7 @@ def test_teacher_student_sigmoid_loss_gradient_stops_at_the_bounds() -> None:
     inputs = {"X": np.array([[2], [0], [-3]], np.float32), "Label": label, "Y@GRAD": np.ones((3, 1), np.float32)}
     attrs = {"soft_max_up_bound": 2.0, "soft_max_lower_bound": -1.0}
     found = run_op("teacher_student_sigmoid_loss_grad", inputs, attrs)["X@GRAD"].numpy()
-    np.testing.assert_allclose(found, [[0], [-0.5], [0]], atol=1e-7)
+    np.testing.assert_allclose(found, [[0.0], [-0.5], [0.0]], atol=1e-7)
 
 
 FLOAT32 = PROBABILITIES.astype(np.float32)

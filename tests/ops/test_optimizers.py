@@ -57,7 +57,7 @@ def test_adam_with_a_sparse_gradient_uses_the_powers_of_the_next_step() -> None:
 
 def test_lazy_adam_leaves_rows_without_a_gradient_as_they_are() -> None:
     out = adam_in_place(SPARSE, lazy_mode=True)
-    expected = [[0.97219008, 1.97062004], [3, 4], [4.96623564, 5.96128607]]
+    expected = array([0.97219008, 1.97062004], [3, 4], [4.96623564, 5.96128607])
     np.testing.assert_allclose(out["Param"].numpy(), expected, rtol=1e-6)
     np.testing.assert_allclose(out["Moment1"].numpy(), [[0.39, 0.58], [0.3, 0.4], [1.05, 1.34]], rtol=1e-6)
 
@@ -137,7 +137,7 @@ def test_sgd_updates_a_table_of_selected_rows() -> None:
     grad = SelectedRows([3, 6, 3], 9, array([1], [2], [3]))
     out = run_op("sgd", {"Param": table, "Grad": grad, "LearningRate": RATE})["ParamOut"]
     assert out.rows() == [6, 1, 3]
-    np.testing.assert_allclose(out.value, [[5.8], [1], [2.6]], rtol=1e-6)
+    np.testing.assert_allclose(out.value, array([5.8], [1], [2.6]), rtol=1e-6)
 
 
 def test_merged_momentum_is_momentum_of_each() -> None:

@@ -54,7 +54,7 @@ def test_dequantize_linear_takes_int8() -> None:
     inputs = {"X": np.array([[127, -127], [64, 1]], np.int8), "Scale": single(2, 4), "ZeroPoint": single(0)}
     out = run_op("dequantize_linear", inputs, {"quant_axis": 0}, fetch=["Y"])["Y"].numpy()
     assert out.dtype == np.float32
-    np.testing.assert_allclose(out, [[2, -2], [256 / 127, 4 / 127]], rtol=1e-6)
+    np.testing.assert_allclose(out, single([2, -2], [256 / 127, 4 / 127]), rtol=1e-6)
 
 
 def test_a_tensor_of_zeros_stays_zero() -> None:

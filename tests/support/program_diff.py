@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fluidtool.ir import Block, Operator, Program, Variable
 from fluidtool.ir.roles import CALLSTACK_ATTR
+
+# Slots that real Paddle fills from Python sets, so in a random order; slots (or attributes) in one tuple go together.
+UNORDERED: dict[str, tuple[tuple[str, ...], ...]] = {
+    "while": (("X",), ("Out",)),
+    "while_grad": (("X", "X@GRAD"), ("Out",), ("Out@GRAD", "original_output_grad")),
+    "conditional_block": (("Input",), ("Out",)),
+    "conditional_block_grad": (("Input", "Input@GRAD"), ("Out", "Out@GRAD")),
+    "recurrent": (("parameters",),),
+    "recurrent_grad": (("parameters", "parameters@GRAD"),),
+}
 
 
 def differences(ours: Program, theirs: Program) -> Iterator[str]:
@@ -37,15 +47,28 @@ def block_differences(ours: Block, theirs: Block) -> Iterator[str]:
 
 
 def operator_differences(ours: Operator, theirs: Operator) -> Iterator[str]:
-    for kind in ("inputs", "outputs"):
-        mine = {slot: names for slot, names in getattr(ours, kind).items() if names}
-        other = {slot: names for slot, names in getattr(theirs, kind).items() if names}
-        if mine != other:
-            yield f"{kind} {mine}, expected {other}"
+    mine, other = arguments(ours), arguments(theirs)
+    for slot in sorted(set(mine) | set(other)):
+        if mine.get(slot) != other.get(slot):
+            yield f"{slot} {mine.get(slot)}, expected {other.get(slot)}"
     mine_attrs, other_attrs = attributes(ours), attributes(theirs)
     for name in sorted(set(mine_attrs) | set(other_attrs)):
         if mine_attrs.get(name) != other_attrs.get(name):
             yield f"attribute {name} is {mine_attrs.get(name)}, expected {other_attrs.get(name)}"
+
+
+def arguments(op: Operator) -> dict[str, Any]:
+    """The variables by slot, where their order says nothing in order of their names."""
+    found: dict[str, Any] = {f"input {slot}": names for slot, names in op.inputs.items() if names}
+    found |= {f"output {slot}": names for slot, names in op.outputs.items() if names}
+    plain: Mapping[str, list[str]] = {slot.split()[1]: names for slot, names in found.items()}
+    for slots in UNORDERED.get(op.type, ()):
+        lists = [plain[slot] if slot in plain else op.attr(slot) for slot in slots if slot in plain or op.has_attr(slot)]
+        for slot in slots:
+            found.pop(f"input {slot}", None)
+            found.pop(f"output {slot}", None)
+        found[" with ".join(slots)] = sorted(zip(*lists, strict=False))
+    return found
 
 
 def attributes(op: Operator) -> dict[str, Any]:
@@ -57,7 +80,7 @@ def attributes(op: Operator) -> dict[str, Any]:
 
     found = {}
     for name in op.attr_names:
-        if name != CALLSTACK_ATTR:
+        if name != CALLSTACK_ATTR and not any(name in slots for slots in UNORDERED.get(op.type, ())):
             value = op.attr(name)
             value = [single(v) for v in value] if isinstance(value, list) else single(value)
             found[name] = (getattr(op.attr_type(name), "name", op.attr_type(name)), value)
@@ -67,6 +90,10 @@ def attributes(op: Operator) -> dict[str, Any]:
 
 
 def variable_differences(ours: Variable, theirs: Variable) -> Iterator[str]:
-    for fact in ("type", "shape", "dtype", "lod_level", "persistable", "need_check_feed"):
+    # Paddle multiplies unknown sizes: -4 says no more than -1.
+    shapes = [tuple(max(size, -1) for size in var.shape) for var in (ours, theirs)]
+    if shapes[0] != shapes[1]:
+        yield f"shape {shapes[0]}, expected {shapes[1]}"
+    for fact in ("type", "dtype", "lod_level", "persistable", "need_check_feed"):
         if getattr(ours, fact) != getattr(theirs, fact):
             yield f"{fact} {getattr(ours, fact)}, expected {getattr(theirs, fact)}"

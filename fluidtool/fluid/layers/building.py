@@ -35,3 +35,24 @@ def append_simple(
     given = {name: value for name, value in inputs.items() if value is not None}
     helper.append_op(type=op_type, inputs=given, outputs=outputs, attrs=dict(attrs or {}))
     return result
+
+
+def append_several(
+    helper: LayerHelper,
+    op_type: str,
+    inputs: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+    attrs: Mapping[str, Any] | None = None,
+) -> dict[str, Variable]:
+    """Append one operator that writes several variables, and return them by slot.
+
+    inputs: variables by slot, None left out. outputs: by slot a data type (a temporary is made, in this order) or the
+    variable to write to.
+    """
+    results = {
+        slot: kind if isinstance(kind, Variable) else helper.create_variable_for_type_inference(kind)
+        for slot, kind in outputs.items()
+    }
+    given = {name: value for name, value in inputs.items() if value is not None}
+    helper.append_op(type=op_type, inputs=given, outputs=results, attrs=dict(attrs or {}))
+    return results

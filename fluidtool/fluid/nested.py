@@ -1,0 +1,97 @@
+"""Nested structures of variables: lists, tuples, named tuples and dicts as one flat list and back.
+
+Dicts count in the order of their sorted keys; strings are leaves (Paddle 1.8.5 layers/utils.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from fluidtool.errors import ArgumentTypeError, UsageError
+
+
+def is_sequence(value: Any) -> bool:
+    """Whether a value has parts: a list, a tuple or a dict, not a string."""
+    return isinstance(value, (dict, Sequence)) and not isinstance(value, (str, bytes))
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        yield from (value[key] for key in sorted(value))
+    else:
+        yield from value
+
+
+def flatten(nest: Any) -> list[Any]:
+    """The leaves in order; [nest] for a leaf."""
+    return [leaf for part in _parts(nest) for leaf in flatten(part)] if is_sequence(nest) else [nest]
+
+
+def pack_sequence_as(structure: Any, flat_sequence: Any) -> Any:
+    """The leaves of `flat_sequence` in the shape of `structure`; raises UsageError when they are not as many."""
+    if not is_sequence(flat_sequence):
+        raise ArgumentTypeError("flat_sequence must be a sequence")
+    leaves = list(flat_sequence)
+    if not is_sequence(structure):
+        if len(leaves) != 1:
+            raise UsageError(f"Structure is a scalar but len(flat_sequence) == {len(leaves)} > 1")
+        return leaves[0]
+    count = len(flatten(structure))
+    if count != len(leaves):
+        raise UsageError(
+            f"Could not pack sequence. Structure had {count} elements, but flat_sequence had {len(leaves)} elements.  "
+            f"Structure: {structure}, flat_sequence: {flat_sequence}."
+        )
+    return _packed(structure, iter(leaves))
+
+
+def _packed(structure: Any, leaves: Iterator[Any]) -> Any:
+    if not is_sequence(structure):
+        return next(leaves)
+    parts = [_packed(part, leaves) for part in _parts(structure)]
+    kind = type(structure)
+    if isinstance(structure, dict):
+        by_key = dict(zip(sorted(structure), parts, strict=True))
+        return kind((key, by_key[key]) for key in structure)
+    return kind(*parts) if hasattr(structure, "_fields") else kind(parts)
+
+
+def map_structure(function: Callable[..., Any], *structures: Any) -> Any:
+    """function(leaf of each structure) leaf by leaf, in the shape of the first structure."""
+    return pack_sequence_as(
+        structures[0], [function(*leaves) for leaves in zip(*map(flatten, structures), strict=False)]
+    )
+
+
+def assert_same_structure(first: Any, second: Any, check_types: bool = True) -> None:
+    """Raise UsageError (ArgumentTypeError for other types of containers) unless both nest in the same way."""
+    counts = len(flatten(first)), len(flatten(second))
+    if counts[0] != counts[1]:
+        raise UsageError(
+            "The two structures don't have the same number of elements.\n\n"
+            f"First structure ({counts[0]} elements): {first}\n\nSecond structure ({counts[1]} elements): {second}"
+        )
+    _assert_same(first, second, check_types)
+
+
+def _assert_same(first: Any, second: Any, check_types: bool) -> None:
+    if is_sequence(first) != is_sequence(second):
+        raise UsageError(
+            "The two structures don't have the same nested structure.\n\n"
+            f"First structure: {first}\n\nSecond structure: {second}."
+        )
+    if not is_sequence(first):
+        return
+    if check_types and type(first) is not type(second):
+        raise ArgumentTypeError(
+            "The two structures don't have the same sequence type. First structure has type "
+            f"{type(first)}, while second structure has type {type(second)}."
+        )
+    if check_types and isinstance(first, dict) and set(first) != set(second):
+        raise UsageError(
+            "The two dictionaries don't have the same set of keys. First structure has keys "
+            f"{set(first)}, while second structure has keys {set(second)}."
+        )
+    for one, other in zip(_parts(first), _parts(second), strict=False):
+        _assert_same(one, other, check_types)

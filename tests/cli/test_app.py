@@ -1,0 +1,176 @@
+"""The command line as a whole: its help, its exit codes, and what becomes of failures."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+from typing import NoReturn
+
+import pytest
+
+from fluidtool import errors
+from fluidtool.cli.app import spread
+from fluidtool.cli.commands import COMMANDS
+from fluidtool.cli.failures import explain
+from fluidtool.cli.help import help_page
+from tests.cli.support import DIGITS, ROOT, call, error_of, process
+
+
+def test_help_lists_every_command_and_every_exit_code() -> None:
+    page = help_page()
+    for name, (_, summary) in COMMANDS.items():
+        assert f"{name} " in page and summary in page
+    for name in dir(errors):
+        if name.startswith("EXIT_"):
+            assert f"\n  {getattr(errors, name)} " in page
+
+
+@pytest.mark.parametrize("args", [[], ["--help"], ["-h"], ["help"]])
+def test_the_page_is_what_comes_without_a_command(args: list[str]) -> None:
+    done = process(*args)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.decode() == help_page()
+
+
+def test_typer_would_show_the_same_page() -> None:
+    assert call("--help").stdout.strip() == call().stdout.strip() == help_page().strip()
+
+
+def test_help_imports_no_library() -> None:
+    code = (
+        "import sys; sys.argv = ['fluidtool', '--help']; from fluidtool.cli import main; main();"
+        "print({'numpy', 'google.protobuf', 'rich', 'typer', 'click'} & sys.modules.keys(), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stderr.strip() == "set()"
+
+
+def test_a_command_does_not_import_the_others() -> None:
+    code = (
+        "import sys; from fluidtool.cli.app import run_command; run_command(['version']);"
+        "print({'numpy', 'google.protobuf', 'fluidtool.cli.run', 'fluidtool.cli.inspect'} & sys.modules.keys())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.splitlines()[-1] == "set()"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_of_its_own(name: str) -> None:
+    function = getattr(import_module(COMMANDS[name][0]), name)
+    result = call(name, "--help")
+    assert result.exit_code == 0
+    assert f"Usage: fluidtool {name} [OPTIONS]" in result.stdout
+    assert function.__doc__.splitlines()[0] in " ".join(result.stdout.split())
+
+
+def test_version() -> None:
+    assert call("--version").stdout == call("version").stdout
+    assert call("version").stdout.startswith("fluidtool 0.")
+
+
+def test_verbose_version_names_python_numpy_and_the_engines() -> None:
+    out = call("version", "--verbose").stdout
+    assert f"Python        {sys.version.split()[0]}" in out
+    assert "numpy " in out and "engine numpy" in out and "engine cupy" in out
+
+
+# ---------------------------------------------------------------- wrong use
+def test_an_unknown_command_is_answered_with_a_near_one() -> None:
+    result = call("inspct")
+    assert error_of(result) == "there is no command 'inspct'; did you mean inspect? [FT200]"
+    assert result.exit_code == errors.EXIT_USAGE
+
+
+def test_a_command_that_is_like_nothing_is_answered_with_all() -> None:
+    assert f"the commands are {', '.join(COMMANDS)}" in error_of(call("zzz"))
+
+
+def test_an_unknown_option_is_answered_with_a_near_one() -> None:
+    result = call("run", DIGITS, "--fed", "x.npy")
+    assert "no such option" in error_of(result) and "did you mean --feed" in error_of(result)
+    assert result.exit_code == errors.EXIT_USAGE
+
+
+def test_an_unknown_option_before_the_command() -> None:
+    assert "did you mean --version?" in error_of(call("--versoin"))
+
+
+def test_a_missing_model() -> None:
+    assert error_of(call("run")).startswith("missing argument 'MODEL' (see 'fluidtool run --help')")
+
+
+# ---------------------------------------------------------------- failures
+@pytest.mark.parametrize(
+    ("error", "code", "exit_code"),
+    [
+        (errors.FeedError("x"), "FT210", 2),
+        (errors.UnreadableError("x"), "FT300", 3),
+        (errors.UnsupportedOperatorError("x"), "FT400", 4),
+        (errors.NotFiniteError("x"), "FT500", 5),
+        (errors.OperatorError("x"), "FT600", 2),
+        (MemoryError(), "FT000", 70),
+        (KeyError("x"), "FT000", 70),
+        (KeyboardInterrupt(), "", 130),
+        (PermissionError(13, "Permission denied", "/some/file"), "FT300", 3),
+        (OSError(28, "No space left on device"), "FT261", 3),
+    ],
+)
+def test_exit_codes(error: BaseException, code: str, exit_code: int) -> None:
+    assert (explain(error)[0], explain(error)[2]) == (code, exit_code)
+
+
+def _fail_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    def version() -> NoReturn:
+        raise error
+
+    monkeypatch.setattr("fluidtool.cli.version.version", version)
+
+
+@pytest.mark.parametrize("error", [KeyError("lost"), MemoryError(), KeyboardInterrupt()])
+def test_no_failure_shows_a_traceback(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    _fail_with(error, monkeypatch)
+    result = call("version")
+    assert result.exit_code == explain(error)[2]
+    assert error_of(result)
+
+
+def test_the_traceback_is_there_for_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    _fail_with(KeyError("lost"), monkeypatch)
+    result = call("version", env={"FLUIDTOOL_DEBUG": "1"})
+    assert "Traceback" in result.stderr and result.stderr.splitlines()[-1].startswith("error: internal error: KeyError")
+
+
+def test_a_message_is_one_paragraph_without_control_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    _fail_with(errors.ProgramError("variable \x1b[31mred\nand more"), monkeypatch)
+    assert call("version").stderr == "error: variable \\x1b[31mred and more [FT220]\n"
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    command = f"{sys.executable} -m fluidtool ops | head -n 1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, cwd=ROOT, timeout=120)
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) == 1
+    assert "Broken" not in done.stderr and "Traceback" not in done.stderr
+
+
+# ---------------------------------------------------------------- options with several values
+OPTIONS = {"--fetch", "--output", "-o", "--targets", "--inputs"}
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("m --fetch a b", "m --fetch a --fetch b"),
+        ("m --fetch a b -o out", "m --fetch a --fetch b -o out"),
+        ("m --targets a b --inputs c d", "m --targets a --targets b --inputs c --inputs d"),
+        ("m --fetch=a b", "m --fetch=a --fetch b"),
+        ("--fetch a m", "--fetch a m"),
+        ("--fetch a m --fetch b c", "--fetch a m --fetch b --fetch c"),
+        ("m -o out extra", "m -o out extra"),
+        ("m --json extra", "m --json extra"),
+        ("m --fetch a -- b", "m --fetch a -- b"),
+    ],
+)
+def test_name_options_take_several_values(words: str, meant: str) -> None:
+    assert spread(words.split(), OPTIONS) == meant.split()
