@@ -16,16 +16,35 @@ DENSE = VarType.LOD_TENSOR
 
 
 def like_inputs(info: OpInfo, **pairs: str) -> None:
-    """Let each output (`ParamOut="Param"`) be inferred like one input; a dense gradient must have the Param's shape."""
+    """Let each output (`ParamOut="Param"`) have the shape and data type of one input, when inferred and when run.
+
+    A dense gradient must have the Param's shape. The data type needs care where bfloat16 meets Python numbers, which
+    makes float32.
+    """
+    body, places = info.body, {slot.name: i for i, slot in enumerate(info.inputs)}
 
     def infer(ctx: InferContext, *metas: Any) -> dict[str, TensorMeta]:
-        by_slot = {slot.name: meta for slot, meta in zip(info.inputs, metas, strict=True)}
+        by_slot = {slot: metas[i] for slot, i in places.items()}
         param, grad = by_slot.get("Param"), by_slot.get("Grad")
         if isinstance(param, TensorMeta) and isinstance(grad, TensorMeta) and param.kind == grad.kind == DENSE:
             check_shapes(ctx, Param=param, Grad=grad)
         return {target: by_slot[source] for target, source in pairs.items() if by_slot[source] is not None}
 
-    info.infer_body = infer
+    def run(ctx: OpContext, *inputs: Any, **attrs: Any) -> Any:
+        result = body(ctx, *inputs, **attrs)
+        if isinstance(result, dict):
+            return {slot: _typed_like(value, inputs[places[pairs[slot]]]) for slot, value in result.items()}
+        return _typed_like(result, inputs[places[next(iter(pairs.values()))]])
+
+    info.infer_body, info.body = infer, run
+
+
+def _typed_like(value: Any, like: Any) -> Any:
+    if isinstance(value, list):
+        return [_typed_like(item, other) for item, other in zip(value, like, strict=True)]
+    if value is None or isinstance(value, SelectedRows) or isinstance(like, SelectedRows) or value.dtype == like.dtype:
+        return value
+    return value.astype(like.dtype)
 
 
 def check_shapes(ctx: OpContext | InferContext, **inputs: Any) -> None:
