@@ -13,11 +13,17 @@ from typing import Any
 
 from fluidtool.ir.block import Block
 from fluidtool.ir.operator import Operator
+from fluidtool.ir.roles import NAMESCOPE_ATTR, ROLE_VAR_ATTR
 from fluidtool.ops.registry import OpInfo, find_op, get_op
 from fluidtool.proto.enums import AttrType
 
 GRAD = "@GRAD"
 EMPTY = "@EMPTY@"
+# Operators whose gradient makers copy no attribute of the framework: their gradients have no name scope.
+WITHOUT_SCOPE = frozenset(
+    "assign bce_loss bmm cast conditional_block cumsum increment index_sample mean meshgrid minus partial_concat "
+    "partial_sum py_func reorder_lod_tensor_by_rank reverse scale sign sum top_k where".split()
+)
 
 
 def grad_name(name: str) -> str:
@@ -102,10 +108,14 @@ def make_grad_ops(op: Operator, no_grad: Collection[str] = (), grad_block: Block
     info = get_op(op.type)
     context = GradMakerContext(op, info, no_grad, grad_block)
     if info.maker is not None:
-        return info.maker(context)
-    if info.gradient is None:
-        return []
-    return [plain_grad_op(context)]
+        made = info.maker(context)
+    else:
+        made = [] if info.gradient is None else [plain_grad_op(context)]
+    if op.type in WITHOUT_SCOPE:
+        for description in made:
+            description.attrs.pop(NAMESCOPE_ATTR, None)
+            description.attrs.pop(ROLE_VAR_ATTR, None)
+    return made
 
 
 def plain_grad_op(context: GradMakerContext) -> OpDescription:

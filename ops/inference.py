@@ -1,7 +1,7 @@
 """Shapes, data types and LoD levels without running: one operator, or a whole program.
 
 Sizes that only a run can tell are -1. Inference functions live with their operators; here is what drives them, and the
-rule that serves most gradient operators: a gradient is like the variable that it is the gradient of.
+rule that serves most gradient operators: a gradient is like the variable that it is the gradient of, its LoD aside.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def infer_operator(op: Operator, lookup: Lookup) -> dict[str, TensorMeta]:
         return {}
     results = _by_rule(op, info, lookup)
     for slot in info.outputs:
-        for name in op.outputs.get(slot.name, ()):
+        for index, name in enumerate(op.outputs.get(slot.name, ())):
             if name != EMPTY and name not in results and GRAD in name:
                 like = lookup(name.split(GRAD)[0])
                 if like is not None:
-                    results[name] = like
+                    results[name] = _with_shared_lod(op, info, slot.name, index, like.with_lod_level(0), lookup)
     return results
 
 

@@ -31,7 +31,7 @@ def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
     return X
 
 
-@softmax.grad(inputs="Out Out@GRAD", outputs="X@GRAD", lod="Out")
+@softmax.grad(inputs="Out Out@GRAD", outputs="X@GRAD")
 def softmax_grad(ctx: OpContext, Out: Any, Out_grad: Any, *, axis: int) -> Any:
     """dX = Out * (dOut - sum(Out * dOut))."""
     return Out * (Out_grad - (Out * Out_grad).sum(axis=axis, keepdims=True))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.math.values import require_tensor
 from fluidtool.ops.schema import USE_MKLDNN, TensorMeta
 
 ATTRS: dict[str, Any] = {"axis": -1, "x_data_format": "", "y_data_format": "", **USE_MKLDNN}
-GRAD_LOD = "Out@GRAD->X@GRAD Y->Y@GRAD"
+GRAD_LOD = "X->X@GRAD Y->Y@GRAD"
 Shape = tuple[int, ...]
 
 
@@ -39,6 +40,8 @@ def _placed(shape: Shape, start: int, rank: int) -> Shape:
 
 def aligned(ctx: OpContext, X: Any, Y: Any, axis: int) -> tuple[Any, Any]:
     """X and Y as views that broadcast by the usual rules; raises OperatorError when dtypes or shapes do not fit."""
+    require_tensor(ctx, "X", X)
+    require_tensor(ctx, "Y", Y)
     if X.dtype != Y.dtype:
         ctx.fail(f"X is {X.dtype} and Y is {Y.dtype}; both must be of one data type: insert a cast")
     if X.shape == Y.shape:

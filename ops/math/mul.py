@@ -40,7 +40,7 @@ def _(ctx: InferContext, X: TensorMeta, Y: TensorMeta, *, x_num_col_dims: int, y
     return X.with_shape(X.shape[:x_num_col_dims] + Y.shape[y_num_col_dims:])
 
 
-@mul.grad(inputs="X Y Out@GRAD", outputs="X@GRAD Y@GRAD", lod="X->X@GRAD Y->Y@GRAD")
+@mul.grad(inputs="X Y Out@GRAD", outputs="X@GRAD Y@GRAD")
 def mul_grad(
     ctx: OpContext, X: Any, Y: Any, Out_grad: Any, *, x_num_col_dims: int, y_num_col_dims: int
 ) -> dict[str, Any]:

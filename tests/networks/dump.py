@@ -4,6 +4,7 @@ Runs under real Paddle (PACKAGE paddle.fluid, Python 3.7) and under fluidtool (f
 FOLDER/<module>.zip with `<network>.main.pb` and `<network>.startup.pb`, or `<network>.error` with an exception's text.
 """
 
+import collections
 import importlib
 import os
 import sys
@@ -26,8 +27,17 @@ def networks(module):
     return {name[4:]: getattr(loaded, name) for name in sorted(vars(loaded)) if name.startswith("net_")}
 
 
+def forget_name_scopes(fluid):
+    """Name scopes are numbered within a process: start anew, so that no network depends on those built before."""
+    if hasattr(fluid.framework, "NameScope"):
+        fluid.framework._name_scope = fluid.framework.NameScope("", None)
+    else:
+        fluid.framework._Current.scope_counts = (collections.Counter(),)
+
+
 def build(fluid, network):
     """The bytes of the main and the startup program, without call stacks."""
+    forget_name_scopes(fluid)
     main, startup = fluid.Program(), fluid.Program()
     main.random_seed = startup.random_seed = 7
     with fluid.program_guard(main, startup), fluid.unique_name.guard():
