@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
@@ -11,7 +12,7 @@ from fluidtool.proto.enums import VarType
 from fluidtool.tensor import LoDTensor, SelectedRows
 
 Context = OpContext | InferContext
-INTEGERS = frozenset("iub")
+MOST_ELEMENTS = 2**40
 
 
 def numbers(ctx: OpContext, values: Any) -> list[int]:
@@ -51,6 +52,15 @@ def axis_in(ctx: Context, axis: int, rank: int, name: str = "axis") -> int:
     bound = max(rank, 1)
     ctx.require(-bound <= axis < bound, f"{name} should be in [{-bound}, {bound}), found {axis}")
     return int(axis) + rank if axis < 0 else int(axis)
+
+
+def allocatable(ctx: OpContext, shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape, unless no machine could hold a tensor of it."""
+    count = prod(int(size) for size in shape)
+    ctx.require(
+        count <= MOST_ELEMENTS, f"the output would have {count} elements, of shape {list(shape)}; no memory holds it"
+    )
+    return tuple(shape)
 
 
 def dims(value: Any) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.versions import later_attr, scalar_shape
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import BOOLEAN, INT, TensorMeta, required
-from fluidtool.ops.tensor.arguments import Context, axis_in
+from fluidtool.ops.tensor.arguments import Context, allocatable, axis_in
 from fluidtool.proto.enums import VarType
 
 
@@ -38,7 +38,7 @@ def diag_embed(ctx: OpContext, Input: Any, *, offset: int, dim1: int, dim2: int)
     """Matrices along dim1 and dim2 with the last axis of Input on a diagonal (Paddle 1.8.5 diag_embed_op.h)."""
     one, two = _two_axes(ctx, dim1, dim2, Input.ndim + 1)
     size = Input.shape[-1] + abs(offset)
-    out = ctx.xp.zeros((*Input.shape[:-1], size, size), Input.dtype)
+    out = ctx.xp.zeros(allocatable(ctx, (*Input.shape[:-1], size, size)), Input.dtype)
     places = ctx.xp.arange(Input.shape[-1])
     out[..., places + max(-offset, 0), places + max(offset, 0)] = Input
     return ctx.xp.moveaxis(out, (-2, -1), (one, two))
@@ -60,6 +60,14 @@ def _diagonal_size(shape: Sequence[int], one: int, two: int, offset: int) -> int
     return max(min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns), 0)
 
 
+def _diagonals(ctx: OpContext, X: Any, offset: int, one: int, two: int) -> Any:
+    """The diagonals along two axes as the last axis: empty ones when the offset lies beyond the edge."""
+    if _diagonal_size(X.shape, one, two, offset):
+        return X.diagonal(offset, one, two)
+    rest = [size for axis, size in enumerate(X.shape) if axis not in (one, two)]
+    return ctx.xp.zeros((*rest, 0), X.dtype)
+
+
 def _trace_axes(ctx: Context, dim1: int, dim2: int, rank: int) -> tuple[int, int]:
     ctx.require(rank >= 2, f"Input should have at least two dimensions, found {rank}")
     one, two = _two_axes(ctx, later_attr(ctx, "axis1", dim1), later_attr(ctx, "axis2", dim2), rank)
@@ -73,7 +81,7 @@ def trace(ctx: OpContext, Input: Any, *, offset: int, dim1: int, dim2: int) -> A
     The axis further in front counts the rows, whichever of the two names it.
     """
     one, two = _trace_axes(ctx, dim1, dim2, Input.ndim)
-    out = Input.diagonal(offset, one, two).sum(axis=-1, dtype=Input.dtype)
+    out = _diagonals(ctx, Input, offset, one, two).sum(axis=-1, dtype=Input.dtype)
     return out if out.ndim else ctx.xp.asarray(out).reshape(scalar_shape(ctx))
 
 
@@ -128,7 +136,7 @@ def diag_v2(ctx: OpContext, X: Any, *, offset: int, padding_value: float) -> Any
         _within(ctx, offset, X.shape)
         return X.diagonal(offset)
     size = X.shape[0] + abs(offset)
-    out = ctx.xp.full((size, size), padding_value, X.dtype)
+    out = ctx.xp.full(allocatable(ctx, (size, size)), padding_value, X.dtype)
     places = ctx.xp.arange(X.shape[0])
     out[places + max(-offset, 0), places + max(offset, 0)] = X
     return out
@@ -155,7 +163,7 @@ def diagonal(ctx: OpContext, Input: Any, *, offset: int, axis1: int, axis2: int)
     """The diagonals of the matrices along axis1 and axis2, as the last axis; none beyond the edge (Paddle 2.6.2)."""
     ctx.require(Input.ndim >= 2, f"Input should have at least two dimensions, found shape {Input.shape}")
     one, two = _two_axes(ctx, axis1, axis2, Input.ndim, "axis1 axis2")
-    return Input.diagonal(offset, one, two)
+    return _diagonals(ctx, Input, offset, one, two)
 
 
 @diagonal.infer

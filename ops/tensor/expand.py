@@ -11,6 +11,7 @@ from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta, ints
 from fluidtool.ops.tensor.arguments import (
     Context,
+    allocatable,
     axis_in,
     inferred_integers,
     integers,
@@ -43,6 +44,7 @@ def expand(ctx: OpContext, X: Any, ExpandTimes: Any, expand_times_tensor: list[A
     """X repeated expand_times along its axes (Paddle 1.8.5 expand_op.h)."""
     times = _times(ctx, integers(ctx, ExpandTimes, expand_times_tensor, expand_times), X.ndim)
     ctx.require(all(t > 0 for t in times), f"expand_times should be positive, found {times}")
+    allocatable(ctx, _multiplied(X.shape, times))
     out = ctx.xp.tile(X, times)
     lod_of_same_rows(ctx, X, out)
     return out
@@ -182,6 +184,7 @@ def tile(ctx: OpContext, X: Any, RepeatTimes: Any, repeat_times_tensor: list[Any
     times = integers(ctx, RepeatTimes, repeat_times_tensor, repeat_times)
     shape, repeats = _tiled(ctx, X.shape, times)
     ctx.require(all(t > 0 for t in repeats), f"repeat_times should be positive, found {times}")
+    allocatable(ctx, _multiplied(shape, repeats))
     out = ctx.xp.tile(X.reshape(shape), repeats)
     lod_of_same_rows(ctx, X, out)
     return out
@@ -210,6 +213,7 @@ def tile_grad(
 
 
 def _common_shape(ctx: Context, shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    ctx.require(shapes, "X should name at least one tensor")
     rank = max(len(shape) for shape in shapes)
     out = [1] * rank
     for shape in shapes:
@@ -270,6 +274,7 @@ def repeat_interleave(ctx: OpContext, X: Any, RepeatsTensor: Any, *, Repeats: in
     axis = axis_in(ctx, dim, X.ndim, "dim")
     if RepeatsTensor is None:
         ctx.require(Repeats > 0, f"Repeats should be positive, found {Repeats}")
+        allocatable(ctx, (X.size, Repeats))
         return ctx.xp.repeat(X, Repeats, axis=axis)
     times = numbers(ctx, RepeatsTensor)
     ctx.require(

@@ -9,7 +9,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.versions import later_attr
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import FLOATS, INT, INTS, TensorMeta, floats, ints, longs, required
-from fluidtool.ops.tensor.arguments import Context, as_declared, inferred_integers, integers
+from fluidtool.ops.tensor.arguments import Context, allocatable, as_declared, inferred_integers, integers
 from fluidtool.proto.enums import VarType
 from fluidtool.tensor import LoDTensor, LoDTensorArray, as_data_type
 
@@ -17,7 +17,7 @@ from fluidtool.tensor import LoDTensor, LoDTensorArray, as_data_type
 def concrete_shape(ctx: OpContext, shape: list[int]) -> tuple[int, ...]:
     """The shape, when every size is known and not negative."""
     ctx.require(all(size >= 0 for size in shape), f"shape should have no negative size, found {list(shape)}")
-    return tuple(shape)
+    return allocatable(ctx, shape)
 
 
 def height(sizes: tuple[int, ...], tensor: Any, tensors: list[Any]) -> int:

@@ -13,6 +13,7 @@ from fluidtool.proto.enums import VarType
 
 
 def _gather_axis(ctx: OpContext, rank: int) -> int:
+    ctx.require(rank > 0, "X should have at least one dimension")
     if ctx.has("Axis"):
         axis = ctx.value("Axis").array
         return axis_in(ctx, number(ctx, axis, "Axis"), rank)

@@ -160,6 +160,10 @@ def put_along_axis(
     ctx.require(Reduce in REDUCE, f"Reduce should be one of {', '.join(REDUCE)}, found {Reduce!r}")
     where = tuple(ctx.host(place) for place in _along(ctx, Input, Index, Axis))
     out = ctx.host(Input).copy()
+    fits = Value.ndim <= Index.ndim and all(
+        have in (1, want) for have, want in zip(Value.shape[::-1], Index.shape[::-1], strict=False)
+    )
+    ctx.require(fits, f"Value of shape {Value.shape} should broadcast to the shape of Index, {Index.shape}")
     values = ctx.np.broadcast_to(ctx.host(Value), Index.shape)
     if Reduce == "assign":
         out[where] = values
