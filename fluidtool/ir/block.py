@@ -38,6 +38,18 @@ class Block:
             yield block
             block = block.parent
 
+    def reach(self) -> Iterator[Block]:
+        """The blocks whose variables operators here may mean, nearest first: for a block of gradients the block that it
+        is the gradient of, then the block around it, and so on (Paddle 1.8.5 block_desc.cc).
+        """
+        waiting, seen = [self], set()
+        while waiting:
+            block = waiting.pop(0)
+            if block.idx not in seen:
+                seen.add(block.idx)
+                yield block
+                waiting += [self.program.block(idx) for idx in (block.forward_block_idx, block.parent_idx) if idx >= 0]
+
     def set_forward_block_idx(self, idx: int) -> None:
         """Note which block this one is the gradient of."""
         self.forward_block_idx = int(idx)
@@ -48,8 +60,8 @@ class Block:
         return name in self.vars
 
     def has_var_recursive(self, name: str) -> bool:
-        """Whether this block or one around it declares the name."""
-        return any(name in block.vars for block in self.ancestry())
+        """Whether this block or one within its reach declares the name."""
+        return any(name in block.vars for block in self.reach())
 
     def var(self, name: str) -> Variable:
         """The variable that this block itself declares; raises ProgramError (a ValueError) when there is none."""
@@ -60,15 +72,15 @@ class Block:
         return self.vars[name]
 
     def var_recursive(self, name: str) -> Variable:
-        """The variable that this block or the nearest one around it declares; raises ProgramError without one."""
+        """The variable that the nearest block within reach declares; raises ProgramError without one."""
         found = self.find_var_recursive(name)
         if found is None:
             raise ProgramError(f"Var {name} is not found recursively{self._did_you_mean(name)}")
         return found
 
     def find_var_recursive(self, name: str) -> Variable | None:
-        """The variable that this block or the nearest one around it declares, or None."""
-        for block in self.ancestry():
+        """The variable that the nearest block within reach declares, or None."""
+        for block in self.reach():
             if name in block.vars:
                 return block.vars[name]
         return None

@@ -218,15 +218,23 @@ def append_gradient_ops(
 
 
 def _gradients_of(program: Program, block: Block, op: Operator, state: _Backward) -> list[OpDescription]:
-    if not op.has_attr("sub_block"):
-        return make_grad_ops(op, state.no_grad[block.idx])
+    grad_block = _gradient_block(program, block, op, state) if op.has_attr("sub_block") else None
+    made = make_grad_ops(op, state.no_grad[block.idx], grad_block)
+    if op.has_attr(DEVICE_ATTR):
+        for description in made:
+            description.attrs[DEVICE_ATTR] = op.get_attr(DEVICE_ATTR)
+    return made
+
+
+def _gradient_block(program: Program, block: Block, op: Operator, state: _Backward) -> Block:
+    """A new block with the gradients of the operator's sub-block."""
     inner = program.block(op.block_attr_id("sub_block"))
     grad_block = program.create_block()
     grad_block.set_forward_block_idx(inner.idx)
     append_gradient_ops(inner, _sub_block_path(inner, op, state.no_grad[inner.idx]), grad_block, state, None)
     program.rollback()
     state.no_grad.setdefault(grad_block.idx, set())
-    return make_grad_ops(op, state.no_grad[block.idx], grad_block)
+    return grad_block
 
 
 def _origins(made: list[OpDescription], op: Operator) -> dict[str, str]:

@@ -177,10 +177,10 @@ def net_nested_cond_trained(fluid):
     second = fluid.layers.less_than(fluid.layers.reduce_max(x), zero)
 
     def inner():
-        return fluid.layers.cond(second, lambda: x * w, lambda: x + w)
+        return fluid.layers.cond(second, lambda: w * w, lambda: w + 1.0)
 
-    out = fluid.layers.cond(first, inner, lambda: x * w * w)
-    fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(out))
+    out = fluid.layers.cond(first, inner, lambda: w * 2.0)
+    fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(out + x))
 
 
 def net_case(fluid):
@@ -329,4 +329,4 @@ def net_print(fluid):
         print_tensor_lod=False,
         print_phase="backward",
     )
-    fluid.backward.append_backward(fluid.layers.mean(fluid.layers.fc(z, 1)))
+    fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(fluid.layers.fc(z, 1)))

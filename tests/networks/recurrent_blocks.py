@@ -29,6 +29,7 @@ def net_static_rnn_trained(fluid):
 def net_static_rnn_with_initial_state(fluid):
     x = fluid.layers.data("x", [5, 2, 3], append_batch_size=False)
     y = fluid.layers.data("y", [5, 2, 3], append_batch_size=False)
+    x.stop_gradient = y.stop_gradient = False
     start = fluid.layers.fc(fluid.layers.data("start", [2, 3], append_batch_size=False), 3)
     rnn = fluid.layers.StaticRNN(name="walk")
     with rnn.step():

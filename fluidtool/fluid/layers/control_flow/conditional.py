@@ -9,7 +9,7 @@ from fluidtool.fluid.checks import check_type
 from fluidtool.fluid.layer_helper import LayerHelper
 from fluidtool.fluid.layers.control_flow.blocks import declared, inner_block, reads_and_writes
 from fluidtool.ir import Block, Operator, Variable
-from fluidtool.ir.roles import ROLE_ATTR, OpRole
+from fluidtool.ir.roles import DEVICE_ATTR, ROLE_ATTR, OpRole
 from fluidtool.ops.gradient import EMPTY, grad_name, make_grad_ops
 from fluidtool.ops.inference import infer_declared
 from fluidtool.proto.enums import AttrType, VarType
@@ -51,6 +51,7 @@ def _append_gradient(around: Block, gradient: Block, op: Operator) -> None:
     description = make_grad_ops(op, (), gradient)[0]
     description.inputs["Input"] = names
     description.outputs["Input@GRAD"] = [grad_name(name) for name in names]
+    description.attrs.pop(DEVICE_ATTR, None)
     made = description.insert(around)
     made.set_attr(ROLE_ATTR, int(OpRole.Backward), AttrType.INT)
     for name in made.output_arg_names:
