@@ -7,6 +7,7 @@ from functools import wraps
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.math.values import require_tensor
 from fluidtool.ops.registry import Body, OpInfo, op
 from fluidtool.ops.schema import USE_CUDNN, USE_MKLDNN, TensorMeta
 from fluidtool.tensor import SelectedRows
@@ -30,6 +31,7 @@ def activation(
         def checked(ctx: OpContext, X: Any, **values: Any) -> Any:
             if isinstance(X, SelectedRows) and sparse:
                 return SelectedRows(X.row_ids, X.table_height, checked(ctx, X.value, **values))
+            require_tensor(ctx, "X", X)
             if X.dtype.kind in "iub" and not integers:
                 ctx.fail(f"X must be floating point, found {X.dtype}; insert a cast")
             return body(ctx, X, **values)

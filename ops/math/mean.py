@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.math.values import require_tensor
 from fluidtool.ops.math.versions import scalar_shape
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
@@ -13,6 +14,7 @@ from fluidtool.ops.schema import TensorMeta
 @op("mean", inputs="X", outputs="Out")
 def mean(ctx: OpContext, X: Any) -> Any:
     """The average of all elements of X (floating point, any shape), shape [1]; from Paddle 2.5 on []."""
+    require_tensor(ctx, "X", X)
     ctx.require(X.size, f"X of shape {list(X.shape)} has no elements to take the mean of")
     return X.mean(dtype=None if X.dtype.itemsize == 2 else X.dtype).astype(X.dtype).reshape(scalar_shape(ctx))
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.gradient import GradMakerContext, OpDescription
+from fluidtool.ops.math.values import require_tensor
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.tensor import SelectedRows
@@ -77,6 +78,7 @@ def _(context: GradMakerContext) -> list[OpDescription]:
 @op("sign", inputs="X", outputs="Out", lod="X")
 def sign(ctx: OpContext, X: Any) -> Any:
     """-1, 0 or 1 by the sign of each element, in the data type of X (sign_op.h)."""
+    require_tensor(ctx, "X", X)
     return ctx.xp.sign(X)
 
 
