@@ -14,12 +14,12 @@ import typer
 
 from fluidtool.cli.failures import say, say_error
 from fluidtool.cli.feeds import gather
-from fluidtool.cli.fetches import chosen
+from fluidtool.cli.fetches import Fetches, chosen
 from fluidtool.cli.opening import open_model
 from fluidtool.cli.progress import progress
 from fluidtool.cli.render import facts, number, show, show_json
 from fluidtool.cli.results import compare_all, differences_table, outputs_data, outputs_table, read_expected
-from fluidtool.errors import EXIT_FINDING, OperatorError, OutputExistsError, UsageError
+from fluidtool.errors import EXIT_FINDING, FetchError, OperatorError, OutputExistsError, UsageError
 from fluidtool.io.arrays import archive_bytes, arrays_of, npy_bytes, write_archive, write_folder
 from fluidtool.io.atomic import write_file
 from fluidtool.model import Model
@@ -127,12 +127,21 @@ def _run(model: Model, request: Request) -> Outcome:
             # Taking the values to the host also waits for a GPU to finish.
             with _sequences_hinted(model, feed):
                 found = model.run(feed, wanted, optional=fetches.optional, observer=observer)
-            outputs = {name: on_host(value) for name, value in found.items()}
+            outputs = {name: on_host(value) for name, value in found.items() if _filled(name, value, fetches)}
             if number_of_run >= request.warmup:
                 seconds.append(perf_counter() - begin)
             advance()
     comparisons = compare_all(outputs, expected, request.rtol, request.atol)
     return Outcome({name: outputs[name] for name in fetches.names if name in outputs}, comparisons, seconds)
+
+
+def _filled(name: str, value: Any, fetches: Fetches) -> bool:
+    """Whether a value holds anything; raises FetchError for one that was asked for by its name."""
+    if not isinstance(value, LoDTensor) or value.is_initialized():
+        return True
+    if name in fetches.optional:
+        return False
+    raise FetchError(f"cannot fetch {name}: its operator leaves it without a value in this run")
 
 
 @contextmanager

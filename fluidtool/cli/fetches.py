@@ -65,7 +65,7 @@ def computed_names(program: Program) -> list[str]:
     block = program.global_block()
     names: dict[str, None] = {}
     for op in block.ops:
-        for name in op.output_arg_names:
+        for name in () if op.type == "feed" else op.output_arg_names:
             var = block.vars.get(name)
             if var is not None and not var.persistable and var.type in VALUES:
                 names[name] = None

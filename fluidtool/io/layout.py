@@ -164,7 +164,7 @@ def _open_parameters(
         )
     for name in _paired(folder, stem):
         return open_parameters(folder / name, variables, None)
-    present = [var for var in variables if parameter_path(folder, var.name).is_file()]
+    present = [var for var in variables if _has_file(folder, var.name)]
     if len(present) == len(variables):
         return open_separate(folder, variables), str(folder), "one file per parameter"
     fitting = _combined_candidates(folder, Path(program_source), variables)
@@ -180,6 +180,14 @@ def _open_parameters(
         if (folder / name).is_file() and not present and str(folder / name) != program_source:
             return open_parameters(folder / name, variables, None)
     return open_separate(folder, variables), str(folder), "one file per parameter"
+
+
+def _has_file(folder: Path, name: str) -> bool:
+    """Whether a parameter has a file of its own; one whose name leads out of the folder has none."""
+    try:
+        return parameter_path(folder, name).is_file()
+    except ParameterFileError:
+        return False
 
 
 def _paired(folder: Path, stem: str | None) -> list[str]:
