@@ -146,6 +146,8 @@ class Executor:
         if value is None and optional:
             return None
         if value is None:
+            if any(name in op.output_arg_names for block in program.blocks for op in block.ops):
+                return LoDTensor()  # an operator left this output out, as Paddle's kernels do: there is no memory
             raise FetchError(f"cannot fetch {name}: {self._why_not_fetched(program, name)}")
         if isinstance(value, LoDTensor):
             copy = LoDTensor(None if value.array is None else value.array.copy(), value.lod())
@@ -155,9 +157,6 @@ class Executor:
         return value
 
     def _why_not_fetched(self, program: Program, name: str) -> str:
-        written = any(name in op.output_arg_names for block in program.blocks for op in block.ops)
-        if written:
-            return "an operator names it as an output but left it without a value in this run"
         from difflib import get_close_matches
 
         known = {n for block in program.blocks for n in block.vars}
