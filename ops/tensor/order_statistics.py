@@ -58,13 +58,18 @@ def mode(ctx: OpContext, X: Any, *, axis: int, keepdim: bool) -> Any:
     rows = ctx.xp.moveaxis(X, place, -1)
     order = sorted_indices(ctx, rows, rows.ndim - 1, False)
     ordered = picked(ctx, rows, order, rows.ndim - 1)
-    places = ctx.xp.arange(rows.shape[-1])
-    first = ctx.xp.ones(ordered.shape, bool)
-    first[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
-    run_start = ctx.xp.maximum.accumulate(ctx.xp.where(first, places, 0), axis=-1)
-    end = (places - run_start).argmax(axis=-1)[..., None]
-    index = picked(ctx, order, end, rows.ndim - 1)
+    index = picked(ctx, order, _end_of_longest_run(ctx, ordered), rows.ndim - 1)
     return _one_per_row(ctx, X, ctx.xp.moveaxis(index, -1, place), place, keepdim)
+
+
+def _end_of_longest_run(ctx: OpContext, ordered: Any) -> Any:
+    """Where the longest run of equal numbers ends in the last axis, the first of several; that axis has size 1 then."""
+    host = ctx.host(ordered)
+    places = ctx.np.arange(host.shape[-1])
+    first = ctx.np.ones(host.shape, bool)
+    first[..., 1:] = host[..., 1:] != host[..., :-1]
+    start = ctx.np.maximum.accumulate(ctx.np.where(first, places, 0), axis=-1)
+    return ctx.array((places - start).argmax(axis=-1)[..., None])
 
 
 @mode.infer
