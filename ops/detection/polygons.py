@@ -15,17 +15,19 @@ def polygon_area(np: Any, polygons: Any) -> Any:
 
 
 def polygon_iou(np: Any, first: Any, second: Any) -> Any:
-    """Intersection over union [N] of polygons [N, 2 * points] pair by pair; 0 where any of the three areas is 0."""
+    """Intersection over union of polygons [..., 2 * points] that broadcast; 0 where any of the three areas is 0."""
+    shape = np.broadcast_shapes(first.shape, second.shape)
+    first, second = (np.broadcast_to(side, shape).reshape(-1, shape[-1]) for side in (first, second))
     area1, area2 = polygon_area(np, first), polygon_area(np, second)
     inter = np.zeros(len(first), first.dtype)
     near = np.flatnonzero(boxes_touch(np, first, second))
-    points = first.shape[1] // 2
-    step = max(1, CHUNK // (2 * points * (2 * points * points + points)))
+    edges = shape[-1]
+    step = max(1, CHUNK // (edges * (edges + 1) * edges // 2))
     for start in range(0, len(near), step):
         rows = near[start : start + step]
         inter[rows] = intersection_area(np, first[rows].astype("float64"), second[rows].astype("float64"))
     empty = (area1 == 0) | (area2 == 0) | (inter == 0)
-    return np.where(empty, 0, inter / np.where(empty, 1, area1 + area2 - inter)).astype(first.dtype)
+    return np.where(empty, 0, inter / np.where(empty, 1, area1 + area2 - inter)).reshape(shape[:-1])
 
 
 def boxes_touch(np: Any, first: Any, second: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
@@ -16,17 +17,10 @@ Overlap = Callable[[Any, Any], Any]
 
 
 def overlap_of(np: Any, width: int, normalized: bool) -> Overlap:
-    """The overlap function for boxes [N, 4] or polygons [N, 2 * points]: [N, width] and [M, width] give [N, M]."""
-    pixel = 0 if normalized else 1
+    """The overlap of boxes [..., 4] or polygons [..., 2 * points]; it broadcasts."""
     if width == 4:
-        return lambda first, second: jaccard(np, first[:, None], second[None], pixel)
-
-    def polygons(first: Any, second: Any) -> Any:
-        rows, columns = len(first), len(second)
-        pairs = np.repeat(first, columns, axis=0), np.tile(second, (rows, 1))
-        return polygon_iou(np, *pairs).reshape(rows, columns)
-
-    return polygons
+        return partial(jaccard, np, pixel=0 if normalized else 1)
+    return partial(polygon_iou, np)
 
 
 def descending(np: Any, scores: Any) -> Any:
@@ -52,8 +46,8 @@ def suppress(np: Any, boxes: Any, overlap: Overlap, threshold: float, eta: float
         block = boxes[start : start + BLOCK]
         worst = np.full(len(block), -np.inf, boxes.dtype)
         if kept:
-            worst = overlap(block, boxes[kept]).max(axis=1)
-        inner = overlap(block, block)
+            worst = overlap(block[:, None], boxes[kept]).max(axis=1)
+        inner = overlap(block[:, None], block)
         position = 0
         while True:
             passing = worst[position:] <= limit
