@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from fluidtool.errors import FluidError
+from fluidtool.errors import FluidError, OperatorError
 from fluidtool.ir import Block, Operator, Program, Variable
 from fluidtool.ops.context import InferContext
 from fluidtool.ops.gradient import EMPTY, GRAD
-from fluidtool.ops.registry import OpInfo, find_op
+from fluidtool.ops.registry import Body, OpInfo, find_op
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.proto.enums import VarType
 
@@ -57,9 +57,7 @@ def _by_rule(op: Operator, info: OpInfo, lookup: Lookup) -> dict[str, TensorMeta
             if any(meta is None for meta in metas) or (not metas and not slot.dispensable and not slot.duplicable):
                 return {}
             args.append(metas if slot.duplicable else metas[0] if metas else None)
-    context = InferContext(op, info, lookup)
-    attrs = {name: context.attr(name) for name in info.infer_attrs}
-    result = info.infer_body(context, *args, **attrs)
+    result = _infer(op, info, info.infer_body, args, lookup)
     if result is None:
         return {}
     by_slot = result if isinstance(result, dict) else {info.outputs[0].name: result}
@@ -71,6 +69,21 @@ def _by_rule(op: Operator, info: OpInfo, lookup: Lookup) -> dict[str, TensorMeta
             if meta is not None and name != EMPTY:
                 found[name] = _with_shared_lod(op, info, slot_name, index, meta, lookup)
     return found
+
+
+def _infer(op: Operator, info: OpInfo, body: Body, args: list[Any], lookup: Lookup) -> Any:
+    """What the inference function says; attributes that it cannot work with raise OperatorError like shapes."""
+    context = InferContext(op, info, lookup)
+    for name in info.infer_attrs:
+        if info.attrs[name].required and not op.has_attr(name):
+            raise OperatorError(f"operator {op.type}: lacks the required attribute {name}")
+    attrs = {name: context.attr(name) for name in info.infer_attrs}
+    try:
+        return body(context, *args, **attrs)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        if isinstance(error, FluidError):
+            raise
+        raise OperatorError(f"operator {op.type}: shapes cannot be inferred from its attributes: {error}") from error
 
 
 def _with_shared_lod(op: Operator, info: OpInfo, slot: str, index: int, meta: TensorMeta, lookup: Lookup) -> TensorMeta:

@@ -47,7 +47,10 @@ def verify_model(files: ModelFiles) -> list[Finding]:
 
 def verify(program: Program) -> list[Finding]:
     """The faults of a program: operators, data flow, feeds and fetches, shapes; in the order of the operators."""
-    found = [*_operators(program), *_Flow(program).findings(), *_columns(program), *_Shapes(program).findings()]
+    incomplete = list(_operators(program))
+    known = {(finding.block, finding.position) for finding in incomplete}
+    shapes = [finding for finding in _Shapes(program).findings() if (finding.block, finding.position) not in known]
+    found = [*incomplete, *_Flow(program).findings(), *_columns(program), *shapes]
     return sorted(found, key=lambda item: (item.block or 0, -1 if item.position is None else item.position))
 
 
