@@ -44,7 +44,10 @@ def _(ctx: InferContext, X: TensorMeta, Y: TensorMeta, *, x_num_col_dims: int, y
 def mul_grad(
     ctx: OpContext, X: Any, Y: Any, Out_grad: Any, *, x_num_col_dims: int, y_num_col_dims: int
 ) -> dict[str, Any]:
-    """dX = dOut · Yᵀ, dY = Xᵀ · dOut."""
+    """dX = dOut · Yᵀ, dY = Xᵀ · dOut; each has the LoD of its variable when running, not when built (mul_op.h)."""
+    for slot in ("X", "Y"):
+        if ctx.wants(f"{slot}@GRAD"):
+            ctx.set_lod(f"{slot}@GRAD", ctx.lod(slot))
     x, y = _matrices(ctx, X, Y, x_num_col_dims, y_num_col_dims)
     grad = Out_grad.reshape(x.shape[0], y.shape[1])
     return {

@@ -24,6 +24,7 @@ MEANT: dict[str, str] = {
     "shapes.expand_as": "the shape of the target, where Paddle declares zeros",
     "shapes.padding_by_a_tensor": "the size is known only when running: -1",
     "images.poolings_with_places": "places are int32, and are declared so",
+    "images.regions": "roi_pool's places are int64, and are declared so",
     "arithmetic.has_inf": "isinf and isnan give bool, and are declared so",
 }
 
