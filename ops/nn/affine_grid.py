@@ -7,7 +7,7 @@ from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.versions import later_attr
-from fluidtool.ops.nn.precision import require_floating, require_shape
+from fluidtool.ops.nn.precision import require_floating, require_shape, widened
 from fluidtool.ops.nn.windows import UNKNOWN
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta, ints
@@ -59,8 +59,9 @@ def affine_grid(ctx: OpContext, Theta: Any, OutputShape: Any) -> Any:
     """Output [N, H, W, 2] = Theta [N, 2, 3] applied to the positions (x, y, 1) of an H x W image (affine_grid_op.h)."""
     require_floating(ctx, "Theta", Theta)
     sizes = _sizes(ctx, OutputShape, _rank(ctx, Theta.shape))
-    grid = ctx.xp.matmul(_base(ctx, sizes, Theta.dtype), Theta.swapaxes(1, 2))
-    return grid.reshape(len(Theta), *sizes, len(sizes))
+    theta = widened(Theta)
+    grid = ctx.xp.matmul(_base(ctx, sizes, theta.dtype), theta.swapaxes(1, 2))
+    return grid.reshape(len(Theta), *sizes, len(sizes)).astype(Theta.dtype, copy=False)
 
 
 @affine_grid.infer
@@ -75,8 +76,8 @@ def affine_grid_grad(ctx: OpContext, OutputShape: Any, Output_grad: Any) -> Any:
     rank = Output_grad.shape[-1]
     sizes = _sizes(ctx, OutputShape, rank)
     require_shape(ctx, "Output@GRAD", Output_grad, (len(Output_grad), *sizes, rank), "the output's shape")
-    grad = Output_grad.reshape(len(Output_grad), -1, rank).swapaxes(1, 2)
-    return ctx.xp.matmul(grad, _base(ctx, sizes, Output_grad.dtype))
+    grad = widened(Output_grad).reshape(len(Output_grad), -1, rank).swapaxes(1, 2)
+    return ctx.xp.matmul(grad, _base(ctx, sizes, grad.dtype)).astype(Output_grad.dtype, copy=False)
 
 
 @affine_grid_grad.infer

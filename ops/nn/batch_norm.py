@@ -64,13 +64,13 @@ def normalize(
         require_shape(ctx, slot, value, (channels.count,), f"the channels of X {X.shape} in {ctx.attr('data_layout')}")
     scale, bias = channels.spread(Scale), channels.spread(Bias)
     zeros = xp.zeros(channels.count, dtype=widened(Mean).dtype)
+    results = {"MeanOut": Mean, "VarianceOut": Variance, "SavedMean": zeros, "SavedVariance": zeros}
     if uses_running_statistics(ctx):
         factor = scale / xp.sqrt(channels.spread(Variance) + ctx.attr("epsilon"))
         out = widened(X) * factor
         out += bias - channels.spread(Mean) * factor
-        results = {"SavedMean": zeros, "SavedVariance": zeros}
     elif X.size == channels.count:
-        out, results = X, {"SavedMean": zeros, "SavedVariance": zeros}
+        out = X
     else:
         ctx.require(X.size > 0, f"X {X.shape} is empty; a batch without elements has no mean and variance to train on")
         momentum = ctx.attr("momentum") if MomentumTensor is None else float(ctx.host(MomentumTensor).reshape(-1)[0])

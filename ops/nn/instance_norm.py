@@ -84,11 +84,12 @@ def instance_norm_grad(
     normalized = (widened(X) - _along_channels(SavedMean, X)) * inverse_std
     grad, axes = widened(Y_grad), _axes(X)
     scale = 1 if Scale is None else _along_channels(Scale, X)
+    dtype = grad.dtype if Scale is None else Scale.dtype
     x_grad = input_grad(grad, normalized, scale * inverse_std, axes)
     return {
         "X@GRAD": x_grad.astype(X.dtype, copy=False),
-        "Scale@GRAD": (grad * normalized).sum(axis=(0, *axes)),
-        "Bias@GRAD": grad.sum(axis=(0, *axes)),
+        "Scale@GRAD": (grad * normalized).sum(axis=(0, *axes)).astype(dtype, copy=False),
+        "Bias@GRAD": grad.sum(axis=(0, *axes)).astype(dtype, copy=False),
     }
 
 

@@ -127,14 +127,14 @@ def interpolate_grad(ctx: OpContext, X: Any, OutSize: Any, SizeTensor: list[Any]
 def infer_interpolate(
     ctx: InferContext, X: TensorMeta, OutSize: Any, SizeTensor: list[TensorMeta], Scale: TensorMeta | None
 ) -> TensorMeta:
-    """The sizes that attributes tell; tensors leave them open."""
+    """The sizes that attributes tell, as Paddle does: only a Scale leaves them open, OutSize does not."""
     sizes = _check(ctx, X.shape)
     layout = ctx.attr("data_layout")
     batch, channels, _ = split_shape(X.shape, layout)
     outputs = [size if size > 0 else UNKNOWN for size in _attr_sizes(ctx, len(sizes))]
     declared = ctx.attr("scale")
     scales = [declared] * len(sizes) if not isinstance(declared, list) else declared
-    if not SizeTensor and (Scale is not None or OutSize is not None):
+    if not SizeTensor and Scale is not None:
         outputs = [UNKNOWN] * len(sizes)
     elif not SizeTensor and len(scales) == len(sizes) and min(scales) > 0:
         outputs = [int(size * s) if size > 0 else UNKNOWN for size, s in zip(sizes, scales, strict=True)]

@@ -1,4 +1,4 @@
-"""lrn, norm and affine_channel: small normalisations."""
+"""lrn and affine_channel: small normalisations."""
 
 from __future__ import annotations
 

@@ -61,6 +61,11 @@ def row_conv_grad(ctx: OpContext, X: Any, Filter: Any, Out_grad: Any) -> dict[st
     return {"X@GRAD": x_grad.reshape(X.shape), "Filter@GRAD": filter_grad}
 
 
+@row_conv_grad.infer
+def _(ctx: InferContext, X: TensorMeta, Filter: TensorMeta, Out_grad: TensorMeta) -> dict[str, TensorMeta]:
+    return {"X@GRAD": X.with_lod_level(0), "Filter@GRAD": Filter}
+
+
 def _require_shift(ctx: OpContext | InferContext, x: tuple[int, ...], y: tuple[int, ...]) -> None:
     ctx.require(
         len(x) == 2 and len(y) == 2 and (x[0] == y[0] or -1 in (x[0], y[0])),

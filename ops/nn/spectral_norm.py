@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
-from fluidtool.ops.nn.precision import require_floating, require_rank, require_shape
+from fluidtool.ops.nn.precision import require_floating, require_rank, require_shape, widened
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
 
@@ -20,12 +20,12 @@ def _matrix(ctx: OpContext, Weight: Any, U: Any, V: Any, dim: int) -> Any:
     require_shape(
         ctx, "V", V, (Weight.size // max(rows, 1),), f"the product of the other sizes of Weight {Weight.shape}"
     )
-    return ctx.xp.moveaxis(Weight, dim, 0).reshape(rows, -1)
+    return ctx.xp.moveaxis(widened(Weight), dim, 0).reshape(rows, -1)
 
 
 def _singular(ctx: OpContext, matrix: Any, u: Any, v: Any, power_iters: int, eps: float) -> tuple[Any, Any, Any]:
     """(largest singular value, left vector, right vector) after `power_iters` steps from u and v."""
-    xp = ctx.xp
+    xp, u, v = ctx.xp, widened(u), widened(v)
     for _ in range(power_iters):
         v = matrix.T @ u
         v = v / (xp.sqrt((v * v).sum()) + v.dtype.type(eps))
@@ -44,7 +44,7 @@ def _singular(ctx: OpContext, matrix: Any, u: Any, v: Any, power_iters: int, eps
 def spectral_norm(ctx: OpContext, Weight: Any, U: Any, V: Any, *, dim: int, power_iters: int, eps: float) -> Any:
     """Out = Weight / sigma; U and V are the start and stay as they are (Paddle 1.8.5 spectral_norm_op.h)."""
     sigma = _singular(ctx, _matrix(ctx, Weight, U, V, dim), U, V, power_iters, eps)[0]
-    return Weight / sigma
+    return (Weight / sigma).astype(Weight.dtype, copy=False)
 
 
 @spectral_norm.infer
@@ -64,4 +64,5 @@ def spectral_norm_grad(
     sigma, u, v = _singular(ctx, matrix, U, V, power_iters, eps)
     factor = (1 - u[:, None] * v[None, :] * (matrix / sigma).sum()) / sigma
     shape = [Weight.shape[dim], *(size for axis, size in enumerate(Weight.shape) if axis != dim)]
-    return Out_grad * ctx.xp.moveaxis(factor.reshape(shape), 0, dim)
+    grad = Out_grad * ctx.xp.moveaxis(factor.reshape(shape), 0, dim)
+    return grad.astype(Weight.dtype, copy=False)

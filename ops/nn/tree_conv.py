@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
-from fluidtool.ops.nn.precision import require_floating, require_rank, require_shape
+from fluidtool.ops.nn.precision import require_floating, require_rank, require_shape, widened
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
 
@@ -88,10 +88,12 @@ def tree_conv(ctx: OpContext, NodesVector: Any, EdgeSet: Any, Filter: Any, *, ma
     """
     _check(ctx, NodesVector, EdgeSet, Filter, max_depth)
     nodes = NodesVector.shape[1]
-    weights = _window_weights(ctx, EdgeSet, nodes, max_depth, NodesVector.dtype)
-    windows = ctx.xp.matmul(weights.reshape(len(weights), nodes * 3, nodes), NodesVector)
-    kernel = Filter.swapaxes(0, 1).reshape(-1, Filter.shape[2] * Filter.shape[3])
-    return (windows.reshape(len(weights), nodes, -1) @ kernel).reshape(*NodesVector.shape[:2], *Filter.shape[2:])
+    vectors = widened(NodesVector)
+    weights = _window_weights(ctx, EdgeSet, nodes, max_depth, vectors.dtype)
+    windows = ctx.xp.matmul(weights.reshape(len(weights), nodes * 3, nodes), vectors)
+    kernel = widened(Filter).swapaxes(0, 1).reshape(-1, Filter.shape[2] * Filter.shape[3])
+    out = windows.reshape(len(weights), nodes, -1) @ kernel
+    return out.reshape(*NodesVector.shape[:2], *Filter.shape[2:]).astype(NodesVector.dtype, copy=False)
 
 
 @tree_conv.infer
@@ -111,12 +113,13 @@ def tree_conv_grad(
     """Gradients by NodesVector and Filter."""
     _check(ctx, NodesVector, EdgeSet, Filter, max_depth)
     batch, nodes, width = NodesVector.shape
-    weights = _window_weights(ctx, EdgeSet, nodes, max_depth, NodesVector.dtype).reshape(batch, nodes * 3, nodes)
-    windows = ctx.xp.matmul(weights, NodesVector).reshape(batch * nodes, 3 * width)
-    grad = Out_grad.reshape(batch * nodes, -1)
-    kernel = Filter.swapaxes(0, 1).reshape(3 * width, -1)
+    vectors, grad = widened(NodesVector), widened(Out_grad).reshape(batch * nodes, -1)
+    weights = _window_weights(ctx, EdgeSet, nodes, max_depth, vectors.dtype).reshape(batch, nodes * 3, nodes)
+    windows = ctx.xp.matmul(weights, vectors).reshape(batch * nodes, 3 * width)
+    kernel = widened(Filter).swapaxes(0, 1).reshape(3 * width, -1)
     window_grad = (grad @ kernel.T).reshape(batch, nodes * 3, width)
-    return {
+    grads = {
         "NodesVector@GRAD": ctx.xp.matmul(weights.swapaxes(1, 2), window_grad),
         "Filter@GRAD": (windows.T @ grad).reshape(3, width, *Filter.shape[2:]).swapaxes(0, 1),
     }
+    return {slot: value.astype(NodesVector.dtype, copy=False) for slot, value in grads.items()}

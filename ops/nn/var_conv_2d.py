@@ -118,7 +118,7 @@ def var_conv_2d(ctx: OpContext, X: Any, ROW: Any, COLUMN: Any, W: Any) -> dict[s
 
 @var_conv_2d.infer
 def _(ctx: InferContext, X: TensorMeta, ROW: TensorMeta, COLUMN: TensorMeta, W: TensorMeta) -> dict[str, TensorMeta]:
-    out = X.with_shape([UNKNOWN, 1]).with_lod_level(1)
+    out = X.with_shape([UNKNOWN, 1]).with_lod_level(0)
     return {"Out": out, "Col": out}
 
 
