@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
-from fluidtool.ops.math.elementwise_common import ATTRS, GRAD_LOD, aligned, broadcast_meta, quotient, summed_to
+from fluidtool.ops.math.elementwise_common import (
+    ATTRS,
+    GRAD_LOD,
+    aligned,
+    broadcast_meta,
+    grad_lod,
+    quotient,
+    summed_to,
+)
 from fluidtool.ops.math.wiring import wired
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
@@ -22,6 +30,7 @@ def elementwise_add(ctx: OpContext, X: Any, Y: Any, *, axis: int) -> Any:
 @elementwise_add.grad(inputs="X Y Out@GRAD", outputs="X@GRAD Y@GRAD", lod=GRAD_LOD)
 def elementwise_add_grad(ctx: OpContext, X: Any, Y: Any, Out_grad: Any, *, axis: int) -> dict[str, Any]:
     """dX = dOut, dY = dOut, each summed over the dimensions along which it was repeated."""
+    grad_lod(ctx)
     return {
         "X@GRAD": summed_to(ctx, Out_grad, X, Y, axis) if ctx.wants("X@GRAD") else None,
         "Y@GRAD": summed_to(ctx, Out_grad, Y, X, axis) if ctx.wants("Y@GRAD") else None,
@@ -49,6 +58,7 @@ def elementwise_sub(ctx: OpContext, X: Any, Y: Any, *, axis: int) -> Any:
 @elementwise_sub.grad(inputs="X Y Out@GRAD", outputs="X@GRAD Y@GRAD", lod=GRAD_LOD)
 def elementwise_sub_grad(ctx: OpContext, X: Any, Y: Any, Out_grad: Any, *, axis: int) -> dict[str, Any]:
     """dX = dOut, dY = -dOut, each summed over the dimensions along which it was repeated."""
+    grad_lod(ctx)
     return {
         "X@GRAD": summed_to(ctx, Out_grad, X, Y, axis) if ctx.wants("X@GRAD") else None,
         "Y@GRAD": -summed_to(ctx, Out_grad, Y, X, axis) if ctx.wants("Y@GRAD") else None,
@@ -79,6 +89,7 @@ def elementwise_mul(ctx: OpContext, X: Any, Y: Any, *, axis: int) -> Any:
 @elementwise_mul.grad(inputs="X Y Out@GRAD", outputs="X@GRAD Y@GRAD", lod=GRAD_LOD)
 def elementwise_mul_grad(ctx: OpContext, X: Any, Y: Any, Out_grad: Any, *, axis: int) -> dict[str, Any]:
     """dX = dOut * Y, dY = dOut * X, each summed over the dimensions along which it was repeated."""
+    grad_lod(ctx)
     x, y = aligned(ctx, X, Y, axis)
     return {
         "X@GRAD": summed_to(ctx, Out_grad * y, X, Y, axis) if ctx.wants("X@GRAD") else None,
@@ -129,6 +140,7 @@ def elementwise_div(ctx: OpContext, X: Any, Y: Any, *, axis: int) -> Any:
 @elementwise_div.grad(inputs="X Y Out Out@GRAD", outputs="X@GRAD Y@GRAD", lod=GRAD_LOD)
 def elementwise_div_grad(ctx: OpContext, X: Any, Y: Any, Out: Any, Out_grad: Any, *, axis: int) -> dict[str, Any]:
     """dX = dOut / Y, dY = -dOut * Out / Y, each summed over the dimensions along which it was repeated."""
+    grad_lod(ctx)
     _, y = aligned(ctx, X, Y, axis)
     scaled = Out_grad / y
     return {

@@ -82,3 +82,8 @@ def refuse_zero(ctx: OpContext, y: Any) -> None:
     """Raise OperatorError when the divisor Y, of an integer type, holds a zero."""
     if not bool((y != 0).all()):
         ctx.fail(f"Y ({y.dtype}) holds a zero: integers cannot be divided by it; cast to a floating type, or mask it")
+
+
+def grad_lod(ctx: OpContext) -> None:
+    """Give X@GRAD the LoD that Out@GRAD has when running; GRAD_LOD says what Paddle declares when it builds."""
+    ctx.set_lod("X@GRAD", ctx.lod("Out@GRAD"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fluidtool.ops.context import OpContext
-from fluidtool.ops.math.elementwise_common import ATTRS, GRAD_LOD, aligned, broadcast_meta, summed_to
+from fluidtool.ops.math.elementwise_common import ATTRS, GRAD_LOD, aligned, broadcast_meta, grad_lod, summed_to
 from fluidtool.ops.registry import op
 
 
@@ -18,6 +18,7 @@ def elementwise_max(ctx: OpContext, X: Any, Y: Any, *, axis: int) -> Any:
 @elementwise_max.grad(inputs="X Y Out@GRAD", outputs="X@GRAD Y@GRAD", lod=GRAD_LOD)
 def elementwise_max_grad(ctx: OpContext, X: Any, Y: Any, Out_grad: Any, *, axis: int) -> dict[str, Any]:
     """dX = dOut where X > Y, dY = dOut elsewhere."""
+    grad_lod(ctx)
     x, y = aligned(ctx, X, Y, axis)
     return _shared_out(ctx, X, Y, Out_grad, x > y, axis)
 
@@ -31,6 +32,7 @@ def elementwise_min(ctx: OpContext, X: Any, Y: Any, *, axis: int) -> Any:
 @elementwise_min.grad(inputs="X Y Out@GRAD", outputs="X@GRAD Y@GRAD", lod=GRAD_LOD)
 def elementwise_min_grad(ctx: OpContext, X: Any, Y: Any, Out_grad: Any, *, axis: int) -> dict[str, Any]:
     """dX = dOut where X < Y, dY = dOut elsewhere."""
+    grad_lod(ctx)
     x, y = aligned(ctx, X, Y, axis)
     return _shared_out(ctx, X, Y, Out_grad, x < y, axis)
 
@@ -44,6 +46,7 @@ def elementwise_fmax(ctx: OpContext, X: Any, Y: Any, *, axis: int) -> Any:
 @elementwise_fmax.grad(inputs="X Y Out@GRAD", outputs="X@GRAD Y@GRAD", lod=GRAD_LOD)
 def elementwise_fmax_grad(ctx: OpContext, X: Any, Y: Any, Out_grad: Any, *, axis: int) -> dict[str, Any]:
     """dX = dOut where X >= Y or Y is NaN, dY = dOut elsewhere."""
+    grad_lod(ctx)
     x, y = aligned(ctx, X, Y, axis)
     return _shared_out(ctx, X, Y, Out_grad, (x >= y) | (y != y), axis)
 
@@ -57,6 +60,7 @@ def elementwise_fmin(ctx: OpContext, X: Any, Y: Any, *, axis: int) -> Any:
 @elementwise_fmin.grad(inputs="X Y Out@GRAD", outputs="X@GRAD Y@GRAD", lod=GRAD_LOD)
 def elementwise_fmin_grad(ctx: OpContext, X: Any, Y: Any, Out_grad: Any, *, axis: int) -> dict[str, Any]:
     """dX = dOut where X <= Y or Y is NaN, dY = dOut elsewhere."""
+    grad_lod(ctx)
     x, y = aligned(ctx, X, Y, axis)
     return _shared_out(ctx, X, Y, Out_grad, (x <= y) | (y != y), axis)
 

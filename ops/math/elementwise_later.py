@@ -6,7 +6,7 @@ from typing import Any
 
 from fluidtool.ops.activation.unary import FROM_X, activation
 from fluidtool.ops.context import InferContext, OpContext
-from fluidtool.ops.math.elementwise_common import GRAD_LOD, aligned, broadcast_meta, summed_to
+from fluidtool.ops.math.elementwise_common import GRAD_LOD, aligned, broadcast_meta, grad_lod, summed_to
 from fluidtool.ops.math.matrix_common import summed_batches
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
@@ -86,4 +86,5 @@ grad_add.infer(broadcast_meta)
 @grad_add.grad(inputs="X Y Out@GRAD", outputs="X@GRAD Y@GRAD", lod=GRAD_LOD)
 def grad_add_grad(ctx: OpContext, X: Any, Y: Any, Out_grad: Any, *, axis: int) -> dict[str, Any]:
     """dX = dOut, dY = dOut, each summed over the dimensions along which it was repeated."""
+    grad_lod(ctx)
     return {"X@GRAD": summed_to(ctx, Out_grad, X, Y, axis), "Y@GRAD": summed_to(ctx, Out_grad, Y, X, axis)}

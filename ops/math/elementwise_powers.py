@@ -10,6 +10,7 @@ from fluidtool.ops.math.elementwise_common import (
     GRAD_LOD,
     aligned,
     broadcast_meta,
+    grad_lod,
     quotient,
     refuse_zero,
     summed_to,
@@ -32,6 +33,7 @@ def elementwise_pow(ctx: OpContext, X: Any, Y: Any, *, axis: int) -> Any:
 @elementwise_pow.grad(inputs="X Y Out@GRAD", outputs="X@GRAD Y@GRAD", lod=GRAD_LOD)
 def elementwise_pow_grad(ctx: OpContext, X: Any, Y: Any, Out_grad: Any, *, axis: int) -> dict[str, Any]:
     """dX = dOut * Y * X^(Y - 1), dY = dOut * log(X) * X^Y."""
+    grad_lod(ctx)
     x, y = aligned(ctx, X, Y, axis)
     grads: dict[str, Any] = {}
     if ctx.wants("X@GRAD"):
@@ -72,6 +74,7 @@ def elementwise_heaviside(ctx: OpContext, X: Any, Y: Any, *, axis: int) -> Any:
 @elementwise_heaviside.grad(inputs="X Y Out@GRAD", outputs="X@GRAD Y@GRAD", lod=GRAD_LOD)
 def elementwise_heaviside_grad(ctx: OpContext, X: Any, Y: Any, Out_grad: Any, *, axis: int) -> dict[str, Any]:
     """dX = 0, dY = dOut where X is 0."""
+    grad_lod(ctx)
     x, _ = aligned(ctx, X, Y, axis)
     return {"X@GRAD": ctx.xp.zeros_like(X), "Y@GRAD": summed_to(ctx, Out_grad * (x == 0), Y, X, axis)}
 
