@@ -17,6 +17,7 @@ from fluidtool.ops.tensor.fill import (
     shape_meta,
 )
 from fluidtool.proto.enums import VarType
+from fluidtool.tensor import var_type_of
 
 UNIFORM: dict[str, Any] = {
     "min": -1.0,
@@ -244,3 +245,56 @@ def _(
     ctx: InferContext, Input: TensorMeta, *, shape: list[int], input_dim_idx: int, output_dim_idx: int, dtype: int
 ) -> TensorMeta:
     return _like_meta(ctx, Input, shape, input_dim_idx, output_dim_idx, dtype)
+
+
+@op(
+    "uniform_random_inplace",
+    inputs="X",
+    outputs="Out",
+    attrs={k: v for k, v in UNIFORM.items() if k != "dtype"},
+    random=True,
+)
+def uniform_random_inplace(
+    ctx: OpContext,
+    X: Any,
+    *,
+    min: float,
+    max: float,
+    seed: int,
+    diag_num: int,
+    diag_step: int,
+    diag_val: float,
+) -> Any:
+    """uniform_random of the shape and data type of X (Paddle 2.6.2 uniform_inplace_kernel.cc)."""
+    drawn = uniform(ctx, X.shape, min, max, seed, var_type_of(X.dtype))
+    return ctx.array(with_diagonal(ctx, drawn, diag_num, diag_step, diag_val))
+
+
+@op("gaussian_inplace", inputs="x", outputs="out", attrs={"mean": 0.0, "std": 1.0, "seed": 0}, random=True)
+def gaussian_inplace(ctx: OpContext, x: Any, *, mean: float, std: float, seed: int) -> Any:
+    """gaussian_random of the shape and data type of x (Paddle 2.6.2 gaussian_inplace_kernel.cc)."""
+    return ctx.array(gaussian(ctx, x.shape, mean, std, seed, var_type_of(x.dtype)))
+
+
+@op("exponential", inputs="X", outputs="Out", attrs={"lambda": 1.0}, random=True)
+def exponential(ctx: OpContext, X: Any) -> Any:
+    """Numbers of the exponential distribution of rate `lambda`, shape and data type of X (Paddle 2.6.2)."""
+    rate = ctx.attr("lambda")
+    ctx.require(rate > 0, f"lambda should be positive, found {rate}")
+    return ctx.array(ctx.generator().exponential(1 / rate, X.shape).astype(_floating(ctx, var_type_of(X.dtype))))
+
+
+@op("poisson", inputs="X", outputs="Out", random=True)
+def poisson(ctx: OpContext, X: Any) -> Any:
+    """Numbers of the Poisson distributions of the rates X, data type of X (Paddle 2.6.2 poisson_kernel.cc)."""
+    rates = ctx.host(X)
+    ctx.require(not rates.size or float(rates.min()) >= 0, "X should hold rates, none negative")
+    return ctx.array(ctx.generator().poisson(rates).astype(rates.dtype))
+
+
+def _like_x(ctx: InferContext, X: TensorMeta) -> TensorMeta:
+    return X.with_lod_level(0)
+
+
+for _info in (uniform_random_inplace, gaussian_inplace, exponential, poisson):
+    _info.infer(_like_x)

@@ -82,6 +82,24 @@ def pixel_shuffle_grad(ctx: OpContext, Out_grad: Any, *, upscale_factor: int) ->
     return _from_nchw(_gathered(_to_nchw(Out_grad, first), upscale_factor), first)
 
 
+@op("pixel_unshuffle", inputs="X", outputs="Out", attrs={"downscale_factor": 1, "data_format": "NCHW"})
+def pixel_unshuffle(ctx: OpContext, X: Any, *, downscale_factor: int) -> Any:
+    """[n, c, h f, w f] -> [n, c f f, h, w] (Paddle 2.6.2 pixel_unshuffle_kernel_impl.h)."""
+    first, f = _channels_first(ctx, X), _positive(ctx, downscale_factor, "downscale_factor")
+    images = _to_nchw(X, first)
+    _divisible(ctx, images.shape[2], f, "the height of X")
+    _divisible(ctx, images.shape[3], f, "the width of X")
+    return _from_nchw(_gathered(images, f), first)
+
+
+@pixel_unshuffle.infer
+def _(ctx: InferContext, X: TensorMeta, *, downscale_factor: int) -> TensorMeta:
+    first, f = _channels_first(ctx, X), _positive(ctx, downscale_factor, "downscale_factor")
+    n, c, h, w = X.shape if first else (X.shape[0], X.shape[3], X.shape[1], X.shape[2])
+    out = (n, _times(c, f * f), _over(h, f), _over(w, f))
+    return X.with_shape(out if first else (n, out[2], out[3], out[1])).with_lod_level(0)
+
+
 def _exchanged(X: Any, outer: int) -> Any:
     """Channels [outer, inner] -> [inner, outer]."""
     n, c, h, w = X.shape

@@ -95,3 +95,14 @@ def conj(ctx: OpContext, X: Any) -> Any:
 @conj.infer
 def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
     return X
+
+
+@op("angle", inputs="X", outputs="Out")
+def angle(ctx: OpContext, X: Any) -> Any:
+    """The angles of complex numbers; 0 or pi of real ones (Paddle 2.6.2 angle_kernel.cc)."""
+    return ctx.xp.angle(X).astype(X.real.dtype, copy=False)
+
+
+@angle.infer
+def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
+    return X.with_dtype(REAL.get(X.dtype, X.dtype))

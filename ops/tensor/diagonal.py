@@ -8,7 +8,7 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.versions import later_attr, scalar_shape
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import BOOLEAN, INT, TensorMeta, required
+from fluidtool.ops.schema import BOOLEAN, INT, TensorMeta, long, required
 from fluidtool.ops.tensor.arguments import Context, allocatable, axis_in
 from fluidtool.proto.enums import VarType
 
@@ -202,6 +202,27 @@ def fill_diagonal(ctx: OpContext, X: Any, *, value: float, offset: int, wrap: bo
 
 @fill_diagonal.infer
 def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
+    return X
+
+
+@op("fill_diagonal_tensor", inputs="X Y", outputs="Out", attrs={"offset": long(0), "dim1": 0, "dim2": 1}, lod="X")
+def fill_diagonal_tensor(ctx: OpContext, X: Any, Y: Any, *, offset: int, dim1: int, dim2: int) -> Any:
+    """X with the diagonals along dim1 and dim2 replaced by Y, whose last axis runs along them (Paddle 2.6.2)."""
+    one, two = _two_axes(ctx, dim1, dim2, X.ndim)
+    size = _diagonal_size(X.shape, one, two, offset)
+    rest = [length for axis, length in enumerate(X.shape) if axis not in (one, two)]
+    ctx.require(
+        list(Y.shape) == [*rest, size],
+        f"Y should have the shape {[*rest, size]} of the diagonals, found {list(Y.shape)}",
+    )
+    out = X.copy()
+    places = ctx.xp.arange(size)
+    ctx.xp.moveaxis(out, (one, two), (-2, -1))[..., places + max(-offset, 0), places + max(offset, 0)] = Y
+    return out
+
+
+@fill_diagonal_tensor.infer
+def _(ctx: InferContext, X: TensorMeta, Y: TensorMeta) -> TensorMeta:
     return X
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import TensorMeta
+from fluidtool.ops.schema import TensorMeta, long
 from fluidtool.ops.tensor.arguments import axis_in
 from fluidtool.ops.tensor.sort import picked, put_back, sorted_indices
 from fluidtool.proto.enums import VarType
@@ -137,3 +137,28 @@ def bincount(ctx: OpContext, X: Any, Weights: Any, *, minlength: int) -> Any:
 @bincount.infer
 def _(ctx: InferContext, X: TensorMeta, Weights: TensorMeta | None) -> TensorMeta:
     return TensorMeta((-1,), X.dtype if Weights is None else Weights.dtype)
+
+
+@op("histogram", inputs="X", outputs="Out", attrs={"bins": long(100), "min": 0, "max": 0})
+def histogram(ctx: OpContext, X: Any, *, bins: int, min: int, max: int) -> Any:
+    """How many numbers of X fall into each of `bins` equal parts of [min, max]; of X's own range when both are 0.
+
+    Paddle 2.6.2 histogram_kernel.cc.
+    """
+    ctx.require(bins > 0, f"bins should be positive, found {bins}")
+    ctx.require(max >= min, f"max should not lie below min, found [{min}, {max}]")
+    values = ctx.host(X).reshape(-1).astype("float64")
+    if not len(values):
+        return ctx.xp.zeros(bins, "int64")
+    low, high = (float(values.min()), float(values.max())) if min == max == 0 else (float(min), float(max))
+    low, high = (low - 1, high + 1) if low == high else (low, high)
+    finite = bool(ctx.np.isfinite([low, high]).all())
+    ctx.require(finite, "the range of X is not finite; set min and max")
+    inside = values[(values >= low) & (values <= high)]
+    places = ctx.np.minimum(((inside - low) * bins / (high - low)).astype("int64"), bins - 1)
+    return ctx.array(ctx.np.bincount(places, minlength=bins), VarType.INT64)
+
+
+@histogram.infer
+def _(ctx: InferContext, X: TensorMeta, *, bins: int) -> TensorMeta:
+    return TensorMeta((bins,), VarType.INT64)

@@ -81,3 +81,19 @@ def eye(ctx: OpContext, *, dtype: int, num_rows: int, num_columns: int) -> Any:
 @eye.infer
 def _(ctx: InferContext, *, dtype: int, num_rows: int, num_columns: int) -> TensorMeta:
     return TensorMeta((num_rows, num_rows if num_columns == -1 else num_columns), VarType(dtype))
+
+
+@op("logspace", inputs="Start Stop Num Base", outputs="Out", attrs={"dtype": 5})
+def logspace(ctx: OpContext, Start: Any, Stop: Any, Num: Any, Base: Any, *, dtype: int) -> Any:
+    """Base to the power of Num numbers evenly spaced from Start to Stop (Paddle 2.6.2 logspace_kernel.cc)."""
+    count = number(ctx, Num, "Num")
+    ctx.require(count > 0, f"Num should be positive, found {count}")
+    start, stop, base = (float(_scalar(ctx, v, s)) for v, s in ((Start, "Start"), (Stop, "Stop"), (Base, "Base")))
+    return ctx.array(base ** ctx.np.linspace(start, stop, count), dtype)
+
+
+@logspace.infer
+def _(
+    ctx: InferContext, Start: TensorMeta, Stop: TensorMeta, Num: TensorMeta, Base: TensorMeta, *, dtype: int
+) -> TensorMeta:
+    return TensorMeta((-1,), VarType(dtype))

@@ -119,6 +119,18 @@ def test_multinomial_draws_by_weight(replacement: bool) -> None:
     assert replacement or (out[:, 0] != out[:, 1]).all()
 
 
+def test_exponential_and_poisson_numbers_have_their_mean() -> None:
+    x = np.full(MANY, 4.0, np.float32)
+    np.testing.assert_allclose(drawn("exponential", {"lambda": 0.5}, {"X": x}).mean(), 2.0, atol=0.1)
+    np.testing.assert_allclose(drawn("poisson", {}, {"X": x}).mean(), 4.0, atol=0.1)
+
+
+def test_in_place_draws_are_like_their_input() -> None:
+    x = np.zeros((2, 3), np.float64)
+    assert drawn("uniform_random_inplace", {"seed": 1}, {"X": x}).dtype == np.float64
+    assert run_op("gaussian_inplace", {"x": x}, {"seed": 1})["out"].shape() == [2, 3]
+
+
 def test_multinomial_without_replacement_needs_enough_places() -> None:
     with pytest.raises(OperatorError, match="multinomial: num_samples is 3, but a row of X has 2 places"):
         run_op("multinomial", {"X": np.float32([1, 0, 3])}, {"num_samples": 3})

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fluidtool.errors import OperatorError
 from tests.support.later import run_later
 
 
@@ -173,3 +174,37 @@ def test_elements_put_at_index_tensors() -> None:
 
 def test_stacked_numbers_without_dimensions_make_a_vector() -> None:
     assert run_later("stack", {"X": [np.float32(1), np.float32(2)]}, {"axis": 0})["Y"].tolist() == [1, 2]
+
+
+SIGNALS: list[Case] = [
+    ("frame", {"X": f(5)}, {"frame_length": 3, "hop_length": 2, "axis": -1}, [[0, 2], [1, 3], [2, 4]]),
+    ("frame", {"X": f(5)}, {"frame_length": 3, "hop_length": 2, "axis": 0}, [[0, 1, 2], [2, 3, 4]]),
+    ("overlap_add", {"X": f(2, 2)}, {"hop_length": 1, "axis": -1}, [0, 3, 3]),
+    ("histogram", {"X": ids(1, 2, 1)}, {"bins": 4, "min": 0, "max": 3}, [0, 2, 1, 0]),
+    ("fft_r2c", {"X": np.float32([1, 0, 0, 0])}, {"axes": [0]}, [1, 1, 1]),
+    ("fft_c2r", {"X": np.complex64([1, 1, 1])}, {"axes": [0], "forward": False, "last_dim_size": 4}, [1, 0, 0, 0]),
+    ("fill_diagonal_tensor", {"X": f(2, 2), "Y": f(2) + 5}, {"dim1": 0, "dim2": 1}, [[5, 1], [2, 6]]),
+    ("pixel_unshuffle", {"X": f(1, 1, 2, 2)}, {"downscale_factor": 2}, [[[[0]], [[1]], [[2]], [[3]]]]),
+]
+
+
+@pytest.mark.parametrize(
+    ("op_type", "inputs", "attrs", "expected"), SIGNALS, ids=[f"{c[0]}-{i}" for i, c in enumerate(SIGNALS)]
+)
+def test_signals(op_type: str, inputs: dict[str, Any], attrs: dict[str, Any], expected: Any) -> None:
+    out = next(iter(run_later(op_type, inputs, attrs).values()))
+    assert out.tolist() == expected
+
+
+def test_a_short_time_transform_is_that_of_its_frames() -> None:
+    x, window = f(1, 9), np.float32([1, 2, 2, 1])
+    out = run_later("stft", {"X": x, "Window": window}, {"n_fft": 4, "hop_length": 2})["Out"]
+    frames = run_later("frame", {"X": x}, {"frame_length": 4, "hop_length": 2, "axis": -1})["Out"]
+    expected = np.fft.rfft(frames * window[:, None], axis=1)
+    assert out.dtype == np.complex64
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_frame_longer_than_the_signal_is_refused() -> None:
+    with pytest.raises(OperatorError, match="frame: frame_length should be positive and not above the length 5"):
+        run_later("frame", {"X": f(5)}, {"frame_length": 6, "hop_length": 1})
