@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
-from fluidtool.ops.math.matrix_common import product, product_grads, transposed
+from fluidtool.ops.math.matrix_common import multiplied, product, product_grads, transposed
 from fluidtool.ops.math.versions import scalar_shape
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
@@ -76,7 +76,7 @@ def _broadcast_batch(ctx: OpContext | InferContext, x: Shape, y: Shape) -> Shape
 def mv(ctx: OpContext, X: Any, Vec: Any) -> Any:
     """The matrix X [rows, n] times the vector Vec [n] (Paddle 2.x)."""
     _check_vector(ctx, X.shape, Vec.shape)
-    return X @ Vec
+    return multiplied(X, Vec)
 
 
 @mv.infer
@@ -88,7 +88,7 @@ def _(ctx: InferContext, X: TensorMeta, Vec: TensorMeta) -> TensorMeta:
 @mv.grad(inputs="X Vec Out@GRAD", outputs="X@GRAD Vec@GRAD")
 def mv_grad(ctx: OpContext, X: Any, Vec: Any, Out_grad: Any) -> dict[str, Any]:
     """dX = dOut outer Vec, dVec = Xᵀ · dOut."""
-    return {"X@GRAD": Out_grad[:, None] * Vec, "Vec@GRAD": X.T @ Out_grad}
+    return {"X@GRAD": Out_grad[:, None] * Vec, "Vec@GRAD": multiplied(X.T, Out_grad)}
 
 
 def _check_vector(ctx: OpContext | InferContext, x: Shape, vec: Shape) -> None:
@@ -100,7 +100,7 @@ def _check_vector(ctx: OpContext | InferContext, x: Shape, vec: Shape) -> None:
 def bmm(ctx: OpContext, X: Any, Y: Any) -> Any:
     """Each X [batch, rows, inner] times its Y [batch, inner, columns] (bmm_op.cc)."""
     _check_batches(ctx, X.shape, Y.shape)
-    return X @ Y
+    return multiplied(X, Y)
 
 
 @bmm.infer
@@ -112,7 +112,7 @@ def _(ctx: InferContext, X: TensorMeta, Y: TensorMeta) -> TensorMeta:
 @bmm.grad(inputs="X Y Out@GRAD", outputs="X@GRAD Y@GRAD")
 def bmm_grad(ctx: OpContext, X: Any, Y: Any, Out_grad: Any) -> dict[str, Any]:
     """dX = dOut · Yᵀ, dY = Xᵀ · dOut."""
-    return {"X@GRAD": Out_grad @ Y.swapaxes(1, 2), "Y@GRAD": X.swapaxes(1, 2) @ Out_grad}
+    return {"X@GRAD": multiplied(Out_grad, Y.swapaxes(1, 2)), "Y@GRAD": multiplied(X.swapaxes(1, 2), Out_grad)}
 
 
 def _check_batches(ctx: OpContext | InferContext, x: Shape, y: Shape) -> None:

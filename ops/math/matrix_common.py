@@ -10,11 +10,18 @@ def transposed(x: Any, flag: bool) -> Any:
     return x.swapaxes(-1, -2) if flag else x
 
 
+def multiplied(a: Any, b: Any) -> Any:
+    """a · b in the data type of a; two-byte floats are added up in float32, as Paddle does."""
+    if a.dtype.itemsize == 2 and a.dtype.kind not in "iu":
+        return (a.astype("float32") @ b.astype("float32")).astype(a.dtype)
+    return a @ b
+
+
 def product(a: Any, b: Any) -> Any:
     """a · b, batches broadcast; a stack of matrices times one matrix is computed as one tall product."""
     if a.ndim > 2 and b.ndim == 2 and a.flags.c_contiguous:
-        return (a.reshape(-1, a.shape[-1]) @ b).reshape(*a.shape[:-1], b.shape[-1])
-    return a @ b
+        return multiplied(a.reshape(-1, a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[-1])
+    return multiplied(a, b)
 
 
 def product_grads(
@@ -27,9 +34,9 @@ def product_grads(
         x_grad = summed_batches(transposed(product(grad, transposed(b, True)), transpose_x), x.shape)
     if want_y:
         if a.ndim > 2 and b.ndim == 2:
-            y_grad = a.reshape(-1, a.shape[-1]).T @ grad.reshape(-1, grad.shape[-1])
+            y_grad = multiplied(a.reshape(-1, a.shape[-1]).T, grad.reshape(-1, grad.shape[-1]))
         else:
-            y_grad = transposed(a, True) @ grad
+            y_grad = multiplied(transposed(a, True), grad)
         y_grad = summed_batches(transposed(y_grad, transpose_y), y.shape)
     return x_grad, y_grad
 

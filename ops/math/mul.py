@@ -6,6 +6,7 @@ from math import prod
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.math.matrix_common import multiplied
 from fluidtool.ops.math.wiring import wired
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import USE_MKLDNN, TensorMeta, floats
@@ -28,7 +29,7 @@ def mul(ctx: OpContext, X: Any, Y: Any, *, x_num_col_dims: int, y_num_col_dims: 
     Out has X's first x_num_col_dims dimensions followed by Y's from y_num_col_dims on.
     """
     x, y = _matrices(ctx, X, Y, x_num_col_dims, y_num_col_dims)
-    return (x @ y).reshape(X.shape[:x_num_col_dims] + Y.shape[y_num_col_dims:])
+    return multiplied(x, y).reshape(X.shape[:x_num_col_dims] + Y.shape[y_num_col_dims:])
 
 
 @mul.infer
@@ -51,8 +52,8 @@ def mul_grad(
     x, y = _matrices(ctx, X, Y, x_num_col_dims, y_num_col_dims)
     grad = Out_grad.reshape(x.shape[0], y.shape[1])
     return {
-        "X@GRAD": (grad @ y.T).reshape(X.shape) if ctx.wants("X@GRAD") else None,
-        "Y@GRAD": (x.T @ grad).reshape(Y.shape) if ctx.wants("Y@GRAD") else None,
+        "X@GRAD": multiplied(grad, y.T).reshape(X.shape) if ctx.wants("X@GRAD") else None,
+        "Y@GRAD": multiplied(x.T, grad).reshape(Y.shape) if ctx.wants("Y@GRAD") else None,
     }
 
 
@@ -80,11 +81,11 @@ def mul_grad_grad(
     second = ctx.xp.zeros_like(grad)
     out = {"DX": empty, "DY": empty}
     if DDX is not None:
-        second = second + DDX.reshape(x.shape) @ y
-        out["DY"] = (DDX.reshape(x.shape).T @ grad).reshape(Y.shape)
+        second = second + multiplied(DDX.reshape(x.shape), y)
+        out["DY"] = multiplied(DDX.reshape(x.shape).T, grad).reshape(Y.shape)
     if DDY is not None:
-        second = second + x @ DDY.reshape(y.shape)
-        out["DX"] = (grad @ DDY.reshape(y.shape).T).reshape(X.shape)
+        second = second + multiplied(x, DDY.reshape(y.shape))
+        out["DX"] = multiplied(grad, DDY.reshape(y.shape).T).reshape(X.shape)
     return out | {"DDOut": second.reshape(DOut.shape)}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
-from fluidtool.ops.math.matrix_common import summed_batches
+from fluidtool.ops.math.matrix_common import multiplied, summed_batches
 from fluidtool.ops.math.versions import saved_since
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import USE_MKLDNN, TensorMeta
@@ -46,7 +46,7 @@ def addmm(ctx: OpContext, Input: Any, X: Any, Y: Any, *, Alpha: float, Beta: flo
     """Beta * Input + Alpha * X · Y of matrices; Input broadcasts to the product (addmm_op.h)."""
     shape = _addmm_shape(ctx, Input.shape, X.shape, Y.shape)
     ctx.require(Input.dtype == X.dtype == Y.dtype, f"dtypes must agree, found {Input.dtype}, {X.dtype}, {Y.dtype}")
-    return (X @ Y * X.dtype.type(Alpha) + Input * X.dtype.type(Beta)).reshape(shape)
+    return (multiplied(X, Y) * X.dtype.type(Alpha) + Input * X.dtype.type(Beta)).reshape(shape)
 
 
 @addmm.infer
@@ -64,8 +64,8 @@ def addmm_grad(
     grad = Out_grad * X.dtype.type(Alpha)
     return {
         "Input@GRAD": summed_batches(Out_grad * X.dtype.type(Beta), Input.shape),
-        "X@GRAD": grad @ Y.T,
-        "Y@GRAD": X.T @ grad,
+        "X@GRAD": multiplied(grad, Y.T),
+        "Y@GRAD": multiplied(X.T, grad),
     }
 
 

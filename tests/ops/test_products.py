@@ -60,6 +60,13 @@ def test_product_of_two_vectors_before_and_after_paddle_2_5() -> None:
     assert run_later("dot", inputs)["Out"].shape == ()
 
 
+@pytest.mark.parametrize("op_type", ["mul", "matmul", "matmul_v2"])
+def test_half_precision_products_are_added_up_in_single_precision(op_type: str) -> None:
+    x = np.ones((1, 4096), np.float16)
+    out = run_op(op_type, {"X": x, "Y": x.T})["Out"].numpy()
+    assert (out.dtype, out.tolist()) == (np.float16, [[4096]])
+
+
 def test_matmul_by_heads_multiplies_parts_side_by_side() -> None:
     x, y = normal(2, 4), normal(4, 3)
     out = run_op("matmul", {"X": x, "Y": y}, {"head_number": 2})["Out"].numpy()
