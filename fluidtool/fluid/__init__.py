@@ -1,7 +1,9 @@
 """The `paddle.fluid`-shaped surface: `import fluidtool.fluid as fluid`."""
 
-from fluidtool.fluid import clip, initializer, io, layers, optimizer, regularizer
+from fluidtool.fluid import backward, clip, initializer, io, layers, optimizer, regularizer
 from fluidtool.fluid import variable_operators as variable_operators
+from fluidtool.fluid import variable_slicing as variable_slicing
+from fluidtool.fluid.backward import gradients
 from fluidtool.fluid.executor import Executor, fetch_var, global_scope, scope_guard, switch_scope
 from fluidtool.fluid.framework import (
     default_main_program,
@@ -11,6 +13,7 @@ from fluidtool.fluid.framework import (
     name_scope,
     program_guard,
 )
+from fluidtool.fluid.input import data, embedding, one_hot
 from fluidtool.fluid.io import load, save
 from fluidtool.fluid.param_attr import ParamAttr, WeightNormParamAttr
 from fluidtool.ir import Block, Operator, Parameter, Program, Variable, unique_name
@@ -47,20 +50,25 @@ __all__ = [
     "Tensor",
     "Variable",
     "WeightNormParamAttr",
+    "backward",
     "clip",
     "create_lod_tensor",
     "create_random_int_lodtensor",
+    "data",
     "default_main_program",
     "default_startup_program",
     "device_guard",
+    "embedding",
     "fetch_var",
     "get_var",
     "global_scope",
+    "gradients",
     "initializer",
     "io",
     "layers",
     "load",
     "name_scope",
+    "one_hot",
     "optimizer",
     "program_guard",
     "regularizer",

@@ -1,0 +1,5 @@
+"""`fluid.backward`: gradients appended to programs (Paddle 1.8.5 backward.py)."""
+
+from fluidtool.passes.append_backward import append_backward, gradients
+
+__all__ = ["append_backward", "gradients"]
