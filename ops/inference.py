@@ -54,7 +54,8 @@ def _by_rule(op: Operator, info: OpInfo, lookup: Lookup) -> dict[str, TensorMeta
     if not info.raw:
         for slot in info.inputs:
             metas = [lookup(name) for name in op.inputs.get(slot.name, ())]
-            if any(meta is None for meta in metas) or (not metas and not slot.dispensable and not slot.duplicable):
+            unknown = any(meta is None for meta in metas) and not _is_opaque(op, slot.name)
+            if unknown or (not metas and not slot.dispensable and not slot.duplicable):
                 return {}
             args.append(metas if slot.duplicable else metas[0] if metas else None)
     result = _infer(op, info, info.infer_body, args, lookup)
@@ -84,6 +85,12 @@ def _infer(op: Operator, info: OpInfo, body: Body, args: list[Any], lookup: Look
         if isinstance(error, FluidError):
             raise
         raise OperatorError(f"operator {op.type}: shapes cannot be inferred from its attributes: {error}") from error
+
+
+def _is_opaque(op: Operator, slot: str) -> bool:
+    """Whether a slot holds variables that never have metadata: caches of kind RAW."""
+    found = (op.block.find_var_recursive(name) for name in op.inputs[slot])
+    return all(var is not None and var.type == VarType.RAW for var in found)
 
 
 def _with_shared_lod(op: Operator, info: OpInfo, slot: str, index: int, meta: TensorMeta, lookup: Lookup) -> TensorMeta:

@@ -92,7 +92,7 @@ def net_nested_while(fluid):
 
 def net_while_loop(fluid):
     i, ten = _number(fluid, 0), _number(fluid, 10)
-    fluid.layers.while_loop(lambda i: fluid.layers.less_than(i, ten), lambda i: fluid.layers.increment(i), [i])
+    fluid.layers.while_loop(lambda i: fluid.layers.less_than(i, ten), fluid.layers.increment, [i])
 
 
 def net_while_loop_of_structures(fluid):

@@ -63,7 +63,9 @@ def arguments(op: Operator) -> dict[str, Any]:
     found |= {f"output {slot}": names for slot, names in op.outputs.items() if names}
     plain: Mapping[str, list[str]] = {slot.split()[1]: names for slot, names in found.items()}
     for slots in UNORDERED.get(op.type, ()):
-        lists = [plain[slot] if slot in plain else op.attr(slot) for slot in slots if slot in plain or op.has_attr(slot)]
+        lists = [
+            plain[slot] if slot in plain else op.attr(slot) for slot in slots if slot in plain or op.has_attr(slot)
+        ]
         for slot in slots:
             found.pop(f"input {slot}", None)
             found.pop(f"output {slot}", None)
