@@ -14,7 +14,7 @@ from fluidtool.errors import OperatorError, UninitializedError
 from fluidtool.ir.operator import Operator
 from fluidtool.ops.registry import OpInfo
 from fluidtool.ops.schema import FRAMEWORK_ATTRS
-from fluidtool.proto.enums import AttrType
+from fluidtool.proto.enums import AttrType, VarType
 from fluidtool.tensor import LoDTensor, Place, numpy_dtype
 from fluidtool.tensor.lod import LoD
 
@@ -214,6 +214,15 @@ class InferContext:
     def wants(self, slot: str) -> bool:
         """Whether the program names a variable for this output slot."""
         return bool(self.op.outputs.get(slot))
+
+    def declared_dtype(self, slot: str, otherwise: VarType) -> VarType:
+        """The data type that the program declares for an output already.
+
+        Paddle leaves it as the layer declared it where only the kernel knows better.
+        """
+        names = self.op.outputs.get(slot)
+        var = self.op.block.find_var_recursive(names[0]) if names else None
+        return otherwise if var is None or var.dtype is None else var.dtype
 
     def attr(self, name: str) -> Any:
         """The value of an attribute: the program's, else the declared default."""

@@ -64,7 +64,7 @@ def _nothing(ctx: OpContext, Ins: Any, value: int) -> dict[str, Any]:
 def _(ctx: InferContext, Ins: TensorMeta, Ins_tag: TensorMeta, Filter_tag: TensorMeta) -> dict[str, TensorMeta]:
     return {
         "Out": TensorMeta((-1, *Ins.shape[1:]), Ins.dtype),
-        "LossWeight": TensorMeta((-1, 1), VarType.FP32),
+        "LossWeight": TensorMeta((-1, 1), ctx.declared_dtype("LossWeight", VarType.FP32)),
         "IndexMap": TensorMeta((-1, 3), VarType.INT64),
     }
 

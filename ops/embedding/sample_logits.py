@@ -111,7 +111,7 @@ def _(
         "Samples": TensorMeta(both, VarType.INT64),
         "Probabilities": TensorMeta(both, Logits.dtype),
         "LogitsDim": TensorMeta((*Logits.shape, 0), Logits.dtype),
-        "LabelsDim": TensorMeta((*Labels.shape, 0), Labels.dtype),
+        "LabelsDim": TensorMeta((*Labels.shape, 0), ctx.declared_dtype("LabelsDim", Labels.dtype)),
         "SampledLogits": TensorMeta(both, Logits.dtype),
         "SampledLabels": TensorMeta(Labels.shape, VarType.INT64),
     }

@@ -102,7 +102,9 @@ def _(
     shape: list[int],
     dtype: int,
 ) -> TensorMeta | None:
-    return shape_meta(ShapeTensor, ShapeTensorList, shape, dtype, output_kind(ctx))
+    # Paddle takes no size from the attribute when some are tensors.
+    sizes = [-1] * len(ShapeTensorList) if ShapeTensorList else shape
+    return shape_meta(ShapeTensor, ShapeTensorList, sizes, dtype, output_kind(ctx))
 
 
 @op(

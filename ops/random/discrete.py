@@ -90,7 +90,7 @@ def sampling_id(ctx: OpContext, X: Any, *, min: float, max: float, seed: int) ->
 
 @sampling_id.infer
 def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
-    return TensorMeta(X.shape[:1], VarType.INT64)
+    return TensorMeta(X.shape[:1], ctx.declared_dtype("Out", VarType.INT64))
 
 
 @op("bernoulli", inputs="X", outputs="Out", attrs={}, random=True)

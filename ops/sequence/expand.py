@@ -29,7 +29,7 @@ def _(ctx: InferContext, X: TensorMeta, Y: TensorMeta) -> TensorMeta:
     return X.with_shape((-1, *X.shape[1:]))
 
 
-@sequence_expand.grad(inputs="X Y Out@GRAD", outputs="X@GRAD", lod="X")
+@sequence_expand.grad(inputs="X Y Out@GRAD", outputs="X@GRAD")
 def sequence_expand_grad(ctx: OpContext, X: Any, Y: Any, Out_grad: Any, *, ref_level: int) -> Any:
     """Every row of X gets the sum of the gradients of its copies."""
     _, rows = _expanded(ctx, X, ref_level)

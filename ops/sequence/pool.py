@@ -45,7 +45,7 @@ def sequence_pool(ctx: OpContext, X: Any, *, pooltype: str, pad_value: float, is
 def _(ctx: InferContext, X: TensorMeta) -> dict[str, TensorMeta]:
     out = X.with_lod_level(max(X.lod_level - 1, 0))
     if ctx.attr("pooltype") == "MAX":
-        return {"Out": out, "MaxIndex": TensorMeta(X.shape, VarType.INT32)}
+        return {"Out": out, "MaxIndex": TensorMeta(X.shape, ctx.declared_dtype("MaxIndex", VarType.INT32))}
     return {"Out": out}
 
 

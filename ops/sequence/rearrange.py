@@ -34,7 +34,7 @@ def _(context: GradMakerContext) -> list[OpDescription]:
     return [context.describe("sequence_concat_grad", inputs, {"X@GRAD": context.input_grad("X", drop_empty=False)})]
 
 
-@op("sequence_concat_grad", inputs="X* Out@GRAD", outputs="X@GRAD*", lod="X")
+@op("sequence_concat_grad", inputs="X* Out@GRAD", outputs="X@GRAD*")
 def sequence_concat_grad(ctx: OpContext, X: list[Any], Out_grad: Any) -> dict[str, list[Any]]:
     """The gradient cut back into the inputs."""
     _, rows = _concatenated(ctx, X)

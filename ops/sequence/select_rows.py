@@ -24,7 +24,7 @@ def _(ctx: InferContext, X: TensorMeta, Offset: TensorMeta, Length: TensorMeta) 
     return X.with_lod_level(0)
 
 
-@sequence_slice.grad(inputs="X Offset Length Out@GRAD", outputs="X@GRAD", lod="X")
+@sequence_slice.grad(inputs="X Offset Length Out@GRAD", outputs="X@GRAD")
 def sequence_slice_grad(ctx: OpContext, X: Any, Offset: Any, Length: Any, Out_grad: Any) -> Any:
     """The gradient where the slices were, 0 elsewhere."""
     grad = ctx.xp.zeros(X.shape, dtype=Out_grad.dtype)

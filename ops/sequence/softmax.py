@@ -27,7 +27,7 @@ def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
     return X
 
 
-@sequence_softmax.grad(inputs="X Out Out@GRAD", outputs="X@GRAD", lod="X")
+@sequence_softmax.grad(inputs="X Out Out@GRAD", outputs="X@GRAD")
 def sequence_softmax_grad(ctx: OpContext, X: Any, Out: Any, Out_grad: Any) -> Any:
     """dX = Out * (dOut - sum over the sequence of Out * dOut)."""
     offsets = sequence_offsets(ctx, "X", X.shape[0])

@@ -65,9 +65,8 @@ def net_sampled_softmax_of_given_samples(fluid):
     shares = fluid.layers.data("shares", [6])
     loss = fluid.layers.sampled_softmax_with_cross_entropy(
         _rows(fluid, 30),
-        _classes(fluid, 2),
-        4,
-        num_true=2,
+        _classes(fluid),
+        5,
         remove_accidental_hits=False,
         use_customized_samples=True,
         customized_samples=samples,

@@ -41,6 +41,7 @@ def net_sequence_scatter(fluid):
     x = fluid.layers.fc(fluid.layers.data("x", [4]), 6)
     index = fluid.layers.data("index", [1], dtype="int64", lod_level=1)
     updates = fluid.layers.data("updates", [1], lod_level=1)
+    updates.stop_gradient = False
     _train(fluid, fluid.layers.sequence_scatter(x, index, updates))
 
 
@@ -75,6 +76,13 @@ def net_sequence_expand_at_a_level(fluid):
     y = fluid.layers.data("y", [1], lod_level=2)
     x.stop_gradient = False
     out = fluid.layers.mean(fluid.layers.sequence_expand(x, y, ref_level=0, name="expand"))
+    fluid.backward.append_backward(out)
+
+
+def net_sequence_expand_sequences_as(fluid):
+    x = fluid.layers.data("x", [4], lod_level=1)
+    x.stop_gradient = False
+    out = fluid.layers.mean(fluid.layers.sequence_expand_as(x, fluid.layers.data("y", [1], lod_level=1)))
     fluid.backward.append_backward(out)
 
 
