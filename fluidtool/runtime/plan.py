@@ -264,7 +264,7 @@ class BoundBlock:
                 error.located = True  # type: ignore[attr-defined]
                 error.args = (f"{error.args[0]} [{where(step)}]", *error.args[1:])
             raise
-        except (ValueError, TypeError, IndexError, KeyError, ZeroDivisionError, OverflowError, AttributeError) as error:
+        except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, MemoryError) as error:
             assert step is not None
             raise located(OperatorError(f"operator {step.context.op.type} failed: {error} [{where(step)}]")) from error
 
