@@ -32,6 +32,7 @@ def _(ctx: InferContext, X: TensorMeta, Y: TensorMeta) -> TensorMeta:
 @sequence_expand.grad(inputs="X Y Out@GRAD", outputs="X@GRAD")
 def sequence_expand_grad(ctx: OpContext, X: Any, Y: Any, Out_grad: Any, *, ref_level: int) -> Any:
     """Every row of X gets the sum of the gradients of its copies."""
+    ctx.set_lod("X@GRAD", ctx.lod("X"))
     _, rows = _expanded(ctx, X, ref_level)
     return scatter_sum(ctx, Out_grad, rows, X.shape[0])
 

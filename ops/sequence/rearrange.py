@@ -37,6 +37,8 @@ def _(context: GradMakerContext) -> list[OpDescription]:
 @op("sequence_concat_grad", inputs="X* Out@GRAD", outputs="X@GRAD*")
 def sequence_concat_grad(ctx: OpContext, X: list[Any], Out_grad: Any) -> dict[str, list[Any]]:
     """The gradient cut back into the inputs."""
+    for index in range(len(X)):
+        ctx.set_lod("X@GRAD", ctx.lod("X", index), index)
     _, rows = _concatenated(ctx, X)
     return {"X@GRAD": [Out_grad[ctx.array(picked)] for picked in rows]}
 

@@ -27,6 +27,7 @@ def _(ctx: InferContext, X: TensorMeta, Offset: TensorMeta, Length: TensorMeta) 
 @sequence_slice.grad(inputs="X Offset Length Out@GRAD", outputs="X@GRAD")
 def sequence_slice_grad(ctx: OpContext, X: Any, Offset: Any, Length: Any, Out_grad: Any) -> Any:
     """The gradient where the slices were, 0 elsewhere."""
+    ctx.set_lod("X@GRAD", ctx.lod("X"))
     grad = ctx.xp.zeros(X.shape, dtype=Out_grad.dtype)
     grad[ctx.array(ranges(ctx, *_slices(ctx, X, Offset, Length)))] = Out_grad
     return grad

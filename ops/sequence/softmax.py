@@ -30,6 +30,7 @@ def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
 @sequence_softmax.grad(inputs="X Out Out@GRAD", outputs="X@GRAD")
 def sequence_softmax_grad(ctx: OpContext, X: Any, Out: Any, Out_grad: Any) -> Any:
     """dX = Out * (dOut - sum over the sequence of Out * dOut)."""
+    ctx.set_lod("X@GRAD", ctx.lod("X"))
     offsets = sequence_offsets(ctx, "X", X.shape[0])
     weighted = Out * Out_grad
     return weighted - Out * segment_sum(ctx, weighted, offsets)[ctx.array(row_sequences(ctx, offsets))]
