@@ -64,6 +64,7 @@ def decode_program(data: bytes, program: P, source: str = "the bytes given") -> 
     keep_unknown = _has_unknown(desc)
     program.blocks = [_new_block(program, block) for block in desc.blocks]
     for block, block_desc in zip(program.blocks, desc.blocks, strict=True):
+        _check_names(block_desc, source)
         _decode_block(block, block_desc, keep_unknown)
     _decode_versions(program, desc)
     program.extra = _unknown(desc) if keep_unknown else b""
@@ -96,6 +97,23 @@ def _check_blocks(desc: Any, source: str) -> None:
                                 f"{source} is corrupted: attribute {attr.name} of operator {op.type} in block "
                                 f"{position} names block {index}, but there are {count} blocks"
                             )
+
+
+def _check_names(block: Any, source: str) -> None:
+    """Refuse operators without a type, and names that are not text (protobuf gives such ones as bytes)."""
+    names = [var.name for var in block.vars]
+    for op in block.ops:
+        if not op.type:
+            raise UnreadableError(f"{source} is corrupted: block {block.idx} has an operator without a type")
+        names.append(op.type)
+        names += [attr.name for attr in op.attrs]
+        for slot in (*op.inputs, *op.outputs):
+            names.append(slot.parameter)
+            names += slot.arguments
+    try:
+        "".join(names)
+    except TypeError:
+        raise UnreadableError(f"{source} is corrupted: block {block.idx} has a name that is not text") from None
 
 
 def _new_block(program: Program, desc: Any) -> Block:
@@ -345,7 +363,7 @@ def _has_unknown(message: Message) -> bool:
     copy = type(message)()
     copy.CopyFrom(message)
     copy.DiscardUnknownFields()
-    return copy.ByteSize() != message.ByteSize()
+    return len(copy.SerializePartialToString()) != len(message.SerializePartialToString())
 
 
 def _remainder(message: Any, known: Iterable[str], keep_unknown: bool) -> bytes:

@@ -86,6 +86,13 @@ def test_any_cut_of_a_program_is_refused_or_read(model: Path) -> None:
         assert call("check", model).exit_code in (0, 1, 3)
 
 
+@pytest.mark.parametrize("damage", [b"produ\xffct", b"\xff" * 7])
+def test_names_that_are_no_text(model: Path, damage: bytes) -> None:
+    data = (model / "__model__").read_bytes()
+    (model / "__model__").write_bytes(data.replace(b"product", damage.ljust(7, b"x")[:7]))
+    assert "has a name that is not text" in refuse(UNREADABLE, "inspect", model)
+
+
 def test_a_program_with_a_block_that_is_not_there(tmp_path: Path) -> None:
     program = Program()
     program.create_block(0)
