@@ -12,6 +12,8 @@ from fluidtool.ir.variable import Parameter, Variable
 if TYPE_CHECKING:
     from fluidtool.ir.program import Program
 
+SPREADING = ("c_broadcast", "c_sync_comm_stream")
+
 
 class Block:
     """Block `idx` of a program. `vars` maps names to Variables, `ops` is the list of operators in order."""
@@ -114,14 +116,21 @@ class Block:
         return var
 
     def create_parameter(self, *args: Any, **kwargs: Any) -> Parameter:
-        """Declare a parameter in block 0 (arguments of Parameter, and `initializer`)."""
+        """Declare a parameter in block 0 (arguments of Parameter, and `initializer`, for one that has none yet)."""
         block = self.program.global_block()
         initializer = kwargs.pop("initializer", None)
         param = Parameter(block, *args, **kwargs)
         block.add_var(param)
-        if initializer is not None:
+        if initializer is not None and not block._is_initialized(param.name):
             initializer(param, self)
         return param
+
+    def _is_initialized(self, name: str) -> bool:
+        """Whether an operator writes the variable, other than those that spread it over processes."""
+        found = [op for op in self.ops if name in op.output_arg_names and op.type not in SPREADING]
+        if len(found) > 1:
+            raise ProgramError(f"param {name} is inited by multiple init ops {[op.type for op in found]}")
+        return bool(found)
 
     def add_var(self, var: Variable) -> Variable:
         """Put a variable in; a variable of the same name is replaced."""

@@ -118,6 +118,16 @@ def tensor_array_to_tensor(ctx: OpContext, X: LoDTensorArray, *, axis: int, use_
     return {"Out": join(items, axis=axis), "OutIndex": ctx.array(sizes, VarType.INT32)}
 
 
+@tensor_array_to_tensor.infer
+def _(ctx: InferContext, X: TensorMeta, *, axis: int, use_stack: bool) -> dict[str, TensorMeta] | None:
+    if not X.shape:
+        return None
+    shape = list(X.shape)
+    at = axis if axis >= 0 else axis + len(shape) + use_stack
+    shape[at : at + (not use_stack)] = [-1]
+    return {"Out": replace(X, kind=VarType.LOD_TENSOR, shape=tuple(shape))}
+
+
 @tensor_array_to_tensor.grad(inputs="X Out@GRAD", outputs="X@GRAD")
 def tensor_array_to_tensor_grad(
     ctx: OpContext, X: LoDTensorArray, Out_grad: Any, *, axis: int, use_stack: bool

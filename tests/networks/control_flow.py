@@ -330,3 +330,14 @@ def net_print(fluid):
         print_phase="backward",
     )
     fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(fluid.layers.fc(z, 1)))
+
+
+def net_joined_arrays(fluid):
+    x = fluid.layers.data("x", [3, 4])
+    x.stop_gradient = False
+    array = fluid.layers.array_write(x, _number(fluid, 0))
+    fluid.layers.array_write(x, _number(fluid, 1), array)
+    fluid.layers.tensor_array_to_tensor(array, axis=1)
+    fluid.layers.tensor_array_to_tensor(array, axis=2, use_stack=True)
+    fluid.layers.concat([array], axis=0)
+    fluid.layers.stack(array, axis=0)

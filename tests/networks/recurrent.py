@@ -114,9 +114,7 @@ def net_rnn_of_gru_trained(fluid):
     length = fluid.layers.data("length", [3], dtype="int64", append_batch_size=False)
     start = fluid.layers.fc(fluid.layers.data("start", [3, 4], append_batch_size=False), 4)
     attr, bias = fluid.ParamAttr(name="w"), fluid.ParamAttr(name="b")
-    cell = fluid.layers.GRUCell(
-        4, attr, bias, fluid.layers.relu, fluid.layers.sigmoid, name="decoder"
-    )
+    cell = fluid.layers.GRUCell(4, attr, bias, fluid.layers.relu, fluid.layers.sigmoid, name="decoder")
     out, state = fluid.layers.rnn(
         cell, x, initial_states=start, sequence_length=length, time_major=True, is_reverse=True
     )

@@ -42,6 +42,12 @@ from fluidtool.fluid.layers.arithmetic import (
     sum,
     sums,
 )
+from fluidtool.fluid.layers.beams import (
+    BeamSearchDecoder,
+    beam_search,
+    beam_search_decode,
+    gather_tree,
+)
 from fluidtool.fluid.layers.cells import (
     GRUCell,
     LSTMCell,
@@ -109,6 +115,15 @@ from fluidtool.fluid.layers.creation import (
     range,
     zeros,
     zeros_like,
+)
+from fluidtool.fluid.layers.decoding import (
+    BasicDecoder,
+    DecodeHelper,
+    Decoder,
+    GreedyEmbeddingHelper,
+    SampleEmbeddingHelper,
+    TrainingHelper,
+    dynamic_decode,
 )
 from fluidtool.fluid.layers.dense import (
     embedding,
@@ -356,14 +371,21 @@ from fluidtool.fluid.layers.vision import (
 )
 
 __all__ = [
+    "BasicDecoder",
+    "BeamSearchDecoder",
+    "DecodeHelper",
+    "Decoder",
     "DynamicRNN",
     "GRUCell",
+    "GreedyEmbeddingHelper",
     "IfElse",
     "LSTMCell",
     "Print",
     "RNNCell",
+    "SampleEmbeddingHelper",
     "StaticRNN",
     "Switch",
+    "TrainingHelper",
     "While",
     "abs",
     "accuracy",
@@ -389,6 +411,8 @@ __all__ = [
     "auc",
     "autoincreased_step_counter",
     "batch_norm",
+    "beam_search",
+    "beam_search_decode",
     "bilinear_tensor_product",
     "bmm",
     "bpr_loss",
@@ -431,6 +455,7 @@ __all__ = [
     "dist",
     "dot",
     "dropout",
+    "dynamic_decode",
     "dynamic_gru",
     "dynamic_lstm",
     "dynamic_lstmp",
@@ -465,6 +490,7 @@ __all__ = [
     "full_like",
     "gather",
     "gather_nd",
+    "gather_tree",
     "gaussian_random",
     "gaussian_random_batch_size_like",
     "gelu",
