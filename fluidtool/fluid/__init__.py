@@ -4,6 +4,7 @@ from fluidtool.fluid import backward, clip, initializer, io, layers, optimizer, 
 from fluidtool.fluid import variable_operators as variable_operators
 from fluidtool.fluid import variable_slicing as variable_slicing
 from fluidtool.fluid.backward import gradients
+from fluidtool.fluid.compiler import BuildStrategy, CompiledProgram, ExecutionStrategy
 from fluidtool.fluid.executor import Executor, fetch_var, global_scope, scope_guard, switch_scope
 from fluidtool.fluid.framework import (
     default_main_program,
@@ -15,7 +16,9 @@ from fluidtool.fluid.framework import (
 )
 from fluidtool.fluid.input import data, embedding, one_hot
 from fluidtool.fluid.io import load, save
+from fluidtool.fluid.parallel_executor import ParallelExecutor
 from fluidtool.fluid.param_attr import ParamAttr, WeightNormParamAttr
+from fluidtool.fluid.places import cpu_places, cuda_pinned_places, cuda_places, is_compiled_with_cuda
 from fluidtool.ir import Block, Operator, Parameter, Program, Variable, unique_name
 from fluidtool.ops import building as building
 from fluidtool.runtime.scope import Scope
@@ -35,13 +38,17 @@ Tensor = LoDTensor
 
 __all__ = [
     "Block",
+    "BuildStrategy",
     "CPUPlace",
     "CUDAPinnedPlace",
     "CUDAPlace",
+    "CompiledProgram",
+    "ExecutionStrategy",
     "Executor",
     "LoDTensor",
     "LoDTensorArray",
     "Operator",
+    "ParallelExecutor",
     "ParamAttr",
     "Parameter",
     "Program",
@@ -52,8 +59,11 @@ __all__ = [
     "WeightNormParamAttr",
     "backward",
     "clip",
+    "cpu_places",
     "create_lod_tensor",
     "create_random_int_lodtensor",
+    "cuda_pinned_places",
+    "cuda_places",
     "data",
     "default_main_program",
     "default_startup_program",
@@ -65,6 +75,7 @@ __all__ = [
     "gradients",
     "initializer",
     "io",
+    "is_compiled_with_cuda",
     "layers",
     "load",
     "name_scope",

@@ -11,6 +11,7 @@ import numpy as np
 
 from fluidtool import runtime
 from fluidtool.errors import ArgumentTypeError, FeedError, FetchError
+from fluidtool.fluid.compiler import CompiledProgram
 from fluidtool.fluid.framework import default_main_program
 from fluidtool.io.inference import feed_names, fetch_names
 from fluidtool.ir import Program, Variable
@@ -83,8 +84,8 @@ class Executor:
 
     def run(
         self,
-        program: Program | None = None,
-        feed: Mapping[str, Any] | None = None,
+        program: Program | CompiledProgram | None = None,
+        feed: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         fetch_list: Sequence[Any] | None = None,
         feed_var_name: str = "feed",
         fetch_var_name: str = "fetch",
@@ -97,21 +98,46 @@ class Executor:
         """Run block 0 of `program` once and return the values of `fetch_list`.
 
         feed: ndarray, LoDTensor, SelectedRows or a list for a LoDTensorArray, by name. Without fetch_list the program's
-        own fetch operators say what comes back. Raises FeedError, FetchError, OperatorError.
+        own fetch operators say what comes back. A CompiledProgram runs on all its devices: a dict is split over them, a
+        list gives each its own dict; results are merged, or listed by device when return_merged is not set.
+        Raises FeedError, FetchError, OperatorError.
         """
         if self._closed:
             raise ArgumentTypeError("Attempted to use a closed Executor; make a new one")
         if program is None:
             program = default_main_program()
+        if isinstance(program, CompiledProgram):
+            return self._run_compiled(program, feed, fetch_list, scope, return_numpy, return_merged)
         if not isinstance(program, Program):
             raise ArgumentTypeError(f"Executor requires Program as its Parameter. But you passed in {type(program)}")
-        feed = dict(feed or {})
+        feed = _only_feed(feed)
         names = [fetch_name(item) for item in _as_list(fetch_list)] or fetch_names(program)
         check_feed(program, feed)
         values = self._runtime.run(
             program, feed, names, global_scope() if scope is None else scope, needed_only=use_prune
         )
         values = [_fetched(value) for value in values]
+        return [as_numpy(value) for value in values] if return_numpy else values
+
+    def _run_compiled(
+        self,
+        compiled: CompiledProgram,
+        feed: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
+        fetch_list: Sequence[Any] | None,
+        scope: Scope | None,
+        return_numpy: bool,
+        return_merged: bool,
+    ) -> list[Any]:
+        feed = {} if feed is None else feed
+        if not isinstance(feed, (Mapping, list, tuple)):
+            raise ArgumentTypeError(f"feed requires dict or list as its Parameter. But you passed in {type(feed)}")
+        for one in [feed] if isinstance(feed, Mapping) else feed:
+            if isinstance(one, Mapping):
+                check_feed(compiled.program, one)
+        names = [fetch_name(item) for item in _as_list(fetch_list)] or fetch_names(compiled.program)
+        scope = global_scope() if scope is None else scope
+        values = compiled.run(self._runtime, feed, names, scope, return_merged)
+        values = [[_fetched(v) for v in value] if type(value) is list else _fetched(value) for value in values]
         return [as_numpy(value) for value in values] if return_numpy else values
 
     def as_lodtensor(self, data: Any) -> LoDTensor:
@@ -132,6 +158,16 @@ class Executor:
     def close(self) -> None:
         """Release plans; the executor cannot run any more."""
         self._closed = True
+
+
+def _only_feed(feed: Any) -> dict[str, Any]:
+    if isinstance(feed, (list, tuple)):
+        if len(feed) != 1:
+            raise FeedError(f"Not compiled with data parallel: one program takes one dict of values, found {len(feed)}")
+        feed = feed[0]
+    if feed is not None and not isinstance(feed, Mapping):
+        raise ArgumentTypeError(f"feed requires dict as its Parameter. But you passed in {type(feed)}")
+    return dict(feed or {})
 
 
 def _fetched(value: Any) -> Any:

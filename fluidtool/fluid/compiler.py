@@ -1,0 +1,203 @@
+"""CompiledProgram: a program to be run on one device or on several at once (Paddle 1.8.5 compiler.py)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fluidtool import runtime
+from fluidtool.errors import ArgumentTypeError, FeedError, UnsupportedOperatorError, UsageError
+from fluidtool.fluid.places import cpu_places, cuda_places
+from fluidtool.fluid.strategies import BuildStrategy, ExecutionStrategy, GradientScaleStrategy
+from fluidtool.ir import Program
+from fluidtool.runtime.batches import merge_results
+from fluidtool.runtime.data_parallel import ParallelRunner
+from fluidtool.runtime.phases import ONCE, role
+from fluidtool.runtime.scope import Scope
+from fluidtool.tensor import CUDAPlace, Place
+
+__all__ = ["BuildStrategy", "CompiledProgram", "ExecutionStrategy"]
+
+
+class CompiledProgram:
+    """A program with the settings of its runs; it belongs to the scope and the place of its first run."""
+
+    def __init__(self, program_or_graph: Program, build_strategy: BuildStrategy | None = None) -> None:
+        if not isinstance(program_or_graph, Program):
+            raise ArgumentTypeError(
+                "The type of program_to_graph parameter is wrong, expected Graph or Program, but received "
+                f"{type(program_or_graph)}"
+            )
+        self._program = program_or_graph
+        self._build_strategy = build_strategy or BuildStrategy()
+        self._exec_strategy = ExecutionStrategy()
+        self._is_data_parallel = False
+        self._loss_name: str | None = None
+        self._share_vars_from: CompiledProgram | None = None
+        self._places: list[Place] | None = None
+        self._runner: ParallelRunner | None = None
+        self._scope: Scope | None = None
+        self._place: Place | None = None
+
+    def with_data_parallel(
+        self,
+        loss_name: str | None = None,
+        build_strategy: BuildStrategy | None = None,
+        exec_strategy: ExecutionStrategy | None = None,
+        share_vars_from: CompiledProgram | None = None,
+        places: Sequence[Place] | Place | None = None,
+    ) -> CompiledProgram:
+        """Run on all of `places`, the batch split between them; returns this object.
+
+        places None: all GPUs, or CPU_NUM CPU devices, by the place of the executor. share_vars_from: use the
+        variables of that program's runs. Raises UsageError when called twice or without the loss of a training program.
+        """
+        if self._is_data_parallel:
+            raise UsageError("Already compiled with parallel, cannot be recompiled.")
+        if loss_name is None and self._trains():
+            raise UsageError(
+                "The loss name of CompiledProgram is None. The loss name should be set if CompiledProgram contains "
+                "backward part."
+            )
+        self._is_data_parallel = True
+        self._build_strategy = build_strategy or self._build_strategy
+        self._exec_strategy = exec_strategy or self._exec_strategy
+        self._loss_name, self._share_vars_from = loss_name, share_vars_from
+        if places is not None:
+            self._places = list(places) if isinstance(places, (list, tuple)) else [places]  # type: ignore[list-item]
+        return self
+
+    @property
+    def program(self) -> Program:
+        """The program itself."""
+        return self._program
+
+    @property
+    def device_count(self) -> int:
+        """On how many devices it runs; raises UsageError before the first run."""
+        return len(self._running().executors)
+
+    def drop_local_scopes(self) -> None:
+        """Forget what runs left below the devices' scopes; raises ArgumentTypeError before the first run."""
+        for scope in self._running().scopes:
+            scope.drop_kids()
+
+    def broadcast(self) -> None:
+        """Give every device the first device's variables; raises ArgumentTypeError before the first run."""
+        self._running().broadcast()
+
+    def run(
+        self,
+        executor: runtime.Executor,
+        feed: Any,
+        fetches: Sequence[str],
+        scope: Scope,
+        return_merged: bool = True,
+    ) -> list[Any]:
+        """Run once; a dict as feed is split over the devices, a list gives each its own.
+
+        Returns a value for each fetch, or a list of every device's values when return_merged is not set.
+        """
+        runner = self._compile(executor, scope)
+        partial = not self._trains()
+        feeds = runner.split(feed, partial) if isinstance(feed, Mapping) else self._own_feeds(feed, partial)
+        results = runner.run(feeds, fetches)
+        if not return_merged:
+            return results
+        return [merge_results(name, values) for name, values in zip(fetches, results, strict=True)]
+
+    def _own_feeds(self, feeds: Sequence[Any], partial: bool) -> list[dict[str, Any]]:
+        count = self.device_count
+        for feed in feeds:
+            if not isinstance(feed, Mapping):
+                raise ArgumentTypeError(f"Each element of feed list should be a dict, found {type(feed).__name__}")
+        if len(feeds) > count or not feeds or (len(feeds) < count and not partial):
+            raise FeedError(
+                f"The feed data number {len(feeds)} does not match the device number {count}. A training program needs "
+                "a batch for every device; if a DataLoader gives the batches, set drop_last=True when defining it."
+            )
+        return [dict(feed) for feed in feeds]
+
+    def _trains(self) -> bool:
+        return any(op.type.endswith("_grad") for op in self._program.global_block().ops)
+
+    def _running(self) -> ParallelRunner:
+        if self._runner is None:
+            raise ArgumentTypeError("the CompiledProgram has not run yet: give it to Executor.run first")
+        return self._runner
+
+    def _compile(self, executor: runtime.Executor, scope: Scope) -> ParallelRunner:
+        if self._runner is not None:
+            if scope is not self._scope:
+                raise UsageError("Cannot compile program with different scope.")
+            if executor.place != self._place:
+                raise UsageError("Cannot compile program with different place.")
+            return self._runner
+        shared = self._shared_scopes()
+        places = self._devices(executor.place)
+        if shared and len(shared) != len(places):
+            raise UsageError(f"share_vars_from runs on {len(shared)} devices, but this program on {len(places)}")
+        if len(places) > 1 and self._optimizes_in_branches():
+            raise UnsupportedOperatorError(
+                "If optimizer is used in control flow, training on multi-places is not supported now."
+            )
+        if self._build_strategy.num_trainers > 1:
+            raise UnsupportedOperatorError(
+                f"num_trainers is {self._build_strategy.num_trainers}: gradients are not summed over processes here; "
+                "transpile the program with a DistributeTranspiler instead"
+            )
+        self._scope, self._place = scope, executor.place
+        self._runner = ParallelRunner(
+            self._program,
+            places,
+            scope,
+            self._loss_gradient(len(places)),
+            make_executor=lambda place: runtime.Executor(place, policy=executor.policy, seed=executor.seed),
+            scopes=shared,
+        )
+        return self._runner
+
+    def _shared_scopes(self) -> list[Scope]:
+        source = self._share_vars_from
+        if source is None:
+            return []
+        sys.stderr.write("share_vars_from is set, scope is ignored.\n")
+        if not source._is_data_parallel:
+            raise UsageError("The shared Program is not data parallel, cannot share variables from it.")
+        if source._runner is None:
+            raise UsageError(
+                "The shared Program is not compiled and executed, so there is no variables to share: run it first."
+            )
+        return source._runner.scopes
+
+    def _devices(self, place: Place) -> list[Place]:
+        if not self._is_data_parallel:
+            return [place]
+        places = self._places
+        if places is None:
+            places = list(cuda_places() if isinstance(place, CUDAPlace) else cpu_places())
+        if any(type(other) is not type(place) for other in places):
+            raise UsageError(
+                f"Place type not match. You may set wrong type of places: the executor is at {place}, the places are "
+                + ", ".join(map(str, places))
+            )
+        if not places:
+            raise UsageError("No places for execution.")
+        return places
+
+    def _loss_gradient(self, devices: int) -> float | None:
+        strategy = self._build_strategy.gradient_scale_strategy
+        if strategy == GradientScaleStrategy.Customized:
+            return None if self._is_data_parallel else 1.0
+        return 1.0 if strategy == GradientScaleStrategy.One else 1.0 / devices
+
+    def _optimizes_in_branches(self) -> bool:
+        program = self._program
+        return any(
+            role(op) & ONCE
+            for branch in program.global_block().ops
+            if branch.type == "conditional_block_grad"
+            for index in branch.sub_blocks()
+            for op in program.block(index).ops
+        )

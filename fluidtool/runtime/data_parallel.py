@@ -1,0 +1,146 @@
+"""Data parallelism: one program on several devices, a thread each, gradients summed before the optimizer runs once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from fluidtool.errors import FeedError, FetchError
+from fluidtool.ir import Program
+from fluidtool.runtime.batches import split_batch, sum_over_devices
+from fluidtool.runtime.executor import Executor
+from fluidtool.runtime.phases import Phase, split_phases
+from fluidtool.runtime.scope import Scope
+from fluidtool.tensor import LoDTensor, Place, SelectedRows
+
+Values = dict[str, Any]
+
+
+class ParallelRunner:
+    """Runs a program at several places; parameters are shared, what forward operators keep is each device's own.
+
+    loss_gradient: the value of the loss' gradient on every device (1/devices makes the update use the mean of the
+    devices' gradients); None leaves it to the feed. `scopes` of another runner share its variables.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        places: Sequence[Place],
+        scope: Scope,
+        loss_gradient: float | None,
+        *,
+        make_executor: Callable[[Place], Executor] = Executor,
+        scopes: Sequence[Scope] = (),
+    ) -> None:
+        self.program, self.loss_gradient = program, loss_gradient
+        self.executors = [make_executor(place) for place in places]
+        self.scopes = list(scopes) or [scope, *(Scope(scope) for _ in places[1:])]
+        self._phases: dict[tuple[int, frozenset[str]], list[Phase]] = {}
+
+    def split(self, feed: Mapping[str, Any], partial: bool) -> list[Values]:
+        """The feed of each device; `partial` allows batches with too few samples, for which fewer devices run."""
+        count = len(self.executors)
+        shares: dict[str, list[Any]] = {}
+        for name, value in feed.items():
+            tensor = value if isinstance(value, LoDTensor) else LoDTensor(self.executors[0].device.array(value))
+            pieces = split_batch(tensor, count) if tensor.shape() else [tensor]
+            var = self.program.global_block().vars.get(name)
+            if len(pieces) == 1 and var is not None and var.persistable:
+                pieces = pieces * count
+            if len(pieces) < count and not partial:
+                kind = "CPU" if self.executors[0].device.name == "numpy" else "GPU"
+                raise FeedError(
+                    f"The number({len(pieces)}) of samples[{name}] of current batch is less than the count({count}) of "
+                    f"devices({kind}), currently, it is not allowed: feed at least a sample for every device, or use "
+                    "fewer devices (the environment variable CPU_NUM)"
+                )
+            shares[name] = pieces
+        if len({len(pieces) for pieces in shares.values()}) > 1:
+            found = ", ".join(f"{name}: {len(pieces)}" for name, pieces in shares.items())
+            raise FeedError(f"the fed values must reach the same number of devices, found {found}")
+        devices = len(next(iter(shares.values()))) if shares else count
+        return [{name: pieces[i] for name, pieces in shares.items()} for i in range(devices)]
+
+    def run(self, feeds: Sequence[Mapping[str, Any]], fetches: Sequence[str]) -> list[list[Any]]:
+        """Run once, a device for every feed; for each fetch the values of the devices, in order."""
+        phases = self.phases(fetches)
+        values: list[Values] = [dict(feed) for feed in feeds]
+        with ThreadPoolExecutor(max_workers=len(feeds)) as pool:
+            for phase in phases:
+                if phase.once:
+                    result = self._run_phase(phase, 0, values[0])
+                    for own in values:
+                        own.update(result)
+                    continue
+                futures = [pool.submit(self._run_phase, phase, i, own) for i, own in enumerate(values)]
+                for own, future in zip(values, futures, strict=True):
+                    own.update(future.result())
+                self._reduce(phase, values)
+        return [[self._fetch(name, i, own) for i, own in enumerate(values)] for name in fetches]
+
+    def phases(self, fetches: Sequence[str]) -> list[Phase]:
+        """The phases for these fetches; every device's own variables are made when they are first needed."""
+        key = (self.program.mutation, frozenset(fetches))
+        phases = self._phases.get(key)
+        if phases is None:
+            self._phases = {k: v for k, v in self._phases.items() if k[0] == self.program.mutation}
+            phases = self._phases[key] = split_phases(self.program, set(fetches), self.loss_gradient)
+        for phase in phases:
+            if not phase.once:
+                self._give_own(phase.keeps)
+        return phases
+
+    def broadcast(self) -> None:
+        """Overwrite every device's own variables by those of the first device."""
+        for scope in self.scopes[1:]:
+            scope.erase(scope.local_var_names())
+        for phases in self._phases.values():
+            for phase in phases:
+                if not phase.once:
+                    self._give_own(phase.keeps)
+
+    def _give_own(self, names: Sequence[str]) -> None:
+        for name in names:
+            source = self.scopes[0].find_var(name)
+            for scope in self.scopes[1:]:
+                if scope.find_local_var(name) is None and source is not None:
+                    scope.var(name).value = _copy(source.value)
+
+    def _run_phase(self, phase: Phase, device: int, values: Values) -> Values:
+        block = self.program.global_block()
+        feed = {
+            name: value
+            for name, value in values.items()
+            if value is not None and (name in phase.takes or (name in block.vars and block.vars[name].persistable))
+        }
+        found = self.executors[device].run(phase.program, feed, phase.gives, self.scopes[device], optional=phase.gives)
+        return dict(zip(phase.gives, found, strict=True))
+
+    def _reduce(self, phase: Phase, values: list[Values]) -> None:
+        for name in phase.gradients:
+            parts = [own[name] for own in values if own.get(name) is not None]
+            if len(parts) > 1:
+                total = sum_over_devices(parts)
+                for own in values:
+                    own[name] = total
+
+    def _fetch(self, name: str, device: int, values: Values) -> Any:
+        if values.get(name) is not None:
+            return values[name]
+        holder = self.scopes[device].find_var(name)
+        if holder is None or holder.value is None:
+            raise FetchError(
+                f"Cannot find fetched variable({name}) in current computation graph: no operator computes it and it is "
+                "not in the scope; name a variable that an operator of the main program writes"
+            )
+        return _copy(holder.value)
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, LoDTensor):
+        return LoDTensor(None if value.array is None else value.array.copy(), value.lod())
+    if isinstance(value, SelectedRows):
+        return SelectedRows(value.row_ids, value.table_height, value.value)
+    return value
