@@ -129,6 +129,12 @@ from fluidtool.fluid.layers.dense import (
     embedding,
     fc,
 )
+from fluidtool.fluid.layers.distributions import (
+    Categorical,
+    MultivariateNormalDiag,
+    Normal,
+    Uniform,
+)
 from fluidtool.fluid.layers.elementary import (
     abs,
     acos,
@@ -216,6 +222,16 @@ from fluidtool.fluid.layers.indexing import (
 )
 from fluidtool.fluid.layers.io import (
     data,
+)
+from fluidtool.fluid.layers.learning_rate_scheduler import (
+    cosine_decay,
+    exponential_decay,
+    inverse_time_decay,
+    linear_lr_warmup,
+    natural_exp_decay,
+    noam_decay,
+    piecewise_decay,
+    polynomial_decay,
 )
 from fluidtool.fluid.layers.loss import (
     bpr_loss,
@@ -373,6 +389,7 @@ from fluidtool.fluid.layers.vision import (
 __all__ = [
     "BasicDecoder",
     "BeamSearchDecoder",
+    "Categorical",
     "DecodeHelper",
     "Decoder",
     "DynamicRNN",
@@ -380,12 +397,15 @@ __all__ = [
     "GreedyEmbeddingHelper",
     "IfElse",
     "LSTMCell",
+    "MultivariateNormalDiag",
+    "Normal",
     "Print",
     "RNNCell",
     "SampleEmbeddingHelper",
     "StaticRNN",
     "Switch",
     "TrainingHelper",
+    "Uniform",
     "While",
     "abs",
     "accuracy",
@@ -434,6 +454,7 @@ __all__ = [
     "conv3d_transpose",
     "cos",
     "cos_sim",
+    "cosine_decay",
     "create_array",
     "create_global_var",
     "create_parameter",
@@ -477,6 +498,7 @@ __all__ = [
     "exp",
     "expand",
     "expand_as",
+    "exponential_decay",
     "eye",
     "fc",
     "fill_constant",
@@ -517,6 +539,7 @@ __all__ = [
     "inplace_abn",
     "instance_norm",
     "interpolate",
+    "inverse_time_decay",
     "is_empty",
     "isfinite",
     "kldiv_loss",
@@ -528,6 +551,7 @@ __all__ = [
     "less_equal",
     "less_than",
     "linear_chain_crf",
+    "linear_lr_warmup",
     "linspace",
     "lod_append",
     "lod_reset",
@@ -555,7 +579,9 @@ __all__ = [
     "mse_loss",
     "mul",
     "multiplex",
+    "natural_exp_decay",
     "nce",
+    "noam_decay",
     "nonzero",
     "not_equal",
     "npair_loss",
@@ -565,7 +591,9 @@ __all__ = [
     "pad",
     "pad2d",
     "pad_constant_like",
+    "piecewise_decay",
     "pixel_shuffle",
+    "polynomial_decay",
     "pool2d",
     "pool3d",
     "pow",
