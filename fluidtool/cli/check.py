@@ -14,7 +14,7 @@ from fluidtool.cli.render import show, show_json, table
 from fluidtool.errors import EXIT_FINDING
 
 if TYPE_CHECKING:
-    from fluidtool.passes.verify import Finding
+    from fluidtool.passes.findings import Finding
 
 
 def check(

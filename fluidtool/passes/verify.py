@@ -9,35 +9,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from fluidtool.errors import FluidError, ParameterFileError, UnsupportedOperatorError
+from fluidtool.errors import ParameterFileError, UnsupportedOperatorError
 from fluidtool.io.layout import ModelFiles
 from fluidtool.io.parameters import persistables
 from fluidtool.ir import Block, Operator, Program
-from fluidtool.ir.variable import data_type_name
 from fluidtool.ops.gradient import EMPTY, GRAD
-from fluidtool.ops.inference import TENSOR_KINDS, declared_meta, infer_operator
 from fluidtool.ops.registry import find_op, get_op
-from fluidtool.ops.schema import Slot, TensorMeta
+from fluidtool.ops.schema import Slot
+from fluidtool.passes.findings import Finding, at
+from fluidtool.passes.verify_shapes import Shapes
 from fluidtool.proto.enums import VarType
 
 FEED_FETCH = frozenset({"feed", "fetch"})
 HOLDERS = frozenset({VarType.FEED_MINIBATCH, VarType.FETCH_LIST, VarType.READER, VarType.STEP_SCOPES, VarType.RAW})
-LOOSELY_DECLARED = frozenset({"edit_distance"})  # Paddle's layer declares int64, its kernel gives float32
 INJECTED = ("ex_states", "states")  # attributes of `recurrent` that name what it puts into its steps
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One fault: a stable code, the operator (block, position, type) or the variable concerned, and a sentence."""
-
-    code: str
-    message: str
-    block: int | None = None
-    position: int | None = None
-    operator: str = ""
-    variable: str = ""
 
 
 def verify_model(files: ModelFiles) -> list[Finding]:
@@ -49,13 +35,9 @@ def verify(program: Program) -> list[Finding]:
     """The faults of a program: operators, data flow, feeds and fetches, shapes; in the order of the operators."""
     incomplete = list(_operators(program))
     known = {(finding.block, finding.position) for finding in incomplete}
-    shapes = [finding for finding in _Shapes(program).findings() if (finding.block, finding.position) not in known]
+    shapes = [finding for finding in Shapes(program).findings() if (finding.block, finding.position) not in known]
     found = [*incomplete, *_Flow(program).findings(), *_columns(program), *shapes]
     return sorted(found, key=lambda item: (item.block or 0, -1 if item.position is None else item.position))
-
-
-def _at(code: str, op: Operator, position: int, message: str, variable: str = "") -> Finding:
-    return Finding(code, message, op.block.idx, position, op.type, variable)
 
 
 # ---------------------------------------------------------------- operators
@@ -68,15 +50,15 @@ def _operators(program: Program) -> Iterator[Finding]:
             try:
                 info = get_op(op.type)
             except UnsupportedOperatorError as error:
-                yield _at("FC401", op, position, str(error))
+                yield at("FC401", op, position, str(error))
                 continue
             for name, spec in info.attrs.items():
                 if spec.required and not op.has_attr(name):
-                    yield _at("FC402", op, position, f"lacks the required attribute {name} ({spec.type.name})")
+                    yield at("FC402", op, position, f"lacks the required attribute {name} ({spec.type.name})")
             if not info.raw:
                 for slot in info.inputs:
                     if _lacks(slot, op):
-                        yield _at("FC403", op, position, f"names no variable for its required input {slot.name}")
+                        yield at("FC403", op, position, f"names no variable for its required input {slot.name}")
 
 
 def _lacks(slot: Slot, op: Operator) -> bool:
@@ -141,7 +123,7 @@ class _Flow:
         self.reported.add(("FC101", name))
         later = any(name in other.output_arg_names for other in op.block.ops[position:])
         fault = "before any operator writes it" if later else "which no operator writes"
-        self.found.append(_at("FC101", op, position, f"reads {name} {fault}; it is neither fed nor a parameter", name))
+        self.found.append(at("FC101", op, position, f"reads {name} {fault}; it is neither fed nor a parameter", name))
 
     def _declared(self, op: Operator, position: int, name: str) -> bool:
         """Whether a block around declares the name; FC102 otherwise, once for each name."""
@@ -150,7 +132,7 @@ class _Flow:
         if ("FC102", name) not in self.reported:
             self.reported.add(("FC102", name))
             self.found.append(
-                _at("FC102", op, position, f"names the variable {name}, which no block around it declares", name)
+                at("FC102", op, position, f"names the variable {name}, which no block around it declares", name)
             )
         return False
 
@@ -164,17 +146,20 @@ class _Flow:
             variables = [op.block.find_var_recursive(name) for name in outputs]
             if not outputs & self.read and not any(var is not None and var.persistable for var in variables):
                 names = ", ".join(sorted(outputs))
-                yield _at("FC103", op, position, f"computes {names}, which nothing reads or fetches", min(outputs))
+                yield at("FC103", op, position, f"computes {names}, which nothing reads or fetches", min(outputs))
 
 
 def _declares(block: Block, name: str) -> bool:
     """Whether a block, one around it, or one that any of these is the gradient of, declares a name.
 
-    In the gradient of a block the gradients of its variables come from the operator that owns it.
+    Gradients need no declaration: Paddle takes one that is not there for zero.
     """
-    return block.has_var_recursive(name) or any(
-        around.idx > around.forward_block_idx >= 0
-        and (GRAD in name or _declares(around.program.block(around.forward_block_idx), name))
+    return GRAD in name or any(
+        name in around.vars
+        or (
+            around.idx > around.forward_block_idx >= 0
+            and _declares(around.program.block(around.forward_block_idx), name)
+        )
         for around in block.ancestry()
     )
 
@@ -194,97 +179,7 @@ def _columns(program: Program) -> Iterator[Finding]:
             column = int(op.get_attr("col", 0))
             if counts[column] > 1 or not 0 <= column < len(ops):
                 fault = "is taken twice" if counts[column] > 1 else f"is not one of 0 to {len(ops) - 1}"
-                yield _at("FC104", op, position, f"column {column} of the {len(ops)} {kind} operators {fault}")
-
-
-# ---------------------------------------------------------------- shapes
-class _Shapes:
-    """FC201 to FC203: shapes that cannot work, and declarations that contradict what operators imply.
-
-    A name that is written more than once has one declaration for several values, which says nothing about each: such
-    a name is known only after an operator whose inference gives it.
-    """
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self.found: list[Finding] = []
-        self.writers = Counter(
-            name for block in program.blocks for op in block.ops for name in set(op.output_arg_names)
-        )
-        self.given: set[str] = set()  # what was read before any operator wrote it
-        self.written: set[str] = set()
-        self.known: dict[tuple[int, str], TensorMeta | None] = {
-            (block.idx, var.name): None if self.writers[var.name] > 1 else declared_meta(var)
-            for block in program.blocks
-            for var in block.vars.values()
-        }
-
-    def findings(self) -> list[Finding]:
-        """What is wrong with the shapes and data types, operator by operator."""
-        self._follow(self.program.global_block())
-        return self.found
-
-    def _follow(self, block: Block) -> None:
-        for position, op in enumerate(block.ops):
-            self.given |= set(op.input_arg_names) - self.written
-            for index in op.sub_blocks():
-                if index > block.idx:
-                    self._follow(self.program.block(index))
-            self.written |= set(op.output_arg_names)
-            try:
-                results = infer_operator(op, lambda name: self._find(block, name))
-            except FluidError as error:
-                self.found.append(_at("FC201", op, position, str(error).removeprefix(f"operator {op.type}: ")))
-                results = {}
-            self._store(op, position, results)
-
-    def _find(self, block: Block, name: str) -> TensorMeta | None:
-        owner = _owner(block, name)
-        return None if owner is None else self.known.get((owner.idx, name))
-
-    def _store(self, op: Operator, position: int, results: dict[str, TensorMeta]) -> None:
-        info = find_op(op.type)
-        unseen = (
-            {name for slot in info.outputs if slot.intermediate for name in op.output(slot.name)} if info else set()
-        )
-        for name in op.output_arg_names:
-            owner = _owner(op.block, name)
-            if owner is None:
-                continue
-            several, meta = self.writers[name] > 1 or name in self.given, results.get(name)
-            if several:
-                self.known[owner.idx, name] = None if GRAD in name else meta  # gradients are inferred from their names
-            elif meta is not None:
-                agrees = name in unseen or GRAD in name
-                agrees = agrees or self._compare(op, position, name, declared_meta(owner.vars[name]), meta)
-                if agrees:
-                    self.known[owner.idx, name] = meta
-
-    def _compare(self, op: Operator, position: int, name: str, declared: TensorMeta | None, meta: TensorMeta) -> bool:
-        """Whether a declaration agrees with what the operator makes; where not, the declaration is believed."""
-        if declared is None or meta.kind not in TENSOR_KINDS or name in op.input_arg_names:
-            return True
-        before = len(self.found)
-        if op.type not in LOOSELY_DECLARED and declared.dtype != meta.dtype:
-            text = f"makes {name} {data_type_name(meta.dtype)}, which is declared {data_type_name(declared.dtype)}"
-            self.found.append(_at("FC203", op, position, text, name))
-        if not _agree(declared, meta):
-            text = f"makes {name} {list(meta.shape)}, which is declared {list(declared.shape)}"
-            self.found.append(_at("FC202", op, position, text, name))
-        return len(self.found) == before and declared.dtype == meta.dtype
-
-
-def _owner(block: Block, name: str) -> Block | None:
-    return next((around for around in block.ancestry() if name in around.vars), None)
-
-
-def _agree(declared: TensorMeta, inferred: TensorMeta) -> bool:
-    """Whether both can be the same tensor: sizes below 0 are unknown, and so are shapes without sizes."""
-    if not declared.shape or not inferred.shape:
-        return True
-    return declared.rank == inferred.rank and all(
-        a == b or a < 0 or b < 0 for a, b in zip(declared.shape, inferred.shape, strict=True)
-    )
+                yield at("FC104", op, position, f"column {column} of the {len(ops)} {kind} operators {fault}")
 
 
 # ---------------------------------------------------------------- parameters

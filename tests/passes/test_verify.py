@@ -10,7 +10,8 @@ import pytest
 
 from fluidtool.io.layout import open_model
 from fluidtool.ir import Program
-from fluidtool.passes.verify import Finding, verify, verify_model
+from fluidtool.passes.findings import Finding
+from fluidtool.passes.verify import verify, verify_model
 from fluidtool.proto.enums import AttrType, VarType
 from tests.cli.support import BIAS, SAMPLES, WEIGHT, combined_model, linear_model, linear_program, write_model
 

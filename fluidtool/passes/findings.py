@@ -1,0 +1,24 @@
+"""What the verifier says: one finding for each fault."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fluidtool.ir import Operator
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fault: a stable code, the operator (block, position, type) or the variable concerned, and a sentence."""
+
+    code: str
+    message: str
+    block: int | None = None
+    position: int | None = None
+    operator: str = ""
+    variable: str = ""
+
+
+def at(code: str, op: Operator, position: int, message: str, variable: str = "") -> Finding:
+    """A finding at an operator."""
+    return Finding(code, message, op.block.idx, position, op.type, variable)

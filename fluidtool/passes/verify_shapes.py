@@ -1,0 +1,112 @@
+"""The part of the verifier that looks at shapes and data types."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from fluidtool.errors import FluidError
+from fluidtool.ir import Block, Operator, Program
+from fluidtool.ir.variable import data_type_name
+from fluidtool.ops.gradient import GRAD
+from fluidtool.ops.inference import TENSOR_KINDS, declared_meta, infer_operator
+from fluidtool.ops.registry import find_op
+from fluidtool.ops.schema import TensorMeta
+from fluidtool.passes.findings import Finding, at
+from fluidtool.proto.enums import VarType
+
+
+class Shapes:
+    """FC201 to FC203: shapes that cannot work, and declarations that contradict what operators imply.
+
+    A name that is written more than once has one declaration for several values, which says nothing about each: such
+    a name is known only after an operator whose inference gives it.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.found: list[Finding] = []
+        self.writers = Counter(
+            name for block in program.blocks for op in block.ops for name in set(op.output_arg_names)
+        )
+        self.given: set[str] = set()  # what was read before any operator wrote it
+        self.written: set[str] = set()
+        self.known: dict[tuple[int, str], TensorMeta | None] = {
+            (block.idx, var.name): None if self.writers[var.name] > 1 else declared_meta(var)
+            for block in program.blocks
+            for var in block.vars.values()
+        }
+
+    def findings(self) -> list[Finding]:
+        """What is wrong with the shapes and data types, operator by operator."""
+        self._follow(self.program.global_block())
+        return self.found
+
+    def _follow(self, block: Block) -> None:
+        for position, op in enumerate(block.ops):
+            self.given |= set(op.input_arg_names) - self.written
+            for index in op.sub_blocks():
+                if index > block.idx:
+                    self._follow(self.program.block(index))
+            self.written |= set(op.output_arg_names)
+            try:
+                results = infer_operator(op, lambda name: self._find(block, name))
+            except FluidError as error:
+                self.found.append(at("FC201", op, position, str(error).removeprefix(f"operator {op.type}: ")))
+                results = {}
+            self._store(op, position, results)
+
+    def _find(self, block: Block, name: str) -> TensorMeta | None:
+        owner = _owner(block, name)
+        return None if owner is None else self.known.get((owner.idx, name))
+
+    def _store(self, op: Operator, position: int, results: dict[str, TensorMeta]) -> None:
+        info = find_op(op.type)
+        unseen = (
+            {name for slot in info.outputs if slot.intermediate for name in op.output(slot.name)} if info else set()
+        )
+        for name in op.output_arg_names:
+            owner = _owner(op.block, name)
+            if owner is None:
+                continue
+            several, meta = self.writers[name] > 1 or name in self.given, results.get(name)
+            if several:
+                self.known[owner.idx, name] = None if GRAD in name else meta  # gradients are inferred from their names
+            elif meta is not None:
+                agrees = name in unseen or GRAD in name
+                agrees = agrees or self._compare(op, position, name, declared_meta(owner.vars[name]), meta)
+                if agrees:
+                    self.known[owner.idx, name] = meta
+
+    def _compare(self, op: Operator, position: int, name: str, declared: TensorMeta | None, meta: TensorMeta) -> bool:
+        """Whether a declaration agrees with what the operator makes; where not, the declaration is believed."""
+        if declared is None or meta.kind not in TENSOR_KINDS or name in op.input_arg_names:
+            return True
+        before = len(self.found)
+        if declared.dtype != meta.dtype and self._passes_on(op, meta.dtype):
+            text = f"makes {name} {data_type_name(meta.dtype)}, which is declared {data_type_name(declared.dtype)}"
+            self.found.append(at("FC203", op, position, text, name))
+        if not _agree(declared, meta):
+            text = f"makes {name} {list(meta.shape)}, which is declared {list(declared.shape)}"
+            self.found.append(at("FC202", op, position, text, name))
+        return len(self.found) == before and declared.dtype == meta.dtype
+
+    def _passes_on(self, op: Operator, data_type: VarType) -> bool:
+        """Whether an operator's output has the data type of an input of its own.
+
+        Others, such as edit_distance, have one that Paddle's layers do not always declare.
+        """
+        metas = (self._find(op.block, name) for name in op.input_arg_names)
+        return any(meta is not None and meta.dtype == data_type for meta in metas)
+
+
+def _owner(block: Block, name: str) -> Block | None:
+    return next((around for around in block.ancestry() if name in around.vars), None)
+
+
+def _agree(declared: TensorMeta, inferred: TensorMeta) -> bool:
+    """Whether both can be the same tensor: sizes below 0 are unknown, and so are shapes without sizes."""
+    if not declared.shape or not inferred.shape:
+        return True
+    return declared.rank == inferred.rank and all(
+        a == b or a < 0 or b < 0 for a, b in zip(declared.shape, inferred.shape, strict=True)
+    )
