@@ -14,11 +14,20 @@ from fluidtool.fluid.framework import (
     name_scope,
     program_guard,
 )
+from fluidtool.fluid.inferencer import Inferencer
 from fluidtool.fluid.input import data, embedding, one_hot
 from fluidtool.fluid.io import load, save
 from fluidtool.fluid.parallel_executor import ParallelExecutor
 from fluidtool.fluid.param_attr import ParamAttr, WeightNormParamAttr
 from fluidtool.fluid.places import cpu_places, cuda_pinned_places, cuda_places, is_compiled_with_cuda
+from fluidtool.fluid.trainer import (
+    BeginEpochEvent,
+    BeginStepEvent,
+    CheckpointConfig,
+    EndEpochEvent,
+    EndStepEvent,
+    Trainer,
+)
 from fluidtool.ir import Block, Operator, Parameter, Program, Variable, unique_name
 from fluidtool.ops import building as building
 from fluidtool.runtime.scope import Scope
@@ -37,14 +46,20 @@ _switch_scope = switch_scope
 Tensor = LoDTensor
 
 __all__ = [
+    "BeginEpochEvent",
+    "BeginStepEvent",
     "Block",
     "BuildStrategy",
     "CPUPlace",
     "CUDAPinnedPlace",
     "CUDAPlace",
+    "CheckpointConfig",
     "CompiledProgram",
+    "EndEpochEvent",
+    "EndStepEvent",
     "ExecutionStrategy",
     "Executor",
+    "Inferencer",
     "LoDTensor",
     "LoDTensorArray",
     "Operator",
@@ -55,6 +70,7 @@ __all__ = [
     "Scope",
     "SelectedRows",
     "Tensor",
+    "Trainer",
     "Variable",
     "WeightNormParamAttr",
     "backward",

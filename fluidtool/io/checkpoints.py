@@ -33,13 +33,15 @@ def is_checkpoint_var(name: str, kind: VarType | int, persistable: bool) -> bool
 
 def serials(folder: Path) -> list[int]:
     """The serial numbers of the complete checkpoints in a folder, ascending."""
-    found = []
-    if folder.is_dir():
-        for entry in folder.iterdir():
-            number = entry.name.removeprefix(PREFIX)
-            if entry.name.startswith(PREFIX) and number.isdigit() and (entry / MODEL_DIR / SUCCESS).is_file():
-                found.append(int(number))
-    return sorted(found)
+    found = _numbered(folder)
+    return [serial for serial in found if (folder / f"{PREFIX}{serial}" / MODEL_DIR / SUCCESS).is_file()]
+
+
+def _numbered(folder: Path) -> list[int]:
+    """The serial numbers of all checkpoint folders, complete or not, ascending."""
+    entries = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+    numbers = [name.removeprefix(PREFIX) for name in entries if name.startswith(PREFIX)]
+    return sorted(int(number) for number in numbers if number.isdigit() and str(int(number)) == number)
 
 
 def latest_serial(folder: Path) -> int:
@@ -91,9 +93,17 @@ def mark(path: Path) -> None:
 
 
 def rotate(folder: Path, keep: int) -> list[int]:
-    """Remove all but the `keep` latest checkpoints and return the serials removed."""
+    """Remove all but the `keep` latest checkpoints, and those below the latest that were never completed.
+
+    Returns the serials of the complete ones removed. The mark goes first, so that what a killed run leaves of a
+    checkpoint does not count as one.
+    """
     complete = serials(folder)
     removed = complete[: max(0, len(complete) - keep)]
     for serial in removed:
+        (folder / f"{PREFIX}{serial}" / MODEL_DIR / SUCCESS).unlink()
         shutil.rmtree(folder / f"{PREFIX}{serial}")
+    for serial in _numbered(folder):
+        if complete and serial < complete[-1] and serial not in complete:
+            shutil.rmtree(folder / f"{PREFIX}{serial}")
     return removed

@@ -1,0 +1,341 @@
+"""Trainer: the training loop of Fluid 0.12 to 0.15, with events and checkpoints (Paddle 0.14 trainer.py)."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fluidtool.errors import ArgumentTypeError, FeedError, UninitializedError, UnsupportedOperatorError, UsageError
+from fluidtool.fluid import io
+from fluidtool.fluid.compiler import CompiledProgram
+from fluidtool.fluid.data_feeder import DataFeeder
+from fluidtool.fluid.executor import Executor, scope_guard
+from fluidtool.fluid.framework import program_guard
+from fluidtool.fluid.optimizer import Optimizer
+from fluidtool.fluid.places import is_compiled_with_cuda
+from fluidtool.io import checkpoints
+from fluidtool.io.parameters import Value
+from fluidtool.ir import Program, Variable, unique_name
+from fluidtool.runtime.scope import Scope
+from fluidtool.tensor import CPUPlace, CUDAPlace, LoDTensor, Place
+
+Reader = Callable[[], Iterable[Any]]
+EventHandler = Callable[[Any], None]
+POSITION = ["epoch_id", "step_id"]
+
+
+class BeginEpochEvent:
+    """An epoch begins. `epoch`: its number from 0."""
+
+    def __init__(self, epoch_id: int) -> None:
+        self.epoch = epoch_id
+
+
+class EndEpochEvent:
+    """An epoch has ended. `epoch`: its number from 0."""
+
+    def __init__(self, epoch_id: int) -> None:
+        self.epoch = epoch_id
+
+
+class BeginStepEvent:
+    """A step begins. A handler that sets `fetch_metrics` to False spares this step the fetching."""
+
+    def __init__(self, epoch_id: int, step_id: int) -> None:
+        self.epoch, self.step = epoch_id, step_id
+        self.fetch_metrics = True
+
+
+class EndStepEvent:
+    """A step has ended. `metrics`: what train_func returned, as arrays; [] when they were not fetched."""
+
+    def __init__(self, epoch_id: int, step_id: int, metrics: list[Any]) -> None:
+        self.epoch, self.step, self.metrics = epoch_id, step_id, metrics
+
+
+class CheckpointConfig:
+    """Where checkpoints go (default: the current directory), how many are kept, and after which epochs and steps.
+
+    Raises UsageError for numbers below 1.
+    """
+
+    def __init__(
+        self,
+        checkpoint_dir: str | None = None,
+        max_num_checkpoints: int = 3,
+        epoch_interval: int = 1,
+        step_interval: int = 10,
+    ) -> None:
+        numbers = {
+            "max_num_checkpoints": max_num_checkpoints,
+            "epoch_interval": epoch_interval,
+            "step_interval": step_interval,
+        }
+        for name, number in numbers.items():
+            if number < 1:
+                raise UsageError(f"{name} of CheckpointConfig must be at least 1, found {number}")
+        self.checkpoint_dir = os.getcwd() if checkpoint_dir is None else checkpoint_dir
+        self.max_num_checkpoints = max_num_checkpoints
+        self.epoch_interval, self.step_interval = epoch_interval, step_interval
+        self.epoch_id, self.step_id = 0, 0
+        self.load_serial: int | None = None
+        self.pserver_id: int | None = None
+        self.lookup_table_name: str | None = None
+
+    def is_due(self, epoch_id: int, step_id: int) -> bool:
+        """Whether a checkpoint follows this step."""
+        return epoch_id % self.epoch_interval == 0 and step_id % self.step_interval == 0
+
+    def holds(self, epoch_id: int, step_id: int) -> bool:
+        """Whether the checkpoint that training resumes from has this step behind it."""
+        return self.load_serial is not None and epoch_id == self.epoch_id and step_id <= self.step_id
+
+
+class Trainer:
+    """Trains what `train_func` builds: it returns the loss, or a list of variables that starts with the loss.
+
+    optimizer_func returns the optimizer. param_path: a folder that `save_params` wrote, to start from. place: None is
+    the first GPU, else the CPU. parallel: use all GPUs, or CPU_NUM CPU devices. checkpoint_config: save the state
+    while training, and resume from the latest checkpoint that is there.
+    Variables live in `scope`; names are drawn anew, so that an Inferencer finds them.
+    Raises ArgumentTypeError for functions that return something else, or another place.
+    """
+
+    def __init__(
+        self,
+        train_func: Callable[[], Any],
+        optimizer_func: Callable[[], Optimizer],
+        param_path: str | None = None,
+        place: Place | None = None,
+        parallel: bool = False,
+        checkpoint_config: CheckpointConfig | None = None,
+    ) -> None:
+        if checkpoint_config is not None and not isinstance(checkpoint_config, CheckpointConfig):
+            raise ArgumentTypeError(
+                f"checkpoint_config takes a CheckpointConfig, found {type(checkpoint_config).__name__}"
+            )
+        refuse_roles(os.environ)
+        self.parallel, self.checkpoint_cfg = parallel, checkpoint_config
+        self.trainer_id = int(os.environ.get("PADDLE_TRAINER_ID", "0"))
+        self.place = check_and_get_place(place)
+        self.scope, self.startup_program, self.train_program = Scope(), Program(), Program()
+        self._stopped = False
+        with program_guard(self.train_program, self.startup_program), unique_name.guard():
+            self.train_func_outputs = _variables(train_func())
+            self.test_program = self.train_program.clone(for_test=True)
+            optimizer = optimizer_func()
+            if not isinstance(optimizer, Optimizer):
+                raise ArgumentTypeError(
+                    f"The optimizer should be an instance of Optimizer, found {type(optimizer).__name__}"
+                )
+            optimizer.minimize(self.train_func_outputs[0])
+        self._executor = Executor(self.place)
+        self._compiled: CompiledProgram | None = None
+        with self._guard():
+            self._executor.run(self.startup_program)
+            self._resume()
+            self._load(param_path)
+
+    def stop(self) -> None:
+        """End the training before its next step."""
+        self._stopped = True
+
+    def train(
+        self,
+        num_epochs: int,
+        event_handler: EventHandler,
+        reader: Reader | None = None,
+        feed_order: Sequence[str] | Mapping[str, int] | None = None,
+    ) -> None:
+        """Run `num_epochs` epochs over the mini-batches of `reader`, telling `event_handler` of each epoch and step.
+
+        feed_order: the variables that a sample's fields go to, or the position of each; None takes the order in which
+        the program declares them. Steps that the checkpoint resumed from has behind it are passed over. At the end, or
+        after `stop`, the checkpoints are removed.
+        """
+        if reader is None:
+            raise ArgumentTypeError("train takes a reader of mini-batches, found None")
+        self._stopped = False
+        with self._guard():
+            feeder = DataFeeder(build_feed_var_list(self.train_program, feed_order), self.place)
+            feeds = feeder.decorate_reader(reader, multi_devices=self.parallel)
+            first = 0 if self.checkpoint_cfg is None else self.checkpoint_cfg.epoch_id
+            for epoch_id in range(first, num_epochs):
+                event_handler(BeginEpochEvent(epoch_id))
+                for step_id, feed in enumerate(feeds()):
+                    if self._stopped:
+                        break
+                    if self.checkpoint_cfg is None or not self.checkpoint_cfg.holds(epoch_id, step_id):
+                        self._step(epoch_id, step_id, feed, event_handler)
+                if self._stopped:
+                    break
+                event_handler(EndEpochEvent(epoch_id))
+            self._clean_checkpoints()
+
+    def test(self, reader: Reader, feed_order: Sequence[str] | Mapping[str, int] | None = None) -> list[float]:
+        """The mean over the mini-batches of the first element of everything that train_func returned."""
+        with self._guard():
+            feeder = DataFeeder(build_feed_var_list(self.test_program, feed_order), self.place)
+            rows = []
+            for batch in reader():
+                values = self._executor.run(self.test_program, feeder.feed(batch), self.train_func_outputs)
+                rows.append([float(np.ravel(value)[0]) for value in values])
+        if not rows:
+            raise FeedError("there is nothing to test: the reader gave no mini-batch")
+        return [sum(column) / len(rows) for column in zip(*rows, strict=True)]
+
+    def save_params(self, param_path: str) -> None:
+        """Save all that persists, optimizer state too, one file each, into the folder `param_path`."""
+        with self._guard():
+            io.save_persistables(self._executor, param_path)
+
+    def save_inference_model(
+        self, param_path: str, feeded_var_names: Sequence[str], target_var_indexes: Sequence[int]
+    ) -> None:
+        """Save what computes the outputs of train_func with these indexes from the variables named."""
+        try:
+            targets = [self.train_func_outputs[index] for index in target_var_indexes]
+        except IndexError:
+            raise UsageError(
+                f"target_var_indexes {list(target_var_indexes)}: train_func returned {len(self.train_func_outputs)} "
+                "variables, numbered from 0"
+            ) from None
+        with self._guard(), unique_name.guard():
+            program = self.test_program.clone()
+            io.save_inference_model(param_path, feeded_var_names, targets, self._executor, program)
+
+    # ------------------------------------------------------------ one step
+    def _step(self, epoch_id: int, step_id: int, feed: Any, event_handler: EventHandler) -> None:
+        begin = BeginStepEvent(epoch_id, step_id)
+        event_handler(begin)
+        metrics = self._run(feed, [var.name for var in self.train_func_outputs] if begin.fetch_metrics else [])
+        config = self.checkpoint_cfg
+        if config is not None and config.is_due(epoch_id, step_id):
+            self._save_checkpoint(config, epoch_id, step_id)
+        event_handler(EndStepEvent(epoch_id, step_id, metrics))
+
+    def _run(self, feed: Any, fetches: list[str]) -> list[Any]:
+        if not self.parallel:
+            return self._executor.run(self.train_program, feed, fetches)
+        if self._compiled is None:
+            loss = self.train_func_outputs[0].name
+            self._compiled = CompiledProgram(self.train_program).with_data_parallel(loss)
+        return self._executor.run(self._compiled, feed, fetches)
+
+    @contextmanager
+    def _guard(self) -> Iterator[None]:
+        with program_guard(self.train_program, self.startup_program), scope_guard(self.scope):
+            yield
+
+    # ------------------------------------------------------------ state
+    def _load(self, param_path: str | None) -> None:
+        if param_path is None:
+            return
+        if not os.path.isdir(param_path):
+            warnings.warn(f"param_path {param_path!r} is no folder; training starts from new parameters", stacklevel=3)
+            return
+        io.load_vars(self._executor, param_path, vars=_kept(self.startup_program))
+
+    def _resume(self) -> None:
+        config = self.checkpoint_cfg
+        if config is None:
+            return
+        folder = Path(config.checkpoint_dir)
+        serial = checkpoints.latest_serial(folder)
+        config.load_serial = serial if serial >= 0 else None
+        if config.load_serial is None:
+            return
+        model = checkpoints.checkpoint_dir(folder, serial) / checkpoints.MODEL_DIR
+        io.load_vars(self._executor, str(model), vars=_kept(self.train_program))
+        position = checkpoints.load_trainer_args(folder, serial, self.trainer_id, POSITION)
+        config.epoch_id, config.step_id = (int(number) for number in position)
+
+    def _save_checkpoint(self, config: CheckpointConfig, epoch_id: int, step_id: int) -> None:
+        """The position first: the variables' mark of completeness, written last, makes the checkpoint count."""
+        folder = Path(config.checkpoint_dir)
+        serial = checkpoints.latest_serial(folder) + 1
+        position = dict(zip(POSITION, (epoch_id, step_id), strict=True))
+        checkpoints.save_trainer_args(folder, serial, self.trainer_id, position)
+        values = {var.name: self._value(var.name) for var in _kept(self.train_program)}
+        checkpoints.save(folder, values, serial)
+        checkpoints.rotate(folder, config.max_num_checkpoints)
+
+    def _value(self, name: str) -> Value:
+        var = self.scope.find_var(name)
+        value = None if var is None else var.value
+        if value is None:
+            raise UninitializedError(f"the checkpoint cannot hold {name}: the scope has no value for it")
+        return LoDTensor(value.numpy(), value.lod()) if isinstance(value, LoDTensor) else value
+
+    def _clean_checkpoints(self) -> None:
+        config = self.checkpoint_cfg
+        if config is not None:
+            checkpoints.rotate(Path(config.checkpoint_dir), 0)
+            config.load_serial, config.epoch_id, config.step_id = None, 0, 0
+
+
+def check_and_get_place(place: Place | None) -> CPUPlace | CUDAPlace:
+    """The place given; None is the first GPU, or the CPU where there is none. Raises ArgumentTypeError."""
+    if place is None:
+        return CUDAPlace(0) if is_compiled_with_cuda() else CPUPlace()
+    if not isinstance(place, (CPUPlace, CUDAPlace)):
+        raise ArgumentTypeError(f"Place should be either CUDAPlace or CPUPlace, found {type(place).__name__}")
+    return place
+
+
+def build_feed_var_list(
+    program: Program, feed_order: Sequence[str] | Mapping[str, int] | None = None
+) -> list[Variable]:
+    """The variables that the fields of a sample go to, in order (see `Trainer.train`).
+
+    Raises ArgumentTypeError, and UsageError for positions that are not 0, 1, 2 ….
+    """
+    block = program.global_block()
+    if feed_order is None:
+        return [var for var in block.vars.values() if var.is_data]
+    if isinstance(feed_order, Mapping):
+        if sorted(feed_order.values()) != list(range(len(feed_order))):
+            raise UsageError(
+                "The values of 'feed_order' should be a permutation of [0, len(feed_order)), found "
+                f"{list(feed_order.values())}"
+            )
+        return [block.var(name) for name in sorted(feed_order, key=lambda name: feed_order[name])]
+    if not isinstance(feed_order, (list, tuple)):
+        raise ArgumentTypeError(f"'feed_order' should be either None, list or dict, found {type(feed_order).__name__}")
+    return [block.var(name) for name in feed_order]
+
+
+def refuse_roles(environment: Mapping[str, str]) -> None:
+    """Raise where the environment asks for training by several processes.
+
+    UsageError for a role that Paddle does not know, else UnsupportedOperatorError.
+    """
+    role = environment.get("PADDLE_TRAINING_ROLE")
+    if role is not None and role not in ("TRAINER", "PSERVER"):
+        raise UsageError(f"PADDLE_TRAINING_ROLE should be TRAINER or PSERVER, found {role!r}")
+    name = "PADDLE_TRAINER_IPS" if "PADDLE_TRAINER_IPS" in environment else "PADDLE_TRAINING_ROLE"
+    if name in environment:
+        raise UnsupportedOperatorError(
+            f"{name} is set, which asks Trainer for training by several processes; that needs the distribute "
+            "transpiler, which fluidtool does not have. Unset it to train in this process alone"
+        )
+
+
+def _variables(outputs: Any) -> list[Variable]:
+    variables = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+    if not variables or not all(isinstance(var, Variable) for var in variables):
+        raise ArgumentTypeError(
+            f"train_func must return the loss, or a list of variables that starts with it, found {outputs!r}"
+        )
+    return variables
+
+
+def _kept(program: Program) -> list[Variable]:
+    """What a checkpoint keeps of a program."""
+    return [var for var in program.list_vars() if checkpoints.is_checkpoint_var(var.name, var.type, var.persistable)]

@@ -1,0 +1,336 @@
+"""Trainer: events, metrics, what is saved, checkpoints and resuming after a kill."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fluidtool.fluid as fluid
+from fluidtool.errors import ArgumentTypeError, FeedError, UnsupportedOperatorError, UsageError
+from fluidtool.fluid.trainer import (
+    BeginEpochEvent,
+    BeginStepEvent,
+    CheckpointConfig,
+    EndEpochEvent,
+    EndStepEvent,
+    Trainer,
+    build_feed_var_list,
+    refuse_roles,
+)
+from fluidtool.io import checkpoints
+
+BATCHES = 4
+FEED_ORDER = ["x", "y"]
+
+
+def network() -> list[Any]:
+    """A line through 3-vectors: [mean squared error, prediction]."""
+    x = fluid.layers.data(name="x", shape=[3], dtype="float32")
+    y = fluid.layers.data(name="y", shape=[1], dtype="float32")
+    predicted = fluid.layers.fc(
+        x, size=1, param_attr=fluid.ParamAttr(name="w", initializer=fluid.initializer.Constant(0.5))
+    )
+    return [fluid.layers.mean(fluid.layers.square_error_cost(predicted, y)), predicted]
+
+
+def momentum() -> Any:
+    return fluid.optimizer.Momentum(learning_rate=0.05, momentum=0.9)
+
+
+def reader() -> Iterator[list[tuple[list[float], list[float]]]]:
+    numbers = np.random.default_rng(3).standard_normal((BATCHES, 5, 3))
+    for batch in numbers:
+        yield [(list(row), [float(row.sum())]) for row in batch]
+
+
+def make(config: CheckpointConfig | None = None, **options: Any) -> Trainer:
+    return Trainer(network, momentum, place=fluid.CPUPlace(), checkpoint_config=config, **options)
+
+
+def weights(trainer: Trainer) -> np.ndarray[Any, Any]:
+    found = trainer.scope.find_var("w")
+    assert found is not None
+    return np.array(found.get_tensor())
+
+
+def ignore(event: Any) -> None:
+    assert event is not None
+
+
+def stop_at(trainer: Trainer, epoch: int, step: int) -> Any:
+    """A handler that breaks off as a crash would, after this step's checkpoint."""
+
+    def handler(event: Any) -> None:
+        if isinstance(event, EndStepEvent) and (event.epoch, event.step) == (epoch, step):
+            raise KeyboardInterrupt
+
+    return handler
+
+
+# ---------------------------------------------------------------- the loop
+def test_events_come_in_order_with_their_numbers() -> None:
+    seen: list[tuple[Any, ...]] = []
+
+    def handler(event: Any) -> None:
+        seen.append((type(event), event.epoch, *([event.step] if hasattr(event, "step") else [])))
+
+    make().train(2, handler, reader, FEED_ORDER)
+    steps = [[(BeginStepEvent, e, s), (EndStepEvent, e, s)] for e in range(2) for s in range(BATCHES)]
+    flat = [event for pair in steps for event in pair]
+    half = len(flat) // 2
+    assert seen == [
+        (BeginEpochEvent, 0), *flat[:half], (EndEpochEvent, 0),
+        (BeginEpochEvent, 1), *flat[half:], (EndEpochEvent, 1),
+    ]  # fmt: skip
+
+
+def test_metrics_are_what_train_func_returned() -> None:
+    shapes: list[list[tuple[int, ...]]] = []
+
+    def handler(event: Any) -> None:
+        if isinstance(event, EndStepEvent):
+            shapes.append([value.shape for value in event.metrics])
+
+    make().train(1, handler, reader, FEED_ORDER)
+    assert shapes == [[(1,), (5, 1)]] * BATCHES
+
+
+def test_a_handler_can_do_without_metrics() -> None:
+    metrics: list[Any] = []
+
+    def handler(event: Any) -> None:
+        if isinstance(event, BeginStepEvent):
+            event.fetch_metrics = event.step == 1
+        elif isinstance(event, EndStepEvent):
+            metrics.append(len(event.metrics))
+
+    make().train(1, handler, reader, FEED_ORDER)
+    assert metrics == [0, 2, 0, 0]
+
+
+def test_training_lowers_the_loss_that_test_gives() -> None:
+    trainer = make()
+    before = trainer.test(reader, FEED_ORDER)[0]
+    trainer.train(20, ignore, reader, FEED_ORDER)
+    assert trainer.test(reader, FEED_ORDER)[0] < 0.01 * before
+
+
+def test_test_does_not_train() -> None:
+    trainer = make()
+    trainer.test(reader, FEED_ORDER)
+    assert (weights(trainer) == 0.5).all()
+
+
+def test_stop_ends_before_the_next_step_and_without_the_epochs_end() -> None:
+    trainer = make()
+    seen: list[Any] = []
+
+    def handler(event: Any) -> None:
+        seen.append(type(event))
+        if isinstance(event, EndStepEvent) and event.step == 1:
+            trainer.stop()
+
+    trainer.train(3, handler, reader, FEED_ORDER)
+    assert seen == [BeginEpochEvent, BeginStepEvent, EndStepEvent, BeginStepEvent, EndStepEvent]
+
+
+def test_training_in_parallel_gives_the_parameters_of_whole_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CPU_NUM", "2")
+    alone, parallel = make(), make(parallel=True)
+
+    def pairs() -> Iterator[list[Any]]:
+        batches = list(reader())
+        yield batches[0] + batches[1]
+        yield batches[2] + batches[3]
+
+    alone.train(2, ignore, pairs, FEED_ORDER)
+    parallel.train(2, ignore, reader, FEED_ORDER)
+    np.testing.assert_allclose(weights(parallel), weights(alone), rtol=1e-5)
+
+
+# ---------------------------------------------------------------- feed order
+@pytest.mark.parametrize("order", [None, ["x", "y"], {"y": 1, "x": 0}])
+def test_feed_orders_that_mean_x_then_y(order: Any) -> None:
+    assert [var.name for var in build_feed_var_list(make().train_program, order)] == ["x", "y"]
+
+
+def test_a_feed_order_that_is_no_permutation_is_refused() -> None:
+    with pytest.raises(UsageError, match="should be a permutation"):
+        build_feed_var_list(make().train_program, {"x": 0, "y": 2})
+
+
+def test_a_feed_order_of_another_type_is_refused() -> None:
+    with pytest.raises(ArgumentTypeError, match="either None, list or dict"):
+        build_feed_var_list(make().train_program, "x")
+
+
+# ---------------------------------------------------------------- what is refused
+def test_an_optimizer_func_must_return_an_optimizer() -> None:
+    with pytest.raises(ArgumentTypeError, match="should be an instance of Optimizer"):
+        Trainer(network, lambda: 0.1, place=fluid.CPUPlace())  # type: ignore[arg-type, return-value]
+
+
+def test_a_train_func_must_return_variables() -> None:
+    with pytest.raises(ArgumentTypeError, match="train_func must return the loss"):
+        Trainer(lambda: None, momentum, place=fluid.CPUPlace())
+
+
+def test_a_place_must_be_a_place() -> None:
+    with pytest.raises(ArgumentTypeError, match="either CUDAPlace or CPUPlace"):
+        Trainer(network, momentum, place="cpu")  # type: ignore[arg-type]
+
+
+def test_training_needs_a_reader() -> None:
+    with pytest.raises(ArgumentTypeError, match="takes a reader"):
+        make().train(1, ignore)
+
+
+def test_testing_needs_a_batch() -> None:
+    with pytest.raises(FeedError, match="no mini-batch"):
+        make().test(list, FEED_ORDER)
+
+
+@pytest.mark.parametrize("name", ["max_num_checkpoints", "epoch_interval", "step_interval"])
+def test_intervals_start_at_one(name: str) -> None:
+    with pytest.raises(UsageError, match=f"{name} of CheckpointConfig must be at least 1"):
+        CheckpointConfig(**{name: 0})  # type: ignore[arg-type]
+
+
+def test_a_checkpoint_config_must_be_one(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentTypeError, match="takes a CheckpointConfig"):
+        make(str(tmp_path))  # type: ignore[arg-type]
+
+
+def test_an_unknown_role_is_refused() -> None:
+    with pytest.raises(UsageError, match="TRAINER or PSERVER"):
+        refuse_roles({"PADDLE_TRAINING_ROLE": "MASTER"})
+
+
+@pytest.mark.parametrize("name", ["PADDLE_TRAINING_ROLE", "PADDLE_TRAINER_IPS"])
+def test_roles_of_several_processes_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "TRAINER")
+    with pytest.raises(UnsupportedOperatorError, match=f"{name} is set"):
+        make()
+
+
+# ---------------------------------------------------------------- saving
+def test_a_trainer_starts_from_saved_parameters(tmp_path: Path) -> None:
+    trainer = make()
+    trainer.train(1, ignore, reader, FEED_ORDER)
+    trainer.save_params(str(tmp_path / "model"))
+    assert (weights(make(param_path=str(tmp_path / "model"))) == weights(trainer)).all()
+
+
+def test_a_missing_param_path_is_told(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="is no folder"):
+        make(param_path=str(tmp_path / "none"))
+
+
+def test_a_saved_inference_model_predicts(tmp_path: Path) -> None:
+    trainer = make()
+    trainer.train(1, ignore, reader, FEED_ORDER)
+    trainer.save_inference_model(str(tmp_path), ["x"], [1])
+    executor = fluid.Executor(fluid.CPUPlace())
+    with fluid.scope_guard(fluid.Scope()):
+        program, feeds, fetches = fluid.io.load_inference_model(str(tmp_path), executor)
+        (result,) = executor.run(program, {feeds[0]: np.eye(3, dtype="float32")}, fetches)
+    bias = np.array(trainer.scope.find_var("fc_0.b_0").value)  # type: ignore[union-attr]
+    np.testing.assert_array_equal(result, weights(trainer) + bias)
+
+
+def test_an_inference_model_of_an_unknown_output_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="returned 2 variables"):
+        make().save_inference_model(str(tmp_path), ["x"], [2])
+
+
+# ---------------------------------------------------------------- checkpoints
+def interrupted(folder: Path, epoch: int, step: int, **options: Any) -> None:
+    trainer = make(CheckpointConfig(str(folder), step_interval=1, **options))
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train(3, stop_at(trainer, epoch, step), reader, FEED_ORDER)
+
+
+def test_only_the_latest_checkpoints_are_kept(tmp_path: Path) -> None:
+    interrupted(tmp_path, 1, 2, max_num_checkpoints=2)
+    assert checkpoints.serials(tmp_path) == [5, 6]
+
+
+def test_the_intervals_say_when_checkpoints_are_saved(tmp_path: Path) -> None:
+    trainer = make(CheckpointConfig(str(tmp_path), max_num_checkpoints=9, epoch_interval=2, step_interval=3))
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train(3, stop_at(trainer, 2, 3), reader, FEED_ORDER)
+    positions = [checkpoints.load_trainer_args(tmp_path, s, 0, ["epoch_id", "step_id"]) for s in range(4)]
+    assert positions == [["0", "0"], ["0", "3"], ["2", "0"], ["2", "3"]]
+
+
+def test_training_goes_on_after_the_step_of_the_checkpoint(tmp_path: Path) -> None:
+    interrupted(tmp_path, 1, 2)
+    steps: list[tuple[int, int]] = []
+
+    def handler(event: Any) -> None:
+        if isinstance(event, EndStepEvent):
+            steps.append((event.epoch, event.step))
+
+    make(CheckpointConfig(str(tmp_path))).train(3, handler, reader, FEED_ORDER)
+    assert steps == [(1, 3), (2, 0), (2, 1), (2, 2), (2, 3)]
+
+
+def test_no_checkpoint_is_left_after_training(tmp_path: Path) -> None:
+    make(CheckpointConfig(str(tmp_path), step_interval=1)).train(1, ignore, reader, FEED_ORDER)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_incomplete_checkpoint_does_not_count(tmp_path: Path) -> None:
+    interrupted(tmp_path, 1, 2)
+    (tmp_path / "checkpoint_6" / checkpoints.MODEL_DIR / checkpoints.SUCCESS).unlink()
+    config = CheckpointConfig(str(tmp_path))
+    make(config)
+    assert (config.load_serial, config.epoch_id, config.step_id) == (5, 1, 1)
+
+
+def test_rotation_removes_incomplete_checkpoints_below_the_latest(tmp_path: Path) -> None:
+    interrupted(tmp_path, 0, 2)
+    (tmp_path / "checkpoint_0" / checkpoints.MODEL_DIR / checkpoints.SUCCESS).unlink()
+    assert checkpoints.rotate(tmp_path, 3) == []
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["checkpoint_1", "checkpoint_2"]
+
+
+KILLED = """
+import sys
+from tests.fluid import test_trainer as t
+trainer = t.make(t.CheckpointConfig(sys.argv[1], max_num_checkpoints=2, step_interval=1))
+print("ready", flush=True)
+trainer.train(120, t.ignore, t.reader, t.FEED_ORDER)
+trainer.save_params(sys.argv[2])
+"""
+
+
+def test_killed_training_resumes_to_the_parameters_of_an_unbroken_run(tmp_path: Path) -> None:
+    unbroken = make()
+    unbroken.train(120, ignore, reader, FEED_ORDER)
+    unbroken.save_params(str(tmp_path / "unbroken"))
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "checkpoints"), str(tmp_path / "resumed")]
+    delays, kills = random.Random(5), 0
+    while kills < 5:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.getcwd()}) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"ready\n"
+            time.sleep(delays.uniform(0.005, 0.08))
+            child.send_signal(signal.SIGKILL)
+            assert child.wait() == -signal.SIGKILL, "training ended before it was killed"
+        kills += 1
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": os.getcwd()})
+    names = sorted(file.name for file in (tmp_path / "unbroken").iterdir())
+    assert names == sorted(file.name for file in (tmp_path / "resumed").iterdir())
+    for name in names:
+        assert (tmp_path / "resumed" / name).read_bytes() == (tmp_path / "unbroken" / name).read_bytes(), name
