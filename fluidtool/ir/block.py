@@ -94,19 +94,23 @@ class Block:
     iter_parameters = all_parameters
 
     def create_var(self, *args: Any, **kwargs: Any) -> Variable:
-        """Declare a variable (arguments of Variable); an existing name is returned when its facts agree."""
+        """Declare a variable (arguments of Variable); an existing name is returned when its facts agree.
+
+        `initializer` is appended in both cases, as Paddle does.
+        """
         name = kwargs.get("name")
-        if name is not None and name in self.vars:
-            return self._redeclared(self.vars[name], kwargs)
         initializer = kwargs.pop("initializer", None)
-        var = Variable(self, *args, **kwargs)
-        self.add_var(var)
+        if name is not None and name in self.vars:
+            var = self._redeclared(self.vars[name], kwargs)
+        else:
+            var = Variable(self, *args, **kwargs)
+            self.add_var(var)
         if initializer is not None:
             initializer(var, self)
         return var
 
     def _redeclared(self, var: Variable, facts: dict[str, Any]) -> Variable:
-        fresh = Variable(self, **{k: v for k, v in facts.items() if k != "initializer"})
+        fresh = Variable(self, **facts)
         for fact in ("shape", "dtype", "lod_level", "type"):
             if facts.get(fact) is not None and getattr(fresh, fact) != getattr(var, fact):
                 raise ProgramError(

@@ -1,5 +1,6 @@
 """`fluid.optimizer`: optimizers append what trains a program (Paddle 1.8.5 optimizer.py)."""
 
+from fluidtool.fluid.optimizer.averaging import ExponentialMovingAverage, ModelAverage
 from fluidtool.fluid.optimizer.base import Optimizer
 from fluidtool.fluid.optimizer.simple import (
     SGD,
@@ -27,6 +28,7 @@ from fluidtool.fluid.optimizer.simple import (
     RMSPropOptimizer,
     SGDOptimizer,
 )
+from fluidtool.fluid.optimizer.wrapping import LookaheadOptimizer, RecomputeOptimizer
 
 __all__ = [
     "SGD",
@@ -42,16 +44,20 @@ __all__ = [
     "DecayedAdagradOptimizer",
     "Dpsgd",
     "DpsgdOptimizer",
+    "ExponentialMovingAverage",
     "Ftrl",
     "FtrlOptimizer",
     "Lamb",
     "LambOptimizer",
     "LarsMomentum",
     "LarsMomentumOptimizer",
+    "LookaheadOptimizer",
+    "ModelAverage",
     "Momentum",
     "MomentumOptimizer",
     "Optimizer",
     "RMSProp",
     "RMSPropOptimizer",
+    "RecomputeOptimizer",
     "SGDOptimizer",
 ]
