@@ -96,6 +96,12 @@ class ModelNotFoundError(UnreadableError, FileNotFoundError):
     code = "FT301"
 
 
+class DataFileNotFoundError(UnreadableError, FileNotFoundError):
+    """A file of a data set is not where it is looked for."""
+
+    code = "FT302"
+
+
 class ParameterFileError(UnreadableError, RuntimeError):
     """A parameter that is missing, of another shape or data type than declared, or followed by stray bytes.
 
@@ -123,6 +129,20 @@ class UnsupportedOperatorError(FluidError, NotImplementedError):
     """An operator, or a feature of one, that fluidtool does not run; the message carries the reason."""
 
     code = "FT400"
+    exit_code = EXIT_UNSUPPORTED
+
+
+class NotOfferedError(FluidError, AttributeError):
+    """A name of Paddle that fluidtool does not offer."""
+
+    code = "FT410"
+    exit_code = EXIT_UNSUPPORTED
+
+
+class NotOfferedImportError(FluidError, ImportError):
+    """An import of a name of Paddle that fluidtool does not offer."""
+
+    code = "FT411"
     exit_code = EXIT_UNSUPPORTED
 
 

@@ -17,9 +17,11 @@ from fluidtool.fluid.framework import (
 from fluidtool.fluid.inferencer import Inferencer
 from fluidtool.fluid.input import data, embedding, one_hot
 from fluidtool.fluid.io import load, save
+from fluidtool.fluid.offers import refuse_other_names
 from fluidtool.fluid.parallel_executor import ParallelExecutor
 from fluidtool.fluid.param_attr import ParamAttr, WeightNormParamAttr
 from fluidtool.fluid.places import cpu_places, cuda_pinned_places, cuda_places, is_compiled_with_cuda
+from fluidtool.fluid.reader import DataLoader, PyReader
 from fluidtool.fluid.trainer import (
     BeginEpochEvent,
     BeginStepEvent,
@@ -55,6 +57,7 @@ __all__ = [
     "CUDAPlace",
     "CheckpointConfig",
     "CompiledProgram",
+    "DataLoader",
     "EndEpochEvent",
     "EndStepEvent",
     "ExecutionStrategy",
@@ -67,6 +70,7 @@ __all__ = [
     "ParamAttr",
     "Parameter",
     "Program",
+    "PyReader",
     "Scope",
     "SelectedRows",
     "Tensor",
@@ -75,6 +79,7 @@ __all__ = [
     "WeightNormParamAttr",
     "backward",
     "clip",
+    "core",
     "cpu_places",
     "create_lod_tensor",
     "create_random_int_lodtensor",
@@ -98,8 +103,11 @@ __all__ = [
     "one_hot",
     "optimizer",
     "program_guard",
+    "reader",
     "regularizer",
     "save",
     "scope_guard",
     "unique_name",
 ]
+
+__getattr__ = refuse_other_names("paddle.fluid", __all__)

@@ -291,6 +291,7 @@ from fluidtool.fluid.layers.random import (
     uniform_random,
     uniform_random_batch_size_like,
 )
+from fluidtool.fluid.layers.readers import create_py_reader_by_data, double_buffer, load, py_reader, read_file
 from fluidtool.fluid.layers.recurrent import (
     dynamic_gru,
     dynamic_lstm,
@@ -385,6 +386,7 @@ from fluidtool.fluid.layers.vision import (
     resize_nearest,
     resize_trilinear,
 )
+from fluidtool.fluid.offers import refuse_other_names
 
 __all__ = [
     "BasicDecoder",
@@ -458,6 +460,7 @@ __all__ = [
     "create_array",
     "create_global_var",
     "create_parameter",
+    "create_py_reader_by_data",
     "create_tensor",
     "crf_decoding",
     "crop",
@@ -475,6 +478,7 @@ __all__ = [
     "dice_loss",
     "dist",
     "dot",
+    "double_buffer",
     "dropout",
     "dynamic_decode",
     "dynamic_gru",
@@ -553,6 +557,7 @@ __all__ = [
     "linear_chain_crf",
     "linear_lr_warmup",
     "linspace",
+    "load",
     "lod_append",
     "lod_reset",
     "log",
@@ -600,6 +605,7 @@ __all__ = [
     "prelu",
     "prroi_pool",
     "psroi_pool",
+    "py_reader",
     "randint",
     "randn",
     "random_crop",
@@ -607,6 +613,7 @@ __all__ = [
     "range",
     "rank",
     "rank_loss",
+    "read_file",
     "reciprocal",
     "reduce_all",
     "reduce_any",
@@ -709,3 +716,5 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+__getattr__ = refuse_other_names("paddle.fluid.layers", __all__)

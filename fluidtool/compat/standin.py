@@ -1,0 +1,107 @@
+"""The modules that a script gets for `paddle`, and how they come into `sys.modules` and leave it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from fluidtool.compat.sources import modules_within, sources_of
+from fluidtool.errors import NotOfferedError, NotOfferedImportError, UsageError
+from fluidtool.fluid.offers import not_offered
+
+ROOT = "paddle"
+
+
+class StandIn(ModuleType):
+    """A module of Paddle whose names are those of some of our modules."""
+
+    def __init__(self, name: str, sources: Sequence[ModuleType]) -> None:
+        super().__init__(name, sources[0].__doc__ if sources else None)
+        self.__path__: list[str] = []  # a package: what is imported from it passes by our finder
+        self.__dict__["_fluidtool_sources"] = tuple(sources)
+        self.__all__ = public_names(name, sources)
+        for source in sources:
+            if hasattr(source, "__version__"):
+                self.__version__ = source.__version__
+
+    def __getattr__(self, name: str) -> Any:
+        """A name of our modules, or a module below this one; raises NotOfferedError."""
+        if name.startswith("__"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        for source in self.__dict__["_fluidtool_sources"]:
+            if name in vars(source) and not isinstance(vars(source)[name], ModuleType):
+                return vars(source)[name]
+        below = f"{self.__name__}.{name}"
+        if sources_of(below) is not None:
+            return import_module(below)
+        raise NotOfferedError(not_offered(self.__name__, name, self.__all__))
+
+    def __dir__(self) -> list[str]:
+        return sorted(self.__all__)
+
+
+def public_names(name: str, sources: Sequence[ModuleType]) -> list[str]:
+    """What `from name import *` gives: what our modules export, and the modules below."""
+    names = set(modules_within(name))
+    for source in sources:
+        exported = getattr(source, "__all__", None)
+        names.update(exported if exported is not None else defined_names(source))
+    return sorted(names)
+
+
+def defined_names(module: ModuleType) -> list[str]:
+    """The public names that a module without `__all__` defines itself."""
+    return [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
+    ]
+
+
+class Finder(MetaPathFinder, Loader):
+    """Finds `paddle` and what is below it; what is not offered is an error that names it."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """The spec of a module of Paddle; raises NotOfferedImportError; None for all other modules."""
+        if fullname.partition(".")[0] != ROOT:
+            return None
+        if sources_of(fullname) is None:
+            parent, _, name = fullname.rpartition(".")
+            offered = getattr(sys.modules.get(parent), "__all__", ())
+            raise NotOfferedImportError(not_offered(parent, name, offered), name=fullname)
+        return ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """The stand-in of this name."""
+        return StandIn(spec.name, [import_module(source) for source in sources_of(spec.name) or ()])
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing: a stand-in looks its names up."""
+
+
+def _ours(name: str) -> bool:
+    return name.partition(".")[0] == ROOT
+
+
+@contextmanager
+def install() -> Iterator[None]:
+    """Within the block `paddle` is ours; raises UsageError when real Paddle has been imported already."""
+    if any(_ours(name) for name in sys.modules):
+        raise UsageError(
+            "paddle has been imported already in this process, and fluidtool does not take its place; run the script in "
+            "a process of its own with 'fluidtool exec'"
+        )
+    finder = Finder()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        for name in [name for name in sys.modules if _ours(name)]:
+            del sys.modules[name]

@@ -1,0 +1,33 @@
+"""What is said about a name of Paddle that is not offered: which, near ones, and a short list of those that are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from typing import Any
+
+from fluidtool.errors import NotOfferedError
+
+LISTED = 12
+
+
+def not_offered(module: str, name: str, offered: Iterable[str]) -> str:
+    """The sentence for `module.name`."""
+    names = sorted(set(offered), key=lambda each: (each.lower(), each))
+    near = get_close_matches(name, names, n=3, cutoff=0.65)
+    hint = f"; did you mean {' or '.join(near)}?" if near else "."
+    if not names:
+        return f"{module} has no {name!r} in fluidtool{hint}"
+    more = f", … ({len(names)} names in all, see dir({module}))" if len(names) > LISTED else ""
+    return f"{module} has no {name!r} in fluidtool{hint} Offered are {', '.join(names[:LISTED])}{more}"
+
+
+def refuse_other_names(module: str, offered: Iterable[str]) -> Callable[[str], Any]:
+    """A module-level `__getattr__` that raises NotOfferedError with that sentence; dunder names are answered plainly."""
+
+    def refuse(name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        raise NotOfferedError(not_offered(module, name, offered))
+
+    return refuse
