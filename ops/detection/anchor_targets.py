@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
-from fluidtool.ops.detection.boxes import check_boxes, pixel_deltas, pixel_overlaps
+from fluidtool.ops.detection.boxes import check_boxes, check_info, pixel_deltas, pixel_overlaps
 from fluidtool.ops.detection.sampling import reservoir
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import FLOAT, TensorMeta, required
@@ -130,10 +130,7 @@ def outputs(ctx: OpContext, Anchor: Any, found: list[tuple[Image, Assignment]], 
 def _check(ctx: OpContext | InferContext, anchor: Any, boxes: Any, info: Any) -> None:
     check_boxes(ctx, "Anchor", anchor)
     check_boxes(ctx, "GtBoxes", boxes)
-    ctx.require(
-        len(info.shape) == 2 and info.shape[1] in (3, -1),
-        f"input ImInfo must be [N, 3] (height, width, scale), found shape {tuple(info.shape)}",
-    )
+    check_info(ctx, info)
 
 
 @op(

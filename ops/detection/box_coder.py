@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
-from fluidtool.ops.detection.boxes import center_form, check_boxes, corner_form, corners, exp, log
+from fluidtool.ops.detection.boxes import center_form, check_boxes, corner_form, corners, exp, fits, log
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta, floats
 
@@ -78,23 +78,17 @@ def _check(
     ctx.require(scale is None or not variance, "input PriorBoxVar and attribute variance exclude each other; drop one")
     if scale is not None:
         ctx.require(
-            len(scale.shape) == 2 and _matches(scale.shape, prior.shape),
+            fits(scale.shape, prior.shape),
             f"input PriorBoxVar must have the shape of PriorBox {tuple(prior.shape)}, found {tuple(scale.shape)}",
         )
     if code_type == ENCODE:
         check_boxes(ctx, "TargetBox", target)
     else:
         ctx.require(
-            len(target.shape) == 3 and target.shape[2] in (4, -1) and _matches(target.shape[1 - axis], prior.shape[0]),
+            fits(target.shape, (-1, prior.shape[0], 4) if axis == 0 else (prior.shape[0], -1, 4)),
             f"input TargetBox must be [N, M, 4] with {prior.shape[0]} priors along dimension {1 - axis} "
             f"(attribute axis is {axis}), found shape {tuple(target.shape)}",
         )
-
-
-def _matches(a: Any, b: Any) -> bool:
-    if isinstance(a, int):
-        return a == b or -1 in (a, b)
-    return len(a) == len(b) and all(map(_matches, a, b))
 
 
 @box_coder.infer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
-from fluidtool.ops.detection.boxes import center_form, check_boxes, corner_form, corners, exp, round_away
+from fluidtool.ops.detection.boxes import center_form, check_boxes, check_info, corner_form, corners, exp, round_away
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
 
@@ -38,10 +38,7 @@ def _check_clip(ctx: OpContext | InferContext, boxes: Any, info: Any) -> None:
         len(boxes.shape) > 1 and boxes.shape[-1] in (4, -1),
         f"input Input must hold boxes of 4 numbers, [..., 4], found shape {tuple(boxes.shape)}",
     )
-    ctx.require(
-        len(info.shape) == 2 and info.shape[1] in (3, -1),
-        f"input ImInfo must be [N, 3] (height, width, scale), found shape {tuple(info.shape)}",
-    )
+    check_info(ctx, info)
 
 
 @box_clip.infer

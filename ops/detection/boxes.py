@@ -11,12 +11,25 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 
 
+def fits(found: Any, expected: Any) -> bool:
+    """Whether a shape is as expected; -1 on either side goes with any size."""
+    return len(found) == len(expected) and all(a == b or -1 in (a, b) for a, b in zip(found, expected, strict=True))
+
+
 def check_boxes(ctx: OpContext | InferContext, slot: str, boxes: Any, width: int = 4) -> None:
     """Fail unless `boxes` (array or TensorMeta) is [N, width]."""
     shape = tuple(boxes.shape)
     ctx.require(
-        len(shape) == 2 and shape[1] in (width, -1),
+        fits(shape, (-1, width)),
         f"input {slot} must hold one box of {width} numbers a row, [N, {width}], found shape {shape}",
+    )
+
+
+def check_info(ctx: OpContext | InferContext, info: Any) -> None:
+    """Fail unless the input ImInfo is [N, 3]."""
+    ctx.require(
+        fits(info.shape, (-1, 3)),
+        f"input ImInfo must be [N, 3] (height, width, scale), found shape {tuple(info.shape)}",
     )
 
 

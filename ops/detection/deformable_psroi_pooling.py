@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
-from fluidtool.ops.detection.boxes import round_away
+from fluidtool.ops.detection.boxes import fits, round_away
 from fluidtool.ops.detection.regions import check_pooled, check_regions, pooled_meta, region_images
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import BOOLEAN, FLOAT, INT, INTS, TensorMeta, required
@@ -159,9 +159,9 @@ def _check(ctx: OpContext | InferContext, x: Any, rois: Any, trans: Any) -> None
     if attr["no_trans"]:
         return
     shape, classes = tuple(trans.shape), attr["output_dim"]
-    fits = len(shape) == 4 and shape[2:] == tuple(attr["part_size"]) and rois.shape[0] in (shape[0], -1)
     ctx.require(
-        fits and shape[1] % 2 == 0 and 1 <= shape[1] // 2 <= classes,
+        fits(shape, (rois.shape[0], -1, *attr["part_size"]))
+        and (shape[1] == -1 or (shape[1] % 2 == 0 and 1 <= shape[1] // 2 <= classes)),
         f"input Trans must be [R, 2 * classes, {attr['part_size'][0]}, {attr['part_size'][1]}] with 1 to {classes} classes "
         f"for {rois.shape[0]} regions, found shape {shape}",
     )

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
-from fluidtool.ops.detection.boxes import jaccard
+from fluidtool.ops.detection.boxes import fits, jaccard
 from fluidtool.ops.detection.suppression import descending
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, TensorMeta, required
@@ -186,7 +186,7 @@ def mean_precision(np: Any, tally: Tally, background: int, eleven_points: bool, 
 
 def _check(ctx: OpContext | InferContext, detections: Any, labels: Any, ap_type: str) -> None:
     ctx.require(
-        len(detections.shape) == 2 and detections.shape[1] in (6, -1),
+        fits(detections.shape, (-1, 6)),
         f"input DetectRes must be [M, 6] (label, score, box), found shape {tuple(detections.shape)}",
     )
     ctx.require(

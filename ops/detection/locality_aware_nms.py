@@ -6,7 +6,15 @@ from itertools import accumulate
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
-from fluidtool.ops.detection.suppression import Overlap, candidates, check_scores, descending, overlap_of, suppress
+from fluidtool.ops.detection.suppression import (
+    Overlap,
+    candidates,
+    check_scores,
+    descending,
+    overlap_of,
+    row_width,
+    suppress,
+)
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import FLOAT, INT, TensorMeta, required
 
@@ -101,4 +109,4 @@ def merge_neighbours(np: Any, boxes: Any, scores: Any, overlap: Overlap, thresho
 @locality_aware_nms.infer
 def _(ctx: InferContext, BBoxes: TensorMeta, Scores: TensorMeta) -> TensorMeta:
     check_scores(ctx, BBoxes, Scores, flat=False)
-    return TensorMeta((BBoxes.shape[1], BBoxes.shape[2] + 2), Scores.dtype)
+    return TensorMeta((BBoxes.shape[1], row_width(BBoxes)), Scores.dtype)

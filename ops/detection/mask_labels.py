@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
-from fluidtool.ops.detection.boxes import check_boxes, pixel_overlaps
+from fluidtool.ops.detection.boxes import check_boxes, check_info, pixel_overlaps
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, TensorMeta, required
 from fluidtool.proto.enums import VarType
@@ -163,15 +163,12 @@ def generate_mask_labels(
     return {
         "MaskRois": ctx.array(np.concatenate([rois[:0], *[masks.rois for masks in found]])),
         "RoiHasMaskInt32": ctx.array(positions[:, None]),
-        "MaskInt32": ctx.array(targets.reshape(len(chosen), -1)),
+        "MaskInt32": ctx.array(targets.reshape(len(chosen), num_classes * resolution**2)),
     }
 
 
 def _check(ctx: OpContext | InferContext, info: Any, segments: Any, rois: Any) -> None:
-    ctx.require(
-        len(info.shape) == 2 and info.shape[1] in (3, -1),
-        f"input ImInfo must be [N, 3] (height, width, scale), found shape {tuple(info.shape)}",
-    )
+    check_info(ctx, info)
     check_boxes(ctx, "GtSegms", segments, width=2)
     check_boxes(ctx, "Rois", rois)
 

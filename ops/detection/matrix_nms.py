@@ -7,7 +7,7 @@ from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.detection.boxes import exp
-from fluidtool.ops.detection.suppression import candidates, check_scores, overlap_of
+from fluidtool.ops.detection.suppression import candidates, check_scores, overlap_of, row_width
 from fluidtool.ops.math.versions import saved_since
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import FLOAT, INT, TensorMeta, required
@@ -99,7 +99,7 @@ def _(ctx: InferContext, BBoxes: TensorMeta, Scores: TensorMeta) -> dict[str, Te
     check_scores(ctx, BBoxes, Scores, flat=False)
     rows, level = BBoxes.shape[1], 0 if saved_since(ctx, 2, 0) else max(BBoxes.lod_level, 1)
     return {
-        "Out": TensorMeta((rows, BBoxes.shape[2] + 2), Scores.dtype, level),
+        "Out": TensorMeta((rows, row_width(BBoxes)), Scores.dtype, level),
         "Index": TensorMeta((rows, 1), VarType.INT32, level),
         "RoisNum": TensorMeta((Scores.shape[0],), VarType.INT32),
     }

@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
-from fluidtool.ops.detection.suppression import candidates, check_scores, descending, overlap_of, suppress
+from fluidtool.ops.detection.suppression import candidates, check_scores, descending, overlap_of, row_width, suppress
 from fluidtool.ops.math.versions import saved_since
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import FLOAT, INT, TensorMeta, required
@@ -158,7 +158,7 @@ def _rows(ctx: InferContext, BBoxes: TensorMeta, Scores: TensorMeta) -> int:
 
 @multiclass_nms.infer
 def _(ctx: InferContext, BBoxes: TensorMeta, Scores: TensorMeta) -> TensorMeta:
-    shape = (_rows(ctx, BBoxes, Scores), BBoxes.shape[2] + 2)
+    shape = (_rows(ctx, BBoxes, Scores), row_width(BBoxes))
     return TensorMeta(shape, Scores.dtype, max(BBoxes.lod_level, 1))
 
 
@@ -166,7 +166,7 @@ def _(ctx: InferContext, BBoxes: TensorMeta, Scores: TensorMeta) -> TensorMeta:
 def _(ctx: InferContext, BBoxes: TensorMeta, Scores: TensorMeta) -> dict[str, TensorMeta]:
     rows, level = _rows(ctx, BBoxes, Scores), max(BBoxes.lod_level, 1)
     return {
-        "Out": TensorMeta((rows, BBoxes.shape[2] + 2), Scores.dtype, level),
+        "Out": TensorMeta((rows, row_width(BBoxes)), Scores.dtype, level),
         "Index": TensorMeta((rows, 1), VarType.INT32, level),
     }
 
@@ -176,7 +176,7 @@ def _(ctx: InferContext, BBoxes: TensorMeta, Scores: TensorMeta, RoisNum: Tensor
     check_scores(ctx, BBoxes, Scores, flat=True)
     images = Scores.shape[0] if Scores.rank == 3 else RoisNum.shape[0] if RoisNum is not None else -1
     return {
-        "Out": TensorMeta((-1, BBoxes.shape[2] + 2), Scores.dtype),
+        "Out": TensorMeta((-1, row_width(BBoxes)), Scores.dtype),
         "Index": TensorMeta((-1, 1), VarType.INT32),
         "NmsRoisNum": TensorMeta((images,), VarType.INT32),
     }

@@ -6,7 +6,7 @@ from itertools import accumulate
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
-from fluidtool.ops.detection.boxes import check_boxes, pixel_deltas, pixel_overlaps
+from fluidtool.ops.detection.boxes import check_boxes, check_info, pixel_deltas, pixel_overlaps
 from fluidtool.ops.detection.sampling import reservoir
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import FLOAT, FLOATS, INT, TensorMeta, required
@@ -58,7 +58,8 @@ def sample(ctx: OpContext, overlaps: Any, usable: Any, crowd: Any, generator: An
         & (best >= number(attr["bg_thresh_lo"]))
         & (best < number(attr["bg_thresh_hi"]))
     )
-    truth = (abs(best[foreground, None] - overlaps[foreground]) < number(TIE)).argmax(axis=1)
+    near = abs(best[foreground, None] - overlaps[foreground]) < number(TIE)
+    truth = near.argmax(axis=1) if overlaps.shape[1] else foreground
     if attr["is_cascade_rcnn"]:
         return foreground, background, truth
     batch = attr["batch_size_per_im"]
@@ -164,16 +165,13 @@ def expand(ctx: OpContext, deltas: Any, label: Any, class_nums: int, agnostic: b
     weights = np.zeros_like(targets)
     targets[positive, column] = deltas[positive]
     weights[positive, column] = 1
-    return targets.reshape(len(label), -1), weights.reshape(len(label), -1)
+    return targets.reshape(len(label), 4 * class_nums), weights.reshape(len(label), 4 * class_nums)
 
 
 def _check(ctx: OpContext | InferContext, rois: Any, boxes: Any, info: Any, weights: list[float]) -> None:
     check_boxes(ctx, "RpnRois", rois)
     check_boxes(ctx, "GtBoxes", boxes)
-    ctx.require(
-        len(info.shape) == 2 and info.shape[1] in (3, -1),
-        f"input ImInfo must be [N, 3] (height, width, scale), found shape {tuple(info.shape)}",
-    )
+    check_info(ctx, info)
     ctx.require(
         len(weights) == 4 and all(weights),
         f"attribute bbox_reg_weights must be four numbers but 0, found {list(weights)}",

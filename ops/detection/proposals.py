@@ -8,7 +8,7 @@ from math import log
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
-from fluidtool.ops.detection.boxes import center_form, corner_form, corners, exp
+from fluidtool.ops.detection.boxes import center_form, corner_form, corners, exp, fits
 from fluidtool.ops.detection.suppression import overlap_of, suppress
 from fluidtool.ops.math.versions import saved_since
 from fluidtool.ops.registry import op
@@ -93,14 +93,12 @@ def _check(
     shape = tuple(scores.shape)
     ctx.require(len(shape) == 4, f"input Scores must be [N, A, H, W], found shape {shape}")
     expected = (shape[0], -1 if shape[1] == -1 else 4 * shape[1], *shape[2:])
-    agree = len(deltas.shape) == 4 and all(a == b or -1 in (a, b) for a, b in zip(deltas.shape, expected, strict=True))
     ctx.require(
-        agree, f"input BboxDeltas must be {expected} for Scores of shape {shape}, found shape {tuple(deltas.shape)}"
+        fits(deltas.shape, expected),
+        f"input BboxDeltas must be {expected} for Scores of shape {shape}, found shape {tuple(deltas.shape)}",
     )
     ctx.require(
-        len(info.shape) == 2
-        and info.shape[1] in (width, -1)
-        and (info.shape[0] == shape[0] or -1 in (info.shape[0], shape[0])),
+        fits(info.shape, (shape[0], width)),
         f"input {info_slot} must be [{shape[0]}, {width}], found shape {tuple(info.shape)}",
     )
     ctx.require(

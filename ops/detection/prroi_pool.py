@@ -27,7 +27,7 @@ def prroi_pool(
     _check(ctx, X, ROIs, spatial_scale, pooled_height, pooled_width)
     offsets = region_offsets(ctx, ROIs, X.shape[0])
     rows, columns = weights(ctx, X, ROIs, spatial_scale, pooled_height, pooled_width)
-    return pool(ctx.xp, X, offsets, rows, columns)
+    return pool(ctx, X, offsets, rows, columns)
 
 
 class Bins:
@@ -110,7 +110,7 @@ def prroi_pool_grad(
     """Gradients of X and of the corners of ROIs; regions without area get none."""
     offsets = region_offsets(ctx, ROIs, X.shape[0])
     rows, columns = weights(ctx, X, ROIs, spatial_scale, pooled_height, pooled_width)
-    grads = {"X@GRAD": spread(ctx.xp, Out_grad, offsets, rows, columns, X.shape)}
+    grads = {"X@GRAD": spread(ctx, Out_grad, offsets, rows, columns, X.shape)}
     if ctx.wants("ROIs@GRAD"):
         down, across = bins_of(ctx, X, ROIs, spatial_scale, pooled_height, pooled_width)
         y = corner_grads(ctx, X, offsets, Out, Out_grad, down, (None, columns), 2)
@@ -133,7 +133,7 @@ def corner_grads(
     for place in (bins.start, bins.end):
         edge = bins.near(place).astype(dtype)
         rows, columns = (edge if weight is None else weight for weight in other)
-        means.append(pool(xp, X, offsets, rows, columns))
+        means.append(pool(ctx, X, offsets, rows, columns))
     shape = (len(Out), 1, 1, 1)
     by_start = (Out - means[0]) * scale.reshape(shape) * Out_grad
     by_end = (means[1] - Out) * scale.reshape(shape) * Out_grad

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise, starmap
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.detection.boxes import round_away
-from fluidtool.ops.detection.regions import check_pooled, check_regions, chunks, pooled_meta, region_offsets
+from fluidtool.ops.detection.regions import check_pooled, check_regions, pooled_meta, region_offsets
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, TensorMeta, required
 
@@ -40,7 +41,7 @@ def psroi_pool(
     rows, columns, scale = masks(xp, X, ROIs, spatial_scale, pooled_height, pooled_width)
     split = X.reshape(X.shape[0], output_channels, pooled_height, pooled_width, *X.shape[2:])
     out = xp.zeros((len(ROIs), output_channels, pooled_height, pooled_width), X.dtype)
-    for image, some in chunks(offsets, output_channels * pooled_width * X.shape[3]):
+    for image, some in enumerate(starmap(slice, pairwise(offsets))):
         for p in range(pooled_height):
             by_row = xp.tensordot(rows[some, p], split[image, :, p], axes=((1,), (2,)))
             out[some, :, p] = (by_row * columns[some, None]).sum(axis=-1)
@@ -112,7 +113,7 @@ def psroi_pool_grad(
     rows, columns, scale = masks(xp, X, ROIs, spatial_scale, pooled_height, pooled_width)
     share = Out_grad * scale[:, None]
     out = xp.zeros((X.shape[0], output_channels, pooled_height, pooled_width, *X.shape[2:]), Out_grad.dtype)
-    for image, some in chunks(offsets, output_channels * pooled_width * X.shape[3]):
+    for image, some in enumerate(starmap(slice, pairwise(offsets))):
         for p in range(pooled_height):
             by_row = share[some, :, p, :, None] * columns[some, None]
             out[image, :, p] += xp.moveaxis(xp.tensordot(rows[some, p], by_row, axes=((0,), (0,))), 0, 2)

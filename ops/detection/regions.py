@@ -7,16 +7,15 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.detection.boxes import fits
 from fluidtool.ops.schema import TensorMeta
-
-CHUNK = 1 << 24  # numbers held at once between the two halves of a pooling
 
 
 def check_regions(ctx: OpContext | InferContext, slot: str, x: Any, rois: Any, width: int = 4) -> None:
     """Fail unless the input `slot` is [N, C, H, W] and ROIs [R, width]."""
     ctx.require(len(x.shape) == 4, f"input {slot} must be [N, C, H, W], found shape {tuple(x.shape)}")
     ctx.require(
-        len(rois.shape) == 2 and rois.shape[1] in (width, -1),
+        fits(rois.shape, (-1, width)),
         f"input ROIs must hold {width} numbers a row, [R, {width}], found shape {tuple(rois.shape)}",
     )
 
@@ -64,35 +63,37 @@ def region_images(ctx: OpContext, rois: Any, images: int) -> Any:
     return ctx.array(ctx.np.repeat(ctx.np.arange(images), counts))
 
 
-def chunks(offsets: list[int], cost: int) -> Iterator[tuple[int, slice]]:
-    """(image, regions) such that one piece of work, `cost` numbers a region, stays below CHUNK."""
-    step = max(1, CHUNK // max(cost, 1))
+def windows(ctx: OpContext, offsets: list[int], rows: Any, columns: Any) -> Iterator[tuple[int, int, slice, slice]]:
+    """(image, region, rows, columns) of each region: the part of the map that weighs anything in it."""
+    spans = []
+    for weights in (rows, columns):
+        used = ctx.host((weights != 0).any(axis=1))
+        last = used.shape[1] - used[:, ::-1].argmax(axis=1)
+        spans.append([slice(int(a), int(b)) for a, b in zip(used.argmax(axis=1), last, strict=True)])
     for image, (start, end) in enumerate(pairwise(offsets)):
-        for first in range(start, end, step):
-            yield image, slice(first, min(first + step, end))
+        for region in range(start, end):
+            yield image, region, spans[0][region], spans[1][region]
 
 
-def pool(xp: Any, X: Any, offsets: list[int], rows: Any, columns: Any) -> Any:
+def pool(ctx: OpContext, X: Any, offsets: list[int], rows: Any, columns: Any) -> Any:
     """[R, C, P, Q]: sum over h, w of rows[r, p, h] * X[image of r, c, h, w] * columns[r, q, w]."""
-    channels, width = X.shape[1], X.shape[3]
-    regions, height, _ = rows.shape
-    out = xp.zeros((regions, channels, height, columns.shape[1]), X.dtype)
-    for image, some in chunks(offsets, height * channels * width):
-        by_row = xp.tensordot(rows[some], X[image], axes=((2,), (1,)))
-        flat = by_row.reshape(len(by_row), height * channels, width)
-        pooled = xp.matmul(flat, columns[some].transpose(0, 2, 1))
-        out[some] = pooled.reshape(len(by_row), height, channels, -1).transpose(0, 2, 1, 3)
-    return out
+    xp, channels = ctx.xp, X.shape[1]
+    maps = xp.ascontiguousarray(X.transpose(0, 2, 3, 1))
+    out = xp.empty((len(rows), rows.shape[1], columns.shape[1], channels), X.dtype)
+    for image, region, down, across in windows(ctx, offsets, rows, columns):
+        window = maps[image, down, across]
+        by_row = xp.matmul(rows[region, :, down], window.reshape(len(window), -1))
+        out[region] = xp.matmul(columns[region, :, across], by_row.reshape(rows.shape[1], -1, channels))
+    return xp.ascontiguousarray(out.transpose(0, 3, 1, 2))
 
 
-def spread(xp: Any, grad: Any, offsets: list[int], rows: Any, columns: Any, shape: tuple[int, ...]) -> Any:
+def spread(ctx: OpContext, grad: Any, offsets: list[int], rows: Any, columns: Any, shape: tuple[int, ...]) -> Any:
     """The transpose of `pool`: the gradient of X [N, C, H, W] from that of its result."""
-    channels, width = shape[1], shape[3]
-    height = rows.shape[1]
-    out = xp.zeros(shape, grad.dtype)
-    for image, some in chunks(offsets, height * channels * width):
-        flat = grad[some].transpose(0, 2, 1, 3)
-        flat = flat.reshape(len(flat), height * channels, -1)
-        by_row = xp.matmul(flat, columns[some]).reshape(len(flat), height, channels, width)
-        out[image] += xp.tensordot(rows[some], by_row, axes=((0, 1), (0, 1))).transpose(1, 0, 2)
-    return out
+    xp, channels = ctx.xp, shape[1]
+    given = xp.ascontiguousarray(grad.transpose(0, 2, 3, 1))
+    out = xp.zeros((shape[0], shape[2], shape[3], channels), grad.dtype)
+    for image, region, down, across in windows(ctx, offsets, rows, columns):
+        by_row = xp.matmul(columns[region, :, across].T, given[region])
+        window = xp.matmul(rows[region, :, down].T, by_row.reshape(len(by_row), -1))
+        out[image, down, across] += window.reshape(len(window), -1, channels)
+    return xp.ascontiguousarray(out.transpose(0, 3, 1, 2))

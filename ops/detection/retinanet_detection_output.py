@@ -6,7 +6,7 @@ from itertools import accumulate
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
-from fluidtool.ops.detection.boxes import corner_form, corners, exp, round_away
+from fluidtool.ops.detection.boxes import check_info, corner_form, corners, exp, fits, round_away
 from fluidtool.ops.detection.suppression import candidates, descending, overlap_of, suppress
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import FLOAT, INT, TensorMeta, required
@@ -95,16 +95,13 @@ def _check(ctx: OpContext | InferContext, boxes: list[Any], scores: list[Any], a
     )
     for level, (box, score, anchor) in enumerate(zip(boxes, scores, anchors, strict=True)):
         shapes = tuple(box.shape), tuple(score.shape), tuple(anchor.shape)
-        ranks = tuple(map(len, shapes)) == (3, 3, 2)
+        count = max(shapes[0][1:2], default=-1)
         ctx.require(
-            ranks and shapes[0][2] == shapes[2][1] == 4 and len({shapes[0][1], shapes[1][1], shapes[2][0]} - {-1}) <= 1,
+            fits(shapes[0], (-1, -1, 4)) and fits(shapes[1], (-1, count, -1)) and fits(shapes[2], (count, 4)),
             f"level {level} must have BBoxes [N, M, 4], Scores [N, M, C] and Anchors [M, 4], found shapes "
             f"{shapes[0]}, {shapes[1]} and {shapes[2]}",
         )
-    ctx.require(
-        len(info.shape) == 2 and info.shape[1] in (3, -1),
-        f"input ImInfo must be [N, 3] (height, width, scale), found shape {tuple(info.shape)}",
-    )
+    check_info(ctx, info)
 
 
 @retinanet_detection_output.infer

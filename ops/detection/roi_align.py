@@ -36,7 +36,7 @@ def roi_align(
     check_regions(ctx, "X", X, ROIs)
     offsets = region_offsets(ctx, ROIs, X.shape[0])
     rows, columns = weights(ctx, X, ROIs, spatial_scale, pooled_height, pooled_width, sampling_ratio)
-    return pool(ctx.xp, X, offsets, rows, columns)
+    return pool(ctx, X, offsets, rows, columns)
 
 
 def weights(
@@ -112,4 +112,4 @@ def roi_align_grad(
     """Each cell of X gathers the gradients of the bins that it weighed in; ROIs get none."""
     offsets = region_offsets(ctx, ROIs, X.shape[0])
     rows, columns = weights(ctx, X, ROIs, spatial_scale, pooled_height, pooled_width, sampling_ratio)
-    return spread(ctx.xp, Out_grad, offsets, rows, columns, X.shape)
+    return spread(ctx, Out_grad, offsets, rows, columns, X.shape)

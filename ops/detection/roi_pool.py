@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
@@ -9,7 +10,6 @@ from fluidtool.ops.detection.boxes import round_away
 from fluidtool.ops.detection.regions import (
     check_pooled,
     check_regions,
-    chunks,
     pooled_meta,
     region_images,
     region_offsets,
@@ -40,13 +40,38 @@ def roi_pool(
     sides = round_away(xp, ROIs * ROIs.dtype.type(spatial_scale)).astype("int64")
     top, bottom = bin_edges(xp, sides[:, 1], sides[:, 3], pooled_height, X.shape[2])
     left, right = bin_edges(xp, sides[:, 0], sides[:, 2], pooled_width, width)
+    tallest, widest = ctx.host((bottom - top).max(axis=1)), ctx.host((right - left).max(axis=1))
     out = xp.zeros((len(ROIs), X.shape[1], pooled_height, pooled_width), X.dtype)
     places = xp.full(out.shape, -1, "int64")
-    for image, some in chunks(offsets, 8 * pooled_height * X.shape[1] * width):
-        best, row = maxima_of_rows(xp, X[image], top[some], bottom[some])
-        out[some], places[some] = maxima_of_columns(xp, best, row, left[some], right[some])
+    for image, (start, end) in enumerate(pairwise(offsets)):
+        for region in range(start, end):
+            if tallest[region] > 0 and widest[region] > 0:
+                rows = top[region, :, None] + xp.arange(int(tallest[region]))
+                columns = left[region, :, None] + xp.arange(int(widest[region]))
+                usable = (rows < bottom[region, :, None])[:, None, :, None] & (columns < right[region, :, None])[
+                    :, None
+                ]
+                out[region], places[region] = maxima(xp, X[image], rows, columns, usable)
     empty = ((bottom <= top)[:, None, :, None]) | ((right <= left)[:, None, None, :])
     return {"Out": xp.where(empty, 0, out), "Argmax": places}
+
+
+def maxima(xp: Any, x: Any, rows: Any, columns: Any, usable: Any) -> tuple[Any, Any]:
+    """Largest value of x [C, H, W] over the cells of every bin and its first place in reading order, both [C, P, Q].
+
+    Bin p, q has the cells rows[p] × columns[q] where usable [P, Q, rows, columns]; the place is -1 where none is.
+    """
+    rows, columns = rows[:, None, :, None], columns[None, :, None, :]
+    inside = xp.minimum(rows, x.shape[1] - 1), xp.minimum(columns, x.shape[2] - 1)
+    values = x[:, inside[0], inside[1]]
+    lowest = xp.finfo(x.dtype).min
+    values = xp.where(usable & (values > lowest), values, lowest)
+    flat = values.reshape(*values.shape[:3], -1)
+    best = flat.argmax(axis=3)[..., None]
+    value = xp.take_along_axis(flat, best, axis=3)[..., 0]
+    place = xp.broadcast_to(rows * x.shape[2] + columns, usable.shape).reshape(1, *flat.shape[1:])
+    place = xp.take_along_axis(xp.broadcast_to(place, flat.shape), best, axis=3)[..., 0]
+    return value, xp.where(value > lowest, place, -1)
 
 
 def bin_edges(xp: Any, start: Any, end: Any, bins: int, size: int) -> tuple[Any, Any]:
@@ -57,40 +82,6 @@ def bin_edges(xp: Any, start: Any, end: Any, bins: int, size: int) -> tuple[Any,
     first = xp.floor(numbers[:-1] * step).astype("int64") + start[:, None]
     last = xp.ceil(numbers[1:] * step).astype("int64") + start[:, None]
     return first.clip(0, size), last.clip(0, size)
-
-
-def maxima_of_rows(xp: Any, x: Any, top: Any, bottom: Any) -> tuple[Any, Any]:
-    """Largest value of rows top … bottom [R, P] of x [C, H, W] and its first row, both [R, P, C, W]; row -1 for none."""
-    by_row = x.transpose(1, 0, 2)
-    best = xp.full((*top.shape, x.shape[0], x.shape[2]), xp.finfo(x.dtype).min, x.dtype)
-    row = xp.full(best.shape, -1, "int64")
-    most = int((bottom - top).max()) if top.size else 0
-    for step in range(most):
-        here = top + step
-        usable = (here < bottom)[:, :, None, None]
-        values = by_row[xp.minimum(here, x.shape[1] - 1)]
-        better = usable & (values > best)
-        best, row = xp.where(better, values, best), xp.where(better, here[:, :, None, None], row)
-    return best, row
-
-
-def maxima_of_columns(xp: Any, values: Any, rows: Any, left: Any, right: Any) -> tuple[Any, Any]:
-    """Largest of columns left … right [R, Q] of values [R, P, C, W] and its first place in reading order, [R, C, P, Q]."""
-    width = values.shape[3]
-    shape = (*values.shape[:3], left.shape[1])
-    best = xp.full(shape, xp.finfo(values.dtype).min, values.dtype)
-    place = xp.full(shape, -1, "int64")
-    most = int((right - left).max()) if left.size else 0
-    for step in range(most):
-        here = (left + step)[:, None, None, :]
-        column = xp.broadcast_to(xp.minimum(here, width - 1), shape)
-        value = xp.take_along_axis(values, column, axis=3)
-        row = xp.take_along_axis(rows, column, axis=3)
-        found = row * width + here
-        usable = (here < right[:, None, None, :]) & (row >= 0)
-        better = usable & ((value > best) | ((value == best) & (found < place)))
-        best, place = xp.where(better, value, best), xp.where(better, found, place)
-    return best.transpose(0, 2, 1, 3), place.transpose(0, 2, 1, 3)
 
 
 @roi_pool.infer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
-from fluidtool.ops.detection.boxes import exp
+from fluidtool.ops.detection.boxes import exp, fits
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
 
@@ -43,9 +43,7 @@ def sigmoid_focal_loss(ctx: OpContext, X: Any, Label: Any, FgNum: Any, *, gamma:
 def _check(ctx: OpContext | InferContext, x: Any, label: Any, count: Any) -> None:
     ctx.require(len(x.shape) == 2, f"input X must be [N, C], found shape {tuple(x.shape)}")
     ctx.require(
-        len(label.shape) == 2
-        and label.shape[1] in (1, -1)
-        and (label.shape[0] == x.shape[0] or -1 in (label.shape[0], x.shape[0])),
+        fits(label.shape, (x.shape[0], 1)),
         f"input Label must be [{x.shape[0]}, 1], found shape {tuple(label.shape)}",
     )
     ctx.require(tuple(count.shape) in ((1,), (-1,), ()), f"input FgNum must be [1], found shape {tuple(count.shape)}")

@@ -83,3 +83,8 @@ def check_scores(ctx: OpContext | InferContext, boxes: Any, scores: Any, flat: b
         f"inputs BBoxes and Scores do not go together: dimension 1 of BBoxes {tuple(boxes.shape)} must be the last "
         f"dimension of Scores {tuple(scores.shape)}",
     )
+
+
+def row_width(boxes: Any) -> int:
+    """How many numbers a detection has: label, score and the box's own; -1 when that is not known."""
+    return int(boxes.shape[2]) + 2 if boxes.shape[2] > 0 else -1

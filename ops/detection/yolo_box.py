@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
-from fluidtool.ops.detection.boxes import exp
+from fluidtool.ops.detection.boxes import exp, fits
 from fluidtool.ops.math.versions import later_attr, saved_since
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, TensorMeta, ints, required
@@ -70,8 +70,8 @@ def yolo_box(
         boxes[2:] = [xp.minimum(boxes[2], last[:, 1]), xp.minimum(boxes[3], last[:, 0])]
     scores = confidence[..., None] * sigmoid(xp, xp.moveaxis(maps[:, :, 5:], 2, -1))
     return {
-        "Boxes": xp.where(kept, xp.stack(boxes, axis=-1), 0).reshape(batch, -1, 4),
-        "Scores": xp.where(kept, scores, 0).reshape(batch, -1, class_num),
+        "Boxes": xp.where(kept, xp.stack(boxes, axis=-1), 0).reshape(batch, count * height * width, 4),
+        "Scores": xp.where(kept, scores, 0).reshape(batch, count * height * width, class_num),
     }
 
 
@@ -102,14 +102,12 @@ def _check(
     ctx.require(class_num > 0, f"attribute class_num must be above 0, found {class_num}")
     channels = len(anchors) // 2 * (class_num + (6 if iou_aware else 5))
     ctx.require(
-        len(x.shape) == 4 and x.shape[1] in (channels, -1),
+        fits(x.shape, (-1, channels, -1, -1)),
         f"input X must be [N, {channels}, H, W] ({len(anchors) // 2} anchors, {class_num} classes), "
         f"found shape {tuple(x.shape)}",
     )
     ctx.require(
-        len(sizes.shape) == 2
-        and sizes.shape[1] in (2, -1)
-        and (sizes.shape[0] == x.shape[0] or -1 in (sizes.shape[0], x.shape[0])),
+        fits(sizes.shape, (x.shape[0], 2)),
         f"input ImgSize must be [{x.shape[0]}, 2] (height and width of each image of X), found {tuple(sizes.shape)}",
     )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
-from fluidtool.ops.detection.boxes import exp
+from fluidtool.ops.detection.boxes import exp, fits
 from fluidtool.ops.detection.yolo_box import sigmoid
 from fluidtool.ops.gradient import GradMakerContext, OpDescription
 from fluidtool.ops.registry import op
@@ -190,21 +190,18 @@ def _check(ctx: OpContext | InferContext, x: Any, boxes: Any, labels: Any, score
     channels = len(mask) * (5 + class_num)
     shape = tuple(x.shape)
     ctx.require(
-        len(shape) == 4 and shape[1] in (channels, -1) and (shape[2] == shape[3] or -1 in shape[2:]),
+        fits(shape, (-1, channels, -1, -1)) and fits(shape[2:3], shape[3:]),
         f"input X must be [N, {channels}, H, H] ({len(mask)} anchors, {class_num} classes), found shape {shape}",
     )
     ctx.require(
-        len(boxes.shape) == 3 and boxes.shape[2] in (4, -1),
+        fits(boxes.shape, (x.shape[0], -1, 4)),
         f"input GTBox must be [N, B, 4], found shape {tuple(boxes.shape)}",
     )
     for slot, value in (("GTLabel", labels), ("GTScore", scores)):
-        if value is not None:
-            fits = len(value.shape) == 2 and all(
-                a == b or -1 in (a, b) for a, b in zip(value.shape, boxes.shape[:2], strict=True)
-            )
-            ctx.require(
-                fits, f"input {slot} must be [N, B] as GTBox {tuple(boxes.shape)}, found shape {tuple(value.shape)}"
-            )
+        ctx.require(
+            value is None or fits(value.shape, boxes.shape[:2]),
+            f"input {slot} must be [N, B] as GTBox {tuple(boxes.shape)}, found shape {getattr(value, 'shape', None)}",
+        )
 
 
 @yolov3_loss.infer
