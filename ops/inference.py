@@ -41,10 +41,18 @@ def infer_operator(op: Operator, lookup: Lookup) -> dict[str, TensorMeta]:
     for slot in info.outputs:
         for index, name in enumerate(op.outputs.get(slot.name, ())):
             if name != EMPTY and name not in results and GRAD in name:
-                like = lookup(name.split(GRAD)[0])
+                like = lookup(_forward_name(name))
                 if like is not None:
                     results[name] = _with_shared_lod(op, info, slot.name, index, like.with_lod_level(0), lookup)
     return results
+
+
+def _forward_name(gradient: str) -> str:
+    """The variable that this is the gradient of; second passes over a program put `grad/` in front."""
+    name = gradient.split(GRAD)[0]
+    while name.startswith("grad/"):
+        name = name.removeprefix("grad/")
+    return name
 
 
 def _by_rule(op: Operator, info: OpInfo, lookup: Lookup) -> dict[str, TensorMeta]:

@@ -326,7 +326,8 @@ def _declare(block: Block, start: int, state: _Backward) -> None:
 def _declare_outputs(block: Block, op: Operator, outputs: list[str], state: _Backward) -> None:
     fresh = [name for name in dict.fromkeys(outputs) if not block.has_var_recursive(name)]
     for name in fresh:
-        block.create_var(name=name)
+        # What is no gradient has no data type yet; Paddle's declarations begin with the first one, bool.
+        block.create_var(name=name, dtype=None if GRAD in name else VarType.BOOL)
         if name in state.grad_to_var:
             state.info[state.grad_to_var[name]] = (name, block)
     infer_declared(op)

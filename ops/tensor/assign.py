@@ -70,7 +70,7 @@ def shape(ctx: OpContext, Input: Any) -> Any:
 
 @shape.infer
 def _(ctx: InferContext, Input: TensorMeta) -> TensorMeta:
-    return TensorMeta((Input.rank,), VarType.INT32)
+    return TensorMeta((Input.rank,), ctx.declared_dtype("Out", VarType.INT32))
 
 
 @op("size", inputs="Input", outputs="Out")
