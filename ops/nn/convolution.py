@@ -33,7 +33,7 @@ def convolve(xp: Any, x: Any, weight: Any, windows: Windows, groups: int) -> Any
     out = xp.empty((len(x), weight.shape[0], *counts), dtype=x.dtype)
     matrix = _grouped_filter(weight, groups)
     for images, strips in _blocks(x, windows, counts):
-        padded = pad(xp, x[images], windows.paddings).swapaxes(0, 1)
+        padded = pad(xp, x[images], windows.reach(x.shape[2:], counts)).swapaxes(0, 1)
         for rows in strips:
             columns = _columns(xp, padded, windows, counts, rows)
             products = xp.matmul(matrix, columns.reshape(groups, matrix.shape[-1], -1))
@@ -86,7 +86,7 @@ def convolve_filter_grad(
         return _shifted_filter_grad(xp, x, out_grad, windows, filter_shape)
     grad = xp.zeros((groups, filter_shape[0] // groups, prod(filter_shape[1:])), dtype=x.dtype)
     for images, strips in _blocks(x, windows, counts):
-        padded = pad(xp, x[images], windows.paddings).swapaxes(0, 1)
+        padded = pad(xp, x[images], windows.reach(x.shape[2:], counts)).swapaxes(0, 1)
         for rows in strips:
             columns = _columns(xp, padded, windows, counts, rows).reshape(groups, grad.shape[-1], -1)
             part = out_grad[images, :, rows].swapaxes(0, 1).reshape(groups, grad.shape[1], -1)
@@ -180,7 +180,7 @@ def _per_channel(weight: Any, channels: int, tap: tuple[int, ...], rank: int) ->
 
 
 def _shifted_products(xp: Any, x: Any, weight: Any, windows: Windows, counts: tuple[int, ...]) -> Any:
-    padded = pad(xp, x, windows.paddings)
+    padded = pad(xp, x, windows.reach(x.shape[2:], counts))
     if windows.unit_strides:
         return _flat_shifted_products(xp, padded, weight, windows, counts)
     channels = x.shape[1]
@@ -231,7 +231,7 @@ def _shifted_input_grad(
 
 def _shifted_filter_grad(xp: Any, x: Any, out_grad: Any, windows: Windows, filter_shape: tuple[int, ...]) -> Any:
     counts = out_grad.shape[2:]
-    padded = pad(xp, x, windows.paddings)
+    padded = pad(xp, x, windows.reach(x.shape[2:], counts))
     rows = out_grad.reshape(len(x), x.shape[1], -1, *counts)
     axes = "xyzuvw"[: len(counts)]
     grad = xp.empty(filter_shape, dtype=x.dtype)

@@ -94,7 +94,10 @@ def group_norm_grad(
     groups: int,
     data_layout: str,
 ) -> dict[str, Any]:
-    """Gradients by X, Scale and Bias, from Y: x̂ = (Y - Bias) / Scale."""
+    """Gradients by X, Scale and Bias, from Y: x̂ = (Y - Bias) / Scale.
+
+    Without Scale, Paddle's gradient by X lacks the mean of dY (group_norm_op.h); so does this one.
+    """
     xp = ctx.xp
     y, grad = (widened(channels_first(value, data_layout)) for value in (Y, Y_grad))
     shape, channels = y.shape, y.shape[1]
@@ -114,7 +117,11 @@ def group_norm_grad(
         out, group = xp.empty_like(grad), 0
         for part, count in _blocks(channels, groups):
             by, hat = (value[:, part].reshape(len(y), count, -1) for value in (by_normalized, normalized))
-            x_grad = input_grad(by, hat, inverse_std[:, group : group + count, None], (2,))
+            spread = inverse_std[:, group : group + count, None]
+            if Scale is None:
+                x_grad = (by - hat * (by * hat).mean(axis=2, keepdims=True)) * spread
+            else:
+                x_grad = input_grad(by, hat, spread, (2,))
             out[:, part] = x_grad.reshape(out[:, part].shape)
             group += count
         grads["X@GRAD"] = channels_back(out.reshape(shape).astype(Y.dtype, copy=False), data_layout)

@@ -34,16 +34,6 @@ def _counts(ctx: OpContext, windows: Windows, height: int, width: int) -> tuple[
     return counts
 
 
-def _reach(windows: Windows, sizes: tuple[int, ...], counts: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Paddings with which every window has its cells."""
-    return [
-        (before, max((count - 1) * stride + kernel - before - size, after))
-        for (before, after), size, count, stride, kernel in zip(
-            windows.paddings, sizes, counts, windows.strides, windows.kernel, strict=True
-        )
-    ]
-
-
 @op(
     "im2sequence",
     inputs="X Y?",
@@ -71,7 +61,7 @@ def im2sequence(ctx: OpContext, X: Any, Y: Any, *, out_stride: list[int]) -> Any
     if not sum(lengths):
         return ctx.xp.zeros((0, width), dtype=X.dtype)
     most = tuple(max(sizes) for sizes in zip(*grids, strict=True))
-    padded = pad(ctx.xp, X, _reach(windows, X.shape[2:], most))
+    padded = pad(ctx.xp, X, windows.reach(X.shape[2:], most))
     steps = ctx.xp.empty((images, *most, X.shape[1], *windows.kernel), dtype=X.dtype)
     for tap, cells in windows.taps(most):
         steps[(Ellipsis, *tap)] = padded[cells].transpose(0, 2, 3, 1)
@@ -95,7 +85,7 @@ def im2sequence_grad(ctx: OpContext, X: Any, Out_grad: Any) -> Any:
     width = X.shape[1] * prod(windows.kernel)
     require_shape(ctx, "Out@GRAD", Out_grad, (rows, width), "every window of every image; Y is not for training")
     steps = Out_grad.reshape(len(X), *counts, X.shape[1], *windows.kernel)
-    edges = _reach(windows, X.shape[2:], counts)
+    edges = windows.reach(X.shape[2:], counts)
     shape = [size + sum(edge) for size, edge in zip(X.shape[2:], edges, strict=True)]
     padded = ctx.xp.zeros((*X.shape[:2], *shape), dtype=Out_grad.dtype)
     for tap, cells in windows.taps(counts):

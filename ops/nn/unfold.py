@@ -45,7 +45,7 @@ def _windows(ctx: OpContext | InferContext, sizes: Sequence[int]) -> tuple[Windo
 
 
 def _unfold(xp: Any, x: Any, windows: Windows, counts: tuple[int, ...]) -> Any:
-    padded = pad(xp, x, windows.paddings)
+    padded = pad(xp, x, windows.reach(x.shape[2:], counts))
     columns = xp.empty((*x.shape[:2], *windows.kernel, *counts), dtype=x.dtype)
     for tap, cells in windows.taps(counts):
         columns[(slice(None), slice(None), *tap)] = padded[cells]
@@ -55,11 +55,12 @@ def _unfold(xp: Any, x: Any, windows: Windows, counts: tuple[int, ...]) -> Any:
 def _fold(xp: Any, columns: Any, windows: Windows, counts: tuple[int, ...], sizes: Sequence[int]) -> Any:
     """The transpose of `_unfold`: [N, C * kh * kw, windows] -> [N, C, sizes]."""
     columns = columns.reshape(len(columns), -1, *windows.kernel, *counts)
-    spans = [size + sum(pair) for size, pair in zip(sizes, windows.paddings, strict=True)]
+    edges = windows.reach(sizes, counts)
+    spans = [size + sum(edge) for size, edge in zip(sizes, edges, strict=True)]
     padded = xp.zeros((*columns.shape[:2], *spans), dtype=columns.dtype)
     for tap, cells in windows.taps(counts):
         padded[cells] += columns[(slice(None), slice(None), *tap)]
-    return unpad(xp, padded, windows.paddings)
+    return unpad(xp, padded, edges)
 
 
 @op("unfold", inputs="X", outputs="Y", attrs=UNFOLD)

@@ -35,14 +35,9 @@ class Image:
     outputs: slice
 
     @property
-    def edges(self) -> list[tuple[int, int]]:
+    def edges(self) -> tuple[tuple[int, int], ...]:
         """Paddings with which every window has its cells."""
-        return [
-            (before, max((count - 1) * stride + kernel - before - size, 0))
-            for (before, _), size, count, stride, kernel in zip(
-                self.windows.paddings, self.sizes, self.counts, self.windows.strides, self.windows.kernel, strict=True
-            )
-        ]
+        return self.windows.reach(self.sizes, self.counts)
 
 
 def _images(ctx: OpContext, X: Any, W: Any) -> Iterator[Image]:

@@ -41,15 +41,27 @@ class Windows:
         return all(stride == 1 for stride in self.strides)
 
     def output_sizes(self, sizes: Sequence[int], ceil_mode: bool = False) -> tuple[int, ...]:
-        """How many windows fit on each axis of an input of these sizes (-1 stays -1)."""
+        """How many windows fit on each axis of an input of these sizes (-1 stays -1).
+
+        Paddle divides as C does, towards zero: a first window that sticks out by less than a stride still counts.
+        """
         counts = []
         for size, extent, stride, (before, after) in zip(sizes, self.extents, self.strides, self.paddings, strict=True):
             if size == UNKNOWN or extent < 1:
                 counts.append(UNKNOWN)
             else:
                 room = size + before + after - extent + (stride - 1 if ceil_mode else 0)
-                counts.append(room // stride + 1)
+                counts.append((room // stride if room >= 0 else -(-room // stride)) + 1)
         return tuple(counts)
+
+    def reach(self, sizes: Sequence[int], counts: Sequence[int]) -> tuple[tuple[int, int], ...]:
+        """The paddings, longer behind where the last of `counts` windows needs cells beyond them."""
+        return tuple(
+            (before, max(after, (count - 1) * stride + extent - before - size))
+            for size, count, extent, stride, (before, after) in zip(
+                sizes, counts, self.extents, self.strides, self.paddings, strict=True
+            )
+        )
 
     def taps(self, outputs: Sequence[int]) -> Iterator[tuple[tuple[int, ...], tuple[Any, ...]]]:
         """For each kernel position: its index, and the index of the padded input cells that it meets, one per output."""

@@ -139,6 +139,13 @@ def test_paddings(attrs: dict[str, Any], expected: Any) -> None:
     np.testing.assert_array_equal(out[0, 0], np.array(expected, np.float32))
 
 
+def test_a_first_window_may_stick_out_by_less_than_a_stride() -> None:
+    image = np.arange(1, 21, dtype=np.float32).reshape(1, 1, 4, 5)
+    attrs = {"strides": [3, 3], "dilations": [2, 2]}
+    out = run_op("conv2d", {"Input": image, "Filter": np.ones((1, 1, 3, 3), np.float32)}, attrs)["Output"].numpy()
+    assert out.tolist() == [[[[48]]]]
+
+
 def test_fused_bias_residual_and_activation() -> None:
     inputs = {
         "Input": IMAGE,
