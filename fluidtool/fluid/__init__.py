@@ -1,6 +1,6 @@
 """The `paddle.fluid`-shaped surface: `import fluidtool.fluid as fluid`."""
 
-from fluidtool.fluid import backward, clip, initializer, io, layers, optimizer, regularizer
+from fluidtool.fluid import backward, clip, core, initializer, io, layers, optimizer, reader, regularizer
 from fluidtool.fluid import variable_operators as variable_operators
 from fluidtool.fluid import variable_slicing as variable_slicing
 from fluidtool.fluid.backward import gradients

@@ -20,6 +20,7 @@ from fluidtool.errors import (
 )
 from fluidtool.fluid.executor import Executor, global_scope
 from fluidtool.fluid.framework import default_main_program
+from fluidtool.fluid.reader import DataLoader, PyReader  # noqa: F401 (offered here, too)
 from fluidtool.io import pickles
 from fluidtool.io.atomic import write_file
 from fluidtool.io.inference import feed_names, fetch_names, inference_program

@@ -1,0 +1,206 @@
+"""DataLoader and PyReader: batches from Python generators, read ahead in the background (Paddle 1.8.5 reader.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from fluidtool.errors import FeedError, UnsupportedOperatorError, UsageError
+from fluidtool.fluid.framework import default_main_program
+from fluidtool.fluid.layers.readers import append_reader, double_buffer, fed_batches, slots_of
+from fluidtool.fluid.reader_decorators import batch
+from fluidtool.fluid.reader_thread import Batches, ReaderThread
+from fluidtool.ir import Variable
+from fluidtool.ir.unique_name import UniqueNameGenerator
+from fluidtool.tensor import LoDTensor, Place
+
+__all__ = ["DataLoader", "PyReader"]
+
+
+class _Names:
+    generator = UniqueNameGenerator()
+
+
+class GeneratorLoader:
+    """Batches for the variables of feed_list; at most `capacity` wait at a time.
+
+    Iterable: `for feed in loader()` gives a list with one dict (one list with return_list) for every place. Not
+    iterable: reader operators go into the default main program, runs follow `start()` and end with EOFException.
+    """
+
+    def __init__(
+        self,
+        feed_list: Sequence[Variable] | None = None,
+        capacity: int | None = None,
+        use_double_buffer: bool = True,
+        iterable: bool = True,
+        return_list: bool = False,
+        drop_last: bool = True,
+    ) -> None:
+        if not capacity:
+            raise UsageError("Please give value to capacity.")
+        if not feed_list:
+            raise UsageError("Feed list must be given under static mode.")
+        self._feed_list = list(feed_list)
+        self._thread = ReaderThread(capacity)
+        self._iterable, self._return_list = iterable, return_list
+        self._use_double_buffer, self._drop_last = use_double_buffer, drop_last
+        self._places: list[Place] = []
+        self._reading = False
+        if not iterable:
+            self._append_operators()
+
+    @property
+    def queue(self) -> Any:
+        """Where batches wait."""
+        return self._thread.queue
+
+    @property
+    def iterable(self) -> bool:
+        """Whether it is a Python iterator, not a part of the program."""
+        return self._iterable
+
+    def __call__(self) -> GeneratorLoader:
+        return self
+
+    def __iter__(self) -> GeneratorLoader:
+        if not self._iterable:
+            raise UsageError("DataLoader is not iterable: call start() and run the program until EOFException")
+        self._thread.reset()
+        self._thread.start()
+        self._reading = True
+        return self
+
+    def __next__(self) -> Any:
+        if not self._reading:
+            raise StopIteration
+        group: list[list[LoDTensor]] = []
+        try:
+            while len(group) < len(self._places) and (tensors := self._thread.queue.pop()) is not None:
+                group.append(self._checked(tensors))
+        except BaseException:
+            self._stop()
+            raise
+        if not group or (len(group) < len(self._places) and self._drop_last):
+            self._stop()
+            raise StopIteration
+        if self._return_list:
+            return group
+        names = [var.name for var in self._feed_list]
+        return [dict(zip(names, tensors, strict=True)) for tensors in group]
+
+    next = __next__
+
+    def start(self) -> None:
+        """Begin an epoch of a loader that is not iterable."""
+        if self._iterable:
+            raise UsageError("start() cannot be called when DataLoader is iterable")
+        self._thread.start()
+
+    def reset(self) -> None:
+        """End the epoch of a loader that is not iterable: after EOFException, or before."""
+        if self._iterable:
+            raise UsageError("reset() cannot be called when DataLoader is iterable")
+        self._thread.reset()
+
+    def set_sample_generator(
+        self,
+        reader: Callable[[], Iterable[Any]],
+        batch_size: int,
+        drop_last: bool = True,
+        places: Sequence[Place] | Place | None = None,
+    ) -> GeneratorLoader:
+        """Take samples one by one and make batches of batch_size; drop_last leaves out an incomplete last one."""
+        if batch_size <= 0:
+            raise UsageError(f"batch_size must be larger than 0, found {batch_size}")
+        return self.set_sample_list_generator(batch(reader, batch_size, drop_last), places)
+
+    def set_sample_list_generator(
+        self, reader: Callable[[], Iterable[Any]], places: Sequence[Place] | Place | None = None
+    ) -> GeneratorLoader:
+        """Take mini-batches: lists of samples, each a tuple with a value for every variable."""
+        return self.set_batch_generator(fed_batches(reader, self._feed_list), places)
+
+    def set_batch_generator(self, reader: Batches, places: Sequence[Place] | Place | None = None) -> GeneratorLoader:
+        """Take whole batches: an array or LoDTensor for every variable."""
+        if self._iterable:
+            if not places:
+                raise UsageError("Places cannot be None when DataLoader is iterable")
+            self._places = list(places) if isinstance(places, (list, tuple)) else [places]  # type: ignore[list-item]
+            if self._use_double_buffer:
+                self._thread.places = self._places
+        self._thread.batches = reader
+        return self
+
+    def _stop(self) -> None:
+        self._reading = False
+        self._thread.reset()
+
+    def _checked(self, tensors: list[LoDTensor]) -> list[LoDTensor]:
+        if len(tensors) != len(self._feed_list):
+            names = ", ".join(var.name for var in self._feed_list)
+            raise FeedError(
+                f"a batch must have a value for each of {len(self._feed_list)} variables ({names}), found {len(tensors)}"
+            )
+        return tensors
+
+    def _append_operators(self) -> None:
+        block = default_main_program().current_block()
+        keys = ("lod_tensor_blocking_queue", "create_py_reader", "double_buffer")
+        queue_name, reader_name, buffer_name = map(_Names.generator, keys)
+        reader = append_reader(block, reader_name, queue_name, slots_of(self._feed_list), self._thread)
+        if self._use_double_buffer:
+            reader = double_buffer(reader, name=buffer_name)
+        block.append_op(
+            type="read",
+            inputs={"Reader": [reader]},
+            outputs={"Out": self._feed_list},
+            attrs={"drop_last": self._drop_last},
+        )
+
+
+class DataLoader:
+    """Makes loaders; `from_generator` is the one there is."""
+
+    def __init__(self, dataset: Any, *args: Any, **kwargs: Any) -> None:
+        raise UnsupportedOperatorError(
+            "DataLoader(dataset, …) with workers is not built; use DataLoader.from_generator and set_sample_generator"
+        )
+
+    @staticmethod
+    def from_generator(
+        feed_list: Sequence[Variable] | None = None,
+        capacity: int | None = None,
+        use_double_buffer: bool = True,
+        iterable: bool = True,
+        return_list: bool = False,
+        use_multiprocess: bool = False,
+        drop_last: bool = True,
+    ) -> GeneratorLoader:
+        """A loader for a Python generator (arguments of GeneratorLoader); use_multiprocess has no meaning here."""
+        return GeneratorLoader(feed_list, capacity, use_double_buffer, iterable, return_list, drop_last)
+
+    @staticmethod
+    def from_dataset(dataset: Any, places: Any, drop_last: bool = True) -> GeneratorLoader:
+        """Not built: raises UnsupportedOperatorError."""
+        raise UnsupportedOperatorError(
+            "DataLoader.from_dataset is not built (it needs Paddle's file datasets); use DataLoader.from_generator"
+        )
+
+
+class PyReader(GeneratorLoader):
+    """A GeneratorLoader under the older names."""
+
+    def __init__(
+        self,
+        feed_list: Sequence[Variable] | None = None,
+        capacity: int | None = None,
+        use_double_buffer: bool = True,
+        iterable: bool = True,
+        return_list: bool = False,
+    ) -> None:
+        super().__init__(feed_list, capacity, use_double_buffer, iterable, return_list)
+
+    decorate_sample_generator = GeneratorLoader.set_sample_generator
+    decorate_sample_list_generator = GeneratorLoader.set_sample_list_generator
+    decorate_batch_generator = GeneratorLoader.set_batch_generator
