@@ -197,7 +197,7 @@ def test_loaders_inside_programs_are_not_iterated() -> None:
 def test_datasets_are_not_built() -> None:
     with pytest.raises(UnsupportedOperatorError, match="from_dataset is not built"):
         fluid.io.DataLoader.from_dataset(None, [CPU])
-    with pytest.raises(UnsupportedOperatorError, match="use DataLoader.from_generator"):
+    with pytest.raises(UnsupportedOperatorError, match=r"use DataLoader\.from_generator"):
         fluid.io.DataLoader([1, 2, 3])
 
 
