@@ -10,6 +10,7 @@ import typer
 from fluidtool.cli.failures import say
 from fluidtool.cli.opening import open_model
 from fluidtool.cli.options import Json, ModelFile, ModelPath, ParamsPath
+from fluidtool.cli.progress import progress
 from fluidtool.cli.render import show, show_json, table
 from fluidtool.errors import EXIT_FINDING
 
@@ -32,7 +33,8 @@ def check(
     from fluidtool.passes.verify import verify_model
 
     opened = open_model(model, model_file, params, need_parameters=False)
-    found = verify_model(opened.files)
+    with progress("checking"):
+        found = verify_model(opened.files)
     if json:
         show_json({"program": opened.files.program_source, "findings": [asdict(finding) for finding in found]})
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,7 +23,9 @@ from fluidtool.errors import EXIT_FINDING, FetchError, OperatorError, OutputExis
 from fluidtool.io.arrays import archive_bytes, arrays_of, npy_bytes, write_archive, write_folder
 from fluidtool.io.atomic import write_file
 from fluidtool.model import Model
+from fluidtool.runtime.executor import Observer
 from fluidtool.runtime.finite import FiniteCheck
+from fluidtool.runtime.plan import BoundStep
 from fluidtool.tensor import LoDTensor
 from fluidtool.tensor.compare import Comparison
 
@@ -117,11 +119,14 @@ def _run(model: Model, request: Request) -> Outcome:
         seed=request.seed,
     )
     wanted = list(dict.fromkeys([*fetches.names, *expected]))
-    observer = FiniteCheck() if request.check_nan else None
     outputs: dict[str, Any] = {}
     seconds = []
     runs = request.warmup + request.repeat
-    with progress("running", runs if runs > 1 else None) as advance:
+    steps = len(model.executor.plan(model.program, wanted, True).block(0).steps)
+    with progress("running", runs if runs > 1 else steps) as advance:
+        observer: Observer | None = FiniteCheck() if request.check_nan else None
+        if runs == 1 and sys.stderr.isatty():
+            observer = _Counting(observer, advance)
         for number_of_run in range(runs):
             begin = perf_counter()
             # Taking the values to the host also waits for a GPU to finish.
@@ -130,9 +135,25 @@ def _run(model: Model, request: Request) -> Outcome:
             outputs = {name: on_host(value) for name, value in found.items() if _filled(name, value, fetches)}
             if number_of_run >= request.warmup:
                 seconds.append(perf_counter() - begin)
-            advance()
+            if runs > 1:
+                advance()
     comparisons = compare_all(outputs, expected, request.rtol, request.atol)
     return Outcome({name: outputs[name] for name in fetches.names if name in outputs}, comparisons, seconds)
+
+
+class _Counting:
+    """An observer that counts the steps of block 0 for the progress on a terminal."""
+
+    def __init__(self, inner: Observer | None, advance: Callable[[], None]) -> None:
+        self.inner, self.advance = inner, advance
+
+    def __call__(self, step: BoundStep, block: int) -> None:
+        if self.inner is None:
+            step.run()
+        else:
+            self.inner(step, block)
+        if block == 0:
+            self.advance()
 
 
 def _filled(name: str, value: Any, fetches: Fetches) -> bool:

@@ -34,6 +34,7 @@ class _Bar:
             columns = (TextColumn("{task.description}"), BarColumn(), *count, TimeElapsedColumn())
             self.shown = Progress(*columns, console=Console(file=self.stream), transient=True)
             self.task = self.shown.add_task(self.title, total=self.total, completed=self.done)
+            self.shown.tasks[0].start_time -= DELAY
             self.shown.start()
 
     def advance(self) -> None:

@@ -10,6 +10,7 @@ import typer
 from fluidtool.cli.failures import say
 from fluidtool.cli.opening import did_you_mean, open_model
 from fluidtool.cli.options import Force, Json, ModelFile, ModelPath, ParamsPath
+from fluidtool.cli.progress import progress
 from fluidtool.cli.render import show, show_json, size, table
 from fluidtool.errors import ProgramError
 
@@ -60,11 +61,12 @@ def prune(
     opened = open_model(model, model_file, params, need_parameters=not program_only)
     for name in (*targets, *(inputs or ())):
         _must_exist(opened.program, name)
-    cut = cut_to(opened.program, targets, inputs, opened.feeds)
     store = opened.files.parameters
-    values = {} if program_only else {var.name: store[var.name] for var in persistables(cut)}
-    layout = layout_like(opened.files, model, output, bool(store) and not program_only)
-    written = save_model(cut, values, layout, overwrite=force)
+    with progress("cutting"):
+        cut = cut_to(opened.program, targets, inputs, opened.feeds)
+        values = {} if program_only else {var.name: store[var.name] for var in persistables(cut)}
+        layout = layout_like(opened.files, model, output, bool(store) and not program_only)
+        written = save_model(cut, values, layout, overwrite=force)
 
     before = _facts(opened.program, len(store), sum(store.info(name).nbytes for name in store))
     after = _facts(cut, len(values), sum(store.info(name).nbytes for name in values))
