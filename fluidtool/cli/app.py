@@ -18,6 +18,7 @@ from fluidtool.cli.help import help_page
 from fluidtool.errors import EXIT_OK, UsageError
 
 SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+TAKES_A_COMMAND_LINE = frozenset({"exec"})
 SEVERAL_VALUES = frozenset({"--fetch", "--targets", "--inputs"})
 
 
@@ -26,6 +27,9 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As typer's, after `--fetch a b` was written out as `--fetch a --fetch b`."""
+        if self.name in TAKES_A_COMMAND_LINE:  # what stands behind the script belongs to the script
+            ctx.allow_interspersed_args = False
+            return list(super().parse_args(ctx, args))
         return list(super().parse_args(ctx, spread(args, self._options_with_value())))
 
     def _options_with_value(self) -> set[str]:

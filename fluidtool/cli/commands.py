@@ -8,6 +8,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "inspect": ("fluidtool.cli.inspect", "Show what a model is: inputs, outputs, operators, parameters, plan."),
     "prune": ("fluidtool.cli.prune", "Cut a model down to what some outputs need, and save it."),
     "check": ("fluidtool.cli.check", "Find faults in a model without running it; exit code 1 on any."),
+    "exec": ("fluidtool.cli.exec", "Run a Python script that imports paddle, without Paddle."),
     "ops": ("fluidtool.cli.ops", "Show which operators are implemented, and how one is declared."),
     "version": ("fluidtool.cli.version", "Show the version of fluidtool, Python, numpy and the engines."),
 }

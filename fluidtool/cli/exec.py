@@ -1,0 +1,54 @@
+"""`fluidtool exec`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fluidtool.cli.failures import explain, say_error
+from fluidtool.errors import EXIT_FINDING, FluidError
+
+
+def exec(
+    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="The script, written for Paddle Fluid.")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[ARGUMENTS]...", help="What the script finds in sys.argv.")
+    ] = None,
+) -> None:
+    """Run a script that imports paddle, unmodified and without Paddle.
+
+    The exit code is the script's: 1 after a traceback, that of 'fluidtool --help' after an error of fluidtool. Data sets
+    are read from ~/.cache/paddle/dataset or PADDLE_DATASET_HOME; FLUIDTOOL_DATASET=synthetic makes small ones up.
+    """
+    from fluidtool.compat.script import run_source
+
+    source = script.read_bytes()
+    try:
+        run_source(source, script, arguments or [])
+    except (BrokenPipeError, typer.Exit):
+        raise
+    except Exception as error:
+        raise typer.Exit(_failed(error)) from error
+
+
+def _failed(error: Exception) -> int:
+    """Say what became of the script and return the exit code."""
+    from fluidtool.compat.script import users_traceback, where
+
+    sys.stdout.flush()
+    debug = os.environ.get("FLUIDTOOL_DEBUG")
+    if debug:
+        traceback.print_exception(error)
+    if isinstance(error, FluidError):
+        code, text, exit_code = explain(error)
+        line = where(error)
+        say_error(f"{line}: {text} [{code}]" if line else f"{text} [{code}]")
+        return exit_code
+    if not debug:
+        sys.stderr.write(users_traceback(error))
+    return EXIT_FINDING

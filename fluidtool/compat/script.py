@@ -1,0 +1,64 @@
+"""Runs a script for Paddle as `python script.py` would, and says what its failures mean."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+import fluidtool
+from fluidtool.compat.standin import install
+
+_PACKAGE = Path(fluidtool.__file__).parent
+_OURS = tuple(f"{folder}/" for folder in (_PACKAGE, *((_PACKAGE / name).resolve() for name in ("ops", "proto"))))
+
+
+def run_script(path: Path, arguments: Sequence[str] = ()) -> None:
+    """`run_source` of the script at `path`; raises OSError when it cannot be read."""
+    run_source(path.read_bytes(), path, arguments)
+
+
+def run_source(source: bytes, path: Path, arguments: Sequence[str] = ()) -> None:
+    """Run a script as `__main__`, with its arguments in `sys.argv` and the folder of `path` first in `sys.path`.
+
+    Whatever the script raises is raised, SystemExit included.
+    """
+    main = ModuleType("__main__")
+    main.__file__ = str(path)
+    before = sys.argv, sys.path[:], sys.modules["__main__"]
+    sys.argv, sys.modules["__main__"] = [str(path), *arguments], main
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        with install():
+            exec(compile(source, str(path), "exec", dont_inherit=True), vars(main))
+    finally:
+        sys.argv, sys.path[:], sys.modules["__main__"] = before
+
+
+def where(error: BaseException) -> str:
+    """The innermost line outside fluidtool that the error passed: file, number, source; '' when there is none."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame)]
+    if not frames:
+        return ""
+    frame = frames[-1]
+    return f"{frame.filename}, line {frame.lineno}: {frame.line}"
+
+
+def users_traceback(error: BaseException) -> str:
+    """The traceback as Python prints it, without the frames of fluidtool and of Python's import system."""
+    report = traceback.TracebackException.from_exception(error)
+    _strip(report)
+    return "".join(report.format())
+
+
+def _strip(report: traceback.TracebackException) -> None:
+    report.stack = traceback.StackSummary.from_list([frame for frame in report.stack if _is_users(frame)])
+    for earlier in (report.__cause__, report.__context__):
+        if earlier is not None:
+            _strip(earlier)
+
+
+def _is_users(frame: traceback.FrameSummary) -> bool:
+    return not frame.filename.startswith((*_OURS, "<frozen "))

@@ -1,0 +1,140 @@
+"""`fluidtool exec`: a script runs as under `python`, with its own exit code and its own traceback."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.support import call, error_of, process
+
+
+def execute(tmp_path: Path, source: str, *args: str, **env: str) -> subprocess.CompletedProcess[Any]:
+    (tmp_path / "script.py").write_text(source)
+    done = process("exec", "script.py", *args, env=env, cwd=tmp_path)
+    done.stdout, done.stderr = done.stdout.decode(), done.stderr.decode()
+    return done
+
+
+def test_a_script_is_main_and_has_its_arguments_and_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "inner"
+    folder.mkdir()
+    (folder / "beside.py").write_text("VALUE = 7\n")
+    (folder / "script.py").write_text(
+        "import sys, beside\nif __name__ == '__main__':\n    print(sys.argv, beside.VALUE, __file__)\n"
+        "    assert sys.modules['__main__'].beside is beside\n"
+    )
+    done = process("exec", "inner/script.py", "--fetch", "a", "b", "-h", "--", "x", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.decode() == ("['inner/script.py', '--fetch', 'a', 'b', '-h', '--', 'x'] 7 inner/script.py\n")
+
+
+def test_paddle_is_there_and_a_program_runs(tmp_path: Path) -> None:
+    done = execute(
+        tmp_path,
+        "import paddle\n"
+        "import paddle.fluid as fluid\n"
+        "x = fluid.layers.data('x', [2])\n"
+        "y = fluid.layers.reduce_sum(x)\n"
+        "exe = fluid.Executor(fluid.CPUPlace())\n"
+        "print(paddle.__version__, exe.run(feed={'x': __import__('numpy').ones((3, 2), 'float32')}, fetch_list=[y]))\n",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("1.8.5 [array([6.], dtype=float32)]")
+
+
+@pytest.mark.parametrize(("statement", "code"), [("sys.exit(3)", 3), ("sys.exit()", 0), ("sys.exit('no')", 1)])
+def test_the_exit_code_is_the_scripts(tmp_path: Path, statement: str, code: int) -> None:
+    done = execute(tmp_path, f"import sys\n{statement}\n")
+    assert done.returncode == code
+    assert done.stderr == ("no\n" if code == 1 else "")
+
+
+def test_a_traceback_shows_the_frames_of_the_script_alone(tmp_path: Path) -> None:
+    done = execute(tmp_path, "def inner():\n    return 1 // 0\n\ninner()\n")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert [line for line in done.stderr.splitlines() if "^" not in line and "~" not in line] == [
+        "Traceback (most recent call last):",
+        '  File "script.py", line 4, in <module>',
+        "    inner()",
+        '  File "script.py", line 2, in inner',
+        "    return 1 // 0",
+        "ZeroDivisionError: integer division or modulo by zero",
+    ]
+
+
+def test_frames_of_fluidtool_are_shown_when_asked_for(tmp_path: Path) -> None:
+    done = execute(tmp_path, "1 // 0\n", FLUIDTOOL_DEBUG="1")
+    assert done.returncode == 1
+    assert "run_source" in done.stderr
+    assert done.stderr.count("ZeroDivisionError") == 1
+
+
+def test_a_callback_that_raises_within_fluidtool_is_the_scripts(tmp_path: Path) -> None:
+    done = execute(
+        tmp_path,
+        "import paddle\ndef bad():\n    raise KeyError('mine')\n    yield\n"
+        "for item in paddle.batch(paddle.reader.shuffle(bad, 3), 2)():\n    pass\n",
+    )
+    assert done.returncode == 1
+    assert "reader_decorators" not in done.stderr and "KeyError: 'mine'" in done.stderr
+
+
+def test_an_error_of_fluidtool_is_one_line_with_the_line_of_the_script(tmp_path: Path) -> None:
+    done = execute(tmp_path, "import paddle.fluid as fluid\n\nfluid.layers.fc(input=3, size=4)\n")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: script.py, line 3: fluid.layers.fc(input=3, size=4): ")
+    assert line.endswith("[FT230]")
+
+
+def test_a_script_may_catch_our_errors_as_python_errors(tmp_path: Path) -> None:
+    done = execute(
+        tmp_path,
+        "import paddle.fluid as fluid\ntry:\n    fluid.layers.fc(input=3, size=4)\nexcept TypeError:\n    print('caught')\n"
+        "try:\n    import paddle.vision\nexcept ImportError:\n    print('none')\n",
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "caught\nnone\n", "")
+
+
+def test_a_name_that_is_not_offered(tmp_path: Path) -> None:
+    done = execute(tmp_path, "import paddle.fluid as fluid\nfluid.layers.embeding\n")
+    assert done.returncode == 4
+    assert "script.py, line 2: fluid.layers.embeding: paddle.fluid.layers has no 'embeding' in fluidtool" in done.stderr
+    assert "did you mean embedding?" in done.stderr
+
+
+def test_an_import_that_is_not_offered(tmp_path: Path) -> None:
+    done = execute(tmp_path, "from paddle.vision import models\n")
+    assert done.returncode == 4
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: script.py, line 1: from paddle.vision import models: paddle has no 'vision'")
+    assert line.endswith("[FT411]")
+
+
+def test_a_syntax_error_is_shown_as_python_shows_it(tmp_path: Path) -> None:
+    done = execute(tmp_path, "print 'old'\n")
+    assert done.returncode == 1
+    assert "SyntaxError: Missing parentheses" in done.stderr
+    assert 'File "script.py", line 1' in done.stderr
+
+
+def test_a_script_that_is_missing(tmp_path: Path) -> None:
+    result = call("exec", tmp_path / "none.py")
+    assert result.exit_code == 3
+    assert "none.py: No such file or directory" in error_of(result)
+
+
+def test_a_file_that_the_script_misses_is_the_scripts_failure(tmp_path: Path) -> None:
+    done = execute(tmp_path, "open('none.txt')\n")
+    assert done.returncode == 1
+    assert "FileNotFoundError" in done.stderr and "script.py" in done.stderr
+
+
+def test_without_a_script() -> None:
+    result = call("exec")
+    assert result.exit_code == 2
+    assert "SCRIPT" in error_of(result)
