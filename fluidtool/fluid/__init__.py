@@ -1,6 +1,18 @@
 """The `paddle.fluid`-shaped surface: `import fluidtool.fluid as fluid`."""
 
-from fluidtool.fluid import backward, clip, core, initializer, io, layers, optimizer, reader, regularizer
+from fluidtool.fluid import (
+    average,
+    backward,
+    clip,
+    core,
+    initializer,
+    io,
+    layers,
+    optimizer,
+    profiler,
+    reader,
+    regularizer,
+)
 from fluidtool.fluid import variable_operators as variable_operators
 from fluidtool.fluid import variable_slicing as variable_slicing
 from fluidtool.fluid.backward import gradients
@@ -21,7 +33,6 @@ from fluidtool.fluid.offers import refuse_other_names
 from fluidtool.fluid.parallel_executor import ParallelExecutor
 from fluidtool.fluid.param_attr import ParamAttr, WeightNormParamAttr
 from fluidtool.fluid.places import cpu_places, cuda_pinned_places, cuda_places, is_compiled_with_cuda
-from fluidtool.fluid.reader import DataLoader, PyReader
 from fluidtool.fluid.trainer import (
     BeginEpochEvent,
     BeginStepEvent,
@@ -57,7 +68,6 @@ __all__ = [
     "CUDAPlace",
     "CheckpointConfig",
     "CompiledProgram",
-    "DataLoader",
     "EndEpochEvent",
     "EndStepEvent",
     "ExecutionStrategy",
@@ -70,13 +80,13 @@ __all__ = [
     "ParamAttr",
     "Parameter",
     "Program",
-    "PyReader",
     "Scope",
     "SelectedRows",
     "Tensor",
     "Trainer",
     "Variable",
     "WeightNormParamAttr",
+    "average",
     "backward",
     "clip",
     "core",
@@ -102,6 +112,7 @@ __all__ = [
     "name_scope",
     "one_hot",
     "optimizer",
+    "profiler",
     "program_guard",
     "reader",
     "regularizer",

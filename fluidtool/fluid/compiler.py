@@ -13,6 +13,7 @@ from fluidtool.fluid.strategies import BuildStrategy, ExecutionStrategy, Gradien
 from fluidtool.ir import Program
 from fluidtool.runtime.batches import merge_results
 from fluidtool.runtime.data_parallel import ParallelRunner
+from fluidtool.runtime.executor import Observer
 from fluidtool.runtime.phases import ONCE, role
 from fluidtool.runtime.scope import Scope
 from fluidtool.tensor import CUDAPlace, Place
@@ -94,6 +95,7 @@ class CompiledProgram:
         fetches: Sequence[str],
         scope: Scope,
         return_merged: bool = True,
+        observer: Observer | None = None,
     ) -> list[Any]:
         """Run once; a dict as feed is split over the devices, a list gives each its own.
 
@@ -102,7 +104,7 @@ class CompiledProgram:
         runner = self._compile(executor, scope)
         partial = not self._trains()
         feeds = runner.split(feed, partial) if isinstance(feed, Mapping) else self._own_feeds(feed, partial)
-        results = runner.run(feeds, fetches)
+        results = runner.run(feeds, fetches, observer)
         if not return_merged:
             return results
         return [merge_results(name, values) for name, values in zip(fetches, results, strict=True)]

@@ -13,6 +13,7 @@ from fluidtool import runtime
 from fluidtool.errors import ArgumentTypeError, FeedError, FetchError
 from fluidtool.fluid.compiler import CompiledProgram
 from fluidtool.fluid.framework import default_main_program
+from fluidtool.fluid.profiler import active_observer
 from fluidtool.io.inference import feed_names, fetch_names
 from fluidtool.ir import Program, Variable
 from fluidtool.proto.enums import VarType
@@ -114,7 +115,12 @@ class Executor:
         names = [fetch_name(item) for item in _as_list(fetch_list)] or fetch_names(program)
         check_feed(program, feed)
         values = self._runtime.run(
-            program, feed, names, global_scope() if scope is None else scope, needed_only=use_prune
+            program,
+            feed,
+            names,
+            global_scope() if scope is None else scope,
+            needed_only=use_prune,
+            observer=active_observer(),
         )
         values = [_fetched(value) for value in values]
         return [as_numpy(value) for value in values] if return_numpy else values
@@ -136,7 +142,7 @@ class Executor:
                 check_feed(compiled.program, one)
         names = [fetch_name(item) for item in _as_list(fetch_list)] or fetch_names(compiled.program)
         scope = global_scope() if scope is None else scope
-        values = compiled.run(self._runtime, feed, names, scope, return_merged)
+        values = compiled.run(self._runtime, feed, names, scope, return_merged, active_observer())
         values = [[_fetched(v) for v in value] if type(value) is list else _fetched(value) for value in values]
         return [as_numpy(value) for value in values] if return_numpy else values
 

@@ -9,7 +9,7 @@ from typing import Any
 from fluidtool.errors import FeedError, FetchError
 from fluidtool.ir import Program
 from fluidtool.runtime.batches import split_batch, sum_over_devices
-from fluidtool.runtime.executor import Executor
+from fluidtool.runtime.executor import Executor, Observer
 from fluidtool.runtime.phases import Phase, split_phases
 from fluidtool.runtime.scope import Scope
 from fluidtool.tensor import LoDTensor, Place, SelectedRows
@@ -63,18 +63,20 @@ class ParallelRunner:
         devices = len(next(iter(shares.values()))) if shares else count
         return [{name: pieces[i] for name, pieces in shares.items()} for i in range(devices)]
 
-    def run(self, feeds: Sequence[Mapping[str, Any]], fetches: Sequence[str]) -> list[list[Any]]:
+    def run(
+        self, feeds: Sequence[Mapping[str, Any]], fetches: Sequence[str], observer: Observer | None = None
+    ) -> list[list[Any]]:
         """Run once, a device for every feed; for each fetch the values of the devices, in order."""
         phases = self.phases(fetches)
         values: list[Values] = [dict(feed) for feed in feeds]
         with ThreadPoolExecutor(max_workers=len(feeds)) as pool:
             for phase in phases:
                 if phase.once:
-                    result = self._run_phase(phase, 0, values[0])
+                    result = self._run_phase(phase, 0, values[0], observer)
                     for own in values:
                         own.update(result)
                     continue
-                futures = [pool.submit(self._run_phase, phase, i, own) for i, own in enumerate(values)]
+                futures = [pool.submit(self._run_phase, phase, i, own, observer) for i, own in enumerate(values)]
                 for own, future in zip(values, futures, strict=True):
                     own.update(future.result())
                 self._reduce(phase, values)
@@ -108,14 +110,16 @@ class ParallelRunner:
                 if scope.find_local_var(name) is None and source is not None:
                     scope.var(name).value = _copy(source.value)
 
-    def _run_phase(self, phase: Phase, device: int, values: Values) -> Values:
+    def _run_phase(self, phase: Phase, device: int, values: Values, observer: Observer | None) -> Values:
         block = self.program.global_block()
         feed = {
             name: value
             for name, value in values.items()
             if value is not None and (name in phase.takes or (name in block.vars and block.vars[name].persistable))
         }
-        found = self.executors[device].run(phase.program, feed, phase.gives, self.scopes[device], optional=phase.gives)
+        found = self.executors[device].run(
+            phase.program, feed, phase.gives, self.scopes[device], optional=phase.gives, observer=observer
+        )
         return dict(zip(phase.gives, found, strict=True))
 
     def _reduce(self, phase: Phase, values: list[Values]) -> None:
