@@ -17,4 +17,7 @@ def main() -> int:
         return print_help()
     from fluidtool.cli.app import run_command
 
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # what an old terminal cannot show is written out, not an error
+            stream.reconfigure(errors="backslashreplace")
     return run_command(arguments)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -152,6 +154,30 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert done.returncode == 0
     assert len(done.stdout.splitlines()) == 1
     assert "Broken" not in done.stderr and "Traceback" not in done.stderr
+
+
+def test_an_interrupt_ends_a_run() -> None:
+    command = [sys.executable, "-m", "fluidtool", "run", str(DIGITS), "--random", "--repeat", "1000000"]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert running.stderr is not None
+    assert running.stderr.readline().startswith("random input")
+    running.send_signal(signal.SIGINT)
+    out, talk = running.communicate(timeout=60)
+    assert (running.returncode, out, talk) == (errors.EXIT_INTERRUPTED, "", "error: interrupted\n")
+
+
+def test_a_stream_that_cannot_hold_all_characters() -> None:
+    done = process("run", DIGITS, "--random", env={"PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0 and b"\\u2026" in done.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_output_that_cannot_be_written() -> None:
+    with open("/dev/full", "wb") as full:
+        command = [sys.executable, "-m", "fluidtool", "inspect", str(DIGITS)]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False)
+    assert done.returncode == errors.EXIT_UNREADABLE
+    assert done.stderr.startswith("error: reading or writing failed: No space left on device")
 
 
 # ---------------------------------------------------------------- options with several values
