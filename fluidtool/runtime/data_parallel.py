@@ -69,7 +69,7 @@ class ParallelRunner:
         """Run once, a device for every feed; for each fetch the values of the devices, in order."""
         phases = self.phases(fetches)
         values: list[Values] = [dict(feed) for feed in feeds]
-        with ThreadPoolExecutor(max_workers=len(feeds)) as pool:
+        with ThreadPoolExecutor(max_workers=1 if self._takes_turns() else len(feeds)) as pool:
             for phase in phases:
                 if phase.once:
                     result = self._run_phase(phase, 0, values[0], observer)
@@ -81,6 +81,10 @@ class ParallelRunner:
                     own.update(future.result())
                 self._reduce(phase, values)
         return [[self._fetch(name, i, own) for i, own in enumerate(values)] for name in fetches]
+
+    def _takes_turns(self) -> bool:
+        """Devices that share a reader run one after the other, so that batches reach them in order."""
+        return any(op.type == "read" for op in self.program.global_block().ops)
 
     def phases(self, fetches: Sequence[str]) -> list[Phase]:
         """The phases for these fetches; every device's own variables are made when they are first needed."""

@@ -225,6 +225,17 @@ def test_epochs_of_a_loader_inside_a_program_end_with_eof() -> None:
         source.reset()
 
 
+def test_devices_take_their_batches_in_order() -> None:
+    source = loader(iterable=False).set_batch_generator(rows(5))
+    program = fluid.default_main_program()
+    total, executor = fluid.layers.reduce_sum(program.global_block().var("x")), fluid.Executor()
+    parallel = fluid.CompiledProgram(program).with_data_parallel(places=[CPU] * 2)
+    source.start()
+    assert [executor.run(parallel, fetch_list=[total])[0].tolist() for _ in range(2)] == [[0.0, 4.0], [12.0, 24.0]]
+    with pytest.raises(fluid.core.EOFException):  # one batch is left for two devices
+        executor.run(parallel, fetch_list=[total])
+
+
 def test_an_epoch_inside_a_program_can_be_cut_short() -> None:
     source = loader(iterable=False).set_batch_generator(rows(50))
     program = fluid.default_main_program()
