@@ -116,6 +116,22 @@ def depthwise_conv2d_grad(ctx: OpContext, Input: Any, Filter: Any, Bias: Any, Ou
     return convolution_grad(ctx, Input, Filter, Output_grad)
 
 
+@op(
+    "depthwise_conv2d_grad_grad",
+    inputs="Input Filter DOutput DDInput? DDFilter?",
+    outputs="DDOutput DFilter DInput",
+    attrs=CONV2D,
+)
+def depthwise_conv2d_grad_grad(
+    ctx: OpContext, Input: Any, Filter: Any, DOutput: Any, DDInput: Any, DDFilter: Any
+) -> dict[str, Any]:
+    """Second gradients of depthwise_conv2d: an operator of Paddle 2.x programs; 1.8.5 makes none."""
+    return convolution_grad_grad(ctx, Input, Filter, DOutput, DDInput, DDFilter)
+
+
+depthwise_conv2d_grad_grad.infer(infer_grad_grad)
+
+
 @op("conv3d", inputs="Input Filter ResidualData?", outputs="Output", attrs=CONV3D, lod="Input")
 def conv3d(ctx: OpContext, Input: Any, Filter: Any, ResidualData: Any) -> Any:
     """3-D convolution, NCDHW or NDHWC, floating point; Filter is [O, C / groups, kd, kh, kw] (Paddle 1.8.5 conv_op.h)."""

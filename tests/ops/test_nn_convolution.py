@@ -117,6 +117,20 @@ def test_second_gradients(op_type: str, inputs: dict[str, tuple[int, ...]]) -> N
     check_gradient(op_type, values, wrt=list(values), outputs=outputs, loss=["Input@GRAD", "Filter@GRAD"])
 
 
+def test_second_gradients_of_a_depthwise_convolution_are_those_of_a_convolution() -> None:
+    shapes = {
+        "Input": (1, 2, 4, 4),
+        "Filter": (2, 1, 2, 2),
+        "DOutput": (1, 2, 3, 3),
+        "DDInput": (1, 2, 4, 4),
+        "DDFilter": (2, 1, 2, 2),
+    }
+    inputs = {slot: normal(*shape) for slot, shape in shapes.items()}
+    deep, plain = (run_op(name + "_grad_grad", inputs, {"groups": 2}) for name in ("depthwise_conv2d", "conv2d"))
+    for slot in ("DDOutput", "DFilter", "DInput"):
+        np.testing.assert_array_equal(deep[slot].numpy(), plain[slot].numpy())
+
+
 # -- numbers of Paddle 1.8.5
 @pytest.mark.parametrize(
     ("attrs", "expected"),
