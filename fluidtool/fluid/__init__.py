@@ -5,9 +5,12 @@ from fluidtool.fluid import (
     backward,
     clip,
     core,
+    evaluator,
     initializer,
     io,
     layers,
+    metrics,
+    nets,
     optimizer,
     profiler,
     reader,
@@ -17,6 +20,7 @@ from fluidtool.fluid import variable_operators as variable_operators
 from fluidtool.fluid import variable_slicing as variable_slicing
 from fluidtool.fluid.backward import gradients
 from fluidtool.fluid.compiler import BuildStrategy, CompiledProgram, ExecutionStrategy
+from fluidtool.fluid.concurrency import Go, Select, channel_close, channel_recv, channel_send, make_channel
 from fluidtool.fluid.executor import Executor, fetch_var, global_scope, scope_guard, switch_scope
 from fluidtool.fluid.framework import (
     default_main_program,
@@ -33,13 +37,13 @@ from fluidtool.fluid.offers import refuse_other_names
 from fluidtool.fluid.parallel_executor import ParallelExecutor
 from fluidtool.fluid.param_attr import ParamAttr, WeightNormParamAttr
 from fluidtool.fluid.places import cpu_places, cuda_pinned_places, cuda_places, is_compiled_with_cuda
-from fluidtool.fluid.trainer import (
+from fluidtool.fluid.trainer import Trainer
+from fluidtool.fluid.training_events import (
     BeginEpochEvent,
     BeginStepEvent,
     CheckpointConfig,
     EndEpochEvent,
     EndStepEvent,
-    Trainer,
 )
 from fluidtool.ir import Block, Operator, Parameter, Program, Variable, unique_name
 from fluidtool.ops import building as building
@@ -72,6 +76,7 @@ __all__ = [
     "EndStepEvent",
     "ExecutionStrategy",
     "Executor",
+    "Go",
     "Inferencer",
     "LoDTensor",
     "LoDTensorArray",
@@ -81,6 +86,7 @@ __all__ = [
     "Parameter",
     "Program",
     "Scope",
+    "Select",
     "SelectedRows",
     "Tensor",
     "Trainer",
@@ -88,6 +94,9 @@ __all__ = [
     "WeightNormParamAttr",
     "average",
     "backward",
+    "channel_close",
+    "channel_recv",
+    "channel_send",
     "clip",
     "core",
     "cpu_places",
@@ -100,6 +109,7 @@ __all__ = [
     "default_startup_program",
     "device_guard",
     "embedding",
+    "evaluator",
     "fetch_var",
     "get_var",
     "global_scope",
@@ -109,7 +119,10 @@ __all__ = [
     "is_compiled_with_cuda",
     "layers",
     "load",
+    "make_channel",
+    "metrics",
     "name_scope",
+    "nets",
     "one_hot",
     "optimizer",
     "profiler",

@@ -13,7 +13,6 @@ from fluidtool.ops.detection.boxes import fits, jaccard
 from fluidtool.ops.detection.suppression import descending
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, TensorMeta, required
-from fluidtool.proto.enums import VarType
 
 Marks = defaultdict[int, list[tuple[float, int]]]
 
@@ -208,14 +207,8 @@ def _(
     TruePos: TensorMeta | None,
     FalsePos: TensorMeta | None,
     *,
-    class_num: int,
     ap_type: str,
 ) -> dict[str, TensorMeta]:
+    # Paddle leaves the shapes of the states undeclared: they are carried from batch to batch.
     _check(ctx, DetectRes, Label, ap_type)
-    pairs = TensorMeta((-1, 2), DetectRes.dtype)
-    return {
-        "MAP": TensorMeta((1,), DetectRes.dtype),
-        "AccumPosCount": TensorMeta((class_num, 1), VarType.INT32),
-        "AccumTruePos": pairs,
-        "AccumFalsePos": pairs,
-    }
+    return {"MAP": TensorMeta((1,), DetectRes.dtype)}

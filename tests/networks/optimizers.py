@@ -270,7 +270,9 @@ def net_append_backward(fluid):
 def net_append_backward_with_lists(fluid):
     loss = _loss(fluid)
     block = fluid.default_main_program().global_block()
-    fluid.backward.append_backward(loss, parameter_list=[block.var("fc_0.w_0"), "fc_1.w_0"], no_grad_set=[block.var("x")])
+    fluid.backward.append_backward(
+        loss, parameter_list=[block.var("fc_0.w_0"), "fc_1.w_0"], no_grad_set=[block.var("x")]
+    )
 
 
 def net_append_backward_with_checkpoints(fluid):

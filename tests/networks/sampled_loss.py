@@ -36,7 +36,10 @@ def net_nce_of_two_classes_sparse(fluid):
 
 
 def net_nce_with_a_distribution(fluid):
-    _train(fluid, fluid.layers.nce(_rows(fluid), _classes(fluid), 4, sampler="custom_dist", custom_dist=[0.1, 0.25, 0.4, 0.25]))
+    _train(
+        fluid,
+        fluid.layers.nce(_rows(fluid), _classes(fluid), 4, sampler="custom_dist", custom_dist=[0.1, 0.25, 0.4, 0.25]),
+    )
 
 
 def net_hsigmoid(fluid):

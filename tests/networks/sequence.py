@@ -16,7 +16,10 @@ def net_sequence_conv(fluid):
 
 def net_sequence_conv_of_four_steps(fluid):
     attr = fluid.ParamAttr(name="w")
-    _train(fluid, fluid.layers.sequence_conv(_steps(fluid), 5, 4, padding_start=0, bias_attr=False, param_attr=attr, name="conv"))
+    _train(
+        fluid,
+        fluid.layers.sequence_conv(_steps(fluid), 5, 4, padding_start=0, bias_attr=False, param_attr=attr, name="conv"),
+    )
 
 
 def net_sequence_softmax(fluid):

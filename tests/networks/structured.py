@@ -119,5 +119,5 @@ def net_filter_by_instag(fluid):
     x = fluid.layers.fc(fluid.layers.data("x", [4]), 6)
     tags = fluid.layers.data("tags", [1], dtype="int64", lod_level=1)
     wanted = fluid.layers.data("wanted", [2], dtype="int64", append_batch_size=False)
-    out, weight = fluid.layers.filter_by_instag(x, tags, wanted, True, out_val_if_empty=3)
+    out, _ = fluid.layers.filter_by_instag(x, tags, wanted, True, out_val_if_empty=3)
     _train(fluid, out)

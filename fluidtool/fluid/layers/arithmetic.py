@@ -157,7 +157,8 @@ def sums(input: Variable | Sequence[Variable], out: Variable | None = None) -> V
     helper = LayerHelper("sum", input=input)
     if out is not None:
         check_variable_and_dtype(out, "out", ORDERED, "sums")
-    return append_simple(helper, "sum", {"X": input}, {"use_mkldnn": False}, dtype=helper.input_dtype(), out=out)
+    dtype = helper.input_dtype() if out is None else out.dtype
+    return append_simple(helper, "sum", {"X": input}, {"use_mkldnn": False}, dtype=dtype, out=out)
 
 
 def sum(x: Variable | Sequence[Variable]) -> Variable:
