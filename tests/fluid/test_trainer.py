@@ -17,15 +17,13 @@ import pytest
 
 import fluidtool.fluid as fluid
 from fluidtool.errors import ArgumentTypeError, FeedError, UnsupportedOperatorError, UsageError
-from fluidtool.fluid.trainer import (
+from fluidtool.fluid.trainer import Trainer, build_feed_var_list, refuse_roles
+from fluidtool.fluid.training_events import (
     BeginEpochEvent,
     BeginStepEvent,
     CheckpointConfig,
     EndEpochEvent,
     EndStepEvent,
-    Trainer,
-    build_feed_var_list,
-    refuse_roles,
 )
 from fluidtool.io import checkpoints
 
