@@ -66,9 +66,9 @@ def normalize(
     zeros = xp.zeros(channels.count, dtype=widened(Mean).dtype)
     results = {"MeanOut": Mean, "VarianceOut": Variance, "SavedMean": zeros, "SavedVariance": zeros}
     if uses_running_statistics(ctx):
-        factor = scale / xp.sqrt(channels.spread(Variance) + ctx.attr("epsilon"))
-        out = widened(X) * factor
-        out += bias - channels.spread(Mean) * factor
+        inverse_std = 1 / xp.sqrt(channels.spread(Variance) + ctx.attr("epsilon"))
+        out = widened(X) * (inverse_std * scale)
+        out += bias - channels.spread(Mean) * inverse_std * scale  # in Paddle's order: its last bits
     elif X.size == channels.count:
         out = X
     else:

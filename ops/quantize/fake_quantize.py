@@ -6,6 +6,7 @@ from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.gradient import GradMakerContext, OpDescription
+from fluidtool.ops.math.versions import saved_since
 from fluidtool.ops.quantize.common import (
     TIES_AWAY_FROM_ZERO,
     along,
@@ -228,11 +229,16 @@ def fake_quantize_dequantize_moving_average_abs_max(
     bit_length: int,
     is_test: bool,
 ) -> Any:
-    """X rounded to the steps of fake_quantize_moving_average_abs_max (Paddle 1.8.5 fake_quantize_op.h)."""
+    """X rounded to the steps of fake_quantize_moving_average_abs_max (Paddle 1.8.5 fake_quantize_op.h).
+
+    Paddle 2.x multiplies by the scale before it divides by the number of steps: other last bits, which decide ties later.
+    """
     moved = _untouched(ctx) if is_test else _moving_average(ctx, X, InAccum, InState, moving_rate)
     scale = (InScale if is_test else moved["OutScale"]).reshape(-1)[0]
-    step = scale / X.dtype.type(levels(ctx, bit_length))
-    return moved | {"Out": step * _quantized(ctx, X, scale, bit_length)}
+    count = X.dtype.type(levels(ctx, bit_length))
+    if saved_since(ctx, 2, 0):
+        return moved | {"Out": _quantized(ctx, X, scale, bit_length, None, TIES_AWAY_FROM_ZERO) * scale / count}
+    return moved | {"Out": scale / count * _quantized(ctx, X, scale, bit_length)}
 
 
 def _infer_moving(
