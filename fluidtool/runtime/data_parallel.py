@@ -68,7 +68,7 @@ class ParallelRunner:
     ) -> list[list[Any]]:
         """Run once, a device for every feed; for each fetch the values of the devices, in order."""
         phases = self.phases(fetches)
-        values: list[Values] = [dict(feed) for feed in feeds]
+        values: list[Values] = [self._temporaries(i, feed) for i, feed in enumerate(feeds)]
         with ThreadPoolExecutor(max_workers=1 if self._takes_turns() else len(feeds)) as pool:
             for phase in phases:
                 if phase.once:
@@ -115,16 +115,24 @@ class ParallelRunner:
                     scope.var(name).value = _copy(source.value)
 
     def _run_phase(self, phase: Phase, device: int, values: Values, observer: Observer | None) -> Values:
-        block = self.program.global_block()
-        feed = {
-            name: value
-            for name, value in values.items()
-            if value is not None and (name in phase.takes or (name in block.vars and block.vars[name].persistable))
-        }
+        feed = {name: value for name, value in values.items() if value is not None and name in phase.takes}
         found = self.executors[device].run(
             phase.program, feed, phase.gives, self.scopes[device], optional=phase.gives, observer=observer
         )
         return dict(zip(phase.gives, found, strict=True))
+
+    def _temporaries(self, device: int, feed: Mapping[str, Any]) -> Values:
+        """What is fed but for persistable variables: those go into the scope, on other devices into their own ones."""
+        persistable = {var.name for var in self.program.global_block().vars.values() if var.persistable}
+        scope, array = self.scopes[device], self.executors[device].device.array
+        for name in persistable & feed.keys():
+            if device == 0 or scope.find_local_var(name) is not None:
+                value = feed[name]
+                is_tensor = isinstance(value, LoDTensor)
+                scope.var(name).value = LoDTensor(
+                    array(value.array if is_tensor else value), value.lod() if is_tensor else None
+                )
+        return {name: value for name, value in feed.items() if name not in persistable}
 
     def _reduce(self, phase: Phase, values: list[Values]) -> None:
         for name in phase.gradients:

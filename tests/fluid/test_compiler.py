@@ -116,6 +116,13 @@ def test_results_can_be_listed_by_device() -> None:
     close(first, [[0.155625], [1.31062496]])
 
 
+def test_a_fed_parameter_reaches_every_device_and_goes_on_training() -> None:
+    program, loss = compiled(2)
+    steps(program, loss, {"x": X, "y": Y, "fc_0.b_0": np.array([0.5], "float32")}, count=1)
+    close(parameter("fc_0.b_0"), [0.5625])
+    close(steps(program, loss, {"x": X, "y": Y}, count=2)[1], [0.13227738, 0.03372518])
+
+
 def test_a_gradient_is_fetched_summed_from_every_device() -> None:
     program, _ = compiled(2)
     gradient, scale = fluid.Executor().run(
