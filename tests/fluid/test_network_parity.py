@@ -23,7 +23,6 @@ MEANT: dict[str, str] = {
     "optimizers.append_backward_with_checkpoints": "the scratch blocks of recompute are not left in the program",
     "averaging.recompute": "two scratch blocks are not left in the program",
     "recurrent.lstm_in_both_directions": "its output is twice as wide as the hidden size, which Paddle does not declare",
-    "detection.detection_map": "the shapes of the counts are known: we declare them",
     "detection.detection_output": "the index is int32, and is declared so",
     "detection.matrix_suppression": "the index is int32, and is declared so",
     "detection.multi_box_head": "how many priors there are is known: we declare it",
