@@ -8,8 +8,10 @@ _LAYERS = (
     "nn tensor ops control_flow io loss metric_op detection learning_rate_scheduler sequence_lod rnn distributions"
 )
 
+_DATASETS = "cifar common imdb imikolov mnist uci_housing"
 SOURCES: dict[str, tuple[str, ...]] = {
     "paddle": ("fluidtool.compat.paddle",),
+    "paddle.dataset": (),
     "paddle.fluid": ("fluidtool.fluid", "fluidtool.fluid.data_feeder"),
     "paddle.fluid.core": ("fluidtool.compat.core", "fluidtool.fluid.places"),
     "paddle.fluid.framework": ("fluidtool.fluid.framework", "fluidtool.ir", "fluidtool.fluid.places"),
@@ -21,6 +23,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "paddle.static": ("fluidtool.compat.static",),
     "paddle.static.nn": ("fluidtool.compat.static_nn",),
     **{f"paddle.fluid.layers.{name}": ("fluidtool.fluid.layers",) for name in _LAYERS.split()},
+    **{f"paddle.dataset.{name}": (f"fluidtool.compat.dataset.{name}",) for name in _DATASETS.split()},
 }
 
 

@@ -138,3 +138,31 @@ def test_without_a_script() -> None:
     result = call("exec")
     assert result.exit_code == 2
     assert "SCRIPT" in error_of(result)
+
+
+SCRIPTS = Path(__file__).parent / "scripts"
+
+
+def test_linear_regression_of_old_runs_and_saves_its_model(tmp_path: Path) -> None:
+    env = {"FLUIDTOOL_DATASET": "synthetic"}
+    done = process("exec", SCRIPTS / "fit_a_line.py", "8", "saved", env=env, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, b"")
+    costs = [float(line.rsplit(" ", 1)[1]) for line in done.stdout.decode().splitlines()]
+    assert len(costs) == 8
+    assert costs[-1] < 1 < 4 < costs[0]
+    assert (tmp_path / "saved/__model__").is_file() and (tmp_path / "saved/fc_0.w_0").is_file()
+
+
+def test_digits_of_old_are_learnt(tmp_path: Path) -> None:
+    done = process("exec", SCRIPTS / "recognize_digits.py", env={"FLUIDTOOL_DATASET": "synthetic"}, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert float(done.stdout.split()[1]) > 0.5
+
+
+def test_a_script_whose_data_is_not_there(tmp_path: Path) -> None:
+    env = {"PADDLE_DATASET_HOME": str(tmp_path), "FLUIDTOOL_DATASET": ""}
+    done = process("exec", SCRIPTS / "recognize_digits.py", env=env, cwd=tmp_path)
+    assert done.returncode == 3
+    (line,) = done.stderr.decode().splitlines()
+    assert "recognize_digits.py, line 27: train_reader = " in line
+    assert f"needs the file {tmp_path}/mnist/train-images-idx3-ubyte.gz" in line
