@@ -158,7 +158,7 @@ def _array_grad(ctx: OpContext, Input: LoDTensorArray, grad: Any, starts: list[i
     )
 
 
-@slice_.grad(inputs=SLOTS + " Out@GRAD", outputs="Input@GRAD", lod="Input")
+@slice_.grad(inputs=SLOTS + " Out@GRAD", outputs="Input@GRAD")
 def slice_grad(
     ctx: OpContext,
     Input: Any,

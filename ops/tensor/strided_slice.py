@@ -140,7 +140,7 @@ def _(
     return meta_of_same_rows(Input, without_axes(ctx, shape, decrease_axis, (1,)) if decrease_axis else shape)
 
 
-@strided_slice.grad(inputs=SLOTS + " Out@GRAD", outputs="Input@GRAD", lod="Input")
+@strided_slice.grad(inputs=SLOTS + " Out@GRAD", outputs="Input@GRAD")
 def strided_slice_grad(
     ctx: OpContext,
     Input: Any,
