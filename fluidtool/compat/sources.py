@@ -8,7 +8,7 @@ _LAYERS = (
     "nn tensor ops control_flow io loss metric_op detection learning_rate_scheduler sequence_lod rnn distributions"
 )
 
-_DATASETS = "cifar common imdb imikolov mnist uci_housing"
+_DATASETS = "cifar common imdb imikolov mnist movielens uci_housing"
 SOURCES: dict[str, tuple[str, ...]] = {
     "paddle": ("fluidtool.compat.paddle",),
     "paddle.dataset": (),

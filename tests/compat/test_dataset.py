@@ -8,6 +8,7 @@ import pickle
 import re
 import struct
 import tarfile
+import zipfile
 from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fluidtool.compat.dataset import cifar, imdb, imikolov, mnist, uci_housing
+from fluidtool.compat.dataset import cifar, imdb, imikolov, mnist, movielens, uci_housing
 from fluidtool.errors import DataFileNotFoundError, UnreadableError, UnsafePickleError, UsageError
 
 
@@ -24,7 +25,7 @@ from fluidtool.errors import DataFileNotFoundError, UnreadableError, UnsafePickl
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PADDLE_DATASET_HOME", str(tmp_path))
     monkeypatch.delenv("FLUIDTOOL_DATASET", raising=False)
-    for name in ("mnist", "uci_housing", "cifar", "imdb", "imikolov"):
+    for name in ("mnist", "uci_housing", "cifar", "imdb", "imikolov", "movielens"):
         (tmp_path / name).mkdir()
     return tmp_path
 
@@ -161,6 +162,36 @@ def test_imikolov_archive_without_the_file(home: Path) -> None:
         imikolov.build_dict()
 
 
+def write_movielens(home: Path, ratings: str) -> None:
+    with zipfile.ZipFile(home / "movielens/ml-1m.zip", "w") as package:
+        package.writestr(
+            "ml-1m/movies.dat", "3::Café Noir (1999)::Drama|Comedy\n9::Noir (2000)::Drama\n".encode("latin1")
+        )
+        package.writestr("ml-1m/users.dat", "1::F::25::4::12345\n2::M::1::20::12345\n")
+        package.writestr("ml-1m/ratings.dat", ratings)
+
+
+def test_movielens_joins_ratings_with_users_and_films(home: Path) -> None:
+    write_movielens(home, "1::3::5::9\n2::9::1::9\n")
+    assert movielens.get_movie_title_dict() == {"café": 0, "noir": 1}
+    assert movielens.movie_categories() == {"Comedy": 0, "Drama": 1}
+    assert (movielens.max_movie_id(), movielens.max_user_id(), movielens.max_job_id()) == (9, 2, 20)
+    assert list(movielens.train()()) == [
+        [1, 1, 2, 4, 3, [1, 0], [0, 1], [5.0]],
+        [2, 0, 0, 20, 9, [1], [1], [-3.0]],
+    ]
+    assert list(movielens.test()()) == []
+
+
+def test_movielens_with_other_rows(home: Path) -> None:
+    write_movielens(home, "1::3::5\n")
+    with pytest.raises(UnreadableError, match=r"ratings\.dat should have 4 columns, found the line '1::3::5'"):
+        list(movielens.train()())
+    (home / "movielens/ml-1m.zip").write_bytes(b"PK")
+    with pytest.raises(UnreadableError, match=r"should be a zip file with ml-1m/users\.dat"):
+        movielens.user_info()
+
+
 READERS: list[tuple[Callable[[], Any], str]] = [
     (mnist.train, "mnist/train-images-idx3-ubyte.gz"),
     (mnist.test, "mnist/t10k-images-idx3-ubyte.gz"),
@@ -168,6 +199,7 @@ READERS: list[tuple[Callable[[], Any], str]] = [
     (cifar.train10, "cifar/cifar-10-python.tar.gz"),
     (cifar.test100, "cifar/cifar-100-python.tar.gz"),
     (imdb.word_dict, "imdb/imdb%2FaclImdb_v1.tar.gz"),
+    (movielens.movie_info, "movielens/movielens%2Fml-1m.zip"),
     (imikolov.build_dict, "imikolov/imikolov%2Fsimple-examples.tgz"),
 ]
 
@@ -231,3 +263,12 @@ def test_made_up_reviews_and_sentences() -> None:
     dictionary = imikolov.build_dict()
     assert {"<s>", "<e>", "<unk>"} < set(dictionary)
     assert {len(gram) for gram in imikolov.train(dictionary, 5)()} == {5}
+
+
+@pytest.mark.usefixtures("made_up")
+def test_made_up_ratings() -> None:
+    train, test = list(movielens.train()()), list(movielens.test()())
+    assert len(train) + len(test) == 4000 and 300 < len(test) < 500
+    assert {sample[7][0] for sample in train} <= {-3.0, -1.0, 1.0, 3.0, 5.0}
+    alike = [sample[7][0] for sample in train if sample[0] % 2 == sample[4] % 2]
+    assert np.mean(alike) > np.mean([sample[7][0] for sample in train]) + 1
