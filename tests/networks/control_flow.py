@@ -180,7 +180,7 @@ def net_nested_cond_trained(fluid):
         return fluid.layers.cond(second, lambda: w * w, lambda: w + 1.0)
 
     out = fluid.layers.cond(first, inner, lambda: w * 2.0)
-    fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(out + x))
+    fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(out))
 
 
 def net_case(fluid):
