@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fluidtool.ir import Program
 from fluidtool.runtime import Executor, Scope
+from fluidtool.tensor.streams import write_tensor
 from tests.support.golden import corpus, difference, fill_scope, names_in, read_arrays, read_json, value_of
 
-# Files that `load` operators of a case read are made by these cases' own `save` operators or not at all.
 CASES = names_in("optest")
+
+
+def make_files(program: Program, entries: list[dict[str, Any]], arrays: dict[str, Any]) -> None:
+    """The files that `load` operators read and no `save` operator writes, from the values real Paddle had afterwards."""
+    known = {entry["name"]: entry for entry in entries}
+    ops = program.global_block().ops
+    saved = {op.attr("file_path") for op in ops if op.type in ("save", "save_combine")}
+    for op in ops:
+        if op.type in ("load", "load_combine") and op.attr("file_path") not in saved:
+            path = Path(op.attr("file_path"))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            values = [value_of(known[name], arrays) for name in op.output("Out")]
+            path.write_bytes(b"".join(bytes(part) for value in values for part in write_tensor(value)))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -23,6 +37,7 @@ def test_operator_gives_the_numbers_of_real_paddle(case: str, tmp_path: Path, mo
     fill_scope(scope, spec["scope"], arrays)
     feed = {entry["name"]: value_of(entry, arrays) for entry in spec["feeds"]}
     monkeypatch.chdir(tmp_path)
+    make_files(program, [*spec["fetch"], *spec["scope_after"]], arrays)
 
     fetched = Executor().run(program, feed, [entry["name"] for entry in spec["fetch"]], scope)
 
