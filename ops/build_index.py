@@ -7,7 +7,18 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-CORE = {"__init__", "build_index", "building", "context", "exclusions", "gradient", "index", "inference", "registry", "schema"}
+CORE = {
+    "__init__",
+    "build_index",
+    "building",
+    "context",
+    "exclusions",
+    "gradient",
+    "index",
+    "inference",
+    "registry",
+    "schema",
+}
 
 
 def family_modules() -> list[str]:

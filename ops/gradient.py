@@ -21,8 +21,29 @@ GRAD = "@GRAD"
 EMPTY = "@EMPTY@"
 # Operators whose gradient makers copy no attribute of the framework: their gradients have no name scope.
 WITHOUT_SCOPE = frozenset(
-    "assign bce_loss bmm cast conditional_block cumsum increment index_sample mean meshgrid minus partial_concat "
-    "partial_sum py_func reorder_lod_tensor_by_rank reverse scale sign sum top_k where".split()
+    [
+        "assign",
+        "bce_loss",
+        "bmm",
+        "cast",
+        "conditional_block",
+        "cumsum",
+        "increment",
+        "index_sample",
+        "mean",
+        "meshgrid",
+        "minus",
+        "partial_concat",
+        "partial_sum",
+        "py_func",
+        "reorder_lod_tensor_by_rank",
+        "reverse",
+        "scale",
+        "sign",
+        "sum",
+        "top_k",
+        "where",
+    ]
 )
 
 

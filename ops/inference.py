@@ -49,7 +49,7 @@ def infer_operator(op: Operator, lookup: Lookup) -> dict[str, TensorMeta]:
 
 def _forward_name(gradient: str) -> str:
     """The variable that this is the gradient of; second passes over a program put `grad/` in front."""
-    name = gradient.split(GRAD)[0]
+    name = gradient.split(GRAD, maxsplit=1)[0]
     while name.startswith("grad/"):
         name = name.removeprefix("grad/")
     return name

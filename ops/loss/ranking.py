@@ -6,7 +6,6 @@ from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.loss.binary import one_column, sigmoid
-from fluidtool.ops.loss.checks import same_shape
 from fluidtool.ops.loss.labels import check_classes, finite, one_hot, pick
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta

@@ -83,4 +83,7 @@ def _(
     HypsLength: TensorMeta | None,
     RefsLength: TensorMeta | None,
 ) -> dict[str, TensorMeta]:
-    return {"SequenceNum": TensorMeta((1,), VarType.INT64), "Out": TensorMeta(Refs.shape, ctx.declared_dtype("Out", VarType.FP32))}
+    return {
+        "SequenceNum": TensorMeta((1,), VarType.INT64),
+        "Out": TensorMeta(Refs.shape, ctx.declared_dtype("Out", VarType.FP32)),
+    }
