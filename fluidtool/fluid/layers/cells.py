@@ -29,7 +29,7 @@ class RNNCell:
 
     def call(self, inputs: Any, states: Any, **kwargs: Any) -> tuple[Any, Any]:
         """One step; every cell has its own."""
-        raise NotImplementedError("RNNCell must implent the call function.")
+        raise NotImplementedError("RNNCell must implement the call function.")
 
     def __call__(self, inputs: Any, states: Any, **kwargs: Any) -> tuple[Any, Any]:
         return self.call(inputs, states, **kwargs)
@@ -65,12 +65,12 @@ class RNNCell:
     @property
     def state_shape(self) -> Any:
         """The shapes of the states, without the batch dimension, nested as the states are."""
-        raise NotImplementedError("Please add implementaion for `state_shape` in the used cell.")
+        raise NotImplementedError("Please add implementation for `state_shape` in the used cell.")
 
     @property
     def state_dtype(self) -> Any:
         """The data types of the states, nested as the states are, or one for all."""
-        raise NotImplementedError("Please add implementaion for `state_dtype` in the used cell.")
+        raise NotImplementedError("Please add implementation for `state_dtype` in the used cell.")
 
 
 def _is_shape(value: Any) -> bool:
