@@ -54,7 +54,11 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: L.GRUCell(4, bias_attr=False)(real(), real("h", (3, 4))), ValueError, "have weights and biases"),
     (lambda: L.LSTMCell(4)(real(), real("h", (3, 4))), TypeError, "The type of 'states' in LSTMCell must be"),
     (lambda: L.RNNCell()(real(), real()), NotImplementedError, "RNNCell must implement the call function"),
-    (lambda: L.RNNCell().get_initial_states(real()), NotImplementedError, "Please add implementation for `state_shape`"),
+    (
+        lambda: L.RNNCell().get_initial_states(real()),
+        NotImplementedError,
+        "Please add implementation for `state_shape`",
+    ),
     (lambda: L.GRUCell(4).get_initial_states(3), TypeError, "The type of 'batch_ref' in RNNCell must be"),
     (lambda: L.GRUCell(4).get_initial_states(real(), shape="a"), ValueError, "must be lists of numbers, found 'a'"),
     (lambda: L.GRUCell(4).get_initial_states(real(), dtype="int64"), TypeError, "The data type of 'dtype' in RNNCell"),
