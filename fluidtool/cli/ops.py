@@ -56,7 +56,8 @@ def _list(pattern: str, json: bool) -> None:
         raise UnsupportedOperatorError(f"no operator matches {pattern!r}; 'fluidtool ops' lists what is implemented")
     infos = [info for info in map(find_op, types) if info is not None]
     if json:
-        show_json({"operators": [describe(info) for info in infos], "not_supported": excluded})
+        operators = [describe(info) for info in infos]
+        show_json({"counts": counts(infos, excluded), "operators": operators, "not_supported": excluded})
         return
     out = table("", "!operator", "inputs", "outputs", "!gradient", "LoD")
     for info in infos:
@@ -72,6 +73,23 @@ def _list(pattern: str, json: bool) -> None:
         refused.add(op_type, reason)
     show(out, refused)
     say(f"{len(infos)} operators" + (f", {len(excluded)} not supported" if excluded else ""))
+
+
+def counts(infos: Iterable[OpInfo], excluded: Iterable[str]) -> dict[str, int]:
+    """How many of Paddle 1.8.5's forward operators are implemented, have a gradient, are excluded; and what is beside."""
+    from fluidtool.ops.paddle_185 import REGISTERED
+
+    known = {info.type: info for info in infos}
+    forward = [known[op_type] for op_type in REGISTERED & known.keys()]
+    gradients = [op_type for op_type in known.keys() - REGISTERED if op_type.endswith(("_grad", "_grad_grad"))]
+    return {
+        "paddle_1_8_5_total": len(REGISTERED),
+        "paddle_1_8_5_implemented": len(forward),
+        "paddle_1_8_5_with_gradient": sum(bool(gradient_text(info)) for info in forward),
+        "paddle_1_8_5_excluded": len(REGISTERED & set(excluded)),
+        "gradient_operators": len(gradients),
+        "later_operators": len(known) - len(forward) - len(gradients),
+    }
 
 
 def _one(name: str, json: bool) -> None:

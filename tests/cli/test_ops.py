@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from fluidtool.ops.index import EXCLUDED, MODULES
+from fluidtool.ops.paddle_185 import REGISTERED
 from tests.cli.support import BIAS, DIGITS, WEIGHT, call, call_json, error_of, linear_program, write_model
+from tests.support.tables import table
 
 
 def test_the_list_has_every_operator() -> None:
@@ -85,3 +87,14 @@ def test_coverage_of_a_model_with_an_unknown_operator(tmp_path: Path) -> None:
 def test_an_operator_and_a_model_are_two_questions() -> None:
     result = call("ops", "mul", "--coverage", DIGITS)
     assert result.exit_code == 2 and "not both" in error_of(result)
+
+
+def test_counts_add_up_to_the_table_of_paddle() -> None:
+    counted = call_json("ops")["counts"]
+    assert counted["paddle_1_8_5_total"] == len(table("op_table_185"))
+    assert counted["paddle_1_8_5_implemented"] + counted["paddle_1_8_5_excluded"] == counted["paddle_1_8_5_total"]
+    assert 0 < counted["paddle_1_8_5_with_gradient"] < counted["paddle_1_8_5_implemented"]
+
+
+def test_the_list_of_paddle_1_8_5_is_its_table() -> None:
+    assert frozenset(table("op_table_185")) == REGISTERED
