@@ -1,0 +1,45 @@
+"""Every pass that can be asked for by name, in the order in which `--all-inference` applies the inference rewrites."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from importlib import import_module
+
+from fluidtool.errors import ProgramError
+from fluidtool.ir import Program
+from fluidtool.passes.result import PassResult
+from fluidtool.runtime.scope import Scope
+
+Run = Callable[[Program, Scope, Collection[str]], PassResult]
+
+
+@dataclass(frozen=True, slots=True)
+class InferencePass:
+    """One rewrite: its name on the command line, where its function is, what it does, whether results stay bit-equal."""
+
+    name: str
+    function: str
+    summary: str
+    exact: bool = False
+
+    def run(self, program: Program, scope: Scope, keep: Collection[str] = ()) -> PassResult:
+        """Apply it in place; `keep` names the variables that are fetched from outside."""
+        module, _, name = self.function.partition(":")
+        function: Run = getattr(import_module(f"fluidtool.passes.inference.{module}"), name)
+        return function(program, scope, keep)
+
+
+INFERENCE_PASSES = (
+    InferencePass(
+        "drop-identity", "identities:drop_identity", "take out operators that leave their input as it is", True
+    ),
+)
+
+
+def find_pass(name: str) -> InferencePass:
+    """The pass of that name; raises ProgramError that lists what there is."""
+    for known in INFERENCE_PASSES:
+        if known.name == name:
+            return known
+    raise ProgramError(f"there is no pass {name!r}; the passes are {', '.join(p.name for p in INFERENCE_PASSES)}")
