@@ -18,9 +18,10 @@ from fluidtool.fluid import (
 )
 from fluidtool.fluid import variable_operators as variable_operators
 from fluidtool.fluid import variable_slicing as variable_slicing
-from fluidtool.fluid.backward import gradients
+from fluidtool.fluid.backward import append_backward, gradients
 from fluidtool.fluid.compiler import BuildStrategy, CompiledProgram, ExecutionStrategy
 from fluidtool.fluid.concurrency import Go, Select, channel_close, channel_recv, channel_send, make_channel
+from fluidtool.fluid.data_feeder import DataFeeder
 from fluidtool.fluid.executor import Executor, fetch_var, global_scope, scope_guard, switch_scope
 from fluidtool.fluid.framework import (
     default_main_program,
@@ -72,6 +73,7 @@ __all__ = [
     "CUDAPlace",
     "CheckpointConfig",
     "CompiledProgram",
+    "DataFeeder",
     "EndEpochEvent",
     "EndStepEvent",
     "ExecutionStrategy",
@@ -92,6 +94,7 @@ __all__ = [
     "Trainer",
     "Variable",
     "WeightNormParamAttr",
+    "append_backward",
     "average",
     "backward",
     "channel_close",

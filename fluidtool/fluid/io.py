@@ -21,6 +21,19 @@ from fluidtool.errors import (
 from fluidtool.fluid.executor import Executor, global_scope
 from fluidtool.fluid.framework import default_main_program
 from fluidtool.fluid.reader import DataLoader, PyReader  # noqa: F401 (offered here, too)
+from fluidtool.fluid.reader_decorators import (  # noqa: F401 (offered here, too)
+    ComposeNotAligned,
+    batch,
+    buffered,
+    cache,
+    chain,
+    compose,
+    firstn,
+    map_readers,
+    multiprocess_reader,
+    shuffle,
+    xmap_readers,
+)
 from fluidtool.io import pickles
 from fluidtool.io.atomic import write_file
 from fluidtool.io.inference import feed_names, fetch_names, inference_program
