@@ -56,6 +56,12 @@ class ArgumentTypeError(FluidError, TypeError):
     exit_code = EXIT_USAGE
 
 
+class WrongKindError(ArgumentTypeError, ValueError):
+    """An argument of a wrong type where Paddle's documentation promises a ValueError and its code a TypeError."""
+
+    code = "FT231"
+
+
 class LoDError(UsageError):
     """Level-of-detail offsets or lengths that are not a valid LoD for the tensor."""
 

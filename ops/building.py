@@ -2,7 +2,8 @@
 
 Importing this module fills the hooks of `fluidtool.ir`: from then on `append_op` refuses unknown slots and attributes that
 do not fit, adds default attributes and the framework's own, and writes what the operator implies into the declarations
-of its outputs, as Paddle 1.8.5 does (framework.py, op_desc.cc). Operators that are in no table pass unchecked.
+of its outputs, as Paddle 1.8.5 does (framework.py, op_desc.cc). Gradients, and operators that are known but not run, pass
+unchecked.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 from fluidtool.errors import ProgramError, UsageError
 from fluidtool.ir.operator import Operator, guess_attr_type, hooks
 from fluidtool.ir.roles import CALLSTACK_ATTR, DEVICE_ATTR, NAMESCOPE_ATTR, ROLE_ATTR, ROLE_VAR_ATTR
+from fluidtool.ops.index import EXCLUDED, MODULES
 from fluidtool.ops.inference import infer_declared
 from fluidtool.ops.registry import OpInfo, find_op
 from fluidtool.ops.schema import FRAMEWORK_ATTRS, AttrSpec, Slot
@@ -35,6 +37,8 @@ class Building:
 def prepare(op: Operator) -> None:
     """Check a new operator against its schema and complete its attributes; raises UsageError or ProgramError."""
     info = find_op(op.type)
+    if info is None:
+        _refuse_unknown(op.type)
     if info is None or op.type.endswith("_grad"):
         _framework_attrs(op)
         return
@@ -46,6 +50,14 @@ def prepare(op: Operator) -> None:
     }
     _complete_attrs(op, info)
     _framework_attrs(op)
+
+
+def _refuse_unknown(op_type: str) -> None:
+    if op_type in EXCLUDED or op_type.endswith("_grad"):
+        return
+    near = get_close_matches(op_type, MODULES, n=3)
+    hint = f" Did you mean {' or '.join(near)}?" if near else " ('fluidtool ops' lists those that are.)"
+    raise UsageError(f'Operator "{op_type}" has not been registered.{hint}')
 
 
 def _arranged(op: Operator, slots: tuple[Slot, ...], given: dict[str, list[str]], kind: str) -> dict[str, list[str]]:

@@ -13,7 +13,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "paddle": ("fluidtool.compat.paddle",),
     "paddle.dataset": (),
     "paddle.fluid": ("fluidtool.fluid", "fluidtool.fluid.data_feeder"),
-    "paddle.fluid.core": ("fluidtool.compat.core", "fluidtool.fluid.places"),
+    "paddle.fluid.core": ("fluidtool.fluid.core",),
     "paddle.fluid.framework": ("fluidtool.fluid.framework", "fluidtool.ir", "fluidtool.fluid.places"),
     "paddle.fluid.lod_tensor": ("fluidtool.tensor.create",),
     "paddle.fluid.unique_name": ("fluidtool.ir.unique_name",),

@@ -1,26 +1,154 @@
 """`fluid.core`: the names that programs take from Paddle's compiled module."""
 
+from __future__ import annotations
+
+from typing import Any
+
+from fluidtool.errors import FluidError as EnforceNotMet
+from fluidtool.fluid.offers import refuse_other_names
 from fluidtool.fluid.places import cuda_device_count as get_cuda_device_count
 from fluidtool.fluid.places import is_compiled_with_cuda
+from fluidtool.fluid.strategies import BuildStrategy, ExecutionStrategy
+from fluidtool.ir import Block as BlockDesc
+from fluidtool.ir import Operator as OpDesc
+from fluidtool.ir import Program as ProgramDesc
+from fluidtool.ir import roles
+from fluidtool.ir.dataflow import EMPTY
+from fluidtool.ir.variable import data_type
 from fluidtool.ops.control_flow.readers import EndOfDataError as EOFException
+from fluidtool.ops.gradient import GRAD
+from fluidtool.ops.registry import find_op
 from fluidtool.proto.enums import AttrType, VarType
 from fluidtool.runtime.scope import Scope
-from fluidtool.tensor import CPUPlace, CUDAPinnedPlace, CUDAPlace, LoDTensor, LoDTensorArray, SelectedRows
+from fluidtool.tensor import (
+    CPUPlace,
+    CUDAPinnedPlace,
+    CUDAPlace,
+    LoDTensor,
+    LoDTensorArray,
+    Place,
+    SelectedRows,
+    numpy_dtype,
+)
 
 Tensor = LoDTensor
 
+
+class VarDesc:
+    """Holds the kinds and data types of variables: `core.VarDesc.VarType.FP32`."""
+
+    VarType = VarType
+
+
+class ParallelExecutor:
+    """Holds the strategies, under the names that they had before `fluid.BuildStrategy`."""
+
+    BuildStrategy = BuildStrategy
+    ExecutionStrategy = ExecutionStrategy
+
+
+class op_proto_and_checker_maker:
+    """Operator roles, and the names of the attributes that every operator has."""
+
+    OpRole = roles.OpRole
+
+    @staticmethod
+    def kOpRoleAttrName() -> str:
+        """'op_role'."""
+        return roles.ROLE_ATTR
+
+    @staticmethod
+    def kOpRoleVarAttrName() -> str:
+        """'op_role_var'."""
+        return roles.ROLE_VAR_ATTR
+
+    @staticmethod
+    def kOpNameScopeAttrName() -> str:
+        """'op_namescope'."""
+        return roles.NAMESCOPE_ATTR
+
+    @staticmethod
+    def kOpCreationCallstackAttrName() -> str:
+        """'op_callstack'."""
+        return roles.CALLSTACK_ATTR
+
+    @staticmethod
+    def kOpDeviceAttrName() -> str:
+        """'op_device'."""
+        return roles.DEVICE_ATTR
+
+
+def kEmptyVarName() -> str:
+    """'@EMPTY@': what stands where an operator is given no variable."""
+    return EMPTY
+
+
+def kGradVarSuffix() -> str:
+    """'@GRAD': what the name of a gradient ends with."""
+    return GRAD
+
+
+empty_var_name, grad_var_suffix = kEmptyVarName, kGradVarSuffix
+
+
+def op_support_gpu(op_type: str) -> bool:
+    """Whether the operator runs on a GPU: all that fluidtool runs do."""
+    return find_op(op_type) is not None
+
+
+def size_of_dtype(dtype: Any) -> int:
+    """The bytes of one number of a data type."""
+    return int(numpy_dtype(data_type(dtype)).itemsize)
+
+
+def is_compiled_with_mkldnn() -> bool:
+    """False: `use_mkldnn` changes nothing."""
+    return False
+
+
+def is_compiled_with_dist() -> bool:
+    """Whether programs for parameter servers can run: they need grpcio."""
+    from importlib.util import find_spec
+
+    return find_spec("grpc") is not None
+
+
+def is_compiled_with_brpc() -> bool:
+    """False: parameter servers speak gRPC."""
+    return False
+
+
 __all__ = [
     "AttrType",
+    "BlockDesc",
     "CPUPlace",
     "CUDAPinnedPlace",
     "CUDAPlace",
     "EOFException",
+    "EnforceNotMet",
     "LoDTensor",
     "LoDTensorArray",
+    "OpDesc",
+    "ParallelExecutor",
+    "Place",
+    "ProgramDesc",
     "Scope",
     "SelectedRows",
     "Tensor",
+    "VarDesc",
     "VarType",
+    "empty_var_name",
     "get_cuda_device_count",
+    "grad_var_suffix",
+    "is_compiled_with_brpc",
     "is_compiled_with_cuda",
+    "is_compiled_with_dist",
+    "is_compiled_with_mkldnn",
+    "kEmptyVarName",
+    "kGradVarSuffix",
+    "op_proto_and_checker_maker",
+    "op_support_gpu",
+    "size_of_dtype",
 ]
+
+__getattr__ = refuse_other_names("paddle.fluid.core", __all__)

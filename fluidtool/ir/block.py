@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any
 
-from fluidtool.errors import ArgumentTypeError, ProgramError
+from fluidtool.errors import ProgramError, WrongKindError
 from fluidtool.ir.operator import Operator, hooks
 from fluidtool.ir.variable import Parameter, Variable
 
@@ -68,7 +68,7 @@ class Block:
     def var(self, name: str) -> Variable:
         """The variable that this block itself declares; raises ProgramError (a ValueError) when there is none."""
         if not isinstance(name, str):
-            raise ArgumentTypeError(f"var require string as parameter, but get {type(name).__name__}.")
+            raise WrongKindError(f"var require string as parameter, but get {type(name).__name__}.")
         if name not in self.vars:
             raise ProgramError(f"var {name} not in this block{self._did_you_mean(name)}")
         return self.vars[name]
@@ -111,7 +111,7 @@ class Block:
 
     def _redeclared(self, var: Variable, facts: dict[str, Any]) -> Variable:
         fresh = Variable(self, **facts)
-        for fact in ("shape", "dtype", "lod_level", "type"):
+        for fact in ("shape", "dtype", "lod_level", "type", "persistable"):
             if facts.get(fact) is not None and getattr(fresh, fact) != getattr(var, fact):
                 raise ProgramError(
                     f"Variable {var.name} has been created before with {fact} {getattr(var, fact)}, "
@@ -191,9 +191,22 @@ class Block:
         return self.create_var(**facts)
 
     def copy_param_info_from(self, other: Block) -> None:
-        """Turn variables into the Parameters that `other` has under the same names (a parsed file has none)."""
+        """Turn variables into the Parameters that `other` has under the same names (a parsed file has none).
+
+        Raises ProgramError (a ValueError) where one of them is missing here.
+        """
+        self._copy_param_info_from(other)
+        missing = [param.name for param in other.all_parameters() if param.name not in self.vars]
+        if missing:
+            raise ProgramError(
+                "copy_param_info_from should be invoked with blocks of the same topology: "
+                f"block {self.idx} has no {', '.join(missing)}"
+            )
+
+    def _copy_param_info_from(self, other: Block) -> None:
+        """The same, but parameters that were pruned away here are left out."""
         if not isinstance(other, Block):
-            raise ArgumentTypeError(f"copy_param_info_from takes a Block, found {type(other).__name__}")
+            raise WrongKindError(f"copy_param_info_from takes a Block, found {type(other).__name__}")
         for param in other.all_parameters():
             mine = self.vars.get(param.name)
             if mine is None:
@@ -281,5 +294,4 @@ class Block:
     _prepend_op = prepend_op
     _slice_ops = slice_ops
     _clone_variable = clone_variable
-    _copy_param_info_from = copy_param_info_from
     _sync_with_cpp = sync_with_cpp

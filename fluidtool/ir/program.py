@@ -116,6 +116,11 @@ class Program:
         _must_be_program(other, "copy_param_info_from")
         self.global_block().copy_param_info_from(other.global_block())
 
+    def _copy_param_info_from(self, other: Program) -> None:
+        """The same, but parameters that were pruned away here are left out."""
+        _must_be_program(other, "copy_param_info_from")
+        self.global_block()._copy_param_info_from(other.global_block())
+
     def copy_data_info_from(self, other: Program, pruned_origin_block_id_map: dict[int, int] | None = None) -> None:
         """Take over which variables of block 0 are fed (is_data, stop_gradient) from `other`."""
         _must_be_program(other, "copy_data_info_from")
@@ -255,7 +260,6 @@ class Program:
 
     _create_block = create_block
     _rollback = rollback
-    _copy_param_info_from = copy_param_info_from
     _copy_data_info_from = copy_data_info_from
     _optimized_guard = optimized_guard
     _lr_schedule_guard = lr_schedule_guard

@@ -197,8 +197,25 @@ class Variable:
 
     # -- methods of the Fluid API
     def set_error_clip(self, error_clip: Any) -> None:
-        """Set the clip of this variable's gradient."""
+        """Set the clip of this variable's gradient (a `BaseErrorClipAttr`), or None; raises ArgumentTypeError."""
+        if error_clip is not None and not hasattr(error_clip, "append_clip_op"):
+            raise ArgumentTypeError(
+                f"Variable's error_clip should be an instance of BaseErrorClipAttr or None, found {error_clip!r}"
+            )
         self.error_clip = error_clip
+
+    @property
+    def desc(self) -> Variable:
+        """What scripts reach for as `var.desc`: there is no second description of a variable."""
+        return self
+
+    def set_desc(self, input: Variable) -> None:
+        """Take over what another variable declares: kind, shape, data type, LoD level, persistable."""
+        if not isinstance(input, Variable):
+            raise ArgumentTypeError(f"set_desc takes the description of a variable, found {type(input).__name__}")
+        for fact in ("_type", "_shape", "_dtype", "_lod_level", "_persistable"):
+            setattr(self, fact, getattr(input, fact))
+        self._changed()
 
     def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
         """The variable as protobuf text; with_details adds what the format does not keep."""
