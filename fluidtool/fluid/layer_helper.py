@@ -73,12 +73,12 @@ class LayerHelper:
     @property
     def param_attr(self) -> Any:
         """The `param_attr` argument as ParamAttr (False: no parameter)."""
-        return ParamAttr.from_argument(self.kwargs.get("param_attr"))
+        return ParamAttr.to_attr(self.kwargs.get("param_attr"))
 
     @property
     def bias_attr(self) -> Any:
         """The `bias_attr` argument as ParamAttr (False: no bias)."""
-        return ParamAttr.from_argument(self.kwargs.get("bias_attr"))
+        return ParamAttr.to_attr(self.kwargs.get("bias_attr"))
 
     def multiple_param_attr(self, length: int) -> list[Any]:
         """One ParamAttr for each of `length` inputs."""
@@ -101,7 +101,7 @@ class LayerHelper:
         type: VarType = VarType.LOD_TENSOR,
     ) -> Any:
         """Create a parameter in both programs and its initializer in the startup program; None for attr False."""
-        attr = ParamAttr.from_argument(attr)
+        attr = ParamAttr.to_attr(attr)
         if not attr:
             return None
         attr, dtype = attr.copy(), data_type(dtype)
@@ -113,7 +113,7 @@ class LayerHelper:
             from fluidtool.fluid.weight_norm import create_weight_norm
 
             return create_weight_norm(self, attr, list(shape), dtype)
-        facts = {"shape": list(shape), "dtype": dtype, "type": type, **attr.facts()}
+        facts = {"shape": list(shape), "dtype": dtype, "type": type, **attr.to_kwargs()}
         self.startup_program.global_block().create_parameter(**facts, initializer=attr.initializer)
         return self.main_program.global_block().create_parameter(**facts)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fluidtool.errors import ArgumentTypeError, UsageError
-from fluidtool.fluid.initializer import Initializer
+from fluidtool.fluid.initializer import Constant, Initializer, Xavier
 from fluidtool.fluid.regularizer import WeightDecayRegularizer
 from fluidtool.ir import Variable
 
@@ -15,7 +15,8 @@ from fluidtool.ir import Variable
 @dataclass(slots=True)
 class ParamAttr:
     """name (None: made from the layer's), initializer (None: the layer's default), learning_rate (a factor of the
-    optimizer's), regularizer, trainable, gradient_clip, do_model_average.
+    optimizer's), regularizer, trainable, do_model_average, gradient_clip. By position the last two may also come in
+    the order that they had before Paddle 1.6.
     """
 
     name: str | None = None
@@ -27,6 +28,10 @@ class ParamAttr:
     gradient_clip: Any = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.do_model_average, bool):
+            self.gradient_clip, self.do_model_average = self.do_model_average, bool(self.gradient_clip)
+        if self.gradient_clip is not None and not is_gradient_clip(self.gradient_clip):
+            raise ArgumentTypeError(f"The type of 'gradient_clip' in ParamAttr cannot be {type(self.gradient_clip)}")
         for field, kinds in (("name", (str, type(None))), ("learning_rate", (float, int)), ("trainable", bool)):
             if not isinstance(getattr(self, field), kinds):
                 raise ArgumentTypeError(f"The type of '{field}' in ParamAttr cannot be {type(getattr(self, field))}")
@@ -34,30 +39,49 @@ class ParamAttr:
             raise UsageError("name of ParamAttr can not be empty str")
 
     @staticmethod
-    def from_argument(argument: Any) -> Any:
-        """A ParamAttr from what layers take: None, a name, an initializer, a regularizer, True; a list item by item.
-
-        False stays False: no parameter.
+    def to_attr(arg: Any) -> Any:
+        """A ParamAttr from what layers take: None, a name, an initializer, a regularizer, a learning rate, a gradient
+        clip, True; a list item by item. False stays False: no parameter. Raises ArgumentTypeError.
         """
-        if argument is None or argument is True:
+        if arg is None or arg is True:
             return ParamAttr()
-        if argument is False:
+        if arg is False:
             return False
-        if isinstance(argument, (list, tuple)):
-            return [ParamAttr.from_argument(item) for item in argument]
-        if isinstance(argument, ParamAttr):
-            return argument
-        if isinstance(argument, str):
-            return ParamAttr(name=argument)
-        if isinstance(argument, Initializer):
-            return ParamAttr(initializer=argument)
-        if isinstance(argument, WeightDecayRegularizer):
-            return ParamAttr(regularizer=argument)
-        raise ArgumentTypeError(f"{type(argument)} cast to ParamAttr")
+        if isinstance(arg, (list, tuple)):
+            return [ParamAttr.to_attr(item) for item in arg]
+        if isinstance(arg, ParamAttr):
+            return arg
+        if isinstance(arg, str):
+            return ParamAttr(name=arg)
+        if isinstance(arg, Initializer):
+            return ParamAttr(initializer=arg)
+        if isinstance(arg, WeightDecayRegularizer):
+            return ParamAttr(regularizer=arg)
+        if isinstance(arg, (int, float)):
+            return ParamAttr(learning_rate=arg)
+        if is_gradient_clip(arg):
+            return ParamAttr(gradient_clip=arg)
+        raise ArgumentTypeError(f"{type(arg)} cast to ParamAttr")
 
-    def facts(self) -> dict[str, Any]:
-        """The arguments of `Block.create_parameter` that this says, without the initializer."""
+    def set_default_initializer(self, initializer: Initializer | None) -> None:
+        """Set the initializer where there is none yet; raises UsageError when there is none to set, too."""
+        if initializer is None and self.initializer is None:
+            raise UsageError("ParamAttr.initializer is not set")
+        self.initializer = self.initializer or initializer
+
+    def set_default_param_initializer(self) -> None:
+        """Initialise as weights are, by Xavier, unless something else is set."""
+        self.set_default_initializer(Xavier())
+
+    def set_default_bias_initializer(self) -> None:
+        """Initialise as biases are, with 0, unless something else is set."""
+        self.set_default_initializer(Constant(0.0))
+
+    def to_kwargs(self, with_initializer: bool = False) -> dict[str, Any]:
+        """The arguments of `Block.create_parameter` that this says."""
+        initializer = {"initializer": self.initializer} if with_initializer else {}
         return {
+            **initializer,
             "name": self.name,
             "optimize_attr": {"learning_rate": self.learning_rate},
             "regularizer": self.regularizer,
@@ -70,7 +94,16 @@ class ParamAttr:
         """A copy that a layer may name and complete."""
         return copy.copy(self)
 
-    _to_attr = from_argument
+    _to_attr = to_attr
+    _to_kwargs = to_kwargs
+    _set_default_initializer = set_default_initializer
+    _set_default_param_initializer = set_default_param_initializer
+    _set_default_bias_initializer = set_default_bias_initializer
+
+
+def is_gradient_clip(value: Any) -> bool:
+    """Whether this clips gradients (`fluid.clip` itself builds on layers, which take ParamAttr)."""
+    return callable(getattr(value, "create_operators", None))
 
 
 class _WeightNormParameters:
@@ -95,6 +128,9 @@ class WeightNormParamAttr(ParamAttr):
         regularizer: WeightDecayRegularizer | None = None,
         trainable: bool = True,
         do_model_average: bool = False,
+        gradient_clip: Any = None,
     ) -> None:
-        ParamAttr.__init__(self, name, initializer, learning_rate, regularizer, trainable, do_model_average)
+        ParamAttr.__init__(
+            self, name, initializer, learning_rate, regularizer, trainable, do_model_average, gradient_clip
+        )
         self.dim = dim

@@ -68,14 +68,14 @@ def create_weight_norm(helper: LayerHelper, attr: WeightNormParamAttr, shape: li
         lengths[attr.dim] = shape[attr.dim]
     made = {}
     for suffix, size in (("_g", lengths), ("_v", shape)):
-        facts = {**attr.facts(), "name": f"{attr.name}{suffix}", "shape": size, "dtype": dtype}
+        facts = {**attr.to_kwargs(), "name": f"{attr.name}{suffix}", "shape": size, "dtype": dtype}
         initializer = {"initializer": attr.initializer} if suffix == "_v" else {}
         made["startup" + suffix] = helper.startup_program.global_block().create_parameter(**facts, **initializer)
     startup = _Builder(helper.startup_program.global_block(), helper.name, dtype)
     startup.norm_except(made["startup_v"], attr.dim, made["startup_g"])
     startup.op("reshape", made["startup_g"], "reshape", made["startup_g"], shape=lengths)
     for suffix, size in (("_g", lengths), ("_v", shape)):
-        facts = {**attr.facts(), "name": f"{attr.name}{suffix}", "shape": size, "dtype": dtype}
+        facts = {**attr.to_kwargs(), "name": f"{attr.name}{suffix}", "shape": size, "dtype": dtype}
         made["main" + suffix] = helper.main_program.global_block().create_parameter(**facts)
     main = _Builder(helper.main_program.current_block(), helper.name, dtype)
     norm = main.norm_except(made["main_v"], attr.dim)

@@ -111,7 +111,7 @@ class _Parameters:
         return self._create(self.bias_attr, shape, suffix, is_bias=True)
 
     def _create(self, argument: Any, shape: list[int], suffix: str, is_bias: bool) -> Variable:
-        attr = ParamAttr.from_argument(argument)
+        attr = ParamAttr.to_attr(argument)
         if not attr:
             raise UsageError(
                 "the cells GRUCell and LSTMCell have weights and biases, found False for one of their attrs"
