@@ -37,6 +37,7 @@ class Table:
     columns: Sequence[Column]
     rows: list[Sequence[str]] = field(default_factory=list)
     title: str = ""
+    styles: dict[int, str] = field(default_factory=dict)  # the colour of a row on a terminal
 
     def add(self, *cells: Any) -> None:
         """Append a row."""
@@ -127,8 +128,8 @@ def _show_rich(tables: Sequence[Table]) -> None:
                 min_width=None if index in whole else min(FOLDED, _width(item, index)),
                 width=_preview_width(item, shown, index, room) if column.preview else None,
             )
-        for row in item.rows:
-            drawn.add_row(*(Text(row[index]) for index in shown))
+        for position, row in enumerate(item.rows):
+            drawn.add_row(*(Text(row[index]) for index in shown), style=item.styles.get(position))
         console.print(drawn)
 
 

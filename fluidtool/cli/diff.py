@@ -1,0 +1,174 @@
+"""`fluidtool diff`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fluidtool.cli.failures import say
+from fluidtool.cli.opening import open_model
+from fluidtool.cli.options import Json, ModelFile
+from fluidtool.cli.progress import progress
+from fluidtool.cli.render import Table, number, show, show_json, table
+from fluidtool.errors import EXIT_FINDING
+
+if TYPE_CHECKING:
+    from fluidtool.io.difference import ParameterDifference
+    from fluidtool.ir.difference import BlockDifference, OperatorDifference, ProgramDifference
+
+HELP = "A folder, a program file, or the prefix of .pdmodel and .pdiparams."
+A = Annotated[str, typer.Argument(metavar="A", help=HELP)]
+B = Annotated[str, typer.Argument(metavar="B", help="What A is compared with, likewise.")]
+LONGEST = 100  # characters of one value in a table
+GONE, NEW, OTHER = "-", "+", "~"
+COLOURS = {GONE: "red", NEW: "green", OTHER: "yellow"}
+
+
+def diff(
+    a: A,
+    b: B,
+    params: Annotated[
+        bool, typer.Option("--params", help="Compare the parameters too; reads the weights of both models.")
+    ] = False,
+    callstack: Annotated[
+        bool, typer.Option("--callstack", help="Compare the recorded call stacks of operators too.")
+    ] = False,
+    model_file: ModelFile = None,
+    json: Json = False,
+) -> None:
+    """Show what two programs do not have in common; exit code 1 if anything.
+
+    Operators are aligned by type and outputs, variables by name, sub-blocks by the operators that hold them. What A alone
+    has is marked -, what B alone has +, and what both have but differently ~, with the facts that differ below.
+    """
+    from fluidtool.io.difference import parameter_differences
+    from fluidtool.ir.difference import difference
+
+    left, right = (open_model(path, model_file, need_parameters=params) for path in (a, b))
+    with progress("comparing"):
+        found = difference(left.program, right.program, callstack=callstack)
+        weights = parameter_differences(left.files.parameters, right.files.parameters) if params else []
+    equal = found.equal and not weights
+    if json:
+        weights_data = {"parameters": [asdict(item) for item in weights]} if params else {}
+        show_json({"equal": equal, **asdict(found), **weights_data})
+    else:
+        single = left.program.num_blocks == right.program.num_blocks == 1
+        show(*tables(found, single), *([parameters_table(weights)] if weights else []))
+    say(f"{a} and {b}: {count_text(found, weights, len(left.files.parameters) if params else None)}")
+    if not equal:
+        raise typer.Exit(EXIT_FINDING)
+
+
+# ---------------------------------------------------------------- tables
+def tables(found: ProgramDifference, single_block: bool) -> Iterator[Table]:
+    """The program's facts, then operators and variables of each block that differs."""
+    if found.changes:
+        out = table("Program", "", "A", "B")
+        for change in found.changes:
+            out.add(change.fact, *sides(change.left, change.right))
+        yield out
+    for block in found.blocks:
+        before = "" if single_block else f"{block_name(block)}: "
+        if block.left is None or block.right is None or block.changes:
+            out = table(block_name(block), "", "A", "B")
+            if block.left is None or block.right is None:
+                _add(out, NEW if block.left is None else GONE, "block", *sides(block.left, block.right), sign=False)
+            for change in block.changes:
+                out.add(change.fact, *sides(change.left, change.right))
+            yield out
+        yield operators_table(f"{before}Operators", block.operators)
+        yield variables_table(f"{before}Variables", block)
+
+
+def block_name(block: BlockDifference) -> str:
+    """'Block 1', or 'Block 1 of A, 2 of B'."""
+    if block.left == block.right:
+        return f"Block {block.left}"
+    sides = [f"{index} of {side}" for index, side in ((block.left, "A"), (block.right, "B")) if index is not None]
+    return f"Block {', '.join(sides)}"
+
+
+def operators_table(title: str, operators: Sequence[OperatorDifference]) -> Table:
+    """A row for each operator with its positions and outputs on both sides, and one below for each fact that differs."""
+    out = table(title, "!", ">in A", ">in B", "operator", "A", "B")
+    for op in operators:
+        mark = NEW if op.left is None else GONE if op.right is None else OTHER
+        places = ["" if position is None else position for position in (op.left, op.right)]
+        outputs = [", ".join(names) for names in (op.left_outputs, op.right_outputs)]
+        _add(out, mark, *places, op.type, *outputs)
+        for change in op.changes:
+            if not change.fact.startswith("output ") or len(op.left_outputs) != 1 or len(op.right_outputs) != 1:
+                _add(out, mark, "", "", f"  {change.fact}", *sides(change.left, change.right), sign=False)
+    return out
+
+
+def variables_table(title: str, block: BlockDifference) -> Table:
+    """A row for each variable with its declarations, and one below for each fact that these do not tell."""
+    out = table(title, "!", "variable", "A", "B")
+    for var in block.variables:
+        mark = NEW if not var.left else GONE if not var.right else OTHER
+        _add(out, mark, var.name, var.left, var.right)
+        if var.left == var.right:
+            for change in var.changes:
+                _add(out, mark, f"  {change.fact}", *sides(change.left, change.right), sign=False)
+    return out
+
+
+def parameters_table(found: Sequence[ParameterDifference]) -> Table:
+    """A row for each parameter that one side lacks or whose values differ."""
+    out = table("Parameters", "!", "parameter", "A", "B", ">differing", ">largest")
+    for item in found:
+        mark = NEW if not item.left else GONE if not item.right else OTHER
+        counted = item.largest is not None
+        differing = f"{item.differing} of {item.elements}" if counted else ""
+        _add(out, mark, item.name, item.left, item.right, differing, number(item.largest, 3) if counted else "")
+    return out
+
+
+def _add(out: Table, mark: str, *cells: Any, sign: bool = True) -> None:
+    out.add(mark if sign else "", *cells)
+    out.styles[len(out.rows) - 1] = COLOURS[mark]
+
+
+def sides(left: Any, right: Any) -> tuple[str, str]:
+    """Two values as cells; of long lists the part that differs."""
+    if isinstance(left, list) and isinstance(right, list):
+        same = next(
+            (i for i, (x, y) in enumerate(zip(left, right, strict=False)) if x != y), min(len(left), len(right))
+        )
+        if max(len(str(left)), len(str(right))) > LONGEST and same:
+            return _from(left, same), _from(right, same)
+        if all(isinstance(item, str) for item in (*left, *right)):
+            return ", ".join(left), ", ".join(right)
+    return _cell(left), _cell(right)
+
+
+def _from(items: list[Any], start: int) -> str:
+    shown = ", ".join(str(item) for item in items[start : start + 3])
+    return f"{len(items)} items, from {start}: {shown}{', …' if start + 3 < len(items) else ''}"
+
+
+def _cell(value: Any) -> str:
+    text = "" if value is None else repr(value) if isinstance(value, str) and not value.strip() else str(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text)} characters)"
+
+
+# ---------------------------------------------------------------- counts
+def count_text(found: ProgramDifference, weights: Sequence[ParameterDifference], compared: int | None) -> str:
+    """'2 operators, 1 variable and 3 parameters differ', or that nothing does."""
+    counts = {
+        "fact": len(found.changes) + sum(len(block.changes) for block in found.blocks),
+        "block": sum(block.left is None or block.right is None for block in found.blocks),
+        "operator": sum(len(block.operators) for block in found.blocks),
+        "variable": sum(len(block.variables) for block in found.blocks),
+        "parameter": len(weights),
+    }
+    some = [f"{count} {name}{'s' if count != 1 else ''}" for name, count in counts.items() if count]
+    if not some:
+        return "no difference" + ("" if compared is None else f", {compared} parameters are equal")
+    listed = " and ".join(filter(None, [", ".join(some[:-1]), some[-1]]))
+    return f"{listed} differ{'s' if listed.startswith('1 ') and len(some) == 1 else ''}"

@@ -1,0 +1,62 @@
+"""`parameter_differences(left, right)`: which parameters two models do not have in common, and by how much they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from fluidtool.io.parameters import Value
+from fluidtool.tensor import LoDTensor, SelectedRows
+from fluidtool.tensor.compare import compare
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterDifference:
+    """A parameter that one side lacks (what it is there is ''), or whose values differ.
+
+    `differing` of `elements` are not the same; `largest` is the largest absolute difference of finite elements, None
+    where shapes or kinds differ, so that elements cannot be compared.
+    """
+
+    name: str
+    left: str
+    right: str
+    elements: int = 0
+    differing: int = 0
+    largest: float | None = None
+
+
+def parameter_differences(left: Mapping[str, Value], right: Mapping[str, Value]) -> list[ParameterDifference]:
+    """Every difference, by name; values count as the same when they are equal, and NaN equals NaN."""
+    found = []
+    for name in sorted({*left, *right}):
+        mine, other = left.get(name), right.get(name)
+        if mine is None or other is None:
+            found.append(ParameterDifference(name, describe(mine), describe(other)))
+            continue
+        result = compare(name, tensor(mine), tensor(other), 0.0, 0.0, worst=0)
+        if result.fault or describe(mine) != describe(other):
+            found.append(ParameterDifference(name, describe(mine), describe(other)))
+        elif result.differing:
+            largest = result.largest_error
+            found.append(
+                ParameterDifference(name, describe(mine), describe(other), result.elements, result.differing, largest)
+            )
+    return found
+
+
+def tensor(value: Value) -> LoDTensor:
+    """What is compared of a value: a tensor, or the rows of SelectedRows."""
+    return value.tensor if isinstance(value, SelectedRows) else value
+
+
+def describe(value: Value | None) -> str:
+    """'float32 [3, 4]'; '' for a value that is not there."""
+    if value is None:
+        return ""
+    array = np.asarray(tensor(value))
+    rows = f" rows {list(value.rows())} of {value.height()}" if isinstance(value, SelectedRows) else ""
+    lod = f" LoD {value.recursive_sequence_lengths()}" if isinstance(value, LoDTensor) and value.lod() else ""
+    return f"{array.dtype} {list(array.shape)}{rows}{lod}"
