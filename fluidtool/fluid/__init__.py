@@ -15,6 +15,7 @@ from fluidtool.fluid import (
     profiler,
     reader,
     regularizer,
+    transpiler,
 )
 from fluidtool.fluid import variable_operators as variable_operators
 from fluidtool.fluid import variable_slicing as variable_slicing
@@ -46,6 +47,7 @@ from fluidtool.fluid.training_events import (
     EndEpochEvent,
     EndStepEvent,
 )
+from fluidtool.fluid.transpiler import InferenceTranspiler
 from fluidtool.ir import Block, Operator, Parameter, Program, Variable, unique_name
 from fluidtool.ops import building as building
 from fluidtool.runtime.scope import Scope
@@ -79,6 +81,7 @@ __all__ = [
     "ExecutionStrategy",
     "Executor",
     "Go",
+    "InferenceTranspiler",
     "Inferencer",
     "LoDTensor",
     "LoDTensorArray",
@@ -134,6 +137,7 @@ __all__ = [
     "regularizer",
     "save",
     "scope_guard",
+    "transpiler",
     "unique_name",
 ]
 

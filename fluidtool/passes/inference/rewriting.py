@@ -2,9 +2,10 @@
 
     def rule(site: Site) -> Edit | str | None
 
-None: this operator is no candidate. A string: a candidate that must stay as it is, and why. An Edit: the operators that
-go and those that come. `rewrite` asks the rule at every operator of every block, applies the edits that do not overlap
-in one sweep, and sweeps again until nothing changes. A rule changes nothing itself: a new parameter goes into the Edit.
+None: this operator is no candidate. A string, or `raise Unfit(reason)`: a candidate that must stay as it is, and why. An
+Edit: the operators that go and those that come. `rewrite` asks the rule at every operator of every block, applies the
+edits that do not overlap in one sweep, and sweeps again until nothing changes. A rule changes nothing itself: a new
+parameter or variable goes into the Edit.
 """
 
 from __future__ import annotations
@@ -14,22 +15,37 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from fluidtool.errors import ProgramError
 from fluidtool.ir import Block, Operator, Program
 from fluidtool.ir.dataflow import BlockFlow, block_flow, sub_block_operators
+from fluidtool.ir.surgery import copy_variable
 from fluidtool.passes.result import Decision, PassResult, decide
 from fluidtool.runtime.scope import Scope
-from fluidtool.tensor import LoDTensor
+from fluidtool.tensor import LoDTensor, var_type_of
 
 SWEEPS = 100
 
 
+class Unfit(Exception):
+    """Why a candidate stays as it is; raised by the helpers of a rule, caught by `rewrite`."""
+
+
 @dataclass(frozen=True, slots=True)
 class NewParameter:
-    """A parameter that an edit brings: it is declared like `like` where that one is, and its array goes to the scope."""
+    """A parameter that an edit brings: declared in block 0; its array goes to the scope, to where that of `like` is."""
 
     name: str
     array: Any
+    like: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewVariable:
+    """An intermediate variable that an edit brings, declared like `like` in the block of the edit."""
+
+    name: str
     like: str
 
 
@@ -43,6 +59,7 @@ class Edit:
     reason: str
     parameters: tuple[NewParameter, ...] = ()
     rename: dict[str, str] = field(default_factory=dict)  # what later readers read instead of a name written once
+    variables: tuple[NewVariable, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +108,7 @@ class Site:
     def why_visible(self, name: str, reader: int) -> str:
         """Why the value of `name` written here may not vanish into operator `reader`; empty when it may."""
         var = self.block.vars.get(name)
-        if name in self.keep:
+        if name in self.keep and self.flow.is_last_write(self.position, name):
             return f"{name} is fetched or to be kept"
         if var is None:
             return f"{name} belongs to an outer block"
@@ -101,7 +118,19 @@ class Site:
         if others:
             types = sorted({self.block.ops[position].type for position in others})
             return f"{name} is also {'fetched' if types == ['fetch'] else 'read by ' + ', '.join(types)}"
+        if self._read_elsewhere(name):
+            return f"{name} is also read in another block"
         return ""
+
+    def _read_elsewhere(self, name: str) -> bool:
+        """Whether a block that is not below this one, such as one of gradients, reads this block's variable."""
+        return any(
+            block is not self.block
+            and any(name in op.input_arg_names for op in block.ops)
+            and not any(around is self.block for around in block.ancestry())
+            and self.block in block.reach()
+            for block in self.block.program.blocks
+        )
 
     def holds_until(self, name: str, position: int) -> bool:
         """Whether the value of `name` that this operator reads is still there at a later operator."""
@@ -114,9 +143,42 @@ class Site:
 
     def array(self, name: str) -> Any:
         """The array of a parameter in the scope; None when it has none."""
-        found = self.scope.find_var(name)
-        value = found.value if found is not None else None
-        return value.array if isinstance(value, LoDTensor) else None
+        return _array(self.scope, name)
+
+    def new_parameter(self, name: str, array: np.ndarray[Any, Any], like: str) -> NewParameter:
+        """A parameter to put into an edit; one of this name in the scope that holds the very same numbers is used again."""
+        while name in self.scope or any(name in block.vars for block in self.block.program.blocks):
+            if self._holds(name, array):
+                break
+            name = self.fresh_name(name)
+        return NewParameter(name, array, like)
+
+    def _holds(self, name: str, array: np.ndarray[Any, Any]) -> bool:
+        there = _array(self.scope, name)
+        declared = [block.vars[name] for block in self.block.program.blocks if name in block.vars]
+        return (
+            there is not None
+            and all(var.persistable for var in declared)
+            and not self.written[name]
+            and there.dtype == array.dtype
+            and np.array_equal(on_host(there), array)
+        )
+
+    def numbers(self, name: str) -> np.ndarray[Any, Any]:
+        """The array of a constant on the host; raises Unfit when `name` is no constant, and says what it is."""
+        if not name:
+            raise Unfit("the operator names no variable where a parameter is expected")
+        if not self.is_constant(name):
+            raise Unfit(self._why_not_constant(name))
+        return on_host(self.array(name))
+
+    def _why_not_constant(self, name: str) -> str:
+        var = self.block.find_var_recursive(name)
+        if var is None or not var.persistable:
+            return f"{name} is not a parameter: it is computed or fed"
+        if self.written[name]:
+            return f"{name} is written by the program"
+        return f"{name} has no value in the scope; load the parameters first"
 
     def fresh_name(self, name: str, taken: Iterable[str] = ()) -> str:
         """`name`, or `name_1`, `name_2`, … when a variable of the program or of the scope, or of `taken`, has it."""
@@ -146,10 +208,11 @@ def rewrite(name: str, rule: Rule, program: Program, scope: Scope, keep: Collect
     done: list[Decision] = []
     for _ in range(SWEEPS):
         left: list[Decision] = []
+        named = _named(program)
         edited = [sweep(name, rule, block, scope, frozenset(keep), done, left) for block in program.blocks]
         if not any(edited):
             break
-        drop_unused(program, keep)
+        drop_unused(program, keep, named)
         program.touch()
     else:
         raise ProgramError(
@@ -162,24 +225,50 @@ def sweep(
     name: str, rule: Rule, block: Block, scope: Scope, keep: frozenset[str], done: list[Decision], left: list[Decision]
 ) -> bool:
     """One look at every operator of a block; whether anything was edited."""
-    flow, edits, touched = block_flow(block), list[Edit](), set[int]()
-    written = Counter(name for other in block.program.blocks for op in other.ops for name in op.output_arg_names)
-    names: set[str] = set()
+    flow, edits, touched, names = block_flow(block), list[Edit](), set[int](), set[str]()
+    written = Counter(name for other in block.program.blocks for op in other.ops for name in _changed_by(op))
     for position, op in enumerate(block.ops):
-        answer = rule(Site(flow, position, scope, keep, written))
+        answer = _ask(rule, Site(flow, position, scope, keep, written))
         if isinstance(answer, str):
             left.append(decide(name, op, False, answer))
         elif answer is not None:
-            new = {parameter.name for parameter in answer.parameters}
-            if touched & answer.remove or names & new:
-                continue  # the next sweep sees it afresh
+            # What an edit of this sweep removed, renamed or brought is seen by the next sweep only.
+            if touched & answer.remove or names & _names_of(answer, block):
+                continue
             touched |= answer.remove
-            names |= new
+            names |= {*answer.rename, *_brought(answer)}
             edits.append(answer)
             done.append(decide(name, op, True, answer.reason))
     if edits:
         apply(block, edits, scope)
     return bool(edits)
+
+
+def _ask(rule: Rule, site: Site) -> Edit | str | None:
+    try:
+        return rule(site)
+    except Unfit as reason:
+        return str(reason)
+
+
+def _brought(edit: Edit) -> set[str]:
+    """The names that an edit declares."""
+    return {new.name for new in edit.parameters} | {new.name for new in edit.variables}
+
+
+def _names_of(edit: Edit, block: Block) -> set[str]:
+    """Every name that an edit depends on or brings."""
+    ops = (*(block.ops[position] for position in edit.remove), *edit.insert)
+    used = {name for op in ops for name in (*op.input_arg_names, *op.output_arg_names)}
+    return used | {*edit.rename.values()} | _brought(edit)
+
+
+def _changed_by(op: Operator) -> list[str]:
+    """The names that an operator gives another value; batch_norm under is_test writes its statistics as they were."""
+    if op.type in ("batch_norm", "sync_batch_norm") and op.get_attr("is_test", False):
+        kept = {name for slot in ("Mean", "Variance") for name in op.inputs.get(slot, [])}
+        return [name for name in op.output_arg_names if name not in kept]
+    return op.output_arg_names
 
 
 def apply(block: Block, edits: list[Edit], scope: Scope) -> None:
@@ -200,6 +289,10 @@ def apply(block: Block, edits: list[Edit], scope: Scope) -> None:
     for edit in edits:
         for parameter in edit.parameters:
             _declare(block, parameter, scope)
+        for variable in edit.variables:
+            copy = copy_variable(block.var_recursive(variable.like), block)
+            copy.name = variable.name
+            block.add_var(copy)
 
 
 def _rename_inputs(program: Program, op: Operator, renamed: dict[str, str]) -> None:
@@ -209,16 +302,40 @@ def _rename_inputs(program: Program, op: Operator, renamed: dict[str, str]) -> N
 
 
 def _declare(block: Block, new: NewParameter, scope: Scope) -> None:
-    like = block.var_recursive(new.like)
-    block.create_parameter(shape=list(new.array.shape), dtype=like.dtype, name=new.name)
-    scope.var(new.name).value = LoDTensor(new.array)
+    block.create_parameter(shape=list(new.array.shape), dtype=var_type_of(new.array.dtype), name=new.name)
+    like = scope.find_var(new.like)
+    tensor = LoDTensor()
+    tensor.set(new.array, like.value.place() if like is not None and isinstance(like.value, LoDTensor) else None)
+    scope.var(new.name).value = tensor
 
 
-def drop_unused(program: Program, keep: Collection[str]) -> None:
-    """Drop the declarations that no operator names any more, apart from those of `keep`."""
-    named = set(keep)
+def _array(scope: Scope, name: str) -> Any:
+    found = scope.find_var(name)
+    value = found.value if found is not None else None
+    return value.array if isinstance(value, LoDTensor) else None
+
+
+def on_host(array: Any) -> np.ndarray[Any, Any]:
+    """An array of either device as numpy."""
+    return LoDTensor(array).numpy()
+
+
+def _named(program: Program) -> set[str]:
+    """Every name that an operator reads or writes."""
+    return {
+        name for block in program.blocks for op in block.ops for name in (*op.input_arg_names, *op.output_arg_names)
+    }
+
+
+def drop_unused(program: Program, keep: Collection[str], before: Collection[str] | None = None) -> None:
+    """Drop the declarations that no operator names any more, apart from those of `keep`.
+
+    before: the names that operators named before; a variable that nothing named then is left alone.
+    """
+    named = {*keep, *_named(program)}
     for block in program.blocks:
-        for op in block.ops:
-            named.update(op.input_arg_names, op.output_arg_names)
-    for block in program.blocks:
-        block.vars = {name: var for name, var in block.vars.items() if name in named}
+        block.vars = {
+            name: var
+            for name, var in block.vars.items()
+            if name in named or (before is not None and name not in before)
+        }

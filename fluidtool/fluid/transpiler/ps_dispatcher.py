@@ -1,0 +1,5 @@
+"""Rules by which parameters are dealt out to servers, under the name of Paddle's module."""
+
+from fluidtool.distribute.dispatchers import HashName, PSDispatcher, RoundRobin
+
+__all__ = ["HashName", "PSDispatcher", "RoundRobin"]

@@ -1,0 +1,220 @@
+"""`fuse-batch-norm`: a batch_norm that uses its running statistics vanishes into the convolution or product before it.
+
+    Y = (conv(x, W) + b - mean) * s + bias   with s = scale / sqrt(variance + epsilon)
+      = conv(x, W * s) + ((b - mean) * s + bias)
+
+Matched by data flow, folded in float64 with the operator's own epsilon. The results have the names that real Paddle's
+InferenceTranspiler gives them: `<filter>_fuse_bn`, `<bias>_fuse_bn`, and the batch_norm's Y, now written by an
+elementwise_add. The scaled product itself goes to a new name, so that no name changes its meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from fluidtool.ir import Operator, Program
+from fluidtool.ir.surgery import copy_operator
+from fluidtool.passes.inference.linear import (
+    LINEAR,
+    Array,
+    channel_axis,
+    channel_vector,
+    channels,
+    check_plain,
+    narrowed,
+    output_rank,
+    result_slot,
+    scaled_weight,
+    weight_slot,
+)
+from fluidtool.passes.inference.rewriting import Edit, NewParameter, NewVariable, Site, Unfit, rewrite
+from fluidtool.passes.result import PassResult
+from fluidtool.runtime.scope import Scope
+
+NAME = "fuse-batch-norm"
+SUFFIX = "_fuse_bn"
+NORMALISATIONS = frozenset({"batch_norm", "sync_batch_norm"})
+AFFINE = "affine_channel"
+STATISTICS = (("MeanOut", "Mean"), ("VarianceOut", "Variance"), ("SavedMean", ""), ("SavedVariance", ""))
+WAY_OUT = "clone(for_test=True) makes an inference program"
+
+
+def fuse_batch_norm(
+    program: Program, scope: Scope, keep: Collection[str] = (), *, keep_inner_results: bool = False
+) -> PassResult:
+    """Fold batch_norm into the convolution, mul, matmul or fc before it, in place.
+
+    The new parameters go into the scope. keep_inner_results: anything may be fetched by its name, so the operators that
+    a batch_norm vanished into stay beside the new ones; a run or a save that does not ask for their results drops them.
+    Paddle 0.12 inference_transpiler.py and 1.8.5 conv_bn_fuse_pass.cc, whose faults are not repeated (docs/differences.md).
+    """
+
+    def rule(site: Site) -> Edit | None:
+        return fold(site, keep_inner_results) if site.op.type in NORMALISATIONS else None
+
+    return rewrite(NAME, rule, program, scope, keep)
+
+
+def fuse_affine_channel(program: Program, scope: Scope, keep: Collection[str] = ()) -> PassResult:
+    """Fold affine_channel in the same way, in place (Paddle 1.8.5 conv_affine_channel_fuse_pass.cc)."""
+
+    def rule(site: Site) -> Edit | None:
+        return fold(site, False) if site.op.type == AFFINE else None
+
+    return rewrite("fuse-affine-channel", rule, program, scope, keep)
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """What a normalisation does to each channel: x * factor + shift, in float64."""
+
+    factor: Array
+    shift: Array
+    result: str
+    layout: str
+    bias: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """What stands before a normalisation: the linear operator, and the bias added to it (0 without)."""
+
+    linear: Site
+    add: Site | None
+    bias: Array
+    bias_name: str
+    axis: int
+
+
+def fold(site: Site, keep_inner_results: bool) -> Edit:
+    """The edit that folds the normalisation at `site`; raises Unfit with the reason why not."""
+    source = site.producer(site.input("X"))
+    if source is None or source.op.type not in (*LINEAR, "elementwise_add"):
+        made = "a run is given it" if source is None else f"{source.op.type} computes it"
+        raise Unfit(f"its input {site.input('X')} does not come from a convolution or product: {made}")
+    norm = affine(site)
+    chain = chain_before(site, source, norm)
+    operators, parameters, variables = folded(site, chain, norm)
+    inner = {chain.linear.position} | ({chain.add.position} if chain.add else set())
+    return Edit(
+        frozenset({site.position} if keep_inner_results else {site.position, *inner}),
+        site.position,
+        operators,
+        f"folded into {chain.linear.op.type} {', '.join(new.name for new in parameters)}",
+        parameters=parameters,
+        variables=variables,
+    )
+
+
+def affine(site: Site) -> Affine:
+    """The normalisation as factor and shift; raises Unfit when it trains, or does more than normalise."""
+    op = site.op
+    layout = str(op.get_attr("data_layout", "NCHW"))
+    scale, bias = (site.numbers(site.input(slot)).astype(np.float64).reshape(-1) for slot in ("Scale", "Bias"))
+    if op.type == AFFINE:
+        return Affine(scale, bias, site.output("Out"), layout, site.input("Bias"))
+    _check_inference(site)
+    mean, variance = (site.numbers(site.input(slot)).astype(np.float64).reshape(-1) for slot in ("Mean", "Variance"))
+    with np.errstate(all="ignore"):
+        factor = scale / np.sqrt(variance + float(op.get_attr("epsilon", 1e-5)))
+    return Affine(factor, bias - mean * factor, site.output("Y"), layout, site.input("Bias"))
+
+
+def _check_inference(site: Site) -> None:
+    op = site.op
+    running = op.get_attr("is_test", False) and not op.get_attr("trainable_statistics", False)
+    if not (running or op.get_attr("use_global_stats", False)):
+        raise Unfit(f"it normalises by the statistics of the batch (is_test is not set); {WAY_OUT}")
+    if op.get_attr("fuse_with_relu", False):
+        raise Unfit("it ends with a relu (fuse_with_relu)")
+    for slot, source in STATISTICS:
+        name = site.output(slot)
+        if name and name != site.input(source or slot) and (site.readers(name) or name in site.keep):
+            raise Unfit(f"its output {slot} ({name}) is used")
+
+
+def chain_before(site: Site, source: Site, norm: Affine) -> Chain:
+    """The linear operator that feeds a normalisation, directly or through a bias; raises Unfit with the reason why not."""
+    add = source if source.op.type == "elementwise_add" else None
+    found = source if add is None else add.producer(add.input("X"))
+    if found is None or found.op.type not in LINEAR:
+        raise Unfit(
+            f"the elementwise_add before it adds to {source.input('X')}, which no convolution or product computes"
+        )
+    linear = found
+    check_plain(linear)
+    rank, axis, count = output_rank(linear), channel_axis(linear, norm.layout), channels(linear)
+    if norm.factor.shape != (count,):
+        raise Unfit(f"it normalises {norm.factor.size} channels, and the {linear.op.type} computes {count}")
+    result = linear.output(result_slot(linear.op.type))
+    bias_name, bias = norm.bias, np.zeros(count)
+    if add is not None:
+        bias_name, bias = channel_vector(linear, add, rank, axis, count)
+        _check_vanishing(add, add.output("Out"), site.position)
+    _check_vanishing(linear, result, (add or site).position)
+    for name in linear.op.input_arg_names:
+        if not linear.holds_until(name, site.position):
+            raise Unfit(f"{name}, which the {linear.op.type} reads, is written again before the {site.op.type}")
+    return Chain(linear, add, bias.astype(np.float64), bias_name, axis)
+
+
+def _check_vanishing(site: Site, name: str, reader: int) -> None:
+    reason = site.why_visible(name, reader)
+    if reason:
+        raise Unfit(f"{reason}, as it is before the normalisation")
+
+
+def folded(
+    site: Site, chain: Chain, norm: Affine
+) -> tuple[tuple[Operator, ...], tuple[NewParameter, ...], tuple[NewVariable, ...]]:
+    """The operators, parameters and variables that come in place of the chain and the normalisation."""
+    linear = chain.linear
+    slot, out = weight_slot(linear.op.type), result_slot(linear.op.type)
+    weight_name = linear.input(slot)
+    dtype = linear.numbers(weight_name).dtype
+    weight = site.new_parameter(weight_name + SUFFIX, scaled_weight(linear, norm.factor), weight_name)
+    product = copy_operator(linear.op, site.block)
+    product.set_input(slot, [weight.name])
+    own = linear.input("Bias")
+    if own and chain.add is not None:
+        raise Unfit(f"the {linear.op.type} has a bias of its own, {own}, and another is added")
+    if own or linear.op.type == "fc":
+        before = _own_bias(linear, own, norm.factor.size)
+        values = narrowed(before * norm.factor + norm.shift, dtype)
+        bias = site.new_parameter((own or norm.bias) + SUFFIX, values, own or norm.bias)
+        product.set_input("Bias", [bias.name])
+        product.set_output(out, [norm.result])
+        return (product,), (weight, bias), ()
+    bias = site.new_parameter(
+        chain.bias_name + SUFFIX, narrowed(chain.bias * norm.factor + norm.shift, dtype), chain.bias_name
+    )
+    inner = linear.output(out)
+    scaled = NewVariable(site.fresh_name(inner + SUFFIX), inner)
+    product.set_output(out, [scaled.name])
+    return (product, added(site, chain, scaled.name, bias.name, norm.result)), (weight, bias), (scaled,)
+
+
+def _own_bias(linear: Site, name: str, count: int) -> Array:
+    if not name:
+        return np.zeros(count)
+    values = linear.numbers(name).astype(np.float64).reshape(-1)
+    if values.size != count:
+        raise Unfit(f"the bias {name} has {values.size} numbers for {count} channels")
+    return values
+
+
+def added(site: Site, chain: Chain, x: str, y: str, result: str) -> Operator:
+    """The elementwise_add that gives the normalisation's result: that of the chain, or a new one."""
+    if chain.add is None:
+        return chain.linear.new_operator(
+            "elementwise_add", {"X": [x], "Y": [y]}, {"Out": [result]}, {"axis": chain.axis}
+        )
+    op = copy_operator(chain.add.op, site.block)
+    op.set_input("X", [x])
+    op.set_input("Y", [y])
+    op.set_output("Out", [result])
+    op.set_attr("axis", chain.axis)
+    return op

@@ -1,0 +1,62 @@
+"""`is-test`: operators with a training mode are put into inference, where that does not change what they compute."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from fluidtool.ir import Operator, Program
+from fluidtool.ops.registry import find_op
+from fluidtool.passes.result import Decision, PassResult, decide
+from fluidtool.runtime.scope import Scope
+
+NAME = "is-test"
+# Only what they keep for their gradient depends on the attribute.
+SAME_NUMBERS = frozenset(
+    {
+        "conv2d",
+        "conv2d_transpose",
+        "conv3d",
+        "conv3d_transpose",
+        "depthwise_conv2d",
+        "depthwise_conv2d_transpose",
+        "lrn",
+        "pool2d",
+        "pool3d",
+        "sequence_pool",
+        "softmax",
+        "while",
+    }
+)
+TRAINS = "it computes something else while training; clone(for_test=True) makes an inference program"
+
+
+def set_is_test(program: Program, scope: Scope, keep: Collection[str] = ()) -> PassResult:
+    """Set the attribute `is_test`, in place (InferenceTranspiler of Paddle 1.2, is_test_pass of 1.8).
+
+    batch_norm by the statistics of the batch, dropout and the like, which Paddle's pass switches over, are left: their
+    numbers would change. A program with gradient operators is left as a whole.
+    """
+    ops = [op for block in program.blocks for op in block.ops]
+    trains = any(op.type.endswith("_grad") for op in ops)
+    decisions = [decision for op in ops if (decision := _set(op, trains)) is not None]
+    return PassResult(tuple(decisions))
+
+
+def _set(op: Operator, trains: bool) -> Decision | None:
+    info = find_op(op.type)
+    declared = info is not None and "is_test" in info.attrs and not op.type.endswith("_grad")
+    if op.get_attr("is_test", False) or not (op.has_attr("is_test") or declared):
+        return None
+    if trains:
+        return decide(NAME, op, False, "the program computes gradients")
+    if op.type not in SAME_NUMBERS and not _trained_already(op):
+        return decide(NAME, op, False, TRAINS)
+    op.set_attr("is_test", True)
+    return decide(NAME, op, True, "is_test is set")
+
+
+def _trained_already(op: Operator) -> bool:
+    """Whether an operator with a training mode computes as in inference all the same."""
+    if op.type in ("batch_norm", "sync_batch_norm"):
+        return bool(op.get_attr("use_global_stats", False) and not op.get_attr("trainable_statistics", False))
+    return op.type == "dropout" and float(op.get_attr("dropout_prob", 0.5)) == 0.0
