@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fluidtool import runtime
-from fluidtool.errors import ArgumentTypeError, FeedError, UnsupportedOperatorError, UsageError
+from fluidtool.errors import ArgumentTypeError, FeedError, UnsupportedOperatorError, UsageError, WrongKindError
 from fluidtool.fluid.places import cpu_places, cuda_places
 from fluidtool.fluid.strategies import BuildStrategy, ExecutionStrategy, GradientScaleStrategy
 from fluidtool.ir import Program
@@ -113,7 +113,7 @@ class CompiledProgram:
         count = self.device_count
         for feed in feeds:
             if not isinstance(feed, Mapping):
-                raise ArgumentTypeError(f"Each element of feed list should be a dict, found {type(feed).__name__}")
+                raise WrongKindError(f"Each element of feed list should be a dict, found {type(feed).__name__}")
         if len(feeds) > count or not feeds or (len(feeds) < count and not partial):
             raise FeedError(
                 f"The feed data number {len(feeds)} does not match the device number {count}. A training program needs "

@@ -32,7 +32,9 @@ def global_scope() -> Scope:
 
 
 def switch_scope(scope: Scope) -> Scope:
-    """Make another scope the global one and return the one before."""
+    """Make another scope the global one and return the one before; raises ArgumentTypeError for what is no Scope."""
+    if not isinstance(scope, Scope):
+        raise ArgumentTypeError(f"a run takes its variables from a Scope, found {type(scope).__name__}")
     old = _Current.scope
     _Current.scope = scope
     return old
