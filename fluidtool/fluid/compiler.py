@@ -6,6 +6,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from fluidtool import runtime
 from fluidtool.errors import ArgumentTypeError, FeedError, UnsupportedOperatorError, UsageError, WrongKindError
 from fluidtool.fluid.places import cpu_places, cuda_places
@@ -87,6 +89,10 @@ class CompiledProgram:
     def broadcast(self) -> None:
         """Give every device the first device's variables; raises ArgumentTypeError before the first run."""
         self._running().broadcast()
+
+    def generators(self, executor: runtime.Executor, scope: Scope) -> list[np.random.Generator]:
+        """What random operators draw from on each device."""
+        return self._compile(executor, scope).generators
 
     def run(
         self,

@@ -163,6 +163,12 @@ class Executor:
         """The array at this executor's place."""
         return self._runtime.device.array(array)
 
+    def generators(self, program: Program | CompiledProgram, scope: Scope | None = None) -> list[np.random.Generator]:
+        """What random operators of a program draw from, one for each device; kept from run to run."""
+        if isinstance(program, CompiledProgram):
+            return program.generators(self._runtime, global_scope() if scope is None else scope)
+        return [self._runtime.generator(program)]
+
     def close(self) -> None:
         """Release plans; the executor cannot run any more."""
         self._closed = True

@@ -161,12 +161,15 @@ class Trainer:
         event_handler(EndStepEvent(epoch_id, step_id, metrics))
 
     def _run(self, feed: Any, fetches: list[str]) -> list[Any]:
+        return self._executor.run(self._runnable(), feed, fetches)
+
+    def _runnable(self) -> Program | CompiledProgram:
         if not self.parallel:
-            return self._executor.run(self.train_program, feed, fetches)
+            return self.train_program
         if self._compiled is None:
             loss = self.train_func_outputs[0].name
             self._compiled = CompiledProgram(self.train_program).with_data_parallel(loss)
-        return self._executor.run(self._compiled, feed, fetches)
+        return self._compiled
 
     @contextmanager
     def _guard(self) -> Iterator[None]:
@@ -195,13 +198,17 @@ class Trainer:
         io.load_vars(self._executor, str(model), vars=_kept(self.train_program))
         position = checkpoints.load_trainer_args(folder, serial, self.trainer_id, POSITION)
         config.epoch_id, config.step_id = (int(number) for number in position)
+        state = checkpoints.load_trainer_state(folder, serial, self.trainer_id)
+        if "random" in state:
+            checkpoints.set_random_states(self._executor.generators(self._runnable()), state["random"])
 
     def _save_checkpoint(self, config: CheckpointConfig, epoch_id: int, step_id: int) -> None:
         """The position first: the variables' mark of completeness, written last, makes the checkpoint count."""
         folder = Path(config.checkpoint_dir)
         serial = checkpoints.latest_serial(folder) + 1
         position = dict(zip(POSITION, (epoch_id, step_id), strict=True))
-        checkpoints.save_trainer_args(folder, serial, self.trainer_id, position)
+        state = {"random": checkpoints.random_states(self._executor.generators(self._runnable()))}
+        checkpoints.save_trainer_args(folder, serial, self.trainer_id, position, state)
         values = {var.name: self._value(var.name) for var in _kept(self.train_program)}
         checkpoints.save(folder, values, serial)
         checkpoints.rotate(folder, config.max_num_checkpoints)

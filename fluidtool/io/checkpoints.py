@@ -1,16 +1,22 @@
 """Checkpoint folders of 2018 (Fluid 0.14 to 1.2): `checkpoint_<serial>/__model__/<files>` and `trainer_<id>/` beside it.
 
 A checkpoint counts once its `_SUCCESS` file is there; it is written last. Entries of other names are left alone.
+`trainer_<id>/state.json` is an addition of fluidtool: what else a run needs to go on exactly, such as the state of its
+random numbers. Checkpoints without it are read too.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from fluidtool.errors import ModelNotFoundError, UnreadableError
+import numpy as np
+
+from fluidtool.errors import ModelNotFoundError, UnreadableError, UsageError
 from fluidtool.io.atomic import write_file
 from fluidtool.io.parameters import Value, write_separate
 from fluidtool.proto.enums import VarType
@@ -19,6 +25,7 @@ PREFIX = "checkpoint_"
 MODEL_DIR = "__model__"
 TRAINER_PREFIX = "trainer_"
 SUCCESS = "_SUCCESS"
+STATE = "state.json"
 NOT_CHECKPOINTED = frozenset({VarType.FEED_MINIBATCH, VarType.FETCH_LIST, VarType.RAW})
 
 
@@ -70,11 +77,19 @@ def save(folder: Path, values: Mapping[str, Value], serial: int | None = None) -
     return number
 
 
-def save_trainer_args(folder: Path, serial: int, trainer_id: int, args: Mapping[str, object]) -> None:
-    """Write where a trainer stands (`epoch_id`, `step_id` …), one text file each."""
+def save_trainer_args(
+    folder: Path,
+    serial: int,
+    trainer_id: int,
+    args: Mapping[str, object],
+    state: Mapping[str, Any] | None = None,
+) -> None:
+    """Write where a trainer stands (`epoch_id`, `step_id` …), one text file each, and `state` as JSON."""
     target = folder / f"{PREFIX}{serial}" / f"{TRAINER_PREFIX}{trainer_id}"
     for name, value in args.items():
         write_file(target / name, [str(value).encode()])
+    if state is not None:
+        write_file(target / STATE, [json.dumps(state, indent=1).encode()])
     mark(target)
 
 
@@ -85,6 +100,39 @@ def load_trainer_args(folder: Path, serial: int, trainer_id: int, names: list[st
         return [(source / name).read_text().strip() for name in names]
     except OSError as error:
         raise UnreadableError(f"checkpoint {serial} does not say where trainer {trainer_id} stands: {error}") from error
+
+
+def load_trainer_state(folder: Path, serial: int, trainer_id: int) -> dict[str, Any]:
+    """The `state` that `save_trainer_args` wrote; {} for a checkpoint without. Raises UnreadableError."""
+    path = folder / f"{PREFIX}{serial}" / f"{TRAINER_PREFIX}{trainer_id}" / STATE
+    if not path.is_file():
+        return {}
+    try:
+        state = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UnreadableError(f"cannot read {path}: {error}; resume from another checkpoint") from error
+    if not isinstance(state, dict):
+        raise UnreadableError(f"{path} should hold a JSON object, found {type(state).__name__}")
+    return state
+
+
+def random_states(generators: Sequence[np.random.Generator]) -> list[dict[str, Any]]:
+    """Where generators stand, in terms of JSON."""
+    return [dict(generator.bit_generator.state) for generator in generators]
+
+
+def set_random_states(generators: Sequence[np.random.Generator], states: Sequence[Mapping[str, Any]]) -> None:
+    """Let generators go on from `random_states`; raises UsageError for another number of them, UnreadableError."""
+    if len(states) != len(generators):
+        raise UsageError(
+            f"the checkpoint holds the random state of {len(states)} devices, but the training runs on {len(generators)}; "
+            "resume on as many as before"
+        )
+    for generator, state in zip(generators, states, strict=True):
+        try:
+            generator.bit_generator.state = state
+        except (ValueError, TypeError, KeyError) as error:
+            raise UnreadableError(f"the checkpoint's random state cannot be used: {error}") from error
 
 
 def mark(path: Path) -> None:

@@ -36,6 +36,7 @@ class ParallelRunner:
     ) -> None:
         self.program, self.loss_gradient = program, loss_gradient
         self.executors = [make_executor(place) for place in places]
+        self.generators = [executor.new_generator(program) for executor in self.executors]
         self.scopes = list(scopes) or [scope, *(Scope(scope) for _ in places[1:])]
         self._phases: dict[tuple[int, frozenset[str]], list[Phase]] = {}
 
@@ -117,7 +118,13 @@ class ParallelRunner:
     def _run_phase(self, phase: Phase, device: int, values: Values, observer: Observer | None) -> Values:
         feed = {name: value for name, value in values.items() if value is not None and name in phase.takes}
         found = self.executors[device].run(
-            phase.program, feed, phase.gives, self.scopes[device], optional=phase.gives, observer=observer
+            phase.program,
+            feed,
+            phase.gives,
+            self.scopes[device],
+            optional=phase.gives,
+            observer=observer,
+            generator=self.generators[device],
         )
         return dict(zip(phase.gives, found, strict=True))
 

@@ -80,19 +80,20 @@ class Executor:
         needed_only: bool = False,
         observer: Observer | None = None,
         optional: Collection[str] = (),
+        generator: np.random.Generator | None = None,
     ) -> list[Any]:
         """Run block 0 once and return the fetched values (LoDTensor, SelectedRows or LoDTensorArray), in order.
 
         Fed values and temporaries live in a scope below `scope` for the time of the run; persistable variables live in
-        `scope`. A fetch that is `optional` and has no value after the run gives None. Raises FeedError, FetchError,
-        OperatorError, UnsupportedOperatorError.
+        `scope`. A fetch that is `optional` and has no value after the run gives None. Random operators draw from
+        `generator`, or from the one kept for the program. Raises FeedError, FetchError, OperatorError,
+        UnsupportedOperatorError.
         """
         plan = self.plan(program, fetch, needed_only)
         local = scope.new_scope()
         try:
-            runtime = Runtime(
-                plan, self.place, self.device, self.policy, self._generator(program), _to_stderr, observer
-            )
+            generator = self.generator(program) if generator is None else generator
+            runtime = Runtime(plan, self.place, self.device, self.policy, generator, _to_stderr, observer)
             self._feed(program, feed, scope, local)
             with np.errstate(all="ignore"):
                 BoundBlock(plan.block(0), local, runtime).run()
@@ -112,12 +113,16 @@ class Executor:
             plan = plans[key] = Plan(program, tuple(fetch), needed_only)
         return plan
 
-    def _generator(self, program: Program) -> np.random.Generator:
+    def generator(self, program: Program) -> np.random.Generator:
+        """What random operators of a program draw from when they have no seed of their own; kept from run to run."""
         found = self._generators.get(program)
         if found is None:
-            seed = self.seed or program.random_seed
-            found = self._generators[program] = np.random.default_rng(seed or None)
+            found = self._generators[program] = self.new_generator(program)
         return found
+
+    def new_generator(self, program: Program) -> np.random.Generator:
+        """A generator at the start: seeded by this executor, else by the program, else by chance."""
+        return np.random.default_rng(self.seed or program.random_seed or None)
 
     def _feed(self, program: Program, feed: Mapping[str, Any], scope: Scope, local: Scope) -> None:
         block = program.global_block()

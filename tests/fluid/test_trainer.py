@@ -1,13 +1,7 @@
-"""Trainer: events, metrics, what is saved, checkpoints and resuming after a kill."""
+"""Trainer: events, metrics, what is saved, checkpoints and resuming (tests/faults kills trainings)."""
 
 from __future__ import annotations
 
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +10,7 @@ import numpy as np
 import pytest
 
 import fluidtool.fluid as fluid
-from fluidtool.errors import ArgumentTypeError, FeedError, UnsupportedOperatorError, UsageError
+from fluidtool.errors import ArgumentTypeError, FeedError, UnreadableError, UnsupportedOperatorError, UsageError
 from fluidtool.fluid.trainer import Trainer, build_feed_var_list, refuse_roles
 from fluidtool.fluid.training_events import (
     BeginEpochEvent,
@@ -303,32 +297,66 @@ def test_rotation_removes_incomplete_checkpoints_below_the_latest(tmp_path: Path
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["checkpoint_1", "checkpoint_2"]
 
 
-KILLED = """
-import sys
-from tests.fluid import test_trainer as t
-trainer = t.make(t.CheckpointConfig(sys.argv[1], max_num_checkpoints=2, step_interval=1))
-print("ready", flush=True)
-trainer.train(120, t.ignore, t.reader, t.FEED_ORDER)
-trainer.save_params(sys.argv[2])
-"""
+# ---------------------------------------------------------------- random numbers
+def noisy() -> list[Any]:
+    """`network` behind a dropout without a seed of its own."""
+    x = fluid.layers.data(name="x", shape=[3], dtype="float32")
+    y = fluid.layers.data(name="y", shape=[1], dtype="float32")
+    attr = fluid.ParamAttr(name="w", initializer=fluid.initializer.Constant(0.5))
+    predicted = fluid.layers.fc(fluid.layers.dropout(x, dropout_prob=0.5), size=1, param_attr=attr)
+    fluid.default_main_program().random_seed = 11  # at the end, or dropout would take it for a seed of its own
+    return [fluid.layers.mean(fluid.layers.square_error_cost(predicted, y)), predicted]
 
 
-def test_killed_training_resumes_to_the_parameters_of_an_unbroken_run(tmp_path: Path) -> None:
-    unbroken = make()
-    unbroken.train(120, ignore, reader, FEED_ORDER)
-    unbroken.save_params(str(tmp_path / "unbroken"))
-    command = [sys.executable, "-c", KILLED, str(tmp_path / "checkpoints"), str(tmp_path / "resumed")]
-    delays, kills = random.Random(5), 0
-    while kills < 5:
-        with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.getcwd()}) as child:
-            assert child.stdout is not None
-            assert child.stdout.readline() == b"ready\n"
-            time.sleep(delays.uniform(0.005, 0.08))
-            child.send_signal(signal.SIGKILL)
-            assert child.wait() == -signal.SIGKILL, "training ended before it was killed"
-        kills += 1
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": os.getcwd()})
-    names = sorted(file.name for file in (tmp_path / "unbroken").iterdir())
-    assert names == sorted(file.name for file in (tmp_path / "resumed").iterdir())
-    for name in names:
-        assert (tmp_path / "resumed" / name).read_bytes() == (tmp_path / "unbroken" / name).read_bytes(), name
+def noisy_trainer(folder: Path | None, **options: Any) -> Trainer:
+    config = CheckpointConfig(str(folder), step_interval=1) if folder else None
+    return Trainer(noisy, momentum, place=fluid.CPUPlace(), checkpoint_config=config, **options)
+
+
+def interrupt(trainer: Trainer, epoch: int, step: int) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train(3, stop_at(trainer, epoch, step), reader, FEED_ORDER)
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_random_numbers_go_on_where_the_checkpoint_stands(
+    tmp_path: Path, parallel: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CPU_NUM", "2")
+    unbroken = noisy_trainer(None, parallel=parallel)
+    unbroken.train(3, ignore, reader, FEED_ORDER)
+    interrupt(noisy_trainer(tmp_path, parallel=parallel), 1, 1)
+    resumed = noisy_trainer(tmp_path, parallel=parallel)
+    resumed.train(3, ignore, reader, FEED_ORDER)
+    assert (weights(resumed) == weights(unbroken)).all()
+
+
+def test_a_checkpoint_without_random_state_is_read(tmp_path: Path) -> None:
+    interrupt(noisy_trainer(tmp_path), 1, 1)
+    for file in tmp_path.rglob(checkpoints.STATE):
+        file.unlink()
+    trainer = noisy_trainer(tmp_path)
+    assert trainer.checkpoint_cfg is not None and trainer.checkpoint_cfg.epoch_id == 1
+
+
+def test_a_damaged_random_state_is_refused(tmp_path: Path) -> None:
+    interrupt(noisy_trainer(tmp_path), 1, 1)
+    for file in tmp_path.rglob(checkpoints.STATE):
+        file.write_text('{"random": [{"bit_generator": "MT19937"}]}')
+    with pytest.raises(UnreadableError, match="random state cannot be used"):
+        noisy_trainer(tmp_path)
+
+
+def test_a_state_that_is_no_json_is_refused(tmp_path: Path) -> None:
+    interrupt(noisy_trainer(tmp_path), 1, 1)
+    for file in tmp_path.rglob(checkpoints.STATE):
+        file.write_text("{")
+    with pytest.raises(UnreadableError, match=checkpoints.STATE):
+        noisy_trainer(tmp_path)
+
+
+def test_random_state_of_another_number_of_devices_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CPU_NUM", "2")
+    interrupt(noisy_trainer(tmp_path, parallel=True), 1, 1)
+    with pytest.raises(UsageError, match="random state of 2 devices, but the training runs on 1"):
+        noisy_trainer(tmp_path)
