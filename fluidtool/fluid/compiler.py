@@ -10,7 +10,7 @@ import numpy as np
 
 from fluidtool import runtime
 from fluidtool.errors import ArgumentTypeError, FeedError, UnsupportedOperatorError, UsageError, WrongKindError
-from fluidtool.fluid.places import cpu_places, cuda_places
+from fluidtool.fluid.places import as_place, cpu_places, cuda_places
 from fluidtool.fluid.strategies import BuildStrategy, ExecutionStrategy, GradientScaleStrategy
 from fluidtool.ir import Program
 from fluidtool.runtime.batches import merge_results
@@ -49,11 +49,12 @@ class CompiledProgram:
         build_strategy: BuildStrategy | None = None,
         exec_strategy: ExecutionStrategy | None = None,
         share_vars_from: CompiledProgram | None = None,
-        places: Sequence[Place] | Place | None = None,
+        places: Sequence[Place | str] | Place | str | None = None,
     ) -> CompiledProgram:
         """Run on all of `places`, the batch split between them; returns this object.
 
-        places None: all GPUs, or CPU_NUM CPU devices, by the place of the executor. share_vars_from: use the
+        places: places or their texts ('cpu', 'gpu:0'); None: all GPUs, or CPU_NUM CPU devices, by the place of the executor.
+        share_vars_from: use the
         variables of that program's runs. Raises UsageError when called twice or without the loss of a training program.
         """
         if self._is_data_parallel:
@@ -68,7 +69,8 @@ class CompiledProgram:
         self._exec_strategy = exec_strategy or self._exec_strategy
         self._loss_name, self._share_vars_from = loss_name, share_vars_from
         if places is not None:
-            self._places = list(places) if isinstance(places, (list, tuple)) else [places]  # type: ignore[list-item]
+            several = places if isinstance(places, (list, tuple)) else [places]
+            self._places = [as_place(place) for place in several]
         return self
 
     @property

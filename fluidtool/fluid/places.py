@@ -6,8 +6,25 @@ import os
 import sys
 from collections.abc import Sequence
 
-from fluidtool.errors import DeviceError, UsageError
-from fluidtool.tensor import CPUPlace, CUDAPinnedPlace, CUDAPlace
+from fluidtool.errors import ArgumentTypeError, DeviceError, UsageError
+from fluidtool.tensor import CPUPlace, CUDAPinnedPlace, CUDAPlace, Place
+
+
+def as_place(place: Place | str) -> Place:
+    """A place, or the one that 'cpu', 'gpu' or 'gpu:1' means (as Paddle 2 writes them).
+
+    Raises UsageError for another text, ArgumentTypeError for anything else.
+    """
+    if isinstance(place, Place):
+        return place
+    if not isinstance(place, str):
+        raise ArgumentTypeError(f"a place is a CPUPlace, a CUDAPlace or its text, found {type(place).__name__}")
+    kind, _, number = place.lower().partition(":")
+    if kind == "cpu" and not number:
+        return CPUPlace()
+    if kind == "gpu" and (number or "0").isdigit():
+        return CUDAPlace(int(number or "0"))
+    raise UsageError(f"a place is written 'cpu', 'gpu' or 'gpu:0', 'gpu:1' …, found {place!r}")
 
 
 def cpu_count() -> int:
