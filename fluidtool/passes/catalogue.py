@@ -16,12 +16,17 @@ Run = Callable[[Program, Scope, Collection[str]], PassResult]
 
 @dataclass(frozen=True, slots=True)
 class InferencePass:
-    """One rewrite: its name on the command line, where its function is, what it does, whether results stay bit-equal."""
+    """One rewrite: its name on the command line, where its function is, what it does, whether results stay bit-equal.
+
+    saved: whether every Paddle 1.8.5 has the operators that it brings; its CPU build lacks some, so that programs with
+    these run here (and in its CUDA build) only.
+    """
 
     name: str
     function: str
     summary: str
     exact: bool = False
+    saved: bool = True
 
     def run(self, program: Program, scope: Scope, keep: Collection[str] = ()) -> PassResult:
         """Apply it in place; `keep` names the variables that are fetched from outside."""
@@ -31,9 +36,12 @@ class InferencePass:
 
 
 INFERENCE_PASSES = (
+    InferencePass("fold-constants", "constants:fold_constants", "compute what parameters alone determine, once", True),
     InferencePass(
         "drop-identity", "identities:drop_identity", "take out operators that leave their input as it is", True
     ),
+    InferencePass("merge-common", "common:merge_common", "compute once what is computed twice", True),
+    InferencePass("drop-dead", "dead_code:drop_dead", "take out operators whose results nothing needs", True),
 )
 
 

@@ -1,0 +1,107 @@
+"""`drop-dead`: operators whose results nothing needs go."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from fluidtool.ir import Operator, Program
+from fluidtool.ir.dataflow import operator_effects, sub_block_operators
+from fluidtool.ops.registry import find_op
+from fluidtool.passes.inference.facts import is_persistable
+from fluidtool.passes.inference.rewriting import drop_unused
+from fluidtool.passes.result import Decision, PassResult, decide
+from fluidtool.runtime.scope import Scope
+
+NAME = "drop-dead"
+
+
+def drop_dead(program: Program, scope: Scope, keep: Collection[str] = ()) -> PassResult:
+    """Take out operators of every block that lead to no fetched, kept or persistable variable, in place.
+
+    Operators that do more than compute (print, save, send, …) stay, with all they read. Without fetch operators and
+    without `keep` nothing says what is wanted, and everything stays.
+    """
+    block = program.global_block()
+    if not keep and not any(op.type == "fetch" for op in block.ops):
+        why = "there is no fetch operator and nothing to be kept: anything may be wanted"
+        return PassResult(tuple(decide(NAME, op, False, why) for op in block.ops[-1:]))
+    decisions: list[Decision] = []
+    while found := _dead(program, set(keep)):
+        for op in found:
+            decisions.append(decide(NAME, op, True, "nothing needs its results"))
+        _take_out(program, found)
+    if decisions:
+        drop_unused(program, keep)
+        program.touch()
+    return PassResult(tuple(decisions))
+
+
+def _dead(program: Program, keep: set[str]) -> list[Operator]:
+    """The operators that nothing needs: backwards through block 0, then through the blocks below what is left."""
+    wanted, dead = set(keep), list[Operator]()
+    for op in reversed(program.global_block().ops):
+        effects = operator_effects(program, op)
+        if does_more(program, op) or effects.writes & wanted:
+            wanted |= effects.reads
+        else:
+            dead.append(op)
+    gone = set(map(id, dead))
+    live = [op for op in program.global_block().ops if id(op) not in gone]
+    read = _read_anywhere(program) | keep
+    below = [inner for op in live for inner in sub_block_operators(program, op)]
+    return dead[::-1] + [op for op in below if not does_more(program, op) and _is_unread(op, read)]
+
+
+def _is_unread(op: Operator, read: set[str]) -> bool:
+    """Whether the results are private to the block and no operator reads them.
+
+    A later round of a loop may read what an earlier one wrote, so order does not count below block 0.
+    """
+    return all(name in op.block.vars and name not in read for name in op.output_arg_names)
+
+
+def _read_anywhere(program: Program) -> set[str]:
+    """Names that operators read, or take out of their sub-blocks by name."""
+    read = set[str]()
+    for block in program.blocks:
+        for op in block.ops:
+            read.update(op.input_arg_names)
+            if op.sub_blocks():
+                read.update(op.output_arg_names, _named_by_attributes(op))
+    return read
+
+
+def _named_by_attributes(op: Operator) -> Iterable[str]:
+    """Strings that attributes hold: `recurrent` names its states and outputs so."""
+    for name in op.attr_names:
+        value: Any = op.attr(name)
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, list):
+            yield from (item for item in value if isinstance(item, str))
+
+
+def does_more(program: Program, op: Operator) -> bool:
+    """Whether an operator, or one below it, does more than compute temporary variables; unknown operators may."""
+    info = find_op(op.type)
+    if info is None or info.side_effects or op.type in ("feed", "fetch") or not op.output_arg_names or op.is_target:
+        return True
+    if any(is_persistable(op.block, name) for name in _written_anew(op)):
+        return True
+    return any(does_more(program, inner) for index in op.sub_blocks() for inner in program.block(index).ops)
+
+
+def _written_anew(op: Operator) -> set[str]:
+    """What an operator writes, but for statistics that it leaves as they are when it only tests."""
+    written = set(op.output_arg_names)
+    return written - set(op.input_arg_names) if op.get_attr("is_test", False) else written
+
+
+def _take_out(program: Program, dead: list[Operator]) -> None:
+    gone = set(map(id, dead))
+    for op in dead:
+        for index in op.sub_blocks():
+            program.block(index).ops = []
+    for block in program.blocks:
+        block.ops = [op for op in block.ops if id(op) not in gone]
