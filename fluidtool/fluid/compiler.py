@@ -53,9 +53,9 @@ class CompiledProgram:
     ) -> CompiledProgram:
         """Run on all of `places`, the batch split between them; returns this object.
 
-        places: places or their texts ('cpu', 'gpu:0'); None: all GPUs, or CPU_NUM CPU devices, by the place of the executor.
-        share_vars_from: use the
-        variables of that program's runs. Raises UsageError when called twice or without the loss of a training program.
+        places: places or their texts ('cpu', 'gpu:0'); None: all GPUs, or CPU_NUM CPU devices, by the executor's place.
+        share_vars_from: use the variables of that program's runs.
+        Raises UsageError when called twice or without the loss of a training program.
         """
         if self._is_data_parallel:
             raise UsageError("Already compiled with parallel, cannot be recompiled.")
@@ -69,7 +69,7 @@ class CompiledProgram:
         self._exec_strategy = exec_strategy or self._exec_strategy
         self._loss_name, self._share_vars_from = loss_name, share_vars_from
         if places is not None:
-            several = places if isinstance(places, (list, tuple)) else [places]
+            several = places if isinstance(places, Sequence) and not isinstance(places, str) else [places]
             self._places = [as_place(place) for place in several]
         return self
 
