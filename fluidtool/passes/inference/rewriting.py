@@ -26,6 +26,7 @@ from fluidtool.runtime.scope import Scope
 from fluidtool.tensor import LoDTensor, var_type_of
 
 SWEEPS = 100
+BATCH_NORMS = frozenset({"batch_norm", "sync_batch_norm"})
 
 
 class Unfit(Exception):
@@ -43,10 +44,11 @@ class NewParameter:
 
 @dataclass(frozen=True, slots=True)
 class NewVariable:
-    """An intermediate variable that an edit brings, declared like `like` in the block of the edit."""
+    """An intermediate variable that an edit brings, declared like `like` (but for `shape`) in the block of the edit."""
 
     name: str
     like: str
+    shape: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +107,9 @@ class Site:
         """The operators of this block (with what lies below them) that read the value of `name` written here."""
         return [self.at(position) for position in self.flow.consumers(self.position, name)]
 
-    def why_visible(self, name: str, reader: int) -> str:
-        """Why the value of `name` written here may not vanish into operator `reader`; empty when it may."""
+    def why_visible(self, name: str, reader: int | Collection[int]) -> str:
+        """Why the value of `name` written here may not vanish into operator `reader` (or several); empty when it may."""
+        inside = {reader} if isinstance(reader, int) else set(reader)
         var = self.block.vars.get(name)
         if name in self.keep and self.flow.is_last_write(self.position, name):
             return f"{name} is fetched or to be kept"
@@ -114,7 +117,7 @@ class Site:
             return f"{name} belongs to an outer block"
         if var.persistable:
             return f"{name} is persistable"
-        others = [position for position in self.flow.consumers(self.position, name) if position != reader]
+        others = [position for position in self.flow.consumers(self.position, name) if position not in inside]
         if others:
             types = sorted({self.block.ops[position].type for position in others})
             return f"{name} is also {'fetched' if types == ['fetch'] else 'read by ' + ', '.join(types)}"
@@ -264,11 +267,17 @@ def _names_of(edit: Edit, block: Block) -> set[str]:
 
 
 def _changed_by(op: Operator) -> list[str]:
-    """The names that an operator gives another value; batch_norm under is_test writes its statistics as they were."""
-    if op.type in ("batch_norm", "sync_batch_norm") and op.get_attr("is_test", False):
+    """The names that an operator gives another value; batch_norm in inference writes its statistics as they were."""
+    if op.type in BATCH_NORMS and uses_running_statistics(op):
         kept = {name for slot in ("Mean", "Variance") for name in op.inputs.get(slot, [])}
         return [name for name in op.output_arg_names if name not in kept]
     return op.output_arg_names
+
+
+def uses_running_statistics(op: Operator) -> bool:
+    """Whether a batch_norm normalises by its running statistics, as inference does, and leaves them as they are."""
+    tests = op.get_attr("is_test", False) and not op.get_attr("trainable_statistics", False)
+    return bool(tests or op.get_attr("use_global_stats", False))
 
 
 def apply(block: Block, edits: list[Edit], scope: Scope) -> None:
@@ -292,6 +301,8 @@ def apply(block: Block, edits: list[Edit], scope: Scope) -> None:
         for variable in edit.variables:
             copy = copy_variable(block.var_recursive(variable.like), block)
             copy.name = variable.name
+            if variable.shape is not None:
+                copy.shape = variable.shape
             block.add_var(copy)
 
 
