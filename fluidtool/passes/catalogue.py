@@ -36,9 +36,21 @@ class InferencePass:
 
 
 INFERENCE_PASSES = (
+    InferencePass("is-test", "is_test:set_is_test", "set is_test where it changes no number", True),
+    InferencePass("drop-dropout", "dropouts:drop_dropout", "take out dropout, or make it a scale", True),
     InferencePass("fold-constants", "constants:fold_constants", "compute what parameters alone determine, once", True),
     InferencePass(
         "drop-identity", "identities:drop_identity", "take out operators that leave their input as it is", True
+    ),
+    InferencePass(
+        "fuse-batch-norm",
+        "fuse_batch_norm:fuse_batch_norm",
+        "fold batch_norm into the convolution or product before it",
+    ),
+    InferencePass(
+        "fuse-affine-channel",
+        "fuse_batch_norm:fuse_affine_channel",
+        "fold affine_channel into the convolution or product before it",
     ),
     InferencePass("merge-common", "common:merge_common", "compute once what is computed twice", True),
     InferencePass("drop-dead", "dead_code:drop_dead", "take out operators whose results nothing needs", True),

@@ -30,13 +30,21 @@ from fluidtool.passes.inference.linear import (
     scaled_weight,
     weight_slot,
 )
-from fluidtool.passes.inference.rewriting import Edit, NewParameter, NewVariable, Site, Unfit, rewrite
+from fluidtool.passes.inference.rewriting import (
+    BATCH_NORMS,
+    Edit,
+    NewParameter,
+    NewVariable,
+    Site,
+    Unfit,
+    rewrite,
+    uses_running_statistics,
+)
 from fluidtool.passes.result import PassResult
 from fluidtool.runtime.scope import Scope
 
 NAME = "fuse-batch-norm"
 SUFFIX = "_fuse_bn"
-NORMALISATIONS = frozenset({"batch_norm", "sync_batch_norm"})
 AFFINE = "affine_channel"
 STATISTICS = (("MeanOut", "Mean"), ("VarianceOut", "Variance"), ("SavedMean", ""), ("SavedVariance", ""))
 WAY_OUT = "clone(for_test=True) makes an inference program"
@@ -53,7 +61,7 @@ def fuse_batch_norm(
     """
 
     def rule(site: Site) -> Edit | None:
-        return fold(site, keep_inner_results) if site.op.type in NORMALISATIONS else None
+        return fold(site, keep_inner_results) if site.op.type in BATCH_NORMS else None
 
     return rewrite(NAME, rule, program, scope, keep)
 
@@ -125,8 +133,7 @@ def affine(site: Site) -> Affine:
 
 def _check_inference(site: Site) -> None:
     op = site.op
-    running = op.get_attr("is_test", False) and not op.get_attr("trainable_statistics", False)
-    if not (running or op.get_attr("use_global_stats", False)):
+    if not uses_running_statistics(op):
         raise Unfit(f"it normalises by the statistics of the batch (is_test is not set); {WAY_OUT}")
     if op.get_attr("fuse_with_relu", False):
         raise Unfit("it ends with a relu (fuse_with_relu)")

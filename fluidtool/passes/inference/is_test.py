@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from fluidtool.ir import Operator, Program
 from fluidtool.ops.registry import find_op
+from fluidtool.passes.inference.rewriting import BATCH_NORMS, uses_running_statistics
 from fluidtool.passes.result import Decision, PassResult, decide
 from fluidtool.runtime.scope import Scope
 
@@ -57,6 +58,6 @@ def _set(op: Operator, trains: bool) -> Decision | None:
 
 def _trained_already(op: Operator) -> bool:
     """Whether an operator with a training mode computes as in inference all the same."""
-    if op.type in ("batch_norm", "sync_batch_norm"):
-        return bool(op.get_attr("use_global_stats", False) and not op.get_attr("trainable_statistics", False))
+    if op.type in BATCH_NORMS:
+        return uses_running_statistics(op)
     return op.type == "dropout" and float(op.get_attr("dropout_prob", 0.5)) == 0.0

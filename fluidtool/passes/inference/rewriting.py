@@ -108,21 +108,41 @@ class Site:
         return [self.at(position) for position in self.flow.consumers(self.position, name)]
 
     def why_visible(self, name: str, reader: int | Collection[int]) -> str:
-        """Why the value of `name` written here may not vanish into operator `reader` (or several); empty when it may."""
-        inside = {reader} if isinstance(reader, int) else set(reader)
-        var = self.block.vars.get(name)
+        """Why the value of `name` written here may not vanish into operator(s) `reader`; empty when it may."""
+        wanted = self.why_wanted(name)
+        if wanted:
+            return wanted
+        vanishing = {reader} if isinstance(reader, int) else reader
+        others = [position for position in self.flow.consumers(self.position, name) if position not in vanishing]
+        if others:
+            types = sorted({self.block.ops[position].type for position in others})
+            return f"{name} is also {'fetched' if types == ['fetch'] else 'read by ' + ', '.join(types)}"
+        return ""
+
+    def why_wanted(self, name: str) -> str:
+        """Why the value of `name` written here is wanted beyond the operators of this block; empty when it is not."""
         if name in self.keep and self.flow.is_last_write(self.position, name):
             return f"{name} is fetched or to be kept"
+        return self.why_not_private(name)
+
+    def why_not_private(self, name: str) -> str:
+        """Why `name` means something outside this block or after the run; empty when it does not."""
+        var = self.block.vars.get(name)
         if var is None:
             return f"{name} belongs to an outer block"
         if var.persistable:
             return f"{name} is persistable"
-        others = [position for position in self.flow.consumers(self.position, name) if position not in inside]
-        if others:
-            types = sorted({self.block.ops[position].type for position in others})
-            return f"{name} is also {'fetched' if types == ['fetch'] else 'read by ' + ', '.join(types)}"
         if self._read_elsewhere(name):
             return f"{name} is also read in another block"
+        around = self._passed_on_by(name)
+        return f"{name} is passed on by {around}" if around else ""
+
+    def _passed_on_by(self, name: str) -> str:
+        """The operator around this block that takes `name` out of it by its name, as `recurrent` does; or empty."""
+        for block in self.block.program.blocks if self.block.idx else ():
+            for op in block.ops:
+                if self.block.idx in op.sub_blocks() and name in {*op.output_arg_names, *_texts(op)}:
+                    return op.type
         return ""
 
     def _read_elsewhere(self, name: str) -> bool:
@@ -228,7 +248,8 @@ def sweep(
     name: str, rule: Rule, block: Block, scope: Scope, keep: frozenset[str], done: list[Decision], left: list[Decision]
 ) -> bool:
     """One look at every operator of a block; whether anything was edited."""
-    flow, edits, touched, names = block_flow(block), list[Edit](), set[int](), set[str]()
+    flow, edits, touched = block_flow(block), list[Edit](), set[int]()
+    changed, used = set[str](), set[str]()
     written = Counter(name for other in block.program.blocks for op in other.ops for name in _changed_by(op))
     for position, op in enumerate(block.ops):
         answer = _ask(rule, Site(flow, position, scope, keep, written))
@@ -236,10 +257,13 @@ def sweep(
             left.append(decide(name, op, False, answer))
         elif answer is not None:
             # What an edit of this sweep removed, renamed or brought is seen by the next sweep only.
-            if touched & answer.remove or names & _names_of(answer, block):
+            changes = {*answer.rename, *_brought(answer)}
+            uses = _names_of(answer, block)
+            if touched & answer.remove or changed & uses or changes & used:
                 continue
             touched |= answer.remove
-            names |= {*answer.rename, *_brought(answer)}
+            changed |= changes
+            used |= uses
             edits.append(answer)
             done.append(decide(name, op, True, answer.reason))
     if edits:
@@ -264,6 +288,14 @@ def _names_of(edit: Edit, block: Block) -> set[str]:
     ops = (*(block.ops[position] for position in edit.remove), *edit.insert)
     used = {name for op in ops for name in (*op.input_arg_names, *op.output_arg_names)}
     return used | {*edit.rename.values()} | _brought(edit)
+
+
+def _texts(op: Operator) -> set[str]:
+    """Every string that the attributes hold."""
+    values = [op.attr(name) for name in op.attr_names]
+    return {
+        text for value in values for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)
+    }
 
 
 def _changed_by(op: Operator) -> list[str]:

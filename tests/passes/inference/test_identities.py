@@ -1,44 +1,144 @@
-"""`drop-identity`: operators that leave their input as it is go, and the numbers stay."""
+"""`drop-identity`: operators that leave their input as it is go, and every bit stays."""
 
-import numpy as np
+from __future__ import annotations
 
-from fluidtool.ir import Program
+from typing import Any
+
+import pytest
+
 from fluidtool.passes.inference.identities import drop_identity
-from fluidtool.runtime import Executor, Scope
+from tests.passes.inference.checking import CheckedNet
+
+IDENTITIES = {
+    "scale": {"scale": 1.0, "bias": 0.0},
+    "assign": {},
+    "concat": {"axis": 1},
+    "sum": {},
+    "transpose2": {"axis": [0, 1]},
+    "expand": {"expand_times": [1, 1]},
+    "pad": {"paddings": [0, 0, 0, 0]},
+    "cast": {"in_dtype": 5, "out_dtype": 5},
+}
+OTHERS = {
+    "scale": {"scale": 1.0, "bias": 0.5},
+    "transpose2": {"axis": [1, 0]},
+    "expand": {"expand_times": [1, 2]},
+    "pad": {"paddings": [0, 1, 0, 0]},
+    "cast": {"in_dtype": 5, "out_dtype": 6},
+    "relu": {},
+}
 
 
-def program_with(scale: float, *, fetched: str = "z") -> Program:
-    program = Program()
-    block = program.global_block()
-    for name in ("x", "y", "z"):
-        block.create_var(name=name, shape=[-1, 3], dtype="float32")
-    block.append_op(type="scale", inputs={"X": ["x"]}, outputs={"Out": ["y"]}, attrs={"scale": scale, "bias": 0.0})
-    block.append_op(type="relu", inputs={"X": ["y"]}, outputs={"Out": ["z"]})
-    return program
+def between(type: str, attrs: dict[str, Any], more: dict[str, Any] | None = None) -> tuple[CheckedNet, str, str]:
+    """tanh -> the operator -> relu; what the operator and relu write."""
+    net = CheckedNet("float32")
+    x = net.op("tanh", {"X": net.input("x", 3, 4)})
+    net.block.var(x).dtype = 5
+    out = net.op(type, {"X": x}, more=more, **attrs)
+    return net, out, net.op("relu", {"X": out})
 
 
-def run(program: Program, fetch: str) -> np.ndarray:
-    x = np.array([[-1.0, 0.5, 2.0]], np.float32)
-    return np.asarray(Executor().run(program, {"x": x}, [fetch], Scope())[0])
+@pytest.mark.parametrize("type", list(IDENTITIES))
+def test_an_identity_goes(type: str) -> None:
+    net, _, out = between(type, IDENTITIES[type], {"XShape": "shape"} if type == "transpose2" else None)
+    net.check(drop_identity, out, rtol=0)
+    assert net.types == ["tanh", "relu"]
 
 
-def test_a_scale_by_one_goes() -> None:
-    program = program_with(1.0)
-    before = run(program, "z")
-    result = drop_identity(program, Scope())
-    assert [op.type for op in program.global_block().ops] == ["relu"]
-    assert [decision.variable for decision in result.done] == ["y"]
-    assert "y" not in program.global_block().vars
-    np.testing.assert_array_equal(run(program, "z"), before)
+@pytest.mark.parametrize("type", list(OTHERS))
+def test_what_changes_its_input_is_no_candidate(type: str) -> None:
+    net, _, out = between(type, OTHERS[type])
+    assert drop_identity(net.program, net.scope, [out]).decisions == ()
 
 
-def test_another_scale_stays_and_is_no_candidate() -> None:
-    program = program_with(2.0)
-    assert drop_identity(program, Scope()).decisions == ()
+@pytest.mark.parametrize("type", list(IDENTITIES))
+def test_a_fetched_result_is_written_by_the_operator_before(type: str) -> None:
+    net, inner, out = between(type, IDENTITIES[type])
+    net.check(drop_identity, out, inner, rtol=0)
+    assert net.types == ["tanh", "relu"] and net.block.ops[0].output("Out") == [inner]
 
 
-def test_a_result_to_be_kept_stays() -> None:
-    program = program_with(1.0)
-    result = drop_identity(program, Scope(), keep=["y"])
-    assert not result.changed
-    assert [decision.reason for decision in result.left] == ["y is fetched or to be kept"]
+def test_a_scale_in_front_of_every_fetch_goes() -> None:
+    net = CheckedNet("float32")
+    hidden = net.op("tanh", {"X": net.input("x", 3, 4)})
+    outs = [net.op(type, {"X": hidden}) for type in ("relu", "sigmoid")]
+    saved = [net.op("scale", {"X": out}, f"save_infer_model/scale_{i}", scale=1.0) for i, out in enumerate(outs)]
+    for column, name in enumerate(saved):
+        net.op("fetch", {"X": name}, "fetch", col=column)
+    net.check(drop_identity, *saved, keep=[], rtol=0)
+    assert net.types == ["tanh", "relu", "sigmoid", "fetch", "fetch"]
+
+
+def test_other_readers_read_the_result() -> None:
+    net, inner, out = between("scale", IDENTITIES["scale"])
+    source = net.block.ops[0].output("Out")[0]
+    other = net.op("sigmoid", {"X": source})
+    net.check(drop_identity, out, inner, other, rtol=0)
+    assert net.block.ops[-1].input("X") == [inner]
+
+
+def test_chains_go_in_one_run() -> None:
+    net = CheckedNet()
+    x = net.op("tanh", {"X": net.input("x", 3, 4)})
+    for _ in range(5):
+        x = net.op("scale", {"X": x}, scale=1.0)
+    net.check(drop_identity, net.op("relu", {"X": x}), rtol=0)
+    assert net.types == ["tanh", "relu"]
+
+
+def test_a_source_that_is_wanted_too_keeps_it() -> None:
+    net, inner, out = between("scale", IDENTITIES["scale"])
+    source = net.block.ops[0].output("Out")[0]
+    net.check_left(drop_identity, out, inner, source, reason=f"{source} is fetched or to be kept too")
+
+
+def test_a_fed_source_keeps_a_fetched_result() -> None:
+    net = CheckedNet()
+    out = net.op("scale", {"X": net.input("x", 3, 4)}, scale=1.0)
+    net.check_left(drop_identity, out, reason="x is a parameter or is fed")
+
+
+def test_a_persistable_result_stays() -> None:
+    net, inner, out = between("scale", IDENTITIES["scale"])
+    net.block.var(inner).persistable = True
+    net.check_left(drop_identity, out, reason=f"{inner} is persistable")
+
+
+def test_a_result_that_is_written_again_stays() -> None:
+    net, inner, out = between("scale", IDENTITIES["scale"])
+    net.op("sigmoid", {"X": inner}, inner)
+    net.check_left(drop_identity, out, inner, reason=f"{inner} is written more than once")
+
+
+def test_a_source_that_is_written_again_before_the_last_reader_stays() -> None:
+    net = CheckedNet()
+    x = net.op("tanh", {"X": net.input("x", 3, 4)})
+    copied = net.op("assign", {"X": x})
+    net.op("exp", {"X": x}, x)
+    net.check_left(drop_identity, net.op("relu", {"X": copied}), reason=f"{x} is written again before {copied}")
+
+
+def test_a_factor_that_the_program_computes_is_no_identity() -> None:
+    net = CheckedNet()
+    out = net.op("scale", {"X": net.input("x", 3, 4), "ScaleTensor": net.parameter("s", 1)}, scale=1.0)
+    assert drop_identity(net.program, net.scope, [out]).decisions == ()
+
+
+def test_in_place_stays() -> None:
+    net = CheckedNet()
+    x = net.op("tanh", {"X": net.input("x", 3, 4)})
+    net.op("scale", {"X": x}, x, scale=1.0)
+    net.check_left(drop_identity, x, reason="is written more than once")
+
+
+def test_what_a_loop_carries_stays() -> None:
+    net = CheckedNet()
+    x = net.op("tanh", {"X": net.input("x", 3, 4)})
+    condition = net.op("fill_constant", {}, "condition", shape=[1], dtype=0, value=1.0)
+    net.block.create_var(name="out", dtype=net.dtype)
+    below = net.program.create_block()
+    net.program.rollback()
+    net.op("assign", {"X": x}, "out", block=below)
+    net.op("conditional_block", {"Cond": condition, "Input": []}, "scope", "Scope", {"Out": ["out"]}, sub_block=below)
+    net.block.var("scope").type = 11  # STEP_SCOPES
+    net.check_left(drop_identity, "out", reason="out is written more than once")
