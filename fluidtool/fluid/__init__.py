@@ -47,7 +47,7 @@ from fluidtool.fluid.training_events import (
     EndEpochEvent,
     EndStepEvent,
 )
-from fluidtool.fluid.transpiler import InferenceTranspiler
+from fluidtool.fluid.transpiler import DistributeTranspiler, DistributeTranspilerConfig, InferenceTranspiler
 from fluidtool.ir import Block, Operator, Parameter, Program, Variable, unique_name
 from fluidtool.ops import building as building
 from fluidtool.runtime.scope import Scope
@@ -76,6 +76,8 @@ __all__ = [
     "CheckpointConfig",
     "CompiledProgram",
     "DataFeeder",
+    "DistributeTranspiler",
+    "DistributeTranspilerConfig",
     "EndEpochEvent",
     "EndStepEvent",
     "ExecutionStrategy",

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fluidtool.errors import ArgumentTypeError, UsageError
+from fluidtool.ir import Block as Block
+from fluidtool.ir import Operator as Operator
+from fluidtool.ir import Parameter as Parameter
 from fluidtool.ir import Program, Variable
 from fluidtool.ops.building import Building
 

@@ -1,0 +1,63 @@
+"""The trainer's startup program: own values for what is local, parameters from the servers."""
+
+from __future__ import annotations
+
+from fluidtool.distribute.appending import RPC, append, control_variable, declare_piece
+from fluidtool.distribute.counters import start_counters
+from fluidtool.distribute.plan import DistributePlan
+from fluidtool.distribute.reading import SCHEDULES, role_of
+from fluidtool.distribute.trainer_main import join_pieces
+from fluidtool.ir import Block, Program
+from fluidtool.ir.roles import OpRole
+
+
+def build_trainer_startup(startup: Program, plan: DistributePlan) -> None:
+    """Extend the startup program in place: fetch every parameter that the trainer holds whole."""
+    start_counters(startup, plan)
+    fetch_parameters(startup, plan)
+
+
+def fetch_parameters(startup: Program, plan: DistributePlan) -> None:
+    """Append `recv` for every parameter that the trainer holds whole, a barrier, and what joins pieces."""
+    block, settings = startup.global_block(), plan.settings
+    held = [parameter for parameter in plan.parameters if parameter.name not in plan.sparse_tables]
+    for parameter in held:
+        for share in parameter.shares:
+            if share.parameter.name not in block.vars:
+                declare_piece(block, share.parameter)
+        pieces = [share.parameter.name for share in parameter.shares]
+        attrs = {"epmap": parameter.endpoints, "trainer_id": settings.trainer_id}
+        append(block, "recv", {"X": []}, {"Out": pieces}, attrs, role=RPC)
+    attrs = {"endpoints": list(settings.servers), "trainer_id": settings.trainer_id}
+    append(block, "fetch_barrier", {}, {"Out": [control_variable(block)]}, attrs, role=RPC)
+    join_pieces(block, held, role=int(OpRole.Forward))
+
+
+def finish_trainer(main: Program, startup: Program, plan: DistributePlan) -> None:
+    """Take out what servers do: optimizers, learning rates, the values of accumulators and of sparse tables.
+
+    Doing it twice changes nothing more.
+    """
+    _forget(startup.global_block(), plan.server_only)
+    for table in plan.sparse_tables:
+        _fake_values(startup.global_block(), table)
+    block, taken = main.global_block(), (*SCHEDULES, int(OpRole.Optimize))
+    block.ops[:] = [op for op in block.ops if role_of(op) not in taken]
+    for name in plan.server_only:
+        block.remove_var(name)
+
+
+def _forget(block: Block, names: tuple[str, ...]) -> None:
+    gone = set(names)
+    block.ops[:] = [op for op in block.ops if not gone & set(op.output_arg_names)]
+    for name in names:
+        block.remove_var(name)
+
+
+def _fake_values(block: Block, table: str) -> None:
+    """A sparse table gets its dimensions and no memory."""
+    for op in block.ops:
+        if table in op.output_arg_names and op.type != "fake_init":
+            append(block, "fake_init", {}, {"Out": [table]}, {"shape": op.attr("shape")})
+            block.ops.remove(op)
+            return
