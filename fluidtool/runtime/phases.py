@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from fluidtool.ir import Operator, Program
+from fluidtool.ir.reuse import with_original_names
 from fluidtool.ir.roles import ROLE_ATTR, ROLE_VAR_ATTR, OpRole
 from fluidtool.runtime.plan import FEED_FETCH, names_used
 
@@ -48,6 +49,7 @@ def split_phases(program: Program, fetches: set[str], loss_gradient: float | Non
 
     loss_gradient: what the gradient of the loss is filled with; None drops that operator, the user feeds it.
     """
+    program = with_original_names(program)  # one name may stand for several values that go from phase to phase
     ops = [op for op in program.global_block().ops if op.type not in FEED_FETCH]
     if loss_gradient is None:
         ops = [op for op in ops if not is_loss_gradient(op)]

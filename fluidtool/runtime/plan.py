@@ -12,12 +12,15 @@ from typing import Any
 
 from fluidtool.errors import FluidError, OperatorError, UninitializedError
 from fluidtool.ir import Block, Operator, Program
+from fluidtool.ir.reuse import fetchable, original_names
+from fluidtool.ir.surgery import copy_operator
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.registry import OpInfo, get_op
 from fluidtool.runtime.scope import Scope, ScopeVariable
 from fluidtool.tensor import LoDTensor
 
 EMPTY = "@EMPTY@"
+DELETE = "delete_var"
 FEED_FETCH = frozenset({"feed", "fetch"})
 
 
@@ -43,12 +46,18 @@ class BlockPlan:
 
 @dataclass(slots=True)
 class Plan:
-    """A program compiled for these fetches; `needed_only` leaves out what they do not depend on."""
+    """A program compiled for these fetches; `needed_only` leaves out what they do not depend on.
+
+    `program` is the one given, or a copy of it in which a fetched variable does not share its memory with others.
+    """
 
     program: Program
     fetches: tuple[str, ...]
     needed_only: bool = False
     blocks: dict[int, BlockPlan] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.program = fetchable(self.program, self.fetches)
 
     def block(self, index: int) -> BlockPlan:
         """The plan of a block, compiled when first asked for."""
@@ -64,6 +73,7 @@ def compile_block(block: Block, fetches: Iterable[str], needed_only: bool) -> Bl
     """Compile one block. Values of block 0 are released after their last use; sub-blocks keep theirs."""
     ops = [op for op in block.ops if op.type not in FEED_FETCH]
     fetched = set(fetches)
+    ops = [without_fetched(op, fetched) if op.type == DELETE else op for op in ops]
     if needed_only:
         ops = needed_operators(block.program, ops, fetched)
     steps = [Step(op, info := get_op(op.type), body_attrs(op, info)) for op in ops]
@@ -91,6 +101,15 @@ def body_attrs(op: Operator, info: OpInfo) -> dict[str, Any]:
     return attrs
 
 
+def without_fetched(deletion: Operator, fetched: set[str]) -> Operator:
+    """A `delete_var` operator that leaves fetched variables alone."""
+    if fetched.isdisjoint(deletion.input("X")):
+        return deletion
+    copy = copy_operator(deletion, deletion.block)
+    copy._inputs = {"X": [name for name in deletion.input("X") if name not in fetched]}
+    return copy
+
+
 def names_used(program: Program, op: Operator) -> set[str]:
     """Every name that an operator, or any block below it, reads or writes."""
     names = {*op.input_arg_names, *op.output_arg_names}
@@ -101,9 +120,14 @@ def names_used(program: Program, op: Operator) -> set[str]:
 
 
 def needed_operators(program: Program, ops: list[Operator], fetched: set[str]) -> list[Operator]:
-    """The operators that the fetches depend on, and those with effects beyond their outputs."""
+    """The operators that the fetches depend on, and those with effects beyond their outputs.
+
+    Deletions are left out: they would ask for what they delete.
+    """
     wanted, kept = set(fetched), []
     for op in reversed(ops):
+        if op.type == DELETE:
+            continue
         info = get_op(op.type)
         if info.side_effects or wanted.intersection(op.output_arg_names):
             kept.append(op)
@@ -112,12 +136,13 @@ def needed_operators(program: Program, ops: list[Operator], fetched: set[str]) -
 
 
 def dead_after(program: Program, ops: list[Operator], releasable: set[str]) -> list[tuple[str, ...]]:
-    """For each operator the names whose last use it is."""
+    """For each operator the names whose last use it is; where variables share one, the last use before the next one's."""
     seen: set[str] = set()
     dead: list[tuple[str, ...]] = []
     for op in reversed(ops):
         names = (names_used(program, op) & releasable) - seen
         seen |= names
+        seen -= original_names(op).keys() - set(op.input_arg_names)
         dead.append(tuple(sorted(names)))
     return dead[::-1]
 

@@ -1,0 +1,113 @@
+"""How many bytes the activations of a program need: estimated from shapes, or measured in a run.
+
+Activations are LoDTensors that are not persistable. Two figures: what they need when each variable keeps its memory to
+the end of the run, as Paddle's executor did before it collected garbage, which is what `memory_optimize` makes smaller;
+and the most that is in use at once when every value goes after its last use. The second is a lower bound of the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from fluidtool.ir import Block, Operator, Program
+from fluidtool.ir.reuse import original_names, with_original_names
+from fluidtool.ops.inference import Inferred, infer_program
+from fluidtool.ops.schema import TensorMeta
+from fluidtool.passes.cost import input_metas
+from fluidtool.passes.liveness import Stretch, liveness
+from fluidtool.proto.enums import VarType
+from fluidtool.runtime import Executor, Scope
+from fluidtool.runtime.memory import MemoryMeter
+from fluidtool.tensor import numpy_dtype
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """Bytes of activations.
+
+    `all_variables`: when every variable keeps its memory, each as large as its largest value. `at_once`: the most in use
+    while one operator runs, when values go after their last use. `unknown`: variables whose size cannot be told.
+    """
+
+    all_variables: int = 0
+    at_once: int = 0
+    unknown: tuple[str, ...] = ()
+
+
+NOTHING = MemoryUse()
+
+
+def estimate(program: Program, shapes: Mapping[str, Sequence[int]] | None = None, batch: int = 1) -> MemoryUse:
+    """What the program's declarations and operators say.
+
+    shapes: those of inputs, where they are known. batch: what sizes count that only a run can tell. Blocks within count
+    as if they ran once.
+    """
+    walk = _Walk(program, shapes or {}, batch)
+    at_once = walk.follow(program.global_block())
+    return MemoryUse(sum(walk.largest.values()), at_once, tuple(walk.unknown))
+
+
+def measure(
+    program: Program,
+    feed: Mapping[str, Any],
+    scope: Scope,
+    fetches: Collection[str] = (),
+    executor: Executor | None = None,
+) -> MemoryUse:
+    """Run the program once and look at the arrays in its variables after every operator.
+
+    Memory that several variables share counts once in `at_once`. Persistable variables change as in any run. Raises
+    what `Executor.run` raises.
+    """
+    meter = MemoryMeter()
+    (executor or Executor()).run(program, feed, list(fetches), scope, observer=meter.observe)
+    return MemoryUse(sum(meter.largest.values()), meter.peak)
+
+
+class _Walk:
+    """Follows a program operator by operator; knows which variable a shared name stands for at each of them."""
+
+    def __init__(self, program: Program, shapes: Mapping[str, Sequence[int]], batch: int) -> None:
+        self.program, self.batch = program, batch
+        self.plain = with_original_names(program)
+        inputs = [name for name, var in program.global_block().vars.items() if var.is_data or name in shapes]
+        inferred = infer_program(self.plain, input_metas(program, inputs, batch, {n: tuple(shapes[n]) for n in shapes}))
+        self.inferred: Inferred = inferred
+        self.largest: dict[tuple[int, str], int] = {}
+        self.unknown: dict[str, None] = {}
+
+    def follow(self, block: Block) -> int:
+        """The most that is in use at once in a block and those within; collects the largest value of every name."""
+        flow = liveness(Stretch((block,)))
+        current: dict[str, str] = {}
+        most = 0
+        for position, op in enumerate(flow.operators):
+            before = dict(current)
+            for name in op.output_arg_names:
+                current[name] = original_names(op).get(name, name)
+            within = max((self.follow(self.program.block(i)) for i in op.sub_blocks() if i > block.idx), default=0)
+            in_use = (name for name, positions in flow.occupied.items() if positions >> position & 1)
+            sizes = [self._size(block, op, name, current.get(name, before.get(name, name))) for name in in_use]
+            most = max(most, sum(sizes) + within)
+        return most
+
+    def _size(self, block: Block, op: Operator, name: str, original: str) -> int:
+        """The bytes of a variable that this block declares, 0 for others; the largest value of its name is kept."""
+        var = block.vars.get(name)
+        if var is None or var.persistable or var.type != VarType.LOD_TENSOR:
+            return 0
+        size = self._bytes(self.inferred.find(self.plain.block(block.idx), original))
+        if size is None:
+            self.unknown[original] = None
+        key = block.idx, name
+        self.largest[key] = max(self.largest.get(key, 0), size or 0)
+        return size or 0
+
+    def _bytes(self, meta: TensorMeta | None) -> int | None:
+        if meta is None:
+            return None
+        return prod(self.batch if size < 0 else size for size in meta.shape) * numpy_dtype(meta.dtype).itemsize

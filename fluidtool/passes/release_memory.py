@@ -1,0 +1,77 @@
+"""release_memory: a `delete_var` operator after the last use of every variable that a run does not need any longer.
+
+What Paddle 0.12 to 1.5 deletes, this deletes (memory_optimization_transpiler.py), the same stretches of operators looked
+at as in `memory_optimize`; but nothing that is fed or fetched, and nothing that is written again later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fluidtool.errors import ArgumentTypeError
+from fluidtool.ir import Operator, Program
+from fluidtool.ir.roles import ROLE_ATTR
+from fluidtool.passes.liveness import Liveness, Stretch, liveness, stretches
+from fluidtool.passes.memory_optimize import MemoryResult
+from fluidtool.passes.memory_variables import Untouchable, variable_names
+from fluidtool.passes.peak import estimate
+from fluidtool.passes.result import Decision
+
+RULE, DELETE = "release_memory", "delete_var"
+
+
+@dataclass(frozen=True, slots=True)
+class _Release:
+    """Variables to delete after an operator."""
+
+    op: Operator
+    names: tuple[str, ...]
+
+
+def release_memory(program: Program, skip_opt_set: object = None, *, batch: int = 1) -> MemoryResult:
+    """Insert `delete_var` operators into `program`, in place. No fetched or persistable value changes by a bit.
+
+    skip_opt_set: variables or names to keep. batch: what unknown sizes count in the figures of the result.
+    Raises UsageError (a ValueError) for a `skip_opt_set` that is no set or list, ArgumentTypeError (a TypeError) for
+    other items in it; the program is then as it was.
+    """
+    if not isinstance(program, Program):
+        raise ArgumentTypeError(f"release_memory takes a Program, found {type(program).__name__}")
+    untouchable = Untouchable(program, variable_names(skip_opt_set))
+    before = estimate(program, batch=batch)
+    releases: list[_Release] = []
+    decisions: list[Decision] = []
+    for stretch in stretches(program):
+        _plan(stretch, untouchable, releases, decisions)
+    for release in releases:
+        _insert(release)
+    return MemoryResult(tuple(decisions), before, estimate(program, batch=batch))
+
+
+def _plan(stretch: Stretch, untouchable: Untouchable, releases: list[_Release], decisions: list[Decision]) -> None:
+    flow = liveness(stretch)
+    for position, op in enumerate(flow.operators):
+        names = []
+        for name in sorted(flow.dying(position)):
+            reason = untouchable.reason(flow, name) or _reason(flow, position, name)
+            done = reason is None
+            names += [name] if done else []
+            reason = f"deleted after {op.type}, its last use" if reason is None else reason
+            decisions.append(Decision(RULE, op.block.idx, op.type, name, done, reason))
+        if names:
+            releases.append(_Release(op, tuple(names)))
+
+
+def _reason(flow: Liveness, position: int, name: str) -> str | None:
+    if flow.operators[position].type == DELETE:
+        return "it is deleted already"
+    return "it is written again later" if flow.occupied[name] >> (position + 1) else None
+
+
+def _insert(release: _Release) -> None:
+    """Put the operator right behind; it has the role of the one whose last use it follows, so that both go together."""
+    op = release.op
+    attrs = {ROLE_ATTR: op.get_attr(ROLE_ATTR)} if op.has_attr(ROLE_ATTR) else {}
+    deletion = Operator(op.block, type=DELETE, inputs={"X": list(release.names)}, attrs=attrs)
+    op.block.ops.insert(op.idx + 1, deletion)
+    op.block.program.touch()
