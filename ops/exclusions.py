@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 EXCLUDED: dict[str, str] = {
-    "py_func": "it calls a Python function of the process that built the program; a file does not hold it",
     "run_program": "it runs a traced function inside dynamic-graph mode and is never part of a saved program",
     "pull_box_sparse": "it reads embeddings from BoxPS, a closed service of Baidu",
     "pull_sparse": "it reads embeddings from a pslib server, which is not public",

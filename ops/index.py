@@ -586,6 +586,7 @@ MODULES: dict[str, str] = {
     "psroi_pool": "detection.psroi_pool",
     "psroi_pool_grad": "detection.psroi_pool",
     "put_along_axis": "tensor.select",
+    "py_func": "control_flow.python_functions",
     "pyramid_hash": "embedding.pyramid_hash",
     "pyramid_hash_grad": "embedding.pyramid_hash",
     "quantize_linear": "quantize.dequantize",

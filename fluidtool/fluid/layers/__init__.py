@@ -321,6 +321,7 @@ from fluidtool.fluid.layers.pooling import (
     roi_align,
     roi_pool,
 )
+from fluidtool.fluid.layers.python_function import py_func
 from fluidtool.fluid.layers.random import (
     gaussian_random,
     gaussian_random_batch_size_like,
@@ -670,6 +671,7 @@ __all__ = [
     "prior_box",
     "prroi_pool",
     "psroi_pool",
+    "py_func",
     "py_reader",
     "randint",
     "randn",
