@@ -19,7 +19,7 @@ from fluidtool.errors import EXIT_OK, UsageError
 
 SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 TAKES_A_COMMAND_LINE = frozenset({"exec"})
-SEVERAL_VALUES = frozenset({"--fetch", "--targets", "--inputs"})
+SEVERAL_VALUES = frozenset({"--fetch", "--targets", "--inputs", "--data"})
 
 
 class Command(TyperCommand):

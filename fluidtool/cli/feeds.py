@@ -1,4 +1,4 @@
-"""The inputs of `run`: from files, stdin or chance."""
+"""The inputs of `run` and `train`: from files, stdin or chance."""
 
 from __future__ import annotations
 
@@ -31,14 +31,11 @@ def gather(
     """The value of each input that the options give."""
     values: dict[str, LoDTensor] = {}
     for spec in feeds:
-        for name, value in _read(model, spec).items():
+        for name, value in read_feed(model, spec).items():
             if name in values:
                 raise FeedError(f"--feed gives the input {name} twice")
-            values[name] = _as_declared(model, name, value)
-    lengths = _lengths(model, lods, list(values))
-    for name, value in values.items():
-        if name in lengths:
-            value.offsets = parse_lengths(lengths[name], _rows(value), f"the input {name}")
+            values[name] = as_declared(model, name, value)
+    lengths = set_lengths(model, lods, values)
     if random:
         values |= _random(model, values, lengths, shapes, batch, seed)
     elif shapes:
@@ -49,15 +46,24 @@ def gather(
     return values
 
 
+def set_lengths(model: Model, lods: Sequence[str], values: Mapping[str, LoDTensor]) -> dict[str, str]:
+    """Give values the sequence lengths that --lod options say; returns them all, by name, as JSON."""
+    lengths = _lengths(model, lods, list(values))
+    for name, value in values.items():
+        if name in lengths:
+            value.offsets = parse_lengths(lengths[name], _rows(value), f"the input {name}")
+    return lengths
+
+
 # ---------------------------------------------------------------- files
-def _read(model: Model, spec: str) -> dict[str, LoDTensor]:
-    """'x.npy', 'NAME=x.npy', 'all.npz', '-', 'NAME=-' -> values by input."""
-    name, file = _split(spec)
-    values = _read_stdin() if file == "-" else read_values(Path(file))
+def read_feed(model: Model, spec: str, flag: str = "--feed") -> dict[str, LoDTensor]:
+    """'x.npy', 'NAME=x.npy', 'all.npz', '-', 'NAME=-' -> values by input; `flag` is what gave them."""
+    name, file = split_spec(spec)
+    values = _read_stdin(flag) if file == "-" else read_values(Path(file))
     if name:
         return {_known(model, name): _single(values, name, file)}
     if "" in values:
-        return {_guess(model, file): values[""]}
+        return {_guess(model, file, flag): values[""]}
     positional = all(key.startswith("arr_") and key[4:].isdecimal() for key in values)
     if positional and not any(model.program.global_block().has_var(key) for key in values):
         if len(values) > len(model.feeds):
@@ -66,19 +72,20 @@ def _read(model: Model, spec: str) -> dict[str, LoDTensor]:
     return {_known(model, key): value for key, value in values.items()}
 
 
-def _split(spec: str) -> tuple[str, str]:
+def split_spec(spec: str) -> tuple[str, str]:
+    """'NAME=FILE' -> (NAME, FILE), 'FILE' -> ('', FILE)."""
     if Path(spec).is_file():
         return "", spec
     name, equals, file = spec.partition("=")
     return (name, file) if equals else ("", spec)
 
 
-def _read_stdin() -> dict[str, LoDTensor]:
+def _read_stdin(flag: str) -> dict[str, LoDTensor]:
     if sys.stdin.isatty():
-        raise FeedError("--feed - reads a .npy or .npz file from standard input, which is a terminal; pipe a file in")
+        raise FeedError(f"{flag} - reads a .npy or .npz file from standard input, which is a terminal; pipe a file in")
     data = sys.stdin.buffer.read()
     if not data:
-        raise UnreadableError("standard input is empty; expected a .npy or .npz file (only one --feed can read it)")
+        raise UnreadableError(f"standard input is empty; expected a .npy or .npz file (only one {flag} can read it)")
     return parse_values(data, "standard input")
 
 
@@ -100,17 +107,17 @@ def _known(model: Model, name: str) -> str:
     raise FeedError(f"there is no input {name!r}; {hint}")
 
 
-def _guess(model: Model, file: str) -> str:
+def _guess(model: Model, file: str, flag: str) -> str:
     """The input that a file without a name is for."""
     stem = Path(file).stem
     if stem in model.feeds:
         return stem
     if len(model.feeds) == 1:
         return model.feeds[0]
-    raise FeedError(f"--feed {file}: say which input it is for, --feed NAME={file}; {listed(model.feeds)}")
+    raise FeedError(f"{flag} {file}: say which input it is for, {flag} NAME={file}; {listed(model.feeds)}")
 
 
-def _as_declared(model: Model, name: str, value: LoDTensor) -> LoDTensor:
+def as_declared(model: Model, name: str, value: LoDTensor) -> LoDTensor:
     """bfloat16 as numpy files hold it (two bytes without a meaning, or uint16) becomes bfloat16."""
     var = model.program.global_block().vars[name]
     if var.dtype == VarType.BF16 and str(value.numpy().dtype) in ("|V2", "void16", "uint16"):

@@ -37,11 +37,11 @@ class _Bar:
             self.shown.tasks[0].start_time -= DELAY
             self.shown.start()
 
-    def advance(self) -> None:
-        """One more is done."""
+    def advance(self, note: str = "") -> None:
+        """One more is done; `note` is shown beside the title."""
         self.done += 1
         if self.shown is not None:
-            self.shown.update(self.task, completed=self.done)
+            self.shown.update(self.task, completed=self.done, description=f"{self.title}  {note}".rstrip())
 
     def close(self) -> None:
         """Take the bar away."""
@@ -52,8 +52,11 @@ class _Bar:
 
 
 @contextmanager
-def progress(title: str, total: int | None = None, *, stream: TextIO | None = None) -> Iterator[Callable[[], None]]:
-    """Within the block, call what this gives after each of `total` pieces of work (None: nobody knows how many)."""
+def progress(title: str, total: int | None = None, *, stream: TextIO | None = None) -> Iterator[Callable[..., None]]:
+    """Within the block, call what this gives after each of `total` pieces of work (None: nobody knows how many).
+
+    It takes a text to show beside the title.
+    """
     bar = _Bar(title, total, sys.stderr if stream is None else stream)
     if not bar.stream.isatty():
         yield bar.advance

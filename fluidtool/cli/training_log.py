@@ -1,0 +1,98 @@
+"""The log of `train`: a line of JSON for each step, in a file, on stdout, or both."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from fluidtool.cli.render import jsonable
+from fluidtool.errors import OutputError, OutputExistsError, UnreadableError
+from fluidtool.io.atomic import write_file
+from fluidtool.tensor import LoDTensor
+from fluidtool.training import Position, Step
+
+
+@dataclass(slots=True)
+class TrainingLog:
+    """Writes lines for every `every`th step of an epoch to `path`, and to stdout when asked."""
+
+    path: Path | None
+    to_stdout: bool
+    every: int
+    _file: TextIO | None = field(default=None, init=False)
+
+    @contextmanager
+    def opened(self, done: Position | None, *, resume: bool, overwrite: bool) -> Iterator[None]:
+        """Open the file: new, or, in a training that is resumed, after the line of the last step that is `done`.
+
+        Raises OutputExistsError, OutputError, UnreadableError when the file to go on with is no such log.
+        """
+        if self.path is None:
+            yield
+            return
+        if self.path.exists() and not (resume or overwrite):
+            raise OutputExistsError(
+                f"{self.path} exists already; choose another name, or allow overwriting it with --force"
+            )
+        kept = _lines_until(self.path, done) if resume and done is not None and self.path.exists() else []
+        write_file(self.path, [line.encode() for line in kept])
+        try:
+            with self.path.open("a") as self._file:
+                yield
+        except OSError as error:
+            if error.filename is not None:
+                raise
+            raise OutputError(f"cannot write {self.path}: {error.strerror or error}") from error
+        finally:
+            self._file = None
+
+    def write(self, step: Step) -> None:
+        """The line of a step, if it is due."""
+        if step.step % self.every or not (self.to_stdout or self._file is not None):
+            return
+        line = json.dumps(jsonable(entry(step)), allow_nan=False) + "\n"
+        for stream in (self._file, sys.stdout if self.to_stdout else None):
+            if stream is not None:
+                stream.write(line)
+                stream.flush()
+
+
+def entry(step: Step) -> dict[str, Any]:
+    """What a line says of a step."""
+    line: dict[str, Any] = {
+        "epoch": step.epoch,
+        "step": step.step,
+        "loss": step.loss,
+        "examples_per_second": round(step.examples / max(step.seconds, 1e-9), 1),
+    }
+    if step.values:
+        line["fetch"] = {name: _shown(value) for name, value in step.values.items()}
+    return line
+
+
+def _shown(value: Any) -> Any:
+    return value.numpy() if isinstance(value, LoDTensor) and value.is_initialized() else str(value)
+
+
+def _lines_until(path: Path, done: Position) -> list[str]:
+    """The lines of a log up to a step; a last one that a kill has cut off is left out."""
+    kept = []
+    lines = path.read_text(errors="replace").splitlines(keepends=True)
+    for number, line in enumerate(lines, start=1):
+        try:
+            found = json.loads(line)
+            here = (found["epoch"], found["step"])
+        except (ValueError, TypeError, KeyError) as error:
+            if number == len(lines) and not line.endswith("\n"):
+                break
+            raise UnreadableError(
+                f"{path}, line {number}, is no line of a training log; name another file with --log"
+            ) from error
+        if here <= (done.epoch, done.step):
+            kept.append(line)
+    return kept

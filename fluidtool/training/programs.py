@@ -1,0 +1,111 @@
+"""The programs of a training: the main one with backward and optimizer operators, and the one that initialises."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from fluidtool.errors import FetchError, ModelNotFoundError, ProgramError
+from fluidtool.io.inference import feed_names
+from fluidtool.io.layout import read_program
+from fluidtool.ir import Program, Variable
+from fluidtool.ir.roles import ROLE_ATTR, OpRole
+from fluidtool.model import describe_variable, free_inputs
+
+MAIN_NAMES = ("main.pb", "main_program", "__model__", "__model__.main_program", "main.pdmodel")
+STARTUP_NAMES = ("startup.pb", "startup_program", "startup.pdmodel", "__startup__", "startup")
+GRAD = "@GRAD"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPrograms:
+    """The main program, the startup program (None: parameters come from elsewhere), and the inputs of the main one."""
+
+    main: Program
+    startup: Program | None
+    inputs: tuple[str, ...]
+
+    @property
+    def input_variables(self) -> list[Variable]:
+        """The declarations of the inputs."""
+        return [self.main.global_block().var(name) for name in self.inputs]
+
+    @property
+    def batch_size(self) -> int | None:
+        """The leading size that an input without LoD declares; None when all leave it open."""
+        sizes = [var.shape[0] for var in self.input_variables if not var.lod_level and var.has_shape and var.shape]
+        return next((size for size in sizes if size > 0), None)
+
+    def described_inputs(self) -> str:
+        """'image float32 [-1, 784], label int64 [-1, 1]'."""
+        return ", ".join(describe_variable(var) for var in self.input_variables) or "none"
+
+
+def open_programs(path: Path, main: str | None = None, startup: str | None = None) -> TrainingPrograms:
+    """Read the programs of a folder, or a main program's file with its startup program beside it.
+
+    main, startup: their file names within the folder, or paths; by default MAIN_NAMES and STARTUP_NAMES are looked for.
+    Raises ModelNotFoundError, UnreadableError, and ProgramError for a main program without optimizer operators.
+    """
+    if path.is_file() and main is None:
+        folder, main = path.parent, str(path.name)
+    elif path.is_dir():
+        folder = path
+    else:
+        raise ModelNotFoundError(f"there are no programs at {path}: no such folder, and no file of a main program")
+    main_file = _choose(folder, main, MAIN_NAMES, "main program", "--main")
+    if main_file is None:
+        raise ModelNotFoundError(
+            f"{folder} has no main program: none of {', '.join(MAIN_NAMES)} is there; name it with --main FILE"
+        )
+    startup_file = _choose(folder, startup, STARTUP_NAMES, "startup program", "--startup")
+    program = read_program(main_file)
+    if not any(op.outputs.get("ParamOut") for block in program.blocks for op in block.ops):
+        raise ProgramError(
+            f"{main_file} has no optimizer operators, so nothing would be trained; save the program that "
+            "optimizer.minimize(loss) has completed"
+        )
+    return TrainingPrograms(
+        program,
+        read_program(startup_file) if startup_file is not None else None,
+        tuple(feed_names(program) or free_inputs(program)),
+    )
+
+
+def _choose(folder: Path, given: str | None, names: Sequence[str], what: str, option: str) -> Path | None:
+    if given is None:
+        return next((folder / name for name in names if (folder / name).is_file()), None)
+    for path in (folder / given, Path(given)):
+        if path.is_file():
+            return path
+    raise ModelNotFoundError(f"{option} {given}: there is no such {what}, neither in {folder} nor as a path")
+
+
+def find_loss(program: Program, given: str | None = None) -> str:
+    """The variable that training lowers: `given`, or what the backward pass starts from.
+
+    Raises FetchError for a name that no operator computes, ProgramError when the program does not tell.
+    """
+    block = program.global_block()
+    if given is not None:
+        computed = {name for op in block.ops for name in op.output_arg_names}
+        if given not in computed:
+            near = get_close_matches(given, computed, n=3)
+            hint = f"did you mean {' or '.join(near)}?" if near else "'fluidtool inspect --vars' lists what there is"
+            raise FetchError(f"--loss {given}: no operator of block 0 computes such a variable; {hint}")
+        return given
+    found = list(dict.fromkeys(_starts_of_backward(program)))
+    if len(found) == 1:
+        return found[0]
+    what = f"has {len(found)} losses ({', '.join(found)})" if found else "does not tell its loss: no backward pass"
+    raise ProgramError(f"the main program {what}; say which variable is the loss with --loss NAME")
+
+
+def _starts_of_backward(program: Program) -> list[str]:
+    """The variables whose gradient is filled with a constant: by role, in programs without roles by name."""
+    block = program.global_block()
+    fills = [op for op in block.ops if op.type == "fill_constant" and op.output("Out")[0].endswith(GRAD)]
+    marked = [op for op in fills if int(op.get_attr(ROLE_ATTR, 0)) == OpRole.Backward | OpRole.Loss]
+    return [op.output("Out")[0].removesuffix(GRAD) for op in marked or fills]
