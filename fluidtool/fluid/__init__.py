@@ -47,7 +47,13 @@ from fluidtool.fluid.training_events import (
     EndEpochEvent,
     EndStepEvent,
 )
-from fluidtool.fluid.transpiler import DistributeTranspiler, DistributeTranspilerConfig, InferenceTranspiler
+from fluidtool.fluid.transpiler import (
+    DistributeTranspiler,
+    DistributeTranspilerConfig,
+    InferenceTranspiler,
+    memory_optimize,
+    release_memory,
+)
 from fluidtool.ir import Block, Operator, Parameter, Program, Variable, unique_name
 from fluidtool.ops import building as building
 from fluidtool.runtime.scope import Scope
@@ -128,6 +134,7 @@ __all__ = [
     "layers",
     "load",
     "make_channel",
+    "memory_optimize",
     "metrics",
     "name_scope",
     "nets",
@@ -137,6 +144,7 @@ __all__ = [
     "program_guard",
     "reader",
     "regularizer",
+    "release_memory",
     "save",
     "scope_guard",
     "transpiler",
