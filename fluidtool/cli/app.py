@@ -18,8 +18,9 @@ from fluidtool.cli.help import help_page
 from fluidtool.errors import EXIT_OK, UsageError
 
 SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+ORDER = "fluidtool.order"  # where a command finds the order of its options
 TAKES_A_COMMAND_LINE = frozenset({"exec"})
-SEVERAL_VALUES = frozenset({"--fetch", "--targets", "--inputs", "--data"})
+SEVERAL_VALUES = frozenset({"--fetch", "--targets", "--inputs", "--data", "--fuse", "--skip"})
 
 
 class Command(TyperCommand):
@@ -30,7 +31,14 @@ class Command(TyperCommand):
         if self.name in TAKES_A_COMMAND_LINE:  # what stands behind the script belongs to the script
             ctx.allow_interspersed_args = False
             return list(super().parse_args(ctx, args))
-        return list(super().parse_args(ctx, spread(args, self._options_with_value())))
+        words = spread(args, self._options_with_value())
+        ctx.meta[ORDER] = self._order(ctx, words)
+        return list(super().parse_args(ctx, words))
+
+    def _order(self, ctx: Any, words: list[str]) -> list[str]:
+        """The parameters in the order in which the words name them, as often as they do."""
+        _, _, order = self.make_parser(ctx).parse_args(args=list(words))
+        return [param.name for param in order if param.name]
 
     def _options_with_value(self) -> set[str]:
         return {name for param in self.params if not getattr(param, "is_flag", False) for name in param.opts}

@@ -1,0 +1,129 @@
+"""`compare_runs(before, after, feed, names)`: two programs that should compute the same, run and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from fluidtool.ir import Program
+from fluidtool.passes.pipeline import copy_scope, trains
+from fluidtool.runtime import Executor, Scope
+from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows
+from fluidtool.tensor.compare import Comparison, compare
+
+RTOL = 1e-5
+SEED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Runnable:
+    """A program with the scope that holds its parameters; running it leaves that scope as it is."""
+
+    program: Program
+    scope: Scope
+
+    def run(self, executor: Executor, feed: Mapping[str, Any], names: Sequence[str]) -> tuple[dict[str, Any], Scope]:
+        """The values of `names`, and the scope after the run."""
+        scope = copy_scope(self.scope, self.program)
+        complete = trains(self.program)  # parameters are changed whether somebody fetches them or not
+        values = executor.run(self.program, feed, names, scope, needed_only=not complete)
+        return dict(zip(names, values, strict=True)), scope
+
+
+def compare_runs(
+    before: Runnable,
+    after: Runnable,
+    feed: Mapping[str, Any],
+    names: Sequence[str],
+    *,
+    exact: bool,
+    rtol: float = RTOL,
+    executor: Executor | None = None,
+) -> tuple[Comparison, ...]:
+    """Run both programs on the same feed and compare `names`, and the persistable variables that the run changes.
+
+    exact: every bit must be the same. Else an element may differ by `rtol` times itself plus `rtol` times the largest
+    element of its output, which is what rounding in another order makes of it. Random operators draw the same numbers in
+    both runs if they come in the same order.
+    """
+    one = Executor(seed=SEED) if executor is None else executor
+    expected, left = before.run(one, feed, names)
+    found, right = after.run(one, feed, names)
+    tolerance = 0.0 if exact else rtol
+    items = [item for name in names for item in _compare(name, found[name], expected[name], tolerance)]
+    for name in _written(before.program):
+        state = _compare(name, _value(right, name), _value(left, name), tolerance)
+        changed = _compare(name, _value(left, name), _value(before.scope, name), 0.0)
+        items += state if not all(item.agrees for item in (*state, *changed)) else []
+    return tuple(items)
+
+
+def _written(program: Program) -> list[str]:
+    """The persistable variables that operators write: what training changes."""
+    block = program.global_block()
+    names = dict.fromkeys(name for each in program.blocks for op in each.ops for name in op.output_arg_names)
+    return [name for name in names if name in block.vars and block.vars[name].persistable and name != "fetch"]
+
+
+def _value(scope: Scope, name: str) -> Any:
+    found = scope.find_var(name)
+    return None if found is None else found.value
+
+
+def _compare(name: str, found: Any, expected: Any, tolerance: float) -> Collection[Comparison]:
+    if isinstance(expected, LoDTensorArray):
+        if not isinstance(found, LoDTensorArray) or len(found) != len(expected):
+            return [Comparison(name, f"is {_kind(found)}, expected {_kind(expected)}")]
+        pairs = enumerate(zip(found, expected, strict=True))
+        return [item for index, (a, b) in pairs for item in _compare(f"{name}[{index}]", a, b, tolerance)]
+    if isinstance(expected, SelectedRows) and isinstance(found, SelectedRows):
+        if list(found.rows()) != list(expected.rows()):
+            return [Comparison(name, "has other rows")]
+        return _compare(name, found.tensor, expected.tensor, tolerance)
+    if not isinstance(expected, LoDTensor) or not expected.is_initialized():
+        same = _kind(found) == _kind(expected)
+        return [] if same else [Comparison(name, f"is {_kind(found)}, expected {_kind(expected)}")]
+    if not isinstance(found, LoDTensor) or not found.is_initialized():
+        return [Comparison(name, f"is {_kind(found)}, expected a tensor")]
+    if found.lod() != expected.lod():
+        return [Comparison(name, f"has LoD {found.lod()}, expected {expected.lod()}")]
+    if found.numpy().dtype != expected.numpy().dtype:
+        return [Comparison(name, f"is {found.numpy().dtype}, expected {expected.numpy().dtype}")]
+    return [compare(name, found, expected, tolerance, tolerance * _largest(expected.numpy()))]
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, LoDTensor) and not value.is_initialized():
+        return "without a value"
+    return "without a value" if value is None else f"a {type(value).__name__}"
+
+
+def _largest(array: np.ndarray[Any, Any]) -> float:
+    """The largest finite magnitude; 0 for what is not floating."""
+    if array.dtype.kind not in "fc" and array.dtype.name != "bfloat16":
+        return 0.0
+    wide = np.abs(array.astype(np.complex128 if array.dtype.kind == "c" else np.float64))
+    finite = wide[np.isfinite(wide)]
+    return float(finite.max()) if finite.size else 0.0
+
+
+# ---------------------------------------------------------------- time
+def compare_times(
+    before: Runnable, after: Runnable, feed: Mapping[str, Any], names: Sequence[str], repeat: int = 9
+) -> tuple[float, float]:
+    """The median seconds of a run of each, in turns, so that what else the machine does meets both alike."""
+    executor = Executor(seed=SEED)
+    sides = before, after
+    for side in sides:
+        side.run(executor, feed, names)  # compiles the plan
+    seconds: tuple[list[float], list[float]] = ([], [])
+    for _ in range(repeat):
+        for side, times in zip(sides, seconds, strict=True):
+            begin = perf_counter()
+            side.run(executor, feed, names)
+            times.append(perf_counter() - begin)
+    return float(np.median(seconds[0])), float(np.median(seconds[1]))
