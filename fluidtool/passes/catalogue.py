@@ -42,6 +42,12 @@ INFERENCE_PASSES = (
     InferencePass(
         "drop-identity", "identities:drop_identity", "take out operators that leave their input as it is", True
     ),
+    InferencePass("drop-dead", "dead_code:drop_dead", "take out operators whose results nothing needs", True),
+    InferencePass("merge-common", "common:merge_common", "compute once what is computed twice", True),
+    InferencePass("fuse-gelu", "gelu:fuse_gelu", "make gelu of erf or tanh with the arithmetic around it"),
+    InferencePass(
+        "fuse-layer-norm", "layer_norm:fuse_layer_norm", "make layer_norm of the operators that spell it out"
+    ),
     InferencePass(
         "fuse-batch-norm",
         "fuse_batch_norm:fuse_batch_norm",
@@ -52,8 +58,6 @@ INFERENCE_PASSES = (
         "fuse_batch_norm:fuse_affine_channel",
         "fold affine_channel into the convolution or product before it",
     ),
-    InferencePass("merge-common", "common:merge_common", "compute once what is computed twice", True),
-    InferencePass("drop-dead", "dead_code:drop_dead", "take out operators whose results nothing needs", True),
 )
 
 
