@@ -13,7 +13,8 @@ KINDS = [{}, {"blocks": True}, {"feed_fetch": True}, {"trains": True}]
 
 
 def known_faults(program: Program) -> set[tuple[str, str]]:
-    return {(finding.code, finding.variable) for finding in verify(program)}
+    unread = "FC103"  # what leads to nothing may now begin elsewhere
+    return {(finding.code, finding.variable) for finding in verify(program) if finding.code != unread}
 
 
 @pytest.mark.parametrize("rewrite", EXACT, ids=lambda known: known.name)
