@@ -2,6 +2,8 @@
 
 from fluidtool.fluid.optimizer.averaging import ExponentialMovingAverage, ModelAverage
 from fluidtool.fluid.optimizer.base import Optimizer
+from fluidtool.fluid.optimizer.compressed import DGCMomentumOptimizer
+from fluidtool.fluid.optimizer.pipeline import PipelineOptimizer
 from fluidtool.fluid.optimizer.simple import (
     SGD,
     Adadelta,
@@ -40,6 +42,7 @@ __all__ = [
     "AdamOptimizer",
     "Adamax",
     "AdamaxOptimizer",
+    "DGCMomentumOptimizer",
     "DecayedAdagrad",
     "DecayedAdagradOptimizer",
     "Dpsgd",
@@ -56,6 +59,7 @@ __all__ = [
     "Momentum",
     "MomentumOptimizer",
     "Optimizer",
+    "PipelineOptimizer",
     "RMSProp",
     "RMSPropOptimizer",
     "RecomputeOptimizer",
