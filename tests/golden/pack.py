@@ -17,6 +17,7 @@ HERE = Path(__file__).parent
 LARGEST_OPERATOR_CASE = 25_000
 LARGEST_MODEL = 1_000_000
 LARGEST_TRAINING = 300_000
+LARGEST_TRANSPILED = 32_000
 
 
 def size_of(folder: Path) -> int:
@@ -49,6 +50,13 @@ def training_cases(corpus: Path) -> Iterator[Path]:
             yield folder
 
 
+def transpiled_cases(corpus: Path) -> Iterator[Path]:
+    """The small programs with batch_norm of `legacy`: before, parameters, feeds and results."""
+    for folder in sorted((corpus / "legacy").glob("fuse_bn-*")):
+        if size_of(folder) <= LARGEST_TRANSPILED:
+            yield from (folder / name for name in ("case.json", "before.pb", "arrays.npz"))
+
+
 def pack(archive: Path, root: Path, entries: Iterable[Path]) -> None:
     """Write files and folders of `root` into a tar.xz that depends on nothing but their names and bytes."""
     files = {file for entry in entries for file in ([entry] if entry.is_file() else entry.rglob("*")) if file.is_file()}
@@ -68,6 +76,7 @@ def main() -> None:
     pack(HERE / "models.tar.xz", corpus, model_files(corpus))
     pack(HERE / "train.tar.xz", corpus, training_cases(corpus))
     pack(HERE / "formats.tar.xz", corpus, [corpus / "formats"])
+    pack(HERE / "legacy.tar.xz", corpus, transpiled_cases(corpus))
 
 
 if __name__ == "__main__":
