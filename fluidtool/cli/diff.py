@@ -93,15 +93,14 @@ def block_name(block: BlockDifference) -> str:
 
 
 def operators_table(title: str, operators: Sequence[OperatorDifference]) -> Table:
-    """A row for each operator with its positions and outputs on both sides, and one below for each fact that differs."""
+    """A row for each operator with its positions and what it writes, and one below for each fact that differs."""
     out = table(title, "!", ">in A", ">in B", "operator", "A", "B")
     for op in operators:
         mark = NEW if op.left is None else GONE if op.right is None else OTHER
         places = ["" if position is None else position for position in (op.left, op.right)]
-        outputs = [", ".join(names) for names in (op.left_outputs, op.right_outputs)]
-        _add(out, mark, *places, op.type, *outputs)
+        _add(out, mark, *places, op.type, ", ".join(op.left_names), ", ".join(op.right_names))
         for change in op.changes:
-            if not change.fact.startswith("output ") or len(op.left_outputs) != 1 or len(op.right_outputs) != 1:
+            if not change.fact.startswith("output ") or len(op.left_names) != 1 or len(op.right_names) != 1:
                 _add(out, mark, "", "", f"  {change.fact}", *sides(change.left, change.right), sign=False)
     return out
 

@@ -35,13 +35,16 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class OperatorDifference:
-    """An operator that one side lacks (its position there is None), or one whose slots or attributes differ."""
+    """An operator that one side lacks (its position there is None), or one whose slots or attributes differ.
+
+    It is known by what it writes, or reads if it writes nothing.
+    """
 
     type: str
     left: int | None
     right: int | None
-    left_outputs: tuple[str, ...]
-    right_outputs: tuple[str, ...]
+    left_names: tuple[str, ...]
+    right_names: tuple[str, ...]
     changes: tuple[Change, ...] = ()
 
 
@@ -158,7 +161,7 @@ class _Comparison:
             if mine is None or other is None or found:
                 some = mine or other
                 assert some is not None
-                operators.append(OperatorDifference(some.type, i, j, _written(mine), _written(other), found))
+                operators.append(OperatorDifference(some.type, i, j, _names(mine), _names(other), found))
         names = sorted({*left.vars, *right.vars})
         variables = [_variable(name, left.vars.get(name), right.vars.get(name)) for name in names]
         return BlockDifference(left.idx, right.idx, changes, tuple(operators), tuple(v for v in variables if v))
@@ -193,11 +196,11 @@ def _parts(block: BlockDifference) -> tuple[Any, ...]:
 
 # ---------------------------------------------------------------- facts
 def _key(op: Operator) -> Key:
-    return op.type, tuple(op.output_arg_names)
+    return op.type, _names(op)
 
 
-def _written(op: Operator | None) -> tuple[str, ...]:
-    return () if op is None else tuple(op.output_arg_names)
+def _names(op: Operator | None) -> tuple[str, ...]:
+    return () if op is None else tuple(op.output_arg_names or op.input_arg_names)
 
 
 def _order(fact: str) -> tuple[int, str]:

@@ -56,9 +56,10 @@ def compare_runs(
     tolerance = 0.0 if exact else rtol
     items = [item for name in names for item in _compare(name, found[name], expected[name], tolerance)]
     for name in _written(before.program):
-        state = _compare(name, _value(right, name), _value(left, name), tolerance)
-        changed = _compare(name, _value(left, name), _value(before.scope, name), 0.0)
-        items += state if not all(item.agrees for item in (*state, *changed)) else []
+        changed = not _same(_value(left, name), _value(before.scope, name))
+        if changed or after.program.global_block().has_var(name):
+            state = _compare(name, _value(right, name), _value(left, name), tolerance)
+            items += state if changed or not all(item.agrees for item in state) else []
     return tuple(items)
 
 
@@ -94,6 +95,10 @@ def _compare(name: str, found: Any, expected: Any, tolerance: float) -> Collecti
     if found.numpy().dtype != expected.numpy().dtype:
         return [Comparison(name, f"is {found.numpy().dtype}, expected {expected.numpy().dtype}")]
     return [compare(name, found, expected, tolerance, tolerance * _largest(expected.numpy()))]
+
+
+def _same(value: Any, other: Any) -> bool:
+    return all(item.agrees for item in _compare("", value, other, 0.0))
 
 
 def _kind(value: Any) -> str:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from fluidtool.ir import Operator
 
+MAIN_RESULTS = ("Out", "Output", "Y")  # not what batch_norm does to its MeanOut by the way
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -46,6 +48,6 @@ class PassResult:
 
 
 def decide(rule: str, op: Operator, done: bool, reason: str) -> Decision:
-    """A decision about an operator, known by its first output."""
-    outputs = op.output_arg_names
-    return Decision(rule, op.block.idx, op.type, outputs[0] if outputs else "", done, reason)
+    """A decision about an operator, known by its main result, or else by its first output."""
+    names = next(filter(None, map(op.output, MAIN_RESULTS)), None) or op.output_arg_names
+    return Decision(rule, op.block.idx, op.type, names[0] if names else "", done, reason)

@@ -131,7 +131,7 @@ def test_an_operator_that_went_is_all_that_differs() -> None:
         del block.ops[3]
 
     relu, softmax = only_block(changed(without_relu)).operators
-    assert (relu.type, relu.left, relu.right, relu.left_outputs) == ("relu", 3, None, ("positive",))
+    assert (relu.type, relu.left, relu.right, relu.left_names) == ("relu", 3, None, ("positive",))
     assert (softmax.left, softmax.right) == (4, 3)
     assert softmax.changes == (Change("input X", ["positive"], ["sum"]),)
 

@@ -1,0 +1,237 @@
+"""A row of passes: planned from names, run in order over copies, checked after each, and compared by running."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fluidtool.errors import FluidError, ProgramError
+from fluidtool.ir import Program
+from fluidtool.model import load
+from fluidtool.passes import catalogue, pipeline
+from fluidtool.passes.activations import activations
+from fluidtool.passes.catalogue import INFERENCE_PASSES
+from fluidtool.passes.comparison import Runnable, compare_runs, compare_times
+from fluidtool.passes.cost import input_metas
+from fluidtool.passes.pipeline import PassPlan, PlannedPass, copy_scope, plan_passes
+from fluidtool.passes.result import PassResult
+from fluidtool.runtime import Scope
+from fluidtool.tensor import LoDTensor
+from tests.cli.support import BIAS, DIGITS, WEIGHT, linear_program
+from tests.support.random_programs import pick_from, random_program
+
+X = np.linspace(-1, 1, 8, dtype="float32").reshape(2, 4)
+NAMES = [known.name for known in INFERENCE_PASSES]
+MEMORY = ["memory-optimize", "release-memory"]
+
+
+def linear_scope() -> Scope:
+    scope = Scope()
+    for name, array in (("w", WEIGHT), ("b", BIAS)):
+        scope.var(name).value = LoDTensor(array.copy())
+    return scope
+
+
+def with_identity() -> Program:
+    """The linear program with a `scale` by one between relu and softmax."""
+    program = linear_program()
+    block = program.global_block()
+    block.create_var(name="same", shape=[-1, 3], dtype="float32")
+    block.insert_op(4, type="scale", inputs={"X": ["positive"]}, outputs={"Out": ["same"]}, attrs={"scale": 1.0})
+    block.ops[5].set_input("X", ["same"])
+    return program
+
+
+def types(program: Program) -> list[str]:
+    return [op.type for op in program.global_block().ops]
+
+
+# ---------------------------------------------------------------- planning
+def test_passes_are_planned_in_the_order_of_their_names() -> None:
+    names = ["drop-dead", "memory-optimize", "fuse-batch-norm", "drop-dead"]
+    assert [planned.name for planned in plan_passes(names).passes] == names
+
+
+def test_an_unknown_pass_is_answered_with_near_ones() -> None:
+    with pytest.raises(ProgramError, match="no pass 'fuse-batchnorm'; did you mean fuse-batch-norm"):
+        plan_passes(["fuse-batchnorm"])
+
+
+def test_an_unknown_pass_without_near_ones_is_answered_with_all() -> None:
+    with pytest.raises(ProgramError, match=f"the passes are {', '.join(NAMES)}"):
+        plan_passes(["zzz"])
+
+
+@pytest.mark.parametrize(("names", "exact"), [(MEMORY, True), (["drop-dead"], True), (["fuse-batch-norm"], False)])
+def test_a_plan_is_exact_if_all_its_passes_are(names: list[str], exact: bool) -> None:
+    assert plan_passes(names).exact is exact
+
+
+def test_only_inference_rewrites_need_an_inference_program() -> None:
+    assert not plan_passes(MEMORY).for_inference
+    assert plan_passes(["memory-optimize", "drop-dead"]).for_inference
+
+
+# ---------------------------------------------------------------- running
+def test_what_is_given_stays_as_it_is() -> None:
+    program, scope = with_identity(), linear_scope()
+    before = program.serialize_to_string()
+    outcome = plan_passes(["all-inference", *MEMORY]).run(program, scope, ["probability"])
+    assert "scale" not in types(outcome.program) and "delete_var" in types(outcome.program)
+    assert program.serialize_to_string() == before
+    assert scope.local_var_names() == ["w", "b"]
+
+
+def test_each_stage_says_what_it_did() -> None:
+    outcome = plan_passes(["drop-identity", "drop-dead"]).run(with_identity(), linear_scope(), ["probability"])
+    first, second = outcome.stages
+    assert (first.name, first.before, first.after, len(first.result.done)) == ("drop-identity", 7, 6, 1)
+    assert (second.name, second.before, second.after, second.result.changed) == ("drop-dead", 6, 6, False)
+
+
+def test_all_inference_goes_on_until_nothing_is_left_to_do() -> None:
+    outcome = plan_passes(["all-inference"]).run(with_identity(), linear_scope(), ["probability"])
+    again = plan_passes(["all-inference"]).run(outcome.program, outcome.scope, ["probability"])
+    assert outcome.stages[0].result.changed and not again.stages[0].result.changed
+    assert again.program.serialize_to_string() == outcome.program.serialize_to_string()
+
+
+def test_an_inference_rewrite_refuses_a_training_program() -> None:
+    training = random_program(pick_from(1), trains=True)
+    with pytest.raises(ProgramError, match="drop-dead: inference rewrites may take parameters for constants"):
+        plan_passes(["memory-optimize", "drop-dead"]).run(training.program, training.scope())
+
+
+def test_a_pass_that_leaves_a_fault_behind_is_named() -> None:
+    def ruin(program: Program, scope: Scope, keep: object) -> PassResult:
+        del program.global_block().ops[1]  # what computes `product`
+        program.touch()
+        return PassResult()
+
+    plan = PassPlan((PlannedPass("ruin", ruin, True, True),))
+    with pytest.raises(FluidError, match=r"the pass ruin left a fault behind: FC101 .*product"):
+        plan.run(linear_program(), linear_scope(), ["probability"])
+
+
+def test_passes_that_paddle_cannot_run_are_not_among_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = catalogue.InferencePass("ours", "nowhere:nothing", "not for Paddle", True, saved=False)
+    monkeypatch.setattr(pipeline, "INFERENCE_PASSES", (ours,))
+    outcome = plan_passes(["all-inference"]).run(with_identity(), linear_scope(), ["probability"])
+    assert types(outcome.program) == types(with_identity())
+    assert plan_passes(["ours"]).passes[0].name == "ours"
+
+
+def test_a_copied_scope_shares_arrays_and_nothing_else() -> None:
+    scope = linear_scope()
+    copy = copy_scope(scope, linear_program())
+    mine, other = scope.var("w").value, copy.var("w").value
+    assert mine is not other and mine.array is other.array
+
+
+# ---------------------------------------------------------------- comparing
+def linear(change: object = None) -> Runnable:
+    program = linear_program()
+    if change is not None:
+        change(program)  # type: ignore[operator]
+    return Runnable(program, linear_scope())
+
+
+def test_equal_programs_agree_bit_by_bit() -> None:
+    (item,) = compare_runs(linear(), linear(), {"x": X}, ["probability"], exact=True)
+    assert (item.name, item.agrees, item.elements, item.largest_error) == ("probability", True, 6, 0.0)
+
+
+@pytest.mark.parametrize(("factor", "agrees"), [(1 + 5e-6, True), (1 + 5e-5, False)])
+def test_rounding_is_allowed_unless_exact(factor: float, agrees: bool) -> None:
+    other = linear()
+    weight = other.scope.var("w").value
+    other.scope.var("w").value = LoDTensor((weight.array * factor).astype("float32"))
+    names = ["product"]
+    assert compare_runs(linear(), other, {"x": X}, names, exact=False)[0].agrees is agrees
+    assert not compare_runs(linear(), other, {"x": X}, names, exact=True)[0].agrees
+
+
+def test_what_training_leaves_in_parameters_is_compared() -> None:
+    training = random_program(pick_from(2), trains=True)
+    without = training.program.clone()
+    block = without.global_block()
+    block.ops = [op for op in block.ops if op.type != "sgd"]
+    sides = [Runnable(program, training.scope()) for program in (training.program, without)]
+    found = compare_runs(*sides, training.feeds, training.fetches, exact=True)
+    differing = {item.name for item in found if not item.agrees}
+    assert differing and differing <= set(training.parameters)
+    assert all(item.agrees for item in compare_runs(sides[0], sides[0], training.feeds, training.fetches, exact=True))
+
+
+def test_running_leaves_the_scope_as_it_is() -> None:
+    training = random_program(pick_from(2), trains=True)
+    side = Runnable(training.program, training.scope())
+    compare_runs(side, side, training.feeds, training.fetches, exact=True)
+    for name, array in training.parameters.items():
+        np.testing.assert_array_equal(side.scope.var(name).value.numpy(), array)
+
+
+def test_times_are_of_both_programs() -> None:
+    assert all(seconds > 0 for seconds in compare_times(linear(), linear(), {"x": X}, ["probability"], 2))
+
+
+# ---------------------------------------------------------------- memory
+def test_activations_of_a_chain() -> None:
+    """x [2, 4], then four of [2, 3]: all are 128 bytes; at most two at once."""
+    program = linear_program()
+    found = activations(program, input_metas(program, ["x"], 2), ["probability"], 2)
+    assert (found.kept, found.live, found.unknown) == (4 * (8 + 4 * 6), 4 * (8 + 6), ())
+
+
+def test_memory_passes_lower_what_is_kept_and_not_what_is_needed() -> None:
+    program, scope = linear_program(), linear_scope()
+    inputs = input_metas(program, ["x"], 2)
+    before = activations(program, inputs, ["probability"], 2)
+    for names in (["memory-optimize"], ["release-memory"], MEMORY):
+        after = activations(plan_passes(names).run(program, scope, ["probability"]).program, inputs, ["probability"], 2)
+        assert before.live <= after.live <= after.kept < before.kept
+
+
+def test_sizes_that_only_a_run_can_tell_are_named() -> None:
+    program = linear_program()
+    program.global_block().var("x").shape = [-1, -1]
+    assert "x" in activations(program, {}, [], 2).unknown
+
+
+# ---------------------------------------------------------------- random programs, random sequences
+@pytest.mark.parametrize("seed", range(40))
+def test_any_sequence_of_passes_keeps_what_a_program_computes(seed: int) -> None:
+    pick = pick_from(seed)
+    case = random_program(pick, blocks=seed % 4 == 0, feed_fetch=seed % 3 == 0)
+    names = [[*NAMES, *MEMORY, "all-inference"][pick(len(NAMES) + 3)] for _ in range(1 + pick(4))]
+    plan = plan_passes(names, level=pick(2))
+    outcome = plan.run(case.program, case.scope(), case.fetches)
+    sides = Runnable(case.program, case.scope()), Runnable(outcome.program, outcome.scope)
+    for item in compare_runs(*sides, case.feeds, case.fetches, exact=plan.exact):
+        assert item.agrees, (names, item)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_memory_passes_keep_every_bit_of_training(seed: int) -> None:
+    pick = pick_from(100 + seed)
+    case = random_program(pick, trains=True)
+    outcome = plan_passes(MEMORY if seed % 2 else MEMORY[::-1], level=pick(2)).run(
+        case.program, case.scope(), case.fetches
+    )
+    sides = Runnable(case.program, case.scope()), Runnable(outcome.program, outcome.scope)
+    for item in compare_runs(*sides, case.feeds, case.fetches, exact=True):
+        assert item.agrees, item
+
+
+def test_the_sample_keeps_its_numbers() -> None:
+    model = load(DIGITS)
+    scope = Scope()
+    for name, value in model.files.parameters.items():
+        scope.var(name).value = value
+    outcome = plan_passes(["all-inference", *MEMORY]).run(model.program, scope, model.fetches)
+    assert "batch_norm" not in types(outcome.program)
+    feed = {"image": np.load(DIGITS / "x.npy")}
+    (item,) = compare_runs(
+        Runnable(model.program, scope), Runnable(outcome.program, outcome.scope), feed, model.fetches, exact=False
+    )
+    assert item.agrees and item.largest_error < 1e-6
