@@ -13,6 +13,7 @@ from fluidtool.errors import ProgramError
 from fluidtool.ir.block import Block
 from fluidtool.ir.operator import Operator
 from fluidtool.ir.program import Program
+from fluidtool.ir.reuse import unshared
 from fluidtool.ir.roles import ROLE_ATTR, OpRole
 from fluidtool.ir.variable import Parameter, Variable
 from fluidtool.proto.enums import AttrType, VarType
@@ -152,6 +153,7 @@ def prune(program: Program, feeds: Sequence[str] | str, targets: Any) -> Program
                 f"All feeded_var_names of Program._prune_with_input() can only be str, but received {type(name)}."
             )
     targets = list(targets) if isinstance(targets, (list, tuple, set)) else [targets]
+    program, targets = _with_plain_names(program, feeds, targets)
     marked = {id(op) for op in _target_operators(program, feeds, targets)}
     _check_feed_fetch_order(program)
 
@@ -160,6 +162,15 @@ def prune(program: Program, feeds: Sequence[str] | str, targets: Any) -> Program
     out.blocks = []
     _prune_block(program, out, program.global_block(), -1, set(), set(feeds), marked)
     return out
+
+
+def _with_plain_names(program: Program, feeds: Sequence[str], targets: list[Any]) -> tuple[Program, list[Any]]:
+    """The program in which feeds and targets mean what they say, where `memory_optimize` let variables share names."""
+    names = [getattr(target, "name", target) for target in targets if isinstance(target, (str, Variable))]
+    plain = unshared(program, [*feeds, *names])
+    if plain is program:
+        return program, targets
+    return plain, [plain.block(t.block.idx).ops[t.idx] if isinstance(t, Operator) else t for t in targets]
 
 
 def _target_operators(program: Program, feeds: Sequence[str], targets: Iterable[Any]) -> list[Operator]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from fluidtool.errors import ArgumentTypeError, ProgramError
 from fluidtool.ir import Block, Operator, Parameter, Program, Variable, unique_name
+from fluidtool.ir.reuse import restore_names
 from fluidtool.ir.roles import DEVICE_ATTR, ROLE_ATTR, ROLE_VAR_ATTR, OpRole
 from fluidtool.ops.gradient import EMPTY, GRAD, OpDescription, grad_name, make_grad_ops
 from fluidtool.ops.inference import TENSOR_KINDS, infer_declared
@@ -50,6 +51,7 @@ def append_backward(
     parameter_list: parameters wanted (default: all trainable ones). no_grad_set: variables of block 0 without gradient,
     beside those with stop_gradient. callbacks: called as callback(block=, context=) after each gradient operator.
     checkpoints: variables between which the forward pass is computed again instead of being kept (recompute).
+    What `memory_optimize` did before is undone: gradients need values that it let go.
     Raises ArgumentTypeError for wrong argument types, ProgramError when nothing computes the loss.
     """
     if not isinstance(loss, Variable):
@@ -57,6 +59,7 @@ def append_backward(
             "The type of 'loss' in fluid.backward.append_backward must be Variable, "
             f"but received {type(loss).__name__}."
         )
+    restore_names(loss.block.program)
     loss_op = _loss_op(loss)
     loss_op.set_attr(ROLE_ATTR, int(OpRole.Forward) | int(OpRole.Loss), AttrType.INT)
     program, current = loss.block.program, loss.block.program.current_block()

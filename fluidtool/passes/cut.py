@@ -8,6 +8,7 @@ from fluidtool.errors import ProgramError
 from fluidtool.io.inference import inference_program, strip_feed_fetch
 from fluidtool.ir import Program
 from fluidtool.ir.dataflow import block_flow, live_operators
+from fluidtool.ir.reuse import unshared
 from fluidtool.passes.verify import verify
 
 
@@ -20,9 +21,10 @@ def cut_to(
     Raises ProgramError when the targets depend on more than the inputs, when they do not depend on one of them, or when
     an input has several values (operators work in place on it) and the targets depend on more than one.
     """
+    boundary = list(known if inputs is None else inputs)
+    program = unshared(program, [*targets, *boundary])
     bare = program.clone()
     strip_feed_fetch(bare)
-    boundary = list(known if inputs is None else inputs)
     needed = _needed(bare, targets, boundary)
     if inputs is None:
         boundary = [name for name in boundary if name in needed]

@@ -128,8 +128,9 @@ def _rename(shared: _Shared) -> None:
         return
     for op in shared.flow.operators:
         known = original_names(op)
-        originals = {names.get(n, n): known.get(n, n) for n in op.output_arg_names if n in names or n in known}
-        rename_arguments(op, names, names)
+        arguments = (*op.input_arg_names, *op.output_arg_names)
+        originals = {names.get(n, n): known.get(n, n) for n in arguments if n in names or n in known}
+        rename_arguments(op, names)
         set_original_names(op, originals)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from fluidtool.errors import ArgumentTypeError
 from fluidtool.ir import Operator, Program
+from fluidtool.ir.reuse import original_names, set_original_names
 from fluidtool.ir.roles import ROLE_ATTR
 from fluidtool.passes.liveness import Liveness, Stretch, liveness, stretches
 from fluidtool.passes.memory_optimize import MemoryResult
@@ -73,5 +74,7 @@ def _insert(release: _Release) -> None:
     op = release.op
     attrs = {ROLE_ATTR: op.get_attr(ROLE_ATTR)} if op.has_attr(ROLE_ATTR) else {}
     deletion = Operator(op.block, type=DELETE, inputs={"X": list(release.names)}, attrs=attrs)
+    known = original_names(op)
+    set_original_names(deletion, {name: known[name] for name in release.names if name in known})
     op.block.ops.insert(op.idx + 1, deletion)
     op.block.program.touch()

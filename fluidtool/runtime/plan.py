@@ -12,7 +12,7 @@ from typing import Any
 
 from fluidtool.errors import FluidError, OperatorError, UninitializedError
 from fluidtool.ir import Block, Operator, Program
-from fluidtool.ir.reuse import fetchable, original_names
+from fluidtool.ir.reuse import original_names, unshared
 from fluidtool.ir.surgery import copy_operator
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.registry import OpInfo, get_op
@@ -57,7 +57,7 @@ class Plan:
     blocks: dict[int, BlockPlan] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.program = fetchable(self.program, self.fetches)
+        self.program = unshared(self.program, self.fetches)
 
     def block(self, index: int) -> BlockPlan:
         """The plan of a block, compiled when first asked for."""
@@ -142,7 +142,7 @@ def dead_after(program: Program, ops: list[Operator], releasable: set[str]) -> l
     for op in reversed(ops):
         names = (names_used(program, op) & releasable) - seen
         seen |= names
-        seen -= original_names(op).keys() - set(op.input_arg_names)
+        seen -= (original_names(op).keys() & set(op.output_arg_names)) - set(op.input_arg_names)
         dead.append(tuple(sorted(names)))
     return dead[::-1]
 

@@ -20,6 +20,7 @@ import numpy as np
 from fluidtool.errors import ProgramError
 from fluidtool.ir import Block, Operator, Program
 from fluidtool.ir.dataflow import BlockFlow, block_flow, sub_block_operators
+from fluidtool.ir.reuse import restore_names
 from fluidtool.ir.surgery import copy_variable
 from fluidtool.passes.result import Decision, PassResult, decide
 from fluidtool.runtime.scope import Scope
@@ -226,8 +227,10 @@ Rule = Callable[[Site], "Edit | str | None"]
 def rewrite(name: str, rule: Rule, program: Program, scope: Scope, keep: Collection[str] = ()) -> PassResult:
     """Apply a rule everywhere until it finds nothing more, in place; `keep` names what is fetched from outside.
 
-    Variables that nothing names any more are dropped from the program (never from the scope).
+    Variables that nothing names any more are dropped from the program (never from the scope). What `memory_optimize` did
+    before is undone: a rule makes new operators of old ones, which would mean other variables by the names they share.
     """
+    restore_names(program)
     done: list[Decision] = []
     for _ in range(SWEEPS):
         left: list[Decision] = []
