@@ -49,6 +49,13 @@ INFERENCE_PASSES = (
         "fuse-layer-norm", "layer_norm:fuse_layer_norm", "make layer_norm of the operators that spell it out"
     ),
     InferencePass(
+        "fuse-embedding-lstm",
+        "recurrent:fuse_embedding_lstm",
+        "project an embedding table once for the lstm that reads its rows (the table may grow)",
+    ),
+    InferencePass("fuse-fc-lstm", "recurrent:fuse_fc_lstm", "take the projection of its input into an lstm"),
+    InferencePass("fuse-fc-gru", "recurrent:fuse_fc_gru", "take the projection of its input into a gru"),
+    InferencePass(
         "fuse-batch-norm",
         "fuse_batch_norm:fuse_batch_norm",
         "fold batch_norm into the convolution or product before it",

@@ -50,7 +50,7 @@ def rule(site: Site) -> Edit | str | None:
         if not float_type(site, x):
             return f"{x} is not declared float32 or float64"
         result = site.output("Out")
-        removed = check_group(reading.used.values(), result, reading.readers)
+        removed = check_group(reading.used.values(), [result], reading.readers)
         op = site.new_operator("gelu", {"X": [x]}, {"Out": [result]}, {"approximate": functions[0].op.type == "tanh"})
         return Edit(removed, site.position, (op,), f"gelu of {x}")
     if functions[0].op.type == "erf":

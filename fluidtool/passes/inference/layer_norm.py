@@ -62,7 +62,7 @@ def rule(site: Site) -> Edit | str | None:
             last, names[slot] = found
             sites.append(last)
     result = last.output("Out")
-    removed = check_group(sites, result, [(parts.reader, parts.x)])
+    removed = check_group(sites, [result], [(parts.reader, parts.x)])
     temporaries = {slot: last.fresh_name(f"{result}.{slot.lower()}") for slot in ("Mean", "Variance")}
     op = last.new_operator(
         "layer_norm",

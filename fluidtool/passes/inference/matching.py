@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container, Iterable
 from typing import Any
 
 import numpy as np
@@ -32,17 +32,17 @@ def same_value(left: Site, left_name: str, right: Site, right_name: str) -> bool
     return reads.get(left_name) is not None and reads[left_name] == others.get(right_name)
 
 
-def check_group(parts: Iterable[Site], result: str, inputs: Iterable[tuple[Site, str]]) -> frozenset[int]:
+def check_group(parts: Iterable[Site], results: Collection[str], inputs: Iterable[tuple[Site, str]]) -> frozenset[int]:
     """The positions of a group of operators that may be replaced by one at the place of the last.
 
-    Raises Unfit when a result within, other than `result` of the last, is seen outside, or when one of `inputs` (an
+    Raises Unfit when a result within, other than `results` of the last, is seen outside, or when one of `inputs` (an
     operator and a name that it reads) is written again before the last operator.
     """
     sites = {site.position: site for site in parts}
     last = max(sites)
     for position, site in sites.items():
         for name in site.op.output_arg_names:
-            if name == EMPTY or (position == last and name == result):
+            if name == EMPTY or (position == last and name in results):
                 continue
             why = why_seen(site, name, sites)
             if why:
