@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.ir import Operator, Program
+from fluidtool.ir import Program
 from fluidtool.passes.inference.facts import rank
 from fluidtool.passes.inference.matching import check_group, float_type, made_by, vector
 from fluidtool.passes.inference.rewriting import Edit, NewParameter, NewVariable, Site, Unfit, rewrite
@@ -21,8 +21,12 @@ from fluidtool.runtime.scope import Scope
 
 TABLE_LIMIT = 1 << 24  # bytes that a table of projected embeddings may take
 NO_PADDING = -1
-GRU_SCRATCH = ("ReorderedH0", "XX", "BatchedInput", "BatchedOut")
 LSTM_SCRATCH = ("XX", "BatchedInput", "BatchedHidden", "BatchedCell", "ReorderedH0", "ReorderedC0")
+SCRATCH = {  # outputs that nothing reads, but that Paddle wants to be named
+    "fusion_gru": ("ReorderedH0", "XX", "BatchedInput", "BatchedOut"),
+    "fusion_lstm": (*LSTM_SCRATCH, "CheckedCell"),
+    "fused_embedding_fc_lstm": LSTM_SCRATCH,
+}
 LSTM_ATTRS = ("use_peepholes", "is_reverse", "gate_activation", "cell_activation", "candidate_activation")
 GRU_ATTRS = ("activation", "gate_activation", "is_reverse", "origin_mode")
 ACTIVATIONS = frozenset({"sigmoid", "tanh", "relu", "identity"})
@@ -181,7 +185,7 @@ def _edit(
         (*before, *found.sites, site), [name for names in results.values() for name in names], [reads]
     )
     hidden = op.output("Hidden")[0]
-    scratch = {slot: site.fresh_name(f"{hidden}.{slot.lower()}") for slot in _scratch(kind, op)}
+    scratch = {slot: site.fresh_name(f"{hidden}.{slot.lower()}") for slot in SCRATCH[kind]}
     attrs = {name: op.attr(name) for name in (GRU_ATTRS if kind == "fusion_gru" else LSTM_ATTRS) if op.has_attr(name)}
     fused = site.new_operator(
         kind,
@@ -191,10 +195,3 @@ def _edit(
     )
     variables = tuple(NewVariable(name, hidden, (-1, -1)) for name in scratch.values())
     return Edit(removed, site.position, (fused,), f"{kind} of {reads[1]}", (*bias[1], *parameters), variables=variables)
-
-
-def _scratch(kind: str, op: Operator) -> tuple[str, ...]:
-    if kind == "fusion_gru":
-        return GRU_SCRATCH
-    checked = kind == "fusion_lstm" and op.get_attr("use_peepholes", True)
-    return (*LSTM_SCRATCH, "CheckedCell") if checked else LSTM_SCRATCH
