@@ -17,7 +17,8 @@ def options(text, epochs, epochs_of_small, networks=()):
     if networks:
         parser.add_argument("--network", choices=networks, default=networks[0], help="default: %(default)s")
     chosen = parser.parse_args()
-    chosen.epochs = chosen.epochs or (epochs_of_small if chosen.small else epochs)
+    if chosen.epochs is None:
+        chosen.epochs = epochs_of_small if chosen.small else epochs
     random.seed(1)  # what fluid.io.shuffle draws from
     return chosen
 

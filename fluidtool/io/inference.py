@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fluidtool.errors import ProgramError
 from fluidtool.ir import Operator, Program
 from fluidtool.ir.surgery import inference_optimize, prune
-from fluidtool.proto.enums import AttrType, VarType
+from fluidtool.proto.enums import VarType
 
 PADDLE_VERSION = 1008005
 FEED_VAR, FETCH_VAR = "feed", "fetch"
@@ -49,14 +49,9 @@ def add_feed_fetch(program: Program, feeds: Sequence[str], fetches: Sequence[str
     for column, name in enumerate(feeds):
         if not block.has_var(name):
             raise ProgramError(f"The feeded_var_names[{column}]: '{name}' doesn't exist in pruned inference program.")
-        op = Operator(block, type="feed", inputs={"X": [FEED_VAR]}, outputs={"Out": [name]})
-        op.set_attr("col", column, AttrType.INT)
-        block.ops.insert(0, op)
+        block.prepend_op(type="feed", inputs={"X": [FEED_VAR]}, outputs={"Out": [name]}, attrs={"col": column})
     for column, name in enumerate(fetches):
-        op = Operator(block, type="fetch", inputs={"X": [name]}, outputs={"Out": [FETCH_VAR]})
-        op.set_attr("col", column, AttrType.INT)
-        block.ops.append(op)
-    program.touch()
+        block.append_op(type="fetch", inputs={"X": [name]}, outputs={"Out": [FETCH_VAR]}, attrs={"col": column})
 
 
 def inference_program(program: Program, feeds: Sequence[str], fetches: Sequence[str]) -> Program:
