@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from fluidtool.errors import FluidError, ProgramError
 from fluidtool.ir import Program
+from fluidtool.ir.reuse import restore_names, shares_names
 from fluidtool.ir.roles import ROLE_ATTR, OpRole
 from fluidtool.passes.catalogue import INFERENCE_PASSES, InferencePass
 from fluidtool.passes.findings import Finding
@@ -83,10 +84,12 @@ class PassPlan:
         self.check(program)
         after, values, stages = program.clone(), copy_scope(scope, program), []
         known = set(map(_identity, verify(after)))
+        sharing: PlannedPass | None = None
         for planned in self.passes:
             before = count_operators(after)
-            result = planned.run(after, values, keep)
+            result = _apart(planned, sharing, after, values, keep)
             stages.append(Stage(planned.name, result, before, count_operators(after)))
+            sharing = planned if planned.name == MEMORY_OPTIMIZE else sharing
             _check(planned.name, [found for found in verify(after) if _identity(found) not in known])
         return Outcome(after, values, tuple(stages))
 
@@ -98,6 +101,24 @@ class PassPlan:
                 f"{names}: inference rewrites may take parameters for constants, but this program trains them; cut out "
                 "what predicts first (fluidtool prune MODEL --targets NAME -o OUT; program.clone(for_test=True) in Python)"
             )
+
+
+def _apart(
+    planned: PlannedPass, sharing: PlannedPass | None, program: Program, scope: Scope, keep: Collection[str]
+) -> PassResult:
+    """Run a pass; one that makes new operators of old ones sees variables that share memory by names of their own.
+
+    They share anew afterwards if `sharing`, the pass that let them, was among those before.
+    """
+    if not (planned.inference and shares_names(program)):
+        return planned.run(program, scope, keep)
+    restore_names(program)
+    result = planned.run(program, scope, keep)
+    if sharing is not None:
+        sharing.run(program, scope, keep)
+        return result
+    note = Decision(planned.name, 0, "", "", True, "variables that shared memory have memory of their own again")
+    return PassResult((note, *result.decisions))
 
 
 # ---------------------------------------------------------------- planning

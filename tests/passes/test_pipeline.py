@@ -7,6 +7,7 @@ import pytest
 
 from fluidtool.errors import FluidError, ProgramError
 from fluidtool.ir import Program
+from fluidtool.ir.reuse import shares_names
 from fluidtool.model import load
 from fluidtool.passes import catalogue, pipeline
 from fluidtool.passes.activations import activations
@@ -100,6 +101,21 @@ def test_an_inference_rewrite_refuses_a_training_program() -> None:
     training = random_program(pick_from(1), trains=True)
     with pytest.raises(ProgramError, match="drop-dead: inference rewrites may take parameters for constants"):
         plan_passes(["memory-optimize", "drop-dead"]).run(training.program, training.scope())
+
+
+def test_variables_that_share_memory_share_it_again_after_a_rewrite() -> None:
+    program, scope = with_identity(), linear_scope()
+    both = plan_passes(["memory-optimize", "drop-identity"]).run(program, scope, ["probability"])
+    other = plan_passes(["drop-identity", "memory-optimize"]).run(program, scope, ["probability"])
+    assert both.program.serialize_to_string() == other.program.serialize_to_string()
+    assert shares_names(both.program)
+
+
+def test_a_rewrite_alone_takes_shared_memory_apart_and_says_so() -> None:
+    shared = plan_passes(["memory-optimize"]).run(with_identity(), linear_scope(), ["probability"])
+    outcome = plan_passes(["drop-identity"]).run(shared.program, shared.scope, ["probability"])
+    assert not shares_names(outcome.program)
+    assert outcome.stages[0].result.done[0].reason == "variables that shared memory have memory of their own again"
 
 
 def test_a_pass_that_leaves_a_fault_behind_is_named() -> None:
@@ -199,7 +215,7 @@ def test_sizes_that_only_a_run_can_tell_are_named() -> None:
 
 
 # ---------------------------------------------------------------- random programs, random sequences
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(40), 1273, 1678])
 def test_any_sequence_of_passes_keeps_what_a_program_computes(seed: int) -> None:
     pick = pick_from(seed)
     case = random_program(pick, blocks=seed % 4 == 0, feed_fetch=seed % 3 == 0)
