@@ -65,6 +65,34 @@ INFERENCE_PASSES = (
         "fuse_batch_norm:fuse_affine_channel",
         "fold affine_channel into the convolution or product before it",
     ),
+    InferencePass(
+        "fuse-squared-mat-sub",
+        "fuse_products:fuse_squared_mat_sub",
+        "make one operator of the square of a product less the product of the squares",
+    ),
+    InferencePass(
+        "fuse-sequence-conv",
+        "fuse_products:fuse_sequence_conv",
+        "take bias and relu into the sequence_conv before them",
+    ),
+    # After all that look for products themselves:
+    InferencePass("fuse-fc", "fuse_fc:fuse_fc", "make fc of a product, its bias and relu"),
+    InferencePass("fuse-repeated-fc", "fuse_fc:fuse_repeated_fc", "make one operator of a row of fc with relu"),
+    InferencePass(
+        "fuse-conv-bias", "fuse_convolution:fuse_bias", "take the bias into the convolution before it", saved=False
+    ),
+    InferencePass(
+        "fuse-conv-residual",
+        "fuse_convolution:fuse_residual",
+        "take what is added to a convolution with bias into it",
+        saved=False,
+    ),
+    InferencePass(
+        "fuse-conv-activation",
+        "fuse_convolution:fuse_activation",
+        "take the activation into the convolution with bias before it",
+        saved=False,
+    ),
 )
 
 

@@ -28,7 +28,7 @@ def weight_slot(op_type: str) -> str:
 
 def result_slot(op_type: str) -> str:
     """The slot of the result."""
-    return "Out" if op_type in PRODUCTS else "Output"
+    return "Output" if op_type in CONVOLUTIONS | TRANSPOSED else "Out"
 
 
 def check_plain(site: Site) -> None:
