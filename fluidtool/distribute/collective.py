@@ -43,8 +43,8 @@ class CollectivePlan:
                 "(trainers=), or run the program as it is"
             )
         check_member(self.rank, self.endpoints, self.current_endpoint)
-        if self.rings < 1:
-            raise UsageError(f"nccl_comm_num is {self.rings}; at least 1 ring is needed")
+        if self.rings < 1 or (self.rings > 1 and self.kind == THREADS):
+            raise UsageError(f"nccl_comm_num is {self.rings}; 1 ring or more is needed, and {THREADS} has exactly 1")
 
     @property
     def others(self) -> list[str]:

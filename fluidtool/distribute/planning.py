@@ -37,7 +37,7 @@ def make_plan(main: Program, startup: Program, settings: Settings) -> Distribute
     pairs = tuple(pair for pair in pairs if pair.parameter != table_name)
     sent = _sending_order(len(pairs), main.random_seed, settings)
     plans = _place([_parameter_plan(main, pair, settings) for pair in pairs], sent, settings)
-    remote = _remote(main, plans)
+    remote = set() if settings.geo else _remote(main, plans)
     plans = [_with_remote(plan) if plan.name in remote else plan for plan in plans]
     tables = _sparse_tables(main, remote, table)
     _check_tables(startup, tables)

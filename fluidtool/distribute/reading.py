@@ -10,7 +10,8 @@ from fluidtool.ir import Block, Operator, Parameter, Program, Variable
 from fluidtool.ir.roles import NAMESCOPE_ATTR, ROLE_ATTR, ROLE_VAR_ATTR, OpRole
 from fluidtool.proto.enums import VarType
 
-CLIP_SCOPE = "@CLIP"
+# Name scopes of set_gradient_clip, and of an optimizer's grad_clip (which Paddle 1.8.5 hands to servers in a form that fails).
+CLIP_SCOPES = ("@CLIP", "/gradient_clip")
 UPDATE_VARS_ATTR = "distribute_update_vars"
 LOOKUPS = ("lookup_table", "lookup_table_v2")
 REMOTE_LOOKUPS = (*LOOKUPS, "nce")
@@ -32,7 +33,7 @@ CUT_INPUTS: dict[str, frozenset[str]] = {
     "ftrl": frozenset({"SquaredAccumulator", "LinearAccumulator"}),
     "lars_momentum": frozenset({"Velocity"}),
     "momentum": frozenset({"Velocity"}),
-    "rmsprop": frozenset({"Moment", "MeanSquare"}),
+    "rmsprop": frozenset({"Moment", "MeanSquare"}),  # and MeanGrad, where it is used: see cut_inputs
     "sgd": frozenset(),
 }
 
@@ -88,7 +89,7 @@ def read_program(program: Program) -> Reading:
             schedule.append(position)
         elif role != OpRole.Optimize:
             continue
-        elif CLIP_SCOPE in str(op.get_attr(NAMESCOPE_ATTR, "")):
+        elif any(scope in str(op.get_attr(NAMESCOPE_ATTR, "")) for scope in CLIP_SCOPES):
             clips.append(position)
         else:
             optimizers.append(position)
@@ -117,6 +118,12 @@ def trained(program: Program, pairs: tuple[Pair, ...]) -> tuple[Pair, ...]:
         if not (isinstance(var, Parameter) and not var.trainable):
             chosen.setdefault(pair.parameter, pair)
     return tuple(chosen.values())
+
+
+def cut_inputs(op: Operator) -> frozenset[str]:
+    """The inputs of an optimizer operator that are cut like its parameter."""
+    centered = op.type == "rmsprop" and op.get_attr("centered") is True
+    return CUT_INPUTS[op.type] | (frozenset({"MeanGrad"}) if centered else frozenset())
 
 
 def table_of(op: Operator) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from fluidtool.distribute.plan import DistributePlan, ParameterPlan, Share
-from fluidtool.distribute.reading import CUT_INPUTS, is_update
+from fluidtool.distribute.reading import cut_inputs, is_update
 from fluidtool.ir import Operator, Program, Variable
 from fluidtool.proto.enums import VarType
 
@@ -126,7 +126,7 @@ def _states_of(source: Program, op: Operator, share: Share) -> Iterator[VarDistr
         if slot in NOT_STATE or not names:
             continue
         origin, piece = described(source.global_block().var(names[0])), share.parameter
-        shape = piece.shape if slot in CUT_INPUTS[op.type] else origin.shape
+        shape = piece.shape if slot in cut_inputs(op) else origin.shape
         if shape == piece.shape:
             part = replace(origin, shape=shape)
             yield VarDistributed(origin, part, piece.cut, piece.index, piece.offset, OPTIMIZER, share.endpoint)

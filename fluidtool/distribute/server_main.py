@@ -11,7 +11,7 @@ from fluidtool.distribute.appending import append, append_copy, copy_distributio
 from fluidtool.distribute.counters import sum_counters
 from fluidtool.distribute.delay_compensation import compensate, declare_backups
 from fluidtool.distribute.plan import DistributePlan, Share
-from fluidtool.distribute.reading import CUT_INPUTS, SCHEDULES, is_update, pair_of, role_of, role_vars
+from fluidtool.distribute.reading import SCHEDULES, cut_inputs, is_update, pair_of, role_of, role_vars
 from fluidtool.distribute.server import Server
 from fluidtool.errors import UsageError
 from fluidtool.ir import Block, Operator, Program
@@ -203,7 +203,7 @@ def _append_update(server: Server, block: Block, op: Operator, share: Share) -> 
             inputs[slot] = [_declare_accumulator(server, op, slot, share)]
     outputs = {**op.outputs, "ParamOut": [share.parameter.name]}
     append_copy(block, op, inputs, outputs, _roles(server, op))
-    if server.globals.var_recursive(gradient).type == VarType.SELECTED_ROWS:
+    if block.var_recursive(gradient).type == VarType.SELECTED_ROWS:
         server.sparse_gradients.append(f"{gradient}:{share.parameter.name}")
 
 
@@ -226,6 +226,6 @@ def _declare_accumulator(server: Server, op: Operator, slot: str, share: Share) 
     """Declare an accumulator, cut like the parameter where it has its shape."""
     name = op.input(slot)[0]
     var = server.origin(name)
-    shape = share.parameter.shape if slot in CUT_INPUTS[op.type] else var.shape
+    shape = share.parameter.shape if slot in cut_inputs(op) else var.shape
     server.globals.create_var(name=name, persistable=var.persistable, dtype=var.dtype, shape=shape)
     return name

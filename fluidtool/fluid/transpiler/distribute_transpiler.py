@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fluidtool.distribute.collective import CollectivePlan, shared_parameters, transpile_collective
+from fluidtool.distribute.collective import THREADS, CollectivePlan, shared_parameters, transpile_collective
 from fluidtool.distribute.dispatchers import PSDispatcher, RoundRobin
 from fluidtool.distribute.endpoints import parse_endpoints
 from fluidtool.distribute.geo import GeoJob, transpile_for_geo
@@ -176,7 +176,7 @@ class DistributeTranspiler:
             rank,
             endpoints,
             endpoint,
-            config.nccl_comm_num,
+            1 if config.collective_mode == THREADS else config.nccl_comm_num,
             shared_parameters(main, startup),
         )
         transpile_collective(main, startup, plan)
