@@ -246,7 +246,7 @@ def transpile(
         "--trainer-id": trainer_id,
         "--all": all_roles,
         "--mode": mode,
-        "--sync/--async": sync,
+        "--sync/--async": None if sync is None else "given",
         "--no-slice": no_slice,
         "--split-method": split_method,
         "--min-block-size": min_block_size,

@@ -1,0 +1,331 @@
+"""`fluidtool transpile`: passes in the order given, explained, verified, measured, saved like the model; wrong use."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fluidtool.cli import distribute as distribution
+from fluidtool.errors import UsageError
+from fluidtool.ir import Program
+from fluidtool.model import load
+from fluidtool.passes import catalogue
+from fluidtool.passes.catalogue import INFERENCE_PASSES, InferencePass
+from fluidtool.passes.result import PassResult
+from tests.cli.support import (
+    BIAS,
+    DIGITS,
+    PAIR,
+    TOPICS,
+    WEIGHT,
+    call,
+    call_json,
+    combined_model,
+    error_of,
+    everything_below,
+    linear_model,
+    linear_program,
+    write_model,
+)
+from tests.cli.test_diff import on_terminal
+from tests.support.random_programs import pick_from, random_program
+
+X = np.load(DIGITS / "x.npy")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """The linear model with a `scale` by one before softmax."""
+    program = linear_program()
+    block = program.global_block()
+    block.create_var(name="same", shape=[-1, 3], dtype="float32")
+    block.insert_op(4, type="scale", inputs={"X": ["positive"]}, outputs={"Out": ["same"]}, attrs={"scale": 1.0})
+    block.ops[5].set_input("X", ["same"])
+    return write_model(tmp_path / "model", program, w=WEIGHT, b=BIAS)
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> tuple[Path, Path]:
+    """A training program and the program that initializes its parameters."""
+    case = random_program(pick_from(3), trains=True)
+    startup = Program()
+    block = startup.global_block()
+    for name, array in case.parameters.items():
+        block.create_var(name=name, shape=array.shape, dtype="float32", persistable=True)
+        attrs = {"shape": list(array.shape), "dtype": 5, "value": 0.1}
+        block.append_op(type="fill_constant", inputs={}, outputs={"Out": [name]}, attrs=attrs)
+    for name, program in (("main.pb", case.program), ("startup.pb", startup)):
+        (tmp_path / name).write_bytes(program.serialize_to_string())
+    return tmp_path / "main.pb", tmp_path / "startup.pb"
+
+
+def types(folder: object, **options: Any) -> list[str]:
+    return [op.type for op in load(folder, **options).program.global_block().ops]
+
+
+def rows(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+# ---------------------------------------------------------------- what is done
+def test_batch_norm_vanishes_and_the_numbers_stay(tmp_path: Path) -> None:
+    result = call("transpile", DIGITS, "--fuse-bn", "--verify", "--feed", DIGITS / "x.npy", "-o", tmp_path / "out")
+    assert result.exit_code == 0, result.stderr
+    assert types(tmp_path / "out").count("batch_norm") == 0
+    before, after = (next(iter(load(m).run({"image": X}).values())).numpy() for m in (DIGITS, tmp_path / "out"))
+    np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-6)
+    assert "both programs compute the same (within 1e-05" in result.stderr
+    assert f"saved to {tmp_path / 'out'}" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "order"),
+    [
+        (["--fuse-bn", "--memory-optimize"], ["fuse-batch-norm", "memory-optimize"]),
+        (["--memory-optimize", "--fuse-bn"], ["memory-optimize", "fuse-batch-norm"]),
+        (["--fuse", "drop-dead", "is-test", "--release-memory"], ["drop-dead", "is-test", "release-memory"]),
+        (["--fuse=is-test", "--release-memory", "--fuse", "drop-dead"], ["is-test", "release-memory", "drop-dead"]),
+        (["--all-inference", "--fuse", "is-test", "--fuse-bn"], ["all-inference", "is-test", "fuse-batch-norm"]),
+    ],
+)
+def test_passes_run_in_the_order_in_which_they_are_given(options: list[str], order: list[str]) -> None:
+    assert [each["name"] for each in call_json("transpile", DIGITS, *options)["passes"]] == order
+
+
+def test_the_model_may_stand_behind_the_passes() -> None:
+    result = call("transpile", "--release-memory", "--fuse-bn", DIGITS, "--json")
+    assert [each["name"] for each in json.loads(result.stdout)["passes"]] == ["release-memory", "fuse-batch-norm"]
+
+
+def test_operators_and_parameters_before_and_after() -> None:
+    out = rows(call("transpile", DIGITS, "--fuse-bn").stdout)
+    assert ["fuse-batch-norm", "2", "0"] in out
+    assert ["operators", "13", "13"] in out and ["parameters", "12", "6"] in out
+
+
+def test_explain_says_what_was_done_and_why_not(model: Path) -> None:
+    out = call("transpile", model, "--fuse", "drop-identity", "--skip", "same", "positive", "--explain").stdout
+    assert "same is fetched or to be kept" in out and ["drop-identity", "0", "1"] in rows(out)
+    done = call("transpile", model, "--fuse", "drop-identity", "--explain").stdout
+    assert ["done", "scale", "same", "same", "is", "positive"] in rows(done)
+
+
+def test_json_has_every_decision(model: Path) -> None:
+    data = call_json("transpile", model, "--fuse", "drop-identity", "--verify")
+    (stage,) = data["passes"]
+    assert stage["operators"] == [7, 6]
+    assert stage["decisions"] == [
+        {
+            "rule": "drop-identity",
+            "block": 0,
+            "operator": "scale",
+            "variable": "same",
+            "done": True,
+            "reason": "same is positive",
+        }
+    ]
+    assert data["before"]["operators"] == 7 and data["after"]["operators"] == 6 and data["files"] == []
+    assert data["verification"]["agrees"] is True and data["verification"]["rtol"] == 0
+
+
+def test_measure_shows_memory_and_time() -> None:
+    data = call_json("transpile", DIGITS, "--memory-optimize", "--release-memory", "--measure", "--batch", 4)
+    before, after = data["before"], data["after"]
+    assert after["activation_bytes_kept"] < before["activation_bytes_kept"]
+    assert before["activation_bytes_live"] <= after["activation_bytes_live"] <= after["activation_bytes_kept"]
+    assert before["seconds"] > 0 and after["seconds"] > 0
+    out = call("transpile", DIGITS, "--release-memory", "--measure").stdout
+    assert "activations, if kept to the end" in out and "time of a run" in out
+
+
+def test_sequences_are_verified_too() -> None:
+    options = ["--feed", TOPICS / "feed.npz", "--lod", TOPICS / "lod.json"]
+    result = call("transpile", TOPICS, "--all-inference", "--memory-optimize", "--verify", *options)
+    assert result.exit_code == 0, result.stderr
+
+
+def test_nothing_is_written_without_output(model: Path, tmp_path: Path) -> None:
+    before = everything_below(tmp_path)
+    result = call("transpile", model, "--all-inference", "--verify")
+    assert result.exit_code == 0 and "nothing was written; -o OUT saves the result" in result.stderr
+    assert everything_below(tmp_path) == before
+
+
+# ---------------------------------------------------------------- training programs
+def test_a_training_program_shares_memory_and_trains_the_same(training: tuple[Path, Path], tmp_path: Path) -> None:
+    main, startup = training
+    out = tmp_path / "out.pb"
+    options = ["--memory-optimize", "--level", 1, "--release-memory", "--startup", startup, "--verify", "-o", out]
+    result = call("transpile", main, *options)
+    assert result.exit_code == 0, result.stderr
+    assert "persistable variables that it changes" in result.stdout and "bit by bit" in result.stderr
+    assert "delete_var" in types(out, need_parameters=False)
+
+
+def test_a_training_program_without_parameters_is_transpiled_alone(training: tuple[Path, Path], tmp_path: Path) -> None:
+    assert call("transpile", training[0], "--release-memory", "-o", tmp_path / "out.pb").exit_code == 0
+    assert "delete_var" in types(tmp_path / "out.pb", need_parameters=False)
+
+
+@pytest.mark.parametrize("option", ["--fuse-bn", "--all-inference"])
+def test_inference_rewrites_refuse_a_training_program(training: tuple[Path, Path], tmp_path: Path, option: str) -> None:
+    result = call("transpile", training[0], option, "-o", tmp_path / "out.pb")
+    assert result.exit_code == 2
+    assert "this program trains them" in error_of(result) and "fluidtool prune" in error_of(result)
+    assert not (tmp_path / "out.pb").exists()
+
+
+def test_a_training_program_cannot_run_without_parameters(training: tuple[Path, Path]) -> None:
+    result = call("transpile", training[0], "--release-memory", "--verify")
+    assert result.exit_code == 3 and "has no file for" in error_of(result)
+
+
+# ---------------------------------------------------------------- layouts and writing
+def test_a_folder_with_a_file_for_each_parameter(tmp_path: Path) -> None:
+    call("transpile", DIGITS, "--fuse-bn", "-o", tmp_path / "out")
+    names = {"conv2d_0.w_0_fuse_bn", "conv2d_1.w_0_fuse_bn", "batch_norm_0.b_0_fuse_bn", "batch_norm_1.b_0_fuse_bn"}
+    assert everything_below(tmp_path / "out") == {"__model__", "fc_0.w_0", "fc_0.b_0", *names}
+
+
+def test_a_combined_file_stays_combined(tmp_path: Path) -> None:
+    call("transpile", combined_model(tmp_path / "model"), "--memory-optimize", "-o", tmp_path / "out")
+    assert everything_below(tmp_path / "out") == {"__model__", "__params__"}
+
+
+def test_a_pair_stays_a_pair(tmp_path: Path) -> None:
+    assert call("transpile", PAIR, "--all-inference", "--verify", "-o", tmp_path / "net").exit_code == 0
+    assert everything_below(tmp_path) == {"net.pdmodel", "net.pdiparams"}
+
+
+def test_nothing_is_overwritten_without_force(model: Path, tmp_path: Path) -> None:
+    args = ["transpile", model, "--fuse", "drop-identity", "-o", tmp_path / "out"]
+    assert call(*args).exit_code == 0
+    result = call(*args)
+    assert result.exit_code == 2 and "exists already" in error_of(result)
+    assert call(*args, "--force").exit_code == 0
+
+
+def test_nothing_is_written_when_outputs_differ(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ruin(program: Program, scope: Any, keep: object) -> PassResult:
+        program.global_block().ops[5].set_attr("scale", 1.5)
+        program.global_block().ops[4].set_attr("scale", 1.5)
+        return PassResult()
+
+    monkeypatch.setattr(InferencePass, "run", lambda self, program, scope, keep=(): ruin(program, scope, keep))
+    result = call("transpile", model, "--fuse", "drop-identity", "--verify", "-o", tmp_path / "out")
+    assert result.exit_code == 1
+    assert "1 of 1 values differ (probability); nothing was written" in result.stderr
+    (row,) = [row for row in rows(result.stdout) if row[:1] == ["probability"]]
+    assert row[1:3] == ["3", "3"]
+    assert not (tmp_path / "out").exists()
+
+
+# ---------------------------------------------------------------- wrong use
+def test_help_lists_the_passes() -> None:
+    for args in (["--fuse", "help"], [DIGITS, "--fuse", "help"]):
+        result = call("transpile", *args)
+        assert result.exit_code == 0
+        for known in INFERENCE_PASSES:
+            assert known.name in result.stdout and known.summary in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "say what to do: --fuse-bn, --fuse PASS"),
+        (["--fuse", "fuse-batchnorm"], "did you mean fuse-batch-norm"),
+        (["--fuse", "zzz"], "the passes are "),
+        (["--fuse-bm"], "did you mean --fuse or --fuse-bn"),
+        (["--fuse-bn", "--level", "1"], "--level is about --memory-optimize"),
+        (["--memory-optimize", "--level", "2"], "expected 0 or 1"),
+        (["--memory-optimize", "--skip", "imag"], "did you mean image?"),
+        (["--fuse-bn", "--random"], "give --verify or --measure too"),
+        (["--fuse-bn", "--startup", "x.pb"], "give --verify, --measure or --distribute too"),
+        (["--fuse-bn", "--verify", "--feed", "zzz=x.npy"], "x.npy"),
+        (["--fuse-bn", "--trainers", "2"], "--trainers is about distributed training; give --distribute too"),
+        (["--fuse-bn", "--async"], "--sync/--async is about distributed training"),
+        (["--distribute"], "give --startup FILE"),
+        (["--distribute", "--fuse-bn"], "are two transpilers"),
+        (["--distribute", "--startup", "x.pb", "--verify"], "--verify is about passes"),
+        (["--distribute", "--mode", "ring"], "pserver"),
+    ],
+)
+def test_wrong_options_are_answered(options: list[str], message: str, tmp_path: Path) -> None:
+    result = call("transpile", DIGITS, *options, "-o", tmp_path / "out")
+    assert result.exit_code in (2, 3) and message in error_of(result)
+    assert not (tmp_path / "out").exists()
+
+
+def test_missing_parameters_are_an_error(tmp_path: Path) -> None:
+    folder = linear_model(tmp_path / "model")
+    (folder / "w").unlink()
+    result = call("transpile", folder, "--memory-optimize", "-o", tmp_path / "out")
+    assert result.exit_code == 3 and "no file" in error_of(result)
+    assert not (tmp_path / "out").exists()
+
+
+# ---------------------------------------------------------------- distributed training
+def test_options_of_distributed_training_are_handed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen: dict[str, Any] = {}
+    monkeypatch.setattr(distribution, "distribute", lambda main, **options: seen.update(main=main, **options))
+    options = ["--pservers", "a:1,b:2", "--trainers", "2", "--trainer-id", 1, "--mode", "pserver", "--async"]
+    more = ["--no-slice", "--split-method", "hashname", "--min-block-size", 100, "--plan", "-o", tmp_path / "out"]
+    result = call("transpile", "main.pb", "--startup", "startup.pb", "--distribute", *options, *more)
+    assert result.exit_code == 0, result.stderr
+    assert seen == {
+        "main": Path("main.pb"),
+        "startup": Path("startup.pb"),
+        "pservers": "a:1,b:2",
+        "trainers": "2",
+        "trainer_id": 1,
+        "all_roles": False,
+        "mode": "pserver",
+        "sync": False,
+        "slice_variables": False,
+        "split_method": "HashName",
+        "min_block_size": 100,
+        "plan": True,
+        "output": tmp_path / "out",
+        "force": False,
+        "json": False,
+    }
+
+
+def test_what_is_left_out_has_paddles_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, Any] = {}
+    monkeypatch.setattr(distribution, "distribute", lambda main, **options: seen.update(options))
+    call("transpile", "main.pb", "--startup", "startup.pb", "--distribute")
+    given = ("mode", "sync", "slice_variables", "split_method", "min_block_size", "pservers", "trainers", "trainer_id")
+    assert [seen[name] for name in given] == ["pserver", True, True, "RoundRobin", 8192, None, None, None]
+
+
+def test_a_fault_of_distribution_is_one_paragraph(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(main: Path, **options: Any) -> None:
+        raise UsageError("no servers")
+
+    monkeypatch.setattr(distribution, "distribute", refuse)
+    result = call("transpile", "main.pb", "--startup", "startup.pb", "--distribute")
+    assert result.exit_code == 2 and "no servers" in error_of(result)
+
+
+# ---------------------------------------------------------------- where it is shown
+def test_help_fits_eighty_columns() -> None:
+    text = call("transpile", "--help", env={"COLUMNS": "80"}).stdout
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert "Passes (they run in the order in which they are given):" in text
+
+
+def test_eighty_columns_are_enough_on_a_terminal() -> None:
+    written = on_terminal("transpile", DIGITS, "--all-inference", "--memory-optimize", "--explain", TERM="dumb")
+    assert max(len(line.rstrip()) for line in written.splitlines()) <= 80
+
+
+def test_a_catalogue_row_is_all_that_a_new_pass_needs(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = InferencePass("again", "identities:drop_identity", "once more", True)
+    monkeypatch.setattr(catalogue, "INFERENCE_PASSES", (row,))
+    monkeypatch.setattr("fluidtool.passes.pipeline.INFERENCE_PASSES", (row,))
+    assert call("transpile", model, "--fuse", "again").exit_code == 0
