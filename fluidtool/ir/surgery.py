@@ -166,7 +166,7 @@ def prune(program: Program, feeds: Sequence[str] | str, targets: Any) -> Program
 
 def _with_plain_names(program: Program, feeds: Sequence[str], targets: list[Any]) -> tuple[Program, list[Any]]:
     """The program in which feeds and targets mean what they say, where `memory_optimize` let variables share names."""
-    names = [getattr(target, "name", target) for target in targets if isinstance(target, (str, Variable))]
+    names = [t if isinstance(t, str) else t.name for t in targets if isinstance(t, (str, Variable))]
     plain = unshared(program, [*feeds, *names])
     if plain is program:
         return program, targets

@@ -17,6 +17,8 @@ from fluidtool.proto.enums import AttrType, VarType
 NO_NAMES = frozenset({CALLSTACK_ATTR, NAMESCOPE_ATTR, ROLE_VAR_ATTR, ORIGINAL_NAMES_ATTR})
 # Operators for which the name itself has a meaning: other processes know it, or it is printed.
 NAMED = frozenset({"send", "recv", "prefetch", "listen_and_serv", "fl_listen_and_serv", "checkpoint_notify", "print"})
+# Operators that are done with what they use when they end; only the names must stay, which stand in their blocks too.
+STEPS = frozenset({"recurrent", "recurrent_grad"})
 TEXT = frozenset({AttrType.STRING, AttrType.STRINGS})
 
 
@@ -42,20 +44,24 @@ class Untouchable:
 
     Those are variables that are fed, fetched, persistable or skipped by the caller; those that are no tensors, or not
     declared; those that operators with sub-blocks, or operators of other blocks, use; and those that an attribute names.
+    renames: whether the pass renames variables; where it does not, `recurrent` is an operator like others.
     """
 
-    def __init__(self, program: Program, skip: Collection[str], skip_grads: bool = False) -> None:
+    def __init__(self, program: Program, skip: Collection[str], skip_grads: bool = False, renames: bool = True) -> None:
         self.program, self.skip = program, skip
+        owners = [op for op in _operators(program) if op.sub_blocks()]
+        plain = [] if renames else [op for op in owners if op.type in STEPS]
+        inner = {index for op in plain for index in op.sub_blocks()}
         self.fed = {name for op in _of_type(program, "feed") for name in op.output_arg_names}
         self.fetched = {name for op in _of_type(program, "fetch") for name in op.input_arg_names}
         self.gradients = set(_optimized_gradients(program)) if skip_grads else set()
-        self.in_blocks = set(_used_by_owners(program))
+        self.in_blocks = {name for op in owners if not any(op is p for p in plain) for name in _arguments(op)}
         self.in_attributes = set(_named_by_attributes(program))
         self.by_name = {name for op in _operators(program) if _is_named(op) for name in _arguments(op)}
         self.on_cpu = {n for op in _operators(program) if op.get_attr("force_cpu", False) for n in op.output_arg_names}
         self.users: dict[str, set[int]] = {}
         for op in _operators(program):
-            for name in _arguments(op):
+            for name in _arguments(op) if op.block.idx not in inner else ():
                 self.users.setdefault(name, set()).add(op.block.idx)
 
     def reason(self, flow: Liveness, name: str) -> str | None:
@@ -111,13 +117,6 @@ def _optimized_gradients(program: Program) -> Iterator[str]:
     for op in _operators(program):
         if int(op.get_attr(ROLE_ATTR, 0)) & OpRole.Optimize:
             yield from list(op.get_attr(ROLE_VAR_ATTR, []))[1::2]
-
-
-def _used_by_owners(program: Program) -> Iterator[str]:
-    """What operators with sub-blocks name, whatever they do with it."""
-    for op in _operators(program):
-        if op.sub_blocks():
-            yield from _arguments(op)
 
 
 def _named_by_attributes(program: Program) -> Iterator[str]:

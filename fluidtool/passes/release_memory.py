@@ -38,7 +38,7 @@ def release_memory(program: Program, skip_opt_set: object = None, *, batch: int 
     """
     if not isinstance(program, Program):
         raise ArgumentTypeError(f"release_memory takes a Program, found {type(program).__name__}")
-    untouchable = Untouchable(program, variable_names(skip_opt_set))
+    untouchable = Untouchable(program, variable_names(skip_opt_set), renames=False)
     before = estimate(program, batch=batch)
     releases: list[_Release] = []
     decisions: list[Decision] = []
