@@ -55,6 +55,7 @@ INFERENCE_PASSES = (
     ),
     InferencePass("fuse-fc-lstm", "recurrent:fuse_fc_lstm", "take the projection of its input into an lstm"),
     InferencePass("fuse-fc-gru", "recurrent:fuse_fc_gru", "take the projection of its input into a gru"),
+    InferencePass("fuse-attention", "attention:fuse_attention", "make multihead_matmul of self-attention", saved=False),
     InferencePass(
         "fuse-batch-norm",
         "fuse_batch_norm:fuse_batch_norm",
