@@ -40,6 +40,10 @@ MEANT: dict[str, str] = {
     "shapes.padding_by_a_tensor": "the size is known only when running: -1",
     "images.poolings_with_places": "places are int32, and are declared so",
     "images.regions": "roi_pool's places are int64, and are declared so",
+    "contrib.boxes": "the index is int32, and is declared so",
+    "contrib.elementwise": "the order is as long as the batch, the seed is one number: both are declared",
+    "contrib.embeddings": "the places of what is dropped are int32 [n, 1] with LoD, and are declared so",
+    "contrib.sequences": "the places of the largest are int32, and are declared so",
     "arithmetic.has_inf": "isinf and isnan give bool, and are declared so",
 }
 
