@@ -88,8 +88,8 @@ class _Network:
         """A layer's states before the first step: those given, or zeros."""
         if given:
             return [rnn.memory(init=state[layer, direction]) for state in given]
-        zeros = {"batch_ref": rnn_input, "shape": [-1, self.hidden_size], "ref_batch_dim_idx": 1}
-        return [rnn.memory(**zeros) for _ in range(self.states)]
+        sizes = [-1, self.hidden_size]
+        return [rnn.memory(batch_ref=rnn_input, shape=sizes, ref_batch_dim_idx=1) for _ in range(self.states)]
 
     def one_way(
         self, rnn_input: Variable, steps: Sequence[Step], mask: Variable | None, given: list[Any], direction: int
