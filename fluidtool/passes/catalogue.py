@@ -55,7 +55,19 @@ INFERENCE_PASSES = (
     ),
     InferencePass("fuse-fc-lstm", "recurrent:fuse_fc_lstm", "take the projection of its input into an lstm"),
     InferencePass("fuse-fc-gru", "recurrent:fuse_fc_gru", "take the projection of its input into a gru"),
+    InferencePass(
+        "fuse-embedding-layer-norm",
+        "summed_layer_norm:fuse_embedding_layer_norm",
+        "make one operator of look-ups, their sum and its layer_norm",
+        saved=False,
+    ),
     InferencePass("fuse-attention", "attention:fuse_attention", "make multihead_matmul of self-attention", saved=False),
+    InferencePass(
+        "fuse-skip-layer-norm",
+        "summed_layer_norm:fuse_skip_layer_norm",
+        "take the sum of two values into the layer_norm that reads it",
+        saved=False,
+    ),
     InferencePass(
         "fuse-batch-norm",
         "fuse_batch_norm:fuse_batch_norm",
