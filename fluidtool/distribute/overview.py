@@ -1,0 +1,100 @@
+"""A plan to look at: which piece lives where, bytes of each server, balance. As text and as data for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fluidtool.distribute.plan import DistributePlan, ParameterPlan, Share
+from fluidtool.ir.variable import data_type_name
+from fluidtool.proto.enums import VarType
+from fluidtool.tensor.data_types import numpy_dtype
+
+
+def piece_bytes(share: Share) -> int:
+    """The size of a piece of a parameter."""
+    dtype = share.parameter.dtype
+    return share.parameter.elements * numpy_dtype(VarType.FP32 if dtype is None else dtype).itemsize
+
+
+def server_bytes(plan: DistributePlan) -> dict[str, int]:
+    """Bytes of parameters on each server, a distributed table aside."""
+    return {
+        endpoint: sum(piece_bytes(share) for share in plan.shares_on(endpoint)) for endpoint in plan.settings.servers
+    }
+
+
+def balance(plan: DistributePlan) -> float:
+    """The fullest server's bytes as a multiple of the mean: 1.0 is even."""
+    sizes = server_bytes(plan).values()
+    return max(sizes) * len(sizes) / sum(sizes) if sum(sizes) else 1.0
+
+
+def plan_data(plan: DistributePlan) -> dict[str, Any]:
+    """The plan as plain lists, dicts, text and numbers."""
+    settings, sizes = plan.settings, server_bytes(plan)
+    servers = [
+        {"endpoint": endpoint, "pieces": len(plan.shares_on(endpoint)), "bytes": sizes[endpoint]}
+        for endpoint in settings.servers
+    ]
+    return {
+        "mode": settings.distributed_mode.name.lower(),
+        "trainers": settings.trainers,
+        "dispatcher": settings.dispatcher.__name__,
+        "min_block_size": settings.min_block_size,
+        "slice_variables": settings.slice_variables,
+        "servers": servers,
+        "balance": round(balance(plan), 4),
+        "parameters": [_parameter_data(parameter) for parameter in plan.parameters],
+        "distributed_table": plan.table.name if plan.table else None,
+        "schedule_operators": len(plan.reading.schedule),
+        "clip_operators": len(plan.reading.clips),
+    }
+
+
+def _parameter_data(parameter: ParameterPlan) -> dict[str, Any]:
+    dtype = parameter.shares[0].parameter.dtype
+    return {
+        "name": parameter.name,
+        "gradient": parameter.pair.gradient,
+        "data_type": data_type_name(dtype),
+        "looked_up_remotely": parameter.remote,
+        "pieces": [
+            {
+                "name": share.parameter.name,
+                "shape": list(share.parameter.shape),
+                "offset": share.parameter.offset,
+                "bytes": piece_bytes(share),
+                "endpoint": share.endpoint,
+            }
+            for share in parameter.shares
+        ],
+    }
+
+
+def plan_text(plan: DistributePlan) -> str:
+    """The plan as lines: the servers, then a line for each piece."""
+    data = plan_data(plan)
+    head = f"{data['mode']}, {_count(data['trainers'], 'trainer')}, {data['dispatcher']}, balance {data['balance']:.2f}"
+    servers = [
+        (entry["endpoint"], _count(entry["pieces"], "piece"), f"{entry['bytes']} B") for entry in data["servers"]
+    ]
+    pieces = [
+        (piece["name"], f"{entry['data_type']} {piece['shape']}", f"{piece['bytes']} B", piece["endpoint"])
+        for entry in data["parameters"]
+        for piece in entry["pieces"]
+    ]
+    lines = [head, "", *aligned(servers), "", *aligned(pieces)]
+    if plan.table:
+        lines += ["", f"{plan.table.name}: row i on server i modulo {len(plan.settings.servers)}"]
+    return "\n".join(lines) + "\n"
+
+
+def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Rows as columns of text."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
