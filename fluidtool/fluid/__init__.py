@@ -6,8 +6,11 @@ from fluidtool.fluid import (
     clip,
     contrib,
     core,
+    data_feed_desc,
+    dataset,
     evaluator,
     initializer,
+    install_check,
     io,
     layers,
     metrics,
@@ -23,8 +26,11 @@ from fluidtool.fluid import variable_slicing as variable_slicing
 from fluidtool.fluid.backward import append_backward, gradients
 from fluidtool.fluid.compiler import BuildStrategy, CompiledProgram, ExecutionStrategy
 from fluidtool.fluid.concurrency import Go, Select, channel_close, channel_recv, channel_send, make_channel
+from fluidtool.fluid.data_feed_desc import DataFeedDesc
 from fluidtool.fluid.data_feeder import DataFeeder
+from fluidtool.fluid.dataset import DatasetFactory, InMemoryDataset, QueueDataset
 from fluidtool.fluid.executor import Executor, fetch_var, global_scope, scope_guard, switch_scope
+from fluidtool.fluid.flags import get_flags, set_flags
 from fluidtool.fluid.framework import (
     default_main_program,
     default_startup_program,
@@ -35,7 +41,7 @@ from fluidtool.fluid.framework import (
 )
 from fluidtool.fluid.inferencer import Inferencer
 from fluidtool.fluid.input import data, embedding, one_hot
-from fluidtool.fluid.io import load, save
+from fluidtool.fluid.io import load, load_program_state, save, set_program_state
 from fluidtool.fluid.offers import refuse_other_names
 from fluidtool.fluid.parallel_executor import ParallelExecutor
 from fluidtool.fluid.param_attr import ParamAttr, WeightNormParamAttr
@@ -55,6 +61,14 @@ from fluidtool.fluid.transpiler import (
     memory_optimize,
     release_memory,
 )
+from fluidtool.fluid.versions import (
+    disable_dygraph,
+    disable_imperative,
+    enable_dygraph,
+    enable_imperative,
+    in_dygraph_mode,
+    require_version,
+)
 from fluidtool.ir import Block, Operator, Parameter, Program, Variable, unique_name
 from fluidtool.ops import building as building
 from fluidtool.runtime.scope import Scope
@@ -70,6 +84,7 @@ from fluidtool.tensor import (
 )
 
 _switch_scope = switch_scope
+learning_rate_decay = layers.learning_rate_scheduler
 Tensor = LoDTensor
 
 __all__ = [
@@ -82,7 +97,9 @@ __all__ = [
     "CUDAPlace",
     "CheckpointConfig",
     "CompiledProgram",
+    "DataFeedDesc",
     "DataFeeder",
+    "DatasetFactory",
     "DistributeTranspiler",
     "DistributeTranspilerConfig",
     "EndEpochEvent",
@@ -90,6 +107,7 @@ __all__ = [
     "ExecutionStrategy",
     "Executor",
     "Go",
+    "InMemoryDataset",
     "InferenceTranspiler",
     "Inferencer",
     "LoDTensor",
@@ -99,6 +117,7 @@ __all__ = [
     "ParamAttr",
     "Parameter",
     "Program",
+    "QueueDataset",
     "Scope",
     "Select",
     "SelectedRows",
@@ -121,20 +140,31 @@ __all__ = [
     "cuda_pinned_places",
     "cuda_places",
     "data",
+    "data_feed_desc",
+    "dataset",
     "default_main_program",
     "default_startup_program",
     "device_guard",
+    "disable_dygraph",
+    "disable_imperative",
     "embedding",
+    "enable_dygraph",
+    "enable_imperative",
     "evaluator",
     "fetch_var",
+    "get_flags",
     "get_var",
     "global_scope",
     "gradients",
+    "in_dygraph_mode",
     "initializer",
+    "install_check",
     "io",
     "is_compiled_with_cuda",
     "layers",
+    "learning_rate_decay",
     "load",
+    "load_program_state",
     "make_channel",
     "memory_optimize",
     "metrics",
@@ -147,8 +177,11 @@ __all__ = [
     "reader",
     "regularizer",
     "release_memory",
+    "require_version",
     "save",
     "scope_guard",
+    "set_flags",
+    "set_program_state",
     "transpiler",
     "unique_name",
 ]

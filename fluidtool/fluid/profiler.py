@@ -9,8 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fluidtool.errors import DeviceError, OutputError, UsageError
+from fluidtool.fluid.flags import checks_finite
 from fluidtool.fluid.places import is_compiled_with_cuda
 from fluidtool.runtime.executor import Observer
+from fluidtool.runtime.finite import FiniteCheck
 from fluidtool.runtime.profile import SORTING, Profile, report
 
 __all__ = ["cuda_profiler", "profiler", "reset_profiler", "start_profiler", "stop_profiler"]
@@ -24,9 +26,11 @@ class _Current:
 
 
 def active_observer() -> Observer | None:
-    """What runs give their steps to while the profiler is on."""
+    """What runs give their steps to: the profiler while it is on, else the check for NaN when a flag asks for it."""
     profile = _Current.profile
-    return None if profile is None else profile.observe
+    if profile is not None:
+        return profile.observe
+    return FiniteCheck() if checks_finite() else None
 
 
 def start_profiler(state: str, tracer_option: str = "Default") -> None:
