@@ -1,0 +1,40 @@
+"""One implementation of `fluid`, training one network: python training_worker.py MODULE NETWORK THREADS.
+
+Prints a line when it is ready, then, for each number of steps on standard input, the seconds they took and the loss.
+Runs on Python 3.7 too, beside real Paddle.
+"""
+
+import importlib
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+
+def main():
+    module, network, threads = sys.argv[1], sys.argv[2], sys.argv[3]
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "FLUIDTOOL_THREADS"):
+        os.environ[name] = threads
+    os.environ["CPU_NUM"] = "1"
+    import training_networks
+
+    fluid = importlib.import_module(module)
+    build, batch = training_networks.NETWORKS[network]
+    main_program, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main_program, startup):
+        loss, optimizer, feed = build(fluid, batch)
+        optimizer.minimize(loss)
+    executor = fluid.Executor(fluid.CPUPlace())
+    executor.run(startup)
+    for _ in range(3):
+        executor.run(main_program, feed=feed, fetch_list=[loss])
+    print(f"ready {batch}", flush=True)
+    for line in sys.stdin:
+        start = time.perf_counter()
+        for _ in range(int(line)):
+            value = executor.run(main_program, feed=feed, fetch_list=[loss])[0]
+        print(f"{time.perf_counter() - start!r} {float(value.ravel()[0])!r}", flush=True)
+
+
+main()
