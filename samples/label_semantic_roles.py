@@ -117,7 +117,7 @@ def train(options, place):
             loss, *numbers = exe.run(feed=feeder.feed(batch), fetch_list=[avg_cost, *counts])
             chunks.update(*numbers)
             losses.append(loss.item())
-        print(f"epoch {epoch}: loss {np.mean(losses):.4f}, F1 {chunks.eval()[2]:.4f}")
+        print(f"epoch {epoch}: loss {np.mean(losses):.4f}, F1 {float(chunks.eval()[2]):.4f}")
     fluid.io.save_inference_model(options.out, FEATURES, [crf_decode], exe)
 
 
