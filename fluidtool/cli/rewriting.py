@@ -49,6 +49,7 @@ class Request:
     json: bool
     force: bool
     verify: bool
+    rtol: float | None
     measure: bool
     feeds: Sequence[str]
     lods: Sequence[str]
@@ -75,7 +76,8 @@ def rewrite(request: Request) -> None:
         outcome = plan.run(model.program, scope, keep)
     before, after = Runnable(model.program, scope), Runnable(outcome.program, outcome.scope)
     feed = _feed(model, request) if request.runs else {}
-    comparisons = _verify(before, after, feed, keep, plan) if request.verify else ()
+    tolerance = (0.0 if plan.exact else RTOL) if request.rtol is None else request.rtol
+    comparisons = _verify(before, after, feed, keep, tolerance) if request.verify else ()
     sides = [_facts(side, model, feed, keep, request) for side in (before, after)]
     if request.measure:
         with progress("measuring"):
@@ -84,12 +86,13 @@ def rewrite(request: Request) -> None:
             facts["seconds"] = value
     wrong = [item for item in comparisons if not item.agrees]
     written = [] if wrong or request.output is None else _save(model, outcome, request)
-    _show(request, plan, outcome, sides, comparisons, keep, written)
+    _show(request, tolerance, outcome, sides, comparisons, keep, written)
     if wrong:
         names = ", ".join(item.name for item in wrong[:5])
-        say_error(f"{len(wrong)} of {len(comparisons)} values differ ({names}); nothing was written")
+        hint = "" if plan.exact else f"; where rounding alone differs by more than {tolerance:g}, allow it: --rtol"
+        say_error(f"{len(wrong)} of {len(comparisons)} values differ ({names}); nothing was written{hint}")
         raise typer.Exit(EXIT_FINDING)
-    _talk(request, plan, comparisons, written)
+    _talk(request, tolerance, comparisons, written)
 
 
 # ---------------------------------------------------------------- before
@@ -104,6 +107,8 @@ def _check(request: Request) -> None:
         for option, value in given.items():
             if value:
                 raise UsageError(f"{option} says what to run the programs with; give --verify or --measure too")
+        if request.rtol is not None:
+            raise UsageError("--rtol is about --verify; give that too")
         if request.startup is not None:
             raise UsageError("--startup initializes parameters for a run; give --verify, --measure or --distribute too")
     path = request.output
@@ -152,11 +157,11 @@ def _feed(model: Model, request: Request) -> dict[str, LoDTensor]:
 
 # ---------------------------------------------------------------- after
 def _verify(
-    before: Runnable, after: Runnable, feed: Mapping[str, Any], keep: Sequence[str], plan: PassPlan
+    before: Runnable, after: Runnable, feed: Mapping[str, Any], keep: Sequence[str], tolerance: float
 ) -> tuple[Comparison, ...]:
     names = [name for name in keep if _is_value(before.program, name)]
     with progress("comparing"):
-        return compare_runs(before, after, feed, names, exact=plan.exact)
+        return compare_runs(before, after, feed, names, exact=not tolerance, rtol=tolerance)
 
 
 def _is_value(program: Program, name: str) -> bool:
@@ -210,7 +215,7 @@ def _save(model: Model, outcome: Outcome, request: Request) -> list[Path]:
 # ---------------------------------------------------------------- showing
 def _show(
     request: Request,
-    plan: PassPlan,
+    tolerance: float,
     outcome: Outcome,
     sides: Sequence[dict[str, Any]],
     comparisons: Sequence[Comparison],
@@ -226,8 +231,11 @@ def _show(
         }
         if request.verify:
             agree = all(item.agrees for item in comparisons)
-            rtol = 0.0 if plan.exact else RTOL
-            data["verification"] = {"agrees": agree, "rtol": rtol, "outputs": [asdict(item) for item in comparisons]}
+            data["verification"] = {
+                "agrees": agree,
+                "rtol": tolerance,
+                "outputs": [asdict(item) for item in comparisons],
+            }
         show_json(data)
         return
     tables = [decisions_table(stage) for stage in outcome.stages] if request.explain else []
@@ -242,10 +250,10 @@ def _stage_data(stage: Stage) -> dict[str, Any]:
     return {"name": stage.name, "operators": [stage.before, stage.after], "decisions": decisions}
 
 
-def _talk(request: Request, plan: PassPlan, comparisons: Sequence[Comparison], written: Sequence[Path]) -> None:
+def _talk(request: Request, tolerance: float, comparisons: Sequence[Comparison], written: Sequence[Path]) -> None:
     if request.verify:
         largest = max((item.largest_error for item in comparisons), default=0.0)
-        how = "bit by bit" if plan.exact else f"within {RTOL:g}; largest difference {number(largest, 3)}"
+        how = "bit by bit" if not tolerance else f"within {tolerance:g}; largest difference {number(largest, 3)}"
         say(f"both programs compute the same ({how})")
     if written:
         say(f"{len(written)} file{'s' if len(written) != 1 else ''} saved to {request.output}")

@@ -130,6 +130,17 @@ def transpile(
             help="Run both programs and compare; exit code 1 and nothing written when outputs differ.",
         ),
     ] = False,
+    rtol: Annotated[
+        float | None,
+        typer.Option(
+            "--rtol",
+            metavar="X",
+            min=0,
+            rich_help_panel=CHECKS,
+            help="What --verify allows, relative to each element and to the largest (default: 1e-5; 0 where every pass "
+            "keeps every bit).",
+        ),
+    ] = None,
     measure: Annotated[
         bool,
         typer.Option("--measure", rich_help_panel=CHECKS, help="Show the memory of activations and the time of a run."),
@@ -273,6 +284,7 @@ def transpile(
                 json=json,
                 force=force,
                 verify=verify,
+                rtol=rtol,
                 measure=measure,
                 feeds=feed or [],
                 lods=lod or [],

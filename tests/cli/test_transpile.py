@@ -16,6 +16,7 @@ from fluidtool.model import load
 from fluidtool.passes import catalogue
 from fluidtool.passes.catalogue import INFERENCE_PASSES, InferencePass
 from fluidtool.passes.result import PassResult
+from fluidtool.tensor import LoDTensor
 from tests.cli.support import (
     BIAS,
     DIGITS,
@@ -155,6 +156,30 @@ def test_nothing_is_written_without_output(model: Path, tmp_path: Path) -> None:
     assert everything_below(tmp_path) == before
 
 
+def test_how_much_rounding_is_allowed_can_be_said(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nearly(self: object, program: Program, scope: Any, keep: object = ()) -> PassResult:
+        scope.var("w").value = LoDTensor(scope.var("w").value.numpy() * np.float32(1.0005))
+        return PassResult()
+
+    monkeypatch.setattr(InferencePass, "run", nearly)
+    assert call("transpile", model, "--fuse-bn", "--verify").exit_code == 1
+    assert call("transpile", model, "--fuse-bn", "--verify", "--rtol", "1e-3").exit_code == 0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_passes_over_random_programs(seed: int, tmp_path: Path) -> None:
+    pick = pick_from(seed)
+    case = random_program(pick, blocks=seed % 2 == 0, feed_fetch=True)
+    folder = write_model(tmp_path / "model", case.program, **case.parameters)
+    words = ["--memory-optimize", "--release-memory", "--fuse-bn", "--all-inference"]
+    words += [f"--fuse={known.name}" for known in INFERENCE_PASSES]
+    options = [words[pick(len(words))] for _ in range(1 + pick(4))]
+    result = call("transpile", folder, *options, "--verify", "--batch", 2, "-o", tmp_path / "out")
+    assert result.exit_code == 0, (options, result.stderr)
+    assert call("check", tmp_path / "out").exit_code in (0, 1)
+    assert "FC1" not in call("check", tmp_path / "out").stdout.replace("FC103", "")
+
+
 # ---------------------------------------------------------------- training programs
 def test_a_training_program_shares_memory_and_trains_the_same(training: tuple[Path, Path], tmp_path: Path) -> None:
     main, startup = training
@@ -244,6 +269,7 @@ def test_help_lists_the_passes() -> None:
         (["--memory-optimize", "--level", "2"], "expected 0 or 1"),
         (["--memory-optimize", "--skip", "imag"], "did you mean image?"),
         (["--fuse-bn", "--random"], "give --verify or --measure too"),
+        (["--fuse-bn", "--rtol", "1e-3"], "--rtol is about --verify"),
         (["--fuse-bn", "--startup", "x.pb"], "give --verify, --measure or --distribute too"),
         (["--fuse-bn", "--verify", "--feed", "zzz=x.npy"], "x.npy"),
         (["--fuse-bn", "--trainers", "2"], "--trainers is about distributed training; give --distribute too"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from fluidtool.errors import FluidError, ProgramError
 from fluidtool.ir import Program
@@ -19,7 +21,7 @@ from fluidtool.passes.result import PassResult
 from fluidtool.runtime import Scope
 from fluidtool.tensor import LoDTensor
 from tests.cli.support import BIAS, DIGITS, WEIGHT, linear_program
-from tests.support.random_programs import pick_from, random_program
+from tests.support.random_programs import RandomProgram, pick_from, programs, random_program
 
 X = np.linspace(-1, 1, 8, dtype="float32").reshape(2, 4)
 NAMES = [known.name for known in INFERENCE_PASSES]
@@ -225,6 +227,17 @@ def test_any_sequence_of_passes_keeps_what_a_program_computes(seed: int) -> None
     sides = Runnable(case.program, case.scope()), Runnable(outcome.program, outcome.scope)
     for item in compare_runs(*sides, case.feeds, case.fetches, exact=plan.exact):
         assert item.agrees, (names, item)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(programs(largest=6), st.lists(st.sampled_from([*NAMES, *MEMORY]), min_size=1, max_size=4))
+def test_the_order_of_passes_never_matters_to_the_numbers(case: RandomProgram, names: list[str]) -> None:
+    for order in (names, names[::-1]):
+        plan = plan_passes(order, level=1)
+        outcome = plan.run(case.program, case.scope(), case.fetches)
+        sides = Runnable(case.program, case.scope()), Runnable(outcome.program, outcome.scope)
+        for item in compare_runs(*sides, case.feeds, case.fetches, exact=plan.exact):
+            assert item.agrees, (order, item)
 
 
 @pytest.mark.parametrize("seed", range(10))
