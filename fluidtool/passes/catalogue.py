@@ -69,6 +69,11 @@ INFERENCE_PASSES = (
         saved=False,
     ),
     InferencePass(
+        "fuse-seqpool-concat",
+        "sequence_pooling:fuse_seqpool_concat",
+        "pool several sequences that are put side by side by one operator",
+    ),
+    InferencePass(
         "fuse-batch-norm",
         "fuse_batch_norm:fuse_batch_norm",
         "fold batch_norm into the convolution or product before it",

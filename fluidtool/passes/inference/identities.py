@@ -23,8 +23,9 @@ SCRATCH = ("XShape", "Mask", "MidOut")
 def drop_identity(program: Program, scope: Scope, keep: Collection[str] = ()) -> PassResult:
     """Take out operators that leave their input as it is (Paddle 1.8 identity_scale_op_clean_pass), in place.
 
-    `scale` by 1 plus 0, `assign` of a tensor, `concat` and `sum` of one input, `transpose` to the same order, `expand` by
-    ones, `pad` by nothing, `cast` to the same data type. Shapes that only a declaration states prove nothing.
+    `scale` by 1 plus 0, `assign` of a tensor, `concat` and `sum` of one input, `transpose` to the same order (of what
+    has no LoD, which does not pass), `expand` by ones, `pad` by nothing, `cast` to the same data type. Shapes that only
+    a declaration states prove nothing.
     """
     return rewrite(NAME, rule, program, scope, keep)
 
@@ -49,7 +50,8 @@ def is_identity(site: Site) -> bool:
             return True
         case "transpose" | "transpose2":
             axes = list(op.get_attr("axis", []))
-            return bool(axes) and axes == list(range(len(axes)))
+            var = site.block.find_var_recursive(site.input("X"))
+            return bool(axes) and axes == list(range(len(axes))) and var is not None and not var.lod_level
         case "expand":
             times = list(op.get_attr("expand_times", []))
             return bool(times) and all(time == 1 for time in times)

@@ -45,11 +45,12 @@ class NewParameter:
 
 @dataclass(frozen=True, slots=True)
 class NewVariable:
-    """An intermediate variable that an edit brings, declared like `like` (but for `shape`) in the block of the edit."""
+    """An intermediate variable that an edit brings, declared like `like` (but for what is given) in the block of the edit."""
 
     name: str
     like: str
     shape: tuple[int, ...] | None = None
+    lod_level: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,6 +339,8 @@ def apply(block: Block, edits: list[Edit], scope: Scope) -> None:
             copy.name = variable.name
             if variable.shape is not None:
                 copy.shape = variable.shape
+            if variable.lod_level is not None:
+                copy.lod_level = variable.lod_level
             block.add_var(copy)
 
 

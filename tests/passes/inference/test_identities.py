@@ -142,3 +142,15 @@ def test_what_a_loop_carries_stays() -> None:
     net.op("conditional_block", {"Cond": condition, "Input": []}, "scope", "Scope", {"Out": ["out"]}, sub_block=below)
     net.block.var("scope").type = 11  # STEP_SCOPES
     net.check_left(drop_identity, "out", reason="out is written more than once")
+
+
+def test_a_transpose_that_takes_the_lod_away_stays() -> None:
+    program = Program()
+    block = program.global_block()
+    for name, level in (("x", 1), ("y", 0), ("z", 0)):
+        block.create_var(name=name, shape=[-1, 3], dtype="float32", lod_level=level)
+    block.append_op(type="transpose", inputs={"X": ["x"]}, outputs={"Out": ["y"]}, attrs={"axis": [0, 1]})
+    block.append_op(type="relu", inputs={"X": ["y"]}, outputs={"Out": ["z"]})
+    assert not drop_identity(program, Scope()).changed
+    block.var("x").lod_level = 0
+    assert drop_identity(program, Scope()).changed
