@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 import fluidtool.fluid as fluid
 from fluidtool.passes.catalogue import INFERENCE_PASSES, find_pass
 from tests.interop.test_saved_models import SCRIPT, feeds_of
-from tests.passes.inference import test_constants, test_gelu, test_layer_norm, test_recurrent
+from tests.passes.inference import test_constants, test_gelu, test_layer_norm, test_recurrent, test_sequence_pooling
 from tests.passes.inference.net import Net
 from tests.support.golden import array_difference, corpus, names_in, read_arrays, read_json
 
@@ -31,12 +32,16 @@ CASES: dict[str, tuple[Callable[[], Net], str, tuple[str, ...]]] = {
     "layer_norm": (test_layer_norm.written_out, "fuse-layer-norm", ("out",)),
     "layer_norm without scale": (lambda: test_layer_norm.written_out(affine=False), "fuse-layer-norm", ("n",)),
 }
+for kind in test_sequence_pooling.POOL_TYPES:
+    for cvm in (False, True):
+        build = partial(test_sequence_pooling.pooled, kind, cvm, last=1)
+        CASES[f"pooled by {kind}, cvm {cvm}"] = (build, "fuse-seqpool-concat", ("out",))
 for options in [*test_recurrent.OPTIONS, {"peepholes": True}]:
-    lstm, words = {**options}, {"words": True, **options}
-    CASES[f"lstm {options}"] = (lambda o=lstm: test_recurrent.layer(**o), "fuse-fc-lstm", ("hidden", "cell"))
-    CASES[f"words {options}"] = (lambda o=words: test_recurrent.layer(**o), "fuse-embedding-lstm", ("hidden", "cell"))
+    both = ("hidden", "cell")
+    CASES[f"lstm {options}"] = (partial(test_recurrent.layer, **options), "fuse-fc-lstm", both)
+    CASES[f"words {options}"] = (partial(test_recurrent.layer, words=True, **options), "fuse-embedding-lstm", both)
     if "peepholes" not in options:
-        CASES[f"gru {options}"] = (lambda o=lstm: test_recurrent.layer("gru", **o), "fuse-fc-gru", ("hidden",))
+        CASES[f"gru {options}"] = (partial(test_recurrent.layer, "gru", **options), "fuse-fc-gru", ("hidden",))
 
 
 @pytest.fixture(scope="module")

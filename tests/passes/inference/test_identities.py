@@ -8,6 +8,7 @@ import pytest
 
 from fluidtool.passes.inference.identities import drop_identity
 from tests.passes.inference.checking import CheckedNet
+from tests.passes.inference.net import Net as Sequences
 
 IDENTITIES = {
     "scale": {"scale": 1.0, "bias": 0.0},
@@ -145,12 +146,10 @@ def test_what_a_loop_carries_stays() -> None:
 
 
 def test_a_transpose_that_takes_the_lod_away_stays() -> None:
-    program = Program()
-    block = program.global_block()
-    for name, level in (("x", 1), ("y", 0), ("z", 0)):
-        block.create_var(name=name, shape=[-1, 3], dtype="float32", lod_level=level)
-    block.append_op(type="transpose", inputs={"X": ["x"]}, outputs={"Out": ["y"]}, attrs={"axis": [0, 1]})
-    block.append_op(type="relu", inputs={"X": ["y"]}, outputs={"Out": ["z"]})
-    assert not drop_identity(program, Scope()).changed
-    block.var("x").lod_level = 0
-    assert drop_identity(program, Scope()).changed
+    net = Sequences()
+    net.data("x", net.numbers(4, 3), [[0, 1, 4]])
+    net.op("transpose", {"X": ["x"]}, {"Out": ["y"]}, axis=[0, 1])
+    net.op("relu", {"X": ["y"]}, {"Out": ["z"]})
+    assert not drop_identity(net.program, net.scope).changed
+    net.block.var("x").lod_level = 0
+    assert drop_identity(net.program, net.scope).changed

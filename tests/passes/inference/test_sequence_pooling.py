@@ -1,7 +1,5 @@
 """`fuse-seqpool-concat`: several sequences are pooled by one operator, to 1e-6, and no LoD appears."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -12,15 +10,25 @@ from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor
 from tests.passes.inference.net import Net, reasons
 
-LODS = [[[0, 2, 5]], [[0, 3, 4]], [[0, 1, 1]]]  # the last sequence of the third is empty
+POOL_TYPES = ("SUM", "AVERAGE", "SQRT")
 
 
-def pooled(kind: str = "SUM", cvm: bool = False, axis: int = 1, dtype: str = "float32", widths: Any = (4, 4, 4)) -> Net:
+def pooled(
+    kind: str = "SUM",
+    cvm: bool = False,
+    *,
+    axis: int = 1,
+    dtype: str = "float32",
+    widths: tuple[int, ...] = (4, 4, 4),
+    last: int = 0,
+) -> Net:
+    """Three pooled inputs side by side; the last sequence of the third has `last` rows."""
+    lods = [[[0, 2, 5]], [[0, 3, 4]], [[0, 1, 1 + last]]]
     net = Net()
     if cvm:
         net.data("clicks", abs(net.numbers(2, 2)))
     parts = []
-    for index, (lod, width) in enumerate(zip(LODS, widths, strict=True)):
+    for index, (lod, width) in enumerate(zip(lods, widths, strict=True)):
         net.data(f"x{index}", abs(net.numbers(lod[0][-1], width, dtype=dtype)), lod)
         outputs = {"Out": [f"p{index}"], "MaxIndex": [f"m{index}"]}
         net.op("sequence_pool", {"X": [f"x{index}"]}, outputs, pooltype=kind, pad_value=0.0, is_test=True)
@@ -33,7 +41,7 @@ def pooled(kind: str = "SUM", cvm: bool = False, axis: int = 1, dtype: str = "fl
 
 
 @pytest.mark.parametrize("cvm", [False, True])
-@pytest.mark.parametrize("kind", ["SUM", "AVERAGE", "SQRT"])
+@pytest.mark.parametrize("kind", POOL_TYPES)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_pooled_sequences_become_one_operator(kind: str, cvm: bool, dtype: str) -> None:
     net = pooled(kind, cvm, dtype=dtype)
