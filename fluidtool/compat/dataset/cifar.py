@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import tarfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fluidtool.compat.dataset.common import data_file, synthetic
+from fluidtool.compat.dataset.common import archive_members, data_file, synthetic
 from fluidtool.compat.dataset.mnist import make_up
 from fluidtool.errors import UnreadableError
 from fluidtool.fluid.reader_decorators import Reader
@@ -55,16 +53,10 @@ def _reader(classes: int, part: str, made_up: int, cycle: bool = False) -> Reade
 
 def samples(archive: Path, part: str) -> Iterator[tuple[np.ndarray[Any, Any], int]]:
     """The samples of the members whose names contain `part`; raises UnreadableError for what is no such archive."""
-    try:
-        with tarfile.open(archive) as tar:
-            for member in tar:
-                file = tar.extractfile(member) if part in member.name else None
-                if file is not None:
-                    images, labels = _batch(file.read(), f"{archive}, {member.name}")
-                    for image, label in zip(images, labels, strict=True):
-                        yield (image / 255.0).astype("float32"), int(label)
-    except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise UnreadableError(f"{archive} is no complete tar file: {error}") from error
+    for name, data in archive_members(archive, lambda name: part in name):
+        images, labels = _batch(data, f"{archive}, {name}")
+        for image, label in zip(images, labels, strict=True):
+            yield (image / 255.0).astype("float32"), int(label)
 
 
 def _batch(data: bytes, source: str) -> tuple[Any, Any]:

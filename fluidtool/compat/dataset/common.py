@@ -1,23 +1,37 @@
-"""`paddle.dataset.common`: where the files of the data sets lie."""
+"""`paddle.dataset.common`: where the files of the data sets lie, and reading them; cutting a data set into files.
+
+Nothing is downloaded: `download` finds what is there. `cluster_files_reader` reads pickles through the closed unpickler.
+"""
 
 from __future__ import annotations
 
+import glob
 import os
-from collections.abc import Mapping
+import pickle
+import tarfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import md5
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fluidtool.errors import DataFileNotFoundError, UsageError
+from fluidtool.errors import ArgumentTypeError, DataFileNotFoundError, UnreadableError, UsageError
+from fluidtool.fluid.reader_decorators import Reader
+from fluidtool.io import pickles
 
-__all__ = ["DATA_HOME", "md5file"]
+__all__ = ["DATA_HOME", "cluster_files_reader", "download", "md5file", "split"]
 
 
-def md5file(fname: str) -> str:
+def md5file(fname: str | Path) -> str:
     """The MD5 sum of a file, in hexadecimal digits."""
-    return md5(Path(fname).read_bytes()).hexdigest()
+    with open(fname, "rb") as file:
+        digest = md5(usedforsecurity=False)
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def data_home() -> Path:
@@ -36,9 +50,12 @@ def synthetic() -> bool:
     return bool(kind)
 
 
-def data_file(dataset: str, *names: str) -> Path:
-    """A file of a data set under the first of its names that is there; raises DataFileNotFoundError."""
-    folder = data_home() / dataset
+def data_file(dataset: str, *names: str, folder_name: str = "") -> Path:
+    """A file of a data set under the first of its names that is there; raises DataFileNotFoundError.
+
+    It is looked for in the folder that is called like the data set, or otherwise.
+    """
+    folder = data_home() / (folder_name or dataset)
     for name in names:
         if (folder / name).is_file():
             return folder / name
@@ -59,3 +76,87 @@ def ranked(counts: Mapping[Any, int], cutoff: int) -> dict[bytes | str, int]:
     frequent = [word for word, count in counts.items() if count > cutoff and word != "<unk>"]
     frequent.sort(key=lambda word: (-counts[word], word if isinstance(word, bytes) else word.encode()))
     return {**{word: index for index, word in enumerate(frequent)}, "<unk>": len(frequent)}
+
+
+def download(url: str, module_name: str, md5sum: str, save_name: str | None = None) -> str:
+    """The path of the file that this address would give, if it is there; raises DataFileNotFoundError or UnreadableError."""
+    path = data_home() / module_name / (save_name or url.rpartition("/")[2])
+    if not path.is_file():
+        raise DataFileNotFoundError(
+            f"the file {path} is not there, and fluidtool downloads nothing; get it from {url} and put it there "
+            "(PADDLE_DATASET_HOME names another folder)"
+        )
+    if md5file(path) != md5sum:
+        raise UnreadableError(f"{path} should have the MD5 sum {md5sum}, found {md5file(path)}; is it complete?")
+    return str(path)
+
+
+def archive_members(archive: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of the files in a tar file whose names are wanted, in its order; raises UnreadableError."""
+    try:
+        with tarfile.open(archive) as tar:
+            for member in tar:
+                file = tar.extractfile(member) if wanted(member.name) else None
+                if file is not None:
+                    yield member.name, file.read()
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise UnreadableError(f"{archive} is no complete tar file: {error}") from error
+
+
+def archive_member(archive: Path, ending: str) -> bytes:
+    """The content of the file in a tar file whose name ends so; raises UnreadableError where there is not just one."""
+    found = [data for _, data in archive_members(archive, lambda name: name.endswith(ending))]
+    if len(found) != 1:
+        raise UnreadableError(f"{archive} should hold one file {ending}, found {len(found)}")
+    return found[0]
+
+
+def text_lines(data: bytes, source: str) -> list[str]:
+    """The lines of UTF-8 text, without what ends them; raises UnreadableError."""
+    try:
+        return [line.rstrip("\r") for line in data.decode("utf-8").removesuffix("\n").split("\n")] if data else []
+    except UnicodeDecodeError as error:
+        raise UnreadableError(f"{source} should be UTF-8 text: {error}") from error
+
+
+def split(
+    reader: Reader, line_count: int, suffix: str = "%05d.pickle", dumper: Callable[[Any, Any], Any] = pickle.dump
+) -> None:
+    """Write the samples of a reader into files of line_count samples (the first holds one more, as in Paddle)."""
+    if not callable(dumper):
+        raise ArgumentTypeError("dumper should be callable.")
+    lines: list[Any] = []
+    number = 0
+    for index, sample in enumerate(reader()):
+        lines.append(sample)
+        if index >= line_count and index % line_count == 0:
+            _dump(lines, suffix % number, dumper)
+            lines, number = [], number + 1
+    if lines:
+        _dump(lines, suffix % number, dumper)
+
+
+def _dump(lines: list[Any], path: str, dumper: Callable[[Any, Any], Any]) -> None:
+    with open(path, "wb") as file:
+        dumper(lines, file)
+
+
+def cluster_files_reader(
+    files_pattern: str, trainer_count: int, trainer_id: int, loader: Callable[[Any], Iterable[Any]] | None = None
+) -> Reader:
+    """The reader of every trainer_count-th of the files that `split` wrote, from the trainer_id-th on.
+
+    `loader` makes samples of an open file; without it they are unpickled, plain data alone.
+    """
+    if loader is not None and not callable(loader):
+        raise ArgumentTypeError("loader should be callable.")
+
+    def samples(path: str) -> Iterable[Any]:
+        with open(path, "rb") as file:
+            return loader(file) if loader is not None else pickles.load(file.read(), path)
+
+    def reader() -> Iterator[Any]:
+        mine = sorted(glob.glob(files_pattern))[trainer_id::trainer_count]
+        return chain.from_iterable(map(samples, mine))
+
+    return reader

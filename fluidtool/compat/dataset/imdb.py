@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 import string
-import tarfile
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from fluidtool.compat.dataset.common import data_file, random, ranked, synthetic
-from fluidtool.errors import UnreadableError
+from fluidtool.compat.dataset.common import archive_members, data_file, random, ranked, synthetic
 from fluidtool.fluid.reader_decorators import Reader
 
 __all__ = ["build_dict", "test", "tokenize", "train", "word_dict"]
@@ -58,15 +55,7 @@ def _reader(part: str, word_idx: Mapping[bytes | str, int]) -> Reader:
 
 
 def _read() -> Iterator[tuple[str, bytes]]:
-    archive = data_file("imdb", *ARCHIVES)
-    try:
-        with tarfile.open(archive) as tar:
-            for member in tar:
-                file = tar.extractfile(member)
-                if file is not None:
-                    yield member.name, file.read()
-    except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise UnreadableError(f"{archive} is no complete tar file: {error}") from error
+    return archive_members(data_file("imdb", *ARCHIVES), lambda name: True)
 
 
 def _made_up() -> Iterator[tuple[str, bytes]]:

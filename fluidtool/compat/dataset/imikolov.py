@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import tarfile
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from fluidtool.compat.dataset.common import data_file, random, ranked, synthetic
-from fluidtool.errors import UnreadableError, UsageError
+from fluidtool.compat.dataset.common import archive_member, data_file, random, ranked, synthetic
+from fluidtool.errors import UsageError
 from fluidtool.fluid.reader_decorators import Reader
 
 __all__ = ["DataType", "build_dict", "test", "train"]
@@ -78,16 +76,7 @@ def _lines(part: str) -> Iterator[bytes]:
 
 def _read(part: str) -> Iterator[bytes]:
     archive = data_file("imikolov", *ARCHIVES)
-    member = f"./simple-examples/data/ptb.{part}.txt"
-    try:
-        with tarfile.open(archive) as tar:
-            file = tar.extractfile(member)
-            assert file is not None
-            yield from file
-    except KeyError as error:
-        raise UnreadableError(f"{archive} has no file {member}") from error
-    except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise UnreadableError(f"{archive} is no complete tar file: {error}") from error
+    return iter(archive_member(archive, f"simple-examples/data/ptb.{part}.txt").splitlines())
 
 
 def _made_up(part: str) -> Iterator[bytes]:
