@@ -77,6 +77,7 @@ def main() -> None:
     pack(HERE / "train.tar.xz", corpus, training_cases(corpus))
     pack(HERE / "formats.tar.xz", corpus, [corpus / "formats"])
     pack(HERE / "legacy.tar.xz", corpus, transpiled_cases(corpus))
+    pack(HERE / "dist.tar.xz", corpus, [corpus / "dist"])
 
 
 if __name__ == "__main__":
