@@ -12,6 +12,7 @@ import numpy as np
 from fluidtool import runtime
 from fluidtool.errors import ArgumentTypeError, FeedError, FetchError
 from fluidtool.fluid.compiler import CompiledProgram
+from fluidtool.fluid.dataset_runs import FetchHandler, run_from_dataset
 from fluidtool.fluid.framework import default_main_program
 from fluidtool.fluid.profiler import active_observer
 from fluidtool.io.inference import feed_names, fetch_names
@@ -147,6 +148,42 @@ class Executor:
         values = compiled.run(self._runtime, feed, names, scope, return_merged, active_observer())
         values = [[_fetched(v) for v in value] if type(value) is list else _fetched(value) for value in values]
         return [as_numpy(value) for value in values] if return_numpy else values
+
+    def train_from_dataset(
+        self,
+        program: Program | None = None,
+        dataset: Any = None,
+        scope: Scope | None = None,
+        thread: int = 0,
+        debug: bool = False,
+        fetch_list: Sequence[Any] | None = None,
+        fetch_info: Sequence[str] | None = None,
+        print_period: int = 100,
+        fetch_handler: FetchHandler | None = None,
+    ) -> None:
+        """Run all operators of `program` for every mini-batch of an InMemoryDataset or QueueDataset.
+
+        After each `print_period` batches the variables of fetch_list are written to stdout, each with its text of
+        fetch_info. thread: how many readers take turns (0: as the data set says). debug has no meaning here.
+        Raises UsageError, UnreadableError for a line that is no sample, OperatorError.
+        """
+        if self._closed:
+            raise ArgumentTypeError("Attempted to use a closed Executor; make a new one")
+        run_from_dataset(
+            self._runtime,
+            default_main_program() if program is None else program,
+            dataset,
+            global_scope() if scope is None else scope,
+            thread=thread,
+            fetch_list=fetch_list,
+            fetch_info=fetch_info,
+            print_period=print_period,
+            fetch_handler=fetch_handler,
+            observer=active_observer(),
+        )
+
+    # As in Paddle: only pushes to parameter servers are left out, so a program that trains goes on training.
+    infer_from_dataset = train_from_dataset
 
     def as_lodtensor(self, data: Any) -> LoDTensor:
         """A LoDTensor of an array, at this executor's place; lists are refused, they may need a LoD."""

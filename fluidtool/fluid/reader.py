@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from fluidtool.errors import FeedError, UnsupportedOperatorError, UsageError
+from fluidtool.errors import ArgumentTypeError, FeedError, UnsupportedOperatorError, UsageError
+from fluidtool.fluid.dataset import DatasetBase
 from fluidtool.fluid.framework import default_main_program
 from fluidtool.fluid.layers.readers import append_reader, double_buffer, fed_batches, slots_of
 from fluidtool.fluid.reader_decorators import batch
@@ -160,7 +161,7 @@ class GeneratorLoader:
 
 
 class DataLoader:
-    """Makes loaders; `from_generator` is the one there is."""
+    """Makes loaders: `from_generator` and `from_dataset`."""
 
     def __init__(self, dataset: Any, *args: Any, **kwargs: Any) -> None:
         raise UnsupportedOperatorError(
@@ -181,11 +182,54 @@ class DataLoader:
         return GeneratorLoader(feed_list, capacity, use_double_buffer, iterable, return_list, drop_last)
 
     @staticmethod
-    def from_dataset(dataset: Any, places: Any, drop_last: bool = True) -> GeneratorLoader:
-        """Not built: raises UnsupportedOperatorError."""
-        raise UnsupportedOperatorError(
-            "DataLoader.from_dataset is not built (it needs Paddle's file datasets); use DataLoader.from_generator"
-        )
+    def from_dataset(dataset: DatasetBase, places: Sequence[Place] | Place, drop_last: bool = True) -> DatasetLoader:
+        """A loader for the mini-batches of a data set (arguments of DatasetLoader)."""
+        return DatasetLoader(dataset, places, drop_last)
+
+
+class DatasetLoader:
+    """The mini-batches of a data set: `for feed in loader()` gives a list with one dict for every place.
+
+    drop_last leaves out incomplete batches, and a last group with fewer batches than places.
+    Raises ArgumentTypeError for another data set, UsageError for more places than files.
+    """
+
+    def __init__(self, dataset: DatasetBase, places: Sequence[Place] | Place, drop_last: bool = True) -> None:
+        if not isinstance(dataset, DatasetBase):
+            raise ArgumentTypeError(f"dataset must be type of DatasetBase, found {type(dataset).__name__}")
+        self._places = list(places) if isinstance(places, (list, tuple)) else [places]
+        if len(dataset.filelist) < len(self._places):
+            raise UsageError(
+                f"Filelist number of dataset {len(dataset.filelist)} must be not less than place number {len(self._places)}"
+            )
+        self._dataset, self._drop_last = dataset, drop_last
+        self._groups: Iterator[list[dict[str, LoDTensor]]] = iter(())
+        dataset.set_thread(len(self._places))
+
+    def __call__(self) -> DatasetLoader:
+        return self
+
+    def __iter__(self) -> DatasetLoader:
+        self._groups = self._in_groups()
+        return self
+
+    def __next__(self) -> list[dict[str, LoDTensor]]:
+        return next(self._groups)
+
+    next = __next__
+
+    def _in_groups(self) -> Iterator[list[dict[str, LoDTensor]]]:
+        group: list[dict[str, LoDTensor]] = []
+        for _, feed in self._dataset.batches(len(self._places)):
+            size = len(next(iter(feed.values())).offsets[0]) - 1
+            if self._drop_last and size < self._dataset.batch_size:
+                continue
+            group.append(feed)
+            if len(group) == len(self._places):
+                yield group
+                group = []
+        if group and not self._drop_last:
+            yield group
 
 
 class PyReader(GeneratorLoader):

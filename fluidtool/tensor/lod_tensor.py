@@ -13,6 +13,17 @@ from fluidtool.tensor.data_types import var_type_of
 from fluidtool.tensor.lod import LoD, check_lod, lengths_to_offsets, lod_fault, offsets_to_lengths
 from fluidtool.tensor.place import CPUPlace, CUDAPlace, Place
 
+_CPP_TYPES = {
+    "float16": "::paddle::platform::float16",
+    "float32": "float",
+    "float64": "double",
+    "int8": "int8_t",
+    "uint8": "uint8_t",
+    "int16": "int16_t",
+    "int32": "int",
+    "int64": "int64_t",
+}
+
 
 class LoDTensor:
     """An array (numpy or cupy, any shape and data type) and its LoD as offsets.
@@ -108,6 +119,20 @@ class LoDTensor:
         """Whether the LoD fits the rows."""
         rows = len(self.array) if self.array is not None and self.array.ndim else None
         return lod_fault(self.offsets, rows) is None
+
+    def __str__(self) -> str:
+        """Paddle's text of a tensor: LoD, dimensions and every number, with six digits."""
+        if self.array is None:
+            return repr(self)
+        lod = "".join(f"{{{', '.join(map(str, level))}}}" for level in self.offsets)
+        kind = _CPP_TYPES.get(self.array.dtype.name, self.array.dtype.name)
+        numbers = " ".join(f"{number:g}" if isinstance(number, float) else str(int(number)) for number in self._flat())
+        dims = ", ".join(map(str, self.shape()))
+        return f"\tlod: {{{lod}}}\n\tdim: {dims}\n\tlayout: NCHW\n\tdtype: {kind}\n\tdata: [{numbers}]\n"
+
+    def _flat(self) -> list[Any]:
+        array = self.numpy()
+        return list((array.astype("float64") if array.dtype.kind not in "biu" else array).ravel().tolist())
 
     def __repr__(self) -> str:
         if self.array is None:
