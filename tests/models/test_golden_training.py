@@ -1,10 +1,12 @@
 """Training programs that real Paddle 1.8.5 built follow its trajectory: losses, learning rates, gradients, final values.
+So do the same networks built by our layers, which are the same programs.
 
 `nudge_*` of a case tells how far a change of 1e-6 at the start moves the result in real Paddle; twenty times that is allowed.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,11 @@ import pytest
 
 import fluidtool.fluid as fluid
 from fluidtool.ir import Program
+from fluidtool.ir.roles import NAMESCOPE_ATTR
 from fluidtool.tensor import LoDTensor
+from tests.networks.dump import forget_name_scopes, networks
 from tests.support.golden import corpus, names_in, read_arrays, read_json
+from tests.support.program_diff import differences
 
 
 def batch(spec: dict[str, Any], stream: dict[str, Any], step: int) -> dict[str, Any]:
@@ -26,23 +31,53 @@ def batch(spec: dict[str, Any], stream: dict[str, Any], step: int) -> dict[str, 
     return feed
 
 
-def begin(folder: Path) -> tuple[fluid.Executor, Program, fluid.Scope]:
-    """The main program and a scope with the state that the case starts from."""
+def serialised(folder: Path) -> list[Program]:
+    """The main and the startup program that real Paddle built."""
+    return [Program.parse_from_string((folder / f"{which}.pb").read_bytes()) for which in ("main", "startup")]
+
+
+def built(case: str) -> list[Program]:
+    """The main and the startup program that our layers build."""
+    forget_name_scopes(fluid)
+    main, startup = Program(), Program()
+    main.random_seed = startup.random_seed = 5
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        networks("training")[case](fluid)
+    return [main, startup]
+
+
+def begin(folder: Path, main: Program, startup: Program) -> tuple[fluid.Executor, fluid.Scope]:
+    """A scope with the state that the case starts from."""
     executor, scope = fluid.Executor(fluid.CPUPlace()), fluid.Scope()
-    main = Program.parse_from_string((folder / "main.pb").read_bytes())
     saved = {file.name for file in (folder / "init").iterdir()}
     with fluid.scope_guard(scope):
-        executor.run(Program.parse_from_string((folder / "startup.pb").read_bytes()))
+        executor.run(startup)
         fluid.io.load_vars(executor, str(folder / "init"), main, predicate=lambda var: var.name in saved)
-    return executor, main, scope
+    return executor, scope
 
 
 @pytest.mark.parametrize("case", names_in("train"))
-def test_training_follows_real_paddle(case: str) -> None:
+def test_our_layers_build_the_program_of_real_paddle(case: str) -> None:
+    """Name scopes are numbered within a process, so that their numbers say nothing."""
+    for mine, other in zip(built(case), serialised(corpus("train") / case), strict=True):
+        assert list(differences(without_scope_numbers(mine), without_scope_numbers(other))) == []
+
+
+def without_scope_numbers(program: Program) -> Program:
+    program = Program.parse_from_string(program.serialize_to_string())
+    for op in (op for block in program.blocks for op in block.ops if op.has_attr(NAMESCOPE_ATTR)):
+        op.set_attr(NAMESCOPE_ATTR, re.sub(r"_\d+/", "/", op.attr(NAMESCOPE_ATTR)))
+    return program
+
+
+@pytest.mark.parametrize("source", ["serialised", "built"])
+@pytest.mark.parametrize("case", names_in("train"))
+def test_training_follows_real_paddle(case: str, source: str) -> None:
     folder = corpus("train") / case
     spec = read_json(folder / "case.json")
     stream, expect = read_arrays(folder / "stream.npz"), read_arrays(folder / "expect.npz")
-    executor, main, scope = begin(folder)
+    main, startup = serialised(folder) if source == "serialised" else built(case)
+    executor, scope = begin(folder, main, startup)
 
     losses, rates = [], []
     for step in range(spec["steps"]):
@@ -71,7 +106,8 @@ def test_gradients_of_the_first_step_are_real_paddles(case: str) -> None:
     if not spec.get("grad0"):
         assert spec["sparse_grads"], "a case without dense gradients has sparse ones"
         return
-    executor, main, scope = begin(folder)
+    main, startup = serialised(folder)
+    executor, scope = begin(folder, main, startup)
     gradients = executor.run(main, batch(spec, stream, 0), spec["grad0"], scope=scope)
     for index, (name, gradient) in enumerate(zip(spec["grad0"], gradients, strict=True)):
         want = expect[f"grad0_{index}"]
