@@ -12,7 +12,7 @@ import numpy as np
 from fluidtool.errors import FeedError, FetchError
 from fluidtool.ir import Operator, Program
 from fluidtool.ops.context import Device
-from fluidtool.runtime.engines import device_for
+from fluidtool.runtime.engines import device_for, native_library
 from fluidtool.runtime.engines.numpy import NUMPY
 from fluidtool.runtime.plan import BoundBlock, BoundStep, Plan
 from fluidtool.runtime.policy import Policy
@@ -59,14 +59,18 @@ class Executor:
     """Runs programs at one place. Plans and random state are kept between runs.
 
     seed != 0 makes random operators without a seed of their own repeatable; else the program's `random_seed` does, and
-    without either every process draws anew.
+    without either every process draws anew. engine: 'numpy', 'native' (raises DeviceError where it is not built), or
+    'auto', which takes the native engine where it is there and fits.
     """
 
-    def __init__(self, place: Place | None = None, *, policy: Policy | None = None, seed: int = 0) -> None:
+    def __init__(
+        self, place: Place | None = None, *, policy: Policy | None = None, seed: int = 0, engine: str = "auto"
+    ) -> None:
         self.place: Place = CPUPlace() if place is None else place
         self.device = device_for(self.place)
         self.policy = Policy() if policy is None else policy
         self.seed = seed
+        self.native = native_library(engine) if self.device is NUMPY else None
         self._plans: WeakKeyDictionary[Program, dict[Any, Plan]] = WeakKeyDictionary()
         self._generators: WeakKeyDictionary[Program, np.random.Generator] = WeakKeyDictionary()
 
@@ -110,7 +114,7 @@ class Executor:
         if plan is None:
             for old in [k for k in plans if k[0] != program.mutation] or list(plans)[: -PLANS_KEPT + 1]:
                 del plans[old]
-            plan = plans[key] = Plan(program, tuple(fetch), needed_only)
+            plan = plans[key] = Plan(program, tuple(fetch), needed_only, self.native)
         return plan
 
     def generator(self, program: Program) -> np.random.Generator:

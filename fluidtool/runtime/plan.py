@@ -6,16 +6,19 @@ attributes, the names it reads and writes, the names that are dead after it. `bi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from fluidtool.errors import FluidError, OperatorError, UninitializedError
 from fluidtool.ir import Block, Operator, Program
+from fluidtool.ir.roles import ROLE_ATTR, OpRole
 from fluidtool.ir.reuse import original_names, unshared
 from fluidtool.ir.surgery import copy_operator
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.registry import OpInfo, get_op
+from fluidtool.runtime.engines.native.library import Library
+from fluidtool.runtime.engines.native.stretches import BoundStretch, Stretch, find_stretches
 from fluidtool.runtime.scope import Scope, ScopeVariable
 from fluidtool.tensor import LoDTensor
 
@@ -36,10 +39,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class BlockPlan:
-    """The steps of one block and the variables that it declares."""
+    """The steps of one block and the variables that it declares; `work` is the steps, with stretches put together."""
 
     index: int
     steps: tuple[Step, ...]
+    work: tuple[Step | Stretch, ...]
     local_names: tuple[str, ...]
     persistable_names: tuple[str, ...]
 
@@ -49,11 +53,13 @@ class Plan:
     """A program compiled for these fetches; `needed_only` leaves out what they do not depend on.
 
     `program` is the one given, or a copy of it in which a fetched variable does not share its memory with others.
+    `native` is the library that runs whole stretches of an inference program; None leaves every step to its body.
     """
 
     program: Program
     fetches: tuple[str, ...]
     needed_only: bool = False
+    native: Library | None = None
     blocks: dict[int, BlockPlan] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -64,12 +70,14 @@ class Plan:
         plan = self.blocks.get(index)
         if plan is None:
             plan = self.blocks[index] = compile_block(
-                self.program.block(index), self.fetches, self.needed_only and index == 0
+                self.program.block(index), self.fetches, self.needed_only and index == 0, self.native
             )
         return plan
 
 
-def compile_block(block: Block, fetches: Iterable[str], needed_only: bool) -> BlockPlan:
+def compile_block(
+    block: Block, fetches: Iterable[str], needed_only: bool, native: Library | None = None
+) -> BlockPlan:
     """Compile one block. Values of block 0 are released after their last use; sub-blocks keep theirs."""
     ops = [op for op in block.ops if op.type not in FEED_FETCH]
     fetched = set(fetches)
@@ -82,7 +90,15 @@ def compile_block(block: Block, fetches: Iterable[str], needed_only: bool) -> Bl
     if block.idx == 0:
         dead = dead_after(block.program, ops, set(local) - fetched)
         steps = [Step(s.op, s.info, s.attrs, dead[i]) for i, s in enumerate(steps)]
-    return BlockPlan(block.idx, tuple(steps), local, persistable)
+    work: Sequence[Step | Stretch] = steps
+    if block.idx == 0 and native is not None and not any(trains(op) for op in ops):
+        work = find_stretches(steps, frozenset(persistable), fetched, native)
+    return BlockPlan(block.idx, tuple(steps), tuple(work), local, persistable)
+
+
+def trains(op: Operator) -> bool:
+    """Whether the operator belongs to training: what came before it must then be there one by one."""
+    return op.type.endswith("_grad") or bool(int(op.get_attr(ROLE_ATTR, 0)) & (OpRole.Backward | OpRole.Optimize))
 
 
 def body_attrs(op: Operator, info: OpInfo) -> dict[str, Any]:
@@ -260,14 +276,14 @@ class BoundBlock:
         def lookup_all(names: dict[str, list[str]]) -> dict[str, tuple[Any, ...]]:
             return {slot: tuple(lookup(name) for name in arguments) for slot, arguments in names.items() if arguments}
 
-        self.steps = tuple(
-            BoundStep(
-                step,
-                OpContext(step.op, step.info, lookup_all(step.op.inputs), lookup_all(step.op.outputs), scope, runtime),
-                tuple(holders[name] for name in step.release if name in holders),
-            )
-            for step in plan.steps
-        )
+        def bind(step: Step | Stretch) -> BoundStep | BoundStretch:
+            release = tuple(holders[name] for name in step.release if name in holders)
+            if isinstance(step, Stretch):
+                return BoundStretch(step, lookup, bind, release)
+            inputs, outputs = lookup_all(step.op.inputs), lookup_all(step.op.outputs)
+            return BoundStep(step, OpContext(step.op, step.info, inputs, outputs, scope, runtime), release)
+
+        self.steps = tuple(bind(step) for step in plan.work)
 
     def run(self) -> None:
         """Run every step in order; errors say which operator, where, and what it was given."""
@@ -280,7 +296,7 @@ class BoundBlock:
                     for holder in step.release:
                         holder.value = None
             else:
-                for step in self.steps:
+                for step in one_by_one(self.steps):
                     observer(step, self.index)
                     for holder in step.release:
                         holder.value = None
@@ -292,6 +308,15 @@ class BoundBlock:
         except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, MemoryError) as error:
             assert step is not None
             raise located(OperatorError(f"operator {step.context.op.type} failed: {error} [{where(step)}]")) from error
+
+
+def one_by_one(steps: Iterable[BoundStep | BoundStretch]) -> Iterator[BoundStep]:
+    """Every step by itself."""
+    for step in steps:
+        if isinstance(step, BoundStretch):
+            yield from step.steps
+        else:
+            yield step
 
 
 def located(error: FluidError) -> FluidError:

@@ -1,0 +1,144 @@
+"""Nodes that one kernel can do together become one node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from fluidtool.runtime.engines.native.graph import NONE, Graph, Node, Value
+from fluidtool.runtime.engines.native.reading import ADD, AFFINE
+
+Finder = Callable[[Value], Node | None]
+
+
+def fuse(graph: Graph) -> None:
+    """Fold what follows a node into it wherever nobody else reads the result between, in place."""
+    for rule in (fold_affine, fold_affine_of_products, fold_scale, fold_mask, fold_residual, fold_norm_residual, fold_activation):
+        sweep(graph, rule)
+
+
+def sweep(graph: Graph, rule: Callable[[Node, Finder], Node | None]) -> None:
+    """Ask the rule at every node: it returns the earlier node that has taken this one in, or None."""
+    maker: dict[Value, Node] = {}
+    uses = graph.uses()
+    kept: list[Node] = []
+    for node in graph.nodes:
+
+        def alone(value: Value) -> Node | None:
+            """The node that made a value which only the node asking reads."""
+            return maker.get(value) if uses[value] == 1 else None
+
+        taker = rule(node, alone)
+        if taker is None:
+            kept.append(node)
+            maker[node.output] = node
+        else:
+            # The taker writes what this node wrote, at this node's place: all it reads is there by then.
+            kept.remove(taker)
+            taker.output = node.output
+            kept.append(taker)
+            maker[node.output] = taker
+    graph.nodes = kept
+
+
+def fold_affine(node: Node, alone: Finder) -> Node | None:
+    """Convolution, then a factor and a shift by channel: into its weights and its bias."""
+    if node.kind != "affine":
+        return None
+    before = alone(node.inputs[0])
+    if before is None or before.kind not in ("conv", "affine") or before.activation != NONE or before.residual:
+        return None
+    scale, shift, old = node.facts["scale"], node.facts["shift"], before.facts
+    old["shift"] = shift if old["shift"] is None else old["shift"].astype(np.float64) * scale + shift
+    old["scale"] = scale if old["scale"] is None else old["scale"] * scale
+    before.activation = node.activation
+    return before
+
+
+def fold_affine_of_products(node: Node, alone: Finder) -> Node | None:
+    """A product of rows, then a vector added to each row: its bias."""
+    if node.kind != "binary" or node.facts["operation"] != ADD or node.inputs[1].array is None:
+        return None
+    before, numbers = alone(node.inputs[0]), node.inputs[1].array
+    columns = before.facts["weights"].shape[1] if before is not None and before.kind == "product" else 0
+    by_row = columns > 1 and prod(node.facts["y_shape"]) == node.facts["y_shape"][-1] == columns
+    if before is None or not by_row or node.output.shape[-1] != columns or before.activation != NONE:
+        return None
+    old = before.facts["shift"]
+    before.facts["shift"] = numbers.reshape(-1) if old is None else old + numbers.reshape(-1)
+    return before
+
+
+def fold_scale(node: Node, alone: Finder) -> Node | None:
+    """A factor and a shift of every number, after a product of two computed matrices."""
+    if node.kind != "unary" or node.activation.kind != AFFINE:
+        return None
+    before = alone(node.inputs[0])
+    if before is None or before.kind != "matmul" or before.activation != NONE:
+        return None
+    before.activation = node.activation
+    return before
+
+
+def fold_mask(node: Node, alone: Finder) -> Node | None:
+    """An addition before a softmax (the mask of attention)."""
+    if node.kind != "softmax" or node.facts["mask_shape"] is not None:
+        return None
+    before = alone(node.inputs[0])
+    if before is None or before.kind != "binary" or before.facts["operation"] != ADD or before.activation != NONE:
+        return None
+    mask = before.inputs[1]
+    if len(node.output.shape) != 4 or mask.integer:
+        return None
+    before.kind, before.facts = "softmax", {"factor": 1.0, "mask_shape": before.facts["y_shape"]}
+    before.activation = node.activation
+    return before
+
+
+def fold_residual(node: Node, alone: Finder) -> Node | None:
+    """An addition of another value of the same shape, after a convolution or a product."""
+    if node.kind != "binary" or node.facts["operation"] != ADD or node.inputs[0].shape != node.inputs[1].shape:
+        return None
+    for value, other in (tuple(node.inputs), tuple(reversed(node.inputs))):
+        before = alone(value)
+        can = before is not None and before.kind in ("conv", "product") and before.residual is None
+        if can and before is not None and before.activation is NONE and other.array is None and not _reads(before, other):
+            before.residual = other
+            before.activation = node.activation
+            return before
+    return None
+
+
+def fold_norm_residual(node: Node, alone: Finder) -> Node | None:
+    """An addition before a layer normalisation."""
+    if node.kind != "layer_norm" or node.residual is not None:
+        return None
+    before = alone(node.inputs[0])
+    if before is None or before.kind != "binary" or before.facts["operation"] != ADD or before.activation != NONE:
+        return None
+    if before.inputs[0].shape != before.inputs[1].shape or before.inputs[1].array is not None:
+        return None
+    before.residual = before.inputs.pop()
+    before.kind, before.facts, before.activation = "layer_norm", node.facts, node.activation
+    return before
+
+
+def fold_activation(node: Node, alone: Finder) -> Node | None:
+    """An activation after anything that can do it while it stores."""
+    if node.kind != "unary":
+        return None
+    before = alone(node.inputs[0])
+    if before is None or before.activation != NONE or before.kind not in ACTIVE:
+        return None
+    before.activation = node.activation
+    return before
+
+
+ACTIVE = ("conv", "affine", "product", "matmul", "binary", "layer_norm")
+
+
+def _reads(node: Node, value: Value) -> Any:
+    return any(value is other for other in node.inputs)

@@ -1,0 +1,68 @@
+"""The graph between a program and its steps: values of known shapes, and nodes of few kinds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from fluidtool.errors import FluidError
+
+Shape = tuple[int, ...]
+
+
+class NotNativeError(FluidError):
+    """Something that the native engine has no kernel for; the stretch then runs on numpy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """What a kernel does to its results before it stores them: a number of `enum ft_activation`, and its constants."""
+
+    kind: int = 0
+    constants: tuple[float, ...] = ()
+
+
+NONE = Activation()
+RELU = Activation(1)
+
+
+@dataclass(eq=False, slots=True)
+class Value:
+    """An array of the graph. `array` is set for constants."""
+
+    name: str
+    shape: Shape
+    array: Any = None
+    integer: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """One computation: `kind` says which (lowering.py), `facts` how."""
+
+    kind: str
+    inputs: list[Value]
+    output: Value
+    facts: dict[str, Any] = field(default_factory=dict)
+    activation: Activation = NONE
+    residual: Value | None = None
+
+
+@dataclass(slots=True)
+class Graph:
+    """Nodes in order, the values that come from outside, and those that somebody outside reads."""
+
+    inputs: list[Value]
+    outputs: list[Value]
+    nodes: list[Node]
+
+    def uses(self) -> Counter[Value]:
+        """How often each value is read, by a node or from outside."""
+        return Counter(value for node in self.nodes for value in reads(node)) + Counter(self.outputs)
+
+
+def reads(node: Node) -> Iterable[Value]:
+    """What a node reads."""
+    return (*node.inputs, *(() if node.residual is None else (node.residual,)))

@@ -1,0 +1,75 @@
+/* The native engine: a program compiled to steps, run in one call. Plain C ABI, no dependency but threads. */
+#ifndef FLUIDTOOL_ENGINE_H
+#define FLUIDTOOL_ENGINE_H
+
+#include <stdint.h>
+
+/* One step. Python fills it (fluidtool/runtime/engines/native/steps.py has the same layout, a test compares them).
+   `p` are pointers, `n` sizes and strides in elements, `f` numbers; their meaning by kind stands at each kernel. */
+typedef struct ft_step {
+    int32_t kind;
+    int32_t activation;
+    float *p[6];
+    int64_t n[32];
+    float f[4];
+} ft_step;
+
+enum ft_kind {
+    FT_CONVOLUTION = 0, /* also matrix products */
+    FT_DEPTHWISE,
+    FT_POOL,
+    FT_BLOCK,
+    FT_UNBLOCK,
+    FT_HALO,
+    FT_ELEMENTWISE,
+    FT_SOFTMAX,
+    FT_LAYER_NORM,
+    FT_COPY,
+    FT_PACK,
+    FT_PACK_FILTER,
+    FT_GATHER_ROWS,
+    FT_KINDS
+};
+
+enum ft_activation {
+    FT_NONE = 0,
+    FT_RELU,
+    FT_RELU6, /* f[0] = threshold */
+    FT_SIGMOID,
+    FT_TANH,
+    FT_GELU,
+    FT_LEAKY_RELU, /* f[0] = slope */
+    FT_HARD_SWISH, /* x * min(max(x + f[1], 0), f[0]) / f[2] */
+    FT_SWISH,      /* x * sigmoid(f[0] * x) */
+    FT_EXP,
+    FT_SQRT,
+    FT_SQUARE,
+    FT_AFFINE,       /* f[0] * x + f[1] */
+    FT_HARD_SIGMOID, /* min(max(f[0] * x + f[1], 0), 1) */
+    FT_ABS,
+    FT_GELU_TANH,
+    FT_ACTIVATIONS
+};
+
+/* Part `task` of `tasks` of a step. */
+typedef void (*ft_kernel)(const ft_step *step, int64_t task, int64_t tasks);
+
+/* One instruction set: vectors of `width` floats, a kernel for each kind. */
+typedef struct ft_instructions {
+    const char *name;
+    int64_t width;
+    ft_kernel kernels[FT_KINDS];
+} ft_instructions;
+
+extern const ft_instructions ft_portable;
+#if defined(__x86_64__) || defined(_M_X64)
+extern const ft_instructions ft_avx2, ft_avx512;
+#endif
+
+/* Threads (pool.c). */
+typedef void (*ft_work)(void *context, int64_t task, int64_t tasks);
+void ft_parallel(ft_work work, void *context, int64_t tasks);
+int ft_threads(void);
+int ft_set_threads(int count);
+
+#endif

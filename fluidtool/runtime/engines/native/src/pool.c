@@ -1,0 +1,132 @@
+/* The threads of the engine. Workers spin briefly between the steps of a run and sleep between runs; a fork starts
+   afresh in the child; one run at a time uses the workers, a second one at the same moment computes alone. */
+#include "engine.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define MOST_THREADS 256
+#define SPINS 4000
+
+#if defined(__x86_64__)
+#define PAUSE() __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define PAUSE() __asm__ volatile("yield")
+#else
+#define PAUSE() ((void)0)
+#endif
+
+static struct {
+    pthread_mutex_t owner;  /* held by the run that uses the workers */
+    pthread_mutex_t asleep; /* guards sleeping */
+    pthread_cond_t wake;
+    atomic_uint_fast64_t generation; /* odd bits of nothing: raised for every piece of work */
+    atomic_int sleepers;
+    atomic_int_fast64_t next; /* the next task */
+    atomic_int_fast64_t left; /* workers that have not finished this generation */
+    ft_work work;
+    void *context;
+    int64_t tasks;
+    int started; /* workers that exist */
+    int wanted;  /* threads in all, the caller included */
+    pid_t process;
+} pool = {.owner = PTHREAD_MUTEX_INITIALIZER, .asleep = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+
+static void take_tasks(void) {
+    for (;;) {
+        int64_t task = atomic_fetch_add_explicit(&pool.next, 1, memory_order_relaxed);
+        if (task >= pool.tasks) return;
+        pool.work(pool.context, task, pool.tasks);
+    }
+}
+
+static void *worker(void *first) {
+    uint_fast64_t seen = (uint_fast64_t)(uintptr_t)first;
+    for (;;) {
+        int spins = 0;
+        while (atomic_load_explicit(&pool.generation, memory_order_acquire) == seen) {
+            if (++spins < SPINS) {
+                PAUSE();
+                continue;
+            }
+            pthread_mutex_lock(&pool.asleep);
+            atomic_fetch_add(&pool.sleepers, 1);
+            while (atomic_load(&pool.generation) == seen) pthread_cond_wait(&pool.wake, &pool.asleep);
+            atomic_fetch_sub(&pool.sleepers, 1);
+            pthread_mutex_unlock(&pool.asleep);
+        }
+        seen++;
+        take_tasks();
+        atomic_fetch_sub_explicit(&pool.left, 1, memory_order_release);
+    }
+    return NULL;
+}
+
+/* After a fork the child has no workers and may hold locks of threads that do not exist. */
+static void fresh_in_child(void) {
+    if (pool.process == getpid()) return;
+    if (pool.process) {
+        pthread_mutex_init(&pool.owner, NULL);
+        pthread_mutex_init(&pool.asleep, NULL);
+        pthread_cond_init(&pool.wake, NULL);
+        atomic_store(&pool.sleepers, 0);
+        pool.started = 0;
+    }
+    pool.process = getpid();
+}
+
+static void start_workers(void) {
+    while (pool.started < pool.wanted - 1) {
+        pthread_t thread;
+        uintptr_t now = (uintptr_t)atomic_load(&pool.generation);
+        if (pthread_create(&thread, NULL, worker, (void *)now)) {
+            pool.wanted = pool.started + 1;
+            return;
+        }
+        pthread_detach(thread);
+        pool.started++;
+    }
+}
+
+int ft_threads(void) {
+    if (!pool.wanted) pool.wanted = 1;
+    return pool.wanted;
+}
+
+int ft_set_threads(int count) {
+    fresh_in_child();
+    if (count < 1 || count > MOST_THREADS) return -1;
+    pthread_mutex_lock(&pool.owner);
+    if (count - 1 >= pool.started) pool.wanted = count; /* workers are never ended: fewer threads keep them all busy */
+    pthread_mutex_unlock(&pool.owner);
+    return pool.wanted;
+}
+
+void ft_parallel(ft_work work, void *context, int64_t tasks) {
+    fresh_in_child();
+    if (tasks <= 1 || ft_threads() == 1 || pthread_mutex_trylock(&pool.owner)) {
+        for (int64_t task = 0; task < tasks; task++) work(context, task, tasks);
+        return;
+    }
+    start_workers();
+    pool.work = work;
+    pool.context = context;
+    pool.tasks = tasks;
+    atomic_store_explicit(&pool.next, 0, memory_order_relaxed);
+    atomic_store_explicit(&pool.left, pool.started, memory_order_relaxed);
+    atomic_fetch_add(&pool.generation, 1);
+    if (atomic_load(&pool.sleepers)) {
+        pthread_mutex_lock(&pool.asleep);
+        pthread_cond_broadcast(&pool.wake);
+        pthread_mutex_unlock(&pool.asleep);
+    }
+    take_tasks();
+    for (int spins = 0; atomic_load_explicit(&pool.left, memory_order_acquire); spins++) {
+        if (spins < SPINS) PAUSE();
+        else sched_yield();
+    }
+    pthread_mutex_unlock(&pool.owner);
+}

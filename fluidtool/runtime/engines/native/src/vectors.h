@@ -1,0 +1,124 @@
+/* Vectors of VL floats in the compilers' own vector language, and the functions that are computed on them.
+   Before including: VL (lanes), FT_TARGET (functions of one file are compiled for one instruction set). */
+#include <stdint.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+typedef float vec __attribute__((vector_size(VL * 4)));
+typedef int32_t veci __attribute__((vector_size(VL * 4)));
+typedef float vec_any __attribute__((vector_size(VL * 4), aligned(4), may_alias));
+
+#define LOAD(address) ((vec) * (const vec_any *)(address))
+#define STORE(address, value) (*(vec_any *)(address) = (vec_any)(value))
+#define FOUR(v) v, v, v, v
+#define ALL(value) all((float)(value))
+#if VL == 16
+INLINE vec all(float v) { return (vec){FOUR(v), FOUR(v), FOUR(v), FOUR(v)}; }
+#else
+INLINE vec all(float v) { return (vec){FOUR(v), FOUR(v)}; }
+#endif
+#define CHOOSE(mask, yes, no) ((vec)(((mask) & (veci)(yes)) | (~(mask) & (veci)(no))))
+#define MAX(a, b) CHOOSE((a) > (b), a, b)
+#define MIN(a, b) CHOOSE((a) < (b), a, b)
+
+/* The first `count` lanes from memory, `rest` in the others. */
+INLINE vec load_some(const float *from, int64_t count, float rest) {
+    float lanes[VL];
+    for (int64_t i = 0; i < VL; i++) lanes[i] = i < count ? from[i] : rest;
+    return LOAD(lanes);
+}
+
+INLINE void store_some(float *to, vec value, int64_t count) {
+    float lanes[VL];
+    STORE(lanes, value);
+    memcpy(to, lanes, (size_t)count * sizeof(float));
+}
+
+INLINE float sum_lanes(vec value) {
+    float lanes[VL], sum = 0;
+    STORE(lanes, value);
+    for (int i = 0; i < VL; i++) sum += lanes[i];
+    return sum;
+}
+
+INLINE float max_lanes(vec value) {
+    float lanes[VL];
+    STORE(lanes, value);
+    float most = lanes[0];
+    for (int i = 1; i < VL; i++) most = lanes[i] > most ? lanes[i] : most;
+    return most;
+}
+
+/* e^x to about one unit in the last place: x = k ln 2 + r, a polynomial in r, k into the exponent. */
+INLINE vec exp_vec(vec x) {
+    vec bounded = MIN(MAX(x, ALL(-87.33654f)), ALL(88.37626f));
+    vec scaled = bounded * ALL(1.44269504f);
+    veci k = __builtin_convertvector(scaled + CHOOSE(scaled < ALL(0), ALL(-0.5f), ALL(0.5f)), veci);
+    vec whole = __builtin_convertvector(k, vec);
+    vec r = bounded - whole * ALL(0.693359375f) - whole * ALL(-2.12194440e-4f);
+    vec p = ALL(1.0f / 5040);
+    p = p * r + ALL(1.0f / 720);
+    p = p * r + ALL(1.0f / 120);
+    p = p * r + ALL(1.0f / 24);
+    p = p * r + ALL(1.0f / 6);
+    p = p * r + ALL(0.5f);
+    p = p * r + ALL(1.0f);
+    p = p * r + ALL(1.0f);
+    vec power = (vec)((k + 127) << 23);
+    vec y = p * power;
+    return CHOOSE(x < ALL(-87.33654f), ALL(0), y);
+}
+
+INLINE vec sigmoid_vec(vec x) { return ALL(1) / (ALL(1) + exp_vec(-x)); }
+
+/* tanh: x - x^3/3 + 2x^5/15 near zero, where 1 - 2/(e^2x + 1) would cancel. */
+INLINE vec tanh_vec(vec x) {
+    vec square = x * x;
+    vec near = x + x * square * (ALL(-0.333333333f) + square * (ALL(0.133333333f) + square * (ALL(-0.0539682540f) +
+               square * (ALL(0.0218694885f) + square * ALL(-0.00886323553f)))));
+    vec far = ALL(1) - ALL(2) / (exp_vec(x + x) + ALL(1));
+    return CHOOSE(square < ALL(0.09f), near, far);
+}
+
+/* erf to 1.5e-7 (Abramowitz and Stegun, 7.1.26). */
+INLINE vec erf_vec(vec x) {
+    vec size = MAX(x, -x);
+    vec t = ALL(1) / (ALL(1) + ALL(0.3275911f) * size);
+    vec p = ALL(1.061405429f);
+    p = p * t + ALL(-1.453152027f);
+    p = p * t + ALL(1.421413741f);
+    p = p * t + ALL(-0.284496736f);
+    p = p * t + ALL(0.254829592f);
+    vec y = ALL(1) - p * t * exp_vec(-size * size);
+    return CHOOSE(x < ALL(0), -y, y);
+}
+
+INLINE vec sqrt_vec(vec x) {
+    float lanes[VL];
+    STORE(lanes, x);
+    for (int i = 0; i < VL; i++) lanes[i] = __builtin_sqrtf(lanes[i]);
+    return LOAD(lanes);
+}
+
+INLINE vec activate(vec x, int32_t kind, const float *f) {
+    switch (kind) {
+        case FT_RELU: return CHOOSE(x < ALL(0), ALL(0), x); /* a NaN stays */
+        case FT_RELU6: return MIN(CHOOSE(x < ALL(0), ALL(0), x), ALL(f[0]));
+        case FT_SIGMOID: return sigmoid_vec(x);
+        case FT_TANH: return tanh_vec(x);
+        case FT_GELU: return ALL(0.5f) * x * (ALL(1) + erf_vec(x * ALL(0.70710678f)));
+        case FT_GELU_TANH:
+            return ALL(0.5f) * x * (ALL(1) + tanh_vec(ALL(0.79788456f) * (x + ALL(0.044715f) * x * x * x)));
+        case FT_LEAKY_RELU: return CHOOSE(x < ALL(0), x * ALL(f[0]), x);
+        case FT_HARD_SWISH: return x * MIN(MAX(x + ALL(f[1]), ALL(0)), ALL(f[0])) / ALL(f[2]);
+        case FT_SWISH: return x * sigmoid_vec(ALL(f[0]) * x);
+        case FT_EXP: return exp_vec(x);
+        case FT_SQRT: return sqrt_vec(x);
+        case FT_SQUARE: return x * x;
+        case FT_AFFINE: return x * ALL(f[0]) + ALL(f[1]);
+        case FT_HARD_SIGMOID: return MIN(MAX(x * ALL(f[0]) + ALL(f[1]), ALL(0)), ALL(1));
+        case FT_ABS: return MAX(x, -x);
+        default: return x;
+    }
+}

@@ -1,0 +1,161 @@
+"""Steps before they have addresses, and where values live."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fluidtool.runtime.engines.native.graph import NONE, Activation, Shape
+from fluidtool.runtime.engines.native.library import STEP
+
+ALIGNMENT = 16  # floats: a line of the cache
+TASKS = 31  # the size that says into how many parts a step is cut
+
+
+class Kind(IntEnum):
+    """`enum ft_kind` of src/engine.h."""
+
+    CONVOLUTION = 0
+    DEPTHWISE = 1
+    POOL = 2
+    BLOCK = 3
+    UNBLOCK = 4
+    HALO = 5
+    ELEMENTWISE = 6
+    SOFTMAX = 7
+    LAYER_NORM = 8
+    COPY = 9
+    PACK = 10
+    PACK_FILTER = 11
+    GATHER_ROWS = 12
+
+
+@dataclass(eq=False, slots=True)
+class Buffer:
+    """Memory of `size` floats: of the arena, a constant (`array`), or an array that comes and goes with each run."""
+
+    size: int
+    role: str = "arena"  # or "constant", "input", "output"
+    array: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """Row-major or strided: strides in floats."""
+
+    buffer: Buffer
+    offset: int
+    strides: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """Channels in blocks of `lanes`, innermost; rows and columns with a halo (top, left, bottom, right) of zeros."""
+
+    buffer: Buffer
+    shape: Shape  # N, C, H, W
+    lanes: int
+    halo: tuple[int, int, int, int]
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of channels."""
+        return -(-self.shape[1] // self.lanes)
+
+    @property
+    def row(self) -> int:
+        """Stride of a row."""
+        return (self.shape[3] + self.halo[1] + self.halo[3]) * self.lanes
+
+    @property
+    def rows(self) -> int:
+        """Rows of a plane, halo included."""
+        return self.shape[2] + self.halo[0] + self.halo[2]
+
+    @property
+    def block(self) -> int:
+        """Stride of a block of channels."""
+        return self.rows * self.row
+
+    @property
+    def image(self) -> int:
+        """Stride of an image."""
+        return self.blocks * self.block
+
+    @property
+    def origin(self) -> int:
+        """Where the first pixel inside the halo is."""
+        return self.halo[0] * self.row + self.halo[1] * self.lanes
+
+    @property
+    def size(self) -> int:
+        """Floats in all."""
+        return self.shape[0] * self.image
+
+
+@dataclass(slots=True)
+class Draft:
+    """A step whose pointers are (buffer, offset in floats)."""
+
+    kind: Kind
+    pointers: dict[int, tuple[Buffer, int]]
+    sizes: dict[int, int]
+    activation: Activation = NONE
+    numbers: tuple[float, ...] = ()
+    tasks: int = 1
+
+    def buffers(self) -> list[Buffer]:
+        """The memory that the step touches."""
+        return [buffer for buffer, _ in self.pointers.values()]
+
+
+@dataclass(slots=True)
+class Drafts:
+    """The steps of a stretch, in order."""
+
+    steps: list[Draft] = field(default_factory=list)
+
+    def add(self, kind: Kind, pointers: dict[int, Any], sizes: dict[int, int], **more: Any) -> Draft:
+        """One more step; pointers that are None are left out."""
+        draft = Draft(kind, {slot: target for slot, target in pointers.items() if target is not None}, sizes, **more)
+        self.steps.append(draft)
+        return draft
+
+
+def row_major(shape: Shape) -> Shape:
+    """Strides of a contiguous array."""
+    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def constant(array: Any) -> Buffer:
+    """A constant of float32, aligned."""
+    numbers = aligned_floats(int(np.size(array)))
+    numbers[:] = np.asarray(array, np.float32).reshape(-1)
+    return Buffer(numbers.size, "constant", numbers)
+
+
+def aligned_floats(size: int) -> NDArray[np.float32]:
+    """Floats that start at a line of the cache."""
+    memory = np.empty(size + ALIGNMENT, np.float32)
+    start = (-memory.ctypes.data // 4) % ALIGNMENT
+    return memory[start : start + size]
+
+
+def finish(drafts: list[Draft], address: Any) -> NDArray[np.void]:
+    """The steps as the library reads them; `address` gives the first byte of a buffer."""
+    steps = np.zeros(len(drafts), STEP)
+    for step, draft in zip(steps, drafts, strict=True):
+        step["kind"], step["activation"] = draft.kind, draft.activation.kind
+        for slot, (buffer, offset) in draft.pointers.items():
+            step["p"][slot] = address(buffer) + 4 * offset
+        for slot, size in draft.sizes.items():
+            step["n"][slot] = size
+        step["n"][TASKS] = draft.tasks
+        numbers = draft.numbers or draft.activation.constants
+        step["f"][: len(numbers)] = numbers
+    return steps

@@ -1,0 +1,208 @@
+"""Which steps of a plan make a stretch, and the stretch at run time: compiled for what it is given, kept by signature."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fluidtool.runtime.engines.native.graph import NotNativeError
+from fluidtool.runtime.engines.native.library import Library
+from fluidtool.runtime.engines.native.reading import READERS
+from fluidtool.runtime.engines.native.stretch import Compiled, compile_stretch
+from fluidtool.tensor import LoDTensor
+
+if TYPE_CHECKING:
+    from fluidtool.runtime.plan import Step
+    from fluidtool.runtime.scope import ScopeVariable
+
+KEPT = 8  # compiled forms of one stretch, by the shapes of its inputs
+WORTH = frozenset(
+    {"conv2d", "depthwise_conv2d", "mul", "matmul", "matmul_v2", "fc", "batch_norm", "layer_norm", "pool2d", "softmax"}
+)
+Lookup = Callable[[str], "ScopeVariable | None"]
+
+
+@dataclass(eq=False, slots=True)
+class Stretch:
+    """Steps that the library may run in one call. `why` says what kept it from doing so, by signature of the inputs."""
+
+    steps: tuple[Step, ...]
+    inputs: tuple[str, ...]
+    constants: tuple[str, ...]
+    outputs: tuple[str, ...]
+    release: tuple[str, ...]
+    library: Library
+    forms: OrderedDict[Any, Form] = field(default_factory=OrderedDict)
+    why: dict[Any, str] = field(default_factory=dict)
+
+@dataclass(slots=True)
+class Form:
+    """A stretch compiled for one signature, with the arrays of the constants that were packed."""
+
+    compiled: Compiled
+    arrays: tuple[Any, ...]
+
+
+def find_stretches(
+    steps: Sequence[Step], persistable: frozenset[str], fetched: Iterable[str], library: Library
+) -> list[Step | Stretch]:
+    """The steps with every run of native ones, that is worth it, put together."""
+    found: list[Step | Stretch] = []
+    kept, run = set(fetched), list[int]()
+    written = {name for step in steps for name in changed(step)}
+    later = [set[str]() for _ in steps]
+    for number in range(len(steps) - 2, -1, -1):
+        later[number] = later[number + 1] | names(steps[number + 1])
+
+    def close() -> None:
+        part = [steps[i] for i in run]
+        if any(step.op.type in WORTH for step in part):
+            found.append(stretch_of(part, persistable, written, later[run[-1]] | kept, library))
+        else:
+            found.extend(part)
+        run.clear()
+
+    for number, step in enumerate(steps):
+        if may_be_native(step, persistable, later[number] | kept):
+            run.append(number)
+        else:
+            if run:
+                close()
+            found.append(step)
+    if run:
+        close()
+    return found
+
+
+def stretch_of(
+    part: Sequence[Step], persistable: frozenset[str], written: set[str], wanted: set[str], library: Library
+) -> Stretch:
+    """One stretch: what it reads from outside, what it must leave behind."""
+    made: dict[str, None] = {}
+    read: dict[str, None] = {}
+    for step in part:
+        read |= dict.fromkeys(name for name in step.op.input_arg_names if name not in made)
+        made |= dict.fromkeys(changed(step))
+    constants = [name for name in read if name in persistable and name not in written]
+    inputs = [name for name in read if name not in constants]
+    outputs = [name for name in made if name in wanted or name in persistable]
+    release = dict.fromkeys(name for step in part for name in step.release if name not in outputs)
+    return Stretch(tuple(part), tuple(inputs), tuple(constants), tuple(outputs), tuple(release), library)
+
+
+def names(step: Step) -> set[str]:
+    """What an operator mentions."""
+    return {*step.op.input_arg_names, *step.op.output_arg_names}
+
+
+def changed(step: Step) -> list[str]:
+    """What a native operator changes: its first output. (Statistics of batch_norm are outputs, too, but stay.)"""
+    if step.op.type in READERS:
+        return step.op.outputs.get(step.info.outputs[0].name, [])
+    return step.op.output_arg_names
+
+
+def may_be_native(step: Step, persistable: frozenset[str], wanted: set[str]) -> bool:
+    """Whether there may be a kernel: the operator is known, and nobody needs its further outputs."""
+    op = step.op
+    if op.type not in READERS or op.sub_blocks() or len(changed(step)) != 1:
+        return False
+    result = changed(step)[0]
+    further = [name for name in op.output_arg_names if name != result and name not in op.input_arg_names]
+    return result not in persistable and not any(name in wanted for name in further)
+
+
+class BoundStretch:
+    """A stretch whose names are looked up."""
+
+    __slots__ = ("_bind", "_bound", "_current", "constants", "inputs", "outputs", "release", "stretch")
+
+    def __init__(self, stretch: Stretch, lookup: Lookup, bind: Callable[[Any], Any], release: tuple[Any, ...]) -> None:
+        self.stretch, self.release = stretch, release
+        self._bind, self._bound, self._current = bind, None, 0
+        self.inputs = [lookup(name) for name in stretch.inputs]
+        self.constants = [lookup(name) for name in stretch.constants]
+        self.outputs = {name: lookup(name) for name in stretch.outputs}
+
+    @property
+    def steps(self) -> Sequence[Any]:
+        """The steps one by one, for numpy and for those who watch every operator."""
+        if self._bound is None:
+            self._bound = [self._bind(step) for step in self.stretch.steps]
+        return self._bound
+
+    @property
+    def context(self) -> Any:
+        """The operator that is at work, for messages."""
+        return self.steps[self._current].context
+
+    def run(self) -> None:
+        """In one call, or one by one where there is no kernel for these inputs."""
+        arrays = [array_of(holder) for holder in self.inputs]
+        constants = [array_of(holder) for holder in self.constants]
+        form = None
+        if all(array is not None for array in (*arrays, *constants)):
+            form = self._form(arrays, constants)
+        if form is None:
+            for self._current, step in enumerate(self.steps):
+                step.run()
+            return
+        results = form.compiled.run(dict(zip(self.stretch.inputs, arrays, strict=True)))
+        for name, holder in self.outputs.items():
+            if holder is not None:
+                holder.pending_lod = None
+                holder.set_tensor(results[name], [])
+
+    def _form(self, arrays: list[Any], constants: list[Any]) -> Form | None:
+        stretch = self.stretch
+        key = tuple((array.shape, array.dtype.char) for array in arrays)
+        form = stretch.forms.get(key)
+        if form is not None and all(a is b for a, b in zip(form.arrays, constants, strict=True)):
+            stretch.forms.move_to_end(key)
+            return form
+        if key in stretch.why and form is None:
+            return None
+        try:
+            compiled = compile_stretch(
+                [(step.op, every_attribute(step)) for step in stretch.steps],
+                dict(zip(stretch.inputs, arrays, strict=True)),
+                dict(zip(stretch.constants, constants, strict=True)),
+                stretch.outputs,
+                stretch.library,
+            )
+        except NotNativeError as error:
+            stretch.why[key] = str(error)
+            stretch.forms.pop(key, None)
+            return None
+        form = stretch.forms[key] = Form(compiled, tuple(constants))
+        while len(stretch.forms) > KEPT:
+            stretch.forms.popitem(last=False)
+        return form
+
+
+def every_attribute(step: Step) -> dict[str, Any]:
+    """The attributes of an operator, declared defaults included."""
+    attrs: dict[str, Any] = {name: spec.default for name, spec in step.info.attrs.items() if not spec.required}
+    return attrs | {name: step.op.attr(name) for name in step.op.attr_names}
+
+
+def array_of(holder: Any) -> Any:
+    """The array of a tensor without LoD; None for everything else."""
+    value = holder.value if holder is not None else None
+    if type(value) is not LoDTensor or value.offsets or not isinstance(value.array, np.ndarray):
+        return None
+    return value.array
+
+
+def reasons(stretches: Iterable[Any]) -> Mapping[str, str]:
+    """Why stretches ran on numpy: the first operator's output -> the reason."""
+    return {
+        stretch.steps[0].op.output_arg_names[0]: reason
+        for stretch in stretches
+        if isinstance(stretch, Stretch)
+        for reason in stretch.why.values()
+    }
