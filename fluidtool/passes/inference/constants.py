@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -41,7 +41,8 @@ def fold_constants(program: Program, scope: Scope, keep: Collection[str] = ()) -
 
     Constants are persistable variables with a value that no operator writes, and results of operators without inputs.
     Some operators need dimensions only (`shape`, `prior_box`): declared ones are constants too. A result may take
-    SIZE_LIMIT bytes, or as many as what it is computed from. Only operators of block 0 are folded, and none in
+    SIZE_LIMIT bytes, or as many as what it is computed from. What an operator would write to a persistable variable at
+    every run (the scale of a quantised weight) is left in the scope, too. Only operators of block 0 are folded, and none in
     programs that train. A parameter that is fed without a feed operator must be named in `keep`.
     """
     folding = _Folding(program, scope, frozenset(keep), writers(program), infer_program(program), trains(program))
@@ -107,6 +108,10 @@ class _Folding:
                 found[name] = value
         return found
 
+    def all_operators(self) -> Iterator[Operator]:
+        """The operators of every block."""
+        return (op for block in self.program.blocks for op in block.ops)
+
     def constant(self, name: str) -> LoDTensor | None:
         """The value of a constant."""
         if name in self.values:
@@ -138,8 +143,12 @@ class _Folding:
         for name in op.output_arg_names:
             if self.written[name] != 1:
                 return f"{name} is written more than once"
-            if not is_tensor(self.block, name) or self.block.var(name).persistable:
-                return f"{name} is persistable or no tensor"
+            if not is_tensor(self.block, name):
+                return f"{name} is no tensor of block 0"
+            if self.block.var(name).persistable and any(
+                name in other.input_arg_names for other in self.all_operators()
+            ):
+                return f"{name} is persistable, and read by the program"
             if sum(name in block.vars for block in self.program.blocks) != 1:
                 return f"{name} is declared in more than one block"
             if any(reader.type == "delete_var" and name in reader.input_arg_names for reader in self.block.ops):
@@ -173,7 +182,7 @@ class _Folding:
                 needed |= operator_effects(self.program, op).reads
         for position in self.folded:
             for name in ops[position].output_arg_names:
-                if name in needed and name in self.values:
+                if name in self.values and (name in needed or self.block.var(name).persistable):
                     self.declare(name)
         kept = {position for position in self.sources if needed.intersection(ops[position].output_arg_names)}
         idle = {position for position in self.sources - kept if not self.was_used(position)}
