@@ -12,6 +12,7 @@ from typing import Any
 
 from fluidtool.errors import FluidError, OperatorError, UninitializedError
 from fluidtool.ir import Block, Operator, Program
+from fluidtool.ir.hidden_names import hidden_reads, hidden_writes
 from fluidtool.ir.reuse import original_names, unshared
 from fluidtool.ir.surgery import copy_operator
 from fluidtool.ops.context import OpContext
@@ -112,7 +113,7 @@ def without_fetched(deletion: Operator, fetched: set[str]) -> Operator:
 
 def names_used(program: Program, op: Operator) -> set[str]:
     """Every name that an operator, or any block below it, reads or writes."""
-    names = {*op.input_arg_names, *op.output_arg_names}
+    names = {*op.input_arg_names, *op.output_arg_names, *hidden_reads(op), *hidden_writes(op)}
     for index in op.sub_blocks():
         for inner in program.block(index).ops:
             names |= names_used(program, inner)
