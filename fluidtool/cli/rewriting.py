@@ -90,7 +90,7 @@ def rewrite(request: Request) -> None:
         hint = "" if plan.exact else f"; where rounding alone differs by more than {tolerance:g}, allow it: --rtol"
         say_error(f"{len(wrong)} of {len(comparisons)} values differ ({names}); nothing was written{hint}")
         raise typer.Exit(EXIT_FINDING)
-    _talk(request, tolerance, comparisons, written)
+    _talk(request, tolerance, outcome, comparisons, written)
 
 
 # ---------------------------------------------------------------- before
@@ -243,11 +243,15 @@ def _stage_data(stage: Stage) -> dict[str, Any]:
     return {"name": stage.name, "operators": [stage.before, stage.after], "decisions": decisions}
 
 
-def _talk(request: Request, tolerance: float, comparisons: Sequence[Comparison], written: Sequence[Path]) -> None:
+def _talk(
+    request: Request, tolerance: float, outcome: Outcome, comparisons: Sequence[Comparison], written: Sequence[Path]
+) -> None:
     if request.verify:
         largest = max((item.largest_error for item in comparisons), default=0.0)
         how = "bit by bit" if not tolerance else f"within {tolerance:g}; largest difference {number(largest, 3)}"
         say(f"both programs compute the same ({how})")
+    if not any(stage.result.changed for stage in outcome.stages):
+        say("no pass found anything to do")
     if written:
         say(f"{len(written)} file{'s' if len(written) != 1 else ''} saved to {request.output}")
     else:
