@@ -302,9 +302,22 @@ def transpile(
         raise UsageError(f"--distribute and {passes[0]} are two transpilers; run one and then the other on its result")
     if startup is None:
         raise UsageError("--distribute takes the startup program too; give --startup FILE")
-    if verify or measure or explain:
-        option = "--verify" if verify else "--measure" if measure else "--explain"
-        raise UsageError(f"{option} is about passes; leave it out with --distribute")
+    only_passes: dict[str, Any] = {
+        "--verify": verify,
+        "--measure": measure,
+        "--explain": explain,
+        "--rtol": rtol is not None,
+        "--level": level is not None,
+        "--skip": skip,
+        "--feed": feed,
+        "--lod": lod,
+        "--random": random,
+        "--shape": shape,
+        "--params": params,
+    }
+    for option, given in only_passes.items():
+        if given:
+            raise UsageError(f"{option} is about passes; leave it out with --distribute")
     distribution.distribute(
         Path(model),
         startup=startup,
