@@ -14,6 +14,7 @@ from fluidtool.errors import FluidError, OperatorError, UninitializedError
 from fluidtool.ir import Block, Operator, Program
 from fluidtool.ir.hidden_names import hidden_reads, hidden_writes
 from fluidtool.ir.reuse import original_names, unshared
+from fluidtool.ir.roles import NAMESCOPE_ATTR, SUPERSEDED
 from fluidtool.ir.surgery import copy_operator
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.registry import OpInfo, get_op
@@ -77,6 +78,8 @@ def compile_block(block: Block, fetches: Iterable[str], needed_only: bool) -> Bl
     ops = [without_fetched(op, fetched) if op.type == DELETE else op for op in ops]
     if needed_only:
         ops = needed_operators(block.program, ops, fetched)
+    elif block.idx == 0:
+        ops = without_superseded(block, ops, fetched)
     steps = [Step(op, info := get_op(op.type), body_attrs(op, info)) for op in ops]
     local = tuple(v.name for v in block.vars.values() if not v.persistable)
     persistable = tuple(v.name for v in block.vars.values() if v.persistable)
@@ -133,6 +136,24 @@ def needed_operators(program: Program, ops: list[Operator], fetched: set[str]) -
         if info.side_effects or wanted.intersection(op.output_arg_names):
             kept.append(op)
             wanted |= names_used(program, op)
+    return kept[::-1]
+
+
+def is_superseded(op: Operator) -> bool:
+    """Whether a rewrite put other operators in place of this one."""
+    return bool(op.get_attr(NAMESCOPE_ATTR, "") == SUPERSEDED)
+
+
+def without_superseded(block: Block, ops: list[Operator], fetched: set[str]) -> list[Operator]:
+    """The operators without those that a rewrite left behind for their results, where nothing reads or fetches these."""
+    if not any(is_superseded(op) for op in ops):
+        return ops
+    kept: list[Operator] = []
+    wanted = set(fetched)
+    for op in reversed(ops):
+        if not is_superseded(op) or wanted.intersection(op.output_arg_names):
+            kept.append(op)
+            wanted |= names_used(block.program, op)
     return kept[::-1]
 
 
