@@ -131,3 +131,28 @@ def test_weights_that_are_written_or_computed_are_no_candidates() -> None:
     net.data("more", net.numbers(4, 6))
     net.block.ops[-1].set_input("X", ["p0", "p1", "more"])
     assert left(net) == []
+
+
+def test_a_new_parameter_of_a_sub_block_is_an_input_of_the_operator_around_it() -> None:
+    net = Net()
+    outer = net.block
+    net.data("x", net.numbers(4, 3))
+    for name in ("v", "w"):
+        net.parameter(name, net.numbers(3, 6))
+    net.op("fill_constant", {}, {"Out": ["yes"]}, shape=[1], value=1.0, dtype=int(VarType.BOOL))
+    net.op("mul", {"X": ["x"], "Y": ["v"]}, {"Out": ["out"]})
+    body = net.block = net.program._create_block()
+    net.op("mul", {"X": ["x"], "Y": ["v"]}, {"Out": ["p"]})
+    net.op("mul", {"X": ["x"], "Y": ["w"]}, {"Out": ["q"]})
+    net.op("sum", {"X": ["p", "q"]}, {"Out": ["s"]})
+    net.op("relu", {"X": ["s"]}, {"Out": ["out"]})
+    net.program._rollback()
+    net.block = outer
+    net.block.create_var(name="branch", type=VarType.STEP_SCOPES)
+    attrs = {"sub_block": body, "is_scalar_condition": True}
+    inputs, outputs = {"Cond": ["yes"], "Input": ["x", "v", "w"]}, {"Out": ["out"], "Scope": ["branch"]}
+    branch = net.block.append_op(type="conditional_block", inputs=inputs, outputs=outputs, attrs=attrs)
+    before = net.run("out")[0]
+    assert fuse_sum_of_products(net.program, net.scope, ["out"]).changed
+    assert branch.input("Input") == ["x", "v", "w", "v_stacked"]
+    np.testing.assert_allclose(net.run("out")[0], before, rtol=1e-5, atol=1e-6)
