@@ -74,7 +74,7 @@ def test_a_saved_model_keeps_nothing_else(tmp_path: Path) -> None:
     fluid.io.save_inference_model(str(tmp_path), ["image"], [out], exe, main_program=program)
     loaded, _, _ = fluid.io.load_inference_model(str(tmp_path), exe)
     fluid.InferenceTranspiler().transpile(loaded, PLACE)
-    assert types(loaded) == ["feed", "conv2d", "elementwise_add", "tanh", "fetch"]
+    assert types(loaded) == ["feed", "conv2d", "elementwise_add", "tanh", "scale", "fetch"]
 
 
 def test_the_parameters_change_in_the_scope_that_is_given() -> None:
