@@ -22,14 +22,13 @@ import numpy as np
 from fluidtool.cli.render import Table, number, plain, size, table
 from fluidtool.errors import FluidError
 from fluidtool.model import Model, load
-from fluidtool.ops.schema import TensorMeta
-from fluidtool.passes.activations import activations
 from fluidtool.passes.catalogue import INFERENCE_PASSES
 from fluidtool.passes.comparison import Runnable, compare_runs, compare_times
+from fluidtool.passes.peak import estimate, until_deleted
 from fluidtool.passes.pipeline import ALL_INFERENCE, MEMORY_OPTIMIZE, RELEASE_MEMORY, plan_passes
 from fluidtool.random_feed import random_feed
 from fluidtool.runtime import Executor, Scope
-from fluidtool.tensor import LoDTensor, var_type_of
+from fluidtool.tensor import LoDTensor
 from fluidtool.tensor.compare import compare
 
 LEVEL_1 = f"{MEMORY_OPTIMIZE} (level 1)"
@@ -122,8 +121,7 @@ def row(case: Case, label: str, repeat: int) -> Row:
     items = compare_runs(before, after, case.feed, names, exact=plan.exact)
     decisions = [decision for stage in outcome.stages for decision in stage.result.decisions]
     changed = program.serialize_to_string() != outcome.program.serialize_to_string()
-    inputs = {n: TensorMeta(tuple(v.shape()), var_type_of(v.numpy().dtype), len(v.lod())) for n, v in case.feed.items()}
-    used = [activations(side.program, inputs, names, _rows(case)) for side in (before, after)]
+    shapes = {name: value.shape() for name, value in case.feed.items()}
     return Row(
         case.name,
         label,
@@ -135,16 +133,10 @@ def row(case: Case, label: str, repeat: int) -> Row:
         again.program.serialize_to_string() == outcome.program.serialize_to_string(),
         (_as_paddle(case, before), _as_paddle(case, after)) if case.expected else None,
         (sum(len(b.ops) for b in program.blocks), sum(len(b.ops) for b in outcome.program.blocks)),
-        (used[0].kept, used[1].kept),
-        (used[0].live, used[1].live),
+        (until_deleted(program, shapes), until_deleted(outcome.program, shapes)),
+        (estimate(program, shapes).at_once, estimate(outcome.program, shapes).at_once),
         compare_times(before, after, case.feed, names, repeat) if changed and repeat else None,
     )
-
-
-def _rows(case: Case) -> int:
-    """What stands for unknown first sizes: the rows of the first input."""
-    shapes = [value.shape() for value in case.feed.values()]
-    return shapes[0][0] if shapes and shapes[0] else 1
 
 
 def _as_paddle(case: Case, side: Runnable) -> bool:

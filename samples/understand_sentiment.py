@@ -99,7 +99,7 @@ def infer(options, place):
 
 
 def main():
-    options = common.options(__doc__, epochs=3, epochs_of_small=6, networks=("conv", "lstm"))
+    options = common.options(__doc__, epochs=4, epochs_of_small=6, networks=("conv", "lstm"))
     fluid.default_startup_program().random_seed = 1
     place = fluid.CPUPlace()
     train(options, place)

@@ -21,14 +21,12 @@ from fluidtool.io.parameters import Value, persistables
 from fluidtool.io.saving import layout_like, save_model
 from fluidtool.ir import Program
 from fluidtool.model import Model
-from fluidtool.ops.schema import TensorMeta
-from fluidtool.passes.activations import activations
 from fluidtool.passes.comparison import RTOL, Runnable, compare_runs, compare_times
-from fluidtool.passes.cost import input_metas
+from fluidtool.passes.peak import estimate, until_deleted
 from fluidtool.passes.pipeline import Outcome, PassPlan, Stage, plan_passes
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor, Scope
-from fluidtool.tensor import LoDTensor, SelectedRows, var_type_of
+from fluidtool.tensor import LoDTensor, SelectedRows
 from fluidtool.tensor.compare import Comparison
 
 REPEAT = 9
@@ -78,7 +76,7 @@ def rewrite(request: Request) -> None:
     feed = _feed(model, request) if request.runs else {}
     tolerance = (0.0 if plan.exact else RTOL) if request.rtol is None else request.rtol
     comparisons = _verify(before, after, feed, keep, tolerance) if request.verify else ()
-    sides = [_facts(side, model, feed, keep, request) for side in (before, after)]
+    sides = [_facts(side, feed, request) for side in (before, after)]
     if request.measure:
         with progress("measuring"):
             seconds = compare_times(before, after, feed, model.fetches, REPEAT)
@@ -92,7 +90,7 @@ def rewrite(request: Request) -> None:
         hint = "" if plan.exact else f"; where rounding alone differs by more than {tolerance:g}, allow it: --rtol"
         say_error(f"{len(wrong)} of {len(comparisons)} values differ ({names}); nothing was written{hint}")
         raise typer.Exit(EXIT_FINDING)
-    _talk(request, tolerance, comparisons, written)
+    _talk(request, tolerance, outcome, comparisons, written)
 
 
 # ---------------------------------------------------------------- before
@@ -169,9 +167,7 @@ def _is_value(program: Program, name: str) -> bool:
     return var is not None and var.type in (VarType.LOD_TENSOR, VarType.SELECTED_ROWS, VarType.LOD_TENSOR_ARRAY)
 
 
-def _facts(
-    side: Runnable, model: Model, feed: Mapping[str, LoDTensor], keep: Sequence[str], request: Request
-) -> dict[str, Any]:
+def _facts(side: Runnable, feed: Mapping[str, LoDTensor], request: Request) -> dict[str, Any]:
     program = side.program
     values = _parameters(program, side.scope)
     facts: dict[str, Any] = {
@@ -181,12 +177,9 @@ def _facts(
         "parameter_bytes": sum(_nbytes(value) for value in values.values()),
     }
     if request.measure:
-        inputs = input_metas(model.program, model.feeds, request.batch)
-        for name, value in feed.items():
-            inputs[name] = TensorMeta(tuple(value.shape()), var_type_of(value.numpy().dtype), len(value.offsets))
-        found = activations(program, inputs, keep, request.batch)
-        facts["activation_bytes_kept"] = found.kept
-        facts["activation_bytes_live"] = found.live
+        shapes = {name: value.shape() for name, value in feed.items()}
+        facts["activation_bytes_kept"] = until_deleted(program, shapes, request.batch)
+        facts["activation_bytes_live"] = estimate(program, shapes, request.batch).at_once
     return facts
 
 
@@ -250,11 +243,15 @@ def _stage_data(stage: Stage) -> dict[str, Any]:
     return {"name": stage.name, "operators": [stage.before, stage.after], "decisions": decisions}
 
 
-def _talk(request: Request, tolerance: float, comparisons: Sequence[Comparison], written: Sequence[Path]) -> None:
+def _talk(
+    request: Request, tolerance: float, outcome: Outcome, comparisons: Sequence[Comparison], written: Sequence[Path]
+) -> None:
     if request.verify:
         largest = max((item.largest_error for item in comparisons), default=0.0)
         how = "bit by bit" if not tolerance else f"within {tolerance:g}; largest difference {number(largest, 3)}"
         say(f"both programs compute the same ({how})")
+    if not any(stage.result.changed for stage in outcome.stages):
+        say("no pass found anything to do")
     if written:
         say(f"{len(written)} file{'s' if len(written) != 1 else ''} saved to {request.output}")
     else:

@@ -82,8 +82,8 @@ def comparisons_table(comparisons: Sequence[Comparison], outputs: Collection[str
 
 
 def show_passes() -> None:
-    """Every inference rewrite: its name, what it does, whether results stay the same bit by bit."""
-    out = table("", "!pass", "!exact", "what it does")
+    """Every inference rewrite: its name, whether it keeps every bit and whether every Paddle runs its result, what it does."""
+    out = table("", "!pass", "!exact", "!for Paddle", "what it does")
     for known in INFERENCE_PASSES:
-        out.add(known.name, "yes" if known.exact else "", known.summary)
+        out.add(known.name, "yes" if known.exact else "", "" if known.saved else "CUDA only", known.summary)
     show(out)

@@ -173,32 +173,37 @@ def _files(spec: str, programs: TrainingPrograms) -> list[str]:
 
 # ---------------------------------------------------------------- outputs and the start
 def _check_outputs(training: Training, request: Request) -> None:
+    model = request.save_inference_model
+    places = [path for path in (request.save, model, request.checkpoint, request.log) if path is not None]
+    if len({path.absolute() for path in places}) < len(places):
+        raise UsageError("--save, --save-inference-model, --checkpoint and --log must name different places")
     if request.save is not None:
         names = [var.name for var in persistables(training.programs.main)]
         check_free(request.save, names, overwrite=request.force)
-    folder = request.save_inference_model
-    if folder is not None:
+    if model is not None:
         training.inference_program(request.targets)
-        if not request.force and folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-            raise OutputExistsError(f"{folder} exists already; choose another name, or allow overwriting it (--force)")
+        if not request.force and model.exists() and not (model.is_dir() and not any(model.iterdir())):
+            raise OutputExistsError(f"{model} exists already; choose another name, or allow overwriting it (--force)")
     elif request.targets:
         raise UsageError(
             "--targets are the outputs of an inference model; say where it goes: --save-inference-model DIR"
         )
-    if request.checkpoint is not None and not request.resume and checkpoints.serials(request.checkpoint):
-        if not request.force:
-            raise OutputExistsError(
-                f"{request.checkpoint} has checkpoints already; go on from them with --resume, remove them with --force, "
-                "or choose another folder"
-            )
-        checkpoints.rotate(request.checkpoint, 0)
-    if request.save is not None and request.save == folder:
-        raise UsageError(f"--save and --save-inference-model both write to {folder}; choose two folders")
+    if (
+        request.checkpoint is not None
+        and not (request.resume or request.force)
+        and checkpoints.serials(request.checkpoint)
+    ):
+        raise OutputExistsError(
+            f"{request.checkpoint} has checkpoints already; go on from them with --resume, remove them with --force, or "
+            "choose another folder"
+        )
 
 
 def _start(training: Training, plan: CheckpointPlan | None, request: Request) -> None:
     loaded = training.initialize(request.init)
-    if plan is not None and request.resume:
+    if plan is not None and not request.resume:
+        checkpoints.rotate(plan.folder, 0)
+    elif plan is not None:
         position = training.resume(plan.folder)
         if position is not None:
             say(f"resumed after step {position.step} of epoch {position.epoch}")

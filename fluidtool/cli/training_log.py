@@ -39,27 +39,28 @@ class TrainingLog:
             raise OutputExistsError(
                 f"{self.path} exists already; choose another name, or allow overwriting it with --force"
             )
-        kept = _lines_until(self.path, done) if resume and done is not None and self.path.exists() else []
+        kept = _lines_until(self.path, done) if resume and self.path.exists() else []
         write_file(self.path, [line.encode() for line in kept])
         try:
             with self.path.open("a") as self._file:
                 yield
-        except OSError as error:
-            if error.filename is not None:
-                raise
-            raise OutputError(f"cannot write {self.path}: {error.strerror or error}") from error
         finally:
             self._file = None
 
     def write(self, step: Step) -> None:
-        """The line of a step, if it is due."""
+        """The line of a step, if it is due; raises OutputError."""
         if step.step % self.every or not (self.to_stdout or self._file is not None):
             return
         line = json.dumps(jsonable(entry(step)), allow_nan=False) + "\n"
-        for stream in (self._file, sys.stdout if self.to_stdout else None):
-            if stream is not None:
-                stream.write(line)
-                stream.flush()
+        if self.to_stdout:
+            sys.stdout.write(line)
+            sys.stdout.flush()
+        if self._file is not None:
+            try:
+                self._file.write(line)
+                self._file.flush()
+            except OSError as error:
+                raise OutputError(f"cannot write {self.path}: {error.strerror or error}") from error
 
 
 def entry(step: Step) -> dict[str, Any]:
@@ -79,9 +80,9 @@ def _shown(value: Any) -> Any:
     return value.numpy() if isinstance(value, LoDTensor) and value.is_initialized() else str(value)
 
 
-def _lines_until(path: Path, done: Position) -> list[str]:
-    """The lines of a log up to a step; a last one that a kill has cut off is left out."""
-    kept = []
+def _lines_until(path: Path, done: Position | None) -> list[str]:
+    """The lines of a log up to a step (None: none of them); a last one that a kill has cut off is left out."""
+    kept, last = [], (-1, -1) if done is None else (done.epoch, done.step)
     lines = path.read_text(errors="replace").splitlines(keepends=True)
     for number, line in enumerate(lines, start=1):
         try:
@@ -93,6 +94,6 @@ def _lines_until(path: Path, done: Position) -> list[str]:
             raise UnreadableError(
                 f"{path}, line {number}, is no line of a training log; name another file with --log"
             ) from error
-        if here <= (done.epoch, done.step):
+        if here <= last:
             kept.append(line)
     return kept

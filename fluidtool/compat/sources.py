@@ -8,7 +8,9 @@ _LAYERS = (
     "nn tensor ops control_flow io loss metric_op detection learning_rate_scheduler sequence_lod rnn distributions"
 )
 
-_DATASETS = "cifar common imdb imikolov mnist movielens uci_housing"
+_DATASETS = (
+    "cifar common conll05 flowers image imdb imikolov mnist movielens mq2007 sentiment uci_housing voc2012 wmt14 wmt16"
+)
 SOURCES: dict[str, tuple[str, ...]] = {
     "paddle": ("fluidtool.compat.paddle",),
     "paddle.dataset": (),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from fluidtool.distribute.appending import append, insert, make
 from fluidtool.distribute.nccl import check_member
-from fluidtool.distribute.reading import check_untouched, pair_of, role_of, role_vars
+from fluidtool.distribute.reading import check_startup, check_untouched, pair_of, role_of, role_vars
 from fluidtool.errors import ProgramError, UsageError
 from fluidtool.ir import Block, Operator, Parameter, Program, unique_name
 from fluidtool.ir.roles import OpRole
@@ -62,7 +62,7 @@ def transpile_collective(main: Program, startup: Program, plan: CollectivePlan) 
     Raises ProgramError for programs that were transpiled before, or that optimize nothing.
     """
     check_untouched(main, startup)
-    _check_trained(main, plan)
+    _check_trained(main, startup, plan)
     if plan.kind == THREADS:
         append(startup.global_block(), "c_comm_init_all", {}, {}, {"ring_id": 0})
     else:
@@ -75,13 +75,15 @@ def transpile_collective(main: Program, startup: Program, plan: CollectivePlan) 
         _sum_gradients(main.global_block(), plan)
 
 
-def _check_trained(main: Program, plan: CollectivePlan) -> None:
-    ops = main.global_block().ops
-    if not any(role_of(op) & (OPTIMIZE | BACKWARD) and pair_of(op) for op in ops):
+def _check_trained(main: Program, startup: Program, plan: CollectivePlan) -> None:
+    ops = [op for op in main.global_block().ops if role_of(op) & (OPTIMIZE | BACKWARD)]
+    pairs = [pair for pair in map(pair_of, ops) if pair is not None]
+    if not pairs:
         raise ProgramError(
             f"there is nothing for {plan.kind} to work on: the program has no gradients of parameters; call minimize(loss) of "
             "an optimizer before transpile()"
         )
+    check_startup(startup, dict.fromkeys(pair.parameter for pair in pairs))
 
 
 def shared_parameters(main: Program, startup: Program) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 from zlib import crc32
 
+from fluidtool.distribute.slicing import Piece
 from fluidtool.errors import UnsupportedOperatorError
 
 
@@ -55,5 +56,6 @@ class HashName(PSDispatcher):
 
     @staticmethod
     def _place(var: Any) -> int:
-        name = getattr(var, "parameter", None) or getattr(var, "name", var)
-        return crc32(str(name).encode()) + int(getattr(var, "index", 0))
+        if isinstance(var, Piece):
+            return crc32(var.parameter.encode()) + var.index
+        return crc32(str(getattr(var, "name", var)).encode())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from fluidtool.errors import ProgramError, UnsupportedOperatorError
@@ -224,7 +224,12 @@ def check_pairs(program: Program, startup: Program, pairs: tuple[Pair, ...]) -> 
             raise ProgramError(
                 f"no operator computes {pair.gradient}, the gradient of {pair.parameter}; was the program cut after minimize?"
             )
-    missing = [pair.parameter for pair in pairs if pair.parameter not in startup.global_block().vars]
+    check_startup(startup, (pair.parameter for pair in pairs))
+
+
+def check_startup(startup: Program, parameters: Iterable[str]) -> None:
+    """Raises ProgramError for parameters that the startup program does not declare."""
+    missing = [name for name in parameters if name not in startup.global_block().vars]
     if missing:
         shown = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
         raise ProgramError(

@@ -58,7 +58,9 @@ from fluidtool.fluid.training_events import (
 from fluidtool.fluid.transpiler import (
     DistributeTranspiler,
     DistributeTranspilerConfig,
+    HashName,
     InferenceTranspiler,
+    RoundRobin,
     memory_optimize,
     release_memory,
 )
@@ -108,6 +110,7 @@ __all__ = [
     "ExecutionStrategy",
     "Executor",
     "Go",
+    "HashName",
     "InMemoryDataset",
     "InferenceTranspiler",
     "Inferencer",
@@ -119,6 +122,7 @@ __all__ = [
     "Parameter",
     "Program",
     "QueueDataset",
+    "RoundRobin",
     "Scope",
     "Select",
     "SelectedRows",

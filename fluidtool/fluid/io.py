@@ -20,7 +20,7 @@ from fluidtool.errors import (
 )
 from fluidtool.fluid.executor import Executor, global_scope
 from fluidtool.fluid.framework import default_main_program
-from fluidtool.fluid.reader import DataLoader, PyReader  # noqa: F401 (offered here, too)
+from fluidtool.fluid.reader import DataLoader, PyReader, default_collate_fn  # noqa: F401 (offered here, too)
 from fluidtool.fluid.reader_decorators import (  # noqa: F401 (offered here, too)
     ComposeNotAligned,
     batch,
@@ -36,7 +36,7 @@ from fluidtool.fluid.reader_decorators import (  # noqa: F401 (offered here, too
 )
 from fluidtool.io import pickles
 from fluidtool.io.atomic import write_file
-from fluidtool.io.inference import feed_names, fetch_names, inference_program
+from fluidtool.io.inference import append_fetches, feed_names, fetch_names, inference_program, prepend_feeds
 from fluidtool.io.parameters import (
     EMPTY_STORE,
     ParameterStore,
@@ -211,6 +211,25 @@ def put(scope: Scope, name: str, value: Value, executor: Executor | None) -> Non
 
 
 # ---------------------------------------------------------------- inference models
+def prepend_feed_ops(
+    inference_program: Program, feed_target_names: Sequence[str], feed_holder_name: str = "feed"
+) -> None:
+    """Put a feed operator for each name in front; raises ProgramError for an unknown name."""
+    if feed_target_names:
+        block = inference_program.global_block()
+        block.create_var(name=feed_holder_name, type=VarType.FEED_MINIBATCH, persistable=True)
+        prepend_feeds(inference_program, feed_target_names, feed_holder_name)
+
+
+def append_fetch_ops(
+    inference_program: Program, fetch_target_names: Sequence[str], fetch_holder_name: str = "fetch"
+) -> None:
+    """Put a fetch operator for each name behind."""
+    block = inference_program.global_block()
+    block.create_var(name=fetch_holder_name, type=VarType.FETCH_LIST, persistable=True)
+    append_fetches(inference_program, fetch_target_names, fetch_holder_name)
+
+
 def save_inference_model(
     dirname: str,
     feeded_var_names: Sequence[str] | str,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from fluidtool.errors import ArgumentTypeError, FeedError, UnsupportedOperatorError, UsageError
+from fluidtool.errors import ArgumentTypeError, FeedError, UsageError
+from fluidtool.fluid.dataloader import BatchSampler, Dataset, SampleBatches, default_collate_fn
 from fluidtool.fluid.dataset import DatasetBase
 from fluidtool.fluid.framework import default_main_program
 from fluidtool.fluid.layers.readers import append_reader, double_buffer, fed_batches, slots_of
@@ -15,7 +16,7 @@ from fluidtool.ir import Variable
 from fluidtool.ir.unique_name import UniqueNameGenerator
 from fluidtool.tensor import LoDTensor, Place
 
-__all__ = ["DataLoader", "PyReader"]
+__all__ = ["DataLoader", "PyReader", "default_collate_fn"]
 
 
 class _Names:
@@ -161,12 +162,62 @@ class GeneratorLoader:
 
 
 class DataLoader:
-    """Makes loaders: `from_generator` and `from_dataset`."""
+    """The mini-batches of a Dataset, read ahead in the background; or, by `from_generator` and `from_dataset`, other loaders.
 
-    def __init__(self, dataset: Any, *args: Any, **kwargs: Any) -> None:
-        raise UnsupportedOperatorError(
-            "DataLoader(dataset, …) with workers is not built; use DataLoader.from_generator and set_sample_generator"
+    Iterating gives a list with a dict (with return_list, a list of LoDTensors) for every place; a last group with fewer
+    batches than places is left out. batch_size, shuffle and drop_last make a BatchSampler; collate_fn makes arrays of a
+    list of samples. num_workers and what belongs to it have no meaning here: one thread reads.
+    Raises ArgumentTypeError, UsageError.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        feed_list: Sequence[Variable] | None = None,
+        places: Sequence[Place] | Place | None = None,
+        return_list: bool = False,
+        batch_sampler: BatchSampler | None = None,
+        batch_size: int = 1,
+        shuffle: bool = False,
+        drop_last: bool = False,
+        collate_fn: Callable[[Sequence[Any]], Sequence[Any]] | None = None,
+        num_workers: int = 0,
+        use_buffer_reader: bool = True,
+        use_shared_memory: bool = True,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], Any] | None = None,
+    ) -> None:
+        if not isinstance(dataset, Dataset):
+            raise ArgumentTypeError(
+                f"dataset should be subclass instance of paddle.io.Dataset, found {type(dataset).__name__}"
+            )
+        if feed_list is None and not return_list:
+            raise UsageError("feed_list should be set when return_list=False")
+        if not places:
+            raise UsageError("places cannot be None")
+        if num_workers < 0 or timeout < 0:
+            raise UsageError(f"num_workers {num_workers} and timeout {timeout} should be non-negative values")
+        self.dataset, self.feed_list, self.return_list = dataset, list(feed_list or ()), return_list
+        self.places: list[Place] = list(places) if isinstance(places, (list, tuple)) else [places]  # type: ignore[list-item]
+        self.collate_fn, self.use_buffer_reader = collate_fn, use_buffer_reader
+        self.batch_sampler = _sampler(dataset, batch_sampler, batch_size, shuffle, drop_last)
+
+    def __len__(self) -> int:
+        """The number of mini-batches."""
+        return len(self.batch_sampler)
+
+    def __iter__(self) -> SampleBatches:
+        return SampleBatches(
+            self.dataset,
+            self.batch_sampler,
+            self.collate_fn or default_collate_fn,
+            self.feed_list,
+            self.places,
+            self.return_list,
+            self.use_buffer_reader,
         )
+
+    __call__ = __iter__
 
     @staticmethod
     def from_generator(
@@ -185,6 +236,22 @@ class DataLoader:
     def from_dataset(dataset: DatasetBase, places: Sequence[Place] | Place, drop_last: bool = True) -> DatasetLoader:
         """A loader for the mini-batches of a data set (arguments of DatasetLoader)."""
         return DatasetLoader(dataset, places, drop_last)
+
+
+def _sampler(
+    dataset: Dataset, given: BatchSampler | None, batch_size: int, shuffle: bool, drop_last: bool
+) -> BatchSampler:
+    if given is None:
+        if not batch_size or batch_size < 1:
+            raise UsageError("batch_size should be a positive value when batch_sampler is not given")
+        return BatchSampler(dataset, batch_size=batch_size, shuffle=shuffle, drop_last=drop_last)
+    if not isinstance(given, BatchSampler):
+        raise ArgumentTypeError(
+            f"batch_sampler should be None or subclass instance of paddle.io.BatchSampler, found {type(given).__name__}"
+        )
+    if batch_size != 1 or shuffle or drop_last:
+        raise UsageError("batch_size/shuffle/drop_last should not be set when batch_sampler is given")
+    return given
 
 
 class DatasetLoader:

@@ -46,12 +46,24 @@ def add_feed_fetch(program: Program, feeds: Sequence[str], fetches: Sequence[str
     block = program.global_block()
     block.create_var(name=FEED_VAR, type=VarType.FEED_MINIBATCH, persistable=True)
     block.create_var(name=FETCH_VAR, type=VarType.FETCH_LIST, persistable=True)
-    for column, name in enumerate(feeds):
+    prepend_feeds(program, feeds, FEED_VAR)
+    append_fetches(program, fetches, FETCH_VAR)
+
+
+def prepend_feeds(program: Program, names: Sequence[str], holder: str) -> None:
+    """Put a feed operator for each name in front, the last one first; raises ProgramError for an unknown name."""
+    block = program.global_block()
+    for column, name in enumerate(names):
         if not block.has_var(name):
             raise ProgramError(f"The feeded_var_names[{column}]: '{name}' doesn't exist in pruned inference program.")
-        block.prepend_op(type="feed", inputs={"X": [FEED_VAR]}, outputs={"Out": [name]}, attrs={"col": column})
-    for column, name in enumerate(fetches):
-        block.append_op(type="fetch", inputs={"X": [name]}, outputs={"Out": [FETCH_VAR]}, attrs={"col": column})
+        block.prepend_op(type="feed", inputs={"X": [holder]}, outputs={"Out": [name]}, attrs={"col": column})
+
+
+def append_fetches(program: Program, names: Sequence[str], holder: str) -> None:
+    """Put a fetch operator for each name behind."""
+    block = program.global_block()
+    for column, name in enumerate(names):
+        block.append_op(type="fetch", inputs={"X": [name]}, outputs={"Out": [holder]}, attrs={"col": column})
 
 
 def inference_program(program: Program, feeds: Sequence[str], fetches: Sequence[str]) -> Program:

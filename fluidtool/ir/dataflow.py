@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from fluidtool.ir.block import Block
+from fluidtool.ir.hidden_names import hidden_reads, hidden_writes
 from fluidtool.ir.operator import Operator
 from fluidtool.ir.program import Program
 
@@ -72,7 +73,8 @@ def operator_effects(program: Program, op: Operator) -> OpEffects:
     A name that a sub-block declares itself is private to it. What a sub-block writes may not happen (a loop of no
     rounds, a branch not taken), so a name written within also counts as read.
     """
-    reads, writes = set(op.input_arg_names), set(op.output_arg_names)
+    reads = set(op.input_arg_names) | hidden_reads(op)
+    writes = set(op.output_arg_names) | hidden_writes(op)
     for index in op.sub_blocks():
         inner_block = program.block(index)
         for inner in inner_block.ops:

@@ -23,3 +23,5 @@ ROLE_VAR_ATTR = "op_role_var"
 NAMESCOPE_ATTR = "op_namescope"
 CALLSTACK_ATTR = "op_callstack"
 DEVICE_ATTR = "op_device"
+# The name scope of operators that a rewrite put others in place of, and left for those who fetch their results.
+SUPERSEDED = "/superseded/"

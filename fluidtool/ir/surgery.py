@@ -11,6 +11,7 @@ from typing import Any
 
 from fluidtool.errors import ProgramError
 from fluidtool.ir.block import Block
+from fluidtool.ir.hidden_names import hidden_reads, hidden_writes
 from fluidtool.ir.operator import Operator
 from fluidtool.ir.program import Program
 from fluidtool.ir.reuse import unshared
@@ -234,7 +235,9 @@ def _prune_block(
             fed_back = fed_back.intersection(op.input_arg_names) if op.sub_blocks() else set()
         if id(op) in marked or op.is_target or ((wanted & written or fed_back) and not trains):
             kept.append(op)
-            wanted |= set(op.input_arg_names) - feeds
+            wanted |= ({*op.input_arg_names} | hidden_reads(op)) - feeds
+            if op.sub_blocks():
+                wanted |= written - feeds  # a branch that is not taken leaves the value before it
     new = Block(out, len(out.blocks), parent)
     new.forward_block_idx, new.extra = block.forward_block_idx, block.extra
     out.blocks.append(new)
@@ -243,7 +246,7 @@ def _prune_block(
         copy.is_target = op.is_target or id(op) in marked
         new.ops.append(copy)
         _prune_sub_blocks(program, out, op, copy, feeds, marked)
-    names = sorted({n for op in new.ops for n in (*op.input_arg_names, *op.output_arg_names)} & set(block.vars))
+    names = sorted({name for op in new.ops for name in _names(op)} & set(block.vars))
     new.vars = {name: copy_variable(block.vars[name], new) for name in names}
     return new.idx
 
@@ -266,6 +269,11 @@ def _prune_sub_blocks(
             for index in indexes
         ]
         copy._attrs[attr] = made if kind == AttrType.BLOCKS else made[0]
+
+
+def _names(op: Operator) -> set[str]:
+    """Every variable that an operator names."""
+    return {*op.input_arg_names, *op.output_arg_names} | hidden_reads(op) | hidden_writes(op)
 
 
 # ---------------------------------------------------------------- inference
@@ -318,5 +326,5 @@ def _keep_named_variables(block: Block) -> None:
     named: set[str] = set()
     for other in block.program.blocks:
         if block in other.ancestry():
-            named |= {n for op in other.ops for n in (*op.input_arg_names, *op.output_arg_names)}
+            named |= {name for op in other.ops for name in _names(op)}
     block.vars = {name: var for name, var in block.vars.items() if name in named}

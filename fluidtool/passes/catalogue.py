@@ -49,6 +49,11 @@ INFERENCE_PASSES = (
         "fuse-layer-norm", "layer_norm:fuse_layer_norm", "make layer_norm of the operators that spell it out"
     ),
     InferencePass(
+        "fuse-sum-of-products",
+        "summed_products:fuse_sum_of_products",
+        "make one product of a sum of products with weights",
+    ),
+    InferencePass(
         "fuse-embedding-lstm",
         "recurrent:fuse_embedding_lstm",
         "project an embedding table once for the lstm that reads its rows (the table may grow)",

@@ -42,7 +42,6 @@ def compare_runs(
     *,
     exact: bool,
     rtol: float = RTOL,
-    executor: Executor | None = None,
 ) -> tuple[Comparison, ...]:
     """Run both programs on the same feed and compare `names`, and the persistable variables that the run changes.
 
@@ -50,9 +49,8 @@ def compare_runs(
     element of its output, which is what rounding in another order makes of it. Random operators draw the same numbers in
     both runs if they come in the same order.
     """
-    one = Executor(seed=SEED) if executor is None else executor
-    expected, left = before.run(one, feed, names)
-    found, right = after.run(one, feed, names)
+    expected, left = before.run(Executor(seed=SEED), feed, names)
+    found, right = after.run(Executor(seed=SEED), feed, names)
     tolerance = 0.0 if exact else rtol
     items = [item for name in names for item in _compare(name, found[name], expected[name], tolerance)]
     for name in _written(before.program):

@@ -23,6 +23,8 @@ from fluidtool.runtime import Executor, Scope
 from fluidtool.runtime.memory import MemoryMeter
 from fluidtool.tensor import numpy_dtype
 
+DELETE = "delete_var"
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
@@ -49,6 +51,16 @@ def estimate(program: Program, shapes: Mapping[str, Sequence[int]] | None = None
     walk = _Walk(program, shapes or {}, batch)
     at_once = walk.follow(program.global_block())
     return MemoryUse(sum(walk.largest.values()), at_once, tuple(walk.unknown))
+
+
+def until_deleted(program: Program, shapes: Mapping[str, Sequence[int]] | None = None, batch: int = 1) -> int:
+    """The most that is in use at once when memory goes by `delete_var` operators alone, as in Paddle's old executor.
+
+    That is what `release_memory` makes smaller, and `memory_optimize` too. Arguments as of `estimate`.
+    """
+    walk = _Walk(program, shapes or {}, batch)
+    walk.follow(program.global_block())
+    return walk.most_held
 
 
 def measure(
@@ -79,6 +91,8 @@ class _Walk:
         self.inferred: Inferred = inferred
         self.largest: dict[tuple[int, str], int] = {}
         self.unknown: dict[str, None] = {}
+        self.held: dict[str, int] = {}  # by name, what is not deleted by now of block 0
+        self.most_held = 0
 
     def follow(self, block: Block) -> int:
         """The most that is in use at once in a block and those within; collects the largest value of every name."""
@@ -90,10 +104,21 @@ class _Walk:
             for name in op.output_arg_names:
                 current[name] = original_names(op).get(name, name)
             within = max((self.follow(self.program.block(i)) for i in op.sub_blocks() if i > block.idx), default=0)
-            in_use = (name for name, positions in flow.occupied.items() if positions >> position & 1)
+            in_use = [name for name, positions in flow.occupied.items() if positions >> position & 1]
             sizes = [self._size(block, op, name, current.get(name, before.get(name, name))) for name in in_use]
             most = max(most, sum(sizes) + within)
+            if block.idx == 0:
+                self._hold(op, dict(zip(in_use, sizes, strict=True)), within)
         return most
+
+    def _hold(self, op: Operator, sizes: Mapping[str, int], within: int) -> None:
+        """Keep what is in use until it is deleted, each name as large as its largest value."""
+        for name, size in sizes.items():
+            self.held[name] = max(self.held.get(name, 0), size)
+        self.most_held = max(self.most_held, sum(self.held.values()) + within)
+        if op.type == DELETE:
+            for name in op.input_arg_names:
+                self.held.pop(name, None)
 
     def _size(self, block: Block, op: Operator, name: str, original: str) -> int:
         """The bytes of a variable that this block declares, 0 for others; the largest value of its name is kept."""

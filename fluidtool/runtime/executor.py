@@ -11,6 +11,7 @@ import numpy as np
 
 from fluidtool.errors import FeedError, FetchError
 from fluidtool.ir import Operator, Program
+from fluidtool.ops.concurrency.goroutines import raise_failed
 from fluidtool.ops.context import Device
 from fluidtool.runtime.engines import device_for, native_library
 from fluidtool.runtime.engines.numpy import NUMPY
@@ -101,6 +102,7 @@ class Executor:
             self._feed(program, feed, scope, local)
             with np.errstate(all="ignore"):
                 BoundBlock(plan.block(0), local, runtime).run()
+            raise_failed(scope)
             return [self._fetch(program, name, local, name in optional) for name in fetch]
         finally:
             local.drop_kids()

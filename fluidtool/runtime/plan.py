@@ -12,8 +12,9 @@ from typing import Any
 
 from fluidtool.errors import FluidError, OperatorError, UninitializedError
 from fluidtool.ir import Block, Operator, Program
-from fluidtool.ir.roles import ROLE_ATTR, OpRole
+from fluidtool.ir.hidden_names import hidden_reads, hidden_writes
 from fluidtool.ir.reuse import original_names, unshared
+from fluidtool.ir.roles import NAMESCOPE_ATTR, ROLE_ATTR, SUPERSEDED, OpRole
 from fluidtool.ir.surgery import copy_operator
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.registry import OpInfo, get_op
@@ -84,6 +85,8 @@ def compile_block(
     ops = [without_fetched(op, fetched) if op.type == DELETE else op for op in ops]
     if needed_only:
         ops = needed_operators(block.program, ops, fetched)
+    elif block.idx == 0:
+        ops = without_superseded(block, ops, fetched)
     steps = [Step(op, info := get_op(op.type), body_attrs(op, info)) for op in ops]
     local = tuple(v.name for v in block.vars.values() if not v.persistable)
     persistable = tuple(v.name for v in block.vars.values() if v.persistable)
@@ -128,7 +131,7 @@ def without_fetched(deletion: Operator, fetched: set[str]) -> Operator:
 
 def names_used(program: Program, op: Operator) -> set[str]:
     """Every name that an operator, or any block below it, reads or writes."""
-    names = {*op.input_arg_names, *op.output_arg_names}
+    names = {*op.input_arg_names, *op.output_arg_names, *hidden_reads(op), *hidden_writes(op)}
     for index in op.sub_blocks():
         for inner in program.block(index).ops:
             names |= names_used(program, inner)
@@ -148,6 +151,24 @@ def needed_operators(program: Program, ops: list[Operator], fetched: set[str]) -
         if info.side_effects or wanted.intersection(op.output_arg_names):
             kept.append(op)
             wanted |= names_used(program, op)
+    return kept[::-1]
+
+
+def is_superseded(op: Operator) -> bool:
+    """Whether a rewrite put other operators in place of this one."""
+    return bool(op.get_attr(NAMESCOPE_ATTR, "") == SUPERSEDED)
+
+
+def without_superseded(block: Block, ops: list[Operator], fetched: set[str]) -> list[Operator]:
+    """The operators without those that a rewrite left behind for their results, where nothing reads or fetches these."""
+    if not any(is_superseded(op) for op in ops):
+        return ops
+    kept: list[Operator] = []
+    wanted = set(fetched)
+    for op in reversed(ops):
+        if not is_superseded(op) or wanted.intersection(op.output_arg_names):
+            kept.append(op)
+            wanted |= names_used(block.program, op)
     return kept[::-1]
 
 

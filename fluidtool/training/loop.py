@@ -16,6 +16,7 @@ from fluidtool.errors import FeedError, NotFiniteError, ProgramError
 from fluidtool.io.parameters import Value, persistables, write_separate
 from fluidtool.io.saving import Layout, save_model
 from fluidtool.ir import Program
+from fluidtool.ir.roles import CALLSTACK_ATTR, NAMESCOPE_ATTR
 from fluidtool.model import check_value
 from fluidtool.passes.cut import cut_to
 from fluidtool.runtime import Executor, Policy, Scope
@@ -70,7 +71,7 @@ class Training:
         self.loss, self.fetch, self.allow_nan = loss, list(fetch), allow_nan
         self.scope, self.executor = Scope(), Executor(place, policy=policy, seed=seed)
         self.position: Position | None = None
-        self._variables = persistables(programs.main)
+        self._variables, self._digest = persistables(programs.main), _digest(programs.main)
         self.steps_per_epoch = len(order.batches(data.count, 0))
         if not self.steps_per_epoch:
             raise FeedError(
@@ -162,9 +163,8 @@ class Training:
 
     def _settings(self) -> dict[str, Any]:
         """What must be the same for a run to go on from a checkpoint."""
-        program = sha256(self.programs.main.serialize_to_string()).hexdigest()[:16]
         return {
-            "main_program": program,
+            "main_program": self._digest,
             "number_of_examples": self.data.count,
             "batch_size": self.order.batch_size,
             "shuffle": self.order.shuffle,
@@ -202,6 +202,16 @@ class Training:
                 else "name what the inference model computes (--targets NAME)"
             )
         return cut_to(self.programs.main, targets, None, self.programs.inputs)
+
+
+def _digest(program: Program) -> str:
+    """What tells a program from others; where in a script its operators were written does not matter."""
+    bare = program.clone()
+    for op in (op for block in bare.blocks for op in block.ops):
+        for name in (CALLSTACK_ATTR, NAMESCOPE_ATTR):
+            if op.has_attr(name):
+                op.remove_attr(name)
+    return sha256(bare.serialize_to_string()).hexdigest()[:16]
 
 
 def check_data(programs: TrainingPrograms, data: Source, order: Order) -> None:

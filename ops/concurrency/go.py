@@ -13,7 +13,7 @@ def go(ctx: OpContext, *, sub_block: int) -> None:
     """Run `sub_block` in a new thread, in a scope below the outermost one; nothing waits for it (Fluid 0.14 go_op.cc).
 
     X: what the block reads, all of which must be in the outermost scope: persistable. An error in it is raised by the
-    next channel operator of the program itself.
+    next channel operator of the program itself, or at the end of the run.
     """
     root = ctx.scope.root()
     missing = [name for name in ctx.op.input("X") if root.find_var(name) is None]

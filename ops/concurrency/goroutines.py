@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fluidtool.errors import OperatorError
-from fluidtool.ops.context import OpContext
+from fluidtool.ops.context import OpContext, ScopeLike
 from fluidtool.tensor import LoDTensor
 
 HOLDER = "@GOROUTINES@"
@@ -129,6 +129,11 @@ class Goroutines:
             for sleeper, _ in [*channel.senders, *channel.receivers]:
                 self._wake(sleeper, None)
 
+    def raise_failed(self) -> None:
+        """Raise the first error of a goroutine that no thread of the program has raised yet."""
+        with self._lock:
+            self._raise_pending()
+
     # ------------------------------------------------------------ within the lock
     def _happens(self, case: Case) -> bool:
         """Let the case happen if it can at once."""
@@ -231,6 +236,13 @@ class Goroutines:
         if self._error is not None and threading.current_thread() not in self._live:
             error, self._error = self._error, None
             raise error
+
+
+def raise_failed(scope: ScopeLike) -> None:
+    """Raise the error of a go block that nothing has raised yet, at the end of a run in this scope."""
+    holder = scope.find_var(HOLDER)
+    if holder is not None and holder.value is not None:
+        holder.value.raise_failed()
 
 
 def goroutines(ctx: OpContext) -> Goroutines:

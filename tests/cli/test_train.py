@@ -530,3 +530,33 @@ def test_a_log_that_is_none_cannot_go_on(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "log").write_text("hello\nyou\n")
     text = refusal(folder, "--checkpoint", tmp_path / "c", "--resume", "--log", tmp_path / "log", code=3)
     assert "line 1, is no line of a training log" in text
+
+
+def test_a_file_that_is_no_log_is_not_overwritten_by_a_resumed_training(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("mine\nand yours\n")
+    text = refusal(folder, "--checkpoint", tmp_path / "c", "--resume", "--log", tmp_path / "notes", code=3)
+    assert "no line of a training log" in text
+    assert (tmp_path / "notes").read_text() == "mine\nand yours\n"
+
+
+@pytest.mark.parametrize("other", ["--save", "--checkpoint", "--log"])
+def test_outputs_have_places_of_their_own(folder: Path, tmp_path: Path, other: str) -> None:
+    model = ["--save-inference-model", tmp_path / "m", "--targets", "fc_0.tmp_1"]
+    assert "must name different places" in refusal(folder, *model, other, tmp_path / "m")
+
+
+def test_a_checkpoint_survives_a_start_that_fails(folder: Path, tmp_path: Path) -> None:
+    checkpointed(folder, tmp_path / "c")
+    refusal(folder, "--checkpoint", tmp_path / "c", "--force", "--init", tmp_path / "none", code=3)
+    assert checkpoints.serials(tmp_path / "c") == [0]
+
+
+def test_a_damaged_checkpoint_is_refused(folder: Path, tmp_path: Path) -> None:
+    checkpointed(folder, tmp_path / "c")
+    file = tmp_path / "c" / "checkpoint_0" / "__model__" / "w"
+    file.write_bytes(file.read_bytes()[:-3])
+    assert "checkpoint_0" in refusal(folder, "--checkpoint", tmp_path / "c", "--resume", code=3)
+
+
+def test_an_unknown_device(folder: Path) -> None:
+    assert "--device tpu is not a device" in refusal(folder, "--device", "tpu")

@@ -277,6 +277,7 @@ def test_help_lists_the_passes() -> None:
         (["--distribute"], "give --startup FILE"),
         (["--distribute", "--fuse-bn"], "are two transpilers"),
         (["--distribute", "--startup", "x.pb", "--verify"], "--verify is about passes"),
+        (["--distribute", "--startup", "x.pb", "--skip", "x"], "--skip is about passes"),
         (["--distribute", "--mode", "ring"], "pserver"),
     ],
 )
@@ -327,6 +328,15 @@ def test_what_is_left_out_has_paddles_defaults(monkeypatch: pytest.MonkeyPatch) 
     call("transpile", "main.pb", "--startup", "startup.pb", "--distribute")
     given = ("mode", "sync", "slice_variables", "split_method", "min_block_size", "pservers", "trainers", "trainer_id")
     assert [seen[name] for name in given] == ["pserver", True, True, "RoundRobin", 8192, None, None, None]
+
+
+def test_a_training_program_is_distributed(tmp_path: Path) -> None:
+    sample = DIGITS.parent / "digits_training"
+    options = ["--distribute", "--startup", sample / "startup.pb", "--pservers", "a:1,b:2", "--trainers", 2, "--all"]
+    result = call("transpile", sample / "main.pb", *options, "-o", tmp_path / "out", env={"PADDLE_TRAINING_ROLE": None})
+    assert result.exit_code == 0, result.stderr
+    assert {"send", "recv"} <= set(types(tmp_path / "out/trainer_0/main.pb", need_parameters=False))
+    assert "listen_and_serv" in types(tmp_path / "out/pserver_1/main.pb", need_parameters=False)
 
 
 def test_a_fault_of_distribution_is_one_paragraph(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import gzip
-import io
 import pickle
 import re
 import struct
-import tarfile
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,28 +17,7 @@ import pytest
 
 from fluidtool.compat.dataset import cifar, imdb, imikolov, mnist, movielens, uci_housing
 from fluidtool.errors import DataFileNotFoundError, UnreadableError, UnsafePickleError, UsageError
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("PADDLE_DATASET_HOME", str(tmp_path))
-    monkeypatch.delenv("FLUIDTOOL_DATASET", raising=False)
-    for name in ("mnist", "uci_housing", "cifar", "imdb", "imikolov", "movielens"):
-        (tmp_path / name).mkdir()
-    return tmp_path
-
-
-@pytest.fixture
-def made_up(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLUIDTOOL_DATASET", "synthetic")
-
-
-def pack(path: Path, members: Mapping[str, bytes]) -> None:
-    with tarfile.open(path, "w:gz") as tar:
-        for name, data in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
+from tests.compat.conftest import pack
 
 
 def write_mnist(home: Path, part: str, labels: bytes, magic: int = 2051) -> None:

@@ -14,6 +14,7 @@ from fluidtool.errors import ArgumentTypeError, OperatorError, ProgramError, Usa
 from fluidtool.fluid.concurrency import Go, Select, channel_close, channel_recv, channel_send, make_channel
 from fluidtool.fluid.layers.control_flow.while_loop import While
 from fluidtool.ir import unique_name
+from fluidtool.ir.dataflow import operator_effects
 from fluidtool.ops.concurrency.goroutines import DeadlockError
 from fluidtool.proto.enums import VarType
 
@@ -396,3 +397,97 @@ def test_a_select_has_one_default() -> None:
 def test_a_go_block_reads_only_what_is_declared_around_it() -> None:
     with pytest.raises(ProgramError, match="inside"), Go():
         channel_send(make_channel("int32"), tensor("inside"))
+
+
+# ---------------------------------------------------------------- errors of go blocks
+def wait_for_go_blocks() -> None:
+    """Append an operator that waits until the go blocks started from now on have ended."""
+    before = set(threading.enumerate())
+
+    def wait() -> None:
+        for thread in set(threading.enumerate()) - before:
+            thread.join(timeout=10)
+
+    fluid.layers.py_func(wait, x=None, out=None)
+
+
+def test_an_error_in_a_go_block_is_raised_at_the_end_of_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """The program touches no channel after it: it waits, so that the go block has failed before the run ends."""
+    channel = make_channel(TENSOR, capacity=1)
+    channel_close(channel)
+    with Go():
+        channel_send(channel, constant(1))
+    wait_for_go_blocks()
+    with pytest.raises(OperatorError, match="Cannot send on closed channel"):
+        run()
+    assert "the go block 1 failed" in capsys.readouterr().err
+
+
+def test_an_error_in_a_go_block_is_raised_once() -> None:
+    channel = make_channel(TENSOR, capacity=1)
+    channel_close(channel)
+    with Go():
+        channel_send(channel, constant(1))
+    wait_for_go_blocks()
+    with pytest.raises(OperatorError):
+        run()
+    other = fluid.Program()
+    with fluid.program_guard(other):
+        seven = constant(7)
+    assert fluid.Executor(fluid.CPUPlace()).run(other, fetch_list=[seven])[0].tolist() == [7]
+
+
+# ---------------------------------------------------------------- select of 0.14: names in `cases` alone
+def select_of_0_14() -> tuple[Any, Any]:
+    """A program whose select names what it sends and receives in its attribute only; (the operator, what is received)."""
+    sends, receives = make_channel(TENSOR, capacity=1), make_channel(TENSOR, capacity=1)
+    sent, received = constant(3), tensor("received", persistable=False)
+    channel_send(receives, constant(4))
+    with Select() as select:
+        with select.case(channel_recv, receives, received):
+            constant(0)
+        with select.case(channel_send, sends, sent):
+            constant(0)
+    (op,) = [op for op in fluid.default_main_program().global_block().ops if op.type == "select"]
+    op.set_input("X", [])
+    op.set_output("Out", [])
+    return op, received
+
+
+def test_dataflow_knows_the_names_in_the_cases() -> None:
+    op, received = select_of_0_14()
+    effects = operator_effects(fluid.default_main_program(), op)
+    channels = {"channel_0", "channel_1"}
+    assert effects.reads >= channels | {"fill_constant_0.tmp_0"}
+    assert effects.writes >= {"fill_constant_0.tmp_0", received.name} and not effects.writes & channels
+
+
+def test_what_the_cases_receive_can_be_fetched() -> None:
+    channel, received = make_channel(TENSOR, capacity=1), persistent("received", 0)
+    channel_send(channel, constant(4))
+    with Select() as select, select.case(channel_recv, channel, received):
+        constant(0)
+    (op,) = [op for op in fluid.default_main_program().global_block().ops if op.type == "select"]
+    op.set_input("X", [])
+    op.set_output("Out", [])
+    assert run(received)[0].tolist() == [4]
+
+
+def test_what_the_cases_send_is_kept_until_then() -> None:
+    """The value is computed before the select and named by nothing else."""
+    channel = make_channel(TENSOR, capacity=1)
+    value = constant(5)
+    with Select() as select, select.case(channel_send, channel, value):
+        constant(0)
+    (op,) = [op for op in fluid.default_main_program().global_block().ops if op.type == "select"]
+    op.set_input("X", [])
+    op.set_output("Out", [])
+    result, _ = channel_recv(channel, tensor("result"))
+    assert run(result)[0].tolist() == [5]
+
+
+def test_pruning_keeps_what_the_cases_name() -> None:
+    op, received = select_of_0_14()
+    pruned = fluid.default_main_program().prune([op])
+    assert {"channel_0", "channel_1", "fill_constant_0.tmp_0", received.name} <= set(pruned.global_block().vars)
+    assert [op.type for op in pruned.global_block().ops].count("fill_constant") == 2  # what is sent, and the case

@@ -187,3 +187,13 @@ def test_other_arguments_are_a_type_error(program: Any, place: Any, scope: Any, 
 
 def test_scripts_find_it_where_paddle_has_it() -> None:
     assert fluid.transpiler.InferenceTranspiler is fluid.InferenceTranspiler
+
+
+def test_old_scripts_import_it() -> None:
+    from fluidtool.compat import install
+
+    with install():
+        import paddle.fluid as old  # type: ignore[import-not-found]
+        from paddle.fluid.transpiler import InferenceTranspiler  # type: ignore[import-not-found]
+
+        assert old.InferenceTranspiler is InferenceTranspiler is fluid.InferenceTranspiler

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import fluidtool.fluid as fluid
-from fluidtool.errors import FeedError, UnsupportedOperatorError, UsageError
+from fluidtool.errors import FeedError, UsageError
 from fluidtool.proto.enums import VarType
 
 CPU = fluid.CPUPlace()
@@ -192,11 +192,6 @@ def test_iterable_loaders_are_not_started_by_hand(method: str) -> None:
 def test_loaders_inside_programs_are_not_iterated() -> None:
     with pytest.raises(UsageError, match="DataLoader is not iterable"):
         iter(loader(iterable=False))
-
-
-def test_loaders_with_workers_are_not_built() -> None:
-    with pytest.raises(UnsupportedOperatorError, match=r"use DataLoader\.from_generator"):
-        fluid.io.DataLoader([1, 2, 3])
 
 
 def test_a_loader_inside_a_program_appends_its_operators() -> None:

@@ -57,6 +57,12 @@ def transpiled_cases(corpus: Path) -> Iterator[Path]:
             yield from (folder / name for name in ("case.json", "before.pb", "arrays.npz"))
 
 
+def memory_cases(corpus: Path) -> Iterator[Path]:
+    """What real memory_optimize and release_memory made of training programs."""
+    for kind in ("memory_optimize", "memory_optimize_level1", "release_memory"):
+        yield from sorted((corpus / "transpiled" / kind).iterdir())
+
+
 def pack(archive: Path, root: Path, entries: Iterable[Path]) -> None:
     """Write files and folders of `root` into a tar.xz that depends on nothing but their names and bytes."""
     files = {file for entry in entries for file in ([entry] if entry.is_file() else entry.rglob("*")) if file.is_file()}
@@ -77,6 +83,7 @@ def main() -> None:
     pack(HERE / "train.tar.xz", corpus, training_cases(corpus))
     pack(HERE / "formats.tar.xz", corpus, [corpus / "formats"])
     pack(HERE / "legacy.tar.xz", corpus, transpiled_cases(corpus))
+    pack(HERE / "transpiled.tar.xz", corpus, memory_cases(corpus))
     pack(HERE / "dist.tar.xz", corpus, [corpus / "dist"])
 
 

@@ -19,7 +19,14 @@ import pytest
 import fluidtool.fluid as fluid
 from fluidtool.passes.catalogue import INFERENCE_PASSES, find_pass
 from tests.interop.test_saved_models import SCRIPT, feeds_of
-from tests.passes.inference import test_constants, test_gelu, test_layer_norm, test_recurrent, test_sequence_pooling
+from tests.passes.inference import (
+    test_constants,
+    test_gelu,
+    test_layer_norm,
+    test_recurrent,
+    test_sequence_pooling,
+    test_summed_products,
+)
 from tests.passes.inference.net import Net
 from tests.support.golden import array_difference, corpus, names_in, read_arrays, read_json
 
@@ -32,6 +39,9 @@ CASES: dict[str, tuple[Callable[[], Net], str, tuple[str, ...]]] = {
     "layer_norm": (test_layer_norm.written_out, "fuse-layer-norm", ("out",)),
     "layer_norm without scale": (lambda: test_layer_norm.written_out(affine=False), "fuse-layer-norm", ("n",)),
 }
+for number, form in enumerate(test_summed_products.FORMS):
+    if "lod" not in form:
+        CASES[f"products {number}"] = (partial(test_summed_products.products, **form), "fuse-sum-of-products", ("out",))
 for kind in test_sequence_pooling.POOL_TYPES:
     for cvm in (False, True):
         build = partial(test_sequence_pooling.pooled, kind, cvm, last=1)

@@ -12,10 +12,9 @@ from fluidtool.ir import Program
 from fluidtool.ir.reuse import shares_names
 from fluidtool.model import load
 from fluidtool.passes import catalogue, pipeline
-from fluidtool.passes.activations import activations
 from fluidtool.passes.catalogue import INFERENCE_PASSES
 from fluidtool.passes.comparison import Runnable, compare_runs, compare_times
-from fluidtool.passes.cost import input_metas
+from fluidtool.passes.peak import estimate, until_deleted
 from fluidtool.passes.pipeline import PassPlan, PlannedPass, copy_scope, plan_passes
 from fluidtool.passes.result import PassResult
 from fluidtool.runtime import Scope
@@ -194,26 +193,21 @@ def test_times_are_of_both_programs() -> None:
 
 
 # ---------------------------------------------------------------- memory
-def test_activations_of_a_chain() -> None:
-    """x [2, 4], then four of [2, 3]: all are 128 bytes; at most two at once."""
+def test_what_is_kept_until_it_is_deleted() -> None:
+    """x [2, 4], then four of [2, 3]: without deletions all are kept."""
     program = linear_program()
-    found = activations(program, input_metas(program, ["x"], 2), ["probability"], 2)
-    assert (found.kept, found.live, found.unknown) == (4 * (8 + 4 * 6), 4 * (8 + 6), ())
+    assert until_deleted(program, batch=2) == 4 * (8 + 4 * 6)
+    released = plan_passes(["release-memory"]).run(program, linear_scope(), ["probability"]).program
+    assert until_deleted(released, batch=2) == 4 * (8 + 2 * 6)
 
 
 def test_memory_passes_lower_what_is_kept_and_not_what_is_needed() -> None:
     program, scope = linear_program(), linear_scope()
-    inputs = input_metas(program, ["x"], 2)
-    before = activations(program, inputs, ["probability"], 2)
+    kept, needed = until_deleted(program, batch=2), estimate(program, batch=2).at_once
     for names in (["memory-optimize"], ["release-memory"], MEMORY):
-        after = activations(plan_passes(names).run(program, scope, ["probability"]).program, inputs, ["probability"], 2)
-        assert before.live <= after.live <= after.kept < before.kept
-
-
-def test_sizes_that_only_a_run_can_tell_are_named() -> None:
-    program = linear_program()
-    program.global_block().var("x").shape = [-1, -1]
-    assert "x" in activations(program, {}, [], 2).unknown
+        after = plan_passes(names).run(program, scope, ["probability"]).program
+        assert estimate(after, batch=2).at_once == needed
+        assert needed <= until_deleted(after, batch=2) < kept
 
 
 # ---------------------------------------------------------------- random programs, random sequences

@@ -43,6 +43,10 @@ class RandomProgram:
     fetches: tuple[str, ...]
     trains: bool = False
 
+    def __repr__(self) -> str:
+        ops = "\n".join(f"  {block.idx}: {op}" for block in self.program.blocks for op in block.ops)
+        return f"fetches {', '.join(self.fetches)} of\n{ops}"
+
     def scope(self) -> Scope:
         """A new scope that holds the parameters."""
         scope = Scope()

@@ -52,8 +52,8 @@ class DistributeTranspiler:
         pservers: str | Sequence[str] = ENDPOINT,
         trainers: int | str | Sequence[str] | None = None,
         sync_mode: bool | None = None,
-        startup_program: Program | None = None,
-        current_endpoint: str = ENDPOINT,
+        startup_program: Program | type[PSDispatcher] | None = None,
+        current_endpoint: str | bool = ENDPOINT,
         *,
         workers: int | str | Sequence[str] | None = None,
         slice_var_up: bool | None = None,
@@ -63,8 +63,15 @@ class DistributeTranspiler:
 
         pservers: endpoints, "host:port,host:port". trainers (or workers): their number (default 1); in the modes nccl2 and
         collective their endpoints, of which `current_endpoint` is this one. sync_mode, slice_var_up, split_method: what
-        the config says unless given. Raises UsageError, ProgramError or ArgumentTypeError before anything is changed.
+        the config says unless given; by position, after trainers, these three may also come in this order, as before
+        Paddle 0.15. Raises UsageError, ProgramError or ArgumentTypeError before anything is changed.
         """
+        if isinstance(startup_program, type):
+            slice_var_up, split_method, startup_program = sync_mode, startup_program, None
+            sync_mode = current_endpoint if isinstance(current_endpoint, bool) else True
+            current_endpoint = ENDPOINT
+        if not isinstance(current_endpoint, str):
+            raise ArgumentTypeError(f"current_endpoint takes text, found {type(current_endpoint).__name__}")
         main = default_main_program() if program is None else program
         startup = default_startup_program() if startup_program is None else startup_program
         for what, given in (("program", main), ("startup_program", startup)):

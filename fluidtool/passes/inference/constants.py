@@ -41,10 +41,15 @@ def fold_constants(program: Program, scope: Scope, keep: Collection[str] = ()) -
 
     Constants are persistable variables with a value that no operator writes, and results of operators without inputs.
     Some operators need dimensions only (`shape`, `prior_box`): declared ones are constants too. A result may take
-    SIZE_LIMIT bytes, or as many as what it is computed from. Only operators of block 0 are folded, and none in
+    SIZE_LIMIT bytes, or as many as what it is computed from. What an operator would write to a persistable variable at
+    every run (the scale of a quantised weight) is left in the scope, too. Only operators of block 0 are folded, and none in
     programs that train. A parameter that is fed without a feed operator must be named in `keep`.
     """
-    folding = _Folding(program, scope, frozenset(keep), writers(program), infer_program(program), trains(program))
+    ops = [op for block in program.blocks for op in block.ops]
+    read = frozenset(name for op in ops for name in op.input_arg_names)
+    deleted = frozenset(name for op in ops if op.type == "delete_var" for name in op.input_arg_names)
+    inferred, kept = infer_program(program), frozenset(keep)
+    folding = _Folding(program, scope, kept, writers(program), inferred, trains(program), read, deleted)
     for position, op in enumerate(program.global_block().ops):
         folding.look_at(position, op)
     if folding.folded:
@@ -64,10 +69,13 @@ class _Folding:
     written: Counter[str]
     inferred: Inferred
     training: bool
+    read: frozenset[str]
+    deleted: frozenset[str]
     values: dict[str, LoDTensor] = field(default_factory=dict)
     folded: set[int] = field(default_factory=set)
     sources: set[int] = field(default_factory=set)
     decisions: list[Decision] = field(default_factory=list)
+    executor: Executor = field(default_factory=Executor)
 
     @property
     def block(self) -> Block:
@@ -83,7 +91,7 @@ class _Folding:
         why = self.why_not(op) or why_too_large(sum(map(self.expected_bytes, op.output_arg_names)), limit)
         if not why:
             try:
-                results = evaluate(op, feeds)
+                results = evaluate(op, feeds, self.executor)
                 why = self.why_results_not(op, results, limit)
             except FluidError as error:
                 why = str(error)
@@ -138,11 +146,13 @@ class _Folding:
         for name in op.output_arg_names:
             if self.written[name] != 1:
                 return f"{name} is written more than once"
-            if not is_tensor(self.block, name) or self.block.var(name).persistable:
-                return f"{name} is persistable or no tensor"
+            if not is_tensor(self.block, name):
+                return f"{name} is no tensor of block 0"
+            if self.block.var(name).persistable and name in self.read:
+                return f"{name} is persistable, and read by the program"
             if sum(name in block.vars for block in self.program.blocks) != 1:
                 return f"{name} is declared in more than one block"
-            if any(reader.type == "delete_var" and name in reader.input_arg_names for reader in self.block.ops):
+            if name in self.deleted:
                 return f"{name} is deleted by the program"
         return ""
 
@@ -157,9 +167,8 @@ class _Folding:
         """Why computed results are not to be stored; empty when they may be."""
         if any(value.offsets for value in results.values()):
             return "the result has a LoD"
-        read = {name for other in self.block.ops for name in operator_effects(self.program, other).reads} | self.keep
         for name in op.output_arg_names:
-            if name not in results and name in read:
+            if name not in results and (name in self.read or name in self.keep):
                 return f"{name} is read, but holds dimensions only"
         return why_too_large(sum(value.numpy().nbytes for value in results.values()), limit)
 
@@ -173,7 +182,7 @@ class _Folding:
                 needed |= operator_effects(self.program, op).reads
         for position in self.folded:
             for name in ops[position].output_arg_names:
-                if name in needed and name in self.values:
+                if name in self.values and (name in needed or self.block.var(name).persistable):
                     self.declare(name)
         kept = {position for position in self.sources if needed.intersection(ops[position].output_arg_names)}
         idle = {position for position in self.sources - kept if not self.was_used(position)}
@@ -202,8 +211,8 @@ def own_bytes(array: Any) -> int:
     return int(array.nbytes) if all(array.strides) else int(array.itemsize)
 
 
-def evaluate(op: Operator, feeds: Mapping[str, LoDTensor]) -> dict[str, LoDTensor]:
-    """The outputs of one operator that hold a value, computed by the reference engine on the CPU.
+def evaluate(op: Operator, feeds: Mapping[str, LoDTensor], executor: Executor) -> dict[str, LoDTensor]:
+    """The outputs of one operator that hold a value.
 
     Raises the operator's errors.
     """
@@ -213,7 +222,7 @@ def evaluate(op: Operator, feeds: Mapping[str, LoDTensor]) -> dict[str, LoDTenso
         block.add_var(_plain_copy(op.block.find_var_recursive(name), name, block))
     block.ops.append(copy_operator(op, block))
     outputs = [name for name in op.output_arg_names if name != EMPTY]
-    values = Executor().run(program, dict(feeds), outputs, Scope(), optional=outputs)
+    values = executor.run(program, dict(feeds), outputs, Scope(), optional=outputs)
     found = zip(outputs, values, strict=True)
     return {name: value for name, value in found if isinstance(value, LoDTensor) and value.array is not None}
 

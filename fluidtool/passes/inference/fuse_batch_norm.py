@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fluidtool.ir import Operator, Program
+from fluidtool.ir.roles import NAMESCOPE_ATTR, SUPERSEDED
 from fluidtool.ir.surgery import copy_operator
 from fluidtool.passes.inference.linear import (
     LINEAR,
@@ -56,7 +57,7 @@ def fuse_batch_norm(
     """Fold batch_norm into the convolution, mul, matmul or fc before it, in place.
 
     The new parameters go into the scope. keep_inner_results: anything may be fetched by its name, so the operators that
-    a batch_norm vanished into stay beside the new ones; a run or a save that does not ask for their results drops them.
+    a batch_norm vanished into stay before the new ones, marked so that a run without need of their results skips them.
     Paddle 0.12 inference_transpiler.py and 1.8.5 conv_bn_fuse_pass.cc, whose faults are not repeated (docs/differences.md).
     """
 
@@ -106,15 +107,23 @@ def fold(site: Site, keep_inner_results: bool) -> Edit:
     norm = affine(site)
     chain = chain_before(site, source, norm)
     operators, parameters, variables = folded(site, chain, norm)
-    inner = {chain.linear.position} | ({chain.add.position} if chain.add else set())
+    inner = [chain.linear, *([chain.add] if chain.add else [])]
+    kept = tuple(superseded(each) for each in inner) if keep_inner_results else ()
     return Edit(
-        frozenset({site.position} if keep_inner_results else {site.position, *inner}),
+        frozenset({site.position, *(each.position for each in inner)}),
         site.position,
-        operators,
+        (*kept, *operators),
         f"folded into {chain.linear.op.type} {', '.join(new.name for new in parameters)}",
         parameters=parameters,
         variables=variables,
     )
+
+
+def superseded(site: Site) -> Operator:
+    """The operator marked as one that runs only for those who fetch its result."""
+    op = copy_operator(site.op, site.block)
+    op.set_attr(NAMESCOPE_ATTR, SUPERSEDED)
+    return op
 
 
 def affine(site: Site) -> Affine:

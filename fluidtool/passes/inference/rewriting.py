@@ -27,6 +27,7 @@ from fluidtool.runtime.scope import Scope
 from fluidtool.tensor import LoDTensor, var_type_of
 
 SWEEPS = 100
+OUTER_INPUTS = ("parameters", "X", "Input")  # of recurrent, while, conditional_block
 BATCH_NORMS = frozenset({"batch_norm", "sync_batch_norm"})
 
 
@@ -334,6 +335,7 @@ def apply(block: Block, edits: list[Edit], scope: Scope) -> None:
     for edit in edits:
         for parameter in edit.parameters:
             _declare(block, parameter, scope)
+            _pass_into(block, parameter.name)
         for variable in edit.variables:
             copy = copy_variable(block.var_recursive(variable.like), block)
             copy.name = variable.name
@@ -342,6 +344,16 @@ def apply(block: Block, edits: list[Edit], scope: Scope) -> None:
             if variable.lod_level is not None:
                 copy.lod_level = variable.lod_level
             block.add_var(copy)
+
+
+def _pass_into(block: Block, name: str) -> None:
+    """List a parameter as an input of every operator around a sub-block: what these do not list is not saved."""
+    for around in block.program.blocks if block.idx else ():
+        for op in around.ops:
+            slot = next((slot for slot in OUTER_INPUTS if slot in op.inputs), None)
+            if block.idx in op.sub_blocks() and slot is not None and name not in op.input_arg_names:
+                op.set_input(slot, [*op.input(slot), name])
+                _pass_into(around, name)
 
 
 def _rename_inputs(program: Program, op: Operator, renamed: dict[str, str]) -> None:

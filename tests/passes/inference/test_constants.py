@@ -186,3 +186,30 @@ def test_what_a_loop_reads_becomes_a_parameter_and_the_loop_keeps_its_own_operat
     assert [decision.variable for decision in result.done] == ["w2"]
     assert [op.type for op in body.ops] == ["scale", "elementwise_add", "increment", "less_than"]
     np.testing.assert_array_equal(net.run("sum")[0], before)
+
+
+def quantised_weight() -> Net:
+    net = Net()
+    net.data("x", net.numbers(2, 4))
+    net.parameter("w", net.numbers(4, 3))
+    net.parameter("scale", np.zeros(1, np.float32))
+    net.op("fake_quantize_abs_max", {"X": ["w"]}, {"Out": ["wq"], "OutScale": ["scale"]}, bit_length=8)
+    net.op("mul", {"X": ["x"], "Y": ["wq"]}, {"Out": ["out"]}, x_num_col_dims=1, y_num_col_dims=1)
+    return net
+
+
+def test_a_persistable_result_that_nothing_reads_is_left_in_the_scope_as_a_run_leaves_it() -> None:
+    plain, net = quantised_weight(), quantised_weight()
+    before = plain.run("out")[0]
+    assert fold_constants(net.program, net.scope).changed
+    assert net.types == ["mul"]
+    np.testing.assert_array_equal(net.run("out")[0], before)
+    scale = net.scope.find_var("scale").value.numpy()
+    assert scale[0] > 0
+    np.testing.assert_array_equal(scale, plain.scope.find_var("scale").value.numpy())
+
+
+def test_a_persistable_result_that_something_reads_stays_computed() -> None:
+    net = quantised_weight()
+    net.op("relu", {"X": ["scale"]}, {"Out": ["other"]})
+    assert reasons(fold_constants(net.program, net.scope)) == ["scale is persistable, and read by the program"]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fluidtool.passes.inference.fuse_batch_norm import fuse_affine_channel, fuse_batch_norm
+from fluidtool.runtime import Executor
 from fluidtool.tensor import LoDTensor
 from tests.passes.inference.checking import CheckedNet as Net
 
@@ -472,3 +473,14 @@ def test_inner_results_can_be_kept() -> None:
     np.testing.assert_allclose(after[0], before[0], rtol=1e-9)
     for old, new in zip(before[1:], after[1:], strict=True):
         np.testing.assert_array_equal(new, old)
+
+
+def test_inner_results_cost_a_run_nothing_that_does_not_fetch_them() -> None:
+    net, out = convolution(bias=True)
+    inner = net.block.ops[1].output("Out")[0]
+    fuse_batch_norm(net.program, net.scope, keep_inner_results=True)
+    assert len(net.types) == 5
+    steps = Executor().plan(net.program, [out]).block(0).steps
+    assert [step.op.type for step in steps] == ["conv2d", "elementwise_add", "relu"]
+    steps = Executor().plan(net.program, [out, inner]).block(0).steps
+    assert len(steps) == 5
