@@ -214,25 +214,26 @@ def lowers(kind: str) -> Callable[[Any], Any]:
     return register
 
 
-def lower(graph: Graph, library: Library) -> tuple[list[Draft], dict[Value, Plain]]:
-    """The steps of a graph, and where its inputs and outputs lie. Raises NotNativeError."""
+def lower(graph: Graph, library: Library) -> tuple[list[Draft], list[Buffer], list[Buffer]]:
+    """The steps of a graph, and the buffers of its inputs and of its outputs. Raises NotNativeError."""
     low = Lowering(library, graph.uses(), needed_halos(graph), outputs=frozenset(graph.outputs))
-    places: dict[Value, Plain] = {}
-    for value in graph.inputs:
-        places[value] = low.plains[value] = Plain(Buffer(prod(value.shape), "input"), 0, row_major(value.shape))
+    inputs = [Buffer(prod(value.shape), "input") for value in graph.inputs]
+    for value, buffer in zip(graph.inputs, inputs, strict=True):
+        low.plains[value] = Plain(buffer, 0, row_major(value.shape))
     for node in graph.nodes:
         low.reading = tuple(reads(node))
         for value in low.reading:
             low.left[value] -= 1
         LOWER[node.kind](low, node)
+    outputs: list[Buffer] = []
     for value in graph.outputs:
         place = low.contiguous(value)
-        if place.buffer.role != "output" or place.offset or place.buffer.size != prod(value.shape):
-            target = Plain(Buffer(prod(value.shape), "output"), 0, row_major(value.shape))
-            low.copy(place, target, value.shape)
-            place = target
-        places[value] = place
-    return low.steps.steps, places
+        buffer = place.buffer
+        if buffer.role != "output" or place.offset or buffer.size != prod(value.shape) or buffer in outputs:
+            buffer = Buffer(prod(value.shape), "output")
+            low.copy(place, Plain(buffer, 0, row_major(value.shape)), value.shape)
+        outputs.append(buffer)
+    return low.steps.steps, inputs, outputs
 
 
 # ---------------------------------------------------------------- strides
@@ -700,4 +701,3 @@ def _stack(low: Lowering, node: Node) -> None:
         low.copy(low.plain(value), Plain(out.buffer, number * out.strides[axis], strides), value.shape)
 
 
-__all__ = ["NotNativeError", "lower"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from threading import Lock
 from typing import Any
 
@@ -19,7 +18,10 @@ from fluidtool.runtime.engines.native.graph import NotNativeError, Value
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.lowering import lower
 from fluidtool.runtime.engines.native.reading import read_graph
-from fluidtool.runtime.engines.native.steps import Buffer, Draft, Kind, aligned_floats, finish
+from fluidtool.runtime.engines.native.steps import Buffer, Draft, aligned_floats, finish
+
+
+Mention = tuple[int, int, int]  # step, pointer, offset in bytes
 
 
 @dataclass(slots=True)
@@ -31,8 +33,8 @@ class Compiled:
     drafts: list[Draft]
     arena: NDArray[np.float32]
     keep: list[Any]
-    inputs: list[tuple[str, NDArray[Any], list[tuple[int, int, int]]]]
-    outputs: list[tuple[str, tuple[int, ...], list[tuple[int, int, int]]]]
+    inputs: list[tuple[str, list[Mention]]]
+    outputs: list[tuple[str, tuple[int, ...], list[Mention]]]
     bounds: list[tuple[str, int]]
     lock: Lock
 
@@ -48,7 +50,7 @@ class Compiled:
         with self.lock:
             pointers = self.steps["p"]
             held = []
-            for name, _, places in self.inputs:
+            for name, places in self.inputs:
                 array = np.ascontiguousarray(given[name])
                 held.append(array)
                 for step, slot, offset in places:
@@ -79,7 +81,7 @@ def compile_stretch(
     if any(name not in given for name, _ in bounds):
         raise NotNativeError("ids are computed within the stretch")
     fuse(graph)
-    drafts, places = lower(graph, library)
+    drafts, in_buffers, out_buffers = lower(graph, library)
     offsets, size = lay_out(drafts)
     arena = aligned_floats(size)
 
@@ -90,23 +92,21 @@ def compile_stretch(
 
     steps = finish(drafts, address)
     keep = [buffer.array for draft in drafts for buffer in draft.buffers() if buffer.role == "constant"]
-    ins = [(value.name, given[value.name], mentions(drafts, places[value].buffer)) for value in graph.inputs]
-    outs = [
-        (name, value.shape, mentions(drafts, places[value].buffer))
-        for name, value in zip(wanted, graph.outputs, strict=True)
+    ins = [
+        (value.name, mentions(drafts, buffer)) for value, buffer in zip(graph.inputs, in_buffers, strict=True)
     ]
-    blank = [(name, np.empty(0, array.dtype), where) for name, array, where in ins]
-    return Compiled(library, steps, drafts, arena, keep, blank, outs, bounds, Lock())
+    outs = [
+        (name, value.shape, mentions(drafts, buffer))
+        for name, value, buffer in zip(wanted, graph.outputs, out_buffers, strict=True)
+    ]
+    return Compiled(library, steps, drafts, arena, keep, ins, outs, bounds, Lock())
 
 
-def mentions(drafts: Sequence[Draft], buffer: Buffer) -> list[tuple[int, int, int]]:
-    """(step, pointer, offset in bytes) wherever a buffer is touched; ids are counted in elements of eight bytes."""
+def mentions(drafts: Sequence[Draft], buffer: Buffer) -> list[Mention]:
+    """Wherever a buffer is touched."""
     return [
         (number, slot, offset * 4)
         for number, draft in enumerate(drafts)
         for slot, (other, offset) in draft.pointers.items()
         if other is buffer
     ]
-
-
-__all__ = ["Compiled", "Kind", "compile_stretch", "prod"]
