@@ -2,14 +2,15 @@
 
     q, k, v = split_heads(x W + b) each, softmax(alpha q k^T + mask) v, heads joined again
 
-as written with mul or matmul, reshape, transpose, scale (anywhere), elementwise_add, softmax, dropout under is_test.
+as written with mul or matmul, reshape, transpose, scale (anywhere), elementwise_add, softmax, dropout under is_test;
+also with one projection for all three, which slices then take apart.
 Paddle 1.8.5 has multihead_matmul in its CUDA build only (multihead_matmul_fuse_pass.cc, …_v2).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -34,7 +35,7 @@ NAME = "fuse-attention"
 MATMULS = ("matmul", "matmul_v2")
 RESHAPES, TRANSPOSES = ("reshape2", "reshape"), ("transpose2", "transpose")
 FACTORS = ("scale", "elementwise_mul", "elementwise_div")
-SPLIT, SPLIT_TRANSPOSED = [0, 2, 1, 3], [0, 2, 3, 1]
+SPLIT, SPLIT_TRANSPOSED, TURNED, THIRDS_FIRST = [0, 2, 1, 3], [0, 2, 3, 1], [0, 1, 3, 2], [2, 0, 3, 1, 4]
 
 
 def fuse_attention(program: Program, scope: Scope, keep: Collection[str] = ()) -> PassResult:
@@ -110,7 +111,7 @@ class _Group:
             reader, name = add, add.input("X")
         reader, name = self.unscaled(reader, name)
         product = made_by(reader, name, *MATMULS)
-        if product is None or made_by(product, product.input("Y"), *RESHAPES, *TRANSPOSES, *FACTORS) is None:
+        if product is None or made_by(product, product.input("Y"), "slice", *TRANSPOSES, *FACTORS) is None:
             return None
         if add is not None:
             _check_mask(add)
@@ -129,13 +130,31 @@ class _Group:
 
     def heads(self, product: Site, slot: str, transposed: bool) -> _Heads:
         """The projection behind one side of a product, which is [.., size, length] when `transposed`."""
-        permutation = SPLIT_TRANSPOSED if transposed else SPLIT
         reader, name = self.unscaled(product, product.input(slot))
+        turned = made_by(reader, name, *TRANSPOSES)
+        if turned is not None and list(turned.op.get_attr("axis", [])) == TURNED:
+            self.sites.append(turned)
+            transposed = not transposed
+            reader, name = self.unscaled(turned, turned.input("X"))
+        if made_by(reader, name, "slice") is not None:
+            return self.third(reader, name, transposed)
+        permutation = SPLIT_TRANSPOSED if transposed else SPLIT
         transpose = self.take(reader, name, *TRANSPOSES)
         if list(transpose.op.get_attr("axis", [])) != permutation:
             raise Unfit(f"{name} is transposed by {transpose.op.get_attr('axis', [])}, not {permutation}")
         reshape = self.take(*self.unscaled(transpose, transpose.input("X")), *RESHAPES)
         return self.projection(reshape, *self.unscaled(reshape, reshape.input("X")))
+
+    def third(self, reader: Site, name: str, transposed: bool) -> _Heads:
+        """One of queries, keys and values, cut out of one projection to [3, batch, heads, length, size]."""
+        piece = self.take(reader, name, "slice")
+        transpose = self.take(piece, piece.input("Input"), *TRANSPOSES)
+        if transposed or list(transpose.op.get_attr("axis", [])) != THIRDS_FIRST:
+            raise Unfit(f"{name} is transposed by {transpose.op.get_attr('axis', [])}, not {THIRDS_FIRST}")
+        reshape = self.take(transpose, transpose.input("X"), *RESHAPES)
+        whole, index = self.projection(reshape, reshape, reshape.input("X"), 3), _index(piece)
+        weight = whole.weight.reshape(len(whole.weight), 3, -1)[:, index]
+        return replace(whole, weight=weight, biases=whole.biases.reshape(3, -1)[index])
 
     def take(self, reader: Site, name: str, *types: str) -> Site:
         """The operator of these types that gave `name`."""
@@ -145,8 +164,8 @@ class _Group:
         self.sites.append(found)
         return found
 
-    def projection(self, reshape: Site, below: Site, name: str) -> _Heads:
-        """x W + b, which `below` reads, and the heads that the reshape makes of it."""
+    def projection(self, reshape: Site, below: Site, name: str, parts: int = 1) -> _Heads:
+        """x W + b, which `below` reads, and the heads (of one part, or of each of three) that the reshape makes of it."""
         add, bias = made_by(below, name, "elementwise_add"), ""
         if add is not None:
             self.sites.append(add)
@@ -158,7 +177,7 @@ class _Group:
             biases = vector(add, bias, int(add.op.get_attr("axis", -1)), 3)
         if biases.size != weight.shape[1]:
             raise Unfit(f"{bias} does not hold one number for each column of {product.input('Y')}")
-        heads, size = _heads_and_size(reshape, product, weight.shape[1])
+        heads, size = _heads_and_size(reshape, product, weight.shape[1], parts)
         return _Heads(product, x, weight, bias, biases, heads, size)
 
     def joined(self, site: Site) -> tuple[Site, _Heads]:
@@ -236,16 +255,28 @@ def _weight(product: Site) -> Any:
     return values
 
 
-def _heads_and_size(reshape: Site, product: Site, columns: int) -> tuple[int, int]:
-    """[batch, length, columns] -> [batch, length, heads, size]."""
+def _heads_and_size(reshape: Site, product: Site, columns: int, parts: int) -> tuple[int, int]:
+    """[batch, length, columns] -> [batch, length, heads, size], or [batch, length, 3, heads, size] in three parts."""
     shape = _shape(reshape)
-    if len(shape) != 4 or not _keeps_rows(shape, product):
+    named = [parts] if parts > 1 else []
+    if len(shape) != 4 + len(named) or shape[2:-2] != named or not _keeps_rows(shape, product):
         raise Unfit(f"{reshape.output('Out')} is reshaped to {shape}, not to heads")
-    heads, size = shape[2:]
-    heads, size = (columns // size if heads == -1 else heads), (columns // heads if size == -1 else size)
-    if heads < 1 or size < 1 or heads * size != columns:
+    heads, size = shape[-2:]
+    each = columns // parts
+    heads, size = (each // size if heads == -1 else heads), (each // heads if size == -1 else size)
+    if heads < 1 or size < 1 or heads * size * parts != columns:
         raise Unfit(f"{columns} columns do not make the heads {shape[2:]}")
     return heads, size
+
+
+def _index(piece: Site) -> int:
+    """Which of three parts a slice cuts out."""
+    op = piece.op
+    start = list(op.get_attr("starts", []))
+    cuts = op.get_attr("axes", []) == [0] and len(start) == 1 and op.get_attr("ends", []) == [start[0] + 1]
+    if not cuts or len(op.input_arg_names) != 1 or op.get_attr("decrease_axis", []) != [0] or not 0 <= start[0] < 3:
+        raise Unfit(f"{piece.output('Out')} is not one of three parts")
+    return int(start[0])
 
 
 def _keeps_rows(shape: list[int], product: Site) -> bool:
