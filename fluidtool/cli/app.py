@@ -32,8 +32,13 @@ class Command(TyperCommand):
             ctx.allow_interspersed_args = False
             return list(super().parse_args(ctx, args))
         words = spread(args, self._options_with_value())
-        ctx.meta[ORDER] = self._order(ctx, words)
-        return list(super().parse_args(ctx, words))
+        try:
+            ctx.meta[ORDER] = self._order(ctx, words)
+            return list(super().parse_args(ctx, words))
+        except Exception as error:
+            if getattr(error, "ctx", ctx) is None:  # so that the hint names the help of this command
+                error.ctx = ctx  # type: ignore[attr-defined]
+            raise
 
     def _order(self, ctx: Any, words: list[str]) -> list[str]:
         """The parameters in the order in which the words name them, as often as they do."""

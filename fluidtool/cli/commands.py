@@ -8,7 +8,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "inspect": ("fluidtool.cli.inspect", "Show what a model is: inputs, outputs, operators, parameters, plan."),
     "prune": ("fluidtool.cli.prune", "Cut a model down to what some outputs need, and save it."),
     "train": ("fluidtool.cli.train", "Train programs with optimizer operators; save their parameters."),
-    "transpile": ("fluidtool.cli.transpile", "Rewrite a program: faster inference, less memory, distributed training."),
+    "transpile": ("fluidtool.cli.transpile", "Rewrite a program: fuse operators, save memory, distribute."),
     "diff": ("fluidtool.cli.diff", "Show what two programs do not have in common; exit code 1 if anything."),
     "check": ("fluidtool.cli.check", "Find faults in a model without running it; exit code 1 on any."),
     "exec": ("fluidtool.cli.exec", "Run a Python script that imports paddle, without Paddle."),

@@ -15,7 +15,7 @@ from fluidtool.cli.opening import did_you_mean, open_model
 from fluidtool.cli.progress import progress
 from fluidtool.cli.render import number, show, show_json
 from fluidtool.cli.rewriting_tables import comparisons_table, decisions_table, facts_table, passes_table
-from fluidtool.errors import EXIT_FINDING, OutputExistsError, ProgramError, UsageError
+from fluidtool.errors import EXIT_FINDING, OutputExistsError, ParameterFileError, ProgramError, UsageError
 from fluidtool.io.layout import read_program
 from fluidtool.io.parameters import Value, persistables
 from fluidtool.io.saving import layout_like, save_model
@@ -23,7 +23,7 @@ from fluidtool.ir import Program
 from fluidtool.model import Model
 from fluidtool.passes.comparison import RTOL, Runnable, compare_runs, compare_times
 from fluidtool.passes.peak import estimate, until_deleted
-from fluidtool.passes.pipeline import Outcome, PassPlan, Stage, plan_passes
+from fluidtool.passes.pipeline import Outcome, PassPlan, Stage, plan_passes, trains
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor, Scope
 from fluidtool.tensor import LoDTensor, SelectedRows
@@ -120,7 +120,8 @@ def _open(request: Request, plan: PassPlan) -> Model:
     plan.check(model.program)
     need = plan.for_inference or Path(request.model).is_dir() or (request.runs and request.startup is None)
     if need and model.files.fault is not None:
-        raise model.files.fault
+        hint = "; or give --startup FILE, the program that makes them" if trains(model.program) else ""
+        raise ParameterFileError(f"{model.files.fault}{hint}")
     known = model.program.global_block().vars
     for name in request.skip:
         if name not in known:

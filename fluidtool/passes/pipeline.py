@@ -143,14 +143,14 @@ def plan_passes(names: Iterable[str], *, level: int = 0, skip: Collection[str] =
 
 
 def find(name: str) -> InferencePass:
-    """The inference rewrite of that name; raises ProgramError with near names, or all of them."""
+    """The inference rewrite of that name; raises ProgramError with near names, or how to see all."""
     from difflib import get_close_matches
 
     known = {each.name: each for each in INFERENCE_PASSES}
     if name in known:
         return known[name]
     near = get_close_matches(name, known, n=2)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"the passes are {', '.join(known)}"
+    hint = f"did you mean {' or '.join(near)}?" if near else "'fluidtool transpile --fuse help' lists them"
     raise ProgramError(f"there is no pass {name!r}; {hint}")
 
 

@@ -62,9 +62,12 @@ def _infer_conv_add_act(ctx: InferContext, Input: TensorMeta, Filter: TensorMeta
     return {"Output": out, "Outputs": parts}
 
 
-@op("conv2d_fusion", inputs=INPUTS, outputs="Output Outputs*?", attrs=WITH_ACTIVATION)
+@op("conv2d_fusion", inputs=INPUTS, outputs="Output Outputs*?", attrs=WITH_ACTIVATION, lod="Input->Output")
 def conv2d_fusion(ctx: OpContext, Input: Any, Filter: Any, Bias: Any, ResidualData: Any) -> dict[str, Any]:
-    """act(conv2d(Input, Filter) + Bias + ResidualData) (Paddle 1.8 fused/conv_fusion_op.cc)."""
+    """act(conv2d(Input, Filter) + Bias + ResidualData) (Paddle 1.8 fused/conv_fusion_op.cc).
+
+    Output has the LoD of Input, as that of conv2d has; Paddle's fused operator drops it.
+    """
     return _conv_add_act(ctx, Input, Filter, Bias, ResidualData)
 
 

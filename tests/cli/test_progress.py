@@ -59,3 +59,14 @@ def test_work_that_fails_takes_its_bar_away(monkeypatch: pytest.MonkeyPatch) -> 
     size = len(stream.getvalue())
     time.sleep(0.2)
     assert len(stream.getvalue()) == size
+
+
+def test_a_note_stands_beside_the_title(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "DELAY", 0.0)
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    with progress("training", 2, stream=stream) as advance:
+        time.sleep(0.2)
+        advance("loss 0.25")
+        time.sleep(0.3)
+    assert "training  loss 0.25" in stream.getvalue()

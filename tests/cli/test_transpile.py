@@ -207,6 +207,7 @@ def test_inference_rewrites_refuse_a_training_program(training: tuple[Path, Path
 def test_a_training_program_cannot_run_without_parameters(training: tuple[Path, Path]) -> None:
     result = call("transpile", training[0], "--release-memory", "--verify")
     assert result.exit_code == 3 and "has no file for" in error_of(result)
+    assert "or give --startup FILE, the program that makes them" in error_of(result)
 
 
 # ---------------------------------------------------------------- layouts and writing
@@ -263,7 +264,8 @@ def test_help_lists_the_passes() -> None:
     [
         ([], "say what to do: --fuse-bn, --fuse PASS"),
         (["--fuse", "fuse-batchnorm"], "did you mean fuse-batch-norm"),
-        (["--fuse", "zzz"], "the passes are "),
+        (["--fuse", "zzz"], "--fuse help' lists them"),
+        (["--fuse"], "there is no pass '-o'"),
         (["--fuse-bm"], "did you mean --fuse or --fuse-bn"),
         (["--fuse-bn", "--level", "1"], "--level is about --memory-optimize"),
         (["--memory-optimize", "--level", "2"], "expected 0 or 1"),
@@ -285,6 +287,10 @@ def test_wrong_options_are_answered(options: list[str], message: str, tmp_path: 
     result = call("transpile", DIGITS, *options, "-o", tmp_path / "out")
     assert result.exit_code in (2, 3) and message in error_of(result)
     assert not (tmp_path / "out").exists()
+
+
+def test_an_option_without_its_value_names_the_help_of_the_command() -> None:
+    assert "requires an argument (see 'fluidtool transpile --help')" in error_of(call("transpile", DIGITS, "--fuse"))
 
 
 def test_missing_parameters_are_an_error(tmp_path: Path) -> None:

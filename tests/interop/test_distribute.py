@@ -71,6 +71,33 @@ def batches(trainers: int) -> list[dict[str, Any]]:
     ]
 
 
+def words(trainers: int) -> list[dict[str, Any]]:
+    """For each trainer ids [steps, batch, 1] of a table of 1000 rows, and y."""
+    random = np.random.RandomState(4)
+    return [
+        {
+            "ids": random.randint(0, 1000, (STEPS, BATCH, 1)),
+            "y": random.uniform(-1, 1, (STEPS, BATCH, 1)).astype("float32"),
+        }
+        for _ in range(trainers)
+    ]
+
+
+def table(optimizer: Any) -> tuple[Any, Any, Any]:
+    """(main program, startup program, loss) of a sparse embedding and a layer."""
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        ids = fluid.layers.data("ids", [1], dtype="int64")
+        y = fluid.layers.data("y", [1])
+        constant = fluid.initializer.Constant(0.3)
+        attr = fluid.ParamAttr(name="w", initializer=constant)
+        rows = fluid.layers.embedding(ids, [1000, 20], is_sparse=True, param_attr=attr)
+        out = fluid.layers.fc(rows, 1, param_attr=fluid.ParamAttr(name="v", initializer=constant))
+        loss = fluid.layers.mean(fluid.layers.square_error_cost(out, y))
+        optimizer().minimize(loss)
+    return main, startup, loss
+
+
 def alone(main: Any, startup: Any, loss: Any, data: list[dict[str, Any]]) -> tuple[list[float], dict[str, Any]]:
     """Losses and parameters of the same training here, in one process, on the batches of all trainers together."""
     executor = fluid.Executor(fluid.CPUPlace())
@@ -78,7 +105,7 @@ def alone(main: Any, startup: Any, loss: Any, data: list[dict[str, Any]]) -> tup
     with fluid.scope_guard(fluid.Scope()):
         executor.run(startup)
         for step in range(STEPS):
-            feed = {name: np.concatenate([each[name][step] for each in data]) for name in ("x", "y")}
+            feed = {name: np.concatenate([each[name][step] for each in data]) for name in data[0]}
             losses.append(float(np.ravel(executor.run(main, feed=feed, fetch_list=[loss])[0])[0]))
         values = {name: np.array(fluid.global_scope().find_var(name).get_tensor()) for name in ("w", "v")}
     return losses, values
@@ -127,29 +154,40 @@ JOBS = {
 }
 
 
-@pytest.mark.parametrize("name", JOBS)
-def test_real_paddle_trains_with_our_programs_as_one_process_does(
-    paddle: str, processes: list[subprocess.Popen[str]], tmp_path: Path, name: str
-) -> None:
-    main, startup, loss = network(*JOBS[name])
-    data = batches(2)
-    settings = Settings(trainer_id=0, trainers=2, servers=free_endpoints(2))
-    write(tmp_path, all_roles(main, startup, settings))
-
-    servers = [start(paddle, "pserver", tmp_path / f"pserver_{index}") for index in range(2)]
-    processes += servers
+def run_job(
+    paddle: str,
+    processes: list[subprocess.Popen[str]],
+    folder: Path,
+    network: tuple[Any, Any, Any],
+    data: list[dict[str, Any]],
+    parameters: str = "w,v",
+    **options: Any,
+) -> list[dict[str, Any]]:
+    """What the trainers of a job saved, one for each entry of `data`; two servers unless told otherwise."""
+    main, startup, loss = network
+    settings = Settings(**{"trainer_id": 0, "trainers": len(data), "servers": free_endpoints(2), **options})
+    write(folder, all_roles(main, startup, settings))
+    for index, _ in enumerate(settings.servers):
+        processes.append(start(paddle, "pserver", folder / f"pserver_{index}"))
     trainers = []
     for index, arrays in enumerate(data):
-        np.savez(tmp_path / f"data_{index}.npz", **arrays)
-        given = (tmp_path / f"data_{index}.npz", loss.name, "w,v", tmp_path / f"out_{index}.npz")
-        trainers.append(start(paddle, "trainer", tmp_path / f"trainer_{index}", *given))
+        np.savez(folder / f"data_{index}.npz", **arrays)
+        given = (folder / f"data_{index}.npz", loss.name, parameters, folder / f"out_{index}.npz")
+        trainers.append(start(paddle, "trainer", folder / f"trainer_{index}", *given))
     processes += trainers
     for trainer in trainers:
         output, _ = trainer.communicate(timeout=DEADLINE)
         assert trainer.returncode == 0, output[-2000:]
+    return [dict(np.load(folder / f"out_{index}.npz")) for index, _ in enumerate(data)]
 
-    losses, values = alone(main, startup, loss, data)
-    outs = [dict(np.load(tmp_path / f"out_{index}.npz")) for index in range(2)]
+
+@pytest.mark.parametrize("name", JOBS)
+def test_real_paddle_trains_with_our_programs_as_one_process_does(
+    paddle: str, processes: list[subprocess.Popen[str]], tmp_path: Path, name: str
+) -> None:
+    built, data = network(*JOBS[name]), batches(2)
+    outs = run_job(paddle, processes, tmp_path, built, data)
+    losses, values = alone(*built, data)
     np.testing.assert_allclose((outs[0]["losses"] + outs[1]["losses"]) / 2, losses, rtol=2e-5)
     for parameter in ("w", "v"):
         np.testing.assert_array_equal(outs[0][parameter], outs[1][parameter])
@@ -159,23 +197,49 @@ def test_real_paddle_trains_with_our_programs_as_one_process_does(
 def test_one_synchronous_trainer_works_which_real_paddles_own_programs_do_not(
     paddle: str, processes: list[subprocess.Popen[str]], tmp_path: Path
 ) -> None:
-    main, startup, loss = network(*JOBS["sgd"])
-    data = batches(1)
-    settings = Settings(trainer_id=0, trainers=1, servers=free_endpoints(1))
-    write(tmp_path, all_roles(main, startup, settings))
-    np.savez(tmp_path / "data.npz", **data[0])
-
-    processes.append(start(paddle, "pserver", tmp_path / "pserver_0"))
-    given = (tmp_path / "data.npz", loss.name, "w,v", tmp_path / "out.npz")
-    trainer = start(paddle, "trainer", tmp_path / "trainer_0", *given)
-    processes.append(trainer)
-    output, _ = trainer.communicate(timeout=DEADLINE)
-    assert trainer.returncode == 0, output[-2000:]
-
-    losses, values = alone(main, startup, loss, data)
-    out = dict(np.load(tmp_path / "out.npz"))
+    built, data = network(*JOBS["sgd"]), batches(1)
+    (out,) = run_job(paddle, processes, tmp_path, built, data, servers=free_endpoints(1))
+    losses, values = alone(*built, data)
     np.testing.assert_allclose(out["losses"], losses, rtol=2e-5)
     np.testing.assert_allclose(out["w"], values["w"], rtol=2e-4, atol=2e-6)
+
+
+def test_rows_of_a_sparse_table_are_trained_on_the_servers(
+    paddle: str, processes: list[subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    built, data = table(lambda: fluid.optimizer.SGD(0.1)), words(2)
+    outs = run_job(paddle, processes, tmp_path, built, data, parameters="v")
+    losses, values = alone(*built, data)
+    np.testing.assert_allclose((outs[0]["losses"] + outs[1]["losses"]) / 2, losses, rtol=2e-5)
+    np.testing.assert_allclose(outs[0]["v"], values["v"], rtol=2e-4, atol=2e-6)
+
+
+def test_clips_of_an_optimizer_work_which_real_paddles_own_programs_do_not(
+    paddle: str, processes: list[subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    clip = fluid.clip.GradientClipByValue(0.001)
+    built, data = network(lambda: fluid.optimizer.SGD(0.1, grad_clip=clip)), batches(1)
+    (out,) = run_job(paddle, processes, tmp_path, built, data)
+    losses, values = alone(*built, data)
+    np.testing.assert_allclose(out["losses"], losses, rtol=2e-5)
+    np.testing.assert_allclose(out["w"], values["w"], rtol=2e-4, atol=2e-6)
+
+
+def test_a_single_asynchronous_trainer_gets_what_one_process_gets(
+    paddle: str, processes: list[subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    built, data = network(*JOBS["sgd"]), batches(1)
+    (out,) = run_job(paddle, processes, tmp_path, built, data, sync=False)
+    losses, values = alone(*built, data)
+    np.testing.assert_allclose(out["losses"], losses, rtol=2e-5)
+    np.testing.assert_allclose(out["w"], values["w"], rtol=2e-4, atol=2e-6)
+
+
+def test_asynchronous_trainers_with_a_decaying_rate_come_to_an_end(
+    paddle: str, processes: list[subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    outs = run_job(paddle, processes, tmp_path, network(*JOBS["decayed"]), batches(2), sync=False)
+    assert all(np.isfinite(out["losses"]).all() and np.isfinite(out["w"]).all() for out in outs)
 
 
 def test_real_paddle_reads_the_programs_of_every_mode(paddle: str, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ KEYS = st.lists(st.tuples(st.sampled_from("ab"), st.tuples(st.sampled_from("xyz"
 
 
 # ---------------------------------------------------------------- alignment
+@settings(deadline=None)
 @given(KEYS, KEYS)
 def test_an_alignment_keeps_the_order_and_weighs_most(left: list, right: list) -> None:
     pairs = align(left, right)
@@ -37,6 +38,7 @@ def test_an_alignment_keeps_the_order_and_weighs_most(left: list, right: list) -
     assert sum(SAME if a == b else ALIKE for a, b in together) == most(0, 0)
 
 
+@settings(deadline=None)
 @given(KEYS, KEYS)
 def test_an_alignment_is_the_same_from_both_sides(left: list, right: list) -> None:
     assert align(left, right) == [(i, j) for j, i in align(right, left)]

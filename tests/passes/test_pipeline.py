@@ -59,8 +59,8 @@ def test_an_unknown_pass_is_answered_with_near_ones() -> None:
         plan_passes(["fuse-batchnorm"])
 
 
-def test_an_unknown_pass_without_near_ones_is_answered_with_all() -> None:
-    with pytest.raises(ProgramError, match=f"the passes are {', '.join(NAMES)}"):
+def test_an_unknown_pass_without_near_ones_is_answered_with_where_they_are_listed() -> None:
+    with pytest.raises(ProgramError, match="no pass 'zzz'; 'fluidtool transpile --fuse help' lists them"):
         plan_passes(["zzz"])
 
 

@@ -20,7 +20,7 @@ from fluidtool.passes.inference.rewriting import drop_unused
 from fluidtool.passes.result import Decision, PassResult, decide
 from fluidtool.runtime.executor import Executor
 from fluidtool.runtime.scope import Scope
-from fluidtool.tensor import LoDTensor, numpy_dtype, var_type_of
+from fluidtool.tensor import LoDTensor, Place, numpy_dtype, var_type_of
 
 NAME = "fold-constants"
 SIZE_LIMIT = 1 << 20  # bytes that the results of an operator may take; more only where its constants take as much
@@ -194,11 +194,20 @@ class _Folding:
         return any(results.intersection(self.block.ops[position].input_arg_names) for position in self.folded)
 
     def declare(self, name: str) -> None:
-        """Make a result a parameter."""
-        array = np.ascontiguousarray(self.values[name].numpy())
-        dtype = var_type_of(array.dtype)
-        self.block.create_parameter(name=name, shape=list(array.shape), dtype=dtype, trainable=False)
-        self.scope.var(name).value = LoDTensor(array)
+        """Make a result a parameter, where the other parameters are."""
+        array = self.values[name].numpy()
+        self.block.create_parameter(name=name, shape=list(array.shape), dtype=var_type_of(array.dtype), trainable=False)
+        tensor = LoDTensor()
+        tensor.set(array, self.place())
+        self.scope.var(name).value = tensor
+
+    def place(self) -> Place | None:
+        """Where the parameters are; None when there are none."""
+        holders = (self.scope.find_var(name) for name, var in self.block.vars.items() if var.persistable)
+        values = (holder.value for holder in holders if holder is not None)
+        return next(
+            (value.place() for value in values if isinstance(value, LoDTensor) and value.array is not None), None
+        )
 
 
 def why_too_large(size: int, limit: int) -> str:

@@ -101,16 +101,21 @@ class CheckedNet:
         attrs = {"is_test": True, "epsilon": 1e-3, "data_layout": "NCHW", **attrs}
         return self.op("batch_norm", {"X": x, **inputs}, slot="Y", more=more, **attrs)
 
+    def values(self, *fetch: str) -> list[LoDTensor]:
+        """The fetched values of one run."""
+        return Executor().run(self.program, self.feed, list(fetch), self.scope)
+
     def run(self, *fetch: str) -> list[np.ndarray[Any, Any]]:
-        return [np.asarray(v) for v in Executor().run(self.program, self.feed, list(fetch), self.scope)]
+        """The arrays of the fetched values."""
+        return [value.numpy() for value in self.values(*fetch)]
 
     def check(self, rewrite: Pass, *fetch: str, keep: Collection[str] | None = None, rtol: float = 1e-9) -> PassResult:
-        """Run, rewrite, run again: the fetched numbers stay (bit-equal for rtol 0), and a second rewrite changes nothing."""
-        before = self.run(*fetch)
+        """Run, rewrite, run again: numbers (bit-equal for rtol 0) and LoD stay, and a second rewrite changes nothing."""
+        before = self.values(*fetch)
         result = rewrite(self.program, self.scope, fetch if keep is None else keep)
-        for name, old, new in zip(fetch, before, self.run(*fetch), strict=True):
-            assert old.dtype == new.dtype and old.shape == new.shape, name
-            np.testing.assert_allclose(new, old, rtol=rtol, atol=rtol, err_msg=name)
+        for name, old, new in zip(fetch, before, self.values(*fetch), strict=True):
+            assert old.dtype() == new.dtype() and old.shape() == new.shape() and old.lod() == new.lod(), name
+            np.testing.assert_allclose(new.numpy(), old.numpy(), rtol=rtol, atol=rtol, err_msg=name)
         again = rewrite(self.program, self.scope, fetch if keep is None else keep)
         assert not again.changed
         return result

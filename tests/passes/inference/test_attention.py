@@ -117,6 +117,39 @@ def test_the_weights_stay_for_other_readers() -> None:
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
+def joint_projection(first: int = 0) -> Net:
+    """One projection for queries, keys and values, as vision transformers write it."""
+    net = Net()
+    net.data("x", net.numbers(BATCH, LENGTH, HIDDEN))
+    net.parameter("w", net.numbers(HIDDEN, 3 * HEADS * SIZE))
+    net.parameter("b", net.numbers(3 * HEADS * SIZE))
+    net.op("matmul_v2", {"X": ["x"], "Y": ["w"]}, {"Out": ["p"]}, trans_x=False, trans_y=False)
+    net.op("elementwise_add", {"X": ["p"], "Y": ["b"]}, {"Out": ["pb"]}, axis=-1)
+    net.op("reshape2", {"X": ["pb"]}, {"Out": ["r"], "XShape": ["rx"]}, shape=[0, -1, 3, HEADS, SIZE])
+    net.op("transpose2", {"X": ["r"]}, {"Out": ["t"], "XShape": ["tx"]}, axis=[2, 0, 3, 1, 4])
+    for index, name in enumerate("qkv"):
+        start = (first + index) % 3
+        attrs = {"axes": [0], "starts": [start], "ends": [start + 1], "decrease_axis": [0], "infer_flags": [1]}
+        net.op("slice", {"Input": ["t"]}, {"Out": [name]}, **attrs)
+    net.op("scale", {"X": ["q"]}, {"Out": ["qs"]}, scale=SIZE**-0.5, bias=0.0)
+    net.op("transpose2", {"X": ["k"]}, {"Out": ["kt"], "XShape": ["kx"]}, axis=[0, 1, 3, 2])
+    net.op("matmul_v2", {"X": ["qs"], "Y": ["kt"]}, {"Out": ["s"]}, trans_x=False, trans_y=False)
+    net.op("softmax", {"X": ["s"]}, {"Out": ["probabilities"]}, axis=-1)
+    net.op("matmul_v2", {"X": ["probabilities"], "Y": ["v"]}, {"Out": ["c"]}, trans_x=False, trans_y=False)
+    net.op("transpose2", {"X": ["c"]}, {"Out": ["ct"], "XShape": ["cx"]}, axis=[0, 2, 1, 3])
+    net.op("reshape2", {"X": ["ct"]}, {"Out": ["out"], "XShape": ["ox"]}, shape=[0, -1, HEADS * SIZE])
+    return net
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_one_projection_for_all_three_is_known(first: int) -> None:
+    net = joint_projection(first)
+    before = net.run("out")[0]
+    assert fuse_attention(net.program, net.scope, ["out"]).changed
+    assert net.types == ["multihead_matmul"]
+    np.testing.assert_allclose(net.run("out")[0], before, rtol=1e-5, atol=1e-6)
+
+
 def left(net: Net, *keep: str) -> list[str]:
     result = fuse_attention(net.program, net.scope, keep)
     assert not result.changed
@@ -208,3 +241,15 @@ def test_a_softmax_of_a_plain_product_is_no_candidate() -> None:
     net.op("matmul", {"X": ["x"], "Y": ["w"]}, {"Out": ["s"]})
     net.op("softmax", {"X": ["s"]}, {"Out": ["out"]}, axis=-1)
     assert left(net) == []
+
+
+def test_a_joint_projection_that_something_else_reads_stays() -> None:
+    net = joint_projection()
+    net.op("relu", {"X": ["t"]}, {"Out": ["other"]})
+    assert left(net) == ["t is also read by relu"]
+
+
+def test_other_slices_stay() -> None:
+    net = joint_projection()
+    next(op for op in net.block.ops if op.type == "slice").set_attr("axes", [1])
+    assert left(net) == ["q is not one of three parts"]

@@ -55,6 +55,14 @@ def test_it_vanishes_into_grouped_convolutions(type: str, groups: int) -> None:
     assert net.types == [type, "elementwise_add"]
 
 
+@pytest.mark.parametrize("type", ["mul", "matmul"])
+def test_sequences_keep_their_lod(type: str) -> None:
+    net = Net()
+    out = net.op(type, {"X": net.input("x", 3, 4, lod=[[1, 2]]), "Y": net.parameter("w", 4, 6)})
+    net.check(fuse_batch_norm, net.batch_norm(out, 6))
+    assert net.types == [type, "elementwise_add"]
+
+
 def test_the_results_have_the_names_of_paddle() -> None:
     net, out = convolution()
     normalised = net.block.ops[1].output("Y")

@@ -11,6 +11,7 @@ from fluidtool.ir import Program
 from fluidtool.passes.inference.fuse_convolution import fuse_activation, fuse_bias, fuse_residual
 from fluidtool.passes.result import PassResult
 from fluidtool.runtime import Scope
+from fluidtool.tensor import CPUPlace, create_lod_tensor
 from tests.passes.inference.checking import CheckedNet as Net
 
 ROUNDING = 1e-12
@@ -47,6 +48,13 @@ def test_a_bias(type: str, bias: tuple[int, ...], axis: int) -> None:
     net, out = convolution(type, bias, axis)
     net.check(fuse_bias, out, rtol=ROUNDING)
     assert net.types == ["conv2d_fusion"] and net.block.ops[0].attr("activation") == "identity"
+
+
+def test_a_lod_stays() -> None:
+    net, out = convolution()
+    net.feed["x"] = create_lod_tensor(net.feed["x"], [[1, 1]], CPUPlace())
+    net.check(fuse_all, net.op("relu", {"X": net.add(out, "x", -1)}), rtol=ROUNDING)
+    assert net.types == ["conv2d_fusion"]
 
 
 def test_strides_paddings_and_dilations_stay() -> None:

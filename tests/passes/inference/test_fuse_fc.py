@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fluidtool.passes.inference.fuse_fc import fuse_fc, fuse_repeated_fc
+from fluidtool.tensor import CPUPlace, create_lod_tensor
 from tests.passes.inference.checking import CheckedNet as Net
 
 ROUNDING = 1e-12
@@ -98,6 +99,14 @@ def test_a_shared_weight_serves_both() -> None:
     assert net.types == ["fc", "tanh", "fc"] and {"w", "b"} <= set(net.block.vars)
 
 
+@pytest.mark.parametrize("type", ["mul", "matmul"])
+def test_sequences_keep_their_lod(type: str) -> None:
+    net = Net()
+    out = net.op(type, {"X": net.input("x", 3, 4, lod=[[1, 2]]), "Y": net.parameter("w", 4, 6)})
+    net.check(fuse_fc, net.op("relu", {"X": net.add(out, net.parameter("b", 6))}), rtol=ROUNDING)
+    assert net.types == ["fc"]
+
+
 # ---------------------------------------------------------------- rows
 def row(count: int, last_relu: bool = True) -> tuple[Net, str]:
     """A row of fc, as `fuse-fc` leaves them."""
@@ -118,6 +127,13 @@ def test_a_row_becomes_one_operator(count: int) -> None:
     net.check(fuse_repeated_fc, out, rtol=ROUNDING)
     assert net.types == ["fusion_repeated_fc_relu"]
     assert net.block.ops[0].input("W") == [f"w{index}" for index in range(count)]
+
+
+def test_a_row_of_sequences_keeps_the_lod() -> None:
+    net, out = row(3)
+    net.feed["x"] = create_lod_tensor(net.feed["x"], [[1, 2]], CPUPlace())
+    net.check(fuse_repeated_fc, out, rtol=ROUNDING)
+    assert net.types == ["fusion_repeated_fc_relu"]
 
 
 def test_an_fc_without_relu_at_the_end_stays_behind() -> None:

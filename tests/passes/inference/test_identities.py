@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fluidtool.passes.inference.identities import drop_identity
+from fluidtool.tensor import CPUPlace, create_lod_tensor
 from tests.passes.inference.checking import CheckedNet
 from tests.passes.inference.net import Net as Sequences
 
@@ -44,6 +45,15 @@ def test_an_identity_goes(type: str) -> None:
     net, _, out = between(type, IDENTITIES[type], {"XShape": "shape"} if type == "transpose2" else None)
     net.check(drop_identity, out, rtol=0)
     assert net.types == ["tanh", "relu"]
+
+
+@pytest.mark.parametrize("type", list(IDENTITIES))
+def test_a_lod_stays(type: str) -> None:
+    net, _, out = between(type, IDENTITIES[type])
+    net.feed["x"] = create_lod_tensor(net.feed["x"], [[1, 2]], CPUPlace())
+    net.block.var(net.block.ops[0].output("Out")[0]).lod_level = 1
+    net.check(drop_identity, out, rtol=0)
+    assert (type in net.types) == (type == "transpose2")  # which drops the LoD
 
 
 @pytest.mark.parametrize("type", list(OTHERS))
