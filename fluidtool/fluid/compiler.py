@@ -96,6 +96,10 @@ class CompiledProgram:
         """What random operators draw from on each device."""
         return self._compile(executor, scope).generators
 
+    def scopes(self, executor: runtime.Executor, scope: Scope) -> list[Scope]:
+        """The scope of each device; all but the first hold only what is the device's own."""
+        return self._compile(executor, scope).scopes
+
     def run(
         self,
         executor: runtime.Executor,

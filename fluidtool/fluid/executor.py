@@ -206,6 +206,11 @@ class Executor:
             return program.generators(self._runtime, global_scope() if scope is None else scope)
         return [self._runtime.generator(program)]
 
+    def device_scopes(self, program: Program | CompiledProgram, scope: Scope | None = None) -> list[Scope]:
+        """The scope of each device; all but the first hold only what is the device's own (statistics of batch_norm)."""
+        scope = global_scope() if scope is None else scope
+        return program.scopes(self._runtime, scope) if isinstance(program, CompiledProgram) else [scope]
+
     def close(self) -> None:
         """Release plans; the executor cannot run any more."""
         self._closed = True

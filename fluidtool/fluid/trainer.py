@@ -27,7 +27,7 @@ from fluidtool.fluid.training_events import (
     EndStepEvent,
 )
 from fluidtool.io import checkpoints
-from fluidtool.io.parameters import Value
+from fluidtool.io.parameters import Value, open_separate, write_separate
 from fluidtool.ir import Program, Variable, unique_name
 from fluidtool.runtime.scope import Scope
 from fluidtool.tensor import CPUPlace, CUDAPlace, LoDTensor, Place
@@ -201,20 +201,41 @@ class Trainer:
         state = checkpoints.load_trainer_state(folder, serial, self.trainer_id)
         if "random" in state:
             checkpoints.set_random_states(self._executor.generators(self._runnable()), state["random"])
+        for device, names in enumerate(state.get("own", []), start=1):
+            self._load_own(checkpoints.device_dir(folder, serial, self.trainer_id, device), device, names)
 
     def _save_checkpoint(self, config: CheckpointConfig, epoch_id: int, step_id: int) -> None:
         """The position first: the variables' mark of completeness, written last, makes the checkpoint count."""
         folder = Path(config.checkpoint_dir)
         serial = checkpoints.latest_serial(folder) + 1
         position = dict(zip(POSITION, (epoch_id, step_id), strict=True))
-        state = {"random": checkpoints.random_states(self._executor.generators(self._runnable()))}
+        state = {
+            "random": checkpoints.random_states(self._executor.generators(self._runnable())),
+            "own": self._save_own(folder, serial),
+        }
         checkpoints.save_trainer_args(folder, serial, self.trainer_id, position, state)
         values = {var.name: self._value(var.name) for var in _kept(self.train_program)}
         checkpoints.save(folder, values, serial)
         checkpoints.rotate(folder, config.max_num_checkpoints)
 
-    def _value(self, name: str) -> Value:
-        var = self.scope.find_var(name)
+    def _save_own(self, folder: Path, serial: int) -> list[list[str]]:
+        """Save what is each device's own but the first's; returns the names for each."""
+        kept = {var.name for var in _kept(self.train_program)}
+        names = []
+        for device, scope in enumerate(self._executor.device_scopes(self._runnable())[1:], start=1):
+            values = {name: self._value(name, scope) for name in scope.local_var_names() if name in kept}
+            write_separate(checkpoints.device_dir(folder, serial, self.trainer_id, device), values)
+            names.append(sorted(values))
+        return names
+
+    def _load_own(self, folder: Path, device: int, names: Sequence[str]) -> None:
+        scope = self._executor.device_scopes(self._runnable())[device]
+        variables = [var for var in _kept(self.train_program) if var.name in names]
+        for name, value in open_separate(folder, variables).items():
+            io.put(scope, name, value, self._executor)
+
+    def _value(self, name: str, scope: Scope | None = None) -> Value:
+        var = (self.scope if scope is None else scope).find_var(name)
         value = None if var is None else var.value
         if value is None:
             raise UninitializedError(f"the checkpoint cannot hold {name}: the scope has no value for it")

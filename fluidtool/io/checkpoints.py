@@ -2,7 +2,7 @@
 
 A checkpoint counts once its `_SUCCESS` file is there; it is written last. Entries of other names are left alone.
 `trainer_<id>/state.json` is an addition of fluidtool: what else a run needs to go on exactly, such as the state of its
-random numbers. Checkpoints without it are read too.
+random numbers; and `trainer_<id>/device_<n>/`, the variables that are device n's own. Checkpoints without are read too.
 """
 
 from __future__ import annotations
@@ -133,6 +133,11 @@ def set_random_states(generators: Sequence[np.random.Generator], states: Sequenc
             generator.bit_generator.state = state
         except (ValueError, TypeError, KeyError) as error:
             raise UnreadableError(f"the checkpoint's random state cannot be used: {error}") from error
+
+
+def device_dir(folder: Path, serial: int, trainer_id: int, device: int) -> Path:
+    """Where the variables are that are one device's own."""
+    return folder / f"{PREFIX}{serial}" / f"{TRAINER_PREFIX}{trainer_id}" / f"device_{device}"
 
 
 def mark(path: Path) -> None:

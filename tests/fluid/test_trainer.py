@@ -331,6 +331,38 @@ def test_random_numbers_go_on_where_the_checkpoint_stands(
     assert (weights(resumed) == weights(unbroken)).all()
 
 
+def normalised() -> list[Any]:
+    """`network` behind a batch_norm, whose statistics are each device's own."""
+    x = fluid.layers.data(name="x", shape=[3], dtype="float32")
+    y = fluid.layers.data(name="y", shape=[1], dtype="float32")
+    attr = fluid.ParamAttr(name="w", initializer=fluid.initializer.Constant(0.5))
+    predicted = fluid.layers.fc(fluid.layers.batch_norm(x), size=1, param_attr=attr)
+    return [fluid.layers.mean(fluid.layers.square_error_cost(predicted, y)), predicted]
+
+
+def test_what_is_each_devices_own_goes_on_where_the_checkpoint_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CPU_NUM", "2")
+
+    def trainer(folder: Path | None) -> Trainer:
+        config = CheckpointConfig(str(folder), step_interval=1) if folder else None
+        return Trainer(normalised, momentum, place=fluid.CPUPlace(), parallel=True, checkpoint_config=config)
+
+    def statistics(made: Trainer) -> list[Any]:
+        scopes = made._executor.device_scopes(made._runnable(), made.scope)
+        return [np.array(scope.find_var("batch_norm_0.w_1").value) for scope in scopes]  # type: ignore[union-attr]
+
+    unbroken = trainer(None)
+    unbroken.train(3, ignore, reader, FEED_ORDER)
+    interrupt(trainer(tmp_path), 1, 1)
+    resumed = trainer(tmp_path)
+    resumed.train(3, ignore, reader, FEED_ORDER)
+    first, second = statistics(unbroken)
+    assert (first != second).any()
+    np.testing.assert_array_equal(statistics(resumed), [first, second])
+
+
 def test_a_checkpoint_without_random_state_is_read(tmp_path: Path) -> None:
     interrupt(noisy_trainer(tmp_path), 1, 1)
     for file in tmp_path.rglob(checkpoints.STATE):

@@ -196,6 +196,7 @@ class _Folding:
     def declare(self, name: str) -> None:
         """Make a result a parameter, where the other parameters are."""
         array = self.values[name].numpy()
+        self.block.remove_var(name)  # it may be declared with another data type or shape than it turned out to have
         self.block.create_parameter(name=name, shape=list(array.shape), dtype=var_type_of(array.dtype), trainable=False)
         tensor = LoDTensor()
         tensor.set(array, self.place())

@@ -213,3 +213,12 @@ def test_a_persistable_result_that_something_reads_stays_computed() -> None:
     net = quantised_weight()
     net.op("relu", {"X": ["scale"]}, {"Out": ["other"]})
     assert reasons(fold_constants(net.program, net.scope)) == ["scale is persistable, and read by the program"]
+
+
+def test_a_result_that_turns_out_otherwise_than_declared_is_declared_as_it_is() -> None:
+    net = transposed_weight()
+    net.block.var("wr").dtype, net.block.var("wr").shape = VarType.FP64, [7]
+    before = net.run("out")[0]
+    assert fold_constants(net.program, net.scope).changed
+    assert net.block.var("wr").dtype == VarType.FP32 and net.block.var("wr").shape == (3, 4)
+    np.testing.assert_array_equal(net.run("out")[0], before)
