@@ -54,13 +54,21 @@ def main() -> None:
         print(float(outputs[0].ravel()[0]))
         return
     errors = [
-        float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(outputs, wanted, strict=False) if a.shape == b.shape
+        float(np.abs(a - b).max() / np.abs(b).max())
+        for a, b in zip(outputs, wanted, strict=False)
+        if a.shape == b.shape
     ]
     now, most = resident()
     print(
         json.dumps(
-            {"engine": "fluidtool", "load_s": loaded - start, "first_s": first - loaded, "rel_err": errors,
-             "rss_mb": now, "rss_peak_mb": most}
+            {
+                "engine": "fluidtool",
+                "load_s": loaded - start,
+                "first_s": first - loaded,
+                "rel_err": errors,
+                "rss_mb": now,
+                "rss_peak_mb": most,
+            }
         ),  # fmt: skip
         flush=True,
     )

@@ -167,7 +167,9 @@ class CompiledProgram:
             places,
             scope,
             self._loss_gradient(len(places)),
-            make_executor=lambda place: runtime.Executor(place, policy=executor.policy, seed=executor.seed),
+            make_executor=lambda place: runtime.Executor(
+                place, policy=executor.policy, seed=executor.seed, engine="numpy"
+            ),
             scopes=shared,
         )
         return self._runner

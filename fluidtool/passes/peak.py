@@ -76,7 +76,7 @@ def measure(
     what `Executor.run` raises.
     """
     meter = MemoryMeter()
-    (executor or Executor()).run(program, feed, list(fetches), scope, observer=meter.observe)
+    (executor or Executor(engine="numpy")).run(program, feed, list(fetches), scope, observer=meter.observe)
     return MemoryUse(sum(meter.largest.values()), meter.peak)
 
 

@@ -76,9 +76,7 @@ class Plan:
         return plan
 
 
-def compile_block(
-    block: Block, fetches: Iterable[str], needed_only: bool, native: Library | None = None
-) -> BlockPlan:
+def compile_block(block: Block, fetches: Iterable[str], needed_only: bool, native: Library | None = None) -> BlockPlan:
     """Compile one block. Values of block 0 are released after their last use; sub-blocks keep theirs."""
     ops = [op for op in block.ops if op.type not in FEED_FETCH]
     fetched = set(fetches)
@@ -346,7 +344,7 @@ def located(error: FluidError) -> FluidError:
     return error
 
 
-def where(step: BoundStep) -> str:
+def where(step: BoundStep | BoundStretch) -> str:
     """'block 0, inputs X=img (1, 3, 4) float32, output Out=t' for messages."""
     op = step.context.op
     shown = []

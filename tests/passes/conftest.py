@@ -10,3 +10,9 @@ def operators_as_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the checks, defaults and declarations that building a program with `fluidtool.fluid` adds."""
     monkeypatch.setattr(hooks, "prepare", None)
     monkeypatch.setattr(hooks, "infer", None)
+
+
+@pytest.fixture(autouse=True)
+def numbers_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The native engine rounds by what it fuses; what these tests compare bit by bit is what programs mean."""
+    monkeypatch.setenv("FLUIDTOOL_NATIVE", "0")

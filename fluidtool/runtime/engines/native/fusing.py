@@ -9,14 +9,22 @@ from typing import Any
 import numpy as np
 
 from fluidtool.runtime.engines.native.graph import NONE, Graph, Node, Value
-from fluidtool.runtime.engines.native.reading import ADD, AFFINE
+from fluidtool.runtime.engines.native.reading.registry import ADD, AFFINE
 
 Finder = Callable[[Value], Node | None]
 
 
 def fuse(graph: Graph) -> None:
     """Fold what follows a node into it wherever nobody else reads the result between, in place."""
-    for rule in (fold_affine, fold_affine_of_products, fold_scale, fold_mask, fold_residual, fold_norm_residual, fold_activation):
+    for rule in (
+        fold_affine,
+        fold_affine_of_products,
+        fold_scale,
+        fold_mask,
+        fold_residual,
+        fold_norm_residual,
+        fold_activation,
+    ):
         sweep(graph, rule)
 
 
@@ -105,7 +113,13 @@ def fold_residual(node: Node, alone: Finder) -> Node | None:
     for value, other in (tuple(node.inputs), tuple(reversed(node.inputs))):
         before = alone(value)
         can = before is not None and before.kind in ("conv", "product") and before.residual is None
-        if can and before is not None and before.activation is NONE and other.array is None and not _reads(before, other):
+        if (
+            can
+            and before is not None
+            and before.activation is NONE
+            and other.array is None
+            and not _reads(before, other)
+        ):
             before.residual = other
             before.activation = node.activation
             return before

@@ -40,7 +40,10 @@ class Library:
 
 
 def library_path() -> Path | None:
-    """Where the compiled library is; None when it was not built."""
+    """Where the compiled library is: the file that FLUIDTOOL_NATIVE names, or the one built here; None without."""
+    named = os.environ.get(SWITCH, "")
+    if os.path.isfile(named):
+        return Path(named)
     found = sorted(FOLDER.glob("_engine*.so")) + sorted(FOLDER.glob("_engine*.dylib"))
     return found[0] if found else None
 

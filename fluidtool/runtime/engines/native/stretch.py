@@ -20,7 +20,6 @@ from fluidtool.runtime.engines.native.lowering import lower
 from fluidtool.runtime.engines.native.reading import read_graph
 from fluidtool.runtime.engines.native.steps import Buffer, Draft, aligned_floats, finish
 
-
 Mention = tuple[int, int, int]  # step, pointer, offset in bytes
 
 
@@ -92,9 +91,7 @@ def compile_stretch(
 
     steps = finish(drafts, address)
     keep = [buffer.array for draft in drafts for buffer in draft.buffers() if buffer.role == "constant"]
-    ins = [
-        (value.name, mentions(drafts, buffer)) for value, buffer in zip(graph.inputs, in_buffers, strict=True)
-    ]
+    ins = [(value.name, mentions(drafts, buffer)) for value, buffer in zip(graph.inputs, in_buffers, strict=True)]
     outs = [
         (name, value.shape, mentions(drafts, buffer))
         for name, value, buffer in zip(wanted, graph.outputs, out_buffers, strict=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from fluidtool.runtime.engines.native.graph import NotNativeError
 from fluidtool.runtime.engines.native.library import Library
-from fluidtool.runtime.engines.native.reading import READERS
+from fluidtool.runtime.engines.native.reading.registry import READERS
 from fluidtool.runtime.engines.native.stretch import Compiled, compile_stretch
 from fluidtool.tensor import LoDTensor
 
@@ -38,6 +38,7 @@ class Stretch:
     library: Library
     forms: OrderedDict[Any, Form] = field(default_factory=OrderedDict)
     why: dict[Any, str] = field(default_factory=dict)
+
 
 @dataclass(slots=True)
 class Form:
@@ -123,7 +124,8 @@ class BoundStretch:
 
     def __init__(self, stretch: Stretch, lookup: Lookup, bind: Callable[[Any], Any], release: tuple[Any, ...]) -> None:
         self.stretch, self.release = stretch, release
-        self._bind, self._bound, self._current = bind, None, 0
+        self._bind, self._current = bind, 0
+        self._bound: list[Any] | None = None
         self.inputs = [lookup(name) for name in stretch.inputs]
         self.constants = [lookup(name) for name in stretch.constants]
         self.outputs = {name: lookup(name) for name in stretch.outputs}
@@ -148,7 +150,8 @@ class BoundStretch:
         if all(array is not None for array in (*arrays, *constants)):
             form = self._form(arrays, constants)
         if form is None:
-            for self._current, step in enumerate(self.steps):
+            for number, step in enumerate(self.steps):
+                self._current = number
                 step.run()
             return
         results = form.compiled.run(dict(zip(self.stretch.inputs, arrays, strict=True)))

@@ -366,8 +366,8 @@ INLINE vec combine(vec a, vec b, int64_t operation) {
         case SUBTRACT: return a - b;
         case MULTIPLY: return a * b;
         case DIVIDE: return a / b;
-        case LARGER: return MAX(a, b);
-        case SMALLER: return MIN(a, b);
+        case LARGER: return CHOOSE(b == b, MAX(a, b), b);
+        case SMALLER: return CHOOSE(b == b, MIN(a, b), b);
         default: return a;
     }
 }

@@ -19,8 +19,8 @@ INLINE vec all(float v) { return (vec){FOUR(v), FOUR(v), FOUR(v), FOUR(v)}; }
 INLINE vec all(float v) { return (vec){FOUR(v), FOUR(v)}; }
 #endif
 #define CHOOSE(mask, yes, no) ((vec)(((mask) & (veci)(yes)) | (~(mask) & (veci)(no))))
-#define MAX(a, b) CHOOSE((a) > (b), a, b)
-#define MIN(a, b) CHOOSE((a) < (b), a, b)
+#define MAX(a, b) CHOOSE((a) < (b), b, a) /* a, where it is no number */
+#define MIN(a, b) CHOOSE((a) > (b), b, a)
 
 /* The first `count` lanes from memory, `rest` in the others. */
 INLINE vec load_some(const float *from, int64_t count, float rest) {
@@ -52,7 +52,7 @@ INLINE float max_lanes(vec value) {
 
 /* e^x to about one unit in the last place: x = k ln 2 + r, a polynomial in r, k into the exponent. */
 INLINE vec exp_vec(vec x) {
-    vec bounded = MIN(MAX(x, ALL(-87.33654f)), ALL(88.37626f));
+    vec bounded = MIN(MAX(x, ALL(-87.33654f)), ALL(89));
     vec scaled = bounded * ALL(1.44269504f);
     veci k = __builtin_convertvector(scaled + CHOOSE(scaled < ALL(0), ALL(-0.5f), ALL(0.5f)), veci);
     vec whole = __builtin_convertvector(k, vec);
@@ -65,9 +65,9 @@ INLINE vec exp_vec(vec x) {
     p = p * r + ALL(0.5f);
     p = p * r + ALL(1.0f);
     p = p * r + ALL(1.0f);
-    vec power = (vec)((k + 127) << 23);
-    vec y = p * power;
-    return CHOOSE(x < ALL(-87.33654f), ALL(0), y);
+    vec half = (vec)((k + 126) << 23); /* of the power, which alone may be too large */
+    vec y = p * half * ALL(2);
+    return CHOOSE(x == x, CHOOSE(x < ALL(-87.33654f), ALL(0), y), x);
 }
 
 INLINE vec sigmoid_vec(vec x) { return ALL(1) / (ALL(1) + exp_vec(-x)); }

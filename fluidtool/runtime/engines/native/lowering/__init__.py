@@ -1,0 +1,54 @@
+"""Nodes -> steps: layouts chosen, weights packed, memory named. One function a kind of node."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from math import prod
+
+from fluidtool.runtime.engines.native.graph import Graph, Value, reads
+from fluidtool.runtime.engines.native.library import Library
+from fluidtool.runtime.engines.native.lowering.memory import LOWER, NO_HALO, Halo, Lowering
+from fluidtool.runtime.engines.native.steps import Buffer, Draft, Plain, row_major
+
+for part in ("convolution", "products", "elementwise", "rows", "moves"):
+    import_module(f"{__name__}.{part}")
+
+
+def lower(graph: Graph, library: Library) -> tuple[list[Draft], list[Buffer], list[Buffer]]:
+    """The steps of a graph, and the buffers of its inputs and of its outputs. Raises NotNativeError."""
+    low = Lowering(library, graph.uses(), needed_halos(graph), outputs=frozenset(graph.outputs))
+    inputs = [Buffer(prod(value.shape), "input") for value in graph.inputs]
+    for value, buffer in zip(graph.inputs, inputs, strict=True):
+        low.plains[value] = Plain(buffer, 0, row_major(value.shape))
+    for node in graph.nodes:
+        low.reading = tuple(reads(node))
+        for value in low.reading:
+            low.left[value] -= 1
+        LOWER[node.kind](low, node)
+    outputs: list[Buffer] = []
+    for value in graph.outputs:
+        place = low.contiguous(value)
+        buffer = place.buffer
+        if buffer.role != "output" or place.offset or buffer.size != prod(value.shape) or buffer in outputs:
+            buffer = Buffer(prod(value.shape), "output")
+            low.copy(place, Plain(buffer, 0, row_major(value.shape)), value.shape)
+        outputs.append(buffer)
+    return low.steps.steps, inputs, outputs
+
+
+def needed_halos(graph: Graph) -> dict[Value, Halo]:
+    """For each value the zeros that the convolutions which read it need around it."""
+    halos: dict[Value, Halo] = {}
+    for node in graph.nodes:
+        if node.kind == "conv":
+            x, (top, left, _, _) = node.inputs[0], node.facts["pads"]
+            reach = [
+                (out - 1) * s + (w - 1) * d + 1 - before - size
+                for out, s, w, d, before, size in zip(
+                    node.output.shape[2:], node.facts["strides"], node.facts["weights"].shape[2:],
+                    node.facts["dilations"], (top, left), x.shape[2:], strict=True,
+                )
+            ]  # fmt: skip
+            wanted = (top, left, max(reach[0], 0), max(reach[1], 0))
+            halos[x] = tuple(map(max, halos.get(x, NO_HALO), wanted))
+    return halos

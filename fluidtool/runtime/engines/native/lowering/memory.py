@@ -1,0 +1,265 @@
+"""The steps as they grow, where every value lies, and how the function for a kind of node is found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from fluidtool.runtime.engines.native.graph import Activation, Node, Shape, Value
+from fluidtool.runtime.engines.native.library import Library
+from fluidtool.runtime.engines.native.reading.registry import need
+from fluidtool.runtime.engines.native.steps import (
+    Blocked,
+    Buffer,
+    Draft,
+    Drafts,
+    Kind,
+    Plain,
+    aligned_floats,
+    constant,
+    finish,
+    row_major,
+)
+
+Halo = tuple[int, int, int, int]
+NO_HALO: Halo = (0, 0, 0, 0)
+SEGMENT = 128  # floats of a row that a product reads at a time
+SMALL = 20_000  # multiplications below which a step is not cut
+CACHE = 200_000  # bytes of input that a part may sweep over again and again
+
+
+@dataclass(slots=True)
+class Lowering:
+    """The steps as they grow, and where every value lies: plain, blocked, or both."""
+
+    library: Library
+    left: Counter[Value]
+    halos: dict[Value, Halo]
+    steps: Drafts = field(default_factory=Drafts)
+    plains: dict[Value, Plain] = field(default_factory=dict)
+    blockeds: dict[Value, Blocked] = field(default_factory=dict)
+    narrows: dict[Value, Blocked] = field(default_factory=dict)
+    reading: tuple[Value, ...] = ()
+    outputs: frozenset[Value] = frozenset()
+
+    @property
+    def width(self) -> int:
+        """Lanes of a vector."""
+        return self.library.width
+
+    # ------------------------------------------------------------ where values lie
+    def new_plain(self, value: Value) -> Plain:
+        """Room for a row-major value; what nobody but the caller reads is written where the caller gets it."""
+        role = "output" if value in self.outputs else "arena"
+        place = self.plains[value] = Plain(Buffer(prod(value.shape), role), 0, row_major(value.shape))
+        return place
+
+    def new_blocked(self, value: Value, lanes: int = 0) -> Blocked:
+        """Room for a blocked value, with a halo of zeros if a convolution that reads it needs one."""
+        halo = self.halos.get(value, NO_HALO)
+        place = Blocked(Buffer(0), value.shape, lanes or self.width, halo)
+        place.buffer.size = place.size
+        self.zero_halo(place)
+        (self.narrows if lanes else self.blockeds)[value] = place
+        return place
+
+    def zero_halo(self, place: Blocked) -> None:
+        """The step that clears a halo."""
+        if any(place.halo):
+            top, left, bottom, right = place.halo
+            columns = place.shape[3] + left + right
+            sizes = dict(
+                enumerate((place.shape[0] * place.blocks, place.rows, columns, top, bottom, left, right, place.lanes))
+            )
+            self.steps.add(Kind.HALO, {3: (place.buffer, 0)}, sizes, tasks=self.parts(place.size // 8, sizes[0]))
+
+    def plain(self, value: Value) -> Plain:
+        """Where the value lies with strides; it is put there when it lies blocked only."""
+        found = self.plains.get(value)
+        if found is not None:
+            return found
+        if value.array is not None:
+            found = self.plains[value] = Plain(constant(value.array), 0, row_major(value.shape))
+            return found
+        source = self.blockeds[value]
+        n, c, h, w = value.shape
+        if h * w == 1 and c % source.lanes == 0 and not any(source.halo):
+            found = self.plains[value] = Plain(source.buffer, 0, row_major(value.shape))
+            return found
+        found = self.new_plain(value)
+        sizes = dict(enumerate((n, c, h, w, source.image, source.block, source.row, source.blocks)))
+        pointers = {0: (source.buffer, source.origin), 3: (found.buffer, 0)}
+        self.steps.add(Kind.UNBLOCK, pointers, sizes, tasks=self.parts(prod(value.shape), n * h * source.blocks))
+        return found
+
+    def contiguous(self, value: Value) -> Plain:
+        """Where the value lies row-major."""
+        found = self.plain(value)
+        if is_contiguous(found.strides, value.shape):
+            return found
+        copy = self.new_plain(value)
+        self.copy(found, copy, value.shape)
+        return copy
+
+    def blocked(self, value: Value, narrow: bool = False) -> Blocked:
+        """Where the value lies in blocks of channels; `narrow`: one block of as many lanes as there are channels."""
+        n, c, h, w = value.shape
+        narrow = narrow and c < self.width
+        found = self.blockeds.get(value) or (self.narrows.get(value) if narrow else None)
+        if found is not None:
+            return found
+        source = self.contiguous(value)
+        found = self.new_blocked(value, c if narrow else 0)
+        sizes = dict(enumerate((n, c, h, w, found.image, found.block, found.row, found.blocks, found.lanes)))
+        pointers = {0: (source.buffer, source.offset), 3: (found.buffer, found.origin)}
+        self.steps.add(Kind.BLOCK, pointers, sizes, tasks=self.parts(prod(value.shape), n * h * found.blocks))
+        return found
+
+    def reuse_blocked(self, value: Value, out: Value) -> Blocked | None:
+        """The place of a value that dies here, for a result of the same form; None when it cannot be used."""
+        place = self.blockeds.get(value)
+        if place is None or not self.free(place.buffer, value):
+            return None
+        if place.shape != out.shape or any(
+            a < b for a, b in zip(place.halo, self.halos.get(out, NO_HALO), strict=True)
+        ):
+            return None
+        self.blockeds[out] = place
+        return place
+
+    def reuse_plain(self, value: Value, out: Value) -> Plain | None:
+        """The same for a row-major value."""
+        place = self.plains.get(value)
+        if place is None or out in self.outputs or not self.free(place.buffer, value):
+            return None
+        if value.shape != out.shape or not is_contiguous(place.strides, value.shape):
+            return None
+        self.plains[out] = place
+        return place
+
+    def free(self, buffer: Buffer, value: Value) -> bool:
+        """Whether nobody needs the buffer any more, but for `value`, which the node at hand reads place by place."""
+        places = (self.plains, self.blockeds, self.narrows)
+        lying = {v for found in places for v, place in found.items() if place.buffer is buffer}
+        others = [v for v in self.reading if v is not value and v in lying]
+        return buffer.role == "arena" and not others and all(self.left[v] == 0 for v in lying)
+
+    # ------------------------------------------------------------ shared steps
+    def parts(self, work: int, most: int) -> int:
+        """Into how many parts to cut a step of so many multiplications."""
+        threads = self.library.threads
+        return max(1, min(most, 4 * threads)) if threads > 1 and work > SMALL else 1
+
+    def copy(self, source: Plain, target: Plain, shape: Shape) -> None:
+        """A step that moves a strided array."""
+        sizes, strides = merged(shape, [source.strides, target.strides])
+        need(len(sizes) <= 6, "a copy of more than six axes")
+        padded = [1] * (6 - len(sizes))
+        n = [*padded, *sizes, *padded, *strides[0], *padded, *strides[1]]
+        pointers = {0: (source.buffer, source.offset), 3: (target.buffer, target.offset)}
+        self.steps.add(Kind.COPY, pointers, dict(enumerate(n)), tasks=self.parts(prod(shape), prod(sizes[:-1])))
+
+    def elementwise(self, operation: int, shape: Shape, a: Any, b: Any, y: Any, activation: Activation) -> None:
+        """A step over axes `shape`; a, b, y: ((buffer, offset), strides), b may be None."""
+        places = [a, y] if b is None else [a, y, b]
+        sizes, strides = merged(shape, [place[1] for place in places])
+        need(len(sizes) <= 5 and strides[1][-1] in (0, 1), "an elementwise operation over more than five axes")
+        need(all(stride[-1] in (0, 1) for stride in strides), "an elementwise operation over strided rows")
+        if strides[1][-1] == 0:
+            sizes, strides = [*sizes, 1], [[*stride, 1] for stride in strides]
+            need(len(sizes) <= 5, "an elementwise operation over more than five axes")
+        ones, zeros = [1] * (5 - len(sizes)), [0] * (5 - len(sizes))
+        outer = [[*zeros, *stride[:-1]] for stride in strides]
+        n = dict(enumerate([*ones, *sizes]))
+        n |= {5 + i: s for i, s in enumerate(outer[0])} | {13 + i: s for i, s in enumerate(outer[1])}
+        n |= {17: strides[0][-1], 19: operation}
+        if b is not None:
+            n |= {9 + i: s for i, s in enumerate(outer[2])} | {18: strides[2][-1]}
+        work = prod(sizes) * (20 if activation.kind > 2 else 2)
+        tasks = self.parts(work, max(prod(sizes[:-1]), sizes[-1] // 64))
+        pointers = {0: a[0], 1: None if b is None else b[0], 3: y[0]}
+        self.steps.add(Kind.ELEMENTWISE, pointers, n, activation=activation, tasks=tasks)
+
+    def pack(self, weights: Any) -> Buffer:
+        """A constant matrix [K][N] as packed weights."""
+        depth, columns = weights.shape
+        matrix = weights if weights.dtype == np.float32 else weights.astype(np.float32)
+        packed = Buffer(-(-columns // self.width) * self.width * depth, "constant")
+        packed.array = aligned_floats(packed.size)
+        strides = [stride // 4 for stride in matrix.strides]
+        n = dict(enumerate((depth, columns, *strides, 1, 1)))
+        self.run_now(Kind.PACK, {0: matrix, 3: packed.array}, n, -(-columns // (2 * self.width)))
+        return packed
+
+    def run_now(self, kind: Kind, arrays: dict[int, Any], sizes: dict[int, int], most: int) -> None:
+        """Do a step while compiling."""
+        buffers = {slot: Buffer(array.size, "constant", array) for slot, array in arrays.items()}
+        draft = Draft(kind, {slot: (buffer, 0) for slot, buffer in buffers.items()}, sizes, tasks=most)
+        self.library.run(finish([draft], lambda buffer: buffer.array.ctypes.data))
+
+
+LOWER: dict[str, Callable[[Lowering, Node], None]] = {}
+
+
+def lowers(kind: str) -> Callable[[Any], Any]:
+    """Register the function for a kind of node."""
+
+    def register(function: Any) -> Any:
+        LOWER[kind] = function
+        return function
+
+    return register
+
+
+def is_contiguous(strides: Shape, shape: Shape) -> bool:
+    """Whether an array of these strides is row-major (axes of size 1 may have any stride)."""
+    return all(size == 1 or a == b for size, a, b in zip(shape, strides, row_major(shape), strict=True))
+
+
+def merged(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
+    """The fewest axes that say the same: neighbours that every array walks through as one are one."""
+    sizes: list[int] = []
+    kept: list[list[int]] = [[] for _ in strides]
+    for axis, size in enumerate(shape):
+        if size == 1:
+            continue
+        here = [stride[axis] for stride in strides]
+        if sizes and all(k[-1] == stride * size for k, stride in zip(kept, here, strict=True)):
+            sizes[-1] *= size
+            for k, stride in zip(kept, here, strict=True):
+                k[-1] = stride
+        else:
+            sizes.append(size)
+            for k, stride in zip(kept, here, strict=True):
+                k.append(stride)
+    return (sizes, kept) if sizes else ([1], [[1] for _ in strides])
+
+
+def padded_bias(shift: Any, groups: int, each: int) -> Buffer | None:
+    """The shift of every channel, each group filled up with zeros to whole vectors."""
+    if shift is None:
+        return None
+    padded = np.zeros((groups, each), np.float32)
+    padded[:, : shift.size // groups] = shift.reshape(groups, -1)
+    return constant(padded)
+
+
+def broadcast_strides(strides: Shape, shape: Shape, aligned: Shape) -> Shape:
+    """Strides for the shape with ones around it: 0 wherever it is repeated."""
+    found = []
+    left = list(zip(shape, strides, strict=True))
+    for size in aligned:
+        while left and left[0][0] == 1 != size:
+            left.pop(0)
+        if size == 1:
+            found.append(0)
+            if left and left[0][0] == 1:
+                left.pop(0)
+        else:
+            found.append(left.pop(0)[1])
+    return tuple(found)

@@ -1,0 +1,50 @@
+"""What only moves numbers, or only says where they lie."""
+
+from __future__ import annotations
+
+from fluidtool.runtime.engines.native.graph import Node
+from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers
+from fluidtool.runtime.engines.native.steps import Plain, row_major
+
+
+@lowers("view")
+def _view(low: Lowering, node: Node) -> None:
+    place = low.contiguous(node.inputs[0])
+    low.plains[node.output] = Plain(place.buffer, place.offset, row_major(node.output.shape))
+
+
+@lowers("transpose")
+def _transpose(low: Lowering, node: Node) -> None:
+    place = low.plain(node.inputs[0])
+    strides = tuple(place.strides[axis] for axis in node.facts["axes"])
+    low.plains[node.output] = Plain(place.buffer, place.offset, strides)
+
+
+@lowers("slice")
+def _slice(low: Lowering, node: Node) -> None:
+    place = low.plain(node.inputs[0])
+    starts, sizes = node.facts["starts"], tuple(node.facts["sizes"])
+    offset = place.offset + sum(start * stride for start, stride in zip(starts, place.strides, strict=True))
+    view = Plain(place.buffer, offset, place.strides)
+    if node.output.shape == sizes:
+        low.plains[node.output] = view
+        return
+    out = low.new_plain(node.output)
+    low.copy(view, Plain(out.buffer, 0, row_major(sizes)), sizes)
+
+
+@lowers("concat")
+def _concat(low: Lowering, node: Node) -> None:
+    out, axis, start = low.new_plain(node.output), node.facts["axis"], 0
+    for value in node.inputs:
+        target = Plain(out.buffer, start * out.strides[axis], out.strides)
+        low.copy(low.plain(value), target, value.shape)
+        start += value.shape[axis]
+
+
+@lowers("stack")
+def _stack(low: Lowering, node: Node) -> None:
+    out, axis = low.new_plain(node.output), node.facts["axis"]
+    strides = (*out.strides[:axis], *out.strides[axis + 1 :])
+    for number, value in enumerate(node.inputs):
+        low.copy(low.plain(value), Plain(out.buffer, number * out.strides[axis], strides), value.shape)

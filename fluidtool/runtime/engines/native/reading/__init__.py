@@ -1,0 +1,32 @@
+"""Operators -> nodes. One function an operator; what has no kernel raises NotNativeError and stays with numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+from fluidtool.ir import Operator
+from fluidtool.runtime.engines.native.graph import Graph, Value
+from fluidtool.runtime.engines.native.reading.registry import READERS, Reading, need
+
+for part in ("convolution", "products", "elementwise", "rows", "moves"):
+    import_module(f"{__name__}.{part}")
+
+
+def read_graph(
+    ops: Sequence[tuple[Operator, dict[str, Any]]], given: Mapping[str, Value], wanted: Sequence[str]
+) -> Graph:
+    """The graph of operators (each with its parsed attributes) from these inputs and constants to these outputs."""
+    reading = Reading()
+    reading.values.update(given)
+    for op, attrs in ops:
+        reader = READERS.get(op.type)
+        need(reader, f"there is no native {op.type}")
+        assert reader is not None
+        reader(reading, op, attrs)
+    missing = [name for name in wanted if name not in reading.values]
+    need(not missing, f"{missing} is not computed")
+    outputs = [reading.values[name] for name in wanted]
+    need(all(value.array is None for value in outputs), "an output is a constant")
+    return Graph([value for value in given.values() if value.array is None], outputs, reading.nodes)

@@ -1,0 +1,122 @@
+"""Elementwise operators and activations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fluidtool.ir import Operator
+from fluidtool.runtime.engines.native.graph import Activation, Shape
+from fluidtool.runtime.engines.native.reading.registry import (
+    ABS,
+    ADD,
+    AFFINE,
+    DIVIDE,
+    EXP,
+    GELU,
+    GELU_TANH,
+    HARD_SIGMOID,
+    HARD_SWISH,
+    LARGER,
+    LEAKY,
+    MULTIPLY,
+    SIGMOID,
+    SMALLER,
+    SQRT,
+    SQUARE,
+    SUBTRACT,
+    SWISH,
+    TANH,
+    Reading,
+    need,
+    reads,
+)
+
+OPERATIONS = {
+    "elementwise_add": ADD,
+    "elementwise_sub": SUBTRACT,
+    "elementwise_mul": MULTIPLY,
+    "elementwise_div": DIVIDE,
+    "elementwise_max": LARGER,
+    "elementwise_min": SMALLER,
+}
+ACTIVATIONS: dict[str, Callable[[dict[str, Any]], Activation]] = {
+    "relu": lambda a: Activation(1),
+    "relu6": lambda a: Activation(2, (float(a["threshold"]),)),
+    "sigmoid": lambda a: Activation(SIGMOID),
+    "tanh": lambda a: Activation(TANH),
+    "gelu": lambda a: Activation(GELU_TANH if a.get("approximate") else GELU),
+    "leaky_relu": lambda a: Activation(LEAKY, (float(a["alpha"]),)),
+    "hard_swish": lambda a: Activation(HARD_SWISH, (float(a["threshold"]), float(a["offset"]), float(a["scale"]))),
+    "swish": lambda a: Activation(SWISH, (float(a["beta"]),)),
+    "exp": lambda a: Activation(EXP),
+    "sqrt": lambda a: Activation(SQRT),
+    "square": lambda a: Activation(SQUARE),
+    "hard_sigmoid": lambda a: Activation(HARD_SIGMOID, (float(a["slope"]), float(a["offset"]))),
+    "abs": lambda a: Activation(ABS),
+}
+
+
+@reads(*OPERATIONS)
+def _binary(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
+    x, y = r.get(op, "X"), r.get(op, "Y")
+    need(not (x.integer or y.integer), "integers")
+    axis = int(attrs.get("axis", -1))
+    need(len(y.shape) <= len(x.shape), "broadcasting of X")
+    operation, y_shape = OPERATIONS[op.type], aligned(x.shape, y.shape, axis)
+    need(all(b in (1, a) for a, b in zip(x.shape, y_shape, strict=True)), "broadcasting of X")
+    if y.array is not None and len(x.shape) == 4 and y_shape == (1, x.shape[1], 1, 1) and operation in (ADD, MULTIPLY):
+        numbers = y.array.astype(np.float64).reshape(-1)
+        ones, zeros = np.ones_like(numbers), np.zeros_like(numbers)
+        scale, shift = (ones, numbers) if operation == ADD else (numbers, zeros)
+        r.add("affine", [x], op, "Out", x.shape, scale=scale, shift=shift)
+        return
+    r.add("binary", [x, y], op, "Out", x.shape, operation=operation, y_shape=y_shape)
+
+
+def aligned(x: Shape, y: Shape, axis: int) -> Shape:
+    """The shape of Y with ones put around it, so that it broadcasts to X (Paddle 1.8 elementwise_op_function.h)."""
+    if len(x) == len(y):
+        return y
+    start = len(x) - len(y) if axis == -1 else axis
+    while len(y) + start > len(x) and y[-1] == 1:
+        y = y[:-1]
+    need(0 <= start <= len(x) - len(y), "shapes that do not broadcast")
+    return (1,) * start + y + (1,) * (len(x) - start - len(y))
+
+
+@reads(*ACTIVATIONS)
+def _activation(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
+    x = r.get(op, "X")
+    need(not x.integer, "integers")
+    r.add("unary", [x], op, "Out", x.shape, ACTIVATIONS[op.type](attrs))
+
+
+@reads("scale")
+def _scale(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
+    x = r.get(op, "X")
+    need(not op.inputs.get("ScaleTensor") and not x.integer, "a computed scale")
+    factor, bias = float(attrs["scale"]), float(attrs["bias"])
+    bias = bias if attrs.get("bias_after_scale", True) else bias * factor
+    if (factor, bias) == (1.0, 0.0):
+        r.alias(x, op, "Out")
+    else:
+        r.add("unary", [x], op, "Out", x.shape, Activation(AFFINE, (factor, bias)))
+
+
+@reads("dropout")
+def _dropout(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
+    x = r.get(op, "X")
+    need(attrs.get("is_test"), "dropout in training mode")
+    if attrs.get("dropout_implementation") == "upscale_in_train":
+        r.alias(x, op, "Out")
+    else:
+        factor = float(np.float32(1.0) - np.float32(attrs["dropout_prob"]))
+        r.add("unary", [x], op, "Out", x.shape, Activation(AFFINE, (factor, 0.0)))
+
+
+@reads("assign")
+def _assign(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
+    r.alias(r.get(op, "X"), op, "Out")

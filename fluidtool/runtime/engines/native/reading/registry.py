@@ -1,0 +1,79 @@
+"""The graph as it grows, and how the reader of an operator is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+from fluidtool.ir import Operator
+from fluidtool.runtime.engines.native.graph import NONE, Activation, Node, NotNativeError, Value
+
+READERS: dict[str, Callable[[Reading, Operator, dict[str, Any]], None]] = {}
+
+
+def reads(*types: str) -> Callable[[Any], Any]:
+    """Register the reader of these operators."""
+
+    def register(function: Any) -> Any:
+        READERS.update(dict.fromkeys(types, function))
+        return function
+
+    return register
+
+
+def need(condition: Any, message: str) -> None:
+    """Raise NotNativeError unless the condition holds."""
+    if not condition:
+        raise NotNativeError(message)
+
+
+class Reading:
+    """The graph as it grows: values by the name that they have at this point of the program."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Value] = {}
+        self.nodes: list[Node] = []
+
+    def get(self, op: Operator, slot: str) -> Value:
+        """The value in an input slot."""
+        names = op.inputs.get(slot, [])
+        need(len(names) == 1, f"{op.type} has {len(names)} variables in {slot}")
+        need(names[0] in self.values, f"{names[0]} has no value")
+        return self.values[names[0]]
+
+    def maybe(self, op: Operator, slot: str) -> Value | None:
+        """The value in an input slot that may be empty."""
+        return self.get(op, slot) if op.inputs.get(slot) else None
+
+    def constant(self, op: Operator, slot: str) -> Any:
+        """The array of a constant in an input slot."""
+        value = self.get(op, slot)
+        need(value.array is not None, f"{slot} of {op.type} is computed")
+        return value.array
+
+    def add(
+        self,
+        kind: str,
+        inputs: Sequence[Value],
+        op: Operator,
+        slot: str,
+        shape: Sequence[int],
+        activation: Activation = NONE,
+        **facts: Any,
+    ) -> Value:
+        """A node whose result is what the operator writes to an output slot."""
+        name = op.outputs[slot][0]
+        out = Value(name, tuple(int(size) for size in shape))
+        need(prod(out.shape) > 0, f"{name} is empty")
+        self.nodes.append(Node(kind, list(inputs), out, facts, activation))
+        self.values[name] = out
+        return out
+
+    def alias(self, value: Value, op: Operator, slot: str) -> None:
+        """The operator's output is that value."""
+        self.values[op.outputs[slot][0]] = value
+
+
+ADD, SUBTRACT, MULTIPLY, DIVIDE, LARGER, SMALLER, ALONE = range(7)
+SIGMOID, TANH, GELU, LEAKY, HARD_SWISH, SWISH, EXP, SQRT, SQUARE, AFFINE, HARD_SIGMOID, ABS, GELU_TANH = range(3, 16)

@@ -1,0 +1,38 @@
+"""Softmax, layer normalisation, tables."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from fluidtool.ir import Operator
+from fluidtool.runtime.engines.native.reading.registry import Reading, need, reads
+
+
+@reads("softmax")
+def _softmax(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
+    x = r.get(op, "X")
+    need(int(attrs.get("axis", -1)) in (-1, len(x.shape) - 1), "softmax along an inner axis")
+    r.add("softmax", [x], op, "Out", x.shape, factor=1.0, mask_shape=None)
+
+
+@reads("layer_norm")
+def _layer_norm(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
+    x, start = r.get(op, "X"), int(attrs["begin_norm_axis"])
+    scale, bias = (r.constant(op, slot).reshape(-1) if op.inputs.get(slot) else None for slot in ("Scale", "Bias"))
+    matrix = (prod(x.shape[:start]), prod(x.shape[start:]))
+    r.add("layer_norm", [x], op, "Y", x.shape, matrix=matrix, scale=scale, shift=bias, epsilon=float(attrs["epsilon"]))
+
+
+@reads("lookup_table", "lookup_table_v2")
+def _lookup(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
+    table, ids = r.constant(op, "W"), r.get(op, "Ids")
+    need(ids.integer and table.dtype == np.float32, "a table of no float32")
+    if op.type == "lookup_table":
+        need(ids.shape[-1:] == (1,), "ids whose last size is not 1")
+        shape = (*ids.shape[:-1], table.shape[1])
+    else:
+        shape = (*ids.shape, table.shape[1])
+    r.add("gather", [ids], op, "Out", shape, table=table, zero=int(attrs.get("padding_idx", -1)))

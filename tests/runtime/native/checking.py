@@ -1,0 +1,96 @@
+"""One small program, run by the native engine and by numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fluidtool.ir import Program
+from fluidtool.ops.inference import infer_declared
+from fluidtool.proto.enums import VarType
+from fluidtool.runtime import Executor, Scope
+from fluidtool.runtime.engines.native.stretches import Stretch, reasons
+from fluidtool.tensor import LoDTensor
+
+Array = np.ndarray[Any, Any]
+RTOL = 3e-6  # of the largest number of an output: sums of some hundred products in another order
+
+
+class Net:
+    """A program that grows operator by operator; `data` is fed, `parameter` is constant."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.program, self.scope = Program(), Scope()
+        self.feeds: dict[str, Any] = {}
+        self.random = np.random.default_rng(seed)
+        self.count = 0
+
+    def data(self, *shape: int, of: Array | None = None) -> str:
+        array = self.random.standard_normal(shape).astype(np.float32) if of is None else of
+        return self._declare(array, "data", persistable=False)
+
+    def parameter(self, *shape: int, of: Array | None = None) -> str:
+        array = self.random.standard_normal(shape).astype(np.float32) if of is None else of
+        return self._declare(array, "parameter", persistable=True)
+
+    def _declare(self, array: Array, kind: str, persistable: bool) -> str:
+        name = f"{kind}{self.count}"
+        self.count += 1
+        dtype = VarType.INT64 if array.dtype == np.int64 else VarType.FP32
+        self.program.global_block().create_var(name=name, shape=array.shape, dtype=dtype, persistable=persistable)
+        if persistable:
+            self.scope.var(name).value = LoDTensor(array)
+        else:
+            self.feeds[name] = array
+        return name
+
+    def op(self, type: str, slot: str, inputs: Mapping[str, Any], *more: str, **attrs: Any) -> str:
+        """Append an operator; returns the variable of its output `slot`. `more` are output slots that nobody reads."""
+        block = self.program.global_block()
+        outputs = {}
+        for number, name in enumerate((slot, *more)):
+            outputs[name] = [f"{type}{self.count}_{number}"]
+            block.create_var(name=outputs[name][0], dtype=VarType.FP32)
+        self.count += 1
+        named = {key: [value] if isinstance(value, str) else list(value) for key, value in inputs.items()}
+        op = block.append_op(type=type, inputs=named, outputs=outputs, attrs=attrs)
+        infer_declared(op)
+        return outputs[slot][0]
+
+    def conv(self, x: str, weights: str, **attrs: Any) -> str:
+        settled = {"strides": [1, 1], "paddings": [0, 0], "dilations": [1, 1], "groups": 1} | attrs
+        kind = settled.pop("type", "conv2d")
+        return self.op(kind, "Output", {"Input": x, "Filter": weights}, **settled)
+
+    def run(self, engine: str, *fetches: str) -> list[Array]:
+        executor = Executor(engine=engine)
+        values = executor.run(self.program, self.feeds, list(fetches), self.scope)
+        self.plan = executor.plan(self.program, list(fetches)).block(0)
+        return [value.numpy() for value in values]
+
+    def why_not(self) -> list[str]:
+        """Why stretches of the last run were left to numpy."""
+        return list(reasons(self.plan.work).values())
+
+    def stretches(self) -> int:
+        """How many stretches the last run had."""
+        return sum(isinstance(step, Stretch) for step in self.plan.work)
+
+
+def check(net: Net, *fetches: str, rtol: float = RTOL) -> None:
+    """Both engines give the same, and the native one did all of it."""
+    agree(net, fetches, rtol)
+    assert net.why_not() == []
+    assert net.stretches() == len(net.plan.work) == 1
+
+
+def agree(net: Net, fetches: Sequence[str], rtol: float = RTOL) -> None:
+    """Both engines give the same."""
+    want = net.run("numpy", *fetches)
+    for _ in range(2):  # the second run finds the arena used
+        got = net.run("native", *fetches)
+        for a, b in zip(got, want, strict=True):
+            assert a.shape == b.shape and a.dtype == b.dtype
+            np.testing.assert_allclose(a, b, rtol=0, atol=rtol * max(float(np.abs(b).max()), 1e-30))
