@@ -385,6 +385,21 @@ def test_numbers_that_the_data_type_does_not_hold_are_left() -> None:
     assert not result.changed and "do not fit float32" in result.left[0].reason
 
 
+def test_parameters_that_do_not_fit_each_other_are_left() -> None:
+    net, out = convolution()
+    net.scope.var("bn.mean").value = LoDTensor(np.zeros(5))
+    result = fuse_batch_norm(net.program, net.scope, [out])
+    assert result.left[0].reason == "its parameters differ in size: Scale 6, Bias 6, Mean 5, Variance 6"
+
+
+def test_parameters_for_another_number_of_channels_are_left() -> None:
+    net, out = convolution()
+    for name in ("scale", "bias", "mean", "variance"):
+        net.scope.var(f"bn.{name}").value = LoDTensor(np.ones(5))
+    result = fuse_batch_norm(net.program, net.scope, [out])
+    assert result.left[0].reason == "it normalises 5 channels, and the conv2d computes 6"
+
+
 # ---------------------------------------------------------------- shared parameters, names
 def two_convolutions(same_norm: bool) -> tuple[Net, str]:
     net = Net()
