@@ -113,7 +113,7 @@ def sweep(
 def _ask(rule: Rule, site: Site) -> Edit | str | None:
     try:
         return rule(site)
-    except Unfit as reason:
+    except (Unfit, ProgramError) as reason:  # a ProgramError: the program lacks a declaration or an attribute
         return str(reason)
 
 
