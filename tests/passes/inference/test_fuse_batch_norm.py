@@ -132,6 +132,23 @@ def test_other_biases_are_left(shape: tuple[int, ...], axis: int) -> None:
     net.check_left(fuse_batch_norm, out, reason="is not one number per channel along axis 1")
 
 
+@pytest.mark.parametrize("keep_inner_results", [False, True])
+def test_two_in_a_row(keep_inner_results: bool) -> None:
+    net = Net()
+    out = net.conv(net.input("x", 2, 4, 5, 5), net.parameter("w", 6, 4, 3, 3))
+    between = net.batch_norm(out, 6, "bn")
+    out = net.batch_norm(between, 6, "other")
+    if not keep_inner_results:
+        net.check(fuse_batch_norm, out)
+        assert net.types == ["conv2d", "elementwise_add"]
+        return
+    before = net.run(out, between)
+    fuse_batch_norm(net.program, net.scope, keep_inner_results=True)
+    for old, new in zip(before, net.run(out, between), strict=True):
+        np.testing.assert_allclose(new, old, rtol=1e-9)
+    assert len(Executor().plan(net.program, [out]).block(0).steps) == 2
+
+
 # ---------------------------------------------------------------- products
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("type", ["mul", "matmul", "matmul_v2"])
