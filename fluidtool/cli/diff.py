@@ -141,8 +141,6 @@ def sides(left: Any, right: Any) -> tuple[str, str]:
         )
         if max(len(str(left)), len(str(right))) > LONGEST and same:
             return _from(left, same), _from(right, same)
-        if all(isinstance(item, str) for item in (*left, *right)):
-            return ", ".join(left), ", ".join(right)
     return _cell(left), _cell(right)
 
 
@@ -152,6 +150,8 @@ def _from(items: list[Any], start: int) -> str:
 
 
 def _cell(value: Any) -> str:
+    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        value = ", ".join(value)
     text = "" if value is None else repr(value) if isinstance(value, str) and not value.strip() else str(value)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text)} characters)"
 

@@ -56,6 +56,8 @@ class Request:
     batch: int
     shapes: Sequence[str]
     startup: Path | None
+    allow_files: Sequence[Path]
+    allow_network: bool
 
     @property
     def runs(self) -> bool:
@@ -75,11 +77,11 @@ def rewrite(request: Request) -> None:
     before, after = Runnable(model.program, scope), Runnable(outcome.program, outcome.scope)
     feed = _feed(model, request) if request.runs else {}
     tolerance = (0.0 if plan.exact else RTOL) if request.rtol is None else request.rtol
-    comparisons = _verify(before, after, feed, keep, tolerance) if request.verify else ()
+    comparisons = _verify(model, before, after, feed, keep, tolerance) if request.verify else ()
     sides = [_facts(side, feed, request) for side in (before, after)]
     if request.measure:
         with progress("measuring"):
-            seconds = compare_times(before, after, feed, model.fetches, REPEAT)
+            seconds = compare_times(before, after, feed, model.fetches, REPEAT, model.policy)
         for facts, value in zip(sides, seconds, strict=True):
             facts["seconds"] = value
     wrong = [item for item in comparisons if not item.agrees]
@@ -116,7 +118,15 @@ def _check(request: Request) -> None:
 
 def _open(request: Request, plan: PassPlan) -> Model:
     """The model; parameters are needed where their values are read, run with, or belong to the folder to be written."""
-    model = open_model(request.model, request.model_file, request.params, seed=request.seed, need_parameters=False)
+    model = open_model(
+        request.model,
+        request.model_file,
+        request.params,
+        seed=request.seed,
+        allow_files=request.allow_files,
+        allow_network=request.allow_network,
+        need_parameters=False,
+    )
     plan.check(model.program)
     need = plan.for_inference or Path(request.model).is_dir() or (request.runs and request.startup is None)
     if need and model.files.fault is not None:
@@ -134,7 +144,8 @@ def _scope(model: Model, request: Request) -> Scope:
     """The parameters, or what the startup program makes of them."""
     scope = Scope()
     if request.startup is not None:
-        Executor(seed=request.seed or 1).run(read_program(request.startup), {}, [], scope)
+        executor = Executor(seed=request.seed or 1, policy=model.policy)
+        executor.run(read_program(request.startup), {}, [], scope)
     for name, value in model.files.parameters.items():
         scope.var(name).value = value
     return scope
@@ -156,11 +167,14 @@ def _feed(model: Model, request: Request) -> dict[str, LoDTensor]:
 
 # ---------------------------------------------------------------- after
 def _verify(
-    before: Runnable, after: Runnable, feed: Mapping[str, Any], keep: Sequence[str], tolerance: float
+    model: Model, before: Runnable, after: Runnable, feed: Mapping[str, Any], keep: Sequence[str], tolerance: float
 ) -> tuple[Comparison, ...]:
     names = [name for name in keep if _is_value(before.program, name)]
     with progress("comparing"):
-        return compare_runs(before, after, feed, names, exact=not tolerance, rtol=tolerance)
+        found = compare_runs(before, after, feed, names, exact=not tolerance, rtol=tolerance, policy=model.policy)
+    if not found:
+        raise UsageError("the model has no outputs to compare; name what it computes with --skip NAME")
+    return found
 
 
 def _is_value(program: Program, name: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from fluidtool.cli.app import ORDER
-from fluidtool.cli.options import Batch, Force, Json, ModelFile, ModelPath, ParamsPath, Shapes
+from fluidtool.cli.options import AllowFiles, AllowNetwork, Batch, Force, Json, ModelFile, ModelPath, ParamsPath, Shapes
 from fluidtool.cli.transpile_options import (
     AllInference,
     AllRoles,
@@ -77,6 +77,8 @@ def transpile(
     startup: Startup = None,
     params: ParamsPath = None,
     model_file: ModelFile = None,
+    allow_files: AllowFiles = None,
+    allow_network: AllowNetwork = False,
     distribute: Distribute = False,
     pservers: Pservers = None,
     trainers: Trainers = None,
@@ -139,6 +141,8 @@ def transpile(
                 batch=batch,
                 shapes=shape or [],
                 startup=startup,
+                allow_files=allow_files or [],
+                allow_network=allow_network,
             )
         )
         return

@@ -23,6 +23,8 @@ SOURCES: dict[str, tuple[str, ...]] = {
         "fluidtool.fluid.flags",
         "fluidtool.fluid.versions",
     ),
+    "paddle.fluid.layers.utils": ("fluidtool.fluid.nested",),
+    "paddle.fluid.learning_rate_decay": ("fluidtool.fluid.layers.learning_rate_scheduler",),
     "paddle.fluid.lod_tensor": ("fluidtool.tensor.create",),
     "paddle.fluid.unique_name": ("fluidtool.ir.unique_name",),
     "paddle.optimizer": ("fluidtool.compat.optimizer",),

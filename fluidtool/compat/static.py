@@ -30,19 +30,28 @@ from fluidtool.fluid import (
     scope_guard,
 )
 from fluidtool.fluid.backward import append_backward
+from fluidtool.fluid.io import load, load_program_state, save, set_program_state
+from fluidtool.fluid.layers import Print, accuracy, auc, create_global_var, create_parameter, py_func
+from fluidtool.fluid.optimizer import ExponentialMovingAverage
 
 __all__ = [
     "BuildStrategy",
     "CompiledProgram",
     "ExecutionStrategy",
     "Executor",
+    "ExponentialMovingAverage",
     "InputSpec",
+    "Print",
     "Program",
     "Scope",
     "Variable",
     "WeightNormParamAttr",
+    "accuracy",
     "append_backward",
+    "auc",
     "cpu_places",
+    "create_global_var",
+    "create_parameter",
     "cuda_places",
     "data",
     "default_main_program",
@@ -50,11 +59,16 @@ __all__ = [
     "device_guard",
     "global_scope",
     "gradients",
+    "load",
     "load_inference_model",
+    "load_program_state",
     "name_scope",
     "program_guard",
+    "py_func",
+    "save",
     "save_inference_model",
     "scope_guard",
+    "set_program_state",
 ]
 
 

@@ -92,7 +92,7 @@ def _build_main(program: Program, plan: DistributePlan) -> None:
     block = program.global_block()
     for parameter in plan.parameters:
         _declare_deltas(block, parameter)
-    looked_up = list(dict.fromkeys(_look_ups(block, plan)))
+    looked_up = list(_look_ups(block, plan))
     ids, tables = [pair[0] for pair in looked_up], [pair[1] for pair in looked_up]
     append(block, "send", {"X": ids}, {"Out": [control_variable(block)]}, {"send_varnames": tables})
 
@@ -111,15 +111,19 @@ def _declare_delta(block: Block, whole: Variable, name: str, shape: tuple[int, .
 
 
 def _look_ups(block: Block, plan: DistributePlan) -> Iterator[tuple[str, str]]:
-    """(ids, table) of every lookup in a sparse table; the lookups stay local."""
+    """(ids, table) of every lookup in a sparse table and of its gradient, where the table is not the one that these ids
+    were last used for, as Paddle tells its communicator; the lookups stay local.
+    """
     tables = {parameter.name for parameter in plan.parameters if is_sparse(parameter)}
+    last: dict[str, str] = {}
     for op in block.ops:
         if not op.has_attr("is_sparse"):
             continue
         if op.type == "lookup_table":
             op.set_attr("remote_prefetch", False)
         for ids, table in zip(op.input("Ids"), op.input("W"), strict=False):
-            if table in tables:
+            if table in tables and last.get(ids) != table:
+                last[ids] = table
                 yield ids, table
 
 

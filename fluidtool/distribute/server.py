@@ -40,8 +40,11 @@ class Server:
         self.blocks.append(block)
         return block
 
-    def local_name(self, name: str) -> str:
-        """What a variable of the source is called here; it is declared if it is not yet."""
+    def local_name(self, name: str, work: Share | None = None) -> str:
+        """What a variable of the source is called here; it is declared if it is not yet.
+
+        work: the piece that the operator in question works for. What has the shape of the whole parameter is cut like it.
+        """
         for share in self.plan.shares_on(self.endpoint):
             pair = self._pair_of(share)
             if name == pair[0]:
@@ -49,7 +52,9 @@ class Server:
             if name == pair[1]:
                 return share.merged
         if name not in self.globals.vars:
-            self.globals.clone_variable(self.origin(name))
+            var = self.globals.clone_variable(self.origin(name))
+            if work is not None and var.shape == self.origin(work.parameter.parameter).shape:
+                var.shape = work.parameter.shape
         return name
 
     def _pair_of(self, share: Share) -> tuple[str, str]:

@@ -166,7 +166,8 @@ def _optimize_block(server: Server, update: Operator, parent: int) -> None:
         if is_update(op):
             _append_update(server, block, op, share)
         else:
-            append_copy(block, op, *renamed_slots(op, server.local_name), _roles(server, op))
+            slots = renamed_slots(op, lambda name: server.local_name(name, share))
+            append_copy(block, op, *slots, _roles(server, op))
 
 
 def merge_gradients(

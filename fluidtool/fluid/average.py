@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.errors import UsageError
+from fluidtool.fluid.offers import refuse_other_names
 
 __all__ = ["WeightedAverage"]
 
@@ -42,3 +43,6 @@ class WeightedAverage:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) or (isinstance(value, np.ndarray) and value.shape == (1,))
+
+
+__getattr__ = refuse_other_names("paddle.fluid.average", __all__)

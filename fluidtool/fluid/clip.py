@@ -11,6 +11,7 @@ from fluidtool.errors import ArgumentTypeError, UsageError
 from fluidtool.fluid.framework import default_main_program, name_scope
 from fluidtool.fluid.layer_helper import LayerHelper
 from fluidtool.fluid.layers.building import append_simple
+from fluidtool.fluid.offers import defined_in, refuse_other_names
 from fluidtool.ir import Block, Parameter, Program, Variable
 from fluidtool.ir.roles import NAMESCOPE_ATTR, ROLE_VAR_ATTR
 from fluidtool.ops.gradient import OpDescription
@@ -275,3 +276,5 @@ def _correct_role_vars(params_grads: Sequence[ParamGrad], renamed: dict[str, str
 ClipByValue = GradientClipByValue
 ClipByNorm = GradientClipByNorm
 ClipByGlobalNorm = GradientClipByGlobalNorm
+
+__getattr__ = refuse_other_names("paddle.fluid.clip", defined_in(globals()))

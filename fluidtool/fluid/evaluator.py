@@ -17,6 +17,7 @@ from fluidtool.fluid.initializer import Constant
 from fluidtool.fluid.layer_helper import LayerHelper
 from fluidtool.fluid.layers.detection.postprocessing import detection_map
 from fluidtool.fluid.metrics import chunk_scores, clear_state, ground_truth
+from fluidtool.fluid.offers import defined_in, refuse_other_names
 from fluidtool.ir import Block, Program, Variable, unique_name
 
 Array = np.ndarray[Any, Any]
@@ -167,3 +168,6 @@ class DetectionMAP(Evaluator):
     def reset(self, executor: Any, reset_program: Program | None = None) -> None:
         """Forget the batches so far."""
         clear_state(executor, self.has_state, Program() if reset_program is None else reset_program)
+
+
+__getattr__ = refuse_other_names("paddle.fluid.evaluator", defined_in(globals()))

@@ -14,6 +14,7 @@ from fluidtool.errors import ArgumentTypeError, FeedError, FetchError
 from fluidtool.fluid.compiler import CompiledProgram
 from fluidtool.fluid.dataset_runs import FetchHandler, run_from_dataset
 from fluidtool.fluid.framework import default_main_program
+from fluidtool.fluid.places import as_place
 from fluidtool.fluid.profiler import active_observer
 from fluidtool.io.inference import feed_names, fetch_names
 from fluidtool.ir import Program, Variable
@@ -81,7 +82,8 @@ def fetch_var(name: str, scope: Scope | None = None, return_numpy: bool = True) 
 class Executor:
     """Runs programs at one place (arguments as in Paddle 1.8.5)."""
 
-    def __init__(self, place: Place | None = None, *, policy: Policy | None = None, seed: int = 0) -> None:
+    def __init__(self, place: Place | str | None = None, *, policy: Policy | None = None, seed: int = 0) -> None:
+        place = None if place is None else as_place(place)
         self._runtime = runtime.Executor(place, policy=policy, seed=seed)
         self.place = self._runtime.place
         self._closed = False
@@ -261,7 +263,7 @@ def check_feed(program: Program, feed: Mapping[str, Any]) -> None:
 
 
 def _check_value(var: Variable, value: Any) -> None:
-    if isinstance(value, (list, tuple)) or var.type != VarType.LOD_TENSOR:
+    if isinstance(value, (list, tuple, str)) or var.type != VarType.LOD_TENSOR:
         return
     shape = tuple(value.shape() if isinstance(value, LoDTensor) else np.shape(value))
     dtype = value.dtype() if isinstance(value, LoDTensor) else var_type_of(np.asarray(value).dtype)

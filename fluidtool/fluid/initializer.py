@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.errors import UsageError
+from fluidtool.fluid.offers import defined_in, refuse_other_names
 from fluidtool.ir import Block, Operator, Variable, unique_name
 from fluidtool.proto.enums import VarType
 
@@ -220,3 +221,5 @@ TruncatedNormal = TruncatedNormalInitializer
 Xavier = XavierInitializer
 MSRA = MSRAInitializer
 Bilinear = BilinearInitializer
+
+__getattr__ = refuse_other_names("paddle.fluid.initializer", defined_in(globals()))

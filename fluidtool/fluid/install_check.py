@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 
 from fluidtool.fluid import layers
@@ -24,3 +26,4 @@ def run_check() -> None:
         executor = Executor(CPUPlace())
         executor.run(startup)
         executor.run(main, feed={"inp": np.array([[1.0, 2.0], [3.0, 4.0]], "float32")}, fetch_list=[loss])
+    sys.stdout.write("Your Paddle Fluid is installed successfully! Let's start deep Learning with Paddle Fluid now\n")

@@ -20,6 +20,7 @@ from fluidtool.errors import (
 )
 from fluidtool.fluid.executor import Executor, global_scope
 from fluidtool.fluid.framework import default_main_program
+from fluidtool.fluid.offers import defined_in, refuse_other_names
 from fluidtool.fluid.reader import DataLoader, PyReader, default_collate_fn  # noqa: F401 (offered here, too)
 from fluidtool.fluid.reader_decorators import (  # noqa: F401 (offered here, too)
     ComposeNotAligned,
@@ -469,3 +470,6 @@ def _bytes(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise UnreadableError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+__getattr__ = refuse_other_names("paddle.fluid.io", defined_in(globals()))

@@ -13,6 +13,7 @@ from fluidtool.fluid.framework import program_guard
 from fluidtool.fluid.initializer import Constant
 from fluidtool.fluid.layer_helper import LayerHelper
 from fluidtool.fluid.layers.detection.postprocessing import detection_map
+from fluidtool.fluid.offers import defined_in, refuse_other_names
 from fluidtool.ir import Program, Variable, unique_name
 
 Array = np.ndarray[Any, Any]
@@ -341,3 +342,6 @@ def clear_state(executor: Any, state: Variable, program: Program) -> None:
         )
         layers.fill_constant(list(var.shape), var.dtype, 0, out=var)
     executor.run(program)
+
+
+__getattr__ = refuse_other_names("paddle.fluid.metrics", defined_in(globals()))

@@ -8,6 +8,7 @@ from typing import Any
 from fluidtool.errors import ArgumentTypeError, UsageError
 from fluidtool.fluid import layers
 from fluidtool.fluid.checks import check_variable_and_dtype, convert_dtype
+from fluidtool.fluid.offers import defined_in, refuse_other_names
 from fluidtool.ir import Variable
 
 WIDE = ("float32", "float64")
@@ -192,3 +193,6 @@ def _check_attention(queries: Variable, keys: Variable, values: Variable, num_he
                 f"The hidden size of {name} ({var.shape[-1]}) must be divisible by the number of attention heads "
                 f"({num_heads})."
             )
+
+
+__getattr__ = refuse_other_names("paddle.fluid.nets", defined_in(globals()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -31,3 +31,12 @@ def refuse_other_names(module: str, offered: Iterable[str]) -> Callable[[str], A
         raise NotOfferedError(not_offered(module, name, offered))
 
     return refuse
+
+
+def defined_in(names: Mapping[str, Any]) -> list[str]:
+    """What a module without `__all__` offers, of its `globals()`: classes and functions of fluidtool.fluid."""
+    return [
+        name
+        for name, value in names.items()
+        if not name.startswith("_") and str(getattr(value, "__module__", "")).startswith("fluidtool.fluid")
+    ]

@@ -32,6 +32,9 @@ class ParamAttr:
             self.gradient_clip, self.do_model_average = self.do_model_average, bool(self.gradient_clip)
         if self.gradient_clip is not None and not is_gradient_clip(self.gradient_clip):
             raise ArgumentTypeError(f"The type of 'gradient_clip' in ParamAttr cannot be {type(self.gradient_clip)}")
+        for field in ("initializer", "regularizer"):
+            if getattr(self, field) is not None and not callable(getattr(self, field)):
+                raise ArgumentTypeError(f"The type of '{field}' in ParamAttr cannot be {type(getattr(self, field))}")
         for field, kinds in (("name", (str, type(None))), ("learning_rate", (float, int)), ("trainable", bool)):
             if not isinstance(getattr(self, field), kinds):
                 raise ArgumentTypeError(f"The type of '{field}' in ParamAttr cannot be {type(getattr(self, field))}")

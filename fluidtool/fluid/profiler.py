@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fluidtool.errors import DeviceError, OutputError, UsageError
 from fluidtool.fluid.flags import checks_finite
+from fluidtool.fluid.offers import refuse_other_names
 from fluidtool.fluid.places import is_compiled_with_cuda
 from fluidtool.runtime.executor import Observer
 from fluidtool.runtime.finite import FiniteCheck
@@ -109,3 +110,6 @@ def cuda_profiler(
         yield
     finally:
         cupy.cuda.profiler.stop()
+
+
+__getattr__ = refuse_other_names("paddle.fluid.profiler", __all__)

@@ -9,6 +9,7 @@ from typing import Any
 
 from fluidtool.errors import UsageError
 from fluidtool.fluid.framework import name_scope
+from fluidtool.fluid.offers import defined_in, refuse_other_names
 from fluidtool.ir import Block, Parameter, Variable, unique_name
 from fluidtool.proto.enums import VarType
 
@@ -109,3 +110,5 @@ def _regularized(param: Variable, grad: Variable, regularization: WeightDecayReg
 
 L1Decay = L1DecayRegularizer
 L2Decay = L2DecayRegularizer
+
+__getattr__ = refuse_other_names("paddle.fluid.regularizer", defined_in(globals()))

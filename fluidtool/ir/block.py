@@ -120,10 +120,16 @@ class Block:
         return var
 
     def create_parameter(self, *args: Any, **kwargs: Any) -> Parameter:
-        """Declare a parameter in block 0 (arguments of Parameter, and `initializer`, for one that has none yet)."""
+        """Declare a parameter in block 0 (arguments of Parameter, and `initializer`, for one that has none yet).
+
+        A name that is there already must have the same shape and data type; raises ProgramError otherwise.
+        """
         block = self.program.global_block()
         initializer = kwargs.pop("initializer", None)
         param = Parameter(block, *args, **kwargs)
+        if param.name in block.vars:
+            facts = {fact: getattr(param, fact) for fact in ("shape", "dtype", "type")}
+            block._redeclared(block.vars[param.name], {"name": param.name, **facts})
         block.add_var(param)
         if initializer is not None and not block._is_initialized(param.name):
             initializer(param, self)

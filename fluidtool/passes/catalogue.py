@@ -49,6 +49,12 @@ INFERENCE_PASSES = (
         "fuse-layer-norm", "layer_norm:fuse_layer_norm", "make layer_norm of the operators that spell it out"
     ),
     InferencePass(
+        "fuse-seqexpand-concat-fc",
+        "expanded_fc:fuse_seqexpand_concat_fc",
+        "multiply what is expanded to sequences once for each sequence",
+        saved=False,
+    ),
+    InferencePass(
         "fuse-sum-of-products",
         "summed_products:fuse_sum_of_products",
         "make one product of a sum of products with weights",

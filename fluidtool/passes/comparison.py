@@ -11,7 +11,7 @@ import numpy as np
 
 from fluidtool.ir import Program
 from fluidtool.passes.pipeline import copy_scope, trains
-from fluidtool.runtime import Executor, Scope
+from fluidtool.runtime import Executor, Policy, Scope
 from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows
 from fluidtool.tensor.compare import Comparison, compare
 
@@ -42,15 +42,16 @@ def compare_runs(
     *,
     exact: bool,
     rtol: float = RTOL,
+    policy: Policy | None = None,
 ) -> tuple[Comparison, ...]:
     """Run both programs on the same feed and compare `names`, and the persistable variables that the run changes.
 
     exact: every bit must be the same. Else an element may differ by `rtol` times itself plus `rtol` times the largest
     element of its output, which is what rounding in another order makes of it. Random operators draw the same numbers in
-    both runs if they come in the same order.
+    both runs if they come in the same order. policy: what operators may do, as of Executor.
     """
-    expected, left = before.run(Executor(seed=SEED, engine="numpy"), feed, names)
-    found, right = after.run(Executor(seed=SEED, engine="numpy"), feed, names)
+    expected, left = before.run(Executor(seed=SEED, policy=policy, engine="numpy"), feed, names)
+    found, right = after.run(Executor(seed=SEED, policy=policy, engine="numpy"), feed, names)
     tolerance = 0.0 if exact else rtol
     items = [item for name in names for item in _compare(name, found[name], expected[name], tolerance)]
     for name in _written(before.program):
@@ -116,10 +117,15 @@ def _largest(array: np.ndarray[Any, Any]) -> float:
 
 # ---------------------------------------------------------------- time
 def compare_times(
-    before: Runnable, after: Runnable, feed: Mapping[str, Any], names: Sequence[str], repeat: int = 9
+    before: Runnable,
+    after: Runnable,
+    feed: Mapping[str, Any],
+    names: Sequence[str],
+    repeat: int = 9,
+    policy: Policy | None = None,
 ) -> tuple[float, float]:
     """The median seconds of a run of each, in turns, so that what else the machine does meets both alike."""
-    executor = Executor(seed=SEED)
+    executor = Executor(seed=SEED, policy=policy)
     sides = before, after
     for side in sides:
         side.run(executor, feed, names)  # compiles the plan

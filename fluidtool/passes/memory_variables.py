@@ -10,6 +10,7 @@ from fluidtool.ir.dataflow import EMPTY
 from fluidtool.ir.reuse import ORIGINAL_NAMES_ATTR
 from fluidtool.ir.roles import CALLSTACK_ATTR, NAMESCOPE_ATTR, ROLE_ATTR, ROLE_VAR_ATTR, OpRole
 from fluidtool.ops.gradient import GRAD
+from fluidtool.ops.registry import find_op
 from fluidtool.passes.liveness import Liveness
 from fluidtool.proto.enums import AttrType, VarType
 
@@ -19,6 +20,22 @@ NO_NAMES = frozenset({CALLSTACK_ATTR, NAMESCOPE_ATTR, ROLE_VAR_ATTR, ORIGINAL_NA
 NAMED = frozenset({"send", "recv", "prefetch", "listen_and_serv", "fl_listen_and_serv", "checkpoint_notify", "print"})
 # Operators that are done with what they use when they end; only the names must stay, which stand in their blocks too.
 STEPS = frozenset({"recurrent", "recurrent_grad"})
+# Operators whose output is a view of their input in Paddle's memory.
+VIEWS = frozenset({"shrink_rnn_memory", "lod_reset", "coalesce_tensor"})
+# Operators that compute otherwise when this input has a LoD. Paddle's operators leave the LoD of an output as it was where
+# they have none to give, so that the one of the variable before would be taken for it.
+ASK_FOR_LOD = {
+    "bipartite_match": "DistMat",
+    "ctc_align": "Input",
+    "lod_reset": "Y",
+    "merge_lod_tensor": "X",
+    "reorder_lod_tensor_by_rank": "X",
+    "sequence_expand": "X",
+    "shrink_rnn_memory": "X",
+    "split_lod_tensor": "X",
+}
+BY_LOD = "an operator asks whether it, or what takes its LoD, has one"
+BY_VIEW = "in Paddle an operator's output is a view of its input there"
 TEXT = frozenset({AttrType.STRING, AttrType.STRINGS})
 
 
@@ -59,6 +76,9 @@ class Untouchable:
         self.in_attributes = set(_named_by_attributes(program))
         self.by_name = {name for op in _operators(program) if _is_named(op) for name in _arguments(op)}
         self.on_cpu = {n for op in _operators(program) if op.get_attr("force_cpu", False) for n in op.output_arg_names}
+        views = {name for op in _operators(program) if op.type in VIEWS for name in _arguments(op)}
+        self.in_paddles_way = {**dict.fromkeys(_asked_for_lod(program), BY_LOD), **dict.fromkeys(views, BY_VIEW)}
+        self.renames = renames
         self.users: dict[str, set[int]] = {}
         for op in _operators(program):
             for name in _arguments(op) if op.block.idx not in inner else ():
@@ -96,7 +116,9 @@ class Untouchable:
             return "an operator sends, receives or prints it by its name"
         if name in self.on_cpu:
             return "its operator keeps it on the CPU (force_cpu)"
-        return "it is a gradient that an optimizer reads (skip_grads)" if name in self.gradients else None
+        if name in self.gradients:
+            return "it is a gradient that an optimizer reads (skip_grads)"
+        return self.in_paddles_way.get(name) if self.renames else None
 
 
 def _operators(program: Program) -> Iterator[Operator]:
@@ -128,6 +150,36 @@ def _named_by_attributes(program: Program) -> Iterator[str]:
                 for text in [value] if isinstance(value, (str, bytes)) else value:
                     plain = text if isinstance(text, str) else text.decode(errors="replace")
                     yield from (plain, plain.partition(":")[0])
+
+
+def _asked_for_lod(program: Program) -> set[str]:
+    """The variables declared without a LoD whose LoD would reach an operator that computes otherwise with one."""
+    ops = list(_operators(program))
+    found = {name for op in ops if op.type in ASK_FOR_LOD for name in _without_lod(op, op.input(ASK_FOR_LOD[op.type]))}
+    size = -1
+    while size != len(found):
+        size = len(found)
+        takers = [op for op in ops if not found.isdisjoint(op.output_arg_names)]
+        found |= {name for op in takers for name in _without_lod(op, _lod_sources(op, found))}
+    return found
+
+
+def _without_lod(op: Operator, names: Iterable[str]) -> Iterator[str]:
+    for name in names:
+        var = op.block.find_var_recursive(name)
+        if var is not None and not var.lod_level:
+            yield name
+
+
+def _lod_sources(op: Operator, outputs: set[str]) -> Iterator[str]:
+    """The inputs whose LoD an operator gives to these outputs; all of them where it is not known better."""
+    info = find_op(op.type)
+    if info is None or info.raw:
+        yield from op.input_arg_names
+        return
+    for source, target in info.share_lod:
+        if not outputs.isdisjoint(op.output(target)):
+            yield from op.input(source)
 
 
 def _is_named(op: Operator) -> bool:

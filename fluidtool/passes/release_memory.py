@@ -64,9 +64,18 @@ def _plan(stretch: Stretch, untouchable: Untouchable, releases: list[_Release], 
 
 
 def _reason(flow: Liveness, position: int, name: str) -> str | None:
+    if _in_one_scope(flow.stretch):
+        return "all rounds of the loop have one scope, in which Paddle makes its variables once"
     if flow.operators[position].type == DELETE:
         return "it is deleted already"
     return "it is written again later" if flow.occupied[name] >> (position + 1) else None
+
+
+def _in_one_scope(stretch: Stretch) -> bool:
+    """Whether the stretch is the block of a loop for inference (Paddle 1.8.5 while_op.cc)."""
+    index = stretch.blocks[0].idx
+    owners = [op for op in stretch.blocks[0].program.global_block().ops if index in op.sub_blocks()]
+    return any(op.type == "while" and op.get_attr("is_test", False) for op in owners)
 
 
 def _insert(release: _Release) -> None:

@@ -144,7 +144,15 @@ class Executor:
             return SelectedRows(value.row_ids, value.table_height, self.device.array(value.value))
         if isinstance(value, (LoDTensorArray, list, tuple)) and not _is_numbers(value):
             return LoDTensorArray(self._value(name, item) for item in value)
-        array = self.device.array(value)
+        try:
+            array = self.device.array(value)
+        except ValueError as error:
+            raise FeedError(
+                f"feed {name}: {error}; rows of different lengths do not make an array, but a LoDTensor "
+                "(create_lod_tensor)"
+            ) from error
+        if array.dtype.kind in "US":
+            raise FeedError(f"feed {name} holds text, but tensors hold numbers: {value!r:.60}")
         if array.dtype == object:
             raise FeedError(
                 f"feed {name}: rows of different lengths do not make an array; feed a LoDTensor (create_lod_tensor)"

@@ -12,6 +12,7 @@ from typing import Any
 
 from fluidtool.errors import FluidError, OperatorError, UninitializedError
 from fluidtool.ir import Block, Operator, Program
+from fluidtool.ir.callstack import written_in
 from fluidtool.ir.hidden_names import hidden_reads, hidden_writes
 from fluidtool.ir.reuse import original_names, unshared
 from fluidtool.ir.roles import NAMESCOPE_ATTR, ROLE_ATTR, SUPERSEDED, OpRole
@@ -345,7 +346,7 @@ def located(error: FluidError) -> FluidError:
 
 
 def where(step: BoundStep | BoundStretch) -> str:
-    """'block 0, inputs X=img (1, 3, 4) float32, output Out=t' for messages."""
+    """'block 0, X=img (1, 3, 4) float32 -> Out=t; written in train.py, line 7: t = …' for messages."""
     op = step.context.op
     shown = []
     for slot, holders in step.context.inputs.items():
@@ -353,7 +354,11 @@ def where(step: BoundStep | BoundStretch) -> str:
             if holder is not None:
                 shown.append(f"{slot}={holder.name} {describe(holder.value)}")
     outputs = ", ".join(f"{slot}={', '.join(names)}" for slot, names in op.outputs.items() if names)
-    return f"block {op.block.idx}, {', '.join(shown) or 'no inputs'} -> {outputs or 'no outputs'}"
+    line = written_in(op)
+    return (
+        f"block {op.block.idx}, {', '.join(shown) or 'no inputs'} -> {outputs or 'no outputs'}"
+        f"{f'; written in {line}' if line else ''}"
+    )
 
 
 def describe(value: Any) -> str:

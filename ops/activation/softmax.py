@@ -27,7 +27,10 @@ def softmax(ctx: OpContext, X: Any, *, axis: int) -> Any:
 
 
 @softmax.infer
-def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
+def _(ctx: InferContext, X: TensorMeta, *, axis: int) -> TensorMeta:
+    ctx.require(
+        not X.rank or -X.rank <= axis < X.rank, f"attribute axis {axis} is out of range for X of shape {list(X.shape)}"
+    )
     return X
 
 

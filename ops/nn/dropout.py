@@ -55,6 +55,8 @@ def _drop_grad(ctx: OpContext, Mask: Any, out_grad: Any) -> Any:
 
 
 def _infer(ctx: InferContext, X: TensorMeta) -> dict[str, TensorMeta]:
+    probability = ctx.attr("dropout_prob")
+    ctx.require(0.0 <= probability <= 1.0, f"'dropout_prob' must be between 0.0 and 1.0, found {probability}")
     if ctx.attr("is_test"):
         return {"Out": X}
     return {"Out": X, "Mask": X.with_dtype(VarType.UINT8).with_lod_level(0)}

@@ -210,6 +210,17 @@ def test_a_training_program_cannot_run_without_parameters(training: tuple[Path, 
     assert "or give --startup FILE, the program that makes them" in error_of(result)
 
 
+def test_operators_touch_no_files(model: Path, tmp_path: Path) -> None:
+    program = load(model).program
+    attrs = {"file_path": str(tmp_path / "leak")}
+    program.global_block().insert_op(1, type="save", inputs={"X": ["w"]}, outputs={}, attrs=attrs)
+    (model / "__model__").write_bytes(program.serialize_to_string())
+    result = call("transpile", model, "--memory-optimize", "--verify", "-o", tmp_path / "out")
+    assert result.exit_code == 2 and "FT250" in error_of(result)
+    assert not (tmp_path / "leak").exists() and not (tmp_path / "out").exists()
+    assert call("transpile", model, "--memory-optimize", "--verify", "--allow-files", tmp_path).exit_code == 0
+
+
 # ---------------------------------------------------------------- layouts and writing
 def test_a_folder_with_a_file_for_each_parameter(tmp_path: Path) -> None:
     call("transpile", DIGITS, "--fuse-bn", "-o", tmp_path / "out")

@@ -89,14 +89,19 @@ def compare(case: str) -> Iterator[str]:
     """What differs from real Paddle's programs beside the two repairs, a line each."""
     made = ours(case)
     for name in sorted(spec_of(case)["programs"]):
-        ours_, theirs = (normal(program, case) for program in (made[name], read(case, name)))
-        yield from (f"{name}: {line}" for line in differences(ours_, theirs))
+        yield from (
+            f"{name}: {line}" for line in program_differences(made[name], read(case, name), spec_of(case)["args"])
+        )
 
 
-def normal(program: Program, case: str) -> Program:
+def program_differences(ours_: Program, theirs: Program, args: dict[str, Any]) -> Iterator[str]:
+    """What differs beside the two repairs; args: mode, sync_mode, trainers and config."""
+    return differences(normal(ours_, args), normal(theirs, args))
+
+
+def normal(program: Program, args: dict[str, Any]) -> Program:
     """The program with what says nothing evened out, and Paddle's faults that are repaired taken out."""
-    spec, names = spec_of(case), {}
-    args = spec["args"]
+    names: dict[str, str] = {}
     program = Program.parse_from_string(program.serialize_to_string())
     for block in program.blocks:
         for op in block.ops:

@@ -91,6 +91,24 @@ def test_regularization_is_the_servers_work() -> None:
     assert added.output("Out") == ["fc_0.w_0@GRAD.block0"]
 
 
+@pytest.mark.parametrize("average", ["ModelAverage", "ExponentialMovingAverage"])
+def test_averages_of_a_parameter_are_cut_like_it(average: str) -> None:
+    class WithAverage:
+        def minimize(self, loss: Any) -> None:
+            fluid.optimizer.SGD(0.1).minimize(loss)
+            if average == "ModelAverage":
+                fluid.optimizer.ModelAverage(0.15, min_average_window=2, max_average_window=20)
+            else:
+                fluid.optimizer.ExponentialMovingAverage(0.9).update()
+
+    server = made(optimizer=WithAverage).server_main(A)
+    kept = [
+        var for name, var in server.global_block().vars.items() if name.startswith("fc_0.w_0_") and len(var.shape) == 2
+    ]
+    assert kept
+    assert {var.shape for var in kept} == {(50, 200)}
+
+
 def test_decay_of_a_sparse_gradient_goes_on_with_the_new_gradient() -> None:
     decay = fluid.regularizer.L2Decay(0.1)
     server = made(embeddings, lambda: fluid.optimizer.SGD(0.1, regularization=decay)).server_main(A)

@@ -463,31 +463,45 @@ DESC = """name: "MultiSlotDataFeed"
 batch_size: 2  # a comment
 multi_slot_desc {
   slots { name: "words" type: "uint64" is_dense: false is_used: false }
-  slots { name: "label" type: "uint64" }
+  slots: { name: "label" type: 'uint64' shape: [-1, 3] }
 }
 """
 
 
+def description(folder: Path, text: str = DESC) -> Any:
+    (folder / "feed.proto").write_text(text)
+    return fluid.DataFeedDesc(str(folder / "feed.proto"))
+
+
 def test_a_description_is_changed(tmp_path: Path) -> None:
-    (tmp_path / "feed.proto").write_text(DESC)
-    desc = fluid.DataFeedDesc(str(tmp_path / "feed.proto"))
+    desc = description(tmp_path)
     desc.set_batch_size(128)
     desc.set_dense_slots(["label"])
     desc.set_use_slots(["words"])
     assert desc.desc() == (
         'name: "MultiSlotDataFeed"\nbatch_size: 128\nmulti_slot_desc {\n'
-        '  slots {\n    name: "words"\n    type: "uint64"\n    is_used: true\n  }\n'
-        '  slots {\n    name: "label"\n    type: "uint64"\n    is_dense: true\n  }\n}\npipe_command: "cat"\n'
+        '  slots {\n    name: "words"\n    type: "uint64"\n    is_dense: false\n    is_used: true\n  }\n'
+        '  slots {\n    name: "label"\n    type: "uint64"\n    is_dense: true\n    shape: -1\n    shape: 3\n  }\n'
+        '}\npipe_command: "cat"\n'
     )
-    with pytest.raises(UsageError, match="no slot 'x'"):
-        desc.set_use_slots(["x"])
 
 
-@pytest.mark.parametrize("text", ["name {", "name", "}", 'name: "a" $'])
+def test_slots_of_a_description_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no slot 'x'; the slots are words, label"):
+        description(tmp_path).set_use_slots(["x"])
+    with pytest.raises(UsageError, match="Only MultiSlotDataFeed needs set_dense_slots"):
+        description(tmp_path, 'name: "Other"').set_dense_slots(["words"])
+
+
+@pytest.mark.parametrize("text", ["name {", "name", "}", 'name: "a" $', 'multi_slot_desc { slots { name: "w" } }'])
 def test_a_file_that_is_no_description(tmp_path: Path, text: str) -> None:
-    (tmp_path / "feed.proto").write_text(text)
-    with pytest.raises(UnreadableError, match="is no DataFeedDesc"):
-        fluid.DataFeedDesc(str(tmp_path / "feed.proto"))
+    with pytest.raises(UnreadableError, match=r"feed\.proto is no DataFeedDesc"):
+        description(tmp_path, text)
+
+
+def test_a_missing_description(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableError, match="cannot read"):
+        fluid.DataFeedDesc(str(tmp_path / "none"))
 
 
 def test_names_are_where_paddle_has_them() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import fluidtool.fluid as fluid
+from fluidtool.errors import NotOfferedError
 from fluidtool.fluid import reader_decorators
 from fluidtool.fluid.data_feeder import DataFeeder
 from fluidtool.passes.append_backward import append_backward
@@ -33,3 +34,14 @@ def test_fluid_offers_the_feeder_and_the_gradients() -> None:
     assert fluid.DataFeeder is DataFeeder
     assert fluid.append_backward is append_backward
     assert {"DataFeeder", "append_backward"} <= set(fluid.__all__)
+
+
+MODULES = (
+    "io layers optimizer initializer metrics nets clip regularizer profiler backward evaluator average core contrib"
+)
+
+
+@pytest.mark.parametrize("module", MODULES.split())
+def test_a_name_that_is_not_offered_is_an_error_that_lists_those_that_are(module: str) -> None:
+    with pytest.raises(NotOfferedError, match=f"paddle.fluid.{module} has no 'nosuch' in fluidtool.* Offered are "):
+        getattr(fluid.__dict__[module], "nosuch")  # noqa: B009

@@ -83,7 +83,7 @@ def words(trainers: int) -> list[dict[str, Any]]:
     ]
 
 
-def table(optimizer: Any) -> tuple[Any, Any, Any]:
+def table(optimizer: Any, is_distributed: bool = False) -> tuple[Any, Any, Any]:
     """(main program, startup program, loss) of a sparse embedding and a layer."""
     main, startup = fluid.Program(), fluid.Program()
     with fluid.program_guard(main, startup), fluid.unique_name.guard():
@@ -91,7 +91,7 @@ def table(optimizer: Any) -> tuple[Any, Any, Any]:
         y = fluid.layers.data("y", [1])
         constant = fluid.initializer.Constant(0.3)
         attr = fluid.ParamAttr(name="w", initializer=constant)
-        rows = fluid.layers.embedding(ids, [1000, 20], is_sparse=True, param_attr=attr)
+        rows = fluid.layers.embedding(ids, [1000, 20], is_sparse=True, is_distributed=is_distributed, param_attr=attr)
         out = fluid.layers.fc(rows, 1, param_attr=fluid.ParamAttr(name="v", initializer=constant))
         loss = fluid.layers.mean(fluid.layers.square_error_cost(out, y))
         optimizer().minimize(loss)
@@ -212,6 +212,19 @@ def test_rows_of_a_sparse_table_are_trained_on_the_servers(
     losses, values = alone(*built, data)
     np.testing.assert_allclose((outs[0]["losses"] + outs[1]["losses"]) / 2, losses, rtol=2e-5)
     np.testing.assert_allclose(outs[0]["v"], values["v"], rtol=2e-4, atol=2e-6)
+
+
+def test_a_distributed_table_starts_alike_and_is_trained_which_real_paddle_cannot_transpile(
+    paddle: str, processes: list[subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    built, data = table(lambda: fluid.optimizer.SGD(0.01), is_distributed=True), words(2)
+    outs = run_job(paddle, processes, tmp_path, built, data, parameters="v")
+    losses, _ = alone(*table(lambda: fluid.optimizer.SGD(0.01)), data)
+    found = (outs[0]["losses"] + outs[1]["losses"]) / 2
+    np.testing.assert_allclose(found[0], losses[0], rtol=2e-5)
+    np.testing.assert_allclose(
+        found, losses, rtol=0.2
+    )  # servers add up the gradients of a table, one process takes their mean
 
 
 def test_clips_of_an_optimizer_work_which_real_paddles_own_programs_do_not(

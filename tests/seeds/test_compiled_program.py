@@ -281,3 +281,15 @@ def test_sgd_takes_the_arguments_of_paddle_2(paddle: Any) -> None:
 def test_dynamic_graphs_are_refused(paddle: Any) -> None:
     with pytest.raises(NotImplementedError, match="no dynamic graphs"):
         paddle.disable_static()
+
+
+@pytest.mark.parametrize(
+    "name", ["ExponentialMovingAverage", "InputSpec", "Print", "accuracy", "auc", "create_parameter", "py_func", "save"]
+)
+def test_static_offers_the_names_that_fluid_has(paddle: Any, name: str) -> None:
+    assert callable(getattr(paddle.static, name)) and name in paddle.static.__all__
+
+
+@pytest.mark.parametrize("name", ["conv2d", "cond", "while_loop", "sequence_pool", "prelu", "nce", "py_func"])
+def test_static_nn_offers_the_layers_of_fluid(paddle: Any, name: str) -> None:
+    assert getattr(paddle.static.nn, name) is getattr(fluid.layers, name)

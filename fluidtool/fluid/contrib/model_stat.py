@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -31,12 +33,23 @@ def summary(main_prog: Program) -> None:
         (str(n), row.type, str(row.input_shape), str(row.output_shape), str(row.parameters), str(row.operations))
         for n, row in enumerate(rows)
     ]
-    widths = [max(len(line[column]) for line in [COLUMNS, *cells]) for column in range(len(COLUMNS))]
-    "+" + "+".join("-" * (width + 2) for width in widths) + "+"
-    for line in (COLUMNS, *cells):
-        if line is COLUMNS:
-            pass
-    _parameters, _operations = sum(row.parameters for row in rows), sum(row.operations for row in rows)
+    parameters, operations = sum(row.parameters for row in rows), sum(row.operations for row in rows)
+    lines = [
+        *_table([COLUMNS, *cells]),
+        f"Total PARAMs: {parameters}({parameters / 10**6:.4f}M)",
+        f"Total FLOPs: {operations}({operations / 10**9:.2f}G)",
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table whose first row is its head."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    edge = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
+    lines = [
+        "|" + "|".join(f" {text:>{width}} " for text, width in zip(row, widths, strict=True)) + "|" for row in rows
+    ]
+    return [edge, lines[0], edge, *lines[1:], edge]
 
 
 def describe(op: Operator) -> Row | None:

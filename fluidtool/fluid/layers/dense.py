@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from fluidtool.fluid.checks import check_dtype, check_type, check_variable_and_dtype
 from fluidtool.fluid.layer_helper import LayerHelper
 from fluidtool.fluid.layers.building import FLOATS, append_simple
@@ -27,6 +29,7 @@ def fc(
     """
     helper = LayerHelper("fc", input=input, param_attr=param_attr, bias_attr=bias_attr, act=act, name=name)
     check_type(input, "input", (list, tuple, Variable), "fc")
+    check_type(size, "size", (int, np.integer), "fc")
     dtype = helper.input_dtype()
     check_dtype(dtype, "input", FLOATS, "fc")
     products = []

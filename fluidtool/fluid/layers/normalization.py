@@ -147,6 +147,8 @@ def _batch_norm(
 def _channels(input: Variable, data_layout: str) -> int:
     if data_layout not in ("NCHW", "NHWC"):
         raise UsageError("unsupported data layout:" + data_layout)
+    if len(input.shape) < 2:
+        raise UsageError(f"batch_norm takes an input of two dimensions or more, found {list(input.shape)}")
     return input.shape[1] if data_layout == "NCHW" else input.shape[-1]
 
 

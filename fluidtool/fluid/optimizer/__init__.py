@@ -1,5 +1,6 @@
 """`fluid.optimizer`: optimizers append what trains a program (Paddle 1.8.5 optimizer.py)."""
 
+from fluidtool.fluid.offers import refuse_other_names
 from fluidtool.fluid.optimizer.averaging import ExponentialMovingAverage, ModelAverage
 from fluidtool.fluid.optimizer.base import Optimizer
 from fluidtool.fluid.optimizer.compressed import DGCMomentumOptimizer
@@ -65,3 +66,5 @@ __all__ = [
     "RecomputeOptimizer",
     "SGDOptimizer",
 ]
+
+__getattr__ = refuse_other_names("paddle.fluid.optimizer", __all__)

@@ -5,6 +5,7 @@ An optimizer is its operator's type, its accumulators and its attributes; everyt
 
 from __future__ import annotations
 
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -60,6 +61,10 @@ class Optimizer:
             raise ArgumentTypeError(f"learning rate should be float or Variable, got {learning_rate.__class__} here")
         if grad_clip is not None and not isinstance(grad_clip, GradientClipBase):
             raise ArgumentTypeError("'grad_clip' should be an instance of GradientClipBase's derived class")
+        if regularization is not None and not isinstance(regularization, WeightDecayRegularizer):
+            raise ArgumentTypeError(
+                f"'regularization' should be an L1Decay, L2Decay or another WeightDecayRegularizer, found {regularization!r}"
+            )
         self.regularization, self._grad_clip, self._name = regularization, grad_clip, name
         self._learning_rate, self._parameter_list = learning_rate, parameter_list
         self._dtype: Any = None
@@ -147,6 +152,11 @@ class Optimizer:
             chosen = parameter_list or self._parameter_list
             pairs = append_backward(loss, chosen, no_grad, [error_clip_callback] if callbacks is None else callbacks)
             self._append_dgc_ops(pairs)
+        if not pairs:
+            warnings.warn(
+                f"{type(self).__name__} trains nothing: no parameter that may be trained has a gradient of {loss.name}",
+                stacklevel=3,
+            )
         return pairs
 
     def _append_dgc_ops(self, param_and_grads: Sequence[ParamGrad]) -> None:

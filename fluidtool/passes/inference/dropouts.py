@@ -18,7 +18,7 @@ def drop_dropout(program: Program, scope: Scope, keep: Collection[str] = ()) -> 
 
     `upscale_in_train` leaves its input as it is; `downgrade_in_infer` becomes a `scale` by 1 - dropout_prob.
     """
-    return rewrite(NAME, rule, program, scope, keep)
+    return rewrite(NAME, rule, program, scope, keep, exact=True)
 
 
 def rule(site: Site) -> Edit | None:

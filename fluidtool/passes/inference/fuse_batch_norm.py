@@ -130,14 +130,23 @@ def affine(site: Site) -> Affine:
     """The normalisation as factor and shift; raises Unfit when it trains, or does more than normalise."""
     op = site.op
     layout = str(op.get_attr("data_layout", "NCHW"))
-    scale, bias = (site.numbers(site.input(slot)).astype(np.float64).reshape(-1) for slot in ("Scale", "Bias"))
     if op.type == AFFINE:
+        scale, bias = _vectors(site, "Scale", "Bias")
         return Affine(scale, bias, site.output("Out"), layout, site.input("Bias"))
     _check_inference(site)
-    mean, variance = (site.numbers(site.input(slot)).astype(np.float64).reshape(-1) for slot in ("Mean", "Variance"))
+    scale, bias, mean, variance = _vectors(site, "Scale", "Bias", "Mean", "Variance")
     with np.errstate(all="ignore"):
         factor = scale / np.sqrt(variance + float(op.get_attr("epsilon", 1e-5)))
     return Affine(factor, bias - mean * factor, site.output("Y"), layout, site.input("Bias"))
+
+
+def _vectors(site: Site, *slots: str) -> list[Array]:
+    """The parameters of a normalisation, one number for each channel, in float64; raises Unfit where they differ in size."""
+    found = [site.numbers(site.input(slot)).astype(np.float64).reshape(-1) for slot in slots]
+    if len({values.size for values in found}) > 1:
+        sizes = ", ".join(f"{slot} {values.size}" for slot, values in zip(slots, found, strict=True))
+        raise Unfit(f"its parameters differ in size: {sizes}")
+    return found
 
 
 def _check_inference(site: Site) -> None:

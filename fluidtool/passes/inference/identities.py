@@ -27,7 +27,7 @@ def drop_identity(program: Program, scope: Scope, keep: Collection[str] = ()) ->
     has no LoD, which does not pass), `expand` by ones, `pad` by nothing, `cast` to the same data type. Shapes that only
     a declaration states prove nothing.
     """
-    return rewrite(NAME, rule, program, scope, keep)
+    return rewrite(NAME, rule, program, scope, keep, exact=True)
 
 
 def rule(site: Site) -> Edit | None:

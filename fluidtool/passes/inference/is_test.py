@@ -39,11 +39,12 @@ def set_is_test(program: Program, scope: Scope, keep: Collection[str] = ()) -> P
     """
     ops = [op for block in program.blocks for op in block.ops]
     trains = any(op.type.endswith("_grad") for op in ops)
-    decisions = [decision for op in ops if (decision := _set(op, trains)) is not None]
+    wanted = {*keep, *(name for op in ops for name in op.input_arg_names)}
+    decisions = [decision for op in ops if (decision := _set(op, trains, wanted)) is not None]
     return PassResult(tuple(decisions))
 
 
-def _set(op: Operator, trains: bool) -> Decision | None:
+def _set(op: Operator, trains: bool, wanted: set[str]) -> Decision | None:
     info = find_op(op.type)
     declared = info is not None and "is_test" in info.attrs and not op.type.endswith("_grad")
     if op.get_attr("is_test", False) or not (op.has_attr("is_test") or declared):
@@ -52,6 +53,8 @@ def _set(op: Operator, trains: bool) -> Decision | None:
         return decide(NAME, op, False, "the program computes gradients")
     if op.type not in SAME_NUMBERS and not _trained_already(op):
         return decide(NAME, op, False, TRAINS)
+    if op.type == "sequence_pool" and wanted.intersection(op.output("MaxIndex")):
+        return decide(NAME, op, False, "its output MaxIndex is used, which it does not give in inference")
     op.set_attr("is_test", True)
     return decide(NAME, op, True, "is_test is set")
 

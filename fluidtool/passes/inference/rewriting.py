@@ -18,6 +18,7 @@ from fluidtool.ir import Block, Operator, Program
 from fluidtool.ir.dataflow import block_flow, sub_block_operators
 from fluidtool.ir.reuse import restore_names
 from fluidtool.ir.surgery import copy_variable
+from fluidtool.passes.inference.quantisers import REASON, before_quantisers
 from fluidtool.passes.inference.site import Edit, NewParameter, NewVariable, Site, Unfit, on_host
 from fluidtool.passes.result import Decision, PassResult, decide
 from fluidtool.runtime.scope import Scope
@@ -45,8 +46,12 @@ BATCH_NORMS = frozenset({"batch_norm", "sync_batch_norm"})
 Rule = Callable[[Site], "Edit | str | None"]
 
 
-def rewrite(name: str, rule: Rule, program: Program, scope: Scope, keep: Collection[str] = ()) -> PassResult:
+def rewrite(
+    name: str, rule: Rule, program: Program, scope: Scope, keep: Collection[str] = (), *, exact: bool = False
+) -> PassResult:
     """Apply a rule everywhere until it finds nothing more, in place; `keep` names what is fetched from outside.
+
+    exact: the numbers stay to the last bit; otherwise what a quantiser reads later on is left (`quantisers.py`).
 
     Variables that nothing names any more are dropped from the program (never from the scope). What `memory_optimize` did
     before is undone: a rule makes new operators of old ones, which would mean other variables by the names they share.
@@ -56,7 +61,7 @@ def rewrite(name: str, rule: Rule, program: Program, scope: Scope, keep: Collect
     for _ in range(SWEEPS):
         left: list[Decision] = []
         named = _named(program)
-        edited = [sweep(name, rule, block, scope, frozenset(keep), done, left) for block in program.blocks]
+        edited = [sweep(name, rule, block, scope, frozenset(keep), done, left, exact) for block in program.blocks]
         if not any(edited):
             break
         drop_unused(program, keep, named)
@@ -69,16 +74,26 @@ def rewrite(name: str, rule: Rule, program: Program, scope: Scope, keep: Collect
 
 
 def sweep(
-    name: str, rule: Rule, block: Block, scope: Scope, keep: frozenset[str], done: list[Decision], left: list[Decision]
+    name: str,
+    rule: Rule,
+    block: Block,
+    scope: Scope,
+    keep: frozenset[str],
+    done: list[Decision],
+    left: list[Decision],
+    exact: bool = False,
 ) -> bool:
     """One look at every operator of a block; whether anything was edited."""
     flow, edits, touched = block_flow(block), list[Edit](), set[int]()
     changed, used = set[str](), set[str]()
+    quantised = frozenset[int]() if exact else before_quantisers(flow)
     written = Counter(name for other in block.program.blocks for op in other.ops for name in _changed_by(op))
     for position, op in enumerate(block.ops):
         answer = _ask(rule, Site(flow, position, scope, keep, written))
         if isinstance(answer, str):
             left.append(decide(name, op, False, answer))
+        elif answer is not None and answer.position in quantised:
+            left.append(decide(name, op, False, REASON))
         elif answer is not None:
             # What an edit of this sweep removed, renamed or brought is seen by the next sweep only.
             changes = {*answer.rename, *_brought(answer)}
@@ -98,7 +113,7 @@ def sweep(
 def _ask(rule: Rule, site: Site) -> Edit | str | None:
     try:
         return rule(site)
-    except Unfit as reason:
+    except (Unfit, ProgramError) as reason:  # a ProgramError: the program lacks a declaration or an attribute
         return str(reason)
 
 

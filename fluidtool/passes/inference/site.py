@@ -92,7 +92,10 @@ class Site:
 
     def readers(self, name: str) -> list[Site]:
         """The operators of this block (with what lies below them) that read the value of `name` written here."""
-        return [self.at(position) for position in self.flow.consumers(self.position, name)]
+        return [self.at(position) for position in self._consumers(name)]
+
+    def _consumers(self, name: str) -> list[int]:
+        return self.flow.consumers(self.position, name) if name in self.flow.writes[self.position] else []
 
     def why_visible(self, name: str, reader: int | Collection[int]) -> str:
         """Why the value of `name` written here may not vanish into operator(s) `reader`; empty when it may."""
@@ -100,7 +103,7 @@ class Site:
         if wanted:
             return wanted
         vanishing = {reader} if isinstance(reader, int) else reader
-        others = [position for position in self.flow.consumers(self.position, name) if position not in vanishing]
+        others = [position for position in self._consumers(name) if position not in vanishing]
         if others:
             types = sorted({self.block.ops[position].type for position in others})
             return f"{name} is also {'fetched' if types == ['fetch'] else 'read by ' + ', '.join(types)}"

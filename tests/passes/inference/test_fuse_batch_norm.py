@@ -132,6 +132,23 @@ def test_other_biases_are_left(shape: tuple[int, ...], axis: int) -> None:
     net.check_left(fuse_batch_norm, out, reason="is not one number per channel along axis 1")
 
 
+@pytest.mark.parametrize("keep_inner_results", [False, True])
+def test_two_in_a_row(keep_inner_results: bool) -> None:
+    net = Net()
+    out = net.conv(net.input("x", 2, 4, 5, 5), net.parameter("w", 6, 4, 3, 3))
+    between = net.batch_norm(out, 6, "bn")
+    out = net.batch_norm(between, 6, "other")
+    if not keep_inner_results:
+        net.check(fuse_batch_norm, out)
+        assert net.types == ["conv2d", "elementwise_add"]
+        return
+    before = net.run(out, between)
+    fuse_batch_norm(net.program, net.scope, keep_inner_results=True)
+    for old, new in zip(before, net.run(out, between), strict=True):
+        np.testing.assert_allclose(new, old, rtol=1e-9)
+    assert len(Executor().plan(net.program, [out]).block(0).steps) == 2
+
+
 # ---------------------------------------------------------------- products
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("type", ["mul", "matmul", "matmul_v2"])
@@ -383,6 +400,21 @@ def test_numbers_that_the_data_type_does_not_hold_are_left() -> None:
     net.scope.var("bn.variance").value = LoDTensor(np.full(6, -1.0, np.float32))
     result = fuse_batch_norm(net.program, net.scope, [out])
     assert not result.changed and "do not fit float32" in result.left[0].reason
+
+
+def test_parameters_that_do_not_fit_each_other_are_left() -> None:
+    net, out = convolution()
+    net.scope.var("bn.mean").value = LoDTensor(np.zeros(5))
+    result = fuse_batch_norm(net.program, net.scope, [out])
+    assert result.left[0].reason == "its parameters differ in size: Scale 6, Bias 6, Mean 5, Variance 6"
+
+
+def test_parameters_for_another_number_of_channels_are_left() -> None:
+    net, out = convolution()
+    for name in ("scale", "bias", "mean", "variance"):
+        net.scope.var(f"bn.{name}").value = LoDTensor(np.ones(5))
+    result = fuse_batch_norm(net.program, net.scope, [out])
+    assert result.left[0].reason == "it normalises 5 channels, and the conv2d computes 6"
 
 
 # ---------------------------------------------------------------- shared parameters, names

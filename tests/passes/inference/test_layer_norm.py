@@ -97,6 +97,7 @@ def test_a_scale_that_is_computed_stays_outside() -> None:
 
 def test_a_bias_along_another_dimension_stays_outside() -> None:
     net = written_out()
+    net.block.remove_var("offset")
     net.parameter("offset", net.numbers(3))
     net.block.ops[-1].set_attr("axis", 1)
     fuses(net, "out")

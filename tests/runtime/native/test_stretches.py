@@ -55,7 +55,12 @@ def test_a_residual_block_is_one_stretch(channels: int) -> None:
 
 def test_what_lies_between_can_be_fetched_too() -> None:
     net, out = residual_block()
-    names = [op.outputs[slot][0] for op in net.program.global_block().ops for slot in ("Output", "Y", "Out") if slot in op.outputs]
+    names = [
+        op.outputs[slot][0]
+        for op in net.program.global_block().ops
+        for slot in ("Output", "Y", "Out")
+        if slot in op.outputs
+    ]
     agree(net, [*names, out], rtol=1e-5)
 
 
@@ -104,7 +109,10 @@ def test_shapes_without_a_kernel_say_why() -> None:
 @given(programs())
 def test_random_programs(made: RandomProgram) -> None:
     values = [
-        [value.numpy() for value in Executor(engine=engine, seed=1).run(made.program, made.feeds, made.fetches, made.scope())]
+        [
+            value.numpy()
+            for value in Executor(engine=engine, seed=1).run(made.program, made.feeds, made.fetches, made.scope())
+        ]
         for engine in ("native", "numpy")
     ]
     for got, want in zip(*values, strict=True):
@@ -138,7 +146,9 @@ def test_several_executors_at_once_and_one_executor_from_several_threads() -> No
             (got,) = executor.run(net.program, net.feeds, [out], net.scope)
             wrong.append(float(np.abs(got.numpy() - want).max()))
 
-    threads = [threading.Thread(target=work, args=(executor,)) for executor in (shared, shared, Executor(engine="native"))]
+    threads = [
+        threading.Thread(target=work, args=(executor,)) for executor in (shared, shared, Executor(engine="native"))
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

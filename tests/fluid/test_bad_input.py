@@ -1,0 +1,274 @@
+"""Bad input: what each mistake says, as the Python exception that Paddle raises there, with the line that is to blame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fluidtool.fluid as fluid
+from fluidtool.errors import FluidError
+from fluidtool.fluid import layers
+from fluidtool.ir import Program
+from fluidtool.ir.callstack import written_in
+from tests.cli.support import process
+
+CPU = fluid.CPUPlace()
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    with (
+        fluid.program_guard(fluid.Program(), fluid.Program()),
+        fluid.scope_guard(fluid.Scope()),
+        fluid.unique_name.guard(),
+    ):
+        yield
+
+
+def refused(call: Callable[[], Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message) as caught:
+        call()
+    assert isinstance(caught.value, FluidError)
+
+
+def run(feed: dict[str, Any], *fetches: Any) -> Any:
+    exe = fluid.Executor(CPU)
+    exe.run(fluid.default_startup_program())
+    return exe.run(feed=feed, fetch_list=list(fetches))
+
+
+def x(*shape: int, name: str = "x", dtype: str = "float32") -> Any:
+    return fluid.data(name, list(shape), dtype)
+
+
+def y(*shape: int, dtype: str = "float32") -> Any:
+    return x(*shape, name="y", dtype=dtype)
+
+
+# ---------------------------------------------------------------- arguments of a wrong type
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: layers.fc(3, 4), "The type of 'input' in fc must be"),
+        (lambda: layers.fc(x(2, 3), "4"), "The type of 'size' in fc must be"),
+        (lambda: layers.data("x", 3), "The type of 'shape' in data must be"),
+        (lambda: layers.data(3, [3]), "The type of 'name' in data must be"),
+        (lambda: layers.sums([x(2), 3]), "The type of 'input' in sums must be"),
+        (lambda: fluid.embedding(x(2, 3), [4, 5]), "The data type of 'input' in fluid.embedding must be"),
+        (lambda: layers.While(cond=x(1)), "condition should be a boolean variable"),
+        (lambda: fluid.ParamAttr(initializer=3), "The type of 'initializer' in ParamAttr cannot be"),
+        (lambda: fluid.ParamAttr(regularizer=3), "The type of 'regularizer' in ParamAttr cannot be"),
+        (lambda: fluid.ParamAttr(gradient_clip=3), "The type of 'gradient_clip' in ParamAttr cannot be"),
+        (lambda: fluid.optimizer.SGD(1), "learning rate should be float or Variable"),
+        (lambda: fluid.optimizer.SGD(0.1, regularization=3), "'regularization' should be an L1Decay, L2Decay"),
+        (lambda: fluid.optimizer.SGD(0.1, grad_clip=3), "'grad_clip' should be an instance of GradientClipBase"),
+        (lambda: fluid.optimizer.SGD(0.1).minimize("loss"), "The loss should be an Variable"),
+        (lambda: fluid.Executor(3), "a place is a CPUPlace, a CUDAPlace or its text, found int"),
+        (lambda: fluid.Executor(CPU).run(program=3), "requires Program as its Parameter"),
+        (lambda: fluid.Executor(CPU).run(feed=[1]), "feed requires dict as its Parameter"),
+        (lambda: fluid.Executor(CPU).run(fetch_list=[1]), "fetch_list should be str or Variable"),
+    ],
+)
+def test_a_wrong_type_is_a_type_error(call: Callable[[], Any], message: str) -> None:
+    refused(call, TypeError, message)
+
+
+# ---------------------------------------------------------------- shapes and values that cannot work, while building
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: layers.mul(x(2, 3), y(4, 5)), r"operator mul: .*3.*4"),
+        (lambda: layers.matmul(x(2, 3), y(4, 5)), r"X's width should be equal to Y's width"),
+        (lambda: layers.elementwise_add(x(2, 3), y(2, 4)), r"shapes \[2, 3\] of X and \[2, 4\] of Y do not broadcast"),
+        (lambda: layers.concat([x(2, 3), y(3, 4)], axis=1), r"X\[1\] of shape \[3, 4\] and X\[0\] of shape \[2, 3\]"),
+        (lambda: layers.reshape(x(2, 3), [4, 2]), "8 elements asked for, 6 are there"),
+        (lambda: layers.transpose(x(2, 3), [0, 1, 2]), "length should be equal to dimensions of Input"),
+        (lambda: layers.split(x(2, 3), 2, dim=1), "evenly divisible"),
+        (lambda: layers.conv2d(x(2, 3), 4, 3), "Input must have 4 dimensions"),
+        (lambda: layers.conv2d(x(1, 3, 8, 8), 4, 3, groups=2), "must be divisible by groups"),
+        (lambda: layers.pool2d(x(1, 1, 4, 4), 2, "median"), "Unknown Attr\\(pool_type\\): 'median'"),
+        (lambda: layers.batch_norm(x(4)), r"batch_norm takes an input of two dimensions or more, found \[4\]"),
+        (lambda: layers.softmax(x(2, 3), axis=5), "axis 5 is out of range"),
+        (lambda: layers.dropout(x(2, 3), 1.5), "'dropout_prob' must be between 0.0 and 1.0"),
+        (lambda: layers.fc(x(2, 3), 4, act="rellu"), 'Operator "rellu" has not been registered. Did you mean relu'),
+    ],
+)
+def test_what_cannot_work_is_refused_while_building(call: Callable[[], Any], message: str) -> None:
+    refused(call, (ValueError, RuntimeError), message)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- redefinition
+def test_an_input_is_not_declared_twice_with_another_shape() -> None:
+    x(2)
+    refused(lambda: x(3), ValueError, r"Variable x has been created before with shape \(2,\), the new one has \(3,\)")
+
+
+def test_a_variable_is_not_declared_twice_with_another_data_type() -> None:
+    x(2)
+    block = fluid.default_main_program().global_block()
+    refused(
+        lambda: block.create_var(name="x", dtype="int64"), ValueError, "Variable x has been created before with dtype"
+    )
+
+
+def test_a_shared_parameter_has_one_shape() -> None:
+    layers.fc(x(2, 3), 4, param_attr="w")
+    refused(lambda: layers.fc(y(2, 3), 5, param_attr="w"), ValueError, r"Variable w has been created before with shape")
+
+
+def test_a_shared_parameter_of_one_shape_is_fine() -> None:
+    layers.fc(x(2, 3), 4, param_attr="w", bias_attr="b")
+    layers.fc(y(2, 3), 4, param_attr="w", bias_attr="b")
+    assert len(fluid.default_main_program().all_parameters()) == 2
+
+
+# ---------------------------------------------------------------- training
+def test_the_loss_is_a_scalar() -> None:
+    loss = layers.fc(x(-1, 3), 4)
+    message = r"The loss.shape should be \(1L,\), but the current loss.shape is \(-1, 4\).*fluid.layers.mean"
+    refused(lambda: fluid.optimizer.SGD(0.1).minimize(loss), ValueError, message)
+
+
+@pytest.mark.parametrize("kind", ["no parameter", "none to be trained"])
+def test_an_optimizer_that_trains_nothing_warns(kind: str) -> None:
+    hidden = x(-1, 3)
+    if kind == "none to be trained":
+        hidden = layers.fc(hidden, 2, param_attr=fluid.ParamAttr(trainable=False), bias_attr=False)
+    loss = layers.mean(hidden)
+    with pytest.warns(UserWarning, match=r"SGDOptimizer trains nothing: .* has a gradient of mean_0.tmp_0") as caught:
+        fluid.optimizer.SGD(0.1).minimize(loss)
+    assert caught[0].filename == __file__
+
+
+# ---------------------------------------------------------------- feeds and fetches
+def test_an_unknown_feed_warns() -> None:
+    out = layers.scale(x(1))
+    with pytest.warns(UserWarning, match="The variable z is not found in program"):
+        run({"x": np.ones(1, "float32"), "z": np.ones(1)}, out)
+
+
+@pytest.mark.parametrize(
+    ("feed", "error", "message"),
+    [
+        ({}, RuntimeError, "variable x, which holds no value: feed it"),
+        ({"x": np.ones((1, 4), "float32")}, ValueError, r"should have dimensions = 2, shape = \[-1, 3\], but received"),
+        ({"x": np.ones(3, "float32")}, ValueError, "should have dimensions = 2"),
+        ({"x": np.ones((1, 3))}, ValueError, "data type of fed Variable 'x' must be FP32, but received FP64"),
+        ({"x": "text"}, ValueError, "feed x holds text"),
+        ({"x": [[1, 2, 3], [1, 2]]}, ValueError, "feed x: .*rows of different lengths do not make an array"),
+    ],
+)
+def test_a_feed_that_does_not_fit(feed: dict[str, Any], error: type[Exception], message: str) -> None:
+    out = layers.fc(x(-1, 3), 2)
+    refused(lambda: run(feed, out), error, message)
+
+
+def test_ids_beyond_the_table_are_named() -> None:
+    out = fluid.embedding(x(2, dtype="int64"), [4, 5])
+    refused(lambda: run({"x": np.array([1, 9])}, out), RuntimeError, "input Ids holds 9, expected 0 to 3")
+
+
+def test_an_unknown_fetch_is_named() -> None:
+    refused(lambda: run({}, "nosuch"), ValueError, "cannot fetch nosuch: the program has no such variable")
+
+
+def test_the_startup_program_comes_first() -> None:
+    out = layers.fc(x(-1, 3), 2)
+    exe = fluid.Executor(CPU)
+    refused(
+        lambda: exe.run(feed={"x": np.ones((1, 3), "float32")}, fetch_list=[out]),
+        RuntimeError,
+        "variable fc_0.w_0, which holds no value: .*run the startup program first",
+    )
+
+
+# ---------------------------------------------------------------- LoD
+def test_offsets_that_do_not_fit_the_rows() -> None:
+    tensor = fluid.LoDTensor()
+    tensor.set(np.ones((3, 1), "float32"), CPU)
+    refused(lambda: tensor.set_lod([[0, 2]]), ValueError, "level 0 ends at 2, but there are 3 rows")
+
+
+def test_a_sequence_operator_needs_sequences() -> None:
+    out = layers.sequence_pool(layers.data("x", [1], lod_level=1), "sum")
+    refused(lambda: run({"x": np.ones((3, 1), "float32")}, out), RuntimeError, "input X needs a LoD")
+
+
+def test_two_sequences_that_do_not_go_together() -> None:
+    first, second = (layers.data(name, [1], lod_level=1) for name in "xy")
+    out = layers.sequence_expand(first, second, 0)
+    feed = {
+        name: fluid.create_lod_tensor(np.ones((3, 1), "float32"), [lengths], CPU)
+        for name, lengths in (("x", [1, 2]), ("y", [1, 1, 1]))
+    }
+    refused(lambda: run(feed, out), RuntimeError, "X has 2 sequences, but level 0 of Y's LoD has 3 sequences")
+
+
+# ---------------------------------------------------------------- the line that is to blame
+def test_an_error_of_a_run_names_the_line_that_wrote_the_operator() -> None:
+    out = layers.fc(layers.data("x", [3]), 2)  # the line to blame
+    with pytest.raises(RuntimeError) as caught:
+        run({"x": np.ones((1, 4), "float32")}, out)
+    assert f"written in {__file__}, line " in str(caught.value)
+    assert "out = layers.fc(layers.data(" in str(caught.value) and "the line to blame" in str(caught.value)
+
+
+def test_the_line_survives_saving_and_loading() -> None:
+    out = layers.fc(layers.data("x", [3]), 2)
+    exe = fluid.Executor(CPU)
+    exe.run(fluid.default_startup_program())
+    loaded = Program.parse_from_string(fluid.default_main_program().serialize_to_string())
+    with pytest.raises(RuntimeError, match=r"written in .*out = layers.fc"):
+        exe.run(loaded, feed={"x": np.ones((1, 4), "float32")}, fetch_list=[out.name])
+
+
+@pytest.mark.parametrize(
+    ("stack", "expected"),
+    [
+        (
+            [
+                '  File "/usr/lib/python3.7/site-packages/paddle/fluid/framework.py", line 2610, in append_op\n    attrs=a\n',
+                '  File "train.py", line 7, in net\n    y = fluid.layers.fc(x, 2)\n',
+                '  File "train.py", line 12, in <module>\n    net()\n',
+            ],
+            "train.py, line 7: y = fluid.layers.fc(x, 2)",
+        ),
+        (['  File "train.py", line 7, in net', "    y = f(x)"], "train.py, line 7: y = f(x)"),
+        (['  File "train.py", line 7, in net', ""], "train.py, line 7"),
+        ([""], ""),
+        ([], ""),
+    ],
+)
+def test_the_line_is_the_innermost_outside_the_library(stack: list[str], expected: str) -> None:
+    """Paddle keeps a frame as one text, fluidtool as two."""
+    op = layers.scale(x(1)).block.ops[0]
+    op.set_attr("op_callstack", stack)
+    assert written_in(op) == expected
+
+
+def test_a_script_is_told_both_lines(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import numpy as np\n"
+        "import paddle.fluid as fluid\n"
+        "x = fluid.layers.data('x', [3])\n"
+        "y = fluid.layers.fc(x, 2)\n"
+        "exe = fluid.Executor(fluid.CPUPlace())\n"
+        "exe.run(fluid.default_startup_program())\n"
+        "exe.run(feed={'x': np.ones((1, 4), 'float32')}, fetch_list=[y])\n"
+    )
+    done = process("exec", "script.py", cwd=tmp_path)
+    (line,) = done.stderr.decode().splitlines()
+    assert line.startswith("error: script.py, line 7: exe.run(feed=")
+    assert "written in script.py, line 4: y = fluid.layers.fc(x, 2)" in line and done.returncode == 2
+
+
+def test_a_script_is_told_the_line_of_a_mistake_in_building(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import paddle.fluid as fluid\nx = fluid.data('x', [2, 3])\n\nfluid.layers.reshape(x, [4, 2])\n"
+    )
+    done = process("exec", "script.py", cwd=tmp_path)
+    assert done.stderr.decode().startswith("error: script.py, line 4: fluid.layers.reshape(x, [4, 2]): ")

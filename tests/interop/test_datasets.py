@@ -1,0 +1,41 @@
+"""A script that trains from text files writes the same in real Paddle and here.
+
+FLUIDTOOL_PADDLE_PYTHON names the interpreter of a Paddle 1.8.5; without it this test is reported as not run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+SCRIPT = Path(__file__).parent / "dataset_script.py"
+ROOT = Path(__file__).parent.parent.parent
+NUMBER = re.compile(r"-?\d+\.?\d*(?:e[-+]?\d+)?")
+
+
+def written(command: list[str], folder: Path) -> str:
+    folder.mkdir()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)} if command[1:2] == ["-m"] else dict(os.environ)
+    done = subprocess.run(
+        [*command, str(SCRIPT)], cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_script_writes_what_it_writes_under_real_paddle(tmp_path: Path) -> None:
+    interpreter = os.environ.get("FLUIDTOOL_PADDLE_PYTHON")
+    if not interpreter:
+        pytest.skip("not run: FLUIDTOOL_PADDLE_PYTHON does not name the interpreter of a real Paddle")
+    ours = written([sys.executable, "-m", "fluidtool", "exec"], tmp_path / "ours")
+    paddles = written([interpreter], tmp_path / "paddle")
+    assert NUMBER.sub("N", ours) == NUMBER.sub("N", paddles)
+    found, expected = ([float(number) for number in NUMBER.findall(text)] for text in (ours, paddles))
+    assert len(found) > 1000
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)  # six digits are written
