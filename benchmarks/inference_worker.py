@@ -59,19 +59,8 @@ def main() -> None:
         if a.shape == b.shape
     ]
     now, most = resident()
-    print(
-        json.dumps(
-            {
-                "engine": "fluidtool",
-                "load_s": loaded - start,
-                "first_s": first - loaded,
-                "rel_err": errors,
-                "rss_mb": now,
-                "rss_peak_mb": most,
-            }
-        ),  # fmt: skip
-        flush=True,
-    )
+    facts = {"engine": "fluidtool", "load_s": loaded - start, "first_s": first - loaded, "rel_err": errors}
+    print(json.dumps(facts | {"rss_mb": now, "rss_peak_mb": most}), flush=True)
     for line in sys.stdin:
         times = []
         for _ in range(int(line)):
