@@ -125,3 +125,29 @@ def net_decoupled_weight_decay(fluid):
     loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [-1, 3], "float32"), 2))
     adam = fluid.contrib.extend_with_decoupled_weight_decay(fluid.optimizer.Adam)
     adam(learning_rate=0.1, weight_decay=0.01, apply_decay_param_fun=lambda name: name.endswith("w_0")).minimize(loss)
+
+
+def _digits(fluid):
+    image = fluid.data("image", [-1, 1, 8, 8], "float32")
+    hidden = fluid.layers.conv2d(image, 4, 3, act="relu")
+    hidden = fluid.layers.batch_norm(fluid.layers.pool2d(hidden, 2, "max", 2))
+    hidden = fluid.layers.dropout(fluid.layers.fc(hidden, 8, act="tanh"), 0.2)
+    label = fluid.data("label", [-1, 1], "int64")
+    logits = fluid.layers.fc(hidden, 3)
+    return fluid.layers.mean(fluid.layers.softmax_with_cross_entropy(logits, label))
+
+
+def net_mixed_precision(fluid):
+    loss = _digits(fluid)
+    fluid.contrib.mixed_precision.decorate(fluid.optimizer.Momentum(0.1, 0.9)).minimize(loss)
+
+
+def net_mixed_precision_of_a_fixed_scale(fluid):
+    loss = _digits(fluid)
+    lists = fluid.contrib.mixed_precision.AutoMixedPrecisionLists(
+        custom_white_list=["softmax"], custom_black_list=["tanh"], custom_black_varnames={"fc_1.w_0"}
+    )
+    decorated = fluid.contrib.mixed_precision.decorate(
+        fluid.optimizer.SGD(0.1), lists, init_loss_scaling=8.0, use_dynamic_loss_scaling=False
+    )
+    decorated.minimize(loss)

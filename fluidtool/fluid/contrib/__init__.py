@@ -1,7 +1,7 @@
 """`fluid.contrib`: what of it works on programs of one process."""
 
 from fluidtool.fluid.contrib import extend_optimizer as extend_optimizer
-from fluidtool.fluid.contrib import layers
+from fluidtool.fluid.contrib import layers, mixed_precision
 from fluidtool.fluid.contrib import memory_usage_calc as memory_usage_calc
 from fluidtool.fluid.contrib import model_stat as model_stat
 from fluidtool.fluid.contrib import op_frequence as op_frequence
@@ -60,6 +60,7 @@ __all__ = [
     "layers",
     "match_matrix_tensor",
     "memory_usage",
+    "mixed_precision",
     "multiclass_nms2",
     "op_freq_statistic",
     "partial_concat",
