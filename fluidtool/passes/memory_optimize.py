@@ -45,11 +45,16 @@ class _Shared:
     left: dict[str, str]
 
     def names(self) -> dict[str, str]:
-        """variable -> the name of its buffer, for variables that share; the buffer has the name of its largest user."""
+        """variable -> the name of its buffer, for variables that share.
+
+        The buffer has the name of its largest user; in a loop with its gradient, of one that the forward block declares,
+        since the variables of the gradient are not there yet when Paddle runs it.
+        """
+        early = self.flow.stretch.blocks[0].vars
         found: dict[str, str] = {}
         for buffer in self.buffers:
             if len(buffer.members) > 1:
-                largest = max(buffer.members, key=lambda c: (c.size, -c.first)).name
+                largest = max(buffer.members, key=lambda c: (c.name in early, c.size, -c.first)).name
                 found.update((candidate.name, largest) for candidate in buffer.members)
         return found
 

@@ -20,8 +20,17 @@ NO_NAMES = frozenset({CALLSTACK_ATTR, NAMESCOPE_ATTR, ROLE_VAR_ATTR, ORIGINAL_NA
 NAMED = frozenset({"send", "recv", "prefetch", "listen_and_serv", "fl_listen_and_serv", "checkpoint_notify", "print"})
 # Operators that are done with what they use when they end; only the names must stay, which stand in their blocks too.
 STEPS = frozenset({"recurrent", "recurrent_grad"})
-# Operators whose output is a view of their input in Paddle's memory.
-VIEWS = frozenset({"shrink_rnn_memory", "lod_reset", "coalesce_tensor"})
+# Operators of Paddle whose output is a view of their input, or adds to the LoD that the output has already.
+VIEWS = frozenset(
+    {
+        "coalesce_tensor",
+        "lod_reset",
+        "reorder_lod_tensor_by_rank",
+        "reorder_lod_tensor_by_rank_grad",
+        "shrink_rnn_memory",
+        "shrink_rnn_memory_grad",
+    }
+)
 # Operators that compute otherwise when this input has a LoD. Paddle's operators leave the LoD of an output as it was where
 # they have none to give, so that the one of the variable before would be taken for it.
 ASK_FOR_LOD = {
@@ -30,12 +39,13 @@ ASK_FOR_LOD = {
     "lod_reset": "Y",
     "merge_lod_tensor": "X",
     "reorder_lod_tensor_by_rank": "X",
+    "reorder_lod_tensor_by_rank_grad": "X",
     "sequence_expand": "X",
     "shrink_rnn_memory": "X",
     "split_lod_tensor": "X",
 }
 BY_LOD = "an operator asks whether it, or what takes its LoD, has one"
-BY_VIEW = "in Paddle an operator's output is a view of its input there"
+BY_VIEW = "in Paddle an operator's output is a view of its input there, or keeps its LoD"
 TEXT = frozenset({AttrType.STRING, AttrType.STRINGS})
 
 
