@@ -151,3 +151,47 @@ def net_mixed_precision_of_a_fixed_scale(fluid):
         fluid.optimizer.SGD(0.1), lists, init_loss_scaling=8.0, use_dynamic_loss_scaling=False
     )
     decorated.minimize(loss)
+
+
+def _decoder_cell(fluid):
+    decoder = fluid.contrib.decoder
+    context = fluid.layers.fc(fluid.data("context", [-1, 6], "float32"), 8, act="tanh")
+    start = decoder.InitState(init=context, need_reorder=True)
+    cell = decoder.StateCell(inputs={"x": None}, states={"h": start}, out_state="h")
+
+    @cell.state_updater
+    def update(cell):
+        gates = [cell.get_input("x"), cell.get_state("h")]
+        cell.set_state("h", fluid.layers.fc(gates, 8, act="tanh"))
+
+    return cell
+
+
+def net_training_decoder(fluid):
+    cell = _decoder_cell(fluid)
+    target = fluid.layers.embedding(fluid.data("target", [-1, 1], "int64", lod_level=1), [20, 6])
+    decoder = fluid.contrib.decoder.TrainingDecoder(cell)
+    with decoder.block():
+        word = decoder.step_input(target)
+        decoder.state_cell.compute_state(inputs={"x": word})
+        scores = fluid.layers.fc(decoder.state_cell.get_state("h"), 20, act="softmax")
+        decoder.state_cell.update_states()
+        decoder.output(scores)
+    label = fluid.data("label", [-1, 1], "int64", lod_level=1)
+    fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(fluid.layers.cross_entropy(decoder(), label)))
+
+
+def net_beam_search_decoder(fluid):
+    cell = _decoder_cell(fluid)
+    ids = fluid.data("init_ids", [-1, 1], "int64", lod_level=2)
+    scores = fluid.data("init_scores", [-1, 1], "float32", lod_level=2)
+    decoder = fluid.contrib.decoder.BeamSearchDecoder(
+        cell, ids, scores, target_dict_dim=20, word_dim=6, topk_size=5, max_len=4, beam_size=2, end_id=1
+    )
+    decoder.decode()
+    decoder()
+
+
+def net_state_of_zeros(fluid):
+    boot = fluid.data("boot", [-1, 6], "float32")
+    fluid.contrib.decoder.InitState(init_boot=boot, shape=[-1, 8], value=0.5)
