@@ -23,6 +23,7 @@ from fluidtool.passes.peak import NOTHING, MemoryUse, estimate
 from fluidtool.passes.result import Decision, PassResult
 
 RULE = "memory_optimize"
+UNKNOWN_SIZE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,9 @@ def _kind(var: Variable, level: int) -> tuple[object, ...]:
 
 
 def _size(var: Variable) -> int:
-    return abs(prod(var.shape))
+    """Elements for a batch of 1; other sizes that only a run can tell, such as those of images, count UNKNOWN_SIZE."""
+    first, *others = var.shape
+    return (1 if first < 0 else first) * prod(UNKNOWN_SIZE if size < 0 else size for size in others)
 
 
 # ---------------------------------------------------------------- changing

@@ -87,8 +87,8 @@ class Untouchable:
         self.by_name = {name for op in _operators(program) if _is_named(op) for name in _arguments(op)}
         self.on_cpu = {n for op in _operators(program) if op.get_attr("force_cpu", False) for n in op.output_arg_names}
         views = {name for op in _operators(program) if op.type in VIEWS for name in _arguments(op)}
-        self.in_paddles_way = {**dict.fromkeys(_asked_for_lod(program), BY_LOD), **dict.fromkeys(views, BY_VIEW)}
-        self.renames = renames
+        asked = _asked_for_lod(program) if renames else set()
+        self.in_paddles_way = {**dict.fromkeys(asked, BY_LOD), **dict.fromkeys(views, BY_VIEW)}
         self.users: dict[str, set[int]] = {}
         for op in _operators(program):
             for name in _arguments(op) if op.block.idx not in inner else ():
@@ -128,7 +128,7 @@ class Untouchable:
             return "its operator keeps it on the CPU (force_cpu)"
         if name in self.gradients:
             return "it is a gradient that an optimizer reads (skip_grads)"
-        return self.in_paddles_way.get(name) if self.renames else None
+        return self.in_paddles_way.get(name)
 
 
 def _operators(program: Program) -> Iterator[Operator]:
