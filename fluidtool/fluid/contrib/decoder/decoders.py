@@ -226,6 +226,8 @@ class BeamSearchDecoder:
         """(ids, scores) of the sentences found."""
         if self._status != AFTER:
             raise UsageError("Output of BeamSearchDecoder object can only be visited outside the block.")
+        if self._ids_array is None or self._scores_array is None:
+            raise UsageError("the block of a BeamSearchDecoder must read its ids and its scores with read_array")
         return layers.beam_search_decode(
             ids=self._ids_array, scores=self._scores_array, beam_size=self._beam_size, end_id=self._end_id
         )

@@ -42,9 +42,9 @@ class InitState:
         need_reorder: bool = False,
         dtype: Any = "float32",
     ) -> None:
-        if init is None and init_boot is None:
-            raise UsageError("init_boot must be provided to infer the shape of InitState .")
         if init is None:
+            if init_boot is None:
+                raise UsageError("init_boot must be provided to infer the shape of InitState .")
             init = layers.fill_constant_batch_size_like(input=init_boot, value=value, shape=shape, dtype=dtype)
         self.value, self.need_reorder = init, need_reorder
 
