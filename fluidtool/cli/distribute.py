@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fluidtool.cli.failures import say
 from fluidtool.cli.render import facts, show, show_json, size, table
-from fluidtool.errors import ModelNotFoundError, UsageError
+from fluidtool.errors import UsageError
 
 if TYPE_CHECKING:
     from fluidtool.distribute.environment import Role
@@ -138,11 +138,9 @@ def _settings(request: Request, slice_variables: bool, split_method: str, min_bl
 
 
 def _open(path: Path) -> Program:
-    """The program of a file, or of a folder that holds one."""
+    """The program of a file, of a folder that holds one, or of a `.pdmodel` prefix."""
     from fluidtool.io.layout import open_model
 
-    if not path.exists():
-        raise ModelNotFoundError(f"there is no program at {path}: no such file or folder")
     return open_model(path, need_parameters=False).program
 
 

@@ -85,5 +85,5 @@ def show_passes() -> None:
     """Every inference rewrite: its name, whether it keeps every bit and whether every Paddle runs its result, what it does."""
     out = table("", "!pass", "!exact", "!for Paddle", "what it does")
     for known in INFERENCE_PASSES:
-        out.add(known.name, "yes" if known.exact else "", "" if known.saved else "CUDA only", known.summary)
+        out.add(known.name, "yes" if known.exact else "", "" if known.saved else "not on CPU", known.summary)
     show(out)

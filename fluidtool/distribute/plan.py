@@ -111,9 +111,12 @@ class DistributePlan:
         """The pieces of one server, in sending order."""
         return [share for share in self.shares() if share.endpoint == endpoint]
 
-    def share_of(self, parameter: str, endpoint: str) -> Share | None:
-        """The (first) piece of a parameter on a server."""
-        return next((share for share in self.shares_on(endpoint) if share.parameter.parameter == parameter), None)
+    def share_of_each(self, endpoint: str) -> dict[str, Share]:
+        """The (first) piece of each parameter on a server, by the parameter's name."""
+        found: dict[str, Share] = {}
+        for share in self.shares_on(endpoint):
+            found.setdefault(share.parameter.parameter, share)
+        return found
 
     def trainer_counter(self) -> str | None:
         """The counter that this trainer sends: its own copy of the last one."""

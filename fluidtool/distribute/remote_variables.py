@@ -114,9 +114,9 @@ def _parameter(var: Variable, parameter: ParameterPlan, share: Share) -> VarDist
 
 
 def _states(plan: DistributePlan, source: Program, endpoint: str) -> Iterator[VarDistributed]:
-    ops = source.global_block().ops
+    ops, shares = source.global_block().ops, plan.share_of_each(endpoint)
     for op in (ops[position] for position in plan.reading.optimizers):
-        share = plan.share_of(op.input("Param")[0], endpoint) if is_update(op) else None
+        share = shares.get(op.input("Param")[0]) if is_update(op) else None
         if share is not None:
             yield from _states_of(source, op, share)
 

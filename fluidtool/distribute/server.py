@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fluidtool.distribute.plan import DistributePlan, Share
-from fluidtool.ir import Block, Program, Variable
+from fluidtool.distribute.reading import pair_of
+from fluidtool.ir import Block, Operator, Program, Variable
 
 
 @dataclass(slots=True)
 class Server:
-    """A server's program while it is built. `source` is a copy of the main program from before it was transpiled."""
+    """A server's program while it is built. `source` is a copy of the main program from before it was transpiled.
+
+    shares: the piece of each parameter that lives here. names: what parameters and gradients are called here. work: the
+    optimizer operators of each parameter.
+    """
 
     plan: DistributePlan
     source: Program
@@ -19,6 +24,24 @@ class Server:
     blocks: list[Block] = field(default_factory=list)
     gradient_blocks: list[str] = field(default_factory=list)
     sparse_gradients: list[str] = field(default_factory=list)
+    shares: dict[str, Share] = field(init=False)
+    names: dict[str, str] = field(init=False)
+    sent_names: dict[str, str] = field(init=False)
+    work: dict[str, list[Operator]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.shares = self.plan.share_of_each(self.endpoint)
+        self.sent_names = self.plan.sent_names
+        self.names, self.work = {}, {}
+        for parameter in self.plan.parameters:
+            share = self.shares.get(parameter.name)
+            if share is not None:
+                self.names |= {parameter.pair.gradient: share.merged, parameter.name: share.parameter.name}
+        ops = self.source.global_block().ops
+        for op in (ops[position] for position in self.plan.reading.optimizers):
+            pair = pair_of(op)
+            if pair is not None:
+                self.work.setdefault(pair.parameter, []).append(op)
 
     @property
     def index(self) -> int:
@@ -45,19 +68,10 @@ class Server:
 
         work: the piece that the operator in question works for. What has the shape of the whole parameter is cut like it.
         """
-        for share in self.plan.shares_on(self.endpoint):
-            pair = self._pair_of(share)
-            if name == pair[0]:
-                return share.parameter.name
-            if name == pair[1]:
-                return share.merged
+        if name in self.names:
+            return self.names[name]
         if name not in self.globals.vars:
             var = self.globals.clone_variable(self.origin(name))
             if work is not None and var.shape == self.origin(work.parameter.parameter).shape:
                 var.shape = work.parameter.shape
         return name
-
-    def _pair_of(self, share: Share) -> tuple[str, str]:
-        parameter = self.plan.parameter(share.parameter.parameter)
-        assert parameter is not None
-        return parameter.name, parameter.pair.gradient

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from fluidtool.distribute import server_table
@@ -11,7 +11,7 @@ from fluidtool.distribute.appending import append, append_copy, copy_distributio
 from fluidtool.distribute.counters import sum_counters
 from fluidtool.distribute.delay_compensation import compensate, declare_backups
 from fluidtool.distribute.plan import DistributePlan, Share
-from fluidtool.distribute.reading import SCHEDULES, cut_inputs, is_update, pair_of, role_of, role_vars
+from fluidtool.distribute.reading import SCHEDULES, cut_inputs, is_update, role_of, role_vars
 from fluidtool.distribute.server import Server
 from fluidtool.errors import UsageError
 from fluidtool.ir import Block, Operator, Program
@@ -147,44 +147,34 @@ def renamed_slots(op: Operator, rename: Callable[[str], str]) -> tuple[dict[str,
 def _updates_here(server: Server) -> list[Operator]:
     ops = server.source.global_block().ops
     updates = [ops[position] for position in server.plan.reading.optimizers if is_update(ops[position])]
-    return [op for op in updates if server.plan.share_of(op.input("Param")[0], server.endpoint)]
+    return [op for op in updates if op.input("Param")[0] in server.shares]
 
 
 def _optimize_block(server: Server, update: Operator, parent: int) -> None:
     """A block for one parameter: merge the trainers' gradients, then its optimizer operators in their order."""
-    parameter = pair_of(update)
-    share = server.plan.share_of(update.input("Param")[0], server.endpoint)
-    assert parameter is not None and share is not None
-    block = server.new_block(parent)
+    name = update.input("Param")[0]
+    share, block = server.shares[name], server.new_block(parent)
     server.gradient_blocks.append(f"{share.merged}:{block.idx}")
-    merge_gradients(server, block, share.merged, scale=True)
-    ops = server.source.global_block().ops
-    for op in (ops[position] for position in server.plan.reading.optimizers):
-        pair = pair_of(op)
-        if pair is None or pair.parameter != parameter.parameter:
-            continue
+    _merge_gradients(server, block, share.merged)
+    for op in server.work[name]:
         if is_update(op):
             _append_update(server, block, op, share)
         else:
-            slots = renamed_slots(op, lambda name: server.local_name(name, share))
+            slots = renamed_slots(op, lambda each: server.local_name(each, share))
             append_copy(block, op, *slots, _roles(server, op))
 
 
-def merge_gradients(
-    server: Server, block: Block, merged: str, *, scale: bool, names: Sequence[str] | None = None
-) -> None:
-    """The mean (or sum) of what the trainers sent."""
-    names = trainer_names(server, merged) if names is None else names
+def _merge_gradients(server: Server, block: Block, merged: str) -> None:
+    """The mean of what the trainers sent."""
+    names = trainer_names(server, merged)
     if names:
         append(block, "sum", {"X": names}, {"Out": [merged]}, {"use_mkldnn": False})
-        if scale:
-            append(block, "scale", {"X": [merged]}, {"Out": [merged]}, {"scale": 1.0 / server.plan.settings.trainers})
+        append(block, "scale", {"X": [merged]}, {"Out": [merged]}, {"scale": 1.0 / server.plan.settings.trainers})
 
 
 def _roles(server: Server, op: Operator) -> dict[str, Any]:
     """op_role_var with the names that the trainer's program has."""
-    sent = server.plan.sent_names
-    return {ROLE_VAR_ATTR: [sent.get(name, name) for name in role_vars(op)]}
+    return {ROLE_VAR_ATTR: [server.sent_names.get(name, name) for name in role_vars(op)]}
 
 
 def _append_update(server: Server, block: Block, op: Operator, share: Share) -> None:
@@ -211,9 +201,7 @@ def _append_update(server: Server, block: Block, op: Operator, share: Share) -> 
 def _gradient_for(server: Server, op: Operator, share: Share) -> str:
     """The merged gradient, or what an earlier operator of the block made of it under a name of its own."""
     name = op.input("Grad")[0]
-    parameter = server.plan.parameter(share.parameter.parameter)
-    assert parameter is not None
-    return name if name != parameter.pair.gradient and name in server.globals.vars else share.merged
+    return name if name not in server.names and name in server.globals.vars else share.merged
 
 
 def _declare_plain(server: Server, name: str) -> str:

@@ -52,23 +52,34 @@ def _declare_pieces(block: Block, plan: DistributePlan) -> None:
         for share in parameter.shares if parameter.is_cut else ():
             declare_piece(block, share.parameter)
             declare_piece(block, share.gradient)
-    for parameter in plan.parameters:
-        if parameter.sent_as != parameter.pair.gradient:
-            _rename(block, parameter.pair.gradient, parameter.sent_as)
+    _rename(block.program, plan.sent_names)
     if plan.table:
         gradient = block.var(plan.table.gradient)
         for name in plan.table.sends:
             block.create_var(name=name, type=gradient.type, shape=gradient.shape, dtype=gradient.dtype)
 
 
-def _rename(block: Block, name: str, new_name: str) -> None:
-    """Rename a gradient, in op_role_var too."""
-    block.rename_var(name, new_name)
-    for around in block.program.blocks:
+def _rename(program: Program, names: dict[str, str]) -> None:
+    """Rename gradients of block 0 wherever they are meant, in op_role_var too."""
+    block = program.global_block()
+    block.vars = {names.get(name, name): var for name, var in block.vars.items()}
+    for new_name in names.values():
+        block.vars[new_name].name = new_name
+    for around in program.blocks:
+        hidden = {name for inner in around.ancestry() if inner.idx for name in inner.vars}
+        meant = {old: new for old, new in names.items() if old not in hidden}
         for op in around.ops:
-            names = op.get_attr(ROLE_VAR_ATTR, [])
-            if name in names:
-                op.set_attr(ROLE_VAR_ATTR, [new_name if each == name else each for each in names])
+            _rename_in(op, meant)
+
+
+def _rename_in(op: Operator, names: dict[str, str]) -> None:
+    for slots, put in ((op.inputs, op.set_input), (op.outputs, op.set_output)):
+        for slot, given in list(slots.items()):
+            if any(name in names for name in given):
+                put(slot, [names.get(name, name) for name in given])
+    given = op.get_attr(ROLE_VAR_ATTR, [])
+    if any(name in names for name in given):
+        op.set_attr(ROLE_VAR_ATTR, [names.get(name, name) for name in given])
 
 
 # ---------------------------------------------------------------- gradients out

@@ -18,8 +18,8 @@ Run = Callable[[Program, Scope, Collection[str]], PassResult]
 class InferencePass:
     """One rewrite: its name on the command line, where its function is, what it does, whether results stay bit-equal.
 
-    saved: whether every Paddle 1.8.5 has the operators that it brings; its CPU build lacks some, so that programs with
-    these run here (and in its CUDA build) only.
+    saved: whether every Paddle 1.8.5 runs the operators that it brings as it brings them; its CPU build lacks some, and
+    wants more of others, so that programs with these run here (some in its CUDA build, too).
     """
 
     name: str

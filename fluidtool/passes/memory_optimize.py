@@ -23,6 +23,7 @@ from fluidtool.passes.peak import NOTHING, MemoryUse, estimate
 from fluidtool.passes.result import Decision, PassResult
 
 RULE = "memory_optimize"
+UNKNOWN_SIZE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +46,16 @@ class _Shared:
     left: dict[str, str]
 
     def names(self) -> dict[str, str]:
-        """variable -> the name of its buffer, for variables that share; the buffer has the name of its largest user."""
+        """variable -> the name of its buffer, for variables that share.
+
+        The buffer has the name of its largest user; in a loop with its gradient, of one that the forward block declares,
+        since the variables of the gradient are not there yet when Paddle runs it.
+        """
+        early = self.flow.stretch.blocks[0].vars
         found: dict[str, str] = {}
         for buffer in self.buffers:
             if len(buffer.members) > 1:
-                largest = max(buffer.members, key=lambda c: (c.size, -c.first)).name
+                largest = max(buffer.members, key=lambda c: (c.name in early, c.size, -c.first)).name
                 found.update((candidate.name, largest) for candidate in buffer.members)
         return found
 
@@ -118,7 +124,9 @@ def _kind(var: Variable, level: int) -> tuple[object, ...]:
 
 
 def _size(var: Variable) -> int:
-    return abs(prod(var.shape))
+    """Elements for a batch of 1; other sizes that only a run can tell, such as those of images, count UNKNOWN_SIZE."""
+    first, *others = var.shape
+    return (1 if first < 0 else first) * prod(UNKNOWN_SIZE if size < 0 else size for size in others)
 
 
 # ---------------------------------------------------------------- changing

@@ -201,6 +201,13 @@ def test_a_startup_program_that_is_not_there(programs: tuple[Any, ...], tmp_path
     assert "none.pb" in error_of(result)
 
 
+def test_the_program_may_be_that_of_a_folder(programs: tuple[Any, ...], tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    programs[1].rename(folder / "__model__")
+    assert call("transpile", folder, *programs[2:], *SERVERS, "--plan").exit_code == 0
+
+
 def test_a_transpiled_program_is_not_transpiled_again(programs: tuple[Any, ...], tmp_path: Path) -> None:
     assert call(*programs, *SERVERS, "-o", tmp_path / "job").exit_code == 0
     trainer = tmp_path / "job/trainer_0"

@@ -73,6 +73,8 @@ def encoded(program):
         for op in block.ops:
             if op.has_attr("op_callstack"):
                 op._set_attr("op_callstack", [""])  # real Paddle cannot store an empty list in a gradient operator
+        block.create_var(name="touched")  # real Paddle encodes a block anew only after a change of its own
+        block._remove_var("touched")
     return program.desc.serialize_to_string()
 
 

@@ -125,3 +125,73 @@ def net_decoupled_weight_decay(fluid):
     loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [-1, 3], "float32"), 2))
     adam = fluid.contrib.extend_with_decoupled_weight_decay(fluid.optimizer.Adam)
     adam(learning_rate=0.1, weight_decay=0.01, apply_decay_param_fun=lambda name: name.endswith("w_0")).minimize(loss)
+
+
+def _digits(fluid):
+    image = fluid.data("image", [-1, 1, 8, 8], "float32")
+    hidden = fluid.layers.conv2d(image, 4, 3, act="relu")
+    hidden = fluid.layers.batch_norm(fluid.layers.pool2d(hidden, 2, "max", 2))
+    hidden = fluid.layers.dropout(fluid.layers.fc(hidden, 8, act="tanh"), 0.2)
+    label = fluid.data("label", [-1, 1], "int64")
+    logits = fluid.layers.fc(hidden, 3)
+    return fluid.layers.mean(fluid.layers.softmax_with_cross_entropy(logits, label))
+
+
+def net_mixed_precision(fluid):
+    loss = _digits(fluid)
+    fluid.contrib.mixed_precision.decorate(fluid.optimizer.Momentum(0.1, 0.9)).minimize(loss)
+
+
+def net_mixed_precision_of_a_fixed_scale(fluid):
+    loss = _digits(fluid)
+    lists = fluid.contrib.mixed_precision.AutoMixedPrecisionLists(
+        custom_white_list=["softmax"], custom_black_list=["tanh"], custom_black_varnames={"fc_1.w_0"}
+    )
+    decorated = fluid.contrib.mixed_precision.decorate(
+        fluid.optimizer.SGD(0.1), lists, init_loss_scaling=8.0, use_dynamic_loss_scaling=False
+    )
+    decorated.minimize(loss)
+
+
+def _decoder_cell(fluid):
+    decoder = fluid.contrib.decoder
+    context = fluid.layers.fc(fluid.data("context", [-1, 6], "float32"), 8, act="tanh")
+    start = decoder.InitState(init=context, need_reorder=True)
+    cell = decoder.StateCell(inputs={"x": None}, states={"h": start}, out_state="h")
+
+    @cell.state_updater
+    def update(cell):
+        gates = [cell.get_input("x"), cell.get_state("h")]
+        cell.set_state("h", fluid.layers.fc(gates, 8, act="tanh"))
+
+    return cell
+
+
+def net_training_decoder(fluid):
+    cell = _decoder_cell(fluid)
+    target = fluid.layers.embedding(fluid.data("target", [-1, 1], "int64", lod_level=1), [20, 6])
+    decoder = fluid.contrib.decoder.TrainingDecoder(cell)
+    with decoder.block():
+        word = decoder.step_input(target)
+        decoder.state_cell.compute_state(inputs={"x": word})
+        scores = fluid.layers.fc(decoder.state_cell.get_state("h"), 20, act="softmax")
+        decoder.state_cell.update_states()
+        decoder.output(scores)
+    label = fluid.data("label", [-1, 1], "int64", lod_level=1)
+    fluid.optimizer.SGD(0.1).minimize(fluid.layers.mean(fluid.layers.cross_entropy(decoder(), label)))
+
+
+def net_beam_search_decoder(fluid):
+    cell = _decoder_cell(fluid)
+    ids = fluid.data("init_ids", [-1, 1], "int64", lod_level=2)
+    scores = fluid.data("init_scores", [-1, 1], "float32", lod_level=2)
+    decoder = fluid.contrib.decoder.BeamSearchDecoder(
+        cell, ids, scores, target_dict_dim=20, word_dim=6, topk_size=5, max_len=4, beam_size=2, end_id=1
+    )
+    decoder.decode()
+    decoder()
+
+
+def net_state_of_zeros(fluid):
+    boot = fluid.data("boot", [-1, 6], "float32")
+    fluid.contrib.decoder.InitState(init_boot=boot, shape=[-1, 8], value=0.5)

@@ -1,10 +1,11 @@
 """`fluid.contrib`: what of it works on programs of one process."""
 
+from fluidtool.fluid.contrib import decoder, layers, mixed_precision
 from fluidtool.fluid.contrib import extend_optimizer as extend_optimizer
-from fluidtool.fluid.contrib import layers
 from fluidtool.fluid.contrib import memory_usage_calc as memory_usage_calc
 from fluidtool.fluid.contrib import model_stat as model_stat
 from fluidtool.fluid.contrib import op_frequence as op_frequence
+from fluidtool.fluid.contrib.decoder import BeamSearchDecoder, InitState, StateCell, TrainingDecoder
 from fluidtool.fluid.contrib.extend_optimizer import extend_with_decoupled_weight_decay
 from fluidtool.fluid.contrib.layers import (
     BasicGRUUnit,
@@ -44,22 +45,28 @@ from fluidtool.fluid.training_events import (
 __all__ = [
     "BasicGRUUnit",
     "BasicLSTMUnit",
+    "BeamSearchDecoder",
     "BeginEpochEvent",
     "BeginStepEvent",
     "CheckpointConfig",
     "EndEpochEvent",
     "EndStepEvent",
     "Inferencer",
+    "InitState",
+    "StateCell",
     "Trainer",
+    "TrainingDecoder",
     "basic_gru",
     "basic_lstm",
     "ctr_metric_bundle",
+    "decoder",
     "extend_with_decoupled_weight_decay",
     "fused_elemwise_activation",
     "fused_embedding_seq_pool",
     "layers",
     "match_matrix_tensor",
     "memory_usage",
+    "mixed_precision",
     "multiclass_nms2",
     "op_freq_statistic",
     "partial_concat",

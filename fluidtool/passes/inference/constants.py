@@ -15,7 +15,7 @@ from fluidtool.ir import Block, Operator, Program, Variable
 from fluidtool.ir.dataflow import EMPTY, operator_effects
 from fluidtool.ir.surgery import copy_operator
 from fluidtool.ops.inference import Inferred, infer_program
-from fluidtool.passes.inference.facts import is_pure, is_tensor, trains, writers
+from fluidtool.passes.inference.facts import is_persistable, is_pure, is_tensor, trains, writers
 from fluidtool.passes.inference.rewriting import drop_unused
 from fluidtool.passes.result import Decision, PassResult, decide
 from fluidtool.runtime.executor import Executor
@@ -143,6 +143,8 @@ class _Folding:
         """Why the outputs of an operator may not become parameters; empty when they may."""
         if self.training:
             return "the program trains"
+        if all(is_persistable(self.block, name) for name in op.output_arg_names):
+            return "it initialises a persistable variable"
         for name in op.output_arg_names:
             if self.written[name] != 1:
                 return f"{name} is written more than once"

@@ -115,7 +115,7 @@ class _Reading:
         number = scalar(site, name)
         if number is not None:
             return {(0, 0): number}
-        source = site.producer(name)
+        source = site.producer(name) if name in site.flow.reads[site.position] else None
         if source is None:
             raise Unfit(f"{name} is another variable")
         return self.result_of(source)

@@ -222,3 +222,11 @@ def test_a_result_that_turns_out_otherwise_than_declared_is_declared_as_it_is() 
     assert fold_constants(net.program, net.scope).changed
     assert net.block.var("wr").dtype == VarType.FP32 and net.block.var("wr").shape == (3, 4)
     np.testing.assert_array_equal(net.run("out")[0], before)
+
+
+def test_what_initialises_a_parameter_stays() -> None:
+    net = Net()
+    net.op("fill_constant", {}, {"Out": ["value"]}, shape=[3], value=2.0, dtype=int(VarType.FP32))
+    net.parameter("w", np.zeros(3, np.float32))
+    net.op("scale", {"X": ["value"]}, {"Out": ["w"]}, scale=0.5)
+    assert reasons(fold_constants(net.program, net.scope)) == ["it initialises a persistable variable"]
