@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fluidtool.errors import ArgumentTypeError, UsageError
-from fluidtool.ir import Block as Block
-from fluidtool.ir import Operator as Operator
-from fluidtool.ir import Parameter as Parameter
+from fluidtool.ir import Block as Block  # noqa: PLC0414 (scripts look for it here)
+from fluidtool.ir import Operator as Operator  # noqa: PLC0414 (scripts look for it here)
+from fluidtool.ir import Parameter as Parameter  # noqa: PLC0414 (scripts look for it here)
 from fluidtool.ir import Program, Variable
 from fluidtool.ops.building import Building
 

@@ -20,17 +20,9 @@ NO_NAMES = frozenset({CALLSTACK_ATTR, NAMESCOPE_ATTR, ROLE_VAR_ATTR, ORIGINAL_NA
 NAMED = frozenset({"send", "recv", "prefetch", "listen_and_serv", "fl_listen_and_serv", "checkpoint_notify", "print"})
 # Operators that are done with what they use when they end; only the names must stay, which stand in their blocks too.
 STEPS = frozenset({"recurrent", "recurrent_grad"})
-# Operators of Paddle whose output is a view of their input, or adds to the LoD that the output has already.
-VIEWS = frozenset(
-    {
-        "coalesce_tensor",
-        "lod_reset",
-        "reorder_lod_tensor_by_rank",
-        "reorder_lod_tensor_by_rank_grad",
-        "shrink_rnn_memory",
-        "shrink_rnn_memory_grad",
-    }
-)
+# Operators of Paddle whose output is a view of their input, and those that add to the LoD that their output has already.
+VIEWS = frozenset({"coalesce_tensor", "lod_reset", "shrink_rnn_memory"})
+KEEP_LOD = frozenset({"reorder_lod_tensor_by_rank", "reorder_lod_tensor_by_rank_grad"})
 # Operators that compute otherwise when this input has a LoD. Paddle's operators leave the LoD of an output as it was where
 # they have none to give, so that the one of the variable before would be taken for it.
 ASK_FOR_LOD = {
@@ -39,7 +31,6 @@ ASK_FOR_LOD = {
     "lod_reset": "Y",
     "merge_lod_tensor": "X",
     "reorder_lod_tensor_by_rank": "X",
-    "reorder_lod_tensor_by_rank_grad": "X",
     "sequence_expand": "X",
     "shrink_rnn_memory": "X",
     "split_lod_tensor": "X",
@@ -87,6 +78,7 @@ class Untouchable:
         self.by_name = {name for op in _operators(program) if _is_named(op) for name in _arguments(op)}
         self.on_cpu = {n for op in _operators(program) if op.get_attr("force_cpu", False) for n in op.output_arg_names}
         views = {name for op in _operators(program) if op.type in VIEWS for name in _arguments(op)}
+        views |= {name for op in _operators(program) if op.type in KEEP_LOD for name in op.output_arg_names}
         asked = _asked_for_lod(program) if renames else set()
         self.in_paddles_way = {**dict.fromkeys(asked, BY_LOD), **dict.fromkeys(views, BY_VIEW)}
         self.users: dict[str, set[int]] = {}
