@@ -390,3 +390,52 @@ def test_an_error_leaves_the_program_as_it_was() -> None:
     with pytest.raises(ProgramError, match="the program has no block 9"):
         memory_optimize(net.program)
     assert arguments(net.program) == before
+
+
+# ---------------------------------------------------------------- what Paddle's operators do to memory and LoDs
+def test_views_of_paddle_are_left() -> None:
+    net = Net()
+    net.chain("a", "b", "c")
+    net.program.global_block().create_var(name="d", shape=[-1, 4], dtype="float32")
+    net.program.global_block().append_op(type="lod_reset", inputs={"X": "c"}, outputs={"Out": "d"})
+    result = memory_optimize(net.program)
+    for name in "cd":
+        assert reason(result, name) == "in Paddle an operator's output is a view of its input there, or keeps its LoD"
+
+
+def expanding(lod_level: int) -> Net:
+    """x -> a … -> g, and g expanded by the LoD of x."""
+    net = Net()
+    net.chain(*"abcdefg", type="relu")
+    for name in "abcdefg":
+        net.program.global_block().var(name).lod_level = lod_level
+    net.program.global_block().create_var(name="out", shape=[-1, 4], dtype="float32", lod_level=1)
+    net.program.global_block().append_op(type="sequence_expand", inputs={"X": "g", "Y": "x"}, outputs={"Out": "out"})
+    return net
+
+
+def test_what_must_not_have_a_lod_takes_no_memory_that_could_leave_one() -> None:
+    result = memory_optimize(expanding(0).program)
+    for name in "abcdefg":
+        assert reason(result, name) == "an operator asks whether it, or what takes its LoD, has one"
+
+
+def test_what_has_a_lod_of_its_own_shares() -> None:
+    assert memory_optimize(expanding(1).program).changed
+
+
+def test_memory_of_a_loop_and_its_gradient_is_called_after_a_variable_of_the_forward_block() -> None:
+    net = Net()
+    net.chain("out")
+    with net.loop(2, reads=["x"], writes=["out"]):
+        net.step("x", "small", "mean")
+        net.program.current_block().var("small").shape = (2,)
+    gradient = net.program.create_block(0)
+    gradient.set_forward_block_idx(1)
+    net.step("x", "other")
+    net.program.current_block().var("other").shape = (8,)
+    net.program.rollback()
+    attrs = {"sub_block": gradient}
+    net.program.global_block().append_op(type="while_grad", inputs={"X": ["x"]}, outputs={}, attrs=attrs)
+    result = memory_optimize(net.program, level=1)
+    assert reason(result, "other") == "uses the memory of small"

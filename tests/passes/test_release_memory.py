@@ -229,3 +229,29 @@ def test_other_items_in_a_skip_opt_set_are_refused() -> None:
 def test_something_else_than_a_program_is_refused() -> None:
     with pytest.raises(ArgumentTypeError, match="release_memory takes a Program, found NoneType"):
         release_memory(None)  # type: ignore[arg-type]
+
+
+def test_nothing_is_deleted_in_a_loop_for_inference() -> None:
+    net = Net()
+    net.chain("out")
+    with net.loop(3, reads=["x"], writes=["out"]):
+        net.step("out", "p")
+        net.op("assign", {"X": "p"}, {"Out": "out"})
+    net.program.global_block().ops[-1].set_attr("is_test", True)
+    result = release_memory(net.program)
+    assert deletions(net.program, 1) == []
+    assert reason(result, "p").startswith("all rounds of the loop have one scope")
+
+
+def test_what_a_recurrent_block_is_done_with_is_deleted() -> None:
+    net = Net()
+    net.chain("a")
+    net.program.global_block().create_var(name="out", shape=[-1, 4], dtype="float32")
+    with net.block() as block:
+        net.step("a", "inner")
+    attrs = {"sub_block": net.program.block(block), "ex_states": [], "states": []}
+    net.program.global_block().append_op(
+        type="recurrent", inputs={"inputs": ["a"]}, outputs={"outputs": ["out"]}, attrs=attrs
+    )
+    release_memory(net.program)
+    assert deletions(net.program) == [(2, ("a",))]
