@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from fluidtool.distribute import reading as read
+from fluidtool.distribute.dispatchers import PSDispatcher
 from fluidtool.distribute.plan import DistributePlan, ParameterPlan, Share, TablePlan
 from fluidtool.distribute.reading import Pair, Reading
 from fluidtool.distribute.settings import Settings
@@ -38,7 +40,7 @@ def make_plan(main: Program, startup: Program, settings: Settings) -> Distribute
     sent = _sending_order(len(pairs), main.random_seed, settings)
     plans = _place([_parameter_plan(main, pair, settings) for pair in pairs], sent, settings)
     remote = set() if settings.geo else _remote(main, plans)
-    plans = [_with_remote(plan) if plan.name in remote else plan for plan in plans]
+    plans = [replace(plan, remote=plan.name in remote) for plan in plans]
     tables = _sparse_tables(main, remote, table)
     _check_tables(startup, tables)
     _check_initializers(startup, plans)
@@ -92,16 +94,16 @@ def _place(plans: list[ParameterPlan], sent: Sequence[int], settings: Settings) 
     for position, ends in zip(sent, targets, strict=True):
         plan = plans[position]
         shares = tuple(
-            Share(share.parameter, share.gradient, share.merged, next(places), target)
+            replace(share, endpoint=next(places), target=target)
             for share, target in zip(plan.shares, ends, strict=True)
         )
-        placed[position] = ParameterPlan(plan.pair, plan.sent_as, shares, plan.remote)
+        placed[position] = replace(plan, shares=shares)
     return placed
 
 
-def _dispatch(dispatcher: object, pieces: Sequence[Piece], settings: Settings) -> list[str]:
+def _dispatch(dispatcher: PSDispatcher, pieces: Sequence[Piece], settings: Settings) -> list[str]:
     """The dispatcher's answer; raises UsageError when it is not one of the endpoints for each piece."""
-    answer = list(dispatcher.dispatch(pieces) or ())  # type: ignore[attr-defined]
+    answer = list(dispatcher.dispatch(pieces) or ())
     if len(answer) != len(pieces) or any(endpoint not in settings.servers for endpoint in answer):
         raise UsageError(
             f"{type(dispatcher).__name__}.dispatch gave {answer!r} for {len(pieces)} variables; expected one of "
@@ -143,10 +145,6 @@ def _remote(main: Program, plans: Iterable[ParameterPlan]) -> set[str]:
     allowed = set(read.remote_tables(main))
     rows = {p.name for p in plans if p.shares[0].gradient.type == VarType.SELECTED_ROWS}
     return allowed & rows
-
-
-def _with_remote(plan: ParameterPlan) -> ParameterPlan:
-    return ParameterPlan(plan.pair, plan.sent_as, plan.shares, remote=True)
 
 
 def _sparse_tables(main: Program, remote: set[str], table: TablePlan | None) -> tuple[str, ...]:
