@@ -116,7 +116,7 @@ def call_tables(number: int, call: Preview) -> Iterable[Table]:
     arena = f"{size(call.arena_bytes)}; no arrangement needs less than {size(call.lower_bound_bytes)}"
     yield facts(
         f"Call {number}: {operators} in {len(call.steps)} step{'s' if len(call.steps) != 1 else ''}",
-        [("arena", arena), ("constants", f"{size(call.constant_bytes)}, packed")],
+        [("arena", arena), ("constants", f"{size(call.constant_bytes)} of packed weights and tables")],
     )
     out = table("", ">#", "!kernel", "computes", "!layout", "!shape", ">parts")
     for position, step in enumerate(call.steps):
