@@ -70,7 +70,7 @@ def test_an_unknown_engine_is_a_usage_error(model: Path, x: Path) -> None:
 def test_the_native_engine_where_it_is_not_built(not_built: None, model: Path, x: Path) -> None:
     result = call("run", model, "--feed", x, "--engine", "native")
     assert result.exit_code == 2
-    assert error_of(result).startswith("the native engine is not here: not built: ") and WAY_OUT in error_of(result)
+    assert error_of(result).startswith("the native engine is not here; not built: ") and WAY_OUT in error_of(result)
 
 
 def test_auto_is_numpy_where_nothing_is_built(not_built: None, model: Path, x: Path) -> None:

@@ -37,5 +37,5 @@ def native_library(engine: str = "auto", place: Place | None = None) -> Library 
         return None
     found = library()
     if found is None and engine == "native":
-        raise DeviceError(f"the native engine is not here: {absence() or f'build it by {BUILD}'}")
+        raise DeviceError(f"the native engine is not here; {absence() or f'build it by {BUILD}'}")
     return found
