@@ -1,17 +1,23 @@
-"""Check that a wheel holds every module of the checkout and installs nothing beside `fluidtool`.
+"""Check that a wheel holds every module of the checkout, the native engine where a C compiler is, and nothing but `fluidtool`.
 
-Usage: python .ci/check_wheel.py WHEEL
+Usage: python .ci/check_wheel.py WHEEL [SDIST]
 """
 
 from __future__ import annotations
 
+import fnmatch
 import os
+import shlex
+import subprocess
 import sys
+import sysconfig
+import tarfile
 import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SHIPPED = (".py", ".pyi", ".proto", ".typed")
+SHIPPED = (".py", ".pyi", ".proto", ".typed", ".c", ".h")
+ENGINE = "fluidtool/runtime/engines/native/_engine*.so"
 
 
 def expected_files() -> set[str]:
@@ -24,25 +30,51 @@ def expected_files() -> set[str]:
     }
 
 
-def findings(names: set[str]) -> list[str]:
-    """What is wrong with a wheel that holds `names`; empty when nothing is."""
+def has_compiler() -> bool:
+    """Whether the C compiler that setuptools would call answers."""
+    words = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    try:
+        return subprocess.run([*words[:1], "--version"], capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def findings_of_source(names: set[str]) -> list[str]:
+    """What is wrong with a source distribution that holds `names`."""
+    held = {name.partition("/")[2] for name in names}
+    return [f"missing from the source distribution: {name}" for name in sorted(expected_files() - held)]
+
+
+def findings(names: set[str], compiler: bool) -> list[str]:
+    """What is wrong with a wheel that holds `names`, built where there is a C compiler or not; empty when nothing is."""
     missing = sorted(expected_files() - names)
     tops = {name.split("/")[0] for name in names}
     strangers = sorted(top for top in tops if top != "fluidtool" and not top.endswith(".dist-info"))
     license_files = [name for name in names if name.endswith(".dist-info/licenses/LICENSE")]
+    engine = fnmatch.filter(names, ENGINE)
     return [
         *(f"missing from the wheel: {name} (does its folder have an __init__.py?)" for name in missing),
         *(f"the wheel would install a top-level '{top}'" for top in strangers),
+        *(
+            []
+            if engine or not compiler
+            else ["the wheel lacks the compiled native engine, though a C compiler is here"]
+        ),
         *([] if license_files else ["the wheel has no LICENSE"]),
     ]
 
 
 def main() -> int:
-    """Print the findings for the wheel that the command line names; 1 when there are any."""
-    (path,) = sys.argv[1:]
+    """Print the findings for what the command line names; 1 when there are any."""
+    path, *source = sys.argv[1:]
     names = set(zipfile.ZipFile(path).namelist())
-    problems = findings(names)
-    print(*(problems or [f"{Path(path).name}: {len(names)} files, all modules of the checkout"]), sep="\n")
+    problems = findings(names, has_compiler())
+    for archive in source:
+        with tarfile.open(archive) as held:
+            problems += findings_of_source(set(held.getnames()))
+    engine = "with" if fnmatch.filter(names, ENGINE) else "without"
+    summary = f"{Path(path).name}: {len(names)} files, all modules of the checkout, {engine} the compiled native engine"
+    print(*(problems or [summary]), sep="\n")
     return 1 if problems else 0
 
 

@@ -15,6 +15,7 @@ from fluidtool.ir.dataflow import block_flow
 from fluidtool.ir.variable import data_type_name
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor, Policy, Scope
+from fluidtool.runtime.engines import native_library
 from fluidtool.runtime.executor import Observer
 from fluidtool.runtime.plan import names_used
 from fluidtool.tensor import CPUPlace, LoDTensor, LoDTensorArray, Place, SelectedRows, var_type_of
@@ -30,6 +31,7 @@ class Model:
     place: Place = field(default_factory=CPUPlace)
     policy: Policy = field(default_factory=Policy)
     seed: int = 0
+    engine: str = "auto"
     _executor: Executor | None = None
 
     @property
@@ -46,7 +48,7 @@ class Model:
     def executor(self) -> Executor:
         """The executor of this model, made when first needed; parameters are put in the scope then."""
         if self._executor is None:
-            self._executor = Executor(self.place, policy=self.policy, seed=self.seed)
+            self._executor = Executor(self.place, policy=self.policy, seed=self.seed, engine=self.engine)
             for name, value in self.files.parameters.items():
                 self.scope.var(name).value = _on_device(value, self._executor)
         return self._executor
@@ -113,20 +115,26 @@ def load(
     place: Place | None = None,
     policy: Policy | None = None,
     seed: int = 0,
+    engine: str = "auto",
     need_parameters: bool = True,
 ) -> Model:
     """Open a model of any layout: a folder, a program file, a `.pdmodel` prefix, bytes or a file object.
 
-    Parameters are memory-mapped and enter the scope at the first run. Raises ModelNotFoundError, UnreadableError,
-    ParameterFileError.
+    Parameters are memory-mapped and enter the scope at the first run. engine: what computes on the CPU, 'native',
+    'numpy' or 'auto' (docs/native.md). Raises ModelNotFoundError, UnreadableError, ParameterFileError; UsageError for an
+    unknown engine, DeviceError when 'native' is asked for and not there.
     """
+    place = CPUPlace() if place is None else place
+    if engine != "auto":
+        native_library(engine, place)
     files = open_model(source, model_filename=model_filename, params=params, need_parameters=need_parameters)
     return Model(
         files.program,
         files,
-        place=CPUPlace() if place is None else place,
+        place=place,
         policy=Policy() if policy is None else policy,
         seed=seed,
+        engine=engine,
     )
 
 

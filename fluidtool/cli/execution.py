@@ -12,6 +12,7 @@ from typing import Any
 
 import typer
 
+from fluidtool.cli.engines import engine_used, used_text
 from fluidtool.cli.failures import say, say_error
 from fluidtool.cli.feeds import gather
 from fluidtool.cli.fetches import Fetches, chosen
@@ -55,6 +56,7 @@ class Request:
     atol: float
     check_nan: bool
     device: str
+    engine: str
     repeat: int
     warmup: int
     allow_files: Sequence[Path]
@@ -63,11 +65,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run gave: values by name, the expected ones among them, and the time of each counted run."""
+    """What a run gave: values by name, the expected ones among them, the time of each counted run, the engine."""
 
     outputs: Mapping[str, Any]
     comparisons: Sequence[Comparison]
     seconds: Sequence[float]
+    engine: Mapping[str, Any]
 
 
 def execute(request: Request) -> None:
@@ -82,6 +85,7 @@ def execute(request: Request) -> None:
         request.model_file,
         request.params,
         device=request.device,
+        engine=request.engine,
         seed=request.seed,
         allow_files=request.allow_files,
         allow_network=request.allow_network,
@@ -122,10 +126,11 @@ def _run(model: Model, request: Request) -> Outcome:
     outputs: dict[str, Any] = {}
     seconds = []
     runs = request.warmup + request.repeat
-    steps = len(model.executor.plan(model.program, wanted, True).block(0).steps)
-    with progress("running", runs if runs > 1 else steps) as advance:
+    plan = model.executor.plan(model.program, wanted, True)
+    counts_steps = runs == 1 and model.executor.native is None and sys.stderr.isatty()
+    with progress("running", len(plan.block(0).steps) if counts_steps else runs) as advance:
         observer: Observer | None = FiniteCheck() if request.check_nan else None
-        if runs == 1 and sys.stderr.isatty():
+        if counts_steps:
             observer = _Counting(observer, advance)
         for number_of_run in range(runs):
             begin = perf_counter()
@@ -135,10 +140,13 @@ def _run(model: Model, request: Request) -> Outcome:
             outputs = {name: on_host(value) for name, value in found.items() if _filled(name, value, fetches)}
             if number_of_run >= request.warmup:
                 seconds.append(perf_counter() - begin)
-            if runs > 1:
+            if not counts_steps:
                 advance()
+    used = engine_used(model.executor, plan, "--check-nan" if request.check_nan else "")
+    if request.engine == "native" and used["name"] != "native":
+        say(f"note: numpy computed everything: {used['reason']}")
     comparisons = compare_all(outputs, expected, request.rtol, request.atol)
-    return Outcome({name: outputs[name] for name in fetches.names if name in outputs}, comparisons, seconds)
+    return Outcome({name: outputs[name] for name in fetches.names if name in outputs}, comparisons, seconds, used)
 
 
 class _Counting:
@@ -208,10 +216,13 @@ def _save(outputs: Mapping[str, Any], request: Request) -> None:
 
 def _show(outcome: Outcome, request: Request) -> None:
     times = _times(outcome.seconds) if request.repeat > 1 else None
+    if times:
+        say(f"{request.repeat} runs by {used_text(outcome.engine)}")
     if request.json:
         data: dict[str, Any] = {"outputs": outputs_data(outcome.outputs)}
         if times:
             data["seconds"] = times
+            data["engine"] = outcome.engine
         if request.expect is not None:
             agree = all(item.agrees for item in outcome.comparisons)
             data["comparison"] = {

@@ -21,6 +21,7 @@ def open_model(
     params: str | None = None,
     *,
     device: str = "cpu",
+    engine: str = "auto",
     seed: int = 0,
     allow_files: Sequence[Path] = (),
     allow_network: bool = False,
@@ -36,6 +37,7 @@ def open_model(
         place=parse_device(device),
         policy=policy_of(allow_files, allow_network),
         seed=seed,
+        engine=engine,
         need_parameters=need_parameters,
     )
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 MODEL, INPUTS, OUTPUT, SAFETY = "Model", "Inputs", "Output", "What the model may do"
+RUNNING = "How to run"
 
 ModelPath = Annotated[
     str,
@@ -52,6 +53,26 @@ AllowNetwork = Annotated[
         "--allow-network",
         rich_help_panel=SAFETY,
         help="Let operators that talk to the network do so (by default they may not).",
+    ),
+]
+Engine = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        metavar="auto|native|numpy",
+        rich_help_panel=RUNNING,
+        help="What computes on the CPU; auto is native where it is built and fits, else numpy.",
+    ),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        metavar="N",
+        min=1,
+        max=256,
+        rich_help_panel=RUNNING,
+        help="Threads of the engine (by default one for each processor).",
     ),
 ]
 Batch = Annotated[

@@ -10,18 +10,21 @@ import typer
 from fluidtool.cli.options import (
     INPUTS,
     OUTPUT,
+    RUNNING,
     AllowFiles,
     AllowNetwork,
     Batch,
+    Engine,
     Force,
     Json,
     ModelFile,
     ModelPath,
     ParamsPath,
     Shapes,
+    Threads,
 )
 
-OUTPUTS, CHECKS, RUNNING = "Which outputs", "Checks", "How to run"
+OUTPUTS, CHECKS = "Which outputs", "Checks"
 
 
 def run(
@@ -103,6 +106,8 @@ def run(
     device: Annotated[
         str, typer.Option("--device", metavar="cpu|gpu|gpu:N", rich_help_panel=RUNNING, help="Where to compute.")
     ] = "cpu",
+    engine: Engine = "auto",
+    threads: Threads = None,
     repeat: Annotated[
         int,
         typer.Option("--repeat", metavar="N", min=1, rich_help_panel=RUNNING, help="Run N times; show the times."),
@@ -120,6 +125,10 @@ def run(
     Without --output a table of the outputs is shown. Exit codes: 1 if --expect finds a difference, 4 for an operator that
     is not implemented, 5 if --check-nan finds something; 'fluidtool --help' lists all.
     """
+    if threads is not None:
+        from fluidtool.cli.engines import use_threads
+
+        use_threads(threads)  # before numpy comes in
     from fluidtool.cli.execution import Request, execute
 
     execute(
@@ -143,6 +152,7 @@ def run(
             atol=atol,
             check_nan=check_nan,
             device=device,
+            engine=engine,
             repeat=repeat,
             warmup=warmup,
             allow_files=allow_files or [],

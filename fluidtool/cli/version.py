@@ -6,11 +6,12 @@ import platform
 import sys
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from fluidtool._version import __version__
+from fluidtool.cli.engines import native_facts, native_text
 from fluidtool.cli.options import Json
 from fluidtool.cli.render import facts, show, show_json
 
@@ -25,11 +26,14 @@ def version(
     json: Json = False,
 ) -> None:
     """Show the version of fluidtool."""
-    found: dict[str, str] = {"fluidtool": __version__}
+    found: dict[str, Any] = {"fluidtool": __version__}
     if verbose:
         found |= {"Python": f"{platform.python_version()} ({sys.executable})", "platform": platform.platform()}
         found |= {name: text for name in PACKAGES if (text := _installed(name))}
         found |= {name: text for name in OPTIONAL if (text := _installed(name))}
+        native = native_facts()
+        found["engine in use"] = "native" if native["in_use"] else "numpy"
+        found["engine native"] = native if json else native_text(native)
         found |= {"engine numpy": "every operator, on the CPU", "engine cupy": _gpus()}
     if json:
         show_json(found)

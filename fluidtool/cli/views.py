@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, Protocol
 
+from fluidtool.cli.plan_view import PlanView
 from fluidtool.cli.progress import progress
 from fluidtool.cli.render import Table, amount, facts, number, shape_text, size, table
 from fluidtool.cli.view_parts import (
     attributes,
     block_title,
     declared_table,
-    kernel,
     operator_data,
     slots_text,
     variables_of,
@@ -22,8 +22,6 @@ from fluidtool.ir import Block, Operator
 from fluidtool.ir.roles import CALLSTACK_ATTR
 from fluidtool.ir.variable import data_type_name
 from fluidtool.model import Model
-from fluidtool.passes.cost import footprint, input_metas
-from fluidtool.runtime.plan import Plan
 from fluidtool.summary import summarize, version_text
 from fluidtool.tensor import SelectedRows
 from fluidtool.tensor.statistics import statistics
@@ -211,53 +209,6 @@ class ParametersView:
         for name, data_type, shape, found in self.rows:
             middle = [number(item, 3) for item in (found.minimum, found.mean, found.maximum, found.deviation)]
             out.add(name, data_type, shape_text(shape), *middle, found.zeros, found.nans, found.infinities)
-        yield out
-
-
-class PlanView:
-    """`--plan`: what a run does, step by step."""
-
-    def __init__(self, model: Model, batch: int, shapes: Shapes) -> None:
-        plan = Plan(model.program, tuple(model.fetches), needed_only=True)
-        self.steps = plan.block(0).steps
-        metas = input_metas(model.program, model.feeds, batch, shapes)
-        self.memory = footprint(plan, metas, batch)
-        self.sizes = ", ".join(f"{name} {list(meta.shape)}" for name, meta in metas.items()) or "no inputs"
-
-    def data(self) -> Any:
-        """The steps and the peak of memory."""
-        return {
-            "inputs": self.sizes,
-            "peak_activation_bytes": self.memory.peak,
-            "unknown_sizes": self.memory.unknown,
-            "steps": [
-                {
-                    "operator": step.op.type,
-                    "engine": "numpy",
-                    "kernel": kernel(step.info.module),
-                    "outputs": step.op.output_arg_names,
-                    "release": step.release,
-                    "alive_bytes": alive,
-                }
-                for step, alive in zip(self.steps, self.memory.by_step, strict=True)
-            ],
-        }
-
-    def tables(self) -> Iterable[Table]:
-        """Facts, then the steps."""
-        unknown = self.memory.unknown
-        yield facts(
-            "",
-            [
-                ("inputs", self.sizes),
-                ("steps", len(self.steps)),
-                ("peak", f"{size(self.memory.peak)} of activations"),
-                *([("not counted", f"{', '.join(unknown)} (sizes that only a run can tell)")] if unknown else []),
-            ],
-        )
-        out = table("Steps", ">#", "operator", "!engine", "kernel", "released after", ">alive")
-        for position, (step, alive) in enumerate(zip(self.steps, self.memory.by_step, strict=True)):
-            out.add(position, step.op.type, "numpy", kernel(step.info.module), "\n".join(step.release), size(alive))
         yield out
 
 

@@ -49,11 +49,12 @@ def input_metas(
             continue
         if shapes and name in shapes:
             meta = meta.with_shape(shapes[name])
-        metas[name] = meta.with_shape(_with_batch(meta.shape, batch))
+        metas[name] = meta.with_shape(with_batch(meta.shape, batch))
     return metas
 
 
-def _with_batch(shape: Shape, batch: int) -> Shape:
+def with_batch(shape: Shape, batch: int) -> Shape:
+    """The shape with `batch` for a first size that only a run can tell."""
     return (batch, *shape[1:]) if shape and shape[0] < 0 else shape
 
 
@@ -80,7 +81,7 @@ def _shapes_of(block: Block, op: Operator, inferred: Inferred, batch: int) -> Sh
     def shape(slot: str, index: int = 0) -> Shape:
         names = op.output(slot[1:]) if slot.startswith(">") else op.input(slot)
         meta = inferred.find(block, names[index]) if index < len(names) else None
-        found = () if meta is None else _with_batch(meta.shape, batch)
+        found = () if meta is None else with_batch(meta.shape, batch)
         if meta is None or any(size < 0 for size in found):
             raise Unknown
         return found
@@ -223,7 +224,7 @@ def footprint(plan: Plan, inputs: Mapping[str, TensorMeta] | None = None, batch:
 
 
 def _nbytes(meta: TensorMeta | None, batch: int) -> int | None:
-    shape = () if meta is None else _with_batch(meta.shape, batch)
+    shape = () if meta is None else with_batch(meta.shape, batch)
     if meta is None or any(size < 0 for size in shape):
         return None
     return prod(shape) * numpy_dtype(meta.dtype).itemsize

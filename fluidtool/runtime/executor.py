@@ -71,7 +71,7 @@ class Executor:
         self.device = device_for(self.place)
         self.policy = Policy() if policy is None else policy
         self.seed = seed
-        self.native = native_library(engine) if self.device is NUMPY else None
+        self.native = native_library(engine, self.place)
         self._plans: WeakKeyDictionary[Program, dict[Any, Plan]] = WeakKeyDictionary()
         self._generators: WeakKeyDictionary[Program, np.random.Generator] = WeakKeyDictionary()
 

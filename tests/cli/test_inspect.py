@@ -146,7 +146,8 @@ def test_nan_in_a_parameter_is_counted(tmp_path: Path) -> None:
     assert re.search(r"^w +float32 +\[4, 3\] +0\.1 +\S+ +1\.1 +\S+ +0 +1 +1$", out, re.MULTILINE)
 
 
-def test_the_plan(model: Path) -> None:
+def test_the_plan(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLUIDTOOL_NATIVE", "0")
     data = call_json("inspect", model, "--plan", "--batch", 10)
     assert [step["operator"] for step in data["steps"]] == ["mul", "elementwise_add", "relu", "softmax"]
     assert [step["release"] for step in data["steps"]] == [["x"], ["product"], ["sum"], ["positive"]]
@@ -155,9 +156,10 @@ def test_the_plan(model: Path) -> None:
     assert data["peak_activation_bytes"] == 280
 
 
-def test_the_plan_as_a_table(model: Path) -> None:
+def test_the_plan_as_a_table(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLUIDTOOL_NATIVE", "0")
     out = call("inspect", model, "--plan").stdout
-    assert "peak    28 B of activations" in out
+    assert re.search(r"^peak +28 B of activations$", out, re.MULTILINE)
     assert re.search(r"^2 +relu +numpy +ops/activation/\w+ +sum +24 B$", out, re.MULTILINE)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fluidtool.errors import DeviceError, UsageError
 from fluidtool.ops.context import Device
-from fluidtool.runtime.engines.native.library import Library, library, switched_off
+from fluidtool.runtime.engines.native.library import BUILD, Library, absence, library, switched_off
 from fluidtool.tensor import CUDAPlace, Place
 
 ENGINES = ("auto", "native", "numpy")
@@ -21,19 +21,21 @@ def device_for(place: Place) -> Device:
     return NUMPY
 
 
-def native_library(engine: str = "auto") -> Library | None:
-    """The native engine when it is asked for or there by itself; None for numpy.
+def native_library(engine: str = "auto", place: Place | None = None) -> Library | None:
+    """The native engine when it is asked for or there by itself; None where numpy, or a GPU's engine, computes all.
 
-    Raises UsageError for an unknown engine, DeviceError when 'native' is asked for and not built.
+    Raises UsageError for an unknown engine or one that does not belong to `place`, DeviceError when 'native' is asked
+    for and not there.
     """
     if engine not in ENGINES:
         raise UsageError(f"there is no engine {engine!r}; the engines are {', '.join(ENGINES)}")
+    if isinstance(place, CUDAPlace):
+        if engine != "auto":
+            raise UsageError(f"the engine {engine} computes on the CPU, but the device is a GPU; leave one of them out")
+        return None
     if engine == "numpy" or (engine == "auto" and switched_off()):
         return None
     found = library()
     if found is None and engine == "native":
-        raise DeviceError(
-            "the native engine is not here: it is built at installation when a C compiler is there, or by "
-            "'python -m fluidtool.runtime.engines.native.build'"
-        )
+        raise DeviceError(f"the native engine is not here; {absence() or f'build it by {BUILD}'}")
     return found

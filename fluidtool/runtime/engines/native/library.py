@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 FOLDER = Path(__file__).parent
 SWITCH, THREADS, INSTRUCTIONS = "FLUIDTOOL_NATIVE", "FLUIDTOOL_THREADS", "FLUIDTOOL_INSTRUCTIONS"
+MOST_THREADS = 256  # as in src/pool.c
+BUILD = "python -m fluidtool.runtime.engines.native.build"
 
 STEP = np.dtype(
     [("kind", "i4"), ("activation", "i4"), ("p", "u8", 6), ("n", "i8", 32), ("f", "f4", 4)],
@@ -20,7 +22,7 @@ STEP = np.dtype(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Library:
     """The engine of this process: `instructions` ('avx2', …), `width` floats in a vector, `threads`."""
 
@@ -33,6 +35,11 @@ class Library:
     def run(self, steps: NDArray[np.void]) -> None:
         """Run an array of STEP, one after the other. The steps hold addresses: whoever made them keeps the arrays alive."""
         self.handle.ft_run(steps.ctypes.data, len(steps))
+
+    def use_threads(self, count: int) -> int:
+        """Use so many threads from here on, and return how many there are: those that have started are never ended."""
+        self.threads = self.handle.ft_use_threads(min(count, MOST_THREADS))
+        return self.threads
 
     def trim(self) -> None:
         """Give memory that is free back to the system."""
@@ -62,26 +69,39 @@ def switched_off() -> bool:
     return os.environ.get(SWITCH, "").lower() in {"0", "off", "no", "false"}
 
 
-@cache
 def library() -> Library | None:
     """The engine of this process, or None where it is not built or does not load."""
+    found = attempt()
+    return found if isinstance(found, Library) else None
+
+
+def absence() -> str:
+    """Why there is no engine in this process; '' where there is one."""
+    found = attempt()
+    return "" if isinstance(found, Library) else found
+
+
+@cache
+def attempt() -> Library | str:
+    """The engine of this process, or why there is none and what to do."""
     path = library_path()
     if path is None:
-        return None
+        return f"not built: an installation builds it where a C compiler is; in a checkout, '{BUILD}' does"
     try:
         handle = ctypes.CDLL(str(path))
-    except OSError:
-        return None
-    handle.ft_instructions_name.restype = ctypes.c_char_p
-    for name in ("ft_vector_width", "ft_step_size"):
-        getattr(handle, name).restype = ctypes.c_int64
-    handle.ft_run.argtypes = [ctypes.c_void_p, ctypes.c_int64]
-    handle.ft_run.restype = None
-    handle.ft_use_instructions.argtypes = [ctypes.c_char_p]
+        handle.ft_instructions_name.restype = ctypes.c_char_p
+        for name in ("ft_vector_width", "ft_step_size"):
+            getattr(handle, name).restype = ctypes.c_int64
+        handle.ft_run.argtypes = [ctypes.c_void_p, ctypes.c_int64]
+        handle.ft_run.restype = None
+        handle.ft_use_instructions.argtypes = [ctypes.c_char_p]
+    except (OSError, AttributeError) as error:
+        return f"{path} cannot be loaded ({error}); build it again: '{BUILD}'"
     if handle.ft_step_size() != STEP.itemsize:
-        return None  # a library of another version
+        return f"{path} was built from other sources; build it again: '{BUILD}'"
     wanted = os.environ.get(INSTRUCTIONS, "")
     if wanted and not handle.ft_use_instructions(wanted.encode()):
-        return None
-    threads = handle.ft_use_threads(thread_count())
-    return Library(path, handle.ft_instructions_name().decode(), handle.ft_vector_width(), threads, handle)
+        return f"{INSTRUCTIONS}={wanted} is not to be had on this machine; there are avx512, avx2 and portable"
+    found = Library(path, handle.ft_instructions_name().decode(), handle.ft_vector_width(), 1, handle)
+    found.use_threads(thread_count())
+    return found

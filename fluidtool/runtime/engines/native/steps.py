@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fluidtool.runtime.engines.native.graph import NONE, Activation, Shape
+from fluidtool.runtime.engines.native.graph import NONE, Activation, Node, Shape
 from fluidtool.runtime.engines.native.library import STEP
 
 ALIGNMENT = 16  # floats: a line of the cache
@@ -100,7 +100,7 @@ class Blocked:
 
 @dataclass(slots=True)
 class Draft:
-    """A step whose pointers are (buffer, offset in floats)."""
+    """A step whose pointers are (buffer, offset in floats); `node` asked for it, and lies `blocked`, or with strides."""
 
     kind: Kind
     pointers: dict[int, tuple[Buffer, int]]
@@ -108,6 +108,8 @@ class Draft:
     activation: Activation = NONE
     numbers: tuple[float, ...] = ()
     tasks: int = 1
+    node: Node | None = None
+    blocked: bool = False
 
     def buffers(self) -> list[Buffer]:
         """The memory that the step touches."""

@@ -24,7 +24,10 @@ def lower(graph: Graph, library: Library) -> tuple[list[Draft], list[Buffer], li
         low.reading = tuple(reads(node))
         for value in low.reading:
             low.left[value] -= 1
+        before = len(low.steps.steps)
         LOWER[node.kind](low, node)
+        for draft in low.steps.steps[before:]:
+            draft.node, draft.blocked = node, node.output in low.blockeds
     outputs: list[Buffer] = []
     for value in graph.outputs:
         place = low.contiguous(value)

@@ -1,0 +1,125 @@
+"""`inspect --plan`: what a run does step by step, and what the native engine makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from fluidtool.cli.engines import native_facts, native_text
+from fluidtool.cli.render import Table, facts, shape_text, size, table
+from fluidtool.cli.view_parts import kernel
+from fluidtool.model import Model
+from fluidtool.ops.inference import infer_program
+from fluidtool.passes.cost import footprint, input_metas, with_batch
+from fluidtool.runtime.engines import native_library
+from fluidtool.runtime.engines.native.preview import Preview, left_to_numpy, preview
+from fluidtool.runtime.engines.native.stretches import Stretch
+from fluidtool.runtime.plan import Plan, Step, trains
+
+
+class PlanView:
+    """`--plan`: the steps, the memory, and the calls into the native engine with what they are compiled to."""
+
+    def __init__(self, model: Model, batch: int, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        plan = Plan(model.program, tuple(model.fetches), needed_only=True, native=native_library())
+        work = plan.block(0).work
+        self.steps = plan.block(0).steps
+        metas = input_metas(model.program, model.feeds, batch, shapes)
+        self.memory = footprint(plan, metas, batch)
+        self.sizes = ", ".join(f"{name} {list(meta.shape)}" for name, meta in metas.items()) or "no inputs"
+        self.native = native_facts()
+        self.trains = any(trains(step.op) for step in self.steps)
+        self.left = left_to_numpy(work) if plan.native is not None and not self.trains else {}
+        block = plan.program.global_block()
+        inferred = infer_program(plan.program, metas)
+        self.calls: list[Preview] = []
+        self.engines: list[tuple[str, int | None, str]] = []  # of each step: engine, call, kernel
+        for item in work:
+            if isinstance(item, Step):
+                self.engines.append(("numpy", None, kernel(item.info.module)))
+                continue
+            found = {name: inferred.find(block, name) for name in item.inputs}
+            sized = {name: meta and meta.with_shape(with_batch(meta.shape, batch)) for name, meta in found.items()}
+            self.calls.append(preview(item, block, sized))
+            self.engines += self._of(item)
+
+    def _of(self, stretch: Stretch) -> list[tuple[str, int | None, str]]:
+        number = len(self.calls)
+        if self.calls[-1].reason:
+            return [("numpy", number, kernel(step.info.module)) for step in stretch.steps]
+        return [("native", number, f"call {number}")] * len(stretch.steps)
+
+    def data(self) -> Any:
+        """The steps, the peak of memory, the calls."""
+        return {
+            "inputs": self.sizes,
+            "peak_activation_bytes": self.memory.peak,
+            "unknown_sizes": self.memory.unknown,
+            "native": {**self.native, "calls": [asdict(call) for call in self.calls], "left_to_numpy": self.left},
+            "steps": [
+                {
+                    "operator": step.op.type,
+                    "engine": engine,
+                    "call": call,
+                    "kernel": name,
+                    "outputs": step.op.output_arg_names,
+                    "release": step.release,
+                    "alive_bytes": alive,
+                }
+                for step, (engine, call, name), alive in zip(self.steps, self.engines, self.memory.by_step, strict=True)
+            ],
+        }
+
+    def tables(self) -> Iterable[Table]:
+        """Facts, then the steps, then what each call is compiled to."""
+        unknown = self.memory.unknown
+        yield facts(
+            "",
+            [
+                ("inputs", self.sizes),
+                ("steps", len(self.steps)),
+                ("peak", f"{size(self.memory.peak)} of activations"),
+                *([("not counted", f"{', '.join(unknown)} (sizes that only a run can tell)")] if unknown else []),
+                ("native engine", self._summary()),
+            ],
+        )
+        out = table("Steps", ">#", "operator", "!engine", "kernel", "released after", ">alive")
+        rows = zip(self.steps, self.engines, self.memory.by_step, strict=True)
+        for position, (step, (engine, _, name), alive) in enumerate(rows):
+            out.add(position, step.op.type, engine, name, "\n".join(step.release), size(alive))
+        yield out
+        for number, call in enumerate(self.calls, 1):
+            yield from call_tables(number, call)
+        left = table("Left to numpy", "operator", "because")
+        for op_type, reason in self.left.items():
+            left.add(op_type, reason)
+        yield left
+
+    def _summary(self) -> str:
+        if not self.native["in_use"]:
+            return native_text(self.native)
+        if self.trains:
+            return "not used: a program that trains runs operator by operator"
+        taken = sum(engine == "native" for engine, _, _ in self.engines)
+        calls = sum(not call.reason for call in self.calls)
+        counted = f"{taken} of {len(self.steps)} operators in {calls} call{'s' if calls != 1 else ''}"
+        return f"{counted} ({self.native['instructions']})"
+
+
+def call_tables(number: int, call: Preview) -> Iterable[Table]:
+    """The memory and the steps of one call; or the reason why there is none."""
+    operators = f"{call.operators} operator{'s' if call.operators != 1 else ''}"
+    if call.reason:
+        yield facts(f"Call {number}: {operators}, left to numpy", [("because", call.reason)])
+        return
+    arena = f"{size(call.arena_bytes)}; no arrangement needs less than {size(call.lower_bound_bytes)}"
+    yield facts(
+        f"Call {number}: {operators} in {len(call.steps)} step{'s' if len(call.steps) != 1 else ''}",
+        [("arena", arena), ("constants", f"{size(call.constant_bytes)} of packed weights and tables")],
+    )
+    out = table("", ">#", "!kernel", "computes", "!layout", "!shape", ">parts")
+    for position, step in enumerate(call.steps):
+        shape = shape_text(step.shape) if step.result else ""
+        out.add(position, step.kernel, step.computes, step.layout, shape, step.parts)
+    yield out

@@ -1,0 +1,149 @@
+"""What a stretch compiles to for given shapes, without a run and without the values of its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fluidtool.errors import FluidError
+from fluidtool.ir import Block
+from fluidtool.ops.schema import TensorMeta
+from fluidtool.runtime.engines.native.arena import lower_bound
+from fluidtool.runtime.engines.native.graph import NotNativeError
+from fluidtool.runtime.engines.native.reading import registry
+from fluidtool.runtime.engines.native.steps import Draft, Kind
+from fluidtool.runtime.engines.native.stretch import compile_stretch
+from fluidtool.runtime.engines.native.stretches import WORTH, Stretch, every_attribute
+from fluidtool.tensor import numpy_dtype
+
+LAYOUTS = {Kind.BLOCK: "rows to blocks of {}", Kind.UNBLOCK: "blocks of {} to rows", Kind.HALO: "blocks of {}"}
+OPERATIONS = {
+    registry.ADD: "add",
+    registry.SUBTRACT: "subtract",
+    registry.MULTIPLY: "multiply",
+    registry.DIVIDE: "divide",
+    registry.LARGER: "maximum",
+    registry.SMALLER: "minimum",
+}
+ACTIVATIONS = {
+    1: "relu",
+    2: "relu6",
+    registry.SIGMOID: "sigmoid",
+    registry.TANH: "tanh",
+    registry.GELU: "gelu",
+    registry.GELU_TANH: "gelu (tanh)",
+    registry.LEAKY: "leaky_relu",
+    registry.HARD_SWISH: "hard_swish",
+    registry.HARD_SIGMOID: "hard_sigmoid",
+    registry.SWISH: "swish",
+    registry.EXP: "exp",
+    registry.SQRT: "sqrt",
+    registry.SQUARE: "square",
+    registry.ABS: "abs",
+    registry.AFFINE: "scale",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledStep:
+    """One step: its kernel, what it computes (fused parts included), how the result lies, into how many parts it is cut."""
+
+    kernel: str
+    computes: str
+    result: str
+    shape: tuple[int, ...]
+    layout: str
+    parts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """A stretch compiled: its steps and its memory in bytes; or `reason`, why numpy computes it."""
+
+    operators: int
+    steps: tuple[CompiledStep, ...] = ()
+    arena_bytes: int = 0
+    lower_bound_bytes: int = 0
+    constant_bytes: int = 0
+    reason: str = ""
+
+
+def preview(stretch: Stretch, block: Block, metas: Mapping[str, TensorMeta | None]) -> Preview:
+    """Compile a stretch of a block for inputs of the shapes in `metas`; parameters count as declared, filled with zeros."""
+    count = len(stretch.steps)
+    try:
+        given = {name: stand_in(name, block, metas.get(name)) for name in stretch.inputs}
+        compiled = compile_stretch(
+            [(step.op, every_attribute(step)) for step in stretch.steps],
+            given,
+            {name: zeros(name, block) for name in stretch.constants},
+            stretch.outputs,
+            stretch.library,
+        )
+    except NotNativeError as error:
+        return Preview(count, reason=str(error))
+    drafts, width = compiled.drafts, stretch.library.width
+    constants = {id(array): array.nbytes for array in compiled.keep}
+    return Preview(
+        count,
+        tuple(compiled_step(draft, width) for draft in drafts),
+        compiled.arena.nbytes,
+        4 * lower_bound(drafts),
+        sum(constants.values()),
+    )
+
+
+def stand_in(name: str, block: Block, meta: TensorMeta | None) -> Any:
+    """An array of the shape and data type of an input; raises NotNativeError where only a run can tell them."""
+    var = block.vars.get(name)
+    if var is not None and var.lod_level:
+        raise NotNativeError(f"{name} holds sequences")
+    if meta is None or any(size < 0 for size in meta.shape):
+        shape = "" if meta is None else f" ({list(meta.shape)})"
+        raise NotNativeError(f"only a run can tell the shape of {name}{shape}")
+    return np.broadcast_to(np.zeros((), numpy_dtype(meta.dtype)), meta.shape)
+
+
+def zeros(name: str, block: Block) -> Any:
+    """A parameter as it is declared."""
+    var = block.vars.get(name)
+    if var is None or not var.has_shape or var.dtype is None or any(size < 0 for size in var.shape):
+        raise NotNativeError(f"the parameter {name} has no declared shape")
+    try:
+        return np.zeros(tuple(var.shape), numpy_dtype(var.dtype))
+    except FluidError as error:
+        raise NotNativeError(f"the parameter {name}: {error}") from error
+
+
+def compiled_step(draft: Draft, width: int) -> CompiledStep:
+    """A step as it is shown."""
+    node, kernel = draft.node, draft.kind.name.lower().replace("_", " ")
+    layout = LAYOUTS.get(draft.kind, "blocks of {}" if draft.blocked else "rows")
+    lanes = draft.sizes.get(8, width) if draft.kind is Kind.BLOCK else draft.sizes.get(7, width)
+    lanes = lanes if draft.kind in (Kind.BLOCK, Kind.HALO) else width
+    if node is None:  # what puts an output where the caller wants it
+        return CompiledStep(kernel, "", "", (), layout.format(lanes), draft.tasks)
+    name = OPERATIONS.get(node.facts.get("operation", -1), node.kind.replace("_", " "))
+    if draft.kind in (Kind.BLOCK, Kind.UNBLOCK, Kind.HALO, Kind.PACK):
+        return CompiledStep(kernel, f"for {name}", "", (), layout.format(lanes), draft.tasks)
+    parts = [] if node.kind == "unary" else [name]
+    parts += ["residual"] if node.residual is not None else []
+    parts += [ACTIVATIONS[node.activation.kind]] if node.activation.kind else []
+    shape = node.output.shape
+    return CompiledStep(kernel, " + ".join(parts), node.output.name, shape, layout.format(lanes), draft.tasks)
+
+
+def left_to_numpy(work: Iterable[Any]) -> dict[str, str]:
+    """Operators outside every stretch: type -> why."""
+    return {step.op.type: why_left(step.op.type) for step in work if not isinstance(step, Stretch)}
+
+
+def why_left(op_type: str) -> str:
+    """Why an operator is in no stretch."""
+    if op_type not in registry.READERS:
+        return "no kernel"
+    further = "its result is kept or more than its result is read"
+    return further if op_type in WORTH else f"nothing beside it that is worth a call, or {further}"

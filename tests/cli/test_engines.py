@@ -1,0 +1,313 @@
+"""What the command line says about engines, and how one is chosen: run --engine and --threads, version, inspect --plan.
+
+Tests of what the native engine does need it built (`python -m fluidtool.runtime.engines.native.build`); what is said where
+it is not there is tested everywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fluidtool
+from fluidtool.errors import DeviceError, UsageError
+from fluidtool.ops.schema import TensorMeta
+from fluidtool.proto.enums import VarType
+from fluidtool.runtime.engines.native import library as native
+from fluidtool.runtime.engines.native.graph import NotNativeError
+from fluidtool.runtime.engines.native.preview import stand_in
+from fluidtool.runtime.engines.native.reading import READERS
+from fluidtool.tensor import CUDAPlace
+from tests.cli.support import DIGITS, ROOT, TOPICS, call, call_json, error_of, feed_file, linear_model, process
+
+WAY_OUT = "python -m fluidtool.runtime.engines.native.build"
+built = pytest.mark.skipif(native.library() is None, reason=f"the native engine is not here: {native.absence()}")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return linear_model(tmp_path / "model")
+
+
+@pytest.fixture
+def x(tmp_path: Path) -> Path:
+    return feed_file(tmp_path / "x.npy")
+
+
+@pytest.fixture
+def off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if FLUIDTOOL_NATIVE said no."""
+    monkeypatch.setenv("FLUIDTOOL_NATIVE", "0")
+
+
+@pytest.fixture
+def not_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a clone in which nothing was built."""
+    monkeypatch.delenv("FLUIDTOOL_NATIVE", raising=False)
+    monkeypatch.setattr(native, "library_path", lambda: None)
+    monkeypatch.setattr(native, "attempt", native.attempt.__wrapped__)
+
+
+@pytest.fixture
+def on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The native engine, whatever the environment says."""
+    monkeypatch.delenv("FLUIDTOOL_NATIVE", raising=False)
+
+
+# ---------------------------------------------------------------- run --engine
+def test_an_unknown_engine_is_a_usage_error(model: Path, x: Path) -> None:
+    result = call("run", model, "--feed", x, "--engine", "tpu")
+    assert result.exit_code == 2
+    assert error_of(result) == "there is no engine 'tpu'; the engines are auto, native, numpy [FT200]"
+
+
+def test_the_native_engine_where_it_is_not_built(not_built: None, model: Path, x: Path) -> None:
+    result = call("run", model, "--feed", x, "--engine", "native")
+    assert result.exit_code == 2
+    assert error_of(result).startswith("the native engine is not here; not built: ") and WAY_OUT in error_of(result)
+
+
+def test_auto_is_numpy_where_nothing_is_built(not_built: None, model: Path, x: Path) -> None:
+    data = call_json("run", model, "--feed", x, "--repeat", 2)
+    assert data["engine"] == {"name": "numpy", "operators": 4}
+
+
+def test_an_engine_of_the_cpu_for_a_gpu_is_refused(model: Path, x: Path) -> None:
+    result = call("run", model, "--feed", x, "--engine", "numpy", "--device", "gpu")
+    assert result.exit_code == 2 and "the engine numpy computes on the CPU, but the device is a GPU" in error_of(result)
+
+
+def test_the_times_of_numpy_name_it(model: Path, x: Path) -> None:
+    assert call("run", model, "--feed", x, "--engine", "numpy", "--repeat", 3).stderr == "3 runs by numpy\n"
+
+
+@built
+def test_the_times_of_the_native_engine_name_instructions_and_calls(on: None, model: Path, x: Path) -> None:
+    stderr = call("run", model, "--feed", x, "--engine", "native", "--repeat", 3).stderr
+    assert re.fullmatch(r"3 runs by native \(\w+, \d+ threads?\), 4 of 4 operators in 1 call\n", stderr)
+
+
+@built
+def test_the_engine_in_json(on: None, model: Path, x: Path) -> None:
+    engine = call_json("run", model, "--feed", x, "--repeat", 2)["engine"]
+    assert (engine["name"], engine["native_operators"], engine["calls"]) == ("native", 4, 1)
+    assert engine["instructions"] in ("avx512", "avx2", "portable")
+
+
+@built
+def test_both_engines_give_the_same(on: None, tmp_path: Path) -> None:
+    for engine in ("numpy", "native"):
+        assert call("run", DIGITS, "--random", "--engine", engine, "-o", tmp_path / f"{engine}.npz").exit_code == 0
+    with np.load(tmp_path / "numpy.npz") as want, np.load(tmp_path / "native.npz") as found:
+        assert list(found) == list(want)
+        for name in want:
+            np.testing.assert_allclose(found[name], want[name], atol=1e-6)
+
+
+@built
+def test_an_engine_asked_for_that_had_nothing_to_do_says_why(on: None, model: Path, x: Path) -> None:
+    result = call("run", model, "--feed", x, "--engine", "native", "--check-nan")
+    assert result.exit_code == 0
+    assert result.stderr == "note: numpy computed everything: --check-nan looks at every operator by itself\n"
+
+
+@built
+def test_the_native_engine_asked_for_by_name_runs_although_it_is_switched_off(off: None, model: Path, x: Path) -> None:
+    assert "by native" in call("run", model, "--feed", x, "--engine", "native", "--repeat", 2).stderr
+    assert "by numpy" in call("run", model, "--feed", x, "--repeat", 2).stderr
+
+
+# ---------------------------------------------------------------- run --threads
+@built
+def test_threads_of_the_native_engine(tmp_path: Path, model: Path, x: Path) -> None:
+    done = process("run", model, "--feed", x, "--repeat", 2, "--threads", 3, env={"FLUIDTOOL_NATIVE": ""}, text=True)
+    assert done.returncode == 0 and re.search(r"^2 runs by native \(\w+, 3 threads\)", done.stderr)
+
+
+def test_threads_reach_the_libraries_of_numpy_before_it_is_imported(model: Path, x: Path) -> None:
+    code = (
+        "import os, sys\n"
+        "from fluidtool.cli.app import run_command\n"
+        "assert 'numpy' not in sys.modules\n"
+        "run_command(sys.argv[1:])\n"
+        "print(os.environ['OPENBLAS_NUM_THREADS'], os.environ['OMP_NUM_THREADS'], file=sys.stderr)\n"
+    )
+    import subprocess
+
+    command = [sys.executable, "-c", code, "run", str(model), "--feed", str(x), "--threads", "1"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, check=False, text=True, env=environment, timeout=120)
+    assert done.stderr == "1 1\n"
+
+
+def test_threads_where_numpy_is_imported_already_say_what_they_cannot_do(
+    model: Path, x: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLUIDTOOL_THREADS", "2")  # put back after the test
+    result = call("run", model, "--feed", x, "--threads", native.thread_count())
+    assert result.exit_code == 0 and result.stderr.startswith("note: numpy is imported already")
+    assert "OMP_NUM_THREADS" in result.stderr
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "257", "many"])
+def test_threads_that_cannot_be(model: Path, x: Path, count: str) -> None:
+    result = call("run", model, "--feed", x, "--threads", count)
+    assert result.exit_code == 2 and "--threads" in error_of(result)
+
+
+# ---------------------------------------------------------------- the library of Python
+def test_load_takes_an_engine(model: Path) -> None:
+    assert fluidtool.load(model, engine="numpy").executor.native is None
+
+
+@built
+def test_load_takes_the_native_engine(model: Path) -> None:
+    assert fluidtool.load(model, engine="native").executor.native is native.library()
+
+
+def test_load_refuses_an_unknown_engine_before_anything_is_run(model: Path) -> None:
+    with pytest.raises(UsageError, match="there is no engine 'cuda'"):
+        fluidtool.load(model, engine="cuda")
+
+
+def test_load_refuses_the_native_engine_where_it_is_not_built(not_built: None, model: Path) -> None:
+    with pytest.raises(DeviceError, match=re.escape(WAY_OUT)):
+        fluidtool.load(model, engine="native")
+
+
+def test_load_refuses_the_native_engine_at_a_gpu(model: Path) -> None:
+    with pytest.raises(UsageError, match="the device is a GPU"):
+        fluidtool.load(model, engine="native", place=CUDAPlace(0))
+
+
+# ---------------------------------------------------------------- why there is no engine
+def test_a_library_that_is_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = tmp_path / "engine.so"
+    broken.write_bytes(b"no library")
+    monkeypatch.setenv("FLUIDTOOL_NATIVE", str(broken))
+    reason = native.attempt.__wrapped__()
+    assert isinstance(reason, str) and reason.startswith(f"{broken} cannot be loaded") and WAY_OUT in reason
+
+
+@built
+def test_instructions_that_are_not_to_be_had_are_named(on: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLUIDTOOL_INSTRUCTIONS", "mmx")
+    reason = native.attempt.__wrapped__()
+    assert reason == "FLUIDTOOL_INSTRUCTIONS=mmx is not to be had on this machine; there are avx512, avx2 and portable"
+
+
+def test_more_processors_than_threads_are_possible(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Handle:
+        def ft_use_threads(self, count: int) -> int:
+            return count if count <= 256 else -1
+
+    found = native.Library(Path("engine.so"), "portable", 4, 1, Handle())  # type: ignore[arg-type]
+    assert found.use_threads(384) == found.threads == 256
+
+
+# ---------------------------------------------------------------- version
+def test_version_says_that_nothing_is_built(not_built: None) -> None:
+    out = call("version", "--verbose").stdout
+    assert re.search(r"^engine in use +numpy$", out, re.MULTILINE)
+    assert re.search(rf"^engine native +not built: .*{re.escape(WAY_OUT)}", out, re.MULTILINE)
+
+
+def test_version_says_that_the_engine_is_switched_off(off: None) -> None:
+    out = call("version", "--verbose").stdout
+    assert re.search(r"^engine native +switched off by FLUIDTOOL_NATIVE=0$", out, re.MULTILINE)
+
+
+def test_version_in_json_says_why_not(not_built: None) -> None:
+    data = call_json("version", "--verbose")
+    assert data["engine in use"] == "numpy" and data["engine native"]["in_use"] is False
+    assert data["engine native"]["library"] is None and WAY_OUT in data["engine native"]["why_not"]
+
+
+@built
+def test_version_names_instructions_threads_and_library(on: None) -> None:
+    out = call("version", "--verbose").stdout
+    assert re.search(r"^engine in use +native$", out, re.MULTILINE)
+    line = r"^engine native +\w+, \d+ floats in a vector, \d+ threads?; .*_engine.*$"
+    assert re.search(line, out, re.MULTILINE)
+    data = call_json("version", "--verbose")["engine native"]
+    assert data["in_use"] is True and data["vector_width"] in (4, 8, 16) and Path(data["library"]).is_file()
+
+
+# ---------------------------------------------------------------- inspect --plan
+def test_a_plan_without_the_engine_says_why(not_built: None, model: Path) -> None:
+    out = call("inspect", model, "--plan").stdout
+    assert re.search(r"^native engine +not built: ", out, re.MULTILINE) and "Call 1" not in out
+    data = call_json("inspect", model, "--plan")
+    assert data["native"]["calls"] == [] and {step["engine"] for step in data["steps"]} == {"numpy"}
+
+
+@built
+def test_a_plan_shows_calls_and_their_steps(on: None) -> None:
+    out = call("inspect", DIGITS, "--plan").stdout
+    assert re.search(r"^native engine +11 of 11 operators in 1 call \(\w+\)$", out, re.MULTILINE)
+    assert re.search(r"^ 0 +conv2d +native +call 1 +image ", out, re.MULTILINE)
+    assert re.search(r"^Call 1: 11 operators in \d+ steps$", out, re.MULTILINE)
+    assert re.search(r"^arena +\S+ KiB; no arrangement needs less than \S+ KiB$", out, re.MULTILINE)
+    assert re.search(r"^\d+ +convolution +conv \+ relu +blocks of \d+ +\[1, 32, 8, 8\] +\d+$", out, re.MULTILINE)
+
+
+@built
+def test_a_plan_in_json_has_the_compiled_steps(on: None) -> None:
+    data = call_json("inspect", DIGITS, "--plan", "--batch", 3)
+    (found,) = data["native"]["calls"]
+    assert found["operators"] == 11 and found["reason"] == ""
+    assert 0 < found["lower_bound_bytes"] <= found["arena_bytes"]
+    assert found["steps"][-1]["kernel"] == "softmax" and found["steps"][-1]["shape"] == [3, 10]
+    assert all((step["engine"], step["call"]) == ("native", 1) for step in data["steps"])
+
+
+@built
+def test_a_plan_is_compiled_without_parameters(on: None, model: Path) -> None:
+    want = call_json("inspect", model, "--plan")["native"]["calls"]
+    for name in ("w", "b"):
+        (model / name).unlink()
+    assert call_json("inspect", model, "--plan")["native"]["calls"] == want
+
+
+@built
+def test_the_previewed_steps_are_those_of_a_run(on: None) -> None:
+    model = fluidtool.load(DIGITS, engine="native")
+    model.run({"image": np.zeros((1, 1, 8, 8), np.float32)})
+    (stretch,) = model.executor.plan(model.program, model.fetches, True).block(0).work
+    (form,) = stretch.forms.values()  # type: ignore[union-attr]
+    (found,) = call_json("inspect", DIGITS, "--plan")["native"]["calls"]
+    kernels = [draft.kind.name.lower().replace("_", " ") for draft in form.compiled.drafts]
+    assert [step["kernel"] for step in found["steps"]] == kernels
+    assert found["arena_bytes"] == form.compiled.arena.nbytes
+
+
+@built
+def test_a_plan_says_what_was_left_to_numpy_and_why(on: None) -> None:
+    out = call("inspect", TOPICS, "--plan").stdout
+    assert re.search(r"^Call 1: 4 operators, left to numpy\nbecause +words holds sequences$", out, re.MULTILINE)
+    assert re.search(r"^sequence_pool +no kernel$", out, re.MULTILINE)
+
+
+def test_a_shape_that_only_a_run_can_tell_is_a_reason() -> None:
+    block = fluidtool.load(DIGITS).program.global_block()
+    with pytest.raises(NotNativeError, match=r"only a run can tell the shape of image \(\[1, -1, 8\]\)"):
+        stand_in("image", block, TensorMeta((1, -1, 8), VarType.FP32))
+
+
+# ---------------------------------------------------------------- docs
+def test_the_page_lists_every_operator_that_the_engine_reads() -> None:
+    page = (ROOT / "docs" / "native.md").read_text()
+    table = page.split("## What it computes", 1)[1].split("\n## ", 1)[0]
+    rows = [line for line in table.splitlines() if line.startswith("| ") and "---" not in line]
+    listed = {name for row in rows for name in re.findall(r"`([a-z0-9_]+)`", row.split("|")[2])}
+    assert listed == set(READERS)
+
+
+def test_json_of_version_is_one_document(off: None) -> None:
+    assert json.loads(call("version", "--json").stdout) == {"fluidtool": fluidtool.__version__}
