@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from fluidtool.errors import DeviceError, UsageError
+from fluidtool.errors import DeviceError, OperatorError, UsageError
+from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor
 from fluidtool.runtime.engines.native.arena import lay_out, lifetimes, lower_bound
 from fluidtool.runtime.engines.native.library import STEP, Library
+from fluidtool.runtime.engines.native.stretches import Stretch
 from fluidtool.tensor import LoDTensor
 from tests.runtime.native.checking import Net, agree, check
 from tests.support.random_programs import RandomProgram, programs
@@ -103,6 +105,35 @@ def test_shapes_without_a_kernel_say_why() -> None:
     turned = net.op("transpose2", "Out", {"X": x}, "XShape", axis=[0, 2, 1])
     agree(net, [net.op("matmul", "Out", {"X": turned, "Y": net.op("relu", "Out", {"X": y})}, transpose_X=True)])
     assert net.why_not() == ["matmul of a vector or of a transposed X"]
+
+
+def test_a_stretch_is_cut_where_a_kernel_is_missing() -> None:
+    net = Net()
+    x = net.data(3, 8)
+    one = net.op("mul", "Out", {"X": x, "Y": net.parameter(8, 8)})
+    two = net.op("softmax", "Out", {"X": one}, axis=0)
+    three = net.op("mul", "Out", {"X": two, "Y": net.parameter(8, 4)})
+    agree(net, [three])
+    assert net.why_not() == ["softmax along an inner axis"]
+    (stretch,) = net.plan.work
+    assert [isinstance(part, Stretch) for part in stretch.parts] == [True, False, True]  # type: ignore[union-attr]
+
+
+def test_numbers_of_other_types_are_left_to_numpy() -> None:
+    net = Net()
+    x = net.data(3, 8)
+    net.program.global_block().vars[net.parameter(8, 4)].dtype = VarType.FP64
+    net.scope.var("parameter1").value = LoDTensor(np.ones((8, 4)))
+    with pytest.raises(OperatorError, match="float64"):
+        net.run("native", net.op("mul", "Out", {"X": x, "Y": "parameter1"}))
+
+
+def test_what_cannot_work_is_refused_as_numpy_refuses_it() -> None:
+    net = Net()
+    y = net.conv(net.data(1, 3, 8, 8), net.parameter(4, 3, 3, 3))
+    net.program.global_block().ops[0].set_attr("strides", [0, 1])
+    with pytest.raises(OperatorError, match="strides must be 2 positive numbers"):
+        net.run("native", y)
 
 
 @settings(max_examples=80, deadline=None)

@@ -13,7 +13,15 @@ Shape = tuple[int, ...]
 
 
 class NotNativeError(FluidError):
-    """Something that the native engine has no kernel for; the stretch then runs on numpy."""
+    """Something that the native engine has no kernel for.
+
+    result: the output of the operator that it is about; reader: an input that no native operator can take. Without
+    either, the whole stretch is left to numpy.
+    """
+
+    def __init__(self, message: str, *, result: str = "", reader: str = "") -> None:
+        super().__init__(message)
+        self.result, self.reader = result, reader
 
 
 @dataclass(frozen=True, slots=True)

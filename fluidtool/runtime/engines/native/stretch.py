@@ -71,10 +71,12 @@ def compile_stretch(
 ) -> Compiled:
     """Compile operators for inputs of these shapes; raises NotNativeError where a kernel is missing."""
     values = {name: Value(name, tuple(array.shape), integer=array.dtype != np.float32) for name, array in given.items()}
-    for name, array in given.items():
+    for name, array in (*given.items(), *constants.items()):
         if array.dtype not in (np.float32, np.int64) or array.size == 0:
-            raise NotNativeError(f"{name} is {array.dtype} {array.shape}")
-    values |= {name: Value(name, tuple(array.shape), array) for name, array in constants.items()}
+            raise NotNativeError(f"{name} is {array.dtype} {array.shape}", reader=name)
+    values |= {
+        name: Value(name, tuple(array.shape), array, array.dtype != np.float32) for name, array in constants.items()
+    }
     graph = read_graph(ops, values, wanted)
     bounds = [(n.inputs[0].name, n.facts["table"].shape[0]) for n in graph.nodes if n.kind == "gather"]
     if any(name not in given for name, _ in bounds):

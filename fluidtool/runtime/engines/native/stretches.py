@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +26,16 @@ WORTH = frozenset(
 Lookup = Callable[[str], "ScopeVariable | None"]
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a stretch must know of its block: what persists, what some step writes, what is needed after it."""
+
+    persistable: frozenset[str]
+    written: frozenset[str]
+    wanted: frozenset[str]
+    banned: frozenset[str] = frozenset()  # results of operators that turned out to have no kernel
+
+
 @dataclass(eq=False, slots=True)
 class Stretch:
     """Steps that the library may run in one call. `why` says what kept it from doing so, by signature of the inputs."""
@@ -36,6 +46,8 @@ class Stretch:
     outputs: tuple[str, ...]
     release: tuple[str, ...]
     library: Library
+    surroundings: Surroundings
+    parts: tuple[Step | Stretch, ...] = ()
     forms: OrderedDict[Any, Form] = field(default_factory=OrderedDict)
     why: dict[Any, str] = field(default_factory=dict)
 
@@ -52,23 +64,28 @@ def find_stretches(
     steps: Sequence[Step], persistable: frozenset[str], fetched: Iterable[str], library: Library
 ) -> list[Step | Stretch]:
     """The steps with every run of native ones, that is worth it, put together."""
+    written = frozenset(name for step in steps for name in changed(step))
+    return group(steps, Surroundings(persistable, written, frozenset(fetched)), library)
+
+
+def group(steps: Sequence[Step], around: Surroundings, library: Library) -> list[Step | Stretch]:
+    """The same within given surroundings."""
     found: list[Step | Stretch] = []
-    kept, run = set(fetched), list[int]()
-    written = {name for step in steps for name in changed(step)}
-    later = [set[str]() for _ in steps]
+    run: list[int] = []
+    later: list[frozenset[str]] = [around.wanted for _ in steps]
     for number in range(len(steps) - 2, -1, -1):
         later[number] = later[number + 1] | names(steps[number + 1])
 
     def close() -> None:
         part = [steps[i] for i in run]
         if any(step.op.type in WORTH for step in part):
-            found.append(stretch_of(part, persistable, written, later[run[-1]] | kept, library))
+            found.append(stretch_of(part, replace(around, wanted=later[run[-1]]), library))
         else:
             found.extend(part)
         run.clear()
 
     for number, step in enumerate(steps):
-        if may_be_native(step, persistable, later[number] | kept):
+        if may_be_native(step, around, later[number]):
             run.append(number)
         else:
             if run:
@@ -79,20 +96,29 @@ def find_stretches(
     return found
 
 
-def stretch_of(
-    part: Sequence[Step], persistable: frozenset[str], written: set[str], wanted: set[str], library: Library
-) -> Stretch:
+def stretch_of(part: Sequence[Step], around: Surroundings, library: Library) -> Stretch:
     """One stretch: what it reads from outside, what it must leave behind."""
     made: dict[str, None] = {}
     read: dict[str, None] = {}
     for step in part:
         read |= dict.fromkeys(name for name in step.op.input_arg_names if name not in made)
         made |= dict.fromkeys(changed(step))
-    constants = [name for name in read if name in persistable and name not in written]
+    constants = [name for name in read if name in around.persistable and name not in around.written]
     inputs = [name for name in read if name not in constants]
-    outputs = [name for name in made if name in wanted or name in persistable]
+    outputs = [name for name in made if name in around.wanted or name in around.persistable]
     release = dict.fromkeys(name for step in part for name in step.release if name not in outputs)
-    return Stretch(tuple(part), tuple(inputs), tuple(constants), tuple(outputs), tuple(release), library)
+    return Stretch(tuple(part), tuple(inputs), tuple(constants), tuple(outputs), tuple(release), library, around)
+
+
+def divide(stretch: Stretch, error: NotNativeError) -> None:
+    """Cut a stretch at the operator that has no kernel after all; what is left on both sides may be native."""
+    culprits = [
+        step for step in stretch.steps
+        if error.result in step.op.output_arg_names or error.reader in step.op.input_arg_names
+    ]  # fmt: skip
+    if culprits:
+        banned = stretch.surroundings.banned | set(changed(culprits[0]))
+        stretch.parts = tuple(group(stretch.steps, replace(stretch.surroundings, banned=banned), stretch.library))
 
 
 def names(step: Step) -> set[str]:
@@ -107,25 +133,28 @@ def changed(step: Step) -> list[str]:
     return step.op.output_arg_names
 
 
-def may_be_native(step: Step, persistable: frozenset[str], wanted: set[str]) -> bool:
+def may_be_native(step: Step, around: Surroundings, wanted: frozenset[str]) -> bool:
     """Whether there may be a kernel: the operator is known, and nobody needs its further outputs."""
     op = step.op
     if op.type not in READERS or op.sub_blocks() or len(changed(step)) != 1:
         return False
     result = changed(step)[0]
     further = [name for name in op.output_arg_names if name != result and name not in op.input_arg_names]
-    return result not in persistable and not any(name in wanted for name in further)
+    if result in around.persistable or result in around.banned:
+        return False
+    return not any(name in wanted for name in further)
 
 
 class BoundStretch:
     """A stretch whose names are looked up."""
 
-    __slots__ = ("_bind", "_bound", "_current", "constants", "inputs", "outputs", "release", "stretch")
+    __slots__ = ("_bind", "_bound", "_current", "_parts", "constants", "inputs", "outputs", "release", "stretch")
 
     def __init__(self, stretch: Stretch, lookup: Lookup, bind: Callable[[Any], Any], release: tuple[Any, ...]) -> None:
         self.stretch, self.release = stretch, release
         self._bind, self._current = bind, 0
         self._bound: list[Any] | None = None
+        self._parts: list[Any] | None = None
         self.inputs = [lookup(name) for name in stretch.inputs]
         self.constants = [lookup(name) for name in stretch.constants]
         self.outputs = {name: lookup(name) for name in stretch.outputs}
@@ -138,9 +167,18 @@ class BoundStretch:
         return self._bound
 
     @property
+    def parts(self) -> Sequence[Any]:
+        """The steps, with those put together that are native in spite of one between them."""
+        if not self.stretch.parts:
+            return self.steps
+        if self._parts is None:
+            self._parts = [self._bind(part) for part in self.stretch.parts]
+        return self._parts
+
+    @property
     def context(self) -> Any:
         """The operator that is at work, for messages."""
-        return self.steps[self._current].context
+        return self.parts[self._current].context
 
     def run(self) -> None:
         """In one call, or one by one where there is no kernel for these inputs."""
@@ -150,7 +188,7 @@ class BoundStretch:
         if all(array is not None for array in (*arrays, *constants)):
             form = self._form(arrays, constants)
         if form is None:
-            for number, step in enumerate(self.steps):
+            for number, step in enumerate(self.parts):
                 self._current = number
                 step.run()
             return
@@ -167,7 +205,7 @@ class BoundStretch:
         if form is not None and all(a is b for a, b in zip(form.arrays, constants, strict=True)):
             stretch.forms.move_to_end(key)
             return form
-        if key in stretch.why and form is None:
+        if stretch.parts or (key in stretch.why and form is None):
             return None
         try:
             compiled = compile_stretch(
@@ -179,6 +217,7 @@ class BoundStretch:
             )
         except NotNativeError as error:
             stretch.why[key] = str(error)
+            divide(stretch, error)
             stretch.forms.pop(key, None)
             return None
         form = stretch.forms[key] = Form(compiled, tuple(constants))
@@ -202,10 +241,11 @@ def array_of(holder: Any) -> Any:
 
 
 def reasons(stretches: Iterable[Any]) -> Mapping[str, str]:
-    """Why stretches ran on numpy: the first operator's output -> the reason."""
-    return {
-        stretch.steps[0].op.output_arg_names[0]: reason
-        for stretch in stretches
-        if isinstance(stretch, Stretch)
-        for reason in stretch.why.values()
-    }
+    """Why stretches, or parts of them, ran on numpy: the first operator's output -> the reason."""
+    found: dict[str, str] = {}
+    for stretch in stretches:
+        if isinstance(stretch, Stretch):
+            for reason in stretch.why.values():
+                found[stretch.steps[0].op.output_arg_names[0]] = reason
+            found |= {name: why for name, why in reasons(stretch.parts).items() if name not in found}
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from math import prod
 
-from fluidtool.runtime.engines.native.graph import Graph, Value, reads
+from fluidtool.runtime.engines.native.graph import Graph, NotNativeError, Value, reads
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.lowering.memory import LOWER, NO_HALO, Halo, Lowering
 from fluidtool.runtime.engines.native.steps import Buffer, Draft, Plain, row_major
@@ -25,7 +25,11 @@ def lower(graph: Graph, library: Library) -> tuple[list[Draft], list[Buffer], li
         for value in low.reading:
             low.left[value] -= 1
         before = len(low.steps.steps)
-        LOWER[node.kind](low, node)
+        try:
+            LOWER[node.kind](low, node)
+        except NotNativeError as error:
+            error.result = node.output.name
+            raise
         for draft in low.steps.steps[before:]:
             draft.node, draft.blocked = node, node.output in low.blockeds
     outputs: list[Buffer] = []

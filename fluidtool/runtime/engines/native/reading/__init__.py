@@ -7,8 +7,10 @@ from importlib import import_module
 from typing import Any
 
 from fluidtool.ir import Operator
-from fluidtool.runtime.engines.native.graph import Graph, Value
+from fluidtool.runtime.engines.native.graph import Graph, NotNativeError, Value
 from fluidtool.runtime.engines.native.reading.registry import READERS, Reading, need
+
+FAULTS = (ValueError, LookupError, TypeError, ArithmeticError)
 
 for part in ("convolution", "products", "elementwise", "rows", "moves"):
     import_module(f"{__name__}.{part}")
@@ -21,10 +23,13 @@ def read_graph(
     reading = Reading()
     reading.values.update(given)
     for op, attrs in ops:
-        reader = READERS.get(op.type)
-        need(reader, f"there is no native {op.type}")
-        assert reader is not None
-        reader(reading, op, attrs)
+        try:
+            READERS[op.type](reading, op, attrs)
+        except NotNativeError as error:
+            error.result = op.output_arg_names[0]
+            raise
+        except FAULTS as error:  # a program that cannot work: numpy's bodies say what is wrong with it
+            raise NotNativeError(f"{op.type} cannot be read: {error}", result=op.output_arg_names[0]) from error
     missing = [name for name in wanted if name not in reading.values]
     need(not missing, f"{missing} is not computed")
     outputs = [reading.values[name] for name in wanted]

@@ -35,11 +35,14 @@ class Reading:
         self.values: dict[str, Value] = {}
         self.nodes: list[Node] = []
 
-    def get(self, op: Operator, slot: str) -> Value:
-        """The value in an input slot."""
+    def get(self, op: Operator, slot: str, integer: bool = False) -> Value:
+        """The value in an input slot: floats, or integers where they are asked for."""
         names = op.inputs.get(slot, [])
         need(len(names) == 1, f"{op.type} has {len(names)} variables in {slot}")
         need(names[0] in self.values, f"{names[0]} has no value")
+        need(
+            self.values[names[0]].integer == integer, f"{names[0]} of other numbers than {op.type} is computed on here"
+        )
         return self.values[names[0]]
 
     def maybe(self, op: Operator, slot: str) -> Value | None:
