@@ -13,7 +13,7 @@ from fluidtool.errors import OperatorError
 from fluidtool.ir import Program
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor, Scope
-from fluidtool.runtime.engines.native.bodies import BODIES, fastest_body
+from fluidtool.runtime.engines.native.bodies import BODIES, convolution, fastest_body
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.tensor import LoDTensor, SelectedRows
 
@@ -222,3 +222,94 @@ def test_without_the_library_operators_keep_their_own_body(native: Library) -> N
 
     assert fastest_body("lstm", own, None) is own
     assert fastest_body("relu", own, native) is own
+
+
+@pytest.fixture
+def small_convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the native bodies do convolutions that would not pay."""
+    for name in ("WORTH", "DEPTH", "PIXELS"):
+        monkeypatch.setattr(convolution, name, 0)
+
+
+def check_convolution(x: tuple[int, ...], filters: tuple[int, ...], rtol: float = 3e-6, **attrs: Any) -> None:
+    random = np.random.default_rng(0)
+    feeds = {"Input": random.standard_normal(x), "Filter": random.standard_normal(filters)}
+    feeds = {slot: value.astype(np.float32) for slot, value in feeds.items()}
+    forward = agree("conv2d", feeds, ["Output"], rtol, **attrs)
+    out_grad = random.standard_normal(forward["Output"].shape()).astype(np.float32)
+    agree("conv2d_grad", feeds | {"Output@GRAD": out_grad}, ["Input@GRAD", "Filter@GRAD"], rtol, **attrs)
+
+
+@pytest.mark.usefixtures("small_convolutions")
+@few
+@given(st.data())
+def test_convolution(data: st.DataObject) -> None:
+    draw = data.draw
+    window = draw(st.tuples(st.integers(1, 5), st.integers(1, 5)))
+    dilations = draw(st.tuples(*[st.integers(1, 2)] * 2))
+    pads = draw(st.lists(st.integers(0, 3), min_size=4, max_size=4))
+    reach = [d * (w - 1) + 1 for d, w in zip(dilations, window, strict=True)]
+    image = [
+        draw(st.integers(max(1, r - before - after), 20))
+        for r, before, after in zip(reach, pads[::2], pads[1::2], strict=True)
+    ]
+    channels, filters, images = (draw(st.integers(1, most)) for most in (20, 20, 3))
+    strides = draw(st.tuples(*[st.integers(1, 3)] * 2))
+    check_convolution(
+        (images, channels, *image),
+        (filters, channels, *window),
+        strides=list(strides),
+        paddings=pads,
+        dilations=list(dilations),
+    )
+
+
+@pytest.mark.usefixtures("small_convolutions")
+@few
+@given(st.integers(1, 3), st.sampled_from([1, 5, 8, 16]), st.sampled_from([1, 3, 16]), st.integers(3, 9))
+def test_convolution_in_groups(groups: int, inner: int, outer: int, size: int) -> None:
+    check_convolution(
+        (2, groups * inner, size, size), (groups * outer, inner, 3, 3), groups=groups, paddings=[1, 1], strides=[1, 1]
+    )
+
+
+@pytest.mark.usefixtures("small_convolutions")
+@pytest.mark.parametrize("padding_algorithm", ["SAME", "VALID"])
+def test_convolution_by_padding_algorithm(padding_algorithm: str) -> None:
+    check_convolution((2, 3, 9, 8), (5, 3, 4, 3), padding_algorithm=padding_algorithm, dilations=[1, 1])
+
+
+def test_large_convolution_answers_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = counted(monkeypatch, "conv2d"), counted(monkeypatch, "conv2d_grad")
+    check_convolution((11, 16, 31, 29), (13, 16, 3, 3), rtol=1e-5, paddings=[1, 1])
+    assert answered == ([True], [True])
+
+
+def test_small_convolution_is_left_to_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = counted(monkeypatch, "conv2d"), counted(monkeypatch, "conv2d_grad")
+    check_convolution((2, 16, 9, 9), (4, 16, 3, 3), paddings=[1, 1])
+    assert answered == ([False], [False])
+
+
+@pytest.mark.usefixtures("small_convolutions")
+@pytest.mark.parametrize(
+    "attrs",
+    [
+        pytest.param({"data_format": "NHWC"}, id="channels last"),
+        pytest.param({"fuse_relu_before_depthwise_conv": True}, id="fused"),
+        pytest.param({"paddings": [0, 0]}, id="windows of one cell"),
+    ],
+)
+def test_convolution_that_is_left_to_numpy(attrs: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = counted(monkeypatch, "conv2d"), counted(monkeypatch, "conv2d_grad")
+    window = 1 if "paddings" in attrs else 3
+    x = (2, 9, 9, 3) if "data_format" in attrs else (2, 3, 9, 9)
+    check_convolution(x, (4, 3, window, window), **attrs)
+    assert answered == ([False], [False])
+
+
+@pytest.mark.parametrize("engine", ["numpy", "native"])
+def test_convolution_says_what_does_not_fit(engine: str) -> None:
+    feeds = {"Input": np.zeros((1, 3, 9, 9), np.float32), "Filter": np.zeros((4, 2, 3, 3), np.float32)}
+    with pytest.raises(OperatorError, match=r"has 3 channels; Filter \(4, 2, 3, 3\)"):
+        outputs_of("conv2d", feeds, ["Output"], engine)

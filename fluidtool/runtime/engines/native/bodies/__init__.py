@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fluidtool.runtime.engines.native.bodies.convolution import conv2d, conv2d_gradient
 from fluidtool.runtime.engines.native.bodies.recurrent import lstm, lstm_gradient
 from fluidtool.runtime.engines.native.bodies.updates import adam, momentum
 from fluidtool.runtime.engines.native.library import Library
@@ -18,6 +19,8 @@ Body = Callable[..., Any]
 
 BODIES: Mapping[str, Body] = {
     "adam": adam,
+    "conv2d": conv2d,
+    "conv2d_grad": conv2d_gradient,
     "lstm": lstm,
     "lstm_grad": lstm_gradient,
     "momentum": momentum,
