@@ -13,8 +13,15 @@ from fluidtool.cli.failures import say, say_error
 from fluidtool.cli.feeds import gather
 from fluidtool.cli.opening import did_you_mean, open_model
 from fluidtool.cli.progress import progress
-from fluidtool.cli.render import number, show, show_json
-from fluidtool.cli.rewriting_tables import comparisons_table, decisions_table, facts_table, passes_table
+from fluidtool.cli.render import Table, number, show, show_json
+from fluidtool.cli.rewriting_tables import (
+    comparisons_table,
+    decisions_table,
+    facts_table,
+    how_to_ask,
+    left_out_table,
+    passes_table,
+)
 from fluidtool.errors import EXIT_FINDING, OutputExistsError, ParameterFileError, ProgramError, UsageError
 from fluidtool.io.layout import read_program
 from fluidtool.io.parameters import Value, persistables
@@ -246,16 +253,27 @@ def _show(
             }
         show_json(data)
         return
-    tables = [decisions_table(stage) for stage in outcome.stages] if request.explain else []
+    tables = [table for stage in outcome.stages for table in _explanation(stage)] if request.explain else []
     tables += [passes_table(outcome.stages), facts_table(*sides)]
     if request.verify:
         tables.append(comparisons_table(comparisons, keep))
     show(*tables)
 
 
+def _explanation(stage: Stage) -> list[Table]:
+    """What a pass did with its candidates, and the rewrites that it left out, if any."""
+    return [decisions_table(stage), *([left_out_table(stage)] if stage.left_out else [])]
+
+
 def _stage_data(stage: Stage) -> dict[str, Any]:
-    decisions = [asdict(decision) for decision in stage.result.decisions]
-    return {"name": stage.name, "operators": [stage.before, stage.after], "decisions": decisions}
+    return {
+        "name": stage.name,
+        "operators": [stage.before, stage.after],
+        "decisions": [asdict(decision) for decision in stage.result.decisions],
+        "left_out": [
+            {"name": known.name, "reason": known.not_saved, "ask": how_to_ask(known)} for known in stage.left_out
+        ],
+    }
 
 
 def _talk(

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from fluidtool.cli.render import Table, number, show, size, table
-from fluidtool.passes.catalogue import INFERENCE_PASSES
+from fluidtool.passes.catalogue import INFERENCE_PASSES, InferencePass
 from fluidtool.passes.pipeline import Stage
 from fluidtool.tensor.compare import Comparison
 
@@ -35,6 +35,19 @@ def decisions_table(stage: Stage) -> Table:
         out.add("done" if done else "left", *([rule] if several else []), operator, shown + more, reason)
         out.styles[len(out.rows) - 1] = "green" if done else "yellow"
     return out
+
+
+def left_out_table(stage: Stage) -> Table:
+    """The rewrites that a name for several does not mean, why, and how to ask for them."""
+    out = table(f"{stage.name}: left out", "!ask for it by", "reason")
+    for known in stage.left_out:
+        out.add(how_to_ask(known), known.not_saved)
+    return out
+
+
+def how_to_ask(known: InferencePass) -> str:
+    """The option that asks for a rewrite by name."""
+    return f"--fuse {known.name}"
 
 
 def passes_table(stages: Sequence[Stage]) -> Table:

@@ -290,8 +290,9 @@ def refuse_roles(environment: Mapping[str, str]) -> None:
     name = "PADDLE_TRAINER_IPS" if "PADDLE_TRAINER_IPS" in environment else "PADDLE_TRAINING_ROLE"
     if name in environment:
         raise UnsupportedOperatorError(
-            f"{name} is set, which asks Trainer for training by several processes; that needs the distribute "
-            "transpiler, which fluidtool does not have. Unset it to train in this process alone"
+            f"{name} is set, which asks Trainer for training by several processes; fluidtool writes "
+            "the programs of every role (DistributeTranspiler, 'fluidtool transpile --distribute') but does not run them over "
+            "the network yet. Unset it to train in this process alone"
         )
 
 

@@ -95,7 +95,11 @@ class ParameterStore(Mapping[str, Value]):
                 buffer if isinstance(buffer, (LoDTensor, SelectedRows)) else read_selected_rows(buffer, 0, source)[0]
             )
             return value
-        return LoDTensor(_aligned(record.array(buffer)), [list(level) for level in record.lod])
+        mapped = record.array(buffer)
+        array = _aligned(mapped)
+        if array is not mapped and isinstance(buffer, mmap.mmap):
+            _forget(buffer, record.begin, record.end)
+        return LoDTensor(array, [list(level) for level in record.lod])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
@@ -115,6 +119,15 @@ class ParameterStore(Mapping[str, Value]):
 
 
 EMPTY_STORE = ParameterStore({})
+
+
+def _forget(mapped: mmap.mmap, begin: int, end: int) -> None:
+    """Tell the system that bytes of a mapped file, which have been copied, need not stay in memory."""
+    if hasattr(mapped, "madvise"):  # not on Windows
+        start = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE
+        length = end // mmap.PAGESIZE * mmap.PAGESIZE - start
+        if length > 0:
+            mapped.madvise(mmap.MADV_DONTNEED, start, length)
 
 
 def _aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

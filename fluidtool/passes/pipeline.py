@@ -33,22 +33,27 @@ Run = Callable[[Program, Scope, Collection[str]], PassResult]
 
 @dataclass(frozen=True, slots=True)
 class PlannedPass:
-    """One pass with its options: whether results stay bit-equal, and whether it is for inference programs only."""
+    """One pass with its options: whether results stay bit-equal, and whether it is for inference programs only.
+
+    left_out: the rewrites that a name for several, such as `all-inference`, does not mean.
+    """
 
     name: str
     run: Run
     exact: bool
     inference: bool
+    left_out: tuple[InferencePass, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What one pass did: its decisions, and the number of operators before and after it."""
+    """What one pass did: its decisions, the number of operators before and after it, and the rewrites it left out."""
 
     name: str
     result: PassResult
     before: int
     after: int
+    left_out: tuple[InferencePass, ...] = ()
 
 
 class Outcome(NamedTuple):
@@ -88,7 +93,7 @@ class PassPlan:
         for planned in self.passes:
             before = count_operators(after)
             result = _apart(planned, sharing, after, values, keep)
-            stages.append(Stage(planned.name, result, before, count_operators(after)))
+            stages.append(Stage(planned.name, result, before, count_operators(after), planned.left_out))
             sharing = planned if planned.name == MEMORY_OPTIMIZE else sharing
             _check(planned.name, [found for found in verify(after) if _identity(found) not in known])
         return Outcome(after, values, tuple(stages))
@@ -130,9 +135,10 @@ def plan_passes(names: Iterable[str], *, level: int = 0, skip: Collection[str] =
     Raises ProgramError for another name.
     """
     planned: list[PlannedPass] = []
+    names = tuple(names)
     for name in names:
         if name == ALL_INFERENCE:
-            planned.append(_all_inference())
+            planned.append(_all_inference(names))
         elif name == MEMORY_OPTIMIZE:
             planned.append(PlannedPass(name, partial(_memory_optimize, skip=skip, level=level), True, False))
         elif name == RELEASE_MEMORY:
@@ -158,9 +164,13 @@ def _inference(known: InferencePass) -> PlannedPass:
     return PlannedPass(known.name, known.run, known.exact, True)
 
 
-def _all_inference() -> PlannedPass:
-    """Those whose result every Paddle can run, again and again until none finds anything more."""
+def _all_inference(asked: Collection[str]) -> PlannedPass:
+    """Those whose result every Paddle can run, again and again until none finds anything more.
+
+    The others are left out; not told of are those that are `asked` for by name besides.
+    """
     passes = [known for known in INFERENCE_PASSES if known.saved]
+    left_out = tuple(known for known in INFERENCE_PASSES if not known.saved and known.name not in asked)
 
     def run(program: Program, scope: Scope, keep: Collection[str]) -> PassResult:
         done: list[Decision] = []
@@ -171,7 +181,7 @@ def _all_inference() -> PlannedPass:
                 break
         return PassResult((*done, *(decision for result in results for decision in result.left)))
 
-    return PlannedPass(ALL_INFERENCE, run, all(known.exact for known in passes), True)
+    return PlannedPass(ALL_INFERENCE, run, all(known.exact for known in passes), True, left_out)
 
 
 def _memory_optimize(

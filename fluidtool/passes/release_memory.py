@@ -1,7 +1,9 @@
 """release_memory: a `delete_var` operator after the last use of every variable that a run does not need any longer.
 
 What Paddle 0.12 to 1.5 deletes, this deletes (memory_optimization_transpiler.py), the same stretches of operators looked
-at as in `memory_optimize`; but nothing that is fed or fetched, and nothing that is written again later.
+at as in `memory_optimize`; but nothing that is fed or fetched, and nothing that is written again later: Paddle makes the
+variables once, before the first operator, so that one which writes to a deleted name ends the process (delete_var_op.cc,
+executor.cc of 1.8.5). Names that `memory_optimize` let several variables share are so deleted after the last of them.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from fluidtool.passes.peak import estimate
 from fluidtool.passes.result import Decision
 
 RULE, DELETE = "release_memory", "delete_var"
+WRITTEN_AGAIN = "it is written again later, and Paddle cannot write to what is deleted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ def _reason(flow: Liveness, position: int, name: str) -> str | None:
         return "all rounds of the loop have one scope, in which Paddle makes its variables once"
     if flow.operators[position].type == DELETE:
         return "it is deleted already"
-    return "it is written again later" if flow.occupied[name] >> (position + 1) else None
+    return WRITTEN_AGAIN if flow.occupied[name] >> (position + 1) else None
 
 
 def _in_one_scope(stretch: Stretch) -> bool:

@@ -70,6 +70,11 @@ def slices(
     return tuple(cut)
 
 
+def starts_with_rows(axes: Sequence[int], rank: int) -> bool:
+    """Whether the first of `axes` is that of the rows: no LoD passes then, even of all rows (Paddle 1.8.5 slice_op.cc)."""
+    return bool(axes) and axes[0] in (0, -rank)
+
+
 def _range_of_items(ctx: OpContext, Input: LoDTensorArray, starts: list[int], ends: list[int]) -> tuple[int, int]:
     ctx.require(
         len(starts) == len(ends) == 1, "a LoDTensorArray is cut along its one axis: starts and ends hold one number"
@@ -107,7 +112,8 @@ def slice_(
         return Input[first] if decrease_axis else LoDTensorArray(Input[first:last])
     out = Input[slices(ctx, Input.shape, axes, low, high, decrease_axis)]
     out = out.reshape(without_axes(ctx, out.shape, decrease_axis, scalar_shape(ctx))) if decrease_axis else out
-    lod_of_same_rows(ctx, Input, out, "Input")
+    if not starts_with_rows(axes, Input.ndim):
+        lod_of_same_rows(ctx, Input, out, "Input")
     return out
 
 
@@ -142,9 +148,10 @@ def _(
         else:
             first, last = bounds(ctx, low[i], high[i], Input.shape[place], axis, False)
             shape[place] = last - first
-    return meta_of_same_rows(
+    out = meta_of_same_rows(
         Input, without_axes(ctx, shape, decrease_axis, scalar_shape(ctx)) if decrease_axis else shape
     )
+    return out.with_lod_level(0) if starts_with_rows(axes, Input.rank) else out
 
 
 def _array_grad(ctx: OpContext, Input: LoDTensorArray, grad: Any, starts: list[int], ends: list[int]) -> LoDTensorArray:

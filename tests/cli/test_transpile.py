@@ -115,6 +115,28 @@ def test_explain_says_what_was_done_and_why_not(model: Path) -> None:
     assert ["done", "scale", "same", "same", "is", "positive"] in rows(done)
 
 
+def test_explain_says_which_rewrites_all_of_them_left_out_and_how_to_ask_for_them(model: Path) -> None:
+    out = rows(call("transpile", model, "--all-inference", "--explain").stdout)
+    assert ["all-inference:", "left", "out"] in out
+    for known in INFERENCE_PASSES:
+        assert (["--fuse", known.name, *known.not_saved.split()] in out) == (not known.saved)
+
+
+def test_json_says_which_rewrites_all_of_them_left_out_and_how_to_ask_for_them(model: Path) -> None:
+    both, one = call_json("transpile", model, "--all-inference", "--fuse", "fuse-attention")["passes"]
+    skipped = next(row for row in both["left_out"] if row["name"] == "fuse-skip-layer-norm")
+    assert skipped == {
+        "name": "fuse-skip-layer-norm",
+        "reason": "Paddle 1.8.5 has skip_layernorm in its CUDA build only",
+        "ask": "--fuse fuse-skip-layer-norm",
+    }
+    assert "fuse-attention" not in {row["name"] for row in both["left_out"]} and one["left_out"] == []
+
+
+def test_a_rewrite_by_name_leaves_nothing_out(model: Path) -> None:
+    assert "left out" not in call("transpile", model, "--fuse", "drop-identity", "--explain").stdout
+
+
 def test_json_has_every_decision(model: Path) -> None:
     data = call_json("transpile", model, "--fuse", "drop-identity", "--verify")
     (stage,) = data["passes"]

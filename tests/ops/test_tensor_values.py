@@ -40,6 +40,10 @@ LOD = [[0, 2, 3]]
         ("transpose2", {"X": ROWS}, {"axis": [0, 1]}, []),
         ("slice", {"Input": ROWS}, {"axes": [1], "starts": [1], "ends": [3]}, LOD),
         ("slice", {"Input": ROWS}, {"axes": [0], "starts": [1], "ends": [3]}, []),
+        ("slice", {"Input": ROWS}, {"axes": [0, 1], "starts": [0, 0], "ends": [3, 2]}, []),
+        ("slice", {"Input": ROWS}, {"axes": [-2], "starts": [0], "ends": [9]}, []),
+        ("slice", {"Input": ROWS}, {"axes": [1, 0], "starts": [0, 0], "ends": [2, 3]}, LOD),
+        ("slice", {"Input": ROWS}, {"axes": [1], "starts": [1], "ends": [2], "decrease_axis": [1]}, LOD),
         ("concat", {"X": [ROWS, lod_tensor(f(4, 4), [[1, 3]])]}, {"axis": 0}, [[0, 2, 3, 4, 7]]),
         ("concat", {"X": [f(3, 2), ROWS]}, {"axis": 1}, []),
         ("concat", {"X": [ROWS, f(3, 2)]}, {"axis": -1}, LOD),
@@ -60,6 +64,15 @@ def test_the_lod_passes_with_unchanged_rows(
     op_type: str, inputs: dict[str, Any], attrs: dict[str, Any], lod: list[list[int]]
 ) -> None:
     assert run_op(op_type, inputs, attrs, fetch=["Out"])["Out"].lod() == lod
+
+
+@pytest.mark.parametrize(("axes", "level"), [([0], 0), ([0, 1], 0), ([1], 1), ([1, 0], 1), ([-2], 0)])
+def test_a_slice_whose_first_axis_is_that_of_the_rows_is_declared_without_lod(axes: list[int], level: int) -> None:
+    attrs = {"axes": axes, "starts": [0] * len(axes), "ends": [99] * len(axes)}
+    block = Program().global_block()
+    op = block.append_op(type="slice", inputs={"Input": ["x"]}, outputs={"Out": ["out"]}, attrs=attrs)
+    found = infer_operator(op, {"x": TensorMeta((-1, 4), VarType.FP32, 1)}.get)
+    assert found["out"].lod_level == level
 
 
 def test_x_shape_has_dimensions_and_lod_but_no_memory() -> None:

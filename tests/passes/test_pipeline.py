@@ -131,11 +131,26 @@ def test_a_pass_that_leaves_a_fault_behind_is_named() -> None:
 
 
 def test_passes_that_paddle_cannot_run_are_not_among_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours = catalogue.InferencePass("ours", "nowhere:nothing", "not for Paddle", True, saved=False)
+    ours = catalogue.InferencePass("ours", "nowhere:nothing", "not for Paddle", True, not_saved="Paddle lacks it")
     monkeypatch.setattr(pipeline, "INFERENCE_PASSES", (ours,))
     outcome = plan_passes(["all-inference"]).run(with_identity(), linear_scope(), ["probability"])
     assert types(outcome.program) == types(with_identity())
+    assert outcome.stages[0].left_out == (ours,) and outcome.stages[0].result.decisions == ()
     assert plan_passes(["ours"]).passes[0].name == "ours"
+
+
+def test_all_says_which_passes_it_left_out_but_for_those_asked_for_besides() -> None:
+    every = [known.name for known in INFERENCE_PASSES if not known.saved]
+    stages = plan_passes(["all-inference", "fuse-conv-bias"]).run(with_identity(), linear_scope()).stages
+    assert [known.name for known in stages[0].left_out] == [name for name in every if name != "fuse-conv-bias"]
+    assert stages[1].left_out == ()
+
+
+@pytest.mark.parametrize(
+    "known", [known for known in INFERENCE_PASSES if not known.saved], ids=lambda known: known.name
+)
+def test_a_pass_that_is_left_out_says_what_paddle_lacks(known: catalogue.InferencePass) -> None:
+    assert "Paddle 1.8.5" in known.not_saved
 
 
 def test_a_copied_scope_shares_arrays_and_nothing_else() -> None:

@@ -158,7 +158,7 @@ def test_a_name_that_is_written_again_is_deleted_after_its_last_value_only() -> 
     net.step("a", "c")
     result = release_memory(net.program)
     assert [names for _, names in deletions(net.program)] == [("b",), ("a",)]
-    assert reason(result, "a") == "it is written again later"
+    assert reason(result, "a") == "it is written again later, and Paddle cannot write to what is deleted"
 
 
 def test_a_deletion_has_the_role_of_the_operator_before_it() -> None:

@@ -98,6 +98,9 @@ def embedding_rule(site: Site) -> Edit | str | None:
     if op.get_attr("is_distributed", False) or op.get_attr("remote_prefetch", False):
         return "the table is distributed"
     table = look_up.numbers(look_up.input("W"))
+    rows = site.numbers(found.weight).shape[0]
+    if table.ndim != 2 or table.shape[1] != rows:
+        return f"{look_up.input('W')} of shape {list(table.shape)} is not a table of rows of {rows} numbers"
     width = _width(site)
     size = table.shape[0] * width * table.dtype.itemsize
     if size > TABLE_LIMIT:
@@ -137,7 +140,20 @@ def _projection(site: Site) -> _Projection:
         raise Unfit(f"{x} and {weight} are not matrices")
     if bias and values.size != product.numbers(weight).shape[1]:
         raise Unfit(f"{bias} does not hold one number for each column of {weight}")
+    _check_sizes(site, product.numbers(weight).shape[1])
     return _Projection((*sites, product), product, x, weight, bias, values)
+
+
+def _check_sizes(site: Site, columns: int) -> None:
+    """Raise Unfit where a parameter of the layer is not as wide as its projected input, peepholes of the bias apart."""
+    for slot in ("Weight", "Bias"):
+        name = site.input(slot)
+        if not name or not site.is_constant(name):
+            continue
+        shape = site.numbers(name).shape
+        fits = len(shape) == 2 and (shape[1] == columns if slot == "Weight" else shape[0] == 1 and shape[1] >= columns)
+        if not fits:
+            raise Unfit(f"{name} of shape {list(shape)} is no {slot} of {site.op.type} with {columns} columns")
 
 
 def _check_layer(site: Site) -> None:

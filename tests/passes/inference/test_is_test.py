@@ -49,6 +49,33 @@ def test_a_dropout_only_where_it_drops_nothing(rate: float, done: bool) -> None:
     assert set_is_test(net.program, net.scope).changed == done
 
 
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_dropout_whose_mask_is_to_be_kept_is_left(wanted: bool) -> None:
+    net = Net()
+    out = net.op("dropout", {"X": net.input("x", 3, 4)}, more={"Mask": "mask"}, dropout_prob=0.0, is_test=False)
+    keep = [out, "mask"] if wanted else [out]
+    result = set_is_test(net.program, net.scope, keep)
+    assert net.block.ops[0].attr("is_test") is not wanted
+    assert [decision.reason for decision in result.left] == (
+        ["its output Mask (mask) is used, which it does not give in inference"] if wanted else []
+    )
+    assert [value.shape for value in net.run(*keep)] == [(3, 4)] * len(keep)
+
+
+def test_a_dropout_whose_mask_another_operator_reads_is_left() -> None:
+    net = Net()
+    out = net.op("dropout", {"X": net.input("x", 3, 4)}, more={"Mask": "mask"}, dropout_prob=0.0, is_test=False)
+    net.op("cast", {"X": "mask"}, in_dtype=2, out_dtype=5)
+    assert not set_is_test(net.program, net.scope, [out]).changed
+
+
+def test_a_dropout_whose_mask_is_persistable_is_left() -> None:
+    net = Net()
+    net.block.create_var(name="mask", dtype="uint8", persistable=True)
+    out = net.op("dropout", {"X": net.input("x", 3, 4)}, more={"Mask": "mask"}, dropout_prob=0.0, is_test=False)
+    assert not set_is_test(net.program, net.scope, [out]).changed
+
+
 def test_quantisation_that_follows_its_input_is_left() -> None:
     net = Net()
     net.op("fake_quantize_moving_average_abs_max", {"X": net.input("x", 3, 4)}, is_test=False)

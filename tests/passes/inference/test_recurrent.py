@@ -9,6 +9,7 @@ from fluidtool.passes.inference import recurrent
 from fluidtool.passes.inference.recurrent import fuse_embedding_lstm, fuse_fc_gru, fuse_fc_lstm
 from fluidtool.passes.verify import verify
 from fluidtool.proto.enums import VarType
+from fluidtool.tensor import LoDTensor
 from tests.passes.inference.net import Net, reasons
 
 SIZE, ROWS, LOD = 4, 7, [[0, 3, 4, 7]]
@@ -215,3 +216,37 @@ def test_a_large_table_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recurrent, "TABLE_LIMIT", 500)
     wanted = ["the projected table would take 576 bytes, more than 500"]
     assert left(fuse_embedding_lstm, layer(words=True)) == wanted
+
+
+SHAPES = [
+    ("wh", (4 * SIZE,), "wh of shape [16] is no Weight of lstm with 16 columns"),
+    ("wh", (SIZE, 4, SIZE), "wh of shape [4, 4, 4] is no Weight of lstm with 16 columns"),
+    ("wh", (SIZE, 3 * SIZE), "wh of shape [4, 12] is no Weight of lstm with 16 columns"),
+    ("bh", (4 * SIZE,), "bh of shape [16] is no Bias of lstm with 16 columns"),
+    ("bh", (1, SIZE), "bh of shape [1, 4] is no Bias of lstm with 16 columns"),
+    ("bh", (2, 4 * SIZE), "bh of shape [2, 16] is no Bias of lstm with 16 columns"),
+    ("w", (5, 4, SIZE), "x and w are not matrices"),
+    ("w", (4 * SIZE,), "x and w are not matrices"),
+    ("b", (1, 4 * SIZE), "b of shape [1, 16] is not one number for each position of the last dimension"),
+]
+
+
+@pytest.mark.parametrize(("name", "shape", "reason"), SHAPES, ids=str)
+@pytest.mark.parametrize("run", [fuse_fc_lstm, fuse_embedding_lstm], ids=["fc", "embedding"])
+def test_parameters_of_other_shapes_stay(run: Any, name: str, shape: tuple[int, ...], reason: str) -> None:
+    net = layer(words=run is fuse_embedding_lstm)
+    net.scope.var(name).value = LoDTensor(net.numbers(*shape))
+    assert left(run, net) == [reason]
+
+
+def test_a_weight_of_a_gru_of_another_shape_stays() -> None:
+    net = layer("gru")
+    net.scope.var("wh").value = LoDTensor(net.numbers(3 * SIZE))
+    assert left(fuse_fc_gru, net) == ["wh of shape [12] is no Weight of gru with 12 columns"]
+
+
+@pytest.mark.parametrize("shape", [(9,), (9, 4), (9, 5, 1)])
+def test_a_table_of_another_shape_stays(shape: tuple[int, ...]) -> None:
+    net = layer(words=True)
+    net.scope.var("table").value = LoDTensor(net.numbers(*shape))
+    assert left(fuse_embedding_lstm, net) == [f"table of shape {list(shape)} is not a table of rows of 5 numbers"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.runtime.engines.native.graph import Node
-from fluidtool.runtime.engines.native.lowering.memory import CACHE, NO_HALO, SMALL, Lowering, lowers, padded_bias
+from fluidtool.runtime.engines.native.lowering.memory import NO_HALO, SECOND_CACHE, SMALL, Lowering, lowers, padded_bias
 from fluidtool.runtime.engines.native.reading.registry import need
 from fluidtool.runtime.engines.native.steps import Blocked, Buffer, Kind, aligned_floats, constant
 
@@ -34,7 +34,9 @@ def _conv(low: Lowering, node: Node) -> None:
     n |= _residual_sizes(low, node)
     _flatten(n, node, source, out, low)
     work = prod(node.output.shape) * prod(facts["weights"].shape[1:])
-    tasks = _cut(low, n, work, 4 * prod(x.shape[1:]), 4 * packed.size)
+    touched = [min(w, s) for w, s in zip(facts["weights"].shape[2:], facts["strides"], strict=True)]
+    image = 4 * x.shape[1] * prod(node.output.shape[2:]) * prod(touched)
+    tasks = _cut(low, n, work, image, 4 * packed.size)
     low.steps.add(Kind.CONVOLUTION, _pointers(low, node, source, out, packed, bias, offsets), n,
                   activation=node.activation, tasks=tasks)  # fmt: skip
 
@@ -125,17 +127,24 @@ def _pack_filter(low: Lowering, facts: dict[str, Any], lanes: int) -> tuple[Buff
 
 
 def _cut(low: Lowering, n: dict[int, int], work: int, x_bytes: int, weight_bytes: int) -> int:
-    """Choose the parts by row, column and channel block; returns how many tasks that makes."""
+    """Choose the parts by row, column and channel block; returns how many tasks that makes.
+
+    A part by channel block reads its weights once and the whole image for each pair of blocks: right when the image
+    stays in the second cache. A part by row reads all weights, and its rows again and again.
+    """
     pairs, groups, lines = -(-n[3] // 2), n[19], n[0] * n[1]
     threads = low.library.threads
-    if x_bytes * n[0] > CACHE or weight_bytes < x_bytes:
-        wanted = max(4 * threads if work > SMALL else 1, -(-x_bytes * n[0] // CACHE))
-        if lines >= wanted or n[2] < 64:
-            n[25] = min(lines, wanted)
-        else:
-            n[28] = min(-(-wanted // lines), max(n[2] // 24, 1))
-            n[25] = lines
-    if work > SMALL and threads > 1 and groups * n[25] * n[28] < 2 * threads:
+    if threads == 1 or work <= SMALL:
+        wanted = 1
+    elif x_bytes * n[0] <= SECOND_CACHE and weight_bytes >= x_bytes // 2:
+        n[26] = min(pairs, 4 * threads)
+        wanted = -(-2 * threads // (n[26] * groups))
+    else:
+        wanted = max(2 * threads, -(-x_bytes * n[0] // SECOND_CACHE))
+    n[25] = min(lines, wanted)
+    if n[25] < wanted:
+        n[28] = max(min(-(-wanted // n[25]), n[2] // 24), 1)
+    if n[25] * n[26] * n[28] * groups < 2 * threads and work > SMALL:
         n[26] = min(pairs, 4 * threads)
     return groups * n[25] * n[26] * n[28]
 

@@ -30,7 +30,7 @@ Halo = tuple[int, int, int, int]
 NO_HALO: Halo = (0, 0, 0, 0)
 SEGMENT = 128  # floats of a row that a product reads at a time
 SMALL = 20_000  # multiplications below which a step is not cut
-CACHE = 200_000  # bytes of input that a part may sweep over again and again
+SECOND_CACHE = 410_000  # bytes of an image that a part may sweep over again and again
 
 
 @dataclass(slots=True)
@@ -76,7 +76,9 @@ class Lowering:
             sizes = dict(
                 enumerate((place.shape[0] * place.blocks, place.rows, columns, top, bottom, left, right, place.lanes))
             )
-            self.steps.add(Kind.HALO, {3: (place.buffer, 0)}, sizes, tasks=self.parts(place.size // 8, sizes[0]))
+            self.steps.add(
+                Kind.HALO, {3: (place.buffer, 0)}, sizes, tasks=self.parts(place.size - prod(place.shape), sizes[0])
+            )
 
     def plain(self, value: Value) -> Plain:
         """Where the value lies with strides; it is put there when it lies blocked only."""

@@ -10,6 +10,9 @@
 
 #define MOST_THREADS 256
 #define SPINS 4000
+#define WORKERS UINT64_C(0xffff)
+#define OPEN UINT64_C(0x10000)
+#define NUMBER(state) ((state) >> 17)
 
 #if defined(__x86_64__)
 #define PAUSE() __builtin_ia32_pause()
@@ -23,10 +26,9 @@ static struct {
     pthread_mutex_t owner;  /* held by the run that uses the workers */
     pthread_mutex_t asleep; /* guards sleeping */
     pthread_cond_t wake;
-    atomic_uint_fast64_t generation; /* odd bits of nothing: raised for every piece of work */
+    atomic_uint_fast64_t state; /* number of the piece of work, whether one may still join it, how many workers are at it */
     atomic_int sleepers;
     atomic_int_fast64_t next; /* the next task */
-    atomic_int_fast64_t left; /* workers that have not finished this generation */
     ft_work work;
     void *context;
     int64_t tasks;
@@ -43,24 +45,34 @@ static void take_tasks(void) {
     }
 }
 
+/* Join the piece of work at hand, unless it is closed already. */
+static int join(uint_fast64_t state) {
+    while (state & OPEN)
+        if (atomic_compare_exchange_weak_explicit(&pool.state, &state, state + 1, memory_order_acq_rel,
+                                                  memory_order_acquire))
+            return 1;
+    return 0;
+}
+
 static void *worker(void *first) {
-    uint_fast64_t seen = (uint_fast64_t)(uintptr_t)first;
+    uint_fast64_t seen = (uint_fast64_t)(uintptr_t)first, state;
     for (;;) {
         int spins = 0;
-        while (atomic_load_explicit(&pool.generation, memory_order_acquire) == seen) {
+        while (NUMBER(state = atomic_load_explicit(&pool.state, memory_order_acquire)) == seen) {
             if (++spins < SPINS) {
                 PAUSE();
                 continue;
             }
             pthread_mutex_lock(&pool.asleep);
             atomic_fetch_add(&pool.sleepers, 1);
-            while (atomic_load(&pool.generation) == seen) pthread_cond_wait(&pool.wake, &pool.asleep);
+            while (NUMBER(atomic_load(&pool.state)) == seen) pthread_cond_wait(&pool.wake, &pool.asleep);
             atomic_fetch_sub(&pool.sleepers, 1);
             pthread_mutex_unlock(&pool.asleep);
         }
-        seen++;
+        seen = NUMBER(state);
+        if (!join(state)) continue; /* the others were quicker */
         take_tasks();
-        atomic_fetch_sub_explicit(&pool.left, 1, memory_order_release);
+        atomic_fetch_sub_explicit(&pool.state, 1, memory_order_release);
     }
     return NULL;
 }
@@ -73,6 +85,7 @@ static void fresh_in_child(void) {
         pthread_mutex_init(&pool.asleep, NULL);
         pthread_cond_init(&pool.wake, NULL);
         atomic_store(&pool.sleepers, 0);
+        atomic_store(&pool.state, NUMBER(atomic_load(&pool.state)) << 17);
         pool.started = 0;
     }
     pool.process = getpid();
@@ -81,7 +94,7 @@ static void fresh_in_child(void) {
 static void start_workers(void) {
     while (pool.started < pool.wanted - 1) {
         pthread_t thread;
-        uintptr_t now = (uintptr_t)atomic_load(&pool.generation);
+        uintptr_t now = (uintptr_t)NUMBER(atomic_load(&pool.state));
         if (pthread_create(&thread, NULL, worker, (void *)now)) {
             pool.wanted = pool.started + 1;
             return;
@@ -116,15 +129,16 @@ void ft_parallel(ft_work work, void *context, int64_t tasks) {
     pool.context = context;
     pool.tasks = tasks;
     atomic_store_explicit(&pool.next, 0, memory_order_relaxed);
-    atomic_store_explicit(&pool.left, pool.started, memory_order_relaxed);
-    atomic_fetch_add(&pool.generation, 1);
+    const uint_fast64_t number = NUMBER(atomic_load(&pool.state)) + 1;
+    atomic_store(&pool.state, number << 17 | OPEN);
     if (atomic_load(&pool.sleepers)) {
         pthread_mutex_lock(&pool.asleep);
         pthread_cond_broadcast(&pool.wake);
         pthread_mutex_unlock(&pool.asleep);
     }
     take_tasks();
-    for (int spins = 0; atomic_load_explicit(&pool.left, memory_order_acquire); spins++) {
+    atomic_fetch_and(&pool.state, ~OPEN); /* who has not come by now is not waited for */
+    for (int spins = 0; atomic_load_explicit(&pool.state, memory_order_acquire) & WORKERS; spins++) {
         if (spins < SPINS) PAUSE();
         else sched_yield();
     }

@@ -1,0 +1,64 @@
+"""The native engine under sanitizers: python -m tests.runtime.native.sanitize address|thread.
+
+Builds the library with them into a temporary folder and runs the tests of this folder on it. `address` also finds
+undefined behaviour. Without a compiler, or without the sanitizer's library, it says so and does nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from fluidtool.runtime.engines.native.build import build
+
+FLAGS = {
+    "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"),
+    "thread": ("-fsanitize=thread",),
+}
+RUNTIMES = {"address": ("libasan.so", "libubsan.so"), "thread": ("libtsan.so",)}
+# What Python itself leaks and races is not ours: leaks are off, and ThreadSanitizer sees our library only.
+OPTIONS = {
+    "address": {"ASAN_OPTIONS": "detect_leaks=0"},
+    "thread": {"TSAN_OPTIONS": "ignore_noninstrumented_modules=1"},
+}
+TESTS = {"address": "not fork", "thread": "residual or once or batch"}
+
+
+def runtime_library(name: str) -> str:
+    """The path of a sanitizer's library; empty when the compiler has none."""
+    found = subprocess.run(
+        ["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    return found if os.path.isabs(found) else ""
+
+
+def main(kind: str) -> int:
+    try:
+        libraries = [runtime_library(name) for name in RUNTIMES[kind]]
+    except OSError:
+        libraries = [""]
+    if not all(libraries):
+        print(f"not run: there is no gcc with {' and '.join(RUNTIMES[kind])}")
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        path = build(Path(folder, "engine.so"), (*FLAGS[kind], "-g", "-O1", "-fno-omit-frame-pointer"))
+        environment = dict(os.environ, FLUIDTOOL_NATIVE=str(path), LD_PRELOAD=":".join(libraries)) | OPTIONS[kind]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "tests/runtime/native",
+            "-k",
+            TESTS[kind],
+        ]
+        return subprocess.run(command, env=environment, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:2]))
