@@ -19,6 +19,7 @@ from fluidtool.ir.roles import NAMESCOPE_ATTR, ROLE_ATTR, SUPERSEDED, OpRole
 from fluidtool.ir.surgery import copy_operator
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.registry import OpInfo, get_op
+from fluidtool.runtime.engines.native.bodies import fastest_body
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.stretches import BoundStretch, Stretch, find_stretches
 from fluidtool.runtime.scope import Scope, ScopeVariable
@@ -190,7 +191,8 @@ class BoundStep:
 
     def __init__(self, step: Step, context: OpContext, release: tuple[ScopeVariable, ...]) -> None:
         info = step.info
-        self.context, self.body, self.attrs, self.release = context, info.body, step.attrs, release
+        self.context, self.attrs, self.release = context, step.attrs, release
+        self.body = fastest_body(info.type, info.body, context.runtime.plan.native)
         self.args: tuple[tuple[Any, bool, Any], ...] = ()
         if not info.raw:
             self.args = tuple((slot, slot.duplicable, context.inputs.get(slot.name, ())) for slot in info.inputs)

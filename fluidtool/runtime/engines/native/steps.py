@@ -33,6 +33,10 @@ class Kind(IntEnum):
     PACK = 10
     PACK_FILTER = 11
     GATHER_ROWS = 12
+    LSTM = 13
+    LSTM_GRADIENT = 14
+    ADAM = 15
+    MOMENTUM = 16
 
 
 @dataclass(eq=False, slots=True)

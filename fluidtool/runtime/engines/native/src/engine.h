@@ -28,6 +28,10 @@ enum ft_kind {
     FT_PACK,
     FT_PACK_FILTER,
     FT_GATHER_ROWS,
+    FT_LSTM,
+    FT_LSTM_GRADIENT,
+    FT_ADAM,
+    FT_MOMENTUM,
     FT_KINDS
 };
 

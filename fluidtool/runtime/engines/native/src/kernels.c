@@ -578,9 +578,12 @@ static void gather_rows(const ft_step *step, int64_t task, int64_t tasks) {
     }
 }
 
+#include "recurrent.c"
+#include "updates.c"
+
 const ft_instructions INSTRUCTIONS = {
     NAME,
     VL,
     {convolution, depthwise, pool_rows, block_layout, unblock_layout, zero_halo, elementwise, softmax, layer_norm,
-     copy_strided, pack, pack_filter, gather_rows},
+     copy_strided, pack, pack_filter, gather_rows, lstm, lstm_gradient, adam, momentum},
 };

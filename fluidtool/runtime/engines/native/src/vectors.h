@@ -29,10 +29,18 @@ INLINE vec load_some(const float *from, int64_t count, float rest) {
     return LOAD(lanes);
 }
 
+/* The lanes that there are, at most VL; zeros behind. */
+INLINE vec take(const float *from, int64_t count) { return count >= VL ? LOAD(from) : load_some(from, count, 0); }
+
 INLINE void store_some(float *to, vec value, int64_t count) {
     float lanes[VL];
     STORE(lanes, value);
     memcpy(to, lanes, (size_t)count * sizeof(float));
+}
+
+INLINE void give(float *to, vec value, int64_t count) {
+    if (count >= VL) STORE(to, value);
+    else store_some(to, value, count);
 }
 
 INLINE float sum_lanes(vec value) {
@@ -95,10 +103,14 @@ INLINE vec erf_vec(vec x) {
 }
 
 INLINE vec sqrt_vec(vec x) {
+#if VL == 8 && defined(__AVX2__) && !defined(__clang__)
+    return (vec)__builtin_ia32_sqrtps256(x);
+#else
     float lanes[VL];
     STORE(lanes, x);
     for (int i = 0; i < VL; i++) lanes[i] = __builtin_sqrtf(lanes[i]);
     return LOAD(lanes);
+#endif
 }
 
 INLINE vec activate(vec x, int32_t kind, const float *f) {

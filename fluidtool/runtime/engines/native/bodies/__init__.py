@@ -1,0 +1,40 @@
+"""Faster bodies for single operators: the same results as the bodies in ops/, from the native library.
+
+Stretches (stretches.py) need an inference program; these serve training, loops and sequences too. A body here gets the
+library before what the operator's own body gets, and returns NotImplemented for what it does not do: other data types,
+SelectedRows, what only later versions of Paddle write. Then the operator's own body computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fluidtool.runtime.engines.native.bodies.convolution import conv2d, conv2d_gradient
+from fluidtool.runtime.engines.native.bodies.recurrent import lstm, lstm_gradient
+from fluidtool.runtime.engines.native.bodies.updates import adam, momentum
+from fluidtool.runtime.engines.native.library import Library
+
+Body = Callable[..., Any]
+
+BODIES: Mapping[str, Body] = {
+    "adam": adam,
+    "conv2d": conv2d,
+    "conv2d_grad": conv2d_gradient,
+    "lstm": lstm,
+    "lstm_grad": lstm_gradient,
+    "momentum": momentum,
+}
+
+
+def fastest_body(type: str, own: Body, library: Library | None) -> Body:
+    """The body to run for operators of this type: `own`, or a faster one in front of it."""
+    faster = BODIES.get(type) if library is not None else None
+    if faster is None:
+        return own
+
+    def body(*inputs: Any, **attrs: Any) -> Any:
+        result = faster(library, *inputs, **attrs)
+        return own(*inputs, **attrs) if result is NotImplemented else result
+
+    return body

@@ -1,0 +1,70 @@
+"""One step of the library on arrays as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fluidtool.runtime.engines.native.library import STEP, Library
+from fluidtool.runtime.engines.native.steps import TASKS, Kind
+
+Array = NDArray[Any]
+
+
+def are_floats(*values: Any) -> bool:
+    """Whether all are arrays of float32 on the host; None counts as one."""
+    return all(value is None or (type(value) is np.ndarray and value.dtype == np.float32) for value in values)
+
+
+def have_shape(shape: tuple[int, ...], *values: Any) -> bool:
+    """Whether all have this shape; None counts as having it."""
+    return all(value is None or value.shape == shape for value in values)
+
+
+def in_rows(array: Any) -> Any:
+    """The array contiguous, row-major; None stays None."""
+    return None if array is None else np.ascontiguousarray(array)
+
+
+def address(array: Array | None) -> int:
+    """The first byte, 0 for None."""
+    return 0 if array is None else int(array.ctypes.data)
+
+
+def run_step(
+    library: Library,
+    kind: Kind,
+    arrays: Sequence[Array | None],
+    sizes: Mapping[int, int],
+    tasks: int,
+    numbers: Sequence[float] = (),
+) -> None:
+    """Run one step whose pointers are contiguous arrays, cut into `tasks` parts."""
+    step = np.zeros(1, STEP)
+    step["kind"] = kind
+    for slot, array in enumerate(arrays):
+        step["p"][0, slot] = address(array)
+    for slot, size in sizes.items():
+        step["n"][0, slot] = size
+    step["n"][0, TASKS] = tasks
+    step["f"][0, : len(numbers)] = numbers
+    library.run(step)
+
+
+def table(*arrays: Array | None) -> NDArray[np.uint64]:
+    """Addresses, for steps that take more arrays than they have pointers. The caller keeps the arrays."""
+    return np.array([address(array) for array in arrays], np.uint64)
+
+
+def pack_matrix(library: Library, matrix: Array, transposed: bool = False) -> NDArray[np.float32]:
+    """A contiguous matrix, or its transpose, as the library's products take their second factor."""
+    depth, columns = matrix.shape[::-1] if transposed else matrix.shape
+    strides = (1, depth) if transposed else (columns, 1)
+    blocks = -(-columns // library.width)
+    packed = np.empty(depth * blocks * library.width, np.float32)
+    sizes = {0: depth, 1: columns, 2: strides[0], 3: strides[1], 4: 1, 5: 1}
+    run_step(library, Kind.PACK, (matrix, None, None, packed), sizes, min(blocks, 4 * library.threads))
+    return packed

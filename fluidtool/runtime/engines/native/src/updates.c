@@ -1,0 +1,37 @@
+/* What optimizers do to a parameter, in one pass over it. Included by kernels.c. Results have memory of their own. */
+
+/* Part of a range of floats, at multiples of the vectors. */
+INLINE void float_part(int64_t count, int64_t task, int64_t tasks, int64_t *from, int64_t *to) {
+    part((count + VL - 1) / VL, task, tasks, from, to);
+    *from *= VL, *to = *to * VL < count ? *to * VL : count;
+}
+
+/* p[0]: addresses of parameter, gradient, moment 1, moment 2, and of the new parameter, moment 1, moment 2.
+   p[1]: beta1, 1 - beta1, beta2, 1 - beta2, rate, epsilon.  n: 0 floats */
+static void adam(const ft_step *step, int64_t task, int64_t tasks) {
+    float *const *p = (float *const *)(const void *)step->p[0];
+    const float *f = step->p[1];
+    int64_t from, to;
+    float_part(step->n[0], task, tasks, &from, &to);
+    for (int64_t i = from; i < to; i += VL) {
+        const vec grad = take(p[1] + i, to - i);
+        const vec first = ALL(f[0]) * take(p[2] + i, to - i) + ALL(f[1]) * grad;
+        const vec second = ALL(f[2]) * take(p[3] + i, to - i) + ALL(f[3]) * grad * grad;
+        give(p[4] + i, take(p[0] + i, to - i) - ALL(f[4]) * (first / (sqrt_vec(second) + ALL(f[5]))), to - i);
+        give(p[5] + i, first, to - i), give(p[6] + i, second, to - i);
+    }
+}
+
+/* p: parameter, gradient, velocity, new parameter, new velocity.  f: momentum, rate.  n: 0 floats, 1 Nesterov */
+static void momentum(const ft_step *step, int64_t task, int64_t tasks) {
+    float *const *p = step->p;
+    const vec mu = ALL(step->f[0]), rate = ALL(step->f[1]);
+    int64_t from, to;
+    float_part(step->n[0], task, tasks, &from, &to);
+    for (int64_t i = from; i < to; i += VL) {
+        const vec grad = take(p[1] + i, to - i), velocity = mu * take(p[2] + i, to - i) + grad;
+        const vec move = step->n[1] ? (grad + mu * velocity) * rate : rate * velocity;
+        give(p[3] + i, take(p[0] + i, to - i) - move, to - i);
+        give(p[4] + i, velocity, to - i);
+    }
+}
