@@ -79,19 +79,19 @@ class Net:
         return sum(isinstance(step, Stretch) for step in self.plan.work)
 
 
-def check(net: Net, *fetches: str, rtol: float = RTOL) -> None:
+def check(net: Net, *fetches: str, rtol: float = RTOL, scale: float = 1e-30) -> None:
     """Both engines give the same, and the native one did all of it."""
-    agree(net, fetches, rtol)
+    agree(net, fetches, rtol, scale)
     assert net.why_not() == []
     assert net.stretches() == len(net.plan.work) == 1
 
 
-def agree(net: Net, fetches: Sequence[str], rtol: float = RTOL) -> None:
-    """Both engines give the same."""
+def agree(net: Net, fetches: Sequence[str], rtol: float = RTOL, scale: float = 1e-30) -> None:
+    """Both engines give the same; `scale` is the size of what was summed, where sums may cancel."""
     want = net.run("numpy", *fetches)
     for _ in range(2):  # the second run finds the arena used
         got = net.run("native", *fetches)
         for a, b in zip(got, want, strict=True):
             assert a.shape == b.shape and a.dtype == b.dtype
-            largest = np.abs(b[np.isfinite(b)]).max(initial=1e-30)
+            largest = np.abs(b[np.isfinite(b)]).max(initial=scale)
             np.testing.assert_allclose(a, b, rtol=0, atol=rtol * float(largest))

@@ -33,7 +33,7 @@ def test_convolution(data: st.DataObject) -> None:
     x = net.data(draw(st.integers(1, 3)), channels, *image)
     weights = net.parameter(filters, channels, *window)
     y = net.conv(x, weights, strides=list(strides), dilations=list(dilations), paddings=pads)
-    check(net, y)
+    check(net, y, scale=(channels * prod(window)) ** 0.5)
 
 
 @few
@@ -95,7 +95,11 @@ def test_pooling_of_everything_and_of_parts(kind: str, attrs: dict[str, Any]) ->
 def test_mul(rows: int, columns: int, depth: int, three: bool) -> None:
     net = Net()
     x = net.data(rows, 2, depth) if three else net.data(rows, depth)
-    check(net, net.op("mul", "Out", {"X": x, "Y": net.parameter(depth, columns)}, x_num_col_dims=2 if three else 1))
+    check(
+        net,
+        net.op("mul", "Out", {"X": x, "Y": net.parameter(depth, columns)}, x_num_col_dims=2 if three else 1),
+        scale=depth**0.5,
+    )
 
 
 @few
@@ -106,7 +110,7 @@ def test_matmul_of_two_computed_matrices(
     net = Net()
     x = net.data(images, heads, rows, depth)
     y = net.data(*(images, heads, columns, depth) if swapped else (images, heads, depth, columns))
-    check(net, net.op("matmul", "Out", {"X": x, "Y": y}, transpose_Y=swapped, alpha=0.25))
+    check(net, net.op("matmul", "Out", {"X": x, "Y": y}, transpose_Y=swapped, alpha=0.25), scale=depth**0.5)
 
 
 @few
