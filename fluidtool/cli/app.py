@@ -149,7 +149,7 @@ def fluidtool(
     ctx: typer.Context,
     version: bool = typer.Option(False, "--version", help="Show the version."),
 ) -> None:
-    """Read, inspect, check, prune and run PaddlePaddle Fluid models without Paddle."""
+    """Read, inspect, check, transpile, train and run PaddlePaddle Fluid models without Paddle."""
     if version:
         from fluidtool._version import __version__
 

@@ -35,7 +35,7 @@ def help_page(bold: bool = False) -> str:
     lines = [
         f"{heading('usage:')} fluidtool [--version] COMMAND [OPTIONS] ...",
         "",
-        "Read, inspect, check, prune and run PaddlePaddle Fluid models without Paddle.",
+        "Read, inspect, check, transpile, train and run PaddlePaddle Fluid models without Paddle.",
         "",
         heading("Commands:"),
         *(f"  {name:{width}}  {summary}" for name, (_, summary) in COMMANDS.items()),
