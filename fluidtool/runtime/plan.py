@@ -14,7 +14,7 @@ from fluidtool.errors import FluidError, OperatorError, UninitializedError
 from fluidtool.ir import Block, Operator, Program
 from fluidtool.ir.callstack import written_in
 from fluidtool.ir.hidden_names import hidden_reads, hidden_writes
-from fluidtool.ir.reuse import original_names, unshared
+from fluidtool.ir.reuse import original_names, unshared, with_original_names
 from fluidtool.ir.roles import NAMESCOPE_ATTR, ROLE_ATTR, SUPERSEDED, OpRole
 from fluidtool.ir.surgery import copy_operator
 from fluidtool.ops.context import OpContext
@@ -66,7 +66,9 @@ class Plan:
     blocks: dict[int, BlockPlan] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.program = unshared(self.program, self.fetches)
+        # The native engine shares memory by itself, and fuses by who reads what.
+        native = self.native is not None
+        self.program = with_original_names(self.program) if native else unshared(self.program, self.fetches)
 
     def block(self, index: int) -> BlockPlan:
         """The plan of a block, compiled when first asked for."""

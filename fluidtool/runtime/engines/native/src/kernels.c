@@ -46,20 +46,14 @@ static __attribute__((noinline)) void finish(const tile_work *t, int64_t pixels,
         }
 }
 
-/* PIXELS pixels of BLOCKS channel blocks; both are constants wherever this is called, so that sums stay in registers. */
+/* Each share of the segments is summed from zero, then added: errors grow with its length, not with the whole depth.
+   PIXELS pixels of BLOCKS channel blocks; both are constants wherever this is called, so that sums stay in registers. */
 INLINE void tile(const int PIXELS, const int BLOCKS, const tile_work *t) {
     vec sum[2][TILE];
 #pragma GCC unroll 2
     for (int b = 0; b < BLOCKS; b++)
 #pragma GCC unroll 16
-        for (int i = 0; i < PIXELS; i++) {
-            if (t->first) {
-                sum[b][i] = t->bias ? LOAD(t->bias + b * VL) : ALL(0);
-                if (t->residual) sum[b][i] += LOAD(t->residual + i * t->residual_pixel + b * t->residual_block);
-            } else {
-                sum[b][i] = LOAD(t->y + i * t->y_pixel + b * t->y_block);
-            }
-        }
+        for (int i = 0; i < PIXELS; i++) sum[b][i] = ALL(0);
     const float *w = t->w;
     const int64_t x_pixel = t->x_pixel;
     for (int64_t s = 0; s < t->segments; s++) {
@@ -86,6 +80,11 @@ INLINE void tile(const int PIXELS, const int BLOCKS, const tile_work *t) {
         for (int i = 0; i < PIXELS; i++) {
             float *to = t->y + i * t->y_pixel + b * t->y_block;
             vec value = sum[b][i];
+            if (!t->first) value += LOAD(to);
+            else {
+                if (t->bias) value += LOAD(t->bias + b * VL);
+                if (t->residual) value += LOAD(t->residual + i * t->residual_pixel + b * t->residual_block);
+            }
             if (relu) value = CHOOSE(value < ALL(0), ALL(0), value);
             STORE(to, value);
         }
@@ -97,10 +96,7 @@ INLINE void tile_single(const int BLOCKS, const tile_work *t) {
     vec sum[2][4];
 #pragma GCC unroll 2
     for (int b = 0; b < BLOCKS; b++) {
-        sum[b][0] = t->first && t->bias ? LOAD(t->bias + b * VL) : ALL(0);
-        if (!t->first) sum[b][0] = LOAD(t->y + b * t->y_block);
-        else if (t->residual) sum[b][0] += LOAD(t->residual + b * t->residual_block);
-        sum[b][1] = sum[b][2] = sum[b][3] = ALL(0);
+        sum[b][0] = sum[b][1] = sum[b][2] = sum[b][3] = ALL(0);
     }
     const float *w = t->w;
     for (int64_t s = 0; s < t->segments; s++) {
@@ -118,6 +114,11 @@ INLINE void tile_single(const int BLOCKS, const tile_work *t) {
 #pragma GCC unroll 2
     for (int b = 0; b < BLOCKS; b++) {
         vec value = (sum[b][0] + sum[b][1]) + (sum[b][2] + sum[b][3]);
+        if (!t->first) value += LOAD(t->y + b * t->y_block);
+        else {
+            if (t->bias) value += LOAD(t->bias + b * VL);
+            if (t->residual) value += LOAD(t->residual + b * t->residual_block);
+        }
         if (t->last && t->activation == FT_RELU) value = CHOOSE(value < ALL(0), ALL(0), value);
         STORE(t->y + b * t->y_block, value);
     }
