@@ -99,7 +99,9 @@ class DatasetBase:
         return iter(lambda: list(islice(records, self.batch_size)), [])
 
     def _shares(self, readers: int) -> list[Iterator[Record]]:
-        raise NotImplementedError
+        raise NotImplementedError(
+            f"{type(self).__name__} has no records of its own; use InMemoryDataset or QueueDataset"
+        )
 
     def _read(self, files: Iterator[str]) -> Iterator[Record]:
         for file in files:
