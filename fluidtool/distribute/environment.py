@@ -77,9 +77,10 @@ def _kind(environment: Mapping[str, str]) -> str | None:
 
 
 def _servers(environment: Mapping[str, str]) -> tuple[str, ...]:
-    listed, ips = environment.get("PADDLE_PSERVERS_IP_PORT_LIST"), environment.get("PADDLE_PSERVER_IPS")
-    if listed:
-        return parse_endpoints(listed, "PADDLE_PSERVERS_IP_PORT_LIST")
+    for name in ("PADDLE_PSERVERS_IP_PORT_LIST", "PADDLE_PSERVER_ENDPOINTS"):
+        if environment.get(name):
+            return parse_endpoints(environment[name], name)
+    ips = environment.get("PADDLE_PSERVER_IPS")
     if ips:
         port = environment.get("PADDLE_PSERVER_PORT", PORT)
         return parse_endpoints([f"{ip.strip()}:{port}" for ip in ips.split(",")], "PADDLE_PSERVER_IPS")
@@ -104,7 +105,7 @@ def _current_server(environment: Mapping[str, str]) -> str:
         return f"{environment['POD_IP']}:{environment['PADDLE_PORT']}"
     if environment.get("PADDLE_CURRENT_IP"):
         return f"{environment['PADDLE_CURRENT_IP']}:{environment.get('PADDLE_PSERVER_PORT', PORT)}"
-    return ""
+    return environment.get("PADDLE_CURRENT_ENDPOINT", "")
 
 
 def _nccl_role(environment: Mapping[str, str]) -> Role:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from fluidtool.distribute.collective import CollectivePlan, transpile_collective
+from fluidtool.distribute.collective.programs import CollectivePlan, transpile_collective
 from fluidtool.distribute.geo import transpile_for_geo
 from fluidtool.distribute.job import transpile_for_servers
 from fluidtool.distribute.nccl import NcclPlan, transpile_for_nccl

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.errors import ArgumentTypeError, FeedError, UninitializedError, UnsupportedOperatorError, UsageError
+from fluidtool.errors import ArgumentTypeError, FeedError, UninitializedError, UsageError
 from fluidtool.fluid import io
 from fluidtool.fluid.compiler import CompiledProgram
 from fluidtool.fluid.data_feeder import DataFeeder
@@ -19,6 +19,7 @@ from fluidtool.fluid.executor import Executor, scope_guard
 from fluidtool.fluid.framework import program_guard
 from fluidtool.fluid.optimizer import Optimizer
 from fluidtool.fluid.places import is_compiled_with_cuda
+from fluidtool.fluid.trainer_roles import trainer_role
 from fluidtool.fluid.training_events import (
     BeginEpochEvent,
     BeginStepEvent,
@@ -44,6 +45,8 @@ class Trainer:
     the first GPU, else the CPU. parallel: use all GPUs, or CPU_NUM CPU devices. checkpoint_config: save the state
     while training, and resume from the latest checkpoint that is there.
     Variables live in `scope`; names are drawn anew, so that an Inferencer finds them.
+    Where the environment says that this process is one of several (PADDLE_TRAINING_ROLE …), it is: `train` then serves
+    parameters, or trains with the others.
     Raises ArgumentTypeError for functions that return something else, or another place.
     """
 
@@ -60,9 +63,16 @@ class Trainer:
             raise ArgumentTypeError(
                 f"checkpoint_config takes a CheckpointConfig, found {type(checkpoint_config).__name__}"
             )
-        refuse_roles(os.environ)
+        self._role = trainer_role(os.environ)
+        if self._role is not None and checkpoint_config is not None:
+            warnings.warn(
+                "CheckpointConfig is not used in a distributed job, whose processes save together: "
+                "fluidtool launch --checkpoint DIR",
+                stacklevel=2,
+            )
+            checkpoint_config = None
         self.parallel, self.checkpoint_cfg = parallel, checkpoint_config
-        self.trainer_id = int(os.environ.get("PADDLE_TRAINER_ID", "0"))
+        self.trainer_id = 0 if self._role is None else self._role.role.trainer_id
         self.place = check_and_get_place(place)
         self.scope, self.startup_program, self.train_program = Scope(), Program(), Program()
         self._stopped = False
@@ -75,6 +85,11 @@ class Trainer:
                     f"The optimizer should be an instance of Optimizer, found {type(optimizer).__name__}"
                 )
             optimizer.minimize(self.train_func_outputs[0])
+            self._saved_by_one = _kept(self.startup_program)  # before the programs are those of one role
+            if self._role is not None:
+                self.train_program, self.startup_program = self._role.transpile(
+                    self.train_program, self.startup_program
+                )
         self._executor = Executor(self.place)
         self._compiled: CompiledProgram | None = None
         with self._guard():
@@ -99,8 +114,14 @@ class Trainer:
         the program declares them. Steps that the checkpoint resumed from has behind it are passed over. At the end, or
         after `stop`, the checkpoints are removed.
         """
+        if self._role is not None and self._role.serves:
+            with self._guard():
+                self._executor.run(self.train_program)
+            return
         if reader is None:
             raise ArgumentTypeError("train takes a reader of mini-batches, found None")
+        if self._role is not None:
+            self._role.begin()
         self._stopped = False
         with self._guard():
             feeder = DataFeeder(build_feed_var_list(self.train_program, feed_order), self.place)
@@ -111,12 +132,13 @@ class Trainer:
                 for step_id, feed in enumerate(feeds()):
                     if self._stopped:
                         break
-                    if self.checkpoint_cfg is None or not self.checkpoint_cfg.holds(epoch_id, step_id):
+                    if not self._holds(epoch_id, step_id):
                         self._step(epoch_id, step_id, feed, event_handler)
                 if self._stopped:
                     break
                 event_handler(EndEpochEvent(epoch_id))
             self._clean_checkpoints()
+            self._finish()
 
     def test(self, reader: Reader, feed_order: Sequence[str] | Mapping[str, int] | None = None) -> list[float]:
         """The mean over the mini-batches of the first element of everything that train_func returned."""
@@ -158,18 +180,37 @@ class Trainer:
         config = self.checkpoint_cfg
         if config is not None and config.is_due(epoch_id, step_id):
             self._save_checkpoint(config, epoch_id, step_id)
+        if self._role is not None and self._role.count(metrics):
+            kept = self._role.own(_kept(self.train_program))
+            values = {var.name: self._value(var.name) for var in kept}
+            self._role.save(epoch_id, step_id, values, self._executor.generators(self._runnable()))
         event_handler(EndStepEvent(epoch_id, step_id, metrics))
 
     def _run(self, feed: Any, fetches: list[str]) -> list[Any]:
         return self._executor.run(self._runnable(), feed, fetches)
 
     def _runnable(self) -> Program | CompiledProgram:
-        if not self.parallel:
+        strategy = None if self._role is None else self._role.build_strategy
+        if not self.parallel and strategy is None:
             return self.train_program
         if self._compiled is None:
-            loss = self.train_func_outputs[0].name
-            self._compiled = CompiledProgram(self.train_program).with_data_parallel(loss)
+            loss, places = self.train_func_outputs[0].name, None if self.parallel else [self.place]
+            compiled = CompiledProgram(self.train_program)
+            self._compiled = compiled.with_data_parallel(loss, build_strategy=strategy, places=places)
         return self._compiled
+
+    def _holds(self, epoch_id: int, step_id: int) -> bool:
+        """Whether a checkpoint that training goes on from has this step behind it."""
+        if self._role is not None:
+            return self._role.holds(epoch_id, step_id)
+        return self.checkpoint_cfg is not None and self.checkpoint_cfg.holds(epoch_id, step_id)
+
+    def _finish(self) -> None:
+        """Tell the others of a distributed job that this trainer is done; what it has learnt can still be used."""
+        if self._role is not None:
+            self._role.finish()
+            self._executor.close()
+            self._executor = Executor(self.place)
 
     @contextmanager
     def _guard(self) -> Iterator[None]:
@@ -183,9 +224,19 @@ class Trainer:
         if not os.path.isdir(param_path):
             warnings.warn(f"param_path {param_path!r} is no folder; training starts from new parameters", stacklevel=3)
             return
-        io.load_vars(self._executor, param_path, vars=_kept(self.startup_program))
+        if self._role is None:
+            io.load_vars(self._executor, param_path, vars=_kept(self.startup_program))
+            return
+        saved = open_separate(Path(param_path), self._role.own(self._saved_by_one))
+        for name, value in self._role.pieces(saved).items():
+            io.put(self.scope, name, value, self._executor)
 
     def _resume(self) -> None:
+        found = None if self._role is None else self._role.resume()
+        if found is not None:
+            for name, value in found.values.items():
+                io.put(self.scope, name, value, self._executor)
+            checkpoints.set_random_states(self._executor.generators(self._runnable()), found.state["random"])
         config = self.checkpoint_cfg
         if config is None:
             return
@@ -277,23 +328,6 @@ def build_feed_var_list(
     if not isinstance(feed_order, (list, tuple)):
         raise ArgumentTypeError(f"'feed_order' should be either None, list or dict, found {type(feed_order).__name__}")
     return [block.var(name) for name in feed_order]
-
-
-def refuse_roles(environment: Mapping[str, str]) -> None:
-    """Raise where the environment asks for training by several processes.
-
-    UsageError for a role that Paddle does not know, else UnsupportedOperatorError.
-    """
-    role = environment.get("PADDLE_TRAINING_ROLE")
-    if role is not None and role not in ("TRAINER", "PSERVER"):
-        raise UsageError(f"PADDLE_TRAINING_ROLE should be TRAINER or PSERVER, found {role!r}")
-    name = "PADDLE_TRAINER_IPS" if "PADDLE_TRAINER_IPS" in environment else "PADDLE_TRAINING_ROLE"
-    if name in environment:
-        raise UnsupportedOperatorError(
-            f"{name} is set, which asks Trainer for training by several processes; fluidtool writes "
-            "the programs of every role (DistributeTranspiler, 'fluidtool transpile --distribute') but does not run them over "
-            "the network yet. Unset it to train in this process alone"
-        )
 
 
 def _variables(outputs: Any) -> list[Variable]:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fluidtool.errors import FeedError, FetchError
 from fluidtool.ir import Program
+from fluidtool.ir.collectives import uses_rings
 from fluidtool.runtime.batches import split_batch, sum_over_devices
-from fluidtool.runtime.executor import Executor, Observer
-from fluidtool.runtime.phases import Phase, split_phases
+from fluidtool.runtime.executor import Executor, Observer, communicators_of
+from fluidtool.runtime.phases import Phase, all_gradients, split_phases
 from fluidtool.runtime.scope import Scope
+from fluidtool.runtime.trainers import IDENTIFIER, Trainers, TrainerSettings
 from fluidtool.tensor import LoDTensor, Place, SelectedRows
+
+if TYPE_CHECKING:
+    from fluidtool.runtime.communicators import Communicators
 
 Values = dict[str, Any]
 
@@ -22,6 +27,7 @@ class ParallelRunner:
 
     loss_gradient: the value of the loss' gradient on every device (1/devices makes the update use the mean of the
     devices' gradients); None leaves it to the feed. `scopes` of another runner share its variables.
+    trainers: other processes that train the same program; gradients are summed over all of them, too.
     """
 
     def __init__(
@@ -33,12 +39,16 @@ class ParallelRunner:
         *,
         make_executor: Callable[[Place], Executor] = Executor,
         scopes: Sequence[Scope] = (),
+        trainers: TrainerSettings | None = None,
     ) -> None:
         self.program, self.loss_gradient = program, loss_gradient
         self.executors = [make_executor(place) for place in places]
         self.generators = [executor.new_generator(program) for executor in self.executors]
         self.scopes = list(scopes) or [scope, *(Scope(scope) for _ in places[1:])]
         self._phases: dict[tuple[int, frozenset[str]], list[Phase]] = {}
+        self._sums_itself = uses_rings(program)
+        self._trainers = None if trainers is None else self._join(trainers)
+        self._rings = self._device_rings() if self._sums_itself else [None] * len(places)
 
     def split(self, feed: Mapping[str, Any], partial: bool) -> list[Values]:
         """The feed of each device; `partial` allows batches with too few samples, for which fewer devices run."""
@@ -69,6 +79,22 @@ class ParallelRunner:
     ) -> list[list[Any]]:
         """Run once, a device for every feed; for each fetch the values of the devices, in order."""
         phases = self.phases(fetches)
+        if self._trainers is None:
+            return self._run(phases, feeds, fetches, observer)
+        self._trainers.agree(self.program, phases)
+        try:
+            return self._run(phases, feeds, fetches, observer)
+        except BaseException as error:
+            self._trainers.abort(f"another trainer failed: {error}")
+            raise
+
+    def _run(
+        self,
+        phases: Sequence[Phase],
+        feeds: Sequence[Mapping[str, Any]],
+        fetches: Sequence[str],
+        observer: Observer | None,
+    ) -> list[list[Any]]:
         values: list[Values] = [self._temporaries(i, feed) for i, feed in enumerate(feeds)]
         with ThreadPoolExecutor(max_workers=1 if self._takes_turns() else len(feeds)) as pool:
             for phase in phases:
@@ -93,7 +119,8 @@ class ParallelRunner:
         phases = self._phases.get(key)
         if phases is None:
             self._phases = {k: v for k, v in self._phases.items() if k[0] == self.program.mutation}
-            phases = self._phases[key] = split_phases(self.program, set(fetches), self.loss_gradient)
+            wanted = set(fetches) if self._trainers is None else {*fetches, *all_gradients(self.program)}
+            phases = self._phases[key] = split_phases(self.program, wanted, self.loss_gradient)
         for phase in phases:
             if not phase.once:
                 self._give_own(phase.keeps)
@@ -125,6 +152,7 @@ class ParallelRunner:
             optional=phase.gives,
             observer=observer,
             generator=self.generators[device],
+            communicators=self._rings[device],
         )
         return dict(zip(phase.gives, found, strict=True))
 
@@ -142,12 +170,36 @@ class ParallelRunner:
         return {name: value for name, value in feed.items() if name not in persistable}
 
     def _reduce(self, phase: Phase, values: list[Values]) -> None:
+        if self._sums_itself:
+            return
         for name in phase.gradients:
             parts = [own[name] for own in values if own.get(name) is not None]
             if len(parts) > 1:
                 total = sum_over_devices(parts)
                 for own in values:
                     own[name] = total
+        if self._trainers is not None and phase.gradients:
+            summed = self._trainers.sum_gradients(phase.gradients, [values[0].get(name) for name in phase.gradients])
+            for own in values:
+                own.update(zip(phase.gradients, summed, strict=True))
+
+    # ---------------------------------------------------------------- other ranks
+    def _join(self, settings: TrainerSettings) -> Trainers:
+        executor, scope = self.executors[0], self.scopes[0]
+        holder = scope.find_var(IDENTIFIER)
+        joined = communicators_of(scope, executor.place, executor.policy).join_trainers(
+            None if holder is None else holder.value, settings.trainer_id, settings.number
+        )
+        trainers = Trainers(joined, settings, executor.device)
+        trainers.start_alike(self.program, scope)
+        return trainers
+
+    def _device_rings(self) -> list[Communicators | None]:
+        """The rings of each device's run, for a program that sums its gradients itself."""
+        count, executor = len(self.executors), self.executors[0]
+        if count == 1:
+            return [None]
+        return list(communicators_of(self.scopes[0], executor.place, executor.policy).for_devices(count))
 
     def _fetch(self, name: str, device: int, values: Values) -> Any:
         if values.get(name) is not None:

@@ -80,7 +80,7 @@ def load_checkpoint(
     if serial < 0:
         return None
     state = checkpoints.load_trainer_state(folder, serial, TRAINER)
-    _check_run(folder, serial, state.get("run", {}), run)
+    check_run(f"checkpoint {serial} in {folder}", state.get("run", {}), run)
     epoch, step = (_whole(text, folder) for text in checkpoints.load_trainer_args(folder, serial, TRAINER, POSITION))
     model = checkpoints.checkpoint_dir(folder, serial) / checkpoints.MODEL_DIR
     names = set(state.get("variables", [var.name for var in variables]))
@@ -90,11 +90,12 @@ def load_checkpoint(
     return Position(epoch, step), values
 
 
-def _check_run(folder: Path, serial: int, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def check_run(what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise UsageError where a checkpoint, `what`, is from a run with other settings than now."""
     for key, value in now.items():
         if key in before and before[key] != value:
             raise UsageError(
-                f"checkpoint {serial} in {folder} is from a training with another {key.replace('_', ' ')} "
+                f"{what} is from a training with another {key.replace('_', ' ')} "
                 f"({before[key]}, now {value}), from which this one cannot go on; give the same settings and data, or "
                 "start anew in another folder"
             )

@@ -73,18 +73,30 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """How examples are put into mini-batches: epoch e shuffles with the seed (seed, e), so a run can be repeated."""
+    """How examples are put into mini-batches: epoch e shuffles with the seed (seed, e), so a run can be repeated.
+
+    Of several trainers each has its part of every mini-batch of trainers * batch_size examples: the job trains as one
+    process does with such mini-batches. Parts are of one size; what is left of the last mini-batch after that is left out.
+    """
 
     batch_size: int
     shuffle: bool = True
     seed: int = 1
     drop_last: bool = False
+    trainer: int = 0
+    trainers: int = 1
 
     def batches(self, count: int, epoch: int) -> list[Indices]:
         """The numbers of the examples of each mini-batch of an epoch."""
         numbers = np.random.default_rng((self.seed, epoch)).permutation(count) if self.shuffle else np.arange(count)
-        end = count - count % self.batch_size if self.drop_last else count
-        return [numbers[start : start + self.batch_size] for start in range(0, end, self.batch_size)]
+        whole = self.batch_size * self.trainers
+        end = count - count % whole if self.drop_last else count
+        return [part for start in range(0, end, whole) if (part := self._own(numbers[start : start + whole])).size]
+
+    def _own(self, batch: Indices) -> Indices:
+        """This trainer's part of a mini-batch of all."""
+        size = len(batch) // self.trainers
+        return batch[self.trainer * size : (self.trainer + 1) * size]
 
 
 def count_examples(name: str, value: LoDTensor) -> int:

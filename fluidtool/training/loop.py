@@ -71,7 +71,7 @@ class Training:
         self.loss, self.fetch, self.allow_nan = loss, list(fetch), allow_nan
         self.scope, self.executor = Scope(), Executor(place, policy=policy, seed=seed)
         self.position: Position | None = None
-        self._variables, self._digest = persistables(programs.main), _digest(programs.main)
+        self._variables, self._digest = persistables(programs.main), digest(programs.main)
         self.steps_per_epoch = len(order.batches(data.count, 0))
         if not self.steps_per_epoch:
             raise FeedError(
@@ -138,7 +138,7 @@ class Training:
             check_value(var, feed[var.name])
         begin = perf_counter()
         names = list(dict.fromkeys([self.loss, *self.fetch]))
-        values = dict(zip(names, self.executor.run(self.programs.main, feed, names, self.scope), strict=True))
+        values = dict(zip(names, self._execute(feed, names), strict=True))
         loss = float(np.mean(LoDTensor.numpy(values[self.loss])))
         if not (self.allow_nan or math.isfinite(loss)):
             raise NotFiniteError(
@@ -150,6 +150,9 @@ class Training:
         first = next(iter(feed), None)
         examples = count_examples(first, feed[first]) if first is not None else 0
         return Step(epoch, number, loss, examples, seconds, {name: values[name] for name in self.fetch})
+
+    def _execute(self, feed: Feed, names: Sequence[str]) -> list[Any]:
+        return self.executor.run(self.programs.main, feed, names, self.scope)
 
     def _generators(self) -> list[np.random.Generator]:
         return [self.executor.generator(self.programs.main)]
@@ -177,10 +180,13 @@ class Training:
 
         With `overwrite` a folder is replaced if it holds nothing but such files. Raises OutputExistsError, OutputError.
         """
-        values = values_of(self.scope, self._variables, str(folder))
+        values = self._saved_values(str(folder))
         with save_folder(folder, [var.name for var in self._variables], overwrite=overwrite) as temporary:
             write_separate(temporary, values)
         return len(values)
+
+    def _saved_values(self, what: str) -> dict[str, Value]:
+        return values_of(self.scope, self._variables, what)
 
     def save_inference_model(self, folder: Path, targets: Sequence[str], *, overwrite: bool = False) -> list[Path]:
         """Save what computes `targets` from the inputs that they need, with its parameters; returns the files.
@@ -204,7 +210,7 @@ class Training:
         return cut_to(self.programs.main, targets, None, self.programs.inputs)
 
 
-def _digest(program: Program) -> str:
+def digest(program: Program) -> str:
     """What tells a program from others; where in a script its operators were written does not matter."""
     bare = program.clone()
     for op in (op for block in bare.blocks for op in block.ops):

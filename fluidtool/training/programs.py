@@ -43,11 +43,14 @@ class TrainingPrograms:
         return ", ".join(describe_variable(var) for var in self.input_variables) or "none"
 
 
-def open_programs(path: Path, main: str | None = None, startup: str | None = None) -> TrainingPrograms:
+def open_programs(
+    path: Path, main: str | None = None, startup: str | None = None, *, any_role: bool = False
+) -> TrainingPrograms:
     """Read the programs of a folder, or a main program's file with its startup program beside it.
 
     main, startup: their file names within the folder, or paths; by default MAIN_NAMES and STARTUP_NAMES are looked for.
-    Raises ModelNotFoundError, UnreadableError, and ProgramError for a main program without optimizer operators.
+    any_role: they may be of a role of a distributed job, whose optimizer operators are elsewhere. Raises
+    ModelNotFoundError, UnreadableError, and ProgramError for a main program without optimizer operators.
     """
     if path.is_file() and main is None:
         folder, main = path.parent, str(path.name)
@@ -62,7 +65,7 @@ def open_programs(path: Path, main: str | None = None, startup: str | None = Non
         )
     startup_file = _choose(folder, startup, STARTUP_NAMES, "startup program", "--startup")
     program = read_program(main_file)
-    if not any(op.outputs.get("ParamOut") for block in program.blocks for op in block.ops):
+    if not any_role and not any(op.outputs.get("ParamOut") for block in program.blocks for op in block.ops):
         raise ProgramError(
             f"{main_file} has no optimizer operators, so nothing would be trained; save the program that "
             "optimizer.minimize(loss) has completed"

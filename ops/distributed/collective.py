@@ -1,22 +1,37 @@
-"""Operators that combine tensors of several processes."""
+"""Operators that combine tensors of several processes (Paddle 1.8.5 operators/collective; c_reduce_* and barrier of 2.0).
+
+There is one stream here. `use_calc_stream` only says whether a sum must be there at once.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any
 
-from fluidtool.errors import UnsupportedOperatorError
-from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ir.collectives import REDUCTIONS
+from fluidtool.ops.context import InferContext, OpContext, Ring
 from fluidtool.ops.gradient import GradMakerContext, OpDescription
 from fluidtool.ops.registry import OpInfo, op
-from fluidtool.ops.schema import INT, STRING, STRINGS, TensorMeta, ints, required, strings
+from fluidtool.ops.schema import INT, TensorMeta, required
 
-_RING: dict[str, Any] = {"ring_id": 0, "use_calc_stream": False}
+RING: dict[str, Any] = {"ring_id": 0, "use_calc_stream": False}
+REDUCE_TYPES = ("sum", "prod", "max", "min")  # the numbers of reduce_type: those of NCCL
 
 
-def _needs_processes(ctx: OpContext) -> NoReturn:
-    raise UnsupportedOperatorError(
-        f"operator {ctx.op.type} works together with other processes, which this version does not do; run the program from "
-        "before it was transpiled for distribution"
+def _ring(ctx: OpContext, array: Any) -> Ring:
+    """The ring of the operator; the order of the program's collectives has been compared then."""
+    ctx.require(
+        hasattr(array, "shape") and hasattr(array, "dtype"),
+        f"its input X must be a dense tensor with values, found a {type(array).__name__}; use dense gradients "
+        "(is_sparse=False)",
+    )
+    return ctx.runtime.communicators.ring(ctx.op, array)  # type: ignore[no-any-return]
+
+
+def _ranks(ctx: OpContext, ring: Ring, nranks: int) -> None:
+    ctx.require(
+        nranks == ring.size,
+        f"nranks is {nranks}, but ring {ctx.attr('ring_id')} has {ring.size} ranks; transpile for as many as there are",
     )
 
 
@@ -24,36 +39,85 @@ def _same(ctx: InferContext, X: TensorMeta) -> TensorMeta:
     return X
 
 
-def _one_to_one(type: str, attrs: dict[str, Any]) -> OpInfo:
-    """An operator whose output is like its input, and which needs the other processes."""
+def _all_reduce(reduction: str) -> OpInfo:
+    def body(ctx: OpContext, X: Any) -> Any:
+        """Out = the reduction of the X of all ranks, element by element (Paddle 1.8.5 c_allreduce_op.h).
 
-    def body(ctx: OpContext, X: Any) -> NoReturn:
-        """Needs the other processes."""
-        _needs_processes(ctx)
+        Sums that run beside other work are put together, and are there after the next c_sync_comm_stream of the ring.
+        """
+        ring = _ring(ctx, X)
+        if reduction == "sum" and ctx.runtime.communicators.postpone(ctx.op, ctx.outputs["Out"][0]):
+            return X
+        return ring.all_reduce(X, reduction)
 
-    info = op(type, inputs="X", outputs="Out", attrs=attrs, side_effects=True)(body)
+    return _one_to_one(f"c_allreduce_{reduction}", RING, body)
+
+
+def _reduce(reduction: str) -> OpInfo:
+    def body(ctx: OpContext, X: Any, *, root_id: int) -> Any:
+        """Out = the reduction of the X of all ranks on rank root_id, X on the others (Paddle 2.0 c_reduce_op.h)."""
+        return _ring(ctx, X).reduce(X, root_id, reduction)
+
+    return _one_to_one(f"c_reduce_{reduction}", RING | {"root_id": 0}, body)
+
+
+def _one_to_one(type: str, attrs: dict[str, Any], body: Callable[..., Any]) -> OpInfo:
+    info = op(type, inputs="X", outputs="Out", attrs=attrs, lod="X", side_effects=True)(body)
     info.infer(_same)
     return info
 
 
-c_allreduce_sum = _one_to_one("c_allreduce_sum", _RING)
-c_allreduce_max = _one_to_one("c_allreduce_max", _RING)
-c_allreduce_min = _one_to_one("c_allreduce_min", _RING)
-c_allreduce_prod = _one_to_one("c_allreduce_prod", _RING)
-c_broadcast = _one_to_one("c_broadcast", _RING | {"root": 0})
-allreduce = _one_to_one("allreduce", {"reduce_type": 0, "sync_mode": False})
-broadcast = _one_to_one("broadcast", {"sync_mode": False, "root": 0})
+ALL_REDUCES = {reduction: _all_reduce(reduction) for reduction in REDUCTIONS}
+REDUCES = {reduction: _reduce(reduction) for reduction in REDUCTIONS}
 
 
-@c_allreduce_sum.grad_maker
+@ALL_REDUCES["sum"].grad_maker
 def _(ctx: GradMakerContext) -> list[OpDescription]:
     return [ctx.describe("c_allreduce_sum", {"X": ctx.output_grad("Out")}, {"Out": ctx.input_grad("X")})]
 
 
-@op("c_allgather", inputs="X", outputs="Out", attrs=_RING | {"nranks": required(INT)}, side_effects=True)
-def c_allgather(ctx: OpContext, X: Any) -> NoReturn:
-    """Out = the X of all processes, one after the other."""
-    _needs_processes(ctx)
+@op("allreduce", inputs="X", outputs="Out", attrs={"reduce_type": 0, "sync_mode": False}, lod="X", side_effects=True)
+def allreduce(ctx: OpContext, X: Any, *, reduce_type: int) -> Any:
+    """Out = the reduction of the X of all ranks of ring 0; 0 sum, 1 product, 2 max, 3 min (Paddle 1.8.5 allreduce_op.h)."""
+    ctx.require(
+        0 <= reduce_type < len(REDUCE_TYPES), f"reduce_type is {reduce_type}; 0 sum, 1 product, 2 max, 3 min are there"
+    )
+    return _ring(ctx, X).all_reduce(X, REDUCE_TYPES[reduce_type])
+
+
+@op("broadcast", inputs="X", outputs="Out", attrs={"sync_mode": False, "root": 0}, lod="X", side_effects=True)
+def broadcast(ctx: OpContext, X: Any, *, root: int) -> Any:
+    """Out = the X of rank `root` of ring 0 (Paddle 1.8.5 broadcast_op.cc)."""
+    return _ring(ctx, X).broadcast(X, root)
+
+
+@op("c_broadcast", inputs="X", outputs="Out", attrs=RING | {"root": 0}, lod="X", side_effects=True)
+def c_broadcast(ctx: OpContext, X: Any, *, root: int) -> Any:
+    """Out = the X of rank `root`, which has the same shape on every rank (Paddle 1.8.5 c_broadcast_op.h)."""
+    return _ring(ctx, X).broadcast(X, root)
+
+
+allreduce.infer(_same)
+broadcast.infer(_same)
+c_broadcast.infer(_same)
+
+
+@op("barrier", inputs="X", outputs="Out", attrs={"ring_id": 0}, lod="X", side_effects=True)
+def barrier(ctx: OpContext, X: Any) -> Any:
+    """Out = X, when every rank of the ring has come here (Paddle 2.0 barrier_op.h)."""
+    _ring(ctx, X).barrier()
+    return X
+
+
+barrier.infer(_same)
+
+
+@op("c_allgather", inputs="X", outputs="Out", attrs=RING | {"nranks": required(INT)}, side_effects=True)
+def c_allgather(ctx: OpContext, X: Any, *, nranks: int) -> Any:
+    """Out = the X of all ranks, one below the other: [nranks * rows, …] (Paddle 1.8.5 c_allgather_op.h)."""
+    ring = _ring(ctx, X)
+    _ranks(ctx, ring, nranks)
+    return ring.all_gather(X)
 
 
 @c_allgather.infer
@@ -66,10 +130,12 @@ def _(ctx: GradMakerContext) -> list[OpDescription]:
     return [ctx.describe("c_reducescatter", {"X": ctx.output_grad("Out")}, {"Out": ctx.input_grad("X")})]
 
 
-@op("c_reducescatter", inputs="X", outputs="Out", attrs=_RING | {"nranks": 1}, side_effects=True)
-def c_reducescatter(ctx: OpContext, X: Any) -> NoReturn:
-    """Out = this process's part of the sum of X over all processes."""
-    _needs_processes(ctx)
+@op("c_reducescatter", inputs="X", outputs="Out", attrs=RING | {"nranks": 1}, side_effects=True)
+def c_reducescatter(ctx: OpContext, X: Any, *, nranks: int) -> Any:
+    """Out = part `rank` of nranks equal parts, by rows, of the sum of X over all ranks (Paddle 1.8.5 c_reducescatter_op.h)."""
+    ring = _ring(ctx, X)
+    _ranks(ctx, ring, nranks)
+    return ring.reduce_scatter(X)
 
 
 @c_reducescatter.infer
@@ -85,59 +151,12 @@ def c_sync_calc_stream(ctx: OpContext, X: Any) -> Any:
     return X
 
 
-@op("c_sync_comm_stream", inputs="X", outputs="Out", attrs={"ring_id": 0}, lod="X")
+@op("c_sync_comm_stream", inputs="X", outputs="Out", attrs={"ring_id": 0}, lod="X", side_effects=True)
 def c_sync_comm_stream(ctx: OpContext, X: Any) -> Any:
-    """Out = X: work here is done in order, there is nothing to wait for."""
-    return X
+    """Out = X, when the sums of the ring that were started before are there (Paddle 1.8.5 c_sync_comm_stream_op.cc)."""
+    ctx.runtime.communicators.settle(ctx.op)
+    return ctx.value("X").array
 
 
 c_sync_calc_stream.infer(_same)
 c_sync_comm_stream.infer(_same)
-
-
-@op(
-    "c_comm_init",
-    inputs="X",
-    outputs="",
-    attrs={"nranks": required(INT), "rank": required(INT), "ring_id": 0},
-    side_effects=True,
-)
-def c_comm_init(ctx: OpContext, X: Any) -> NoReturn:
-    """Join the ring of processes that the identifier X names."""
-    _needs_processes(ctx)
-
-
-@op("c_comm_init_all", inputs="", outputs="", attrs={"devices": ints(), "ring_id": 0}, side_effects=True)
-def c_comm_init_all(ctx: OpContext) -> NoReturn:
-    """Make a ring of this process's GPUs."""
-    _needs_processes(ctx)
-
-
-@op(
-    "c_gen_nccl_id",
-    inputs="",
-    outputs="Out",
-    attrs={"endpoint": required(STRING), "other_endpoints": required(STRINGS), "rank": required(INT)},
-    side_effects=True,
-)
-def c_gen_nccl_id(ctx: OpContext) -> NoReturn:
-    """Agree with the other processes on the identifier of a ring."""
-    _needs_processes(ctx)
-
-
-@op(
-    "gen_nccl_id",
-    inputs="",
-    outputs="NCCLID",
-    attrs={
-        "trainers": strings(),
-        "trainer_id": required(INT),
-        "nccl_comm_num": 1,
-        "use_hierarchical_allreduce": False,
-        "hierarchical_allreduce_inter_nranks": 1,
-    },
-    side_effects=True,
-)
-def gen_nccl_id(ctx: OpContext) -> NoReturn:
-    """Agree with the other trainers on the identifiers of their rings."""
-    _needs_processes(ctx)

@@ -1,24 +1,40 @@
-"""Operators that talk to parameter servers, and fake_init, which stands for parameters that live on them."""
+"""Operators with which trainers talk to parameter servers: send, recv and the barriers of a round."""
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
-from fluidtool.errors import UnsupportedOperatorError
-from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ir import Operator
+from fluidtool.ops.context import OpContext, RemoteVariable
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import BLOCKS, LONGS, STRING, AttrSpec, TensorMeta, long, longs, required, strings
-from fluidtool.proto.enums import VarType
-from fluidtool.tensor import SelectedRows
+from fluidtool.ops.schema import longs, strings
+from fluidtool.tensor import LoDTensor, SelectedRows
 
 ENDPOINT = "127.0.0.1:6164"
 
 
-def _needs_rpc(ctx: OpContext) -> NoReturn:
-    raise UnsupportedOperatorError(
-        f"operator {ctx.op.type} talks to parameter servers, which this version does not do; run the program from before it "
-        "was transpiled for distribution"
+def one_each(ctx: OpContext, what: str, names: list[str], endpoints: list[str]) -> list[tuple[str, str]]:
+    """Each name with its endpoint; fails unless there are as many of both."""
+    ctx.require(
+        len(names) == len(endpoints),
+        f"it names {len(names)} {what} ({', '.join(names[:4])}), but attribute epmap has {len(endpoints)} endpoints; give "
+        "each its endpoint",
     )
+    return list(zip(names, endpoints, strict=True))
+
+
+def has_memory(value: Any) -> bool:
+    """Whether there is anything to send: Paddle leaves out what is not initialised, and SelectedRows without rows."""
+    if isinstance(value, SelectedRows):
+        return len(value.row_ids) > 0 and value.tensor.is_initialized()
+    return isinstance(value, LoDTensor) and value.is_initialized()
+
+
+def stored(ctx: OpContext, value: Any) -> Any:
+    """A value that came from a server, at the place of this run."""
+    if isinstance(value, SelectedRows):
+        return SelectedRows(value.row_ids, value.table_height, ctx.array(value.value))
+    return LoDTensor(ctx.array(value.array), value.offsets)
 
 
 @op(
@@ -36,9 +52,77 @@ def _needs_rpc(ctx: OpContext) -> NoReturn:
     },
     side_effects=True,
 )
-def send(ctx: OpContext, X: list[Any]) -> NoReturn:
-    """Send variables to the servers that keep them."""
-    _needs_rpc(ctx)
+def send(
+    ctx: OpContext,
+    X: list[Any],
+    *,
+    epmap: list[str],
+    sections: list[int],
+    send_varnames: list[str],
+    use_send_handler: bool,
+) -> None:
+    """Send every X[i] to epmap[i], under its own name; X that hold no value are left out.
+
+    With send_varnames X goes to the communicator of the process; without one it is cut into `sections` rows and sent under
+    these names at once, or, with use_send_handler=False, sent to every endpoint as a count of steps (Paddle 1.8.5
+    send_op.cc, parameter_send.cc).
+    """
+    holders = ctx.inputs.get("X", ())
+    goes_nowhere = epmap == [ENDPOINT] and not sections and use_send_handler  # the defaults: a program in geo_sgd_mode
+    if goes_nowhere and (send_varnames or not holders):
+        _hand_over_ids(ctx, send_varnames, [holder.value for holder in holders])
+    elif not send_varnames:
+        places = one_each(ctx, "variables", [holder.name for holder in holders], epmap)
+        ctx.runtime.remote.send(ctx.op, _with_memory(places, [holder.value for holder in holders]))
+    else:
+        ctx.require(len(holders) == 1, f"with send_varnames it takes one variable X, found {len(holders)}")
+        name, value = holders[0].name, holders[0].value
+        if not has_memory(value) or ctx.runtime.remote.hand_over([name], [value]):
+            return
+        pieces = cut(ctx, value, send_varnames, sections)
+        if use_send_handler:
+            places = one_each(ctx, "pieces", send_varnames, epmap)
+            ctx.runtime.remote.send(ctx.op, _with_memory(places, [piece for _, piece in pieces]))
+        else:
+            everywhere = [(RemoteVariable(endpoint, name), piece) for name, piece in pieces for endpoint in epmap]
+            ctx.runtime.remote.notify(ctx.op, everywhere)
+
+
+def _with_memory(places: list[tuple[str, str]], values: list[Any]) -> list[tuple[RemoteVariable, Any]]:
+    pairs = zip(places, values, strict=True)
+    return [(RemoteVariable(endpoint, name), value) for (name, endpoint), value in pairs if has_memory(value)]
+
+
+def _hand_over_ids(ctx: OpContext, tables: list[str], ids: list[Any]) -> None:
+    """The send of a program in geo_sgd_mode: says which rows of which tables a step has changed."""
+    handed = ctx.runtime.remote.hand_over(tables, ids)
+    if not handed and (not ids or any(has_memory(value) for value in ids)):
+        ctx.fail(
+            "its program trains in geo_sgd_mode, but nothing exchanges parameters; start a fluid.communicator.Communicator"
+        )
+
+
+def cut(ctx: OpContext, value: Any, names: list[str], sections: list[int]) -> list[tuple[str, Any]]:
+    """The pieces of a value by name: `sections` rows each; rows of SelectedRows are numbered from the piece's start."""
+    if len(names) == 1 and not isinstance(value, SelectedRows):
+        return [(names[0], value)]
+    ctx.require(
+        len(names) == len(sections),
+        f"it has {len(names)} send_varnames, but {len(sections)} sections; give one for each",
+    )
+    pieces, start = [], 0
+    for name, length in zip(names, sections, strict=True):
+        end = start + length
+        if isinstance(value, SelectedRows):
+            here = ctx.np.flatnonzero((value.row_ids >= start) & (value.row_ids < end))
+            piece: Any = SelectedRows(value.row_ids[here] - start, length, value.value[ctx.array(here)])
+        else:
+            piece = LoDTensor(value.array[start:end])
+        pieces.append((name, piece))
+        start = end
+    rows = value.table_height if isinstance(value, SelectedRows) else len(value.array)
+    ctx.require(start == rows, f"the sections {list(sections)} cover {start} rows, but X has {rows}")
+    return pieces
 
 
 @op(
@@ -55,9 +139,62 @@ def send(ctx: OpContext, X: list[Any]) -> NoReturn:
     },
     side_effects=True,
 )
-def recv(ctx: OpContext, X: list[Any]) -> NoReturn:
-    """Get variables from the servers that keep them."""
-    _needs_rpc(ctx)
+def recv(
+    ctx: OpContext, X: list[Any], *, with_barrier: bool, recv_varnames: list[str], do_not_run: int
+) -> list[Any] | None:
+    """Out[i] = the variable that epmap[i] keeps under the name varnames[i], or that of Out[i].
+
+    with_barrier: as it is when the round is done. With recv_varnames Out is one variable, put together of these rows.
+    Out takes the LoD, shape and data type that come (Paddle 1.8.5 recv_op.cc, parameter_recv.cc).
+    """
+    if do_not_run:
+        return None
+    if not follows_recv(ctx):
+        announce(ctx)
+    values = ctx.runtime.remote.receive(ctx.op, wanted(ctx, ctx.op), with_barrier)
+    if not recv_varnames:
+        return [stored(ctx, value) for value in values]
+    ctx.require(
+        all(isinstance(value, LoDTensor) for value in values),
+        "pieces of a variable must be LoDTensors to be put together",
+    )
+    return [LoDTensor(ctx.array(ctx.np.concatenate([value.array for value in values])))]
+
+
+def wanted(ctx: OpContext, op: Operator) -> list[RemoteVariable]:
+    """What a recv asks for."""
+    pieces = list(op.get_attr("recv_varnames", ()) or ())
+    outputs = pieces or op.output("Out")
+    names = pieces or list(op.get_attr("varnames", ()) or ()) or outputs
+    ctx.require(
+        len(names) == len(outputs), f"it has {len(outputs)} outputs, but {len(names)} varnames; give one for each"
+    )
+    places = one_each(ctx, "variables", names, list(op.get_attr("epmap", ()) or ()))
+    return [RemoteVariable(endpoint, name, out) for (name, endpoint), out in zip(places, outputs, strict=True)]
+
+
+def announce(ctx: OpContext) -> None:
+    """Ask for what this recv, or those that follow this operator, want: one wait for all instead of one for each."""
+    ops = ctx.op.block.ops
+    following: list[RemoteVariable] = []
+    for after in ops[_place(ctx) + (ctx.op.type != "recv") :]:
+        if after.type != "recv":
+            break
+        if after.get_attr("with_barrier", True) and not after.get_attr("do_not_run", 0):
+            following += wanted(ctx, after)
+    if len(following) > 1:
+        ctx.runtime.remote.announce(ctx.op, following)
+
+
+def follows_recv(ctx: OpContext) -> bool:
+    """Whether the operator before this one has asked already."""
+    place = _place(ctx)
+    return place > 0 and ctx.op.block.ops[place - 1].type in ("recv", "send_barrier")
+
+
+def _place(ctx: OpContext) -> int:
+    ops = ctx.op.block.ops
+    return next((index for index in range(len(ops) - 1, -1, -1) if ops[index] is ctx.op), len(ops))
 
 
 @op(
@@ -67,9 +204,16 @@ def recv(ctx: OpContext, X: list[Any]) -> NoReturn:
     attrs={"trainer_id": 0, "endpoints": strings(ENDPOINT), "half_async": False},
     side_effects=True,
 )
-def send_barrier(ctx: OpContext, X: list[Any]) -> NoReturn:
-    """Tell the servers that this trainer has sent everything."""
-    _needs_rpc(ctx)
+def send_barrier(ctx: OpContext, X: list[Any], *, endpoints: list[str], half_async: bool) -> None:
+    """Tell the endpoints that this trainer has sent everything (Paddle 1.8.5 send_barrier_op.cc).
+
+    half_async: servers wait for nobody; the communicator of the process is told.
+    """
+    if half_async:
+        ctx.runtime.remote.hand_over_barrier()
+    else:
+        ctx.runtime.remote.send_barrier(ctx.op, endpoints)
+        announce(ctx)
 
 
 @op(
@@ -79,135 +223,6 @@ def send_barrier(ctx: OpContext, X: list[Any]) -> NoReturn:
     attrs={"trainer_id": 0, "endpoints": strings(ENDPOINT)},
     side_effects=True,
 )
-def fetch_barrier(ctx: OpContext, X: list[Any]) -> NoReturn:
-    """Tell the servers that this trainer has got everything."""
-    _needs_rpc(ctx)
-
-
-@op(
-    "listen_and_serv",
-    inputs="X*",
-    outputs="",
-    attrs={
-        "endpoint": ENDPOINT,
-        "pserver_id": -1,
-        "grad_to_block_id": strings(),
-        "distributed_mode": 0,
-        "dc_asgd": False,
-        "optimize_blocks": AttrSpec(BLOCKS, []),
-        "prefetch_var_name_to_block_id": strings(),
-        "sparse_grad_to_param": strings(),
-        "Fanin": 1,
-        "checkpint_block_id": -1,
-        "lr_decay_block_id": -1,
-        "rpc_get_thread_num": 1,
-        "rpc_send_thread_num": 1,
-        "rpc_prefetch_thread_num": 1,
-    },
-    side_effects=True,
-)
-def listen_and_serv(ctx: OpContext, X: list[Any]) -> NoReturn:
-    """Serve parameters until the trainers are done."""
-    _needs_rpc(ctx)
-
-
-@op(
-    "fl_listen_and_serv",
-    inputs="X*",
-    outputs="",
-    attrs={"endpoint": ENDPOINT, "sync_mode": True, "Fanin": 1, "optimize_blocks": AttrSpec(BLOCKS, [])},
-    side_effects=True,
-)
-def fl_listen_and_serv(ctx: OpContext, X: list[Any]) -> NoReturn:
-    """Serve parameters in federated learning."""
-    _needs_rpc(ctx)
-
-
-@op("prefetch", inputs="X*", outputs="Out*", attrs={"trainer_id": 0, "epmap": strings(ENDPOINT)}, side_effects=True)
-def prefetch(ctx: OpContext, X: list[Any]) -> NoReturn:
-    """Get the rows of a table that ids name."""
-    _needs_rpc(ctx)
-
-
-@op(
-    "distributed_lookup_table",
-    inputs="Ids* W",
-    outputs="Outputs*",
-    attrs={
-        "table_names": strings(""),
-        "height_sections": longs(),
-        "endpoints": strings(ENDPOINT),
-        "trainer_id": 0,
-        "lookup_table_version": "lookup_table",
-        "padding_idx": long(-1),
-        "dtype": 5,
-    },
-)
-def distributed_lookup_table(ctx: OpContext, Ids: list[Any], W: Any) -> NoReturn:
-    """lookup_table in a table whose rows are spread over servers."""
-    _needs_rpc(ctx)
-
-
-@distributed_lookup_table.infer
-def _(
-    ctx: InferContext, Ids: list[TensorMeta], W: TensorMeta, *, lookup_table_version: str
-) -> dict[str, list[TensorMeta]]:
-    cut = -1 if lookup_table_version == "lookup_table" else None
-    return {"Outputs": [TensorMeta((*ids.shape[:cut], W.shape[1]), W.dtype, ids.lod_level) for ids in Ids]}
-
-
-@op(
-    "checkpoint_notify",
-    inputs="",
-    outputs="",
-    attrs={
-        "epmap": strings(ENDPOINT),
-        "dir": required(STRING),
-        "lookup_table": required(STRING),
-        "trainer_id": 0,
-    },
-    side_effects=True,
-)
-def checkpoint_notify(ctx: OpContext) -> NoReturn:
-    """Tell the servers to save their part of a table."""
-    _needs_rpc(ctx)
-
-
-@op(
-    "recv_save",
-    inputs="",
-    outputs="",
-    attrs={
-        "dtype": 5,
-        "overwrite": True,
-        "file_path": required(STRING),
-        "shape": longs(),
-        "slice_varnames": strings(),
-        "remote_varnames": strings(),
-        "slice_shapes": strings(),
-        "endpoints": strings(),
-        "trainer_id": 0,
-    },
-    side_effects=True,
-)
-def recv_save(ctx: OpContext) -> NoReturn:
-    """Get the slices of a variable from the servers and write them to a file."""
-    _needs_rpc(ctx)
-
-
-@op("fake_init", inputs="", outputs="Out", attrs={"shape": required(LONGS)})
-def fake_init(ctx: OpContext, *, shape: list[int]) -> Any:
-    """Give Out its dimensions and no memory: its values live on servers (Paddle 1.8.5 fake_init_op.cc)."""
-    variable = ctx.op.block.find_var_recursive(ctx.op.output("Out")[0])
-    if variable is None or variable.type != VarType.SELECTED_ROWS:
-        return ctx.dims_only(shape)
-    selected = SelectedRows()
-    selected.tensor.set_dims(shape)
-    return selected
-
-
-@fake_init.infer
-def _(ctx: InferContext, *, shape: list[int]) -> TensorMeta | None:
-    declared = ctx.meta(ctx.op.output("Out")[0])
-    kind = VarType.LOD_TENSOR if declared is None else declared.kind
-    return TensorMeta(tuple(shape), VarType.FP32 if declared is None else declared.dtype, 0, kind)
+def fetch_barrier(ctx: OpContext, X: list[Any], *, endpoints: list[str]) -> None:
+    """Tell the endpoints that this trainer has fetched everything, which ends its step (Paddle 1.8.5 fetch_barrier_op.cc)."""
+    ctx.runtime.remote.fetch_barrier(ctx.op, endpoints)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
-from fluidtool.ops.embedding.nce import refuse_remote_table, weight_gradient
+from fluidtool.ops.distributed.tables import rows_of, table_shape
+from fluidtool.ops.embedding.nce import weight_gradient
 from fluidtool.ops.embedding.rows import add_rows
 from fluidtool.ops.loss.labels import check_classes
 from fluidtool.ops.registry import op
@@ -45,8 +46,9 @@ def _paths(ctx: OpContext, W: Any, Label: Any, PathTable: Any, PathCode: Any, nu
         rows, bits = (nodes >> (depth + 1)) - 1, (nodes >> depth) & 1 == 1
         valid = rows >= 0
         rows, bits = xp.where(valid, rows, 0), bits & valid
-    if rows.size and int(rows.max()) >= len(W):
-        ctx.fail(f"a path goes to row {int(rows.max())}, but W has {len(W)} rows; check num_classes and PathTable")
+    height = table_shape(W)[0]
+    if rows.size and int(rows.max()) >= height:
+        ctx.fail(f"a path goes to row {int(rows.max())}, but W has {height} rows; check num_classes and PathTable")
     return Paths(rows, bits, valid)
 
 
@@ -74,10 +76,9 @@ def hierarchical_sigmoid(
     custom tree, ended by a negative node. Places after a path's end add log 2, as in Paddle (1.8.5
     hierarchical_sigmoid_op.h).
     """
-    refuse_remote_table(ctx)
     xp, paths = ctx.xp, _paths(ctx, W, Label, PathTable, PathCode, num_classes)
     ctx.require(len(paths.rows) == len(X), f"X and Label must have one row per sample, found {X.shape}, {Label.shape}")
-    logits = (X[:, None, :] * W[paths.rows]).sum(axis=-1)
+    logits = (X[:, None, :] * rows_of(ctx, W, paths.rows)).sum(axis=-1)
     if Bias is not None:
         logits = logits + Bias.reshape(-1)[paths.rows]
     logits = xp.clip(xp.where(paths.valid, logits, X.dtype.type(0)), -LARGEST_LOGIT, LARGEST_LOGIT)
@@ -124,7 +125,7 @@ def hierarchical_sigmoid_grad(
     xp, paths = ctx.xp, _paths(ctx, W, Label, PathTable, PathCode, num_classes)
     slope = (1 - xp.exp(-PreOut) - paths.bits) * Out_grad.reshape(-1, 1)
     slope = xp.where(paths.valid, slope, slope.dtype.type(0))
-    results: dict[str, Any] = {"X@GRAD": (slope[..., None] * W[paths.rows]).sum(axis=1)}
+    results: dict[str, Any] = {"X@GRAD": (slope[..., None] * rows_of(ctx, W, paths.rows)).sum(axis=1)}
     rows = paths.rows.reshape(-1)
     if ctx.wants("Bias@GRAD"):
         results["Bias@GRAD"] = add_rows(ctx, Bias.size, rows, slope.reshape(-1)).reshape(Bias.shape)
@@ -134,7 +135,7 @@ def hierarchical_sigmoid_grad(
         )
         values = (slope[..., None] * X[:, None, :]).reshape(-1, X.shape[1])
         on_path = paths.valid.reshape(-1)
-        results["W@GRAD"] = weight_gradient(ctx, len(W), rows[on_path], values[on_path], is_sparse)
+        results["W@GRAD"] = weight_gradient(ctx, table_shape(W)[0], rows[on_path], values[on_path], is_sparse)
     return results
 
 

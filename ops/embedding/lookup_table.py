@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from fluidtool.errors import UnsupportedOperatorError
 from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.distributed.tables import (
+    NO_PADDING,
+    lives_on_servers,
+    look_up_remotely,
+    remote_pieces,
+    table_shape,
+)
 from fluidtool.ops.embedding.rows import add_rows, find_rows
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta, long, longs, strings
 from fluidtool.proto.enums import VarType
 from fluidtool.tensor import SelectedRows
-
-NO_PADDING = -1
 
 _TABLE_ATTRS: dict[str, Any] = {
     "is_sparse": False,
@@ -27,12 +31,9 @@ _TABLE_ATTRS: dict[str, Any] = {
 
 
 def _looked_up(ctx: OpContext, W: Any, ids: Any, padding_idx: int) -> Any:
-    if ctx.attr("remote_prefetch") and ctx.attr("epmap"):
-        raise UnsupportedOperatorError(
-            f"operator {ctx.op.type}: its table lives on parameter servers ({', '.join(ctx.attr('epmap'))}), which this "
-            "version does not query; set remote_prefetch to False to use the local table"
-        )
     ctx.require(ids.dtype.kind in "iu", f"input Ids must hold integers (int64), found {ids.dtype}; cast them")
+    if lives_on_servers(ctx):
+        return look_up_remotely(ctx, W, ids, padding_idx, *remote_pieces(ctx))
     if isinstance(W, SelectedRows):
         places, table = _places(ctx, W, ids, padding_idx), W.value
     else:
@@ -67,7 +68,7 @@ def _places(ctx: OpContext, table: SelectedRows, ids: Any, padding_idx: int) -> 
 
 def _gradient(ctx: OpContext, W: Any, ids: Any, Out_grad: Any, is_sparse: bool, padding_idx: int) -> Any:
     """W@GRAD: SelectedRows of the ids as they come when sparse (padding included), else an array like W."""
-    shape = W.value.shape if isinstance(W, SelectedRows) else W.shape
+    shape = table_shape(W)
     values = Out_grad.reshape(-1, shape[1])
     flat = ids.reshape(-1)
     if is_sparse:

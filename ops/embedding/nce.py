@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fluidtool.errors import UnsupportedOperatorError
 from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.distributed.tables import rows_of, table_shape
 from fluidtool.ops.embedding.rows import add_rows, merge_rows
 from fluidtool.ops.embedding.samplers import (
     CUSTOM,
@@ -21,15 +21,6 @@ from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, TensorMeta, ints, longs, required, strings
 from fluidtool.proto.enums import VarType
 from fluidtool.tensor import SelectedRows
-
-
-def refuse_remote_table(ctx: OpContext) -> None:
-    """Fail when the weights live on parameter servers."""
-    if ctx.attr("remote_prefetch") and ctx.attr("epmap"):
-        raise UnsupportedOperatorError(
-            f"operator {ctx.op.type}: its weights live on parameter servers ({', '.join(ctx.attr('epmap'))}), which this "
-            "version does not query; set remote_prefetch to False to use the local ones"
-        )
 
 
 def _sampler(ctx: OpContext, probabilities: Any, alias: Any, stay: Any) -> Sampler:
@@ -91,7 +82,6 @@ def nce(
     o = sigmoid(x · w + bias) is SampleLogits, b = num_neg_samples * the sampler's probability. Input [N, D], Label
     [N, true classes], Weight [classes, D]; custom_neg_classes stand for drawn ones (Paddle 1.8.5 nce_op.h).
     """
-    refuse_remote_table(ctx)
     labels = Label.reshape(len(Label), -1)
     ctx.require(
         len(labels) == len(Input), f"Input and Label must have one row per sample: {Input.shape}, {Label.shape}"
@@ -102,7 +92,7 @@ def nce(
     if not custom_neg_classes:
         negatives = sampler.draw(ctx.generator(seed), (len(labels), num_neg_samples))
     samples = ctx.xp.concatenate([labels, ctx.array(negatives).reshape(len(labels), -1)], axis=1)
-    logits = (Input[:, None, :] * Weight[samples]).sum(axis=-1)
+    logits = (Input[:, None, :] * rows_of(ctx, Weight, samples)).sum(axis=-1)
     if Bias is not None:
         logits = logits + Bias.reshape(-1)[samples]
     out = sigmoid(ctx, logits)
@@ -174,12 +164,12 @@ def nce_grad(
     if SampleWeight is not None:
         slope = slope * SampleWeight.reshape(-1, 1)
     samples, width = SampleLabels.reshape(-1), Input.shape[1]
-    results: dict[str, Any] = {"Input@GRAD": (slope[..., None] * Weight[SampleLabels]).sum(axis=1)}
+    results: dict[str, Any] = {"Input@GRAD": (slope[..., None] * rows_of(ctx, Weight, SampleLabels)).sum(axis=1)}
     if ctx.wants("Bias@GRAD"):
         results["Bias@GRAD"] = add_rows(ctx, Bias.size, samples, slope.reshape(-1)).reshape(Bias.shape)
     if ctx.wants("Weight@GRAD"):
         values = (slope[..., None] * Input[:, None, :]).reshape(-1, width)
-        results["Weight@GRAD"] = weight_gradient(ctx, len(Weight), samples, values, is_sparse)
+        results["Weight@GRAD"] = weight_gradient(ctx, table_shape(Weight)[0], samples, values, is_sparse)
     return results
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fluidtool.distribute.collective import (
+from fluidtool.distribute.collective.programs import (
     GRAD_ALLREDUCE,
     LOCAL_SGD,
     THREADS,

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
-from fluidtool.distribute.collective import THREADS, CollectivePlan, shared_parameters, transpile_collective
+from fluidtool.distribute.collective.mpi import is_started_by_mpi
+from fluidtool.distribute.collective.programs import THREADS, CollectivePlan, shared_parameters, transpile_collective
 from fluidtool.distribute.dispatchers import PSDispatcher, RoundRobin
 from fluidtool.distribute.endpoints import parse_endpoints
 from fluidtool.distribute.geo import GeoJob, transpile_for_geo
 from fluidtool.distribute.job import ServerJob, transpile_for_servers
 from fluidtool.distribute.nccl import NcclPlan, transpile_for_nccl
 from fluidtool.distribute.plan import DistributePlan
-from fluidtool.distribute.settings import Settings, check_dispatcher, check_min_block_size
+from fluidtool.distribute.settings import DistributedMode, Settings, check_dispatcher, check_min_block_size
 from fluidtool.distribute.waiting import wait_until_ready
 from fluidtool.errors import ArgumentTypeError, UsageError
 from fluidtool.fluid.framework import default_main_program, default_startup_program
@@ -172,7 +174,7 @@ class DistributeTranspiler:
             inner,
         )
         transpile_for_nccl(main, startup, plan)
-        if trainer_id == 0 and config.wait_port:
+        if trainer_id == 0 and config.wait_port and not is_started_by_mpi(os.environ):
             wait_until_ready(plan.others)
 
     def _transpile_collective(self, main: Program, startup: Program, rank: int, trainers: Any, endpoint: str) -> None:
@@ -187,7 +189,7 @@ class DistributeTranspiler:
             shared_parameters(main, startup),
         )
         transpile_collective(main, startup, plan)
-        if rank == 0 and config.wait_port:
+        if rank == 0 and config.wait_port and not is_started_by_mpi(os.environ):
             wait_until_ready(plan.others)
 
 
@@ -206,4 +208,4 @@ def _endpoints(trainers: Any, mode: str) -> Any:
     return trainers
 
 
-__all__ = ["DistributeTranspiler", "DistributeTranspilerConfig", "ServerRuntimeConfig"]
+__all__ = ["DistributeTranspiler", "DistributeTranspilerConfig", "DistributedMode", "ServerRuntimeConfig"]

@@ -1,0 +1,138 @@
+"""A job before anybody knows where its roles will run: small, plain data that can be sent to another machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fluidtool.distribute.endpoints import parse_endpoints
+from fluidtool.distribute.launch.contract import MODES, SERVERS, Cluster
+from fluidtool.distribute.launch.jobs import JobFolder, is_job, move_job, read_job
+from fluidtool.distribute.launch.plans import Checkpoints, Role, folder_roles, script_roles
+from fluidtool.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Blueprint:
+    """job: a folder with a manifest, or a script. servers: 0 where trainers work without.
+
+    endpoints: those that the job or the user names; () where they are still to be chosen. sync: whether trainers wait
+    for one another.
+    """
+
+    job: Path
+    is_script: bool
+    servers: int
+    trainers: int
+    sync: bool = True
+    endpoints: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    checkpoints: Checkpoints = field(default_factory=Checkpoints)
+
+    @property
+    def listeners(self) -> int:
+        """How many endpoints the job has."""
+        return self.servers or self.trainers
+
+    def cluster(self, endpoints: Sequence[str]) -> Cluster:
+        """The job with these endpoints."""
+        if self.servers:
+            return Cluster(tuple(endpoints), self.trainers)
+        return Cluster((), self.trainers, tuple(endpoints))
+
+    def roles(self, endpoints: Sequence[str], folder: Path) -> tuple[Role, ...]:
+        """Every role of the job; programs with other endpoints than the job's own are written into `folder`."""
+        if self.is_script:
+            return script_roles(self.cluster(endpoints), self.job, self.arguments, self.checkpoints)
+        job = read_job(self.job)
+        if tuple(endpoints) != job.cluster.endpoints:
+            job = move_job(job, tuple(endpoints), folder / "job")
+        return folder_roles(job, self.arguments, self.checkpoints)
+
+
+def draw(
+    path: Path,
+    *,
+    mode: str | None = None,
+    servers: str | None = None,
+    trainers: str | None = None,
+    sync: bool = True,
+    arguments: Sequence[str] = (),
+    checkpoints: Checkpoints | None = None,
+) -> Blueprint:
+    """The blueprint of a job folder or a script; servers and trainers: numbers, or endpoints separated by commas.
+
+    Raises UsageError for what cannot work or contradicts the folder, UnreadableError for a folder that is no job.
+    """
+    if mode is not None and mode not in MODES:
+        raise UsageError(f"--mode {mode} is none; expected one of {', '.join(MODES)}")
+    checkpoints = checkpoints or Checkpoints()
+    if path.is_file() and not is_job(path):
+        return _of_script(path, mode or SERVERS, servers, trainers, sync, tuple(arguments), checkpoints)
+    if not path.is_dir():
+        raise UsageError(
+            f"{path} is no job: neither a folder that 'fluidtool transpile --distribute' wrote, nor a script"
+        )
+    job = read_job(path)
+    _check_folder(job, mode, servers, trainers)
+    cluster = job.cluster
+    return Blueprint(
+        path,
+        False,
+        len(cluster.servers),
+        cluster.trainers,
+        job.sync and sync,
+        cluster.endpoints,
+        tuple(arguments),
+        checkpoints,
+    )
+
+
+def _of_script(
+    path: Path,
+    mode: str,
+    servers: str | None,
+    trainers: str | None,
+    sync: bool,
+    arguments: tuple[str, ...],
+    checkpoints: Checkpoints,
+) -> Blueprint:
+    if mode == SERVERS:
+        number, endpoints = _count_or_endpoints(servers, "--pservers")
+        count, others = _count_or_endpoints(trainers, "--trainers")
+        if others:
+            raise UsageError("--trainers takes a number where there are servers; only --mode collective has endpoints")
+        return Blueprint(path, True, number, count, sync, endpoints, arguments, checkpoints)
+    if servers not in (None, "0"):
+        raise UsageError("--mode collective has no servers; leave --pservers out")
+    count, endpoints = _count_or_endpoints(trainers, "--trainers")
+    return Blueprint(path, True, 0, count, sync, endpoints, arguments, checkpoints)
+
+
+def _count_or_endpoints(text: str | None, what: str) -> tuple[int, tuple[str, ...]]:
+    if text is None:
+        return 1, ()
+    if text.isdecimal():
+        if int(text) < 1:
+            raise UsageError(f"{what} is {text}; a job has at least 1")
+        return int(text), ()
+    endpoints = parse_endpoints(text, what)
+    return len(endpoints), endpoints
+
+
+def _check_folder(job: JobFolder, mode: str | None, servers: str | None, trainers: str | None) -> None:
+    """The folder says it all; what is said again must not contradict it."""
+    cluster = job.cluster
+    if mode is not None and mode != cluster.mode:
+        raise UsageError(f"--mode {mode}: the programs in {job.path} are for {cluster.mode} mode; transpile anew")
+    own = {"--pservers": (servers, cluster.servers, len(cluster.servers))}
+    own["--trainers"] = (trainers, cluster.trainer_endpoints, cluster.trainers)
+    for option, (given, endpoints, count) in own.items():
+        if given is None or given == str(count):
+            continue
+        if given.isdecimal() or parse_endpoints(given, option) != endpoints:
+            raise UsageError(
+                f"{option} {given}: the programs in {job.path} are for {', '.join(endpoints) or count}; leave the option "
+                "out, transpile anew, or give --any-ports"
+            )

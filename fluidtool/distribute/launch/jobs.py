@@ -1,0 +1,202 @@
+"""Job folders: the programs of every role beside a manifest, as `fluidtool transpile --distribute` writes them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fluidtool.distribute.endpoints import check_endpoint
+from fluidtool.distribute.launch.contract import SERVERS, Cluster, Member
+from fluidtool.distribute.rpc.security import is_loopback
+from fluidtool.errors import UnreadableError, UsageError
+from fluidtool.io.atomic import new_folder, write_file
+from fluidtool.ir import Operator, Program
+from fluidtool.proto.enums import AttrType
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+MANIFEST_MODES = ("pserver", "nccl2", "collective")
+KINDS = ("main", "startup")
+TEXTS = (AttrType.STRING, AttrType.STRINGS)
+ENDPOINT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+):\d{1,5}")
+
+
+@dataclass(frozen=True, slots=True)
+class JobFolder:
+    """What a manifest says. mode: "pserver", "nccl2" or "collective"; sync: whether trainers wait for one another."""
+
+    path: Path
+    mode: str
+    sync: bool
+    cluster: Cluster
+    roles: tuple[Member, ...]
+    manifest: Mapping[str, Any]
+
+    def folder(self, member: Member) -> Path:
+        """Where the programs of a role are."""
+        return self.path / member.name
+
+
+def read_job(path: Path, *, whole: bool = True) -> JobFolder:
+    """Read the manifest of a folder and check it against the files; whole: every role of the job must be there.
+
+    Raises UnreadableError for a manifest that is none, a file that is missing or is not what the manifest says, and
+    UsageError for a job that lacks roles.
+    """
+    manifest = _read_manifest(path)
+    try:
+        job = _job(path, manifest)
+        files = [role[kind] for role in manifest["roles"] for kind in KINDS]
+        listed = [(str(file["file"]), str(file["sha256"])) for file in files]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UnreadableError(
+            f"{path / MANIFEST} lacks {error}, which a manifest of 'fluidtool transpile --distribute' has"
+        ) from error
+    missing = [member.name for member in job.cluster.members() if member not in job.roles]
+    if missing and whole:
+        raise UsageError(
+            f"{path} has no programs for {', '.join(missing)}; write those of all roles, fluidtool transpile --distribute --all"
+        )
+    for name, digest in listed:
+        _check_file(path, name, digest)
+    return job
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    file = path / MANIFEST
+    try:
+        manifest = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise UnreadableError(
+            f"{file} is no manifest of a job ({error}); 'fluidtool transpile --distribute' writes one"
+        ) from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise UnreadableError(f"{file} is no manifest of a job of format {FORMAT}, the only one that is known")
+    return manifest
+
+
+def _job(path: Path, manifest: Mapping[str, Any]) -> JobFolder:
+    mode = manifest["mode"]
+    if mode not in MANIFEST_MODES:
+        raise UnreadableError(f"{path / MANIFEST}: mode {mode!r} is none of {', '.join(MANIFEST_MODES)}")
+    if mode == SERVERS:
+        servers = tuple(_endpoint(path, text) for text in manifest["pservers"])
+        cluster = Cluster(servers, int(manifest["trainers"]))
+    else:
+        endpoints = tuple(_endpoint(path, text) for text in manifest["trainers"])
+        cluster = Cluster((), len(endpoints), endpoints)
+    known = {(member.kind, member.index): member for member in cluster.members()}
+    roles = []
+    for role in manifest["roles"]:
+        member = known.get((role["role"], role["id"]))
+        if member is None:
+            raise UnreadableError(f"{path / MANIFEST} lists {role['role']} {role['id']!r}, which the job does not have")
+        roles.append(member)
+    return JobFolder(path, mode, manifest["sync"] is not False, cluster, tuple(roles), manifest)
+
+
+def _endpoint(path: Path, text: object) -> str:
+    return check_endpoint(text, str(path / MANIFEST))
+
+
+def _check_file(path: Path, name: str, digest: str) -> None:
+    file = path / name
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        raise UnreadableError(f"{path / MANIFEST} lists {name!r}, which is not below its folder")
+    try:
+        found = hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError as error:
+        raise UnreadableError(f"{file}, which the manifest lists, cannot be read: {error.strerror or error}") from error
+    if found != digest:
+        raise UnreadableError(f"{file} is not the file that the manifest lists (another SHA-256); transpile again")
+
+
+# ---------------------------------------------------------------- other endpoints
+def move_job(job: JobFolder, endpoints: tuple[str, ...], target: Path) -> JobFolder:
+    """Write the job into the new folder `target`, its endpoints replaced, in order, by other ones."""
+    before = job.cluster.endpoints
+    if len(endpoints) != len(before):
+        raise UsageError(f"the job has {len(before)} endpoints ({', '.join(before)}), found {len(endpoints)} for them")
+    moves = dict(zip(before, endpoints, strict=True))
+    with new_folder(target) as folder:
+        roles = [_moved_role(job, role, moves, folder) for role in job.manifest["roles"]]
+        listed = list(endpoints)
+        ends = {"pservers": listed} if job.mode == SERVERS else {"trainers": listed}
+        manifest = {**job.manifest, **ends, "roles": roles}
+        write_file(folder / MANIFEST, [(json.dumps(manifest, indent=2) + "\n").encode()])
+    return _job(target, manifest)
+
+
+def _moved_role(job: JobFolder, role: Mapping[str, Any], moves: Mapping[str, str], folder: Path) -> dict[str, Any]:
+    moved = dict(role)
+    if role["endpoint"] is not None:
+        moved["endpoint"] = moves[role["endpoint"]]
+    for kind in KINDS:
+        name = role[kind]["file"]
+        program = Program.parse_from_string((job.path / name).read_bytes())
+        replace_endpoints(program, moves)
+        data = program.serialize_to_string()
+        write_file(folder / name, [data])
+        moved[kind] = {"file": name, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    return moved
+
+
+def replace_endpoints(program: Program, moves: Mapping[str, str]) -> None:
+    """Put other endpoints into whatever attribute names one, alone, in a list, or in a list joined by commas."""
+    for op in (op for block in program.blocks for op in block.ops):
+        for name in (name for name in op.attr_names if op.attr_type(name) in TEXTS):
+            value = op.attr(name)
+            moved = _moved(value, moves)
+            if moved != value:
+                op.set_attr(name, moved, op.attr_type(name))
+
+
+def endpoints_of(program: Program) -> tuple[str, ...]:
+    """Every endpoint that operators are told to talk to or to listen at, in the order in which they come."""
+    ops = [op for block in program.blocks for op in block.ops]
+    values = [op.attr(name) for op in ops for name in op.attr_names if _names_endpoints(op, name)]
+    texts = [text for value in values for text in (value if isinstance(value, list) else [value])]
+    parts = [part for text in texts for part in text.split(",")]
+    return tuple(dict.fromkeys(part for part in parts if ENDPOINT.fullmatch(part)))
+
+
+def _names_endpoints(op: Operator, name: str) -> bool:
+    return op.attr_type(name) in TEXTS and ("endpoint" in name or name in ("epmap", "trainers"))
+
+
+def check_endpoints(job: JobFolder) -> None:
+    """Raise UnreadableError for programs that talk to other machines than those that the manifest names, which is all that
+    whoever starts the job sees.
+    """
+    for member in job.roles:
+        for kind in KINDS:
+            path = job.folder(member) / f"{kind}.pb"
+            named = endpoints_of(Program.parse_from_string(path.read_bytes()))
+            others = [name for name in named if name not in job.cluster.endpoints and not is_loopback(name)]
+            if others:
+                raise UnreadableError(f"{path} talks to {others[0]}, which {job.path / MANIFEST} does not name")
+
+
+def _moved(value: Any, moves: Mapping[str, str]) -> Any:
+    if isinstance(value, str):
+        return ",".join(moves.get(part, part) for part in value.split(","))
+    return [_moved(item, moves) for item in value]
+
+
+def member_of(job: JobFolder, folder: Path) -> Member:
+    """The role whose programs are in this folder; raises UsageError when the job has none of that name."""
+    name = folder.resolve().name
+    found = next((member for member in job.roles if member.name == name), None)
+    if found is None:
+        raise UsageError(f"{folder} is no role of the job beside it, which has {', '.join(m.name for m in job.roles)}")
+    return found
+
+
+def is_job(path: Path) -> bool:
+    """Whether a folder has a manifest of a job."""
+    return (path / MANIFEST).is_file()

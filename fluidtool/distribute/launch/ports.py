@@ -1,0 +1,81 @@
+"""Ports of this machine: whether they are free, and which are."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+
+from fluidtool.distribute.endpoints import host_and_port
+from fluidtool.errors import UsageError
+
+LOOPBACK = "127.0.0.1"
+ATTEMPTS = 50
+
+
+def check_free(endpoints: Iterable[str]) -> None:
+    """Raise UsageError for an endpoint that something else listens at, or whose host is another machine."""
+    for endpoint in endpoints:
+        try:
+            _bound(*host_and_port(endpoint)).close()
+        except OSError as error:
+            raise UsageError(_reason(endpoint, error)) from error
+
+
+def _reason(endpoint: str, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"{endpoint} is taken: another process listens there; stop it, or let free ports be chosen with --any-ports"
+        )
+    if error.errno == errno.EACCES:
+        return f"{endpoint}: this user may not listen at so low a port; choose one from 1024 on, or give --any-ports"
+    return (
+        f"{endpoint} is no address of this machine ({error.strerror or error}); start its role there "
+        "('fluidtool run JOB/ROLE'), use --engine ray or mpi, or let the whole job run here with --any-ports"
+    )
+
+
+def free_endpoints(count: int, host: str = LOOPBACK) -> tuple[str, ...]:
+    """Endpoints of one host with ports that are free now."""
+    with ExitStack() as stack:
+        held = [stack.enter_context(_bound(host, 0)) for _ in range(count)]
+        return tuple(f"{host}:{each.getsockname()[1]}" for each in held)
+
+
+def loopback_endpoints(count: int, port: int | None) -> tuple[str, ...]:
+    """Endpoints of this machine with one port, as Paddle's PADDLE_PSERVER_IPS wants it; port None: any free one.
+
+    On Linux all of 127.0.0.0/8 is this machine, and each endpoint has an address of its own. Elsewhere only one address
+    is there, and ports are counted up instead.
+    """
+    if not sys.platform.startswith("linux"):
+        return free_endpoints(count) if port is None else tuple(f"{LOOPBACK}:{port + i}" for i in range(count))
+    hosts = [f"127.0.0.{index + 1}" for index in range(count)]
+    chosen = _common_port(hosts) if port is None else port
+    return tuple(f"{host}:{chosen}" for host in hosts)
+
+
+def _common_port(hosts: Sequence[str]) -> int:
+    """A port that is free at every host."""
+    for _ in range(ATTEMPTS):
+        port = host_and_port(free_endpoints(1, hosts[0])[0])[1]
+        try:
+            check_free(f"{host}:{port}" for host in hosts)
+        except UsageError:
+            continue
+        return port
+    raise UsageError(f"no port is free at all of {', '.join(hosts)}; stop what listens there, or use fewer servers")
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((host, port))
+    except BaseException:
+        made.close()
+        raise
+    return made

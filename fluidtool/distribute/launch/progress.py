@@ -1,0 +1,111 @@
+"""How roles tell what they have done: lines of JSON in a file that FLUIDTOOL_PROGRESS names, one for each report.
+
+A line is {"step": 12, "loss": 0.53, "sent": 1024, "received": 1024}; everything but the step may be left out. Any program
+may write such lines, toy roles of tests among them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fluidtool.distribute.launch.contract import PROGRESS
+
+PAUSE = 0.1
+LONGEST_LINE = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a role says of itself: steps done since the beginning of the training, the last loss, bytes so far."""
+
+    step: int
+    loss: float | None = None
+    sent: int = 0
+    received: int = 0
+
+
+class Reporter:
+    """Appends reports to a file, ten a second at most; the last one is written when it is closed.
+
+    path None: nobody asked, and nothing is written.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._file = None if path is None else path.open("a", encoding="utf-8")
+        self._due = 0.0
+        self._held: Report | None = None
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Reporter:
+        """A reporter to where the supervisor of this process looks, if it has one."""
+        name = environment.get(PROGRESS)
+        return cls(Path(name) if name else None)
+
+    def report(self, report: Report) -> None:
+        """Say where the role stands."""
+        self._held = report
+        if self._file is not None and time.monotonic() >= self._due:
+            self._write()
+
+    def close(self) -> None:
+        """Write what is held back."""
+        if self._file is not None:
+            self._write()
+            self._file.close()
+            self._file = None
+
+    def _write(self) -> None:
+        if self._held is None or self._file is None:
+            return
+        held, self._held = self._held, None
+        line = {"step": held.step, "loss": held.loss, "sent": held.sent, "received": held.received}
+        self._file.write(json.dumps(line) + "\n")
+        self._file.flush()
+        self._due = time.monotonic() + PAUSE
+
+
+class ProgressFile:
+    """Reads the reports of one role as they come. What is no report is left out and counted in `faults`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.faults = path, 0
+        self._position, self._rest = 0, b""
+
+    def read(self) -> list[Report]:
+        """The reports since the last call."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._position)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        self._position += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > LONGEST_LINE:
+            self._rest, self.faults = b"", self.faults + 1
+        found = [_report(line) for line in lines]
+        self.faults += found.count(None)
+        return [report for report in found if report is not None]
+
+
+def _report(line: bytes) -> Report | None:
+    try:
+        content = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(content, dict) or not _is_count(content.get("step")):
+        return None
+    loss = content.get("loss")
+    sent, received = content.get("sent", 0), content.get("received", 0)
+    if not (_is_count(sent) and _is_count(received) and (loss is None or isinstance(loss, (int, float)))):
+        return None
+    return Report(content["step"], None if loss is None else float(loss), sent, received)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

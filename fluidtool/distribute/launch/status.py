@@ -1,0 +1,92 @@
+"""Where each role of a running job stands, and who is told of it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from fluidtool.distribute.launch.progress import Report
+
+WINDOW = 10.0  # seconds over which a rate is taken
+WAITING, RUNNING, DONE, FAILED, STOPPED = "waiting", "running", "done", "failed", "stopped"
+
+
+@dataclass(slots=True)
+class RoleStatus:
+    """One role as the supervisor sees it; `starts` counts its processes, the first included."""
+
+    name: str
+    kind: str
+    state: str = WAITING
+    starts: int = 0
+    process: int | None = None
+    step: int | None = None
+    loss: float | None = None
+    sent: int = 0
+    received: int = 0
+    exit_code: int | None = None
+    heard: float = 0.0
+    _reports: deque[tuple[float, int]] = field(default_factory=deque, repr=False)
+
+    def take(self, report: Report, now: float) -> None:
+        """What the role reports, at this moment."""
+        self.step, self.heard = report.step, now
+        self.loss = self.loss if report.loss is None else report.loss
+        self.sent, self.received = report.sent, report.received
+        self._reports.append((now, report.step))
+        while now - self._reports[0][0] > WINDOW and len(self._reports) > 2:
+            self._reports.popleft()
+
+    def forget_rate(self) -> None:
+        """The role starts again, and so does what it is measured by."""
+        self._reports.clear()
+
+    @property
+    def steps_per_second(self) -> float | None:
+        """Over the last seconds; None before there are two reports."""
+        if len(self._reports) < 2:
+            return None
+        (begin, first), (end, last) = self._reports[0], self._reports[-1]
+        return (last - first) / (end - begin) if end > begin else None
+
+    def facts(self) -> dict[str, Any]:
+        """In terms of JSON."""
+        rate = self.steps_per_second
+        return {
+            "role": self.name,
+            "state": self.state,
+            "starts": self.starts,
+            "process": self.process,
+            "step": self.step,
+            "loss": self.loss,
+            "steps_per_second": None if rate is None else round(rate, 3),
+            "bytes_sent": self.sent,
+            "bytes_received": self.received,
+            "exit_code": self.exit_code,
+        }
+
+
+class View(Protocol):
+    """Who is told what happens; called from one thread only."""
+
+    def line(self, role: str, text: str, is_error: bool) -> None:
+        """A role wrote a line."""
+
+    def event(self, text: str, **facts: Any) -> None:
+        """The supervisor did something, or found something."""
+
+    def status(self, roles: Sequence[RoleStatus]) -> None:
+        """How things stand; called a few times a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a job ended. exit_code: as `fluidtool launch` leaves with it; reason: '' when all trainers are done."""
+
+    exit_code: int
+    reason: str
+    roles: tuple[RoleStatus, ...]
+    seconds: float
+    restarts: int

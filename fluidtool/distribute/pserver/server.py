@@ -1,0 +1,166 @@
+"""What servers of all modes share: the state of the job, the main loop, and answers that need no round."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from fluidtool.distribute.pserver.limits import DEADLINE, SILENCE, Limits
+from fluidtool.distribute.pserver.roster import Roster
+from fluidtool.distribute.pserver.store import Store
+from fluidtool.distribute.rpc.handler import Barrier, Call, Gone, Late, Message, Value
+from fluidtool.errors import FluidError
+
+POLL = 0.2
+
+
+class ParameterServer(ABC):
+    """A Handler. `serve` is the main loop: it returns when no trainer is left, or when the server is told to stop.
+
+    It raises Late or Gone, which name the trainer, when the job cannot go on; whoever waits is told the same.
+    """
+
+    def __init__(self, store: Store, roster: Roster, limits: Limits, endpoint: str) -> None:
+        self.store, self.roster, self.limits, self.endpoint = store, roster, limits, endpoint
+        lock = threading.RLock()
+        self._turned, self._arrived = threading.Condition(lock), threading.Condition(lock)
+        self._waiting: dict[int, tuple[float, int | None]] = {}
+        self._stopped = False
+        self._failure: FluidError | None = None
+
+    # -- the main loop
+    def serve(self) -> None:
+        """Serve until the last trainer completes."""
+        try:
+            self._serve()
+        except FluidError as error:
+            self._failure = error
+            raise
+        finally:
+            self._stopped = True
+            with self._turned:
+                self._turned.notify_all()
+
+    @abstractmethod
+    def _serve(self) -> None:
+        """The main loop of a mode."""
+
+    def stop(self) -> None:
+        """Let `serve` return soon. Takes no lock: a signal may call it at any time."""
+        self._stopped = True
+
+    def _until(self, ready: Callable[[], bool]) -> bool:
+        """In the main loop, with the lock held: wait; False when there is nobody left to wait for."""
+        while not ready():
+            if self._stopped or not self.roster.live:
+                return False
+            self._arrived.wait(POLL)
+            self._check_limits()
+        return not self._stopped and self.roster.live > 0
+
+    def _check_limits(self) -> None:
+        """Raise Late or Gone where a trainer must be taken for dead."""
+        now = self.roster.clock()
+        longest = now - min((since for since, _ in self._waiting.values()), default=now)
+        if longest > self.limits.deadline:
+            raise Late(
+                f"the server at {self.endpoint} gives up: {self._state()}, and the others have waited for "
+                f"{longest:.0f} s ({DEADLINE} is {self.limits.deadline:g} s); restart the job from its last checkpoint"
+            )
+        waiting = {trainer for _, trainer in self._waiting.values() if trainer is not None}
+        gone = self.roster.gone(self.limits.silence, self.limits.vanished, waiting)
+        if gone is not None:
+            trainer, seconds = gone
+            limit = (
+                f"({SILENCE} is {self.limits.silence:g} s)"
+                if seconds > self.limits.silence
+                else "since its connection broke"
+            )
+            raise Gone(
+                f"the server at {self.endpoint} gives up: {self.roster.named([trainer])} has been silent for "
+                f"{seconds:.0f} s {limit}; {self._state()}; restart the job from its last checkpoint"
+            )
+
+    @abstractmethod
+    def _state(self) -> str:
+        """Where the job stands, for messages."""
+
+    # -- calls
+    def _check_running(self) -> None:
+        if self._failure is not None:
+            raise Gone(str(self._failure))
+        if self._stopped:
+            raise Gone(f"the server at {self.endpoint} has stopped")
+
+    def _wait(self, ready: Callable[[], bool], call: Call, trainer: int | None) -> None:
+        """In a call, with the lock held: wait; raises Gone when the peer is gone or the server stops."""
+        with self._counted_as_waiting(trainer):
+            while not ready():
+                self._check_running()
+                if not self._turned.wait(POLL) and not call.is_active():
+                    self.roster.vanished(trainer)
+                    raise Gone(f"{call.peer or 'a trainer'} does not wait for the answer any more")
+            self._check_running()
+
+    @contextmanager
+    def _counted_as_waiting(self, trainer: int | None) -> Iterator[None]:
+        key = id(threading.current_thread())
+        self._waiting[key] = self.roster.clock(), trainer
+        try:
+            yield
+        finally:
+            self._waiting.pop(key, None)
+
+    @abstractmethod
+    def send(self, message: Message, call: Call) -> None:
+        """Take a gradient."""
+
+    @abstractmethod
+    def barrier(self, kind: Barrier, call: Call) -> None:
+        """Note that a trainer has sent, or fetched, everything."""
+
+    @abstractmethod
+    def get(self, request: Message, call: Call) -> Value:
+        """The value of a variable."""
+
+    def complete(self, trainer_id: int, call: Call) -> None:
+        """A trainer is finished: it is not waited for any more, and counts nothing from here on."""
+        self.roster.heard(call)
+        with self._turned:
+            self._check_running()
+            trainer = self.roster.complete(trainer_id, call)
+            if trainer is not None:
+                self._forget(trainer, call)
+            self._arrived.notify_all()
+
+    @abstractmethod
+    def _forget(self, trainer: int, call: Call) -> None:
+        """Leave a finished trainer out of the round."""
+
+    def lost(self, trainer_id: int) -> None:
+        """The connection of a trainer of ours broke; it may come back, or have completed."""
+        self.roster.vanished(trainer_id)
+
+    def get_without_barrier(self, request: Message, call: Call) -> Value:
+        """The value of a variable as it stands."""
+        self._check_running()
+        return self.store.value(request.name)
+
+    def prefetch(self, request: Message, call: Call) -> Value:
+        """The rows of a table."""
+        self._check_running()
+        self.roster.heard(call, request)
+        return self.store.look_up(request)
+
+    def checkpoint(self, request: Message, call: Call) -> None:
+        """Save the lookup table."""
+        self._check_running()
+        self.store.save_table(request.out_name)
+
+    def notify(self, message: Message, call: Call) -> None:
+        """Count a trainer's steps."""
+        self._check_running()
+        self.roster.heard(call, message)
+        self.store.count_steps(message)

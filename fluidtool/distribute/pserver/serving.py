@@ -1,0 +1,179 @@
+"""Running a parameter server: from the operator `listen_and_serv` to the end of the job."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from fluidtool.distribute.checkpoints import Checkpoint, Schedule
+from fluidtool.distribute.endpoints import host_and_port
+from fluidtool.distribute.pserver.asynchronous import AsynchronousServer, gradient_blocks
+from fluidtool.distribute.pserver.blocks import Locks, UpdateBlocks
+from fluidtool.distribute.pserver.description import ServerDescription, describe_server
+from fluidtool.distribute.pserver.limits import limits_from
+from fluidtool.distribute.pserver.roster import Roster
+from fluidtool.distribute.pserver.server import ParameterServer
+from fluidtool.distribute.pserver.store import Store
+from fluidtool.distribute.pserver.synchronous import SynchronousServer
+from fluidtool.distribute.rpc.options import Options
+from fluidtool.distribute.rpc.service import serve
+from fluidtool.errors import OutputError, UsageError
+from fluidtool.io.atomic import write_file
+from fluidtool.ops.context import OpContext
+
+PORT_FILE = "/tmp/paddle.{}.port"
+GRACE = 2.0
+FAILED_GRACE = 0.5
+LINGER = 0.3  # for a trainer whose connection broke before it heard that the server knows of its end: it asks again
+
+
+def serve_parameters(context: OpContext) -> None:
+    """Be the server that the operator describes: returns when the last trainer completes, or at SIGTERM or SIGINT.
+
+    Raises Late or Gone, which name the trainer, when one must be taken for dead, PolicyError for an endpoint that the run
+    does not allow, RemoteError when it cannot listen there, and what an update raises.
+    """
+    description = describe_server(context.op)
+    context.runtime.policy.endpoint(description.endpoint, context.op.type)
+    environment = os.environ
+    schedule = Schedule.from_environment(environment, _role(context, description))
+    with parameter_server(context, description, environment, schedule) as server, _stopping_at_signals(server.stop):
+        options = Options.from_environment(environment)
+        transport = serve(description.endpoint, server, options, lost=server.lost)
+        grace = FAILED_GRACE
+        try:
+            with _told(context, description.endpoint, transport.port):
+                server.serve()
+            if not server.roster.live:
+                time.sleep(LINGER)
+            grace = GRACE
+        finally:
+            transport.stop(grace)
+
+
+@contextmanager
+def parameter_server(
+    context: OpContext,
+    description: ServerDescription,
+    environment: Mapping[str, str],
+    schedule: Schedule | None = None,
+) -> Iterator[ParameterServer]:
+    """The server of a program, its blocks bound to the run's scope; it continues from the schedule's checkpoint."""
+    locks, limits = Locks(), limits_from(environment)
+    _declare(context)
+    store, roster = Store(context, description, locks), Roster(description.trainers)
+    resumed = schedule.resume() if schedule is not None else None
+    if resumed is not None:
+        _restore(context, store, resumed)
+    first = 0 if resumed is None else resumed.step
+    save = _saving(context, store, schedule, first)
+    if not description.is_sync:
+        blocks = gradient_blocks(context, description, locks, resumed=resumed is not None)
+        store.start_asynchronous()
+        yield AsynchronousServer(store, roster, limits, description, blocks, first_step=first, after_step=save)
+        return
+    updates = UpdateBlocks(context, description, locks)
+    try:
+        yield SynchronousServer(
+            store,
+            roster,
+            limits,
+            description.endpoint,
+            updates.expected,
+            updates.run,
+            first_round=first,
+            after_round=save,
+        )
+    finally:
+        updates.close()
+
+
+def _declare(context: OpContext) -> None:
+    """Give every variable of the program its place: what lasts in the outermost scope, the rest in the run's."""
+    for variable in context.op.block.program.global_block().vars.values():
+        scope = context.scope.root() if variable.persistable else context.scope
+        if context.scope.find_var(variable.name) is None:
+            scope.var(variable.name)
+
+
+def _role(context: OpContext, description: ServerDescription) -> str:
+    """The name of this server in the job; geo programs do not number their servers, their endpoints do."""
+    servers = list(getattr(context.op.block.program, "_endpoints", None) or ())
+    index = description.index
+    if index < 0 and description.endpoint in servers:
+        index = servers.index(description.endpoint)
+    return f"pserver_{max(index, 0)}"
+
+
+# ---------------------------------------------------------------- checkpoints
+def _restore(context: OpContext, store: Store, checkpoint: Checkpoint) -> None:
+    unknown = [name for name in checkpoint.values if not store.declares(name)]
+    if unknown:
+        raise UsageError(
+            f"the checkpoint of step {checkpoint.step} has {unknown[0]}, which this server's program does not; go on with "
+            "the programs that the checkpoint was written with"
+        )
+    for name, value in checkpoint.values.items():
+        store.put(name, value)
+    context.runtime.talk(f"parameter server goes on after step {checkpoint.step}")
+
+
+def _saving(context: OpContext, store: Store, schedule: Schedule | None, first: int) -> Callable[[int], None]:
+    """What writes checkpoints. A disk that refuses is told, and does not end the job."""
+    if schedule is None or not schedule.every:
+        return lambda step: None
+    plan, last = schedule, [first]
+
+    def save(step: int) -> None:
+        due = step - step % plan.every
+        if due <= last[0]:
+            return
+        last[0] = due
+        try:
+            plan.save(due, store.kept())
+        except OutputError as error:
+            context.runtime.talk(str(error))
+
+    return save
+
+
+# ---------------------------------------------------------------- the world around
+@contextmanager
+def _told(context: OpContext, endpoint: str, port: int) -> Iterator[None]:
+    """Say that the server listens. Where any port will do, its number goes where scripts of Paddle look for it."""
+    host, asked = host_and_port(endpoint)
+    context.runtime.talk(f"Server listening on {host}:{port} successful, selected port: {port}")
+    if asked:
+        yield
+        return
+    path = Path(PORT_FILE.format(os.getpid()))
+    write_file(path, [str(port).encode()])
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _stopping_at_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """SIGTERM and SIGINT end the server in order, as they end Paddle's; in other threads than the main one nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        stop()
+
+    before: dict[Any, Any] = {kind: signal.signal(kind, handle) for kind in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)

@@ -1,0 +1,108 @@
+"""Frames: messages on a stream of bytes that gRPC carries in pieces of 1 MiB at most.
+
+A frame is a header (number of the call, step, length, code, padding), padding so that the tensor in the message starts at a
+multiple of 16, the message, and padding up to a multiple of 16. Small frames travel together in one piece; one that is
+longer than the rest of its piece goes on in the next. The padding lets arrays look into what was received.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from struct import Struct
+
+import numpy as np
+
+from fluidtool.distribute.rpc.handler import Refused
+from fluidtool.distribute.rpc.options import PIECE
+from fluidtool.distribute.rpc.wire import Buffer
+
+HEADER = Struct("<QqQII")
+ALIGNMENT = 16
+NOTHING = bytes(ALIGNMENT)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """code: the method (to the server) or the status (from it). content: an encoded message, or the text of an error."""
+
+    number: int
+    step: int
+    code: int
+    content: Buffer = b""
+
+
+def frame_parts(number: int, step: int, code: int, parts: list[Buffer]) -> list[Buffer]:
+    """A frame as buffers to send one after the other; the tensor in it is the second of `parts`, if there are two."""
+    length = sum(map(len, parts))
+    padding = -len(parts[0]) % ALIGNMENT if len(parts) > 1 else 0
+    end = -(padding + length) % ALIGNMENT
+    return [HEADER.pack(number, step, length, code, padding), NOTHING[:padding], *parts, NOTHING[:end]]
+
+
+def pieces(parts: Iterable[Buffer], size: int = PIECE) -> Iterator[bytes]:
+    """The bytes of all parts in pieces of `size`, the last one shorter; each byte is copied once."""
+    piece: list[Buffer] = []
+    room = size
+    for part in parts:
+        if len(part) < room:
+            piece.append(part)
+            room -= len(part)
+            continue
+        view, at = memoryview(part), 0
+        while len(view) - at >= room:
+            piece.append(view[at : at + room])
+            yield b"".join(piece)
+            at += room
+            piece, room = [], size
+        if at < len(view):
+            piece.append(view[at:])
+            room -= len(view) - at
+    if piece:
+        yield b"".join(piece)
+
+
+class FrameReader:
+    """Puts pieces together again. Frames that lie within one piece are views of it; longer ones are copied once."""
+
+    def __init__(self, longest: int) -> None:
+        self.longest = longest
+        self._header = b""
+        self._body: memoryview | None = None
+        self._filled = 0
+
+    def frames(self, piece: bytes) -> Iterator[Frame]:
+        """The frames that end in this piece; raises Refused for what is no frame, or longer than allowed."""
+        view, at = memoryview(piece), 0
+        while at < len(view):
+            if self._body is None:
+                header = bytes(view[at : at + HEADER.size - len(self._header)])
+                at += len(header)
+                self._header += header
+                if len(self._header) < HEADER.size:
+                    return
+                size = self._size()
+                if len(view) - at >= size:
+                    yield self._frame(view[at : at + size])
+                    at += size
+                else:
+                    self._body, self._filled = np.empty(size, np.uint8).data, 0
+                continue
+            count = min(len(view) - at, len(self._body) - self._filled)
+            self._body[self._filled : self._filled + count] = view[at : at + count]
+            self._filled += count
+            at += count
+            if self._filled == len(self._body):
+                body, self._body = self._body, None
+                yield self._frame(body)
+
+    def _size(self) -> int:
+        _, _, length, _, padding = HEADER.unpack(self._header)
+        if length > self.longest or padding >= ALIGNMENT:
+            raise Refused(f"a frame of {length} bytes came, but {self.longest} are allowed")
+        return int(padding + length + -(padding + length) % ALIGNMENT)
+
+    def _frame(self, body: memoryview) -> Frame:
+        number, step, length, code, padding = HEADER.unpack(self._header)
+        self._header = b""
+        return Frame(number, step, code, body[padding : padding + length].toreadonly())

@@ -1,0 +1,125 @@
+"""What a parameter server is to the transport: a Handler, which answers messages or refuses them.
+
+The transport calls a handler on threads of its own, several at once, one for each waiting trainer or more; a call may
+block until the round allows it. Whatever blocks must look at `Call.is_active()` now and then (a condition waited for with
+a timeout): a trainer that is gone must not hold a thread for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from fluidtool.errors import EXIT_UNREADABLE, FluidError
+from fluidtool.tensor import LoDTensor, SelectedRows
+
+Value = LoDTensor | SelectedRows
+
+
+class RemoteError(FluidError, ConnectionError):
+    """A message that was refused, or a peer that did not answer. Each kind is one status of gRPC."""
+
+    code = "FT800"
+    exit_code = EXIT_UNREADABLE
+
+
+class NotFound(RemoteError):
+    """The server keeps no variable of that name (NOT_FOUND)."""
+
+    code = "FT801"
+
+
+class Refused(RemoteError):
+    """The server does not take the message: a wrong shape, data type, step or trainer (INVALID_ARGUMENT)."""
+
+    code = "FT802"
+
+
+class Gone(RemoteError):
+    """The job cannot go on: a peer died, or the server stops (FAILED_PRECONDITION, UNAVAILABLE)."""
+
+    code = "FT803"
+
+
+class Late(RemoteError):
+    """A deadline passed while waiting for the others (DEADLINE_EXCEEDED)."""
+
+    code = "FT804"
+
+
+class Barrier(Enum):
+    """The two barriers of a round; the values are the names on the wire."""
+
+    SEND = "BATCH_BARRIER@RECV"
+    FETCH = "FETCH_BARRIER@RECV"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message about a variable.
+
+    value: None where there is none (a request); bytes for an identifier of NCCL. out_name: under which name the answer is
+    stored, and the folder of a checkpoint. table_name: the slice of a table that ids are looked up in. trainer_id: what
+    the message says (0 also where it says nothing; a barrier of Paddle's says nothing).
+    Arrays that come from the wire are read-only views of what was received.
+    """
+
+    name: str
+    value: Value | bytes | None = None
+    out_name: str = ""
+    table_name: str = ""
+    trainer_id: int = 0
+    profile: int = 0
+
+
+def _always() -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Who calls. trainer_id and sequence are None where the peer is not fluidtool (Paddle does not tell them).
+
+    sequence: the step that the trainer is in. Its startup fetch is step 0 (or the step that it resumed from), and each of
+    its fetch barriers ends a step. A call that a client repeats after a broken connection never reaches the handler
+    twice: the transport drops it.
+    """
+
+    trainer_id: int | None = None
+    sequence: int | None = None
+    peer: str = ""
+    active: Callable[[], bool] = _always
+
+    def is_active(self) -> bool:
+        """Whether the peer still waits for the answer."""
+        return self.active()
+
+
+class Handler(Protocol):
+    """A server's answers. Refusals are raised: NotFound, Refused, Gone, Late."""
+
+    def send(self, message: Message, call: Call) -> None:
+        """A gradient came (SendVariable). May block until the round takes gradients."""
+
+    def barrier(self, kind: Barrier, call: Call) -> None:
+        """A trainer has sent everything (SEND), or fetched everything (FETCH)."""
+
+    def complete(self, trainer_id: int, call: Call) -> None:
+        """A trainer is finished (COMPLETE)."""
+
+    def get(self, request: Message, call: Call) -> Value:
+        """The variable `request.name` (GetVariable). May block until the round gives parameters."""
+
+    def get_without_barrier(self, request: Message, call: Call) -> Value:
+        """The variable as it stands now (GetVariableNoBarrier)."""
+
+    def prefetch(self, request: Message, call: Call) -> Value:
+        """The rows of a table that the ids in `request.value` name (PrefetchVariable)."""
+
+    def checkpoint(self, request: Message, call: Call) -> None:
+        """Save the lookup table below the folder `request.out_name` (CheckpointNotify)."""
+
+    def notify(self, message: Message, call: Call) -> None:
+        """Steps of a trainer came (DistributeNotify): the counter of the learning rate."""

@@ -1,0 +1,61 @@
+"""How patient, how strict and how fast the transport is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fluidtool.distribute.rpc.security import Security
+from fluidtool.distribute.rpc.wire import Limits
+from fluidtool.errors import DeviceError, UsageError
+
+PIECE = 1 << 20  # bytes that travel in one piece
+HEADER_ROOM = 1 << 20  # what a message may have beside its tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """deadline: seconds that a call may take (FLAGS_rpc_deadline, in ms there). retry_times: how often a call is repeated
+    when the connection breaks (FLAGS_rpc_retry_times). streaming: use the stream where both sides have it
+    (FLUIDTOOL_RPC=compatible switches it off). threads: how many calls a server answers at a time; calls that wait for
+    the round take one each.
+    first_step: the step that a client starts in (FLUIDTOOL_RESUME_STEP).
+    """
+
+    deadline: float = 180.0
+    retry_times: int = 3
+    streaming: bool = True
+    threads: int = 4096
+    first_step: int = 0
+    limits: Limits = field(default_factory=Limits)
+    security: Security = field(default_factory=Security)
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Options:
+        """As the environment variables say; raises UsageError for one that is no number."""
+        return cls(
+            deadline=_number(environment, "FLAGS_rpc_deadline", 180_000) / 1000,
+            retry_times=_number(environment, "FLAGS_rpc_retry_times", 3),
+            streaming=environment.get("FLUIDTOOL_RPC", "") != "compatible",
+            first_step=_number(environment, "FLUIDTOOL_RESUME_STEP", 0),
+            security=Security.from_environment(environment),
+        )
+
+
+def _number(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name, "") or str(default)
+    if not text.isdecimal():
+        raise UsageError(f"{name} is {text!r}; expected a number, 0 or more")
+    return int(text)
+
+
+def load_grpc() -> Any:
+    """The package grpcio, imported; raises DeviceError with the way to install it."""
+    try:
+        import grpc
+    except ImportError as error:
+        raise DeviceError(
+            "parameter servers talk by gRPC, and grpcio is not installed; install it with: pip install 'fluidtool[dist]'"
+        ) from error
+    return grpc

@@ -1,0 +1,206 @@
+"""The server: Paddle's service, one call for each message, and beside it the stream that fluidtool's own trainers use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from fluidtool.distribute.endpoints import host_and_port
+from fluidtool.distribute.rpc.frames import Frame, FrameReader, frame_parts, pieces
+from fluidtool.distribute.rpc.handler import Call, Handler, Message, Refused, RemoteError
+from fluidtool.distribute.rpc.ledger import Ledger
+from fluidtool.distribute.rpc.methods import SERVICE, Method, act, changes_state, read
+from fluidtool.distribute.rpc.options import HEADER_ROOM, Options, load_grpc
+from fluidtool.distribute.rpc.statuses import INTERNAL, OK, UNAUTHENTICATED, status_of
+from fluidtool.distribute.rpc.wire import LARGEST_INT, Buffer, decode, encode
+from fluidtool.errors import FluidError
+
+OWN_SERVICE = "fluidtool.Parameters"
+VERSION = b"fluidtool.Parameters 1"
+TRAINER_KEY, STEP_KEY, CALL_KEY = "fluidtool-trainer", "fluidtool-step", "fluidtool-call"
+WHOLE_MESSAGES = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls, as metadata says: trainer, and the client process of it. None and "" for Paddle's own peers."""
+
+    trainer_id: int | None = None
+    client: str = ""
+    number: int = 0
+    step: int | None = None
+
+    @classmethod
+    def of(cls, metadata: Iterable[tuple[str, Any]]) -> Caller:
+        """The caller; raises Refused for metadata that fluidtool does not write."""
+        found = {key: value for key, value in metadata if key in (TRAINER_KEY, STEP_KEY, CALL_KEY)}
+        if TRAINER_KEY not in found:
+            return cls()
+        client, _, number = str(found.get(CALL_KEY, "")).rpartition("-")
+        try:
+            step = int(found[STEP_KEY]) if STEP_KEY in found else None
+            return cls(int(found[TRAINER_KEY]), client, int(number or 0), step)
+        except ValueError as error:
+            raise Refused(f"the metadata {found} of a call is none of fluidtool's") from error
+
+
+class Server:
+    """A running server. `port` is the one it listens on. lost: told of each trainer of ours whose stream ended."""
+
+    def __init__(
+        self, endpoint: str, handler: Handler, options: Options, lost: Callable[[int], None] | None = None
+    ) -> None:
+        grpc = load_grpc()
+        options.security.check_address(endpoint)
+        self._grpc, self._handler, self._options, self._ledger = grpc, handler, options, Ledger()
+        self._lost = lost
+        self._pool = ThreadPoolExecutor(options.threads, thread_name_prefix=f"server {endpoint}")
+        own_limits = (
+            ("grpc.max_send_message_length", -1),
+            ("grpc.max_receive_message_length", min(options.limits.message + HEADER_ROOM, LARGEST_INT)),
+            ("grpc.so_reuseport", 0),
+        )
+        self._server = grpc.server(self._pool, options=own_limits)
+        self._server.add_generic_rpc_handlers((self._compatible(), self._own()))
+        self.port = self._listen(endpoint)
+        self.endpoint = f"{endpoint.rpartition(':')[0]}:{self.port}"
+        self._server.start()
+
+    def stop(self, grace: float = 1.0) -> None:
+        """Take no more calls, let those that run go on for `grace` seconds, and return when all threads are free."""
+        self._server.stop(grace).wait()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop(0)
+
+    def _listen(self, endpoint: str) -> int:
+        credentials = self._options.security.server_credentials(self._grpc)
+        try:
+            if credentials is None:
+                port = self._server.add_insecure_port(endpoint)
+            else:
+                port = self._server.add_secure_port(endpoint, credentials)
+        except RuntimeError:
+            port = 0
+        if not port:
+            raise RemoteError(
+                f"cannot listen at {endpoint}: port {host_and_port(endpoint)[1]} is taken, or the address is not this "
+                "machine's; choose another endpoint, or end the process that has it"
+            )
+        return int(port)
+
+    def _compatible(self) -> Any:
+        """Paddle's service."""
+        make = self._grpc.unary_unary_rpc_method_handler
+        handlers = {method.name: make(self._unary(method)) for method in Method}
+        return self._grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+    def _own(self) -> Any:
+        """fluidtool's service: Hello, by which a client learns that it is there, and Exchange."""
+        handlers = {
+            "Hello": self._grpc.unary_unary_rpc_method_handler(self._hello),
+            "Exchange": self._grpc.stream_stream_rpc_method_handler(self._exchange),
+        }
+        return self._grpc.method_handlers_generic_handler(OWN_SERVICE, handlers)
+
+    # -- one call for each message
+    def _unary(self, method: Method) -> Callable[[bytes, Any], bytes]:
+        def call(request: bytes, context: Any) -> bytes:
+            caller = self._admitted(context)
+            try:
+                message = decode(request, self._options.limits)
+                asker = Call(caller.trainer_id, caller.step, context.peer(), context.is_active)
+                return b"".join(self._answer(method, message, caller, caller.number, asker))
+            except FluidError as error:
+                context.abort(self._code(status_of(error)), str(error))
+                raise
+
+        return call
+
+    def _hello(self, request: bytes, context: Any) -> bytes:
+        self._admitted(context)
+        return VERSION
+
+    def _admitted(self, context: Any) -> Caller:
+        """The caller, once it has shown the token; others are turned away."""
+        metadata = context.invocation_metadata()
+        if not self._options.security.admits(metadata):
+            context.abort(self._code(UNAUTHENTICATED), "this server takes only calls that bring its token")
+        try:
+            return Caller.of(metadata)
+        except Refused as error:
+            context.abort(self._code(status_of(error)), str(error))
+            raise
+
+    def _code(self, status: int) -> Any:
+        return next(code for code in self._grpc.StatusCode if code.value[0] == status)
+
+    # -- a stream of frames
+    def _exchange(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
+        """Answer the frames of one trainer in their order.
+
+        The trainer does not wait for what it sends. So after a message that was refused the stream ends: what was sent
+        behind it (a barrier!) must not count.
+        """
+        caller, peer = self._admitted(context), context.peer()
+        reader = FrameReader(self._options.limits.message + HEADER_ROOM)
+        try:
+            for piece in requests:
+                replies: list[Buffer] = []
+                for frame in reader.frames(piece):
+                    reply, goes_on = self._reply(
+                        frame, caller, Call(caller.trainer_id, frame.step, peer, context.is_active)
+                    )
+                    replies += reply
+                    if not goes_on:
+                        yield from pieces(replies)
+                        return
+                yield from pieces(replies)
+        except Refused as error:  # bytes that are no frames: there is no way to know where the next one starts
+            context.abort(self._code(status_of(error)), str(error))
+        finally:
+            if self._lost is not None and caller.trainer_id is not None:
+                self._lost(caller.trainer_id)
+
+    def _reply(self, frame: Frame, caller: Caller, call: Call) -> tuple[list[Buffer], bool]:
+        """The frame that answers, and whether the stream goes on."""
+        pipelined = True
+        try:
+            method = Method(frame.code)
+            message = decode(frame.content, self._options.limits)
+            pipelined = changes_state(method, message)
+            parts = self._answer(method, message, caller, frame.number, call)
+            return frame_parts(frame.number, frame.step, OK, parts), True
+        except FluidError as error:
+            status, text = status_of(error), str(error)
+        except Exception as error:  # whatever it is, the peer must learn that its message was not taken
+            status, text = INTERNAL, f"{type(error).__name__}: {error}"
+        return frame_parts(frame.number, frame.step, status, [text.encode()]), not pipelined
+
+    def _answer(self, method: Method, message: Message, caller: Caller, number: int, call: Call) -> list[Buffer]:
+        if not changes_state(method, message):
+            return encode(read(self._handler, method, message, call))
+        if caller.client:
+            once = partial(act, self._handler, method, message, call)
+            self._ledger.once(caller.client, number, once, self._options.deadline)
+        else:
+            act(self._handler, method, message, call)
+        return [b""]
+
+
+def serve(
+    endpoint: str, handler: Handler, options: Options | None = None, *, lost: Callable[[int], None] | None = None
+) -> Server:
+    """Start a server at `endpoint` (port 0: any free one; `Server.port` tells) that has `handler` answer.
+
+    lost: told of each trainer of ours whose stream ended, for whatever reason; it may open another.
+    Raises PolicyError for an address that is open to others without protection, RemoteError when it cannot listen there.
+    """
+    return Server(endpoint, handler, Options() if options is None else options, lost)

@@ -1,0 +1,151 @@
+"""What a Trainer does as one process of several: a server serves, a trainer trains (Paddle 0.14 trainer.py).
+
+Besides the variables of 0.14 those of later versions are understood (fluidtool.distribute.environment). Checkpoints are
+those of the job, which `fluidtool launch --checkpoint` asks for; a CheckpointConfig is not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fluidtool.distribute.checkpoints import Checkpoint, Schedule
+from fluidtool.distribute.environment import LOCAL, PSERVER, Role, role_from_environment
+from fluidtool.distribute.fetched import fetched_variables
+from fluidtool.distribute.launch.progress import Report, Reporter
+from fluidtool.distribute.plan import DistributePlan
+from fluidtool.errors import UsageError
+from fluidtool.fluid.strategies import BuildStrategy
+from fluidtool.fluid.transpiler.distribute_config import DistributeTranspilerConfig
+from fluidtool.fluid.transpiler.distribute_transpiler import DistributeTranspiler
+from fluidtool.io.checkpoints import random_states
+from fluidtool.io.parameters import Value
+from fluidtool.ir import Program, Variable
+from fluidtool.tensor import LoDTensor
+
+
+@dataclass(slots=True)
+class TrainerRole:
+    """This process as one of several. `steps` counts what it has run since the beginning of the training."""
+
+    role: Role
+    schedule: Schedule | None
+    reporter: Reporter
+    steps: int = 0
+    _plan: DistributePlan | None = None
+    _resumed: Checkpoint | None = None
+    _fetched: set[str] = field(default_factory=set)
+    _over: bool = False
+
+    @property
+    def serves(self) -> bool:
+        """Whether this is a parameter server."""
+        return self.role.kind == PSERVER
+
+    # ------------------------------------------------------------ programs
+    def transpile(self, main: Program, startup: Program) -> tuple[Program, Program]:
+        """The programs of this role, (main, startup), from those of a single process, which are rewritten."""
+        role = self.role
+        if role.is_collective:
+            config = DistributeTranspilerConfig()
+            config.mode = "nccl2"
+            DistributeTranspiler(config).transpile(
+                role.trainer_id,
+                main,
+                trainers=",".join(role.trainer_endpoints),
+                startup_program=startup,
+                current_endpoint=role.current_endpoint,
+            )
+            return main, startup
+        transpiler = DistributeTranspiler()
+        servers = ",".join(role.servers)
+        transpiler.transpile(role.trainer_id, main, pservers=servers, trainers=role.trainers, startup_program=startup)
+        self._plan = transpiler.plan
+        if self.serves:
+            return transpiler.get_pserver_programs(role.current_endpoint)
+        main = transpiler.get_trainer_program()
+        self._fetched, _ = fetched_variables(main)
+        return main, startup
+
+    @property
+    def build_strategy(self) -> BuildStrategy | None:
+        """Who this is among trainers that sum their gradients; None where servers do that."""
+        if not self.role.is_collective:
+            return None
+        strategy = BuildStrategy()
+        strategy.num_trainers, strategy.trainer_id = self.role.trainers, self.role.trainer_id
+        return strategy
+
+    def own(self, variables: Sequence[Variable]) -> list[Variable]:
+        """Those that are not fetched from servers."""
+        return [var for var in variables if var.name not in self._fetched]
+
+    def pieces(self, values: Mapping[str, Value]) -> dict[str, Value]:
+        """What of saved parameters this server keeps, by the names of its pieces; all of them for a trainer."""
+        if self._plan is None or not self.serves:
+            return dict(values)
+        found: dict[str, Value] = {}
+        for parameter in self._plan.parameters:
+            value, start = values.get(parameter.name), 0
+            for share in parameter.shares if isinstance(value, LoDTensor) else ():
+                rows = share.parameter.shape[0] if share.parameter.shape else 0
+                if share.endpoint == self.role.current_endpoint:
+                    assert isinstance(value, LoDTensor)
+                    whole = value.numpy()
+                    found[share.parameter.name] = LoDTensor(whole[start : start + rows] if parameter.is_cut else whole)
+                start += rows
+        return found
+
+    # ------------------------------------------------------------ training
+    def resume(self) -> Checkpoint | None:
+        """The checkpoint to go on from; None at the beginning, and for a server, whose operator looks after it."""
+        if self.schedule is None or self.serves:
+            return None
+        self._resumed = self.schedule.resume()
+        self.steps = 0 if self._resumed is None else self._resumed.step
+        return self._resumed
+
+    def holds(self, epoch: int, step: int) -> bool:
+        """Whether the checkpoint has this step behind it."""
+        state = None if self._resumed is None else self._resumed.state
+        return state is not None and (epoch, step) <= (state["epoch"], state["step"])
+
+    def begin(self) -> None:
+        """Before training; raises UsageError for a trainer that has told the others that it is finished."""
+        if self._over:
+            raise UsageError(
+                "this trainer of a distributed job has trained already, and told the others that it is finished; run all "
+                "epochs in one call of train"
+            )
+
+    def count(self, metrics: Sequence[Any]) -> bool:
+        """Count a step and say so to whoever watches; whether a checkpoint is to follow."""
+        self.steps += 1
+        self.reporter.report(Report(self.steps, float(np.ravel(metrics[0])[0]) if len(metrics) else None))
+        return self.schedule is not None and self.schedule.is_due(self.steps)
+
+    def save(
+        self, epoch: int, step: int, values: Mapping[str, Value], generators: Sequence[np.random.Generator]
+    ) -> None:
+        """Write the checkpoint after a step."""
+        assert self.schedule is not None
+        state = {"epoch": epoch, "step": step, "random": random_states(generators)}
+        self.schedule.save(self.steps, values, state)
+
+    def finish(self) -> None:
+        """No step follows."""
+        self._over = True
+        self.reporter.close()
+
+
+def trainer_role(environment: Mapping[str, str]) -> TrainerRole | None:
+    """What the environment says that this process is; None for a training by one process. Raises UsageError."""
+    role = role_from_environment(environment)
+    if role.kind == LOCAL:
+        return None
+    index = role.servers.index(role.current_endpoint) if role.kind == PSERVER else role.trainer_id
+    schedule = Schedule.from_environment(environment, f"{role.kind}_{index}")
+    return TrainerRole(role, schedule, Reporter.from_environment(environment))

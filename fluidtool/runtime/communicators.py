@@ -1,0 +1,222 @@
+"""The rings that programs of one scope have joined: ring_id -> communicator. Operators reach them through their run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from fluidtool.distribute.collective.buckets import all_reduce_fused, bucket_bytes
+from fluidtool.distribute.collective.communicator import Communicator
+from fluidtool.distribute.collective.engines import (
+    GRPC,
+    MPI,
+    Engine,
+    Identifier,
+    MpiEngine,
+    deadline_seconds,
+    engine_name,
+    single,
+)
+from fluidtool.distribute.collective.order import check_order
+from fluidtool.distribute.collective.threads import thread_communicators
+from fluidtool.distribute.environment import role_from_environment
+from fluidtool.errors import CollectiveError, ProgramError, UsageError
+from fluidtool.ir import Operator, Program
+from fluidtool.ir.collectives import collective_lines, may_wait, ring_number
+from fluidtool.runtime.policy import Policy
+from fluidtool.tensor import CUDAPlace, Place
+
+TRAINERS = -1  # the ring of ParallelExecutor(num_trainers, trainer_id); programs count theirs from 0
+
+
+class Communicators:
+    """Rings by number. They are joined by operators of a startup program and used by all programs of the scope.
+
+    make_engine: how processes are connected; by default as the place and the environment say, when it is first needed.
+    """
+
+    def __init__(
+        self, place: Place, policy: Policy | None = None, make_engine: Callable[[], Engine] | None = None
+    ) -> None:
+        self._place, self._policy = place, Policy() if policy is None else policy
+        self._make_engine = make_engine or self._engine_of_environment
+        self._engine: Engine | None = None
+        self._rings: dict[int, Communicator] = {}
+        self._device_rings: set[int] = set()
+        self._waiting: dict[int, list[Any]] = {}
+        self._may_wait: WeakKeyDictionary[Program, dict[tuple[int, int], bool]] = WeakKeyDictionary()
+        self._checked: WeakKeyDictionary[Program, tuple[int, set[int]]] = WeakKeyDictionary()
+
+    @property
+    def engine(self) -> Engine:
+        """What connects the processes; raises UsageError or DeviceError where it cannot be had."""
+        if self._engine is None:
+            self._engine = self._make_engine()
+        return self._engine
+
+    # ---------------------------------------------------------------- joining
+    def identify(self, op: Operator, name: str, endpoints: Sequence[str], rank: int) -> Identifier:
+        """Agree with the other ranks on an identifier; raises PolicyError for endpoints that are not allowed."""
+        if self.engine.is_networked:
+            for endpoint in endpoints:
+                self._policy.endpoint(endpoint, op.type)
+        return self.engine.identify(name, tuple(endpoints), rank)
+
+    def join(self, op: Operator, identifier: Any, rank: int, size: int) -> None:
+        """Join the ring that the operator numbers, and wait for all ranks; a ring of that number before is left."""
+        if not isinstance(identifier, Identifier):
+            raise ProgramError(
+                f"operator {op.type}: its input {op.input('X')[0]} holds no identifier of a ring; run c_gen_nccl_id before"
+            )
+        self._join(ring_number(op), identifier, rank, size)
+
+    def join_devices(self, op: Operator) -> None:
+        """The devices of this process are the ring: a single one until several run a program at once."""
+        ring = ring_number(op)
+        self._device_rings.add(ring)
+        self._rings[ring] = single(ring)
+
+    def join_trainers(self, identifier: Any, rank: int, size: int) -> Communicator:
+        """The ring of `size` trainers that run a ParallelExecutor.
+
+        identifier: what gen_nccl_id of the startup program left; None: the environment names the endpoints.
+        """
+        if not isinstance(identifier, Identifier):
+            identifier = self._identifier_of_environment(rank, size)
+        if identifier.endpoints and len(identifier.endpoints) != size:
+            raise UsageError(
+                f"num_trainers is {size}, but the program was transpiled for {len(identifier.endpoints)} trainers"
+            )
+        self._join(TRAINERS, identifier, rank, size)
+        return self._rings[TRAINERS]
+
+    def for_devices(self, count: int) -> list[Communicators]:
+        """One for each of `count` devices of this process, which work together in the rings of c_comm_init_all.
+
+        Raises UsageError when the program has rings between processes, too: those have one rank in each process.
+        """
+        between = [ring for ring in self._rings if ring not in self._device_rings and ring != TRAINERS]
+        if between:
+            raise UsageError(
+                f"ring {between[0]} has one rank in each process, but {count} devices are to run its operators; use one device "
+                "for each process (the environment variable CPU_NUM), or ParallelExecutor(num_trainers=…)"
+            )
+        devices = [Communicators(self._place, self._policy) for _ in range(count)]
+        for ring in sorted(self._device_rings):
+            for own, end in zip(devices, self._device_ring(ring, count), strict=True):
+                own._rings[ring] = end
+        return devices
+
+    # ---------------------------------------------------------------- using
+    def ring(self, op: Operator, array: Any = None) -> Communicator:
+        """The communicator that a collective operator names.
+
+        The first operator of a program that comes here has the order of all its collectives compared between the ranks;
+        operators whose shape the program does not tell have `array` compared, too. Raises CollectiveError where they differ,
+        ProgramError for a ring that was never joined.
+        """
+        number = ring_number(op)
+        communicator = self._rings.get(number)
+        if communicator is None:
+            joined = ", ".join(map(str, sorted(self._rings))) or "none"
+            raise ProgramError(
+                f"operator {op.type} works with the processes of ring {number}, which has not been joined (joined: {joined}); "
+                "run the startup program that was transpiled with this program, in the same scope"
+            )
+        seen = self._check(op.block.program)
+        if array is not None and not communicator.checks_arrays and (_is_open(op) or id(op) not in seen):
+            seen.add(id(op))
+            described = f"{op.type} of {op.input_arg_names[0]} {tuple(array.shape)} {array.dtype}"
+            check_order(communicator, [described])
+        return communicator
+
+    def postpone(self, op: Operator, holder: Any) -> bool:
+        """Whether a sum may wait for the next c_sync_comm_stream of its ring; then `holder` has its result after that."""
+        found = self._may_wait.setdefault(op.block.program, {})
+        key = (op.block.program.mutation, id(op))
+        if key not in found:
+            found[key] = may_wait(op)
+        if found[key]:
+            self._waiting.setdefault(ring_number(op), []).append(holder)
+        return found[key]
+
+    def settle(self, op: Operator) -> None:
+        """Do the sums that wait on the operator's ring, in buckets of FLAGS_fuse_parameter_memory_size MiB."""
+        holders = self._waiting.pop(ring_number(op), [])
+        if holders:
+            arrays = [holder.value.array for holder in holders]
+            summed = all_reduce_fused(self._rings[ring_number(op)], arrays, bucket_bytes(os.environ))
+            for holder, array in zip(holders, summed, strict=True):
+                holder.set_tensor(array, holder.value.offsets)
+
+    def abort(self, reason: str) -> None:
+        """Make what the other ranks wait for fail, on every ring."""
+        self._waiting.clear()
+        for communicator in self._rings.values():
+            communicator.abort(reason)
+
+    def close(self) -> None:
+        """Leave every ring."""
+        for communicator in self._rings.values():
+            communicator.close()
+        self._rings.clear()
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+    # ---------------------------------------------------------------- inside
+    def _check(self, program: Program) -> set[int]:
+        mutation, seen = self._checked.get(program, (-1, set()))
+        if mutation != program.mutation:
+            seen = set()
+            self._checked[program] = (program.mutation, seen)
+            self._compare(program)
+        return seen
+
+    def _compare(self, program: Program) -> None:
+        """Rings of the same size are taken to have the same ranks: then their order among each other counts as well."""
+        lines = collective_lines(program)
+        if len({communicator.size for communicator in self._rings.values()}) == 1:
+            check_order(self._rings[min(self._rings)], [line for _, line in lines])
+            return
+        for ring in sorted({ring for ring, _ in lines} & self._rings.keys()):
+            check_order(self._rings[ring], [line for number, line in lines if number == ring])
+
+    def _join(self, ring: int, identifier: Identifier, rank: int, size: int) -> None:
+        before = self._rings.pop(ring, None)
+        if before is not None:
+            before.close()
+        self._rings[ring] = self.engine.join(identifier, ring, rank, size)
+
+    def _device_ring(self, ring: int, count: int) -> Sequence[Communicator]:
+        if isinstance(self._place, CUDAPlace):
+            from fluidtool.distribute.collective.nccl import NcclCommunicator
+
+            return NcclCommunicator.of_devices(range(count), ring, deadline_seconds(os.environ))
+        return thread_communicators(count, ring, deadline_seconds(os.environ))
+
+    def _engine_of_environment(self) -> Engine:
+        name, seconds = engine_name(self._place, os.environ), deadline_seconds(os.environ)
+        if name == MPI:
+            return MpiEngine(seconds)
+        from fluidtool.distribute.collective.network import GrpcEngine, NcclEngine
+
+        return GrpcEngine(seconds) if name == GRPC else NcclEngine(seconds)
+
+    def _identifier_of_environment(self, rank: int, size: int) -> Identifier:
+        if not self.engine.is_networked:
+            return Identifier(b"", ())
+        endpoints = role_from_environment(os.environ).trainer_endpoints
+        if len(endpoints) != size:
+            raise CollectiveError(
+                f"num_trainers is {size}, but nothing says where the {size} trainers are: transpile with the mode nccl2 and run "
+                f"the startup program first, or set PADDLE_TRAINER_ENDPOINTS to {size} endpoints"
+            )
+        return self.engine.identify("NCCLID", endpoints, rank)
+
+
+def _is_open(op: Operator) -> bool:
+    var = op.block.find_var_recursive(op.input_arg_names[0])
+    return var is None or not var.shape or any(size < 0 for size in var.shape)

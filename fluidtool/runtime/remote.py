@@ -1,0 +1,236 @@
+"""The parameter servers as a run reaches them: `ctx.runtime.remote` of operator bodies.
+
+Connections belong to the process, one for each server and trainer: a startup program and the training program of the same
+trainer talk through the same one, whoever runs them, and a server hears once that the trainer is finished.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from fluidtool.errors import FluidError
+from fluidtool.ir import Operator, Program
+from fluidtool.ops.context import RemoteVariable
+from fluidtool.runtime.policy import Policy
+from fluidtool.tensor import LoDTensor, SelectedRows
+
+if TYPE_CHECKING:
+    from fluidtool.distribute.communicator import Communicator
+    from fluidtool.distribute.rpc.calls import Pending
+    from fluidtool.distribute.rpc.client import Client
+
+LAST_SECONDS = 5.0
+Place = tuple[str, int]  # endpoint, trainer
+Read = tuple[str, str]  # variable, the name that it is stored under
+
+
+class Connections:
+    """The open connections of this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._clients: dict[Place, Client] = {}
+        self.communicator: Communicator | None = None
+
+    def trainers(self) -> set[int]:
+        """The trainers that have connections."""
+        return {trainer_id for _, trainer_id in self._clients}
+
+    def to(self, endpoint: str, trainer_id: int) -> Client:
+        """The connection of a trainer to a server, opened when it is first asked for."""
+        from fluidtool.distribute.rpc.client import connect
+        from fluidtool.distribute.rpc.options import Options
+
+        with self._lock:
+            client = self._clients.get((endpoint, trainer_id))
+            if client is None:
+                if not self._clients:
+                    atexit.register(self.drain)
+                client = connect(endpoint, trainer_id, Options.from_environment(os.environ))
+                self._clients[endpoint, trainer_id] = client
+            return client
+
+    def open(self, places: set[Place]) -> list[Client]:
+        """Those of these connections that are open."""
+        return [client for place, client in self._clients.items() if place in places]
+
+    def complete(self, places: set[Place]) -> None:
+        """Tell each server that the trainer is finished, unless it heard so before; raises the first refusal."""
+        failures = []
+        for place in sorted(places):
+            with self._lock:
+                client = self._clients.pop(place, None)
+            if client is None:
+                continue
+            try:
+                client.complete()
+            except FluidError as error:
+                failures.append(error)
+            finally:
+                client.close()
+        if failures:
+            raise failures[0]
+
+    def drop(self, places: set[Place]) -> None:
+        """Close connections without a word, as a process does that dies."""
+        for place in places:
+            with self._lock:
+                client = self._clients.pop(place, None)
+            if client is not None:
+                client.close()
+
+    def drain(self) -> None:
+        """Before the process ends: let what was sent arrive. Nobody is left to hear of a failure."""
+        for client in list(self._clients.values()):
+            with suppress(FluidError):
+                client.settle(LAST_SECONDS)
+
+
+PROCESS = Connections()
+
+
+class Servers:
+    """What one executor says to parameter servers; implements `fluidtool.ops.context.Remote`.
+
+    sent, received: bytes of the values so far, for whoever watches a training.
+    """
+
+    def __init__(self, policy: Policy, connections: Connections = PROCESS) -> None:
+        self._policy, self._connections = policy, connections
+        self.sent = self.received = 0
+        self._used: set[Place] = set()
+        self._trainers: WeakKeyDictionary[Program, tuple[Any, int]] = WeakKeyDictionary()
+        self._announced: dict[Place, dict[Read, Pending]] = {}
+
+    def send(self, op: Operator, variables: Sequence[tuple[RemoteVariable, Any]]) -> None:
+        """Send values; a refusal comes with the next barrier or read."""
+        for variable, value in variables:
+            self._client(op, variable.endpoint).post_send(variable.name, value)
+            self.sent += _bytes(value)
+
+    def notify(self, op: Operator, variables: Sequence[tuple[RemoteVariable, Any]]) -> None:
+        """Send how many steps were run."""
+        for variable, value in variables:
+            self._client(op, variable.endpoint).post_notify(variable.name, value)
+
+    def hand_over(self, names: Sequence[str], values: Sequence[Any]) -> bool:
+        """Give variables to the communicator of this process, if there is one."""
+        communicator = self._connections.communicator
+        if communicator is not None:
+            communicator.hand_over(names, values)
+        return communicator is not None
+
+    def hand_over_barrier(self) -> None:
+        """Tell the communicator of this process, if there is one, that a step's variables are handed over."""
+        if self._connections.communicator is not None:
+            self._connections.communicator.barrier()
+
+    def send_barrier(self, op: Operator, endpoints: Sequence[str]) -> None:
+        """Say that everything of this step is sent."""
+        self._barrier(op, endpoints, lambda client: client.post_send_barrier())
+
+    def fetch_barrier(self, op: Operator, endpoints: Sequence[str]) -> None:
+        """Say that everything of this step is fetched."""
+        self._announced.clear()
+        self._barrier(op, endpoints, lambda client: client.post_fetch_barrier())
+
+    def announce(self, op: Operator, variables: Sequence[RemoteVariable]) -> None:
+        """Ask already now for what `receive` will want, so that the answers come together."""
+        for variable in variables:
+            client = self._client(op, variable.endpoint)
+            asked = self._announced.setdefault((client.endpoint, client.trainer_id), {})
+            asked[variable.name, variable.out_name] = client.post_get(variable.name, variable.out_name)
+
+    def receive(self, op: Operator, variables: Sequence[RemoteVariable], with_barrier: bool = True) -> list[Any]:
+        """The values, in order."""
+        waiting = []
+        for variable in variables:
+            client = self._client(op, variable.endpoint)
+            asked = self._announced.get((client.endpoint, client.trainer_id), {}) if with_barrier else {}
+            pending = asked.pop((variable.name, variable.out_name), None)
+            if pending is None:
+                pending = client.post_get(variable.name, variable.out_name, with_barrier=with_barrier)
+            waiting.append((client, pending))
+        return self._arrived(client.wait_value(pending) for client, pending in waiting)
+
+    def prefetch(self, op: Operator, requests: Sequence[tuple[RemoteVariable, Any]]) -> list[Any]:
+        """What the servers compute of ids, in order."""
+        waiting = []
+        for variable, ids in requests:
+            client = self._client(op, variable.endpoint)
+            waiting.append((client, client.post_prefetch(variable.name, ids, variable.out_name, variable.table_name)))
+            self.sent += _bytes(ids)
+        return self._arrived(client.wait_value(pending) for client, pending in waiting)
+
+    def checkpoint(self, op: Operator, folders: Sequence[tuple[str, str]]) -> None:
+        """Have each server save its part of a table."""
+        clients = []
+        for endpoint, folder in folders:
+            clients.append(self._client(op, endpoint))
+            clients[-1].post_checkpoint(folder)
+        for client in clients:
+            client.settle()
+
+    def flush(self) -> None:
+        """Let what was sent go, without waiting."""
+        for client in self._connections.open(self._used):
+            client.flush()
+
+    def settle(self) -> None:
+        """Wait until the servers have taken everything that was sent; raises the first refusal."""
+        for client in self._connections.open(self._used):
+            client.settle()
+
+    def complete(self) -> None:
+        """Say to every server that this trainer is finished."""
+        used, self._used = self._used, set()
+        self._announced.clear()
+        self._connections.complete(used)
+
+    def drop(self) -> None:
+        """Close every connection without a word."""
+        used, self._used = self._used, set()
+        self._announced.clear()
+        self._connections.drop(used)
+
+    def _arrived(self, values: Iterable[Any]) -> list[Any]:
+        found = list(values)
+        self.received += sum(map(_bytes, found))
+        return found
+
+    def _barrier(self, op: Operator, endpoints: Sequence[str], post: Callable[[Client], None]) -> None:
+        clients = [self._client(op, endpoint) for endpoint in endpoints]
+        for client in clients:
+            post(client)
+        for client in clients:
+            if not client.streaming:
+                client.settle()
+
+    def _client(self, op: Operator, endpoint: str) -> Client:
+        place = self._policy.endpoint(endpoint, op.type), self._trainer(op)
+        self._used.add(place)
+        return self._connections.to(*place)
+
+    def _trainer(self, op: Operator) -> int:
+        """Whose program it is. `send` does not say (it has 0, or nothing), but an operator beside it does."""
+        program = op.block.program
+        known = self._trainers.get(program)
+        if known is None or known[0] != program.mutation:
+            ops = program.global_block().ops
+            known = program.mutation, max((int(each.get_attr("trainer_id", 0) or 0) for each in ops), default=0)
+            self._trainers[program] = known
+        return known[1]
+
+
+def _bytes(value: Any) -> int:
+    """What the numbers of a value take, and the row numbers of sparse ones."""
+    if isinstance(value, SelectedRows):
+        return int(value.value.nbytes) + 8 * len(value.row_ids)
+    array = value.array if isinstance(value, LoDTensor) else None
+    return 0 if array is None else int(array.nbytes)

@@ -1,0 +1,91 @@
+"""Several processes that train one program, each on its own batch: what they have in common after every step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fluidtool.distribute.collective.buckets import BUCKET_BYTES, all_reduce_fused, gather_rows
+from fluidtool.distribute.collective.communicator import Communicator
+from fluidtool.distribute.collective.order import check_order
+from fluidtool.errors import CollectiveError
+from fluidtool.ir import Program
+from fluidtool.runtime.phases import Phase
+from fluidtool.runtime.scope import Scope
+from fluidtool.tensor import LoDTensor, SelectedRows
+
+IDENTIFIER = "NCCLID"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerSettings:
+    """number: how many processes train; trainer_id: which of them this is. bucket_bytes: of gradients that travel as one
+    (0: each by itself).
+    """
+
+    number: int
+    trainer_id: int
+    bucket_bytes: int = BUCKET_BYTES
+
+
+class Trainers:
+    """One trainer's view of all. `xp`: the array library of the device that parameters are on."""
+
+    def __init__(self, communicator: Communicator, settings: TrainerSettings, device: Any) -> None:
+        self._communicator, self._settings, self._device = communicator, settings, device
+        self._agreed: int | None = None
+
+    def start_alike(self, program: Program, scope: Scope) -> None:
+        """Give every trainer the persistable variables of trainer 0 (Paddle 1.8.5 BCastParamsToDevices).
+
+        Raises CollectiveError when they do not have the same ones.
+        """
+        held = {}
+        for name, var in sorted(program.global_block().vars.items()):
+            holder = scope.find_var(name) if var.persistable else None
+            if holder is not None and isinstance(holder.value, LoDTensor) and holder.value.is_initialized():
+                held[name] = holder.value
+        check_order(self._communicator, [_line("variable", name, value.array) for name, value in held.items()])
+        for value in held.values():
+            if value.array.dtype.kind != "O":
+                value.array = self._communicator.broadcast(self._device.array(value.array), 0)
+
+    def agree(self, program: Program, phases: Sequence[Phase]) -> None:
+        """Before the first step: raise CollectiveError unless every trainer will sum the same gradients in one order."""
+        if self._agreed == program.mutation:
+            return
+        block = program.global_block()
+        lines = []
+        for name in (name for phase in phases for name in phase.gradients):
+            var = block.vars.get(name)
+            lines.append(f"gradient {name} {tuple(var.shape) if var is not None else ''}")
+        check_order(self._communicator, [*lines, f"buckets of {self._settings.bucket_bytes} bytes"])
+        self._agreed = program.mutation
+
+    def sum_gradients(self, names: Sequence[str], values: Sequence[Any]) -> list[Any]:
+        """Each gradient summed over all trainers: tensors in buckets, the rows of SelectedRows put together."""
+        for name, value in zip(names, values, strict=True):
+            if value is None:
+                raise CollectiveError(
+                    f"trainer {self._settings.trainer_id} has no gradient {name} in this step, which the others wait for; every "
+                    "trainer must compute every gradient"
+                )
+        xp, results = self._device.xp, list(values)
+        dense = [index for index, value in enumerate(values) if isinstance(value, LoDTensor)]
+        arrays = [self._device.array(values[index].array) for index in dense]
+        summed = all_reduce_fused(self._communicator, arrays, self._settings.bucket_bytes, xp)
+        for index, array in zip(dense, summed, strict=True):
+            results[index] = LoDTensor(array, values[index].offsets)
+        for index, value in enumerate(values):
+            if isinstance(value, SelectedRows):
+                results[index] = gather_rows(self._communicator, value, xp)
+        return results
+
+    def abort(self, reason: str) -> None:
+        """Make what the other trainers wait for fail."""
+        self._communicator.abort(reason)
+
+
+def _line(kind: str, name: str, array: Any) -> str:
+    return f"{kind} {name} {tuple(array.shape)} {array.dtype}"
