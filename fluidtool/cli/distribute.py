@@ -156,7 +156,7 @@ def _with_servers(programs: tuple[Program, Program], settings: Settings, request
 
 
 def _without_servers(programs: tuple[Program, Program], request: Request) -> Iterator[RolePrograms]:
-    from fluidtool.distribute.collective import GRAD_ALLREDUCE, CollectivePlan, shared_parameters
+    from fluidtool.distribute.collective.programs import GRAD_ALLREDUCE, CollectivePlan, shared_parameters
     from fluidtool.distribute.endpoints import parse_endpoints
     from fluidtool.distribute.nccl import NcclPlan, check_member
     from fluidtool.distribute.roles import peer_programs

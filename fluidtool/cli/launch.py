@@ -1,0 +1,189 @@
+"""`fluidtool launch`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fluidtool.cli.options import OUTPUT
+
+JOB, PLACES, RECOVERY = "The job", "Where it runs", "Failures"
+
+
+def launch(
+    job: Annotated[
+        Path,
+        typer.Argument(
+            metavar="JOB",
+            help="A folder that 'fluidtool transpile --distribute' wrote, or a Python script, which every role runs.",
+        ),
+    ],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[ARGUMENTS]...",
+            help="After JOB: what trainers add to 'fluidtool run' (--data FILE --epochs N ...), or the script's arguments.",
+        ),
+    ] = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(
+            "--mode",
+            metavar="pserver|collective",
+            rich_help_panel=JOB,
+            help="Whether servers keep the parameters, or trainers exchange gradients (default: what the folder is for; "
+            "pserver for a script).",
+        ),
+    ] = None,
+    pservers: Annotated[
+        str | None,
+        typer.Option(
+            "--pservers",
+            metavar="N|HOST:PORT,...",
+            rich_help_panel=JOB,
+            help="How many servers, or their endpoints (default: the folder's; 1 for a script).",
+        ),
+    ] = None,
+    trainers: Annotated[
+        str | None,
+        typer.Option(
+            "--trainers",
+            metavar="N|HOST:PORT,...",
+            rich_help_panel=JOB,
+            help="How many trainers; in collective mode also their endpoints (default: the folder's; 1 for a script).",
+        ),
+    ] = None,
+    asynchronous: Annotated[
+        bool,
+        typer.Option(
+            "--async",
+            rich_help_panel=JOB,
+            help="The trainers of the script do not wait for one another: a role that dies is started again alone.",
+        ),
+    ] = False,
+    engine: Annotated[
+        str,
+        typer.Option(
+            "--engine",
+            metavar="local|ray|mpi",
+            rich_help_panel=PLACES,
+            help="What starts the roles: a supervisor on this machine, Ray, or the MPI job that this process belongs to.",
+        ),
+    ] = "local",
+    port: Annotated[
+        int,
+        typer.Option(
+            "--port",
+            metavar="N",
+            min=1,
+            max=65535,
+            rich_help_panel=PLACES,
+            help="The port of the endpoints of a script's roles.",
+        ),
+    ] = 6174,
+    any_ports: Annotated[
+        bool,
+        typer.Option(
+            "--any-ports", rich_help_panel=PLACES, help="Free ports of this machine instead of those of the job."
+        ),
+    ] = False,
+    ray_address: Annotated[
+        str | None,
+        typer.Option(
+            "--ray-address",
+            metavar="ADDRESS",
+            rich_help_panel=PLACES,
+            help="The Ray cluster, such as auto or ray://head:10001 (default: a new one on this machine).",
+        ),
+    ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            "--checkpoint", metavar="DIR", rich_help_panel=RECOVERY, help="Every role saves checkpoints below DIR."
+        ),
+    ] = None,
+    checkpoint_every: Annotated[
+        int,
+        typer.Option("--checkpoint-every", metavar="N", min=1, rich_help_panel=RECOVERY, help="After N steps each."),
+    ] = 100,
+    keep: Annotated[
+        int,
+        typer.Option("--keep", metavar="K", min=2, rich_help_panel=RECOVERY, help="How many of a role are kept."),
+    ] = 2,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", rich_help_panel=RECOVERY, help="Go on from the newest step that all roles have saved."
+        ),
+    ] = False,
+    restarts: Annotated[
+        int,
+        typer.Option(
+            "--restarts",
+            metavar="N",
+            min=0,
+            rich_help_panel=RECOVERY,
+            help="How often roles are started again after a failure: all of them from the newest common checkpoint, the one "
+            "that died in an asynchronous job.",
+        ),
+    ] = 0,
+    grace: Annotated[
+        float,
+        typer.Option(
+            "--grace",
+            metavar="SECONDS",
+            min=0,
+            rich_help_panel=RECOVERY,
+            help="What a role has to end by itself when it is asked to, before it is killed.",
+        ),
+    ] = 10.0,
+    hang_after: Annotated[
+        float,
+        typer.Option(
+            "--hang-after",
+            metavar="SECONDS",
+            min=0,
+            rich_help_panel=RECOVERY,
+            help="After how long without a report or a line of any trainer a job has failed (0: never).",
+        ),
+    ] = 300.0,
+    json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            rich_help_panel=OUTPUT,
+            help="A line of JSON for each event on stdout; what roles write on stderr.",
+        ),
+    ] = False,
+) -> None:
+    """Start all roles of a distributed job, and keep them going.
+
+    Options stand before JOB; what follows it is the trainers'. Exit codes: 0 when all trainers are done; that of the first
+    role that failed for good (128 + N after signal N); 124 for a job that hangs; 130 after Ctrl-C, 143 after SIGTERM.
+    """
+    from fluidtool.cli.launching import Request, launch_job
+
+    launch_job(
+        Request(
+            job=job,
+            arguments=arguments or [],
+            mode=mode,
+            pservers=pservers,
+            trainers=trainers,
+            sync=not asynchronous,
+            engine=engine,
+            port=port,
+            any_ports=any_ports,
+            ray_address=ray_address,
+            checkpoint=checkpoint,
+            checkpoint_every=checkpoint_every,
+            keep=keep,
+            resume=resume,
+            restarts=restarts,
+            grace=grace,
+            hang_after=hang_after,
+            json=json,
+        )
+    )

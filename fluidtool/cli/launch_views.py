@@ -1,0 +1,187 @@
+"""What `launch` shows: a live table on a terminal, plain lines in a pipe, or lines of JSON.
+
+Views keep the stdout that they find: while a job runs, whatever else is printed in this process goes to stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from fluidtool.cli.failures import say
+from fluidtool.cli.render import amount, in_colour, jsonable, number, printable, size, table
+from fluidtool.distribute.launch.status import Outcome, RoleStatus
+
+SECONDS_BETWEEN_LINES = 10.0
+SECONDS_BETWEEN_DRAWINGS = 0.5
+COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "bright_red")
+
+
+class PlainView:
+    """Lines of roles with their names before them, and every now and then one that says how things stand."""
+
+    def __init__(self, width: int) -> None:
+        self.width, self._out = width, sys.stdout
+        self._due = time.monotonic() + SECONDS_BETWEEN_LINES
+
+    def line(self, role: str, text: str, is_error: bool) -> None:
+        """stdout of a role goes to stdout, its stderr to stderr."""
+        stream = sys.stderr if is_error else self._out
+        stream.write(f"{role:{self.width}} | {printable(text)}\n")
+        stream.flush()
+
+    def event(self, text: str, **_: Any) -> None:
+        """Talk."""
+        say(text)
+
+    def status(self, roles: Sequence[RoleStatus]) -> None:
+        """A line after some seconds without one."""
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + SECONDS_BETWEEN_LINES
+            say(status_text(roles))
+
+
+class JsonView:
+    """Lines of JSON on stdout, one for each event, and for how things stand; what roles write goes to stderr."""
+
+    def __init__(self, width: int) -> None:
+        self.width, self._out = width, sys.stdout
+        self._due = time.monotonic() + SECONDS_BETWEEN_LINES
+
+    def line(self, role: str, text: str, is_error: bool) -> None:
+        """Everything goes to stderr."""
+        sys.stderr.write(f"{role:{self.width}} | {printable(text)}\n")
+
+    def event(self, text: str, **facts: Any) -> None:
+        """An event with its text."""
+        self._write({**facts, "text": text})
+
+    def status(self, roles: Sequence[RoleStatus]) -> None:
+        """A line after some seconds without one."""
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + SECONDS_BETWEEN_LINES
+            self._write({"event": "status", "roles": [role.facts() for role in roles]})
+
+    def _write(self, line: dict[str, Any]) -> None:
+        self._out.write(json.dumps(jsonable(line), allow_nan=False) + "\n")
+        self._out.flush()
+
+
+class LiveView:
+    """A table at the foot of a terminal, above which the lines of the roles go by."""
+
+    def __init__(self, width: int) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self.width, self.colours = width, in_colour(sys.stdout)
+        self._console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._seen: list[str] = []
+        self._due = 0.0
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Within the block the table is there."""
+        with self._live:
+            yield
+
+    def line(self, role: str, text: str, is_error: bool) -> None:
+        """A role's name in its colour, and what it wrote."""
+        from rich.text import Text
+
+        if role not in self._seen:
+            self._seen.append(role)
+        colour = COLOURS[self._seen.index(role) % len(COLOURS)] if self.colours else ""
+        self._console.print(Text(f"{role:{self.width}} | ", style=colour) + Text(printable(text)))
+
+    def event(self, text: str, **_: Any) -> None:
+        """Talk, between the lines of the roles."""
+        from rich.text import Text
+
+        self._console.print(Text(printable(text), style="bold" if self.colours else ""))
+
+    def status(self, roles: Sequence[RoleStatus]) -> None:
+        """Draw the table anew, twice a second."""
+        if time.monotonic() < self._due:
+            return
+        from rich.table import Table
+
+        self._due = time.monotonic() + SECONDS_BETWEEN_DRAWINGS
+        drawn = Table(box=None, pad_edge=False, header_style="bold")
+        for title in HEADINGS:
+            drawn.add_column(title.lstrip(">!"), justify="right" if title.startswith(">") else "left", no_wrap=True)
+        for role in roles:
+            drawn.add_row(*cells(role))
+        self._live.update(drawn, refresh=True)
+
+
+HEADINGS = ("!role", "!state", ">starts", ">step", ">steps/s", ">loss", ">sent", ">received")
+AnyView = PlainView | JsonView | LiveView
+
+
+def cells(role: RoleStatus) -> tuple[str, ...]:
+    """A row of the table."""
+    rate, step = role.steps_per_second, role.step
+    traffic = (size(role.sent) if role.sent else "-", size(role.received) if role.received else "-")
+    return (
+        role.name,
+        role.state,
+        str(role.starts),
+        "-" if step is None else amount(step),
+        number(None if rate is None else round(rate, 1)),
+        number(role.loss),
+        *traffic,
+    )
+
+
+def status_text(roles: Sequence[RoleStatus]) -> str:
+    """'trainer_0 step 120, 3.4 steps/s, loss 0.53; …'."""
+    parts = []
+    for role in roles:
+        if role.step is None:
+            continue
+        rate = role.steps_per_second
+        facts = [f"step {role.step}"]
+        facts += [] if rate is None else [f"{rate:.1f} steps/s"]
+        facts += [] if role.loss is None else [f"loss {number(role.loss)}"]
+        parts.append(f"{role.name} {', '.join(facts)}" + ("" if role.state == "running" else f" ({role.state})"))
+    return "; ".join(parts) or f"{len(roles)} roles, none has reported yet"
+
+
+@contextmanager
+def view(roles: Sequence[str], as_json: bool) -> Iterator[AnyView]:
+    """The view for where stdout goes."""
+    width = max((len(role) for role in roles), default=0)
+    if as_json:
+        yield JsonView(width)
+    elif sys.stdout.isatty():
+        live = LiveView(width)
+        with live.shown():
+            yield live
+    else:
+        yield PlainView(width)
+
+
+def outcome_facts(outcome: Outcome) -> dict[str, Any]:
+    """What --json says at the end."""
+    return {
+        "event": "end",
+        "exit_code": outcome.exit_code,
+        "reason": outcome.reason,
+        "seconds": round(outcome.seconds, 3),
+        "restarts": outcome.restarts,
+        "roles": [role.facts() for role in outcome.roles],
+    }
+
+
+def outcome_table(outcome: Outcome) -> Any:
+    """What is shown at the end."""
+    out = table("", *HEADINGS)
+    for role in outcome.roles:
+        out.add(*cells(role))
+    return out
