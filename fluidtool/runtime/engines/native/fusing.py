@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.runtime.engines.native.graph import NONE, Graph, Node, Value
-from fluidtool.runtime.engines.native.reading.registry import ADD, AFFINE
+from fluidtool.runtime.engines.native.reading.registry import ADD, AFFINE, MULTIPLY
 
 Finder = Callable[[Value], Node | None]
 
@@ -57,7 +57,12 @@ def fold_affine(node: Node, alone: Finder) -> Node | None:
     if node.kind != "affine":
         return None
     before = alone(node.inputs[0])
-    if before is None or before.kind not in ("conv", "affine") or before.activation != NONE or before.residual:
+    if (
+        before is None
+        or before.kind not in ("conv", "conv_transpose", "affine")
+        or before.activation != NONE
+        or before.residual
+    ):
         return None
     scale, shift, old = node.facts["scale"], node.facts["shift"], before.facts
     old["shift"] = shift if old["shift"] is None else old["shift"].astype(np.float64) * scale + shift
@@ -67,16 +72,21 @@ def fold_affine(node: Node, alone: Finder) -> Node | None:
 
 
 def fold_affine_of_products(node: Node, alone: Finder) -> Node | None:
-    """A product of rows, then a vector added to each row: its bias."""
-    if node.kind != "binary" or node.facts["operation"] != ADD or node.inputs[1].array is None:
+    """A product of rows, then a vector added to each row, or multiplied with it: its bias, or a part of its weights."""
+    if node.kind != "binary" or node.facts["operation"] not in (ADD, MULTIPLY) or node.inputs[1].array is None:
         return None
     before, numbers = alone(node.inputs[0]), node.inputs[1].array
     columns = before.facts["weights"].shape[1] if before is not None and before.kind == "product" else 0
     by_row = columns > 1 and prod(node.facts["y_shape"]) == node.facts["y_shape"][-1] == columns
     if before is None or not by_row or node.output.shape[-1] != columns or before.activation != NONE:
         return None
-    old = before.facts["shift"]
-    before.facts["shift"] = numbers.reshape(-1) if old is None else old + numbers.reshape(-1)
+    old, numbers = before.facts["shift"], numbers.reshape(-1)
+    if node.facts["operation"] == MULTIPLY:
+        before.facts["weights"] = before.facts["weights"] * numbers
+        before.facts["shift"] = None if old is None else old * numbers
+    else:
+        before.facts["shift"] = numbers if old is None else old + numbers
+    before.activation = node.activation
     return before
 
 
@@ -110,20 +120,22 @@ def fold_residual(node: Node, alone: Finder) -> Node | None:
     """An addition of another value of the same shape, after a convolution or a product."""
     if node.kind != "binary" or node.facts["operation"] != ADD or node.inputs[0].shape != node.inputs[1].shape:
         return None
-    for value, other in (tuple(node.inputs), tuple(reversed(node.inputs))):
-        before = alone(value)
-        can = before is not None and before.kind in ("conv", "product") and before.residual is None
-        if (
-            can
-            and before is not None
-            and before.activation is NONE
-            and other.array is None
-            and not _reads(before, other)
-        ):
-            before.residual = other
-            before.activation = node.activation
-            return before
-    return None
+    takers = [
+        (before, other)
+        for value, other in (tuple(node.inputs), tuple(reversed(node.inputs)))
+        if (before := alone(value)) is not None
+        and before.kind in ("conv", "product")
+        and before.residual is None
+        and before.activation is NONE
+        and other.array is None
+        and not _reads(before, other)
+    ]
+    if not takers:
+        return None
+    # What the other one reads may be forgotten earlier: let that be the larger.
+    taker, residual = min(takers, key=lambda pair: prod(pair[0].inputs[0].shape))
+    taker.residual, taker.activation = residual, node.activation
+    return taker
 
 
 def fold_norm_residual(node: Node, alone: Finder) -> Node | None:
@@ -151,7 +163,7 @@ def fold_activation(node: Node, alone: Finder) -> Node | None:
     return before
 
 
-ACTIVE = ("conv", "affine", "product", "matmul", "binary", "layer_norm")
+ACTIVE = ("conv", "conv_transpose", "affine", "product", "matmul", "binary", "layer_norm")
 
 
 def _reads(node: Node, value: Value) -> Any:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from fluidtool.ir import Operator
+    from fluidtool.runtime.engines.native.reading.registry import Lod
+    from fluidtool.runtime.engines.native.stretch import Compiled
 
 FOLDER = Path(__file__).parent
 SWITCH, THREADS, INSTRUCTIONS = "FLUIDTOOL_NATIVE", "FLUIDTOOL_THREADS", "FLUIDTOOL_INSTRUCTIONS"
@@ -24,17 +31,39 @@ STEP = np.dtype(
 
 @dataclass(eq=False, slots=True)
 class Library:
-    """The engine of this process: `instructions` ('avx2', …), `width` floats in a vector, `threads`."""
+    """The engine of this process: `instructions` ('avx2', …), `width` floats in a vector, `threads`; and what the weights
+    of products and convolutions are rounded to, `precision` (bfloat16.py).
+    """
 
     path: Path
     instructions: str
     width: int
     threads: int
     handle: ctypes.CDLL
+    precision: str = "float32"
 
     def run(self, steps: NDArray[np.void]) -> None:
         """Run an array of STEP, one after the other. The steps hold addresses: whoever made them keeps the arrays alive."""
-        self.handle.ft_run(steps.ctypes.data, len(steps))
+        self.handle.ft_run(first_byte(steps), len(steps))
+
+    def compile(
+        self,
+        ops: Sequence[tuple[Operator, dict[str, Any]]],
+        given: Mapping[str, NDArray[Any]],
+        constants: Mapping[str, NDArray[Any]],
+        wanted: Sequence[str],
+        lods: Mapping[str, Lod] | None = None,
+    ) -> Compiled:
+        """Compile a stretch (stretch.py); raises NotNativeError where a kernel is missing."""
+        from fluidtool.runtime.engines.native.stretch import compile_stretch
+
+        return compile_stretch(ops, given, constants, wanted, self, lods)
+
+    def run_timed(self, steps: NDArray[np.void]) -> NDArray[np.float64]:
+        """The same; returns how many seconds each step took."""
+        seconds = np.zeros(len(steps))
+        self.handle.ft_run_timed(steps.ctypes.data, len(steps), seconds.ctypes.data)
+        return seconds
 
     def use_threads(self, count: int) -> int:
         """Use so many threads from here on, and return how many there are: those that have started are never ended."""
@@ -44,6 +73,13 @@ class Library:
     def trim(self) -> None:
         """Give memory that is free back to the system."""
         self.handle.ft_trim()
+
+
+def first_byte(array: NDArray[Any]) -> int:
+    """The address of a row-major array. Where it may be written, as most, this takes a third of `array.ctypes`."""
+    if array.size and array.flags.writeable:
+        return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
+    return int(array.ctypes.data)
 
 
 def library_path() -> Path | None:
@@ -94,6 +130,8 @@ def attempt() -> Library | str:
             getattr(handle, name).restype = ctypes.c_int64
         handle.ft_run.argtypes = [ctypes.c_void_p, ctypes.c_int64]
         handle.ft_run.restype = None
+        handle.ft_run_timed.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
+        handle.ft_run_timed.restype = None
         handle.ft_use_instructions.argtypes = [ctypes.c_char_p]
     except (OSError, AttributeError) as error:
         return f"{path} cannot be loaded ({error}); build it again: '{BUILD}'"

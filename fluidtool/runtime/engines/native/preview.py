@@ -12,11 +12,11 @@ from fluidtool.errors import FluidError
 from fluidtool.ir import Block
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.runtime.engines.native.arena import lower_bound
-from fluidtool.runtime.engines.native.graph import NotNativeError
+from fluidtool.runtime.engines.native.graph import Node, NotNativeError
 from fluidtool.runtime.engines.native.reading import registry
-from fluidtool.runtime.engines.native.steps import Draft, Kind
-from fluidtool.runtime.engines.native.stretch import compile_stretch
-from fluidtool.runtime.engines.native.stretches import WORTH, Stretch, every_attribute
+from fluidtool.runtime.engines.native.steps import Draft, Kind, is_narrow
+from fluidtool.runtime.engines.native.stretch import Compiled
+from fluidtool.runtime.engines.native.stretches import WORTH, Stretch, divide, every_attribute
 from fluidtool.tensor import numpy_dtype
 
 LAYOUTS = {Kind.BLOCK: "rows to blocks of {}", Kind.UNBLOCK: "blocks of {} to rows", Kind.HALO: "blocks of {}"}
@@ -27,6 +27,7 @@ OPERATIONS = {
     registry.DIVIDE: "divide",
     registry.LARGER: "maximum",
     registry.SMALLER: "minimum",
+    registry.PRELU: "prelu",
 }
 ACTIVATIONS = {
     1: "relu",
@@ -44,6 +45,7 @@ ACTIVATIONS = {
     registry.SQUARE: "square",
     registry.ABS: "abs",
     registry.AFFINE: "scale",
+    registry.CLIP: "clip",
 }
 
 
@@ -76,20 +78,23 @@ def preview(stretch: Stretch, block: Block, metas: Mapping[str, TensorMeta | Non
     count = len(stretch.steps)
     try:
         given = {name: stand_in(name, block, metas.get(name)) for name in stretch.inputs}
-        compiled = compile_stretch(
+        compiled = stretch.library.compile(
             [(step.op, every_attribute(step)) for step in stretch.steps],
             given,
             {name: zeros(name, block) for name in stretch.constants},
             stretch.outputs,
-            stretch.library,
         )
     except NotNativeError as error:
+        divide(stretch, error)  # as a run does
         return Preview(count, reason=str(error))
-    drafts, width = compiled.drafts, stretch.library.width
+    if not isinstance(compiled, Compiled):
+        handed: Any = compiled  # by another engine, which keeps the graph
+        return Preview(count, tuple(handed_step(node) for node in handed.graph.nodes))
+    drafts, stretch_width = compiled.drafts, compiled.library.width
     constants = {id(array): array.nbytes for array in compiled.keep}
     return Preview(
         count,
-        tuple(compiled_step(draft, width) for draft in drafts),
+        tuple(compiled_step(draft, stretch_width) for draft in drafts),
         compiled.arena.nbytes,
         4 * lower_bound(drafts),
         sum(constants.values()),
@@ -118,9 +123,14 @@ def zeros(name: str, block: Block) -> Any:
         raise NotNativeError(f"the parameter {name}: {error}") from error
 
 
+def kernel_name(draft: Draft) -> str:
+    """The kernel of a step: 'product', 'product bf16', 'layer norm', …"""
+    return draft.kind.name.lower().replace("_", " ") + (" bf16" if is_narrow(draft) else "")
+
+
 def compiled_step(draft: Draft, width: int) -> CompiledStep:
     """A step as it is shown."""
-    node, kernel = draft.node, draft.kind.name.lower().replace("_", " ")
+    node, kernel = draft.node, kernel_name(draft)
     layout = LAYOUTS.get(draft.kind, "blocks of {}" if draft.blocked else "rows")
     lanes = draft.sizes.get(8, width) if draft.kind is Kind.BLOCK else draft.sizes.get(7, width)
     lanes = lanes if draft.kind in (Kind.BLOCK, Kind.HALO) else width
@@ -136,9 +146,28 @@ def compiled_step(draft: Draft, width: int) -> CompiledStep:
     return CompiledStep(kernel, " + ".join(parts), node.output.name, shape, layout.format(lanes), draft.tasks)
 
 
+def handed_step(node: Node) -> CompiledStep:
+    """A computation that another library does in its own way."""
+    name = OPERATIONS.get(node.facts.get("operation", -1), node.kind.replace("_", " "))
+    activation = [ACTIVATIONS[node.activation.kind]] if node.activation.kind else []
+    computes = " + ".join([*([] if node.kind == "unary" else [name]), *activation])
+    return CompiledStep(node.kind.replace("_", " "), computes, node.output.name, node.output.shape, "rows", 1)
+
+
 def left_to_numpy(work: Iterable[Any]) -> dict[str, str]:
-    """Operators outside every stretch: type -> why."""
-    return {step.op.type: why_left(step.op.type) for step in work if not isinstance(step, Stretch)}
+    """Operators outside every stretch, those included at which one was cut: type -> why."""
+    found: dict[str, str] = {}
+    for item in work:
+        if not isinstance(item, Stretch):
+            found.setdefault(item.op.type, why_left(item.op.type))
+            continue
+        for part in item.parts:
+            if not isinstance(part, Stretch) and part.op.type not in found:
+                found[part.op.type] = (
+                    item.cut[1] if item.cut is not None and item.cut[0] is part else why_left(part.op.type)
+                )
+        found |= {type: why for type, why in left_to_numpy(item.parts).items() if type not in found}
+    return found
 
 
 def why_left(op_type: str) -> str:

@@ -14,6 +14,7 @@ from fluidtool.runtime.engines.native.graph import NONE, Activation, Node, Shape
 from fluidtool.runtime.engines.native.library import STEP
 
 ALIGNMENT = 16  # floats: a line of the cache
+NARROW = 16  # the size of a product that says whether its weights are bfloat16
 TASKS = 31  # the size that says into how many parts a step is cut
 
 
@@ -37,6 +38,20 @@ class Kind(IntEnum):
     LSTM_GRADIENT = 14
     ADAM = 15
     MOMENTUM = 16
+    MULTIPLY_ADDS = 17
+    PRODUCT = 18
+    LSTM_SEQUENCES = 19
+    POOL_SEQUENCES = 20
+    WINOGRAD_WINDOWS = 21
+    WINOGRAD = 22
+    PACK_WINOGRAD = 23
+    SUBSAMPLE = 24
+    FILTER_GRADIENT = 25
+    MAXIMUM_GRADIENT = 26
+    INTERPOLATE = 27
+    REDUCE = 28
+    SOFTMAX_AXIS = 29
+    SUPPRESS = 30
 
 
 @dataclass(eq=False, slots=True)
@@ -131,6 +146,11 @@ class Drafts:
         draft = Draft(kind, {slot: target for slot, target in pointers.items() if target is not None}, sizes, **more)
         self.steps.append(draft)
         return draft
+
+
+def is_narrow(draft: Draft) -> bool:
+    """Whether a step reads weights of 16 bits."""
+    return draft.kind is Kind.PRODUCT and bool(draft.sizes.get(NARROW))
 
 
 def row_major(shape: Shape) -> Shape:

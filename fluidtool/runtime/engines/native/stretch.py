@@ -2,25 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fluidtool.errors import OperatorError
+from fluidtool.io.parameters import forget
 from fluidtool.ir import Operator
 from fluidtool.runtime.engines.native.arena import lay_out
 from fluidtool.runtime.engines.native.fusing import fuse
-from fluidtool.runtime.engines.native.graph import NotNativeError, Value
-from fluidtool.runtime.engines.native.library import Library
+from fluidtool.runtime.engines.native.graph import Graph, NotNativeError, Value
+from fluidtool.runtime.engines.native.joining import join_products
+from fluidtool.runtime.engines.native.library import Library, first_byte
 from fluidtool.runtime.engines.native.lowering import lower
+from fluidtool.runtime.engines.native.ordering import delay
 from fluidtool.runtime.engines.native.reading import read_graph
-from fluidtool.runtime.engines.native.steps import Buffer, Draft, aligned_floats, finish
+from fluidtool.runtime.engines.native.reading.registry import Lod
+from fluidtool.runtime.engines.native.steps import Buffer, Draft, Kind, aligned_floats, finish
 
+BEYOND = 5  # the size of a step that looks rows up, which it sets when an id is no row of its table
 Mention = tuple[int, int, int]  # step, pointer, offset in bytes
+
+
+class Watch(Protocol):
+    """Somebody who wants to know how long everything takes."""
+
+    def steps(self, compiled: Compiled, seconds: NDArray[np.float64]) -> None:
+        """The steps of a call have run, each in so many seconds."""
+
+    def handed(self, engine: str, graph: Graph, call: Callable[[], Any]) -> Any:
+        """Run a stretch that another library computes, and return what it returns."""
+
+    def __call__(self, step: Any, block: int) -> None:
+        """Run a step of a plan."""
+
+
+class Runner(Protocol):
+    """A stretch, compiled; `lods` are those of its outputs."""
+
+    @property
+    def lods(self) -> Mapping[str, list[list[int]]]:
+        """By name."""
+
+    def run(self, given: Mapping[str, Any], watch: Watch | None = None) -> dict[str, Any]:
+        """Compute the outputs (fresh arrays) from the inputs, by name."""
+
+
+class Compiler(Protocol):
+    """What compiles stretches: the native library, or an engine outside."""
+
+    def compile(
+        self,
+        ops: Sequence[tuple[Operator, dict[str, Any]]],
+        given: Mapping[str, NDArray[Any]],
+        constants: Mapping[str, NDArray[Any]],
+        wanted: Sequence[str],
+        lods: Mapping[str, Lod] | None = None,
+    ) -> Runner:
+        """Compile operators for inputs of these shapes and LoDs; raises NotNativeError where something is missing."""
 
 
 @dataclass(slots=True)
@@ -35,16 +78,12 @@ class Compiled:
     inputs: list[tuple[str, list[Mention]]]
     outputs: list[tuple[str, tuple[int, ...], list[Mention]]]
     bounds: list[tuple[str, int]]
+    tables: list[int]
+    lods: dict[str, list[list[int]]]
     lock: Lock
 
-    def run(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Compute the outputs (fresh arrays) from the inputs, by name."""
-        for name, rows in self.bounds:
-            ids = given[name]
-            if ids.size and (int(ids.min()) < 0 or int(ids.max()) >= rows):
-                raise OperatorError(
-                    f"{name} holds an id of {int(ids.min())} to {int(ids.max())}, the table has {rows} rows"
-                )
+    def run(self, given: Mapping[str, Any], watch: Watch | None = None) -> dict[str, Any]:
+        """Compute the outputs (fresh arrays) from the inputs, by name; `watch` is told how long each step took."""
         results: dict[str, Any] = {}
         with self.lock:
             pointers = self.steps["p"]
@@ -52,14 +91,63 @@ class Compiled:
             for name, places in self.inputs:
                 array = np.ascontiguousarray(given[name])
                 held.append(array)
+                start = first_byte(array)
                 for step, slot, offset in places:
-                    pointers[step, slot] = array.ctypes.data + offset
+                    pointers[step, slot] = start + offset
             for name, shape, places in self.outputs:
                 array = results[name] = np.empty(shape, np.float32)
+                start = first_byte(array)
                 for step, slot, offset in places:
-                    pointers[step, slot] = array.ctypes.data + offset
-            self.library.run(self.steps)
+                    pointers[step, slot] = start + offset
+            if watch is None:
+                self.library.run(self.steps)
+            else:
+                watch.steps(self, self.library.run_timed(self.steps))
+            if self.bounds and self.steps["n"][self.tables, BEYOND].any():
+                self.steps["n"][self.tables, BEYOND] = 0
+                check_bounds(self.bounds, given)
         return results
+
+
+@dataclass(frozen=True, slots=True)
+class Understood:
+    """A stretch as a graph; inputs that are ids with the rows of their tables; the LoD of each output."""
+
+    graph: Graph
+    bounds: list[tuple[str, int]]
+    lods: dict[str, list[list[int]]]
+
+
+def check_bounds(bounds: Iterable[tuple[str, int]], given: Mapping[str, Any]) -> None:
+    """Raise OperatorError for an id that is no row of its table."""
+    for name, rows in bounds:
+        ids = given[name]
+        if ids.size and (int(ids.min()) < 0 or int(ids.max()) >= rows):
+            raise OperatorError(
+                f"{name} holds an id of {int(ids.min())} to {int(ids.max())}, the table has {rows} rows"
+            )
+
+
+def read_stretch(
+    ops: Sequence[tuple[Operator, dict[str, Any]]],
+    given: Mapping[str, NDArray[Any]],
+    constants: Mapping[str, NDArray[Any]],
+    wanted: Sequence[str],
+    lods: Mapping[str, Lod] | None = None,
+) -> Understood:
+    """The graph of operators for inputs of these shapes and LoDs; raises NotNativeError for what cannot be read."""
+    values = {name: Value(name, tuple(array.shape), integer=array.dtype != np.float32) for name, array in given.items()}
+    for name, array in (*given.items(), *constants.items()):
+        if array.dtype not in (np.float32, np.int64) or array.size == 0:
+            raise NotNativeError(f"{name} is {array.dtype} {array.shape}", reader=name)
+    values |= {
+        name: Value(name, tuple(array.shape), array, array.dtype != np.float32) for name, array in constants.items()
+    }
+    graph, found = read_graph(ops, values, wanted, lods or {})
+    bounds = [(n.inputs[0].name, n.facts["table"].shape[0]) for n in graph.nodes if n.kind == "gather"]
+    if any(name not in given for name, _ in bounds):
+        raise NotNativeError("ids are computed within the stretch")
+    return Understood(graph, bounds, {name: [list(level) for level in found.get(name, ())] for name in wanted})
 
 
 def compile_stretch(
@@ -68,21 +156,17 @@ def compile_stretch(
     constants: Mapping[str, NDArray[Any]],
     wanted: Sequence[str],
     library: Library,
+    lods: Mapping[str, Lod] | None = None,
 ) -> Compiled:
-    """Compile operators for inputs of these shapes; raises NotNativeError where a kernel is missing."""
-    values = {name: Value(name, tuple(array.shape), integer=array.dtype != np.float32) for name, array in given.items()}
-    for name, array in (*given.items(), *constants.items()):
-        if array.dtype not in (np.float32, np.int64) or array.size == 0:
-            raise NotNativeError(f"{name} is {array.dtype} {array.shape}", reader=name)
-    values |= {
-        name: Value(name, tuple(array.shape), array, array.dtype != np.float32) for name, array in constants.items()
-    }
-    graph = read_graph(ops, values, wanted)
-    bounds = [(n.inputs[0].name, n.facts["table"].shape[0]) for n in graph.nodes if n.kind == "gather"]
-    if any(name not in given for name, _ in bounds):
-        raise NotNativeError("ids are computed within the stretch")
+    """Compile operators for inputs of these shapes and LoDs; raises NotNativeError where a kernel is missing."""
+    understood = read_stretch(ops, given, constants, wanted, lods)
+    graph = understood.graph
     fuse(graph)
+    join_products(graph)
+    delay(graph)
     drafts, in_buffers, out_buffers = lower(graph, library)
+    for array in constants.values():
+        forget(array)
     offsets, size = lay_out(drafts)
     arena = aligned_floats(size)
 
@@ -94,11 +178,12 @@ def compile_stretch(
     steps = finish(drafts, address)
     keep = [buffer.array for draft in drafts for buffer in draft.buffers() if buffer.role == "constant"]
     ins = [(value.name, mentions(drafts, buffer)) for value, buffer in zip(graph.inputs, in_buffers, strict=True)]
+    tables = [number for number, draft in enumerate(drafts) if draft.kind is Kind.GATHER_ROWS]
     outs = [
         (name, value.shape, mentions(drafts, buffer))
         for name, value, buffer in zip(wanted, graph.outputs, out_buffers, strict=True)
     ]
-    return Compiled(library, steps, drafts, arena, keep, ins, outs, bounds, Lock())
+    return Compiled(library, steps, drafts, arena, keep, ins, outs, understood.bounds, tables, understood.lods, Lock())
 
 
 def mentions(drafts: Sequence[Draft], buffer: Buffer) -> list[Mention]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from fluidtool.runtime.bindings import Bindings, array_of
 from fluidtool.runtime.engines.native.graph import NotNativeError
-from fluidtool.runtime.engines.native.library import Library
-from fluidtool.runtime.engines.native.reading.registry import READERS
-from fluidtool.runtime.engines.native.stretch import Compiled, compile_stretch
+from fluidtool.runtime.engines.native.reading.registry import READERS, Lod
+from fluidtool.runtime.engines.native.stretch import Compiler, Runner, Watch
 from fluidtool.tensor import LoDTensor
 
 if TYPE_CHECKING:
@@ -21,7 +20,20 @@ if TYPE_CHECKING:
 
 KEPT = 8  # compiled forms of one stretch, by the shapes of its inputs
 WORTH = frozenset(
-    {"conv2d", "depthwise_conv2d", "mul", "matmul", "matmul_v2", "fc", "batch_norm", "layer_norm", "pool2d", "softmax"}
+    {
+        "conv2d",
+        "conv2d_transpose",
+        "depthwise_conv2d",
+        "mul",
+        "matmul",
+        "matmul_v2",
+        "fc",
+        "batch_norm",
+        "layer_norm",
+        "pool2d",
+        "softmax",
+        "lstm",
+    }
 )
 Lookup = Callable[[str], "ScopeVariable | None"]
 
@@ -45,30 +57,32 @@ class Stretch:
     constants: tuple[str, ...]
     outputs: tuple[str, ...]
     release: tuple[str, ...]
-    library: Library
+    library: Compiler
     surroundings: Surroundings
     parts: tuple[Step | Stretch, ...] = ()
+    cut: tuple[Step, str] | None = None  # the operator that the parts lie around, and what it lacks
     forms: OrderedDict[Any, Form] = field(default_factory=OrderedDict)
     why: dict[Any, str] = field(default_factory=dict)
+    lock: Lock = field(default_factory=Lock)  # of forms, why and parts: several threads may run one plan
 
 
 @dataclass(slots=True)
 class Form:
     """A stretch compiled for one signature, with the arrays of the constants that were packed."""
 
-    compiled: Compiled
+    compiled: Runner
     arrays: tuple[Any, ...]
 
 
 def find_stretches(
-    steps: Sequence[Step], persistable: frozenset[str], fetched: Iterable[str], library: Library
+    steps: Sequence[Step], persistable: frozenset[str], fetched: Iterable[str], library: Compiler
 ) -> list[Step | Stretch]:
     """The steps with every run of native ones, that is worth it, put together."""
     written = frozenset(name for step in steps for name in changed(step))
     return group(steps, Surroundings(persistable, written, frozenset(fetched)), library)
 
 
-def group(steps: Sequence[Step], around: Surroundings, library: Library) -> list[Step | Stretch]:
+def group(steps: Sequence[Step], around: Surroundings, library: Compiler) -> list[Step | Stretch]:
     """The same within given surroundings."""
     found: list[Step | Stretch] = []
     run: list[int] = []
@@ -96,7 +110,7 @@ def group(steps: Sequence[Step], around: Surroundings, library: Library) -> list
     return found
 
 
-def stretch_of(part: Sequence[Step], around: Surroundings, library: Library) -> Stretch:
+def stretch_of(part: Sequence[Step], around: Surroundings, library: Compiler) -> Stretch:
     """One stretch: what it reads from outside, what it must leave behind."""
     made: dict[str, None] = {}
     read: dict[str, None] = {}
@@ -118,6 +132,7 @@ def divide(stretch: Stretch, error: NotNativeError) -> None:
     ]  # fmt: skip
     if culprits:
         banned = stretch.surroundings.banned | set(changed(culprits[0]))
+        stretch.cut = (culprits[0], str(error))
         stretch.parts = tuple(group(stretch.steps, replace(stretch.surroundings, banned=banned), stretch.library))
 
 
@@ -150,13 +165,20 @@ class BoundStretch:
 
     __slots__ = ("_bind", "_bound", "_current", "_parts", "constants", "inputs", "outputs", "release", "stretch")
 
-    def __init__(self, stretch: Stretch, lookup: Lookup, bind: Callable[[Any], Any], release: tuple[Any, ...]) -> None:
+    def __init__(
+        self,
+        stretch: Stretch,
+        lookup: Lookup,
+        bind: Callable[[Any], Any],
+        release: tuple[Any, ...],
+        bindings: Bindings,
+    ) -> None:
         self.stretch, self.release = stretch, release
         self._bind, self._current = bind, 0
         self._bound: list[Any] | None = None
         self._parts: list[Any] | None = None
         self.inputs = [lookup(name) for name in stretch.inputs]
-        self.constants = [lookup(name) for name in stretch.constants]
+        self.constants = bindings.constants_of(stretch)
         self.outputs = {name: lookup(name) for name in stretch.outputs}
 
     @property
@@ -180,50 +202,61 @@ class BoundStretch:
         """The operator that is at work, for messages."""
         return self.parts[self._current].context
 
-    def run(self) -> None:
-        """In one call, or one by one where there is no kernel for these inputs."""
+    def run(self, watch: Watch | None = None) -> None:
+        """In one call, or one by one where there is no kernel for these inputs; `watch` times what is done."""
         arrays = [array_of(holder) for holder in self.inputs]
-        constants = [array_of(holder) for holder in self.constants]
+        lods = [lod_of(holder) for holder in self.inputs]
+        constants = self.constants.arrays()
         form = None
-        if all(array is not None for array in (*arrays, *constants)):
-            form = self._form(arrays, constants)
+        if constants is not None and all([array is not None for array in arrays]):
+            with self.stretch.lock:
+                form = self._form(arrays, lods, constants)
         if form is None:
             for number, step in enumerate(self.parts):
                 self._current = number
-                step.run()
+                if watch is None:
+                    step.run()
+                else:
+                    watch(step, 0)
             return
-        results = form.compiled.run(dict(zip(self.stretch.inputs, arrays, strict=True)))
+        results = form.compiled.run(dict(zip(self.stretch.inputs, arrays, strict=True)), watch)
         for name, holder in self.outputs.items():
             if holder is not None:
                 holder.pending_lod = None
-                holder.set_tensor(results[name], [])
+                holder.set_tensor(results[name], [list(level) for level in form.compiled.lods[name]])
 
-    def _form(self, arrays: list[Any], constants: list[Any]) -> Form | None:
+    def _form(self, arrays: list[Any], lods: list[Lod], constants: tuple[Any, ...]) -> Form | None:
         stretch = self.stretch
-        key = tuple((array.shape, array.dtype.char) for array in arrays)
+        key = tuple((array.shape, array.dtype.char, lod) for array, lod in zip(arrays, lods, strict=True))
         form = stretch.forms.get(key)
-        if form is not None and all(a is b for a, b in zip(form.arrays, constants, strict=True)):
+        if form is not None and (form.arrays is constants or same(form.arrays, constants)):
+            form.arrays = constants
             stretch.forms.move_to_end(key)
             return form
         if stretch.parts or (key in stretch.why and form is None):
             return None
         try:
-            compiled = compile_stretch(
+            compiled = stretch.library.compile(
                 [(step.op, every_attribute(step)) for step in stretch.steps],
                 dict(zip(stretch.inputs, arrays, strict=True)),
                 dict(zip(stretch.constants, constants, strict=True)),
                 stretch.outputs,
-                stretch.library,
+                dict(zip(stretch.inputs, lods, strict=True)),
             )
         except NotNativeError as error:
             stretch.why[key] = str(error)
             divide(stretch, error)
             stretch.forms.pop(key, None)
             return None
-        form = stretch.forms[key] = Form(compiled, tuple(constants))
+        form = stretch.forms[key] = Form(compiled, constants)
         while len(stretch.forms) > KEPT:
             stretch.forms.popitem(last=False)
         return form
+
+
+def same(some: Iterable[Any], others: Iterable[Any]) -> bool:
+    """Whether these are the very same objects."""
+    return all(a is b for a, b in zip(some, others, strict=True))
 
 
 def every_attribute(step: Step) -> dict[str, Any]:
@@ -232,12 +265,10 @@ def every_attribute(step: Step) -> dict[str, Any]:
     return attrs | {name: step.op.attr(name) for name in step.op.attr_names}
 
 
-def array_of(holder: Any) -> Any:
-    """The array of a tensor without LoD; None for everything else."""
+def lod_of(holder: Any) -> Lod:
+    """The LoD of a tensor."""
     value = holder.value if holder is not None else None
-    if type(value) is not LoDTensor or value.offsets or not isinstance(value.array, np.ndarray):
-        return None
-    return value.array
+    return tuple(map(tuple, value.offsets)) if type(value) is LoDTensor else ()
 
 
 def reasons(stretches: Iterable[Any]) -> Mapping[str, str]:

@@ -8,14 +8,26 @@ SelectedRows, what only later versions of Paddle write. Then the operator's own 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 from fluidtool.runtime.engines.native.bodies.convolution import conv2d, conv2d_gradient
+from fluidtool.runtime.engines.native.bodies.pooling import pool2d_gradient
 from fluidtool.runtime.engines.native.bodies.recurrent import lstm, lstm_gradient
 from fluidtool.runtime.engines.native.bodies.updates import adam, momentum
 from fluidtool.runtime.engines.native.library import Library
 
 Body = Callable[..., Any]
+
+
+def later(module: str, name: str) -> Body:
+    """A body of a module that is loaded when it is first run."""
+
+    def body(*inputs: Any, **attrs: Any) -> Any:
+        return getattr(import_module(f"{__name__}.{module}"), name)(*inputs, **attrs)
+
+    return body
+
 
 BODIES: Mapping[str, Body] = {
     "adam": adam,
@@ -24,6 +36,10 @@ BODIES: Mapping[str, Body] = {
     "lstm": lstm,
     "lstm_grad": lstm_gradient,
     "momentum": momentum,
+    "multiclass_nms": later("detection", "multiclass_nms"),
+    "multiclass_nms2": later("detection", "multiclass_nms2"),
+    "multiclass_nms3": later("detection", "multiclass_nms3"),
+    "pool2d_grad": pool2d_gradient,
 }
 
 

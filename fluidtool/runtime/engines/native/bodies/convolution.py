@@ -1,16 +1,16 @@
-"""Large conv2d and its gradient by the input, on blocked layouts; the filter is packed on every call."""
+"""Large conv2d and its gradients, on blocked layouts; the filter is packed on every call."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.nn.conv_common import Convolution, bias_grad, plan_convolution, require_like_output
-from fluidtool.ops.nn.windows import CHANNELS_LAST
+from fluidtool.ops.nn.windows import CHANNELS_LAST, Windows
 from fluidtool.runtime.engines.native.arena import lay_out
 from fluidtool.runtime.engines.native.bodies.calls import Array, are_floats, in_rows
 from fluidtool.runtime.engines.native.graph import Graph, Node, NotNativeError, Shape, Value
@@ -20,8 +20,10 @@ from fluidtool.runtime.engines.native.steps import Buffer, aligned_floats, finis
 
 WORTH = 1 << 24
 """Multiplications from which on packing filters and images pays; numpy's products are as fast below."""
-DEPTH, PIXELS = 64, 16
+DEPTH, PIXELS = 8, 16
 """The same for the numbers that make up one result, and for the pixels of all images, for each filter."""
+GRADIENT_WORTH = 1 << 20
+"""Multiplications from which on the gradient by the filter is computed here."""
 FUSED = ("fuse_relu", "fuse_activation", "fuse_brelu", "fuse_relu_before_depthwise_conv")
 
 
@@ -32,28 +34,40 @@ def conv2d(library: Library, ctx: OpContext, Input: Any, Filter: Any, Bias: Any,
     plan = plan_convolution(ctx, Input.shape, Filter.shape)
     if not suits(plan, Input):
         return NotImplemented
-    windows = plan.windows
+    if not pays(Filter.shape, plan.output_shape):
+        return NotImplemented
+    (top, bottom), (left, right) = plan.windows.paddings
+    x = Value("Input", Input.shape)
+    node = conv_node(x, Filter, (top, left, bottom, right), plan.windows, plan.groups, plan.output_shape)
     try:
-        return convolve(
-            library, Input, Filter, windows.paddings, windows.strides, windows.dilations, plan.groups, plan.output_shape
-        )
+        return compute(library, {x: Input}, {"Output": node})["Output"]
     except NotNativeError:
         return NotImplemented
 
 
 def conv2d_gradient(library: Library, ctx: OpContext, Input: Any, Filter: Any, Bias: Any, Output_grad: Any) -> Any:
-    """What fluidtool.ops.nn.conv.conv2d_grad does where windows move by one: dInput is a convolution of dOutput."""
-    if not are_floats(Input, Filter, Output_grad) or is_fused(ctx) or not ctx.wants("Input@GRAD"):
+    """What fluidtool.ops.nn.conv.conv2d_grad does: dInput, where windows move by one, is a convolution of dOutput."""
+    if not are_floats(Input, Filter, Output_grad) or is_fused(ctx):
         return NotImplemented
     plan = plan_convolution(ctx, Input.shape, Filter.shape)
     require_like_output(ctx, "Output@GRAD", Output_grad, plan.output_shape)
-    if not suits(plan, Input) or not plan.windows.unit_strides:
+    if not suits(plan, Input):
+        return NotImplemented
+    x, grad = Value("Input", Input.shape), Value("Output@GRAD", Output_grad.shape)
+    nodes: dict[str, Node] = {}
+    if ctx.wants("Input@GRAD") and (node := input_gradient(plan, grad, Input.shape, Filter)) is not None:
+        nodes["Input@GRAD"] = node
+    if ctx.wants("Filter@GRAD") and (node := filter_gradient(plan, x, grad, Filter)) is not None:
+        nodes["Filter@GRAD"] = node
+    if not nodes:
         return NotImplemented
     try:
-        grads = {"Input@GRAD": input_gradient(library, plan, Input.shape, Filter, Output_grad)}
+        grads = compute(library, {x: Input, grad: Output_grad}, nodes)
     except NotNativeError:
         return NotImplemented
-    if ctx.wants("Filter@GRAD"):
+    if ctx.wants("Input@GRAD") and "Input@GRAD" not in grads:
+        grads["Input@GRAD"] = plan.input_grad(np, Output_grad, Filter)
+    if ctx.wants("Filter@GRAD") and "Filter@GRAD" not in grads:
         grads["Filter@GRAD"] = plan.filter_grad(np, Input, Output_grad)
     if ctx.wants("Bias@GRAD"):
         grads["Bias@GRAD"] = bias_grad(Output_grad, plan.data_format)
@@ -76,21 +90,34 @@ def suits(plan: Convolution, x: Array) -> bool:
     )
 
 
-def input_gradient(library: Library, plan: Convolution, shape: Shape, weights: Array, out_grad: Array) -> Array:
-    """dInput: dOutput convolved with the filters turned round, their inputs and outputs exchanged."""
+def input_gradient(plan: Convolution, grad: Value, shape: Shape, weights: Array) -> Node | None:
+    """dInput: dOutput convolved with the filters turned round, their inputs and outputs exchanged; None if that is slower."""
     windows = plan.windows
-    pads = tuple(
+    (top, bottom), (left, right) = (
         (extent - 1 - before, size + before - count)
         for extent, (before, _), size, count in zip(
-            windows.extents, windows.paddings, plan.sizes, out_grad.shape[2:], strict=True
+            windows.extents, windows.paddings, plan.sizes, grad.shape[2:], strict=True
         )
     )
-    if min(min(pair) for pair in pads) < 0:
-        raise NotNativeError("padding of more than a window")
     count, inner, *kernel = weights.shape
+    turned_shape = (plan.groups * inner, count // plan.groups, *kernel)
+    if not windows.unit_strides or min(top, bottom, left, right) < 0 or not pays(turned_shape, shape):
+        return None
     groups = weights.reshape(plan.groups, count // plan.groups, inner, *kernel)
-    turned = groups.swapaxes(1, 2)[..., ::-1, ::-1].reshape(plan.groups * inner, -1, *kernel)
-    return convolve(library, out_grad, turned, pads, (1, 1), windows.dilations, plan.groups, shape)
+    turned = groups.swapaxes(1, 2)[..., ::-1, ::-1].reshape(turned_shape)
+    return conv_node(grad, turned, (top, left, bottom, right), windows, plan.groups, shape)
+
+
+def filter_gradient(plan: Convolution, x: Value, grad: Value, weights: Array) -> Node | None:
+    """dFilter by the library; None where numpy's is as good, or with groups."""
+    work = prod(grad.shape) * prod(weights.shape[1:])
+    if plan.groups != 1 or work < GRADIENT_WORTH:
+        return None
+    windows = plan.windows
+    (top, bottom), (left, right) = windows.paddings
+    facts = {"weights": weights, "strides": windows.strides, "dilations": windows.dilations}
+    facts |= {"pads": (top, left, bottom, right)}
+    return Node("filter_gradient", [x, grad], Value("Filter@GRAD", weights.shape), facts)
 
 
 def pays(filters: Shape, output: Shape) -> bool:
@@ -99,27 +126,24 @@ def pays(filters: Shape, output: Shape) -> bool:
     return depth >= DEPTH and pixels >= PIXELS * filters[0] and prod(output) * depth >= WORTH
 
 
-def convolve(
-    library: Library,
-    x: Array,
-    weights: Array,
-    pads: tuple[tuple[int, int], ...],
-    strides: tuple[int, ...],
-    dilations: tuple[int, ...],
-    groups: int,
-    shape: Shape,
-) -> NDArray[np.float32]:
-    """[N, C, H, W] by [O, C / groups, kh, kw] -> `shape`. Raises NotNativeError where it does not pay or has no kernel."""
-    if not pays(weights.shape, shape):
-        raise NotNativeError("a small convolution")
-    (top, bottom), (left, right) = pads
-    source, out = Value("x", x.shape), Value("y", shape)
-    facts = {"weights": in_rows(weights), "scale": None, "shift": None, "groups": groups}
-    facts |= {"strides": tuple(strides), "dilations": tuple(dilations), "pads": (top, left, bottom, right)}
-    graph = Graph([source], [out], [Node("conv", [source], out, facts)])
-    drafts, (read,), (written,) = lower(graph, library)
-    result = np.empty(shape, np.float32)
-    read.array, written.array = in_rows(x), result
+def conv_node(
+    x: Value, weights: Array, pads: tuple[int, int, int, int], windows: Windows, groups: int, shape: Shape
+) -> Node:
+    """[N, C, H, W] convolved with [O, C / groups, kh, kw] -> `shape`. pads: top, left, bottom, right."""
+    facts = {"weights": in_rows(weights), "scale": None, "shift": None, "groups": groups, "pads": pads}
+    facts |= {"strides": tuple(windows.strides), "dilations": tuple(windows.dilations)}
+    return Node("conv", [x], Value("Output", shape), facts)
+
+
+def compute(library: Library, given: Mapping[Value, Array], nodes: Mapping[str, Node]) -> dict[str, Any]:
+    """What the nodes make of these arrays, by the nodes' names. Raises NotNativeError where there is no kernel."""
+    graph = Graph(list(given), [node.output for node in nodes.values()], list(nodes.values()))
+    drafts, read, written = lower(graph, library)
+    for buffer, array in zip(read, given.values(), strict=True):
+        buffer.array = in_rows(array)
+    results = {name: np.empty(node.output.shape, np.float32) for name, node in nodes.items()}
+    for buffer, array in zip(written, results.values(), strict=True):
+        buffer.array = array
     offsets, size = lay_out(drafts)
     arena = aligned_floats(size)
 
@@ -129,4 +153,4 @@ def convolve(
         return int(buffer.array.ctypes.data)
 
     library.run(finish(drafts, address))
-    return result
+    return results

@@ -2,28 +2,63 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import gcd, lcm, prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fluidtool.runtime.engines.native.bfloat16 import rounded
 from fluidtool.runtime.engines.native.graph import Node
-from fluidtool.runtime.engines.native.lowering.memory import NO_HALO, SECOND_CACHE, SMALL, Lowering, lowers, padded_bias
+from fluidtool.runtime.engines.native.lowering.memory import (
+    NO_HALO,
+    SMALL,
+    Lowering,
+    conv_output,
+    lowers,
+    padded_bias,
+)
+from fluidtool.runtime.engines.native.lowering.winograd import outputs_by_side, winograd
 from fluidtool.runtime.engines.native.reading.registry import need
 from fluidtool.runtime.engines.native.steps import Blocked, Buffer, Kind, aligned_floats, constant
+
+PART_BYTES = 200_000  # of an image that a part sweeps over again and again: they stay in the second cache
+PART_PIXELS = 48  # that a part should have at least
+
+
+def is_depthwise(node: Node) -> bool:
+    """Whether each channel is convolved with one filter of its own."""
+    count, inner, *_ = node.facts["weights"].shape
+    return bool(node.facts["groups"] == node.inputs[0].shape[1] == count and inner == 1)
+
+
+def needs_halo(node: Node, width: int) -> bool:
+    """Whether the kernel for a node reads zeros around the image."""
+    return node.kind == "conv" and not is_depthwise(node) and not outputs_by_side(node, width)
 
 
 @lowers("conv")
 def _conv(low: Lowering, node: Node) -> None:
     x, facts = node.inputs[0], node.facts
-    count, inner, *_ = facts["weights"].shape
-    if facts["groups"] == x.shape[1] == count and inner == 1:
+    if is_depthwise(node):
         _depthwise(low, node)
         return
-    groups = facts["groups"]
-    need(groups == 1 or (inner % low.width == 0 and (count // groups) % low.width == 0), "groups of few channels")
+    groups = facts["groups"] = _join_groups(low, facts)
+    if outputs := outputs_by_side(node, low.width):
+        winograd(low, node, outputs)
+        return
     source = low.blocked(x, narrow=groups == 1)
-    out = _conv_output(low, node)
+    if facts["weights"].shape[2:] == (1, 1) and facts["strides"] != (1, 1) and not any(facts["pads"]):
+        source = _subsampled(low, node, source)
+    convolve(low, node, source, conv_output(low, node))
+
+
+def convolve(
+    low: Lowering, node: Node, source: Blocked, out: Blocked, spread: tuple[int, int, int] = (0, 1, 1)
+) -> None:
+    """The step of a convolution. spread: where in `out` the first pixel lies, and its steps in rows and columns."""
+    x, facts, groups = node.inputs[0], node.facts, node.facts["groups"]
+    count, inner, *_ = facts["weights"].shape
     packed, bias = _pack_filter(low, facts, source.lanes)
     offsets, lengths = _segments(facts, inner, source)
     n = _image_sizes(node, source, out)
@@ -32,29 +67,55 @@ def _conv(low: Lowering, node: Node) -> None:
     n |= {14: out.block, 19: groups, 20: inner // source.lanes * source.block, 21: packed.size // groups}
     n |= {22: blocks * out.block, 23: low.width, 27: blocks * low.width}
     n |= _residual_sizes(low, node)
-    _flatten(n, node, source, out, low)
+    if spread == (0, 1, 1):
+        _flatten(n, node, source, out, low)
+    n[12], n[13] = spread[1] * n[12], spread[2] * n[13]
     work = prod(node.output.shape) * prod(facts["weights"].shape[1:])
     touched = [min(w, s) for w, s in zip(facts["weights"].shape[2:], facts["strides"], strict=True)]
     image = 4 * x.shape[1] * prod(node.output.shape[2:]) * prod(touched)
-    tasks = _cut(low, n, work, image, 4 * packed.size)
-    low.steps.add(Kind.CONVOLUTION, _pointers(low, node, source, out, packed, bias, offsets), n,
-                  activation=node.activation, tasks=tasks)  # fmt: skip
+    tasks = _cut(low, n, work, image)
+    table = np.asarray(offsets, np.int64)
+    pointers = _pointers(low, node, source, out, packed, bias) | {5: (Buffer(table.size, "constant", table), 0)}
+    pointers[3] = (out.buffer, out.origin + spread[0])
+    low.steps.add(Kind.CONVOLUTION, pointers, n, activation=node.activation, tasks=tasks)
 
 
-def _conv_output(low: Lowering, node: Node) -> Blocked:
-    if node.residual is not None:
-        low.blocked(node.residual)
-        reused = low.reuse_blocked(node.residual, node.output)
-        if reused is not None:
-            return reused
-    return low.new_blocked(node.output)
+def _join_groups(low: Lowering, facts: dict[str, Any]) -> int:
+    """How many groups there are after groups of few channels are put together, with zeros between, to whole vectors."""
+    weights, groups = facts["weights"], facts["groups"]
+    count, inner, *window = weights.shape
+    each = count // groups
+    together = lcm(low.width // gcd(inner, low.width), low.width // gcd(each, low.width))
+    if groups == 1 or together == 1:
+        return int(groups)
+    need(groups % together == 0, "groups of few channels")
+    wide = np.zeros((groups // together, together, each, together, inner, *window), np.float32)
+    for number in range(together):
+        wide[:, number, :, number] = weights.reshape(groups // together, together, each, inner, *window)[:, number]
+    facts["weights"] = wide.reshape(count, together * inner, *window)
+    return int(groups // together)
+
+
+def _subsampled(low: Lowering, node: Node, source: Blocked) -> Blocked:
+    """The pixels that filters of one pixel meet when they skip some, side by side."""
+    shape = (*source.shape[:2], *node.output.shape[2:])
+    place = Blocked(Buffer(0), shape, source.lanes, NO_HALO)
+    place.buffer.size = place.size
+    down, right = node.facts["strides"]
+    planes = shape[0] * source.blocks
+    n = {0: planes, 1: shape[2], 2: shape[3], 3: source.lanes, 4: source.block, 5: down * source.row}
+    low.steps.add(
+        Kind.SUBSAMPLE, {0: (source.buffer, source.origin), 3: (place.buffer, 0)}, n | {6: right * source.lanes},
+        tasks=low.parts(place.size, planes * shape[2]),
+    )  # fmt: skip
+    node.facts = node.facts | {"strides": (1, 1)}
+    return place
 
 
 def _pointers(
-    low: Lowering, node: Node, source: Blocked, out: Blocked, weights: Buffer, bias: Buffer | None, offsets: list[int]
+    low: Lowering, node: Node, source: Blocked, out: Blocked, weights: Buffer, bias: Buffer | None
 ) -> dict[int, Any]:
     facts = node.facts
-    table = np.asarray(offsets, np.int64)
     start = source.origin - facts["pads"][0] * source.row - facts["pads"][1] * source.lanes
     residual = low.blockeds[node.residual] if node.residual is not None else None
     return {
@@ -63,7 +124,6 @@ def _pointers(
         2: None if bias is None else (bias, 0),
         3: (out.buffer, out.origin),
         4: None if residual is None else (residual.buffer, residual.origin),
-        5: (Buffer(table.size, "constant", table), 0),
     }
 
 
@@ -113,63 +173,69 @@ def _segments(facts: dict[str, Any], inner: int, source: Blocked) -> tuple[list[
 
 
 def _pack_filter(low: Lowering, facts: dict[str, Any], lanes: int) -> tuple[Buffer, Buffer | None]:
-    weights, groups, width = np.ascontiguousarray(facts["weights"], np.float32), facts["groups"], low.width
+    (weights, scale), groups, width = low.filters(facts), facts["groups"], low.width
     count, inner, rows, columns = weights.shape
     each = -(-(count // groups) // width) * width
     packed = Buffer(groups * each * inner * rows * columns, "constant")
     packed.array = aligned_floats(packed.size)
     arrays = {0: weights, 3: packed.array}
-    if facts["scale"] is not None:
-        arrays[1] = np.ascontiguousarray(facts["scale"], np.float32)
+    if scale is not None:
+        arrays[1] = scale
     n = dict(enumerate((count // groups, inner, rows * columns, groups, packed.size // groups, lanes)))
     low.run_now(Kind.PACK_FILTER, arrays, n, groups * -(-each // (2 * width)))
     return packed, padded_bias(facts["shift"], groups, each)
 
 
-def _cut(low: Lowering, n: dict[int, int], work: int, x_bytes: int, weight_bytes: int) -> int:
+def _cut(low: Lowering, n: dict[int, int], work: int, x_bytes: int) -> int:
     """Choose the parts by row, column and channel block; returns how many tasks that makes.
 
-    A part by channel block reads its weights once and the whole image for each pair of blocks: right when the image
-    stays in the second cache. A part by row reads all weights, and its rows again and again.
+    A part sweeps over its pixels for each pair of channel blocks, so they should stay in the second cache; and it sweeps
+    over all weights, so that it should have pixels enough to be worth reading them.
     """
-    pairs, groups, lines = -(-n[3] // 2), n[19], n[0] * n[1]
-    threads = low.library.threads
-    if threads == 1 or work <= SMALL:
-        wanted = 1
-    elif x_bytes * n[0] <= SECOND_CACHE and weight_bytes >= x_bytes // 2:
-        n[26] = min(pairs, 4 * threads)
-        wanted = -(-2 * threads // (n[26] * groups))
-    else:
-        wanted = max(2 * threads, -(-x_bytes * n[0] // SECOND_CACHE))
+    pairs, groups, lines, threads = -(-n[3] // 2), n[19], n[0] * n[1], low.library.threads
+    if work <= SMALL:
+        return groups
+    wanted = max(1, min(-(-x_bytes * n[0] // PART_BYTES), lines * n[2] // PART_PIXELS))
     n[25] = min(lines, wanted)
     if n[25] < wanted:
         n[28] = max(min(-(-wanted // n[25]), n[2] // 24), 1)
-    if n[25] * n[26] * n[28] * groups < 2 * threads and work > SMALL:
-        n[26] = min(pairs, 4 * threads)
+    if threads > 1:
+        n[26] = _even(pairs, groups * n[25] * n[28], threads)
     return groups * n[25] * n[26] * n[28]
+
+
+def _even(pairs: int, others: int, threads: int) -> int:
+    """Into how many parts to cut pairs of blocks, with so many parts of other kinds, that all threads have as much to do."""
+    least = min(pairs, -(-4 * threads // others))
+    return min(
+        range(least, min(pairs, 2 * least) + 1), key=lambda count: -(-others * count // threads) * -(-pairs // count)
+    )
 
 
 def _depthwise(low: Lowering, node: Node) -> None:
     facts, width = node.facts, low.width
     source = low.blocked(node.inputs[0])
-    out = _conv_output(low, node)
+    out = conv_output(low, node)
     count, _, rows, columns = facts["weights"].shape
     blocks = -(-count // width)
-    weights = np.zeros((blocks * width, rows * columns), np.float64)
+    weights: NDArray[Any] = np.zeros((blocks * width, rows * columns), np.float64)
     weights[:count] = facts["weights"].reshape(count, -1)
     if facts["scale"] is not None:
         weights[:count] *= facts["scale"].reshape(-1, 1)
+    if low.narrow:
+        weights = rounded(weights)
     packed = constant(weights.reshape(blocks, width, -1).transpose(0, 2, 1))
     bias = padded_bias(facts["shift"], 1, blocks * width)
-    down, right = facts["dilations"]
-    offsets = [r * down * source.row + c * right * source.lanes for r in range(rows) for c in range(columns)]
-    n = _image_sizes(node, source, out) | {3: blocks, 4: len(offsets), 14: out.block, 20: source.block}
+    images, _, *size = node.output.shape
+    n = dict(
+        enumerate((images, *size, blocks, rows, columns, *facts["pads"][:2], source.image, source.row, source.block))
+    )
+    n |= {11: out.image, 12: out.row, 13: out.lanes, 14: out.block}
+    n |= dict(enumerate((*facts["strides"], *facts["dilations"], source.shape[2]), 20)) | {27: source.shape[3]}
     n |= _residual_sizes(low, node)
-    work = prod(node.output.shape) * len(offsets)
-    low.steps.add(
-        Kind.DEPTHWISE, _pointers(low, node, source, out, packed, bias, offsets), n,
-        activation=node.activation, tasks=low.parts(work, n[0] * n[3] * n[1]),
-    )  # fmt: skip
+    tasks = low.parts(prod(node.output.shape) * rows * columns, n[0] * n[3] * n[1])
+    pointers = _pointers(low, node, source, out, packed, bias) | {0: (source.buffer, source.origin)}
+    low.steps.add(Kind.DEPTHWISE, pointers, n, activation=node.activation, tasks=tasks)
 
 
 @lowers("affine")

@@ -23,7 +23,8 @@ def _elementwise(low: Lowering, node: Node, operation: int) -> None:
     lies_blocked = [
         v for v in node.inputs if v in low.blockeds and v not in low.plains and v.shape == node.output.shape
     ]
-    by_channel = bool(rest) and len(x.shape) == 4 and y_shape == (*x.shape[:2], 1, 1) != x.shape
+    by_channel = bool(rest) and len(x.shape) == 4 and y_shape[1:] == (x.shape[1], 1, 1) and y_shape != x.shape
+    by_channel = by_channel and rest[0].shape == y_shape
     if lies_blocked and x in low.blockeds and (not rest or y_shape == x.shape or by_channel):
         _elementwise_blocked(low, node, operation, by_channel)
         return
@@ -53,7 +54,9 @@ def _elementwise_blocked(low: Lowering, node: Node, operation: int, by_channel: 
     if rest:
         other = places[1]
         steps = (
-            (other.image, other.block, 0, 0, 1) if by_channel else (other.image, other.block, other.row, other.lanes, 1)
+            (other.image * (rest[0].shape[0] > 1), other.block, 0, 0, 1)
+            if by_channel
+            else (other.image, other.block, other.row, other.lanes, 1)
         )
         b = ((other.buffer, other.origin), steps)
     low.elementwise(operation, shape, a, b, y, node.activation)

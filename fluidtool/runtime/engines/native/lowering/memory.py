@@ -9,11 +9,16 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fluidtool.io.parameters import forget
+from fluidtool.runtime.engines.native.bfloat16 import rounded
 from fluidtool.runtime.engines.native.graph import Activation, Node, Shape, Value
+from fluidtool.runtime.engines.native.joining import SideBySide
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.reading.registry import need
 from fluidtool.runtime.engines.native.steps import (
+    ALIGNMENT,
     Blocked,
     Buffer,
     Draft,
@@ -28,9 +33,9 @@ from fluidtool.runtime.engines.native.steps import (
 
 Halo = tuple[int, int, int, int]
 NO_HALO: Halo = (0, 0, 0, 0)
-SEGMENT = 128  # floats of a row that a product reads at a time
 SMALL = 20_000  # multiplications below which a step is not cut
-SECOND_CACHE = 410_000  # bytes of an image that a part may sweep over again and again
+PACKED_ROWS = 32  # that are packed together (src/products.c)
+CHUNK = 1 << 21  # floats of memory for several constants
 
 
 @dataclass(slots=True)
@@ -46,11 +51,17 @@ class Lowering:
     narrows: dict[Value, Blocked] = field(default_factory=dict)
     reading: tuple[Value, ...] = ()
     outputs: frozenset[Value] = frozenset()
+    chunk: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
 
     @property
     def width(self) -> int:
         """Lanes of a vector."""
         return self.library.width
+
+    @property
+    def narrow(self) -> bool:
+        """Whether weights are rounded to bfloat16."""
+        return self.library.precision == "bf16"
 
     # ------------------------------------------------------------ where values lie
     def new_plain(self, value: Value) -> Plain:
@@ -187,22 +198,52 @@ class Lowering:
         pointers = {0: a[0], 1: None if b is None else b[0], 3: y[0]}
         self.steps.add(Kind.ELEMENTWISE, pointers, n, activation=activation, tasks=tasks)
 
+    def room(self, size: int) -> NDArray[np.float32]:
+        """Memory for a constant that is written next: in chunks so large that the system uses large pages for them."""
+        size = -(-size // ALIGNMENT) * ALIGNMENT
+        if size > self.chunk.size:
+            self.chunk = aligned_floats(max(size, CHUNK))
+        taken: NDArray[np.float32] = self.chunk[:size]
+        self.chunk = self.chunk[size:]
+        return taken
+
     def pack(self, weights: Any) -> Buffer:
-        """A constant matrix [K][N] as packed weights."""
+        """A constant matrix [K][N], or several side by side, as packed weights: of 32 bits each, or of 16."""
         depth, columns = weights.shape
-        matrix = weights if weights.dtype == np.float32 else weights.astype(np.float32)
-        packed = Buffer(-(-columns // self.width) * self.width * depth, "constant")
-        packed.array = aligned_floats(packed.size)
-        strides = [stride // 4 for stride in matrix.strides]
-        n = dict(enumerate((depth, columns, *strides, 1, 1)))
-        self.run_now(Kind.PACK, {0: matrix, 3: packed.array}, n, -(-columns // (2 * self.width)))
+        count = -(-columns // self.width) * self.width * depth
+        packed = Buffer(-(-count // 2) if self.narrow else count, "constant")
+        packed.array = self.room(packed.size)
+        numbers = packed.array.view(np.uint16) if self.narrow else packed.array
+        start = 0
+        for part in weights.parts if isinstance(weights, SideBySide) else (weights,):
+            matrix = part if part.dtype == np.float32 else part.astype(np.float32)
+            n = dict(enumerate((*matrix.shape, *(stride // 4 for stride in matrix.strides), 1, 1)))
+            n[10] = int(self.narrow)
+            target = numbers[start * depth :]
+            self.run_now(Kind.PACK, {0: matrix, 3: target}, n, self.parts(matrix.size, -(-depth // PACKED_ROWS)))
+            start += matrix.shape[1]
         return packed
 
+    def filters(self, facts: dict[str, Any]) -> tuple[NDArray[np.float32], Any]:
+        """The filters of a convolution, and the factors by channel that they are yet to be multiplied with, or None."""
+        weights, scale = np.ascontiguousarray(facts["weights"], np.float32), facts["scale"]
+        if not self.narrow:
+            return weights, None if scale is None else np.ascontiguousarray(scale, np.float32)
+        factors = np.float32(1) if scale is None else np.asarray(scale, np.float32).reshape(-1, 1, 1, 1)
+        found = rounded(weights * factors)
+        forget(weights)
+        return found, None
+
     def run_now(self, kind: Kind, arrays: dict[int, Any], sizes: dict[int, int], most: int) -> None:
-        """Do a step while compiling."""
+        """Do a step while compiling; what it reads need not stay in memory."""
+        read = arrays
+        if kind not in (Kind.PACK, Kind.COPY):  # which read at any address
+            arrays = {slot: np.require(array, requirements="A") for slot, array in arrays.items()}
         buffers = {slot: Buffer(array.size, "constant", array) for slot, array in arrays.items()}
         draft = Draft(kind, {slot: (buffer, 0) for slot, buffer in buffers.items()}, sizes, tasks=most)
         self.library.run(finish([draft], lambda buffer: buffer.array.ctypes.data))
+        for array in read.values():
+            forget(array)
 
 
 LOWER: dict[str, Callable[[Lowering, Node], None]] = {}
@@ -240,6 +281,32 @@ def merged(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list
             for k, stride in zip(kept, here, strict=True):
                 k.append(stride)
     return (sizes, kept) if sizes else ([1], [[1] for _ in strides])
+
+
+def conv_output(low: Lowering, node: Node) -> Blocked:
+    """Room for what a convolution makes: that of its residual, where nobody else needs it."""
+    if node.residual is not None:
+        low.blocked(node.residual)
+        reused = low.reuse_blocked(node.residual, node.output)
+        if reused is not None:
+            return reused
+    return low.new_blocked(node.output)
+
+
+def view_strides(shape: Shape, strides: Shape, new: Shape) -> Shape | None:
+    """The strides of the same numbers in another shape; None where they would have to be moved."""
+    sizes, (steps,) = merged(shape, [strides])
+    axis, found = len(sizes) - 1, []
+    left, step = sizes[axis], steps[axis]
+    for size in reversed(new):
+        if size > 1 and left == 1 and axis > 0:
+            axis -= 1
+            left, step = sizes[axis], steps[axis]
+        if left % size:
+            return None
+        found.append(step)
+        left, step = left // size, step * size
+    return tuple(reversed(found))
 
 
 def padded_bias(shift: Any, groups: int, each: int) -> Buffer | None:

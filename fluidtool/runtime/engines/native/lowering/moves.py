@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from fluidtool.runtime.engines.native.graph import Node
-from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers
+from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers, view_strides
 from fluidtool.runtime.engines.native.steps import Plain, row_major
 
 
 @lowers("view")
 def _view(low: Lowering, node: Node) -> None:
-    place = low.contiguous(node.inputs[0])
-    low.plains[node.output] = Plain(place.buffer, place.offset, row_major(node.output.shape))
+    x, shape = node.inputs[0], node.output.shape
+    place = low.plain(x)
+    strides = view_strides(x.shape, place.strides, shape)
+    if strides is None:
+        place, strides = low.contiguous(x), row_major(shape)
+    low.plains[node.output] = Plain(place.buffer, place.offset, strides)
 
 
 @lowers("transpose")

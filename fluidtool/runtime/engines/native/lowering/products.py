@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from fluidtool.runtime.engines.native.graph import Node
-from fluidtool.runtime.engines.native.lowering.memory import SEGMENT, SMALL, Lowering, lowers, padded_bias
-from fluidtool.runtime.engines.native.steps import Buffer, Kind
+from fluidtool.runtime.engines.native.lowering.memory import PACKED_ROWS, SMALL, Lowering, lowers, padded_bias
+from fluidtool.runtime.engines.native.steps import NARROW, Buffer, Kind
+
+ROWS = 24  # of one thread, below which a product is rather cut by columns
 
 
 @lowers("product")
@@ -18,43 +18,34 @@ def _product(low: Lowering, node: Node) -> None:
     out = low.reuse_plain(node.residual, node.output) if node.residual is not None else None
     out = out or low.new_plain(node.output)
     packed = low.pack(facts["weights"])
-    blocks = -(-columns // low.width)
-    bias = padded_bias(facts["shift"], 1, blocks * low.width)
-    n = _matrix_sizes(rows, depth, columns, low.width)
-    n |= {10: depth, 13: columns, 17: columns, 18: low.width}
-    tasks = _cut_product(low, n, rows * depth * columns)
+    bias = padded_bias(facts["shift"], 1, -(-columns // low.width) * low.width)
+    n = {0: rows, 1: depth, 2: columns, 3: depth, 4: columns, 5: columns, 6: 1, 7: 1}
+    n[NARROW] = int(low.narrow)
+    tasks = cut(low, n)
     pointers = {
         0: (source.buffer, source.offset),
         1: (packed, 0),
         2: None if bias is None else (bias, 0),
         3: (out.buffer, out.offset),
         4: None if residual is None else (residual.buffer, residual.offset),
-        5: (_offsets(depth), 0),
     }
-    low.steps.add(Kind.CONVOLUTION, pointers, n, activation=node.activation, tasks=tasks)
+    low.steps.add(Kind.PRODUCT, pointers, n, activation=node.activation, tasks=tasks)
 
 
-def _matrix_sizes(rows: int, depth: int, columns: int, width: int) -> dict[int, int]:
-    blocks = -(-columns // width)
-    whole, rest = divmod(depth, SEGMENT)
-    return {
-        0: 1, 1: 1, 2: rows, 3: blocks, 4: whole + (rest > 0), 5: SEGMENT, 6: rest, 7: int(rest > 0), 14: width,
-        19: 1, 23: columns - (blocks - 1) * width, 25: 1, 26: 1, 28: 1,
-    }  # fmt: skip
-
-
-def _offsets(depth: int) -> Buffer:
-    table = np.arange(0, depth, SEGMENT, dtype=np.int64)
-    return Buffer(table.size, "constant", table)
-
-
-def _cut_product(low: Lowering, n: dict[int, int], work: int) -> int:
-    threads, pairs = low.library.threads, -(-n[3] // 2)
-    if work > SMALL and threads > 1:
-        n[26] = min(pairs, 4 * threads)
-        if n[26] < 2 * threads:
-            n[28] = max(min(n[2] // 12, 4 * threads // n[26]), 1)
-    return n[19] * n[25] * n[26] * n[28]
+def cut(low: Lowering, n: dict[int, int]) -> int:
+    """Choose the parts by columns and by rows; returns how many tasks that makes, all matrices together."""
+    rows, depth, columns, matrices = n[0], n[1], n[2], n[6] * n[7]
+    threads, pairs = low.library.threads, -(-columns // (2 * low.width))
+    n |= {14: 1, 15: 1}
+    if threads > 1 and rows * depth * columns * matrices > SMALL and matrices < 2 * threads:
+        wanted = -(-4 * threads // matrices)
+        if rows > columns and rows >= ROWS * wanted:
+            n[15] = wanted
+        else:
+            n[14] = min(pairs, wanted)
+            if n[14] < 2 * threads:
+                n[15] = max(min(rows // 12, wanted // n[14]), 1)
+    return n[14] * n[15] * matrices
 
 
 @lowers("matmul")
@@ -64,31 +55,23 @@ def _matmul(low: Lowering, node: Node) -> None:
     source, other = low.plain(x), low.plain(y)
     if source.strides[-1] != 1:
         source = low.contiguous(x)
-    outer = (1,) * (4 - len(x.shape)) + x.shape[:-2]
+    outer, inner = (1,) * (4 - len(x.shape)) + x.shape[:-2]
     *_, rows, depth = x.shape
     columns = node.output.shape[-1]
     out = low.new_plain(node.output)
-    images, groups = outer
-    blocks, width = -(-columns // low.width), low.width
-    each = blocks * width * depth
-    packed = Buffer(images * groups * each)
+    blocks = -(-columns // low.width)
+    each, matrix = blocks * low.width * depth, rows * columns
+    packed = Buffer(outer * inner * each)
     by_depth, by_column = other.strides[-2:]
     if node.facts["swap_y"]:
         by_depth, by_column = by_column, by_depth
     outer_y = (0,) * (4 - len(y.shape)) + other.strides[:-2]
-    n = dict(enumerate((depth, columns, by_depth, by_column, images * groups, images, *outer_y, groups * each, each)))
+    n = dict(enumerate((depth, columns, by_depth, by_column, outer * inner, outer, *outer_y, inner * each, each)))
     low.steps.add(Kind.PACK, {0: (other.buffer, other.offset), 3: (packed, 0)}, n,
-                  tasks=low.parts(packed.size, images * groups * -(-blocks // 2)))  # fmt: skip
+                  tasks=low.parts(packed.size, outer * inner * -(-depth // PACKED_ROWS)))  # fmt: skip
     outer_x = (0,) * (4 - len(x.shape)) + source.strides[:-2]
-    n = _matrix_sizes(rows, depth, columns, width)
-    n |= {0: images, 8: outer_x[0], 10: source.strides[-2], 11: groups * rows * columns, 13: columns, 19: groups}
-    n |= {20: outer_x[1], 21: each, 22: rows * columns, 24: groups * each}
-    tasks = images * _cut_matmul(low, n, images * groups * rows * depth * columns)
-    pointers = {0: (source.buffer, source.offset), 1: (packed, 0), 3: (out.buffer, 0), 5: (_offsets(depth), 0)}
-    low.steps.add(Kind.CONVOLUTION, pointers, n, activation=node.activation, tasks=tasks)
-
-
-def _cut_matmul(low: Lowering, n: dict[int, int], work: int) -> int:
-    if n[0] * n[19] < 2 * low.library.threads:
-        return _cut_product(low, n, work)
-    return n[19]
+    n = {0: rows, 1: depth, 2: columns, 3: source.strides[-2], 4: columns, 6: outer, 7: inner}
+    n |= {8: outer_x[0], 9: outer_x[1], 10: inner * each, 11: each, 12: inner * matrix, 13: matrix}
+    tasks = cut(low, n)
+    pointers = {0: (source.buffer, source.offset), 1: (packed, 0), 3: (out.buffer, 0)}
+    low.steps.add(Kind.PRODUCT, pointers, n, activation=node.activation, tasks=tasks)

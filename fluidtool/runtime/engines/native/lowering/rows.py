@@ -56,6 +56,6 @@ def _gather(low: Lowering, node: Node) -> None:
     need(source.buffer.role == "input" and source.offset == 0, "computed ids")
     out = low.new_plain(node.output)
     memory = Buffer(table.size, "constant", np.ascontiguousarray(table, np.float32))
-    n = {0: prod(ids.shape), 1: table.shape[1], 3: node.facts["zero"]}
+    n = {0: prod(ids.shape), 1: table.shape[1], 3: node.facts["zero"], 4: table.shape[0]}
     low.steps.add(Kind.GATHER_ROWS, {0: (memory, 0), 3: (out.buffer, 0), 5: (source.buffer, 0)}, n,
                   tasks=low.parts(n[0] * n[1], n[0]))  # fmt: skip

@@ -8,23 +8,35 @@ from typing import Any
 
 from fluidtool.ir import Operator
 from fluidtool.runtime.engines.native.graph import Graph, NotNativeError, Value
-from fluidtool.runtime.engines.native.reading.registry import READERS, Reading, need
+from fluidtool.runtime.engines.native.reading.registry import READERS, Lod, Reading, need
+from fluidtool.runtime.engines.native.reading.sequences import passing_lod_on
 
 FAULTS = (ValueError, LookupError, TypeError, ArithmeticError)
 
-for part in ("convolution", "products", "elementwise", "rows", "moves"):
+PARTS = (
+    "convolution", "products", "elementwise", "rows", "moves", "sequences",
+    "transposed", "interpolation", "reductions",
+)  # fmt: skip
+for part in PARTS:
     import_module(f"{__name__}.{part}")
 
 
 def read_graph(
-    ops: Sequence[tuple[Operator, dict[str, Any]]], given: Mapping[str, Value], wanted: Sequence[str]
-) -> Graph:
-    """The graph of operators (each with its parsed attributes) from these inputs and constants to these outputs."""
+    ops: Sequence[tuple[Operator, dict[str, Any]]],
+    given: Mapping[str, Value],
+    wanted: Sequence[str],
+    lods: Mapping[str, Lod],
+) -> tuple[Graph, dict[str, Lod]]:
+    """The graph of operators (each with its parsed attributes) from these inputs and constants to these outputs,
+    and the LoDs of all values that have one.
+    """
     reading = Reading()
     reading.values.update(given)
+    reading.lods.update(lods)
     for op, attrs in ops:
         try:
-            READERS[op.type](reading, op, attrs)
+            with passing_lod_on(reading, op):
+                READERS[op.type](reading, op, attrs)
         except NotNativeError as error:
             error.result = op.output_arg_names[0]
             raise
@@ -34,4 +46,5 @@ def read_graph(
     need(not missing, f"{missing} is not computed")
     outputs = [reading.values[name] for name in wanted]
     need(all(value.array is None for value in outputs), "an output is a constant")
-    return Graph([value for value in given.values() if value.array is None], outputs, reading.nodes)
+    inputs = [value for value in given.values() if value.array is None]
+    return Graph(inputs, outputs, reading.nodes), reading.lods

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ir import Operator
-from fluidtool.runtime.engines.native.graph import Activation, Shape
-from fluidtool.runtime.engines.native.reading.registry import Reading, need, reads
+from fluidtool.runtime.engines.native.graph import Activation, Shape, Value
+from fluidtool.runtime.engines.native.reading.registry import ADD, MULTIPLY, Reading, need, reads
 
 
 def padding(
@@ -78,7 +78,14 @@ def _batch_norm(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
         r.constant(op, slot).astype(np.float64).reshape(-1) for slot in ("Scale", "Bias", "Mean", "Variance")
     )
     factor = scale / np.sqrt(variance + float(attrs["epsilon"]))
-    r.add("affine", [x], op, "Y", x.shape, scale=factor, shift=bias - mean * factor)
+    if len(x.shape) == 4:
+        r.add("affine", [x], op, "Y", x.shape, scale=factor, shift=bias - mean * factor)
+        return
+    need(len(x.shape) > 1, "batch_norm of a vector")
+    shape = (1, factor.size) + (1,) * (len(x.shape) - 2)
+    for operation, numbers in ((MULTIPLY, factor), (ADD, bias - mean * factor)):
+        other = Value("", shape, numbers.astype(np.float32).reshape(shape))
+        x = r.add("binary", [x, other], op, "Y", x.shape, operation=operation, y_shape=shape)
 
 
 @reads("affine_channel")
@@ -96,7 +103,7 @@ def _pool(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
     size, window, strides = x.shape[2:], tuple(attrs["ksize"]), tuple(attrs["strides"])
     adaptive, maximum = bool(attrs.get("adaptive")), attrs["pooling_type"] == "max"
     need(attrs["pooling_type"] in ("max", "avg"), "pooling of another kind")
-    need(len(window) == len(strides) == 2 and min(*window, *strides) > 0, "windows that do not fit")
+    need(len(window) == len(strides) == 2, "windows that do not fit")
     need(not (adaptive and maximum), "adaptive windows of a maximum")  # Paddle's do not adapt
     if attrs.get("global_pooling") or (adaptive and tuple(window) == (1, 1)):
         window, strides, pads, adaptive = size, (1, 1), (0, 0, 0, 0), False
@@ -104,6 +111,7 @@ def _pool(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
         pads = (0, 0, 0, 0)
     else:
         pads = padding(attrs, size, window, strides, (1, 1))
+    need(min(*window, *strides) > 0, "windows that do not fit")
     if adaptive:
         rows, columns = window
     else:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from fluidtool.ir import Operator
-from fluidtool.runtime.engines.native.graph import Activation, Shape
+from fluidtool.runtime.engines.native.graph import Activation, Shape, Value
 from fluidtool.runtime.engines.native.reading.registry import (
     ABS,
     ADD,
     AFFINE,
+    CLIP,
     DIVIDE,
     EXP,
     GELU,
@@ -22,6 +24,7 @@ from fluidtool.runtime.engines.native.reading.registry import (
     LARGER,
     LEAKY,
     MULTIPLY,
+    PRELU,
     SIGMOID,
     SMALLER,
     SQRT,
@@ -42,6 +45,7 @@ OPERATIONS = {
     "elementwise_max": LARGER,
     "elementwise_min": SMALLER,
 }
+EITHER_WAY = frozenset({"elementwise_add", "elementwise_mul", "elementwise_max", "elementwise_min"})
 ACTIVATIONS: dict[str, Callable[[dict[str, Any]], Activation]] = {
     "relu": lambda a: Activation(1),
     "relu6": lambda a: Activation(2, (float(a["threshold"]),)),
@@ -56,6 +60,7 @@ ACTIVATIONS: dict[str, Callable[[dict[str, Any]], Activation]] = {
     "square": lambda a: Activation(SQUARE),
     "hard_sigmoid": lambda a: Activation(HARD_SIGMOID, (float(a["slope"]), float(a["offset"]))),
     "abs": lambda a: Activation(ABS),
+    "brelu": lambda a: Activation(CLIP, (float(a["t_min"]), float(a["t_max"]))),
 }
 
 
@@ -65,6 +70,8 @@ def _binary(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
     need(not (x.integer or y.integer), "integers")
     axis = int(attrs.get("axis", -1))
     need(len(y.shape) <= len(x.shape), "broadcasting of X")
+    if len(x.shape) == len(y.shape) and prod(x.shape) < prod(y.shape) and op.type in EITHER_WAY:
+        x, y = y, x
     operation, y_shape = OPERATIONS[op.type], aligned(x.shape, y.shape, axis)
     need(all(b in (1, a) for a, b in zip(x.shape, y_shape, strict=True)), "broadcasting of X")
     if y.array is not None and len(x.shape) == 4 and y_shape == (1, x.shape[1], 1, 1) and operation in (ADD, MULTIPLY):
@@ -92,6 +99,42 @@ def _activation(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
     x = r.get(op, "X")
     need(not x.integer, "integers")
     r.add("unary", [x], op, "Out", x.shape, ACTIVATIONS[op.type](attrs))
+
+
+@reads("clip")
+def _clip(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
+    x = r.get(op, "X")
+    need(not op.inputs.get("Min") and not op.inputs.get("Max"), "computed bounds")
+    low, high = float(attrs["min"]), float(attrs["max"])
+    need(low <= high, "bounds that do not fit")
+    r.add("unary", [x], op, "Out", x.shape, Activation(CLIP, (low, high)))
+
+
+@reads("prelu")
+def _prelu(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
+    x, slopes = r.get(op, "X"), r.constant(op, "Alpha")
+    shape = {
+        "all": (1,) * len(x.shape),
+        "channel": (1, *x.shape[1:2], *(1 for _ in x.shape[2:])),
+        "element": (1, *x.shape[1:]),
+    }
+    y_shape = shape.get(attrs["mode"], ())
+    need(attrs.get("data_format", "NCHW") in ("NCHW", "AnyLayout"), "slopes of the last dimension")
+    need(y_shape and slopes.size == prod(y_shape) and slopes.dtype == np.float32, "slopes that do not fit")
+    other = Value(op.inputs["Alpha"][0], y_shape, slopes.reshape(y_shape))
+    r.add("binary", [x, other], op, "Out", x.shape, operation=PRELU, y_shape=y_shape)
+
+
+@reads("sum")
+def _sum(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
+    parts = [r.values[name] for name in op.inputs["X"] if name in r.values]
+    need(len(parts) == len(op.inputs["X"]) and not any(part.integer for part in parts), "parts that are not there")
+    need(len({part.shape for part in parts}) == 1, "parts of several shapes")
+    total = parts[0]
+    for part in parts[1:]:
+        total = r.add("binary", [total, part], op, "Out", total.shape, operation=ADD, y_shape=part.shape)
+    if len(parts) == 1:
+        r.alias(total, op, "Out")
 
 
 @reads("scale")

@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from fluidtool.ir import Operator
-from fluidtool.runtime.engines.native.reading.registry import Reading, need, reads
+from fluidtool.runtime.engines.native.reading.registry import Reading, axis_within, need, reads
 
 
 @reads("reshape", "reshape2")
@@ -23,20 +23,21 @@ def _reshape(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
 @reads("flatten", "flatten2")
 def _flatten(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
     x, axis = r.get(op, "X"), int(attrs["axis"])
+    need(0 <= axis <= len(x.shape), f"axis {axis} of {len(x.shape)} dimensions")
     r.add("view", [x], op, "Out", (prod(x.shape[:axis]), prod(x.shape[axis:])))
 
 
 @reads("flatten_contiguous_range")
 def _flatten_range(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
     x = r.get(op, "X")
-    start, stop = (int(attrs[name]) % len(x.shape) for name in ("start_axis", "stop_axis"))
+    start, stop = (axis_within(attrs[name], len(x.shape)) for name in ("start_axis", "stop_axis"))
     r.add("view", [x], op, "Out", (*x.shape[:start], prod(x.shape[start : stop + 1]), *x.shape[stop + 1 :]))
 
 
 @reads("squeeze", "squeeze2")
 def _squeeze(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
     x = r.get(op, "X")
-    axes = [int(axis) % len(x.shape) for axis in attrs["axes"]] or range(len(x.shape))
+    axes = [axis_within(axis, len(x.shape)) for axis in attrs["axes"]] or range(len(x.shape))
     r.add("view", [x], op, "Out", [n for i, n in enumerate(x.shape) if i not in axes or n != 1])
 
 
@@ -46,13 +47,15 @@ def _unsqueeze(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
     need(not op.inputs.get("AxesTensor") and not op.inputs.get("AxesTensorList"), "computed axes")
     shape = list(x.shape)
     for axis in attrs["axes"]:
-        shape.insert(int(axis) if axis >= 0 else int(axis) + len(shape) + 1, 1)
+        shape.insert(axis_within(axis, len(shape) + 1), 1)
     r.add("view", [x], op, "Out", shape)
 
 
 @reads("transpose", "transpose2")
 def _transpose(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
-    x, axes = r.get(op, "X"), [int(axis) for axis in attrs["axis"]]
+    x = r.get(op, "X")
+    axes = [axis_within(axis, len(x.shape)) for axis in attrs["axis"]]
+    need(sorted(axes) == list(range(len(x.shape))), "a transpose that leaves axes out")
     r.add("transpose", [x], op, "Out", [x.shape[axis] for axis in axes], axes=axes)
 
 
@@ -62,6 +65,7 @@ def _slice(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
     need(not any(op.inputs.get(slot) for slot in op.inputs if slot != "Input") and not x.integer, "computed bounds")
     starts, shape = [0] * len(x.shape), list(x.shape)
     for axis, start, end in zip(attrs["axes"], attrs["starts"], attrs["ends"], strict=True):
+        axis = axis_within(axis, len(x.shape))
         size = x.shape[axis]
         start, end = (min(max(bound + size if bound < 0 else bound, 0), size) for bound in (start, end))
         starts[axis], shape[axis] = start, end - start
@@ -74,8 +78,10 @@ def _concat(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
     need(not op.inputs.get("AxisTensor"), "a computed axis")
     parts = [r.values[name] for name in op.inputs["X"] if name in r.values]
     need(len(parts) == len(op.inputs["X"]) and not any(part.integer for part in parts), "parts that are not there")
-    axis = int(attrs["axis"]) % len(parts[0].shape)
     shape = list(parts[0].shape)
+    axis = axis_within(attrs["axis"], len(shape))
+    fit = all([*part.shape[:axis], *part.shape[axis + 1 :]] == shape[:axis] + shape[axis + 1 :] for part in parts)
+    need(fit, "a concat that does not fit")
     shape[axis] = sum(part.shape[axis] for part in parts)
     r.add("concat", parts, op, "Out", shape, axis=axis)
 
@@ -84,6 +90,7 @@ def _concat(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
 def _stack(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
     parts = [r.values[name] for name in op.inputs["X"] if name in r.values]
     need(len(parts) == len(op.inputs["X"]) and not any(part.integer for part in parts), "parts that are not there")
-    axis = int(attrs["axis"]) % (len(parts[0].shape) + 1)
     shape = parts[0].shape
+    need(all(part.shape == shape for part in parts), "a stack that does not fit")
+    axis = axis_within(attrs["axis"], len(shape) + 1)
     r.add("stack", parts, op, "Y", (*shape[:axis], len(parts), *shape[axis:]), axis=axis)

@@ -9,6 +9,7 @@ from typing import Any
 from fluidtool.ir import Operator
 from fluidtool.runtime.engines.native.graph import NONE, Activation, Node, NotNativeError, Value
 
+Lod = tuple[tuple[int, ...], ...]
 READERS: dict[str, Callable[[Reading, Operator, dict[str, Any]], None]] = {}
 
 
@@ -28,12 +29,19 @@ def need(condition: Any, message: str) -> None:
         raise NotNativeError(message)
 
 
+def axis_within(axis: Any, rank: int) -> int:
+    """The axis counted from the front; raises NotNativeError for one that is out of range, which numpy then refuses."""
+    need(-rank <= int(axis) < rank, f"axis {axis} of {rank} dimensions")
+    return int(axis) % rank
+
+
 class Reading:
-    """The graph as it grows: values by the name that they have at this point of the program."""
+    """The graph as it grows: values, and their LoDs, by the name that they have at this point of the program."""
 
     def __init__(self) -> None:
         self.values: dict[str, Value] = {}
         self.nodes: list[Node] = []
+        self.lods: dict[str, Lod] = {}
 
     def get(self, op: Operator, slot: str, integer: bool = False) -> Value:
         """The value in an input slot: floats, or integers where they are asked for."""
@@ -78,5 +86,7 @@ class Reading:
         self.values[op.outputs[slot][0]] = value
 
 
-ADD, SUBTRACT, MULTIPLY, DIVIDE, LARGER, SMALLER, ALONE = range(7)
-SIGMOID, TANH, GELU, LEAKY, HARD_SWISH, SWISH, EXP, SQRT, SQUARE, AFFINE, HARD_SIGMOID, ABS, GELU_TANH = range(3, 16)
+ADD, SUBTRACT, MULTIPLY, DIVIDE, LARGER, SMALLER, ALONE, PRELU = range(8)
+SIGMOID, TANH, GELU, LEAKY, HARD_SWISH, SWISH, EXP, SQRT, SQUARE, AFFINE, HARD_SIGMOID, ABS, GELU_TANH, CLIP = range(
+    3, 17
+)

@@ -8,13 +8,17 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ir import Operator
-from fluidtool.runtime.engines.native.reading.registry import Reading, need, reads
+from fluidtool.runtime.engines.native.reading.registry import Reading, axis_within, need, reads
 
 
 @reads("softmax")
 def _softmax(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
     x = r.get(op, "X")
-    need(int(attrs.get("axis", -1)) in (-1, len(x.shape) - 1), "softmax along an inner axis")
+    axis = axis_within(attrs.get("axis", -1), len(x.shape))
+    if axis < len(x.shape) - 1:
+        sizes = (prod(x.shape[:axis]), x.shape[axis], prod(x.shape[axis + 1 :]))
+        r.add("softmax_axis", [x], op, "Out", x.shape, sizes=sizes)
+        return
     r.add("softmax", [x], op, "Out", x.shape, factor=1.0, mask_shape=None)
 
 

@@ -7,6 +7,7 @@
 #endif
 #define VL 8
 #define TILE 6
+#define UNROLL 8
 #define INSTRUCTIONS ft_avx2
 #define NAME "avx2"
 #include "kernels.c"

@@ -7,6 +7,7 @@
 #endif
 #define VL 16
 #define TILE 14
+#define UNROLL 4
 #define INSTRUCTIONS ft_avx512
 #define NAME "avx512"
 #include "kernels.c"

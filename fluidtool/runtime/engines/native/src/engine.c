@@ -3,6 +3,7 @@
 
 #include <stddef.h>
 #include <string.h>
+#include <time.h>
 #if defined(__GLIBC__)
 #include <malloc.h>
 #endif
@@ -55,6 +56,21 @@ static void run_part(void *context, int64_t task, int64_t tasks) {
 PUBLIC void ft_run(const ft_step *steps, int64_t count) {
     instructions();
     for (int64_t i = 0; i < count; i++) ft_parallel(run_part, (void *)&steps[i], steps[i].n[31]);
+}
+
+static double now(void) {
+    struct timespec time;
+    timespec_get(&time, TIME_UTC);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* The same, and how many seconds each step took. */
+PUBLIC void ft_run_timed(const ft_step *steps, int64_t count, double *seconds) {
+    for (int64_t i = 0; i < count; i++) {
+        const double start = now();
+        ft_run(steps + i, 1);
+        seconds[i] = now() - start;
+    }
 }
 
 /* Give memory that is free back to the system (after packing weights). */

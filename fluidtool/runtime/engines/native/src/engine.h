@@ -15,7 +15,7 @@ typedef struct ft_step {
 } ft_step;
 
 enum ft_kind {
-    FT_CONVOLUTION = 0, /* also matrix products */
+    FT_CONVOLUTION = 0,
     FT_DEPTHWISE,
     FT_POOL,
     FT_BLOCK,
@@ -32,6 +32,20 @@ enum ft_kind {
     FT_LSTM_GRADIENT,
     FT_ADAM,
     FT_MOMENTUM,
+    FT_MULTIPLY_ADDS,
+    FT_PRODUCT,
+    FT_LSTM_SEQUENCES,
+    FT_POOL_SEQUENCES,
+    FT_WINOGRAD_WINDOWS,
+    FT_WINOGRAD,
+    FT_PACK_WINOGRAD,
+    FT_SUBSAMPLE,
+    FT_FILTER_GRADIENT,
+    FT_MAXIMUM_GRADIENT,
+    FT_INTERPOLATE,
+    FT_REDUCE,
+    FT_SOFTMAX_AXIS,
+    FT_SUPPRESS,
     FT_KINDS
 };
 
@@ -52,6 +66,7 @@ enum ft_activation {
     FT_HARD_SIGMOID, /* min(max(f[0] * x + f[1], 0), 1) */
     FT_ABS,
     FT_GELU_TANH,
+    FT_CLIP, /* min(max(x, f[0]), f[1]) */
     FT_ACTIVATIONS
 };
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #define MOST_THREADS 256
-#define SPINS 4000
+#define SPINS 20000
 #define WORKERS UINT64_C(0xffff)
 #define OPEN UINT64_C(0x10000)
 #define NUMBER(state) ((state) >> 17)

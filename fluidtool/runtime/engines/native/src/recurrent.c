@@ -3,24 +3,11 @@
    Included by kernels.c. */
 
 /* y = x * w, or y += x * w: w as `pack` leaves it. */
-static void product(int64_t rows, int64_t depth, int64_t columns, const float *x, int64_t x_row, const float *w, float *y,
-                    int64_t y_row, int add) {
-    static const int64_t start = 0;
-    const int64_t blocks = (columns + VL - 1) / VL;
-    for (int64_t block = 0; block < blocks; block += 2) {
-        const int64_t both = block + 1 < blocks ? 2 : 1;
-        const int64_t lanes = block + both == blocks ? columns - (blocks - 1) * VL : VL;
-        for (int64_t row = 0; row < rows; row += TILE) {
-            const int64_t pixels = rows - row < TILE ? rows - row : TILE;
-            float *to = y + row * y_row + block * VL;
-            const tile_work t = {.x = x + row * x_row, .w = w + block * depth * VL, .y = to, .residual = add ? to : 0,
-                                 .x_pixel = x_row, .y_pixel = y_row, .y_block = VL, .residual_pixel = y_row,
-                                 .residual_block = VL, .offsets = &start, .segments = 1, .length = depth, .last = 1,
-                                 .first = 1, .activation = FT_NONE};
-            if (lanes == VL) tile_of(both, pixels, &t);
-            else tile_with_edge(both, pixels, lanes, &t);
-        }
-    }
+static void plain_product(int64_t rows, int64_t depth, int64_t columns, const float *x, int64_t x_row, const float *w,
+                          float *y, int64_t y_row, int add) {
+    const matrix_product m = {.x = x, .w = w, .residual = add ? y : 0, .y = y, .rows = rows, .depth = depth,
+                              .columns = columns, .x_row = x_row, .y_row = y_row, .residual_row = y_row};
+    product_block(&m, 0, rows, 0, (columns + 2 * VL - 1) / (2 * VL));
 }
 
 /* The sigmoid of recurrent cells holds its argument within [-40, 13]. */
@@ -108,8 +95,8 @@ static void lstm(const ft_step *step, int64_t task, int64_t tasks) {
         float *gates = p[7] + begin * 4 * size;
         for (int64_t r = 0; r < alive; r++)
             add_rows(gates + r * 4 * size, p[0] + rows[begin + r] * 4 * size, p[2], 4 * size);
-        if (time) product(alive, size, 4 * size, hidden, size, p[1], gates, 4 * size, 1);
-        else if (p[3]) product(alive, size, 4 * size, p[3] + first * size, size, p[1], gates, 4 * size, 1);
+        if (time) plain_product(alive, size, 4 * size, hidden, size, p[1], gates, 4 * size, 1);
+        else if (p[3]) plain_product(alive, size, 4 * size, p[3] + first * size, size, p[1], gates, 4 * size, 1);
         if (!time && p[4]) memcpy(state, p[4] + first * size, (size_t)alive * bytes);
         for (int64_t r = 0; r < alive; r++) {
             lstm_row(&cell, gates + r * 4 * size, time || p[4], state + r * size, p[8] + (begin + r) * size,
@@ -188,7 +175,7 @@ static void lstm_gradient(const ft_step *step, int64_t task, int64_t tasks) {
             copy_or_zero(p[14] ? p[14] + here * size : 0, row.before, bytes);
         }
         if (alive && (time || p[15]))
-            product(alive, 4 * size, size, grads, 4 * size, p[1], later_hidden, size, 0);
+            plain_product(alive, 4 * size, size, grads, 4 * size, p[1], later_hidden, size, 0);
     }
     const size_t there = (size_t)running(starts, 0, first, most) * bytes;
     if (p[15]) memcpy(p[15] + first * size, later_hidden, there);

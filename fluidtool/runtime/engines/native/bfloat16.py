@@ -1,0 +1,22 @@
+"""Weights of 16 bits: bfloat16, the upper half of a float32 (src/bfloat16.c has the same rounding)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+PRECISIONS = ("float32", "bf16")
+
+
+def rounded(numbers: Any) -> NDArray[np.float32]:
+    """float32 numbers of any shape with bfloat16 values: the nearest, of two as near the even one.
+
+    What is too large becomes infinity, what is no number stays none, and denormal numbers stay such.
+    """
+    array = np.ascontiguousarray(numbers, np.float32).reshape(np.shape(numbers))
+    bits = array.view(np.uint32)
+    nearest = (bits + np.uint32(0x7FFF) + (bits >> 16 & 1)) & np.uint32(0xFFFF0000)
+    quiet = (bits | np.uint32(0x400000)) & np.uint32(0xFFFF0000)
+    return np.where(np.isnan(array), quiet, nearest).astype(np.uint32).view(np.float32)

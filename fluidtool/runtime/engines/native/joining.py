@@ -1,0 +1,73 @@
+"""Products of the same rows by several parameters become one, such as those for queries, keys and values of attention."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fluidtool.runtime.engines.native.graph import Graph, Node, Shape, Value
+
+WHOLE = 32  # columns: the packed weights of products whose columns are a multiple lie one after the other
+
+
+@dataclass(frozen=True, slots=True)
+class SideBySide:
+    """Matrices of as many rows, side by side; they are packed one by one."""
+
+    parts: tuple[Any, ...]
+
+    @property
+    def shape(self) -> Shape:
+        """Rows, and columns in all."""
+        return self.parts[0].shape[0], sum(part.shape[1] for part in self.parts)
+
+
+def join_products(graph: Graph) -> None:
+    """Put such products together, in place: each result is a slice of the joint one."""
+    groups: dict[Any, list[Node]] = {}
+    for node in graph.nodes:
+        if node.kind == "product" and joins(node) and node.output not in graph.outputs:
+            groups.setdefault((node.inputs[0], node.facts["matrix"], node.activation), []).append(node)
+    for group in groups.values():
+        if len(group) > 1:
+            product = group_product(group)
+            first, gone = graph.nodes.index(group[0]), set(group)
+            rest = [node for node in graph.nodes[first:] if node not in gone]
+            graph.nodes[first:] = [product, *slices(group, product.output), *rest]
+
+
+def joins(node: Node) -> bool:
+    """Whether a product may be part of a joint one."""
+    return node.residual is None and node.facts["weights"].shape[1] % WHOLE == 0 and len(node.output.shape) > 1
+
+
+def group_product(group: list[Node]) -> Node:
+    """The joint product."""
+    first = group[0]
+    weights = SideBySide(tuple(node.facts["weights"] for node in group))
+    shift = None
+    if any(node.facts["shift"] is not None for node in group):
+        shift = np.concatenate(
+            [
+                np.zeros(node.facts["weights"].shape[1], np.float32)
+                if node.facts["shift"] is None
+                else node.facts["shift"]
+                for node in group
+            ]
+        )
+    out = Value(f"{first.output.name} and {len(group) - 1} more", (*first.output.shape[:-1], weights.shape[1]))
+    facts = first.facts | {"weights": weights, "shift": shift}
+    return Node("product", list(first.inputs), out, facts, first.activation)
+
+
+def slices(group: list[Node], joint: Value) -> list[Node]:
+    """The columns of the joint result that each product of a group gave."""
+    found, start = [], 0
+    for node in group:
+        shape = node.output.shape
+        facts = {"starts": [0] * (len(shape) - 1) + [start], "sizes": list(shape)}
+        found.append(Node("slice", [joint], node.output, facts))
+        start += shape[-1]
+    return found

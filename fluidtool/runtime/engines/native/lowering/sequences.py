@@ -1,0 +1,87 @@
+"""Recurrent layers and pooling over sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from fluidtool.runtime.engines.native.graph import Node
+from fluidtool.runtime.engines.native.lowering.memory import SMALL, Lowering, lowers
+from fluidtool.runtime.engines.native.steps import Buffer, Kind, constant
+
+
+@lowers("lstm")
+def _lstm(low: Lowering, node: Node) -> None:
+    x, facts = low.contiguous(node.inputs[0]), node.facts
+    size, sequences = facts["weights"].shape[0], len(facts["offsets"]) - 1
+    starts, rows = packed_rows(facts["offsets"], facts["reverse"])
+    out = low.new_plain(node.output)
+    table = np.concatenate([starts, rows])
+    blocks = -(-size // low.width)
+    parts = min(blocks, low.library.threads) if 4 * size * size > SMALL else 1
+    n = {0: len(starts) - 1, 1: size, 2: sequences, 3: parts, 4: int(facts["peepholes"])}
+    n |= {5 + i: kind for i, kind in enumerate(facts["activations"])}
+    pointers = {
+        0: (x.buffer, x.offset),
+        1: (packed_gates(low, facts["weights"]), 0),
+        2: (constant(padded(facts["bias"].reshape(-1, size), low.width)), 0),
+        3: (out.buffer, out.offset),
+        4: (Buffer(3 * size * sequences), 0),
+        5: (Buffer(table.size, "constant", table), 0),
+    }
+    low.steps.add(Kind.LSTM_SEQUENCES, pointers, n)
+
+
+def packed_rows(offsets: Sequence[int], reverse: bool) -> tuple[Any, Any]:
+    """(the first packed row of every step, then their number; the row that each packed row is): longest first."""
+    bounds = np.asarray(offsets, np.int64)
+    lengths = np.diff(bounds)
+    order = np.argsort(-lengths, kind="stable")
+    firsts, lengths = bounds[:-1][order], lengths[order]
+    steps = np.arange(int(lengths[0]))
+    alive = np.searchsorted(-lengths, -steps, side="left")
+    starts = np.concatenate([[0], np.cumsum(alive)]).astype(np.int64)
+    step = np.repeat(steps, alive)
+    place = np.arange(starts[-1]) - starts[step]
+    return starts, firsts[place] + (lengths[place] - 1 - step if reverse else step)
+
+
+def padded(vectors: Any, width: int) -> Any:
+    """Vectors filled up with zeros to whole registers."""
+    return np.pad(vectors, ((0, 0), (0, -vectors.shape[1] % width)))
+
+
+def packed_gates(low: Lowering, weights: Any) -> Buffer:
+    """[size][gates * size] as for each register of units [size][gates][lanes]."""
+    size, width = weights.shape[0], low.width
+    gates, blocks = weights.shape[1] // size, -(-size // width)
+    packed = Buffer(blocks * size * gates * width, "constant")
+    packed.array = low.room(packed.size)
+    if size % width == 0:
+        sizes = [1, 1, blocks, size, gates, width]
+        strides = [0, 0, width, gates * size, size, 1]
+        target = [0, 0, size * gates * width, gates * width, width, 1]
+        low.run_now(
+            Kind.COPY,
+            {0: np.ascontiguousarray(weights), 3: packed.array},
+            dict(enumerate([*sizes, *strides, *target])),
+            blocks,
+        )
+    else:
+        filled = np.pad(weights.reshape(size, gates, size), ((0, 0), (0, 0), (0, blocks * width - size)))
+        packed.array[:] = filled.reshape(size, gates, blocks, width).transpose(2, 0, 1, 3).reshape(-1)
+    return packed
+
+
+@lowers("sequence_pool")
+def _sequence_pool(low: Lowering, node: Node) -> None:
+    x, offsets = low.contiguous(node.inputs[0]), np.asarray(node.facts["offsets"], np.int64)
+    width = prod(node.output.shape[1:])
+    out = low.new_plain(node.output)
+    pointers = {0: (x.buffer, x.offset), 3: (out.buffer, out.offset), 5: (Buffer(offsets.size, "constant", offsets), 0)}
+    n = {0: len(offsets) - 1, 1: width, 2: node.facts["how"]}
+    tasks = low.parts(prod(node.inputs[0].shape), -(-width // low.width))
+    low.steps.add(Kind.POOL_SEQUENCES, pointers, n, numbers=(node.facts["empty"],), tasks=tasks)

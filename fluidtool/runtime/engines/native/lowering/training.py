@@ -1,0 +1,48 @@
+"""Gradients of convolutions by their filters, on blocked layouts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fluidtool.runtime.engines.native.graph import Node
+from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers
+from fluidtool.runtime.engines.native.steps import Blocked, Buffer, Kind
+
+TILE = 16  # at least that of src/: numbers of a window that are summed at once
+
+
+@lowers("filter_gradient")
+def _filter_gradient(low: Lowering, node: Node) -> None:
+    """[x, dy] -> [O, I, kh, kw], one group."""
+    x, grad = node.inputs
+    source, grads = low.blocked(x, narrow=True), low.blocked(grad)
+    count = node.output.shape[0]
+    offsets = _offsets(node, source)
+    down, right = node.facts["strides"]
+    out = low.new_plain(node.output)
+    images, _, rows, columns = grad.shape
+    pairs = -(-grads.blocks // 2)
+    by_number = max(1, min(-(-4 * low.library.threads // pairs), offsets.size // (4 * TILE)))
+    n = dict(enumerate((images, rows, columns, count, offsets.size)))
+    n |= dict(enumerate((source.image, down * source.row, right * source.lanes), 5))
+    n |= dict(enumerate((grads.image, grads.row, grads.block, by_number), 8))
+    start = source.origin - node.facts["pads"][0] * source.row - node.facts["pads"][1] * source.lanes
+    room = Buffer(pairs * 2 * low.width * (offsets.size + TILE))
+    pointers = {
+        0: (source.buffer, start),
+        2: (grads.buffer, grads.origin),
+        3: (out.buffer, 0),
+        4: (room, 0),
+        5: (Buffer(offsets.size, "constant", offsets), 0),
+    }
+    low.steps.add(Kind.FILTER_GRADIENT, pointers, n, tasks=pairs * by_number)
+
+
+def _offsets(node: Node, source: Blocked) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Where each number of a window lies: input channel, row, column, in the order of the filters."""
+    _, inner, rows, columns = node.output.shape
+    down, right = node.facts["dilations"]
+    channel, row, column = np.ogrid[:inner, :rows, :columns]
+    block, lane = np.divmod(channel, source.lanes)
+    offsets = block * source.block + lane + row * down * source.row + column * right * source.lanes
+    return np.ascontiguousarray(offsets.reshape(-1), np.int64)

@@ -1,0 +1,50 @@
+"""Nodes in an order that needs less memory: what is long in coming to use is computed later."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from math import prod
+
+from fluidtool.runtime.engines.native.graph import Graph, Node, Value, reads
+
+
+def delay(graph: Graph) -> None:
+    """Move nodes to their first reader where less is alive meanwhile, in place."""
+    nodes = graph.nodes
+    places = {node: place for place, node in enumerate(nodes)}
+    readers: dict[Value, list[Node]] = {value: [] for node in nodes for value in (node.output, *reads(node))}
+    for node in nodes:
+        for value in reads(node):
+            readers[value].append(node)
+    for node in reversed(nodes.copy()):
+        first = places[node]
+        last = min((places[reader] for reader in readers[node.output]), default=first) - 1
+        if last <= first:
+            continue
+        before, later = nodes[first : last + 1], [*nodes[first + 1 : last + 1], node]
+        kept = {value for other in before for value in (other.output, *reads(other))}
+        kept = {value for value in kept if any(places[reader] > last for reader in readers[value])} | set(graph.outputs)
+        if most_alive(later, kept) < most_alive(before, kept):
+            nodes[first : last + 1] = later
+            places |= {other: first + number for number, other in enumerate(later)}
+
+
+def most_alive(nodes: Sequence[Node], kept: set[Value]) -> int:
+    """The most numbers that are alive at one of these nodes; somebody reads `kept` after them.
+
+    What only lives through is left out. A residual that dies gives its place to the result.
+    """
+    left = Counter(value for node in nodes for value in reads(node) if value.array is None)
+    left.update(kept)
+    made = {node.output for node in nodes}
+    size = most = sum(prod(value.shape) for value in left if value not in made)
+    for node in nodes:
+        in_place = node.residual is not None and left[node.residual] == 1
+        size += 0 if in_place else prod(node.output.shape)
+        most = max(most, size)
+        for value in reads(node):
+            left[value] -= 1
+            if left[value] == 0 and not (in_place and value is node.residual):
+                size -= prod(value.shape)
+    return most

@@ -1,0 +1,253 @@
+/* Convolution and matrix product. Included by kernels.c. */
+/* ---------------------------------------------------------------- convolution and matrix product
+   y[pixel][channels] = activation(bias + residual + sum over segments s, k of x[pixel + offset[s] + k] * w[s][k][channels])
+
+   p: x, weights, bias or 0, y, residual or 0 (may be y), offsets of the segments
+   n: 0 images, 1 rows, 2 columns, 3 channel blocks of a group, 4 segments, 5 length of a segment, 6 of the last n[7] ones;
+      8-10 x strides of image, row, pixel; 11-14 y strides of image, row, pixel, channel block;
+      15-18 the same of the residual; 19 groups; 20-22 strides of a group in x, weights, y (and residual);
+      23 lanes of the last block that exist; 24 stride of an image in the weights;
+      25 parts by row (by column when there is one row), 26 parts by channel blocks; 27 stride of a group in the bias
+   weights of a group: for each pair of channel blocks [segment][k][2 * VL], a single last block [segment][k][VL].
+   Tasks: groups * n[25] * n[26] * n[28], and times images when each has weights of its own; otherwise rows go on from image
+   to image. */
+typedef struct {
+    const float *x, *w, *bias, *residual;
+    float *y;
+    int64_t x_pixel, y_pixel, y_block, residual_pixel, residual_block;
+    const int64_t *offsets;
+    int64_t segments, length, last;
+    int first;
+    int32_t activation;
+    const float *f;
+    const float *ahead; /* weights that come next, and how many lines of the cache of them to ask for with each segment */
+    int64_t ahead_lines;
+} tile_work;
+
+/* Activations other than ReLU, on what a tile has stored. */
+static __attribute__((noinline)) void finish(const tile_work *t, int64_t pixels, int64_t blocks) {
+    for (int64_t b = 0; b < blocks; b++)
+        for (int64_t i = 0; i < pixels; i++) {
+            float *at = t->y + i * t->y_pixel + b * t->y_block;
+            STORE(at, activate(LOAD(at), t->activation, t->f));
+        }
+}
+
+/* One number of each pixel, times the weights that belong to it. */
+INLINE void multiply_add(const int PIXELS, const int BLOCKS, const float *x, const int64_t x_pixel, const float *w,
+                         vec (*sum)[TILE]) {
+    vec weight[2];
+#pragma GCC unroll 2
+    for (int b = 0; b < BLOCKS; b++) weight[b] = LOAD(w + b * VL);
+#pragma GCC unroll 16
+    for (int i = 0; i < PIXELS; i++) {
+        const vec value = ALL(x[i * x_pixel]);
+#pragma GCC unroll 2
+        for (int b = 0; b < BLOCKS; b++) sum[b][i] += weight[b] * value;
+    }
+}
+
+#define EACH(PIXELS, BLOCKS, work)                  \
+    _Pragma("GCC unroll 2") for (int b = 0; b < BLOCKS; b++) \
+    _Pragma("GCC unroll 16") for (int i = 0; i < PIXELS; i++) work;
+
+/* What comes after the sums: what was there before, or bias and residual; the activation; the store. */
+INLINE void store_tile(const int PIXELS, const int BLOCKS, const tile_work *t, vec (*sum)[TILE]) {
+    float *y = t->y;
+    const int64_t y_pixel = t->y_pixel, y_block = t->y_block;
+    if (!t->first) {
+        EACH(PIXELS, BLOCKS, sum[b][i] += LOAD(y + i * y_pixel + b * y_block))
+    } else {
+        if (t->bias) EACH(PIXELS, BLOCKS, sum[b][i] += LOAD(t->bias + b * VL))
+        if (t->residual)
+            EACH(PIXELS, BLOCKS, sum[b][i] += LOAD(t->residual + i * t->residual_pixel + b * t->residual_block))
+    }
+    if (t->last && t->activation == FT_RELU) EACH(PIXELS, BLOCKS, sum[b][i] = CHOOSE(sum[b][i] < ALL(0), ALL(0), sum[b][i]))
+    EACH(PIXELS, BLOCKS, STORE(y + i * y_pixel + b * y_block, sum[b][i]))
+    if (t->last && t->activation > FT_RELU) finish(t, PIXELS, BLOCKS);
+}
+
+/* Each share of the segments is summed from zero, then added: errors grow with its length, not with the whole depth.
+   PIXELS pixels of BLOCKS channel blocks; both are constants wherever this is called, so that sums stay in registers. */
+INLINE void tile(const int PIXELS, const int BLOCKS, const int DENSE, const tile_work *t) {
+    vec sum[2][TILE];
+#pragma GCC unroll 2
+    for (int b = 0; b < BLOCKS; b++)
+#pragma GCC unroll 16
+        for (int i = 0; i < PIXELS; i++) sum[b][i] = ALL(0);
+    const float *w = t->w;
+    const int64_t x_pixel = DENSE ? VL : t->x_pixel;
+    for (int64_t s = 0; s < t->segments; s++) {
+        const float *x = t->x + t->offsets[s];
+        const float *const end = x + t->length;
+#pragma GCC unroll 16
+        for (int i = 0; i < PIXELS; i += 16 / VL) __builtin_prefetch(x + (PIXELS + i) * x_pixel); /* the next tile's */
+        for (int64_t line = 0; line < t->ahead_lines; line++)
+            __builtin_prefetch(t->ahead + 16 * (s * t->ahead_lines + line), 0, 2);
+        if (DENSE) {
+            UNROLLED(UNROLL)
+            for (int k = 0; k < VL; k++) multiply_add(PIXELS, BLOCKS, x + k, x_pixel, w + k * BLOCKS * VL, sum);
+            w += VL * BLOCKS * VL;
+        } else
+            for (; x < end; x++, w += BLOCKS * VL) multiply_add(PIXELS, BLOCKS, x, x_pixel, w, sum);
+    }
+    store_tile(PIXELS, BLOCKS, t, sum);
+}
+
+/* One pixel: four sums for each block, since one would wait for itself. */
+INLINE void tile_single(const int BLOCKS, const tile_work *t) {
+    vec sum[2][4];
+#pragma GCC unroll 2
+    for (int b = 0; b < BLOCKS; b++) {
+        sum[b][0] = sum[b][1] = sum[b][2] = sum[b][3] = ALL(0);
+    }
+    const float *w = t->w;
+    for (int64_t s = 0; s < t->segments; s++) {
+        const float *x = t->x + t->offsets[s];
+        const float *const end = x + t->length;
+        for (; x + 4 <= end; x += 4, w += 4 * BLOCKS * VL)
+#pragma GCC unroll 4
+            for (int k = 0; k < 4; k++)
+#pragma GCC unroll 2
+                for (int b = 0; b < BLOCKS; b++) sum[b][k] += LOAD(w + (k * BLOCKS + b) * VL) * ALL(x[k]);
+        for (; x < end; x++, w += BLOCKS * VL)
+#pragma GCC unroll 2
+            for (int b = 0; b < BLOCKS; b++) sum[b][0] += LOAD(w + b * VL) * ALL(*x);
+    }
+#pragma GCC unroll 2
+    for (int b = 0; b < BLOCKS; b++) {
+        vec value = (sum[b][0] + sum[b][1]) + (sum[b][2] + sum[b][3]);
+        if (!t->first) value += LOAD(t->y + b * t->y_block);
+        else {
+            if (t->bias) value += LOAD(t->bias + b * VL);
+            if (t->residual) value += LOAD(t->residual + b * t->residual_block);
+        }
+        if (t->last && t->activation == FT_RELU) value = CHOOSE(value < ALL(0), ALL(0), value);
+        STORE(t->y + b * t->y_block, value);
+    }
+    if (t->last && t->activation > FT_RELU) finish(t, 1, BLOCKS);
+}
+
+#define CASE(pixels, blocks, dense) \
+    case pixels: tile(pixels, blocks, dense, t); break;
+#if TILE > 6
+#define CASES(blocks, dense)                                                                                       \
+    CASE(2, blocks, dense) CASE(3, blocks, dense) CASE(4, blocks, dense) CASE(5, blocks, dense) CASE(6, blocks, dense) \
+    CASE(7, blocks, dense) CASE(8, blocks, dense) CASE(9, blocks, dense) CASE(10, blocks, dense)                   \
+    CASE(11, blocks, dense) CASE(12, blocks, dense) CASE(13, blocks, dense) CASE(14, blocks, dense)
+#else
+#define CASES(blocks, dense) \
+    CASE(2, blocks, dense) CASE(3, blocks, dense) CASE(4, blocks, dense) CASE(5, blocks, dense) CASE(6, blocks, dense)
+#endif
+
+static void tile_of_two(int64_t pixels, const tile_work *t) {
+    switch (pixels) {
+        case 1: tile_single(2, t); break;
+        CASES(2, 0)
+    }
+}
+
+static void dense_tile_of_two(int64_t pixels, const tile_work *t) {
+    switch (pixels) {
+        case 1: tile_single(2, t); break;
+        CASES(2, 1)
+    }
+}
+
+static void tile_of_one(int64_t pixels, const tile_work *t) {
+    switch (pixels) {
+        case 1: tile_single(1, t); break;
+        CASES(1, 0)
+    }
+}
+
+/* Pixels next to each other, a block of channels at a time, are worth a loop of their own. */
+static void tile_of(int64_t blocks, int64_t pixels, const tile_work *t) {
+    if (blocks == 1) tile_of_one(pixels, t);
+    else if (t->length == VL && t->x_pixel == VL) dense_tile_of_two(pixels, t);
+    else tile_of_two(pixels, t);
+}
+
+/* A tile whose last block has only `lanes` lanes in memory: computed beside, then moved to its place. */
+static void tile_with_edge(int64_t blocks, int64_t pixels, int64_t lanes, const tile_work *t) {
+    float beside[TILE * 2 * VL], added[TILE * 2 * VL];
+    const size_t width = (size_t)((blocks - 1) * VL + lanes);
+    tile_work inner = *t;
+    inner.y = beside, inner.y_pixel = inner.residual_pixel = 2 * VL, inner.y_block = inner.residual_block = VL;
+    memset(beside, 0, sizeof beside);
+    memset(added, 0, sizeof added);
+    for (int64_t i = 0; i < pixels; i++) {
+        memcpy(beside + i * 2 * VL, t->y + i * t->y_pixel, width * sizeof(float));
+        if (t->residual) memcpy(added + i * 2 * VL, t->residual + i * t->residual_pixel, width * sizeof(float));
+    }
+    if (t->residual) inner.residual = added;
+    tile_of(blocks, pixels, &inner);
+    for (int64_t i = 0; i < pixels; i++)
+        memcpy(t->y + i * t->y_pixel, beside + i * 2 * VL, width * sizeof(float));
+}
+
+/* Rows [row, row_end) x columns [column, column_end) of one channel block or two, over some of the segments. Rows go on
+   from image to image. */
+static void sweep(const ft_step *step, tile_work *t, const float *x, float *y, const float *residual, int64_t blocks,
+                  int64_t lanes, int64_t row, int64_t row_end, int64_t column, int64_t column_end) {
+    const int64_t *n = step->n;
+    const int64_t tiles = (column_end - column + TILE - 1) / TILE;
+    const int64_t weights = t->segments * t->length * blocks * VL, all = (row_end - row) * tiles * t->segments;
+    const float *const next = t->w + weights;
+    int64_t asked = 0;
+    t->ahead_lines = (weights / 16 + all - 1) / all;
+    for (; row < row_end; row++) {
+        const int64_t image = row / n[1], line = row % n[1];
+        for (int64_t i = 0; i < tiles; i++) {
+            int64_t from, to;
+            part(column_end - column, i, tiles, &from, &to);
+            from += column, to += column;
+            t->x = x + image * n[8] + line * n[9] + from * n[10];
+            t->y = y + image * n[11] + line * n[12] + from * n[13];
+            t->ahead = next + asked;
+            asked += t->segments * t->ahead_lines * 16;
+            if (asked > weights) t->ahead_lines = 0;
+            t->residual = residual ? residual + image * n[15] + line * n[16] + from * n[17] : 0;
+            if (lanes == VL) tile_of(blocks, to - from, t);
+            else tile_with_edge(blocks, to - from, lanes, t);
+        }
+    }
+}
+
+static void convolution(const ft_step *step, int64_t task, int64_t tasks) {
+    const int64_t *n = step->n;
+    (void)tasks;
+    const int64_t by_block = task % n[26], by_column = task / n[26] % n[28], by_row = task / (n[26] * n[28]) % n[25];
+    const int64_t group = task / (n[26] * n[28] * n[25]) % n[19], image = task / (n[26] * n[28] * n[25] * n[19]);
+    const int64_t pairs = (n[3] + 1) / 2;
+    int64_t pair, pair_end, row, row_end, column, column_end;
+    part(pairs, by_block, n[26], &pair, &pair_end);
+    part(n[24] ? n[1] : n[0] * n[1], by_row, n[25], &row, &row_end);
+    part(n[2], by_column, n[28], &column, &column_end);
+    const int64_t whole = n[4] - n[7]; /* segments of full length */
+    const int64_t depth = whole * n[5] + n[7] * n[6];
+    const float *x = step->p[0] + image * n[8] + group * n[20];
+    for (; pair < pair_end; pair++) {
+        const int64_t blocks = 2 * pair + 1 < n[3] ? 2 : 1;
+        float *y = step->p[3] + image * n[11] + group * n[22] + 2 * pair * n[14];
+        const float *residual = step->p[4] ? step->p[4] + image * n[15] + group * n[22] + 2 * pair * n[18] : 0;
+        tile_work t = {.w = step->p[1] + image * n[24] + group * n[21] + pair * depth * 2 * VL,
+                       .bias = step->p[2] ? step->p[2] + group * n[27] + 2 * pair * VL : 0,
+                       .x_pixel = n[10], .y_pixel = n[13], .y_block = n[14], .residual_pixel = n[17],
+                       .residual_block = n[18], .offsets = OFFSETS(step),
+                       .activation = step->activation, .f = step->f, .first = 1};
+        const int64_t lanes = 2 * pair + blocks == n[3] ? n[23] : VL;
+        for (int64_t done = 0; done < n[4]; done += t.segments, t.first = 0) {
+            const int full = done < whole;
+            t.length = full ? n[5] : n[6];
+            const int64_t room = WEIGHT_BYTES / (t.length * blocks * VL * 4);
+            const int64_t left = full ? whole - done : n[4] - done;
+            t.segments = room < 1 ? 1 : room < left ? room : left;
+            if (left - t.segments < t.segments / 2) t.segments = left;
+            t.last = done + t.segments == n[4];
+            sweep(step, &t, x, y, residual, blocks, lanes, row, row_end, column, column_end);
+            t.w += t.segments * t.length * blocks * VL;
+            t.offsets += t.segments;
+        }
+    }
+}

@@ -1,0 +1,139 @@
+/* Sequences in inference: recurrent layers whose time steps are cut among the threads, and pooling. Included by kernels.c.
+
+   Rows are packed as recurrent.c says. A step of a recurrent layer runs on the thread that calls, which hands the parts of
+   each time step to all of them: every part owns some units, and their weights stay near one processor. */
+#define CELL_ROWS (TILE / 2) /* rows of a tile of the four gates of VL units */
+
+/* ---------------------------------------------------------------- LSTM; gates: candidate, input, forget, output
+   p: 0 x [rows][4 size], 1 weights: for each VL units [size][4][VL], zeros behind the last unit; 2 bias [4][units] and
+   peepholes [3][units], units filled up with zeros to whole vectors; 3 hidden [rows][size], 4 memory: 3 size for each
+   sequence, 5 starts of the steps, then the row of x that each packed row is
+   n: 0 steps, 1 size, 2 sequences, 3 parts, 4 peepholes, 5-7 activations of gates, cell, candidate */
+typedef struct {
+    const ft_step *step;
+    const float *before; /* hidden states of the step before */
+    float *after, *state;
+    const int64_t *rows; /* of x, of the rows of this step */
+    int64_t time, alive;
+} cell_step;
+
+INLINE void add_gates(const int ROWS, const float *h, int64_t h_row, const float *w, int64_t depth, vec (*sum)[CELL_ROWS]) {
+    for (int64_t k = 0; k < depth; k++, w += 4 * VL) {
+        const vec w0 = LOAD(w), w1 = LOAD(w + VL), w2 = LOAD(w + 2 * VL), w3 = LOAD(w + 3 * VL);
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; r++) {
+            const vec value = ALL(h[r * h_row + k]);
+            sum[0][r] += w0 * value, sum[1][r] += w1 * value, sum[2][r] += w2 * value, sum[3][r] += w3 * value;
+        }
+    }
+}
+
+/* One row: two sums for each gate, since one would wait for itself. */
+INLINE void add_gates_of_one(const float *h, const float *w, int64_t depth, vec (*sum)[CELL_ROWS]) {
+    vec odd[4] = {ALL(0), ALL(0), ALL(0), ALL(0)};
+    int64_t k = 0;
+    for (; k + 2 <= depth; k += 2, w += 8 * VL) {
+        const vec even_value = ALL(h[k]), odd_value = ALL(h[k + 1]);
+#pragma GCC unroll 4
+        for (int g = 0; g < 4; g++) {
+            sum[g][0] += LOAD(w + g * VL) * even_value;
+            odd[g] += LOAD(w + (4 + g) * VL) * odd_value;
+        }
+    }
+#pragma GCC unroll 4
+    for (int g = 0; g < 4; g++) {
+        if (k < depth) sum[g][0] += LOAD(w + g * VL) * ALL(h[k]);
+        sum[g][0] += odd[g];
+    }
+}
+
+/* The units of one vector, ROWS rows from `row` on. */
+INLINE void lstm_units(const int ROWS, const cell_step *s, int64_t block, int64_t row) {
+    const int64_t *n = s->step->n, size = n[1], unit = block * VL, count = size - unit;
+    const int64_t units = (size + VL - 1) / VL * VL;
+    const float *bias = s->step->p[2] + unit, *peep = bias + 4 * units;
+    vec sum[4][CELL_ROWS];
+#pragma GCC unroll 4
+    for (int g = 0; g < 4; g++)
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; r++) sum[g][r] = ALL(0);
+    if (s->time) {
+        const float *h = s->before + row * size, *w = s->step->p[1] + block * size * 4 * VL;
+        if (ROWS == 1) add_gates_of_one(h, w, size, sum);
+        else add_gates(ROWS, h, size, w, size, sum);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < ROWS; r++) {
+        const int64_t here = s->rows[row + r];
+        const float *x = s->step->p[0] + here * 4 * size + unit;
+        float *state = s->state + (row + r) * size + unit;
+        vec gate[4];
+#pragma GCC unroll 4
+        for (int g = 0; g < 4; g++) gate[g] = sum[g][r] + (take(x + g * size, count) + LOAD(bias + g * units));
+        const vec before = s->time ? take(state, count) : ALL(0), candidate = cell_activation(gate[0], n[7]);
+        if (n[4]) gate[1] += before * LOAD(peep), gate[2] += before * LOAD(peep + units);
+        vec now = candidate * cell_activation(gate[1], n[5]);
+        if (s->time) now += before * cell_activation(gate[2], n[5]);
+        if (n[4]) gate[3] += now * LOAD(peep + 2 * units);
+        const vec hidden = cell_activation(gate[3], n[5]) * cell_activation(now, n[6]);
+        give(state, now, count);
+        give(s->after + (row + r) * size + unit, hidden, count);
+        give(s->step->p[3] + here * size + unit, hidden, count);
+    }
+}
+
+static void lstm_part(void *context, int64_t task, int64_t tasks) {
+    const cell_step *s = context;
+    int64_t block, block_end;
+    part((s->step->n[1] + VL - 1) / VL, task, tasks, &block, &block_end);
+    for (; block < block_end; block++) {
+        int64_t row = 0;
+#define UNITS(rows) \
+    for (; row + rows <= s->alive; row += rows) lstm_units(rows, s, block, row);
+#if TILE > 6
+        UNITS(7) UNITS(5) UNITS(3)
+#endif
+        UNITS(3) UNITS(2) UNITS(1)
+#undef UNITS
+    }
+}
+
+static void lstm_sequences(const ft_step *step, int64_t task, int64_t tasks) {
+    const int64_t *n = step->n, *starts = OFFSETS(step), *rows = starts + n[0] + 1;
+    float *const memory = step->p[4];
+    (void)task, (void)tasks;
+    for (int64_t time = 0; time < n[0]; time++) {
+        cell_step s = {.step = step, .before = memory + (time + 1) % 2 * n[2] * n[1], .after = memory + time % 2 * n[2] * n[1],
+                       .state = memory + 2 * n[2] * n[1], .rows = rows + starts[time], .time = time,
+                       .alive = starts[time + 1] - starts[time]};
+        ft_parallel(lstm_part, &s, n[3]);
+    }
+}
+
+/* ---------------------------------------------------------------- pooling
+   p: x [rows][width], -, -, y [sequences][width], -, offsets.  n: 0 sequences, 1 width, 2 what (POOL_…)
+   f: 0 what an empty sequence gives */
+enum { POOL_SUM, POOL_MEAN, POOL_SQUARE_ROOT, POOL_LARGEST, POOL_FIRST, POOL_LAST };
+
+static void pool_sequences(const ft_step *step, int64_t task, int64_t tasks) {
+    const int64_t *n = step->n, *offsets = OFFSETS(step), width = n[1];
+    int64_t from, to;
+    part((width + VL - 1) / VL, task, tasks, &from, &to);
+    for (int64_t sequence = 0; sequence < n[0]; sequence++) {
+        const int64_t begin = offsets[sequence], end = offsets[sequence + 1], length = end - begin;
+        const float divisor = n[2] == POOL_MEAN ? (float)length : n[2] == POOL_SQUARE_ROOT ? sqrtf((float)length) : 1;
+        for (int64_t block = from; block < to; block++) {
+            const int64_t count = width - block * VL;
+            const float *x = step->p[0] + block * VL;
+            vec value = ALL(step->f[0]);
+            if (length) value = take(x + (n[2] == POOL_LAST ? end - 1 : begin) * width, count);
+            if (n[2] < POOL_FIRST)
+                for (int64_t row = begin + 1; row < end; row++) {
+                    const vec item = take(x + row * width, count);
+                    value = n[2] == POOL_LARGEST ? CHOOSE(item == item, MAX(value, item), item) : value + item;
+                }
+            if (length && n[2] < POOL_LARGEST) value /= ALL(divisor);
+            give(step->p[3] + sequence * width + block * VL, value, count);
+        }
+    }
+}

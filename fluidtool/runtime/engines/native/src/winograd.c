@@ -1,0 +1,220 @@
+/* Winograd's convolution F(m x m, 3 x 3), m = 2 or 4: windows of (m + 2)^2 pixels are transformed, multiplied with the
+   transformed filters - one small matrix product for each of the (m + 2)^2 positions - and transformed back to m x m
+   results. The points are 0, +-1, infinity for m = 2; for m = 4 they are 0, +-1/sqrt(2), +-sqrt(2), infinity, whose error
+   is a fifth of that of 0, +-1, +-2, infinity. Included by kernels.c. */
+
+#define ROOT 1.41421356f
+#define HALF_ROOT 0.70710678f
+#define MOST_TILES 28 /* windows whose products lie on the stack until they are transformed back */
+
+/* One axis of a window, pixels `step` vectors apart: B^T d. */
+INLINE void transform_window(const int OUTPUTS, const vec *d, const int step, vec *v, const int v_step) {
+    if (OUTPUTS == 2) {
+        v[0] = d[0] - d[2 * step];
+        v[v_step] = d[step] + d[2 * step];
+        v[2 * v_step] = d[2 * step] - d[step];
+        v[3 * v_step] = d[step] - d[3 * step];
+        return;
+    }
+    const vec d1 = d[step], d2 = d[2 * step], d3 = d[3 * step], d4 = d[4 * step];
+    const vec even = d4 - ALL(2) * d2, odd = ALL(HALF_ROOT) * (d3 - ALL(2) * d1);
+    const vec even_far = d4 - ALL(0.5f) * d2, odd_far = ALL(ROOT) * (d3 - ALL(0.5f) * d1);
+    v[0] = (d[0] + d4) - ALL(2.5f) * d2;
+    v[v_step] = even + odd;
+    v[2 * v_step] = even - odd;
+    v[3 * v_step] = even_far + odd_far;
+    v[4 * v_step] = even_far - odd_far;
+    v[5 * v_step] = (d1 + d[5 * step]) - ALL(2.5f) * d3;
+}
+
+/* One axis of the results: A^T m. */
+INLINE void transform_back(const int OUTPUTS, const vec *m, const int step, vec *y, const int y_step) {
+    const vec sum = m[step] + m[2 * step], difference = m[step] - m[2 * step];
+    if (OUTPUTS == 2) {
+        y[0] = m[0] + sum;
+        y[y_step] = difference - m[3 * step];
+        return;
+    }
+    const vec far_sum = m[3 * step] + m[4 * step], far_difference = m[3 * step] - m[4 * step];
+    y[0] = m[0] + sum + far_sum;
+    y[y_step] = ALL(HALF_ROOT) * difference + ALL(ROOT) * far_difference;
+    y[2 * y_step] = ALL(0.5f) * sum + ALL(2) * far_sum;
+    y[3 * y_step] = ALL(0.5f * HALF_ROOT) * difference + ALL(2 * ROOT) * far_difference + m[5 * step];
+}
+
+/* ---------------------------------------------------------------- windows
+   p: x, -, -, windows [position][channel block][window][VL]
+   n: 0 images, 1-2 rows and columns of windows in an image, 3 channel blocks, 4 m, 5-6 padding above and to the left,
+   7-8 rows and columns of x, 9-11 x strides of image, row, channel block; 12-13 strides of channel block and position of
+   the windows; 14 the first window, 15 how many */
+INLINE void window(const int OUTPUTS, const ft_step *step, const float *x, int64_t top, int64_t left, float *y) {
+    enum { MOST = 6 };
+    const int side = OUTPUTS + 2;
+    const int64_t *n = step->n;
+    vec pixels[MOST * MOST], half[MOST * MOST];
+    if (top >= 0 && left >= 0 && top + side <= n[7] && left + side <= n[8]) {
+#pragma GCC unroll 6
+        for (int r = 0; r < side; r++)
+#pragma GCC unroll 6
+            for (int c = 0; c < side; c++) pixels[r * side + c] = LOAD(x + (top + r) * n[10] + (left + c) * VL);
+    } else {
+        for (int r = 0; r < side; r++)
+            for (int c = 0; c < side; c++) {
+                const int inside = top + r >= 0 && top + r < n[7] && left + c >= 0 && left + c < n[8];
+                pixels[r * side + c] = inside ? LOAD(x + (top + r) * n[10] + (left + c) * VL) : ALL(0);
+            }
+    }
+#pragma GCC unroll 6
+    for (int c = 0; c < side; c++) transform_window(OUTPUTS, pixels + c, side, half + c, side);
+#pragma GCC unroll 6
+    for (int r = 0; r < side; r++) {
+        vec line[MOST];
+        transform_window(OUTPUTS, half + r * side, 1, line, 1);
+#pragma GCC unroll 6
+        for (int c = 0; c < side; c++) STORE(y + (r * side + c) * n[13], line[c]);
+    }
+}
+
+static void winograd_windows(const ft_step *step, int64_t task, int64_t tasks) {
+    const int64_t *n = step->n;
+    int64_t from, to;
+    part(n[15] * n[3], task, tasks, &from, &to);
+    for (int64_t i = from; i < to; i++) {
+        const int64_t number = i % n[15], block = i / n[15], at = n[14] + number;
+        const int64_t column = at % n[2], row = at / n[2] % n[1], image = at / (n[2] * n[1]);
+        const float *x = step->p[0] + image * n[9] + block * n[11];
+        float *y = step->p[3] + block * n[12] + number * VL;
+        const int64_t top = row * n[4] - n[5], left = column * n[4] - n[6];
+        if (n[4] == 4) window(4, step, x, top, left, y);
+        else window(2, step, x, top, left, y);
+    }
+}
+
+/* ---------------------------------------------------------------- products and results
+   p: windows, filters [pair of channel blocks][position][channel][2 * VL or VL], bias or 0, y, residual or 0, offsets of
+   the channel blocks of the windows
+   n: 0 images, 1-2 rows and columns of windows in an image, 3 channel blocks of y, 4 m, 5 channels of x, 6 - , 7 stride of
+   a position, 8 the first window, 9 how many, 10 parts by window, 26 parts by channel block; 11-14 y strides of
+   image, row, pixel, channel block; 15-18 the same of the residual; 21-22 rows and columns of y.  Tasks: n[10] * n[26] */
+INLINE void results(const int OUTPUTS, const ft_step *step, const float *products, int64_t position, int64_t at,
+                    int64_t block, vec bias) {
+    enum { MOST = 6 };
+    const int side = OUTPUTS + 2;
+    const int64_t *n = step->n;
+    vec half[MOST * 4];
+#pragma GCC unroll 6
+    for (int c = 0; c < side; c++) {
+        vec column[MOST];
+#pragma GCC unroll 6
+        for (int r = 0; r < side; r++) column[r] = LOAD(products + (r * side + c) * position);
+        transform_back(OUTPUTS, column, 1, half + c, side);
+    }
+    const int64_t left = at % n[2] * OUTPUTS, top = at / n[2] % n[1] * OUTPUTS, image = at / (n[2] * n[1]);
+    float *y = step->p[3] + image * n[11] + top * n[12] + left * n[13] + block * n[14];
+    const float *residual =
+        step->p[4] ? step->p[4] + image * n[15] + top * n[16] + left * n[17] + block * n[18] : 0;
+    const int rows = (int)(n[21] - top < OUTPUTS ? n[21] - top : OUTPUTS);
+    const int columns = (int)(n[22] - left < OUTPUTS ? n[22] - left : OUTPUTS);
+    for (int r = 0; r < rows; r++) {
+        vec line[4];
+        transform_back(OUTPUTS, half + r * side, 1, line, 1);
+#pragma GCC unroll 4
+        for (int c = 0; c < OUTPUTS; c++) {
+            if (c >= columns) break;
+            vec value = line[c] + bias;
+            if (residual) value += LOAD(residual + r * n[16] + c * n[17]);
+            if (step->activation == FT_RELU) value = CHOOSE(value < ALL(0), ALL(0), value);
+            STORE(y + r * n[12] + c * n[13], value);
+        }
+        if (step->activation > FT_RELU) activate_pixels(step, y + r * n[12], columns);
+    }
+}
+
+static void winograd(const ft_step *step, int64_t task, int64_t tasks) {
+    const int64_t *n = step->n, positions = (n[4] + 2) * (n[4] + 2), pairs = (n[3] + 1) / 2;
+    float products[MOST_TILES * 36 * 2 * VL];
+    (void)tasks;
+    int64_t pair, pair_end, from, to;
+    part(n[9], task % n[10], n[10], &from, &to);
+    part(pairs, task / n[10], n[26], &pair, &pair_end);
+    const int64_t tiles = (to - from + TILE - 1) / TILE;
+    for (; pair < pair_end; pair++) {
+        const int64_t blocks = 2 * pair + 1 < n[3] ? 2 : 1, width = blocks * VL, position = (to - from) * width;
+        const int64_t lines = (width * VL / 16 + tiles - 1) / tiles;
+        const float *w = step->p[1] + pair * 2 * VL * positions * n[5];
+        for (int64_t i = 0; i < positions; i++, w += n[5] * width)
+            for (int64_t tile = 0; tile < tiles; tile++) {
+                int64_t first, last;
+                part(to - from, tile, tiles, &first, &last);
+                const tile_work t = {.x = step->p[0] + i * n[7] + (from + first) * VL, .w = w, .x_pixel = VL,
+                                     .y = products + i * position + first * width, .y_pixel = width, .y_block = VL,
+                                     .offsets = OFFSETS(step), .segments = n[5] / VL, .length = VL, .first = 1,
+                                     .ahead = w + n[5] * width + tile * n[5] / VL * lines * 16, .ahead_lines = lines};
+                tile_of(blocks, last - first, &t);
+            }
+        for (int64_t b = 0; b < blocks; b++) {
+            const int64_t block = 2 * pair + b;
+            const vec bias = step->p[2] ? LOAD(step->p[2] + block * VL) : ALL(0);
+            for (int64_t i = 0; i < to - from; i++) {
+                const float *at = products + i * width + b * VL;
+                if (n[4] == 4) results(4, step, at, position, n[8] + from + i, block, bias);
+                else results(2, step, at, position, n[8] + from + i, block, bias);
+            }
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- filters
+   p: filters [O][I][3][3], factor by filter or 0, -, transformed filters.  n: 0 O, 1 I, 2 m.  G g G^T in double. */
+typedef double vec_wide __attribute__((vector_size(VL * 8)));
+
+INLINE void transform_filter(const int OUTPUTS, const vec_wide *g, const int step, vec_wide *u, const int u_step) {
+    const vec_wide ends = g[0] + g[2 * step];
+    u[0] = g[0];
+    if (OUTPUTS == 2) {
+        u[u_step] = (ends + g[step]) * 0.5;
+        u[2 * u_step] = (ends - g[step]) * 0.5;
+        u[3 * u_step] = g[2 * step];
+        return;
+    }
+    const vec_wide near = (g[0] + g[2 * step] * 0.5) / -1.5, near_odd = g[step] * (0.70710678118654752 / -1.5);
+    const vec_wide far = (g[0] + g[2 * step] * 2.0) / 6.0, far_odd = g[step] * (1.41421356237309505 / 6.0);
+    u[u_step] = near + near_odd;
+    u[2 * u_step] = near - near_odd;
+    u[3 * u_step] = far + far_odd;
+    u[4 * u_step] = far - far_odd;
+    u[5 * u_step] = g[2 * step];
+}
+
+INLINE void filter(const int OUTPUTS, const vec_wide *g, float *to, int64_t position) {
+    const int side = OUTPUTS + 2;
+    vec_wide half[6 * 3], line[6];
+    for (int c = 0; c < 3; c++) transform_filter(OUTPUTS, g + c, 3, half + c, 3);
+    for (int r = 0; r < side; r++) {
+        transform_filter(OUTPUTS, half + r * 3, 1, line, 1);
+        for (int c = 0; c < side; c++) STORE(to + (r * side + c) * position, __builtin_convertvector(line[c], vec));
+    }
+}
+
+static void pack_winograd(const ft_step *step, int64_t task, int64_t tasks) {
+    const int64_t *n = step->n, blocks = (n[0] + VL - 1) / VL, pairs = (blocks + 1) / 2;
+    const int64_t positions = (n[2] + 2) * (n[2] + 2);
+    int64_t from, to;
+    part(blocks * n[1], task, tasks, &from, &to);
+    for (int64_t i = from; i < to; i++) {
+        const int64_t block = i / n[1], channel = i % n[1], pair = block / 2;
+        const int64_t width = pair == pairs - 1 && blocks % 2 ? VL : 2 * VL;
+        const int64_t there = n[0] - block * VL < VL ? n[0] - block * VL : VL;
+        double lanes[9][VL] = {{0}};
+        for (int64_t lane = 0; lane < there; lane++) {
+            const int64_t number = block * VL + lane;
+            const float *g = step->p[0] + (number * n[1] + channel) * 9;
+            for (int tap = 0; tap < 9; tap++) lanes[tap][lane] = (double)g[tap] * (step->p[1] ? (double)step->p[1][number] : 1);
+        }
+        vec_wide g[9];
+        memcpy(g, lanes, sizeof g);
+        float *y = step->p[3] + pair * 2 * VL * positions * n[1] + channel * width + block % 2 * VL;
+        if (n[2] == 4) filter(4, g, y, n[1] * width);
+        else filter(2, g, y, n[1] * width);
+    }
+}
