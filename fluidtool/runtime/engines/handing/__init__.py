@@ -1,0 +1,98 @@
+"""Stretches of a program that a library outside computes: ONNX Runtime or OpenVINO, where they are installed.
+
+The stretches are those of the native engine, read into the same graph (docs/native.md); a `Target` builds the library's own
+graph of it. What a target has no operation for stays with the native engine's bodies and numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fluidtool.errors import DeviceError
+from fluidtool.ir import Operator
+from fluidtool.runtime.engines.handing.target import Target
+from fluidtool.runtime.engines.handing.translating import translate
+from fluidtool.runtime.engines.native.graph import Graph, Shape
+from fluidtool.runtime.engines.native.library import thread_count
+from fluidtool.runtime.engines.native.reading.registry import Lod
+from fluidtool.runtime.engines.native.stretch import Watch, check_bounds, read_stretch
+
+HANDING = ("onnxruntime", "openvino")
+Call = Callable[[Mapping[str, NDArray[Any]]], Sequence[NDArray[Any]]]
+
+
+class Package(Protocol):
+    """What the module of an engine offers."""
+
+    def version(self) -> str:
+        """Of the library; raises ImportError where it is not installed."""
+
+    def target(self) -> Target:
+        """A new, empty graph."""
+
+    def load(self, target: Any, outputs: Sequence[Any], shapes: Sequence[Shape], threads: int) -> Call:
+        """Compile a graph that is complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """A stretch that a library computes."""
+
+    engine: str
+    graph: Graph
+    wanted: tuple[str, ...]
+    bounds: list[tuple[str, int]]
+    lods: dict[str, list[list[int]]]
+    call: Call
+
+    def run(self, given: Mapping[str, Any], watch: Watch | None = None) -> dict[str, Any]:
+        """Compute the outputs (fresh arrays) from the inputs, by name."""
+        check_bounds(self.bounds, given)
+        arrays = {value.name: np.ascontiguousarray(given[value.name]) for value in self.graph.inputs}
+        found = self.call(arrays) if watch is None else watch.handed(self.engine, self.graph, lambda: self.call(arrays))
+        return dict(zip(self.wanted, found, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class HandingEngine:
+    """An engine that compiles stretches by a library outside."""
+
+    name: str
+    version: str
+    threads: int
+    package: Package
+
+    def compile(
+        self,
+        ops: Sequence[tuple[Operator, dict[str, Any]]],
+        given: Mapping[str, NDArray[Any]],
+        constants: Mapping[str, NDArray[Any]],
+        wanted: Sequence[str],
+        lods: Mapping[str, Lod] | None = None,
+    ) -> Handed:
+        """Compile operators for inputs of these shapes and LoDs; raises NotNativeError where an operation is missing."""
+        understood = read_stretch(ops, given, constants, wanted, lods)
+        graph = understood.graph
+        target = self.package.target()
+        outputs = translate(graph, target)
+        shapes = [value.shape for value in graph.outputs]
+        call = self.package.load(target, outputs, shapes, self.threads)
+        return Handed(self.name, graph, tuple(wanted), understood.bounds, understood.lods, call)
+
+
+def handing_engine(name: str) -> HandingEngine:
+    """The engine of that name; raises DeviceError where its package is not installed."""
+    package: Any = import_module(f"fluidtool.runtime.engines.{name}")
+    try:
+        version = package.version()
+    except ImportError as error:
+        raise DeviceError(
+            f"the engine {name} is not here ({error}); install it: pip install 'fluidtool[{name}]'"
+        ) from error
+    return HandingEngine(name, version, thread_count(), package)
