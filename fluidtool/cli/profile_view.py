@@ -1,0 +1,227 @@
+"""What `profile` does once its options are understood, and how it looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fluidtool.cli.engines import engine_used, used_text
+from fluidtool.cli.failures import say
+from fluidtool.cli.feeds import gather
+from fluidtool.cli.fetches import chosen
+from fluidtool.cli.opening import open_model
+from fluidtool.cli.render import Table, facts, number, shape_text, show, show_json, size, table
+from fluidtool.cli.statistics import milliseconds, statistics
+from fluidtool.errors import OutputExistsError
+from fluidtool.io.atomic import write_file
+from fluidtool.profiling import Item, Profile, profile
+from fluidtool.profiling.trace import chrome_trace
+
+BARS = "▁▂▃▄▅▆▇█"
+CURVE = 48  # places that the curve of the memory is drawn in
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The options of `profile`."""
+
+    model: str
+    params: str | None
+    model_file: str | None
+    feeds: Sequence[str]
+    lods: Sequence[str]
+    random: bool
+    seed: int
+    batch: int
+    shapes: Sequence[str]
+    fetch: Sequence[str]
+    top: int
+    trace: Path | None
+    json: bool
+    force: bool
+    engine: str
+    precision: str
+    repeat: int
+    warmup: int
+    allow_files: Sequence[Path]
+    allow_network: bool
+
+
+def show_profile(request: Request) -> None:
+    """Profile, then write the trace and show the tables."""
+    if request.trace is not None and request.trace.exists() and not request.force:
+        raise OutputExistsError(
+            f"{request.trace} exists already; choose another name, or allow overwriting it with --force"
+        )
+    model = open_model(
+        request.model,
+        request.model_file,
+        request.params,
+        engine=request.engine,
+        precision=request.precision,
+        seed=request.seed,
+        allow_files=request.allow_files,
+        allow_network=request.allow_network,
+    )
+    names = list(chosen(model, request.fetch, False).names)
+    feed = gather(
+        model,
+        request.feeds,
+        request.lods,
+        request.shapes,
+        random=request.random,
+        batch=request.batch,
+        seed=request.seed,
+    )
+    found = profile(model, feed, names, repeat=request.repeat, warmup=request.warmup)
+    engine = engine_used(model.executor, model.executor.plan(model.program, names, True), "")
+    if request.trace is not None:
+        write_file(request.trace, [chrome_trace(found, request.model).encode()], overwrite=request.force)
+        say(f"trace saved to {request.trace}")
+    if request.json:
+        show_json(data(found, engine))
+    else:
+        show(*tables(found, engine, request.top))
+
+
+def data(found: Profile, engine: Mapping[str, Any]) -> Any:
+    """Everything, for programs."""
+    return {
+        "engine": engine,
+        "seconds": statistics(found.plain),
+        "seconds_watched": statistics(found.watched),
+        "peak": {
+            "by": found.peak.by,
+            "flops": found.peak.flops,
+            "bandwidth": [{"bytes": touched, "bytes_per_second": speed} for touched, speed in found.peak.bandwidth],
+        },
+        "items": [
+            {
+                "number": position,
+                "name": item.name,
+                "kernel": item.kernel,
+                "engine": item.engine,
+                "call": item.call,
+                "result": item.result,
+                "shape": item.shape,
+                "times": item.times,
+                "seconds": item.seconds,
+                "share": item.share,
+                "multiply_adds": item.work.multiply_adds,
+                "bytes": item.work.bytes,
+                "flops": item.flops,
+                "bytes_per_second": item.bandwidth,
+                "limit": item.limit,
+                "of_peak": item.reached,
+            }
+            for position, item in enumerate(found.items)
+        ],
+        "memory": {
+            "peak_bytes": found.most.bytes if found.most else 0,
+            "peak_item": found.most.item if found.most else None,
+            "curve": [
+                {"item": point.item, "seconds": point.seconds, "alive_bytes": point.bytes} for point in found.memory
+            ],
+        },
+    }
+
+
+def tables(found: Profile, engine: Mapping[str, Any], top: int) -> Iterable[Table]:
+    """Facts, then what each kind took, then the items."""
+    plain, watched = statistics(found.plain), statistics(found.watched)
+    spread = ", ".join(f"{name} {number(plain[name] * 1000)}" for name in ("min", "p90", "std"))
+    yield facts(
+        "",
+        [
+            ("engine", used_text(engine)),
+            ("a run", f"{milliseconds(plain['median'])} ({spread}; {plain['runs']} runs)"),
+            ("watched", f"{milliseconds(watched['median'])}; what follows adds up to that"),
+            ("peak", f"{number(found.peak.flops / 1e9)} GFLOP/s, {_memory_speeds(found)} ({found.peak.by})"),
+            *_memory(found),
+        ],
+    )
+    yield kinds(found.items)
+    yield slowest(found.items, top)
+
+
+def _memory_speeds(found: Profile) -> str:
+    fastest = max(speed for _, speed in found.peak.bandwidth)
+    return f"{number(found.peak.memory / 1e9, 3)} GB/s (in cache {number(fastest / 1e9, 3)})"
+
+
+def _memory(found: Profile) -> list[tuple[str, str]]:
+    most = found.most
+    if most is None:
+        return []
+    name = found.items[most.item].name
+    return [("memory", f"at most {size(most.bytes)} alive, at {most.item} ({name})"), ("", curve(found))]
+
+
+def curve(found: Profile) -> str:
+    """The memory over the items, as bars as high as what is alive."""
+    values = [point.bytes for point in found.memory]
+    width = min(CURVE, len(values))
+    peaks = [max(values[len(values) * i // width : len(values) * (i + 1) // width]) for i in range(width)]
+    most = max(peaks) or 1
+    return "".join(BARS[min(value * len(BARS) // most, len(BARS) - 1)] for value in peaks)
+
+
+def kinds(items: Sequence[Item]) -> Table:
+    """Operators by type, native steps by kernel."""
+    out = table("By kind", "kind", "engine", ">times", ">ms", ">share", ">GFLOP/s", ">GB/s")
+    groups: dict[tuple[str, str], list[Item]] = {}
+    for item in items:
+        groups.setdefault((item.kernel or item.name, item.engine), []).append(item)
+    for (kind, engine), group in sorted(groups.items(), key=lambda pair: -sum(item.seconds for item in pair[1])):
+        seconds = sum(item.seconds for item in group)
+        multiply_adds, moved = (
+            sum(item.work.multiply_adds for item in group),
+            sum(item.work.bytes for item in group if not item.work.multiply_adds),
+        )
+        out.add(
+            kind,
+            engine,
+            sum(item.times for item in group),
+            _ms(seconds),
+            _percent(sum(item.share for item in group)),
+            _speed(2 * multiply_adds, seconds),
+            _speed(moved, seconds),
+        )
+    return out
+
+
+def slowest(items: Sequence[Item], top: int) -> Table:
+    """The items that take longest; all of them in order if top is 0."""
+    order = range(len(items))
+    if top:
+        order = sorted(order, key=lambda position: -items[position].seconds)[:top]  # type: ignore[assignment]
+    title = "Every operator and step" if not top else "Those that take longest"
+    out = table(title, ">#", "what", "!shape", ">ms", ">share", ">GFLOP/s", ">GB/s", ">of peak")
+    for position in order:
+        item = items[position]
+        by_products = item.limit == "multiply-adds"
+        out.add(
+            position,
+            item.name,
+            shape_text(item.shape).replace(" ", "") if item.result else "",
+            _ms(item.seconds),
+            _percent(item.share),
+            _speed(2 * item.work.multiply_adds, item.seconds),
+            "" if by_products else _speed(item.work.bytes, item.seconds),
+            "" if item.reached is None else _percent(item.reached),
+        )
+    return out
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3f}" if seconds < 0.1 else f"{seconds * 1e3:.1f}"
+
+
+def _percent(part: float) -> str:
+    return f"{part * 100:.1f} %" if part < 0.0995 else f"{part * 100:.0f} %"
+
+
+def _speed(amount: int, seconds: float) -> str:
+    return f"{amount / seconds / 1e9:.1f}" if amount and seconds else ""

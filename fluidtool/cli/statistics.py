@@ -1,0 +1,39 @@
+"""The times of repeated runs in a few numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean, pstdev
+
+from fluidtool.cli.render import number
+
+
+def statistics(seconds: Sequence[float]) -> dict[str, float | int]:
+    """How many runs; of their seconds the least, median, 90th percentile, most, mean and standard deviation."""
+    ordered = sorted(seconds)
+
+    def quantile(part: float) -> float:
+        place = part * (len(ordered) - 1)
+        low = int(place)
+        high = min(low + 1, len(ordered) - 1)
+        return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+    return {
+        "runs": len(ordered),
+        "min": ordered[0],
+        "median": quantile(0.5),
+        "p90": quantile(0.9),
+        "max": ordered[-1],
+        "mean": fmean(ordered),
+        "std": pstdev(ordered),
+    }
+
+
+def shown(times: Mapping[str, float | int]) -> list[tuple[str, str]]:
+    """The statistics as names and texts, times in milliseconds."""
+    return [(name, milliseconds(value) if isinstance(value, float) else str(value)) for name, value in times.items()]
+
+
+def milliseconds(seconds: float) -> str:
+    """'12.5 ms'."""
+    return f"{number(seconds * 1000)} ms"

@@ -1,0 +1,117 @@
+"""What this machine can do at most, measured: multiplications and additions, and bytes moved, per second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+
+from fluidtool.profiling.work import Work
+from fluidtool.runtime.engines.native.library import STEP, Library
+from fluidtool.runtime.engines.native.steps import TASKS, Kind, aligned_floats
+
+PEAK_SUMS = 8  # SUMS in src/peak.c
+TRIES = 5
+ENOUGH = 2e-3  # seconds of one measurement
+SIZES = (1 << 18, 1 << 21, 1 << 24, 1 << 26)  # bytes that a copy reads and writes: from the caches to the memory
+MATRIX = 768  # numpy's product of two such matrices
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """`flops` per second; `bandwidth`: (bytes that are touched, bytes per second) from small to large; `by` what."""
+
+    flops: float
+    bandwidth: tuple[tuple[int, float], ...]
+    by: str
+
+    @property
+    def memory(self) -> float:
+        """Bytes per second that the memory behind the caches gives."""
+        return self.bandwidth[-1][1]
+
+    def better(self, other: Peak) -> Peak:
+        """The best of two measurements of the same machine."""
+        both = zip(self.bandwidth, other.bandwidth, strict=True)
+        return Peak(max(self.flops, other.flops), tuple((size, max(a, b)) for (size, a), (_, b) in both), self.by)
+
+    def bytes_per_second(self, touched: int) -> float:
+        """The bandwidth for a piece of work that touches so many bytes."""
+        return next((speed for size, speed in self.bandwidth if touched <= size), self.memory)
+
+    def reached(self, work: Work, seconds: float, times: int = 1) -> tuple[str, float | None]:
+        """(what limits the work, the part of it that was reached): the larger part of 'multiply-adds' and 'memory'."""
+        if seconds <= 0 or not (work.multiply_adds or work.bytes):
+            return "", None
+        computing = 2 * work.multiply_adds / seconds / self.flops
+        moving = work.bytes / seconds / self.bytes_per_second(work.bytes // max(times, 1))
+        return ("multiply-adds", computing) if computing >= moving else ("memory", moving)
+
+
+def measure_peak(library: Library | None) -> Peak:
+    """The peak of the native engine with its threads, or without it of numpy."""
+    if library is not None:
+        threads = library.threads
+        bandwidth = tuple((size, _copied(_native_copy(library, size // 2), size)) for size in SIZES)
+        by = f"{library.instructions}, {threads} thread{'s' if threads != 1 else ''}"
+        return Peak(_native_flops(library), bandwidth, by)
+    bandwidth = tuple((size, _copied(_numpy_copy(size // 2), size)) for size in SIZES)
+    return Peak(_numpy_flops(), bandwidth, "numpy")
+
+
+def _best(work: Callable[[], object]) -> float:
+    """Seconds that one round of `work` takes, in the best of some tries."""
+    work()
+    rounds, best = 1, float("inf")
+    for _ in range(TRIES):
+        start = perf_counter()
+        for _ in range(rounds):
+            work()
+        taken = (perf_counter() - start) / rounds
+        best = min(best, taken)
+        rounds = max(1, min(int(ENOUGH / best), 10_000))
+    return best
+
+
+def _copied(copy: Callable[[], object], size: int) -> float:
+    return size / _best(copy)
+
+
+def _native_flops(library: Library) -> float:
+    rounds, tasks = 20_000, library.threads
+    sums = aligned_floats(library.width * tasks)
+    step = np.zeros(1, STEP)
+    step["kind"], step["p"][0, 3] = Kind.MULTIPLY_ADDS, sums.ctypes.data
+    step["n"][0, 0], step["n"][0, TASKS] = rounds, tasks
+    return 2 * PEAK_SUMS * library.width * rounds * tasks / _best(lambda: library.run(step))
+
+
+def _native_copy(library: Library, size: int) -> Callable[[], object]:
+    rows = 64
+    columns = size // 4 // rows
+    source, target = aligned_floats(rows * columns), aligned_floats(rows * columns)
+    source[:], target[:] = 1, 0
+    step = np.zeros(1, STEP)
+    step["kind"], step["p"][0, 0], step["p"][0, 3] = Kind.COPY, source.ctypes.data, target.ctypes.data
+    step["n"][0, :18] = (1, 1, 1, 1, rows, columns, 0, 0, 0, 0, columns, 1, 0, 0, 0, 0, columns, 1)
+    step["n"][0, TASKS] = library.threads
+    keep = (source, target)
+
+    def copy() -> object:
+        library.run(step)
+        return keep
+
+    return copy
+
+
+def _numpy_flops() -> float:
+    a = np.ones((MATRIX, MATRIX), np.float32)
+    out = np.empty_like(a)
+    return 2 * MATRIX**3 / _best(lambda: np.matmul(a, a, out=out))
+
+
+def _numpy_copy(size: int) -> Callable[[], object]:
+    source, target = np.ones(size // 4, np.float32), np.zeros(size // 4, np.float32)
+    return lambda: np.copyto(target, source)

@@ -1,0 +1,211 @@
+"""The observer that times a run: every operator, and within a call into the native engine every step."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from math import prod
+from time import perf_counter
+from typing import Any
+
+from numpy.typing import NDArray
+
+from fluidtool.profiling.work import NO_WORK, Work, array_of, node_multiply_adds, operator_work, step_works
+from fluidtool.runtime.engines.native.arena import lifetimes
+from fluidtool.runtime.engines.native.graph import Graph
+from fluidtool.runtime.engines.native.preview import compiled_step
+from fluidtool.runtime.engines.native.stretch import Compiled
+from fluidtool.runtime.engines.native.stretches import BoundStretch
+from fluidtool.runtime.plan import BoundStep
+from fluidtool.tensor import CUDAPlace, LoDTensor
+
+
+@dataclass(frozen=True, slots=True)
+class What:
+    """What ran: operator, or kernel with what is fused into it; who ran it; its result."""
+
+    name: str
+    kernel: str
+    engine: str
+    call: int | None
+    result: str
+    shape: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Total:
+    """All that one item did in one run; seconds without those of what ran within it."""
+
+    what: What
+    times: int = 0
+    seconds: float = 0.0
+    work: Work = NO_WORK
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One stretch of time: seconds since the run began."""
+
+    name: str
+    engine: str
+    thread: int
+    start: float
+    length: float
+    shape: tuple[int, ...] = ()
+
+
+class Recorder:
+    """Give it to a run as observer, once. Totals by item in the order in which they first ended."""
+
+    whole_stretches = True
+
+    def __init__(self, feed: Mapping[str, Any]) -> None:
+        self.totals: dict[Hashable, Total] = {}
+        self.events: list[Event] = []
+        self.memory: list[tuple[Hashable, float, int]] = []
+        self._alive: dict[str, int] = {name: _size(value) for name, value in feed.items()}
+        self._calls = 0
+        self._engine = "native"
+        self._threads: dict[int, int] = {}
+        self._lock = threading.Lock()
+        self._within = threading.local()
+        self._origin = perf_counter()
+
+    def __call__(self, step: Any, block: int) -> None:
+        """Run a step of a plan."""
+        if isinstance(step, BoundStretch):
+            self._stretch(step)
+        else:
+            self._operator(step, block)
+
+    # ---------------------------------------------------------------- operators
+    def _operator(self, step: BoundStep, block: int) -> None:
+        outer = getattr(self._within, "seconds", 0.0)
+        self._within.seconds = 0.0
+        start = perf_counter()
+        step.run()
+        if isinstance(step.context.place, CUDAPlace):
+            step.context.xp.cuda.get_current_stream().synchronize()
+        length = perf_counter() - start
+        own = length - self._within.seconds
+        self._within.seconds = outer + length
+        op = step.context.op
+        result, shape = _result(step)
+        with self._lock:
+            engine = "cupy" if isinstance(step.context.place, CUDAPlace) else "numpy"
+            self._add((block, id(op)), What(op.type, "", engine, None, result, shape), own, operator_work(step))
+            self._event(op.type, engine, start, length, shape)
+            if block == 0:
+                for holders in step.context.outputs.values():
+                    for holder in holders:
+                        if holder is not None and not _persists(op, holder.name):
+                            self._alive[holder.name] = _size(holder.value)
+                self._remember((block, id(op)), start, sum(self._alive.values()))
+                self._forget(step.release)
+
+    # ---------------------------------------------------------------- calls
+    def _stretch(self, step: BoundStretch) -> None:
+        outer = getattr(self._within, "seconds", 0.0)
+        self._within.seconds = 0.0
+        self._within.call = None
+        start = perf_counter()
+        step.run(self)
+        length = perf_counter() - start
+        within, self._within.seconds = self._within.seconds, outer + length
+        number, self._within.call = self._within.call, None
+        with self._lock:
+            if number is not None:
+                for name, holder in step.outputs.items():
+                    self._alive[name] = 0 if holder is None else _size(holder.value)
+                what = What(f"in and out of call {number}", "in and out", self._engine, number, "", ())
+                self._add(("call", number), what, length - within, Work())
+            self._forget(step.release)
+
+    def steps(self, compiled: Compiled, seconds: NDArray[Any]) -> None:
+        """The steps of a call have run one after the other, and are over now."""
+        end, took = perf_counter(), float(seconds.sum())
+        with self._lock:
+            self._calls += 1
+            number = self._within.call = self._calls
+            self._engine = "native"
+            start, alive = end - took, _alive_in_arena(compiled)
+            outside = sum(self._alive.values()) + sum(4 * prod(shape) for _, shape, _ in compiled.outputs)
+            self._event(f"call {number}", "native", start, took, ())
+            works = step_works(compiled.drafts)
+            for position, (draft, work) in enumerate(zip(compiled.drafts, works, strict=True)):
+                shown = compiled_step(draft, compiled.library.width)
+                name = f"{shown.kernel} {shown.computes}" if not shown.result else shown.computes or shown.kernel
+                what = What(name, shown.kernel, "native", number, shown.result, tuple(shown.shape))
+                own = float(seconds[position])
+                self._add((number, position), what, own, work)
+                self._event(name, "native", start, own, what.shape)
+                self._remember((number, position), start, outside + alive[position])
+                start += own
+        self._within.seconds += took + perf_counter() - end  # what the profiler itself takes is nobody's
+
+    def handed(self, engine: str, graph: Graph, call: Callable[[], Any]) -> Any:
+        """A stretch that another library computes: one item, whose work is that of all its computations."""
+        start = perf_counter()
+        result = call()
+        length = perf_counter() - start
+        with self._lock:
+            self._calls += 1
+            number = self._within.call = self._calls
+            self._engine = engine
+            name = f"stretch {number}"
+            outputs = graph.outputs
+            what = What(name, "stretch", engine, number, outputs[0].name, outputs[0].shape)
+            self._add((number, 0), what, length, Work(sum(map(node_multiply_adds, graph.nodes)), 0))
+            self._event(name, engine, start, length, what.shape)
+            self._remember((number, 0), start, sum(self._alive.values()) + sum(4 * prod(v.shape) for v in outputs))
+        self._within.seconds += length
+        return result
+
+    # ---------------------------------------------------------------- what is kept
+    def _add(self, key: Hashable, what: What, seconds: float, work: Work) -> None:
+        total = self.totals.setdefault(key, Total(what))
+        total.times += 1
+        total.seconds += seconds
+        total.work += work
+
+    def _event(self, name: str, engine: str, start: float, length: float, shape: tuple[int, ...]) -> None:
+        thread = self._threads.setdefault(threading.get_ident(), len(self._threads))
+        self.events.append(Event(name, engine, thread, start - self._origin, length, shape))
+
+    def _remember(self, key: Hashable, start: float, alive: int) -> None:
+        self.memory.append((key, start - self._origin, alive))
+
+    def _forget(self, release: tuple[Any, ...]) -> None:
+        for holder in release:
+            self._alive.pop(holder.name, None)
+
+
+def _result(step: BoundStep) -> tuple[str, tuple[int, ...]]:
+    """The first output that holds an array, and its shape."""
+    outputs = step.context.outputs
+    for holders in (outputs.get(step.first, ()), *outputs.values()):
+        for holder in holders:
+            array = None if holder is None else array_of(holder.value)
+            if array is not None:
+                return holder.name, tuple(array.shape)
+    return "", ()
+
+
+def _persists(op: Any, name: str) -> bool:
+    var = op.block.vars.get(name)
+    return var is not None and bool(var.persistable)
+
+
+def _size(value: Any) -> int:
+    array = array_of(value) if isinstance(value, LoDTensor) else value
+    return int(getattr(array, "nbytes", 0))
+
+
+def _alive_in_arena(compiled: Compiled) -> list[int]:
+    """Bytes of the arena that hold something while each step runs."""
+    found = [0] * len(compiled.drafts)
+    for buffer, (first, last) in lifetimes(compiled.drafts).items():
+        for position in range(first, last + 1):
+            found[position] += 4 * buffer.size
+    return found

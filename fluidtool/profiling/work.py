@@ -1,0 +1,146 @@
+"""How much an operator, or a step of the native engine, has to do: multiply-adds, and bytes read and written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from fluidtool.passes.cost import COUNTERS, Unknown
+from fluidtool.runtime.engines.native.graph import Node, reads
+from fluidtool.runtime.engines.native.steps import Draft, Kind, is_narrow
+from fluidtool.runtime.plan import BoundStep
+from fluidtool.tensor import LoDTensor, SelectedRows
+
+MOVING = frozenset(
+    {Kind.BLOCK, Kind.UNBLOCK, Kind.HALO, Kind.COPY, Kind.PACK, Kind.PACK_FILTER, Kind.WINOGRAD_WINDOWS, Kind.SUBSAMPLE}
+)
+TABLES = frozenset({"lookup_table", "lookup_table_v2", "gather"})
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Multiply-adds and bytes; 0 for what is not counted."""
+
+    multiply_adds: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Work) -> Work:
+        return Work(self.multiply_adds + other.multiply_adds, self.bytes + other.bytes)
+
+
+NO_WORK = Work()
+
+
+# ---------------------------------------------------------------- operators
+def operator_work(step: BoundStep) -> Work:
+    """Of an operator that has just run, by the arrays that its variables hold. Control flow has no work of its own."""
+    context = step.context
+    op = context.op
+    if op.sub_blocks():
+        return Work()
+    inputs, outputs = _arrays(context.inputs), _arrays(context.outputs)
+    written = [array for array in outputs if not any(_same_memory(array, other) for other in inputs)]
+    moved = sum(array.nbytes for array in written)
+    if op.type in TABLES:
+        return Work(0, 2 * moved)
+    in_place = [array for array in outputs if any(array is other for other in inputs)]
+    if written or in_place:
+        moved += sum(array.nbytes for array in inputs) + sum(array.nbytes for array in in_place)
+    return Work(_multiply_adds(step), moved)
+
+
+def _multiply_adds(step: BoundStep) -> int:
+    context = step.context
+    counter = COUNTERS.get(context.op.type)
+    if counter is None:
+        return 0
+
+    def shape(slot: str, index: int = 0) -> tuple[int, ...]:
+        holders = (context.outputs if slot[0] == ">" else context.inputs).get(slot.lstrip(">"), ())
+        array = array_of(holders[index].value) if index < len(holders) else None
+        if array is None:
+            raise Unknown
+        return tuple(array.shape)
+
+    try:
+        return counter(context.op, shape)
+    except (Unknown, IndexError):
+        return 0
+
+
+def _arrays(slots: dict[str, tuple[Any, ...]]) -> list[Any]:
+    found: dict[int, Any] = {}
+    for holders in slots.values():
+        for holder in holders:
+            array = None if holder is None else array_of(holder.value)
+            if array is not None:
+                found[id(array)] = array
+    return list(found.values())
+
+
+def array_of(value: Any) -> Any:
+    """The array in a value, or None."""
+    if isinstance(value, LoDTensor):
+        return value.array
+    return value.value if isinstance(value, SelectedRows) else None
+
+
+def _same_memory(a: Any, b: Any) -> bool:
+    return a is b or (isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and np.may_share_memory(a, b))
+
+
+# ---------------------------------------------------------------- steps of the native engine
+def step_works(drafts: Iterable[Draft]) -> list[Work]:
+    """Of each step of a call. What a computation multiplies counts for the first of its steps that does not only move."""
+    found: list[Work] = []
+    counted: set[int] = set()
+    for draft in drafts:
+        node = draft.node
+        if draft.kind in MOVING or node is None:
+            found.append(Work(0, _moved(draft)))
+            continue
+        multiply_adds = 0 if id(node) in counted else node_multiply_adds(node)
+        if draft.kind is Kind.WINOGRAD:  # a step for each strip of windows
+            multiply_adds = node_multiply_adds(node) * draft.sizes[9] // prod(draft.sizes[axis] for axis in range(3))
+        counted.add(id(node))
+        spared = 2 * prod(node.facts["weights"].shape) if is_narrow(draft) else 0
+        found.append(Work(multiply_adds, node_bytes(node) - spared))
+    return found
+
+
+def _moved(draft: Draft) -> int:
+    """What is read and written: the smaller of two buffers twice, as either may be a part of something larger.
+
+    The zeros around an image are too few to count.
+    """
+    sizes = [buffer.size for buffer in draft.buffers()]
+    return 4 * 2 * min(sizes) if sizes and draft.kind is not Kind.HALO else 0
+
+
+def node_multiply_adds(node: Node) -> int:
+    """Of a convolution or a product; 0 for all else."""
+    shape: tuple[int, ...] = node.facts["weights"].shape if "weights" in node.facts else ()
+    if node.kind == "conv":
+        return prod(node.output.shape) * prod(shape[1:])
+    if node.kind == "conv_transpose":
+        return prod(node.inputs[0].shape) * prod(shape[1:])
+    if node.kind == "product":
+        rows, depth = node.facts["matrix"]
+        return int(rows * depth) * shape[1]
+    if node.kind == "matmul":
+        return prod(node.output.shape) * node.inputs[0].shape[-1]
+    return 0
+
+
+def node_bytes(node: Node) -> int:
+    """Every input and the weights read once, the output written once; of a table the rows that are looked up."""
+    out = prod(node.output.shape)
+    if node.kind == "gather":
+        return 4 * 2 * out
+    weights = node.facts.get("weights")
+    values = sum(prod(value.shape) for value in reads(node))
+    return 4 * (out + values + (0 if weights is None else prod(weights.shape)))
