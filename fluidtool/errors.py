@@ -177,3 +177,10 @@ class DeviceError(FluidError, RuntimeError):
 
     code = "FT700"
     exit_code = EXIT_USAGE
+
+
+class CollectiveError(FluidError, RuntimeError):
+    """Processes that work together disagree on what to do, or one of them is gone."""
+
+    code = "FT810"
+    exit_code = EXIT_UNREADABLE

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
+
+import numpy as np
 
 from fluidtool.errors import ArgumentTypeError, FeedError
 from fluidtool.io.inference import feed_names, fetch_names
@@ -15,10 +17,23 @@ from fluidtool.ir.dataflow import block_flow
 from fluidtool.ir.variable import data_type_name
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor, Policy, Scope
-from fluidtool.runtime.engines import native_library
+from fluidtool.runtime.engines import handing_to, native_library
 from fluidtool.runtime.executor import Observer
 from fluidtool.runtime.plan import names_used
+from fluidtool.runtime.scope import ScopeVariable, StoredVariable
 from fluidtool.tensor import CPUPlace, LoDTensor, LoDTensorArray, Place, SelectedRows, var_type_of
+
+
+@dataclass(slots=True)
+class Known:
+    """What was found out about a program, for as long as it stays as it is: names by who found them; by feed, the type
+    of a value that fitted.
+    """
+
+    program: Program
+    mutation: int
+    names: dict[Callable[[Program], list[str]], list[str]] = field(default_factory=dict)
+    fitting: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -32,26 +47,55 @@ class Model:
     policy: Policy = field(default_factory=Policy)
     seed: int = 0
     engine: str = "auto"
+    precision: str = "float32"
     _executor: Executor | None = None
+    _known: Known | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def known(self) -> Known:
+        """What was found out about the program as it is now."""
+        known = self._known
+        if known is None or known.program is not self.program or known.mutation != self.program.mutation:
+            known = self._known = Known(self.program, self.program.mutation)
+        return known
+
+    def names(self, find: Callable[[Program], list[str]]) -> list[str]:
+        """What a function finds in the program, once for as long as it stays as it is."""
+        found = self.known.names
+        if find not in found:
+            found[find] = find(self.program)
+        return list(found[find])
 
     @property
     def feeds(self) -> list[str]:
         """The names of the inputs: the program's feed operators, or what nothing computes."""
-        return feed_names(self.program) or free_inputs(self.program)
+        return self.names(feed_names) or self.names(free_inputs)
 
     @property
     def fetches(self) -> list[str]:
         """The names of the outputs: the program's fetch operators, or what nothing reads."""
-        return fetch_names(self.program) or final_outputs(self.program)
+        return self.names(fetch_names) or self.names(final_outputs)
 
     @property
     def executor(self) -> Executor:
         """The executor of this model, made when first needed; parameters are put in the scope then."""
         if self._executor is None:
-            self._executor = Executor(self.place, policy=self.policy, seed=self.seed, engine=self.engine)
-            for name, value in self.files.parameters.items():
-                self.scope.var(name).value = _on_device(value, self._executor)
+            self._executor = Executor(
+                self.place, policy=self.policy, seed=self.seed, engine=self.engine, precision=self.precision
+            )
+            for name in self.files.parameters:
+                self.scope.hold(self._parameter(name, self._executor))
         return self._executor
+
+    def _parameter(self, name: str, executor: Executor) -> ScopeVariable:
+        """A parameter as a variable: read when it is needed, where it is needed on the host."""
+        parameters = self.files.parameters
+        mapped = parameters.mapped(name) if isinstance(self.place, CPUPlace) else None
+        if mapped is not None:
+            return StoredVariable(name, mapped, lambda: _on_device(parameters[name], executor))
+        variable = ScopeVariable(name)
+        variable.value = _on_device(parameters[name], executor)
+        return variable
 
     def run(
         self,
@@ -89,7 +133,7 @@ class Model:
             near = get_close_matches(unknown[0], block.vars, n=3)
             hint = f"did you mean {' or '.join(near)}?" if near else f"the inputs are {', '.join(self.feeds) or 'none'}"
             raise FeedError(f"the program has no variable {unknown[0]!r} to feed; {hint}")
-        missing = [name for name in feed_names(self.program) if name not in feed]
+        missing = [name for name in self.names(feed_names) if name not in feed]
         if missing:
             needed = self.needed_inputs(fetch)
             missing = [name for name in missing if name in needed]
@@ -98,8 +142,12 @@ class Model:
                 f"no value for the input {', '.join(missing)}; the inputs are {self.describe_inputs()}; feed them "
                 "(--feed NAME=FILE, or --random to try the model)"
             )
+        fitting = self.known.fitting
         for name, value in feed.items():
-            check_value(block.vars[name], value)
+            found = array_type(value)
+            if found is None or fitting.get(name) != found:
+                check_value(block.vars[name], value)
+                fitting[name] = found
 
     def describe_inputs(self) -> str:
         """'image float32 [-1, 1, 28, 28], label int64 [-1, 1]'."""
@@ -116,17 +164,20 @@ def load(
     policy: Policy | None = None,
     seed: int = 0,
     engine: str = "auto",
+    precision: str = "float32",
     need_parameters: bool = True,
 ) -> Model:
     """Open a model of any layout: a folder, a program file, a `.pdmodel` prefix, bytes or a file object.
 
     Parameters are memory-mapped and enter the scope at the first run. engine: what computes on the CPU, 'native',
-    'numpy' or 'auto' (docs/native.md). Raises ModelNotFoundError, UnreadableError, ParameterFileError; UsageError for an
-    unknown engine, DeviceError when 'native' is asked for and not there.
+    'numpy' or 'auto' (docs/native.md). precision: 'float32', or 'bf16' for weights of 16 bits (native only).
+    Raises ModelNotFoundError, UnreadableError, ParameterFileError; UsageError for an
+    unknown engine or precision, DeviceError when the native engine is asked for and not there.
     """
     place = CPUPlace() if place is None else place
-    if engine != "auto":
-        native_library(engine, place)
+    if engine != "auto" or precision != "float32":
+        native_library(engine, place, precision)
+        handing_to(engine)
     files = open_model(source, model_filename=model_filename, params=params, need_parameters=need_parameters)
     return Model(
         files.program,
@@ -135,6 +186,7 @@ def load(
         policy=Policy() if policy is None else policy,
         seed=seed,
         engine=engine,
+        precision=precision,
     )
 
 
@@ -149,6 +201,13 @@ def describe_variable(var: Variable) -> str:
     shape = str(list(var.shape)) if var.has_shape else "[?]"
     level = f" LoD {var.lod_level}" if var.lod_level else ""
     return f"{var.name} {data_type_name(var.dtype)} {shape}{level}"
+
+
+def array_type(value: Any) -> tuple[Any, ...] | None:
+    """All of an array or a LoDTensor that `check_value` looks at; None for other values."""
+    tensor = type(value) is LoDTensor
+    array = value.array if tensor else value
+    return (array.dtype, array.shape, tensor and bool(value.offsets)) if type(array) is np.ndarray else None
 
 
 def check_value(var: Variable, value: Any) -> None:

@@ -7,6 +7,7 @@ search) may go to the host with `ctx.host` and come back with `ctx.array`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -55,15 +56,94 @@ class BoundBlock(Protocol):
     def run(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class RemoteVariable:
+    """A variable that a parameter server keeps.
+
+    out_name: what the caller stores it as ("": the same name). table_name: the table that ids are looked up in.
+    """
+
+    endpoint: str
+    name: str
+    out_name: str = ""
+    table_name: str = ""
+
+
+class Remote(Protocol):
+    """The parameter servers of a job. `op` asks (its trainer_id is the caller); the run's policy must allow endpoints.
+
+    Values are LoDTensor or SelectedRows. Everything raises RemoteError when a server refuses or does not answer.
+    """
+
+    def send(self, op: Operator, variables: Sequence[tuple[RemoteVariable, Any]]) -> None:
+        """Send values; an error may come as late as the next barrier."""
+
+    def notify(self, op: Operator, variables: Sequence[tuple[RemoteVariable, Any]]) -> None:
+        """Send how many steps were run to servers that count them."""
+
+    def hand_over(self, names: Sequence[str], values: Sequence[Any]) -> bool:
+        """Give variables to the process' communicator, which sends them later; False when there is none."""
+
+    def hand_over_barrier(self) -> None:
+        """Tell the process' communicator, if there is one, that a step's variables are handed over."""
+
+    def send_barrier(self, op: Operator, endpoints: Sequence[str]) -> None:
+        """Say that everything of this step is sent."""
+
+    def announce(self, op: Operator, variables: Sequence[RemoteVariable]) -> None:
+        """Say which variables `receive` will ask for next in this step, so that they may come together."""
+
+    def receive(self, op: Operator, variables: Sequence[RemoteVariable], with_barrier: bool = True) -> list[Any]:
+        """The values; with_barrier: as they are when the round is done, else as they are now."""
+
+    def fetch_barrier(self, op: Operator, endpoints: Sequence[str]) -> None:
+        """Say that everything of this step is fetched."""
+
+    def prefetch(self, op: Operator, requests: Sequence[tuple[RemoteVariable, Any]]) -> list[Any]:
+        """Send ids and get what the servers compute of each: rows of tables."""
+
+    def checkpoint(self, op: Operator, folders: Sequence[tuple[str, str]]) -> None:
+        """Tell each endpoint the folder to save its part of a table in."""
+
+
+class Ring(Protocol):
+    """The ranks that work together in collective operators, as one of them sees them."""
+
+    rank: int
+    size: int
+
+    def all_reduce(self, array: Any, reduction: str = "sum") -> Any: ...
+    def reduce(self, array: Any, root: int, reduction: str = "sum") -> Any: ...
+    def broadcast(self, array: Any, root: int) -> Any: ...
+    def all_gather(self, array: Any) -> Any: ...
+    def reduce_scatter(self, array: Any, reduction: str = "sum") -> Any: ...
+    def barrier(self) -> None: ...
+
+
+class Communicators(Protocol):
+    """The rings of a run, by ring_id."""
+
+    def identify(self, op: Operator, name: str, endpoints: Sequence[str], rank: int) -> Any: ...
+    def join(self, op: Operator, identifier: Any, rank: int, size: int) -> None: ...
+    def join_devices(self, op: Operator) -> None: ...
+    def ring(self, op: Operator, array: Any = None) -> Ring: ...
+    def postpone(self, op: Operator, holder: Any) -> bool: ...
+    def settle(self, op: Operator) -> None: ...
+
+
 class Runtime(Protocol):
     """What a run offers to bodies beyond arrays."""
 
     device: Device
     place: Place
 
+    @property
+    def remote(self) -> Remote: ...
+
     def generator(self, seed: int) -> Any: ...
     def bind_block(self, block: int, scope: Any) -> BoundBlock: ...
     def file_path(self, path: str, op: Operator) -> str: ...
+    def serve(self, context: OpContext) -> None: ...
     def talk(self, text: str) -> None: ...
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fluidtool.ir.operator import as_attr_value
 from fluidtool.proto.enums import AttrType, VarType
 
 INT, FLOAT, STRING = AttrType.INT, AttrType.FLOAT, AttrType.STRING
@@ -30,11 +31,15 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class AttrSpec:
-    """Declared type and default of one attribute."""
+    """Declared type and default of one attribute; default: as the type holds it (float32 for FLOAT)."""
 
     type: AttrType
     default: Any = None
     required: bool = False
+
+    def __post_init__(self) -> None:
+        if self.default is not None:
+            object.__setattr__(self, "default", as_attr_value(self.type, self.default))
 
 
 @dataclass(frozen=True, slots=True)

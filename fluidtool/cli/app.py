@@ -19,7 +19,7 @@ from fluidtool.errors import EXIT_OK, UsageError
 
 SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 ORDER = "fluidtool.order"  # where a command finds the order of its options
-TAKES_A_COMMAND_LINE = frozenset({"exec"})
+TAKES_A_COMMAND_LINE = frozenset({"exec", "launch"})
 SEVERAL_VALUES = frozenset({"--fetch", "--targets", "--inputs", "--data", "--fuse", "--skip"})
 
 

@@ -5,10 +5,12 @@ A module is imported when its command is called. A new command is a new file and
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("fluidtool.cli.run", "Run a model; show, save or compare its outputs."),
+    "profile": ("fluidtool.cli.profile", "Show how long each operator and step takes, and how fast it is."),
     "inspect": ("fluidtool.cli.inspect", "Show what a model is: inputs, outputs, operators, parameters, plan."),
     "prune": ("fluidtool.cli.prune", "Cut a model down to what some outputs need, and save it."),
     "train": ("fluidtool.cli.train", "Train programs with optimizer operators; save their parameters."),
     "transpile": ("fluidtool.cli.transpile", "Rewrite a program: fuse operators, save memory, distribute."),
+    "launch": ("fluidtool.cli.launch", "Start all roles of a distributed job, and keep them going."),
     "diff": ("fluidtool.cli.diff", "Show what two programs do not have in common; exit code 1 if anything."),
     "check": ("fluidtool.cli.check", "Find faults in a model without running it; exit code 1 on any."),
     "exec": ("fluidtool.cli.exec", "Run a Python script that imports paddle, without Paddle."),

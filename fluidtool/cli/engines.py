@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from fluidtool.cli.failures import say
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from fluidtool.runtime.plan import Plan
 
 # Read by the libraries that numpy multiplies matrices with, when numpy is imported.
+HANDING = ("onnxruntime", "openvino")
 BLAS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 
@@ -57,6 +59,17 @@ def native_facts() -> dict[str, Any]:
     }
 
 
+def handing_text(name: str) -> str:
+    """'1.31.1; …' for an engine outside that is installed, or how to install it. Nothing is imported for that."""
+    try:
+        found = version(name)
+        if name == "onnxruntime":
+            version("onnx")
+    except PackageNotFoundError:
+        return f"not installed (pip install 'fluidtool[{name}]')"
+    return f"{found}; for those stretches of a program that it can compute, with --engine {name}"
+
+
 def native_text(found: Mapping[str, Any]) -> str:
     """'avx2, 8 floats in a vector, 2 threads; …/_engine.so', or why not."""
     if not found["in_use"]:
@@ -70,7 +83,7 @@ def threads(found: Mapping[str, Any]) -> str:
 
 
 def engine_used(executor: Executor, plan: Plan, watched: str) -> dict[str, Any]:
-    """What computed the runs of a plan: engine, operators, and for the native engine how many of them in how many calls.
+    """What computed the runs of a plan: engine, operators, and how many of them in how many calls of a compiled engine.
 
     watched: the option that had every operator run by itself, or ''.
     """
@@ -81,7 +94,8 @@ def engine_used(executor: Executor, plan: Plan, watched: str) -> dict[str, Any]:
     used: dict[str, Any] = {"name": "numpy", "operators": len(block.steps)}
     if isinstance(executor.place, CUDAPlace):
         return used | {"name": "cupy"}
-    if executor.native is None:
+    handing = executor.handing
+    if executor.native is None and handing is None:
         return used
     if watched:
         return used | {"reason": f"{watched} looks at every operator by itself"}
@@ -90,21 +104,25 @@ def engine_used(executor: Executor, plan: Plan, watched: str) -> dict[str, Any]:
     why = reasons(stretches)
     if not called:
         return used | {"reason": next(iter(why.values()), "no operators that are worth a call")}
-    library = executor.native
-    return used | {
-        "name": "native",
-        "instructions": library.instructions,
-        "threads": library.threads,
+    done: dict[str, Any] = {
         "native_operators": sum(len(stretch.steps) for stretch in called),
         "calls": len(called),
         **({"left_to_numpy": dict(why)} if why else {}),
     }
+    if handing is not None:
+        return used | {"name": handing.name, "version": handing.version, "threads": handing.threads} | done
+    library = executor.native
+    assert library is not None
+    name = {"name": "native", "instructions": library.instructions, "threads": library.threads}
+    return used | name | ({} if library.precision == "float32" else {"precision": library.precision}) | done
 
 
 def used_text(used: Mapping[str, Any]) -> str:
     """'native (avx2, 2 threads), 12 of 13 operators in 1 call'."""
-    if used["name"] != "native":
+    if "calls" not in used:
         return f"{used['name']} ({used['reason']})" if "reason" in used else str(used["name"])
     calls = f"{used['calls']} call{'s' if used['calls'] != 1 else ''}"
     part = f"{used['native_operators']} of {used['operators']} operators in {calls}"
-    return f"native ({used['instructions']}, {threads(used)}), {part}"
+    how = used.get("instructions") or used["version"]
+    weights = f", {used['precision']} weights" if "precision" in used else ""
+    return f"{used['name']} ({how}, {threads(used)}{weights}), {part}"

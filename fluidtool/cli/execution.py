@@ -20,6 +20,7 @@ from fluidtool.cli.opening import open_model
 from fluidtool.cli.progress import progress
 from fluidtool.cli.render import facts, number, show, show_json
 from fluidtool.cli.results import compare_all, differences_table, outputs_data, outputs_table, read_expected
+from fluidtool.cli.statistics import shown, statistics
 from fluidtool.errors import EXIT_FINDING, FetchError, OperatorError, OutputExistsError, UsageError
 from fluidtool.io.arrays import archive_bytes, arrays_of, npy_bytes, write_archive, write_folder
 from fluidtool.io.atomic import write_file
@@ -57,6 +58,7 @@ class Request:
     check_nan: bool
     device: str
     engine: str
+    precision: str
     repeat: int
     warmup: int
     allow_files: Sequence[Path]
@@ -86,6 +88,7 @@ def execute(request: Request) -> None:
         request.params,
         device=request.device,
         engine=request.engine,
+        precision=request.precision,
         seed=request.seed,
         allow_files=request.allow_files,
         allow_network=request.allow_network,
@@ -143,7 +146,8 @@ def _run(model: Model, request: Request) -> Outcome:
             if not counts_steps:
                 advance()
     used = engine_used(model.executor, plan, "--check-nan" if request.check_nan else "")
-    if request.engine == "native" and used["name"] != "native":
+    asked = request.engine not in ("auto", "numpy") and used["name"] != request.engine
+    if asked or (request.precision != "float32" and used["name"] != "native"):
         say(f"note: numpy computed everything: {used['reason']}")
     comparisons = compare_all(outputs, expected, request.rtol, request.atol)
     return Outcome({name: outputs[name] for name in fetches.names if name in outputs}, comparisons, seconds, used)
@@ -215,7 +219,7 @@ def _save(outputs: Mapping[str, Any], request: Request) -> None:
 
 
 def _show(outcome: Outcome, request: Request) -> None:
-    times = _times(outcome.seconds) if request.repeat > 1 else None
+    times = statistics(outcome.seconds) if request.repeat > 1 else None
     if times:
         say(f"{request.repeat} runs by {used_text(outcome.engine)}")
     if request.json:
@@ -235,26 +239,11 @@ def _show(outcome: Outcome, request: Request) -> None:
         return
     tables = [] if request.output else [outputs_table(outcome.outputs)]
     if times:
-        shown = [
-            (name, f"{number(value * 1000)} ms" if isinstance(value, float) else value) for name, value in times.items()
-        ]
-        tables.append(facts("", shown))
+        tables.append(facts("", shown(times)))
     if not all(item.agrees for item in outcome.comparisons):
         tables.append(differences_table(outcome.comparisons))
     if request.output != STDOUT:
         show(*tables)
-
-
-def _times(seconds: Sequence[float]) -> dict[str, float | int]:
-    ordered = sorted(seconds)
-
-    def quantile(part: float) -> float:
-        place = part * (len(ordered) - 1)
-        low = int(place)
-        high = min(low + 1, len(ordered) - 1)
-        return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
-
-    return {"runs": len(ordered), "median": quantile(0.5), "p90": quantile(0.9), "min": ordered[0], "max": ordered[-1]}
 
 
 def _judge(comparisons: Sequence[Comparison], request: Request) -> None:

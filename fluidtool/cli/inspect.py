@@ -10,7 +10,7 @@ import typer
 
 from fluidtool.cli.failures import say
 from fluidtool.cli.opening import open_model, parse_shapes
-from fluidtool.cli.options import MODEL, OUTPUT, Batch, Json, ModelFile, ModelPath, Shapes
+from fluidtool.cli.options import MODEL, OUTPUT, Batch, Engine, Json, ModelFile, ModelPath, Precision, Shapes
 from fluidtool.cli.render import printable, show, show_json
 from fluidtool.errors import UsageError
 
@@ -44,6 +44,8 @@ def inspect(
         bool,
         typer.Option("--plan", rich_help_panel=VIEW, help="The steps of a run, what each releases, and the memory."),
     ] = False,
+    engine: Engine = "auto",
+    precision: Precision = "float32",
     batch: Batch = 1,
     shape: Shapes = None,
     params_from: Annotated[
@@ -74,7 +76,7 @@ def inspect(
     views = [name for name, asked in wanted.items() if asked] or ["summary"]
     if len(views) > 1:
         raise UsageError(f"--{views[0]} and --{views[1]} are two views of a model; ask for one at a time")
-    opened = open_model(model, model_file, params_from, need_parameters=False)
+    opened = open_model(model, model_file, params_from, engine=engine, precision=precision, need_parameters=False)
     shapes = parse_shapes(shape or (), opened.feeds)
     if opened.files.fault is not None:
         say(f"note: {str(opened.files.fault).replace('--params ', '--params-from ')}")

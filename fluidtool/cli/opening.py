@@ -22,6 +22,7 @@ def open_model(
     *,
     device: str = "cpu",
     engine: str = "auto",
+    precision: str = "float32",
     seed: int = 0,
     allow_files: Sequence[Path] = (),
     allow_network: bool = False,
@@ -38,6 +39,7 @@ def open_model(
         policy=policy_of(allow_files, allow_network),
         seed=seed,
         engine=engine,
+        precision=precision,
         need_parameters=need_parameters,
     )
 

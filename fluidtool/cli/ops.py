@@ -132,8 +132,15 @@ def _slots(title: str, slots: Iterable[Slot]) -> Table:
 def _attributes(attrs: dict[str, AttrSpec]) -> Table:
     out = table("Attributes", "attribute", "!type", "default")
     for name, spec in attrs.items():
-        out.add(name, spec.type.name, "(required)" if spec.required else repr(spec.default))
+        out.add(name, spec.type.name, "(required)" if spec.required else repr(_short(spec.default)))
     return out
+
+
+def _short(value: Any) -> Any:
+    """A default as people write it: 0.2, not 0.20000000298023224."""
+    if isinstance(value, list):
+        return [_short(item) for item in value]
+    return float(f"{value:.7g}") if isinstance(value, float) else value
 
 
 def _coverage(path: str, model_file: str | None, json: bool) -> None:

@@ -59,9 +59,19 @@ Engine = Annotated[
     str,
     typer.Option(
         "--engine",
-        metavar="auto|native|numpy",
+        metavar="NAME",
         rich_help_panel=RUNNING,
-        help="What computes on the CPU; auto is native where it is built and fits, else numpy.",
+        help="What computes on the CPU: auto (native where it is built and fits, else numpy), native, numpy, or what is "
+        "installed of onnxruntime and openvino.",
+    ),
+]
+Precision = Annotated[
+    str,
+    typer.Option(
+        "--precision",
+        metavar="float32|bf16",
+        rich_help_panel=RUNNING,
+        help="Of the weights of products and convolutions: bf16 rounds them to 16 bits; native engine only.",
     ),
 ]
 Threads = Annotated[

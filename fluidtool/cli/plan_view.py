@@ -12,7 +12,7 @@ from fluidtool.cli.view_parts import kernel
 from fluidtool.model import Model
 from fluidtool.ops.inference import infer_program
 from fluidtool.passes.cost import footprint, input_metas, with_batch
-from fluidtool.runtime.engines import native_library
+from fluidtool.runtime.engines import handing_to, native_library
 from fluidtool.runtime.engines.native.preview import Preview, left_to_numpy, preview
 from fluidtool.runtime.engines.native.stretches import Stretch
 from fluidtool.runtime.plan import Plan, Step, trains
@@ -22,7 +22,9 @@ class PlanView:
     """`--plan`: the steps, the memory, and the calls into the native engine with what they are compiled to."""
 
     def __init__(self, model: Model, batch: int, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        plan = Plan(model.program, tuple(model.fetches), needed_only=True, native=native_library())
+        self.handing = handing_to(model.engine)
+        native = native_library(model.engine, precision=model.precision)
+        plan = Plan(model.program, tuple(model.fetches), needed_only=True, native=native, handing=self.handing)
         work = plan.block(0).work
         self.steps = plan.block(0).steps
         metas = input_metas(model.program, model.feeds, batch, shapes)
@@ -30,25 +32,36 @@ class PlanView:
         self.sizes = ", ".join(f"{name} {list(meta.shape)}" for name, meta in metas.items()) or "no inputs"
         self.native = native_facts()
         self.trains = any(trains(step.op) for step in self.steps)
-        self.left = left_to_numpy(work) if plan.native is not None and not self.trains else {}
         block = plan.program.global_block()
         inferred = infer_program(plan.program, metas)
         self.calls: list[Preview] = []
         self.engines: list[tuple[str, int | None, str]] = []  # of each step: engine, call, kernel
-        for item in work:
+
+        def look(item: Step | Stretch) -> None:
             if isinstance(item, Step):
                 self.engines.append(("numpy", None, kernel(item.info.module)))
-                continue
+                return
             found = {name: inferred.find(block, name) for name in item.inputs}
             sized = {name: meta and meta.with_shape(with_batch(meta.shape, batch)) for name, meta in found.items()}
-            self.calls.append(preview(item, block, sized))
+            call = preview(item, block, sized)
+            if item.parts:
+                for part in item.parts:
+                    look(part)
+                return
+            self.calls.append(call)
             self.engines += self._of(item)
+
+        for item in work:
+            look(item)
+        watched = (plan.native or plan.handing) is not None and not self.trains
+        self.left = left_to_numpy(work) if watched else {}
 
     def _of(self, stretch: Stretch) -> list[tuple[str, int | None, str]]:
         number = len(self.calls)
         if self.calls[-1].reason:
             return [("numpy", number, kernel(step.info.module)) for step in stretch.steps]
-        return [("native", number, f"call {number}")] * len(stretch.steps)
+        name = "native" if self.handing is None else self.handing.name
+        return [(name, number, f"call {number}")] * len(stretch.steps)
 
     def data(self) -> Any:
         """The steps, the peak of memory, the calls."""
@@ -56,6 +69,7 @@ class PlanView:
             "inputs": self.sizes,
             "peak_activation_bytes": self.memory.peak,
             "unknown_sizes": self.memory.unknown,
+            "handed_to": None if self.handing is None else self.handing.name,
             "native": {**self.native, "calls": [asdict(call) for call in self.calls], "left_to_numpy": self.left},
             "steps": [
                 {
@@ -81,7 +95,7 @@ class PlanView:
                 ("steps", len(self.steps)),
                 ("peak", f"{size(self.memory.peak)} of activations"),
                 *([("not counted", f"{', '.join(unknown)} (sizes that only a run can tell)")] if unknown else []),
-                ("native engine", self._summary()),
+                ("native engine" if self.handing is None else self.handing.name, self._summary()),
             ],
         )
         out = table("Steps", ">#", "operator", "!engine", "kernel", "released after", ">alive")
@@ -97,14 +111,14 @@ class PlanView:
         yield left
 
     def _summary(self) -> str:
-        if not self.native["in_use"]:
+        if self.handing is None and not self.native["in_use"]:
             return native_text(self.native)
         if self.trains:
             return "not used: a program that trains runs operator by operator"
-        taken = sum(engine == "native" for engine, _, _ in self.engines)
+        taken = sum(engine != "numpy" for engine, _, _ in self.engines)
         calls = sum(not call.reason for call in self.calls)
         counted = f"{taken} of {len(self.steps)} operators in {calls} call{'s' if calls != 1 else ''}"
-        return f"{counted} ({self.native['instructions']})"
+        return f"{counted} ({self.native['instructions'] if self.handing is None else self.handing.version})"
 
 
 def call_tables(number: int, call: Preview) -> Iterable[Table]:
@@ -112,6 +126,10 @@ def call_tables(number: int, call: Preview) -> Iterable[Table]:
     operators = f"{call.operators} operator{'s' if call.operators != 1 else ''}"
     if call.reason:
         yield facts(f"Call {number}: {operators}, left to numpy", [("because", call.reason)])
+        return
+    if not call.arena_bytes:
+        count = len(call.steps)
+        yield facts(f"Call {number}: {operators} handed over as {count} computation{'s' if count != 1 else ''}", ())
         return
     arena = f"{size(call.arena_bytes)}; no arrangement needs less than {size(call.lower_bound_bytes)}"
     yield facts(

@@ -20,11 +20,12 @@ from fluidtool.cli.options import (
     ModelFile,
     ModelPath,
     ParamsPath,
+    Precision,
     Shapes,
     Threads,
 )
 
-OUTPUTS, CHECKS = "Which outputs", "Checks"
+OUTPUTS, CHECKS, ROLES = "Which outputs", "Checks", "A role of a distributed job"
 
 
 def run(
@@ -107,6 +108,7 @@ def run(
         str, typer.Option("--device", metavar="cpu|gpu|gpu:N", rich_help_panel=RUNNING, help="Where to compute.")
     ] = "cpu",
     engine: Engine = "auto",
+    precision: Precision = "float32",
     threads: Threads = None,
     repeat: Annotated[
         int,
@@ -117,10 +119,52 @@ def run(
     ] = 0,
     params: ParamsPath = None,
     model_file: ModelFile = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--data",
+            metavar="[NAME=]FILE...",
+            rich_help_panel=ROLES,
+            help="MODEL is a trainer's folder: the examples that it trains on with the others, as in 'fluidtool train'.",
+        ),
+    ] = None,
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--inputs", metavar="NAME...", rich_help_panel=ROLES, help="As in 'fluidtool train'."),
+    ] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            "--batch-size", metavar="N", min=1, rich_help_panel=ROLES, help="Examples in a mini-batch of each trainer."
+        ),
+    ] = None,
+    epochs: Annotated[
+        int, typer.Option("--epochs", metavar="N", min=1, rich_help_panel=ROLES, help="How often to go over the data.")
+    ] = 1,
+    shuffle: Annotated[
+        bool, typer.Option("--shuffle/--no-shuffle", rich_help_panel=ROLES, help="Another order in every epoch.")
+    ] = True,
+    drop_last: Annotated[
+        bool, typer.Option("--drop-last", rich_help_panel=ROLES, help="Leave an incomplete last mini-batch out.")
+    ] = False,
+    loss: Annotated[
+        str | None,
+        typer.Option("--loss", metavar="NAME", rich_help_panel=ROLES, help="The loss, where the program has several."),
+    ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option("--save", metavar="DIR", rich_help_panel=ROLES, help="Trainer 0 saves the parameters at the end."),
+    ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            "--log", metavar="FILE", rich_help_panel=ROLES, help="Trainer 0 writes a line of JSON for each step."
+        ),
+    ] = None,
     allow_files: AllowFiles = None,
     allow_network: AllowNetwork = False,
 ) -> None:
-    """Run a model; show, save or compare its outputs.
+    """Run a model; show, save or compare its outputs. Or play a role: a server's folder serves, a trainer's trains.
 
     Without --output a table of the outputs is shown. Exit codes: 1 if --expect finds a difference, 4 for an operator that
     is not implemented, 5 if --check-nan finds something; 'fluidtool --help' lists all.
@@ -129,6 +173,32 @@ def run(
         from fluidtool.cli.engines import use_threads
 
         use_threads(threads)  # before numpy comes in
+    if data or has_role(Path(model)):
+        from fluidtool.cli import roles
+
+        roles.play(
+            roles.Request(
+                folder=Path(model),
+                data=data or [],
+                lods=lod or [],
+                inputs=inputs or [],
+                batch_size=batch_size,
+                epochs=epochs,
+                shuffle=shuffle,
+                drop_last=drop_last,
+                loss=loss,
+                fetch=fetch or [],
+                save=save,
+                log=log,
+                json=json,
+                force=force,
+                device=device,
+                seed=seed,
+                allow_files=allow_files or [],
+                allow_network=allow_network,
+            )
+        )
+        return
     from fluidtool.cli.execution import Request, execute
 
     execute(
@@ -153,9 +223,20 @@ def run(
             check_nan=check_nan,
             device=device,
             engine=engine,
+            precision=precision,
             repeat=repeat,
             warmup=warmup,
             allow_files=allow_files or [],
             allow_network=allow_network,
         )
     )
+
+
+def has_role(folder: Path) -> bool:
+    """Whether a folder holds the programs of a role of a distributed job."""
+    if not all((folder / name).is_file() for name in ("main.pb", "startup.pb")):
+        return False
+    from fluidtool.training import open_programs
+    from fluidtool.training.roles import role_kind
+
+    return role_kind(open_programs(folder, any_role=True)) is not None

@@ -80,12 +80,12 @@ def train_and_save(request: Request) -> None:
     place, policy = parse_device(request.device), policy_of(request.allow_files, request.allow_network)
     programs = open_programs(request.program_dir, request.main, request.startup)
     loss = find_loss(programs.main, request.loss)
-    _check_fetches(programs, request.fetch)
-    data = _read_data(programs, request)
+    check_fetches(programs, request.fetch)
+    data = read_data(programs, request)
     training = Training(
         programs,
         data,
-        _order(programs, data, request),
+        order_of(programs, data, request),
         loss,
         fetch=request.fetch,
         place=place,
@@ -93,10 +93,10 @@ def train_and_save(request: Request) -> None:
         seed=request.seed,
         allow_nan=request.allow_nan,
     )
-    _check_outputs(training, request)
+    check_outputs(training, request)
     _start(training, plan, request)
-    _steps(training, plan, request)
-    _save(training, request)
+    run_steps(training, plan, request)
+    save_results(training, request)
 
 
 # ---------------------------------------------------------------- what the options mean
@@ -114,14 +114,16 @@ def _checkpoint_plan(request: Request) -> CheckpointPlan | None:
     return CheckpointPlan(request.checkpoint, int(match[1]), "epochs" if in_epochs else "steps", request.keep)
 
 
-def _check_fetches(programs: TrainingPrograms, names: Sequence[str]) -> None:
+def check_fetches(programs: TrainingPrograms, names: Sequence[str]) -> None:
+    """Raise FetchError for a name that the main program does not have."""
     known = programs.main.global_block().vars
     for name in names:
         if name not in known:
             raise FetchError(f"--fetch {name}: the main program has no such variable; {did_you_mean(name, known)}")
 
 
-def _order(programs: TrainingPrograms, data: Source, request: Request) -> Order:
+def order_of(programs: TrainingPrograms, data: Source, request: Request) -> Order:
+    """The order of the mini-batches; raises UsageError for options that ready ones do not take."""
     if isinstance(data, Stream):
         if request.batch_size is not None or request.drop_last:
             raise UsageError("the data are ready mini-batches; leave --batch-size and --drop-last out")
@@ -131,7 +133,8 @@ def _order(programs: TrainingPrograms, data: Source, request: Request) -> Order:
 
 
 # ---------------------------------------------------------------- data
-def _read_data(programs: TrainingPrograms, request: Request) -> Source:
+def read_data(programs: TrainingPrograms, request: Request) -> Source:
+    """The examples that --data names; raises FeedError, UsageError, UnreadableError."""
     unknown = [name for name in request.inputs if name not in programs.inputs]
     if unknown:
         raise FeedError(f"--inputs {unknown[0]}: it is not an input; the inputs are {programs.described_inputs()}")
@@ -172,7 +175,8 @@ def _files(spec: str, programs: TrainingPrograms) -> list[str]:
 
 
 # ---------------------------------------------------------------- outputs and the start
-def _check_outputs(training: Training, request: Request) -> None:
+def check_outputs(training: Training, request: Request) -> None:
+    """Raise OutputExistsError or UsageError where results could not be written at the end."""
     model = request.save_inference_model
     places = [path for path in (request.save, model, request.checkpoint, request.log) if path is not None]
     if len({path.absolute() for path in places}) < len(places):
@@ -215,7 +219,8 @@ def _start(training: Training, plan: CheckpointPlan | None, request: Request) ->
 
 
 # ---------------------------------------------------------------- the steps
-def _steps(training: Training, plan: CheckpointPlan | None, request: Request) -> None:
+def run_steps(training: Training, plan: CheckpointPlan | None, request: Request) -> None:
+    """Train, with progress, log and a table at the end."""
     epochs: dict[int, list[Step]] = defaultdict(list)
     done = training.position
     past = 0 if done is None else done.epoch * training.steps_per_epoch + done.step + 1
@@ -236,7 +241,8 @@ def _steps(training: Training, plan: CheckpointPlan | None, request: Request) ->
     show(out)
 
 
-def _save(training: Training, request: Request) -> None:
+def save_results(training: Training, request: Request) -> None:
+    """Write what --save and --save-inference-model ask for."""
     if request.save is not None:
         count = training.save(request.save, overwrite=request.force)
         say(f"{count} variables saved to {request.save}")

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from fluidtool._version import __version__
-from fluidtool.cli.engines import native_facts, native_text
+from fluidtool.cli.engines import HANDING, handing_text, native_facts, native_text
 from fluidtool.cli.options import Json
 from fluidtool.cli.render import facts, show, show_json
 
@@ -35,6 +35,7 @@ def version(
         found["engine in use"] = "native" if native["in_use"] else "numpy"
         found["engine native"] = native if json else native_text(native)
         found |= {"engine numpy": "every operator, on the CPU", "engine cupy": _gpus()}
+        found |= {f"engine {name}": handing_text(name) for name in HANDING}
     if json:
         show_json(found)
     elif verbose:

@@ -10,14 +10,17 @@ import numpy as np
 
 from fluidtool import runtime
 from fluidtool.errors import ArgumentTypeError, FeedError, UnsupportedOperatorError, UsageError, WrongKindError
+from fluidtool.fluid.flags import bucket_bytes
 from fluidtool.fluid.places import as_place, cpu_places, cuda_places
 from fluidtool.fluid.strategies import BuildStrategy, ExecutionStrategy, GradientScaleStrategy
 from fluidtool.ir import Program
+from fluidtool.ir.collectives import is_collective
 from fluidtool.runtime.batches import merge_results
 from fluidtool.runtime.data_parallel import ParallelRunner
 from fluidtool.runtime.executor import Observer
 from fluidtool.runtime.phases import ONCE, role
 from fluidtool.runtime.scope import Scope
+from fluidtool.runtime.trainers import TrainerSettings
 from fluidtool.tensor import CUDAPlace, Place
 
 __all__ = ["BuildStrategy", "CompiledProgram", "ExecutionStrategy"]
@@ -156,23 +159,37 @@ class CompiledProgram:
             raise UnsupportedOperatorError(
                 "If optimizer is used in control flow, training on multi-places is not supported now."
             )
-        if self._build_strategy.num_trainers > 1:
+        if len(places) > 1 and self._exchanges_parameters():
             raise UnsupportedOperatorError(
-                f"num_trainers is {self._build_strategy.num_trainers}: gradients are not summed over processes here; "
-                "transpile the program with a DistributeTranspiler instead"
+                "the program exchanges parameters between devices after every step (local_sgd), which several devices of one "
+                "process share; run it on one device for each process (the environment variable CPU_NUM)"
             )
+        trainers = self._trainers()
         self._scope, self._place = scope, executor.place
         self._runner = ParallelRunner(
             self._program,
             places,
             scope,
-            self._loss_gradient(len(places)),
+            self._loss_gradient(len(places) * (1 if trainers is None else trainers.number)),
             make_executor=lambda place: runtime.Executor(
-                place, policy=executor.policy, seed=executor.seed, engine="numpy"
+                place, policy=executor.policy, seed=executor.seed, engine="numpy", servers=executor.servers
             ),
             scopes=shared,
+            trainers=trainers,
         )
         return self._runner
+
+    def _trainers(self) -> TrainerSettings | None:
+        """The other processes, as num_trainers and trainer_id of the BuildStrategy say."""
+        strategy = self._build_strategy
+        if strategy.num_trainers <= 1 or not self._trains():
+            return None
+        if not 0 <= strategy.trainer_id < strategy.num_trainers:
+            raise UsageError(
+                f"trainer_id is {strategy.trainer_id}; with num_trainers {strategy.num_trainers} it goes from 0 to "
+                f"{strategy.num_trainers - 1}"
+            )
+        return TrainerSettings(strategy.num_trainers, strategy.trainer_id, bucket_bytes(strategy.fuse_all_reduce_ops))
 
     def _shared_scopes(self) -> list[Scope]:
         source = self._share_vars_from
@@ -207,6 +224,9 @@ class CompiledProgram:
         if strategy == GradientScaleStrategy.Customized:
             return None if self._is_data_parallel else 1.0
         return 1.0 if strategy == GradientScaleStrategy.One else 1.0 / devices
+
+    def _exchanges_parameters(self) -> bool:
+        return any(is_collective(op) and role(op) & ONCE for op in self._program.global_block().ops)
 
     def _optimizes_in_branches(self) -> bool:
         program = self._program

@@ -84,6 +84,7 @@ class Executor:
 
     def __init__(self, place: Place | str | None = None, *, policy: Policy | None = None, seed: int = 0) -> None:
         place = None if place is None else as_place(place)
+        policy = Policy(endpoints=None) if policy is None else policy  # a script's own program may talk to anybody
         self._runtime = runtime.Executor(place, policy=policy, seed=seed)
         self.place = self._runtime.place
         self._closed = False
@@ -214,8 +215,10 @@ class Executor:
         return program.scopes(self._runtime, scope) if isinstance(program, CompiledProgram) else [scope]
 
     def close(self) -> None:
-        """Release plans; the executor cannot run any more."""
-        self._closed = True
+        """Tell parameter servers that this trainer is finished, and release plans; the executor cannot run any more."""
+        if not self._closed:
+            self._closed = True
+            self._runtime.close()
 
 
 def _only_feed(feed: Any) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """`set_flags` and `get_flags`: Paddle's public FLAGS_* settings (Paddle 1.8.5 framework.py, measured defaults).
 
-FLAGS_check_nan_inf works: runs stop at the first operator that makes NaN or infinity out of finite numbers. The others
-steer Paddle's own memory and threads; they are kept and not used.
+FLAGS_check_nan_inf works: runs stop at the first operator that makes NaN or infinity out of finite numbers.
+FLAGS_fuse_parameter_memory_size says how many MiB of gradients travel between trainers as one. The others steer Paddle's
+own memory and threads; they are kept and not used.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import os
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from fluidtool.distribute.collective import buckets
 from fluidtool.errors import ArgumentTypeError, UsageError
 
 CHECK_FINITE = "FLAGS_check_nan_inf"
+BUCKET_SIZE = buckets.BUCKET_SIZE
 
 
 class _Flags:
@@ -32,7 +35,7 @@ class _Flags:
         "FLAGS_free_idle_chunk": False,
         "FLAGS_free_when_no_cache_hit": False,
         "FLAGS_fuse_parameter_groups_size": 1,
-        "FLAGS_fuse_parameter_memory_size": -1.0,
+        BUCKET_SIZE: -1.0,
         "FLAGS_init_allocated_mem": False,
         "FLAGS_initial_cpu_memory_in_mb": 500,
         "FLAGS_inner_op_parallelism": 0,
@@ -71,6 +74,11 @@ def get_flags(flags: Any) -> dict[str, Any]:
 def checks_finite() -> bool:
     """Whether runs look for NaN and infinity: the flag, or the environment variable of its name."""
     return bool(_Flags.values[CHECK_FINITE]) or os.environ.get(CHECK_FINITE, "").lower() in ("1", "true")
+
+
+def bucket_bytes(is_fused: bool) -> int:
+    """How many bytes of gradients travel between trainers as one; 0: each by itself."""
+    return buckets.bucket_bytes(os.environ, _Flags.values[BUCKET_SIZE]) if is_fused else 0
 
 
 def _known(name: Any, verb: str) -> str:

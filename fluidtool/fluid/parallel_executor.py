@@ -19,8 +19,9 @@ from fluidtool.tensor import CPUPlace, CUDAPlace, Place
 class ParallelExecutor:
     """Runs one program on every GPU, or on CPU_NUM CPU devices; built on CompiledProgram.
 
-    share_vars_from: a ParallelExecutor that has run; its variables are used. num_trainers above 1 raises
-    UnsupportedOperatorError at the first run.
+    share_vars_from: a ParallelExecutor that has run; its variables are used. num_trainers, trainer_id: how many processes
+    train this program, and which this is; run the startup program that was transpiled with the mode nccl2 before (or set
+    PADDLE_TRAINER_ENDPOINTS, or start with mpiexec). They start with the parameters of trainer 0 and sum their gradients.
     """
 
     def __init__(

@@ -107,6 +107,13 @@ class ParameterStore(Mapping[str, Value]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def mapped(self, name: str) -> Any:
+        """The array of one value as it lies in the mapped file, at any address; None for what is not one such array."""
+        buffer, record, _ = self._entries[name]
+        if record is None or record.lod or not isinstance(buffer, mmap.mmap):
+            return None
+        return record.array(buffer)
+
     def info(self, name: str) -> ParameterInfo:
         """Shape, data type, size and file of one value."""
         _, record, source = self._entries[name]
@@ -128,6 +135,18 @@ def _forget(mapped: mmap.mmap, begin: int, end: int) -> None:
         length = end // mmap.PAGESIZE * mmap.PAGESIZE - start
         if length > 0:
             mapped.madvise(mmap.MADV_DONTNEED, start, length)
+
+
+def forget(array: Any) -> None:
+    """Tell the system that a view of a mapped file, which has been copied, need not stay in memory. Others stay."""
+    base = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    base = base.obj if isinstance(base, memoryview) else base
+    if isinstance(base, mmap.mmap) and array.nbytes:
+        low, high = np.lib.array_utils.byte_bounds(array)
+        start = np.frombuffer(base, np.uint8, 1).ctypes.data
+        _forget(base, low - start, high - start)
 
 
 def _aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from ctypes import c_float
 from typing import TYPE_CHECKING, Any
 
 from fluidtool.errors import ArgumentTypeError, ProgramError
@@ -350,10 +351,15 @@ def _integer(value: Any) -> int:
     return int(value)
 
 
+def _single(value: Any) -> float:
+    """As 32 bits hold it, which is what Paddle computes with: 0.999 is 0.9990000128746033."""
+    return c_float(value).value
+
+
 _CONVERT: dict[int, Callable[[Any], Any]] = {
     AttrType.INT: _integer,
     AttrType.LONG: _integer,
-    AttrType.FLOAT: float,
+    AttrType.FLOAT: _single,
     AttrType.FLOAT64: float,
     AttrType.STRING: _text,
     AttrType.BOOLEAN: _boolean,
@@ -362,7 +368,7 @@ _CONVERT: dict[int, Callable[[Any], Any]] = {
 _CONVERT_ITEMS: dict[int, Callable[[Any], Any]] = {
     AttrType.INTS: _integer,
     AttrType.LONGS: _integer,
-    AttrType.FLOATS: float,
+    AttrType.FLOATS: _single,
     AttrType.FLOAT64S: float,
     AttrType.STRINGS: _text,
     AttrType.BOOLEANS: _boolean,

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 
 from fluidtool.errors import FeedError, FetchError
 from fluidtool.ir import Operator, Program
-from fluidtool.ops.concurrency.goroutines import raise_failed
-from fluidtool.ops.context import Device
-from fluidtool.runtime.engines import device_for, native_library
+from fluidtool.ops.concurrency import HOLDER
+from fluidtool.ops.context import Device, OpContext, Remote
+from fluidtool.runtime.engines import device_for, handing_to, native_library
 from fluidtool.runtime.engines.numpy import NUMPY
 from fluidtool.runtime.plan import BoundBlock, BoundStep, Plan
 from fluidtool.runtime.policy import Policy
+from fluidtool.runtime.remote import Servers
 from fluidtool.runtime.scope import Scope
 from fluidtool.tensor import CPUPlace, LoDTensor, LoDTensorArray, Place, SelectedRows
+
+if TYPE_CHECKING:
+    from fluidtool.runtime.communicators import Communicators
 
 Observer = Callable[[BoundStep, int], None]
 PLANS_KEPT = 16
@@ -27,7 +31,19 @@ PLANS_KEPT = 16
 class Runtime:
     """One run: what operator bodies reach through their context."""
 
-    __slots__ = ("_generator", "device", "host", "observer", "place", "plan", "policy", "talk")
+    __slots__ = (
+        "_communicators",
+        "_generator",
+        "_scope",
+        "device",
+        "host",
+        "observer",
+        "place",
+        "plan",
+        "policy",
+        "remote",
+        "talk",
+    )
 
     def __init__(
         self,
@@ -35,17 +51,34 @@ class Runtime:
         place: Place,
         device: Device,
         policy: Policy,
-        generator: np.random.Generator,
+        generator: Callable[[], np.random.Generator],
         talk: Callable[[str], None],
         observer: Observer | None,
+        remote: Remote,
+        scope: Scope,
+        communicators: Communicators | None = None,
     ) -> None:
         self.plan, self.place, self.device, self.policy = plan, place, device, policy
+        self.remote = remote
         self.host = NUMPY
         self._generator, self.talk, self.observer = generator, talk, observer
+        self._scope, self._communicators = scope, communicators
+
+    @property
+    def communicators(self) -> Communicators:
+        """The rings that programs of this scope have joined."""
+        if self._communicators is None:
+            self._communicators = communicators_of(self._scope, self.place, self.policy)
+        return self._communicators
+
+    def give_up(self, error: BaseException) -> None:
+        """After a failure: ranks that wait for this one get an error, once it has worked together with them."""
+        if self._communicators is not None:
+            self._communicators.abort(f"another rank failed: {error}")
 
     def generator(self, seed: int) -> np.random.Generator:
         """A repeatable generator for seed != 0, else the run's own."""
-        return np.random.default_rng(seed) if seed else self._generator
+        return np.random.default_rng(seed) if seed else self._generator()
 
     def bind_block(self, block: int, scope: Scope) -> BoundBlock:
         """A sub-block bound to `scope`."""
@@ -55,25 +88,45 @@ class Runtime:
         """The path that a file operator may use; raises PolicyError otherwise."""
         return str(self.policy.path(path, op.type))
 
+    def serve(self, context: OpContext) -> None:
+        """Be the parameter server that an operator describes; returns when the job is over."""
+        from fluidtool.distribute.pserver.serving import serve_parameters
+
+        serve_parameters(context)
+
 
 class Executor:
     """Runs programs at one place. Plans and random state are kept between runs.
 
     seed != 0 makes random operators without a seed of their own repeatable; else the program's `random_seed` does, and
     without either every process draws anew. engine: 'numpy', 'native' (raises DeviceError where it is not built), or
-    'auto', which takes the native engine where it is there and fits.
+    'auto', which takes the native engine where it is there and fits; 'onnxruntime' and 'openvino' get the stretches that they
+    can compute (raises DeviceError where they are not installed). precision: 'bf16' has the
+    native engine round weights to 16 bits (docs/native.md; raises DeviceError where it is not there).
+    servers: parameter servers as another executor of the
+    same trainer reaches them.
     """
 
     def __init__(
-        self, place: Place | None = None, *, policy: Policy | None = None, seed: int = 0, engine: str = "auto"
+        self,
+        place: Place | None = None,
+        *,
+        policy: Policy | None = None,
+        seed: int = 0,
+        engine: str = "auto",
+        precision: str = "float32",
+        servers: Servers | None = None,
     ) -> None:
         self.place: Place = CPUPlace() if place is None else place
         self.device = device_for(self.place)
         self.policy = Policy() if policy is None else policy
         self.seed = seed
-        self.native = native_library(engine, self.place)
+        self.native = native_library(engine, self.place, precision)
+        self.handing = handing_to(engine)
+        self.servers = Servers(self.policy) if servers is None else servers
         self._plans: WeakKeyDictionary[Program, dict[Any, Plan]] = WeakKeyDictionary()
         self._generators: WeakKeyDictionary[Program, np.random.Generator] = WeakKeyDictionary()
+        self._scopes: WeakSet[Scope] = WeakSet()
 
     def run(
         self,
@@ -86,23 +139,44 @@ class Executor:
         observer: Observer | None = None,
         optional: Collection[str] = (),
         generator: np.random.Generator | None = None,
+        communicators: Communicators | None = None,
     ) -> list[Any]:
         """Run block 0 once and return the fetched values (LoDTensor, SelectedRows or LoDTensorArray), in order.
 
         Fed values and temporaries live in a scope below `scope` for the time of the run; persistable variables live in
         `scope`. A fetch that is `optional` and has no value after the run gives None. Random operators draw from
-        `generator`, or from the one kept for the program. Raises FeedError, FetchError, OperatorError,
-        UnsupportedOperatorError.
+        `generator`, or from the one kept for the program. Collective operators use `communicators`, or those of the scope.
+        Raises FeedError, FetchError, OperatorError, UnsupportedOperatorError.
         """
         plan = self.plan(program, fetch, needed_only)
         local = scope.new_scope()
         try:
-            generator = self.generator(program) if generator is None else generator
-            runtime = Runtime(plan, self.place, self.device, self.policy, generator, _to_stderr, observer)
+
+            def own() -> np.random.Generator:  # most programs draw nothing: numpy.random takes its time to load
+                return self.generator(program) if generator is None else generator
+
+            self._scopes.add(scope.root())
+            runtime = Runtime(
+                plan,
+                self.place,
+                self.device,
+                self.policy,
+                own,
+                _to_stderr,
+                observer,
+                self.servers,
+                scope,
+                communicators,
+            )
             self._feed(program, feed, scope, local)
-            with np.errstate(all="ignore"):
-                BoundBlock(plan.block(0), local, runtime).run()
-            raise_failed(scope)
+            try:
+                with np.errstate(all="ignore"):
+                    BoundBlock(plan.block(0), local, runtime, plan.bindings(scope)).run()
+            except BaseException as error:
+                runtime.give_up(error)
+                raise
+            self.servers.flush()
+            _raise_failed(scope)
             return [self._fetch(program, name, local, name in optional) for name in fetch]
         finally:
             local.drop_kids()
@@ -116,7 +190,7 @@ class Executor:
         if plan is None:
             for old in [k for k in plans if k[0] != program.mutation] or list(plans)[: -PLANS_KEPT + 1]:
                 del plans[old]
-            plan = plans[key] = Plan(program, tuple(fetch), needed_only, self.native)
+            plan = plans[key] = Plan(program, tuple(fetch), needed_only, self.native, self.handing)
         return plan
 
     def generator(self, program: Program) -> np.random.Generator:
@@ -129,6 +203,16 @@ class Executor:
     def new_generator(self, program: Program) -> np.random.Generator:
         """A generator at the start: seeded by this executor, else by the program, else by chance."""
         return np.random.default_rng(self.seed or program.random_seed or None)
+
+    def close(self) -> None:
+        """Tell the parameter servers that this trainer is finished (as Paddle's Executor.close), and leave the rings that
+        programs have joined in the scopes where they ran. Raises RemoteError.
+        """
+        for scope in self._scopes:
+            if scope.communicators is not None:
+                scope.communicators.close()
+                scope.communicators = None
+        self.servers.complete()
 
     def _feed(self, program: Program, feed: Mapping[str, Any], scope: Scope, local: Scope) -> None:
         block = program.global_block()
@@ -186,9 +270,27 @@ class Executor:
         ) + hint
 
 
+def communicators_of(scope: Scope, place: Place, policy: Policy) -> Communicators:
+    """The rings that belong to a scope, and to all below and above it."""
+    root = scope.root()
+    if root.communicators is None:
+        from fluidtool.runtime.communicators import Communicators
+
+        root.communicators = Communicators(place, policy)
+    return root.communicators
+
+
 def _is_numbers(value: Any) -> bool:
     return not any(isinstance(item, (LoDTensor, np.ndarray)) for item in value) and len(value) > 0
 
 
 def _to_stderr(text: str) -> None:
     sys.stderr.write(text + "\n")
+
+
+def _raise_failed(scope: Scope) -> None:
+    """Raise what failed in a go block, where a program has any."""
+    if scope.find_var(HOLDER) is not None:
+        from fluidtool.ops.concurrency.goroutines import raise_failed
+
+        raise_failed(scope)

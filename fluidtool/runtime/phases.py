@@ -44,6 +44,11 @@ def gradient_names(op: Operator) -> list[str]:
     return list(op.get_attr(ROLE_VAR_ATTR, []))[1::2] if role(op) & OpRole.Backward else []
 
 
+def all_gradients(program: Program) -> set[str]:
+    """The parameters' gradients that a program computes."""
+    return {name for op in program.global_block().ops for name in gradient_names(op)}
+
+
 def split_phases(program: Program, fetches: set[str], loss_gradient: float | None) -> list[Phase]:
     """The phases of a program, in order.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from fluidtool.errors import FluidError, OperatorError, UninitializedError
 from fluidtool.ir import Block, Operator, Program
@@ -19,8 +20,9 @@ from fluidtool.ir.roles import NAMESCOPE_ATTR, ROLE_ATTR, SUPERSEDED, OpRole
 from fluidtool.ir.surgery import copy_operator
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.registry import OpInfo, get_op
-from fluidtool.runtime.engines.native.bodies import fastest_body
+from fluidtool.runtime.bindings import Bindings, bindings_of
 from fluidtool.runtime.engines.native.library import Library
+from fluidtool.runtime.engines.native.stretch import Compiler
 from fluidtool.runtime.engines.native.stretches import BoundStretch, Stretch, find_stretches
 from fluidtool.runtime.scope import Scope, ScopeVariable
 from fluidtool.tensor import LoDTensor
@@ -42,13 +44,17 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class BlockPlan:
-    """The steps of one block and the variables that it declares; `work` is the steps, with stretches put together."""
+    """The steps of one block and the variables that it declares; `work` is the steps, with stretches put together.
+
+    `hidden_names` are those that occur within a stretch alone: nobody sees them unless its steps run one by one.
+    """
 
     index: int
     steps: tuple[Step, ...]
     work: tuple[Step | Stretch, ...]
     local_names: tuple[str, ...]
     persistable_names: tuple[str, ...]
+    hidden_names: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -57,17 +63,20 @@ class Plan:
 
     `program` is the one given, or a copy of it in which a fetched variable does not share its memory with others.
     `native` is the library that runs whole stretches of an inference program; None leaves every step to its body.
+    `handing` is an engine that they are handed to instead. `kept` are the persistable variables by scope.
     """
 
     program: Program
     fetches: tuple[str, ...]
     needed_only: bool = False
     native: Library | None = None
+    handing: Compiler | None = None
     blocks: dict[int, BlockPlan] = field(default_factory=dict)
+    kept: WeakKeyDictionary[Scope, Bindings] = field(default_factory=WeakKeyDictionary, repr=False)
 
     def __post_init__(self) -> None:
         # The native engine shares memory by itself, and fuses by who reads what.
-        native = self.native is not None
+        native = self.native is not None or self.handing is not None
         self.program = with_original_names(self.program) if native else unshared(self.program, self.fetches)
 
     def block(self, index: int) -> BlockPlan:
@@ -75,12 +84,19 @@ class Plan:
         plan = self.blocks.get(index)
         if plan is None:
             plan = self.blocks[index] = compile_block(
-                self.program.block(index), self.fetches, self.needed_only and index == 0, self.native
+                self.program.block(index), self.fetches, self.needed_only and index == 0, self.handing or self.native
             )
         return plan
 
+    def bindings(self, scope: Scope) -> Bindings:
+        """The persistable variables of block 0 in a scope: found once for as long as it has the same names."""
+        found = self.kept.get(scope)
+        if found is None or found.version != scope.names_version():
+            found = self.kept[scope] = bindings_of(self.block(0).persistable_names, scope)
+        return found
 
-def compile_block(block: Block, fetches: Iterable[str], needed_only: bool, native: Library | None = None) -> BlockPlan:
+
+def compile_block(block: Block, fetches: Iterable[str], needed_only: bool, native: Compiler | None = None) -> BlockPlan:
     """Compile one block. Values of block 0 are released after their last use; sub-blocks keep theirs."""
     ops = [op for op in block.ops if op.type not in FEED_FETCH]
     fetched = set(fetches)
@@ -98,7 +114,26 @@ def compile_block(block: Block, fetches: Iterable[str], needed_only: bool, nativ
     work: Sequence[Step | Stretch] = steps
     if block.idx == 0 and native is not None and not any(trains(op) for op in ops):
         work = find_stretches(steps, frozenset(persistable), fetched, native)
-    return BlockPlan(block.idx, tuple(steps), tuple(work), local, persistable)
+    hidden = hidden_within(work) & set(local)
+    for part in work:
+        if isinstance(part, Stretch):  # what is hidden has no variable to release
+            part.release = tuple(name for name in part.release if name not in hidden)
+    seen = tuple(name for name in local if name not in hidden)
+    return BlockPlan(block.idx, tuple(steps), tuple(work), seen, persistable, hidden)
+
+
+def hidden_within(work: Sequence[Step | Stretch]) -> frozenset[str]:
+    """What operators of stretches write and nothing outside their stretch mentions."""
+    inner: set[str] = set()
+    for part in work:
+        if isinstance(part, Stretch):
+            inner.update(name for step in part.steps for name in step.op.output_arg_names)
+    for part in work:
+        if isinstance(part, Stretch):
+            inner.difference_update(part.inputs, part.constants, part.outputs)
+        else:
+            inner.difference_update(part.op.input_arg_names, part.op.output_arg_names)
+    return frozenset(inner)
 
 
 def trains(op: Operator) -> bool:
@@ -194,7 +229,11 @@ class BoundStep:
     def __init__(self, step: Step, context: OpContext, release: tuple[ScopeVariable, ...]) -> None:
         info = step.info
         self.context, self.attrs, self.release = context, step.attrs, release
-        self.body = fastest_body(info.type, info.body, context.runtime.plan.native)
+        self.body = info.body
+        if (native := context.runtime.plan.native) is not None:
+            from fluidtool.runtime.engines.native.bodies import fastest_body  # imports what many programs never need
+
+            self.body = fastest_body(info.type, info.body, native)
         self.args: tuple[tuple[Any, bool, Any], ...] = ()
         if not info.raw:
             self.args = tuple((slot, slot.duplicable, context.inputs.get(slot.name, ())) for slot in info.inputs)
@@ -283,28 +322,31 @@ class BoundBlock:
 
     __slots__ = ("index", "runtime", "steps")
 
-    def __init__(self, plan: BlockPlan, scope: Scope, runtime: Any) -> None:
+    def __init__(self, plan: BlockPlan, scope: Scope, runtime: Any, found: Bindings | None = None) -> None:
         self.index, self.runtime = plan.index, runtime
-        holders: dict[str, ScopeVariable] = {name: scope.var(name) for name in plan.local_names}
-        for name in plan.persistable_names:
-            holders[name] = scope.find_var(name) or scope.root().var(name)
+        bindings = bindings_of(plan.persistable_names, scope) if found is None else found
+        holders = bindings.holders.copy()
+        for name in plan.local_names:
+            holders[name] = scope.var(name)
 
         def lookup(name: str) -> ScopeVariable | None:
             if name == EMPTY or not name:
                 return None
             found = holders.get(name)
             if found is None:
-                found = holders[name] = scope.find_var(name) or scope.var(name)
+                above = None if name in plan.hidden_names else scope.find_var(name)
+                found = holders[name] = above or scope.var(name)
             return found
 
         def lookup_all(names: dict[str, list[str]]) -> dict[str, tuple[Any, ...]]:
             return {slot: tuple(lookup(name) for name in arguments) for slot, arguments in names.items() if arguments}
 
         def bind(step: Step | Stretch) -> BoundStep | BoundStretch:
-            release = tuple(holders[name] for name in step.release if name in holders)
             if isinstance(step, Stretch):
-                return BoundStretch(step, lookup, bind, release)
+                stay = tuple(holders[name] for name in step.release if name in holders)
+                return BoundStretch(step, lookup, bind, stay, bindings)
             inputs, outputs = lookup_all(step.op.inputs), lookup_all(step.op.outputs)
+            release = tuple(holders[name] for name in step.release if name in holders)
             return BoundStep(step, OpContext(step.op, step.info, inputs, outputs, scope, runtime), release)
 
         self.steps = tuple(bind(step) for step in plan.work)
@@ -320,7 +362,8 @@ class BoundBlock:
                     for holder in step.release:
                         holder.value = None
             else:
-                for step in one_by_one(self.steps):
+                whole = getattr(observer, "whole_stretches", False)
+                for step in self.steps if whole else one_by_one(self.steps):
                     observer(step, self.index)
                     for holder in step.release:
                         holder.value = None

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from fluidtool.errors import ArgumentTypeError, UninitializedError
 from fluidtool.tensor import LoDRankTable, LoDTensor, LoDTensorArray, SelectedRows
+
+if TYPE_CHECKING:
+    from fluidtool.runtime.communicators import Communicators
 
 T = TypeVar("T")
 
@@ -65,22 +68,68 @@ class ScopeVariable:
             self.value = LoDTensor(array, offsets)
 
 
-class Scope:
-    """Variables by name. Looking a name up goes on in the parent; creating one does not."""
+class StoredVariable(ScopeVariable):
+    """A variable whose value stays in a file until somebody asks for it.
 
-    __slots__ = ("__weakref__", "_vars", "kids", "parent")
+    mapped: the value as it lies in the memory-mapped file, at any address. load: gives the tensor; None from the moment
+    that somebody has asked for the value or set another one.
+    """
+
+    __slots__ = ("_array", "_mapped", "_value", "load")
+
+    def __init__(self, name: str, mapped: Any, load: Callable[[], LoDTensor]) -> None:
+        super().__init__(name)
+        self._mapped, self._array = mapped, None
+        self.load: Callable[[], LoDTensor] | None = load
+
+    @property
+    def value(self) -> Any:
+        """The value, read from the file when first asked for."""
+        if (load := self.load) is not None:
+            self._value = load()
+            self._array, self.load = self._value.array, None
+        return self._value
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        self._value, self._mapped, self.load, self._array = value, None, None, None
+
+    def mapped(self) -> Any:
+        """The array in the file, as long as it is the value; else None."""
+        if self.load is not None:
+            return self._mapped
+        return self._mapped if type(self._value) is LoDTensor and self._value.array is self._array else None
+
+
+class Scope:
+    """Variables by name. Looking a name up goes on in the parent; creating one does not.
+
+    communicators: of the scope at the top, the rings that programs have joined; None before the first.
+    """
+
+    __slots__ = ("__weakref__", "_names", "_vars", "communicators", "kids", "parent")
 
     def __init__(self, parent: Scope | None = None) -> None:
         self._vars: dict[str, ScopeVariable] = {}
+        self._names = object()  # another one whenever a name comes or goes
         self.parent = parent
         self.kids: list[Scope] = []
+        self.communicators: Communicators | None = None
 
     def var(self, name: str) -> ScopeVariable:
         """The variable of this very scope, created when it is not there."""
         found = self._vars.get(name)
         if found is None:
             found = self._vars[name] = ScopeVariable(name)
+            self._names = object()
         return found
+
+    def hold(self, variable: ScopeVariable) -> None:
+        """Take in a variable; one of that name that is here already takes its value instead."""
+        found = self._vars.setdefault(variable.name, variable)
+        self._names = object()
+        if found is not variable:
+            found.value = variable.value
 
     def find_var(self, name: str) -> ScopeVariable | None:
         """The variable of this scope or the nearest one above that has the name, or None."""
@@ -114,6 +163,16 @@ class Scope:
         """Forget these variables of this very scope."""
         for name in names:
             self._vars.pop(name, None)
+        self._names = object()
+
+    def names_version(self) -> tuple[object, ...]:
+        """Equal to an earlier one as long as the same names mean the same variables, here and above."""
+        versions = [self._names]
+        scope = self.parent
+        while scope is not None:
+            versions.append(scope._names)
+            scope = scope.parent
+        return tuple(versions)
 
     def local_var_names(self) -> list[str]:
         """The names in this very scope."""

@@ -53,11 +53,11 @@ def numpy_dtype(data_type: int) -> np.dtype[Any]:
 def var_type_of(dtype: Any) -> VarType:
     """The format's number of a numpy dtype (or anything that numpy takes for one)."""
     dtype = np.dtype(dtype)
-    if dtype.name == "bfloat16":
-        return VarType.BF16
     try:
         return _VAR_TYPE[dtype]
     except KeyError:
+        if dtype.name == "bfloat16":
+            return VarType.BF16
         raise ArgumentTypeError(
             f"numpy dtype {dtype} has no counterpart in Fluid programs; convert the array to one of "
             f"{', '.join(str(d) for d in _VAR_TYPE)}"

@@ -203,8 +203,13 @@ def _mish_softplus(ctx: OpContext, X: Any, threshold: float) -> Any:
 def gelu(ctx: OpContext, X: Any, *, approximate: bool) -> Any:
     """X * Φ(X), Φ the normal distribution function, or its tanh approximation (gelu_op.h)."""
     if approximate:
-        return X * (1 + ctx.xp.tanh(_gelu_inner(X))) * 0.5
-    return X * (1 + ctx.special.erf(X * X.dtype.type(math.sqrt(0.5)))) * 0.5
+        out = ctx.xp.tanh(_gelu_inner(X))
+    else:
+        out = ctx.special.erf(X * X.dtype.type(math.sqrt(0.5)))
+    out += 1
+    out *= X
+    out *= 0.5
+    return out
 
 
 @gelu.grad(inputs="X Out@GRAD", outputs="X@GRAD", lod="X")

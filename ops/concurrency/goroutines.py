@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fluidtool.errors import OperatorError
+from fluidtool.ops.concurrency import HOLDER
 from fluidtool.ops.context import OpContext, ScopeLike
 from fluidtool.tensor import LoDTensor
-
-HOLDER = "@GOROUTINES@"
 
 
 class DeadlockError(OperatorError):

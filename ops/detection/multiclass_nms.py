@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
@@ -23,6 +23,10 @@ ATTRS: dict[str, Any] = {
     "keep_top_k": required(INT),
     "normalized": True,
 }
+
+
+Suppression = Callable[..., Any]
+"""Like `suppress`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,9 @@ def options(ctx: OpContext) -> Options:
     return Options(**{name: ctx.attr(name) for name in ATTRS})
 
 
-def detect(np: Any, boxes: Any, scores: Any, chosen: Options, per_class: bool) -> Detections:
+def detect(
+    np: Any, boxes: Any, scores: Any, chosen: Options, per_class: bool, keep: Suppression = suppress
+) -> Detections:
     """Detections of one image from scores [C, M] and boxes [M, width], or [M, C, width] if each class has its own."""
     overlap = overlap_of(np, boxes.shape[-1], chosen.normalized)
     labels, positions = [], []
@@ -63,7 +69,7 @@ def detect(np: Any, boxes: Any, scores: Any, chosen: Options, per_class: bool) -
             continue
         order = candidates(np, scores[label], chosen.score_threshold, chosen.nms_top_k)
         of_class = boxes[order, label] if per_class else boxes[order]
-        kept = order[suppress(np, of_class, overlap, chosen.nms_threshold, chosen.nms_eta)]
+        kept = order[keep(np, of_class, overlap, chosen.nms_threshold, chosen.nms_eta)]
         positions.append(np.sort(kept) if per_class else kept)
         labels.append(np.full(len(kept), label))
     label = np.concatenate([np.zeros(0, "int64"), *labels])
@@ -88,13 +94,15 @@ def images(ctx: OpContext, BBoxes: Any, Scores: Any, offsets: list[int] | None) 
         yield boxes[start:end], scores[start:end].T, start * scores.shape[1]
 
 
-def run(ctx: OpContext, BBoxes: Any, Scores: Any, offsets: list[int] | None) -> tuple[Any, Any, list[int]]:
+def run(
+    ctx: OpContext, BBoxes: Any, Scores: Any, offsets: list[int] | None, keep: Suppression = suppress
+) -> tuple[Any, Any, list[int]]:
     """Rows [label, score, box …] of all images, their positions in the input [No, 1] int32, and offsets by image."""
     check_scores(ctx, BBoxes, Scores, flat=True)
     np, chosen, per_class = ctx.np, options(ctx), Scores.ndim == 2
     rows, indices = [], []
     for boxes, scores, first in images(ctx, BBoxes, Scores, offsets):
-        found = detect(np, boxes, scores, chosen, per_class)
+        found = detect(np, boxes, scores, chosen, per_class, keep)
         leading = np.stack([found.labels.astype(boxes.dtype), found.scores], axis=1)
         rows.append(np.concatenate([leading, found.boxes], axis=1))
         inside = found.positions * len(scores) + found.labels if per_class else found.positions
@@ -116,7 +124,12 @@ def multiclass_nms(ctx: OpContext, BBoxes: Any, Scores: Any) -> Any:
     Scores [N, C, M] with BBoxes [N, M, 4] (or polygons of 8, 16, 24 or 32 numbers), or Scores [M, C] with BBoxes
     [M, C, 4] and a LoD. Nothing found at all gives [[-1]].
     """
-    out, _, offsets = run(ctx, BBoxes, Scores, lod_offsets(ctx, Scores))
+    return detections(ctx, BBoxes, Scores)
+
+
+def detections(ctx: OpContext, BBoxes: Any, Scores: Any, keep: Suppression = suppress) -> Any:
+    """The output of multiclass_nms; `keep` chooses among the boxes of a class."""
+    out, _, offsets = run(ctx, BBoxes, Scores, lod_offsets(ctx, Scores), keep)
     if not len(out):
         out, offsets = ctx.array(ctx.np.full((1, 1), -1, Scores.dtype)), [0, 1]
     ctx.set_lod("Out", [offsets])
@@ -126,7 +139,12 @@ def multiclass_nms(ctx: OpContext, BBoxes: Any, Scores: Any) -> Any:
 @op("multiclass_nms2", inputs="BBoxes Scores", outputs="Out Index~", attrs=ATTRS)
 def multiclass_nms2(ctx: OpContext, BBoxes: Any, Scores: Any) -> dict[str, Any]:
     """multiclass_nms, and in Index [No, 1] int32 where each detection is among all boxes of the batch."""
-    out, index, offsets = run(ctx, BBoxes, Scores, lod_offsets(ctx, Scores))
+    return detections_and_index(ctx, BBoxes, Scores)
+
+
+def detections_and_index(ctx: OpContext, BBoxes: Any, Scores: Any, keep: Suppression = suppress) -> dict[str, Any]:
+    """The outputs of multiclass_nms2; `keep` chooses among the boxes of a class."""
+    out, index, offsets = run(ctx, BBoxes, Scores, lod_offsets(ctx, Scores), keep)
     ctx.set_lod("Out", [offsets])
     ctx.set_lod("Index", [offsets])
     return {"Out": out, "Index": index}
@@ -142,10 +160,17 @@ def multiclass_nms3(ctx: OpContext, BBoxes: Any, Scores: Any, RoisNum: Any) -> d
     """multiclass_nms2 without LoD: RoisNum [N] says how many boxes of flat input each image has, NmsRoisNum [N] int32
     how many detections (Paddle 2.6.2 multiclass_nms3_kernel.cc).
     """
+    return detections_and_counts(ctx, BBoxes, Scores, RoisNum)
+
+
+def detections_and_counts(
+    ctx: OpContext, BBoxes: Any, Scores: Any, RoisNum: Any, keep: Suppression = suppress
+) -> dict[str, Any]:
+    """The outputs of multiclass_nms3; `keep` chooses among the boxes of a class."""
     offsets = None
     if Scores.ndim == 2:
         offsets = ctx.sequences("BBoxes") if RoisNum is None else [0, *accumulate(ctx.host(RoisNum).tolist())]
-    out, index, found = run(ctx, BBoxes, Scores, offsets)
+    out, index, found = run(ctx, BBoxes, Scores, offsets, keep)
     counts = [end - start for start, end in pairwise(found)]
     return {"Out": out, "Index": index, "NmsRoisNum": ctx.array(ctx.np.asarray(counts, "int32"))}
 

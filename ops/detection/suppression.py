@@ -31,6 +31,10 @@ def descending(np: Any, scores: Any) -> Any:
 def candidates(np: Any, scores: Any, threshold: float, top_k: int) -> Any:
     """Positions of the scores [N] above the threshold, from high to low, the first `top_k` of them (-1: all)."""
     above = np.flatnonzero(scores > scores.dtype.type(threshold))
+    if 0 < top_k < len(above) // 2:  # what scores less than the one at top_k need not be sorted
+        found = scores[above].astype("float32")
+        last = len(found) - top_k
+        above = above[found >= np.partition(found, last)[last]]
     order = above[descending(np, scores[above])]
     return order[:top_k] if top_k > -1 else order
 

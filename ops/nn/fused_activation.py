@@ -24,6 +24,9 @@ NAMES = frozenset(
 )
 
 
+SLOPE = 0.20000000298023224  # 0.2 as 32 bits hold it
+
+
 def activate(ctx: OpContext, x: Any, name: str, alpha: float = 0.0, beta: float = 0.0) -> Any:
     """`x` through the activation `name`; raises OperatorError for a name that no fusing pass of Paddle writes.
 
@@ -48,7 +51,7 @@ def activate(ctx: OpContext, x: Any, name: str, alpha: float = 0.0, beta: float 
     if name == "hard_swish":
         return x * xp.clip(x + 3.0, 0, 6.0) / 6.0
     if name == "hard_sigmoid":
-        return xp.clip(x * (alpha or 0.2) + (beta or 0.5), 0, 1)
+        return xp.clip(x * (alpha or SLOPE) + (beta or 0.5), 0, 1)
     if name == "mish":
         return x * xp.tanh(xp.logaddexp(x, xp.zeros_like(x)))
     return ctx.fail(f"the fused activation {name!r} is unknown; expected one of {', '.join(sorted(NAMES - {''}))}")

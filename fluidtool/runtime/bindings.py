@@ -1,0 +1,92 @@
+"""What is looked up once for a block and a scope, and kept until a name comes or goes there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fluidtool.runtime.scope import Scope, ScopeVariable, StoredVariable
+from fluidtool.tensor import LoDTensor
+
+if TYPE_CHECKING:
+    from fluidtool.runtime.engines.native.stretches import Stretch
+
+
+@dataclass(eq=False, slots=True)
+class Bindings:
+    """The persistable variables of a block in a scope whose names were of `version`; constants by the stretch."""
+
+    version: tuple[object, ...]
+    holders: dict[str, ScopeVariable]
+    constants: dict[Stretch, Constants] = field(default_factory=dict)
+
+    def constants_of(self, stretch: Stretch) -> Constants:
+        """The constants of a stretch: they persist, all of them."""
+        found = self.constants.get(stretch)
+        if found is None:
+            found = self.constants[stretch] = Constants(tuple(self.holders[name] for name in stretch.constants))
+        return found
+
+
+def bindings_of(names: Iterable[str], scope: Scope) -> Bindings:
+    """Find persistable variables; those that are nowhere are created at the top."""
+    version = scope.names_version()
+    return Bindings(version, {name: scope.find_var(name) or scope.root().var(name) for name in names})
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The arrays of constants, with what tells that they are still the same.
+
+    resting: variables that nobody has asked for their value; they hold what lies in their file. loose: all others.
+    """
+
+    arrays: tuple[Any, ...]
+    complete: bool
+    resting: tuple[StoredVariable, ...]
+    loose: tuple[tuple[ScopeVariable, Any], ...]
+
+    def holds(self) -> bool:
+        """Whether every variable still holds its array."""
+        return all([holder.load for holder in self.resting]) and all(
+            constant_of(holder) is array for holder, array in self.loose
+        )
+
+
+class Constants:
+    """The parameters of a stretch."""
+
+    __slots__ = ("_holders", "_seen")
+
+    def __init__(self, holders: tuple[ScopeVariable, ...]) -> None:
+        self._holders = holders
+        self._seen: Seen | None = None
+
+    def arrays(self) -> tuple[Any, ...] | None:
+        """Their arrays, the same tuple as long as all are the same; None where one has none."""
+        seen = self._seen
+        if seen is None or not seen.holds():
+            seen = self._seen = self._look()
+        return seen.arrays if seen.complete else None
+
+    def _look(self) -> Seen:
+        resting = tuple(h for h in self._holders if isinstance(h, StoredVariable) and h.load is not None)
+        arrays = tuple(map(constant_of, self._holders))
+        still = set(map(id, resting))
+        loose = tuple((h, a) for h, a in zip(self._holders, arrays, strict=True) if id(h) not in still)
+        return Seen(arrays, all(array is not None for array in arrays), resting, loose)
+
+
+def array_of(holder: Any) -> Any:
+    """The array of a tensor; None for everything else."""
+    value = holder.value if holder is not None else None
+    return value.array if type(value) is LoDTensor and isinstance(value.array, np.ndarray) else None
+
+
+def constant_of(holder: Any) -> Any:
+    """The array of a parameter: where it lies in its file, if nothing has changed it."""
+    mapped = holder.mapped() if isinstance(holder, StoredVariable) else None
+    return array_of(holder) if mapped is None else mapped
