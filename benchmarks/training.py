@@ -8,6 +8,7 @@ ratio of ours to Paddle's (median of the ratios of neighbouring bursts; above 1 
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import statistics
 import subprocess
@@ -30,6 +31,7 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            env={**os.environ, "PYTHONPATH": str(WORKER.parent.parent)} if module.startswith("fluidtool") else None,
         )
         ready = self.process.stdout.readline().split()
         if not ready:
