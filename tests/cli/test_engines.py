@@ -64,7 +64,10 @@ def on(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_unknown_engine_is_a_usage_error(model: Path, x: Path) -> None:
     result = call("run", model, "--feed", x, "--engine", "tpu")
     assert result.exit_code == 2
-    assert error_of(result) == "there is no engine 'tpu'; the engines are auto, native, numpy [FT200]"
+    assert (
+        error_of(result)
+        == "there is no engine 'tpu'; the engines are auto, native, numpy, onnxruntime, openvino [FT200]"
+    )
 
 
 def test_the_native_engine_where_it_is_not_built(not_built: None, model: Path, x: Path) -> None:
@@ -121,6 +124,54 @@ def test_an_engine_asked_for_that_had_nothing_to_do_says_why(on: None, model: Pa
 def test_the_native_engine_asked_for_by_name_runs_although_it_is_switched_off(off: None, model: Path, x: Path) -> None:
     assert "by native" in call("run", model, "--feed", x, "--engine", "native", "--repeat", 2).stderr
     assert "by numpy" in call("run", model, "--feed", x, "--repeat", 2).stderr
+
+
+# ---------------------------------------------------------------- --precision
+@pytest.mark.parametrize("command", [("run",), ("profile",), ("inspect", "--plan")])
+def test_an_unknown_precision_is_a_usage_error(command: tuple[str, ...], model: Path) -> None:
+    result = call(*command, model, "--precision", "half")
+    assert result.exit_code == 2
+    assert error_of(result) == "there is no precision 'half'; the precisions are float32, bf16 [FT200]"
+
+
+def test_numpy_does_not_round(model: Path, x: Path) -> None:
+    result = call("run", model, "--feed", x, "--engine", "numpy", "--precision", "bf16")
+    assert result.exit_code == 2
+    assert error_of(result).startswith("the precision bf16 needs the native engine, found the engine numpy")
+
+
+def test_bf16_where_nothing_is_built(not_built: None, model: Path, x: Path) -> None:
+    result = call("run", model, "--feed", x, "--precision", "bf16")
+    assert result.exit_code == 2 and WAY_OUT in error_of(result)
+
+
+@built
+def test_weights_of_16_bits(on: None, model: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "unit.npy", np.eye(4, dtype=np.float32))
+    weights = call_json("run", model, "--feed", tmp_path / "unit.npy", "--precision", "bf16", "--repeat", 2)["engine"]
+    assert (weights["name"], weights["precision"]) == ("native", "bf16")
+    said = call("run", model, "--feed", tmp_path / "unit.npy", "--precision", "bf16", "--repeat", 2).stderr
+    assert re.fullmatch(r"2 runs by native \(\w+, \d+ threads?, bf16 weights\), 4 of 4 operators in 1 call\n", said)
+
+
+@built
+def test_the_plan_and_the_profile_name_products_of_16_bits(on: None, model: Path, x: Path) -> None:
+    found = []
+    for precision in ("float32", "bf16"):
+        (plan,) = call_json("inspect", model, "--plan", "--precision", precision)["native"]["calls"]
+        steps = call_json("profile", model, "--feed", x, "--repeat", 1, "--precision", precision)["items"]
+        (planned,) = (step["kernel"] for step in plan["steps"] if step["kernel"].startswith("product"))
+        (product,) = (item for item in steps if item["kernel"].startswith("product"))
+        found.append((planned, product["kernel"], plan["constant_bytes"], product["bytes"]))
+    wide, narrow = found
+    assert wide[:2] == ("product", "product") and narrow[:2] == ("product bf16", "product bf16")
+    assert narrow[2] < wide[2] and narrow[3] < wide[3]
+
+
+@built
+def test_bf16_that_had_nothing_to_do_says_so(on: None, model: Path, x: Path) -> None:
+    result = call("run", model, "--feed", x, "--precision", "bf16", "--check-nan")
+    assert result.stderr == "note: numpy computed everything: --check-nan looks at every operator by itself\n"
 
 
 # ---------------------------------------------------------------- run --threads
@@ -254,7 +305,7 @@ def test_a_plan_shows_calls_and_their_steps(on: None) -> None:
     assert re.search(r"^ 0 +conv2d +native +call 1 +image ", out, re.MULTILINE)
     assert re.search(r"^Call 1: 11 operators in \d+ steps$", out, re.MULTILINE)
     assert re.search(r"^arena +\S+ KiB; no arrangement needs less than \S+ KiB$", out, re.MULTILINE)
-    assert re.search(r"^\d+ +convolution +conv \+ relu +blocks of \d+ +\[1, 32, 8, 8\] +\d+$", out, re.MULTILINE)
+    assert re.search(r"^\d+ +convolution +conv \+ relu +blocks of \d+ +\[1, 16, 8, 8\] +\d+$", out, re.MULTILINE)
 
 
 @built
@@ -288,9 +339,10 @@ def test_the_previewed_steps_are_those_of_a_run(on: None) -> None:
 
 
 @built
-def test_a_plan_says_what_was_left_to_numpy_and_why(on: None) -> None:
+def test_a_plan_says_what_was_left_to_numpy_and_why(on: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(READERS, "sequence_pool")  # as if there were no kernel
     out = call("inspect", TOPICS, "--plan").stdout
-    assert re.search(r"^Call 1: 4 operators, left to numpy\nbecause +words holds sequences$", out, re.MULTILINE)
+    assert re.search(r"^Call 1: \d+ operators, left to numpy\nbecause +words holds sequences$", out, re.MULTILINE)
     assert re.search(r"^sequence_pool +no kernel$", out, re.MULTILINE)
 
 

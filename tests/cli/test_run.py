@@ -362,6 +362,12 @@ def test_repeated_runs_show_their_times(model: Path, x: Path) -> None:
     assert re.search(r"^median +\S+ ms$", out, re.MULTILINE) and re.search(r"^p90 +\S+ ms$", out, re.MULTILINE)
 
 
+def test_statistics_of_runs(model: Path, x: Path) -> None:
+    out = call("run", model, "--feed", x, "--repeat", 4).stdout
+    times = out[out.index("runs") :]
+    assert [line.split()[0] for line in times.splitlines()] == ["runs", "min", "median", "p90", "max", "mean", "std"]
+
+
 def test_times_in_json(model: Path, x: Path) -> None:
     seconds = call_json("run", model, "--feed", x, "--repeat", 4)["seconds"]
     assert seconds["runs"] == 4

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import fluidtool.fluid as fluid
-from fluidtool.distribute.collective import CollectivePlan, shared_parameters, transpile_collective
+from fluidtool.distribute.collective.programs import CollectivePlan, shared_parameters, transpile_collective
 from fluidtool.distribute.nccl import NcclPlan, transpile_for_nccl
 from fluidtool.fluid.transpiler.collective import GradAllReduce, LocalSGD, SingleProcessMultiThread
 from fluidtool.ir import Program

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fluidtool.fluid as fluid
-from fluidtool.errors import ArgumentTypeError, FeedError, FetchError, UninitializedError, UnsupportedOperatorError
+from fluidtool.errors import ArgumentTypeError, CollectiveError, FeedError, FetchError, UninitializedError
 
 X = (np.arange(22).reshape(11, 2) / 10).astype("float32")
 Y = (np.arange(11).reshape(11, 1) / 5).astype("float32")
@@ -280,11 +280,12 @@ def test_a_compiled_program_stays_with_its_scope() -> None:
         steps(program, loss, {"x": X, "y": Y}, scope=fluid.Scope())
 
 
-def test_gradients_are_not_summed_over_processes() -> None:
+def test_several_trainers_need_endpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLUIDTOOL_COLLECTIVE", "grpc")
     strategy = fluid.BuildStrategy()
     strategy.num_trainers = 2
     program, loss = compiled(2, strategy)
-    with pytest.raises(UnsupportedOperatorError, match="num_trainers is 2"):
+    with pytest.raises(CollectiveError, match="num_trainers is 2, but nothing says where the 2 trainers are"):
         steps(program, loss, {"x": X, "y": Y})
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fluidtool.fluid as fluid
-from fluidtool.errors import ArgumentTypeError, UnsupportedOperatorError, UsageError
+from fluidtool.errors import ArgumentTypeError, CollectiveError, UsageError
 
 X = (np.arange(22).reshape(11, 2) / 10).astype("float32")
 Y = (np.arange(11).reshape(11, 1) / 5).astype("float32")
@@ -127,10 +127,18 @@ def test_settings_as_extra_arguments_are_refused() -> None:
         fluid.ParallelExecutor(False, main_program=network()[1], num_threads=4)
 
 
-def test_several_trainers_are_refused_when_run() -> None:
+def test_several_trainers_need_to_know_of_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLUIDTOOL_COLLECTIVE", "grpc")
     main, _, loss = network()
     executor = fluid.ParallelExecutor(False, loss.name, main, num_trainers=2, trainer_id=1)
-    with pytest.raises(UnsupportedOperatorError, match="num_trainers is 2"):
+    with pytest.raises(CollectiveError, match="num_trainers is 2, but nothing says where the 2 trainers are"):
+        executor.run([loss], {"x": X, "y": Y})
+
+
+def test_a_trainer_is_one_of_them() -> None:
+    main, _, loss = network()
+    executor = fluid.ParallelExecutor(False, loss.name, main, num_trainers=2, trainer_id=2)
+    with pytest.raises(UsageError, match="trainer_id is 2; with num_trainers 2 it goes from 0 to 1"):
         executor.run([loss], {"x": X, "y": Y})
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import fluidtool.fluid as fluid
-from fluidtool.errors import ArgumentTypeError, FeedError, UnreadableError, UnsupportedOperatorError, UsageError
-from fluidtool.fluid.trainer import Trainer, build_feed_var_list, refuse_roles
+from fluidtool.errors import ArgumentTypeError, FeedError, UnreadableError, UsageError
+from fluidtool.fluid.trainer import Trainer, build_feed_var_list
 from fluidtool.fluid.training_events import (
     BeginEpochEvent,
     BeginStepEvent,
@@ -201,18 +201,6 @@ def test_intervals_start_at_one(name: str) -> None:
 def test_a_checkpoint_config_must_be_one(tmp_path: Path) -> None:
     with pytest.raises(ArgumentTypeError, match="takes a CheckpointConfig"):
         make(str(tmp_path))  # type: ignore[arg-type]
-
-
-def test_an_unknown_role_is_refused() -> None:
-    with pytest.raises(UsageError, match="TRAINER or PSERVER"):
-        refuse_roles({"PADDLE_TRAINING_ROLE": "MASTER"})
-
-
-@pytest.mark.parametrize("name", ["PADDLE_TRAINING_ROLE", "PADDLE_TRAINER_IPS"])
-def test_roles_of_several_processes_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(name, "TRAINER")
-    with pytest.raises(UnsupportedOperatorError, match=f"{name} is set"):
-        make()
 
 
 # ---------------------------------------------------------------- saving

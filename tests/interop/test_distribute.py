@@ -129,12 +129,12 @@ def write(folder: Path, roles: list[RolePrograms]) -> None:
         (folder / role.name / "startup.pb").write_bytes(role.startup.serialize_to_string())
 
 
-def start(paddle: str, *args: Any) -> subprocess.Popen[str]:
+def start(python: str, *args: Any, script: tuple[str, ...] = (str(SCRIPT),)) -> subprocess.Popen[str]:
     environment = {
         key: value for key, value in os.environ.items() if "proxy" not in key.lower() and key != "PYTHONPATH"
     }
     environment |= {"FLAGS_rpc_deadline": "30000", "OMP_NUM_THREADS": "1", "GLOG_minloglevel": "2"}
-    command = [paddle, str(SCRIPT), *map(str, args)]
+    command = [python, *script, *map(str, args)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
 
 

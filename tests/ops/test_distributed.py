@@ -1,4 +1,4 @@
-"""Operators for parameter servers and collectives: shapes are known, running them is refused with the reason."""
+"""Operators for parameter servers and collectives: declared shapes, and what they need of a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fluidtool.errors import UnsupportedOperatorError
+from fluidtool.errors import PolicyError, ProgramError, UnsupportedOperatorError
 from fluidtool.ir import Program
 from fluidtool.ops.gradient import make_grad_ops
 from fluidtool.ops.inference import infer_declared
@@ -19,21 +19,18 @@ from tests.support.operators import run_op
 ROWS = np.zeros((4, 3), np.float32)
 
 
-@pytest.mark.parametrize(
-    ("op", "inputs", "attrs", "reason"),
-    [
-        ("send", {"X": [ROWS]}, {}, "talks to parameter servers"),
-        ("recv", {"X": [ROWS]}, {}, "talks to parameter servers"),
-        ("listen_and_serv", {"X": [ROWS]}, {}, "talks to parameter servers"),
-        ("c_allreduce_sum", {"X": ROWS}, {}, "works together with other processes"),
-        ("c_allgather", {"X": ROWS}, {"nranks": 2}, "works together with other processes"),
-    ],
-)
-def test_running_is_refused_with_the_reason(
-    op: str, inputs: dict[str, Any], attrs: dict[str, Any], reason: str
-) -> None:
-    with pytest.raises(UnsupportedOperatorError, match=f"operator {op} {reason}.*run the program from before"):
-        run_op(op, inputs, attrs)
+@pytest.mark.parametrize(("op", "attrs"), [("c_allreduce_sum", {}), ("c_allgather", {"nranks": 2})])
+def test_a_ring_must_have_been_joined(op: str, attrs: dict[str, Any]) -> None:
+    with pytest.raises(
+        ProgramError, match=f"operator {op} works with the processes of ring 0, which has not been joined"
+    ):
+        run_op(op, {"X": ROWS}, attrs)
+
+
+@pytest.mark.parametrize("op", ["send", "recv", "prefetch"])
+def test_servers_must_be_allowed(op: str) -> None:
+    with pytest.raises(PolicyError, match=f"operator {op} asks to talk to '127.0.0.1:6174'.*--allow-network"):
+        run_op(op, {"X": [ROWS]}, {"epmap": ["127.0.0.1:6174"]})
 
 
 @pytest.mark.parametrize("op", ["pull_box_sparse", "pull_sparse", "push_dense", "quantize", "requantize"])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fluidtool.errors import OperatorError, UnsupportedOperatorError
+from fluidtool.errors import OperatorError, PolicyError
 from fluidtool.tensor import SelectedRows
 from tests.support.operators import OneOp, check_gradient, dense, lod_tensor, run_op
 
@@ -311,7 +311,12 @@ def test_refusals_name_the_operator_and_what_is_wrong(
         run_op(op, inputs, attrs)
 
 
-def test_tables_on_parameter_servers_are_refused() -> None:
-    attrs = {"remote_prefetch": True, "epmap": ["127.0.0.1:6174"]}
-    with pytest.raises(UnsupportedOperatorError, match=r"lookup_table: its table lives on parameter servers"):
+def test_tables_on_parameter_servers_need_leave_to_ask_them() -> None:
+    attrs = {
+        "remote_prefetch": True,
+        "epmap": ["127.0.0.1:6174"],
+        "table_names": ["t"],
+        "height_sections": [len(TABLE)],
+    }
+    with pytest.raises(PolicyError, match=r"lookup_table asks to talk to '127.0.0.1:6174'"):
         run_op("lookup_table", {"W": TABLE, "Ids": IDS}, attrs)

@@ -17,7 +17,8 @@ def wave(*shape: int, step: float = 1.0, dtype: str = "float64") -> np.ndarray[A
 
 def layer_norm(x: np.ndarray[Any, Any], scale: Any = 1.0, bias: Any = 0.0, epsilon: float = 1e-5) -> Any:
     centered = x - x.mean(axis=-1, keepdims=True)
-    return centered / np.sqrt((centered**2).mean(axis=-1, keepdims=True) + epsilon) * scale + bias
+    variance = (centered**2).mean(axis=-1, keepdims=True) + float(np.float32(epsilon))
+    return centered / np.sqrt(variance) * scale + bias
 
 
 def refused(op: str, inputs: dict[str, Any], message: str, attrs: dict[str, Any] | None = None) -> None:

@@ -73,7 +73,7 @@ def test_running_statistics_normalise(attrs: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("activation", "alpha", "slope"),
     [
-        ("leaky_relu", 0.1, lambda y: np.where(y > 0, 1, 0.1)),
+        ("leaky_relu", 0.125, lambda y: np.where(y > 0, 1, 0.125)),
         ("elu", 0.5, lambda y: np.where(y > 0, 1, y + 0.5)),
         ("", 0.1, np.ones_like),
     ],
@@ -87,7 +87,7 @@ def test_inplace_abn_gradient_is_that_of_batch_norm_behind_the_activation(
     y, grad = forward["Y"].numpy(), normal(2, 3, 2, 2)
     plain = run_op("batch_norm", inputs, {}, {"ReserveSpace": 0}, fetch=["Y"])["Y"].numpy()
     expected_y = np.where(
-        plain > 0, plain, {"leaky_relu": 0.1 * plain, "elu": 0.5 * np.expm1(plain)}.get(activation, plain)
+        plain > 0, plain, {"leaky_relu": 0.125 * plain, "elu": 0.5 * np.expm1(plain)}.get(activation, plain)
     )
     np.testing.assert_allclose(y, expected_y, rtol=1e-12)
     saved = {slot: forward[slot].numpy() for slot in ("SavedMean", "SavedVariance")}

@@ -88,7 +88,7 @@ def test_the_folded_numbers_follow_the_formula_with_the_operators_epsilon() -> N
     w, b = net.value("w"), net.value("b")
     scale, bias, mean, variance = (net.value(f"bn.{name}") for name in ("scale", "bias", "mean", "variance"))
     net.check(fuse_batch_norm, out)
-    s = scale / np.sqrt(variance + 1e-3)
+    s = scale / np.sqrt(variance + float(np.float32(1e-3)))  # attributes are 32 bits wide
     np.testing.assert_allclose(net.value("w_fuse_bn"), w * s[:, None, None, None], rtol=1e-14)
     np.testing.assert_allclose(net.value("b_fuse_bn"), (b - mean) * s + bias, rtol=1e-13, atol=1e-15)
 

@@ -24,7 +24,7 @@ OPTIONS = {
     "address": {"ASAN_OPTIONS": "detect_leaks=0"},
     "thread": {"TSAN_OPTIONS": "ignore_noninstrumented_modules=1"},
 }
-TESTS = {"address": "not fork", "thread": "residual or once or batch"}
+TESTS = {"address": "not fork", "thread": "residual or once or batch or lstm_cut"}
 
 
 def runtime_library(name: str) -> str:

@@ -230,7 +230,7 @@ def test_without_the_library_operators_keep_their_own_body(native: Library) -> N
 @pytest.fixture
 def small_convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the native bodies do convolutions that would not pay."""
-    for name in ("WORTH", "DEPTH", "PIXELS"):
+    for name in ("WORTH", "DEPTH", "PIXELS", "GRADIENT_WORTH"):
         monkeypatch.setattr(convolution, name, 0)
 
 
@@ -312,8 +312,51 @@ def test_convolution_that_is_left_to_numpy(attrs: dict[str, Any], monkeypatch: p
     assert answered == ([False], [False])
 
 
+def test_filter_gradient_alone_is_native_for_windows_that_move_by_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = counted(monkeypatch, "conv2d_grad")
+    check_convolution((8, 16, 31, 29), (16, 16, 3, 3), rtol=1e-5, paddings=[1, 1], strides=[2, 2])
+    assert answered == [True]
+
+
 @pytest.mark.parametrize("engine", ["numpy", "native"])
 def test_convolution_says_what_does_not_fit(engine: str) -> None:
     feeds = {"Input": np.zeros((1, 3, 9, 9), np.float32), "Filter": np.zeros((4, 2, 3, 3), np.float32)}
     with pytest.raises(OperatorError, match=r"has 3 channels; Filter \(4, 2, 3, 3\)"):
         outputs_of("conv2d", feeds, ["Output"], engine)
+
+
+@few
+@given(st.data())
+def test_gradient_of_maximum_pooling(data: st.DataObject) -> None:
+    draw = data.draw
+    window, strides = (draw(st.tuples(*[st.integers(1, 4)] * 2)) for _ in range(2))
+    pads = [draw(st.integers(0, size - 1)) for size in window]
+    sizes = [draw(st.integers(size, 12)) for size in window]
+    attrs: dict[str, Any] = {"ksize": list(window), "strides": list(strides), "paddings": pads, "pooling_type": "max"}
+    attrs["ceil_mode"] = draw(st.booleans())
+    random = np.random.default_rng(0)
+    x = random.integers(0, 4, (2, draw(st.integers(1, 9)), *sizes)).astype(np.float32)  # so that maxima repeat
+    out = outputs_of("pool2d", {"X": x}, ["Out"], "numpy", **attrs)["Out"].numpy()
+    grad = random.standard_normal(out.shape).astype(np.float32)
+    agree("pool2d_grad", {"X": x, "Out": out, "Out@GRAD": grad}, ["X@GRAD"], **attrs)
+
+
+@pytest.mark.parametrize(
+    "attrs", [{"pooling_type": "avg"}, {"pooling_type": "max", "data_format": "NHWC"}], ids=["mean", "channels last"]
+)
+def test_pooling_gradient_that_is_left_to_numpy(attrs: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = counted(monkeypatch, "pool2d_grad")
+    x = np.random.default_rng(0).standard_normal((2, 6, 6, 6)).astype(np.float32)
+    attrs |= {"ksize": [2, 2], "strides": [2, 2]}
+    out = outputs_of("pool2d", {"X": x}, ["Out"], "numpy", **attrs)["Out"].numpy()
+    agree("pool2d_grad", {"X": x, "Out": out, "Out@GRAD": out}, ["X@GRAD"], **attrs)
+    assert answered == [False]
+
+
+def test_pooling_gradient_answers_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = counted(monkeypatch, "pool2d_grad")
+    x = np.random.default_rng(0).standard_normal((2, 3, 6, 6)).astype(np.float32)
+    attrs: dict[str, Any] = {"ksize": [6, 6], "strides": [1, 1], "pooling_type": "max"}
+    out = x.max((2, 3), keepdims=True)
+    agree("pool2d_grad", {"X": x, "Out": out, "Out@GRAD": out}, ["X@GRAD"], **attrs)
+    assert answered == [True]

@@ -78,6 +78,7 @@ def test_pooling(data: st.DataObject) -> None:
     ("kind", "attrs"),
     [
         ("max", {"global_pooling": True}),
+        ("max", {"global_pooling": True, "ksize": [-1, -1]}),  # fluid.layers.pool2d without a size
         ("avg", {"global_pooling": True}),
         ("avg", {"adaptive": True, "ksize": [3, 2]}),
         ("avg", {"adaptive": True, "ksize": [1, 1]}),
@@ -100,6 +101,17 @@ def test_mul(rows: int, columns: int, depth: int, three: bool) -> None:
         net.op("mul", "Out", {"X": x, "Y": net.parameter(depth, columns)}, x_num_col_dims=2 if three else 1),
         scale=depth**0.5,
     )
+
+
+@pytest.mark.parametrize("shape", [(270, 7, 9), (1, 1000, 33), (140, 800, 300), (13, 385, 17), (60, 20, 7)])
+@pytest.mark.parametrize("act", ["relu", "gelu"])
+def test_products_in_shares_of_rows_columns_and_depth(shape: tuple[int, int, int], act: str) -> None:
+    rows, depth, columns = shape
+    net = Net()
+    x, weights, bias = net.data(rows, depth), net.parameter(depth, columns), net.parameter(columns)
+    sums = net.op("elementwise_add", "Out", {"X": net.op("mul", "Out", {"X": x, "Y": weights}), "Y": bias})
+    both = net.op("elementwise_add", "Out", {"X": sums, "Y": net.data(rows, columns)})
+    check(net, net.op(act, "Out", {"X": both}), scale=depth**0.5)
 
 
 @few
@@ -212,3 +224,23 @@ def test_exponentials_at_the_ends_of_their_range() -> None:
     out = net.op("softmax", "Out", {"X": net.op("scale", "Out", {"X": y}, scale=0.0, bias=1.0)}, axis=-1)
     got, _ = net.run("native", y, out)
     np.testing.assert_allclose(got, net.run("numpy", y, out)[0], rtol=1e-6)
+
+
+@few
+@given(st.data())
+def test_depthwise_convolution_at_every_border(data: st.DataObject) -> None:
+    draw = data.draw
+    net = Net()
+    window = draw(st.sampled_from([(1, 1), (3, 3), (5, 5), (3, 5), (2, 4)]))
+    strides, dilations = draw(st.tuples(*[st.integers(1, 3)] * 2)), draw(st.tuples(*[st.integers(1, 2)] * 2))
+    pads = draw(st.lists(st.integers(0, 6), min_size=4, max_size=4))
+    image = draw(st.tuples(sizes, sizes))
+    reach = [d * (w - 1) + 1 for d, w in zip(dilations, window, strict=True)]
+    assume(image[0] + pads[0] + pads[1] >= reach[0] and image[1] + pads[2] + pads[3] >= reach[1])
+    channels = draw(sizes) + 1
+    x, weights = net.data(draw(st.integers(1, 2)), channels, *image), net.parameter(channels, 1, *window)
+    y = net.conv(x, weights, groups=channels, strides=list(strides), dilations=list(dilations), paddings=pads)
+    other = net.conv(x, net.parameter(channels, 1, *window), groups=channels, strides=list(strides),
+                     dilations=list(dilations), paddings=pads)  # fmt: skip
+    total = net.op("elementwise_add", "Out", {"X": y, "Y": other})
+    check(net, net.op(draw(st.sampled_from(["relu", "swish"])), "Out", {"X": total}), scale=prod(window) ** 0.5)

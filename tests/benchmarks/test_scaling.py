@@ -1,0 +1,111 @@
+"""The model of docs/scaling.md: what must hold whatever the figures are, and that the page shows what the script prints."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.scaling import (
+    FILE,
+    WORKERS,
+    Job,
+    Machine,
+    Network,
+    asynchronous,
+    by_exchange,
+    by_ring,
+    by_servers,
+    fewest_servers,
+)
+
+ROOT = Path(__file__).parents[2]
+MACHINE = Machine(push=1e9, pull=1e9, exchange=1e9, ring=1e9, add=math.inf, update=math.inf, message=0.0)
+NETWORK = Network(1e9, 0.0)
+JOB = Job(seconds=1.0, examples=32, dense=1e8, variables=10, variation=0.0)
+
+
+def test_the_page_shows_what_the_script_prints() -> None:
+    said = subprocess.run(
+        [sys.executable, "-m", "benchmarks.scaling"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    page = (ROOT / "docs" / "scaling.md").read_text()
+    (shown,) = re.findall(r"^\$ python -m benchmarks.scaling\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert shown == said.stdout
+
+
+@pytest.mark.parametrize("network", ["10 GbE", "100 GbE"])
+def test_other_networks_can_be_asked_for(network: str) -> None:
+    command = [sys.executable, "-m", "benchmarks.scaling", "--network", network]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert said.count("workers") >= 4
+
+
+def test_the_file_says_when_and_where_it_was_measured() -> None:
+    measured = json.loads(FILE.read_text())["measured"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", measured["date"])
+    assert "CPU" in measured["machine"] and "Python" in measured["software"]
+
+
+def test_one_worker_on_a_ring_only_computes() -> None:
+    assert by_ring(JOB, 1, MACHINE, NETWORK) == by_exchange(JOB, 1, MACHINE, NETWORK) == 1.0
+
+
+def test_a_ring_moves_nearly_twice_the_gradients() -> None:
+    assert by_ring(JOB, 2, MACHINE, NETWORK) == pytest.approx(1.1)
+    assert by_ring(JOB, 1000, MACHINE, NETWORK) == pytest.approx(1.1998)
+
+
+def test_latency_counts_for_every_step_of_a_ring() -> None:
+    assert by_ring(JOB, 11, MACHINE, replace(NETWORK, latency=0.01)) == pytest.approx(1 + 0.2 * 10 / 11 + 0.2)
+
+
+def test_one_server_takes_and_gives_everything() -> None:
+    assert by_servers(JOB, 4, 1, MACHINE, NETWORK) == pytest.approx(1 + 4 * 0.1 + 4 * 0.1)
+
+
+def test_a_worker_is_no_faster_than_its_own_connection() -> None:
+    assert by_servers(JOB, 1, 100, MACHINE, NETWORK) == pytest.approx(1 + 0.1 + 0.1)
+
+
+def test_a_server_serves_early_workers_while_others_compute() -> None:
+    spread = replace(JOB, variation=0.5)
+    assert by_servers(spread, 4, 1, MACHINE, NETWORK) < spread.finish_times(4)[-1] + 0.8
+
+
+@pytest.mark.parametrize("step", [by_ring, by_exchange])
+def test_more_workers_never_make_a_step_shorter(step: object) -> None:
+    found = [step(replace(JOB, variation=0.05), workers, MACHINE, NETWORK) for workers in WORKERS]  # type: ignore[operator]
+    assert found == sorted(found)
+
+
+def test_more_servers_never_make_a_step_longer() -> None:
+    found = [by_servers(JOB, 64, servers, MACHINE, NETWORK) for servers in (1, 2, 8, 64, 512)]
+    assert found == sorted(found, reverse=True)
+
+
+def test_without_barriers_a_worker_waits_for_nobody_until_servers_are_busy() -> None:
+    assert asynchronous(JOB, 1, 8, MACHINE, NETWORK) == pytest.approx(1.2)
+    assert asynchronous(JOB, 1000, 8, MACHINE, NETWORK) == pytest.approx(1000 * 0.2 / 8)
+
+
+def test_the_fewest_servers_are_just_enough() -> None:
+    count = fewest_servers(JOB, 16, MACHINE, NETWORK, 0.5)
+    assert count is not None and count > 1
+    assert by_servers(JOB, 16, count, MACHINE, NETWORK) <= 2 < by_servers(JOB, 16, count - 1, MACHINE, NETWORK)
+
+
+def test_there_may_be_no_number_of_servers() -> None:
+    assert fewest_servers(JOB, 16, MACHINE, NETWORK, 0.99) is None
+
+
+def test_the_slowest_of_many_workers_is_slower() -> None:
+    job = replace(JOB, variation=0.05)
+    slowest = [job.finish_times(workers)[-1] for workers in WORKERS]
+    assert slowest == sorted(slowest) and slowest[0] == pytest.approx(1.0) and 1.15 < slowest[-1] < 1.18

@@ -1,0 +1,174 @@
+"""`fluidtool profile`: what is timed, what it is compared with, the trace, and every way to use it wrongly."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fluidtool
+from fluidtool import fluid
+from fluidtool.profiling import Peak, Work, profile
+from fluidtool.profiling.machine import measure_peak
+from fluidtool.profiling.recorder import Recorder
+from fluidtool.random_feed import random_feed
+from fluidtool.runtime import Executor, Scope
+from fluidtool.runtime.engines.native import library as native
+from tests.cli.support import DIGITS, TOPICS, call, call_json, error_of, feed_file, linear_model
+
+built = pytest.mark.skipif(native.library() is None, reason=f"the native engine is not here: {native.absence()}")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return linear_model(tmp_path / "model")
+
+
+@pytest.fixture
+def x(tmp_path: Path) -> Path:
+    return feed_file(tmp_path / "x.npy", rows=2)
+
+
+# ---------------------------------------------------------------- numpy
+def test_every_operator_is_an_item(model: Path, x: Path) -> None:
+    found = call_json("profile", model, "--feed", x, "--engine", "numpy", "--repeat", 2)
+    assert [item["name"] for item in found["items"]] == ["mul", "elementwise_add", "relu", "softmax"]
+    assert {item["engine"] for item in found["items"]} == {"numpy"}
+    assert sum(item["share"] for item in found["items"]) == pytest.approx(1)
+    assert [item["shape"] for item in found["items"]] == [[2, 3]] * 4
+
+
+def test_work_is_counted_by_the_shapes_of_the_run(model: Path, x: Path) -> None:
+    product, add, *_ = call_json("profile", model, "--feed", x, "--engine", "numpy", "--repeat", 1)["items"]
+    assert product["multiply_adds"] == 2 * 4 * 3
+    assert product["bytes"] == 4 * (2 * 4 + 4 * 3 + 2 * 3)
+    assert add["multiply_adds"] == 0 and add["bytes"] == 4 * (2 * 3 + 3 + 2 * 3)
+    assert product["flops"] == pytest.approx(2 * product["multiply_adds"] / product["seconds"])
+
+
+def test_the_memory_is_what_is_alive_at_each_operator(model: Path, x: Path) -> None:
+    memory = call_json("profile", model, "--feed", x, "--engine", "numpy", "--repeat", 1)["memory"]
+    assert [point["alive_bytes"] for point in memory["curve"]] == [4 * 14, 4 * 12, 4 * 12, 4 * 12]
+    assert (memory["peak_bytes"], memory["peak_item"]) == (4 * 14, 0)
+
+
+def test_operators_within_a_loop_do_not_count_twice() -> None:
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()):
+        i = fluid.layers.fill_constant([1], "int64", 0)
+        limit = fluid.layers.fill_constant([1], "int64", 3)
+        cond = fluid.layers.less_than(i, limit)
+        loop = fluid.layers.While(cond)
+        with loop.block():
+            fluid.layers.increment(i, 1, in_place=True)
+            fluid.layers.less_than(i, limit, cond=cond)
+    recorder = Recorder({})
+    Executor(engine="numpy").run(main, {}, [i.name], Scope(), observer=recorder)
+    totals = {total.what.name: total for total in recorder.totals.values()}
+    assert totals["increment"].times == 3 and totals["while"].times == 1
+    length = next(event.length for event in recorder.events if event.name == "while")
+    within = sum(event.length for event in recorder.events if event.name == "increment")
+    assert totals["while"].seconds <= length - within
+
+
+# ---------------------------------------------------------------- native
+@built
+def test_every_step_of_a_call_is_an_item(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FLUIDTOOL_NATIVE", raising=False)
+    found = call_json("profile", DIGITS, "--random", "--repeat", 2, "--engine", "native")
+    kernels = [item["kernel"] for item in found["items"]]
+    (plan,) = call_json("inspect", DIGITS, "--plan")["native"]["calls"]
+    assert kernels == [*(step["kernel"] for step in plan["steps"]), "in and out"]
+    convolution = next(item for item in found["items"] if item["name"] == "conv + relu")
+    assert convolution["multiply_adds"] == 16 * 8 * 8 * 9 and convolution["call"] == 1
+
+
+@built
+def test_stretches_and_single_operators_stand_in_the_order_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FLUIDTOOL_NATIVE", raising=False)
+    found = call_json("profile", TOPICS, "--random", "--repeat", 1)
+    engines = {item["engine"] for item in found["items"]}
+    assert engines == {"native", "numpy"} and found["items"][0]["name"] in ("gather", "lookup_table")
+
+
+@built
+def test_a_watched_run_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = fluidtool.load(DIGITS, engine="native")
+    feed = random_feed(model, seed=3)
+    want = model.run(feed)
+    found = model.run(feed, observer=Recorder(feed))
+    for name, value in want.items():
+        np.testing.assert_array_equal(np.asarray(found[name]), np.asarray(value))
+
+
+@built
+@pytest.mark.parametrize("there", [True, False], ids=["native", "numpy"])
+def test_the_peak_is_measured(there: bool) -> None:
+    peak = measure_peak(native.library() if there else None)
+    assert 1e8 < peak.flops < 1e14
+    assert all(1e8 < speed < 1e13 for _, speed in peak.bandwidth)
+
+
+# ---------------------------------------------------------------- what is compared
+def test_the_larger_part_of_the_peak_is_what_limits() -> None:
+    peak = Peak(flops=100.0, bandwidth=((1000, 50.0), (10_000, 20.0)), by="test")
+    assert peak.reached(Work(25, 10), 1.0) == ("multiply-adds", 0.5)
+    assert peak.reached(Work(5, 40), 1.0) == ("memory", 0.8)
+    assert peak.reached(Work(0, 2000), 200.0) == ("memory", 0.5)
+    assert peak.reached(Work(), 1.0) == ("", None)
+    assert peak.reached(Work(1, 1), 0.0) == ("", None)
+
+
+def test_profile_is_one_call_of_the_library() -> None:
+    model = fluidtool.load(DIGITS, engine="numpy")
+    found = profile(model, random_feed(model), repeat=2)
+    assert len(found.plain) == len(found.watched) == 2
+    assert found.most is not None and found.items[found.most.item].name
+
+
+# ---------------------------------------------------------------- output
+def test_the_tables_fit_into_eighty_columns() -> None:
+    out = call("profile", DIGITS, "--random", "--repeat", 1, "--top", 0).stdout
+    assert max(len(line) for line in out.splitlines()) <= 80
+    assert re.search(r"^a run +\S+ ms \(min \S+, p90 \S+, std \S+; 1 runs\)$", out, re.MULTILINE)
+    assert re.search(r"^peak +\S+ GFLOP/s, \S+ GB/s \(in cache \S+\) \(.*\)$", out, re.MULTILINE)
+
+
+def test_top_leaves_out_what_takes_little() -> None:
+    out = call("profile", DIGITS, "--random", "--repeat", 1, "--top", 2, "--engine", "numpy").stdout
+    assert len(out.split("Those that take longest\n")[1].splitlines()) == 3
+
+
+def test_a_trace_holds_every_item_and_the_memory(tmp_path: Path, model: Path, x: Path) -> None:
+    target = tmp_path / "trace.json"
+    result = call("profile", model, "--feed", x, "--engine", "numpy", "--repeat", 2, "--trace", target)
+    assert result.exit_code == 0 and f"trace saved to {target}" in result.stderr
+    events = json.loads(target.read_text())["traceEvents"]
+    bars = [event for event in events if event["ph"] == "X"]
+    assert [bar["name"] for bar in bars] == ["mul", "elementwise_add", "relu", "softmax"]
+    assert all(first["ts"] + first["dur"] <= second["ts"] for first, second in pairwise(bars))
+    assert [event["args"]["alive bytes"] for event in events if event["ph"] == "C"] == [56, 48, 48, 48]
+
+
+def test_a_trace_is_not_overwritten_without_force(tmp_path: Path, model: Path, x: Path) -> None:
+    target = tmp_path / "trace.json"
+    target.write_text("mine")
+    result = call("profile", model, "--feed", x, "--trace", target)
+    assert result.exit_code == 2 and "exists already" in error_of(result) and target.read_text() == "mine"
+    assert call("profile", model, "--feed", x, "--trace", target, "--force", "--repeat", 1).exit_code == 0
+    assert target.read_text().startswith("{")
+
+
+def test_a_model_needs_its_inputs(model: Path) -> None:
+    result = call("profile", model)
+    assert result.exit_code == 2 and "--random" in error_of(result)
+
+
+@pytest.mark.parametrize("options", [["--repeat", "0"], ["--top", "-1"], ["--engine", "tpu"], ["--shape", "y=1"]])
+def test_options_that_cannot_be(model: Path, options: list[str]) -> None:
+    result = call("profile", model, "--random", *options)
+    assert result.exit_code == 2 and result.stdout == ""

@@ -1,0 +1,29 @@
+"""A distributed job in synchronous mode that is disturbed learns the same bits (`python -m tests.faults.storm` does more)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("grpc", reason="parameter servers talk by gRPC: pip install 'fluidtool[dist]'")
+
+from tests.faults.storm import prepare, storm_of_kills, storm_of_network
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    prepare(tmp_path)
+    return tmp_path
+
+
+def test_roles_that_are_killed_and_halted(folder: Path) -> None:
+    outcome = storm_of_kills(folder, folder / "job", faults=2, seed=11)
+    assert (outcome.faults.total(), outcome.wrong) == (2, [])
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "single calls"])
+def test_a_network_that_delays_drops_and_repeats(folder: Path, stream: bool) -> None:
+    outcome = storm_of_network(folder, folder / "job", faults=3, seed=21, stream=stream)
+    assert outcome.wrong == []
+    assert outcome.faults.total() > 0

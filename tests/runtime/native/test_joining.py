@@ -1,0 +1,97 @@
+"""Products of the same rows are computed as one, and views need no copy where strides can say them."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fluidtool.runtime.engines.native.lowering.memory import view_strides
+from fluidtool.runtime.engines.native.stretches import Stretch
+from tests.runtime.native.checking import Net, check
+
+pytestmark = pytest.mark.usefixtures("native")
+few = settings(max_examples=100, deadline=None)
+
+
+def products(net: Net, x: str, *columns: int, bias: bool = True) -> list[str]:
+    found = []
+    for number, count in enumerate(columns):
+        y = net.op("mul", "Out", {"X": x, "Y": net.parameter(40, count)}, x_num_col_dims=2)
+        if bias or number:
+            y = net.op("elementwise_add", "Out", {"X": y, "Y": net.parameter(count)}, axis=2)
+        found.append(y)
+    return found
+
+
+def product_steps(net: Net) -> int:
+    (stretch,) = (step for step in net.plan.work if isinstance(step, Stretch))
+    (form,) = stretch.forms.values()
+    return sum(draft.kind.name == "PRODUCT" for draft in form.compiled.drafts)
+
+
+def attention(net: Net, q: str, k: str, v: str, heads: int, rows: int) -> str:
+    def split(x: str, columns: int) -> str:
+        x = net.op("reshape2", "Out", {"X": x}, "XShape", shape=[0, rows, heads, columns // heads])
+        return net.op("transpose2", "Out", {"X": x}, "XShape", axis=[0, 2, 1, 3])
+
+    weights = net.op("matmul", "Out", {"X": split(q, 64), "Y": split(k, 64)}, transpose_Y=True, alpha=0.1)
+    mixed = net.op("matmul", "Out", {"X": net.op("softmax", "Out", {"X": weights}), "Y": split(v, 64)})
+    back = net.op("transpose2", "Out", {"X": mixed}, "XShape", axis=[0, 2, 1, 3])
+    return net.op("reshape2", "Out", {"X": back}, "XShape", shape=[0, rows, 64])
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("images", [1, 3])
+def test_queries_keys_and_values_are_one_product(images: int, bias: bool) -> None:
+    net = Net()
+    q, k, v = products(net, net.data(images, 7, 40), 64, 64, 64, bias=bias)
+    check(net, attention(net, q, k, v, 4, 7), scale=8.0)
+    assert product_steps(net) == 3
+
+
+def test_products_of_one_row_are_joined() -> None:
+    net = Net()
+    a, b = products(net, net.data(1, 1, 40), 32, 96)
+    outs = [net.op(act, "Out", {"X": x}) for act, x in (("softmax", a), ("softmax", b))]
+    check(net, *outs)
+    assert product_steps(net) == 1
+
+
+@pytest.mark.parametrize("why", ["columns that leave a vector open", "a result that is fetched", "other activations"])
+def test_products_that_stay_apart(why: str) -> None:
+    net = Net()
+    a, b = products(net, net.data(2, 5, 40), 64, 33 if why.startswith("columns") else 64)
+    if why == "other activations":
+        a = net.op("relu", "Out", {"X": a})
+    outs = [net.op("softmax", "Out", {"X": x}) for x in (a, b)]
+    check(net, *outs, *([a] if "fetched" in why else []), scale=8.0)
+    assert product_steps(net) == 2
+
+
+def reshaped(shape: tuple[int, ...], order: list[int], new: tuple[int, ...]) -> None:
+    array: Any = np.arange(prod(shape)).reshape(shape).transpose(order)
+    strides = tuple(stride // array.itemsize for stride in array.strides)
+    found = view_strides(array.shape, strides, new)
+    moved = array.reshape(new)
+    if found is None:
+        assert not np.shares_memory(moved, array)
+        return
+    view = np.lib.stride_tricks.as_strided(array, new, [stride * array.itemsize for stride in found])
+    np.testing.assert_array_equal(view, moved)
+
+
+@few
+@given(st.data())
+def test_views(data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.sampled_from([1, 2, 3, 4, 6]), min_size=1, max_size=4)))
+    order = data.draw(st.permutations(range(len(shape))))
+    left, new = prod(shape), []
+    while left > 1 and len(new) < 4:
+        new.append(data.draw(st.sampled_from([d for d in range(1, left + 1) if left % d == 0])))
+        left //= new[-1]
+    reshaped(shape, order, (*new, left))
