@@ -45,8 +45,8 @@ def findings_of_source(names: set[str]) -> list[str]:
     return [f"missing from the source distribution: {name}" for name in sorted(expected_files() - held)]
 
 
-def findings(names: set[str], compiler: bool) -> list[str]:
-    """What is wrong with a wheel that holds `names`, built where there is a C compiler or not; empty when nothing is."""
+def findings(name: str, names: set[str], compiler: bool) -> list[str]:
+    """What is wrong with the wheel `name` that holds `names`, built where there is a C compiler or not; empty when nothing is."""
     missing = sorted(expected_files() - names)
     tops = {name.split("/")[0] for name in names}
     strangers = sorted(top for top in tops if top != "fluidtool" and not top.endswith(".dist-info"))
@@ -60,6 +60,7 @@ def findings(names: set[str], compiler: bool) -> list[str]:
             if engine or not compiler
             else ["the wheel lacks the compiled native engine, though a C compiler is here"]
         ),
+        *([] if name.startswith("fluidtool-") and "-py3-none-" in name else [f"{name} is not for every Python 3"]),
         *([] if license_files else ["the wheel has no LICENSE"]),
     ]
 
@@ -68,7 +69,7 @@ def main() -> int:
     """Print the findings for what the command line names; 1 when there are any."""
     path, *source = sys.argv[1:]
     names = set(zipfile.ZipFile(path).namelist())
-    problems = findings(names, has_compiler())
+    problems = findings(Path(path).name, names, has_compiler())
     for archive in source:
         with tarfile.open(archive) as held:
             problems += findings_of_source(set(held.getnames()))
