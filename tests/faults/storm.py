@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import signal
@@ -24,6 +25,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -39,7 +41,8 @@ from tests.faults.proxy import Proxy, Rates
 ROOT = Path(__file__).parent.parent.parent
 SERVERS, TRAINERS = 2, 2
 ENDPOINTS = ",".join(f"127.0.0.1:{6174 + number}" for number in range(SERVERS))
-EPOCHS_PER_FAULT, LEAST_EPOCHS, LIMIT = 10, 4, 90.0
+LEAST_EPOCHS, LIMIT = 4, 90.0
+LEAST_WAIT, MOST_WAIT = 0.1, 3.0  # seconds between two faults of one job
 RATES = Rates(delayed=0.003, delay=0.05, drop_request=0.006, drop_reply=0.006, duplicate=0.006)
 
 
@@ -80,6 +83,22 @@ def learn_in_peace(folder: Path, job: Path, epochs: int) -> Path:
         if process.returncode:
             raise RuntimeError(f"the job that nobody disturbs failed:\n{errors}")
     return save
+
+
+@cache
+def pace(folder: Path, job: Path) -> float:
+    """Epochs that the job makes in a second on this machine."""
+    few, many, seconds = LEAST_EPOCHS, 15 * LEAST_EPOCHS, []
+    for epochs in (few, many):
+        begin = time.monotonic()
+        learn_in_peace(folder, job, epochs)
+        seconds.append(time.monotonic() - begin)
+    return (many - few) / max(seconds[1] - seconds[0], 0.1)
+
+
+def epochs_for(folder: Path, job: Path, faults: int) -> int:
+    """So many that the job still learns when the last fault comes."""
+    return LEAST_EPOCHS + math.ceil(pace(folder, job) * MOST_WAIT * faults) if faults else LEAST_EPOCHS
 
 
 def compare(folder: Path, expected: Path, found: Path) -> list[str]:
@@ -143,7 +162,7 @@ def harm(process: int, dice: random.Random) -> str:
 def storm_of_kills(folder: Path, job: Path, faults: int, seed: int, expected: Path | None = None) -> Outcome:
     """One job whose processes are harmed so often."""
     dice, outcome, begin = random.Random(seed), Outcome(), time.monotonic()
-    epochs = LEAST_EPOCHS + EPOCHS_PER_FAULT * faults
+    epochs = epochs_for(folder, job, faults)
     expected = expected or learn_in_peace(folder, job, epochs)
     kept, save = folder / f"kept_{seed}", folder / f"storm_{seed}"
     options = ["--checkpoint", str(kept), "--checkpoint-every", str(dice.randint(1, 8)), "--restarts", str(faults + 1)]
@@ -155,7 +174,7 @@ def storm_of_kills(folder: Path, job: Path, faults: int, seed: int, expected: Pa
         drain.start()
         events = Events(launched)
         while launched.poll() is None and outcome.faults.total() < faults:
-            time.sleep(dice.uniform(0.1, 3.0))
+            time.sleep(dice.uniform(LEAST_WAIT, MOST_WAIT))
             victims = list(events.now.items())
             if victims and launched.poll() is None:
                 try:

@@ -1,7 +1,7 @@
 """One process of an asynchronous job whose trainers use a Communicator; runs under Paddle 1.8.5 and under fluidtool.
 
-PYTHON communicator_job.py pserver|trainer async|half_async|geo ENDPOINTS TRAINERS NUMBER ENDPOINT STEPS. A trainer prints the
-loss of its last step.
+PYTHON communicator_job.py pserver|trainer async|half_async|geo ENDPOINTS TRAINERS NUMBER ENDPOINT STEPS ENOUGH. A trainer ends
+after so many steps, or once its loss is below ENOUGH, and prints the loss of its last step.
 """
 
 import sys
@@ -51,7 +51,7 @@ def batch(random):
 
 
 def main():
-    role, mode, endpoints, trainers, number, endpoint, steps = sys.argv[1:8]
+    role, mode, endpoints, trainers, number, endpoint, steps, enough = sys.argv[1:9]
     loss = network()
     transpiler = transpiled(mode, endpoints, int(trainers), int(number), endpoint)
     executor = fluid.Executor(fluid.CPUPlace())
@@ -68,12 +68,13 @@ def main():
     communicator = Communicator(program, MODES[mode], given)
     communicator.start()
     random = np.random.RandomState(int(number))
-    losses = [
-        float(np.ravel(executor.run(program, feed=batch(random), fetch_list=[loss])[0])[0]) for _ in range(int(steps))
-    ]
+    for _ in range(int(steps)):
+        last = float(np.ravel(executor.run(program, feed=batch(random), fetch_list=[loss])[0])[0])
+        if last < float(enough):
+            break
     communicator.stop()
     executor.close()
-    print("last loss", losses[-1])
+    print("last loss", last)
 
 
 if __name__ == "__main__":

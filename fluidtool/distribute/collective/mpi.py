@@ -6,6 +6,7 @@ import atexit
 import itertools
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -16,6 +17,7 @@ from fluidtool.distribute.collective.communicator import DEADLINE_SECONDS, Commu
 from fluidtool.distribute.collective.watchdog import Watchdog
 from fluidtool.errors import CollectiveError, DeviceError, UsageError
 
+SECONDS_TO_PASS_ON = 0.5
 STARTED_BY_MPI = ("PMI_SIZE", "PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_SIZE", "MPI_LOCALNRANKS")
 
 
@@ -142,7 +144,7 @@ class MpiCommunicator(Communicator):
             f"waited {self._watchdog.seconds:g} s at {what}: another rank stands still, or does something "
             "else (FLUIDTOOL_COLLECTIVE_DEADLINE sets how many seconds to wait); ending all processes"
         )
-        self._mpi.COMM_WORLD.Abort(CollectiveError.exit_code)
+        _end_all(self._mpi)
 
 
 class _Calling:
@@ -189,13 +191,19 @@ def _end_together(mpi: Any) -> None:
 
     def end() -> None:
         if _Ending.is_asked and not mpi.Is_finalized():
-            sys.stdout.flush()
-            sys.stderr.flush()
-            mpi.COMM_WORLD.Abort(CollectiveError.exit_code)
+            _end_all(mpi)
             os._exit(CollectiveError.exit_code)
 
     sys.excepthook = show
     atexit.register(end)
+
+
+def _end_all(mpi: Any) -> None:
+    """End the processes of every rank. mpiexec passes on first what they said: it drops what it has not read by then."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    time.sleep(SECONDS_TO_PASS_ON)
+    mpi.COMM_WORLD.Abort(CollectiveError.exit_code)
 
 
 def _is_half(array: Any) -> bool:
