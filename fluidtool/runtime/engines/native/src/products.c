@@ -19,8 +19,8 @@ typedef struct {
     int first, last;      /* share */
     int32_t activation;
     const float *f;
-    const float *ahead; /* weights that come next, and how many lines of the cache to ask for */
-    int64_t ahead_lines;
+    const char *ahead; /* weights that come next, and how many bytes of them to ask for at each step of the depth */
+    int64_t ahead_step;
 } product_tile;
 
 /* Activations other than ReLU, on what a tile has stored and the first cache still holds. */
@@ -49,7 +49,7 @@ static __attribute__((noinline)) void store_edge(const product_tile *t, const ve
                 if (t->bias) value += LOAD(t->bias + b * VL);
                 if (t->residual) value += take(t->residual + i * t->residual_row + b * VL, lanes);
             }
-            if (t->last && t->activation == FT_RELU) value = CHOOSE(value < ALL(0), ALL(0), value);
+            if (t->last && t->activation == FT_RELU) value = MAX(value, ALL(0));
             give(to, value, lanes);
         }
     }
@@ -77,7 +77,7 @@ INLINE void store_product(const int ROWS, const int BLOCKS, const product_tile *
                     if (t->bias) value += LOAD(t->bias + b * VL);
                     if (t->residual) value += LOAD(t->residual + i * t->residual_row + b * VL);
                 }
-                if (relu) value = CHOOSE(value < ALL(0), ALL(0), value);
+                if (relu) value = MAX(value, ALL(0));
                 STORE(to, value);
             }
     }
@@ -91,12 +91,11 @@ INLINE void product_rows(const int ROWS, const int BLOCKS, const product_tile *t
 #pragma GCC unroll 16
         for (int i = 0; i < ROWS; i++) sum[b][i] = ALL(0);
     const float *x = t->x, *w = t->w;
-    const int64_t x_row = t->x_row;
-    for (int64_t line = 0; line < t->ahead_lines; line++) __builtin_prefetch(t->ahead + 16 * line, 0, 2);
-#pragma GCC unroll 16
-    for (int i = 0; i < ROWS; i += 16 / VL) __builtin_prefetch(x + (ROWS + i) * x_row); /* the next tile's */
-    for (const float *const end = x + t->depth; x < end; x++, w += BLOCKS * VL) {
+    const char *ahead = t->ahead;
+    const int64_t x_row = t->x_row, ahead_step = t->ahead_step;
+    for (const float *const end = x + t->depth; x < end; x++, w += BLOCKS * VL, ahead += ahead_step) {
         vec weight[2];
+        __builtin_prefetch(ahead, 0, 2);
 #pragma GCC unroll 2
         for (int b = 0; b < BLOCKS; b++) weight[b] = LOAD(w + b * VL);
 #pragma GCC unroll 16
@@ -153,18 +152,19 @@ static void product_of_one(int64_t rows, const product_tile *t) {
     }
 }
 
-/* Rows by a panel. The tiles share the lines of the next panel, `ahead`, among them. */
+/* Rows by a panel. The tiles share the next panel, `ahead`, among them, and ask for it little by little. */
 static void product_panel(product_tile *t, int64_t rows, int64_t blocks, const float *ahead) {
     const product_tile panel = *t;
-    const int64_t tiles = (rows + TILE - 1) / TILE, lines = ahead ? panel.depth * blocks * VL / 16 : 0;
+    const int64_t tiles = (rows + TILE - 1) / TILE;
+    const int64_t bytes = ahead ? panel.depth * blocks * VL * (int64_t)sizeof(float) / tiles : 0;
+    t->ahead_step = (bytes + panel.depth - 1) / panel.depth;
     for (int64_t i = 0; i < tiles; i++) {
-        int64_t from, to, line, line_end;
+        int64_t from, to;
         part(rows, i, tiles, &from, &to);
-        part(lines, i, tiles, &line, &line_end);
+        t->ahead = (const char *)(ahead ? ahead : panel.w) + i * bytes;
         t->x = panel.x + from * panel.x_row;
         t->y = panel.y + from * panel.y_row;
         t->residual = panel.residual ? panel.residual + from * panel.residual_row : 0;
-        t->ahead = ahead ? ahead + 16 * line : 0, t->ahead_lines = line_end - line;
         if (blocks == 2) product_of_two(to - from, t);
         else product_of_one(to - from, t);
     }

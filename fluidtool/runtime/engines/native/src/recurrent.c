@@ -15,7 +15,7 @@ INLINE vec cell_activation(vec x, int64_t kind) {
     switch (kind) {
         case FT_SIGMOID: return sigmoid_vec(MIN(MAX(x, ALL(-40)), ALL(13)));
         case FT_TANH: return tanh_vec(x);
-        case FT_RELU: return CHOOSE(x < ALL(0), ALL(0), x);
+        case FT_RELU: return MAX(x, ALL(0));
         default: return x;
     }
 }

@@ -19,8 +19,17 @@ INLINE vec all(float v) { return (vec){FOUR(v), FOUR(v), FOUR(v), FOUR(v)}; }
 INLINE vec all(float v) { return (vec){FOUR(v), FOUR(v)}; }
 #endif
 #define CHOOSE(mask, yes, no) ((vec)(((mask) & (veci)(yes)) | (~(mask) & (veci)(no))))
-#define MAX(a, b) CHOOSE((a) < (b), b, a) /* a, where it is no number */
+/* a, where one is no number, as the instructions have it with their operands the other way round. */
+#if VL == 16 && defined(__AVX512F__) && !defined(__clang__)
+#define MAX(a, b) ((vec)__builtin_ia32_maxps512_mask(b, a, (vec){0}, -1, 4))
+#define MIN(a, b) ((vec)__builtin_ia32_minps512_mask(b, a, (vec){0}, -1, 4))
+#elif VL == 8 && defined(__AVX2__) && !defined(__clang__)
+#define MAX(a, b) ((vec)__builtin_ia32_maxps256(b, a))
+#define MIN(a, b) ((vec)__builtin_ia32_minps256(b, a))
+#else
+#define MAX(a, b) CHOOSE((a) < (b), b, a)
 #define MIN(a, b) CHOOSE((a) > (b), b, a)
+#endif
 
 /* The first `count` lanes from memory, `rest` in the others. */
 INLINE vec load_some(const float *from, int64_t count, float rest) {
@@ -110,6 +119,8 @@ INLINE vec erf_vec(vec x) {
 INLINE vec sqrt_vec(vec x) {
 #if VL == 8 && defined(__AVX2__) && !defined(__clang__)
     return (vec)__builtin_ia32_sqrtps256(x);
+#elif VL == 16 && defined(__AVX512F__) && !defined(__clang__)
+    return (vec)__builtin_ia32_sqrtps512_mask(x, (vec){0}, -1, 4);
 #else
     float lanes[VL];
     STORE(lanes, x);
@@ -120,8 +131,8 @@ INLINE vec sqrt_vec(vec x) {
 
 INLINE vec activate(vec x, int32_t kind, const float *f) {
     switch (kind) {
-        case FT_RELU: return CHOOSE(x < ALL(0), ALL(0), x); /* a NaN stays */
-        case FT_RELU6: return MIN(CHOOSE(x < ALL(0), ALL(0), x), ALL(f[0]));
+        case FT_RELU: return MAX(x, ALL(0)); /* a NaN stays */
+        case FT_RELU6: return MIN(MAX(x, ALL(0)), ALL(f[0]));
         case FT_SIGMOID: return sigmoid_vec(x);
         case FT_TANH: return tanh_vec(x);
         case FT_GELU: return ALL(0.5f) * x * (ALL(1) + erf_vec(x * ALL(0.70710678f)));
