@@ -35,17 +35,22 @@ def _product(low: Lowering, node: Node) -> None:
 def cut(low: Lowering, n: dict[int, int]) -> int:
     """Choose the parts by columns and by rows; returns how many tasks that makes, all matrices together."""
     rows, depth, columns, matrices = n[0], n[1], n[2], n[6] * n[7]
-    threads, pairs = low.library.threads, -(-columns // (2 * low.width))
+    threads, groups = low.library.threads, -(-columns // (group_of(low.width) * low.width))
     n |= {14: 1, 15: 1}
     if threads > 1 and rows * depth * columns * matrices > SMALL and matrices < 2 * threads:
         wanted = -(-4 * threads // matrices)
         if rows > columns and rows >= ROWS * wanted:
             n[15] = wanted
         else:
-            n[14] = min(pairs, wanted)
+            n[14] = min(groups, wanted)
             if n[14] < 2 * threads:
                 n[15] = max(min(rows // 12, wanted // n[14]), 1)
     return n[14] * n[15] * matrices
+
+
+def group_of(width: int) -> int:
+    """Blocks of columns whose weights are packed together (as in src/products.c)."""
+    return 3 if width == 16 else 2
 
 
 @lowers("matmul")
@@ -67,6 +72,7 @@ def _matmul(low: Lowering, node: Node) -> None:
         by_depth, by_column = by_column, by_depth
     outer_y = (0,) * (4 - len(y.shape)) + other.strides[:-2]
     n = dict(enumerate((depth, columns, by_depth, by_column, outer * inner, outer, *outer_y, inner * each, each)))
+    n[12] = columns
     low.steps.add(Kind.PACK, {0: (other.buffer, other.offset), 3: (packed, 0)}, n,
                   tasks=low.parts(packed.size, outer * inner * -(-depth // PACKED_ROWS)))  # fmt: skip
     outer_x = (0,) * (4 - len(x.shape)) + source.strides[:-2]

@@ -48,7 +48,7 @@ INLINE void multiply_add(const int PIXELS, const int BLOCKS, const float *x, con
 }
 
 #define EACH(PIXELS, BLOCKS, work)                  \
-    _Pragma("GCC unroll 2") for (int b = 0; b < BLOCKS; b++) \
+    _Pragma("GCC unroll 4") for (int b = 0; b < BLOCKS; b++) \
     _Pragma("GCC unroll 16") for (int i = 0; i < PIXELS; i++) work;
 
 /* What comes after the sums: what was there before, or bias and residual; the activation; the store. */
