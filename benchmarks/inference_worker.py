@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--bs", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--precision", default="float32")
+    parser.add_argument("--precision", default="float32", choices=("float32", "bf16"), help="of the weights")
     parser.add_argument("--cold", action="store_true")
     args = parser.parse_args()
     for name in ("FLUIDTOOL_THREADS", "OPENBLAS_NUM_THREADS"):
