@@ -55,7 +55,7 @@ def group_of(width: int) -> int:
 
 @lowers("matmul")
 def _matmul(low: Lowering, node: Node) -> None:
-    """Products of computed matrices: Y is packed at run time, X is read as it lies."""
+    """Products of computed matrices: Y is packed at run time, X is read as it lies; heads may be stored side by side."""
     x, y = node.inputs
     source, other = low.plain(x), low.plain(y)
     if source.strides[-1] != 1:
@@ -65,7 +65,8 @@ def _matmul(low: Lowering, node: Node) -> None:
     columns = node.output.shape[-1]
     out = low.new_plain(node.output)
     blocks = -(-columns // low.width)
-    each, matrix = blocks * low.width * depth, rows * columns
+    each, of_outer = blocks * low.width * depth, inner * rows * columns
+    of_row, of_inner = (inner * columns, columns) if node.facts.get("heads_last") else (columns, rows * columns)
     packed = Buffer(outer * inner * each)
     by_depth, by_column = other.strides[-2:]
     if node.facts["swap_y"]:
@@ -76,8 +77,8 @@ def _matmul(low: Lowering, node: Node) -> None:
     low.steps.add(Kind.PACK, {0: (other.buffer, other.offset), 3: (packed, 0)}, n,
                   tasks=low.parts(packed.size, outer * inner * -(-depth // PACKED_ROWS)))  # fmt: skip
     outer_x = (0,) * (4 - len(x.shape)) + source.strides[:-2]
-    n = {0: rows, 1: depth, 2: columns, 3: source.strides[-2], 4: columns, 6: outer, 7: inner}
-    n |= {8: outer_x[0], 9: outer_x[1], 10: inner * each, 11: each, 12: inner * matrix, 13: matrix}
+    n = {0: rows, 1: depth, 2: columns, 3: source.strides[-2], 4: of_row, 6: outer, 7: inner}
+    n |= {8: outer_x[0], 9: outer_x[1], 10: inner * each, 11: each, 12: of_outer, 13: of_inner}
     tasks = cut(low, n)
     pointers = {0: (source.buffer, source.offset), 1: (packed, 0), 3: (out.buffer, 0)}
     low.steps.add(Kind.PRODUCT, pointers, n, activation=node.activation, tasks=tasks)

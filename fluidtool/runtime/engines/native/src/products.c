@@ -274,6 +274,16 @@ static void product(const ft_step *step, int64_t task, int64_t tasks) {
 #define PACKED_ROWS 32 /* as in lowering/memory.py */
 typedef float loose __attribute__((aligned(1), may_alias));
 
+/* A square of a matrix whose columns lie in memory, VL rows at a time. */
+INLINE void pack_square(const loose *x, int64_t x_column, float *to, int64_t to_row) {
+    vec square[VL];
+#pragma GCC unroll 16
+    for (int j = 0; j < VL; j++) memcpy(square + j, x + j * x_column, sizeof(vec));
+    transpose(square);
+#pragma GCC unroll 16
+    for (int k = 0; k < VL; k++) STORE(to + k * to_row, square[k]);
+}
+
 static void pack_rows(const ft_step *step, const loose *x, int64_t y, int64_t from, int64_t to) {
     const int64_t *n = step->n, whole = (n[12] + VL - 1) / VL * VL;
     for (int64_t column = 0, next; column < n[1]; column = next) {
@@ -282,7 +292,12 @@ static void pack_rows(const ft_step *step, const loose *x, int64_t y, int64_t fr
         next = column + width - start < n[1] ? column + width - start : n[1];
         const int64_t there = next - column, room = (there + VL - 1) / VL * VL;
         int64_t at = y + group * n[0] + from * width + start;
-        for (int64_t k = from; k < to; k++, at += width) {
+        int64_t k = from;
+        if (n[2] == 1 && !n[10] && !step->p[1] && there == room)
+            for (; k + VL <= to; k += VL, at += VL * width)
+                for (int64_t j = 0; j < there; j += VL)
+                    pack_square(x + k + (column + j) * n[3], n[3], step->p[3] + at + j, width);
+        for (; k < to; k++, at += width) {
             float wide[GROUP * VL], *to_here = n[10] ? wide : step->p[3] + at;
             const loose *row = x + k * n[2] + column * n[3];
             if (n[3] == 1) memcpy(to_here, row, (size_t)there * sizeof(float));

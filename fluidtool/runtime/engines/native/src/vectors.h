@@ -11,6 +11,16 @@ typedef float vec_any __attribute__((vector_size(VL * 4), aligned(4), may_alias)
 
 #define LOAD(address) ((vec) * (const vec_any *)(address))
 #define STORE(address, value) (*(vec_any *)(address) = (vec_any)(value))
+#if defined(__clang__)
+INLINE vec shuffle(vec a, vec b, veci lanes) {
+    vec y;
+    for (int i = 0; i < VL; i++) y[i] = lanes[i] < VL ? a[lanes[i]] : b[lanes[i] - VL];
+    return y;
+}
+#define SHUFFLE(a, b, lanes) shuffle(a, b, lanes)
+#else
+#define SHUFFLE(a, b, lanes) __builtin_shuffle(a, b, lanes)
+#endif
 #define FOUR(v) v, v, v, v
 #define ALL(value) all((float)(value))
 #if VL == 16
@@ -65,6 +75,27 @@ INLINE float max_lanes(vec value) {
     float most = lanes[0];
     for (int i = 1; i < VL; i++) most = lanes[i] > most ? lanes[i] : most;
     return most;
+}
+
+/* The rows of a square become its columns: VL vectors, interleaved with those that are half of them away until each is
+   where it belongs. */
+INLINE void transpose(vec *v) {
+#if VL == 16
+    const veci low = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23}, high = low + 8;
+#else
+    const veci low = {0, 8, 1, 9, 2, 10, 3, 11}, high = low + 4;
+#endif
+#pragma GCC unroll 4
+    for (int round = 1; round < VL; round *= 2) {
+        vec mixed[VL];
+#pragma GCC unroll 8
+        for (int i = 0; i < VL / 2; i++) {
+            mixed[2 * i] = SHUFFLE(v[i], v[i + VL / 2], low);
+            mixed[2 * i + 1] = SHUFFLE(v[i], v[i + VL / 2], high);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < VL; i++) v[i] = mixed[i];
+    }
 }
 
 /* e^x to about one unit in the last place: x = k ln 2 + r, a polynomial in r, k into the exponent. */
