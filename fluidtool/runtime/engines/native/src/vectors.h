@@ -62,19 +62,26 @@ INLINE void give(float *to, vec value, int64_t count) {
     else store_some(to, value, count);
 }
 
+/* Over all lanes, halves by halves: the lanes of one half meet those of the other. */
+#if VL == 16
+#define LANES ((veci){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15})
+#else
+#define LANES ((veci){0, 1, 2, 3, 4, 5, 6, 7})
+#endif
+
 INLINE float sum_lanes(vec value) {
-    float lanes[VL], sum = 0;
-    STORE(lanes, value);
-    for (int i = 0; i < VL; i++) sum += lanes[i];
-    return sum;
+#pragma GCC unroll 4
+    for (int half = VL / 2; half; half /= 2) value += SHUFFLE(value, value, LANES ^ half);
+    return value[0];
 }
 
 INLINE float max_lanes(vec value) {
-    float lanes[VL];
-    STORE(lanes, value);
-    float most = lanes[0];
-    for (int i = 1; i < VL; i++) most = lanes[i] > most ? lanes[i] : most;
-    return most;
+#pragma GCC unroll 4
+    for (int half = VL / 2; half; half /= 2) {
+        const vec other = SHUFFLE(value, value, LANES ^ half);
+        value = MAX(value, other);
+    }
+    return value[0];
 }
 
 /* The rows of a square become its columns: VL vectors, interleaved with those that are half of them away until each is
@@ -101,9 +108,9 @@ INLINE void transpose(vec *v) {
 /* e^x to about one unit in the last place: x = k ln 2 + r, a polynomial in r, k into the exponent. */
 INLINE vec exp_vec(vec x) {
     vec bounded = MIN(MAX(x, ALL(-87.33654f)), ALL(89));
-    vec scaled = bounded * ALL(1.44269504f);
-    veci k = __builtin_convertvector(scaled + CHOOSE(scaled < ALL(0), ALL(-0.5f), ALL(0.5f)), veci);
-    vec whole = __builtin_convertvector(k, vec);
+    const vec shifted = bounded * ALL(1.44269504f) + ALL(12582912); /* 1.5 * 2^23: what is no whole number is rounded off */
+    const veci k = (veci)shifted - (veci)ALL(12582912);
+    const vec whole = shifted - ALL(12582912);
     vec r = bounded - whole * ALL(0.693359375f) - whole * ALL(-2.12194440e-4f);
     vec p = ALL(1.0f / 5040);
     p = p * r + ALL(1.0f / 720);
