@@ -24,6 +24,7 @@ from fluidtool.runtime.bindings import Bindings, bindings_of
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.stretch import Compiler
 from fluidtool.runtime.engines.native.stretches import BoundStretch, Stretch, find_stretches
+from fluidtool.runtime.engines.numpy import keep_freed_memory
 from fluidtool.runtime.scope import Scope, ScopeVariable
 from fluidtool.tensor import LoDTensor
 
@@ -77,6 +78,8 @@ class Plan:
     def __post_init__(self) -> None:
         # The native engine shares memory by itself, and fuses by who reads what.
         native = self.native is not None or self.handing is not None
+        if not native:
+            keep_freed_memory()
         self.program = with_original_names(self.program) if native else unshared(self.program, self.fetches)
 
     def block(self, index: int) -> BlockPlan:

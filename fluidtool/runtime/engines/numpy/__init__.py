@@ -8,6 +8,8 @@ import numpy as np
 
 from fluidtool.runtime.engines.numpy import special
 
+LARGEST_KEPT = (1 << 25) - (1 << 16)  # the most that glibc learns to keep is 32 MiB, its own header included
+
 
 class NumpyDevice:
     """numpy on the host."""
@@ -26,6 +28,15 @@ class NumpyDevice:
     def special(self) -> Any:
         """The special functions of this engine."""
         return special
+
+
+def keep_freed_memory() -> None:
+    """Let the C library keep what arrays give back, for the arrays of the next step.
+
+    glibc asks the system for every large array, which then arrives page by page, until an array as large has been freed. So
+    free one, which nothing touches; elsewhere this does nothing.
+    """
+    np.empty(LARGEST_KEPT, np.uint8)
 
 
 NUMPY = NumpyDevice()
