@@ -7,6 +7,7 @@ from typing import Any
 from fluidtool.ops.activation.unary import FROM_OUT, FROM_X, LIBRARIES, activation, clipped
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.versions import saved_since
+from fluidtool.ops.math.rectified import rectified
 from fluidtool.ops.math.wiring import wired
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import USE_MKLDNN, TensorMeta
@@ -15,7 +16,7 @@ from fluidtool.ops.schema import USE_MKLDNN, TensorMeta
 @activation("relu", LIBRARIES, integers=True)
 def relu(ctx: OpContext, X: Any) -> Any:
     """max(X, 0)."""
-    return ctx.xp.maximum(X, X.dtype.type(0))
+    return rectified(ctx.xp, X)
 
 
 @relu.grad(**FROM_OUT)

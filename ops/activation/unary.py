@@ -50,4 +50,4 @@ def like_x(ctx: InferContext, X: TensorMeta) -> TensorMeta:
 
 def clipped(ctx: OpContext, x: Any, low: float, high: float) -> Any:
     """x cut to low … high, in its own data type."""
-    return ctx.xp.minimum(ctx.xp.maximum(x, x.dtype.type(low)), x.dtype.type(high))
+    return ctx.xp.clip(x, x.dtype.type(low), x.dtype.type(high))

@@ -7,6 +7,7 @@ from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.gradient import GradMakerContext, OpDescription
+from fluidtool.ops.math.rectified import rectified
 from fluidtool.ops.nn.normalization import center, input_grad
 from fluidtool.ops.nn.precision import require_floating, require_rank, require_shape, widened
 from fluidtool.ops.nn.windows import CHANNELS_LAST, UNKNOWN
@@ -85,7 +86,7 @@ def normalize(
             "SavedVariance": inverse_std.reshape(-1),
         }
     if ctx.attr("fuse_with_relu"):
-        out = xp.maximum(out, 0)
+        out = rectified(xp, out)
     return {"Y": out.astype(X.dtype, copy=False), **results}
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.gradient import GradMakerContext, OpDescription
+from fluidtool.ops.math.rectified import rectified
 from fluidtool.ops.nn.convolution import convolve, convolve_filter_grad, convolve_input_grad
 from fluidtool.ops.nn.fused_activation import activate
 from fluidtool.ops.nn.precision import require_floating, widened
@@ -134,14 +135,14 @@ def fused_tail(ctx: OpContext, out: Any) -> Any:
     """The activation that the fuse_* attributes ask for."""
     specs = ctx.info.attrs
     if ctx.attr("fuse_relu"):
-        return ctx.xp.maximum(out, 0)
+        return rectified(ctx.xp, out)
     if "fuse_brelu" in specs and ctx.attr("fuse_brelu"):
         return ctx.xp.clip(out, 0, ctx.attr("fuse_brelu_threshold"))
     return activate(ctx, out, ctx.attr("fuse_activation"), ctx.attr("fuse_alpha"), ctx.attr("fuse_beta"))
 
 
 def _before(ctx: OpContext, Input: Any) -> Any:
-    return ctx.xp.maximum(Input, 0) if _relu_first(ctx) else Input
+    return rectified(ctx.xp, Input) if _relu_first(ctx) else Input
 
 
 def _relu_first(ctx: OpContext) -> bool:

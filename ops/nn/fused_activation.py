@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fluidtool.ops.context import OpContext
+from fluidtool.ops.math.rectified import rectified
 
 NAMES = frozenset(
     {
@@ -37,7 +38,7 @@ def activate(ctx: OpContext, x: Any, name: str, alpha: float = 0.0, beta: float 
     if name in ("", "identity", "linear"):
         return x
     if name == "relu":
-        return xp.maximum(x, 0)
+        return rectified(xp, x)
     if name == "relu6":
         return xp.clip(x, 0, alpha or 6.0)
     if name == "leaky_relu":
