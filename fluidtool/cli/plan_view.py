@@ -12,6 +12,7 @@ from fluidtool.cli.view_parts import kernel
 from fluidtool.model import Model
 from fluidtool.ops.inference import infer_program
 from fluidtool.passes.cost import footprint, input_metas, with_batch
+from fluidtool.runtime.chains import Chain
 from fluidtool.runtime.engines import handing_to, native_library
 from fluidtool.runtime.engines.native.preview import Preview, left_to_numpy, preview
 from fluidtool.runtime.engines.native.stretches import Stretch
@@ -37,7 +38,11 @@ class PlanView:
         self.calls: list[Preview] = []
         self.engines: list[tuple[str, int | None, str]] = []  # of each step: engine, call, kernel
 
-        def look(item: Step | Stretch) -> None:
+        def look(item: Step | Stretch | Chain) -> None:
+            if isinstance(item, Chain):
+                for step in item.steps:
+                    look(step)
+                return
             if isinstance(item, Step):
                 self.engines.append(("numpy", None, kernel(item.info.module)))
                 return

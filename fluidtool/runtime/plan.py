@@ -21,6 +21,7 @@ from fluidtool.ir.surgery import copy_operator
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.registry import OpInfo, get_op
 from fluidtool.runtime.bindings import Bindings, bindings_of
+from fluidtool.runtime.chains import BoundChain, Chain, find_chains
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.stretch import Compiler
 from fluidtool.runtime.engines.native.stretches import BoundStretch, Stretch, find_stretches
@@ -45,14 +46,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class BlockPlan:
-    """The steps of one block and the variables that it declares; `work` is the steps, with stretches put together.
+    """The steps of one block and the variables that it declares; `work` is the steps, with stretches or chains put together.
 
     `hidden_names` are those that occur within a stretch alone: nobody sees them unless its steps run one by one.
     """
 
     index: int
     steps: tuple[Step, ...]
-    work: tuple[Step | Stretch, ...]
+    work: tuple[Step | Stretch | Chain, ...]
     local_names: tuple[str, ...]
     persistable_names: tuple[str, ...]
     hidden_names: frozenset[str] = frozenset()
@@ -114,9 +115,13 @@ def compile_block(block: Block, fetches: Iterable[str], needed_only: bool, nativ
     if block.idx == 0:
         dead = dead_after(block.program, ops, set(local) - fetched)
         steps = [Step(s.op, s.info, s.attrs, dead[i]) for i, s in enumerate(steps)]
-    work: Sequence[Step | Stretch] = steps
-    if block.idx == 0 and native is not None and not any(trains(op) for op in ops):
-        work = find_stretches(steps, frozenset(persistable), fetched, native)
+    work: Sequence[Step | Stretch | Chain] = steps
+    if block.idx == 0 and not any(trains(op) for op in ops):
+        if native is not None:
+            work = find_stretches(steps, frozenset(persistable), fetched, native)
+        else:
+            used = [names_used(block.program, op) for op in ops]
+            work = find_chains(steps, used, frozenset(fetched.union(persistable)))
     hidden = hidden_within(work) & set(local)
     for part in work:
         if isinstance(part, Stretch):  # what is hidden has no variable to release
@@ -125,7 +130,7 @@ def compile_block(block: Block, fetches: Iterable[str], needed_only: bool, nativ
     return BlockPlan(block.idx, tuple(steps), tuple(work), seen, persistable, hidden)
 
 
-def hidden_within(work: Sequence[Step | Stretch]) -> frozenset[str]:
+def hidden_within(work: Sequence[Step | Stretch | Chain]) -> frozenset[str]:
     """What operators of stretches write and nothing outside their stretch mentions."""
     inner: set[str] = set()
     for part in work:
@@ -134,7 +139,7 @@ def hidden_within(work: Sequence[Step | Stretch]) -> frozenset[str]:
     for part in work:
         if isinstance(part, Stretch):
             inner.difference_update(part.inputs, part.constants, part.outputs)
-        else:
+        elif isinstance(part, Step):
             inner.difference_update(part.op.input_arg_names, part.op.output_arg_names)
     return frozenset(inner)
 
@@ -246,6 +251,10 @@ class BoundStep:
 
     def run(self) -> None:
         """Read the inputs, compute, store the outputs."""
+        self.store(self.compute())
+
+    def compute(self) -> Any:
+        """What the body makes of the inputs."""
         args: list[Any] = []
         for slot, duplicable, holders in self.args:
             if duplicable:
@@ -255,11 +264,12 @@ class BoundStep:
                 if value is None and not slot.dispensable:
                     self._missing(slot.name, holders)
                 args.append(value)
-        result = self.body(self.context, *args, **self.attrs)
-        if result is not None:
-            self._store(result)
+        return self.body(self.context, *args, **self.attrs)
 
-    def _store(self, result: Any) -> None:
+    def store(self, result: Any) -> None:
+        """Put what the body returned into the outputs."""
+        if result is None:
+            return
         if type(result) is not dict:
             result = {self.first: result}
         for slot, value in result.items():
@@ -344,10 +354,16 @@ class BoundBlock:
         def lookup_all(names: dict[str, list[str]]) -> dict[str, tuple[Any, ...]]:
             return {slot: tuple(lookup(name) for name in arguments) for slot, arguments in names.items() if arguments}
 
-        def bind(step: Step | Stretch) -> BoundStep | BoundStretch:
+        def bind(step: Step | Stretch | Chain) -> BoundStep | BoundStretch | BoundChain:
+            if isinstance(step, Chain):
+                ended = tuple(holders[name] for name in step.release if name in holders)
+                return BoundChain(step, [bound(part) for part in step.steps], ended)
             if isinstance(step, Stretch):
                 stay = tuple(holders[name] for name in step.release if name in holders)
                 return BoundStretch(step, lookup, bind, stay, bindings)
+            return bound(step)
+
+        def bound(step: Step) -> BoundStep:
             inputs, outputs = lookup_all(step.op.inputs), lookup_all(step.op.outputs)
             release = tuple(holders[name] for name in step.release if name in holders)
             return BoundStep(step, OpContext(step.op, step.info, inputs, outputs, scope, runtime), release)
@@ -366,7 +382,7 @@ class BoundBlock:
                         holder.value = None
             else:
                 whole = getattr(observer, "whole_stretches", False)
-                for step in self.steps if whole else one_by_one(self.steps):
+                for step in one_by_one(self.steps, whole):
                     observer(step, self.index)
                     for holder in step.release:
                         holder.value = None
@@ -380,10 +396,12 @@ class BoundBlock:
             raise located(OperatorError(f"operator {step.context.op.type} failed: {error} [{where(step)}]")) from error
 
 
-def one_by_one(steps: Iterable[BoundStep | BoundStretch]) -> Iterator[BoundStep]:
-    """Every step by itself."""
+def one_by_one(
+    steps: Iterable[BoundStep | BoundStretch | BoundChain], whole: bool = False
+) -> Iterator[BoundStep | BoundStretch]:
+    """Every step by itself; stretches stay `whole` for those who know them."""
     for step in steps:
-        if isinstance(step, BoundStretch):
+        if isinstance(step, BoundChain) or (isinstance(step, BoundStretch) and not whole):
             yield from step.steps
         else:
             yield step
@@ -395,7 +413,7 @@ def located(error: FluidError) -> FluidError:
     return error
 
 
-def where(step: BoundStep | BoundStretch) -> str:
+def where(step: BoundStep | BoundStretch | BoundChain) -> str:
     """'block 0, X=img (1, 3, 4) float32 -> Out=t; written in train.py, line 7: t = …' for messages."""
     op = step.context.op
     shown = []

@@ -6,8 +6,8 @@ from typing import Any
 
 from fluidtool.ops.activation.unary import FROM_OUT, FROM_X, LIBRARIES, activation, clipped
 from fluidtool.ops.context import InferContext, OpContext
-from fluidtool.ops.math.versions import saved_since
 from fluidtool.ops.math.rectified import rectified
+from fluidtool.ops.math.versions import saved_since
 from fluidtool.ops.math.wiring import wired
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import USE_MKLDNN, TensorMeta

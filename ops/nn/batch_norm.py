@@ -56,20 +56,36 @@ def uses_running_statistics(ctx: OpContext) -> bool:
     return bool(ctx.attr("use_global_stats") or (ctx.attr("is_test") and not ctx.attr("trainable_statistics")))
 
 
+def channels_with(ctx: OpContext, X: Any, Scale: Any, Bias: Any, Mean: Any, Variance: Any) -> Channels:
+    """The channels of X, for each of which Scale, Bias, Mean and Variance must hold a number."""
+    channels = channels_of(ctx, X)
+    for slot, value in {"Scale": Scale, "Bias": Bias, "Mean": Mean, "Variance": Variance}.items():
+        require_shape(ctx, slot, value, (channels.count,), f"the channels of X {X.shape} in {ctx.attr('data_layout')}")
+    return channels
+
+
+def running_line(
+    ctx: OpContext, channels: Channels, Scale: Any, Bias: Any, Mean: Any, Variance: Any
+) -> tuple[Any, Any]:
+    """Factor and shift by channel that normalise by the running statistics."""
+    inverse_std = 1 / ctx.xp.sqrt(channels.spread(Variance) + ctx.attr("epsilon"))
+    scale, bias = channels.spread(Scale), channels.spread(Bias)
+    # in Paddle's order: its last bits
+    return inverse_std * scale, bias - channels.spread(Mean) * inverse_std * scale
+
+
 def normalize(
     ctx: OpContext, X: Any, Scale: Any, Bias: Any, Mean: Any, Variance: Any, MomentumTensor: Any
 ) -> dict[str, Any]:
     """Y and the statistics; SavedVariance is 1 / sqrt(variance + epsilon), as Paddle's CPU kernel saves it."""
-    channels, xp = channels_of(ctx, X), ctx.xp
-    for slot, value in {"Scale": Scale, "Bias": Bias, "Mean": Mean, "Variance": Variance}.items():
-        require_shape(ctx, slot, value, (channels.count,), f"the channels of X {X.shape} in {ctx.attr('data_layout')}")
+    channels, xp = channels_with(ctx, X, Scale, Bias, Mean, Variance), ctx.xp
     scale, bias = channels.spread(Scale), channels.spread(Bias)
     zeros = xp.zeros(channels.count, dtype=widened(Mean).dtype)
     results = {"MeanOut": Mean, "VarianceOut": Variance, "SavedMean": zeros, "SavedVariance": zeros}
     if uses_running_statistics(ctx):
-        inverse_std = 1 / xp.sqrt(channels.spread(Variance) + ctx.attr("epsilon"))
-        out = widened(X) * (inverse_std * scale)
-        out += bias - channels.spread(Mean) * inverse_std * scale  # in Paddle's order: its last bits
+        factor, shift = running_line(ctx, channels, Scale, Bias, Mean, Variance)
+        out = widened(X) * factor
+        out += shift
     elif X.size == channels.count:
         out = X
     else:

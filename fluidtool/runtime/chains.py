@@ -1,0 +1,180 @@
+"""Chains: a convolution and what follows it right away and only changes its numbers, done in place where numpy computes.
+
+The results are those of the operators one by one, bit for bit: the same sums in the same order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fluidtool.ops.context import OpContext
+from fluidtool.ops.math.elementwise_common import aligned
+from fluidtool.ops.math.rectified import rectified
+from fluidtool.ops.nn.batch_norm import channels_with, running_line, uses_running_statistics
+from fluidtool.tensor import LoDTensor
+
+if TYPE_CHECKING:
+    from fluidtool.runtime.plan import BoundStep, Step
+
+HEADS = frozenset({"conv2d", "depthwise_conv2d"})  # each result is an array that nobody else holds a part of
+STATISTICS = ("Scale", "Bias", "Mean", "Variance")
+Lines = dict[str, tuple[list[Any], tuple[Any, Any]]]
+Inputs = dict[str, Any]  # by slot; None is the array that the step before has made
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Steps one after the other, each the only reader of what the one before it made.
+
+    `lines` are factor and shift of each batch_norm, by its result, with the arrays that they were computed from.
+    """
+
+    steps: tuple[Step, ...]
+    lines: Lines = field(default_factory=dict)
+
+    @property
+    def release(self) -> tuple[str, ...]:
+        """The names that are dead after the last step."""
+        return tuple(name for step in self.steps for name in step.release)
+
+
+def find_chains(steps: Sequence[Step], used: Sequence[set[str]], kept: frozenset[str]) -> list[Step | Chain]:
+    """The steps with every chain put together. used: all names that each step mentions; kept: names needed afterwards."""
+    mentions = Counter(name for names in used for name in names)
+    found: list[Step | Chain] = []
+    links: list[Step] = []
+
+    def close() -> None:
+        found.extend(links if len(links) < 2 else [Chain(tuple(links))])
+        links.clear()
+
+    for step in steps:
+        if not (links and _continues(links[-1], step, mentions, kept)):
+            close()
+        if links or step.op.type in HEADS:
+            links.append(step)
+        else:
+            found.append(step)
+    close()
+    return found
+
+
+def _continues(before: Step, step: Step, mentions: Mapping[str, int], kept: frozenset[str]) -> bool:
+    """Whether the step changes what the one before it made, only these two mention that, and nobody its further outputs."""
+    op, made = step.op, before.op.output(before.info.outputs[0].name)
+    if op.type not in CHANGES or len(made) != 1 or made[0] in kept or mentions[made[0]] != 2:
+        return False
+    result = op.output(step.info.outputs[0].name)
+    further = [name for name in op.output_arg_names if name not in result and name not in op.input_arg_names]
+    return (
+        op.input_arg_names.count(made[0]) == 1
+        and made[0] not in op.output_arg_names
+        and not any(mentions[name] > 1 or name in kept for name in further)
+    )
+
+
+class BoundChain:
+    """A chain whose names are looked up."""
+
+    __slots__ = ("_current", "lines", "release", "steps")
+
+    def __init__(self, chain: Chain, steps: Sequence[BoundStep], release: tuple[Any, ...]) -> None:
+        self.steps, self.lines, self.release = steps, chain.lines, release
+        self._current = 0
+
+    @property
+    def context(self) -> OpContext:
+        """The operator that is at work, for messages."""
+        return self.steps[self._current].context
+
+    def run(self) -> None:
+        """In place; one by one from the step on that has a LoD, other data types or a larger result."""
+        head, *others = self.steps
+        self._current = 0
+        array = head.compute()
+        in_place = _inputs(head) is not None and isinstance(array, head.context.xp.ndarray)
+        last: BoundStep | None = head
+        for number, step in enumerate(others, 1):
+            self._current = number
+            in_place = in_place and self._changed(step, array)
+            if in_place:
+                last = step
+                continue
+            if last is not None:
+                last.store(array)
+                last = None
+            step.run()
+        if last is not None:
+            last.store(array)
+
+    def _changed(self, step: BoundStep, array: Any) -> bool:
+        """Change the array as the step says; False where that must run by itself."""
+        inputs = _inputs(step)
+        if inputs is None or sum(value is None for value in inputs.values()) != 1:
+            return False
+        return CHANGES[step.context.op.type](step, inputs, array, self.lines)
+
+
+def _inputs(step: BoundStep) -> Inputs | None:
+    """The arrays that a step is given; None where one has a LoD, which its results would get."""
+    found: Inputs = {}
+    for slot, _, holders in step.args:
+        for holder in holders[:1]:
+            value = holder.value if holder is not None else None
+            if not (value is None or isinstance(value, LoDTensor)) or (value is not None and value.offsets):
+                return None
+            found[slot.name] = None if value is None else value.array
+    return found
+
+
+def _fits(array: Any, operand: Any) -> bool:
+    """Whether array and operand have a result of the array's shape and data type."""
+    return bool(
+        operand.dtype == array.dtype
+        and operand.ndim == array.ndim
+        and all(size in (1, whole) for size, whole in zip(operand.shape, array.shape, strict=True))
+    )
+
+
+def _add(step: BoundStep, inputs: Inputs, array: Any, lines: Lines) -> bool:
+    other = inputs["Y"] if inputs["X"] is None else inputs["X"]
+    pair = (array, other) if inputs["X"] is None else (other, array)
+    x, y = aligned(step.context, *pair, step.attrs["axis"])
+    operand = y if inputs["X"] is None else x
+    if not _fits(array, operand) or (inputs["X"] is not None and operand.shape != array.shape):
+        return False
+    array += operand
+    return True
+
+
+def _batch_norm(step: BoundStep, inputs: Inputs, array: Any, lines: Lines) -> bool:
+    ctx = step.context
+    statistics = [inputs[slot] for slot in STATISTICS]
+    if inputs["X"] is not None or not uses_running_statistics(ctx) or ctx.attr("fuse_with_relu"):
+        return False
+    name = ctx.op.output("Y")[0]
+    kept = lines.get(name)
+    if kept is None or any(a is not b for a, b in zip(kept[0], statistics, strict=True)):
+        channels = channels_with(ctx, array, *statistics)
+        kept = lines[name] = statistics, running_line(ctx, channels, *statistics)
+    if not all(_fits(array, operand) for operand in kept[1]):
+        return False
+    factor, shift = kept[1]
+    array *= factor
+    array += shift
+    return True
+
+
+def _relu(step: BoundStep, inputs: Inputs, array: Any, lines: Lines) -> bool:
+    rectified(step.context.xp, array, out=array)
+    return True
+
+
+CHANGES: Mapping[str, Callable[[BoundStep, Inputs, Any, Lines], bool]] = {
+    "batch_norm": _batch_norm,
+    "elementwise_add": _add,
+    "relu": _relu,
+}
