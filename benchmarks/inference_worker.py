@@ -1,7 +1,8 @@
-"""fluidtool in the rounds of an inference benchmark: python -m benchmarks.inference_worker MODELDIR --bs N --threads N [--cold].
+"""fluidtool in the rounds of an inference benchmark: python -m benchmarks.inference_worker MODELDIR --bs N --threads N.
 
 MODELDIR holds `model.pdmodel`, `model.pdiparams` and `io.npz` (`in_NAME`, `bsN_out_I`). Prints a line of JSON when it is
-ready; then, for every number on standard input, runs so often and prints the milliseconds of each run. `--cold` runs once.
+ready; then, for every number on standard input, runs so often and prints the milliseconds of each run. `--cold` runs once;
+`--precision bf16` runs in that precision.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ def main() -> None:
     parser.add_argument("--bs", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--cold", action="store_true")
+    parser.add_argument("--precision", default="float32", choices=("float32", "bf16"), help="of the weights")
     args = parser.parse_args()
     for name in ("FLUIDTOOL_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = str(args.threads)
@@ -37,7 +39,7 @@ def main() -> None:
     import fluidtool
     from fluidtool.tensor import LoDTensor
 
-    model = fluidtool.load(os.path.join(args.model, "model.pdmodel"))
+    model = fluidtool.load(os.path.join(args.model, "model.pdmodel"), precision=args.precision)
     with np.load(os.path.join(args.model, "io.npz")) as stored:
         feeds: dict[str, Any] = {}
         for name in model.feeds:
