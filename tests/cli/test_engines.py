@@ -100,7 +100,7 @@ def test_the_times_of_the_native_engine_name_instructions_and_calls(on: None, mo
 def test_the_engine_in_json(on: None, model: Path, x: Path) -> None:
     engine = call_json("run", model, "--feed", x, "--repeat", 2)["engine"]
     assert (engine["name"], engine["native_operators"], engine["calls"]) == ("native", 4, 1)
-    assert engine["instructions"] in ("avx512", "avx2", "portable")
+    assert engine["instructions"] in ("avx512_bf16", "avx512", "avx2", "portable")
 
 
 @built
@@ -250,7 +250,10 @@ def test_a_library_that_is_none_is_named(tmp_path: Path, monkeypatch: pytest.Mon
 def test_instructions_that_are_not_to_be_had_are_named(on: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLUIDTOOL_INSTRUCTIONS", "mmx")
     reason = native.attempt.__wrapped__()
-    assert reason == "FLUIDTOOL_INSTRUCTIONS=mmx is not to be had on this machine; there are avx512, avx2 and portable"
+    assert (
+        reason
+        == "FLUIDTOOL_INSTRUCTIONS=mmx is not to be had on this machine; there are avx512_bf16, avx512, avx2 and portable"
+    )
 
 
 def test_more_processors_than_threads_are_possible(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,8 +32,8 @@ STEP = np.dtype(
 
 @dataclass(eq=False, slots=True)
 class Library:
-    """The engine of this process: `instructions` ('avx512_bf16', 'avx512', 'avx2' or 'portable'), `width` floats in a vector, `threads`; and what the weights
-    of products and convolutions are rounded to, `precision` (bfloat16.py).
+    """The engine of this process: `instructions` ('avx512_bf16', 'avx512', 'avx2' or 'portable'), `width` floats in a vector,
+    `threads`; and what products and convolutions are rounded to, `precision` (bfloat16.py).
     """
 
     path: Path

@@ -143,6 +143,7 @@ def _pointers(
 
 
 def image_sizes(node: Node, source: Blocked, out: Blocked) -> dict[int, int]:
+    """The sizes of a step that say how many pixels there are, and where; one part."""
     images, _, rows, columns = node.output.shape
     down, right = node.facts["strides"]
     return {
@@ -152,6 +153,7 @@ def image_sizes(node: Node, source: Blocked, out: Blocked) -> dict[int, int]:
 
 
 def residual_sizes(low: Lowering, node: Node) -> dict[int, int]:
+    """The sizes of a step that say where its residual lies."""
     if node.residual is None:
         return {}
     place = low.blockeds[node.residual]

@@ -87,7 +87,9 @@ class Lowering:
         if any(place.halo):
             top, left, bottom, right = place.halo
             columns, lanes = place.shape[3] + left + right, place.lanes // (2 if place.halves else 1)
-            sizes = dict(enumerate((place.shape[0] * place.blocks, place.rows, columns, top, bottom, left, right, lanes)))
+            sizes = dict(
+                enumerate((place.shape[0] * place.blocks, place.rows, columns, top, bottom, left, right, lanes))
+            )
             self.steps.add(
                 Kind.HALO, {3: (place.buffer, 0)}, sizes, tasks=self.parts(place.size - prod(place.shape), sizes[0])
             )

@@ -1,7 +1,7 @@
 """Convolutions and products by dot products of pairs of bfloat16 numbers (src/pairs.c), where the processor has them.
 
-Their inputs lie as halves, numbers of 16 bits, with channels in blocks. A matrix lies as an image of one row, a pixel for each of its
-rows. The form of such an image says which: its shape, or (depth, rows) of a matrix. A node that is computed by pairs
+Their inputs lie as halves, numbers of 16 bits, with channels in blocks; a matrix as an image of one row, with a pixel for
+each of its rows. The form says which: the shape of an image, or (depth, rows) of a matrix. A node that is computed by pairs
 writes floats, halves, or both, as its readers want.
 """
 
@@ -191,7 +191,9 @@ def _product(low: Lowering, node: Node) -> None:
     })  # fmt: skip
 
 
-def _add(low: Lowering, node: Node, n: dict[int, int], tasks: int, offsets: list[int], pointers: dict[int, Any]) -> None:
+def _add(
+    low: Lowering, node: Node, n: dict[int, int], tasks: int, offsets: list[int], pointers: dict[int, Any]
+) -> None:
     table = np.asarray(offsets, np.int64)
     pointers[5] = (Buffer(table.size, "constant", table), 0)
     low.steps.add(Kind.PAIRS, pointers, n, activation=node.activation, tasks=tasks)
