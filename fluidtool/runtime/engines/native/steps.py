@@ -55,6 +55,7 @@ class Kind(IntEnum):
     PAIRS = 31
     NARROW = 32
     PACK_PAIRS = 33
+    MULTIPLY_PAIRS = 34
 
 
 @dataclass(eq=False, slots=True)

@@ -49,6 +49,7 @@ enum ft_kind {
     FT_PAIRS,
     FT_NARROW,
     FT_PACK_PAIRS,
+    FT_MULTIPLY_PAIRS,
     FT_KINDS
 };
 
@@ -94,6 +95,7 @@ extern const ft_instructions ft_avx2, ft_avx512;
 void ft_pairs(const ft_step *step, int64_t task, int64_t tasks);
 void ft_narrow(const ft_step *step, int64_t task, int64_t tasks);
 void ft_pack_pairs(const ft_step *step, int64_t task, int64_t tasks);
+void ft_multiply_pairs(const ft_step *step, int64_t task, int64_t tasks);
 #else
 #define FT_HAS_PAIRS 0
 #endif

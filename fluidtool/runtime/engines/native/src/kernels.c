@@ -68,6 +68,7 @@ const ft_instructions INSTRUCTIONS = {
         [FT_PAIRS] = ft_pairs,
         [FT_NARROW] = ft_narrow,
         [FT_PACK_PAIRS] = ft_pack_pairs,
+        [FT_MULTIPLY_PAIRS] = ft_multiply_pairs,
 #endif
     },
 };

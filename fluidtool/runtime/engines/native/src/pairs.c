@@ -344,6 +344,21 @@ void ft_pack_pairs(const ft_step *step, int64_t task, int64_t tasks) {
     }
 }
 
+/* ---------------------------------------------------------------- as in peak.c
+   p: -, -, -, a vector of floats for each task. n: 0 rounds, of PEAK_SUMS vectors of pairs each */
+#define PEAK_SUMS 16 /* in fluidtool/profiling/machine.py too */
+
+void ft_multiply_pairs(const ft_step *step, int64_t task, int64_t tasks) {
+    (void)tasks;
+    const __m512bh ones = (__m512bh)(__m512i)((veci){} + 0x3f803f80);
+    vec sums[PEAK_SUMS], total = ALL(0);
+    for (int i = 0; i < PEAK_SUMS; i++) sums[i] = ALL(i);
+    for (int64_t round = 0; round < step->n[0]; round++)
+        for (int i = 0; i < PEAK_SUMS; i++) sums[i] = (vec)_mm512_dpbf16_ps((__m512)sums[i], ones, ones);
+    for (int i = 0; i < PEAK_SUMS; i++) total += sums[i];
+    STORE(step->p[3] + task * VL, total);
+}
+
 #if defined(__clang__)
 #pragma clang attribute pop
 #endif
