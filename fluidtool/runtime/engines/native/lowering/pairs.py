@@ -147,7 +147,8 @@ def _convolution(low: Lowering, node: Node) -> None:
     if place is not None:
         n |= {24: place.image, 29: place.row, 30: place.block}
     n |= residual_sizes(low, node)
-    flatten(n, node, [other for other in (source, out, place, residual) if other is not None])
+    if place is None or place.row == n[2] * place.lanes:
+        flatten(n, node)
     start = source.origin - facts["pads"][0] * source.row - facts["pads"][1] * source.lanes
     bias = padded_bias(facts["shift"], groups, blocks * low.width)
     touched = [min(w, s) for w, s in zip(window, facts["strides"], strict=True)]
