@@ -162,9 +162,10 @@ def test_fc_with_a_residual() -> None:
     check(net, [w], net.op("elementwise_add", "Out", {"X": y, "Y": shortcut}), inputs=[x])
 
 
-def test_products_of_the_same_rows() -> None:
+@pytest.mark.parametrize("sizes", [(32, 64, 32), (16, 48, 16, 33)])
+def test_products_of_the_same_rows(sizes: tuple[int, ...]) -> None:
     net = Net()
-    x, weights = net.data(2, 5, 40), [net.parameter(40, columns) for columns in (32, 64, 32)]
+    x, weights = net.data(2, 5, 40), [net.parameter(40, columns) for columns in sizes]
     check(net, weights, *(net.op("relu", "Out", {"X": net.op("mul", "Out", {"X": x, "Y": w}, x_num_col_dims=2)})
                           for w in weights), inputs=[x])  # fmt: skip
 

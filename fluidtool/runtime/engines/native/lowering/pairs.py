@@ -208,7 +208,7 @@ def _pack_filters(low: Lowering, facts: dict[str, Any], lanes: int) -> Buffer:
     packed = _room(low, groups * each * (inner + inner % 2) * prod(window))
     taps = prod(window)
     n = dict(enumerate((count // groups, inner, taps, groups, 2 * packed.size // groups, lanes)))
-    n |= dict(enumerate((inner * taps, taps, 1, count // groups * inner * taps), 6))
+    n |= dict(enumerate((inner * taps, taps, 1, count // groups * inner * taps, 0, each // low.width), 6))
     arrays = {0: weights, 3: packed.array}
     if facts["scale"] is not None:
         arrays[1] = np.ascontiguousarray(facts["scale"], np.float32)
@@ -219,14 +219,14 @@ def _pack_filters(low: Lowering, facts: dict[str, Any], lanes: int) -> Buffer:
 def _pack_matrix(low: Lowering, weights: Any) -> Buffer:
     depth, columns = weights.shape
     packed = _room(low, -(-columns // low.width) * low.width * (depth + depth % 2))
-    start = 0
+    start, blocks = 0, -(-columns // low.width)
     for part in weights.parts if isinstance(weights, SideBySide) else (weights,):
         matrix = part if part.dtype == np.float32 else part.astype(np.float32)
         by_depth, by_column = (stride // 4 for stride in matrix.strides)
         n = dict(enumerate((matrix.shape[1], depth, 1, 1, 0, low.width, by_column, by_depth, 0, 0)))
-        target = packed.array[start * (depth + depth % 2) // 2 :]
-        low.run_now(Kind.PACK_PAIRS, {0: matrix, 3: target}, n, -(-matrix.shape[1] // low.width))
-        start += matrix.shape[1]
+        n |= {10: start, 11: blocks}
+        low.run_now(Kind.PACK_PAIRS, {0: matrix, 3: packed.array}, n, -(-matrix.shape[1] // low.width))
+        start += matrix.shape[1] // low.width
     return packed
 
 

@@ -189,7 +189,8 @@ static void sweep(const ft_step *step, const pair_tile *first, int64_t blocks, i
                   int64_t column_end) {
     const int64_t *n = step->n, tiles = (column_end - column + TILE - 1) / TILE;
     pair_tile t = *first;
-    const int64_t weights = (t.whole * t.length + (t.segments - t.whole) * t.rest) * blocks * VL, all = (row_end - row) * tiles * t.segments;
+    const int64_t weights = (t.whole * t.length + (t.segments - t.whole) * t.rest) * blocks * VL;
+    const int64_t all = (row_end - row) * tiles * t.segments;
     const bf16 *const next = t.w + weights;
     const int narrow = blocks == 2 && column_end - column == NARROW_ROW && t.x_pixel == VL;
     int64_t asked = 0, rows;
@@ -310,8 +311,8 @@ void ft_narrow(const ft_step *step, int64_t task, int64_t tasks) {
 /* ---------------------------------------------------------------- weights to pairs
    p: weights (floats, at any address), factor by output or 0, -, packed weights (halves)
    n: 0 outputs of a group, 1 channels of a group, 2 taps, 3 groups, 4 stride of a group in y, 5 lanes of a block of
-   channels; 6-9 x strides of output, channel, tap, group. The order of weights is that of segments: channel block, tap,
-   channel. */
+   channels; 6-9 x strides of output, channel, tap, group; 10 the first block of outputs in y, 11 how many it has in all.
+   The order of weights is that of segments: channel block, tap, channel. */
 typedef float loose __attribute__((aligned(1), may_alias));
 
 INLINE vec outputs_of(const loose *x, int64_t count, int64_t stride, const float *factor) {
@@ -327,11 +328,12 @@ void ft_pack_pairs(const ft_step *step, int64_t task, int64_t tasks) {
     part(n[3] * blocks, task, tasks, &from, &to);
     for (int64_t i = from; i < to; i++) {
         const int64_t group = i / blocks, block = i % blocks, output = block * VL;
-        const int64_t width = (block | 1) < blocks ? 2 * VL : VL, count = n[0] - output < VL ? n[0] - output : VL;
+        const int64_t place = n[10] + block, width = (place | 1) < n[11] ? 2 * VL : VL;
+        const int64_t count = n[0] - output < VL ? n[0] - output : VL;
         const loose *x = (const loose *)step->p[0] + group * n[9] + output * n[6];
         const float *factor = step->p[1] ? step->p[1] + group * n[0] + output : 0;
         const int64_t depth = (n[1] / n[5] * n[5] + (n[1] % n[5] + 1) / 2 * 2) * n[2];
-        bf16 *y = (bf16 *)step->p[3] + group * n[4] + block / 2 * depth * 2 * VL + block % 2 * 2 * VL;
+        bf16 *y = (bf16 *)step->p[3] + group * n[4] + place / 2 * depth * 2 * VL + place % 2 * 2 * VL;
         for (int64_t channel = 0; channel < n[1]; channel += n[5])
             for (int64_t tap = 0; tap < n[2]; tap++)
                 for (int64_t k = channel; k < channel + n[5] && k < n[1]; k += 2, y += 2 * width) {
