@@ -89,8 +89,9 @@ extern const ft_instructions ft_portable;
 extern const ft_instructions ft_avx2, ft_avx512;
 #endif
 
-/* Whether this compiler knows AVX512-BF16; the kernels of pairs.c. */
-#if defined(__x86_64__) && !defined(__APPLE__) && (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 10)
+/* Whether this compiler knows AVX512-BF16; the kernels of pairs.c. Windows: not tried. */
+#if defined(__x86_64__) && !defined(__APPLE__) && !defined(_WIN32) && \
+    (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 10)
 #define FT_HAS_PAIRS 1
 void ft_pairs(const ft_step *step, int64_t task, int64_t tasks);
 void ft_narrow(const ft_step *step, int64_t task, int64_t tasks);
@@ -100,8 +101,10 @@ void ft_multiply_pairs(const ft_step *step, int64_t task, int64_t tasks);
 #define FT_HAS_PAIRS 0
 #endif
 
-/* Threads (pool.c). */
+/* Threads (pool.c). A run enters, calls ft_parallel for each of its pieces of work, and leaves. */
 typedef void (*ft_work)(void *context, int64_t task, int64_t tasks);
+void ft_enter(void);
+void ft_leave(void);
 void ft_parallel(ft_work work, void *context, int64_t tasks);
 int ft_threads(void);
 int ft_set_threads(int count);
