@@ -264,16 +264,15 @@ void ft_pairs(const ft_step *step, int64_t task, int64_t tasks) {
    p: x (floats), -, -, y (halves). n: 0 images, 1 channels, 2 rows, 3 columns; 4-6 y strides of image, channel block, row;
    7 channel blocks, 8 lanes of one (even; zeros where there is no channel); 9-13 x strides of image, channel block, row,
    column, channel */
-INLINE veci rounded_words(vec value) {
-    const veci bits = (veci)value, nearest = bits + 0x7fff + (bits >> 16 & 1);
-    const veci quiet = bits | 0x400000;
-    return (veci)CHOOSE(value == value, (vec)nearest, (vec)quiet);
+typedef uint32_t words __attribute__((vector_size(VL * 4)));
+
+INLINE words rounded_words(vec value) {
+    const words bits = (words)value, nearest = bits + 0x7fff + (bits >> 16 & 1), quiet = bits | 0x400000;
+    return (words)CHOOSE(value == value, (vec)nearest, (vec)quiet);
 }
 
 /* Two vectors of floats -> words with a half of the first below and one of the second above. */
-INLINE veci words_of(vec low, vec high) {
-    return (veci)(((veci)rounded_words(low) >> 16) & 0xffff) | (rounded_words(high) & (int32_t)0xffff0000);
-}
+INLINE words words_of(vec low, vec high) { return rounded_words(low) >> 16 | (rounded_words(high) & 0xffff0000); }
 
 /* A row of an image whose channels lie apart, to pixels of `lanes` halves. */
 static void narrow_apart(const float *x, bf16 *y, const int64_t *n, int64_t channels) {
@@ -287,8 +286,8 @@ static void narrow_apart(const float *x, bf16 *y, const int64_t *n, int64_t chan
                 else
                     for (int64_t i = 0; i < count; i++) values[k][i] = from[i * n[12]];
             }
-            const veci words = words_of(values[0], values[1]);
-            for (int64_t i = 0; i < count; i++) *(word *)(y + (column + i) * n[8] + lane) = (uint32_t)words[i];
+            const words both = words_of(values[0], values[1]);
+            for (int64_t i = 0; i < count; i++) *(word *)(y + (column + i) * n[8] + lane) = both[i];
         }
 }
 
@@ -340,8 +339,8 @@ void ft_pack_pairs(const ft_step *step, int64_t task, int64_t tasks) {
                     const loose *at = x + k * n[7] + tap * n[8];
                     const vec low = outputs_of(at, count, n[6], factor);
                     const vec high = k + 1 < n[1] ? outputs_of(at + n[7], count, n[6], factor) : ALL(0);
-                    const veci words = words_of(low, high);
-                    memcpy(y, &words, sizeof words);
+                    const words both = words_of(low, high);
+                    memcpy(y, &both, sizeof both);
                 }
     }
 }
