@@ -22,26 +22,39 @@
 #define PAUSE() ((void)0)
 #endif
 
+/* The tasks [next, end) that a thread takes first, on a line of the cache of its own. */
+typedef struct {
+    _Alignas(64) atomic_int_fast64_t next;
+    int64_t end;
+    uint_fast64_t seen; /* the piece of work before the first that a worker is to look at */
+} share;
+
 static struct {
     pthread_mutex_t owner;  /* held by the run that uses the workers */
     pthread_mutex_t asleep; /* guards sleeping */
     pthread_cond_t wake;
     atomic_uint_fast64_t state; /* number of the piece of work, whether one may still join it, how many workers are at it */
     atomic_int sleepers;
-    atomic_int_fast64_t next; /* the next task */
+    share shares[MOST_THREADS]; /* the first is that of the caller */
     ft_work work;
     void *context;
     int64_t tasks;
+    int sharing; /* threads that the tasks are shared out to */
     int started; /* workers that exist */
     int wanted;  /* threads in all, the caller included */
     pid_t process;
 } pool = {.owner = PTHREAD_MUTEX_INITIALIZER, .asleep = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
 
-static void take_tasks(void) {
-    for (;;) {
-        int64_t task = atomic_fetch_add_explicit(&pool.next, 1, memory_order_relaxed);
-        if (task >= pool.tasks) return;
-        pool.work(pool.context, task, pool.tasks);
+/* The tasks of a thread, then what is left of those of others. Step by step each thread gets the same share first, so that
+   much of what it reads it has written itself, and its own cache holds it. */
+static void take_tasks(int thread) {
+    for (int i = 0; i < pool.sharing; i++) {
+        share *from = &pool.shares[(thread + i) % pool.sharing];
+        for (;;) {
+            const int64_t task = atomic_fetch_add_explicit(&from->next, 1, memory_order_relaxed);
+            if (task >= from->end) break;
+            pool.work(pool.context, task, pool.tasks);
+        }
     }
 }
 
@@ -54,8 +67,9 @@ static int join(uint_fast64_t state) {
     return 0;
 }
 
-static void *worker(void *first) {
-    uint_fast64_t seen = (uint_fast64_t)(uintptr_t)first, state;
+static void *worker(void *own) {
+    const int thread = (int)((share *)own - pool.shares);
+    uint_fast64_t seen = pool.shares[thread].seen, state;
     for (;;) {
         int spins = 0;
         while (NUMBER(state = atomic_load_explicit(&pool.state, memory_order_acquire)) == seen) {
@@ -71,7 +85,7 @@ static void *worker(void *first) {
         }
         seen = NUMBER(state);
         if (!join(state)) continue; /* the others were quicker */
-        take_tasks();
+        take_tasks(thread);
         atomic_fetch_sub_explicit(&pool.state, 1, memory_order_release);
     }
     return NULL;
@@ -94,13 +108,24 @@ static void fresh_in_child(void) {
 static void start_workers(void) {
     while (pool.started < pool.wanted - 1) {
         pthread_t thread;
-        uintptr_t now = (uintptr_t)NUMBER(atomic_load(&pool.state));
-        if (pthread_create(&thread, NULL, worker, (void *)now)) {
+        share *own = &pool.shares[pool.started + 1];
+        own->seen = NUMBER(atomic_load(&pool.state));
+        if (pthread_create(&thread, NULL, worker, own)) {
             pool.wanted = pool.started + 1;
             return;
         }
         pthread_detach(thread);
         pool.started++;
+    }
+}
+
+/* To each thread tasks that follow each other, as many as to the others. */
+static void share_out(int64_t tasks) {
+    pool.tasks = tasks;
+    pool.sharing = pool.started + 1;
+    for (int i = 0; i < pool.sharing; i++) {
+        atomic_store_explicit(&pool.shares[i].next, tasks * i / pool.sharing, memory_order_relaxed);
+        pool.shares[i].end = tasks * (i + 1) / pool.sharing;
     }
 }
 
@@ -127,8 +152,7 @@ void ft_parallel(ft_work work, void *context, int64_t tasks) {
     start_workers();
     pool.work = work;
     pool.context = context;
-    pool.tasks = tasks;
-    atomic_store_explicit(&pool.next, 0, memory_order_relaxed);
+    share_out(tasks);
     const uint_fast64_t number = NUMBER(atomic_load(&pool.state)) + 1;
     atomic_store(&pool.state, number << 17 | OPEN);
     if (atomic_load(&pool.sleepers)) {
@@ -136,7 +160,7 @@ void ft_parallel(ft_work work, void *context, int64_t tasks) {
         pthread_cond_broadcast(&pool.wake);
         pthread_mutex_unlock(&pool.asleep);
     }
-    take_tasks();
+    take_tasks(0);
     atomic_fetch_and(&pool.state, ~OPEN); /* who has not come by now is not waited for */
     for (int spins = 0; atomic_load_explicit(&pool.state, memory_order_acquire) & WORKERS; spins++) {
         if (spins < SPINS) PAUSE();
