@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fluidtool.runtime.bindings import Bindings, array_of
 from fluidtool.runtime.engines.native.graph import NotNativeError
-from fluidtool.runtime.engines.native.reading.registry import READERS, Lod
+from fluidtool.runtime.engines.native.reading.registry import GRIDS, READERS, Lod
 from fluidtool.runtime.engines.native.stretch import Compiler, Runner, Watch
 from fluidtool.tensor import LoDTensor
 
@@ -151,8 +151,10 @@ def names(step: Step) -> set[str]:
 
 
 def changed(step: Step) -> list[str]:
-    """What a native operator changes: its first output. (Statistics of batch_norm are outputs, too, but stay.)"""
-    if step.op.type in READERS:
+    """What a native operator changes: its first output. (Statistics of batch_norm are outputs, too, but stay.) A grid has
+    several.
+    """
+    if step.op.type in READERS and step.op.type not in GRIDS:
         return step.op.outputs.get(step.info.outputs[0].name, [])
     return step.op.output_arg_names
 
@@ -160,11 +162,11 @@ def changed(step: Step) -> list[str]:
 def may_be_native(step: Step, around: Surroundings, wanted: frozenset[str]) -> bool:
     """Whether there may be a kernel: the operator is known, and nobody needs its further outputs."""
     op = step.op
-    if op.type not in READERS or op.sub_blocks() or len(changed(step)) != 1:
+    results = changed(step)
+    if op.type not in READERS or op.sub_blocks() or (len(results) != 1 and op.type not in GRIDS):
         return False
-    result = changed(step)[0]
-    further = [name for name in op.output_arg_names if name != result and name not in op.input_arg_names]
-    if result in around.persistable or result in around.banned:
+    further = [name for name in op.output_arg_names if name not in results and name not in op.input_arg_names]
+    if not (around.persistable | around.banned).isdisjoint(results):
         return False
     return not any(name in wanted for name in further)
 
