@@ -2,10 +2,10 @@
 /* ---------------------------------------------------------------- layouts
    block: p: x (NCHW), -, -, y (blocked). n: 0 images, 1 channels, 2 rows, 3 columns; 4-6 y strides of image, channel
    block, row; 7 channel blocks, 8 lanes of one.  unblock: p: x (blocked), -, -, y (NCHW), the same n. */
-/* A row of LANES channels, `plane` apart, side by side. A constant wherever that matters: the compiler makes vectors then. */
-INLINE void interleave(const int64_t LANES, const float *restrict x, int64_t plane, int64_t columns, float *restrict y) {
+/* A row of CHANNELS channels, `plane` apart, side by side. A constant wherever that matters: the compiler makes vectors then. */
+INLINE void interleave(const int64_t CHANNELS, const float *restrict x, int64_t plane, int64_t columns, float *restrict y) {
     for (int64_t column = 0; column < columns; column++)
-        for (int64_t lane = 0; lane < LANES; lane++) y[column * LANES + lane] = x[lane * plane + column];
+        for (int64_t lane = 0; lane < CHANNELS; lane++) y[column * CHANNELS + lane] = x[lane * plane + column];
 }
 
 static void block_layout(const ft_step *step, int64_t task, int64_t tasks) {
@@ -28,10 +28,10 @@ static void block_layout(const ft_step *step, int64_t task, int64_t tasks) {
     }
 }
 
-/* The way back: the first LANES of each VL channels. */
-INLINE void separate(const int64_t LANES, const float *restrict x, int64_t plane, int64_t columns, float *restrict y) {
+/* The way back: the first CHANNELS of each VL channels. */
+INLINE void separate(const int64_t CHANNELS, const float *restrict x, int64_t plane, int64_t columns, float *restrict y) {
     for (int64_t column = 0; column < columns; column++)
-        for (int64_t lane = 0; lane < LANES; lane++) y[lane * plane + column] = x[column * VL + lane];
+        for (int64_t lane = 0; lane < CHANNELS; lane++) y[lane * plane + column] = x[column * VL + lane];
 }
 
 static void unblock_layout(const ft_step *step, int64_t task, int64_t tasks) {
