@@ -154,7 +154,7 @@ def _convolution(low: Lowering, node: Node) -> None:
     touched = [min(w, s) for w, s in zip(window, facts["strides"], strict=True)]
     tasks = cut_image(
         low, n, prod(node.output.shape) * inner * prod(window),
-        2 * x.shape[1] * prod(node.output.shape[2:]) * prod(touched),
+        2 * x.shape[1] * prod(node.output.shape[2:]) * prod(touched), 4 * packed.size,
     )  # fmt: skip
     _add(low, node, n, tasks, offsets, {
         0: (source.buffer, start // 2), 1: (packed, 0), 2: None if bias is None else (bias, 0),
@@ -183,7 +183,7 @@ def _product(low: Lowering, node: Node) -> None:
     if place is not None:
         n[30] = place.block
     bias = padded_bias(facts["shift"], 1, blocks * low.width)
-    tasks = cut_image(low, n, rows * depth * columns, 2 * rows * depth)
+    tasks = cut_image(low, n, rows * depth * columns, 2 * rows * depth, 4 * packed.size)
     _add(low, node, n, tasks, offsets, {
         0: (source.buffer, 0), 1: (packed, 0), 2: None if bias is None else (bias, 0),
         3: None if out is None else (out.buffer, out.offset),
