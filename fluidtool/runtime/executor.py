@@ -19,6 +19,7 @@ from fluidtool.runtime.plan import BoundBlock, BoundStep, Plan
 from fluidtool.runtime.policy import Policy
 from fluidtool.runtime.remote import Servers
 from fluidtool.runtime.scope import Scope
+from fluidtool.runtime.straight import run_straight
 from fluidtool.tensor import CPUPlace, LoDTensor, LoDTensorArray, Place, SelectedRows
 
 if TYPE_CHECKING:
@@ -101,10 +102,9 @@ class Executor:
     seed != 0 makes random operators without a seed of their own repeatable; else the program's `random_seed` does, and
     without either every process draws anew. engine: 'numpy', 'native' (raises DeviceError where it is not built), or
     'auto', which takes the native engine where it is there and fits; 'onnxruntime' and 'openvino' get the stretches that they
-    can compute (raises DeviceError where they are not installed). precision: 'bf16' has the
-    native engine round weights to 16 bits (docs/native.md; raises DeviceError where it is not there).
-    servers: parameter servers as another executor of the
-    same trainer reaches them.
+    can compute (raises DeviceError where they are not installed). precision: 'bf16' has the native engine round what products
+    and convolutions multiply to 16 bits (docs/native.md; raises DeviceError where it is not there).
+    servers: parameter servers as another executor of the same trainer reaches them.
     """
 
     def __init__(
@@ -149,6 +149,9 @@ class Executor:
         Raises FeedError, FetchError, OperatorError, UnsupportedOperatorError.
         """
         plan = self.plan(program, fetch, needed_only)
+        if observer is None and (values := run_straight(plan, feed, scope)) is not None:
+            _raise_failed(scope)
+            return values
         local = scope.new_scope()
         try:
 

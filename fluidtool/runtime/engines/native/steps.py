@@ -53,6 +53,10 @@ class Kind(IntEnum):
     REDUCE = 28
     SOFTMAX_AXIS = 29
     SUPPRESS = 30
+    PAIRS = 31
+    NARROW = 32
+    PACK_PAIRS = 33
+    MULTIPLY_PAIRS = 34
 
 
 @dataclass(eq=False, slots=True)
@@ -75,12 +79,16 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """Channels in blocks of `lanes`, innermost; rows and columns with a halo (top, left, bottom, right) of zeros."""
+    """Channels in blocks of `lanes`, innermost; rows and columns with a halo (top, left, bottom, right) of zeros.
+
+    Strides and sizes are counted in numbers: floats, or `halves` of 16 bits.
+    """
 
     buffer: Buffer
     shape: Shape  # N, C, H, W
     lanes: int
     halo: tuple[int, int, int, int]
+    halves: bool = False
 
     @property
     def blocks(self) -> int:
@@ -114,7 +122,7 @@ class Blocked:
 
     @property
     def size(self) -> int:
-        """Floats in all."""
+        """Numbers in all."""
         return self.shape[0] * self.image
 
 
@@ -151,7 +159,7 @@ class Drafts:
 
 def is_narrow(draft: Draft) -> bool:
     """Whether a step reads weights of 16 bits."""
-    return draft.kind is Kind.PRODUCT and bool(draft.sizes.get(NARROW))
+    return draft.kind is Kind.PAIRS or (draft.kind is Kind.PRODUCT and bool(draft.sizes.get(NARROW)))
 
 
 def row_major(shape: Shape) -> Shape:

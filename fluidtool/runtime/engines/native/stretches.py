@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fluidtool.runtime.bindings import Bindings, array_of
 from fluidtool.runtime.engines.native.graph import NotNativeError
-from fluidtool.runtime.engines.native.reading.registry import READERS, Lod
+from fluidtool.runtime.engines.native.reading.registry import GRIDS, READERS, Lod
 from fluidtool.runtime.engines.native.stretch import Compiler, Runner, Watch
 from fluidtool.tensor import LoDTensor
 
@@ -64,6 +64,15 @@ class Stretch:
     forms: OrderedDict[Any, Form] = field(default_factory=OrderedDict)
     why: dict[Any, str] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)  # of forms, why and parts: several threads may run one plan
+
+    def form(self, key: Any, constants: tuple[Any, ...]) -> Form | None:
+        """The form compiled for inputs of this signature and these constants, or None; the caller holds the lock."""
+        form = self.forms.get(key)
+        if form is None or not (form.arrays is constants or same(form.arrays, constants)):
+            return None
+        form.arrays = constants
+        self.forms.move_to_end(key)
+        return form
 
 
 @dataclass(slots=True)
@@ -142,8 +151,10 @@ def names(step: Step) -> set[str]:
 
 
 def changed(step: Step) -> list[str]:
-    """What a native operator changes: its first output. (Statistics of batch_norm are outputs, too, but stay.)"""
-    if step.op.type in READERS:
+    """What a native operator changes: its first output. (Statistics of batch_norm are outputs, too, but stay.) A grid has
+    several.
+    """
+    if step.op.type in READERS and step.op.type not in GRIDS:
         return step.op.outputs.get(step.info.outputs[0].name, [])
     return step.op.output_arg_names
 
@@ -151,11 +162,11 @@ def changed(step: Step) -> list[str]:
 def may_be_native(step: Step, around: Surroundings, wanted: frozenset[str]) -> bool:
     """Whether there may be a kernel: the operator is known, and nobody needs its further outputs."""
     op = step.op
-    if op.type not in READERS or op.sub_blocks() or len(changed(step)) != 1:
+    results = changed(step)
+    if op.type not in READERS or op.sub_blocks() or (len(results) != 1 and op.type not in GRIDS):
         return False
-    result = changed(step)[0]
-    further = [name for name in op.output_arg_names if name != result and name not in op.input_arg_names]
-    if result in around.persistable or result in around.banned:
+    further = [name for name in op.output_arg_names if name not in results and name not in op.input_arg_names]
+    if not (around.persistable | around.banned).isdisjoint(results):
         return False
     return not any(name in wanted for name in further)
 
@@ -227,12 +238,11 @@ class BoundStretch:
 
     def _form(self, arrays: list[Any], lods: list[Lod], constants: tuple[Any, ...]) -> Form | None:
         stretch = self.stretch
-        key = tuple((array.shape, array.dtype.char, lod) for array, lod in zip(arrays, lods, strict=True))
-        form = stretch.forms.get(key)
-        if form is not None and (form.arrays is constants or same(form.arrays, constants)):
-            form.arrays = constants
-            stretch.forms.move_to_end(key)
+        key = signature(arrays, lods)
+        form = stretch.form(key, constants)
+        if form is not None:
             return form
+        form = stretch.forms.get(key)
         if stretch.parts or (key in stretch.why and form is None):
             return None
         try:
@@ -254,6 +264,11 @@ class BoundStretch:
         return form
 
 
+def signature(arrays: Iterable[Any], lods: Iterable[Lod]) -> Any:
+    """What a compiled form is kept by."""
+    return tuple((array.shape, array.dtype.char, lod) for array, lod in zip(arrays, lods, strict=True))
+
+
 def same(some: Iterable[Any], others: Iterable[Any]) -> bool:
     """Whether these are the very same objects."""
     return all(a is b for a, b in zip(some, others, strict=True))
@@ -266,8 +281,12 @@ def every_attribute(step: Step) -> dict[str, Any]:
 
 
 def lod_of(holder: Any) -> Lod:
-    """The LoD of a tensor."""
-    value = holder.value if holder is not None else None
+    """The LoD of a variable's tensor."""
+    return lod_of_value(holder.value if holder is not None else None)
+
+
+def lod_of_value(value: Any) -> Lod:
+    """The LoD of a tensor; none for everything else."""
     return tuple(map(tuple, value.offsets)) if type(value) is LoDTensor else ()
 
 

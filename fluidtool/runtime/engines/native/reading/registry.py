@@ -10,6 +10,7 @@ from fluidtool.ir import Operator
 from fluidtool.runtime.engines.native.graph import NONE, Activation, Node, NotNativeError, Value
 
 Lod = tuple[tuple[int, ...], ...]
+GRIDS = ("prior_box", "density_prior_box", "anchor_generator")  # all of whose outputs depend on shapes alone
 READERS: dict[str, Callable[[Reading, Operator, dict[str, Any]], None]] = {}
 
 
