@@ -134,7 +134,7 @@ def compile_block(block: Block, fetches: Iterable[str], needed_only: bool, nativ
     return BlockPlan(block.idx, tuple(steps), tuple(work), seen, persistable, hidden, sole)
 
 
-def sole_stretch(work: Sequence[Step | Stretch], fetched: set[str], persistable: set[str]) -> Stretch | None:
+def sole_stretch(work: Sequence[Step | Stretch | Chain], fetched: set[str], persistable: set[str]) -> Stretch | None:
     """The stretch that is all there is to do, gives just what is fetched, and takes parameters as constants only."""
     if len(work) != 1 or not isinstance(work[0], Stretch):
         return None
