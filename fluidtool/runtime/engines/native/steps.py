@@ -52,6 +52,9 @@ class Kind(IntEnum):
     REDUCE = 28
     SOFTMAX_AXIS = 29
     SUPPRESS = 30
+    EXTREME_PLACE = 31
+    TOP_K = 32
+    PICK = 33
 
 
 @dataclass(eq=False, slots=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fluidtool.runtime.bindings import Bindings, array_of
 from fluidtool.runtime.engines.native.graph import NotNativeError
-from fluidtool.runtime.engines.native.reading.registry import READERS, Lod
+from fluidtool.runtime.engines.native.reading.registry import READERS, RESULTS, Lod
 from fluidtool.runtime.engines.native.stretch import Compiler, Runner, Watch
 from fluidtool.tensor import LoDTensor
 
@@ -142,20 +142,20 @@ def names(step: Step) -> set[str]:
 
 
 def changed(step: Step) -> list[str]:
-    """What a native operator changes: its first output. (Statistics of batch_norm are outputs, too, but stay.)"""
-    if step.op.type in READERS:
-        return step.op.outputs.get(step.info.outputs[0].name, [])
-    return step.op.output_arg_names
+    """What a native operator changes: its results. (Statistics of batch_norm are outputs, too, but stay.)"""
+    if step.op.type not in READERS:
+        return step.op.output_arg_names
+    slots = RESULTS.get(step.op.type, (step.info.outputs[0].name,))
+    return [name for slot in slots for name in step.op.outputs.get(slot, [])]
 
 
 def may_be_native(step: Step, around: Surroundings, wanted: frozenset[str]) -> bool:
     """Whether there may be a kernel: the operator is known, and nobody needs its further outputs."""
-    op = step.op
-    if op.type not in READERS or op.sub_blocks() or len(changed(step)) != 1:
+    op, results = step.op, changed(step)
+    if op.type not in READERS or op.sub_blocks() or not results or (len(results) > 1 and op.type not in RESULTS):
         return False
-    result = changed(step)[0]
-    further = [name for name in op.output_arg_names if name != result and name not in op.input_arg_names]
-    if result in around.persistable or result in around.banned:
+    further = [name for name in op.output_arg_names if name not in results and name not in op.input_arg_names]
+    if any(name in around.persistable or name in around.banned for name in results):
         return False
     return not any(name in wanted for name in further)
 

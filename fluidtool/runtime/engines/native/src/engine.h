@@ -46,6 +46,9 @@ enum ft_kind {
     FT_REDUCE,
     FT_SOFTMAX_AXIS,
     FT_SUPPRESS,
+    FT_EXTREME_PLACE,
+    FT_TOP_K,
+    FT_PICK,
     FT_KINDS
 };
 

@@ -35,6 +35,7 @@ INLINE void part(int64_t count, int64_t task, int64_t tasks, int64_t *from, int6
 #include "interpolation.c"
 #include "reductions.c"
 #include "detection.c"
+#include "ranking.c"
 
 const ft_instructions INSTRUCTIONS = {
     .name = NAME,
@@ -71,5 +72,8 @@ const ft_instructions INSTRUCTIONS = {
         [FT_REDUCE] = reduce,
         [FT_SOFTMAX_AXIS] = softmax_axis,
         [FT_SUPPRESS] = suppress,
+        [FT_EXTREME_PLACE] = extreme_place,
+        [FT_TOP_K] = top_k,
+        [FT_PICK] = pick,
     },
 };
