@@ -55,6 +55,9 @@ class Kind(IntEnum):
     EXTREME_PLACE = 31
     TOP_K = 32
     PICK = 33
+    PAD = 34
+    GROUP_NORM = 35
+    GROUP_NORM_BLOCKED = 36
 
 
 @dataclass(eq=False, slots=True)

@@ -30,6 +30,8 @@ WORTH = frozenset(
         "fc",
         "batch_norm",
         "layer_norm",
+        "instance_norm",
+        "group_norm",
         "pool2d",
         "softmax",
         "lstm",

@@ -15,7 +15,7 @@ from fluidtool.runtime.engines.native.steps import Buffer, Draft, Plain, row_maj
 
 PARTS = (
     "convolution", "products", "elementwise", "rows", "moves", "sequences", "training",
-    "transposed", "interpolation", "reductions", "ranking",
+    "transposed", "interpolation", "reductions", "ranking", "padding", "normalization",
 )  # fmt: skip
 for part in PARTS:
     import_module(f"{__name__}.{part}")

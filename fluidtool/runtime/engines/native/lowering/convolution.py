@@ -146,7 +146,7 @@ def _residual_sizes(low: Lowering, node: Node) -> dict[int, int]:
 def _flatten(n: dict[int, int], node: Node, source: Blocked, out: Blocked, low: Lowering) -> None:
     """Rows that follow each other without a gap in everything are one row."""
     places = [source, out, *([low.blockeds[node.residual]] if node.residual is not None else [])]
-    gaps = any(place.halo[1] or place.halo[3] for place in places)
+    gaps = any(place.halo[1] or place.halo[3] or place.shape[3] != n[2] for place in places)
     if not gaps and node.facts["strides"] == (1, 1) and node.facts["weights"].shape[2:] == (1, 1):
         n[2] *= n[1]
         n[1] = 1

@@ -15,7 +15,10 @@ from fluidtool.runtime.engines.native.reading.registry import Lod, Reading, need
 
 OWN_LOD = frozenset({"lod_reset", "sequence_pool", "split"})  # their readers say which LoD their results have
 SAME_ROWS = frozenset(
-    {"reshape", "reshape2", "flatten", "flatten2", "flatten_contiguous_range", "squeeze", "squeeze2", "unsqueeze", "unsqueeze2"}
+    {
+        "reshape", "reshape2", "flatten", "flatten2", "flatten_contiguous_range",
+        "squeeze", "squeeze2", "unsqueeze", "unsqueeze2", "pad",
+    }
 )  # fmt: skip
 OTHER_LOD = frozenset(
     {"slice", "stack", "concat", "reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"}

@@ -49,6 +49,9 @@ enum ft_kind {
     FT_EXTREME_PLACE,
     FT_TOP_K,
     FT_PICK,
+    FT_PAD,
+    FT_GROUP_NORM,
+    FT_GROUP_NORM_BLOCKED,
     FT_KINDS
 };
 

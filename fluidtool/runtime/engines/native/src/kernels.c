@@ -36,6 +36,8 @@ INLINE void part(int64_t count, int64_t task, int64_t tasks, int64_t *from, int6
 #include "reductions.c"
 #include "detection.c"
 #include "ranking.c"
+#include "padding.c"
+#include "normalization.c"
 
 const ft_instructions INSTRUCTIONS = {
     .name = NAME,
@@ -75,5 +77,8 @@ const ft_instructions INSTRUCTIONS = {
         [FT_EXTREME_PLACE] = extreme_place,
         [FT_TOP_K] = top_k,
         [FT_PICK] = pick,
+        [FT_PAD] = pad,
+        [FT_GROUP_NORM] = group_norm,
+        [FT_GROUP_NORM_BLOCKED] = group_norm_blocked,
     },
 };
