@@ -42,6 +42,7 @@ def test_pad2d(data: st.DataObject, mode: str, blocked: bool, last: bool) -> Non
     )
     least = -2 if data.draw(st.booleans()) else 0
     paddings = data.draw(st.lists(st.integers(least, 3), min_size=4, max_size=4))
+    assume(shape[2] + sum(paddings[:2]) > 0 and shape[3] + sum(paddings[2:]) > 0)
     layout = "NHWC" if last and not blocked else "NCHW"
     shape = (shape[0], *shape[2:], shape[1]) if layout == "NHWC" else shape
     net = Net()
