@@ -58,6 +58,9 @@ class Kind(IntEnum):
     PAD = 34
     GROUP_NORM = 35
     GROUP_NORM_BLOCKED = 36
+    GRU_SEQUENCES = 37
+    GRU = 38
+    GRU_GRADIENT = 39
 
 
 @dataclass(eq=False, slots=True)

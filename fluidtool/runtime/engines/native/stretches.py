@@ -35,6 +35,8 @@ WORTH = frozenset(
         "pool2d",
         "softmax",
         "lstm",
+        "gru",
+        "gru_unit",
     }
 )
 Lookup = Callable[[str], "ScopeVariable | None"]

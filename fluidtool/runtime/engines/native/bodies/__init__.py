@@ -33,6 +33,8 @@ BODIES: Mapping[str, Body] = {
     "adam": adam,
     "conv2d": conv2d,
     "conv2d_grad": conv2d_gradient,
+    "gru": later("gru", "gru"),
+    "gru_grad": later("gru", "gru_gradient"),
     "lstm": lstm,
     "lstm_grad": lstm_gradient,
     "momentum": momentum,

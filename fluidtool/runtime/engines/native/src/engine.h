@@ -52,6 +52,9 @@ enum ft_kind {
     FT_PAD,
     FT_GROUP_NORM,
     FT_GROUP_NORM_BLOCKED,
+    FT_GRU_SEQUENCES,
+    FT_GRU,
+    FT_GRU_GRADIENT,
     FT_KINDS
 };
 

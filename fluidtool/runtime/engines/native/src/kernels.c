@@ -30,6 +30,7 @@ INLINE void part(int64_t count, int64_t task, int64_t tasks, int64_t *from, int6
 #include "peak.c"
 #include "recurrent.c"
 #include "sequences.c"
+#include "gru.c"
 #include "updates.c"
 #include "training.c"
 #include "interpolation.c"
@@ -80,5 +81,8 @@ const ft_instructions INSTRUCTIONS = {
         [FT_PAD] = pad,
         [FT_GROUP_NORM] = group_norm,
         [FT_GROUP_NORM_BLOCKED] = group_norm_blocked,
+        [FT_GRU_SEQUENCES] = gru_sequences,
+        [FT_GRU] = gru,
+        [FT_GRU_GRADIENT] = gru_gradient,
     },
 };
