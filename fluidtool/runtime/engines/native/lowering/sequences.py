@@ -93,7 +93,7 @@ def packed_gates(low: Lowering, weights: Any) -> Buffer:
     size, width = weights.shape[0], low.width
     gates, blocks = weights.shape[1] // size, -(-size // width)
     packed = Buffer(blocks * size * gates * width, "constant")
-    packed.array = low.room(packed.size)
+    packed.array = low.room(packed.size)[: packed.size]
     if size % width == 0:
         sizes = [1, 1, blocks, size, gates, width]
         strides = [0, 0, width, gates * size, size, 1]
