@@ -63,6 +63,67 @@ def counted(monkeypatch: pytest.MonkeyPatch, type: str) -> list[bool]:
     return answered
 
 
+@few
+@given(
+    st.lists(st.integers(1, 4), max_size=2),
+    st.sampled_from([1, 7, 40, 3000]),
+    st.integers(1, 7),
+    st.booleans(),
+    st.integers(0, 99),
+)
+def test_top_k(outer: list[int], size: int, k: int, ties: bool, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    numbers = random.integers(0, 5, (*outer, size)) if ties else random.standard_normal((*outer, size))
+    feeds = {"X": numbers.astype(np.float32)}
+    agree("top_k", feeds, ["Out", "Indices"], rtol=0, k=min(k, size))
+
+
+def test_top_k_answers_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = counted(monkeypatch, "top_k")
+    agree("top_k", {"X": np.arange(12, dtype=np.float32).reshape(3, 4)}, ["Out", "Indices"], k=2)
+    assert answered == [True]
+
+
+@pytest.mark.parametrize("engine", ["numpy", "native"])
+def test_top_k_says_what_does_not_fit(engine: str) -> None:
+    with pytest.raises(OperatorError, match=r"k should be in \[1, 4\]"):
+        outputs_of("top_k", {"X": np.zeros((3, 4), np.float32)}, ["Out", "Indices"], engine, k=5)
+
+
+def check_layer_norm(shape: tuple[int, ...], axis: int, scale: bool, bias: bool) -> None:
+    random = np.random.default_rng(0)
+
+    def floats(*sizes: int) -> Any:
+        return random.standard_normal(sizes).astype(np.float32)
+
+    feeds = {"X": 3 + 2 * floats(*shape)}
+    feeds |= {slot: floats(prod(shape[axis:])) for slot, there in (("Scale", scale), ("Bias", bias)) if there}
+    attrs = {"begin_norm_axis": axis, "epsilon": 1e-3}
+    forward = agree("layer_norm", feeds, ["Y", "Mean", "Variance"], **attrs)
+    statistics = {slot: forward[slot] for slot in ("Mean", "Variance")}
+    grads = ["X@GRAD", *(["Scale@GRAD"] if scale else []), *(["Bias@GRAD"] if bias else [])]
+    agree("layer_norm_grad", feeds | statistics | {"Y@GRAD": floats(*shape)}, grads, scale=1, **attrs)
+
+
+@few
+@given(st.lists(st.sampled_from([1, 2, 5, 16, 37]), min_size=2, max_size=4), st.data(), st.booleans(), st.booleans())
+def test_layer_norm(shape: list[int], data: st.DataObject, scale: bool, bias: bool) -> None:
+    check_layer_norm(tuple(shape), data.draw(st.integers(1, len(shape) - 1)), scale, bias)
+
+
+def test_layer_norm_cut_among_threads_answers_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = counted(monkeypatch, "layer_norm"), counted(monkeypatch, "layer_norm_grad")
+    check_layer_norm((3, 70, 333), 2, scale=True, bias=True)
+    assert answered == ([True], [True])
+
+
+@pytest.mark.parametrize("engine", ["numpy", "native"])
+def test_layer_norm_says_what_does_not_fit(engine: str) -> None:
+    feeds = {"X": np.zeros((3, 4), np.float32), "Scale": np.zeros(3, np.float32)}
+    with pytest.raises(OperatorError, match="input Scale must hold 4 numbers"):
+        outputs_of("layer_norm", feeds, ["Y"], engine)
+
+
 def lstm_feeds(lengths: list[int], size: int, peepholes: bool, initial: bool, seed: int = 0) -> dict[str, Any]:
     random = np.random.default_rng(seed)
 

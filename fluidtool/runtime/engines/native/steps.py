@@ -61,6 +61,10 @@ class Kind(IntEnum):
     GRU_SEQUENCES = 37
     GRU = 38
     GRU_GRADIENT = 39
+    YOLO_BOXES = 40
+    YOLO_SCORES = 41
+    DECODE_BOXES = 42
+    LAYER_NORM_GRADIENT = 43
 
 
 @dataclass(eq=False, slots=True)

@@ -37,6 +37,7 @@ WORTH = frozenset(
         "lstm",
         "gru",
         "gru_unit",
+        "yolo_box",
     }
 )
 Lookup = Callable[[str], "ScopeVariable | None"]

@@ -15,7 +15,7 @@ from fluidtool.runtime.engines.native.steps import Buffer, Draft, Plain, row_maj
 
 PARTS = (
     "convolution", "products", "elementwise", "rows", "moves", "sequences", "training",
-    "transposed", "interpolation", "reductions", "ranking", "padding", "normalization",
+    "transposed", "interpolation", "reductions", "ranking", "padding", "normalization", "detection",
 )  # fmt: skip
 for part in PARTS:
     import_module(f"{__name__}.{part}")

@@ -13,7 +13,9 @@ from fluidtool.ops.registry import get_op
 from fluidtool.runtime.engines.native.graph import Shape
 from fluidtool.runtime.engines.native.reading.registry import Lod, Reading, need, reads
 
-OWN_LOD = frozenset({"lod_reset", "sequence_pool", "split"})  # their readers say which LoD their results have
+OWN_LOD = frozenset(
+    {"lod_reset", "sequence_pool", "split", "box_coder"}
+)  # their readers say which LoD their results have
 SAME_ROWS = frozenset(
     {
         "reshape", "reshape2", "flatten", "flatten2", "flatten_contiguous_range",

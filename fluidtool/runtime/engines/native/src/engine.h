@@ -55,6 +55,10 @@ enum ft_kind {
     FT_GRU_SEQUENCES,
     FT_GRU,
     FT_GRU_GRADIENT,
+    FT_YOLO_BOXES,
+    FT_YOLO_SCORES,
+    FT_DECODE_BOXES,
+    FT_LAYER_NORM_GRADIENT,
     FT_KINDS
 };
 

@@ -36,6 +36,7 @@ INLINE void part(int64_t count, int64_t task, int64_t tasks, int64_t *from, int6
 #include "interpolation.c"
 #include "reductions.c"
 #include "detection.c"
+#include "boxes.c"
 #include "ranking.c"
 #include "padding.c"
 #include "normalization.c"
@@ -84,5 +85,9 @@ const ft_instructions INSTRUCTIONS = {
         [FT_GRU_SEQUENCES] = gru_sequences,
         [FT_GRU] = gru,
         [FT_GRU_GRADIENT] = gru_gradient,
+        [FT_YOLO_BOXES] = yolo_boxes,
+        [FT_YOLO_SCORES] = yolo_scores,
+        [FT_DECODE_BOXES] = decode_boxes,
+        [FT_LAYER_NORM_GRADIENT] = layer_norm_gradient,
     },
 };

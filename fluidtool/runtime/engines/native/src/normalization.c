@@ -1,4 +1,4 @@
-/* Normalisation over groups of channels of each image. Included by kernels.c.
+/* Normalisation over groups of channels of each image, and the gradient of that over rows. Included by kernels.c.
    y = activation((x - mean) / sqrt(variance + f[3]) * scale + bias); the activation's numbers are f[0] to f[2]. */
 
 INLINE void normalize_row(const ft_step *step, const float *x, float *y, int64_t count, float mean, float factor, float bias,
@@ -121,6 +121,46 @@ static void group_norm_blocked(const ft_step *step, int64_t task, int64_t tasks)
             else if (step->activation == FT_RELU) PLANE(FT_RELU);
             else PLANE(step->activation);
 #undef PLANE
+        }
+    }
+}
+
+/* ---------------------------------------------------------------- gradient of layer normalisation
+   p[0]: addresses of 0 x, 1 scale or 0, 2 mean, 3 variance (by row), 4 gradient of y, 5 gradient of x, 6 for each task two
+   sums over its rows, zeros at first: [columns] of dy times the normalised x, [columns] of dy
+   n: 0 rows, 1 columns.  f: 0 epsilon */
+typedef struct {
+    vec normalized, grad, scaled; /* scaled: by the factor */
+} norm_lanes;
+
+INLINE norm_lanes norm_lanes_of(const float *x, const float *dy, const float *scale, int64_t count, vec mean, vec inverse) {
+    norm_lanes v = {.normalized = (take(x, count) - mean) * inverse, .grad = take(dy, count)};
+    v.scaled = scale ? v.grad * take(scale, count) : v.grad;
+    return v;
+}
+
+static void layer_norm_gradient(const ft_step *step, int64_t task, int64_t tasks) {
+    float *const *p = (float *const *)(const void *)step->p[0];
+    const int64_t columns = step->n[1];
+    float *by_scale = p[6] + 2 * task * columns, *by_bias = by_scale + columns;
+    int64_t from, to;
+    part(step->n[0], task, tasks, &from, &to);
+    for (int64_t row = from; row < to; row++) {
+        const float *x = p[0] + row * columns, *dy = p[4] + row * columns;
+        const vec mean = ALL(p[2][row]), inverse = ALL(1 / sqrtf(p[3][row] + step->f[0]));
+        vec sum = ALL(0), along = ALL(0);
+        for (int64_t i = 0; i < columns; i += VL) {
+            const int64_t count = columns - i;
+            const norm_lanes v = norm_lanes_of(x + i, dy + i, p[1] ? p[1] + i : 0, count, mean, inverse);
+            sum += v.scaled, along += v.scaled * v.normalized; /* zeros behind the last column */
+            give(by_scale + i, take(by_scale + i, count) + v.grad * v.normalized, count);
+            give(by_bias + i, take(by_bias + i, count) + v.grad, count);
+        }
+        const vec level = ALL(sum_lanes(sum) / (float)columns), slope = ALL(sum_lanes(along) / (float)columns);
+        for (int64_t i = 0; i < columns; i += VL) {
+            const int64_t count = columns - i;
+            const norm_lanes v = norm_lanes_of(x + i, dy + i, p[1] ? p[1] + i : 0, count, mean, inverse);
+            give(p[5] + row * columns + i, (v.scaled - level - v.normalized * slope) * inverse, count);
         }
     }
 }
