@@ -1,9 +1,7 @@
-"""One implementation, running one saved model: python full_models_worker.py ENGINE FOLDER THREADS.
+"""One implementation, running one saved model in rounds (rounds.py): python full_models_worker.py ENGINE FOLDER THREADS.
 
 ENGINE is `fluidtool`, or `paddle` (1.8.5 with its graph passes and MKL-DNN; runs on Python 3.7 too). FOLDER holds
-`__model__`, `__params__`, `case.json` (names of feeds) and `golden.npz` (`feed_I`, `feed_I_lod_J`, `fetch_I`). Prints a
-line when it is ready, with the largest error of a fetched value; then, for each number of runs on standard input, the
-seconds that they took.
+`__model__`, `__params__`, `case.json` (names of feeds) and `golden.npz` (`feed_I`, `feed_I_lod_J`, `fetch_I`).
 """
 
 import json
@@ -67,15 +65,18 @@ def main():
     error = 0.0
     for i, value in enumerate(run()):
         wanted = stored[f"fetch_{i}"].astype("float64")
-        if value.shape == wanted.shape and value.dtype.kind == "f" and wanted.size:
+        if value.shape != wanted.shape:
+            error = float("inf")
+        elif value.dtype.kind == "f" and wanted.size:
             error = max(error, float(abs(value - wanted).max() / max(abs(wanted).max(), 1e-30)))
-    run()
-    print(f"ready {error:g}", flush=True)
+    print(json.dumps({"error": error}), flush=True)
     for line in sys.stdin:
-        start = time.perf_counter()
+        times = []
         for _ in range(int(line)):
+            start = time.perf_counter()
             run()
-        print(repr(time.perf_counter() - start), flush=True)
+            times.append((time.perf_counter() - start) * 1e3)
+        print(json.dumps(times), flush=True)
 
 
 main()

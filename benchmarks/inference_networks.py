@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.feeds import with_lod
 from fluidtool import fluid
 
 SEED = 90
@@ -117,7 +118,7 @@ def bert(depth: int = 12, width: int = 768, heads: int = 12, words: int = 30522,
             inner = linear(linear(data, 4 * width, "gelu"), width)
             data = layers.layer_norm(layers.elementwise_add(data, inner), begin_norm_axis=2)
         first = layers.slice(data, axes=[1], starts=[0], ends=[1])
-        return [*names, "input_mask"], [data, layers.fc(first, width, act="tanh", param_attr=weights())]
+        return [*names, "input_mask"], [data, linear(first, width, "tanh")]
 
     return build
 
@@ -184,15 +185,3 @@ def write(network: Network, folder: Path) -> None:
     arrays = {f"in_{name}": array for name, array in inputs.items()}
     arrays |= {f"bs1_out_{number}": np.asarray(value) for number, value in enumerate(found)}
     np.savez(folder / "io.npz", **arrays)
-
-
-def with_lod(model: Any, inputs: Feeds, count: int = 1) -> dict[str, Any]:
-    """`count` times the inputs; what is declared to hold sequences becomes so many sequences."""
-    from fluidtool.tensor import LoDTensor
-
-    feeds: dict[str, Any] = {}
-    for name, array in inputs.items():
-        rows = np.concatenate([array] * count)
-        lod_level = model.program.global_block().vars[name].lod_level
-        feeds[name] = LoDTensor(rows, [list(range(0, len(rows) + 1, len(array)))]) if lod_level else rows
-    return feeds

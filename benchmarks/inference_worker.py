@@ -1,8 +1,8 @@
-"""fluidtool in the rounds of an inference benchmark: python -m benchmarks.inference_worker MODELDIR --bs N --threads N.
+"""fluidtool in the rounds of an inference benchmark (rounds.py):
 
-MODELDIR holds `model.pdmodel`, `model.pdiparams` and `io.npz` (`in_NAME`, `bsN_out_I`). Prints a line of JSON when it is
-ready; then, for every number on standard input, runs so often and prints the milliseconds of each run. `--cold` runs once;
-`--precision bf16` runs in that precision.
+python -m benchmarks.inference_worker MODELDIR --bs N --threads N [--precision bf16] [--cold].
+
+MODELDIR holds `model.pdmodel`, `model.pdiparams` and `io.npz` (`in_NAME`, `bs1_out_I`). `--cold` runs once and ends.
 """
 
 from __future__ import annotations
@@ -16,10 +16,24 @@ from typing import Any
 
 
 def resident() -> tuple[float, float]:
-    """(resident now, at most so far) in MB."""
-    with open("/proc/self/status") as status:
-        lines = dict(line.split(":", 1) for line in status)
+    """(resident now, at most so far) in MB; (0, 0) where the system does not say."""
+    try:
+        with open("/proc/self/status") as status:
+            lines = dict(line.split(":", 1) for line in status)
+    except OSError:
+        return 0.0, 0.0
     return tuple(int(lines[name].split()[0]) / 1024 for name in ("VmRSS", "VmHWM"))  # type: ignore[return-value]
+
+
+def arena(model: Any) -> int | None:
+    """Bytes of activations that the native engine keeps for what the model was run with; None without it."""
+    from fluidtool.runtime.engines.native.stretch import Compiled
+    from fluidtool.runtime.engines.native.stretches import Stretch
+
+    work = model.executor.plan(model.program, model.fetches, True).block(0).work
+    forms = [form.compiled for item in work if isinstance(item, Stretch) for form in item.forms.values()]
+    sizes = [form.arena.nbytes for form in forms if isinstance(form, Compiled)]
+    return sum(sizes) if sizes else None
 
 
 def main() -> None:
@@ -27,8 +41,8 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--bs", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--cold", action="store_true")
     parser.add_argument("--precision", default="float32", choices=("float32", "bf16"), help="of the weights")
+    parser.add_argument("--cold", action="store_true")
     args = parser.parse_args()
     for name in ("FLUIDTOOL_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = str(args.threads)
@@ -37,31 +51,21 @@ def main() -> None:
     import numpy as np
 
     import fluidtool
-    from fluidtool.tensor import LoDTensor
+    from benchmarks.feeds import with_lod
 
     model = fluidtool.load(os.path.join(args.model, "model.pdmodel"), precision=args.precision)
     with np.load(os.path.join(args.model, "io.npz")) as stored:
-        feeds: dict[str, Any] = {}
-        for name in model.feeds:
-            array = stored[f"in_{name}"]
-            rows = np.concatenate([array] * args.bs)
-            with_lod = model.program.global_block().vars[name].lod_level > 0
-            feeds[name] = LoDTensor(rows, [list(range(0, len(rows) + 1, len(array)))]) if with_lod else rows
-        prefix = f"bs{args.bs}_out_"
-        wanted = [stored[f"{prefix}{i}"] for i in range(len(model.fetches)) if f"{prefix}{i}" in stored.files]
+        feeds = with_lod(model, {name: stored[f"in_{name}"] for name in model.feeds}, args.bs)
+        wanted = [stored[f"bs1_out_{number}"] for number in range(len(model.fetches))]
     loaded = time.perf_counter()
     outputs = [np.asarray(value) for value in model.run(feeds).values()]
     first = time.perf_counter()
     if args.cold:
-        print(float(outputs[0].ravel()[0]))
+        print(json.dumps({"rss_peak_mb": resident()[1]}))
         return
-    errors = [
-        float(np.abs(a - b).max() / np.abs(b).max())
-        for a, b in zip(outputs, wanted, strict=False)
-        if a.shape == b.shape
-    ]
+    errors = [float(np.abs(a[: len(b)] - b).max() / np.abs(b).max()) for a, b in zip(outputs, wanted, strict=True)]
     now, most = resident()
-    facts = {"engine": "fluidtool", "load_s": loaded - start, "first_s": first - loaded, "rel_err": errors}
+    facts = {"load_s": loaded - start, "first_s": first - loaded, "rel_err": errors, "arena_bytes": arena(model)}
     print(json.dumps(facts | {"rss_mb": now, "rss_peak_mb": most}), flush=True)
     for line in sys.stdin:
         times = []
@@ -69,8 +73,6 @@ def main() -> None:
             begin = time.perf_counter()
             model.run(feeds)
             times.append((time.perf_counter() - begin) * 1e3)
-        if not times:
-            return
         print(json.dumps(times), flush=True)
 
 

@@ -1,4 +1,8 @@
-"""Processes that take turns at measuring, so that what else the machine does falls on all of them."""
+"""Processes that take turns at measuring, so that what else the machine does falls on all of them.
+
+A worker prints a line of JSON with facts about itself when it is ready; then, for every number on its standard input, it runs
+so often and prints the milliseconds of each run as JSON. Lines that are not JSON - Paddle greets - are passed over.
+"""
 
 from __future__ import annotations
 
@@ -8,29 +12,54 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO, Any
 
 ROOT = Path(__file__).parent.parent
-CLEAN = 0.15  # part of the processors that others may use while a burst counts
+LEAST, MOST = 3, 400  # runs in a burst
+SELDOM = 3  # a rare engine takes part in each so many-th round
 
 
 @dataclass(frozen=True)
 class Engine:
-    """A name, how its worker is started (without model and options), and whether its numbers are float32."""
+    """How a worker is started (before the arguments that say what it runs), and what its numbers are."""
 
     name: str
     command: tuple[str, ...]
     environment: tuple[tuple[str, str], ...] = ()
-    single: bool = True
-
-    def start(self, model: Path, batch: int, threads: int, *more: str) -> list[str]:
-        return [*self.command, str(model), "--bs", str(batch), "--threads", str(threads), *more]
+    precision: str = "float32"
+    rare: bool = False  # slow, and nobody's rival: measured in some of the rounds only
 
     def variables(self) -> dict[str, str]:
-        return {**os.environ, "PYTHONPATH": str(ROOT), "GLOG_minloglevel": "3", **dict(self.environment)}
+        ours = {"PYTHONPATH": str(ROOT)} if self.command[0] == sys.executable else {}
+        return {**os.environ, "GLOG_minloglevel": "3", **ours, **dict(self.environment)}
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a process and the whole machine had computed at a moment."""
+
+    process: int
+    own: float
+    all: float
+    moment: float
+
+    @classmethod
+    def now(cls, process: int | None = None) -> Usage:
+        """Of a process; without one, of this one."""
+        process = os.getpid() if process is None else process
+        return cls(process, cpu_of(process), cpu_of_all(), time.perf_counter())
+
+    def foreign(self) -> float:
+        """The part of the processors that other processes have used since."""
+        since = Usage.now(self.process)
+        others = (since.all - self.all) - (since.own - self.own)
+        return max(0.0, others / (since.moment - self.moment) / (os.cpu_count() or 1))
 
 
 class Absent(Exception):
@@ -39,88 +68,121 @@ class Absent(Exception):
 
 @dataclass
 class Worker:
-    """An engine with a model in a process of its own, stopped while others measure."""
+    """An engine at work in a process of its own, stopped while others measure. Bursts are in milliseconds of a run."""
 
     engine: Engine
     process: subprocess.Popen[str]
-    facts: dict[str, object]
-    runs: int = 3
+    facts: dict[str, Any]
+    complaints: IO[str]
+    runs: int = LEAST
     bursts: list[float] = field(default_factory=list)
     foreign: list[float] = field(default_factory=list)
+    lost: str = ""  # why it has ended before its time
 
     @classmethod
-    def begin(cls, engine: Engine, model: Path, batch: int, threads: int) -> Worker:
+    def begin(cls, engine: Engine, *arguments: str) -> Worker:
+        """Start it and wait until it is ready; raises Absent where it cannot."""
+        complaints = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - closed by end()
         try:
             process = subprocess.Popen(
-                engine.start(model, batch, threads),
+                [*engine.command, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stderr=complaints,
                 text=True,
                 env=engine.variables(),
             )
         except OSError as error:
             raise Absent(str(error)) from error
-        assert process.stdout is not None and process.stderr is not None
-        line = process.stdout.readline()
-        if not line:
-            text = process.stderr.read().strip().splitlines()
-            process.wait()
-            raise Absent(text[-1] if text else f"exit code {process.returncode}")
-        worker = cls(engine, process, json.loads(line))
+        worker = cls(engine, process, {}, complaints)
+        worker.facts = worker.heard()
         worker.pause()
         return worker
+
+    def heard(self) -> Any:
+        """The next JSON that the worker prints; raises Absent with its last words when it ends instead."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith(("{", "[")):
+                return json.loads(line)
+        self.process.wait()
+        self.complaints.seek(0)
+        said = self.complaints.read().strip().splitlines()
+        raise Absent(said[-1] if said else f"exit code {self.process.returncode}")
 
     def pause(self) -> None:
         self.process.send_signal(signal.SIGSTOP)
 
     def burst(self, seconds: float) -> float:
-        """The median milliseconds of one burst of runs."""
-        assert self.process.stdin is not None and self.process.stdout is not None
+        """The median milliseconds of one burst of runs; the next one is to take so many seconds."""
+        assert self.process.stdin is not None
         self.process.send_signal(signal.SIGCONT)
-        own, all_, start = cpu_of(self.process.pid), cpu_of_all(), time.perf_counter()
-        self.process.stdin.write(f"{self.runs}\n")
-        self.process.stdin.flush()
-        times = json.loads(self.process.stdout.readline())
-        elapsed = time.perf_counter() - start
+        used = Usage.now(self.process.pid)
+        try:
+            self.process.stdin.write(f"{self.runs}\n")
+            self.process.stdin.flush()
+        except BrokenPipeError as error:
+            raise Absent(f"ended after {len(self.bursts)} bursts") from error
+        times = self.heard()
+        self.foreign.append(used.foreign())
         self.pause()
-        others = (cpu_of_all() - all_) - (cpu_of(self.process.pid) - own)
-        self.foreign.append(others / elapsed / (os.cpu_count() or 1))
         middle = statistics.median(times)
         self.bursts.append(middle)
-        self.runs = max(3, min(400, int(seconds * 1e3 / middle)))
+        self.runs = max(LEAST, min(MOST, int(seconds * 1e3 / middle)))
         return middle
 
     def end(self) -> None:
         self.process.send_signal(signal.SIGCONT)
         self.process.kill()
-        self.process.communicate()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout, self.complaints):
+            with suppress(BrokenPipeError):
+                stream.close()  # type: ignore[union-attr]
 
 
 def take_turns(workers: Sequence[Worker], rounds: int, seconds: float) -> list[dict[str, float]]:
-    """Rounds of bursts, each starting with another worker; a first one that does not count. Milliseconds by engine."""
+    """Rounds of bursts, each starting with another worker; a first one that does not count. Milliseconds by engine.
+
+    A worker that ends meanwhile is left out from then on, and `lost`.
+    """
     found = []
     for number in range(rounds + 1):
         shift = number % len(workers)
-        found.append({w.engine.name: w.burst(seconds) for w in [*workers[shift:], *workers[:shift]]})
-    for worker in workers:
-        del worker.bursts[0], worker.foreign[0]
+        times = {}
+        for worker in [*workers[shift:], *workers[:shift]]:
+            if worker.lost or (worker.engine.rare and number % SELDOM != 1):
+                continue
+            try:
+                times[worker.engine.name] = worker.burst(seconds)
+            except Absent as error:
+                worker.lost = str(error)
+        found.append(times)
+        if number == 0:
+            for worker in workers:
+                worker.bursts.clear()
+                worker.foreign.clear()
     return found[1:]
 
 
-def cold(engine: Engine, model: Path, threads: int) -> tuple[float, float]:
-    """(seconds of a whole process that runs the model once, its largest resident memory in MB)."""
+def median_ratio(rounds: Sequence[dict[str, float]], name: str, others: Sequence[str]) -> float | None:
+    """The median, over the rounds, of an engine's time to the least time of others in the same round; None without."""
+    ratios = [
+        each[name] / min(rivals)
+        for each in rounds
+        if name in each and (rivals := [each[other] for other in others if other in each])
+    ]
+    return statistics.median(ratios) if ratios else None
+
+
+def cold(engine: Engine, *arguments: str) -> tuple[float, float] | None:
+    """(seconds of a whole process, the most memory in MB that it says it had); None where it fails."""
     start = time.perf_counter()
-    process = subprocess.Popen(
-        engine.start(model, 1, threads, "--cold"),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=engine.variables(),
+    done = subprocess.run(
+        [*engine.command, *arguments], capture_output=True, text=True, env=engine.variables(), check=False
     )
-    _, _, usage = os.wait4(process.pid, 0)
-    process.returncode = 0
-    scale = 1024 if sys.platform != "darwin" else 1024 * 1024
-    return time.perf_counter() - start, usage.ru_maxrss / scale
+    seconds = time.perf_counter() - start
+    facts = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return (seconds, facts[-1]["rss_peak_mb"]) if facts and not done.returncode else None
 
 
 def cpu_of(process: int) -> float:

@@ -1,10 +1,10 @@
-"""One implementation of `fluid`, training one network: python training_worker.py MODULE NETWORK THREADS.
+"""One implementation of `fluid`, training one network, in rounds (rounds.py): python training_worker.py MODULE NETWORK THREADS.
 
-Prints a line when it is ready, then, for each number of steps on standard input, the seconds they took and the loss.
 Runs on Python 3.7 too, beside real Paddle.
 """
 
 import importlib
+import json
 import os
 import sys
 import time
@@ -28,13 +28,15 @@ def main():
     executor = fluid.Executor(fluid.CPUPlace())
     executor.run(startup)
     for _ in range(3):
-        executor.run(main_program, feed=feed, fetch_list=[loss])
-    print(f"ready {batch}", flush=True)
+        value = executor.run(main_program, feed=feed, fetch_list=[loss])[0]
+    print(json.dumps({"batch": batch, "loss": float(value.ravel()[0])}), flush=True)
     for line in sys.stdin:
-        start = time.perf_counter()
+        times = []
         for _ in range(int(line)):
-            value = executor.run(main_program, feed=feed, fetch_list=[loss])[0]
-        print(f"{time.perf_counter() - start!r} {float(value.ravel()[0])!r}", flush=True)
+            start = time.perf_counter()
+            executor.run(main_program, feed=feed, fetch_list=[loss])
+            times.append((time.perf_counter() - start) * 1e3)
+        print(json.dumps(times), flush=True)
 
 
 main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ import pytest
 
 import fluidtool
 from benchmarks import __main__ as command
-from benchmarks import onnx_models
+from benchmarks import growth, onnx_models
+from benchmarks.engines import engines
+from benchmarks.feeds import with_lod
 from benchmarks.growth import Curve
-from benchmarks.inference_networks import NETWORKS, with_lod, write
-from benchmarks.rounds import Absent, Engine, Worker, take_turns
+from benchmarks.inference_networks import NETWORKS, write
+from benchmarks.rounds import Absent, Engine, Worker, cold, median_ratio, take_turns
 from fluidtool import fluid
 from fluidtool.passes.cost import count, input_metas
 
@@ -68,59 +71,157 @@ def test_the_lstm_as_onnx_gives_the_same(lstm: Path) -> None:
 
 
 class Fake(Worker):
-    """A worker that only notes when it was its turn."""
+    """A worker that only notes when it was its turn; a mortal one ends at its second."""
 
     log: list[str] = []  # noqa: RUF012 - shared by all of them
 
     def burst(self, seconds: float) -> float:
+        if self.engine.name == "mortal" and self.bursts:
+            raise Absent("out of memory")
         self.log.append(self.engine.name)
         self.bursts.append(1.0)
         self.foreign.append(0.0)
         return 1.0
 
 
-def test_each_round_starts_with_another_engine() -> None:
+def fakes(*engines: Engine) -> list[Worker]:
     process: Any = None
-    workers = [Fake(Engine(name, ()), process, {}) for name in "abc"]
+    complaints: Any = None
+    Fake.log = []
+    return [Fake(engine, process, {}, complaints) for engine in engines]
+
+
+def test_each_round_starts_with_another_engine() -> None:
+    workers = fakes(*(Engine(name, ()) for name in "abc"))
     assert len(take_turns(workers, 2, 0.1)) == 2
     assert "".join(Fake.log) == "abc" + "bca" + "cab"
     assert all(len(worker.bursts) == 2 for worker in workers)  # without the one that does not count
 
 
-def test_an_engine_that_cannot_run_a_model_says_why(tmp_path: Path) -> None:
-    import sys
+def test_a_rare_engine_takes_part_in_every_third_round() -> None:
+    workers = fakes(Engine("a", ()), Engine("r", (), rare=True))
+    found = take_turns(workers, 6, 0.1)
+    assert ["r" in each for each in found] == [True, False, False, True, False, False]
+    assert len(workers[1].bursts) == 2
 
+
+def test_an_engine_that_ends_is_left_out_and_the_others_go_on() -> None:
+    workers = fakes(Engine("mortal", ()), Engine("b", ()))
+    found = take_turns(workers, 3, 0.1)
+    assert workers[0].lost == "out of memory" and not workers[1].lost
+    assert [sorted(each) for each in found] == [["b", "mortal"], ["b"], ["b"]]
+
+
+def test_a_ratio_is_to_the_best_of_the_same_round() -> None:
+    rounds = [{"a": 2.0, "b": 1.0, "c": 4.0}, {"a": 30.0, "b": 20.0, "c": 10.0}, {"b": 1.0}]
+    assert median_ratio(rounds, "a", ["b", "c"]) == 2.5
+    assert median_ratio(rounds, "a", []) is None
+
+
+def python(code: str) -> Engine:
+    return Engine("other", (sys.executable, "-c", code))
+
+
+def test_an_engine_that_cannot_run_a_model_says_why() -> None:
     with pytest.raises(Absent, match="no such thing"):
-        Worker.begin(Engine("broken", (sys.executable, "-c", "raise SystemExit('no such thing')")), tmp_path, 1, 1)
+        Worker.begin(python("raise SystemExit('no such thing')"))
+    with pytest.raises(Absent, match="exit code 3"):
+        Worker.begin(python("raise SystemExit(3)"))
+    with pytest.raises(Absent, match="no-such-interpreter"):
+        Worker.begin(Engine("other", ("no-such-interpreter",)))
+
+
+def test_a_worker_may_greet_and_its_end_is_noticed() -> None:
+    worker = Worker.begin(python("print('hello'); print('{\"batch\": 4}'); input(); print('[1.0, 3.0, 2.0]')"))
+    try:
+        assert worker.facts == {"batch": 4}
+        assert worker.burst(0.01) == 2.0
+        with pytest.raises(Absent):
+            worker.burst(0.01)
+    finally:
+        worker.end()
+
+
+def test_a_cold_process_that_fails_counts_for_nothing() -> None:
+    seconds, most = cold(python("print('{\"rss_peak_mb\": 7.5}')")) or (0.0, 0.0)
+    assert seconds > 0 and most == 7.5
+    assert cold(python("print('{\"rss_peak_mb\": 7.5}'); raise SystemExit(1)")) is None
+
+
+SHORT = ["--networks", "lstm", "--rounds", "1", "--burst", "0.01", "--cold", "1", "--threads", "1", "--peers", "none"]
 
 
 def test_the_command_prints_ratios_and_keeps_results_by_date(
     lstm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "RESULTS", command.ROOT / "build" / tmp_path.name)
     monkeypatch.delenv("PADDLE_1", raising=False)
     monkeypatch.setenv("FLUIDTOOL_THREADS", "1")
-    options = ["--networks", "lstm", "--rounds", "1", "--burst", "0.01", "--cold", "1", "--threads", "1"]
-    assert command.main([*options, "--peers", "none", "--models", str(lstm.parent), "--parts", "latency", "cold"]) == 0
+    monkeypatch.setattr(growth, "LENGTHS", (1, 2))
+    kept = tmp_path / "kept"
+    assert command.main([*SHORT, "--models", str(lstm.parent), "--keep", str(kept)]) == 0
     printed = capsys.readouterr()
-    assert "LSTM 2 x 256, 128 words, batch 1" in printed.out and "Cold process" in printed.out
-    (kept,) = command.RESULTS.iterdir()
-    text = kept.read_text()
-    kept.unlink()
-    command.RESULTS.rmdir()
-    found = json.loads(text)
+    titles = ("LSTM 2 x 256, 128 words, batch 1", "Cold process", "LSTM 2 x 256, by length", "Cliffs")
+    assert all(title in printed.out for title in titles)
+    assert "not run: training: PADDLE_1" in printed.err and "not run: full-size networks: --full-models" in printed.err
+    (results,) = kept.glob("*.json")
+    found = json.loads(results.read_text())
     assert found["latency"][0]["engines"]["fluidtool"]["milliseconds"] > 0
-    assert found["machine"]["processors"] and found["date"][:2] == "20"
-    assert str(Path.home()) not in text and str(lstm.parent) not in text
+    assert found["growth"][0]["sizes"] == [1, 2]
+    assert found["machine"]["processors"] and results.name.startswith(found["date"][:10])
+    page = (kept / "README.md").read_text()
+    assert all(title in page for title in titles) and results.name in page
+    for text in (results.read_text(), page):
+        assert str(Path.home()) not in text and str(lstm.parent) not in text and str(tmp_path) not in text
+
+
+def test_nothing_is_kept_unless_asked_for(
+    lstm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FLUIDTOOL_THREADS", "1")
+    monkeypatch.setattr(command.keeping, "keep", lambda *_: pytest.fail("kept"))
+    assert command.main([*SHORT, "--models", str(lstm.parent), "--parts", "full"]) == 0
+    assert list(tmp_path.iterdir()) == [] and capsys.readouterr().out == ""
 
 
 def test_missing_peers_are_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PADDLE_1", raising=False)
     monkeypatch.setenv("PADDLE_2", "python-of-paddle-2")
-    present, missing = command.engines(())
+    present, missing = engines()
     assert "PADDLE_1" in missing["paddle1"] and "paddle2" not in missing
     assert {"fluidtool", "fluidtool numpy", "paddle2", "paddle2 mkldnn"} <= {engine.name for engine in present}
 
 
+# ---------------------------------------------------------------- growth of the cost
+def curve(*milliseconds: float) -> Curve:
+    return Curve("by batch", "images", (1, 2, 3, 4)[: len(milliseconds)], milliseconds)
+
+
 def test_a_curve_says_what_one_costs() -> None:
     assert Curve("by batch", "images", (1, 4), (3.0, 8.0)).per_unit == (3.0, 2.0)
+
+
+@pytest.mark.parametrize("straight", [(1.0, 2.0, 3.0, 4.0), (10.0, 11.0, 12.0, 13.0), (1.0, 2.5, 4.5, 7.0)])
+def test_a_straight_or_gently_bent_curve_has_no_cliffs(straight: tuple[float, ...]) -> None:
+    assert curve(*straight).cliffs() == {}
+
+
+def test_where_one_gets_dearer_there_is_a_cliff() -> None:
+    assert curve(1.0, 2.0, 6.0, 8.0).cliffs() == {3: 2.0}
+
+
+def test_a_size_that_is_dearer_than_the_line_between_its_neighbours_is_a_cliff() -> None:
+    assert curve(10.0, 12.0, 17.0, 14.0).cliffs() == {3: pytest.approx(17 / 13)}
+
+
+def test_curves_are_plotted_with_their_cliffs(tmp_path: Path) -> None:
+    if find_spec("matplotlib") is None:
+        pytest.skip("matplotlib is not installed: pip install 'fluidtool[plot]'")
+    growth.plot([curve(1.0, 2.0, 6.0, 8.0).as_json(), curve(1.0, 2.0).as_json()], tmp_path / "growth.svg")
+    assert (tmp_path / "growth.svg").read_text().count("by batch") >= 1
+
+
+def test_executors_at_once_take_what_all_of_them_get_done() -> None:
+    together = growth.at_once([lambda _: 4.0, lambda _: 4.0])
+    assert together(0.0) == pytest.approx(4.0)
+    assert growth.at_once([lambda _: 2.0, lambda _: 6.0])(0.0) == pytest.approx(3.0)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.runtime.engines.native.graph import NONE, Graph, Node, Value
+from fluidtool.runtime.engines.native.graph import NONE, Activation, Graph, Node, Value
 from fluidtool.runtime.engines.native.reading.registry import ADD, AFFINE, MULTIPLY
 
 Finder = Callable[[Value], Node | None]
@@ -21,7 +21,10 @@ def fuse(graph: Graph) -> None:
         fold_affine,
         fold_affine_of_products,
         fold_scale,
+        fold_scale_before,
         fold_mask,
+        fold_factor,
+        fold_heads,
         fold_residual,
         fold_norm_residual,
         fold_activation,
@@ -111,6 +114,41 @@ def fold_scale(node: Node, alone: Finder) -> Node | None:
         return None
     before.activation = node.activation
     return before
+
+
+def fold_scale_before(node: Node, alone: Finder) -> Node | None:
+    """A factor of every number before a product of two computed matrices: after it, where a softmax takes it along."""
+    if node.kind != "matmul" or node.activation != NONE:
+        return None
+    before = alone(node.inputs[0])
+    if before is None or before.kind != "unary" or not _is_factor(before.activation):
+        return None
+    before.kind, before.facts, before.inputs = "matmul", node.facts, [before.inputs[0], node.inputs[1]]
+    return before
+
+
+def fold_factor(node: Node, alone: Finder) -> Node | None:
+    """A factor of every number of a product before a softmax, which multiplies as it reads; the product stays."""
+    before = alone(node.inputs[0]) if node.kind == "softmax" else None
+    if before is not None and before.kind == "matmul" and _is_factor(before.activation):
+        node.facts["factor"] *= before.activation.constants[0]
+        before.activation = NONE
+    return None
+
+
+def fold_heads(node: Node, alone: Finder) -> Node | None:
+    """Heads of attention that are put side by side: their product stores them so."""
+    if node.kind != "transpose" or tuple(node.facts["axes"]) != (0, 2, 1, 3):
+        return None
+    before = alone(node.inputs[0])
+    if before is None or before.kind != "matmul":
+        return None
+    before.facts = before.facts | {"heads_last": True}
+    return before
+
+
+def _is_factor(activation: Activation) -> bool:
+    return activation.kind == AFFINE and activation.constants[1] == 0
 
 
 def fold_mask(node: Node, alone: Finder) -> Node | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fluidtool.runtime.engines.native.graph import Graph, Node, Shape, Value
 
-WHOLE = 32  # columns: the packed weights of products whose columns are a multiple lie one after the other
+WHOLE = 16  # columns: the weights of products whose columns are a multiple are packed together, block by block
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,6 @@ def pack_matrix(library: Library, matrix: Array, transposed: bool = False) -> ND
     strides = (1, depth) if transposed else (columns, 1)
     blocks = -(-columns // library.width)
     packed = np.empty(depth * blocks * library.width, np.float32)
-    sizes = {0: depth, 1: columns, 2: strides[0], 3: strides[1], 4: 1, 5: 1}
+    sizes = {0: depth, 1: columns, 2: strides[0], 3: strides[1], 4: 1, 5: 1, 12: columns}
     run_step(library, Kind.PACK, (matrix, None, None, packed), sizes, min(blocks, 4 * library.threads))
     return packed

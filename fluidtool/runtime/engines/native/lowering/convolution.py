@@ -68,7 +68,7 @@ def convolve(
     n |= {22: blocks * out.block, 23: low.width, 27: blocks * low.width}
     n |= _residual_sizes(low, node)
     if spread == (0, 1, 1):
-        _flatten(n, node, source, out, low)
+        _flatten(n, node)
     n[12], n[13] = spread[1] * n[12], spread[2] * n[13]
     work = prod(node.output.shape) * prod(facts["weights"].shape[1:])
     touched = [min(w, s) for w, s in zip(facts["weights"].shape[2:], facts["strides"], strict=True)]
@@ -143,11 +143,10 @@ def _residual_sizes(low: Lowering, node: Node) -> dict[int, int]:
     return {15: place.image, 16: place.row, 17: place.lanes, 18: place.block}
 
 
-def _flatten(n: dict[int, int], node: Node, source: Blocked, out: Blocked, low: Lowering) -> None:
-    """Rows that follow each other without a gap in everything are one row."""
-    places = [source, out, *([low.blockeds[node.residual]] if node.residual is not None else [])]
-    gaps = any(place.halo[1] or place.halo[3] or place.shape[3] != n[2] for place in places)
-    if not gaps and node.facts["strides"] == (1, 1) and node.facts["weights"].shape[2:] == (1, 1):
+def _flatten(n: dict[int, int], node: Node) -> None:
+    """Rows that follow each other without a gap in everything, from the first pixel of each to the last, are one row."""
+    strides = ((9, 10), (12, 13), (16, 17)) if node.residual is not None else ((9, 10), (12, 13))
+    if node.facts["weights"].shape[2:] == (1, 1) and all(n[row] == n[2] * n[pixel] for row, pixel in strides):
         n[2] *= n[1]
         n[1] = 1
 

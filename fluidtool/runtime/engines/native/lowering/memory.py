@@ -218,9 +218,8 @@ class Lowering:
         for part in weights.parts if isinstance(weights, SideBySide) else (weights,):
             matrix = part if part.dtype == np.float32 else part.astype(np.float32)
             n = dict(enumerate((*matrix.shape, *(stride // 4 for stride in matrix.strides), 1, 1)))
-            n[10] = int(self.narrow)
-            target = numbers[start * depth :]
-            self.run_now(Kind.PACK, {0: matrix, 3: target}, n, self.parts(matrix.size, -(-depth // PACKED_ROWS)))
+            n |= {10: int(self.narrow), 11: start, 12: columns}
+            self.run_now(Kind.PACK, {0: matrix, 3: numbers}, n, self.parts(matrix.size, -(-depth // PACKED_ROWS)))
             start += matrix.shape[1]
         return packed
 

@@ -35,22 +35,27 @@ def _product(low: Lowering, node: Node) -> None:
 def cut(low: Lowering, n: dict[int, int]) -> int:
     """Choose the parts by columns and by rows; returns how many tasks that makes, all matrices together."""
     rows, depth, columns, matrices = n[0], n[1], n[2], n[6] * n[7]
-    threads, pairs = low.library.threads, -(-columns // (2 * low.width))
+    threads, groups = low.library.threads, -(-columns // (group_of(low.width) * low.width))
     n |= {14: 1, 15: 1}
     if threads > 1 and rows * depth * columns * matrices > SMALL and matrices < 2 * threads:
         wanted = -(-4 * threads // matrices)
         if rows > columns and rows >= ROWS * wanted:
             n[15] = wanted
         else:
-            n[14] = min(pairs, wanted)
+            n[14] = min(groups, wanted)
             if n[14] < 2 * threads:
                 n[15] = max(min(rows // 12, wanted // n[14]), 1)
     return n[14] * n[15] * matrices
 
 
+def group_of(width: int) -> int:
+    """Blocks of columns whose weights are packed together (as in src/products.c)."""
+    return 3 if width == 16 else 2
+
+
 @lowers("matmul")
 def _matmul(low: Lowering, node: Node) -> None:
-    """Products of computed matrices: Y is packed at run time, X is read as it lies."""
+    """Products of computed matrices: Y is packed at run time, X is read as it lies; heads may be stored side by side."""
     x, y = node.inputs
     source, other = low.plain(x), low.plain(y)
     if source.strides[-1] != 1:
@@ -60,18 +65,20 @@ def _matmul(low: Lowering, node: Node) -> None:
     columns = node.output.shape[-1]
     out = low.new_plain(node.output)
     blocks = -(-columns // low.width)
-    each, matrix = blocks * low.width * depth, rows * columns
+    each, of_outer = blocks * low.width * depth, inner * rows * columns
+    of_row, of_inner = (inner * columns, columns) if node.facts.get("heads_last") else (columns, rows * columns)
     packed = Buffer(outer * inner * each)
     by_depth, by_column = other.strides[-2:]
     if node.facts["swap_y"]:
         by_depth, by_column = by_column, by_depth
     outer_y = (0,) * (4 - len(y.shape)) + other.strides[:-2]
     n = dict(enumerate((depth, columns, by_depth, by_column, outer * inner, outer, *outer_y, inner * each, each)))
+    n[12] = columns
     low.steps.add(Kind.PACK, {0: (other.buffer, other.offset), 3: (packed, 0)}, n,
                   tasks=low.parts(packed.size, outer * inner * -(-depth // PACKED_ROWS)))  # fmt: skip
     outer_x = (0,) * (4 - len(x.shape)) + source.strides[:-2]
-    n = {0: rows, 1: depth, 2: columns, 3: source.strides[-2], 4: columns, 6: outer, 7: inner}
-    n |= {8: outer_x[0], 9: outer_x[1], 10: inner * each, 11: each, 12: inner * matrix, 13: matrix}
+    n = {0: rows, 1: depth, 2: columns, 3: source.strides[-2], 4: of_row, 6: outer, 7: inner}
+    n |= {8: outer_x[0], 9: outer_x[1], 10: inner * each, 11: each, 12: of_outer, 13: of_inner}
     tasks = cut(low, n)
     pointers = {0: (source.buffer, source.offset), 1: (packed, 0), 3: (out.buffer, 0)}
     low.steps.add(Kind.PRODUCT, pointers, n, activation=node.activation, tasks=tasks)

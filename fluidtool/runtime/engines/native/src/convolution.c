@@ -48,7 +48,7 @@ INLINE void multiply_add(const int PIXELS, const int BLOCKS, const float *x, con
 }
 
 #define EACH(PIXELS, BLOCKS, work)                  \
-    _Pragma("GCC unroll 2") for (int b = 0; b < BLOCKS; b++) \
+    _Pragma("GCC unroll 4") for (int b = 0; b < BLOCKS; b++) \
     _Pragma("GCC unroll 16") for (int i = 0; i < PIXELS; i++) work;
 
 /* What comes after the sums: what was there before, or bias and residual; the activation; the store. */
@@ -62,7 +62,7 @@ INLINE void store_tile(const int PIXELS, const int BLOCKS, const tile_work *t, v
         if (t->residual)
             EACH(PIXELS, BLOCKS, sum[b][i] += LOAD(t->residual + i * t->residual_pixel + b * t->residual_block))
     }
-    if (t->last && t->activation == FT_RELU) EACH(PIXELS, BLOCKS, sum[b][i] = CHOOSE(sum[b][i] < ALL(0), ALL(0), sum[b][i]))
+    if (t->last && t->activation == FT_RELU) EACH(PIXELS, BLOCKS, sum[b][i] = MAX(sum[b][i], ALL(0)))
     EACH(PIXELS, BLOCKS, STORE(y + i * y_pixel + b * y_block, sum[b][i]))
     if (t->last && t->activation > FT_RELU) finish(t, PIXELS, BLOCKS);
 }
@@ -122,7 +122,7 @@ INLINE void tile_single(const int BLOCKS, const tile_work *t) {
             if (t->bias) value += LOAD(t->bias + b * VL);
             if (t->residual) value += LOAD(t->residual + b * t->residual_block);
         }
-        if (t->last && t->activation == FT_RELU) value = CHOOSE(value < ALL(0), ALL(0), value);
+        if (t->last && t->activation == FT_RELU) value = MAX(value, ALL(0));
         STORE(t->y + b * t->y_block, value);
     }
     if (t->last && t->activation > FT_RELU) finish(t, 1, BLOCKS);

@@ -60,7 +60,7 @@ INLINE void taps(const int PIXELS, const int WIDTH, const int STRIDE, const int 
     float *y = t->y + column * n[13];
     if (t->step->activation == FT_RELU)
 #pragma GCC unroll 8
-        for (int i = 0; i < PIXELS; i++) sum[i] = CHOOSE(sum[i] < ALL(0), ALL(0), sum[i]);
+        for (int i = 0; i < PIXELS; i++) sum[i] = MAX(sum[i], ALL(0));
 #pragma GCC unroll 8
     for (int i = 0; i < PIXELS; i++) STORE(y + i * n[13], sum[i]);
     if (t->step->activation > FT_RELU) activate_pixels(t->step, y, PIXELS);

@@ -7,7 +7,7 @@ static void plain_product(int64_t rows, int64_t depth, int64_t columns, const fl
                           float *y, int64_t y_row, int add) {
     const matrix_product m = {.x = x, .w = w, .residual = add ? y : 0, .y = y, .rows = rows, .depth = depth,
                               .columns = columns, .x_row = x_row, .y_row = y_row, .residual_row = y_row};
-    product_block(&m, 0, rows, 0, (columns + 2 * VL - 1) / (2 * VL));
+    product_block(&m, 0, rows, 0, (columns + GROUP * VL - 1) / (GROUP * VL));
 }
 
 /* The sigmoid of recurrent layers holds its argument within [-40, 13]; that of single steps does not. */
@@ -18,7 +18,7 @@ INLINE vec cell_activation(vec x, int64_t kind) {
         case FULL_SIGMOID: return sigmoid_vec(x);
         case FT_SIGMOID: return sigmoid_vec(MIN(MAX(x, ALL(-40)), ALL(13)));
         case FT_TANH: return tanh_vec(x);
-        case FT_RELU: return CHOOSE(x < ALL(0), ALL(0), x);
+        case FT_RELU: return MAX(x, ALL(0));
         default: return x;
     }
 }

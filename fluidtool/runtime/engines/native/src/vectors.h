@@ -11,6 +11,16 @@ typedef float vec_any __attribute__((vector_size(VL * 4), aligned(4), may_alias)
 
 #define LOAD(address) ((vec) * (const vec_any *)(address))
 #define STORE(address, value) (*(vec_any *)(address) = (vec_any)(value))
+#if defined(__clang__)
+INLINE vec shuffle(vec a, vec b, veci lanes) {
+    vec y;
+    for (int i = 0; i < VL; i++) y[i] = lanes[i] < VL ? a[lanes[i]] : b[lanes[i] - VL];
+    return y;
+}
+#define SHUFFLE(a, b, lanes) shuffle(a, b, lanes)
+#else
+#define SHUFFLE(a, b, lanes) __builtin_shuffle(a, b, lanes)
+#endif
 #define FOUR(v) v, v, v, v
 #define ALL(value) all((float)(value))
 #if VL == 16
@@ -19,8 +29,17 @@ INLINE vec all(float v) { return (vec){FOUR(v), FOUR(v), FOUR(v), FOUR(v)}; }
 INLINE vec all(float v) { return (vec){FOUR(v), FOUR(v)}; }
 #endif
 #define CHOOSE(mask, yes, no) ((vec)(((mask) & (veci)(yes)) | (~(mask) & (veci)(no))))
-#define MAX(a, b) CHOOSE((a) < (b), b, a) /* a, where it is no number */
+/* a, where one is no number, as the instructions have it with their operands the other way round. */
+#if VL == 16 && defined(__AVX512F__) && !defined(__clang__)
+#define MAX(a, b) ((vec)__builtin_ia32_maxps512_mask(b, a, (vec){0}, -1, 4))
+#define MIN(a, b) ((vec)__builtin_ia32_minps512_mask(b, a, (vec){0}, -1, 4))
+#elif VL == 8 && defined(__AVX2__) && !defined(__clang__)
+#define MAX(a, b) ((vec)__builtin_ia32_maxps256(b, a))
+#define MIN(a, b) ((vec)__builtin_ia32_minps256(b, a))
+#else
+#define MAX(a, b) CHOOSE((a) < (b), b, a)
 #define MIN(a, b) CHOOSE((a) > (b), b, a)
+#endif
 
 /* The first `count` lanes from memory, `rest` in the others. */
 INLINE vec load_some(const float *from, int64_t count, float rest) {
@@ -43,27 +62,55 @@ INLINE void give(float *to, vec value, int64_t count) {
     else store_some(to, value, count);
 }
 
+/* Over all lanes, halves by halves: the lanes of one half meet those of the other. */
+#if VL == 16
+#define LANES ((veci){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15})
+#else
+#define LANES ((veci){0, 1, 2, 3, 4, 5, 6, 7})
+#endif
+
 INLINE float sum_lanes(vec value) {
-    float lanes[VL], sum = 0;
-    STORE(lanes, value);
-    for (int i = 0; i < VL; i++) sum += lanes[i];
-    return sum;
+#pragma GCC unroll 4
+    for (int half = VL / 2; half; half /= 2) value += SHUFFLE(value, value, LANES ^ half);
+    return value[0];
 }
 
 INLINE float max_lanes(vec value) {
-    float lanes[VL];
-    STORE(lanes, value);
-    float most = lanes[0];
-    for (int i = 1; i < VL; i++) most = lanes[i] > most ? lanes[i] : most;
-    return most;
+#pragma GCC unroll 4
+    for (int half = VL / 2; half; half /= 2) {
+        const vec other = SHUFFLE(value, value, LANES ^ half);
+        value = MAX(value, other);
+    }
+    return value[0];
+}
+
+/* The rows of a square become its columns: VL vectors, interleaved with those that are half of them away until each is
+   where it belongs. */
+INLINE void transpose(vec *v) {
+#if VL == 16
+    const veci low = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23}, high = low + 8;
+#else
+    const veci low = {0, 8, 1, 9, 2, 10, 3, 11}, high = low + 4;
+#endif
+#pragma GCC unroll 4
+    for (int round = 1; round < VL; round *= 2) {
+        vec mixed[VL];
+#pragma GCC unroll 8
+        for (int i = 0; i < VL / 2; i++) {
+            mixed[2 * i] = SHUFFLE(v[i], v[i + VL / 2], low);
+            mixed[2 * i + 1] = SHUFFLE(v[i], v[i + VL / 2], high);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < VL; i++) v[i] = mixed[i];
+    }
 }
 
 /* e^x to about one unit in the last place: x = k ln 2 + r, a polynomial in r, k into the exponent. */
 INLINE vec exp_vec(vec x) {
     vec bounded = MIN(MAX(x, ALL(-87.33654f)), ALL(89));
-    vec scaled = bounded * ALL(1.44269504f);
-    veci k = __builtin_convertvector(scaled + CHOOSE(scaled < ALL(0), ALL(-0.5f), ALL(0.5f)), veci);
-    vec whole = __builtin_convertvector(k, vec);
+    const vec shifted = bounded * ALL(1.44269504f) + ALL(12582912); /* 1.5 * 2^23: what is no whole number is rounded off */
+    const veci k = (veci)shifted - (veci)ALL(12582912);
+    const vec whole = shifted - ALL(12582912);
     vec r = bounded - whole * ALL(0.693359375f) - whole * ALL(-2.12194440e-4f);
     vec p = ALL(1.0f / 5040);
     p = p * r + ALL(1.0f / 720);
@@ -110,6 +157,8 @@ INLINE vec erf_vec(vec x) {
 INLINE vec sqrt_vec(vec x) {
 #if VL == 8 && defined(__AVX2__) && !defined(__clang__)
     return (vec)__builtin_ia32_sqrtps256(x);
+#elif VL == 16 && defined(__AVX512F__) && !defined(__clang__)
+    return (vec)__builtin_ia32_sqrtps512_mask(x, (vec){0}, -1, 4);
 #else
     float lanes[VL];
     STORE(lanes, x);
@@ -120,8 +169,8 @@ INLINE vec sqrt_vec(vec x) {
 
 INLINE vec activate(vec x, int32_t kind, const float *f) {
     switch (kind) {
-        case FT_RELU: return CHOOSE(x < ALL(0), ALL(0), x); /* a NaN stays */
-        case FT_RELU6: return MIN(CHOOSE(x < ALL(0), ALL(0), x), ALL(f[0]));
+        case FT_RELU: return MAX(x, ALL(0)); /* a NaN stays */
+        case FT_RELU6: return MIN(MAX(x, ALL(0)), ALL(f[0]));
         case FT_SIGMOID: return sigmoid_vec(x);
         case FT_TANH: return tanh_vec(x);
         case FT_GELU: return ALL(0.5f) * x * (ALL(1) + erf_vec(x * ALL(0.70710678f)));

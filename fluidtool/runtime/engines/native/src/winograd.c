@@ -123,7 +123,7 @@ INLINE void results(const int OUTPUTS, const ft_step *step, const float *product
             if (c >= columns) break;
             vec value = line[c] + bias;
             if (residual) value += LOAD(residual + r * n[16] + c * n[17]);
-            if (step->activation == FT_RELU) value = CHOOSE(value < ALL(0), ALL(0), value);
+            if (step->activation == FT_RELU) value = MAX(value, ALL(0));
             STORE(y + r * n[12] + c * n[13], value);
         }
         if (step->activation > FT_RELU) activate_pixels(step, y + r * n[12], columns);

@@ -1,0 +1,50 @@
+"""What is kept of a measurement: DATE.json, the plots beside it, and a page with the newest tables."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks import growth
+from benchmarks.tables import tables
+from fluidtool.cli.render import plain
+
+PAGE = "README.md"
+
+
+def keep(found: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Write everything; returns the files. Without matplotlib (extra `plot`) there are no plots, and that is said."""
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"{str(found['date'])[:16].replace(':', '')}.json"
+    target.write_text(json.dumps(found, indent=1) + "\n")
+    written = [target]
+    if found.get("growth"):
+        try:
+            growth.plot(found["growth"], target.with_suffix(".svg"))
+            written.append(target.with_suffix(".svg"))
+        except ImportError:
+            print("not plotted: matplotlib is not installed: pip install 'fluidtool[plot]'", file=sys.stderr)
+    page = folder / PAGE
+    page.write_text(text(found, [path.name for path in written]))
+    return [*written, page]
+
+
+def text(found: Mapping[str, Any], files: list[str]) -> str:
+    """The page, from the results and the names of the files beside it."""
+    machine, settings = found["machine"], found["settings"]
+    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    parts = [
+        f"# Measured {found['date'].replace('T', ' ')}",
+        f"Written by `python -m benchmarks --keep`; [profile.md](../../docs/profile.md) says what the columns mean. "
+        f"All of it as JSON: {', '.join(f'[{name}]({name})' for name in files if name.endswith('.json'))}.",
+        f"{machine['processor']}, {settings['threads']} threads, {machine['memory_bytes'] / 2**30:.0f} GiB, "
+        f"{machine['system']}, instructions: {machine['native']}. Python {machine['python']}, {versions}. "
+        f"{settings['rounds']} rounds of {settings['burst_seconds']} s.",
+    ]
+    parts += [f"Not run: {name}: {why}." for name, why in found["not_run"].items()]
+    parts += [f"```text\n{plain(each).rstrip()}\n```" for each in tables(found)]
+    parts += [f"![Growth of the cost]({name})" for name in files if name.endswith(".svg")]
+    return "\n\n".join(parts) + "\n"

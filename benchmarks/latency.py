@@ -1,0 +1,96 @@
+"""Inference beside the peers: runs in interleaved rounds, whole processes, memory."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import onnx_models
+from benchmarks.engines import OURS
+from benchmarks.rounds import Absent, Engine, Worker, cold, median_ratio, take_turns
+
+CASES = (("resnet50", 1), ("resnet50", 8), ("mobilenet_v1", 1), ("bert_base", 1), ("lstm", 1))
+BF16 = ("resnet50", "bert_base")  # where weights and products are what counts
+
+
+def options_of(model: Path, batch: int, threads: int) -> tuple[str, ...]:
+    """What inference_worker.py and peer_worker.py are told."""
+    return str(model), "--bs", str(batch), "--threads", str(threads)
+
+
+def latency(
+    case: tuple[str, int], folder: Path, present: Sequence[Engine], rounds: int, burst: float, threads: int
+) -> dict[str, Any]:
+    """One network and batch: by engine the milliseconds, the ratio to the best peer of its precision, error, memory."""
+    network, batch = case
+    workers, absent = [], {}
+    try:
+        for engine in present:
+            if engine.precision == "bf16" and network not in BF16:
+                continue
+            try:
+                prepare(engine, folder / network, batch)
+                workers.append(Worker.begin(engine, *options_of(folder / network, batch, threads)))
+            except Absent as error:
+                absent[engine.name] = str(error)
+        found = take_turns(workers, rounds, burst) if workers else []
+    finally:
+        for worker in workers:
+            worker.end()
+    absent |= {worker.engine.name: worker.lost for worker in workers if worker.lost}
+    rows = {worker.engine.name: row(worker, workers, found) for worker in workers if not worker.lost}
+    return {"network": network, "batch": batch, "engines": rows, "absent": absent}
+
+
+def prepare(engine: Engine, model: Path, batch: int) -> None:
+    """Write the model in the form that the engine reads."""
+    if not engine.name.startswith(("onnx", "open")):
+        return
+    try:
+        onnx_models.write(model, batch)
+    except ImportError as error:
+        raise Absent(str(error)) from error
+
+
+def row(worker: Worker, workers: Sequence[Worker], rounds: Sequence[dict[str, float]]) -> dict[str, Any]:
+    """What one engine's rounds came to."""
+    engine, facts = worker.engine, worker.facts
+    peers = [
+        other.engine.name
+        for other in workers
+        if other.engine.precision == engine.precision
+        and not other.engine.rare
+        and not other.engine.name.startswith(OURS)
+    ]
+    return {
+        "precision": engine.precision,
+        "ratio": median_ratio(rounds, engine.name, peers),
+        "milliseconds": statistics.median(worker.bursts),
+        "least": min(worker.bursts),
+        "foreign": statistics.median(worker.foreign),
+        "error": max(facts["rel_err"], default=None),
+        "resident_mb": facts["rss_mb"],
+        "resident_most_mb": facts["rss_peak_mb"],
+        "arena_bytes": facts.get("arena_bytes"),
+    }
+
+
+def cold_processes(folder: Path, network: str, present: Sequence[Engine], times: int, threads: int) -> dict[str, Any]:
+    """By engine the medians of whole processes, in turns; one round before that does not count."""
+    measured: dict[str, list[tuple[float, float]]] = {}
+    for turn in range(times + 1):
+        for engine in present:
+            if engine.precision != "float32" or engine.rare:
+                continue
+            if turn == 0:
+                prepare(engine, folder / network, 1)
+            one = cold(engine, *options_of(folder / network, 1, threads), "--cold")
+            if turn and one:
+                measured.setdefault(engine.name, []).append(one)
+    rows = {
+        name: dict(zip(("seconds", "resident_most_mb"), map(statistics.median, zip(*found, strict=True)), strict=True))
+        for name, found in measured.items()
+    }
+    return {"network": network, "engines": rows}

@@ -1,0 +1,105 @@
+"""The tables of a measurement, from what is kept of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from benchmarks.inference_networks import NETWORKS
+from fluidtool.cli.render import Table, number, size, table
+
+Found = Mapping[str, Any]
+
+
+def tables(found: Found) -> Iterator[Table]:
+    """Every table that a measurement has parts for."""
+    for case in found.get("latency", ()):
+        yield latency_table(case)
+    if "cold" in found:
+        yield cold_table(found["cold"])
+    if "full" in found:
+        yield full_table(found["full"])
+    if "training" in found:
+        yield training_table(found["training"])
+    if "growth" in found:
+        yield from map(growth_table, found["growth"])
+        yield cliff_table(found["growth"])
+
+
+def latency_table(case: Found) -> Table:
+    title = f"{NETWORKS[case['network']].title}, batch {case['batch']}"
+    out = table(title, ">ratio", "engine", ">ms", ">least", ">others", ">error", ">MB", ">most MB", ">arena")
+    for name, row in sorted(case["engines"].items(), key=lambda pair: (pair[1]["precision"], pair[1]["milliseconds"])):
+        out.add(
+            "-" if row["ratio"] is None else f"{row['ratio']:.2f}",
+            name,
+            number(row["milliseconds"]),
+            number(row["least"]),
+            f"{row['foreign'] * 100:.0f} %",
+            number(row["error"], 2),
+            f"{row['resident_mb']:.0f}",
+            f"{row['resident_most_mb']:.0f}",
+            "-" if row["arena_bytes"] is None else size(row["arena_bytes"]),
+        )
+    for name, why in case["absent"].items():
+        out.add("-", f"{name}: {why}", *["-"] * 7)
+    return out
+
+
+def cold_table(rows: list[Found]) -> Table:
+    names = list(dict.fromkeys(name for each in rows for name in each["engines"]))
+    out = table("Cold process, batch 1: seconds (most MB)", "network", *(f">{name}" for name in names))
+    for each in rows:
+        found = [each["engines"].get(name) for name in names]
+        out.add(
+            NETWORKS[each["network"]].title,
+            *("-" if row is None else f"{row['seconds']:.2f} ({row['resident_most_mb']:.0f})" for row in found),
+        )
+    return out
+
+
+def full_table(rows: list[Found]) -> Table:
+    names = list(dict.fromkeys(name for each in rows for name in each["engines"]))
+    out = table(
+        "Full-size networks beside Paddle: ms", ">ratio", "model", *(f">{name}" for name in names), ">error", ""
+    )
+    for each in rows:
+        times = [each["engines"].get(name, {}).get("milliseconds") for name in names]
+        error = each["engines"].get("fluidtool", {}).get("error")
+        ratio = "-" if each["ratio"] is None else f"{each['ratio']:.2f}"
+        absent = "; ".join(f"{name}: {why}" for name, why in each["absent"].items())
+        out.add(ratio, each["model"], *map(number, times), number(error, 2), absent)
+    return out
+
+
+def training_table(rows: list[Found]) -> Table:
+    out = table("Training beside Paddle 1.8.5 (above 1: quicker)", ">ratio", "network", ">examples/s", ">Paddle", "")
+    for each in rows:
+        if "absent" in each:
+            out.add("-", each["network"], "-", "-", each["absent"])
+        else:
+            speeds = [f"{speed:.0f}" for speed in each["examples_per_second"].values()]
+            out.add(f"{each['ratio']:.2f}", each["network"], *speeds, "")
+    return out
+
+
+def growth_table(curve: Found) -> Table:
+    out = table(curve["title"], f">{curve['each']}", ">ms", ">ms for one", "")
+    for count, ms in zip(curve["sizes"], curve["milliseconds"], strict=True):
+        excess = cliffs_of(curve).get(count)
+        out.add(count, number(ms), number(ms / count, 3), f"cliff: {excess:.2f} x what is expected" if excess else "")
+    return out
+
+
+def cliff_table(curves: list[Found]) -> Table:
+    """One line a curve: its cliffs, or that there are none."""
+    out = table("Cliffs", "curve", ">others", "at")
+    for curve in curves:
+        named = [f"{count} {curve['each']} ({excess:.2f} x)" for count, excess in cliffs_of(curve).items()]
+        out.add(curve["title"], f"{curve['foreign'] * 100:.0f} %", ", ".join(named) or "none")
+    return out
+
+
+def cliffs_of(curve: Found) -> dict[int, float]:
+    """By size; JSON makes text of the sizes."""
+    return {int(count): excess for count, excess in curve["cliffs"].items()}
