@@ -14,6 +14,7 @@ from fluidtool.runtime.engines.native.graph import NONE, Activation, Node, Shape
 from fluidtool.runtime.engines.native.library import STEP
 
 ALIGNMENT = 16  # floats: a line of the cache
+LARGE_PAGE = 1 << 19  # floats: 2 MiB
 NARROW = 16  # the size of a product that says whether its weights are bfloat16
 TASKS = 31  # the size that says into how many parts a step is cut
 
@@ -178,10 +179,10 @@ def constant(array: Any) -> Buffer:
     return Buffer(numbers.size, "constant", numbers)
 
 
-def aligned_floats(size: int) -> NDArray[np.float32]:
-    """Floats that start at a line of the cache."""
-    memory = np.empty(size + ALIGNMENT, np.float32)
-    start = (-memory.ctypes.data // 4) % ALIGNMENT
+def aligned_floats(size: int, alignment: int = ALIGNMENT) -> NDArray[np.float32]:
+    """Floats that start at a line of the cache, or at another multiple of floats."""
+    memory = np.empty(size + alignment, np.float32)
+    start = (-memory.ctypes.data // 4) % alignment
     return memory[start : start + size]
 
 

@@ -19,6 +19,7 @@ from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.reading.registry import need
 from fluidtool.runtime.engines.native.steps import (
     ALIGNMENT,
+    LARGE_PAGE,
     Blocked,
     Buffer,
     Draft,
@@ -35,7 +36,7 @@ Halo = tuple[int, int, int, int]
 NO_HALO: Halo = (0, 0, 0, 0)
 SMALL = 20_000  # multiplications below which a step is not cut
 PACKED_ROWS = 32  # that are packed together (src/products.c)
-CHUNK = 1 << 21  # floats of memory for several constants
+CHUNK = 1 << 23  # floats of memory for several constants
 
 
 @dataclass(slots=True)
@@ -199,10 +200,10 @@ class Lowering:
         self.steps.add(Kind.ELEMENTWISE, pointers, n, activation=activation, tasks=tasks)
 
     def room(self, size: int) -> NDArray[np.float32]:
-        """Memory for a constant that is written next: in chunks so large that the system uses large pages for them."""
+        """Memory for a constant that is written next: in chunks that the system can put into large pages as a whole."""
         size = -(-size // ALIGNMENT) * ALIGNMENT
         if size > self.chunk.size:
-            self.chunk = aligned_floats(max(size, CHUNK))
+            self.chunk = aligned_floats(max(size, CHUNK), LARGE_PAGE)
         taken: NDArray[np.float32] = self.chunk[:size]
         self.chunk = self.chunk[size:]
         return taken
