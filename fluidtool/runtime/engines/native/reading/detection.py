@@ -56,7 +56,7 @@ def _box_coder(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
     need(priors.shape == (codes.shape[1 - axis], 4), "boxes that do not fit")
     fits = len(variance) in (0, 4) if scale is None else not variance and scale.shape == priors.shape
     need(fits, "variances that do not fit")
-    facts = {"along": axis, "variance": variance, "pixel": 0.0 if attrs["box_normalized"] else 1.0}
+    facts: dict[str, Any] = {"along": axis, "variance": variance, "pixel": 0.0 if attrs["box_normalized"] else 1.0}
     inputs = [codes, priors] if scale is None else [codes, priors, scale]
     r.add("decode_boxes", inputs, op, "OutputBox", codes.shape, **facts)
     r.lods[op.outputs["OutputBox"][0]] = r.lods.get(op.inputs["PriorBox" if axis else "TargetBox"][0], ())
