@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = (".py", ".pyi", ".proto", ".typed", ".c", ".h")
-ENGINE = "fluidtool/runtime/engines/native/_engine*.so"
+ENGINE = "fluidtool/runtime/engines/native/_engine*.*"
 
 
 def expected_files() -> set[str]:

@@ -22,6 +22,7 @@ from typing import IO, Any
 
 ROOT = Path(__file__).parent.parent
 LEAST, MOST = 3, 400  # runs in a burst
+LONG = 1000.0  # milliseconds of a run that may be alone in a burst
 SELDOM = 3  # a rare engine takes part in each so many-th round
 
 
@@ -128,7 +129,7 @@ class Worker:
         self.pause()
         middle = statistics.median(times)
         self.bursts.append(middle)
-        self.runs = max(LEAST, min(MOST, int(seconds * 1e3 / middle)))
+        self.runs = 1 if middle > LONG else max(LEAST, min(MOST, int(seconds * 1e3 / middle)))
         return middle
 
     def end(self) -> None:

@@ -1,4 +1,5 @@
-/* Kernels of the engine beside the C library's functions, without Python: for processors that are only emulated here. */
+/* Kernels of the engine beside the C library's functions, without Python, with every instruction set that there is: for
+   processors and systems that are only emulated here. */
 #include "engine.h"
 
 #include <math.h>
@@ -9,9 +10,12 @@ void ft_run(const ft_step *steps, int64_t count);
 const char *ft_instructions_name(void);
 int64_t ft_vector_width(void);
 int ft_use_threads(int count);
+int ft_use_instructions(const char *name);
 
-enum { NUMBERS = 1003, ROWS = 13, COLUMNS = 77 };
+enum { NUMBERS = 1003, ROWS = 13, COLUMNS = 77, DEPTH = 131, RUNS = 500 };
 static float x[NUMBERS], y[NUMBERS];
+static float left[ROWS * DEPTH], right[DEPTH * COLUMNS], packed[DEPTH * 96] __attribute__((aligned(64)));
+static ft_step products[RUNS];
 
 static double expected(int kind, double v) {
     switch (kind) {
@@ -52,12 +56,43 @@ static int wrong_softmax(void) {
     return wrong;
 }
 
+/* A product in four parts, many times: threads, and sums that fill the registers. */
+static int wrong_product(void) {
+    int wrong = 0;
+    for (int i = 0; i < ROWS * DEPTH; i++) left[i] = (float)(i * 31 % 17 - 8) / 8;
+    for (int i = 0; i < DEPTH * COLUMNS; i++) right[i] = (float)(i * 13 % 23 - 11) / 16;
+    ft_step pack = {.kind = FT_PACK, .p = {[0] = right, [3] = packed}};
+    pack.n[0] = DEPTH, pack.n[1] = pack.n[2] = COLUMNS, pack.n[3] = pack.n[4] = pack.n[5] = 1, pack.n[31] = 2;
+    ft_run(&pack, 1);
+    ft_step product = {.kind = FT_PRODUCT, .p = {[0] = left, [1] = packed, [3] = y}};
+    product.n[0] = ROWS, product.n[1] = product.n[3] = DEPTH, product.n[2] = product.n[4] = COLUMNS;
+    product.n[6] = product.n[7] = 1, product.n[14] = product.n[15] = 2, product.n[31] = 4;
+    for (int i = 0; i < RUNS; i++) products[i] = product;
+    memset(y, 0, sizeof y);
+    ft_run(products, RUNS);
+    for (int i = 0; i < ROWS; i++)
+        for (int j = 0; j < COLUMNS && i * COLUMNS + j < NUMBERS; j++) {
+            double want = 0;
+            for (int k = 0; k < DEPTH; k++) want += (double)left[i * DEPTH + k] * right[k * COLUMNS + j];
+            if (!(fabs(y[i * COLUMNS + j] - want) <= 3e-6 * 30)) wrong++;
+        }
+    return wrong;
+}
+
 int main(void) {
     const int kinds[] = {FT_RELU, FT_SIGMOID, FT_TANH, FT_GELU, FT_EXP, FT_SQUARE, FT_ABS};
-    for (int i = 0; i < NUMBERS; i++) x[i] = (float)(i * 37 % 101 - 50) / 10;
-    int wrong = wrong_softmax();
-    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) wrong += wrong_activations(kinds[k]);
-    printf("%s, %d floats in a vector, %d threads: %d wrong\n", ft_instructions_name(), (int)ft_vector_width(),
-           ft_use_threads(2), wrong);
-    return wrong != 0;
+    const char *names[] = {"portable", "avx2", "avx512"};
+    int all = 0;
+    for (int threads = 1; threads <= 3; threads += 2)
+        for (size_t set = 0; set < sizeof names / sizeof *names; set++) {
+            if (!ft_use_instructions(names[set])) continue;
+            for (int i = 0; i < NUMBERS; i++) x[i] = (float)(i * 37 % 101 - 50) / 10;
+            const int there = ft_use_threads(threads);
+            int wrong = wrong_softmax() + wrong_product();
+            for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) wrong += wrong_activations(kinds[k]);
+            printf("%s, %d floats in a vector, %d threads: %d wrong\n", ft_instructions_name(), (int)ft_vector_width(), there,
+                   wrong);
+            all += wrong;
+        }
+    return all != 0;
 }

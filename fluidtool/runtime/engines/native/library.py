@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -87,8 +88,8 @@ def library_path() -> Path | None:
     named = os.environ.get(SWITCH, "")
     if os.path.isfile(named):
         return Path(named)
-    found = sorted(FOLDER.glob("_engine*.so")) + sorted(FOLDER.glob("_engine*.dylib"))
-    return found[0] if found else None
+    kind = "dll" if sys.platform == "win32" else "so"
+    return next(iter(sorted(FOLDER.glob(f"_engine*.{kind}"))), None)
 
 
 def thread_count() -> int:

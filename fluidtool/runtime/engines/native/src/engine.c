@@ -1,14 +1,12 @@
 /* What Python calls: which instructions are in use, and run these steps. */
 #include "engine.h"
+#include "system.h"
 
 #include <stddef.h>
 #include <string.h>
-#include <time.h>
 #if defined(__GLIBC__)
 #include <malloc.h>
 #endif
-
-#define PUBLIC __attribute__((visibility("default")))
 
 static const ft_instructions *chosen = NULL;
 
@@ -55,21 +53,17 @@ static void run_part(void *context, int64_t task, int64_t tasks) {
 /* Run steps one after the other; n[31] of a step is the number of parts that it may be cut into. */
 PUBLIC void ft_run(const ft_step *steps, int64_t count) {
     instructions();
+    ft_enter();
     for (int64_t i = 0; i < count; i++) ft_parallel(run_part, (void *)&steps[i], steps[i].n[31]);
-}
-
-static double now(void) {
-    struct timespec time;
-    timespec_get(&time, TIME_UTC);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+    ft_leave();
 }
 
 /* The same, and how many seconds each step took. */
 PUBLIC void ft_run_timed(const ft_step *steps, int64_t count, double *seconds) {
     for (int64_t i = 0; i < count; i++) {
-        const double start = now();
+        const double start = ft_seconds();
         ft_run(steps + i, 1);
-        seconds[i] = now() - start;
+        seconds[i] = ft_seconds() - start;
     }
 }
 

@@ -98,8 +98,10 @@ extern const ft_instructions ft_portable;
 extern const ft_instructions ft_avx2, ft_avx512;
 #endif
 
-/* Threads (pool.c). */
+/* Threads (pool.c). A run enters, calls ft_parallel for each of its pieces of work, and leaves. */
 typedef void (*ft_work)(void *context, int64_t task, int64_t tasks);
+void ft_enter(void);
+void ft_leave(void);
 void ft_parallel(ft_work work, void *context, int64_t tasks);
 int ft_threads(void);
 int ft_set_threads(int count);

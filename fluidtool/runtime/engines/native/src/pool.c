@@ -1,12 +1,10 @@
 /* The threads of the engine. Workers spin briefly between the steps of a run and sleep between runs; a fork starts
-   afresh in the child; one run at a time uses the workers, a second one at the same moment computes alone. */
+   afresh in the child. One run at a time uses the workers, those at the same moment compute alone, and for each of them
+   one worker less takes part: more threads than were asked for would keep one another from their processors. */
 #include "engine.h"
+#include "system.h"
 
-#include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #define MOST_THREADS 256
 #define SPINS 20000
@@ -23,19 +21,21 @@
 #endif
 
 static struct {
-    pthread_mutex_t owner;  /* held by the run that uses the workers */
-    pthread_mutex_t asleep; /* guards sleeping */
-    pthread_cond_t wake;
+    ft_lock owner;  /* held by the run that uses the workers */
+    ft_lock asleep; /* guards sleeping */
+    ft_signal wake;
     atomic_uint_fast64_t state; /* number of the piece of work, whether one may still join it, how many workers are at it */
     atomic_int sleepers;
+    atomic_int runs;          /* at this moment */
+    atomic_int helpers;       /* workers that may join at once */
     atomic_int_fast64_t next; /* the next task */
     ft_work work;
     void *context;
     int64_t tasks;
     int started; /* workers that exist */
     int wanted;  /* threads in all, the caller included */
-    pid_t process;
-} pool = {.owner = PTHREAD_MUTEX_INITIALIZER, .asleep = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+    long process;
+} pool = {.owner = FT_UNLOCKED, .asleep = FT_UNLOCKED, .wake = FT_SILENT};
 
 static void take_tasks(void) {
     for (;;) {
@@ -45,16 +45,17 @@ static void take_tasks(void) {
     }
 }
 
-/* Join the piece of work at hand, unless it is closed already. */
+/* Join the piece of work at hand, unless it is closed already or has workers enough. */
 static int join(uint_fast64_t state) {
-    while (state & OPEN)
+    const uint_fast64_t most = (uint_fast64_t)atomic_load_explicit(&pool.helpers, memory_order_relaxed);
+    while (state & OPEN && (state & WORKERS) < most)
         if (atomic_compare_exchange_weak_explicit(&pool.state, &state, state + 1, memory_order_acq_rel,
                                                   memory_order_acquire))
             return 1;
     return 0;
 }
 
-static void *worker(void *first) {
+static ft_result FT_THREAD worker(void *first) {
     uint_fast64_t seen = (uint_fast64_t)(uintptr_t)first, state;
     for (;;) {
         int spins = 0;
@@ -63,43 +64,43 @@ static void *worker(void *first) {
                 PAUSE();
                 continue;
             }
-            pthread_mutex_lock(&pool.asleep);
+            ft_acquire(&pool.asleep);
             atomic_fetch_add(&pool.sleepers, 1);
-            while (NUMBER(atomic_load(&pool.state)) == seen) pthread_cond_wait(&pool.wake, &pool.asleep);
+            while (NUMBER(atomic_load(&pool.state)) == seen) ft_wait(&pool.wake, &pool.asleep);
             atomic_fetch_sub(&pool.sleepers, 1);
-            pthread_mutex_unlock(&pool.asleep);
+            ft_release(&pool.asleep);
         }
         seen = NUMBER(state);
         if (!join(state)) continue; /* the others were quicker */
         take_tasks();
         atomic_fetch_sub_explicit(&pool.state, 1, memory_order_release);
     }
-    return NULL;
+    return 0;
 }
 
 /* After a fork the child has no workers and may hold locks of threads that do not exist. */
 static void fresh_in_child(void) {
-    if (pool.process == getpid()) return;
+    const long process = ft_process();
+    if (pool.process == process) return;
     if (pool.process) {
-        pthread_mutex_init(&pool.owner, NULL);
-        pthread_mutex_init(&pool.asleep, NULL);
-        pthread_cond_init(&pool.wake, NULL);
+        pool.owner = (ft_lock)FT_UNLOCKED;
+        pool.asleep = (ft_lock)FT_UNLOCKED;
+        pool.wake = (ft_signal)FT_SILENT;
         atomic_store(&pool.sleepers, 0);
+        atomic_store(&pool.runs, 0);
         atomic_store(&pool.state, NUMBER(atomic_load(&pool.state)) << 17);
         pool.started = 0;
     }
-    pool.process = getpid();
+    pool.process = process;
 }
 
 static void start_workers(void) {
     while (pool.started < pool.wanted - 1) {
-        pthread_t thread;
         uintptr_t now = (uintptr_t)NUMBER(atomic_load(&pool.state));
-        if (pthread_create(&thread, NULL, worker, (void *)now)) {
+        if (!ft_start(worker, (void *)now)) {
             pool.wanted = pool.started + 1;
             return;
         }
-        pthread_detach(thread);
         pool.started++;
     }
 }
@@ -112,15 +113,22 @@ int ft_threads(void) {
 int ft_set_threads(int count) {
     fresh_in_child();
     if (count < 1 || count > MOST_THREADS) return -1;
-    pthread_mutex_lock(&pool.owner);
+    ft_acquire(&pool.owner);
     if (count - 1 >= pool.started) pool.wanted = count; /* workers are never ended: fewer threads keep them all busy */
-    pthread_mutex_unlock(&pool.owner);
+    ft_release(&pool.owner);
     return pool.wanted;
 }
 
-void ft_parallel(ft_work work, void *context, int64_t tasks) {
+void ft_enter(void) {
     fresh_in_child();
-    if (tasks <= 1 || ft_threads() == 1 || pthread_mutex_trylock(&pool.owner)) {
+    atomic_fetch_add(&pool.runs, 1);
+}
+
+void ft_leave(void) { atomic_fetch_sub(&pool.runs, 1); }
+
+void ft_parallel(ft_work work, void *context, int64_t tasks) {
+    const int helpers = ft_threads() - atomic_load_explicit(&pool.runs, memory_order_relaxed);
+    if (tasks <= 1 || helpers < 1 || !ft_try(&pool.owner)) {
         for (int64_t task = 0; task < tasks; task++) work(context, task, tasks);
         return;
     }
@@ -129,18 +137,19 @@ void ft_parallel(ft_work work, void *context, int64_t tasks) {
     pool.context = context;
     pool.tasks = tasks;
     atomic_store_explicit(&pool.next, 0, memory_order_relaxed);
+    atomic_store_explicit(&pool.helpers, helpers, memory_order_relaxed);
     const uint_fast64_t number = NUMBER(atomic_load(&pool.state)) + 1;
     atomic_store(&pool.state, number << 17 | OPEN);
     if (atomic_load(&pool.sleepers)) {
-        pthread_mutex_lock(&pool.asleep);
-        pthread_cond_broadcast(&pool.wake);
-        pthread_mutex_unlock(&pool.asleep);
+        ft_acquire(&pool.asleep);
+        ft_wake(&pool.wake);
+        ft_release(&pool.asleep);
     }
     take_tasks();
     atomic_fetch_and(&pool.state, ~OPEN); /* who has not come by now is not waited for */
     for (int spins = 0; atomic_load_explicit(&pool.state, memory_order_acquire) & WORKERS; spins++) {
         if (spins < SPINS) PAUSE();
-        else sched_yield();
+        else ft_yield();
     }
-    pthread_mutex_unlock(&pool.owner);
+    ft_release(&pool.owner);
 }
