@@ -20,7 +20,7 @@ from fluidtool.runtime import Executor, Policy, Scope
 from fluidtool.runtime.engines import handing_to, native_library
 from fluidtool.runtime.executor import Observer
 from fluidtool.runtime.plan import names_used
-from fluidtool.runtime.scope import ScopeVariable, StoredVariable
+from fluidtool.runtime.scope import ScopeVariable, Stock, StoredVariable
 from fluidtool.tensor import CPUPlace, LoDTensor, LoDTensorArray, Place, SelectedRows, var_type_of
 
 
@@ -83,16 +83,17 @@ class Model:
             self._executor = Executor(
                 self.place, policy=self.policy, seed=self.seed, engine=self.engine, precision=self.precision
             )
+            stock = Stock()
             for name in self.files.parameters:
-                self.scope.hold(self._parameter(name, self._executor))
+                self.scope.hold(self._parameter(name, self._executor, stock))
         return self._executor
 
-    def _parameter(self, name: str, executor: Executor) -> ScopeVariable:
+    def _parameter(self, name: str, executor: Executor, stock: Stock) -> ScopeVariable:
         """A parameter as a variable: read when it is needed, where it is needed on the host."""
         parameters = self.files.parameters
         mapped = parameters.mapped(name) if isinstance(self.place, CPUPlace) else None
         if mapped is not None:
-            return StoredVariable(name, mapped, lambda: _on_device(parameters[name], executor))
+            return StoredVariable(name, mapped, lambda: _on_device(parameters[name], executor), stock)
         variable = ScopeVariable(name)
         variable.value = _on_device(parameters[name], executor)
         return variable

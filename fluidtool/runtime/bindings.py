@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fluidtool.runtime.scope import Scope, ScopeVariable, StoredVariable
+from fluidtool.runtime.scope import Scope, ScopeVariable, Stock, StoredVariable
 from fluidtool.tensor import LoDTensor
 
 if TYPE_CHECKING:
@@ -41,17 +41,18 @@ def bindings_of(names: Iterable[str], scope: Scope) -> Bindings:
 class Seen:
     """The arrays of constants, with what tells that they are still the same.
 
-    resting: variables that nobody has asked for their value; they hold what lies in their file. loose: all others.
+    stocks: those of variables that nobody had asked for their value, with their `taken` then: as long as it is the same,
+    they hold what lies in their file. loose: all other variables.
     """
 
     arrays: tuple[Any, ...]
     complete: bool
-    resting: tuple[StoredVariable, ...]
+    stocks: tuple[tuple[Stock, int], ...]
     loose: tuple[tuple[ScopeVariable, Any], ...]
 
     def holds(self) -> bool:
         """Whether every variable still holds its array."""
-        return all([holder.load for holder in self.resting]) and all(
+        return all(stock.taken == taken for stock, taken in self.stocks) and all(
             constant_of(holder) is array for holder, array in self.loose
         )
 
@@ -73,11 +74,13 @@ class Constants:
         return seen.arrays if seen.complete else None
 
     def _look(self) -> Seen:
-        resting = tuple(h for h in self._holders if isinstance(h, StoredVariable) and h.load is not None)
+        stored = [h for h in self._holders if isinstance(h, StoredVariable)]
+        stocks = tuple((stock, stock.taken) for stock in dict.fromkeys(holder.stock for holder in stored))
+        resting = [holder for holder in stored if holder.load is not None]
         arrays = tuple(map(constant_of, self._holders))
         still = set(map(id, resting))
         loose = tuple((h, a) for h, a in zip(self._holders, arrays, strict=True) if id(h) not in still)
-        return Seen(arrays, all(array is not None for array in arrays), resting, loose)
+        return Seen(arrays, all(array is not None for array in arrays), stocks, loose)
 
 
 def array_of(holder: Any) -> Any:

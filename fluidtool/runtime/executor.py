@@ -19,6 +19,7 @@ from fluidtool.runtime.plan import BoundBlock, BoundStep, Plan
 from fluidtool.runtime.policy import Policy
 from fluidtool.runtime.remote import Servers
 from fluidtool.runtime.scope import Scope
+from fluidtool.runtime.straight import run_straight
 from fluidtool.tensor import CPUPlace, LoDTensor, LoDTensorArray, Place, SelectedRows
 
 if TYPE_CHECKING:
@@ -149,6 +150,9 @@ class Executor:
         Raises FeedError, FetchError, OperatorError, UnsupportedOperatorError.
         """
         plan = self.plan(program, fetch, needed_only)
+        if observer is None and (values := run_straight(plan, feed, scope)) is not None:
+            _raise_failed(scope)
+            return values
         local = scope.new_scope()
         try:
 

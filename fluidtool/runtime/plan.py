@@ -30,6 +30,7 @@ from fluidtool.tensor import LoDTensor
 EMPTY = "@EMPTY@"
 DELETE = "delete_var"
 FEED_FETCH = frozenset({"feed", "fetch"})
+FAILURES = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, MemoryError)  # of a body
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,8 @@ class Step:
 class BlockPlan:
     """The steps of one block and the variables that it declares; `work` is the steps, with stretches put together.
 
-    `hidden_names` are those that occur within a stretch alone: nobody sees them unless its steps run one by one.
+    `hidden_names` are those that occur within a stretch alone: nobody sees them unless its steps run one by one. `sole`:
+    the stretch that is all there is, and gives every fetch.
     """
 
     index: int
@@ -55,6 +57,7 @@ class BlockPlan:
     local_names: tuple[str, ...]
     persistable_names: tuple[str, ...]
     hidden_names: frozenset[str] = frozenset()
+    sole: Stretch | None = None
 
 
 @dataclass(slots=True)
@@ -119,7 +122,17 @@ def compile_block(block: Block, fetches: Iterable[str], needed_only: bool, nativ
         if isinstance(part, Stretch):  # what is hidden has no variable to release
             part.release = tuple(name for name in part.release if name not in hidden)
     seen = tuple(name for name in local if name not in hidden)
-    return BlockPlan(block.idx, tuple(steps), tuple(work), seen, persistable, hidden)
+    sole = sole_stretch(work, fetched, set(persistable)) if isinstance(native, Library) else None
+    return BlockPlan(block.idx, tuple(steps), tuple(work), seen, persistable, hidden, sole)
+
+
+def sole_stretch(work: Sequence[Step | Stretch], fetched: set[str], persistable: set[str]) -> Stretch | None:
+    """The stretch that is all there is to do, gives just what is fetched, and takes parameters as constants only."""
+    if len(work) != 1 or not isinstance(work[0], Stretch):
+        return None
+    stretch = work[0]
+    whole = set(stretch.outputs) == fetched and persistable.isdisjoint((*stretch.inputs, *stretch.outputs))
+    return stretch if whole else None
 
 
 def hidden_within(work: Sequence[Step | Stretch]) -> frozenset[str]:
@@ -372,7 +385,7 @@ class BoundBlock:
                 error.located = True  # type: ignore[attr-defined]
                 error.args = (f"{error.args[0]} [{where(step)}]", *error.args[1:])
             raise
-        except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, MemoryError) as error:
+        except FAILURES as error:
             assert step is not None
             raise located(OperatorError(f"operator {step.context.op.type} failed: {error} [{where(step)}]")) from error
 

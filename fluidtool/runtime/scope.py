@@ -68,16 +68,26 @@ class ScopeVariable:
             self.value = LoDTensor(array, offsets)
 
 
+class Stock:
+    """Stored variables that belong together; `taken` changes whenever one of them is asked for its value, or given one."""
+
+    __slots__ = ("taken",)
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+
 class StoredVariable(ScopeVariable):
     """A variable whose value stays in a file until somebody asks for it.
 
     mapped: the value as it lies in the memory-mapped file, at any address. load: gives the tensor; None from the moment
-    that somebody has asked for the value or set another one.
+    that somebody has asked for the value or set another one. stock: what it belongs to, by default nothing else.
     """
 
-    __slots__ = ("_array", "_mapped", "_value", "load")
+    __slots__ = ("_array", "_mapped", "_value", "load", "stock")
 
-    def __init__(self, name: str, mapped: Any, load: Callable[[], LoDTensor]) -> None:
+    def __init__(self, name: str, mapped: Any, load: Callable[[], LoDTensor], stock: Stock | None = None) -> None:
+        self.stock = Stock() if stock is None else stock
         super().__init__(name)
         self._mapped, self._array = mapped, None
         self.load: Callable[[], LoDTensor] | None = load
@@ -88,11 +98,13 @@ class StoredVariable(ScopeVariable):
         if (load := self.load) is not None:
             self._value = load()
             self._array, self.load = self._value.array, None
+            self.stock.taken += 1
         return self._value
 
     @value.setter
     def value(self, value: Any) -> None:
         self._value, self._mapped, self.load, self._array = value, None, None, None
+        self.stock.taken += 1
 
     def mapped(self) -> Any:
         """The array in the file, as long as it is the value; else None."""

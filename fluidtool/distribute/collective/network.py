@@ -116,9 +116,11 @@ class NetworkLink:
         for rank in self._others():
             if self._is_alive(rank):
                 try:
-                    self._node.client(self._endpoints[rank]).send(name, LoDTensor(np.zeros(1, np.uint8)))
+                    client = self._node.client(self._endpoints[rank])
+                    client.post_send(name, LoDTensor(np.zeros(1, np.uint8)))
+                    client.settle(CONNECT_SECONDS)
                 except RemoteError:
-                    continue  # it left or failed before
+                    continue  # it left or failed before, or does so at this moment
 
     def _others(self) -> list[int]:
         return [rank for rank in range(len(self._endpoints)) if rank != self._rank]
@@ -149,7 +151,8 @@ class GrpcEngine:
 
     def __init__(self, seconds: float = DEADLINE_SECONDS, options: Options | None = None) -> None:
         self._seconds = seconds
-        self._options = replace(options or Options.from_environment(os.environ), deadline=seconds)
+        # A rank that is gone does not come back: nobody waits for a new connection to it.
+        self._options = replace(options or Options.from_environment(os.environ), deadline=seconds, retry_times=0)
         self._nodes: dict[str, Node] = {}
         # gRPC's threads would hold a process that ends without closing; atexit itself comes after waiting for them.
         getattr(threading, "_register_atexit", atexit.register)(self.close)

@@ -70,6 +70,15 @@ class Stretch:
     why: dict[Any, str] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)  # of forms, why and parts: several threads may run one plan
 
+    def form(self, key: Any, constants: tuple[Any, ...]) -> Form | None:
+        """The form compiled for inputs of this signature and these constants, or None; the caller holds the lock."""
+        form = self.forms.get(key)
+        if form is None or not (form.arrays is constants or same(form.arrays, constants)):
+            return None
+        form.arrays = constants
+        self.forms.move_to_end(key)
+        return form
+
 
 @dataclass(slots=True)
 class Form:
@@ -232,12 +241,11 @@ class BoundStretch:
 
     def _form(self, arrays: list[Any], lods: list[Lod], constants: tuple[Any, ...]) -> Form | None:
         stretch = self.stretch
-        key = tuple((array.shape, array.dtype.char, lod) for array, lod in zip(arrays, lods, strict=True))
-        form = stretch.forms.get(key)
-        if form is not None and (form.arrays is constants or same(form.arrays, constants)):
-            form.arrays = constants
-            stretch.forms.move_to_end(key)
+        key = signature(arrays, lods)
+        form = stretch.form(key, constants)
+        if form is not None:
             return form
+        form = stretch.forms.get(key)
         if stretch.parts or (key in stretch.why and form is None):
             return None
         try:
@@ -259,6 +267,11 @@ class BoundStretch:
         return form
 
 
+def signature(arrays: Iterable[Any], lods: Iterable[Lod]) -> Any:
+    """What a compiled form is kept by."""
+    return tuple((array.shape, array.dtype.char, lod) for array, lod in zip(arrays, lods, strict=True))
+
+
 def same(some: Iterable[Any], others: Iterable[Any]) -> bool:
     """Whether these are the very same objects."""
     return all(a is b for a, b in zip(some, others, strict=True))
@@ -271,8 +284,12 @@ def every_attribute(step: Step) -> dict[str, Any]:
 
 
 def lod_of(holder: Any) -> Lod:
-    """The LoD of a tensor."""
-    value = holder.value if holder is not None else None
+    """The LoD of a variable's tensor."""
+    return lod_of_value(holder.value if holder is not None else None)
+
+
+def lod_of_value(value: Any) -> Lod:
+    """The LoD of a tensor; none for everything else."""
     return tuple(map(tuple, value.offsets)) if type(value) is LoDTensor else ()
 
 

@@ -23,6 +23,7 @@ from fluidtool.runtime.engines.native.reading.registry import need
 from fluidtool.runtime.engines.native.steps import Blocked, Buffer, Kind, aligned_floats, constant
 
 PART_BYTES = 200_000  # of an image that a part sweeps over again and again: they stay in the second cache
+NEAR_BYTES = 4  # of weights for each of an image, up to which threads rather share out the image than the weights
 PART_PIXELS = 48  # that a part should have at least
 
 
@@ -73,7 +74,7 @@ def convolve(
     work = prod(node.output.shape) * prod(facts["weights"].shape[1:])
     touched = [min(w, s) for w, s in zip(facts["weights"].shape[2:], facts["strides"], strict=True)]
     image = 4 * x.shape[1] * prod(node.output.shape[2:]) * prod(touched)
-    tasks = _cut(low, n, work, image)
+    tasks = _cut(low, n, work, image, 4 * packed.size)
     table = np.asarray(offsets, np.int64)
     pointers = _pointers(low, node, source, out, packed, bias) | {5: (Buffer(table.size, "constant", table), 0)}
     pointers[3] = (out.buffer, out.origin + spread[0])
@@ -185,7 +186,7 @@ def _pack_filter(low: Lowering, facts: dict[str, Any], lanes: int) -> tuple[Buff
     return packed, padded_bias(facts["shift"], groups, each)
 
 
-def _cut(low: Lowering, n: dict[int, int], work: int, x_bytes: int) -> int:
+def _cut(low: Lowering, n: dict[int, int], work: int, x_bytes: int, w_bytes: int) -> int:
     """Choose the parts by row, column and channel block; returns how many tasks that makes.
 
     A part sweeps over its pixels for each pair of channel blocks, so they should stay in the second cache; and it sweeps
@@ -195,6 +196,8 @@ def _cut(low: Lowering, n: dict[int, int], work: int, x_bytes: int) -> int:
     if work <= SMALL:
         return groups
     wanted = max(1, min(-(-x_bytes * n[0] // PART_BYTES), lines * n[2] // PART_PIXELS))
+    if w_bytes < NEAR_BYTES * x_bytes * n[0] and lines * n[2] // threads >= PART_PIXELS:
+        wanted = -(-wanted // threads) * threads
     n[25] = min(lines, wanted)
     if n[25] < wanted:
         n[28] = max(min(-(-wanted // n[25]), n[2] // 24), 1)
@@ -232,7 +235,8 @@ def _depthwise(low: Lowering, node: Node) -> None:
     n |= {11: out.image, 12: out.row, 13: out.lanes, 14: out.block}
     n |= dict(enumerate((*facts["strides"], *facts["dilations"], source.shape[2]), 20)) | {27: source.shape[3]}
     n |= _residual_sizes(low, node)
-    tasks = low.parts(prod(node.output.shape) * rows * columns, n[0] * n[3] * n[1])
+    n[25] = min(size[0], low.library.threads) if images < low.library.threads else 1
+    tasks = low.parts(prod(node.output.shape) * rows * columns, images * blocks * n[25])
     pointers = _pointers(low, node, source, out, packed, bias) | {0: (source.buffer, source.origin)}
     low.steps.add(Kind.DEPTHWISE, pointers, n, activation=node.activation, tasks=tasks)
 

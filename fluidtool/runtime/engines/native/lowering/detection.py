@@ -1,4 +1,4 @@
-"""Boxes: those of YOLO, those of SSD and their decoding."""
+"""Boxes: those of YOLO, and the decoding of those of SSD."""
 
 from __future__ import annotations
 
@@ -9,14 +9,9 @@ import numpy as np
 
 from fluidtool.runtime.engines.native.graph import Node
 from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers
-from fluidtool.runtime.engines.native.steps import Kind, Plain, constant, row_major
+from fluidtool.runtime.engines.native.steps import Kind, constant
 
 COST = 50  # of a box or a score, in multiplications
-
-
-@lowers("constant")
-def _constant(low: Lowering, node: Node) -> None:
-    low.plains[node.output] = Plain(constant(node.facts["array"]), 0, row_major(node.output.shape))
 
 
 @lowers("yolo_boxes")

@@ -1,15 +1,13 @@
-"""Boxes: those of YOLO, those of SSD and their decoding."""
+"""Boxes: those of YOLO, and the decoding of those of SSD."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from fluidtool.ir import Operator
 from fluidtool.runtime.engines.native.reading.registry import Reading, need, reads
-from fluidtool.runtime.engines.numpy import NUMPY
 
 SAVED_BY_2 = 2_000_000  # the version of programs from Paddle 2.0 on
 
@@ -30,21 +28,6 @@ def _yolo_box(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
     rows = count * height * width
     r.add("yolo_boxes", [x, sizes], op, "Boxes", (images, rows, 4), **facts)
     r.add("yolo_scores", [x], op, "Scores", (images, rows, classes), **facts)
-
-
-@reads("prior_box", results=("Boxes", "Variances"))
-def _prior_box(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
-    """Numbers that shapes alone decide: the operator's own body computes them once."""
-    from fluidtool.ops.context import OpContext
-    from fluidtool.ops.registry import get_op
-    from fluidtool.runtime.plan import body_attrs
-
-    info = get_op(op.type)
-    shapes = [r.get(op, slot).shape for slot in ("Input", "Image")]
-    context = OpContext(op, info, {}, {}, None, SimpleNamespace(device=NUMPY, host=NUMPY))
-    results = info.body(context, *(np.broadcast_to(np.float32(0), shape) for shape in shapes), **body_attrs(op, info))
-    for slot, array in results.items():
-        r.add("constant", [], op, slot, array.shape, array=np.ascontiguousarray(array, np.float32))
 
 
 @reads("box_coder")

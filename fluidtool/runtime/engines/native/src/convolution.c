@@ -214,6 +214,14 @@ static void sweep(const ft_step *step, tile_work *t, const float *x, float *y, c
     }
 }
 
+/* A part of the columns: whole tiles, where there are many. */
+INLINE void columns_of(int64_t columns, int64_t number, int64_t parts, int64_t *from, int64_t *to) {
+    const int64_t tiles = (columns + TILE - 1) / TILE, each = tiles >= 3 * parts ? TILE : 1;
+    part(each > 1 ? tiles : columns, number, parts, from, to);
+    *from *= each, *to *= each;
+    if (*to > columns) *to = columns;
+}
+
 static void convolution(const ft_step *step, int64_t task, int64_t tasks) {
     const int64_t *n = step->n;
     (void)tasks;
@@ -223,7 +231,7 @@ static void convolution(const ft_step *step, int64_t task, int64_t tasks) {
     int64_t pair, pair_end, row, row_end, column, column_end;
     part(pairs, by_block, n[26], &pair, &pair_end);
     part(n[24] ? n[1] : n[0] * n[1], by_row, n[25], &row, &row_end);
-    part(n[2], by_column, n[28], &column, &column_end);
+    columns_of(n[2], by_column, n[28], &column, &column_end);
     const int64_t whole = n[4] - n[7]; /* segments of full length */
     const int64_t depth = whole * n[5] + n[7] * n[6];
     const float *x = step->p[0] + image * n[8] + group * n[20];

@@ -4,60 +4,38 @@
    p: x, weights [channel block][tap][VL], bias or 0, y, residual or 0
    n: 0 images, 1 rows, 2 columns, 3 channel blocks, 4-5 rows and columns of the window, 6-7 padding above and to the left;
       8-9 x strides of image and row, 10 of a channel block; 11-14 y strides of image, row, pixel, channel block; 15-18 the
-      same of the residual; 20-21 strides of the window, 22-23 dilations, 24 and 27 rows and columns of x */
+      same of the residual; 20-21 strides of the window, 22-23 dilations, 24 and 27 rows and columns of x; 25 parts by rows */
 #define STREAK 8 /* pixels whose sums stay in registers */
+#define TOGETHER (VL == 16 ? 2 : 1) /* rows whose sums do, where the window moves by one */
 
 typedef struct {
     const ft_step *step;
     const float *x, *w, *residual;
     float *y;
     vec bias;
-    int64_t first, last; /* rows of the window that lie in the image */
+    int64_t first, last; /* rows of the window that lie in the image; of all windows, where rows are computed together */
 } streak;
+
+static const float nothing[VL]; /* what lies beside the image */
 
 /* Activations other than ReLU, on what has been stored. */
 static __attribute__((noinline)) void activate_pixels(const ft_step *step, float *y, int64_t pixels) {
     for (int64_t i = 0; i < pixels; i++, y += step->n[13]) STORE(y, activate(LOAD(y), step->activation, step->f));
 }
 
-/* PIXELS neighbours in a row; WIDTH columns of the window moving by STRIDE, or 0 where they are not known before; BORDER:
-   some taps lie outside the image. */
-INLINE void taps(const int PIXELS, const int WIDTH, const int STRIDE, const int BORDER, const streak *t, int64_t column) {
+/* What sums start from: bias and residual. */
+INLINE void start_pixels(const int PIXELS, const streak *t, int64_t row, int64_t column, vec *sum) {
     const int64_t *n = t->step->n;
-    const int64_t left = column * n[21] - n[7];
-    vec sum[STREAK];
 #pragma GCC unroll 8
     for (int i = 0; i < PIXELS; i++) sum[i] = t->bias;
     if (t->residual)
 #pragma GCC unroll 8
-        for (int i = 0; i < PIXELS; i++) sum[i] += LOAD(t->residual + (column + i) * n[17]);
-    for (int64_t row = t->first; row < t->last; row++) {
-        const float *x = t->x + row * n[22] * n[9] + left * VL, *w = t->w + row * n[5] * VL;
-        if (WIDTH) {
-            vec weight[5];
-#pragma GCC unroll 5
-            for (int c = 0; c < WIDTH; c++) weight[c] = LOAD(w + c * VL);
-#pragma GCC unroll 24
-            for (int j = 0; j < STRIDE * (PIXELS - 1) + WIDTH; j++) {
-                if (BORDER && (left + j < 0 || left + j >= n[27])) continue;
-                const vec value = LOAD(x + j * VL);
-#pragma GCC unroll 5
-                for (int c = 0; c < WIDTH; c++)
-                    if (j >= c && (j - c) % STRIDE == 0 && (j - c) / STRIDE < PIXELS)
-                        sum[(j - c) / STRIDE] += weight[c] * value;
-            }
-        } else
-            for (int64_t c = 0; c < n[5]; c++) {
-                const vec weight = LOAD(w + c * VL);
-#pragma GCC unroll 8
-                for (int i = 0; i < PIXELS; i++) {
-                    const int64_t at = i * n[21] + c * n[23];
-                    if (BORDER && (left + at < 0 || left + at >= n[27])) continue;
-                    sum[i] += weight * LOAD(x + at * VL);
-                }
-            }
-    }
-    float *y = t->y + column * n[13];
+        for (int i = 0; i < PIXELS; i++) sum[i] += LOAD(t->residual + row * n[16] + (column + i) * n[17]);
+}
+
+INLINE void store_pixels(const int PIXELS, const streak *t, int64_t row, int64_t column, vec *sum) {
+    const int64_t *n = t->step->n;
+    float *y = t->y + row * n[12] + column * n[13];
     if (t->step->activation == FT_RELU)
 #pragma GCC unroll 8
         for (int i = 0; i < PIXELS; i++) sum[i] = MAX(sum[i], ALL(0));
@@ -66,40 +44,112 @@ INLINE void taps(const int PIXELS, const int WIDTH, const int STRIDE, const int 
     if (t->step->activation > FT_RELU) activate_pixels(t->step, y, PIXELS);
 }
 
-#define STREAKS(WIDTH, STRIDE, BORDER)                               \
-    switch (pixels) {                                                \
-        case 8: taps(8, WIDTH, STRIDE, BORDER, t, column); return;   \
-        case 7: taps(7, WIDTH, STRIDE, BORDER, t, column); return;   \
-        case 4: taps(4, WIDTH, STRIDE, BORDER, t, column); return;   \
-        case 2: taps(2, WIDTH, STRIDE, BORDER, t, column); return;   \
-        default: taps(1, WIDTH, STRIDE, BORDER, t, column); return;  \
+/* PIXELS neighbours in each of ROWS rows, by a window of SIZE rows and columns that moves by STRIDE. Of the columns under
+   it the first and the last SIZE / 2 may lie beside the image. */
+INLINE void windows(const int PIXELS, const int ROWS, const int SIZE, const int STRIDE, const streak *t, int64_t column) {
+    const int64_t *n = t->step->n;
+    const int64_t left = column * STRIDE - n[7];
+    const int columns = STRIDE * (PIXELS - 1) + SIZE, edge = SIZE / 2;
+    vec sum[2][STREAK];
+#pragma GCC unroll 2
+    for (int r = 0; r < ROWS; r++) start_pixels(PIXELS, t, r, column, sum[r]);
+#pragma GCC unroll 6
+    for (int row = 0; row < SIZE + ROWS - 1; row++) {
+        if (row < t->first || row >= t->last) continue;
+        const float *x = t->x + row * n[9] + left * VL;
+        vec weight[2][5];
+#pragma GCC unroll 2
+        for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 5
+            for (int c = 0; c < SIZE; c++)
+                if (row >= r && row - r < SIZE) weight[r][c] = LOAD(t->w + ((row - r) * SIZE + c) * VL);
+#pragma GCC unroll 24
+        for (int j = 0; j < columns; j++) {
+            const int beside = (j < edge && left + j < 0) || (j >= columns - edge && left + j >= n[27]);
+            const vec value = LOAD(beside ? nothing : x + j * VL);
+#pragma GCC unroll 2
+            for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 5
+                for (int c = 0; c < SIZE; c++)
+                    if (row >= r && row - r < SIZE && j >= c && (j - c) % STRIDE == 0 && (j - c) / STRIDE < PIXELS)
+                        sum[r][(j - c) / STRIDE] += weight[r][c] * value;
+        }
+    }
+#pragma GCC unroll 2
+    for (int r = 0; r < ROWS; r++) store_pixels(PIXELS, t, r, column, sum[r]);
+}
+
+/* PIXELS neighbours in a row, by any window; BORDER: some taps lie outside the image. */
+INLINE void taps(const int PIXELS, const int BORDER, const streak *t, int64_t column) {
+    const int64_t *n = t->step->n;
+    const int64_t left = column * n[21] - n[7];
+    vec sum[STREAK];
+    start_pixels(PIXELS, t, 0, column, sum);
+    for (int64_t row = t->first; row < t->last; row++) {
+        const float *x = t->x + row * n[22] * n[9] + left * VL, *w = t->w + row * n[5] * VL;
+        for (int64_t c = 0; c < n[5]; c++) {
+            const vec weight = LOAD(w + c * VL);
+#pragma GCC unroll 8
+            for (int i = 0; i < PIXELS; i++) {
+                const int64_t at = i * n[21] + c * n[23];
+                if (BORDER && (left + at < 0 || left + at >= n[27])) continue;
+                sum[i] += weight * LOAD(x + at * VL);
+            }
+        }
+    }
+    store_pixels(PIXELS, t, 0, column, sum);
+}
+
+/* `pixels` neighbours, in so many rows. */
+typedef void (*streaks)(const streak *t, int64_t rows, int64_t pixels, int64_t column);
+
+#define STREAKS(work, ...)                     \
+    switch (pixels) {                          \
+        case 8: work(8, __VA_ARGS__); return;  \
+        case 7: work(7, __VA_ARGS__); return;  \
+        case 4: work(4, __VA_ARGS__); return;  \
+        case 2: work(2, __VA_ARGS__); return;  \
+        default: work(1, __VA_ARGS__); return; \
+    }
+#define WINDOWS(name, SIZE, STRIDE)                                                               \
+    static void name(const streak *t, int64_t rows, int64_t pixels, int64_t column) {             \
+        if (STRIDE == 1 && TOGETHER == 2 && rows == 2) STREAKS(windows, 2, SIZE, STRIDE, t, column) \
+        STREAKS(windows, 1, SIZE, STRIDE, t, column)                                              \
     }
 
 #if UNROLL > 2
-static void streak_3_by_1(const streak *t, int64_t pixels, int64_t column) { STREAKS(3, 1, 0) }
-static void streak_3_by_2(const streak *t, int64_t pixels, int64_t column) { STREAKS(3, 2, 0) }
-static void streak_5_by_1(const streak *t, int64_t pixels, int64_t column) { STREAKS(5, 1, 0) }
-static void streak_5_by_2(const streak *t, int64_t pixels, int64_t column) { STREAKS(5, 2, 0) }
-static void border_3_by_1(const streak *t, int64_t pixels, int64_t column) { STREAKS(3, 1, 1) }
-static void border_3_by_2(const streak *t, int64_t pixels, int64_t column) { STREAKS(3, 2, 1) }
+WINDOWS(windows_3_by_1, 3, 1)
+WINDOWS(windows_3_by_2, 3, 2)
+WINDOWS(windows_5_by_1, 5, 1)
+WINDOWS(windows_5_by_2, 5, 2)
 #endif
-static void streak_any(const streak *t, int64_t pixels, int64_t column) { STREAKS(0, 0, 0) }
-static void border_any(const streak *t, int64_t pixels, int64_t column) { STREAKS(0, 0, 1) }
 
-typedef void (*streaks)(const streak *t, int64_t pixels, int64_t column);
+static void windows_any(const streak *t, int64_t rows, int64_t pixels, int64_t column) {
+    const int64_t *n = t->step->n;
+    const int64_t left = column * n[21] - n[7], right = left + (pixels - 1) * n[21] + (n[5] - 1) * n[23];
+    (void)rows;
+    if (left >= 0 && right < n[27]) STREAKS(taps, 0, t, column)
+    STREAKS(taps, 1, t, column)
+}
 
-/* The functions for streaks inside and at the border. */
-static void streaks_of(const int64_t *n, streaks *inside, streaks *border) {
-    *inside = streak_any, *border = border_any;
+/* Whether a window of `size` moving by n[stride] is compiled by itself: a square that reaches beside the image by no more
+   than half of itself. */
+INLINE int is_window(const int64_t *n, int64_t size, int64_t stride) {
+    const int64_t right = (n[2] - 1) * stride - n[7] + size - n[27]; /* columns that it reaches over */
+    return n[4] == size && n[5] == size && n[20] == stride && n[21] == stride && n[22] == 1 && n[23] == 1 &&
+           n[7] <= size / 2 && right <= size / 2;
+}
+
+static streaks streaks_of(const int64_t *n) {
 #if UNROLL > 2
-    const int64_t stride = n[23] == 1 && n[21] <= 2 ? n[21] : 0;
-    if (n[5] == 3 && stride == 1) *inside = streak_3_by_1, *border = border_3_by_1;
-    if (n[5] == 3 && stride == 2) *inside = streak_3_by_2, *border = border_3_by_2;
-    if (n[5] == 5 && stride == 1) *inside = streak_5_by_1;
-    if (n[5] == 5 && stride == 2) *inside = streak_5_by_2;
+    if (is_window(n, 3, 1)) return windows_3_by_1;
+    if (is_window(n, 3, 2)) return windows_3_by_2;
+    if (is_window(n, 5, 1)) return windows_5_by_1;
+    if (is_window(n, 5, 2)) return windows_5_by_2;
 #else
     (void)n;
 #endif
+    return windows_any;
 }
 
 /* How many of the columns that are left to compute at once. */
@@ -117,25 +167,28 @@ INLINE void taps_inside(int64_t start, int64_t dilation, int64_t window, int64_t
 
 static void depthwise(const ft_step *step, int64_t task, int64_t tasks) {
     const int64_t *n = step->n;
-    int64_t from, to;
-    streaks inside, border;
-    streaks_of(n, &inside, &border);
-    part(n[0] * n[3] * n[1], task, tasks, &from, &to);
+    const streaks compute = streaks_of(n);
+    const int64_t most = TOGETHER == 2 && compute != windows_any && n[20] == 1 ? 2 : 1;
+    int64_t from, to, rows;
+    part(n[0] * n[25] * n[3], task, tasks, &from, &to);
     for (int64_t i = from; i < to; i++) {
-        const int64_t row = i % n[1], block = i / n[1] % n[3], image = i / (n[1] * n[3]), top = row * n[20] - n[6];
-        streak t = {.step = step,
-                    .x = step->p[0] + image * n[8] + block * n[10] + top * n[9],
-                    .w = step->p[1] + block * n[4] * n[5] * VL,
-                    .residual = step->p[4] ? step->p[4] + image * n[15] + block * n[18] + row * n[16] : 0,
-                    .y = step->p[3] + image * n[11] + block * n[14] + row * n[12],
-                    .bias = step->p[2] ? LOAD(step->p[2] + block * VL) : ALL(0)};
-        taps_inside(top, n[22], n[4], n[24], &t.first, &t.last);
-        for (int64_t column = 0; column < n[2];) {
-            const int64_t pixels = streak_length(n[2], n[2] - column);
-            const int64_t left = column * n[21] - n[7];
-            const int64_t right = left + (pixels - 1) * n[21] + (n[5] - 1) * n[23];
-            (left >= 0 && right < n[27] ? inside : border)(&t, pixels, column);
-            column += pixels;
+        const int64_t block = i % n[3], image = i / (n[25] * n[3]);
+        int64_t row, end;
+        part(n[1], i / n[3] % n[25], n[25], &row, &end);
+        for (; row < end; row += rows) {
+            const int64_t top = row * n[20] - n[6];
+            rows = row + 1 < end ? most : 1;
+            streak t = {.step = step,
+                        .x = step->p[0] + image * n[8] + block * n[10] + top * n[9],
+                        .w = step->p[1] + block * n[4] * n[5] * VL,
+                        .residual = step->p[4] ? step->p[4] + image * n[15] + block * n[18] + row * n[16] : 0,
+                        .y = step->p[3] + image * n[11] + block * n[14] + row * n[12],
+                        .bias = step->p[2] ? LOAD(step->p[2] + block * VL) : ALL(0)};
+            taps_inside(top, n[22], n[4] + rows - 1, n[24], &t.first, &t.last);
+            for (int64_t column = 0, pixels; column < n[2]; column += pixels) {
+                pixels = streak_length(n[2], n[2] - column);
+                compute(&t, rows, pixels, column);
+            }
         }
     }
 }

@@ -2,6 +2,12 @@
 /* ---------------------------------------------------------------- layouts
    block: p: x (NCHW), -, -, y (blocked). n: 0 images, 1 channels, 2 rows, 3 columns; 4-6 y strides of image, channel
    block, row; 7 channel blocks, 8 lanes of one.  unblock: p: x (blocked), -, -, y (NCHW), the same n. */
+/* A row of CHANNELS channels, `plane` apart, side by side. A constant wherever that matters: the compiler makes vectors then. */
+INLINE void interleave(const int64_t CHANNELS, const float *restrict x, int64_t plane, int64_t columns, float *restrict y) {
+    for (int64_t column = 0; column < columns; column++)
+        for (int64_t lane = 0; lane < CHANNELS; lane++) y[column * CHANNELS + lane] = x[lane * plane + column];
+}
+
 static void block_layout(const ft_step *step, int64_t task, int64_t tasks) {
     const int64_t *n = step->n, plane = n[2] * n[3];
     int64_t from, to;
@@ -11,10 +17,21 @@ static void block_layout(const ft_step *step, int64_t task, int64_t tasks) {
         const int64_t lanes = n[1] - block * n[8] < n[8] ? n[1] - block * n[8] : n[8];
         const float *x = step->p[0] + (image * n[1] + block * n[8]) * plane + row * n[3];
         float *y = step->p[3] + image * n[4] + block * n[5] + row * n[6];
-        for (int64_t column = 0; column < n[3]; column++)
-            for (int64_t lane = 0; lane < n[8]; lane++)
-                y[column * n[8] + lane] = lane < lanes ? x[lane * plane + column] : 0;
+        if (n[8] == 1) interleave(1, x, plane, n[3], y);
+        else if (n[8] == 3) interleave(3, x, plane, n[3], y);
+        else if (lanes == VL) interleave(VL, x, plane, n[3], y);
+        else if (lanes == n[8]) interleave(lanes, x, plane, n[3], y);
+        else
+            for (int64_t column = 0; column < n[3]; column++)
+                for (int64_t lane = 0; lane < n[8]; lane++)
+                    y[column * n[8] + lane] = lane < lanes ? x[lane * plane + column] : 0;
     }
+}
+
+/* The way back: the first CHANNELS of each VL channels. */
+INLINE void separate(const int64_t CHANNELS, const float *restrict x, int64_t plane, int64_t columns, float *restrict y) {
+    for (int64_t column = 0; column < columns; column++)
+        for (int64_t lane = 0; lane < CHANNELS; lane++) y[lane * plane + column] = x[column * VL + lane];
 }
 
 static void unblock_layout(const ft_step *step, int64_t task, int64_t tasks) {
@@ -26,8 +43,8 @@ static void unblock_layout(const ft_step *step, int64_t task, int64_t tasks) {
         const int64_t lanes = n[1] - block * VL < VL ? n[1] - block * VL : VL;
         const float *x = step->p[0] + image * n[4] + block * n[5] + row * n[6];
         float *y = step->p[3] + (image * n[1] + block * VL) * plane + row * n[3];
-        for (int64_t lane = 0; lane < lanes; lane++)
-            for (int64_t column = 0; column < n[3]; column++) y[lane * plane + column] = x[column * VL + lane];
+        if (lanes == VL) separate(VL, x, plane, n[3], y);
+        else separate(lanes, x, plane, n[3], y);
     }
 }
 

@@ -20,28 +20,41 @@
 #define PAUSE() ((void)0)
 #endif
 
+/* The tasks [next, end) that a thread takes first, on a line of the cache of its own. */
+typedef struct {
+    _Alignas(64) atomic_int_fast64_t next;
+    int64_t end;
+    uint_fast64_t seen; /* the piece of work before the first that a worker is to look at */
+} share;
+
 static struct {
     ft_lock owner;  /* held by the run that uses the workers */
     ft_lock asleep; /* guards sleeping */
     ft_signal wake;
     atomic_uint_fast64_t state; /* number of the piece of work, whether one may still join it, how many workers are at it */
     atomic_int sleepers;
-    atomic_int runs;          /* at this moment */
-    atomic_int helpers;       /* workers that may join at once */
-    atomic_int_fast64_t next; /* the next task */
+    atomic_int runs;    /* at this moment */
+    atomic_int helpers; /* workers that may join at once */
+    share shares[MOST_THREADS]; /* the first is that of the caller */
     ft_work work;
     void *context;
     int64_t tasks;
+    int sharing; /* threads that the tasks are shared out to */
     int started; /* workers that exist */
     int wanted;  /* threads in all, the caller included */
     long process;
 } pool = {.owner = FT_UNLOCKED, .asleep = FT_UNLOCKED, .wake = FT_SILENT};
 
-static void take_tasks(void) {
-    for (;;) {
-        int64_t task = atomic_fetch_add_explicit(&pool.next, 1, memory_order_relaxed);
-        if (task >= pool.tasks) return;
-        pool.work(pool.context, task, pool.tasks);
+/* The tasks of a thread, then what is left of those of others. Step by step each thread gets the same share first, so that
+   much of what it reads it has written itself, and its own cache holds it. */
+static void take_tasks(int thread) {
+    for (int i = 0; i < pool.sharing; i++) {
+        share *from = &pool.shares[(thread + i) % pool.sharing];
+        for (;;) {
+            const int64_t task = atomic_fetch_add_explicit(&from->next, 1, memory_order_relaxed);
+            if (task >= from->end) break;
+            pool.work(pool.context, task, pool.tasks);
+        }
     }
 }
 
@@ -55,8 +68,9 @@ static int join(uint_fast64_t state) {
     return 0;
 }
 
-static ft_result FT_THREAD worker(void *first) {
-    uint_fast64_t seen = (uint_fast64_t)(uintptr_t)first, state;
+static ft_result FT_THREAD worker(void *own) {
+    const int thread = (int)((share *)own - pool.shares);
+    uint_fast64_t seen = pool.shares[thread].seen, state;
     for (;;) {
         int spins = 0;
         while (NUMBER(state = atomic_load_explicit(&pool.state, memory_order_acquire)) == seen) {
@@ -72,7 +86,7 @@ static ft_result FT_THREAD worker(void *first) {
         }
         seen = NUMBER(state);
         if (!join(state)) continue; /* the others were quicker */
-        take_tasks();
+        take_tasks(thread);
         atomic_fetch_sub_explicit(&pool.state, 1, memory_order_release);
     }
     return 0;
@@ -96,12 +110,23 @@ static void fresh_in_child(void) {
 
 static void start_workers(void) {
     while (pool.started < pool.wanted - 1) {
-        uintptr_t now = (uintptr_t)NUMBER(atomic_load(&pool.state));
-        if (!ft_start(worker, (void *)now)) {
+        share *own = &pool.shares[pool.started + 1];
+        own->seen = NUMBER(atomic_load(&pool.state));
+        if (!ft_start(worker, own)) {
             pool.wanted = pool.started + 1;
             return;
         }
         pool.started++;
+    }
+}
+
+/* To the caller and to each helper tasks that follow each other, as many as to the others. */
+static void share_out(int64_t tasks, int helpers) {
+    pool.tasks = tasks;
+    pool.sharing = helpers + 1;
+    for (int i = 0; i < pool.sharing; i++) {
+        atomic_store_explicit(&pool.shares[i].next, tasks * i / pool.sharing, memory_order_relaxed);
+        pool.shares[i].end = tasks * (i + 1) / pool.sharing;
     }
 }
 
@@ -135,8 +160,7 @@ void ft_parallel(ft_work work, void *context, int64_t tasks) {
     start_workers();
     pool.work = work;
     pool.context = context;
-    pool.tasks = tasks;
-    atomic_store_explicit(&pool.next, 0, memory_order_relaxed);
+    share_out(tasks, helpers < pool.started ? helpers : pool.started);
     atomic_store_explicit(&pool.helpers, helpers, memory_order_relaxed);
     const uint_fast64_t number = NUMBER(atomic_load(&pool.state)) + 1;
     atomic_store(&pool.state, number << 17 | OPEN);
@@ -145,7 +169,7 @@ void ft_parallel(ft_work work, void *context, int64_t tasks) {
         ft_wake(&pool.wake);
         ft_release(&pool.asleep);
     }
-    take_tasks();
+    take_tasks(0);
     atomic_fetch_and(&pool.state, ~OPEN); /* who has not come by now is not waited for */
     for (int spins = 0; atomic_load_explicit(&pool.state, memory_order_acquire) & WORKERS; spins++) {
         if (spins < SPINS) PAUSE();

@@ -1,0 +1,40 @@
+"""The straight way through a plan that is one stretch: no scope of its own, no variables, what is fed goes to the library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fluidtool.errors import FluidError
+from fluidtool.runtime.engines.native.stretches import lod_of_value, signature
+from fluidtool.runtime.plan import FAILURES, Plan
+from fluidtool.runtime.scope import Scope
+from fluidtool.tensor import LoDTensor
+
+
+def run_straight(plan: Plan, feed: Mapping[str, Any], scope: Scope) -> list[Any] | None:
+    """The fetched values; None where this run needs more.
+
+    That is so the first time (something is to be compiled), where anything but the arrays that the stretch reads is fed,
+    and where an operator fails: the long way finds out which one.
+    """
+    stretch = plan.block(0).sole
+    if stretch is None or len(feed) != len(stretch.inputs) or len(plan.fetches) != len(stretch.outputs):
+        return None
+    values = [feed.get(name) for name in stretch.inputs]
+    arrays = [value.array if type(value) is LoDTensor else value for value in values]
+    constants = plan.bindings(scope).constants_of(stretch).arrays()
+    if constants is None or not all([type(array) is np.ndarray for array in arrays]):
+        return None
+    with stretch.lock:
+        form = stretch.form(signature(arrays, map(lod_of_value, values)), constants)
+    if form is None:
+        return None
+    try:
+        results = form.compiled.run(dict(zip(stretch.inputs, arrays, strict=True)))
+    except (FluidError, *FAILURES):
+        return None
+    lods = form.compiled.lods
+    return [LoDTensor(results.pop(name), [list(level) for level in lods[name]]) for name in plan.fetches]
