@@ -53,7 +53,8 @@ class Net:
     def several(self, type: str, slots: Mapping[str, int], inputs: Mapping[str, Any], **attrs: Any) -> list[str]:
         """Append an operator; returns the variables of its outputs, so many by slot."""
         block = self.program.global_block()
-        outputs = {slot: [f"{type}{self.count}_{slot}_{i}" for i in range(count)] for slot, count in slots.items()}
+        made = (f"{type}{self.count}_{number}" for number in range(sum(slots.values())))
+        outputs = {slot: [next(made) for _ in range(count)] for slot, count in slots.items()}
         for name in [name for names in outputs.values() for name in names]:
             block.create_var(name=name, dtype=VarType.FP32)
         self.count += 1
