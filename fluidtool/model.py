@@ -171,8 +171,8 @@ def load(
     """Open a model of any layout: a folder, a program file, a `.pdmodel` prefix, bytes or a file object.
 
     Parameters are memory-mapped and enter the scope at the first run. engine: what computes on the CPU, 'native',
-    'numpy' or 'auto' (docs/native.md). precision: 'float32', or 'bf16' for weights of 16 bits (native only).
-    Raises ModelNotFoundError, UnreadableError, ParameterFileError; UsageError for an
+    'numpy' or 'auto' (docs/native.md). precision: 'float32', or 'bf16' for products and convolutions of numbers of 16 bits
+    (native only). Raises ModelNotFoundError, UnreadableError, ParameterFileError; UsageError for an
     unknown engine or precision, DeviceError when the native engine is asked for and not there.
     """
     place = CPUPlace() if place is None else place

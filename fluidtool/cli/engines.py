@@ -119,10 +119,13 @@ def engine_used(executor: Executor, plan: Plan, watched: str) -> dict[str, Any]:
 
 def used_text(used: Mapping[str, Any]) -> str:
     """'native (avx2, 2 threads), 12 of 13 operators in 1 call'."""
+    from fluidtool.runtime.engines.native.library import PAIRS
+
     if "calls" not in used:
         return f"{used['name']} ({used['reason']})" if "reason" in used else str(used["name"])
     calls = f"{used['calls']} call{'s' if used['calls'] != 1 else ''}"
     part = f"{used['native_operators']} of {used['operators']} operators in {calls}"
     how = used.get("instructions") or used["version"]
-    weights = f", {used['precision']} weights" if "precision" in used else ""
-    return f"{used['name']} ({how}, {threads(used)}{weights}), {part}"
+    rounded = "pairs" if used.get("instructions") == PAIRS else "weights"
+    precision = f", {used['precision']} {rounded}" if "precision" in used else ""
+    return f"{used['name']} ({how}, {threads(used)}{precision}), {part}"

@@ -71,7 +71,8 @@ Precision = Annotated[
         "--precision",
         metavar="float32|bf16",
         rich_help_panel=RUNNING,
-        help="Of the weights of products and convolutions: bf16 rounds them to 16 bits; native engine only.",
+        help="bf16 rounds the weights of products and convolutions to 16 bits, with AVX512-BF16 their inputs too; "
+        "sums stay float32; native engine only.",
     ),
 ]
 Threads = Annotated[

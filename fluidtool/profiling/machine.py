@@ -13,6 +13,7 @@ from fluidtool.runtime.engines.native.library import STEP, Library
 from fluidtool.runtime.engines.native.steps import TASKS, Kind, aligned_floats
 
 PEAK_SUMS = 8  # SUMS in src/peak.c
+PEAK_PAIR_SUMS = 16  # PEAK_SUMS in src/pairs.c
 TRIES = 5
 ENOUGH = 2e-3  # seconds of one measurement
 SIZES = (1 << 18, 1 << 21, 1 << 24, 1 << 26)  # bytes that a copy reads and writes: from the caches to the memory
@@ -55,7 +56,7 @@ def measure_peak(library: Library | None) -> Peak:
     if library is not None:
         threads = library.threads
         bandwidth = tuple((size, _copied(_native_copy(library, size // 2), size)) for size in SIZES)
-        by = f"{library.instructions}, {threads} thread{'s' if threads != 1 else ''}"
+        by = f"{library.instructions}, {threads} thread{'s' if threads != 1 else ''}{', bf16 pairs' if library.pairs else ''}"
         return Peak(_native_flops(library), bandwidth, by)
     bandwidth = tuple((size, _copied(_numpy_copy(size // 2), size)) for size in SIZES)
     return Peak(_numpy_flops(), bandwidth, "numpy")
@@ -82,10 +83,11 @@ def _copied(copy: Callable[[], object], size: int) -> float:
 def _native_flops(library: Library) -> float:
     rounds, tasks = 20_000, library.threads
     sums = aligned_floats(library.width * tasks)
+    kind, each = (Kind.MULTIPLY_PAIRS, 2 * PEAK_PAIR_SUMS) if library.pairs else (Kind.MULTIPLY_ADDS, PEAK_SUMS)
     step = np.zeros(1, STEP)
-    step["kind"], step["p"][0, 3] = Kind.MULTIPLY_ADDS, sums.ctypes.data
+    step["kind"], step["p"][0, 3] = kind, sums.ctypes.data
     step["n"][0, 0], step["n"][0, TASKS] = rounds, tasks
-    return 2 * PEAK_SUMS * library.width * rounds * tasks / _best(lambda: library.run(step))
+    return 2 * each * library.width * rounds * tasks / _best(lambda: library.run(step))
 
 
 def _native_copy(library: Library, size: int) -> Callable[[], object]:

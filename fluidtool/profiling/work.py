@@ -16,7 +16,17 @@ from fluidtool.runtime.plan import BoundStep
 from fluidtool.tensor import LoDTensor, SelectedRows
 
 MOVING = frozenset(
-    {Kind.BLOCK, Kind.UNBLOCK, Kind.HALO, Kind.COPY, Kind.PACK, Kind.PACK_FILTER, Kind.WINOGRAD_WINDOWS, Kind.SUBSAMPLE}
+    {
+        Kind.BLOCK,
+        Kind.UNBLOCK,
+        Kind.HALO,
+        Kind.COPY,
+        Kind.PACK,
+        Kind.PACK_FILTER,
+        Kind.WINOGRAD_WINDOWS,
+        Kind.SUBSAMPLE,
+        Kind.NARROW,
+    }
 )
 TABLES = frozenset({"lookup_table", "lookup_table_v2", "gather"})
 

@@ -102,10 +102,9 @@ class Executor:
     seed != 0 makes random operators without a seed of their own repeatable; else the program's `random_seed` does, and
     without either every process draws anew. engine: 'numpy', 'native' (raises DeviceError where it is not built), or
     'auto', which takes the native engine where it is there and fits; 'onnxruntime' and 'openvino' get the stretches that they
-    can compute (raises DeviceError where they are not installed). precision: 'bf16' has the
-    native engine round weights to 16 bits (docs/native.md; raises DeviceError where it is not there).
-    servers: parameter servers as another executor of the
-    same trainer reaches them.
+    can compute (raises DeviceError where they are not installed). precision: 'bf16' has the native engine round what products
+    and convolutions multiply to 16 bits (docs/native.md; raises DeviceError where it is not there).
+    servers: parameter servers as another executor of the same trainer reaches them.
     """
 
     def __init__(

@@ -32,9 +32,9 @@ def device_for(place: Place) -> Device:
 def native_library(engine: str = "auto", place: Place | None = None, precision: str = "float32") -> Library | None:
     """The native engine when it is asked for or there by itself; None where numpy, or a GPU's engine, computes all.
 
-    precision: 'bf16' rounds the weights of products and convolutions, which only the native engine does. Raises UsageError
-    for an unknown engine or precision, or one that does not belong to `place` or to the engine, DeviceError when the native
-    engine is needed and not there.
+    precision: 'bf16' rounds the weights of products and convolutions, and on some processors their inputs (docs/native.md),
+    which only the native engine does. Raises UsageError for an unknown engine or precision, or one that does not belong to
+    `place` or to the engine, DeviceError when the native engine is needed and not there.
     """
     if precision not in PRECISIONS:
         raise UsageError(f"there is no precision {precision!r}; the precisions are {', '.join(PRECISIONS)}")

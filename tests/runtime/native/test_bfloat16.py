@@ -1,7 +1,11 @@
-"""With the precision bf16 weights are rounded to bfloat16, and nothing else changes."""
+"""With the precision bf16 weights are rounded to bfloat16, and so are the inputs of products and convolutions where the
+processor multiplies pairs of such numbers; everything else stays float32."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from math import prod
 from typing import Any
 
@@ -12,7 +16,7 @@ from hypothesis import strategies as st
 
 from fluidtool.runtime import Executor
 from fluidtool.runtime.engines.native.bfloat16 import rounded
-from fluidtool.runtime.engines.native.library import library
+from fluidtool.runtime.engines.native.library import PAIRS, library
 from fluidtool.runtime.engines.native.stretches import Stretch
 from fluidtool.tensor import LoDTensor
 from tests.runtime.native.checking import RTOL, Array, Net
@@ -29,8 +33,15 @@ def run(net: Net, *fetches: str, engine: str = "native", precision: str = "bf16"
     return [value.numpy() for value in values]
 
 
-def check(net: Net, weights: list[str], *fetches: str, scale: float = 1e-30) -> None:
-    """What the native engine gives by bf16 is what numpy gives by weights that were rounded before."""
+def by_pairs() -> bool:
+    """Whether inputs are rounded too."""
+    found = library()
+    assert found is not None
+    return found.instructions == PAIRS
+
+
+def check(net: Net, weights: list[str], *fetches: str, inputs: list[str], scale: float = 1e-30) -> None:
+    """What the native engine gives by bf16 is what numpy gives by weights, and inputs, that were rounded before."""
     for _ in range(2):  # the second run finds the arena used
         got = run(net, *fetches)
     assert net.why_not() == [] and net.stretches() == len(net.plan.work) == 1
@@ -38,6 +49,8 @@ def check(net: Net, weights: list[str], *fetches: str, scale: float = 1e-30) -> 
         variable = net.scope.find_var(name)
         assert variable is not None
         variable.value = LoDTensor(rounded(variable.value.numpy()))
+    for name in inputs if by_pairs() else ():
+        net.feeds[name] = rounded(net.feeds[name])
     want = run(net, *fetches, engine="numpy", precision="float32")
     for a, b in zip(got, want, strict=True):
         assert a.shape == b.shape and a.dtype == b.dtype == np.float32
@@ -64,22 +77,29 @@ CASES = {
 }
 
 
+def compiled_of(net: Net) -> Any:
+    """What the only stretch of the last run became."""
+    (stretch,) = (step for step in net.plan.work if isinstance(step, Stretch))
+    (form,) = stretch.forms.values()
+    return form.compiled
+
+
 def stored(numbers: Array) -> Array:
     """What the library keeps of weights, made wide again: products of the unit matrix."""
     found = library()
     assert found is not None
-    net, width = Net(), found.width
-    x, w = net.data(len(numbers), len(numbers), of=np.eye(len(numbers), dtype=np.float32)), net.parameter(of=numbers)
+    net, width, (depth, columns) = Net(), found.width, numbers.shape
+    x, w = net.data(depth, depth, of=np.eye(depth, dtype=np.float32)), net.parameter(of=numbers)
     y = net.op("mul", "Out", {"X": x, "Y": w})
     run(net, y)
-    (stretch,) = (step for step in net.plan.work if isinstance(step, Stretch))
-    (form,) = stretch.forms.values()
-    compiled: Any = form.compiled
-    (draft,) = (draft for draft in compiled.drafts if draft.kind.name == "PRODUCT")
-    bits = draft.pointers[1][0].array.view(np.uint16)
-    assert numbers.shape[1] < width  # one block, row by row
-    wide: Array = (bits.astype(np.uint32) << 16).view(np.float32)[: len(numbers) * width]
-    return wide.reshape(len(numbers), width)[:, : numbers.shape[1]]
+    (draft,) = (draft for draft in compiled_of(net).drafts if draft.kind.name in ("PRODUCT", "PAIRS"))
+    together = 2 if draft.kind.name == "PAIRS" else 1  # rows of weights that lie as pairs
+    groups = -(-depth // together)
+    bits = draft.pointers[1][0].array.view(np.uint16)[: groups * width * together]
+    assert columns < width  # one block
+    wide: Array = (bits.astype(np.uint32) << 16).view(np.float32)
+    rows = wide.reshape(groups, width, together).transpose(0, 2, 1).reshape(groups * together, width)
+    return rows[:depth, :columns]
 
 
 @pytest.mark.parametrize(("number", "nearest"), CASES.values(), ids=CASES)
@@ -113,46 +133,47 @@ def test_rounding_keeps_the_shape() -> None:
 @given(st.integers(1, 40), st.integers(1, 70), st.integers(1, 70), st.booleans())
 def test_product(rows: int, depth: int, columns: int, bias: bool) -> None:
     net = Net()
-    w = net.parameter(depth, columns)
-    y = net.op("mul", "Out", {"X": net.data(rows, depth), "Y": w})
+    x, w = net.data(rows, depth), net.parameter(depth, columns)
+    y = net.op("mul", "Out", {"X": x, "Y": w})
     if bias:
         y = net.op("elementwise_add", "Out", {"X": y, "Y": net.parameter(columns)}, axis=1)
-    check(net, [w], y, scale=depth**0.5)
+    check(net, [w], y, inputs=[x], scale=depth**0.5)
 
 
 @pytest.mark.parametrize(("rows", "depth", "columns"), [(1, 3000, 33), (5, 769, 130), (150, 1000, 17), (300, 385, 96)])
 def test_product_of_several_panels(rows: int, depth: int, columns: int) -> None:
     net = Net()
-    w = net.parameter(depth, columns)
-    y = net.op("mul", "Out", {"X": net.data(rows, depth), "Y": w})
-    check(net, [w], net.op("relu", "Out", {"X": y}), scale=depth**0.5)
+    x, w = net.data(rows, depth), net.parameter(depth, columns)
+    y = net.op("mul", "Out", {"X": x, "Y": w})
+    check(net, [w], net.op("relu", "Out", {"X": y}), inputs=[x], scale=depth**0.5)
 
 
 @pytest.mark.parametrize("swap", [False, True])
 def test_matmul_by_a_parameter(swap: bool) -> None:
     net = Net()
-    w = net.parameter(*((21, 35) if swap else (35, 21)))
-    y = net.op("matmul", "Out", {"X": net.data(2, 9, 35), "Y": w}, transpose_Y=swap)
-    check(net, [w], y, scale=6)
+    x, w = net.data(2, 9, 35), net.parameter(*((21, 35) if swap else (35, 21)))
+    check(net, [w], net.op("matmul", "Out", {"X": x, "Y": w}, transpose_Y=swap), inputs=[x], scale=6)
 
 
 def test_fc_with_a_residual() -> None:
     net = Net()
-    w, shortcut = net.parameter(50, 50), net.data(7, 50)
-    y = net.op("fc", "Out", {"Input": net.data(7, 50), "W": w, "Bias": net.parameter(1, 50)}, in_num_col_dims=1)
-    check(net, [w], net.op("elementwise_add", "Out", {"X": y, "Y": shortcut}))
+    x, w, shortcut = net.data(7, 50), net.parameter(50, 50), net.data(7, 50)
+    y = net.op("fc", "Out", {"Input": x, "W": w, "Bias": net.parameter(1, 50)}, in_num_col_dims=1)
+    check(net, [w], net.op("elementwise_add", "Out", {"X": y, "Y": shortcut}), inputs=[x])
 
 
-def test_products_of_the_same_rows() -> None:
+@pytest.mark.parametrize("sizes", [(32, 64, 32), (16, 48, 16, 33)])
+def test_products_of_the_same_rows(sizes: tuple[int, ...]) -> None:
     net = Net()
-    x, weights = net.data(2, 5, 40), [net.parameter(40, columns) for columns in (32, 64, 32)]
+    x, weights = net.data(2, 5, 40), [net.parameter(40, columns) for columns in sizes]
     check(net, weights, *(net.op("relu", "Out", {"X": net.op("mul", "Out", {"X": x, "Y": w}, x_num_col_dims=2)})
-                          for w in weights))  # fmt: skip
+                          for w in weights), inputs=[x])  # fmt: skip
 
 
 def test_computed_matrices_stay_float32() -> None:
     net = Net()
-    check(net, [], net.op("matmul", "Out", {"X": net.data(2, 9, 35), "Y": net.data(2, 35, 21)}), scale=6)
+    y = net.op("matmul", "Out", {"X": net.data(2, 9, 35), "Y": net.data(2, 35, 21)})
+    check(net, [], y, inputs=[], scale=6)
 
 
 def test_weights_of_products_take_half_the_memory() -> None:
@@ -161,10 +182,7 @@ def test_weights_of_products_take_half_the_memory() -> None:
         net = Net()
         y = net.op("mul", "Out", {"X": net.data(3, 64), "Y": net.parameter(64, 96)})
         run(net, y, precision=precision)
-        (stretch,) = (step for step in net.plan.work if isinstance(step, Stretch))
-        (form,) = stretch.forms.values()
-        compiled: Any = form.compiled
-        sizes.append(sum(array.nbytes for array in compiled.keep))
+        sizes.append(sum(array.nbytes for array in compiled_of(net).keep if array.dtype == np.float32))
     assert sizes == [4 * 64 * 96, 2 * 64 * 96]
 
 
@@ -178,29 +196,49 @@ def test_convolution(data: st.DataObject) -> None:
     x = net.data(draw(st.integers(1, 2)), channels, draw(st.integers(4, 12)), draw(st.integers(4, 12)))
     w = net.parameter(filters, channels, *window)
     y = net.conv(x, w, strides=[draw(st.integers(1, 3))] * 2, paddings=[draw(st.integers(0, 2))] * 2)
-    check(net, [w], y, scale=(channels * prod(window)) ** 0.5)
+    lonely = channels == filters == 1  # a filter for each channel
+    check(net, [w], y, inputs=[] if lonely else [x], scale=(channels * prod(window)) ** 0.5)
 
 
 KINDS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "by Winograd's method": ((1, 32, 14, 14), (32, 32, 3, 3), {"paddings": [1, 1]}),
-    "one filter a channel": ((2, 19, 9, 9), (19, 1, 3, 3), {"groups": 19, "paddings": [1, 1]}),
     "groups": ((1, 32, 7, 7), (48, 16, 3, 3), {"groups": 2, "dilations": [2, 2]}),
     "groups put together": ((1, 32, 7, 7), (32, 4, 3, 3), {"groups": 8}),
+    "two rows at a time": ((2, 40, 7, 7), (70, 40, 3, 3), {"paddings": [1, 1]}),
+    "many pixels": ((3, 33, 19, 23), (33, 33, 1, 1), {}),
+    "one pixel": ((2, 70, 1, 1), (35, 70, 1, 1), {}),
+    "every other pixel": ((1, 32, 15, 15), (48, 32, 1, 1), {"strides": [2, 2]}),
+    "every other window": ((1, 48, 15, 30), (32, 48, 3, 3), {"strides": [2, 2], "paddings": [1, 1]}),
+    "the first of a network": ((1, 3, 37, 41), (24, 3, 7, 7), {"strides": [2, 2], "paddings": [3, 3]}),
+    "dilated": ((1, 17, 12, 12), (16, 17, 3, 3), {"dilations": [2, 3], "paddings": [2, 1]}),
+    "uneven padding": ((1, 20, 9, 8), (20, 20, 2, 3), {"paddings": [0, 1, 2, 0]}),
+    "deep": ((1, 300, 7, 9), (40, 300, 3, 3), {"paddings": [1, 1]}),
 }
 
 
 @pytest.mark.parametrize(("image", "filters", "attrs"), KINDS.values(), ids=KINDS)
 def test_convolutions(image: tuple[int, ...], filters: tuple[int, ...], attrs: dict[str, Any]) -> None:
     net = Net()
-    w = net.parameter(*filters)
-    check(net, [w], net.conv(net.data(*image), w, **attrs))
+    x, w = net.data(*image), net.parameter(*filters)
+    check(net, [w], net.conv(x, w, **attrs), inputs=[x])
+
+
+def test_a_convolution_of_each_channel_rounds_its_filters_only() -> None:
+    net = Net()
+    w = net.parameter(19, 1, 3, 3)
+    check(net, [w], net.conv(net.data(2, 19, 9, 9), w, groups=19, paddings=[1, 1]), inputs=[])
 
 
 def test_transposed_convolution() -> None:
     net = Net()
     w = net.parameter(10, 12, 3, 3)
     attrs = {"strides": [2, 2], "paddings": [1, 1], "dilations": [1, 1], "groups": 1}
-    check(net, [w], net.op("conv2d_transpose", "Output", {"Input": net.data(1, 10, 6, 6), "Filter": w}, **attrs))
+    check(
+        net,
+        [w],
+        net.op("conv2d_transpose", "Output", {"Input": net.data(1, 10, 6, 6), "Filter": w}, **attrs),
+        inputs=[],
+    )
 
 
 @pytest.mark.parametrize("groups", [1, 16])
@@ -218,6 +256,188 @@ def test_weights_are_rounded_after_normalisation_is_folded_in(groups: int) -> No
     (got,) = run(net, y)
     assert net.why_not() == []
     alone = Net()
-    z = alone.conv(alone.data(of=net.feeds[x]), alone.parameter(of=rounded(filters * np.float32(3))), groups=groups)
+    image = rounded(net.feeds[x]) if by_pairs() and groups == 1 else net.feeds[x]
+    z = alone.conv(alone.data(of=image), alone.parameter(of=rounded(filters * np.float32(3))), groups=groups)
     (want,) = run(alone, z, engine="numpy", precision="float32")
     np.testing.assert_allclose(got, want + 0.5, rtol=0, atol=RTOL * float(np.abs(want).max()))
+
+
+# ---------------------------------------------------------------- one after the other
+class Whole(Net):
+    """Whole numbers so small that every sum is exact: what is rounded between must be equal to the bit."""
+
+    def data(self, *shape: int, of: Array | None = None) -> str:
+        return super().data(of=self.random.integers(-9, 10, shape).astype(np.float32) if of is None else of)
+
+    def parameter(self, *shape: int, of: Array | None = None) -> str:
+        return super().parameter(of=self.random.integers(-9, 10, shape).astype(np.float32) if of is None else of)
+
+
+def between(numbers: Array) -> Array:
+    """What the next product or convolution reads of numbers."""
+    return rounded(numbers) if by_pairs() else numbers
+
+
+def convolved(net: Net, image: Array, weights: str, **attrs: Any) -> Array:
+    """A convolution by numpy, in double precision."""
+    variable = net.scope.find_var(weights)
+    assert variable is not None
+    filters, (pad, step) = variable.value.numpy().astype(np.float64), (attrs.get("pad", 0), attrs.get("step", 1))
+    padded = np.pad(image.astype(np.float64), ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, filters.shape[2:], axis=(2, 3))[:, :, ::step, ::step]
+    return np.asarray(np.einsum("nchwij,ocij->nohw", windows, filters), np.float32)
+
+
+def relu(numbers: Array) -> Array:
+    return np.maximum(numbers, 0)
+
+
+@pytest.mark.parametrize(("channels", "between_them", "size"), [(16, 32, 9), (3, 17, 14), (40, 33, 7)])
+def test_what_lies_between_convolutions_is_rounded(channels: int, between_them: int, size: int) -> None:
+    net = Whole()
+    x = net.data(2, channels, size, size)
+    first, second = net.parameter(between_them, channels, 3, 3), net.parameter(24, between_them, 3, 3)
+    y = net.op("relu", "Out", {"X": net.conv(x, first, paddings=[1, 1])})
+    (got,) = run(net, net.conv(y, second, paddings=[1, 1], strides=[2, 2]))
+    hidden = between(relu(convolved(net, net.feeds[x], first, pad=1)))
+    np.testing.assert_array_equal(got, convolved(net, hidden, second, pad=1, step=2))
+    assert net.why_not() == []
+
+
+def test_what_is_added_later_and_what_leaves_is_not_rounded() -> None:
+    """As in a residual block: the next convolution reads rounded numbers, the addition and the caller float32."""
+    net = Whole()
+    x = net.data(1, 32, 8, 8)
+    first, second = net.parameter(32, 32, 1, 1), net.parameter(32, 32, 3, 3)
+    y = net.op("relu", "Out", {"X": net.conv(x, first)})
+    z = net.op("elementwise_add", "Out", {"X": net.conv(y, second, paddings=[1, 1]), "Y": y})
+    outs = run(net, y, net.op("relu", "Out", {"X": z}))
+    hidden = relu(convolved(net, net.feeds[x], first))
+    assert not np.array_equal(hidden, rounded(hidden))
+    np.testing.assert_array_equal(outs[0], hidden)
+    np.testing.assert_array_equal(outs[1], relu(convolved(net, between(hidden), second, pad=1) + hidden))
+
+
+def test_pooling_and_a_product_after_a_convolution() -> None:
+    net = Whole()
+    x, filters, w = net.data(2, 8, 6, 6), net.parameter(20, 8, 1, 1), net.parameter(20 * 9, 10)
+    attrs = {"pooling_type": "max", "ksize": [2, 2], "strides": [2, 2], "paddings": [0, 0]}
+    y = net.op("pool2d", "Out", {"X": net.conv(x, filters)}, **attrs)
+    (got,) = run(net, net.op("mul", "Out", {"X": y, "Y": w}))
+    pooled = convolved(net, net.feeds[x], filters).reshape(2, 20, 3, 2, 3, 2).max((3, 5)).reshape(2, -1)
+    weights = net.scope.find_var(w)
+    assert weights is not None and net.why_not() == []
+    np.testing.assert_array_equal(got, between(pooled) @ weights.value.numpy())
+
+
+@pytest.mark.parametrize("form", [(4, 8, 4), (1, 8, 8)])
+def test_a_product_that_reads_an_image_otherwise_than_a_convolution(form: tuple[int, int, int]) -> None:
+    """The rows of its matrix are no channels, also where their counts agree."""
+    net, (images, channels, columns) = Whole(), form
+    x, filters = net.data(images, 8, 1, columns), net.parameter(channels, 8, 1, 1)
+    others, w = net.parameter(16, channels, 1, 1), net.parameter(columns, 5)
+    y = net.conv(x, filters)
+    outs = run(net, net.conv(y, others), net.op("mul", "Out", {"X": y, "Y": w}, x_num_col_dims=3))
+    hidden, weights = between(convolved(net, net.feeds[x], filters)), net.scope.find_var(w)
+    assert weights is not None
+    np.testing.assert_array_equal(outs[0], convolved(net, hidden, others))
+    np.testing.assert_array_equal(outs[1].reshape(-1, 5), hidden.reshape(-1, columns) @ weights.value.numpy())
+
+
+@pytest.mark.parametrize(("rows", "depth", "hidden", "columns"), [(1, 9, 17, 3), (30, 64, 48, 40), (5, 33, 35, 2000)])
+def test_what_lies_between_products_is_rounded(rows: int, depth: int, hidden: int, columns: int) -> None:
+    net = Whole()
+    x, first, second = net.data(rows, depth), net.parameter(depth, hidden), net.parameter(hidden, columns)
+    y = net.op("relu", "Out", {"X": net.op("mul", "Out", {"X": x, "Y": first})})
+    (got,) = run(net, net.op("mul", "Out", {"X": y, "Y": second}))
+    a, b = (net.scope.find_var(name) for name in (first, second))
+    assert a is not None and b is not None and net.why_not() == []
+    np.testing.assert_array_equal(got, between(relu(net.feeds[x] @ a.value.numpy())) @ b.value.numpy())
+
+
+@pytest.mark.parametrize("activation", ["gelu", "sigmoid", "leaky_relu", "hard_swish"])
+def test_activations_between_products(activation: str) -> None:
+    """Neighbours of a tie may be rounded otherwise than numpy's: by one part in 2^8 of one of 50 numbers."""
+    net = Net()
+    x, first, second = net.data(9, 20), net.parameter(20, 50), net.parameter(50, 24)
+    middle = net.op(activation, "Out", {"X": net.op("mul", "Out", {"X": x, "Y": first})})
+    (got,) = run(net, net.op("mul", "Out", {"X": middle, "Y": second}))
+    for name in (first, second):
+        variable = net.scope.find_var(name)
+        assert variable is not None
+        variable.value = LoDTensor(rounded(variable.value.numpy()))
+    net.feeds[x] = between(net.feeds[x])
+    (hidden,) = run(net, middle, engine="numpy", precision="float32")
+    last = Net()
+    z = last.op("mul", "Out", {"X": last.data(of=between(hidden)), "Y": last.parameter(of=variable.value.numpy())})
+    (want,) = run(last, z, engine="numpy", precision="float32")
+    np.testing.assert_allclose(got, want, rtol=0, atol=2.0**-8 * float(np.abs(hidden).max()))
+    assert np.mean(np.abs(got - want) < RTOL * np.abs(want).max()) > 0.9
+
+
+@pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
+def test_what_is_no_finite_number_stays_in_its_window(special: float) -> None:
+    net = Net()
+    image = np.ones((1, 3, 6, 6), np.float32)
+    image[0, 1, 2, 3] = special
+    y = net.conv(net.data(of=image), net.parameter(of=np.ones((4, 3, 2, 2), np.float32)), strides=[2, 2])
+    (got,) = run(net, y)
+    want = np.full((1, 4, 3, 3), 12, np.float32)
+    want[:, :, 1, 1] = special
+    np.testing.assert_array_equal(got, want)
+
+
+def test_results_do_not_depend_on_the_number_of_threads() -> None:
+    net, found = Net(), library()
+    assert found is not None
+    x, w = net.data(50, 300), net.parameter(300, 200)
+    y = net.op("mul", "Out", {"X": x, "Y": w})
+    threads, results = found.threads, []
+    try:
+        for count in (1, 3):
+            found.use_threads(count)
+            results.append(run(net, y)[0])
+    finally:
+        found.use_threads(threads)
+    np.testing.assert_array_equal(*results)
+
+
+def test_nothing_is_left_to_numpy_or_to_float32_where_pairs_are() -> None:
+    if not by_pairs():
+        pytest.skip("this processor has no AVX512-BF16")
+    net = Net()
+    x, filters = net.data(1, 3, 9, 9), net.parameter(20, 3, 3, 3)
+    y = net.op("relu", "Out", {"X": net.conv(x, filters)})
+    run(net, net.op("mul", "Out", {"X": y, "Y": net.parameter(20 * 49, 10)}))
+    kinds = [draft.kind.name for draft in compiled_of(net).drafts]
+    assert kinds == ["NARROW", "PAIRS", "UNBLOCK", "NARROW", "PAIRS"]
+
+
+@pytest.mark.parametrize("instructions", ["avx512", "avx2", "portable"])
+def test_processors_without_pairs_round_weights_only(instructions: str) -> None:
+    """Another process, as instructions are chosen once: the tests of this file, on what every processor has."""
+    environment = os.environ | {
+        "FLUIDTOOL_INSTRUCTIONS": instructions,
+        "FLUIDTOOL_NATIVE": os.environ.get("FLUIDTOOL_NATIVE", "1"),
+    }
+    if os.environ.get("FLUIDTOOL_INSTRUCTIONS"):
+        pytest.skip("run by itself")
+    found = library()
+    assert found is not None
+    if not found.handle.ft_use_instructions(instructions.encode()):
+        pytest.skip(f"this processor has no {instructions}")
+    found.handle.ft_use_instructions(found.instructions.encode())
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        __file__,
+        "-k",
+        "product or convolution",
+    ]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout

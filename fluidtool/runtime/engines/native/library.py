@@ -21,19 +21,20 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent
 SWITCH, THREADS, INSTRUCTIONS = "FLUIDTOOL_NATIVE", "FLUIDTOOL_THREADS", "FLUIDTOOL_INSTRUCTIONS"
+PAIRS = "avx512_bf16"  # the instructions of src/pairs.c
 MOST_THREADS = 256  # as in src/pool.c
 BUILD = "python -m fluidtool.runtime.engines.native.build"
 
 STEP = np.dtype(
-    [("kind", "i4"), ("activation", "i4"), ("p", "u8", 6), ("n", "i8", 32), ("f", "f4", 4)],
+    [("kind", "i4"), ("activation", "i4"), ("p", "u8", 7), ("n", "i8", 32), ("f", "f4", 4)],
     align=True,
 )
 
 
 @dataclass(eq=False, slots=True)
 class Library:
-    """The engine of this process: `instructions` ('avx2', …), `width` floats in a vector, `threads`; and what the weights
-    of products and convolutions are rounded to, `precision` (bfloat16.py).
+    """The engine of this process: `instructions` ('avx512_bf16', 'avx512', 'avx2' or 'portable'), `width` floats in a vector,
+    `threads`; and what products and convolutions are rounded to, `precision` (bfloat16.py).
     """
 
     path: Path
@@ -42,6 +43,11 @@ class Library:
     threads: int
     handle: ctypes.CDLL
     precision: str = "float32"
+
+    @property
+    def pairs(self) -> bool:
+        """Whether products and convolutions are dot products of pairs of bfloat16 numbers (src/pairs.c)."""
+        return self.precision == "bf16" and self.instructions == PAIRS
 
     def run(self, steps: NDArray[np.void]) -> None:
         """Run an array of STEP, one after the other. The steps hold addresses: whoever made them keeps the arrays alive."""
@@ -140,7 +146,7 @@ def attempt() -> Library | str:
         return f"{path} was built from other sources; build it again: '{BUILD}'"
     wanted = os.environ.get(INSTRUCTIONS, "")
     if wanted and not handle.ft_use_instructions(wanted.encode()):
-        return f"{INSTRUCTIONS}={wanted} is not to be had on this machine; there are avx512, avx2 and portable"
+        return f"{INSTRUCTIONS}={wanted} is not to be had on this machine; there are {PAIRS}, avx512, avx2 and portable"
     found = Library(path, handle.ft_instructions_name().decode(), handle.ft_vector_width(), 1, handle)
     found.use_threads(thread_count())
     return found

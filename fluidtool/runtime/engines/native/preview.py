@@ -19,7 +19,12 @@ from fluidtool.runtime.engines.native.stretch import Compiled
 from fluidtool.runtime.engines.native.stretches import WORTH, Stretch, divide, every_attribute
 from fluidtool.tensor import numpy_dtype
 
-LAYOUTS = {Kind.BLOCK: "rows to blocks of {}", Kind.UNBLOCK: "blocks of {} to rows", Kind.HALO: "blocks of {}"}
+LAYOUTS = {
+    Kind.BLOCK: "rows to blocks of {}",
+    Kind.UNBLOCK: "blocks of {} to rows",
+    Kind.HALO: "blocks of {}",
+    Kind.NARROW: "to blocks of {}",
+}
 OPERATIONS = {
     registry.ADD: "add",
     registry.SUBTRACT: "subtract",
@@ -124,7 +129,9 @@ def zeros(name: str, block: Block) -> Any:
 
 
 def kernel_name(draft: Draft) -> str:
-    """The kernel of a step: 'product', 'product bf16', 'layer norm', …"""
+    """The kernel of a step: 'product', 'product bf16' by weights of 16 bits, 'product pairs', 'layer norm', …"""
+    if draft.kind is Kind.PAIRS and draft.node is not None:
+        return "product pairs" if draft.node.kind == "product" else "convolution pairs"
     return draft.kind.name.lower().replace("_", " ") + (" bf16" if is_narrow(draft) else "")
 
 
@@ -132,12 +139,11 @@ def compiled_step(draft: Draft, width: int) -> CompiledStep:
     """A step as it is shown."""
     node, kernel = draft.node, kernel_name(draft)
     layout = LAYOUTS.get(draft.kind, "blocks of {}" if draft.blocked else "rows")
-    lanes = draft.sizes.get(8, width) if draft.kind is Kind.BLOCK else draft.sizes.get(7, width)
-    lanes = lanes if draft.kind in (Kind.BLOCK, Kind.HALO) else width
+    lanes = draft.sizes.get({Kind.BLOCK: 8, Kind.NARROW: 8, Kind.HALO: 7}.get(draft.kind, -1), width)
     if node is None:  # what puts an output where the caller wants it
         return CompiledStep(kernel, "", "", (), layout.format(lanes), draft.tasks)
     name = OPERATIONS.get(node.facts.get("operation", -1), node.kind.replace("_", " "))
-    if draft.kind in (Kind.BLOCK, Kind.UNBLOCK, Kind.HALO, Kind.PACK):
+    if draft.kind in (Kind.BLOCK, Kind.UNBLOCK, Kind.HALO, Kind.PACK, Kind.NARROW):
         return CompiledStep(kernel, f"for {name}", "", (), layout.format(lanes), draft.tasks)
     parts = [] if node.kind == "unary" else [name]
     parts += ["residual"] if node.residual is not None else []

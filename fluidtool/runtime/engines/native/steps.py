@@ -53,19 +53,23 @@ class Kind(IntEnum):
     REDUCE = 28
     SOFTMAX_AXIS = 29
     SUPPRESS = 30
-    EXTREME_PLACE = 31
-    TOP_K = 32
-    PICK = 33
-    PAD = 34
-    GROUP_NORM = 35
-    GROUP_NORM_BLOCKED = 36
-    GRU_SEQUENCES = 37
-    GRU = 38
-    GRU_GRADIENT = 39
-    YOLO_BOXES = 40
-    YOLO_SCORES = 41
-    DECODE_BOXES = 42
-    LAYER_NORM_GRADIENT = 43
+    PAIRS = 31
+    NARROW = 32
+    PACK_PAIRS = 33
+    MULTIPLY_PAIRS = 34
+    EXTREME_PLACE = 35
+    TOP_K = 36
+    PICK = 37
+    PAD = 38
+    GROUP_NORM = 39
+    GROUP_NORM_BLOCKED = 40
+    GRU_SEQUENCES = 41
+    GRU = 42
+    GRU_GRADIENT = 43
+    YOLO_BOXES = 44
+    YOLO_SCORES = 45
+    DECODE_BOXES = 46
+    LAYER_NORM_GRADIENT = 47
 
 
 @dataclass(eq=False, slots=True)
@@ -88,12 +92,16 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """Channels in blocks of `lanes`, innermost; rows and columns with a halo (top, left, bottom, right) of zeros."""
+    """Channels in blocks of `lanes`, innermost; rows and columns with a halo (top, left, bottom, right) of zeros.
+
+    Strides and sizes are counted in numbers: floats, or `halves` of 16 bits.
+    """
 
     buffer: Buffer
     shape: Shape  # N, C, H, W
     lanes: int
     halo: tuple[int, int, int, int]
+    halves: bool = False
 
     @property
     def blocks(self) -> int:
@@ -127,7 +135,7 @@ class Blocked:
 
     @property
     def size(self) -> int:
-        """Floats in all."""
+        """Numbers in all."""
         return self.shape[0] * self.image
 
 
@@ -164,7 +172,7 @@ class Drafts:
 
 def is_narrow(draft: Draft) -> bool:
     """Whether a step reads weights of 16 bits."""
-    return draft.kind is Kind.PRODUCT and bool(draft.sizes.get(NARROW))
+    return draft.kind is Kind.PAIRS or (draft.kind is Kind.PRODUCT and bool(draft.sizes.get(NARROW)))
 
 
 def row_major(shape: Shape) -> Shape:

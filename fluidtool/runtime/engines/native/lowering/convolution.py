@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fluidtool.runtime.engines.native.bfloat16 import rounded
-from fluidtool.runtime.engines.native.graph import Node
+from fluidtool.runtime.engines.native.graph import Node, Shape
 from fluidtool.runtime.engines.native.lowering.memory import (
     NO_HALO,
     SMALL,
+    Halo,
     Lowering,
     conv_output,
     lowers,
@@ -38,13 +39,26 @@ def needs_halo(node: Node, width: int) -> bool:
     return node.kind == "conv" and not is_depthwise(node) and not outputs_by_side(node, width)
 
 
+def reach(node: Node, windows: Shape) -> Halo:
+    """The zeros around its first input that a node reads whose windows are as many as the last two sizes say."""
+    (top, left, _, _), size = node.facts["pads"], node.inputs[0].shape[2:]
+    below, right = (
+        (out - 1) * s + (w - 1) * d + 1 - before - size
+        for out, s, w, d, before, size in zip(
+            windows[2:], node.facts["strides"], node.facts["weights"].shape[2:],
+            node.facts["dilations"], (top, left), size, strict=True,
+        )
+    )  # fmt: skip
+    return top, left, max(below, 0), max(right, 0)
+
+
 @lowers("conv")
 def _conv(low: Lowering, node: Node) -> None:
     x, facts = node.inputs[0], node.facts
     if is_depthwise(node):
         _depthwise(low, node)
         return
-    groups = facts["groups"] = _join_groups(low, facts)
+    groups = facts["groups"] = join_groups(low, facts)
     if outputs := outputs_by_side(node, low.width):
         winograd(low, node, outputs)
         return
@@ -61,27 +75,27 @@ def convolve(
     x, facts, groups = node.inputs[0], node.facts, node.facts["groups"]
     count, inner, *_ = facts["weights"].shape
     packed, bias = _pack_filter(low, facts, source.lanes)
-    offsets, lengths = _segments(facts, inner, source)
-    n = _image_sizes(node, source, out)
+    offsets, lengths = segments(facts, inner, source)
+    n = image_sizes(node, source, out)
     blocks = -(-(count // groups) // low.width)
     n |= {3: blocks, 4: len(offsets), 5: lengths[0], 6: lengths[1], 7: lengths[2]}
     n |= {14: out.block, 19: groups, 20: inner // source.lanes * source.block, 21: packed.size // groups}
     n |= {22: blocks * out.block, 23: low.width, 27: blocks * low.width}
-    n |= _residual_sizes(low, node)
+    n |= residual_sizes(low, node)
     if spread == (0, 1, 1):
-        _flatten(n, node)
+        flatten(n, node)
     n[12], n[13] = spread[1] * n[12], spread[2] * n[13]
     work = prod(node.output.shape) * prod(facts["weights"].shape[1:])
     touched = [min(w, s) for w, s in zip(facts["weights"].shape[2:], facts["strides"], strict=True)]
     image = 4 * x.shape[1] * prod(node.output.shape[2:]) * prod(touched)
-    tasks = _cut(low, n, work, image, 4 * packed.size)
+    tasks = cut_image(low, n, work, image, 4 * packed.size)
     table = np.asarray(offsets, np.int64)
     pointers = _pointers(low, node, source, out, packed, bias) | {5: (Buffer(table.size, "constant", table), 0)}
     pointers[3] = (out.buffer, out.origin + spread[0])
     low.steps.add(Kind.CONVOLUTION, pointers, n, activation=node.activation, tasks=tasks)
 
 
-def _join_groups(low: Lowering, facts: dict[str, Any]) -> int:
+def join_groups(low: Lowering, facts: dict[str, Any]) -> int:
     """How many groups there are after groups of few channels are put together, with zeros between, to whole vectors."""
     weights, groups = facts["weights"], facts["groups"]
     count, inner, *window = weights.shape
@@ -128,7 +142,8 @@ def _pointers(
     }
 
 
-def _image_sizes(node: Node, source: Blocked, out: Blocked) -> dict[int, int]:
+def image_sizes(node: Node, source: Blocked, out: Blocked) -> dict[int, int]:
+    """The sizes of a step that say how many pixels there are, and where; one part."""
     images, _, rows, columns = node.output.shape
     down, right = node.facts["strides"]
     return {
@@ -137,14 +152,15 @@ def _image_sizes(node: Node, source: Blocked, out: Blocked) -> dict[int, int]:
     }  # fmt: skip
 
 
-def _residual_sizes(low: Lowering, node: Node) -> dict[int, int]:
+def residual_sizes(low: Lowering, node: Node) -> dict[int, int]:
+    """The sizes of a step that say where its residual lies."""
     if node.residual is None:
         return {}
     place = low.blockeds[node.residual]
     return {15: place.image, 16: place.row, 17: place.lanes, 18: place.block}
 
 
-def _flatten(n: dict[int, int], node: Node) -> None:
+def flatten(n: dict[int, int], node: Node) -> None:
     """Rows that follow each other without a gap in everything, from the first pixel of each to the last, are one row."""
     strides = ((9, 10), (12, 13), (16, 17)) if node.residual is not None else ((9, 10), (12, 13))
     if node.facts["weights"].shape[2:] == (1, 1) and all(n[row] == n[2] * n[pixel] for row, pixel in strides):
@@ -152,7 +168,7 @@ def _flatten(n: dict[int, int], node: Node) -> None:
         n[1] = 1
 
 
-def _segments(facts: dict[str, Any], inner: int, source: Blocked) -> tuple[list[int], tuple[int, int, int]]:
+def segments(facts: dict[str, Any], inner: int, source: Blocked) -> tuple[list[int], tuple[int, int, int]]:
     """(offsets of the segments, (length, length of the last ones, how many last ones))."""
     rows, columns = facts["weights"].shape[2:]
     down, right = facts["dilations"]
@@ -186,7 +202,7 @@ def _pack_filter(low: Lowering, facts: dict[str, Any], lanes: int) -> tuple[Buff
     return packed, padded_bias(facts["shift"], groups, each)
 
 
-def _cut(low: Lowering, n: dict[int, int], work: int, x_bytes: int, w_bytes: int) -> int:
+def cut_image(low: Lowering, n: dict[int, int], work: int, x_bytes: int, w_bytes: int) -> int:
     """Choose the parts by row, column and channel block; returns how many tasks that makes.
 
     A part sweeps over its pixels for each pair of channel blocks, so they should stay in the second cache; and it sweeps
@@ -234,7 +250,7 @@ def _depthwise(low: Lowering, node: Node) -> None:
     )
     n |= {11: out.image, 12: out.row, 13: out.lanes, 14: out.block}
     n |= dict(enumerate((*facts["strides"], *facts["dilations"], source.shape[2]), 20)) | {27: source.shape[3]}
-    n |= _residual_sizes(low, node)
+    n |= residual_sizes(low, node)
     n[25] = min(size[0], low.library.threads) if images < low.library.threads else 1
     tasks = low.parts(prod(node.output.shape) * rows * columns, images * blocks * n[25])
     pointers = _pointers(low, node, source, out, packed, bias) | {0: (source.buffer, source.origin)}

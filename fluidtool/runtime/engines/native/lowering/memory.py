@@ -50,6 +50,9 @@ class Lowering:
     plains: dict[Value, Plain] = field(default_factory=dict)
     blockeds: dict[Value, Blocked] = field(default_factory=dict)
     narrows: dict[Value, Blocked] = field(default_factory=dict)
+    halves: dict[tuple[Value, Shape], Blocked] = field(default_factory=dict)
+    half_uses: Counter[tuple[Value, Shape]] = field(default_factory=Counter)
+    half_halos: dict[Value, Halo] = field(default_factory=dict)
     reading: tuple[Value, ...] = ()
     outputs: frozenset[Value] = frozenset()
     chunk: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
@@ -84,9 +87,9 @@ class Lowering:
         """The step that clears a halo."""
         if any(place.halo):
             top, left, bottom, right = place.halo
-            columns = place.shape[3] + left + right
+            columns, lanes = place.shape[3] + left + right, place.lanes // (2 if place.halves else 1)
             sizes = dict(
-                enumerate((place.shape[0] * place.blocks, place.rows, columns, top, bottom, left, right, place.lanes))
+                enumerate((place.shape[0] * place.blocks, place.rows, columns, top, bottom, left, right, lanes))
             )
             self.steps.add(
                 Kind.HALO, {3: (place.buffer, 0)}, sizes, tasks=self.parts(place.size - prod(place.shape), sizes[0])
@@ -237,7 +240,7 @@ class Lowering:
     def run_now(self, kind: Kind, arrays: dict[int, Any], sizes: dict[int, int], most: int) -> None:
         """Do a step while compiling; what it reads need not stay in memory."""
         read = arrays
-        if kind not in (Kind.PACK, Kind.COPY):  # which read at any address
+        if kind not in (Kind.PACK, Kind.PACK_PAIRS, Kind.COPY):  # which read at any address
             arrays = {slot: np.require(array, requirements="A") for slot, array in arrays.items()}
         buffers = {slot: Buffer(array.size, "constant", array) for slot, array in arrays.items()}
         draft = Draft(kind, {slot: (buffer, 0) for slot, buffer in buffers.items()}, sizes, tasks=most)
@@ -257,6 +260,11 @@ def lowers(kind: str) -> Callable[[Any], Any]:
         return function
 
     return register
+
+
+def joined(a: Halo, b: Halo) -> Halo:
+    """The halo that serves both."""
+    return max(a[0], b[0]), max(a[1], b[1]), max(a[2], b[2]), max(a[3], b[3])
 
 
 def is_contiguous(strides: Shape, shape: Shape) -> bool:

@@ -2,44 +2,56 @@
 #include "engine.h"
 #include "system.h"
 
-#include <stddef.h>
 #include <string.h>
 #if defined(__GLIBC__)
 #include <malloc.h>
 #endif
 
-static const ft_instructions *chosen = NULL;
+/* A table of kernels, and how it is called where it is used: one table serves processors with and without AVX512-BF16. */
+typedef struct {
+    const char *name;
+    const ft_instructions *table;
+} variant;
 
-static const ft_instructions *best(void) {
+static variant chosen;
+
+#define VARIANTS 4
+/* The variants that this machine and this build have, the best first; how many. */
+static int variants(variant *found) {
+    int count = 0;
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq")) return &ft_avx512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return &ft_avx2;
+    const int avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
+#if FT_HAS_PAIRS
+    const int bf16 = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw");
+    if (avx512 && bf16) found[count++] = (variant){"avx512_bf16", &ft_avx512};
 #endif
-    return &ft_portable;
+    if (avx512) found[count++] = (variant){"avx512", &ft_avx512};
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) found[count++] = (variant){"avx2", &ft_avx2};
+#endif
+    found[count++] = (variant){"portable", &ft_portable};
+    return count;
 }
 
-static const ft_instructions *instructions(void) {
-    if (!chosen) chosen = best();
-    return chosen;
+static const variant *instructions(void) {
+    if (!chosen.table) {
+        variant found[VARIANTS];
+        variants(found);
+        chosen = found[0];
+    }
+    return &chosen;
 }
 
 PUBLIC const char *ft_instructions_name(void) { return instructions()->name; }
-PUBLIC int64_t ft_vector_width(void) { return instructions()->width; }
+PUBLIC int64_t ft_vector_width(void) { return instructions()->table->width; }
 PUBLIC int64_t ft_step_size(void) { return (int64_t)sizeof(ft_step); }
 PUBLIC int ft_use_threads(int count) { return ft_set_threads(count); }
 
 /* Use the instruction set of that name; 0 when this machine or this build does not have it. */
 PUBLIC int ft_use_instructions(const char *name) {
-    const ft_instructions *known[] = {
-        &ft_portable,
-#if defined(__x86_64__)
-        __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &ft_avx2 : NULL,
-        __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") ? &ft_avx512 : NULL,
-#endif
-    };
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (known[i] && !strcmp(known[i]->name, name)) {
-            chosen = known[i];
+    variant found[VARIANTS];
+    for (int i = variants(found) - 1; i >= 0; i--)
+        if (!strcmp(found[i].name, name)) {
+            chosen = found[i];
             return 1;
         }
     return 0;
@@ -47,7 +59,7 @@ PUBLIC int ft_use_instructions(const char *name) {
 
 static void run_part(void *context, int64_t task, int64_t tasks) {
     const ft_step *step = context;
-    instructions()->kernels[step->kind](step, task, tasks);
+    instructions()->table->kernels[step->kind](step, task, tasks);
 }
 
 /* Run steps one after the other; n[31] of a step is the number of parts that it may be cut into. */

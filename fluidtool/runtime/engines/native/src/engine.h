@@ -9,7 +9,7 @@
 typedef struct ft_step {
     int32_t kind;
     int32_t activation;
-    float *p[6];
+    float *p[7];
     int64_t n[32];
     float f[4];
 } ft_step;
@@ -46,6 +46,10 @@ enum ft_kind {
     FT_REDUCE,
     FT_SOFTMAX_AXIS,
     FT_SUPPRESS,
+    FT_PAIRS,
+    FT_NARROW,
+    FT_PACK_PAIRS,
+    FT_MULTIPLY_PAIRS,
     FT_EXTREME_PLACE,
     FT_TOP_K,
     FT_PICK,
@@ -96,6 +100,18 @@ typedef struct ft_instructions {
 extern const ft_instructions ft_portable;
 #if defined(__x86_64__) || defined(_M_X64)
 extern const ft_instructions ft_avx2, ft_avx512;
+#endif
+
+/* Whether this compiler knows AVX512-BF16; the kernels of pairs.c. Windows: not tried. */
+#if defined(__x86_64__) && !defined(__APPLE__) && !defined(_WIN32) && \
+    (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 10)
+#define FT_HAS_PAIRS 1
+void ft_pairs(const ft_step *step, int64_t task, int64_t tasks);
+void ft_narrow(const ft_step *step, int64_t task, int64_t tasks);
+void ft_pack_pairs(const ft_step *step, int64_t task, int64_t tasks);
+void ft_multiply_pairs(const ft_step *step, int64_t task, int64_t tasks);
+#else
+#define FT_HAS_PAIRS 0
 #endif
 
 /* Threads (pool.c). A run enters, calls ft_parallel for each of its pieces of work, and leaves. */

@@ -8,14 +8,7 @@
 
 #define PRAGMA(text) _Pragma(#text)
 #define UNROLLED(times) PRAGMA(GCC unroll times)
-#define OFFSETS(step) ((const int64_t *)(const void *)(step)->p[5])
 #define WEIGHT_BYTES 20480 /* of packed weights that stay in the first cache while the pixels pass */
-
-/* The part `task` of `tasks` of a range. */
-INLINE void part(int64_t count, int64_t task, int64_t tasks, int64_t *from, int64_t *to) {
-    *from = count * task / tasks;
-    *to = count * (task + 1) / tasks;
-}
 
 #include "convolution.c"
 #include "depthwise.c"
@@ -76,6 +69,12 @@ const ft_instructions INSTRUCTIONS = {
         [FT_REDUCE] = reduce,
         [FT_SOFTMAX_AXIS] = softmax_axis,
         [FT_SUPPRESS] = suppress,
+#if FT_HAS_PAIRS && VL == 16
+        [FT_PAIRS] = ft_pairs,
+        [FT_NARROW] = ft_narrow,
+        [FT_PACK_PAIRS] = ft_pack_pairs,
+        [FT_MULTIPLY_PAIRS] = ft_multiply_pairs,
+#endif
         [FT_EXTREME_PLACE] = extreme_place,
         [FT_TOP_K] = top_k,
         [FT_PICK] = pick,

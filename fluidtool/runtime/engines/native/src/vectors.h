@@ -41,6 +41,14 @@ INLINE vec all(float v) { return (vec){FOUR(v), FOUR(v)}; }
 #define MIN(a, b) CHOOSE((a) > (b), b, a)
 #endif
 
+#define OFFSETS(step) ((const int64_t *)(const void *)(step)->p[5])
+
+/* The part `task` of `tasks` of a range. */
+INLINE void part(int64_t count, int64_t task, int64_t tasks, int64_t *from, int64_t *to) {
+    *from = count * task / tasks;
+    *to = count * (task + 1) / tasks;
+}
+
 /* The first `count` lanes from memory, `rest` in the others. */
 INLINE vec load_some(const float *from, int64_t count, float rest) {
     float lanes[VL];

@@ -1,0 +1,366 @@
+/* Dot products of pairs of bfloat16 numbers (AVX512-BF16): convolutions, and products of matrices, which are convolutions of
+   one tap over rows as pixels. A file of its own, since only some processors with AVX-512 have the instructions; its kernels
+   stand in the table of avx512.c (kernels.c), and Python makes steps of them where the library says `avx512_bf16`.
+
+   Numbers lie as halves (16 bits) with channels in blocks, innermost: two neighbours make a word of 32 bits, which is
+   multiplied with two weights of each of 16 columns and added to their float32 sums. */
+#include "engine.h"
+
+#if FT_HAS_PAIRS
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512dq,avx512bw,avx512bf16,avx2,fma"))), apply_to = function)
+#else
+#pragma GCC target("avx512f,avx512dq,avx512bw,avx512bf16,avx2,fma")
+#endif
+#define VL 16
+#define TILE 14
+#include "vectors.h"
+
+#include <immintrin.h>
+
+#include "bfloat16.c"
+
+typedef uint32_t word __attribute__((aligned(2), may_alias));
+
+/* y[pixel][columns] = activation(bias + residual + sum over segments s, k of x[pixel + offset[s] + k] * w[s][k][columns])
+
+   p: x (halves), weights (halves), bias or 0, y (floats) or 0, residual (floats) or 0 (may be y), offsets of the segments,
+   y (halves) or 0; at least one y
+   n: 0 images, 1 rows, 2 columns, 3 channel blocks of a group, 4 segments, 5 length of a segment, 6 of the last n[7] ones
+      (all even); 8-10 x strides of image, row, pixel; 11-14 y strides of image, row, pixel, channel block; 15-18 the same of
+      the residual; 19 groups; 20-21 stride of a group in x and weights; 23 lanes of the last block that
+      exist in y and residual; 24, 29, 30 strides of image, row, channel block in y of halves, whose pixels have VL lanes
+      that all exist; 25 parts by row, 26 parts by channel blocks, 28 parts by column; 27 stride of a group in the bias
+   weights of a group: for each pair of channel blocks [segment][k / 2][2 * VL][2], a single last block [segment][k / 2][VL][2].
+   Tasks: groups * n[25] * n[26] * n[28]; rows go on from image to image. */
+#define SHARE_BYTES 32768 /* of weights that stay in the first cache while the pixels pass, where sums can wait in y */
+#define NARROW_ROW 7      /* pixels: two rows of an image so narrow make a tile */
+
+typedef struct {
+    const bf16 *x, *w;
+    const float *bias, *residual;
+    float *y;
+    bf16 *half;
+    int64_t x_pixel, y_pixel, y_block, residual_pixel, residual_block, half_block;
+    int64_t x_row, y_row, residual_row, half_row; /* of a tile of two rows */
+    const int64_t *offsets;
+    int64_t segments, whole, length, rest; /* the first `whole` segments have `length` numbers, the others `rest` */
+    int64_t lanes;
+    int first, last;
+    int32_t activation;
+    const float *f;
+    const bf16 *ahead; /* weights that come next, and how many lines of the cache of them to ask for with each segment */
+    int64_t ahead_lines;
+} pair_tile;
+
+/* Where pixel i of a tile lies, SPLIT of which are of the first row (0: all). */
+#define AT(start, pixel, row) ((start) + (SPLIT && i >= SPLIT ? (row) + (i - SPLIT) * (pixel) : i * (pixel)))
+#define EACH_PIXEL(work)                                     \
+    _Pragma("GCC unroll 2") for (int b = 0; b < BLOCKS; b++) \
+    _Pragma("GCC unroll 16") for (int i = 0; i < PIXELS; i++) work;
+
+INLINE void store_halves(bf16 *to, vec value) {
+    const __m256i halves16 = (__m256i)_mm512_cvtneps_pbh((__m512)value);
+    memcpy(to, &halves16, sizeof halves16);
+}
+
+/* Whatever a tile seldom needs: activations other than ReLU, a last block with only some lanes in memory. */
+static __attribute__((noinline)) void finish_pairs(const pair_tile *t, const vec *sums, int64_t pixels, int64_t blocks,
+                                                   const int SPLIT) {
+    for (int64_t b = 0; b < blocks; b++) {
+        const int64_t lanes = b + 1 == blocks ? t->lanes : VL;
+        for (int64_t i = 0; i < pixels; i++) {
+            float *y = t->y ? AT(t->y, t->y_pixel, t->y_row) + b * t->y_block : 0;
+            vec value = sums[b * TILE + i];
+            if (!t->first) value += take(y, lanes);
+            else if (t->residual)
+                value += take(AT(t->residual, t->residual_pixel, t->residual_row) + b * t->residual_block, lanes);
+            if (t->last) value = t->activation == FT_GELU ? activate(value, FT_GELU, t->f) : activate(value, t->activation, t->f);
+            if (y) give(y, value, lanes);
+            if (t->half && t->last) store_halves(AT(t->half, VL, t->half_row) + b * t->half_block, value);
+        }
+    }
+}
+
+/* What comes after the sums: bias, residual or what was there before; the activation; the stores. */
+INLINE void store_pairs(const int PIXELS, const int BLOCKS, const int SPLIT, const pair_tile *t, vec (*sum)[TILE]) {
+    if (t->first && t->bias) EACH_PIXEL(sum[b][i] += LOAD(t->bias + b * VL))
+    if (t->lanes < VL || (t->last && t->activation > FT_RELU)) {
+        vec kept[2 * TILE];
+        EACH_PIXEL(kept[b * TILE + i] = sum[b][i])
+        finish_pairs(t, kept, PIXELS, BLOCKS, SPLIT);
+        return;
+    }
+    if (!t->first) EACH_PIXEL(sum[b][i] += LOAD(AT(t->y, t->y_pixel, t->y_row) + b * t->y_block))
+    else if (t->residual)
+        EACH_PIXEL(sum[b][i] += LOAD(AT(t->residual, t->residual_pixel, t->residual_row) + b * t->residual_block))
+    if (t->last && t->activation == FT_RELU) EACH_PIXEL(sum[b][i] = CHOOSE(sum[b][i] < ALL(0), ALL(0), sum[b][i]))
+    if (t->y) EACH_PIXEL(STORE(AT(t->y, t->y_pixel, t->y_row) + b * t->y_block, sum[b][i]))
+    if (t->half && t->last) EACH_PIXEL(store_halves(AT(t->half, VL, t->half_row) + b * t->half_block, sum[b][i]))
+}
+
+/* PIXELS pixels of BLOCKS channel blocks, STEP halves apart (0: not known before); all are constants wherever this is
+   called, so that sums stay in registers. */
+INLINE void sum_pairs(const int PIXELS, const int BLOCKS, const int STEP, const int SPLIT, const pair_tile *t) {
+    vec sum[2][TILE];
+    EACH_PIXEL(sum[b][i] = ALL(0))
+    const bf16 *w = t->w;
+    const int64_t x_pixel = STEP ? STEP : t->x_pixel, x_row = t->x_row;
+    for (int64_t s = 0; s < t->segments; s++) {
+        const bf16 *x = t->x + t->offsets[s];
+        const bf16 *const end = x + (s < t->whole ? t->length : t->rest);
+        for (int64_t line = 0; line < t->ahead_lines; line++)
+            __builtin_prefetch(t->ahead + 32 * (s * t->ahead_lines + line), 0, 2);
+        for (; x < end; x += 2, w += 2 * BLOCKS * VL) {
+            __m512bh weight[2];
+#pragma GCC unroll 2
+            for (int b = 0; b < BLOCKS; b++) weight[b] = (__m512bh)LOAD((const float *)(const void *)(w + 2 * b * VL));
+#pragma GCC unroll 16
+            for (int i = 0; i < PIXELS; i++) {
+                const __m512bh value = (__m512bh)_mm512_set1_epi32((int)*(const word *)AT(x, x_pixel, x_row));
+#pragma GCC unroll 2
+                for (int b = 0; b < BLOCKS; b++) sum[b][i] = (vec)_mm512_dpbf16_ps((__m512)sum[b][i], weight[b], value);
+            }
+        }
+    }
+    store_pairs(PIXELS, BLOCKS, SPLIT, t, sum);
+}
+
+INLINE vec add_pairs(vec sum, const bf16 *w, const bf16 *x) {
+    const __m512bh weight = (__m512bh)LOAD((const float *)(const void *)w);
+    return (vec)_mm512_dpbf16_ps((__m512)sum, weight, (__m512bh)_mm512_set1_epi32((int)*(const word *)x));
+}
+
+/* One pixel: PARTS sums for each block, since one would wait for itself. */
+#define PARTS 4
+INLINE void sum_pixel(const int BLOCKS, const pair_tile *t) {
+    vec part_sum[2][PARTS], sum[2][TILE];
+#pragma GCC unroll 2
+    for (int b = 0; b < BLOCKS; b++)
+#pragma GCC unroll 4
+        for (int k = 0; k < PARTS; k++) part_sum[b][k] = ALL(0);
+    const bf16 *w = t->w;
+    for (int64_t s = 0; s < t->segments; s++) {
+        const bf16 *x = t->x + t->offsets[s];
+        const bf16 *const end = x + (s < t->whole ? t->length : t->rest);
+        for (int64_t line = 0; line < t->ahead_lines; line++)
+            __builtin_prefetch(t->ahead + 32 * (s * t->ahead_lines + line), 0, 2);
+        for (; x + 2 * PARTS <= end; x += 2 * PARTS, w += 2 * PARTS * BLOCKS * VL)
+#pragma GCC unroll 4
+            for (int k = 0; k < PARTS; k++)
+#pragma GCC unroll 2
+                for (int b = 0; b < BLOCKS; b++)
+                    part_sum[b][k] = add_pairs(part_sum[b][k], w + 2 * (k * BLOCKS + b) * VL, x + 2 * k);
+        for (; x < end; x += 2, w += 2 * BLOCKS * VL)
+#pragma GCC unroll 2
+            for (int b = 0; b < BLOCKS; b++) part_sum[b][0] = add_pairs(part_sum[b][0], w + 2 * b * VL, x);
+    }
+#pragma GCC unroll 2
+    for (int b = 0; b < BLOCKS; b++) sum[b][0] = (part_sum[b][0] + part_sum[b][1]) + (part_sum[b][2] + part_sum[b][3]);
+    store_pairs(1, BLOCKS, 0, t, sum);
+}
+
+#define CASE(pixels) \
+    case pixels: sum_pairs(pixels, BLOCKS, STEP, 0, t); break;
+#define TILES(name, blocks, step)                                                                   \
+    static void name(int64_t pixels, const pair_tile *t) {                                          \
+        enum { BLOCKS = blocks, STEP = step };                                                      \
+        switch (pixels) {                                                                           \
+            case 1: sum_pixel(BLOCKS, t); break;                                                    \
+            CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11)       \
+            CASE(12) CASE(13) CASE(14)                                                              \
+        }                                                                                           \
+    }
+TILES(one_block, 1, 0)
+TILES(two_blocks, 2, 0)
+TILES(neighbours, 2, 16)
+TILES(every_other, 2, 32)
+static void two_rows(const pair_tile *t) { sum_pairs(2 * NARROW_ROW, 2, 16, NARROW_ROW, t); }
+
+static void tile_of(int64_t blocks, int64_t pixels, const pair_tile *t) {
+    if (blocks == 1) one_block(pixels, t);
+    else if (t->x_pixel == VL) neighbours(pixels, t);
+    else if (t->x_pixel == 2 * VL) every_other(pixels, t);
+    else two_blocks(pixels, t);
+}
+
+/* Rows [row, row_end) x columns [column, column_end) of one channel block or two, over some of the segments. */
+static void sweep(const ft_step *step, const pair_tile *first, int64_t blocks, int64_t row, int64_t row_end, int64_t column,
+                  int64_t column_end) {
+    const int64_t *n = step->n, tiles = (column_end - column + TILE - 1) / TILE;
+    pair_tile t = *first;
+    const int64_t weights = (t.whole * t.length + (t.segments - t.whole) * t.rest) * blocks * VL;
+    const int64_t all = (row_end - row) * tiles * t.segments;
+    const bf16 *const next = t.w + weights;
+    const int narrow = blocks == 2 && column_end - column == NARROW_ROW && t.x_pixel == VL;
+    int64_t asked = 0, rows;
+    t.ahead_lines = (weights / 32 + all - 1) / all;
+    for (; row < row_end; row += rows) {
+        const int64_t image = row / n[1], line = row % n[1];
+        rows = narrow && row + 1 < row_end && line + 1 < n[1] ? 2 : 1;
+        for (int64_t i = 0; i < tiles; i++) {
+            int64_t from, to;
+            part(column_end - column, i, tiles, &from, &to);
+            from += column, to += column;
+            t.x = first->x + image * n[8] + line * n[9] + from * n[10];
+            t.y = first->y ? first->y + image * n[11] + line * n[12] + from * n[13] : 0;
+            t.residual = first->residual ? first->residual + image * n[15] + line * n[16] + from * n[17] : 0;
+            t.half = first->half ? first->half + image * n[24] + line * n[29] + from * VL : 0;
+            t.ahead = next + asked;
+            asked += t.segments * t.ahead_lines * 32;
+            if (asked > weights) t.ahead_lines = 0;
+            if (rows == 2) two_rows(&t);
+            else tile_of(blocks, to - from, &t);
+        }
+    }
+}
+
+/* The segments in shares whose weights stay in the first cache; all at once where there are no floats to keep sums in. */
+static void sweep_shares(const ft_step *step, pair_tile *t, int64_t blocks, int64_t row, int64_t row_end, int64_t column,
+                         int64_t column_end) {
+    const int64_t *n = step->n, whole = n[4] - n[7]; /* segments of full length */
+    const int64_t all = (whole * n[5] + n[7] * n[6]) * blocks * VL * 2, shares = t->y ? (all + SHARE_BYTES - 1) / SHARE_BYTES : 1;
+    t->length = n[5], t->rest = n[6];
+    for (int64_t share = 0; share < shares; share++) {
+        int64_t from, to;
+        part(n[4], share, shares, &from, &to);
+        if (from == to) continue;
+        t->offsets = OFFSETS(step) + from, t->segments = to - from;
+        t->whole = to < whole ? to - from : from < whole ? whole - from : 0;
+        t->first = !from, t->last = to == n[4];
+        sweep(step, t, blocks, row, row_end, column, column_end);
+        t->w += (t->whole * t->length + (t->segments - t->whole) * t->rest) * blocks * VL;
+    }
+}
+
+void ft_pairs(const ft_step *step, int64_t task, int64_t tasks) {
+    const int64_t *n = step->n;
+    (void)tasks;
+    const int64_t by_block = task % n[26], by_column = task / n[26] % n[28], by_row = task / (n[26] * n[28]) % n[25];
+    const int64_t group = task / (n[26] * n[28] * n[25]), pairs = (n[3] + 1) / 2;
+    int64_t pair, pair_end, row, row_end, column, column_end;
+    part(pairs, by_block, n[26], &pair, &pair_end);
+    part(n[0] * n[1], by_row, n[25], &row, &row_end);
+    part(n[2], by_column, n[28], &column, &column_end);
+    const int64_t depth = (n[4] - n[7]) * n[5] + n[7] * n[6];
+    for (; pair < pair_end; pair++) {
+        const int64_t blocks = 2 * pair + 1 < n[3] ? 2 : 1, block = group * n[3] + 2 * pair;
+        pair_tile t = {
+            .x = (const bf16 *)step->p[0] + group * n[20],
+            .w = (const bf16 *)step->p[1] + group * n[21] + pair * depth * 2 * VL,
+            .bias = step->p[2] ? step->p[2] + group * n[27] + 2 * pair * VL : 0,
+            .y = step->p[3] ? step->p[3] + block * n[14] : 0,
+            .residual = step->p[4] ? step->p[4] + block * n[18] : 0,
+            .half = step->p[6] ? (bf16 *)step->p[6] + block * n[30] : 0,
+            .x_pixel = n[10], .y_pixel = n[13], .y_block = n[14], .residual_pixel = n[17], .residual_block = n[18],
+            .half_block = n[30], .x_row = n[9], .y_row = n[12], .residual_row = n[16], .half_row = n[29],
+            .lanes = 2 * pair + blocks == n[3] ? n[23] : VL, .activation = step->activation,
+            .f = step->f};
+        sweep_shares(step, &t, blocks, row, row_end, column, column_end);
+    }
+}
+
+/* ---------------------------------------------------------------- floats to halves
+   p: x (floats), -, -, y (halves). n: 0 images, 1 channels, 2 rows, 3 columns; 4-6 y strides of image, channel block, row;
+   7 channel blocks, 8 lanes of one (even; zeros where there is no channel); 9-13 x strides of image, channel block, row,
+   column, channel */
+typedef uint32_t words __attribute__((vector_size(VL * 4)));
+
+INLINE words rounded_words(vec value) {
+    const words bits = (words)value, nearest = bits + 0x7fff + (bits >> 16 & 1), quiet = bits | 0x400000;
+    return (words)CHOOSE(value == value, (vec)nearest, (vec)quiet);
+}
+
+/* Two vectors of floats -> words with a half of the first below and one of the second above. */
+INLINE words words_of(vec low, vec high) { return rounded_words(low) >> 16 | (rounded_words(high) & 0xffff0000); }
+
+/* A row of an image whose channels lie apart, to pixels of `lanes` halves. */
+static void narrow_apart(const float *x, bf16 *y, const int64_t *n, int64_t channels) {
+    for (int64_t lane = 0; lane < n[8]; lane += 2)
+        for (int64_t column = 0; column < n[3]; column += VL) {
+            const int64_t count = n[3] - column < VL ? n[3] - column : VL;
+            vec values[2] = {ALL(0), ALL(0)};
+            for (int64_t k = 0; k < 2 && lane + k < channels; k++) {
+                const float *from = x + column * n[12] + (lane + k) * n[13];
+                if (n[12] == 1) values[k] = take(from, count);
+                else
+                    for (int64_t i = 0; i < count; i++) values[k][i] = from[i * n[12]];
+            }
+            const words both = words_of(values[0], values[1]);
+            for (int64_t i = 0; i < count; i++) *(word *)(y + (column + i) * n[8] + lane) = both[i];
+        }
+}
+
+void ft_narrow(const ft_step *step, int64_t task, int64_t tasks) {
+    const int64_t *n = step->n;
+    int64_t from, to;
+    part(n[0] * n[7] * n[2], task, tasks, &from, &to);
+    for (int64_t i = from; i < to; i++) {
+        const int64_t row = i % n[2], block = i / n[2] % n[7], image = i / (n[2] * n[7]);
+        const int64_t channels = n[1] - block * n[8] < n[8] ? n[1] - block * n[8] : n[8];
+        const float *x = step->p[0] + image * n[9] + block * n[10] + row * n[11];
+        bf16 *y = (bf16 *)step->p[3] + image * n[4] + block * n[5] + row * n[6];
+        if (n[13] == 1 && n[8] == VL)
+            for (int64_t column = 0; column < n[3]; column++)
+                store_halves(y + column * VL, take(x + column * n[12], channels));
+        else narrow_apart(x, y, n, channels);
+    }
+}
+
+/* ---------------------------------------------------------------- weights to pairs
+   p: weights (floats, at any address), factor by output or 0, -, packed weights (halves)
+   n: 0 outputs of a group, 1 channels of a group, 2 taps, 3 groups, 4 stride of a group in y, 5 lanes of a block of
+   channels; 6-9 x strides of output, channel, tap, group; 10 the first block of outputs in y, 11 how many it has in all.
+   The order of weights is that of segments: channel block, tap, channel. */
+typedef float loose __attribute__((aligned(1), may_alias));
+
+INLINE vec outputs_of(const loose *x, int64_t count, int64_t stride, const float *factor) {
+    float lanes[VL] = {0};
+    for (int64_t j = 0; j < count; j++) lanes[j] = x[j * stride];
+    const vec value = LOAD(lanes);
+    return factor ? value * take(factor, count) : value;
+}
+
+void ft_pack_pairs(const ft_step *step, int64_t task, int64_t tasks) {
+    const int64_t *n = step->n, blocks = (n[0] + VL - 1) / VL;
+    int64_t from, to;
+    part(n[3] * blocks, task, tasks, &from, &to);
+    for (int64_t i = from; i < to; i++) {
+        const int64_t group = i / blocks, block = i % blocks, output = block * VL;
+        const int64_t place = n[10] + block, width = (place | 1) < n[11] ? 2 * VL : VL;
+        const int64_t count = n[0] - output < VL ? n[0] - output : VL;
+        const loose *x = (const loose *)step->p[0] + group * n[9] + output * n[6];
+        const float *factor = step->p[1] ? step->p[1] + group * n[0] + output : 0;
+        const int64_t depth = (n[1] / n[5] * n[5] + (n[1] % n[5] + 1) / 2 * 2) * n[2];
+        bf16 *y = (bf16 *)step->p[3] + group * n[4] + place / 2 * depth * 2 * VL + place % 2 * 2 * VL;
+        for (int64_t channel = 0; channel < n[1]; channel += n[5])
+            for (int64_t tap = 0; tap < n[2]; tap++)
+                for (int64_t k = channel; k < channel + n[5] && k < n[1]; k += 2, y += 2 * width) {
+                    const loose *at = x + k * n[7] + tap * n[8];
+                    const vec low = outputs_of(at, count, n[6], factor);
+                    const vec high = k + 1 < n[1] ? outputs_of(at + n[7], count, n[6], factor) : ALL(0);
+                    const words both = words_of(low, high);
+                    memcpy(y, &both, sizeof both);
+                }
+    }
+}
+
+/* ---------------------------------------------------------------- as in peak.c
+   p: -, -, -, a vector of floats for each task. n: 0 rounds, of PEAK_SUMS vectors of pairs each */
+#define PEAK_SUMS 16 /* in fluidtool/profiling/machine.py too */
+
+void ft_multiply_pairs(const ft_step *step, int64_t task, int64_t tasks) {
+    (void)tasks;
+    const __m512bh ones = (__m512bh)(__m512i)((veci){} + 0x3f803f80);
+    vec sums[PEAK_SUMS], total = ALL(0);
+    for (int i = 0; i < PEAK_SUMS; i++) sums[i] = ALL(i);
+    for (int64_t round = 0; round < step->n[0]; round++)
+        for (int i = 0; i < PEAK_SUMS; i++) sums[i] = (vec)_mm512_dpbf16_ps((__m512)sums[i], ones, ones);
+    for (int i = 0; i < PEAK_SUMS; i++) total += sums[i];
+    STORE(step->p[3] + task * VL, total);
+}
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+#endif
