@@ -130,7 +130,7 @@ class Recorder:
             number = self._within.call = self._calls
             self._engine = "native"
             start, alive = end - took, _alive_in_arena(compiled)
-            outside = sum(self._alive.values()) + sum(4 * prod(shape) for _, shape, _ in compiled.outputs)
+            outside = sum(self._alive.values()) + sum(4 * value.floats for _, value, _ in compiled.outputs)
             self._event(f"call {number}", "native", start, took, ())
             works = step_works(compiled.drafts)
             for position, (draft, work) in enumerate(zip(compiled.drafts, works, strict=True)):

@@ -38,7 +38,7 @@ class Net:
     def _declare(self, array: Array, kind: str, persistable: bool) -> str:
         name = f"{kind}{self.count}"
         self.count += 1
-        dtype = VarType.INT64 if array.dtype == np.int64 else VarType.FP32
+        dtype = {"l": VarType.INT64, "i": VarType.INT32}.get(array.dtype.char, VarType.FP32)
         self.program.global_block().create_var(name=name, shape=array.shape, dtype=dtype, persistable=persistable)
         if persistable:
             self.scope.var(name).value = LoDTensor(array)
@@ -48,16 +48,20 @@ class Net:
 
     def op(self, type: str, slot: str, inputs: Mapping[str, Any], *more: str, **attrs: Any) -> str:
         """Append an operator; returns the variable of its output `slot`. `more` are output slots that nobody reads."""
+        return self.several(type, dict.fromkeys((slot, *more), 1), inputs, **attrs)[0]
+
+    def several(self, type: str, slots: Mapping[str, int], inputs: Mapping[str, Any], **attrs: Any) -> list[str]:
+        """Append an operator; returns the variables of its outputs, so many by slot."""
         block = self.program.global_block()
-        outputs = {}
-        for number, name in enumerate((slot, *more)):
-            outputs[name] = [f"{type}{self.count}_{number}"]
-            block.create_var(name=outputs[name][0], dtype=VarType.FP32)
+        made = (f"{type}{self.count}_{number}" for number in range(sum(slots.values())))
+        outputs = {slot: [next(made) for _ in range(count)] for slot, count in slots.items()}
+        for name in [name for names in outputs.values() for name in names]:
+            block.create_var(name=name, dtype=VarType.FP32)
         self.count += 1
         named = {key: [value] if isinstance(value, str) else list(value) for key, value in inputs.items()}
         op = block.append_op(type=type, inputs=named, outputs=outputs, attrs=attrs)
         infer_declared(op)
-        return outputs[slot][0]
+        return [name for names in outputs.values() for name in names]
 
     def conv(self, x: str, weights: str, **attrs: Any) -> str:
         settled = {"strides": [1, 1], "paddings": [0, 0], "dilations": [1, 1], "groups": 1} | attrs
@@ -93,5 +97,8 @@ def agree(net: Net, fetches: Sequence[str], rtol: float = RTOL, scale: float = 1
         got = net.run("native", *fetches)
         for a, b in zip(got, want, strict=True):
             assert a.shape == b.shape and a.dtype == b.dtype
+            if a.dtype.kind == "i":
+                np.testing.assert_array_equal(a, b)
+                continue
             largest = np.abs(b[np.isfinite(b)]).max(initial=scale)
             np.testing.assert_allclose(a, b, rtol=0, atol=rtol * float(largest))

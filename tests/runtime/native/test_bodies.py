@@ -63,6 +63,67 @@ def counted(monkeypatch: pytest.MonkeyPatch, type: str) -> list[bool]:
     return answered
 
 
+@few
+@given(
+    st.lists(st.integers(1, 4), max_size=2),
+    st.sampled_from([1, 7, 40, 3000]),
+    st.integers(1, 7),
+    st.booleans(),
+    st.integers(0, 99),
+)
+def test_top_k(outer: list[int], size: int, k: int, ties: bool, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    numbers = random.integers(0, 5, (*outer, size)) if ties else random.standard_normal((*outer, size))
+    feeds = {"X": numbers.astype(np.float32)}
+    agree("top_k", feeds, ["Out", "Indices"], rtol=0, k=min(k, size))
+
+
+def test_top_k_answers_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = counted(monkeypatch, "top_k")
+    agree("top_k", {"X": np.arange(12, dtype=np.float32).reshape(3, 4)}, ["Out", "Indices"], k=2)
+    assert answered == [True]
+
+
+@pytest.mark.parametrize("engine", ["numpy", "native"])
+def test_top_k_says_what_does_not_fit(engine: str) -> None:
+    with pytest.raises(OperatorError, match=r"k should be in \[1, 4\]"):
+        outputs_of("top_k", {"X": np.zeros((3, 4), np.float32)}, ["Out", "Indices"], engine, k=5)
+
+
+def check_layer_norm(shape: tuple[int, ...], axis: int, scale: bool, bias: bool) -> None:
+    random = np.random.default_rng(0)
+
+    def floats(*sizes: int) -> Any:
+        return random.standard_normal(sizes).astype(np.float32)
+
+    feeds = {"X": 3 + 2 * floats(*shape)}
+    feeds |= {slot: floats(prod(shape[axis:])) for slot, there in (("Scale", scale), ("Bias", bias)) if there}
+    attrs = {"begin_norm_axis": axis, "epsilon": 1e-3}
+    forward = agree("layer_norm", feeds, ["Y", "Mean", "Variance"], **attrs)
+    statistics = {slot: forward[slot] for slot in ("Mean", "Variance")}
+    grads = ["X@GRAD", *(["Scale@GRAD"] if scale else []), *(["Bias@GRAD"] if bias else [])]
+    agree("layer_norm_grad", feeds | statistics | {"Y@GRAD": floats(*shape)}, grads, scale=1, **attrs)
+
+
+@few
+@given(st.lists(st.sampled_from([1, 2, 5, 16, 37]), min_size=2, max_size=4), st.data(), st.booleans(), st.booleans())
+def test_layer_norm(shape: list[int], data: st.DataObject, scale: bool, bias: bool) -> None:
+    check_layer_norm(tuple(shape), data.draw(st.integers(1, len(shape) - 1)), scale, bias)
+
+
+def test_layer_norm_cut_among_threads_answers_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = counted(monkeypatch, "layer_norm"), counted(monkeypatch, "layer_norm_grad")
+    check_layer_norm((3, 70, 333), 2, scale=True, bias=True)
+    assert answered == ([True], [True])
+
+
+@pytest.mark.parametrize("engine", ["numpy", "native"])
+def test_layer_norm_says_what_does_not_fit(engine: str) -> None:
+    feeds = {"X": np.zeros((3, 4), np.float32), "Scale": np.zeros(3, np.float32)}
+    with pytest.raises(OperatorError, match="input Scale must hold 4 numbers"):
+        outputs_of("layer_norm", feeds, ["Y"], engine)
+
+
 def lstm_feeds(lengths: list[int], size: int, peepholes: bool, initial: bool, seed: int = 0) -> dict[str, Any]:
     random = np.random.default_rng(seed)
 
@@ -126,6 +187,69 @@ def test_lstm_keeps_numbers_that_are_none() -> None:
     want, got = (outputs_of("lstm", feeds, ["Hidden"], engine, use_peepholes=False) for engine in ("numpy", "native"))
     assert np.isnan(want["Hidden"].numpy()).any()
     np.testing.assert_array_equal(np.isnan(got["Hidden"].numpy()), np.isnan(want["Hidden"].numpy()))
+
+
+def gru_feeds(lengths: list[int], size: int, bias: bool, initial: bool) -> dict[str, Any]:
+    random = np.random.default_rng(0)
+
+    def floats(*shape: int) -> Any:
+        return (random.standard_normal(shape) * 0.2).astype(np.float32)
+
+    bounds = [0, *np.cumsum(lengths).tolist()]
+    feeds = {"Input": LoDTensor(floats(bounds[-1], 3 * size), [bounds])}
+    feeds |= {"H0": floats(len(lengths), size)} if initial else {}
+    feeds |= {
+        "Weight": floats(size, 3 * size) / np.float32(max(1, size**0.5 / 4))
+    }  # so that no error grows by the step
+    return feeds | ({"Bias": floats(1, 3 * size)} if bias else {})
+
+
+def check_gru(lengths: list[int], size: int, bias: bool, initial: bool, **attrs: Any) -> None:
+    feeds = gru_feeds(lengths, size, bias, initial)
+    forward = agree("gru", feeds, ["BatchGate", "BatchResetHiddenPrev", "BatchHidden", "Hidden"], **attrs)
+    hidden_grad = np.random.default_rng(1).standard_normal((sum(lengths), size)).astype(np.float32)
+    grads = ["Input@GRAD", "Weight@GRAD", *(["Bias@GRAD"] if bias else []), *(["H0@GRAD"] if initial else [])]
+    agree("gru_grad", feeds | forward | {"Hidden@GRAD": hidden_grad}, grads, **attrs)
+
+
+@few
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=17).filter(any),
+    st.sampled_from([1, 2, 3, 5, 7, 8, 9, 12, 16, 17, 24]),
+    st.tuples(*[st.booleans()] * 4),
+    activations,
+    activations,
+)
+def test_gru(lengths: list[int], size: int, how: tuple[bool, ...], gate: str, candidate: str) -> None:
+    bias, initial, reverse, origin = how
+    names = {"gate_activation": gate, "activation": candidate}
+    check_gru(lengths, size, bias, initial, is_reverse=reverse, origin_mode=origin, **names)
+
+
+@pytest.mark.parametrize("size", [8, 30, 200])
+@pytest.mark.parametrize("initial", [False, True])
+def test_gru_over_many_and_long_sequences(size: int, initial: bool) -> None:
+    check_gru([40, 3, 0, 17, 33, 1, 40, 25, 2, 8, 60, 12, 5, 5, 31], size, bias=True, initial=initial)
+
+
+def test_gru_answers_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = counted(monkeypatch, "gru"), counted(monkeypatch, "gru_grad")
+    check_gru([2, 3], 6, bias=True, initial=True)
+    assert answered == ([True], [True])
+
+
+def test_gru_without_rows_is_left_to_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = counted(monkeypatch, "gru")
+    agree("gru", gru_feeds([0, 0], 4, bias=True, initial=False), ["Hidden", "BatchHidden"])
+    assert answered == [False]
+
+
+@pytest.mark.parametrize("engine", ["numpy", "native"])
+def test_gru_says_what_does_not_fit(engine: str) -> None:
+    feeds = gru_feeds([3, 2], 4, bias=True, initial=False)
+    feeds["Bias"] = feeds["Bias"][:, :-1]
+    with pytest.raises(OperatorError, match=r"Bias must have shape \(1, 12\)"):
+        outputs_of("gru", feeds, ["Hidden"], engine)
 
 
 def test_lstm_of_other_types_is_left_to_numpy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fluidtool.ops.detection.suppression import overlap_of, suppress
+from fluidtool.runtime import Executor
 from fluidtool.runtime.engines.native.bodies import BODIES
 from fluidtool.runtime.engines.native.bodies.detection import native_suppress
 from fluidtool.runtime.engines.native.library import Library
-from tests.runtime.native.checking import Net
+from fluidtool.tensor import LoDTensor
+from tests.runtime.native.checking import Net, agree, check
 
 Array = np.ndarray[Any, Any]
 
@@ -86,3 +88,111 @@ def test_polygons_are_left_to_numpy(native: Library) -> None:
     attrs = {"score_threshold": 0.3, "nms_top_k": -1, "keep_top_k": -1}
     out = net.op("multiclass_nms", "Out", {"BBoxes": net.data(of=boxes), "Scores": net.data(of=scores)}, **attrs)
     np.testing.assert_array_equal(net.run("native", out)[0], net.run("numpy", out)[0])
+
+
+# ---------------------------------------------------------------- boxes of YOLO
+YOLO = {"anchors": [10, 13, 16, 30, 33, 23], "class_num": 7, "downsample_ratio": 16, "conf_thresh": 0.3}
+
+
+def yolo(net: Net, size: tuple[int, int, int], version: int = 0, **attrs: Any) -> list[str]:
+    images, height, width = size
+    net.program.version = version
+    x = net.op("relu", "Out", {"X": net.data(images, 36, height, width)})
+    x = net.op("scale", "Out", {"X": x}, scale=2.0, bias=-1.0)
+    sizes = net.data(of=np.arange(300, 300 + 2 * images).reshape(images, 2).astype(np.int32))
+    return net.several("yolo_box", {"Boxes": 1, "Scores": 1}, {"X": x, "ImgSize": sizes}, **YOLO | attrs)
+
+
+@pytest.mark.usefixtures("native")
+@pytest.mark.parametrize("size", [(1, 1, 1), (2, 5, 5), (1, 13, 13), (2, 4, 9)])
+@pytest.mark.parametrize("version", [0, 2_000_000])
+@pytest.mark.parametrize(
+    "attrs", [{}, {"clip_bbox": False, "scale_x_y": 1.2}, {"conf_thresh": 0.999}, {"class_num": 7}]
+)
+def test_boxes_of_yolo(size: tuple[int, int, int], version: int, attrs: dict[str, Any]) -> None:
+    net = Net()
+    check(net, *yolo(net, size, version, **attrs))
+
+
+@pytest.mark.usefixtures("native")
+def test_a_confidence_at_the_threshold_is_kept() -> None:
+    net = Net()
+    numbers = np.zeros((1, 36, 2, 3), np.float32)  # sigmoid(0) is the threshold
+    numbers[0, 4, 1, 1] = np.nan
+    sizes = net.data(of=np.array([[90, 80]], np.int32))
+    inputs = {"X": net.data(of=numbers), "ImgSize": sizes}
+    boxes, scores = net.several("yolo_box", {"Boxes": 1, "Scores": 1}, inputs, **YOLO | {"conf_thresh": 0.5})
+    check(net, boxes, scores)
+    kept = net.run("native", scores)[0].any(axis=2)
+    assert kept.sum() == 17 and not kept[0, 4]
+
+
+@pytest.mark.usefixtures("native")
+def test_boxes_of_yolo_with_confidences_by_overlap_are_left_to_numpy() -> None:
+    net = Net()
+    sizes = net.data(of=np.array([[90, 80]], np.int32))
+    inputs = {"X": net.data(1, 39, 2, 2), "ImgSize": sizes}
+    agree(net, net.several("yolo_box", {"Boxes": 1, "Scores": 1}, inputs, iou_aware=True, **YOLO))
+    assert net.why_not() == ["confidences by overlap"]
+
+
+# ---------------------------------------------------------------- boxes of SSD
+def decoded(net: Net, shape: tuple[int, int], axis: int, scale: str, **attrs: Any) -> str:
+    """A network that finds offsets [N, M, 4], and the boxes that they mean."""
+    codes = net.op("softmax", "Out", {"X": net.data(*shape, 4)}, axis=-1)
+    count = shape[1 - axis]
+    inputs = {"PriorBox": net.data(of=boxes_of(count, 0, whole=False)), "TargetBox": codes}
+    inputs |= {"PriorBoxVar": net.data(of=np.full((count, 4), 0.3, np.float32))} if scale == "input" else {}
+    attrs |= {"variance": [0.1, 0.1, 0.2, 0.2]} if scale == "attribute" else {}
+    return net.op("box_coder", "OutputBox", inputs, code_type="decode_center_size", axis=axis, **attrs)
+
+
+@pytest.mark.usefixtures("native")
+@pytest.mark.parametrize("shape", [(1, 1), (2, 50), (33, 3)])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("scale", ["input", "attribute", "none"])
+@pytest.mark.parametrize("normalized", [True, False])
+def test_decoding_of_boxes(shape: tuple[int, int], axis: int, scale: str, normalized: bool) -> None:
+    net = Net()
+    check(net, decoded(net, shape, axis, scale, box_normalized=normalized))
+
+
+@pytest.mark.usefixtures("native")
+def test_decoded_boxes_have_the_lod_of_what_lies_along_their_rows() -> None:
+    net = Net()
+    out = decoded(net, (4, 3), 1, "none")
+    prior = net.program.global_block().ops[-1].input("PriorBox")[0]
+    net.feeds[prior] = LoDTensor(net.feeds[prior], [[0, 1, 4]])
+    for engine in ("numpy", "native"):
+        (value,) = Executor(engine=engine).run(net.program, net.feeds, [out], net.scope)
+        assert value.lod() == [[0, 1, 4]]
+
+
+@pytest.mark.usefixtures("native")
+def test_encoding_is_left_to_numpy() -> None:
+    net = Net()
+    targets = net.op("softmax", "Out", {"X": net.data(3, 4)}, axis=-1)
+    inputs = {
+        "PriorBox": net.data(of=boxes_of(5, 0, whole=True) + np.array([0, 0, 9, 9], np.float32)),
+        "TargetBox": targets,
+    }
+    agree(net, [net.op("box_coder", "OutputBox", inputs, code_type="encode_center_size")])
+    assert net.why_not() == ["boxes that are encoded"]
+
+
+@pytest.mark.usefixtures("native")
+def test_prior_boxes_are_no_work_and_cut_no_call() -> None:
+    net = Net()
+    image = net.data(1, 3, 32, 32)
+    x = net.conv(image, net.parameter(8, 3, 3, 3), strides=[2, 2], paddings=[1, 1])
+    attrs = {"min_sizes": [4.0], "max_sizes": [9.0], "aspect_ratios": [2.0], "variances": [0.1, 0.1, 0.2, 0.2]}
+    boxes, variances = net.several("prior_box", {"Boxes": 1, "Variances": 1}, {"Input": x, "Image": image}, **attrs)
+    flat = net.op("reshape2", "Out", {"X": boxes}, "XShape", shape=[-1, 4])
+    scale = net.op("reshape2", "Out", {"X": variances}, "XShape", shape=[-1, 4])
+    codes = net.conv(x, net.parameter(16, 8, 3, 3), paddings=[1, 1])
+    codes = net.op("transpose2", "Out", {"X": codes}, "XShape", axis=[0, 2, 3, 1])
+    codes = net.op("reshape2", "Out", {"X": codes}, "XShape", shape=[1, -1, 4])
+    codes = net.op("softmax", "Out", {"X": codes}, axis=-1)
+    inputs = {"PriorBox": flat, "PriorBoxVar": scale, "TargetBox": codes}
+    out = net.op("box_coder", "OutputBox", inputs, code_type="decode_center_size")
+    check(net, out, boxes, rtol=1e-5)

@@ -89,6 +89,89 @@ def test_lstm_keeps_numbers_that_are_none() -> None:
     np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
 
 
+def gru(net: Net, gates: str, size: int, bias: bool = True, first: str = "", **attrs: Any) -> str:
+    inputs = {"Input": gates, "Weight": net.parameter(of=small(net, size, 3 * size) / np.float32(size**0.5))}
+    inputs |= {"Bias": net.parameter(of=small(net, 1, 3 * size))} if bias else {}
+    inputs |= {"H0": first} if first else {}
+    return net.op("gru", "Hidden", inputs, "BatchGate", "BatchResetHiddenPrev", "BatchHidden", **attrs)
+
+
+@few
+@given(
+    lengths_of,
+    st.sampled_from([1, 2, 5, 8, 9, 16, 17, 40]),
+    st.tuples(*[st.booleans()] * 4),
+    activations,
+    activations,
+)
+def test_gru(lengths: list[int], size: int, how: tuple[bool, ...], gate: str, candidate: str) -> None:
+    net, (reverse, origin, bias, initial) = Net(), how
+    gates = sequences(net, lengths, 3 * size)
+    net.feeds[gates].array *= 0.25
+    first = net.data(of=small(net, len(lengths), size)) if initial else ""
+    names = {"gate_activation": gate, "activation": candidate}
+    out = gru(net, gates, size, bias, first, is_reverse=reverse, origin_mode=origin, **names)
+    check(net, out)
+    assert lods(net, "native", out) == [offsets(lengths)]
+
+
+@pytest.mark.parametrize("size", [96, 200])
+@pytest.mark.parametrize("initial", [False, True])
+def test_gru_cut_among_threads(size: int, initial: bool) -> None:
+    net = Net()
+    lengths = [9, 0, 14, 1, 14, 3, 7, 2, 8, 1, 1, 5, 5, 6, 14, 3, 2, 9, 9]
+    gates = sequences(net, lengths, 3 * size)
+    check(net, gru(net, gates, size, first=net.data(len(lengths), size) if initial else ""))
+
+
+def test_gru_keeps_numbers_that_are_none() -> None:
+    net = Net()
+    gates = sequences(net, [3, 2], 27)
+    net.feeds[gates].array[1, 4] = np.nan
+    out = gru(net, gates, 9)
+    want, got = net.run("numpy", out)[0], net.run("native", out)[0]
+    assert np.isnan(want).any() and net.stretches() == 1
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+
+
+def test_projection_and_gru_are_one_call() -> None:
+    net = Net()
+    x = sequences(net, [4, 2, 7], 10)
+    x = net.op("mul", "Out", {"X": x, "Y": net.parameter(10, 36)})
+    out = gru(net, net.op("elementwise_add", "Out", {"X": x, "Y": net.parameter(36)}, axis=1), 12)
+    check(net, net.op("sequence_pool", "Out", {"X": out}, "MaxIndex", pooltype="LAST", is_test=True), out, rtol=1e-5)
+
+
+@few
+@given(st.integers(1, 20), st.sampled_from([1, 5, 16, 17, 40]), st.booleans(), st.booleans(), *[st.integers(0, 3)] * 2)
+def test_gru_unit(rows: int, size: int, origin: bool, bias: bool, gate: int, candidate: int) -> None:
+    net = Net()
+    inputs = {"Input": net.data(rows, 3 * size), "HiddenPrev": net.data(rows, size)}
+    inputs |= {"Weight": net.parameter(of=small(net, size, 3 * size) / np.float32(size**0.5))}
+    inputs |= {"Bias": net.parameter(1, 3 * size)} if bias else {}
+    attrs = {"gate_activation": gate, "activation": candidate, "origin_mode": origin}
+    check(net, net.op("gru_unit", "Hidden", inputs, "Gate", "ResetHiddenPrev", **attrs), rtol=1e-5)
+
+
+def test_steps_of_gru_unit_are_one_call() -> None:
+    net = Net()
+    state = net.data(3, 20)
+    weights = net.parameter(of=small(net, 20, 60))
+    for _ in range(4):
+        inputs = {"Input": net.data(3, 60), "HiddenPrev": state, "Weight": weights}
+        state = net.op("gru_unit", "Hidden", inputs, "Gate", "ResetHiddenPrev", activation=2, gate_activation=1)
+    check(net, state, rtol=1e-5)
+
+
+def test_gru_over_no_sequences_is_left_to_numpy() -> None:
+    net = Net()
+    gates = sequences(net, [3, 2], 12)
+    net.feeds[gates] = LoDTensor(net.feeds[gates].array, [[0, 1, 2], [0, 3, 5]])
+    out = gru(net, gates, 4)
+    with pytest.raises(FluidError, match="LoD of exactly one level"):
+        net.run("native", out)
+
+
 @few
 @given(
     lengths_of,

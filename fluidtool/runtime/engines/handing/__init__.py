@@ -54,7 +54,7 @@ class Handed:
     def run(self, given: Mapping[str, Any], watch: Watch | None = None) -> dict[str, Any]:
         """Compute the outputs (fresh arrays) from the inputs, by name."""
         check_bounds(self.bounds, given)
-        arrays = {value.name: np.ascontiguousarray(given[value.name]) for value in self.graph.inputs}
+        arrays = {value.name: np.ascontiguousarray(given[value.name], value.dtype) for value in self.graph.inputs}
         found = self.call(arrays) if watch is None else watch.handed(self.engine, self.graph, lambda: self.call(arrays))
         return dict(zip(self.wanted, found, strict=True))
 

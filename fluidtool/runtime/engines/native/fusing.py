@@ -17,6 +17,7 @@ Finder = Callable[[Value], Node | None]
 def fuse(graph: Graph) -> None:
     """Fold what follows a node into it wherever nobody else reads the result between, in place."""
     for rule in (
+        fold_border,
         fold_affine,
         fold_affine_of_products,
         fold_scale,
@@ -53,6 +54,17 @@ def sweep(graph: Graph, rule: Callable[[Node, Finder], Node | None]) -> None:
             kept.append(taker)
             maker[node.output] = taker
     graph.nodes = kept
+
+
+def fold_border(node: Node, alone: Finder) -> Node | None:
+    """A border of zeros around what a convolution reads: into its padding."""
+    before = alone(node.inputs[0]) if node.kind == "conv" else None
+    if before is None or before.kind != "pad" or before.facts["zeros"] is None:
+        return None
+    more, facts = before.facts["zeros"], node.facts
+    before.kind, before.activation = node.kind, node.activation
+    before.facts = facts | {"pads": tuple(own + extra for own, extra in zip(facts["pads"], more, strict=True))}
+    return before
 
 
 def fold_affine(node: Node, alone: Finder) -> Node | None:
@@ -201,7 +213,7 @@ def fold_activation(node: Node, alone: Finder) -> Node | None:
     return before
 
 
-ACTIVE = ("conv", "conv_transpose", "affine", "product", "matmul", "binary", "layer_norm")
+ACTIVE = ("conv", "conv_transpose", "affine", "product", "matmul", "binary", "layer_norm", "group_norm")
 
 
 def _reads(node: Node, value: Value) -> Any:

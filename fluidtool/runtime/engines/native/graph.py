@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
+
+import numpy as np
 
 from fluidtool.errors import FluidError
 
@@ -38,12 +41,22 @@ RELU = Activation(1)
 
 @dataclass(eq=False, slots=True)
 class Value:
-    """An array of the graph. `array` is set for constants."""
+    """An array of the graph, of float32 or of int64. `array` is set for constants."""
 
     name: str
     shape: Shape
     array: Any = None
     integer: bool = False
+
+    @property
+    def floats(self) -> int:
+        """Its memory in floats."""
+        return prod(self.shape) * (2 if self.integer else 1)
+
+    @property
+    def dtype(self) -> type[np.float32 | np.int64]:
+        """Of the array outside."""
+        return np.int64 if self.integer else np.float32
 
 
 @dataclass(eq=False, slots=True)

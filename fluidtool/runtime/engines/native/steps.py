@@ -57,6 +57,19 @@ class Kind(IntEnum):
     NARROW = 32
     PACK_PAIRS = 33
     MULTIPLY_PAIRS = 34
+    EXTREME_PLACE = 35
+    TOP_K = 36
+    PICK = 37
+    PAD = 38
+    GROUP_NORM = 39
+    GROUP_NORM_BLOCKED = 40
+    GRU_SEQUENCES = 41
+    GRU = 42
+    GRU_GRADIENT = 43
+    YOLO_BOXES = 44
+    YOLO_SCORES = 45
+    DECODE_BOXES = 46
+    LAYER_NORM_GRADIENT = 47
 
 
 @dataclass(eq=False, slots=True)

@@ -75,8 +75,8 @@ class Compiled:
     drafts: list[Draft]
     arena: NDArray[np.float32]
     keep: list[Any]
-    inputs: list[tuple[str, list[Mention]]]
-    outputs: list[tuple[str, tuple[int, ...], list[Mention]]]
+    inputs: list[tuple[Value, list[Mention]]]
+    outputs: list[tuple[str, Value, list[Mention]]]
     bounds: list[tuple[str, int]]
     tables: list[int]
     lods: dict[str, list[list[int]]]
@@ -88,14 +88,14 @@ class Compiled:
         with self.lock:
             pointers = self.steps["p"]
             held = []
-            for name, places in self.inputs:
-                array = np.ascontiguousarray(given[name])
+            for value, places in self.inputs:
+                array = np.ascontiguousarray(given[value.name], value.dtype)
                 held.append(array)
                 start = first_byte(array)
                 for step, slot, offset in places:
                     pointers[step, slot] = start + offset
-            for name, shape, places in self.outputs:
-                array = results[name] = np.empty(shape, np.float32)
+            for name, value, places in self.outputs:
+                array = results[name] = np.empty(value.shape, value.dtype)
                 start = first_byte(array)
                 for step, slot, offset in places:
                     pointers[step, slot] = start + offset
@@ -138,7 +138,8 @@ def read_stretch(
     """The graph of operators for inputs of these shapes and LoDs; raises NotNativeError for what cannot be read."""
     values = {name: Value(name, tuple(array.shape), integer=array.dtype != np.float32) for name, array in given.items()}
     for name, array in (*given.items(), *constants.items()):
-        if array.dtype not in (np.float32, np.int64) or array.size == 0:
+        widened = array.dtype == np.int32 and name in given
+        if (array.dtype not in (np.float32, np.int64) and not widened) or array.size == 0:
             raise NotNativeError(f"{name} is {array.dtype} {array.shape}", reader=name)
     values |= {
         name: Value(name, tuple(array.shape), array, array.dtype != np.float32) for name, array in constants.items()
@@ -177,10 +178,10 @@ def compile_stretch(
 
     steps = finish(drafts, address)
     keep = [buffer.array for draft in drafts for buffer in draft.buffers() if buffer.role == "constant"]
-    ins = [(value.name, mentions(drafts, buffer)) for value, buffer in zip(graph.inputs, in_buffers, strict=True)]
+    ins = [(value, mentions(drafts, buffer)) for value, buffer in zip(graph.inputs, in_buffers, strict=True)]
     tables = [number for number, draft in enumerate(drafts) if draft.kind is Kind.GATHER_ROWS]
     outs = [
-        (name, value.shape, mentions(drafts, buffer))
+        (name, value, mentions(drafts, buffer))
         for name, value, buffer in zip(wanted, graph.outputs, out_buffers, strict=True)
     ]
     return Compiled(library, steps, drafts, arena, keep, ins, outs, understood.bounds, tables, understood.lods, Lock())

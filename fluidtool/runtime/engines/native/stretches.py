@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fluidtool.runtime.bindings import Bindings, array_of
 from fluidtool.runtime.engines.native.graph import NotNativeError
-from fluidtool.runtime.engines.native.reading.registry import GRIDS, READERS, Lod
+from fluidtool.runtime.engines.native.reading.registry import READERS, RESULTS, Lod
 from fluidtool.runtime.engines.native.stretch import Compiler, Runner, Watch
 from fluidtool.tensor import LoDTensor
 
@@ -30,9 +30,14 @@ WORTH = frozenset(
         "fc",
         "batch_norm",
         "layer_norm",
+        "instance_norm",
+        "group_norm",
         "pool2d",
         "softmax",
         "lstm",
+        "gru",
+        "gru_unit",
+        "yolo_box",
     }
 )
 Lookup = Callable[[str], "ScopeVariable | None"]
@@ -151,22 +156,20 @@ def names(step: Step) -> set[str]:
 
 
 def changed(step: Step) -> list[str]:
-    """What a native operator changes: its first output. (Statistics of batch_norm are outputs, too, but stay.) A grid has
-    several.
-    """
-    if step.op.type in READERS and step.op.type not in GRIDS:
-        return step.op.outputs.get(step.info.outputs[0].name, [])
-    return step.op.output_arg_names
+    """What a native operator changes: its results. (Statistics of batch_norm are outputs, too, but stay.)"""
+    if step.op.type not in READERS:
+        return step.op.output_arg_names
+    slots = RESULTS.get(step.op.type, (step.info.outputs[0].name,))
+    return [name for slot in slots for name in step.op.outputs.get(slot, [])]
 
 
 def may_be_native(step: Step, around: Surroundings, wanted: frozenset[str]) -> bool:
     """Whether there may be a kernel: the operator is known, and nobody needs its further outputs."""
-    op = step.op
-    results = changed(step)
-    if op.type not in READERS or op.sub_blocks() or (len(results) != 1 and op.type not in GRIDS):
+    op, results = step.op, changed(step)
+    if op.type not in READERS or op.sub_blocks() or not results or (len(results) > 1 and op.type not in RESULTS):
         return False
     further = [name for name in op.output_arg_names if name not in results and name not in op.input_arg_names]
-    if not (around.persistable | around.banned).isdisjoint(results):
+    if any(name in around.persistable or name in around.banned for name in results):
         return False
     return not any(name in wanted for name in further)
 

@@ -33,6 +33,10 @@ BODIES: Mapping[str, Body] = {
     "adam": adam,
     "conv2d": conv2d,
     "conv2d_grad": conv2d_gradient,
+    "gru": later("gru", "gru"),
+    "gru_grad": later("gru", "gru_gradient"),
+    "layer_norm": later("normalization", "layer_norm"),
+    "layer_norm_grad": later("normalization", "layer_norm_gradient"),
     "lstm": lstm,
     "lstm_grad": lstm_gradient,
     "momentum": momentum,
@@ -40,6 +44,7 @@ BODIES: Mapping[str, Body] = {
     "multiclass_nms2": later("detection", "multiclass_nms2"),
     "multiclass_nms3": later("detection", "multiclass_nms3"),
     "pool2d_grad": pool2d_gradient,
+    "top_k": later("ranking", "top_k"),
 }
 
 

@@ -11,11 +11,12 @@ from fluidtool.runtime.engines.native.lowering.convolution import needs_halo, re
 from fluidtool.runtime.engines.native.lowering.memory import LOWER, NO_HALO, Halo, Lowering, joined
 from fluidtool.runtime.engines.native.lowering.pairs import by_pairs, half_halos, half_uses, pairs
 from fluidtool.runtime.engines.native.lowering.transposed import needed_halo
+from fluidtool.runtime.engines.native.reading.registry import need
 from fluidtool.runtime.engines.native.steps import Buffer, Draft, Plain, row_major
 
 PARTS = (
     "convolution", "products", "elementwise", "rows", "moves", "sequences", "training",
-    "transposed", "interpolation", "reductions",
+    "transposed", "interpolation", "reductions", "ranking", "padding", "normalization", "detection",
 )  # fmt: skip
 for part in PARTS:
     import_module(f"{__name__}.{part}")
@@ -44,7 +45,8 @@ def lower(graph: Graph, library: Library) -> tuple[list[Draft], list[Buffer], li
     for value in graph.outputs:
         place = low.contiguous(value)
         buffer = place.buffer
-        if buffer.role != "output" or place.offset or buffer.size != prod(value.shape) or buffer in outputs:
+        if buffer.role != "output" or place.offset or buffer.size != value.floats or buffer in outputs:
+            need(not value.integer, "integers that are moved")
             buffer = Buffer(prod(value.shape), "output")
             low.copy(place, Plain(buffer, 0, row_major(value.shape)), value.shape)
         outputs.append(buffer)

@@ -71,7 +71,7 @@ class Lowering:
     def new_plain(self, value: Value) -> Plain:
         """Room for a row-major value; what nobody but the caller reads is written where the caller gets it."""
         role = "output" if value in self.outputs else "arena"
-        place = self.plains[value] = Plain(Buffer(prod(value.shape), role), 0, row_major(value.shape))
+        place = self.plains[value] = Plain(Buffer(value.floats, role), 0, row_major(value.shape))
         return place
 
     def new_blocked(self, value: Value, lanes: int = 0) -> Blocked:

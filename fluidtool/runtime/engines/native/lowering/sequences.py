@@ -10,7 +10,7 @@ import numpy as np
 
 from fluidtool.runtime.engines.native.graph import Node
 from fluidtool.runtime.engines.native.lowering.memory import SMALL, Lowering, lowers
-from fluidtool.runtime.engines.native.steps import Buffer, Kind, constant
+from fluidtool.runtime.engines.native.steps import Buffer, Kind, Plain, constant
 
 
 @lowers("lstm")
@@ -33,6 +33,40 @@ def _lstm(low: Lowering, node: Node) -> None:
         5: (Buffer(table.size, "constant", table), 0),
     }
     low.steps.add(Kind.LSTM_SEQUENCES, pointers, n)
+
+
+@lowers("gru")
+def _gru(low: Lowering, node: Node) -> None:
+    x, facts = low.contiguous(node.inputs[0]), node.facts
+    size, sequences = facts["weights"].shape[0], len(facts["offsets"]) - 1
+    starts, rows = packed_rows(facts["offsets"], facts["reverse"])
+    memory, flat = Buffer(4 * size * sequences), facts["weights"].reshape(-1)
+    matrices = flat[: 2 * size * size].reshape(size, 2 * size), flat[2 * size * size :].reshape(size, size)
+    weights = np.concatenate([packed_gates(low, matrix).array for matrix in matrices])
+    for initial in node.inputs[1:]:
+        order = np.argsort(-np.diff(facts["offsets"]), kind="stable")
+        first_states(low, low.contiguous(initial), order, size, memory)
+    out, table = low.new_plain(node.output), np.concatenate([starts, rows])
+    parts = min(-(-size // low.width), low.library.threads) if 2 * size * size > SMALL else 1
+    n = {0: len(starts) - 1, 1: size, 2: sequences, 3: parts, 4: len(node.inputs) - 1, 5: int(facts["origin"])}
+    n |= {6 + i: kind for i, kind in enumerate(facts["activations"])}
+    pointers = {
+        0: (x.buffer, x.offset),
+        1: (constant(weights), 0),
+        2: (constant(padded(facts["bias"].reshape(-1, size), low.width)), 0),
+        3: (out.buffer, out.offset),
+        4: (memory, 0),
+        5: (Buffer(table.size, "constant", table), 0),
+    }
+    low.steps.add(Kind.GRU_SEQUENCES, pointers, n)
+
+
+def first_states(low: Lowering, initial: Plain, order: Any, size: int, memory: Buffer) -> None:
+    """The step that puts the first state of each sequence, longest first, where the layer looks for it."""
+    n = {0: len(order), 1: size, 3: -1, 4: len(order)}
+    ids = Buffer(2 * order.size, "constant", np.ascontiguousarray(order, np.int64))
+    pointers = {0: (initial.buffer, initial.offset), 3: (memory, size * len(order)), 5: (ids, 0)}
+    low.steps.add(Kind.GATHER_ROWS, pointers, n)
 
 
 def packed_rows(offsets: Sequence[int], reverse: bool) -> tuple[Any, Any]:
@@ -59,7 +93,7 @@ def packed_gates(low: Lowering, weights: Any) -> Buffer:
     size, width = weights.shape[0], low.width
     gates, blocks = weights.shape[1] // size, -(-size // width)
     packed = Buffer(blocks * size * gates * width, "constant")
-    packed.array = low.room(packed.size)
+    packed.array = low.room(packed.size)[: packed.size]
     if size % width == 0:
         sizes = [1, 1, blocks, size, gates, width]
         strides = [0, 0, width, gates * size, size, 1]

@@ -15,7 +15,7 @@ FAULTS = (ValueError, LookupError, TypeError, ArithmeticError)
 
 PARTS = (
     "convolution", "products", "elementwise", "rows", "moves", "sequences",
-    "transposed", "interpolation", "reductions", "grids",
+    "transposed", "interpolation", "reductions", "ranking", "padding", "normalization", "detection", "grids",
 )  # fmt: skip
 for part in PARTS:
     import_module(f"{__name__}.{part}")

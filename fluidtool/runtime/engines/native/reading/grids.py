@@ -12,13 +12,14 @@ from fluidtool.ir import Operator
 from fluidtool.ops.context import OpContext, Runtime
 from fluidtool.ops.registry import get_op
 from fluidtool.runtime.engines.native.graph import NotNativeError, Value
-from fluidtool.runtime.engines.native.reading.registry import GRIDS, Reading, reads
+from fluidtool.runtime.engines.native.reading.registry import Reading, reads
 from fluidtool.runtime.engines.numpy import NUMPY
 
 DEVICE_ONLY = cast(Runtime, SimpleNamespace(device=NUMPY, host=NUMPY))
 
 
-@reads(*GRIDS)
+@reads("prior_box", "density_prior_box", results=("Boxes", "Variances"))
+@reads("anchor_generator", results=("Anchors", "Variances"))
 def _grid(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
     info = get_op(op.type)
     inputs = [np.broadcast_to(np.float32(0), r.get(op, slot.name).shape) for slot in info.inputs]

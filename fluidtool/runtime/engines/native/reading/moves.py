@@ -73,6 +73,30 @@ def _slice(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
     r.add("slice", [x], op, "Out", kept or [1], starts=starts, sizes=shape)
 
 
+@reads("split", results=("Out",))
+def _split(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
+    x, names = r.get(op, "X"), op.outputs["Out"]
+    need(not op.inputs.get("AxisTensor") and not op.inputs.get("SectionsTensorList"), "computed sizes")
+    axis = axis_within(attrs["axis"], len(x.shape))
+    sizes = sections(x.shape[axis], int(attrs["num"]), [int(size) for size in attrs["sections"]])
+    need(sum(sizes) == x.shape[axis] and min(sizes) > 0 and len(sizes) == len(names), "sizes that do not fit")
+    lod, start = r.lods.get(op.inputs["X"][0], ()), 0
+    for number, size in enumerate(sizes):
+        shape = [*x.shape[:axis], size, *x.shape[axis + 1 :]]
+        starts = [start if place == axis else 0 for place in range(len(shape))]
+        r.add("slice", [x], op, "Out", shape, number=number, starts=starts, sizes=shape)
+        r.lods[names[number]] = lod if axis else ()
+        start += size
+
+
+def sections(size: int, number: int, asked: list[int]) -> list[int]:
+    """The sizes of the pieces: so many equal ones, or those asked for, where -1 is what is left."""
+    if number > 0:
+        return [size // number] * number
+    known = sum(piece for piece in asked if piece != -1)
+    return [size - known if piece == -1 else piece for piece in asked]
+
+
 @reads("concat")
 def _concat(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
     need(not op.inputs.get("AxisTensor"), "a computed axis")

@@ -10,15 +10,16 @@ from fluidtool.ir import Operator
 from fluidtool.runtime.engines.native.graph import NONE, Activation, Node, NotNativeError, Value
 
 Lod = tuple[tuple[int, ...], ...]
-GRIDS = ("prior_box", "density_prior_box", "anchor_generator")  # all of whose outputs depend on shapes alone
 READERS: dict[str, Callable[[Reading, Operator, dict[str, Any]], None]] = {}
+RESULTS: dict[str, tuple[str, ...]] = {}  # the output slots that readers fill, where it is not the first one alone
 
 
-def reads(*types: str) -> Callable[[Any], Any]:
-    """Register the reader of these operators."""
+def reads(*types: str, results: tuple[str, ...] = ()) -> Callable[[Any], Any]:
+    """Register the reader of these operators, and the output slots that it fills where it is not the first one alone."""
 
     def register(function: Any) -> Any:
         READERS.update(dict.fromkeys(types, function))
+        RESULTS.update(dict.fromkeys(types, results) if results else {})
         return function
 
     return register
@@ -54,6 +55,12 @@ class Reading:
         )
         return self.values[names[0]]
 
+    def from_outside(self, op: Operator, slot: str) -> Value:
+        """The integers in an input slot, which are an input of the stretch."""
+        value = self.get(op, slot, integer=True)
+        need(value.array is None and all(node.output is not value for node in self.nodes), f"{slot} that is computed")
+        return value
+
     def maybe(self, op: Operator, slot: str) -> Value | None:
         """The value in an input slot that may be empty."""
         return self.get(op, slot) if op.inputs.get(slot) else None
@@ -72,11 +79,13 @@ class Reading:
         slot: str,
         shape: Sequence[int],
         activation: Activation = NONE,
+        number: int = 0,
+        integer: bool = False,
         **facts: Any,
     ) -> Value:
-        """A node whose result is what the operator writes to an output slot."""
-        name = op.outputs[slot][0]
-        out = Value(name, tuple(int(size) for size in shape))
+        """A node whose result is what the operator writes to (the variable `number` of) an output slot."""
+        name = op.outputs[slot][number]
+        out = Value(name, tuple(int(size) for size in shape), integer=integer)
         need(prod(out.shape) > 0, f"{name} is empty")
         self.nodes.append(Node(kind, list(inputs), out, facts, activation))
         self.values[name] = out

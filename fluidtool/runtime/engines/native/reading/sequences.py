@@ -13,15 +13,21 @@ from fluidtool.ops.registry import get_op
 from fluidtool.runtime.engines.native.graph import Shape
 from fluidtool.runtime.engines.native.reading.registry import Lod, Reading, need, reads
 
-OWN_LOD = frozenset({"lod_reset", "sequence_pool"})  # their readers say which LoD their results have
+OWN_LOD = frozenset(
+    {"lod_reset", "sequence_pool", "split", "box_coder"}
+)  # their readers say which LoD their results have
 SAME_ROWS = frozenset(
-    {"reshape", "reshape2", "flatten", "flatten2", "flatten_contiguous_range", "squeeze", "squeeze2", "unsqueeze", "unsqueeze2"}
+    {
+        "reshape", "reshape2", "flatten", "flatten2", "flatten_contiguous_range",
+        "squeeze", "squeeze2", "unsqueeze", "unsqueeze2", "pad",
+    }
 )  # fmt: skip
 OTHER_LOD = frozenset(
     {"slice", "stack", "concat", "reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"}
 )
 POOLS = {"SUM": 0, "AVERAGE": 1, "SQRT": 2, "MAX": 3, "FIRST": 4, "LAST": 5}
 ACTIVATIONS = {"identity": 0, "relu": 1, "sigmoid": 3, "tanh": 4}  # enum ft_activation of src/engine.h
+BY_NUMBER = (0, 64, 4, 1)  # of gru_unit: identity, the sigmoid over the whole range (src/recurrent.c), tanh, relu
 
 
 @contextmanager
@@ -93,3 +99,33 @@ def _lstm(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
     facts = {"weights": weights, "bias": bias.reshape(-1), "peepholes": peepholes, "reverse": bool(attrs["is_reverse"])}
     facts |= {"offsets": offsets_of(r, op, "Input", x.shape[0]), "activations": [ACTIVATIONS[name] for name in names]}
     r.add("lstm", [x], op, "Hidden", (x.shape[0], size), **facts)
+
+
+@reads("gru", results=("Hidden",))
+def _gru(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
+    x, names = r.get(op, "Input"), [attrs[name] for name in ("gate_activation", "activation")]
+    need(set(names) <= ACTIVATIONS.keys(), "a GRU of other numbers")
+    need(len(r.lods.get(op.inputs["Input"][0], ())) == 1, "a GRU over other than sequences of one level")
+    facts = {"offsets": offsets_of(r, op, "Input", x.shape[0]), "activations": [ACTIVATIONS[name] for name in names]}
+    add_gru(r, op, "H0", facts | {"reverse": bool(attrs["is_reverse"]), "origin": bool(attrs["origin_mode"])})
+
+
+@reads("gru_unit", results=("Hidden",))
+def _gru_unit(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
+    numbers = [int(attrs[name]) for name in ("gate_activation", "activation")]
+    need(min(numbers) >= 0 and max(numbers) < len(BY_NUMBER), "a GRU of other numbers")
+    rows = r.get(op, "Input").shape[0]
+    facts = {"offsets": tuple(range(rows + 1)), "activations": [BY_NUMBER[number] for number in numbers]}
+    add_gru(r, op, "HiddenPrev", facts | {"reverse": False, "origin": bool(attrs["origin_mode"])})
+
+
+def add_gru(r: Reading, op: Operator, first: str, facts: dict[str, Any]) -> None:
+    """The node; `first` is the slot of the first states, which may be empty."""
+    x, initial, weights = r.get(op, "Input"), r.maybe(op, first), r.constant(op, "Weight")
+    size, rows = weights.shape[0], x.shape[0]
+    bias = r.constant(op, "Bias") if op.inputs.get("Bias") else np.zeros((1, 3 * size), np.float32)
+    need(weights.dtype == bias.dtype == np.float32, "a GRU of other numbers")
+    fits = weights.shape == (size, 3 * size) and bias.shape == (1, 3 * size) and x.shape == (rows, 3 * size)
+    need(fits and (initial is None or initial.shape == (len(facts["offsets"]) - 1, size)), "gates that do not fit")
+    inputs = [x] if initial is None else [x, initial]
+    r.add("gru", inputs, op, "Hidden", (rows, size), weights=weights, bias=bias.reshape(-1), **facts)

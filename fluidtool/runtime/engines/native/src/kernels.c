@@ -23,11 +23,16 @@
 #include "peak.c"
 #include "recurrent.c"
 #include "sequences.c"
+#include "gru.c"
 #include "updates.c"
 #include "training.c"
 #include "interpolation.c"
 #include "reductions.c"
 #include "detection.c"
+#include "boxes.c"
+#include "ranking.c"
+#include "padding.c"
+#include "normalization.c"
 
 const ft_instructions INSTRUCTIONS = {
     .name = NAME,
@@ -70,5 +75,18 @@ const ft_instructions INSTRUCTIONS = {
         [FT_PACK_PAIRS] = ft_pack_pairs,
         [FT_MULTIPLY_PAIRS] = ft_multiply_pairs,
 #endif
+        [FT_EXTREME_PLACE] = extreme_place,
+        [FT_TOP_K] = top_k,
+        [FT_PICK] = pick,
+        [FT_PAD] = pad,
+        [FT_GROUP_NORM] = group_norm,
+        [FT_GROUP_NORM_BLOCKED] = group_norm_blocked,
+        [FT_GRU_SEQUENCES] = gru_sequences,
+        [FT_GRU] = gru,
+        [FT_GRU_GRADIENT] = gru_gradient,
+        [FT_YOLO_BOXES] = yolo_boxes,
+        [FT_YOLO_SCORES] = yolo_scores,
+        [FT_DECODE_BOXES] = decode_boxes,
+        [FT_LAYER_NORM_GRADIENT] = layer_norm_gradient,
     },
 };

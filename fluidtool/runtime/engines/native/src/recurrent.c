@@ -10,9 +10,12 @@ static void plain_product(int64_t rows, int64_t depth, int64_t columns, const fl
     product_block(&m, 0, rows, 0, (columns + GROUP * VL - 1) / (GROUP * VL));
 }
 
-/* The sigmoid of recurrent cells holds its argument within [-40, 13]. */
+/* The sigmoid of recurrent layers holds its argument within [-40, 13]; that of single steps does not. */
+#define FULL_SIGMOID 64
+
 INLINE vec cell_activation(vec x, int64_t kind) {
     switch (kind) {
+        case FULL_SIGMOID: return sigmoid_vec(x);
         case FT_SIGMOID: return sigmoid_vec(MIN(MAX(x, ALL(-40)), ALL(13)));
         case FT_TANH: return tanh_vec(x);
         case FT_RELU: return MAX(x, ALL(0));
@@ -23,6 +26,7 @@ INLINE vec cell_activation(vec x, int64_t kind) {
 /* dx of y = activation(x). */
 INLINE vec cell_slope(vec y, vec dy, int64_t kind) {
     switch (kind) {
+        case FULL_SIGMOID:
         case FT_SIGMOID: return dy * y * (ALL(1) - y);
         case FT_TANH: return dy * (ALL(1) - y * y);
         case FT_RELU: return dy * CHOOSE(y > ALL(0), ALL(1), ALL(0));

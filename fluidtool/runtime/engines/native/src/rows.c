@@ -48,7 +48,8 @@ static void softmax(const ft_step *step, int64_t task, int64_t tasks) {
     }
 }
 
-/* p: x, scale or 0, bias or 0, y, residual or 0 (added to x first). n: 0 rows, 1 columns. f[0] = epsilon */
+/* p: x, scale or 0, bias or 0, y, residual or 0 (added to x first), mean and variance of every row or 0. n: 0 rows,
+   1 columns. f[0] = epsilon */
 static void layer_norm(const ft_step *step, int64_t task, int64_t tasks) {
     const int64_t *n = step->n, columns = n[1], even = columns / VL * VL;
     int64_t from, to;
@@ -71,8 +72,9 @@ static void layer_norm(const ft_step *step, int64_t task, int64_t tasks) {
             sum += away * away;
         }
         for (int64_t i = even; i < columns; i++) rest += (y[i] - mean) * (y[i] - mean);
-        const float inverse = 1 / sqrtf((sum_lanes(sum) + rest) / (float)columns + step->f[0]);
+        const float variance = (sum_lanes(sum) + rest) / (float)columns, inverse = 1 / sqrtf(variance + step->f[0]);
         const float *scale = step->p[1], *bias = step->p[2];
+        if (step->p[5]) step->p[5][row] = mean, step->p[5][n[0] + row] = variance;
         for (int64_t i = 0; i < even; i += VL) {
             vec value = (LOAD(y + i) - ALL(mean)) * ALL(inverse);
             if (scale) value *= LOAD(scale + i);

@@ -1,0 +1,75 @@
+"""Borders around tensors, plain or blocked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from fluidtool.runtime.engines.native.graph import Node, Shape
+from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers
+from fluidtool.runtime.engines.native.reading.registry import need
+from fluidtool.runtime.engines.native.steps import Blocked, Buffer, Kind, Plain, row_major
+
+AXES = 5
+Axis = tuple[int, int, int, Any]  # size of the result, strides of what is read and of what is written, places or None
+
+
+@lowers("pad")
+def _pad(low: Lowering, node: Node) -> None:
+    x, sources = node.inputs[0], node.facts["sources"]
+    source: Plain | Blocked
+    out: Plain | Blocked
+    if x in low.blockeds and x not in low.plains and sources[:2] == [None, None]:
+        source, out = low.blocked(x), low.new_blocked(node.output)
+        shape = (x.shape[0], out.blocks, *node.output.shape[2:], out.lanes)
+        axes = joined(shape, pixels(source), pixels(out), [*sources, None])
+        starts = source.origin, out.origin
+    else:
+        source, out = low.contiguous(x), low.new_plain(node.output)
+        axes = joined(node.output.shape, row_major(x.shape), out.strides, sources)
+        starts = source.offset, out.offset
+    need(len(axes) <= AXES, "borders of more than five axes")
+    axes = [(1, 0, 0, None)] * (AXES - len(axes)) + axes
+    tables = [np.arange(size) * step if at is None else np.where(at < 0, -1, at * step) for size, step, _, at in axes]
+    first, run = middle(tables[-1])
+    n = dict(enumerate([size for size, *_ in axes])) | {5 + i: to for i, (_, _, to, _) in enumerate(axes[:-1])}
+    n |= {9: first, 10: run}
+    table = np.concatenate(tables).astype(np.int64)
+    pointers = {
+        0: (source.buffer, starts[0]),
+        3: (out.buffer, starts[1]),
+        5: (Buffer(table.size, "constant", table), 0),
+    }
+    sizes = [size for size, *_ in axes]
+    low.steps.add(Kind.PAD, pointers, n, numbers=(node.facts["value"],), tasks=low.parts(prod(sizes), prod(sizes[:3])))
+
+
+def pixels(place: Blocked) -> Shape:
+    """Strides of images, channel blocks, rows, columns, lanes."""
+    return place.image, place.block, place.row, place.lanes, 1
+
+
+def joined(shape: Shape, read: Shape, written: Shape, sources: Sequence[Any]) -> list[Axis]:
+    """The axes from the first to the last; neighbours without a border that lie together are one."""
+    found: list[Axis] = []
+    for size, step, to, places in zip(shape, read, written, sources, strict=True):
+        if size == 1 and places is None:
+            continue
+        before = found[-1] if found else None
+        if before and before[3] is None and places is None and before[1] == size * step and before[2] == size * to:
+            found[-1] = (before[0] * size, step, to, None)
+        else:
+            found.append((size, step, to, places))
+    return found
+
+
+def middle(table: Any) -> tuple[int, int]:
+    """The longest run of places that lie one behind the other: where it starts, how long it is."""
+    breaks = np.flatnonzero((np.diff(table) != 1) | (table[:-1] < 0)) + 1
+    bounds = np.concatenate([[0], breaks, [len(table)]])
+    longest = int(np.argmax(np.diff(bounds)))
+    first, length = int(bounds[longest]), int(np.diff(bounds)[longest])
+    return (first, length) if table[first] >= 0 else (0, 0)

@@ -1,0 +1,34 @@
+"""Normalisation of images over groups of their channels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fluidtool.ir import Operator
+from fluidtool.runtime.engines.native.graph import Value
+from fluidtool.runtime.engines.native.reading.registry import Reading, need, reads
+
+
+@reads("instance_norm")
+def _instance_norm(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
+    x = r.get(op, "X")
+    need(2 <= len(x.shape) <= 5, "no image")
+    add_norm(r, op, x, x.shape[1], float(attrs["epsilon"]))
+
+
+@reads("group_norm")
+def _group_norm(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
+    x, groups = r.get(op, "X"), int(attrs["groups"])
+    need(attrs["data_layout"] in ("NCHW", "AnyLayout") and len(x.shape) >= 2, "group_norm in NHWC")
+    need(groups > 0 and x.shape[1] % groups == 0, "groups of different sizes")
+    add_norm(r, op, x, groups, float(attrs["epsilon"]))
+
+
+def add_norm(r: Reading, op: Operator, x: Value, groups: int, epsilon: float) -> None:
+    """The node; scale and bias by channel, or None."""
+    scale, bias = (r.constant(op, slot) if op.inputs.get(slot) else None for slot in ("Scale", "Bias"))
+    fits = all(value is None or (value.shape == x.shape[1:2] and value.dtype == np.float32) for value in (scale, bias))
+    need(fits, "factors that do not fit")
+    r.add("group_norm", [x], op, "Y", x.shape, groups=groups, scale=scale, shift=bias, epsilon=epsilon)
