@@ -188,8 +188,8 @@ def constant(array: Any) -> Buffer:
 
 
 def aligned_floats(size: int, alignment: int = ALIGNMENT) -> NDArray[np.float32]:
-    """Floats that start at a line of the cache, or at another multiple of floats."""
-    memory = np.empty(size + alignment, np.float32)
+    """Floats that start at a line of the cache, or at another multiple of floats, which is theirs up to its end."""
+    memory = np.empty(-(-size // alignment) * alignment + alignment, np.float32)
     start = (-memory.ctypes.data // 4) % alignment
     return memory[start : start + size]
 

@@ -22,7 +22,7 @@ from fluidtool.runtime.engines.native.lowering import lower
 from fluidtool.runtime.engines.native.ordering import delay
 from fluidtool.runtime.engines.native.reading import read_graph
 from fluidtool.runtime.engines.native.reading.registry import Lod
-from fluidtool.runtime.engines.native.steps import Buffer, Draft, Kind, aligned_floats, finish
+from fluidtool.runtime.engines.native.steps import ALIGNMENT, LARGE_PAGE, Buffer, Draft, Kind, aligned_floats, finish
 
 BEYOND = 5  # the size of a step that looks rows up, which it sets when an id is no row of its table
 Mention = tuple[int, int, int]  # step, pointer, offset in bytes
@@ -169,7 +169,7 @@ def compile_stretch(
     for array in constants.values():
         forget(array)
     offsets, size = lay_out(drafts)
-    arena = aligned_floats(size)
+    arena = aligned_floats(size, LARGE_PAGE if size > LARGE_PAGE else ALIGNMENT)
 
     def address(buffer: Buffer) -> int:
         if buffer.role == "arena":
