@@ -48,6 +48,25 @@ static void softmax(const ft_step *step, int64_t task, int64_t tasks) {
     }
 }
 
+/* The sum of (x - mean) to the power 1 or 2, a constant; four sums, since one would wait for itself. */
+INLINE float sum_of_powers(const float *x, int64_t count, float mean, const int power) {
+    vec sums[4] = {ALL(0), ALL(0), ALL(0), ALL(0)};
+    float rest = 0;
+    int64_t i = 0;
+    for (; i + 4 * VL <= count; i += 4 * VL)
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; k++) {
+            const vec away = LOAD(x + i + k * VL) - ALL(mean);
+            sums[k] += power == 1 ? away : away * away;
+        }
+    for (; i + VL <= count; i += VL) {
+        const vec away = LOAD(x + i) - ALL(mean);
+        sums[0] += power == 1 ? away : away * away;
+    }
+    for (; i < count; i++) rest += power == 1 ? x[i] - mean : (x[i] - mean) * (x[i] - mean);
+    return sum_lanes((sums[0] + sums[1]) + (sums[2] + sums[3])) + rest;
+}
+
 /* p: x, scale or 0, bias or 0, y, residual or 0 (added to x first), mean and variance of every row or 0. n: 0 rows,
    1 columns. f[0] = epsilon */
 static void layer_norm(const ft_step *step, int64_t task, int64_t tasks) {
@@ -57,32 +76,23 @@ static void layer_norm(const ft_step *step, int64_t task, int64_t tasks) {
     for (int64_t row = from; row < to; row++) {
         const float *x = step->p[0] + row * columns, *more = step->p[4] ? step->p[4] + row * columns : 0;
         float *y = step->p[3] + row * columns;
-        vec sum = ALL(0);
-        float rest = 0;
-        for (int64_t i = 0; i < even; i += VL) {
-            const vec value = more ? LOAD(x + i) + LOAD(more + i) : LOAD(x + i);
-            STORE(y + i, value);
-            sum += value;
-        }
-        for (int64_t i = even; i < columns; i++) rest += y[i] = more ? x[i] + more[i] : x[i];
-        const float mean = (sum_lanes(sum) + rest) / (float)columns;
-        sum = ALL(0), rest = 0;
-        for (int64_t i = 0; i < even; i += VL) {
-            const vec away = LOAD(y + i) - ALL(mean);
-            sum += away * away;
-        }
-        for (int64_t i = even; i < columns; i++) rest += (y[i] - mean) * (y[i] - mean);
-        const float variance = (sum_lanes(sum) + rest) / (float)columns, inverse = 1 / sqrtf(variance + step->f[0]);
+        if (more)
+            for (int64_t i = 0; i < columns; i++) y[i] = x[i] + more[i];
+        const float *from_here = more ? y : x;
+        const float mean = sum_of_powers(from_here, columns, 0, 1) / (float)columns;
+        const float variance = sum_of_powers(from_here, columns, mean, 2) / (float)columns;
+        const float inverse = 1 / sqrtf(variance + step->f[0]);
         const float *scale = step->p[1], *bias = step->p[2];
         if (step->p[5]) step->p[5][row] = mean, step->p[5][n[0] + row] = variance;
         for (int64_t i = 0; i < even; i += VL) {
-            vec value = (LOAD(y + i) - ALL(mean)) * ALL(inverse);
+            vec value = (LOAD(from_here + i) - ALL(mean)) * ALL(inverse);
             if (scale) value *= LOAD(scale + i);
             if (bias) value += LOAD(bias + i);
-            STORE(y + i, activate(value, step->activation, step->f));
+            if (step->activation) value = activate(value, step->activation, step->f);
+            STORE(y + i, value);
         }
         for (int64_t i = even; i < columns; i++) {
-            const float value = (y[i] - mean) * inverse * (scale ? scale[i] : 1) + (bias ? bias[i] : 0);
+            const float value = (from_here[i] - mean) * inverse * (scale ? scale[i] : 1) + (bias ? bias[i] : 0);
             store_some(y + i, activate(ALL(value), step->activation, step->f), 1);
         }
     }
