@@ -12,7 +12,7 @@
 #define GROUP 2
 #endif
 #define GROUP_TILE (VL == 16 ? 8 : TILE) /* rows of a tile of a whole group */
-#define PANEL 24576       /* bytes of a panel of weights: a share of the depth of a group */
+#define PANEL 24576       /* bytes that a panel of weights usually has: a share of the depth of a group */
 #define PANEL_ROWS 132    /* rows of x that are swept by one panel after the other, from the second cache */
 #define PANELS_TOGETHER 8 /* panels whose results stay in the second cache from share to share */
 
@@ -212,8 +212,9 @@ INLINE int64_t weights_at(const matrix_product *m, int64_t group, int64_t k) {
 
 /* Some rows by the groups of blocks [group, group_end) of the weights. */
 static void product_groups(const matrix_product *m, int64_t row, int64_t row_end, int64_t group, int64_t group_end) {
-    const int64_t most = PANEL / (GROUP * VL * sizeof(float)), shares = (m->depth + most - 1) / most;
-    float wide[PANEL / sizeof(float)] __attribute__((aligned(64)));
+    const int64_t usual = PANEL / (GROUP * VL * sizeof(float)); /* shares are as near to it as they can be */
+    const int64_t shares = m->depth < usual ? m->depth > 0 : (m->depth + usual / 2 - 1) / usual;
+    float wide[PANEL * 3 / 2 / sizeof(float)] __attribute__((aligned(64)));
     for (int64_t share = 0; share < shares; share++) {
         int64_t from, to;
         part(m->depth, share, shares, &from, &to);
