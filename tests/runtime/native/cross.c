@@ -62,7 +62,7 @@ static int wrong_product(void) {
     for (int i = 0; i < ROWS * DEPTH; i++) left[i] = (float)(i * 31 % 17 - 8) / 8;
     for (int i = 0; i < DEPTH * COLUMNS; i++) right[i] = (float)(i * 13 % 23 - 11) / 16;
     ft_step pack = {.kind = FT_PACK, .p = {[0] = right, [3] = packed}};
-    pack.n[0] = DEPTH, pack.n[1] = pack.n[2] = COLUMNS, pack.n[3] = pack.n[4] = pack.n[5] = 1, pack.n[31] = 2;
+    pack.n[0] = DEPTH, pack.n[1] = pack.n[2] = COLUMNS, pack.n[3] = pack.n[4] = pack.n[5] = 1, pack.n[12] = COLUMNS, pack.n[31] = 2;
     ft_run(&pack, 1);
     ft_step product = {.kind = FT_PRODUCT, .p = {[0] = left, [1] = packed, [3] = y}};
     product.n[0] = ROWS, product.n[1] = product.n[3] = DEPTH, product.n[2] = product.n[4] = COLUMNS;
