@@ -12,6 +12,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+from fluidtool.ops.math.repeated import repeated
 from fluidtool.ops.nn.columns import add_columns, blocks, columns_of
 from fluidtool.ops.nn.windows import Windows, pad, unpad
 
@@ -170,10 +171,10 @@ def _add_products(xp: Any, pairs: Iterable[tuple[Any, Any]], out: Any) -> None:
     product = None
     for cells, factors in pairs:
         if product is None:
-            xp.multiply(cells, factors, out=out)
+            repeated(xp, xp.multiply, cells, factors, out=out)
             product = xp.empty_like(out)
         else:
-            xp.multiply(cells, factors, out=product)
+            repeated(xp, xp.multiply, cells, factors, out=product)
             out += product
 
 
