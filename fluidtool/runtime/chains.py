@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.math.elementwise_common import aligned
 from fluidtool.ops.math.rectified import rectified
+from fluidtool.ops.math.repeated import repeated
 from fluidtool.ops.nn.batch_norm import channels_with, running_line, uses_running_statistics
 from fluidtool.tensor import LoDTensor
 
@@ -146,7 +147,7 @@ def _add(step: BoundStep, inputs: Inputs, array: Any, lines: Lines) -> bool:
     operand = y if inputs["X"] is None else x
     if not _fits(array, operand) or (inputs["X"] is not None and operand.shape != array.shape):
         return False
-    array += operand
+    repeated(step.context.xp, step.context.xp.add, array, operand, out=array)
     return True
 
 
@@ -163,8 +164,8 @@ def _batch_norm(step: BoundStep, inputs: Inputs, array: Any, lines: Lines) -> bo
     if not all(_fits(array, operand) for operand in kept[1]):
         return False
     factor, shift = kept[1]
-    array *= factor
-    array += shift
+    repeated(ctx.xp, ctx.xp.multiply, array, factor, out=array)
+    repeated(ctx.xp, ctx.xp.add, array, shift, out=array)
     return True
 
 

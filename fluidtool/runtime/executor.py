@@ -46,29 +46,42 @@ class Runtime:
         "talk",
     )
 
-    def __init__(
+    place: Place
+    device: Device
+    policy: Policy
+    remote: Remote
+    observer: Observer | None
+    _scope: Scope | None
+    _generator: Callable[[], np.random.Generator] | None
+    _communicators: Communicators | None
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.host, self.talk = plan, NUMPY, _to_stderr
+        self.rest()
+
+    def begin(
         self,
-        plan: Plan,
-        place: Place,
-        device: Device,
-        policy: Policy,
-        generator: Callable[[], np.random.Generator],
-        talk: Callable[[str], None],
-        observer: Observer | None,
-        remote: Remote,
+        executor: Executor,
         scope: Scope,
-        communicators: Communicators | None = None,
+        generator: Callable[[], np.random.Generator],
+        observer: Observer | None,
+        communicators: Communicators | None,
     ) -> None:
-        self.plan, self.place, self.device, self.policy = plan, place, device, policy
-        self.remote = remote
-        self.host = NUMPY
-        self._generator, self.talk, self.observer = generator, talk, observer
-        self._scope, self._communicators = scope, communicators
+        """Be that of a run in `scope`. communicators: None for those of the scope, looked up when needed."""
+        self.place, self.device, self.policy = executor.place, executor.device, executor.policy
+        self.remote = executor.servers
+        self._scope, self._generator, self.observer = scope, generator, observer
+        self._communicators = communicators
+
+    def rest(self) -> None:
+        """Let go of what belongs to one run."""
+        self._scope = self._generator = self.observer = self._communicators = None
 
     @property
     def communicators(self) -> Communicators:
         """The rings that programs of this scope have joined."""
         if self._communicators is None:
+            assert self._scope is not None
             self._communicators = communicators_of(self._scope, self.place, self.policy)
         return self._communicators
 
@@ -79,7 +92,10 @@ class Runtime:
 
     def generator(self, seed: int) -> np.random.Generator:
         """A repeatable generator for seed != 0, else the run's own."""
-        return np.random.default_rng(seed) if seed else self._generator()
+        if seed:
+            return np.random.default_rng(seed)
+        assert self._generator is not None
+        return self._generator()
 
     def bind_block(self, block: int, scope: Scope) -> BoundBlock:
         """A sub-block bound to `scope`."""
@@ -152,38 +168,35 @@ class Executor:
         if observer is None and (values := run_straight(plan, feed, scope)) is not None:
             _raise_failed(scope)
             return values
-        local = scope.new_scope()
+        fed = self._fed(program, feed, scope)
+        block = plan.wake(scope, fed) if observer is None else None
+        local = scope.new_scope() if block is None else block.scope
         try:
 
             def own() -> np.random.Generator:  # most programs draw nothing: numpy.random takes its time to load
                 return self.generator(program) if generator is None else generator
 
             self._scopes.add(scope.root())
-            runtime = Runtime(
-                plan,
-                self.place,
-                self.device,
-                self.policy,
-                own,
-                _to_stderr,
-                observer,
-                self.servers,
-                scope,
-                communicators,
-            )
-            self._feed(program, feed, scope, local)
+            for name, value in fed.items():
+                local.var(name).value = value
+            if block is None:
+                block = BoundBlock(plan.block(0), local, Runtime(plan), plan.bindings(scope))
+            block.runtime.begin(self, scope, own, observer, communicators)
             try:
                 with np.errstate(all="ignore"):
-                    BoundBlock(plan.block(0), local, runtime, plan.bindings(scope)).run()
+                    block.run()
             except BaseException as error:
-                runtime.give_up(error)
+                block.runtime.give_up(error)
                 raise
             self.servers.flush()
             _raise_failed(scope)
-            return [self._fetch(program, name, local, name in optional) for name in fetch]
+            results = [self._fetch(program, name, local, name in optional) for name in fetch]
         finally:
             local.drop_kids()
             scope.drop_kid(local)
+        if observer is None:
+            plan.rest(block, scope)
+        return results
 
     def plan(self, program: Program, fetch: Sequence[str], needed_only: bool = False) -> Plan:
         """The plan for these fetches: kept from an earlier run unless the program changed since."""
@@ -217,12 +230,16 @@ class Executor:
                 scope.communicators = None
         self.servers.complete()
 
-    def _feed(self, program: Program, feed: Mapping[str, Any], scope: Scope, local: Scope) -> None:
-        block = program.global_block()
+    def _fed(self, program: Program, feed: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
+        """What is fed as values of the engine, without those of persistable variables, which go into the scope."""
+        block, values = program.global_block(), {}
         for name, value in feed.items():
             var = block.vars.get(name)
-            target = scope if var is not None and var.persistable else local
-            target.var(name).value = self._value(name, value)
+            if var is not None and var.persistable:
+                scope.var(name).value = self._value(name, value)
+            else:
+                values[name] = self._value(name, value)
+        return values
 
     def _value(self, name: str, value: Any) -> Any:
         if isinstance(value, LoDTensor):

@@ -6,7 +6,7 @@ attributes, the names it reads and writes, the names that are dead after it. `bi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -50,7 +50,8 @@ class BlockPlan:
     """The steps of one block and the variables that it declares; `work` is the steps, with stretches or chains put together.
 
     `hidden_names` are those that occur within a stretch alone: nobody sees them unless its steps run one by one. `sole`:
-    the stretch that is all there is, and gives every fetch.
+    the stretch that is all there is, and gives every fetch. `plain`: no step runs another block or does more than compute its
+    outputs, so that after a run nobody has a hand on its variables.
     """
 
     index: int
@@ -60,6 +61,7 @@ class BlockPlan:
     persistable_names: tuple[str, ...]
     hidden_names: frozenset[str] = frozenset()
     sole: Stretch | None = None
+    plain: bool = False
 
 
 @dataclass(slots=True)
@@ -68,7 +70,8 @@ class Plan:
 
     `program` is the one given, or a copy of it in which a fetched variable does not share its memory with others.
     `native` is the library that runs whole stretches of an inference program; None leaves every step to its body.
-    `handing` is an engine that they are handed to instead. `kept` are the persistable variables by scope.
+    `handing` is an engine that they are handed to instead. `kept` are the persistable variables by scope, `resting` the
+    bound block 0 of the last run there, for the next one.
     """
 
     program: Program
@@ -78,6 +81,7 @@ class Plan:
     handing: Compiler | None = None
     blocks: dict[int, BlockPlan] = field(default_factory=dict)
     kept: WeakKeyDictionary[Scope, Bindings] = field(default_factory=WeakKeyDictionary, repr=False)
+    resting: WeakKeyDictionary[Scope, BoundBlock] = field(default_factory=WeakKeyDictionary, repr=False)
 
     def __post_init__(self) -> None:
         # The native engine shares memory by itself, and fuses by who reads what.
@@ -101,6 +105,25 @@ class Plan:
         if found is None or found.version != scope.names_version():
             found = self.kept[scope] = bindings_of(self.block(0).persistable_names, scope)
         return found
+
+    def wake(self, scope: Scope, fed: Collection[str]) -> BoundBlock | None:
+        """Block 0 as an earlier run in the scope has left it, its own scope below this one again.
+
+        None where it is in use or was never bound, where names have come or gone in the scope, or where that run was fed
+        other names.
+        """
+        block = self.resting.pop(scope, None)
+        if block is None or block.bindings is not self.bindings(scope) or block.fed != set(fed):
+            return None
+        scope.take_in(block.scope)
+        return block
+
+    def rest(self, block: BoundBlock, scope: Scope) -> None:
+        """Keep block 0 after a run, without any value, where nobody else can have a hand on its variables."""
+        if self.block(0).plain and block.forget_values():
+            block.scope.parent = None  # else what is kept for the scope would keep the scope
+            block.runtime.rest()
+            self.resting[scope] = block
 
 
 def compile_block(block: Block, fetches: Iterable[str], needed_only: bool, native: Compiler | None = None) -> BlockPlan:
@@ -131,7 +154,8 @@ def compile_block(block: Block, fetches: Iterable[str], needed_only: bool, nativ
             part.release = tuple(name for name in part.release if name not in hidden)
     seen = tuple(name for name in local if name not in hidden)
     sole = sole_stretch(work, fetched, set(persistable)) if isinstance(native, Library) else None
-    return BlockPlan(block.idx, tuple(steps), tuple(work), seen, persistable, hidden, sole)
+    plain = not any(step.info.side_effects or step.op.sub_blocks() for step in steps)
+    return BlockPlan(block.idx, tuple(steps), tuple(work), seen, persistable, hidden, sole, plain)
 
 
 def sole_stretch(work: Sequence[Step | Stretch | Chain], fetched: set[str], persistable: set[str]) -> Stretch | None:
@@ -344,14 +368,15 @@ def read(holder: ScopeVariable | None) -> Any:
 
 
 class BoundBlock:
-    """A block bound to the variables of one scope: run it as often as you like."""
+    """A block bound to the variables of one scope: run it as often as you like. `fed`: the names in the scope before that."""
 
-    __slots__ = ("index", "runtime", "steps")
+    __slots__ = ("bindings", "fed", "holders", "index", "runtime", "scope", "steps")
 
     def __init__(self, plan: BlockPlan, scope: Scope, runtime: Any, found: Bindings | None = None) -> None:
-        self.index, self.runtime = plan.index, runtime
-        bindings = bindings_of(plan.persistable_names, scope) if found is None else found
-        holders = bindings.holders.copy()
+        self.index, self.scope, self.runtime = plan.index, scope, runtime
+        self.fed = set(scope.local_var_names())
+        self.bindings = bindings = bindings_of(plan.persistable_names, scope) if found is None else found
+        self.holders = holders = bindings.holders.copy()
         for name in plan.local_names:
             holders[name] = scope.var(name)
 
@@ -382,6 +407,10 @@ class BoundBlock:
             return BoundStep(step, OpContext(step.op, step.info, inputs, outputs, scope, runtime), release)
 
         self.steps = tuple(bind(step) for step in plan.work)
+
+    def forget_values(self) -> bool:
+        """Empty the variables of the scope; False where it has one that this block has not looked up."""
+        return all(self.holders.get(variable.name) is variable for variable in self.scope.emptied())
 
     def run(self) -> None:
         """Run every step in order; errors say which operator, where, and what it was given."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from fluidtool.errors import ArgumentTypeError, UninitializedError
@@ -162,6 +162,17 @@ class Scope:
         kid = Scope(self)
         self.kids.append(kid)
         return kid
+
+    def take_in(self, kid: Scope) -> None:
+        """Have a scope below this one that was below none."""
+        kid.parent = self
+        self.kids.append(kid)
+
+    def emptied(self) -> Iterator[ScopeVariable]:
+        """The variables of this very scope, each without its value from the moment it is given."""
+        for variable in self._vars.values():
+            variable.value = variable.pending_lod = None
+            yield variable
 
     def drop_kids(self) -> None:
         """Forget every scope below."""

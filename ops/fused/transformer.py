@@ -23,7 +23,7 @@ def _normalized(
     for slot, value in ((scale_slot, scale), (bias_slot, bias)):
         if value is not None and value.size != length:
             ctx.fail(f"input {slot} must hold {length} numbers, found shape {value.shape}")
-    out, mean, variance = center(rows, (1,))
+    out, mean, variance = center(ctx.xp, rows, (1,))
     out *= 1 / ctx.xp.sqrt(variance + epsilon)
     if scale is not None:
         out *= widened(scale).reshape(-1)

@@ -14,6 +14,7 @@ from fluidtool.ops.math.elementwise_common import (
     quotient,
     summed_to,
 )
+from fluidtool.ops.math.repeated import repeated
 from fluidtool.ops.math.wiring import wired
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
@@ -24,7 +25,7 @@ from fluidtool.tensor import SelectedRows
 def elementwise_add(ctx: OpContext, X: Any, Y: Any, *, axis: int) -> Any:
     """X + Y, Y broadcast from dimension `axis` of X on (Paddle 1.8.5 elementwise_op_function.h)."""
     x, y = aligned(ctx, X, Y, axis)
-    return x + y
+    return repeated(ctx.xp, ctx.xp.add, x, y)
 
 
 @elementwise_add.grad(inputs="X Y Out@GRAD", outputs="X@GRAD Y@GRAD", lod=GRAD_LOD)
@@ -52,7 +53,7 @@ def _(ctx: InferContext, Y: TensorMeta, DOut: TensorMeta, DDX: TensorMeta | None
 def elementwise_sub(ctx: OpContext, X: Any, Y: Any, *, axis: int) -> Any:
     """X - Y, Y broadcast from dimension `axis` of X on."""
     x, y = aligned(ctx, X, Y, axis)
-    return x - y
+    return repeated(ctx.xp, ctx.xp.subtract, x, y)
 
 
 @elementwise_sub.grad(inputs="X Y Out@GRAD", outputs="X@GRAD Y@GRAD", lod=GRAD_LOD)
@@ -83,7 +84,7 @@ def elementwise_mul(ctx: OpContext, X: Any, Y: Any, *, axis: int) -> Any:
         ctx.require(Y.size == 1, f"Y must hold one number when X is SelectedRows, found shape {list(Y.shape)}")
         return SelectedRows(X.row_ids, X.table_height, X.value * Y.reshape(()).astype(X.value.dtype))
     x, y = aligned(ctx, X, Y, axis)
-    return x & y if x.dtype == bool else x * y
+    return x & y if x.dtype == bool else repeated(ctx.xp, ctx.xp.multiply, x, y)
 
 
 @elementwise_mul.grad(inputs="X Y Out@GRAD", outputs="X@GRAD Y@GRAD", lod=GRAD_LOD)
@@ -134,7 +135,7 @@ def _(
 def elementwise_div(ctx: OpContext, X: Any, Y: Any, *, axis: int) -> Any:
     """X / Y, Y broadcast from dimension `axis` of X on; integers are cut towards zero and refuse a zero in Y."""
     x, y = aligned(ctx, X, Y, axis)
-    return quotient(ctx, x, y) if x.dtype.kind in "iu" else x / y
+    return quotient(ctx, x, y) if x.dtype.kind in "iu" else repeated(ctx.xp, ctx.xp.true_divide, x, y)
 
 
 @elementwise_div.grad(inputs="X Y Out Out@GRAD", outputs="X@GRAD Y@GRAD", lod=GRAD_LOD)

@@ -8,6 +8,7 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.gradient import GradMakerContext, OpDescription
 from fluidtool.ops.math.rectified import rectified
+from fluidtool.ops.math.repeated import repeated
 from fluidtool.ops.nn.normalization import center, input_grad
 from fluidtool.ops.nn.precision import require_floating, require_rank, require_shape, widened
 from fluidtool.ops.nn.windows import CHANNELS_LAST, UNKNOWN
@@ -84,17 +85,17 @@ def normalize(
     results = {"MeanOut": Mean, "VarianceOut": Variance, "SavedMean": zeros, "SavedVariance": zeros}
     if uses_running_statistics(ctx):
         factor, shift = running_line(ctx, channels, Scale, Bias, Mean, Variance)
-        out = widened(X) * factor
-        out += shift
+        out = repeated(xp, xp.multiply, widened(X), factor)
+        repeated(xp, xp.add, out, shift, out=out)
     elif X.size == channels.count:
         out = X
     else:
         ctx.require(X.size > 0, f"X {X.shape} is empty; a batch without elements has no mean and variance to train on")
         momentum = ctx.attr("momentum") if MomentumTensor is None else float(ctx.host(MomentumTensor).reshape(-1)[0])
-        out, mean, variance = center(widened(X), channels.axes)
+        out, mean, variance = center(xp, widened(X), channels.axes)
         inverse_std = 1 / xp.sqrt(variance + ctx.attr("epsilon"))
-        out *= scale * inverse_std
-        out += bias
+        repeated(xp, xp.multiply, out, scale * inverse_std, out=out)
+        repeated(xp, xp.add, out, bias, out=out)
         results = {
             "MeanOut": _running(Mean, mean, momentum),
             "VarianceOut": _running(Variance, variance, momentum),

@@ -12,10 +12,10 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+from fluidtool.ops.math.repeated import repeated
+from fluidtool.ops.nn.columns import add_columns, blocks, columns_of
 from fluidtool.ops.nn.windows import Windows, pad, unpad
 
-COLUMN_BYTES = 1 << 24
-"""How much of an image is laid out as columns at a time: a few large matrix products, little memory."""
 DEPTHWISE_MULTIPLIER = 4
 WIDE_UNIT, WIDE_STRIDED = 8, 2  # channels to a column from which depthwise is faster channels last; measured
 
@@ -31,16 +31,19 @@ def convolve(xp: Any, x: Any, weight: Any, windows: Windows, groups: int) -> Any
         return out.reshape(len(x), -1, *counts)
     if _is_depthwise(weight, groups):
         return _shifted_products(xp, x, weight, windows, counts)
-    out = xp.empty((len(x), weight.shape[0], *counts), dtype=x.dtype)
-    matrix = _grouped_filter(weight, groups)
-    for images, strips in _blocks(x, windows, counts):
-        padded = pad(xp, x[images], windows.reach(x.shape[2:], counts)).swapaxes(0, 1)
+    matrix, row = _grouped_filter(weight, groups), prod(counts[1:])
+    out = xp.empty((len(x), groups, matrix.shape[1], counts[0] * row), dtype=x.dtype)
+    for images, strips in blocks(x, windows, counts):
+        lay_columns = columns_of(xp, x[images], windows, counts)
         for rows in strips:
-            columns = _columns(xp, padded, windows, counts, rows)
-            products = xp.matmul(matrix, columns.reshape(groups, matrix.shape[-1], -1))
-            shape = (weight.shape[0], padded.shape[1], rows.stop - rows.start, *counts[1:])
-            out[images, :, rows] = products.reshape(shape).swapaxes(0, 1)
-    return out
+            columns = lay_columns(rows).reshape(groups, matrix.shape[-1], -1)
+            part = out[images, ..., rows.start * row : rows.stop * row]
+            if len(part) == 1:
+                xp.matmul(matrix, columns, out=part[0])
+            else:
+                products = xp.matmul(matrix, columns).reshape(*part.shape[1:3], len(part), -1)
+                part[...] = xp.moveaxis(products, 2, 0)
+    return out.reshape(len(x), len(weight), *counts)
 
 
 def convolve_input_grad(
@@ -61,13 +64,13 @@ def convolve_input_grad(
     if _is_depthwise(weight, groups):
         return _shifted_input_grad(xp, out_grad, weight, windows, groups, sizes)
     grad = xp.empty((len(out_grad), channels, *sizes), dtype=out_grad.dtype)
-    for images, strips in _blocks(grad, windows, counts):
+    for images, strips in blocks(grad, windows, counts):
         count = len(out_grad[images])
         padded = xp.zeros((channels, count, *_spans(windows, sizes, counts)), dtype=grad.dtype)
         for rows in strips:
             part = out_grad[images, :, rows].swapaxes(0, 1)
             columns = xp.matmul(transposed, part.reshape(groups, transposed.shape[-1], -1))
-            _add_columns(padded, columns.reshape(channels, *windows.kernel, *part.shape[1:]), windows, rows)
+            add_columns(padded, columns.reshape(channels, *windows.kernel, *part.shape[1:]), windows, rows)
         grad[images] = _crop(xp, padded, windows, sizes).swapaxes(0, 1)
     return grad
 
@@ -86,10 +89,10 @@ def convolve_filter_grad(
     if filter_shape[1] == 1 and groups == x.shape[1]:
         return _shifted_filter_grad(xp, x, out_grad, windows, filter_shape)
     grad = xp.zeros((groups, filter_shape[0] // groups, prod(filter_shape[1:])), dtype=x.dtype)
-    for images, strips in _blocks(x, windows, counts):
-        padded = pad(xp, x[images], windows.reach(x.shape[2:], counts)).swapaxes(0, 1)
+    for images, strips in blocks(x, windows, counts):
+        lay_columns = columns_of(xp, x[images], windows, counts)
         for rows in strips:
-            columns = _columns(xp, padded, windows, counts, rows).reshape(groups, grad.shape[-1], -1)
+            columns = lay_columns(rows).reshape(groups, grad.shape[-1], -1)
             part = out_grad[images, :, rows].swapaxes(0, 1).reshape(groups, grad.shape[1], -1)
             grad += xp.matmul(part, columns.swapaxes(1, 2))
     return grad.reshape(filter_shape)
@@ -98,38 +101,6 @@ def convolve_filter_grad(
 # -- windows as columns
 def _grouped_filter(weight: Any, groups: int) -> Any:
     return weight.reshape(groups, weight.shape[0] // groups, -1)
-
-
-def _blocks(x: Any, windows: Windows, counts: tuple[int, ...]) -> Iterator[tuple[slice, list[slice]]]:
-    """Images and strips of output rows whose columns fit into COLUMN_BYTES: several images, or strips of one."""
-    row = x.shape[1] * prod(windows.kernel) * prod(counts[1:]) * x.dtype.itemsize
-    images = max(1, COLUMN_BYTES // (row * counts[0]))
-    rows = counts[0] if images > 1 else max(1, min(counts[0], COLUMN_BYTES // row))
-    strips = [slice(start, min(start + rows, counts[0])) for start in range(0, counts[0], rows)]
-    for start in range(0, len(x), images):
-        yield slice(start, start + images), strips
-
-
-def _rows_from(windows: Windows, rows: slice, cells: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The cells of taps that were laid for the first rows, moved to the strip `rows`."""
-    ellipsis, first, *others = cells
-    shift = rows.start * windows.strides[0]
-    return ellipsis, slice(first.start + shift, first.stop + shift, first.step), *others
-
-
-def _columns(xp: Any, padded: Any, windows: Windows, counts: tuple[int, ...], rows: slice) -> Any:
-    """[C, K..., N, rows, windows...] from [C, N, cells...]: for each kernel position the cells that it meets."""
-    counts = (rows.stop - rows.start, *counts[1:])
-    columns = xp.empty((len(padded), *windows.kernel, padded.shape[1], *counts), dtype=padded.dtype)
-    for tap, cells in windows.taps(counts):
-        columns[(slice(None), *tap)] = padded[_rows_from(windows, rows, cells)]
-    return columns
-
-
-def _add_columns(padded: Any, columns: Any, windows: Windows, rows: slice) -> None:
-    """The transpose of `_columns`: add columns to the cells [C, N, cells...] that they came from."""
-    for tap, cells in windows.taps(columns.shape[-len(windows.kernel) :]):
-        padded[_rows_from(windows, rows, cells)] += columns[(slice(None), *tap)]
 
 
 def _spans(windows: Windows, sizes: tuple[int, ...], counts: tuple[int, ...]) -> tuple[int, ...]:
@@ -200,10 +171,10 @@ def _add_products(xp: Any, pairs: Iterable[tuple[Any, Any]], out: Any) -> None:
     product = None
     for cells, factors in pairs:
         if product is None:
-            xp.multiply(cells, factors, out=out)
+            repeated(xp, xp.multiply, cells, factors, out=out)
             product = xp.empty_like(out)
         else:
-            xp.multiply(cells, factors, out=product)
+            repeated(xp, xp.multiply, cells, factors, out=product)
             out += product
 
 

@@ -56,7 +56,7 @@ def group_norm(
     out = xp.empty((x.shape[0], channels, x[0, 0].size if len(x) else 0), dtype=x.dtype)
     means, variances = [], []
     for part, count in _blocks(channels, groups):
-        centered, mean, variance = center(x[:, part].reshape(len(x), count, -1), (2,))
+        centered, mean, variance = center(ctx.xp, x[:, part].reshape(len(x), count, -1), (2,))
         centered *= 1 / xp.sqrt(variance + epsilon)
         out[:, part] = centered.reshape(len(x), -1, out.shape[2])
         means.append(mean[..., 0])

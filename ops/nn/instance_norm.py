@@ -49,7 +49,7 @@ def instance_norm(ctx: OpContext, *, epsilon: float) -> dict[str, Any]:
     for slot, value in {"Scale": Scale, "Bias": Bias}.items():
         if value is not None:
             require_shape(ctx, slot, value, (X.shape[1],), f"the channels of X {X.shape}")
-    out, mean, variance = center(widened(X), _axes(X))
+    out, mean, variance = center(ctx.xp, widened(X), _axes(X))
     inverse_std = 1 / ctx.xp.sqrt(variance + epsilon)
     out = out * (inverse_std if Scale is None else inverse_std * _along_channels(Scale, X))
     if Bias is not None:

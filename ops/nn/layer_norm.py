@@ -6,6 +6,7 @@ from math import prod
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.math.repeated import repeated
 from fluidtool.ops.nn.normalization import center, input_grad
 from fluidtool.ops.nn.precision import require_floating, widened
 from fluidtool.ops.nn.windows import UNKNOWN
@@ -46,12 +47,13 @@ def layer_norm(
     for slot, value in {"Scale": Scale, "Bias": Bias}.items():
         if value is not None:
             ctx.require(value.size == length, f"input {slot} must hold {length} numbers, found shape {value.shape}")
-    out, mean, variance = center(widened(X).reshape(rows, length), (1,))
-    out *= 1 / ctx.xp.sqrt(variance + epsilon)
+    xp = ctx.xp
+    out, mean, variance = center(xp, widened(X).reshape(rows, length), (1,))
+    repeated(xp, xp.multiply, out, 1 / xp.sqrt(variance + epsilon), out=out)
     if Scale is not None:
-        out *= widened(Scale).reshape(-1)
+        repeated(xp, xp.multiply, out, widened(Scale).reshape(1, -1), out=out)
     if Bias is not None:
-        out += widened(Bias).reshape(-1)
+        repeated(xp, xp.add, out, widened(Bias).reshape(1, -1), out=out)
     return {
         "Y": out.reshape(X.shape).astype(X.dtype, copy=False),
         "Mean": mean.reshape(-1),

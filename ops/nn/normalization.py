@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from fluidtool.ops.math.repeated import repeated
+
 Axes = tuple[int, ...]
 
 
-def center(x: Any, axes: Axes) -> tuple[Any, Any, Any]:
+def center(xp: Any, x: Any, axes: Axes) -> tuple[Any, Any, Any]:
     """(x - mean, mean, variance) with the axes kept; the variance is the biased one."""
     mean = x.mean(axis=axes, keepdims=True)
-    centered = x - mean
+    centered = repeated(xp, xp.subtract, x, mean)
     return centered, mean, (centered * centered).mean(axis=axes, keepdims=True)
 
 

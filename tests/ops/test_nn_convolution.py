@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 from fluidtool.errors import OperatorError
+from fluidtool.ops.nn import columns
 from tests.support.operators import check_gradient, run_op
 
 RNG = np.random.default_rng(0)
@@ -74,6 +76,66 @@ def test_large_images_are_convolved_in_strips() -> None:
     for top in (0, 40, 80):
         part = run_op("conv2d", {"Input": x[1:2, :, top : top + 10], "Filter": weight})["Output"].numpy()
         np.testing.assert_allclose(whole[1:2, :, top : top + 8], part, rtol=1e-4, atol=1e-4)
+
+
+def by_windows(x: Any, weight: Any, strides: Sequence[int], paddings: Sequence[int], dilations: Sequence[int]) -> Any:
+    """Convolution of any rank by its definition; `paddings` are (before, after) of each axis, one after the other."""
+    pairs = list(zip(paddings[::2], paddings[1::2], strict=True))
+    axes = tuple(range(2, x.ndim))
+    extents = [dilation * (size - 1) + 1 for size, dilation in zip(weight.shape[2:], dilations, strict=True)]
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, [(0, 0), (0, 0), *pairs]), extents, axes)
+    steps = [slice(None, None, stride) for stride in strides]
+    taps = [slice(None, None, dilation) for dilation in dilations]
+    met = windows[(slice(None), slice(None), *steps, *taps)]
+    kernel = range(met.ndim - len(axes), met.ndim)
+    return np.moveaxis(np.tensordot(met, weight, ((1, *kernel), (1, *axes))), -1, 1)
+
+
+ONE_FOR_EACH_CELL = [
+    ((7, 6), (3, 3), (1, 1, 1, 1), (1, 1)),
+    ((7, 6), (3, 3), (0, 2, 2, 0), (1, 1)),  # paddings on one side
+    ((7, 6), (5, 1), (2, 2, 0, 0), (1, 1)),
+    ((7, 6), (2, 4), (1, 0, 1, 2), (1, 1)),  # even kernels
+    ((7, 6), (3, 3), (4, 4, 5, 5), (4, 5)),  # most taps are beyond the image
+    ((1, 2), (3, 5), (1, 1, 2, 2), (1, 1)),  # a kernel larger than the image
+    ((5,) * 3, (3, 1, 3), (1, 1, 0, 0, 1, 1), (1, 1, 1)),
+]
+
+
+@pytest.mark.parametrize("strip", [1 << 24, 1 << 11, 1], ids=["whole", "strips", "rows"])
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize(("sizes", "kernel", "paddings", "dilations"), ONE_FOR_EACH_CELL)
+def test_a_window_at_each_cell(
+    sizes: tuple[int, ...],
+    kernel: tuple[int, ...],
+    paddings: tuple[int, ...],
+    dilations: tuple[int, ...],
+    batch: int,
+    strip: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(columns, "COLUMN_BYTES", strip)
+    x, weight = normal(batch, 2, *sizes), normal(3, 2, *kernel)
+    attrs = {"strides": [1] * len(sizes), "paddings": list(paddings), "dilations": list(dilations)}
+    out = run_op(f"conv{len(sizes)}d", {"Input": x, "Filter": weight}, attrs)["Output"].numpy()
+    assert out.shape[2:] == sizes
+    np.testing.assert_allclose(
+        out, by_windows(x, weight, attrs["strides"], paddings, dilations), rtol=1e-12, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("strip", [1 << 24, 1 << 13], ids=["whole", "strips"])
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize(("stride", "dilation"), [(2, 1), (3, 1), (2, 3), (3, 2)])
+def test_long_rows_with_a_stride(
+    stride: int, dilation: int, batch: int, strip: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "COLUMN_BYTES", strip)
+    x, weight = normal(batch, 3, 9, columns.LONG_ROW * stride + 1), normal(2, 3, 3, 3)
+    attrs = {"strides": [2, stride], "paddings": [1, 0, 3, 2], "dilations": [1, dilation]}
+    out = run_op("conv2d", {"Input": x, "Filter": weight}, attrs)["Output"].numpy()
+    expected = by_windows(x, weight, attrs["strides"], attrs["paddings"], attrs["dilations"])
+    np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(
