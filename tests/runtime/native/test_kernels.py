@@ -136,6 +136,29 @@ def test_softmax_and_layer_norm(outer: list[int], columns: int) -> None:
     check(net, y, z, rtol=1e-5)
 
 
+def at_odd_address(array: Any) -> Any:
+    """The same numbers where the file of a parameter may have them."""
+    moved = np.empty(array.nbytes + 1, np.uint8)[1:].view(np.float32).reshape(array.shape)
+    moved[...] = array
+    assert not moved.flags.aligned
+    return moved
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("outputs", "inputs", "groups"), [(5, 3, 1), (16, 16, 1), (40, 21, 1), (33, 32, 1), (64, 64, 2)]
+)
+def test_filters_at_any_address(outputs: int, inputs: int, groups: int, size: int) -> None:
+    net = Net()
+    weights = net.random.standard_normal((outputs, inputs // groups, size, size)).astype(np.float32)
+    x = net.conv(net.data(2, inputs, 9, 9), net.parameter(of=at_odd_address(weights)), groups=groups)
+    factors = [
+        net.parameter(of=at_odd_address(np.float32(1) + net.random.random(outputs).astype(np.float32))) for _ in "1234"
+    ]
+    slots = dict(zip(("Scale", "Bias", "Mean", "Variance"), factors, strict=True))
+    check(net, net.op("batch_norm", "Y", {"X": x} | slots, is_test=True, epsilon=1e-5), scale=inputs**0.5)
+
+
 @pytest.mark.parametrize("rows", [1, 15, 16, 33])
 @pytest.mark.parametrize("columns", [1, 2, 6, 8, 9, 15, 16, 17, 21, 31, 32, 33])
 def test_softmax_of_short_rows(rows: int, columns: int) -> None:

@@ -240,7 +240,13 @@ class Lowering:
     def run_now(self, kind: Kind, arrays: dict[int, Any], sizes: dict[int, int], most: int) -> None:
         """Do a step while compiling; what it reads need not stay in memory."""
         read = arrays
-        if kind not in (Kind.PACK, Kind.PACK_PAIRS, Kind.COPY):  # which read at any address
+        if kind not in (
+            Kind.PACK,
+            Kind.PACK_PAIRS,
+            Kind.PACK_FILTER,
+            Kind.PACK_WINOGRAD,
+            Kind.COPY,
+        ):  # read at any address
             arrays = {slot: np.require(array, requirements="A") for slot, array in arrays.items()}
         buffers = {slot: Buffer(array.size, "constant", array) for slot, array in arrays.items()}
         draft = Draft(kind, {slot: (buffer, 0) for slot, buffer in buffers.items()}, sizes, tasks=most)

@@ -19,27 +19,35 @@ static void copy_strided(const ft_step *step, int64_t task, int64_t tasks) {
     }
 }
 
-/* Filters [O][I][taps] to packed weights, in the order input block, tap, lane: p: x, factor by filter or 0, -, y.
+/* Where the number of an inner channel and a tap goes: taps of `n[5]` channels together. */
+INLINE int64_t place_in_filter(int64_t number, const int64_t *n) {
+    const int64_t channel = number / n[2], tap = number % n[2], start = channel / n[5] * n[5];
+    const int64_t lanes = n[1] - start < n[5] ? n[1] - start : n[5];
+    return start * n[2] + tap * lanes + channel - start;
+}
+
+/* Filters [O][I][taps] to packed weights, in the order input block, tap, lane: p: x and factor by filter or 0 (both at any
+   address), -, y.
    n: 0 O and 1 I of a group, 2 taps, 3 groups, 4 stride of a group in y, 5 lanes of an input block */
 static void pack_filter(const ft_step *step, int64_t task, int64_t tasks) {
-    const int64_t *n = step->n, blocks = (n[0] + VL - 1) / VL, pairs = (blocks + 1) / 2;
+    const int64_t *n = step->n, depth = n[1] * n[2], blocks = (n[0] + VL - 1) / VL, pairs = (blocks + 1) / 2;
     int64_t from, to;
     part(n[3] * pairs, task, tasks, &from, &to);
     for (int64_t i = from; i < to; i++) {
-        const int64_t pair = i % pairs, group = i / pairs, first = pair * 2 * VL;
-        const int64_t width = (2 * pair + 1 < blocks ? 2 : 1) * VL;
-        const int64_t there = n[0] - first < width ? n[0] - first : width;
-        const float *x = step->p[0] + (group * n[0] + first) * n[1] * n[2];
-        const float *factor = step->p[1] ? step->p[1] + group * n[0] + first : 0;
-        float *y = step->p[3] + group * n[4] + pair * n[1] * n[2] * 2 * VL;
-        for (int64_t start = 0; start < n[1]; start += n[5]) {
-            const int64_t lanes = n[1] - start < n[5] ? n[1] - start : n[5];
-            for (int64_t tap = 0; tap < n[2]; tap++)
-                for (int64_t lane = 0; lane < lanes; lane++, y += width) {
-                    const float *from_here = x + (start + lane) * n[2] + tap;
-                    for (int64_t j = 0; j < there; j++) y[j] = from_here[j * n[1] * n[2]] * (factor ? factor[j] : 1);
-                    for (int64_t j = there; j < width; j++) y[j] = 0;
-                }
+        const int64_t pair = i % pairs, group = i / pairs, width = (2 * pair + 1 < blocks ? 2 : 1) * VL;
+        for (int64_t half = 0; half < width; half += VL) {
+            const int64_t first = pair * 2 * VL + half, there = n[0] - first < VL ? n[0] - first : VL;
+            const loose *x = (const loose *)step->p[0] + (group * n[0] + first) * depth;
+            const vec factor = step->p[1] ? take_loose((const loose *)step->p[1] + group * n[0] + first, there) : ALL(1);
+            float *y = step->p[3] + group * n[4] + pair * depth * 2 * VL + half;
+            for (int64_t k = 0; k < depth; k += VL) {
+                const int64_t count = depth - k < VL ? depth - k : VL;
+                vec lines[VL];
+                for (int64_t j = 0; j < VL; j++) lines[j] = take_loose(x + j * depth + k, j < there ? count : 0);
+                transpose(lines);
+                for (int64_t j = 0; j < count; j++)
+                    STORE(y + place_in_filter(k + j, n) * width, lines[j] * factor);
+            }
         }
     }
 }

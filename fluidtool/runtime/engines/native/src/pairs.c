@@ -312,7 +312,6 @@ void ft_narrow(const ft_step *step, int64_t task, int64_t tasks) {
    n: 0 outputs of a group, 1 channels of a group, 2 taps, 3 groups, 4 stride of a group in y, 5 lanes of a block of
    channels; 6-9 x strides of output, channel, tap, group; 10 the first block of outputs in y, 11 how many it has in all.
    The order of weights is that of segments: channel block, tap, channel. */
-typedef float loose __attribute__((aligned(1), may_alias));
 
 INLINE vec outputs_of(const loose *x, int64_t count, int64_t stride, const float *factor) {
     float lanes[VL] = {0};

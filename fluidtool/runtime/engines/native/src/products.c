@@ -286,7 +286,6 @@ static void product(const ft_step *step, int64_t task, int64_t tasks) {
    outer and inner matrices; 10 whether y becomes bfloat16; 11 the first column in y (whole blocks), 12 columns of y.
    Some rows of all columns at a time: they are read as they lie. */
 #define PACKED_ROWS 32 /* as in lowering/memory.py */
-typedef float loose __attribute__((aligned(1), may_alias));
 
 /* A square of a matrix whose columns lie in memory, VL rows at a time. */
 INLINE void pack_square(const loose *x, int64_t x_column, float *to, int64_t to_row) {

@@ -8,6 +8,7 @@
 typedef float vec __attribute__((vector_size(VL * 4)));
 typedef int32_t veci __attribute__((vector_size(VL * 4)));
 typedef float vec_any __attribute__((vector_size(VL * 4), aligned(4), may_alias));
+typedef float loose __attribute__((aligned(1), may_alias)); /* at any address, as files have it */
 
 #define LOAD(address) ((vec) * (const vec_any *)(address))
 #define STORE(address, value) (*(vec_any *)(address) = (vec_any)(value))
@@ -58,6 +59,17 @@ INLINE vec load_some(const float *from, int64_t count, float rest) {
 
 /* The lanes that there are, at most VL; zeros behind. */
 INLINE vec take(const float *from, int64_t count) { return count >= VL ? LOAD(from) : load_some(from, count, 0); }
+
+INLINE vec take_loose(const loose *from, int64_t count) {
+    vec whole;
+    if (count >= VL) {
+        memcpy(&whole, from, sizeof whole);
+        return whole;
+    }
+    float lanes[VL] = {0};
+    memcpy(lanes, from, (size_t)count * sizeof(float));
+    return LOAD(lanes);
+}
 
 INLINE void store_some(float *to, vec value, int64_t count) {
     float lanes[VL];

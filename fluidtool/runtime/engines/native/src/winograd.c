@@ -165,7 +165,8 @@ static void winograd(const ft_step *step, int64_t task, int64_t tasks) {
 }
 
 /* ---------------------------------------------------------------- filters
-   p: filters [O][I][3][3], factor by filter or 0, -, transformed filters.  n: 0 O, 1 I, 2 m.  G g G^T in double. */
+   p: filters [O][I][3][3] and factor by filter or 0 (both at any address), -, transformed filters.  n: 0 O, 1 I, 2 m.
+   G g G^T in double. */
 typedef double vec_wide __attribute__((vector_size(VL * 8)));
 
 INLINE void transform_filter(const int OUTPUTS, const vec_wide *g, const int step, vec_wide *u, const int u_step) {
@@ -208,8 +209,9 @@ static void pack_winograd(const ft_step *step, int64_t task, int64_t tasks) {
         double lanes[9][VL] = {{0}};
         for (int64_t lane = 0; lane < there; lane++) {
             const int64_t number = block * VL + lane;
-            const float *g = step->p[0] + (number * n[1] + channel) * 9;
-            for (int tap = 0; tap < 9; tap++) lanes[tap][lane] = (double)g[tap] * (step->p[1] ? (double)step->p[1][number] : 1);
+            const loose *g = (const loose *)step->p[0] + (number * n[1] + channel) * 9;
+            const double factor = step->p[1] ? (double)((const loose *)step->p[1])[number] : 1;
+            for (int tap = 0; tap < 9; tap++) lanes[tap][lane] = (double)g[tap] * factor;
         }
         vec_wide g[9];
         memcpy(g, lanes, sizeof g);
