@@ -193,7 +193,7 @@ def _pack_filter(low: Lowering, facts: dict[str, Any], lanes: int) -> tuple[Buff
     count, inner, rows, columns = weights.shape
     each = -(-(count // groups) // width) * width
     packed = Buffer(groups * each * inner * rows * columns, "constant")
-    packed.array = aligned_floats(packed.size)
+    packed.array = low.room(packed.size)[: packed.size]
     arrays = {0: weights, 3: packed.array}
     if scale is not None:
         arrays[1] = scale
