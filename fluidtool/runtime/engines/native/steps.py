@@ -74,6 +74,8 @@ class Kind(IntEnum):
     DETECTIONS = 49
     BATCH_NORM = 50
     BATCH_NORM_GRADIENT = 51
+    SCATTER_ROWS = 52
+    ADAGRAD_ROWS = 53
 
 
 @dataclass(eq=False, slots=True)

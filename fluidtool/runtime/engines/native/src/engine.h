@@ -67,6 +67,8 @@ enum ft_kind {
     FT_DETECTIONS,
     FT_BATCH_NORM,
     FT_BATCH_NORM_GRADIENT,
+    FT_SCATTER_ROWS,
+    FT_ADAGRAD_ROWS,
     FT_KINDS
 };
 

@@ -90,6 +90,8 @@ const ft_instructions INSTRUCTIONS = {
         [FT_LAYER_NORM_GRADIENT] = layer_norm_gradient,
         [FT_BATCH_NORM] = batch_norm,
         [FT_BATCH_NORM_GRADIENT] = batch_norm_gradient,
+        [FT_SCATTER_ROWS] = scatter_rows,
+        [FT_ADAGRAD_ROWS] = adagrad_rows,
         [FT_BEST_BOXES] = best_boxes,
         [FT_DETECTIONS] = detections,
     },
