@@ -124,6 +124,64 @@ def test_layer_norm_says_what_does_not_fit(engine: str) -> None:
         outputs_of("layer_norm", feeds, ["Y"], engine)
 
 
+def check_batch_norm(shape: tuple[int, ...], **attrs: Any) -> None:
+    random = np.random.default_rng(0)
+
+    def floats(*sizes: int) -> Any:
+        return random.standard_normal(sizes).astype(np.float32)
+
+    channels = shape[1]
+    feeds = {"X": 3 + 2 * floats(*shape), "Scale": 1 + floats(channels) / 4, "Bias": floats(channels)}
+    running = {"Mean": floats(channels), "Variance": 1 + floats(channels) ** 2}
+    attrs = {"momentum": 0.7, "epsilon": 1e-3} | attrs
+    forward = agree(
+        "batch_norm", feeds | running, ["Y", "MeanOut", "VarianceOut", "SavedMean", "SavedVariance"], **attrs
+    )
+    saved = {slot: forward[slot] for slot in ("SavedMean", "SavedVariance")}
+    more = saved | {"Y@GRAD": floats(*shape)}
+    agree("batch_norm_grad", feeds | more, ["X@GRAD", "Scale@GRAD", "Bias@GRAD"], scale=1, **attrs)
+
+
+@few
+@given(st.integers(1, 4), st.integers(1, 37), st.lists(st.integers(1, 9), min_size=1, max_size=3), st.booleans())
+def test_batch_norm(images: int, channels: int, plane: list[int], relu: bool) -> None:
+    check_batch_norm((images, channels, *plane), fuse_with_relu=relu)
+
+
+def test_batch_norm_cut_among_threads_answers_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = counted(monkeypatch, "batch_norm"), counted(monkeypatch, "batch_norm_grad")
+    check_batch_norm((5, 33, 31, 29))
+    assert answered == ([True], [True])
+
+
+@pytest.mark.parametrize(
+    ("shape", "attrs"),
+    [
+        ((3, 4, 5, 6), {"data_layout": "NHWC"}),
+        ((9, 4), {}),
+        ((3, 4, 1, 2), {}),
+        ((2, 4, 5), {"use_global_stats": True}),
+    ],
+    ids=["channels last", "no planes", "short planes", "running statistics"],
+)
+def test_batch_norm_left_to_numpy(
+    shape: tuple[int, ...], attrs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = counted(monkeypatch, "batch_norm")
+    shape = (shape[0], shape[1], *shape[2:-1], 4) if attrs.get("data_layout") else shape
+    random = np.random.default_rng(1)
+    vectors = {slot: 1 + random.random(4, np.float32) for slot in ("Scale", "Bias", "Mean", "Variance")}
+    agree("batch_norm", {"X": random.random(shape, np.float32), **vectors}, ["Y", "MeanOut"], **attrs)
+    assert answered == [False]
+
+
+@pytest.mark.parametrize("engine", ["numpy", "native"])
+def test_batch_norm_says_what_does_not_fit(engine: str) -> None:
+    vectors = dict.fromkeys(("Scale", "Bias", "Mean", "Variance"), np.ones(3, np.float32))
+    with pytest.raises(OperatorError, match=r"input Scale must have shape \(4,\)"):
+        outputs_of("batch_norm", {"X": np.zeros((2, 4, 5, 5), np.float32), **vectors}, ["Y"], engine)
+
+
 def lstm_feeds(lengths: list[int], size: int, peepholes: bool, initial: bool, seed: int = 0) -> dict[str, Any]:
     random = np.random.default_rng(seed)
 
@@ -329,12 +387,87 @@ def test_updates_answer_by_themselves_and_leave_what_is_given(monkeypatch: pytes
     assert answered == ([True], [True])
 
 
-def test_sparse_gradients_are_left_to_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+def sparse(rows: list[int], height: int, *shape: int) -> SelectedRows:
+    values = np.random.default_rng(len(rows)).standard_normal((len(rows), *shape)).astype(np.float32)
+    return SelectedRows(rows, height, values)
+
+
+row_lists = st.lists(st.integers(0, 8), min_size=1, max_size=30)
+
+
+@few
+@given(row_lists, st.sampled_from([(1,), (3,), (16,), (37,), (2, 5)]))
+def test_sparse_gradients(rows: list[int], shape: tuple[int, ...]) -> None:
+    feeds = update_feeds((9, *shape), "Moment")
+    feeds["Grad"] = sparse(rows, 9, *shape)
+    agree("adagrad", feeds, ["ParamOut", "MomentOut"], rtol=5e-7, scale=1.0)
+    del feeds["Moment"]
+    agree("sgd", feeds, ["ParamOut"], rtol=5e-7, scale=1.0)
+    feeds = adam_feeds((9, *shape))
+    feeds["Grad"] = sparse(rows, 9, *shape)
+    agree("adam", feeds, ADAM, rtol=5e-7, scale=1.0)
+
+
+@few
+@given(st.lists(row_lists, min_size=1, max_size=4), st.sampled_from([(1,), (16,), (2, 5)]))
+def test_sum_of_sparse_rows(parts: list[list[int]], shape: tuple[int, ...]) -> None:
+    program = Program()
+    block = program.global_block()
+    names = [f"x{number}" for number in range(len(parts))]
+    for name in [*names, "Out"]:
+        block.create_var(name=name, dtype=VarType.FP32)
+    block.append_op(type="sum", inputs={"X": names}, outputs={"Out": ["Out"]}, attrs={})
+    feeds = {name: sparse(rows, 9, *shape) for name, rows in zip(names, parts, strict=True)}
+    want, got = (Executor(engine=engine).run(program, feeds, ["Out"], Scope())[0] for engine in ("numpy", "native"))
+    np.testing.assert_array_equal(got.row_ids, want.row_ids)
+    np.testing.assert_array_equal(got.value, want.value)
+
+
+def test_sparse_gradients_are_answered_and_leave_what_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = {type: counted(monkeypatch, type) for type in ("adagrad", "adam", "sgd")}
+    for type, feeds, slots in (
+        ("adagrad", update_feeds((300, 70), "Moment"), ["ParamOut", "MomentOut"]),
+        ("adam", adam_feeds((300, 70)), ADAM),
+        ("sgd", update_feeds((300, 70)), ["ParamOut"]),
+    ):
+        feeds["Grad"] = sparse([7, 299, 0, 7] * 400, 300, 70)
+        before = {slot: value.copy() for slot, value in feeds.items() if slot != "Grad"}
+        agree(type, feeds, slots, rtol=1e-6, scale=1.0)
+        for slot, value in before.items():
+            np.testing.assert_array_equal(feeds[slot], value)
+    assert answered == {"adagrad": [True], "adam": [True], "sgd": [True]}
+
+
+def test_powers_updated_in_place_move_on_before_a_sparse_gradient_uses_them() -> None:
+    def updated(engine: str) -> Any:
+        program = Program()
+        block = program.global_block()
+        feeds = adam_feeds((5, 3)) | {"Grad": sparse([1, 3], 5, 3)}
+        for slot in [*feeds, "ParamOut"]:
+            block.create_var(name=slot, dtype=VarType.FP32)
+        outputs = {"ParamOut": ["ParamOut"]} | {
+            f"{slot}Out": [slot] for slot in feeds if slot.startswith(("Beta", "Mom"))
+        }
+        block.append_op(type="adam", inputs={slot: [slot] for slot in feeds}, outputs=outputs, attrs={})
+        return Executor(engine=engine).run(program, feeds, ["ParamOut"], Scope())[0].numpy()
+
+    np.testing.assert_allclose(updated("native"), updated("numpy"), rtol=1e-6)
+
+
+def test_lazy_updates_are_left_to_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     answered = counted(monkeypatch, "adam")
     feeds = adam_feeds((5, 3))
     feeds["Grad"] = SelectedRows([3, 1, 3], 5, np.ones((3, 3), np.float32))
-    agree("adam", feeds, ADAM, rtol=5e-7)
+    agree("adam", feeds, ADAM, rtol=5e-7, lazy_mode=True)
     assert answered == [False]
+
+
+@pytest.mark.parametrize("engine", ["numpy", "native"])
+@pytest.mark.parametrize("row", [-1, 5])
+def test_sparse_gradients_of_rows_that_do_not_exist(row: int, engine: str) -> None:
+    feeds = update_feeds((5, 3), "Moment") | {"Grad": SelectedRows([0, row], 5, np.ones((2, 3), np.float32))}
+    with pytest.raises(OperatorError, match="names row"):
+        outputs_of("adagrad", feeds, ["ParamOut"], engine)
 
 
 def test_attributes_of_later_versions_are_left_to_numpy(monkeypatch: pytest.MonkeyPatch) -> None:

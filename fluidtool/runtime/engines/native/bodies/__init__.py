@@ -36,7 +36,10 @@ def later(module: str, name: str) -> Body:
 
 
 BODIES: Mapping[str, Body] = {
+    "adagrad": later("rows", "adagrad"),
     "adam": adam,
+    "batch_norm": later("normalization", "batch_norm"),
+    "batch_norm_grad": later("normalization", "batch_norm_gradient"),
     "conv2d": conv2d,
     "conv2d_grad": conv2d_gradient,
     "gru": later("gru", "gru"),
@@ -50,6 +53,8 @@ BODIES: Mapping[str, Body] = {
     "multiclass_nms2": later("detection", "multiclass_nms2"),
     "multiclass_nms3": later("detection", "multiclass_nms3"),
     "pool2d_grad": pool2d_gradient,
+    "sgd": later("rows", "sgd"),
+    "sum": later("rows", "sum_of_rows"),
     "top_k": later("ranking", "top_k"),
 }
 

@@ -8,8 +8,10 @@ import numpy as np
 
 from fluidtool.ops.context import OpContext
 from fluidtool.runtime.engines.native.bodies.calls import are_floats, have_shape, in_rows, run_step, table
+from fluidtool.runtime.engines.native.bodies.rows import add_rows, moves_rows
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.steps import Kind
+from fluidtool.tensor import SelectedRows
 
 PART = 1 << 14  # floats that are worth a thread
 LATER = ("use_global_beta_pow", "multi_precision", "regularization_method", "rescale_grad")  # of Paddle 2.x
@@ -33,8 +35,15 @@ def adam(
     epsilon: float,
     lazy_mode: bool,
 ) -> Any:
-    """What fluidtool.ops.optimizers.adam does with a dense gradient in a program of Paddle 1.x."""
+    """What fluidtool.ops.optimizers.adam does in a program of Paddle 1.x, but for the lazy mode of sparse gradients."""
     numbers = (LearningRate, Beta1Pow, Beta2Pow)
+    sparse = isinstance(Grad, SelectedRows)
+    if sparse:
+        if lazy_mode or not moves_rows(ctx, Grad, LearningRate, Param):
+            return NotImplemented
+        dense = np.zeros(Param.shape, np.float32)
+        add_rows(library, dense, Grad.row_ids, Grad.value)
+        Grad = dense
     if (
         not is_plain(ctx, Param, Grad, Moment1, Moment2)
         or not are_floats(*numbers)
@@ -44,6 +53,11 @@ def adam(
     if Beta1Tensor is not None or Beta2Tensor is not None or ctx.has("SkipUpdate"):
         return NotImplemented
     rate, power1, power2 = (number.reshape(()) for number in numbers)
+    if sparse and ctx.op.output("Beta1PowOut") == ctx.op.input("Beta1Pow"):
+        power1, power2 = (
+            power1 * np.float32(beta1),
+            power2 * np.float32(beta2),
+        )  # moved on first, as Paddle's kernel does
     rate = rate * (np.sqrt(1 - power2) / (1 - power1))
     news = [np.empty(Param.shape, np.float32) for _ in range(3)]
     arrays = [in_rows(array) for array in (Param, Grad, Moment1, Moment2)]

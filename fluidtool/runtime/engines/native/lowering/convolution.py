@@ -21,7 +21,7 @@ from fluidtool.runtime.engines.native.lowering.memory import (
 )
 from fluidtool.runtime.engines.native.lowering.winograd import outputs_by_side, winograd
 from fluidtool.runtime.engines.native.reading.registry import need
-from fluidtool.runtime.engines.native.steps import Blocked, Buffer, Kind, aligned_floats, constant
+from fluidtool.runtime.engines.native.steps import Blocked, Buffer, Kind, constant
 
 PART_BYTES = 200_000  # of an image that a part sweeps over again and again: they stay in the second cache
 NEAR_BYTES = 4  # of weights for each of an image, up to which threads rather share out the image than the weights

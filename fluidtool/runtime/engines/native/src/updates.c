@@ -1,4 +1,4 @@
-/* What optimizers do to a parameter, in one pass over it. Included by kernels.c. Results have memory of their own. */
+/* What optimizers do to a parameter, in one pass over it, and to some rows of one. Included by kernels.c. */
 
 /* Part of a range of floats, at multiples of the vectors. */
 INLINE void float_part(int64_t count, int64_t task, int64_t tasks, int64_t *from, int64_t *to) {
@@ -6,7 +6,8 @@ INLINE void float_part(int64_t count, int64_t task, int64_t tasks, int64_t *from
     *from *= VL, *to = *to * VL < count ? *to * VL : count;
 }
 
-/* p[0]: addresses of parameter, gradient, moment 1, moment 2, and of the new parameter, moment 1, moment 2.
+/* Results have memory of their own.
+   p[0]: addresses of parameter, gradient, moment 1, moment 2, and of the new parameter, moment 1, moment 2.
    p[1]: beta1, 1 - beta1, beta2, 1 - beta2, rate, epsilon.  n: 0 floats */
 static void adam(const ft_step *step, int64_t task, int64_t tasks) {
     float *const *p = (float *const *)(const void *)step->p[0];
@@ -34,4 +35,37 @@ static void momentum(const ft_step *step, int64_t task, int64_t tasks) {
         give(p[3] + i, take(p[0] + i, to - i) - move, to - i);
         give(p[4] + i, velocity, to - i);
     }
+}
+
+/* y[place[i]] += f[0] * x[i], in the order of i: each task has rows of y that are its own.
+   p: x [count][columns], places, y.  n: 0 count, 1 columns, 2 rows of y */
+static void scatter_rows(const ft_step *step, int64_t task, int64_t tasks) {
+    const int64_t *n = step->n, columns = n[1], *places = (const int64_t *)(const void *)step->p[1];
+    const vec factor = ALL(step->f[0]);
+    int64_t from, to;
+    part(n[2], task, tasks, &from, &to);
+    for (int64_t i = 0; i < n[0]; i++) {
+        if (places[i] < from || places[i] >= to) continue;
+        const float *x = step->p[0] + i * columns;
+        float *y = step->p[2] + places[i] * columns;
+        for (int64_t j = 0; j < columns; j += VL)
+            give(y + j, take(y + j, columns - j) + factor * take(x + j, columns - j), columns - j);
+    }
+}
+
+/* p: parameter and moment, both of which change, gradient [count][columns], the rows that it is for, each once.
+   n: 0 count, 1 columns.  f: rate, epsilon */
+static void adagrad_rows(const ft_step *step, int64_t task, int64_t tasks) {
+    const int64_t columns = step->n[1], *rows = (const int64_t *)(const void *)step->p[3];
+    const vec rate = ALL(step->f[0]), epsilon = ALL(step->f[1]);
+    int64_t from, to;
+    part(step->n[0], task, tasks, &from, &to);
+    for (int64_t i = from; i < to; i++)
+        for (int64_t j = 0; j < columns; j += VL) {
+            const int64_t count = columns - j;
+            float *param = step->p[0] + rows[i] * columns + j, *moment = step->p[1] + rows[i] * columns + j;
+            const vec grad = take(step->p[2] + i * columns + j, count), squares = take(moment, count) + grad * grad;
+            give(moment, squares, count);
+            give(param, take(param, count) - rate * grad / (sqrt_vec(squares) + epsilon), count);
+        }
 }

@@ -1,0 +1,101 @@
+"""Sparse gradients: rows that are added up, and optimizers that move only these rows."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from fluidtool.ops.context import OpContext
+from fluidtool.runtime.engines.native.bodies.calls import Array, are_floats, in_rows, run_step
+from fluidtool.runtime.engines.native.library import Library
+from fluidtool.runtime.engines.native.steps import Kind
+from fluidtool.tensor import SelectedRows
+
+PART = 1 << 14  # floats that are worth a thread
+
+
+def sum_of_rows(library: Library, ctx: OpContext, X: list[Any]) -> Any:
+    """What fluidtool.ops.math.sum does with SelectedRows of float32 and nothing else."""
+    if not all(are_rows(x) for x in X):
+        return NotImplemented
+    first = X[0]
+    if any(x.table_height != first.table_height or x.value.shape[1:] != first.value.shape[1:] for x in X):
+        return NotImplemented
+    ids, values = np.concatenate([x.row_ids for x in X]), np.concatenate([x.value for x in X])
+    rows, sums = merged(library, ids, values)
+    return SelectedRows(rows, first.table_height, sums)
+
+
+def sgd(library: Library, ctx: OpContext, Param: Any, LearningRate: Any, Grad: Any) -> Any:
+    """What fluidtool.ops.optimizers.descent.sgd does with a sparse gradient of a dense parameter."""
+    if not moves_rows(ctx, Grad, LearningRate, Param):
+        return NotImplemented
+    out = np.array(Param, order="C")
+    add_rows(library, out, Grad.row_ids, Grad.value, -float(LearningRate.reshape(())))
+    return {"ParamOut": out}
+
+
+def adagrad(
+    library: Library, ctx: OpContext, Param: Any, Grad: Any, Moment: Any, LearningRate: Any, *, epsilon: float
+) -> Any:
+    """What fluidtool.ops.optimizers.adagrad.adagrad does with a sparse gradient."""
+    if not moves_rows(ctx, Grad, LearningRate, Param, Moment):
+        return NotImplemented
+    rows, values = once(library, Grad)
+    param, moment = np.array(Param, order="C"), np.array(Moment, order="C")
+    sizes = {0: len(rows), 1: prod(Param.shape[1:])}
+    numbers = (float(LearningRate.reshape(())), epsilon)
+    arrays = (param, moment, in_rows(values), in_rows(rows))
+    run_step(library, Kind.ADAGRAD_ROWS, arrays, sizes, parts(library, values.size), numbers)
+    return {"ParamOut": param, "MomentOut": moment}
+
+
+def once(library: Library, grad: SelectedRows) -> tuple[Array, Array]:
+    """The rows of a gradient ascending and each once, and their sums."""
+    ids = grad.row_ids
+    if (ids[1:] > ids[:-1]).all():
+        return ids, grad.value
+    return merged(library, ids, grad.value)
+
+
+def merged(library: Library, ids: Array, values: Array) -> tuple[Array, Array]:
+    """Rows ascending and each once, and the sums of the values of equal ones."""
+    rows, places = np.unique(ids, return_inverse=True)
+    sums = np.zeros((len(rows), *values.shape[1:]), np.float32)
+    add_rows(library, sums, places, values)
+    return rows, sums
+
+
+def add_rows(library: Library, y: Array, places: Array, values: Array, factor: float = 1.0) -> None:
+    """y[places[i]] += factor * values[i], in this order; y is contiguous, and the places are rows of it."""
+    arrays = (in_rows(values), np.ascontiguousarray(places, np.int64), y)
+    sizes = {0: len(places), 1: prod(y.shape[1:]), 2: len(y)}
+    run_step(library, Kind.SCATTER_ROWS, arrays, sizes, min(parts(library, values.size), library.threads), (factor,))
+
+
+def are_rows(grad: Any) -> bool:
+    """Whether these are SelectedRows of float32 on the host: at least one, and a value for each."""
+    if not isinstance(grad, SelectedRows) or not len(grad.row_ids) or not are_floats(grad.tensor.array):
+        return False
+    return grad.tensor.array is not None and len(grad.value) == len(grad.row_ids) and grad.value.size > 0
+
+
+def moves_rows(ctx: OpContext, grad: Any, rate: Any, param: Any, *others: Any) -> bool:
+    """Whether a sparse gradient of rows that exist moves dense float32 of one shape, in a program of Paddle 1.x."""
+    if (
+        not are_rows(grad)
+        or not are_floats(rate, param, *others)
+        or rate.size != 1
+        or ctx.op.has_attr("multi_precision")
+    ):
+        return False
+    if any(other.shape != param.shape for other in others) or grad.value.shape[1:] != param.shape[1:]:
+        return False
+    return bool(grad.row_ids.min() >= 0 and grad.row_ids.max() < len(param))
+
+
+def parts(library: Library, count: int) -> int:
+    """Into how many parts a pass over `count` floats is cut."""
+    return max(1, min(4 * library.threads, count // PART))
