@@ -148,3 +148,21 @@ def test_an_error_names_the_operator_of_the_chain_that_failed() -> None:
     net.scope.var(net.variance).value = LoDTensor(np.ones(3, np.float32))
     with pytest.raises(OperatorError, match=r"batch_norm.*Variance must have shape \(4,\)"):
         net.run("numpy", out)
+
+
+def test_what_was_settled_for_other_sizes_does_not_count() -> None:
+    net = Chained()
+    convolved = net.conv(net.data(1, 4, 5, 6), net.parameter(6, 4, 3, 3), paddings=[1, 1])
+    out = net.relu(net.norm(convolved, 6))
+    (name,) = net.feeds
+    executor = Executor(engine="numpy")
+    for shape in ((1, 4, 5, 6), (3, 4, 5, 6), (1, 4, 9, 2), (1, 4, 5, 6)):
+        net.feeds[name] = net.random.standard_normal(shape).astype(np.float32)
+        (got,) = executor.run(net.program, net.feeds, [out], net.scope)
+        np.testing.assert_array_equal(got.numpy(), net.both(out)[1][0])
+    net.feeds[name] = np.zeros((1, 5, 5, 6), np.float32)
+    with pytest.raises(OperatorError, match=r"conv2d.*has 5 channels"):
+        executor.run(net.program, net.feeds, [out], net.scope)
+    net.feeds[name] = np.zeros((1, 4, 5, 6), np.float64)
+    with pytest.raises(OperatorError, match=r"conv2d.*one data type"):
+        executor.run(net.program, net.feeds, [out], net.scope)
