@@ -28,6 +28,9 @@ ATTRS: dict[str, Any] = {
 Suppression = Callable[..., Any]
 """Like `suppress`."""
 
+Finder = Callable[[OpContext, Any, Any, list[int] | None], tuple[Any, Any, list[int]]]
+"""Like `run`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -127,9 +130,9 @@ def multiclass_nms(ctx: OpContext, BBoxes: Any, Scores: Any) -> Any:
     return detections(ctx, BBoxes, Scores)
 
 
-def detections(ctx: OpContext, BBoxes: Any, Scores: Any, keep: Suppression = suppress) -> Any:
-    """The output of multiclass_nms; `keep` chooses among the boxes of a class."""
-    out, _, offsets = run(ctx, BBoxes, Scores, lod_offsets(ctx, Scores), keep)
+def detections(ctx: OpContext, BBoxes: Any, Scores: Any, find: Finder = run) -> Any:
+    """The output of multiclass_nms."""
+    out, _, offsets = find(ctx, BBoxes, Scores, lod_offsets(ctx, Scores))
     if not len(out):
         out, offsets = ctx.array(ctx.np.full((1, 1), -1, Scores.dtype)), [0, 1]
     ctx.set_lod("Out", [offsets])
@@ -142,9 +145,9 @@ def multiclass_nms2(ctx: OpContext, BBoxes: Any, Scores: Any) -> dict[str, Any]:
     return detections_and_index(ctx, BBoxes, Scores)
 
 
-def detections_and_index(ctx: OpContext, BBoxes: Any, Scores: Any, keep: Suppression = suppress) -> dict[str, Any]:
-    """The outputs of multiclass_nms2; `keep` chooses among the boxes of a class."""
-    out, index, offsets = run(ctx, BBoxes, Scores, lod_offsets(ctx, Scores), keep)
+def detections_and_index(ctx: OpContext, BBoxes: Any, Scores: Any, find: Finder = run) -> dict[str, Any]:
+    """The outputs of multiclass_nms2."""
+    out, index, offsets = find(ctx, BBoxes, Scores, lod_offsets(ctx, Scores))
     ctx.set_lod("Out", [offsets])
     ctx.set_lod("Index", [offsets])
     return {"Out": out, "Index": index}
@@ -163,14 +166,12 @@ def multiclass_nms3(ctx: OpContext, BBoxes: Any, Scores: Any, RoisNum: Any) -> d
     return detections_and_counts(ctx, BBoxes, Scores, RoisNum)
 
 
-def detections_and_counts(
-    ctx: OpContext, BBoxes: Any, Scores: Any, RoisNum: Any, keep: Suppression = suppress
-) -> dict[str, Any]:
-    """The outputs of multiclass_nms3; `keep` chooses among the boxes of a class."""
+def detections_and_counts(ctx: OpContext, BBoxes: Any, Scores: Any, RoisNum: Any, find: Finder = run) -> dict[str, Any]:
+    """The outputs of multiclass_nms3."""
     offsets = None
     if Scores.ndim == 2:
         offsets = ctx.sequences("BBoxes") if RoisNum is None else [0, *accumulate(ctx.host(RoisNum).tolist())]
-    out, index, found = run(ctx, BBoxes, Scores, offsets, keep)
+    out, index, found = find(ctx, BBoxes, Scores, offsets)
     counts = [end - start for start, end in pairwise(found)]
     return {"Out": out, "Index": index, "NmsRoisNum": ctx.array(ctx.np.asarray(counts, "int32"))}
 

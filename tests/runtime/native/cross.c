@@ -42,15 +42,15 @@ static int wrong_activations(int kind) {
     return wrong;
 }
 
-static int wrong_softmax(void) {
+static int wrong_softmax(int columns) {
     int wrong = 0;
     ft_step step = {.kind = FT_SOFTMAX, .p = {[0] = x, [3] = y}, .f = {1}};
-    step.n[0] = ROWS, step.n[1] = COLUMNS, step.n[2] = step.n[3] = 1, step.n[31] = 5;
+    step.n[0] = ROWS, step.n[1] = columns, step.n[2] = step.n[3] = 1, step.n[31] = 5;
     ft_run(&step, 1);
-    for (const float *row = x, *out = y; row < x + ROWS * COLUMNS; row += COLUMNS, out += COLUMNS) {
+    for (const float *row = x, *out = y; row < x + ROWS * columns; row += columns, out += columns) {
         double sum = 0;
-        for (int i = 0; i < COLUMNS; i++) sum += exp(row[i]);
-        for (int i = 0; i < COLUMNS; i++)
+        for (int i = 0; i < columns; i++) sum += exp(row[i]);
+        for (int i = 0; i < columns; i++)
             if (!(fabs(out[i] - exp(row[i]) / sum) <= 1e-6)) wrong++;
     }
     return wrong;
@@ -88,7 +88,7 @@ int main(void) {
             if (!ft_use_instructions(names[set])) continue;
             for (int i = 0; i < NUMBERS; i++) x[i] = (float)(i * 37 % 101 - 50) / 10;
             const int there = ft_use_threads(threads);
-            int wrong = wrong_softmax() + wrong_product();
+            int wrong = wrong_softmax(COLUMNS) + wrong_softmax(11) + wrong_product();
             for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) wrong += wrong_activations(kinds[k]);
             printf("%s, %d floats in a vector, %d threads: %d wrong\n", ft_instructions_name(), (int)ft_vector_width(), there,
                    wrong);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fluidtool.ops.detection.suppression import overlap_of, suppress
-from fluidtool.runtime import Executor
-from fluidtool.runtime.engines.native.bodies import BODIES
-from fluidtool.runtime.engines.native.bodies.detection import native_suppress
+from fluidtool.proto.enums import VarType
+from fluidtool.runtime import Executor, Scope
+from fluidtool.runtime.engines.native.bodies import detection
+from fluidtool.runtime.engines.native.bodies.detection import find, native_suppress
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.tensor import LoDTensor
 from tests.runtime.native.checking import Net, agree, check
@@ -55,30 +57,141 @@ def test_boxes_that_are_no_numbers_do_not_stay(native: Library) -> None:
     assert native_suppress(native, 0.0, np, boxes, overlap, 0.5).tolist() == want.tolist()
 
 
-@pytest.mark.parametrize("type", ["multiclass_nms", "multiclass_nms2", "multiclass_nms3"])
-@pytest.mark.parametrize("high", [1.0, -1.0])
-def test_detections_of_both_engines_are_one(
-    type: str, high: float, native: Library, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answered: list[bool] = []
-    body = BODIES[type]
+# ---------------------------------------------------------------- detections
+SLOTS = {
+    "multiclass_nms": ["Out"],
+    "multiclass_nms2": ["Out", "Index"],
+    "multiclass_nms3": ["Out", "Index", "NmsRoisNum"],
+}
+NMS = {"score_threshold": 0.3, "nms_top_k": 40, "keep_top_k": 30, "nms_threshold": 0.4, "background_label": 0}
+few = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
-    def counting(*args: Any, **attrs: Any) -> Any:
-        result = body(*args, **attrs)
-        answered.append(result is not NotImplemented)
+
+def detected(engine: str, type: str, inputs: dict[str, Any], **attrs: Any) -> list[tuple[Array, Any]]:
+    """The outputs of one operator with their LoD."""
+    net = Net()
+    net.feeds = inputs
+    for name, value in inputs.items():
+        dtype = VarType.INT32 if name == "RoisNum" else VarType.FP32
+        shape = (value.numpy() if isinstance(value, LoDTensor) else value).shape
+        net.program.global_block().create_var(name=name, shape=shape, dtype=dtype)
+    fetches = net.several(type, dict.fromkeys(SLOTS[type], 1), {name: name for name in inputs}, **attrs)
+    values = Executor(engine=engine).run(net.program, inputs, fetches, Scope())
+    return [(value.numpy(), value.lod()) for value in values]
+
+
+def agree_exactly(type: str, inputs: dict[str, Any], **attrs: Any) -> list[tuple[Array, Any]]:
+    """Both engines give the same detections, to the bit; returns them."""
+    want, got = (detected(engine, type, inputs, **attrs) for engine in ("numpy", "native"))
+    for (a, a_lod), (b, b_lod) in zip(got, want, strict=True):
+        assert a.dtype == b.dtype and a_lod == b_lod
+        np.testing.assert_array_equal(a, b)
+    return want
+
+
+def scores_of(shape: tuple[int, ...], seed: int, ties: bool) -> Array:
+    """Scores within 0 and 1, many of them equal where there are ties."""
+    scores = np.random.default_rng(seed).uniform(0, 1, shape)
+    return (np.round(scores * 8) / 8 if ties else scores).astype(np.float32)
+
+
+thresholds = {
+    "score_threshold": st.sampled_from([-1.0, 0.0, 0.5, 0.9, 2.0]),
+    "nms_threshold": st.sampled_from([-0.5, 0.0, 0.25, 0.6, 1.0]),
+    "nms_eta": st.sampled_from([1.0, 0.9]),
+    "nms_top_k": st.sampled_from([-1, 0, 1, 5, 40, 1000]),
+    "keep_top_k": st.sampled_from([-1, 0, 1, 7, 30]),
+    "background_label": st.sampled_from([-1, 0, 2, 9]),
+    "normalized": st.booleans(),
+}
+
+
+@few
+@given(
+    type=st.sampled_from(sorted(SLOTS)),
+    sizes=st.tuples(st.integers(1, 3), st.integers(1, 5), st.sampled_from([1, 7, 16, 33, 130, 300])),
+    seed=st.integers(0, 1000),
+    ties=st.booleans(),
+    attrs=st.fixed_dictionaries(thresholds),
+)
+def test_detections_of_both_engines_are_one(
+    native: Library, type: str, sizes: tuple[int, int, int], seed: int, ties: bool, attrs: dict[str, Any]
+) -> None:
+    images, classes, count = sizes
+    boxes = np.stack([boxes_of(count, seed + image, whole=ties) for image in range(images)])
+    agree_exactly(type, {"BBoxes": boxes, "Scores": scores_of((images, classes, count), seed, ties)}, **attrs)
+
+
+@few
+@given(
+    type=st.sampled_from(sorted(SLOTS)),
+    lengths=st.lists(st.integers(0, 40), min_size=1, max_size=3),
+    classes=st.integers(1, 4),
+    seed=st.integers(0, 1000),
+    ties=st.booleans(),
+    attrs=st.fixed_dictionaries(thresholds),
+)
+def test_detections_where_every_class_has_boxes_of_its_own(
+    native: Library, type: str, lengths: list[int], classes: int, seed: int, ties: bool, attrs: dict[str, Any]
+) -> None:
+    count = sum(lengths)
+    boxes = boxes_of(count * classes, seed, whole=ties).reshape(count, classes, 4)
+    scores, offsets = scores_of((count, classes), seed, ties), [0, *accumulate(lengths)]
+    inputs: dict[str, Any] = {"BBoxes": LoDTensor(boxes, [offsets]), "Scores": LoDTensor(scores, [offsets])}
+    if type == "multiclass_nms3":
+        inputs = {"BBoxes": boxes, "Scores": scores, "RoisNum": np.array(lengths, np.int32)}
+    agree_exactly(type, inputs, **attrs)
+
+
+@pytest.mark.parametrize("type", sorted(SLOTS))
+def test_the_library_itself_finds_the_detections(type: str, native: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[int] = []
+
+    def counting(library: Library, *args: Any) -> Any:
+        result = find(library, *args)
+        found.append(result[2][-1])
         return result
 
-    monkeypatch.setitem(BODIES, type, counting)
-    net = Net()
+    monkeypatch.setattr(detection, "find", counting)
     boxes = np.stack([boxes_of(70, seed, whole=False) for seed in (1, 2)])
-    scores = np.random.default_rng(0).uniform(high - 1, high, (2, 4, 70)).astype(np.float32)
-    more = () if type == "multiclass_nms" else ("Index",) if type == "multiclass_nms2" else ("Index", "NmsRoisNum")
-    attrs = {"score_threshold": 0.3, "nms_top_k": 40, "keep_top_k": 30, "nms_threshold": 0.4, "background_label": 0}
-    inputs = {"BBoxes": net.data(of=boxes), "Scores": net.data(of=scores)}
-    out = net.op(type, "Out", inputs, *more, normalized=False, nms_eta=1.0, **attrs)
-    (want,), (got,) = net.run("numpy", out), net.run("native", out)
-    np.testing.assert_array_equal(got, want)
-    assert answered == [True]
+    ((rows, _), *_) = agree_exactly(type, {"BBoxes": boxes, "Scores": scores_of((2, 4, 70), 0, ties=False)}, **NMS)
+    assert found == [len(rows)] == [60]
+
+
+@pytest.mark.parametrize("type", sorted(SLOTS))
+def test_nothing_found_at_all(type: str, native: Library) -> None:
+    inputs = {"BBoxes": boxes_of(70, 1, whole=False)[None], "Scores": scores_of((1, 4, 70), 0, ties=False) - 1}
+    (rows, lod), *_ = agree_exactly(type, inputs, **NMS)
+    assert (rows.tolist(), lod) == (([[-1.0]], [[0, 1]]) if type == "multiclass_nms" else ([], lod))
+
+
+def test_scores_that_are_no_numbers_are_never_found(native: Library) -> None:
+    scores = scores_of((1, 3, 70), 0, ties=True)
+    scores[0, 1, ::3], scores[0, 2, ::5], scores[0, 1, 4], scores[0, 2, 7] = np.nan, np.inf, -np.inf, -0.0
+    agree_exactly("multiclass_nms2", {"BBoxes": boxes_of(70, 1, whole=False)[None], "Scores": scores}, **NMS)
+
+
+@settings(few)
+@given(seed=st.integers(0, 1000), side=st.integers(0, 3))
+def test_boxes_with_numbers_that_are_none(native: Library, seed: int, side: int) -> None:
+    boxes = boxes_of(60, seed, whole=True)
+    boxes[::4, side] = np.nan
+    boxes[1::7, side] = np.inf
+    inputs = {"BBoxes": boxes[None], "Scores": scores_of((1, 2, 60), seed, ties=False)}
+    agree_exactly("multiclass_nms2", inputs, **NMS | {"background_label": -1})
+
+
+def test_a_threshold_that_is_no_number_is_left_to_numpy(native: Library) -> None:
+    inputs = {"BBoxes": boxes_of(9, 1, whole=False)[None], "Scores": scores_of((1, 2, 9), 0, ties=False)}
+    ((rows, _), _) = agree_exactly("multiclass_nms2", inputs, **NMS | {"nms_threshold": float("nan")})
+    assert not len(rows)
+
+
+def test_fewer_boxes_than_scores_are_an_error(native: Library) -> None:
+    inputs = {"BBoxes": boxes_of(9, 1, whole=False)[None], "Scores": scores_of((2, 2, 9), 0, ties=False)}
+    for engine in ("numpy", "native"):
+        with pytest.raises(Exception, match="index 1 is out of bounds"):
+            detected(engine, "multiclass_nms", inputs, **NMS)
 
 
 def test_polygons_are_left_to_numpy(native: Library) -> None:

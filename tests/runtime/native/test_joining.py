@@ -95,3 +95,15 @@ def test_views(data: st.DataObject) -> None:
         new.append(data.draw(st.sampled_from([d for d in range(1, left + 1) if left % d == 0])))
         left //= new[-1]
     reshaped(shape, order, (*new, left))
+
+
+def test_products_know_the_weights_that_are_read_next() -> None:
+    net = Net()
+    x = net.data(3, 40)
+    for rows, columns in ((40, 100), (100, 33), (33, 8)):
+        x = net.op("mul", "Out", {"X": x, "Y": net.parameter(rows, columns)})
+    check(net, x, scale=64.0)
+    (stretch,) = (step for step in net.plan.work if isinstance(step, Stretch))
+    (form,) = stretch.forms.values()
+    products = [draft for draft in form.compiled.drafts if draft.kind.name == "PRODUCT"]
+    assert [draft.pointers.get(5) for draft in products] == [products[1].pointers[1], products[2].pointers[1], None]

@@ -136,6 +136,21 @@ def test_softmax_and_layer_norm(outer: list[int], columns: int) -> None:
     check(net, y, z, rtol=1e-5)
 
 
+@pytest.mark.parametrize("rows", [1, 15, 16, 33])
+@pytest.mark.parametrize("columns", [1, 2, 6, 8, 9, 15, 16, 17, 21, 31, 32, 33])
+def test_softmax_of_short_rows(rows: int, columns: int) -> None:
+    net = Net()
+    x = net.op("scale", "Out", {"X": net.data(rows, columns)}, scale=3.0)
+    check(net, net.op("softmax", "Out", {"X": x}, axis=-1))
+
+
+def test_softmax_of_short_rows_with_numbers_that_are_none() -> None:
+    net = Net()
+    x = np.random.default_rng(0).standard_normal((19, 6)).astype(np.float32)
+    x[2, 3], x[5, 0], x[7, 5], x[9, :], x[11, 1:] = np.nan, np.inf, -np.inf, -np.inf, -np.inf
+    check(net, net.op("softmax", "Out", {"X": net.data(of=x)}, axis=-1))
+
+
 @pytest.mark.parametrize(
     "type", ["elementwise_add", "elementwise_sub", "elementwise_mul", "elementwise_div", "elementwise_max"]
 )

@@ -70,6 +70,8 @@ class Kind(IntEnum):
     YOLO_SCORES = 45
     DECODE_BOXES = 46
     LAYER_NORM_GRADIENT = 47
+    BEST_BOXES = 48
+    DETECTIONS = 49
 
 
 @dataclass(eq=False, slots=True)

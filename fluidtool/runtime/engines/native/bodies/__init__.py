@@ -8,6 +8,7 @@ SelectedRows, what only later versions of Paddle write. Then the operator's own 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -23,8 +24,13 @@ Body = Callable[..., Any]
 def later(module: str, name: str) -> Body:
     """A body of a module that is loaded when it is first run."""
 
+    @cache
+    def found() -> Body:
+        there: Body = getattr(import_module(f"{__name__}.{module}"), name)
+        return there
+
     def body(*inputs: Any, **attrs: Any) -> Any:
-        return getattr(import_module(f"{__name__}.{module}"), name)(*inputs, **attrs)
+        return found()(*inputs, **attrs)
 
     return body
 

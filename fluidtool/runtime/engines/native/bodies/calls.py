@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fluidtool.runtime.engines.native.library import STEP, Library
+from fluidtool.runtime.engines.native.library import STEP, Library, first_byte
 from fluidtool.runtime.engines.native.steps import TASKS, Kind
 
 Array = NDArray[Any]
@@ -31,7 +31,7 @@ def in_rows(array: Any) -> Any:
 
 def address(array: Array | None) -> int:
     """The first byte, 0 for None."""
-    return 0 if array is None else int(array.ctypes.data)
+    return 0 if array is None else first_byte(array)
 
 
 def run_step(
@@ -45,11 +45,11 @@ def run_step(
     """Run one step whose pointers are contiguous arrays, cut into `tasks` parts."""
     step = np.zeros(1, STEP)
     step["kind"] = kind
-    for slot, array in enumerate(arrays):
-        step["p"][0, slot] = address(array)
+    step["p"][0, : len(arrays)] = [address(array) for array in arrays]
+    n = step["n"][0]
     for slot, size in sizes.items():
-        step["n"][0, slot] = size
-    step["n"][0, TASKS] = tasks
+        n[slot] = size
+    n[TASKS] = tasks
     step["f"][0, : len(numbers)] = numbers
     library.run(step)
 

@@ -1,44 +1,88 @@
-"""The suppression of multiclass_nms and its successors: the greedy loop over the boxes of a class."""
+"""multiclass_nms and its successors: the best boxes of every class that do not overlap better ones."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from fluidtool.ops.context import OpContext
-from fluidtool.ops.detection.multiclass_nms import detections, detections_and_counts, detections_and_index
+from fluidtool.ops.detection.multiclass_nms import (
+    Finder,
+    Options,
+    detections,
+    detections_and_counts,
+    detections_and_index,
+    options,
+    run,
+)
 from fluidtool.ops.detection.suppression import Overlap, suppress
 from fluidtool.runtime.engines.native.bodies.calls import are_floats, in_rows, run_step
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.steps import Kind
 
+MOST_SCORES = 1 << 31  # places are numbers of 32 bits
+
 
 def multiclass_nms(library: Library, ctx: OpContext, BBoxes: Any, Scores: Any) -> Any:
     """What fluidtool.ops.detection.multiclass_nms does with boxes of float32."""
-    if not are_floats(BBoxes, Scores) or BBoxes.shape[-1] != 4:
-        return NotImplemented
-    return detections(ctx, BBoxes, Scores, keeping(library, ctx))
+    return with_boxes(detections, library, ctx, BBoxes, Scores)
 
 
 def multiclass_nms2(library: Library, ctx: OpContext, BBoxes: Any, Scores: Any) -> Any:
     """The same with indices."""
-    if not are_floats(BBoxes, Scores) or BBoxes.shape[-1] != 4:
-        return NotImplemented
-    return detections_and_index(ctx, BBoxes, Scores, keeping(library, ctx))
+    return with_boxes(detections_and_index, library, ctx, BBoxes, Scores)
 
 
 def multiclass_nms3(library: Library, ctx: OpContext, BBoxes: Any, Scores: Any, RoisNum: Any) -> Any:
     """The same with indices and counts."""
+    return with_boxes(detections_and_counts, library, ctx, BBoxes, Scores, RoisNum)
+
+
+def with_boxes(body: Callable[..., Any], library: Library, ctx: OpContext, BBoxes: Any, Scores: Any, *more: Any) -> Any:
+    """The body, finding with the library; not for polygons and float64."""
     if not are_floats(BBoxes, Scores) or BBoxes.shape[-1] != 4:
         return NotImplemented
-    return detections_and_counts(ctx, BBoxes, Scores, RoisNum, keeping(library, ctx))
+    return body(ctx, BBoxes, Scores, *more, finder(library, options(ctx), BBoxes, Scores))
 
 
-def keeping(library: Library, ctx: OpContext) -> Any:
-    """The library in the place of `suppress`."""
-    return partial(native_suppress, library, 0.0 if ctx.attr("normalized") else 1.0)
+def finder(library: Library, chosen: Options, BBoxes: Any, Scores: Any) -> Finder:
+    """The library in the place of `run`; where every class has boxes of its own, it only suppresses."""
+    shared = Scores.ndim == 3 and BBoxes.shape == (Scores.shape[0], Scores.shape[2], 4)
+    if shared and 0 < Scores.size < MOST_SCORES and chosen.nms_threshold == chosen.nms_threshold:
+        return partial(find, library, chosen)
+    return partial(run, keep=partial(native_suppress, library, pixel_of(chosen)))
+
+
+def pixel_of(chosen: Options) -> float:
+    """How many pixels a box is longer than its ends lie apart."""
+    return 0.0 if chosen.normalized else 1.0
+
+
+def find(
+    library: Library, chosen: Options, _: OpContext, BBoxes: Any, Scores: Any, offsets: list[int] | None
+) -> tuple[Any, Any, list[int]]:
+    """What `run` finds in boxes [N, M, 4] and scores [N, C, M]."""
+    images, classes, size = Scores.shape
+    most = size if chosen.nms_top_k < 0 else min(size, chosen.nms_top_k)
+    sizes = {0: images, 1: classes, 2: size, 3: most, 4: chosen.background_label}
+    numbers = (chosen.score_threshold, chosen.nms_threshold, chosen.nms_eta, pixel_of(chosen))
+    boxes, scores = in_rows(BBoxes), in_rows(Scores)
+    places = np.empty((images, classes, most + 1), np.int64)
+    lines = np.empty((images * classes, 5, most + library.width), np.float32)
+    arrays: list[Any] = [boxes, scores, lines, None, None, places]
+    run_step(library, Kind.BEST_BOXES, arrays, sizes, images * classes, numbers)
+    counts = places[..., most].sum(axis=1).tolist()
+    if chosen.keep_top_k > -1:
+        counts = [min(count, chosen.keep_top_k) for count in counts]
+    offsets = list(accumulate(counts, initial=0))
+    rows, index = np.empty((offsets[-1], 6), np.float32), np.empty((offsets[-1], 1), np.int32)
+    arrays = [boxes, scores, np.array(offsets, np.int64), rows, np.empty(offsets[-1], np.uint64), places, index]
+    run_step(library, Kind.DETECTIONS, arrays, sizes, images)
+    return rows, index, offsets
 
 
 def native_suppress(
@@ -48,7 +92,7 @@ def native_suppress(
     if threshold != threshold or not len(boxes):
         return suppress(xp, boxes, overlap, threshold, eta)
     kept = np.empty(len(boxes) + 1, np.int64)
-    areas = np.empty(len(boxes), np.float32)
-    numbers = (threshold, eta, pixel)
-    run_step(library, Kind.SUPPRESS, (in_rows(boxes), areas, None, None, None, kept), {0: len(boxes)}, 1, numbers)
+    lines = np.empty((5, len(boxes) + library.width), np.float32)
+    numbers = (0.0, threshold, eta, pixel)
+    run_step(library, Kind.SUPPRESS, (in_rows(boxes), lines, None, None, None, kept), {0: len(boxes)}, 1, numbers)
     return kept[: int(kept[-1])]

@@ -10,6 +10,7 @@ from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.lowering.convolution import needs_halo, reach
 from fluidtool.runtime.engines.native.lowering.memory import LOWER, NO_HALO, Halo, Lowering, joined
 from fluidtool.runtime.engines.native.lowering.pairs import by_pairs, half_halos, half_uses, pairs
+from fluidtool.runtime.engines.native.lowering.products import foretell
 from fluidtool.runtime.engines.native.lowering.transposed import needed_halo
 from fluidtool.runtime.engines.native.reading.registry import need
 from fluidtool.runtime.engines.native.steps import Buffer, Draft, Plain, row_major
@@ -41,6 +42,7 @@ def lower(graph: Graph, library: Library) -> tuple[list[Draft], list[Buffer], li
             raise
         for draft in low.steps.steps[before:]:
             draft.node, draft.blocked = node, node.output in low.blockeds
+    foretell(low.steps.steps, library.width)
     outputs: list[Buffer] = []
     for value in graph.outputs:
         place = low.contiguous(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fluidtool.runtime.engines.native.graph import Node
 from fluidtool.runtime.engines.native.lowering.memory import PACKED_ROWS, SMALL, Lowering, lowers, padded_bias
-from fluidtool.runtime.engines.native.steps import NARROW, Buffer, Kind
+from fluidtool.runtime.engines.native.steps import NARROW, Buffer, Draft, Kind, is_narrow
 
 ROWS = 24  # of one thread, below which a product is rather cut by columns
 
@@ -51,6 +51,19 @@ def cut(low: Lowering, n: dict[int, int]) -> int:
 def group_of(width: int) -> int:
     """Blocks of columns whose weights are packed together (as in src/products.c)."""
     return 3 if width == 16 else 2
+
+
+def foretell(drafts: list[Draft], width: int) -> None:
+    """Tell each product which constant weights are read next: its threads ask for them while they compute."""
+    coming: Draft | None = None
+    for draft in reversed(drafts):
+        if draft.kind is Kind.PRODUCT and not is_narrow(draft):
+            if coming is not None:
+                columns = group_of(width) * width
+                draft.pointers[5] = coming.pointers[1]
+                draft.sizes |= {17: -(-coming.sizes[2] // columns), 18: columns * coming.sizes[1]}
+            if draft.pointers[1][0].role == "constant":
+                coming = draft
 
 
 @lowers("matmul")

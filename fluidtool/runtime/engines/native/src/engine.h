@@ -63,6 +63,8 @@ enum ft_kind {
     FT_YOLO_SCORES,
     FT_DECODE_BOXES,
     FT_LAYER_NORM_GRADIENT,
+    FT_BEST_BOXES,
+    FT_DETECTIONS,
     FT_KINDS
 };
 

@@ -28,9 +28,9 @@
 #include "training.c"
 #include "interpolation.c"
 #include "reductions.c"
-#include "detection.c"
 #include "boxes.c"
 #include "ranking.c"
+#include "detection.c"
 #include "padding.c"
 #include "normalization.c"
 
@@ -88,5 +88,7 @@ const ft_instructions INSTRUCTIONS = {
         [FT_YOLO_SCORES] = yolo_scores,
         [FT_DECODE_BOXES] = decode_boxes,
         [FT_LAYER_NORM_GRADIENT] = layer_norm_gradient,
+        [FT_BEST_BOXES] = best_boxes,
+        [FT_DETECTIONS] = detections,
     },
 };

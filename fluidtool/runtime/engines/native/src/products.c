@@ -3,8 +3,9 @@
    y[i][j] = activation(bias[j] + residual[i][j] + sum over k of x[i][k] * w[k][j])
 
    Packed weights: for each GROUP of blocks of VL columns [k][GROUP * VL], the same of fewer blocks for what is left, zeros
-   behind the last column; floats, or bfloat16, of which a panel is made wide before rows are swept by it. Rows are swept in tiles whose sums stay in registers; a panel of weights of PANEL bytes stays in the first cache
-   meanwhile, and the next one is asked for. Each share of the depth is summed from zero, then added: errors grow with its
+   behind the last column; floats, or bfloat16, of which a panel is made wide before rows are swept by it. Rows are swept in
+   tiles whose sums stay in registers; the panel of weights, a share of the depth of a group, stays in the second cache
+   meanwhile, and what is read after it is asked for. Each share is summed from zero, then added: errors grow with its
    length, not with the whole depth. */
 #if VL == 16
 #define GROUP 3 /* blocks: the more there are, the fewer numbers of x a product has to read */
@@ -12,7 +13,7 @@
 #define GROUP 2
 #endif
 #define GROUP_TILE (VL == 16 ? 8 : TILE) /* rows of a tile of a whole group */
-#define PANEL 24576       /* bytes that a panel of weights usually has: a share of the depth of a group */
+#define SHARE 384         /* of the depth, usually: shorter ones carry their sums to y and back more often */
 #define PANEL_ROWS 132    /* rows of x that are swept by one panel after the other, from the second cache */
 #define PANELS_TOGETHER 8 /* panels whose results stay in the second cache from share to share */
 
@@ -172,28 +173,29 @@ static void product_of(int64_t blocks, int64_t rows, const product_tile *t) {
 #endif
 }
 
-/* Rows by a panel. The tiles share the next panel, `ahead`, among them, and ask for it little by little. */
+/* Rows by a panel, in tiles as even as can be. The tiles share the next panel, `ahead`, among them, and ask for it
+   little by little. */
 static void product_panel(product_tile *t, int64_t rows, int64_t blocks, const float *ahead) {
-    const product_tile panel = *t;
     const int64_t most = blocks == GROUP ? GROUP_TILE : TILE, tiles = (rows + most - 1) / most;
-    const int64_t bytes = ahead ? panel.depth * blocks * VL * (int64_t)sizeof(float) / tiles : 0;
-    t->ahead_step = (bytes + panel.depth - 1) / panel.depth;
+    const int64_t bytes = ahead ? t->depth * blocks * VL * (int64_t)sizeof(float) / tiles : 0;
+    const int64_t larger = rows % tiles, usual = rows / tiles;
+    t->ahead = (const char *)(ahead ? ahead : t->w);
+    t->ahead_step = (bytes + t->depth - 1) / t->depth;
     for (int64_t i = 0; i < tiles; i++) {
-        int64_t from, to;
-        part(rows, i, tiles, &from, &to);
-        t->ahead = (const char *)(ahead ? ahead : panel.w) + i * bytes;
-        t->x = panel.x + from * panel.x_row;
-        t->y = panel.y + from * panel.y_row;
-        t->residual = panel.residual ? panel.residual + from * panel.residual_row : 0;
-        product_of(blocks, to - from, t);
+        const int64_t count = usual + (i < larger);
+        product_of(blocks, count, t);
+        t->ahead += bytes;
+        t->x += count * t->x_row;
+        t->y += count * t->y_row;
+        if (t->residual) t->residual += count * t->residual_row;
     }
-    *t = panel;
 }
 
 typedef struct {
     const float *x, *w, *bias, *residual;
     const bf16 *narrow; /* the weights, where they are no floats */
     float *y;
+    const float *after; /* weights that are read next, or 0 */
     int64_t rows, depth, columns, x_row, y_row, residual_row;
     int32_t activation;
     const float *f;
@@ -210,11 +212,11 @@ INLINE int64_t weights_at(const matrix_product *m, int64_t group, int64_t k) {
     return (m->depth * group * GROUP + k * blocks_of(m, group)) * VL;
 }
 
-/* Some rows by the groups of blocks [group, group_end) of the weights. */
-static void product_groups(const matrix_product *m, int64_t row, int64_t row_end, int64_t group, int64_t group_end) {
-    const int64_t usual = PANEL / (GROUP * VL * sizeof(float)); /* shares are as near to it as they can be */
-    const int64_t shares = m->depth < usual ? m->depth > 0 : (m->depth + usual / 2 - 1) / usual;
-    float wide[PANEL * 3 / 2 / sizeof(float)] __attribute__((aligned(64)));
+/* Some rows by the groups of blocks [group, group_end) of the weights; `after` are the weights that come then, or 0. */
+static void product_groups(const matrix_product *m, int64_t row, int64_t row_end, int64_t group, int64_t group_end,
+                           const float *after) {
+    const int64_t shares = m->depth < SHARE ? m->depth > 0 : (m->depth + SHARE / 2 - 1) / SHARE; /* as near to it as can be */
+    float wide[SHARE * 3 / 2 * GROUP * VL] __attribute__((aligned(64)));
     for (int64_t share = 0; share < shares; share++) {
         int64_t from, to;
         part(m->depth, share, shares, &from, &to);
@@ -225,7 +227,7 @@ static void product_groups(const matrix_product *m, int64_t row, int64_t row_end
             else {
                 w = m->w + weights_at(m, i, from);
                 if (i + 1 < group_end) ahead = m->w + weights_at(m, i + 1, from);
-                else if (share + 1 < shares) ahead = m->w + weights_at(m, group, to);
+                else ahead = share + 1 < shares ? m->w + weights_at(m, group, to) : after;
             }
             product_tile t = {.x = m->x + row * m->x_row + from, .w = w,
                               .bias = m->bias ? m->bias + column : 0, .y = m->y + row * m->y_row + column,
@@ -241,30 +243,41 @@ static void product_groups(const matrix_product *m, int64_t row, int64_t row_end
 /* Rows [row, row_end) by the groups of blocks [group, group_end). */
 static void product_block(const matrix_product *m, int64_t row, int64_t row_end, int64_t group, int64_t group_end) {
     for (; row < row_end; row += PANEL_ROWS)
-        for (int64_t i = group; i < group_end; i += PANELS_TOGETHER)
-            product_groups(m, row, row + PANEL_ROWS < row_end ? row + PANEL_ROWS : row_end, i,
-                           i + PANELS_TOGETHER < group_end ? i + PANELS_TOGETHER : group_end);
+        for (int64_t i = group; i < group_end; i += PANELS_TOGETHER) {
+            const int64_t end = i + PANELS_TOGETHER < group_end ? i + PANELS_TOGETHER : group_end;
+            const float *after = end == group_end || !m->w ? m->after : m->w + weights_at(m, end, 0);
+            product_groups(m, row, row + PANEL_ROWS < row_end ? row + PANEL_ROWS : row_end, i, end, after);
+        }
 }
 
 /* p: x, weights, bias or 0, y, residual or 0 (may be y)
    n: 0 rows, 1 depth, 2 columns; 3-5 strides of a row of x, y, residual; 6-7 outer and inner matrices, 8-13 their strides
-   in x, weights, y (and residual): outer, inner, outer, …; 14 parts by columns, 15 parts by rows; 16 whether the weights are bfloat16.
+   in x, weights, y (and residual): outer, inner, outer, …; 14 parts by columns, 15 parts by rows; 16 whether the weights are
+   bfloat16; of the weights that the next product reads, p[5] or 0: 17 groups, 18 floats of a group.
    Tasks: n[6] * n[7] * n[14] * n[15]. */
+
+/* What a thread reads after a task: the weights of its next task, or those of its first one in the next product. */
+static const float *weights_after(const ft_step *step, int64_t task, int64_t tasks, const float *next_part) {
+    const int64_t *n = step->n, threads = ft_threads(), thread = ((task + 1) * threads - 1) / tasks;
+    if (task + 1 != tasks * (thread + 1) / threads) return next_part;
+    return step->p[5] ? step->p[5] + n[17] * thread / threads * n[18] : 0;
+}
+
 static void product(const ft_step *step, int64_t task, int64_t tasks) {
     const int64_t *n = step->n, columns = task % n[14], rows = task / n[14] % n[15];
     const int64_t inner = task / (n[14] * n[15]) % n[7], outer = task / (n[14] * n[15] * n[7]);
     const int64_t groups = (n[2] + GROUP * VL - 1) / (GROUP * VL), y = outer * n[12] + inner * n[13];
     const int64_t weights = outer * n[10] + inner * n[11];
-    const matrix_product m = {.x = step->p[0] + outer * n[8] + inner * n[9],
-                              .w = n[16] ? 0 : step->p[1] + weights, .bias = step->p[2],
-                              .narrow = n[16] ? (const bf16 *)step->p[1] + weights : 0,
-                              .residual = step->p[4] ? step->p[4] + y : 0, .y = step->p[3] + y, .rows = n[0],
-                              .depth = n[1], .columns = n[2], .x_row = n[3], .y_row = n[4], .residual_row = n[5],
-                              .activation = step->activation, .f = step->f};
+    matrix_product m = {.x = step->p[0] + outer * n[8] + inner * n[9],
+                        .w = n[16] ? 0 : step->p[1] + weights, .bias = step->p[2],
+                        .narrow = n[16] ? (const bf16 *)step->p[1] + weights : 0,
+                        .residual = step->p[4] ? step->p[4] + y : 0, .y = step->p[3] + y, .rows = n[0],
+                        .depth = n[1], .columns = n[2], .x_row = n[3], .y_row = n[4], .residual_row = n[5],
+                        .activation = step->activation, .f = step->f};
     int64_t group, group_end, row, row_end;
-    (void)tasks;
     part(groups, columns, n[14], &group, &group_end);
     part(n[0], rows, n[15], &row, &row_end);
+    if (m.w) m.after = weights_after(step, task, tasks, group_end < groups ? m.w + weights_at(&m, group_end, 0) : 0);
     product_block(&m, row, row_end, group, group_end);
 }
 

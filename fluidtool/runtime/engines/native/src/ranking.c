@@ -1,10 +1,17 @@
 /* Where the largest numbers are. Included by kernels.c. Places are int64. */
 
+/* Of what a comparison gave. */
 INLINE int any_lane(veci mask) {
+#if VL == 16 && defined(__AVX512F__) && !defined(__clang__)
+    return __builtin_ia32_ptestmd512(mask, mask, -1) != 0;
+#elif VL == 8 && defined(__AVX2__) && !defined(__clang__)
+    return __builtin_ia32_movmskps256((vec)mask) != 0;
+#else
     int64_t parts[VL / 2], all = 0;
     memcpy(parts, &mask, sizeof parts);
     for (int i = 0; i < VL / 2; i++) all |= parts[i];
     return all != 0;
+#endif
 }
 
 /* ---------------------------------------------------------------- the first place of the largest or smallest number

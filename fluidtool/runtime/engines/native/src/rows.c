@@ -1,11 +1,54 @@
 /* Softmax and layer normalisation. Included by kernels.c. */
-/* ---------------------------------------------------------------- rows
-   softmax: p: x, mask or 0, -, y. n: 0 rows, 1 columns, 2-3 the rows as [image][n[2]][n[3]], 4-6 mask strides of image,
+
+enum { SHORT_ROW = 2 * VL }; /* columns of rows that are computed VL at once */
+
+/* Softmax of VL rows of at most SHORT_ROW columns, that lie one after the other: each in a lane. */
+static void softmax_lanes(float *rows, int64_t columns, float factor) {
+    vec column[SHORT_ROW];
+    for (int64_t start = 0; start < columns; start += VL) {
+#pragma GCC unroll 16
+        for (int64_t i = 0; i < VL; i++) column[start + i] = LOAD(rows + i * columns + start);
+        transpose(column + start);
+    }
+    vec most = column[0] * ALL(factor), sum = ALL(0);
+    for (int64_t k = 0; k < columns; k++) {
+        column[k] *= ALL(factor);
+        most = MAX(most, column[k]);
+    }
+    for (int64_t k = 0; k < columns; k++) {
+        column[k] = exp_vec(column[k] - most);
+        sum += column[k];
+    }
+    const vec part_of_all = ALL(1) / sum;
+    for (int64_t k = 0; k < columns; k++) column[k] *= part_of_all;
+    for (int64_t start = (columns - 1) / VL * VL; start >= 0; start -= VL) { /* the last ones reach into the next row */
+        transpose(column + start);
+#pragma GCC unroll 16
+        for (int64_t i = 0; i < VL; i++) STORE(rows + i * columns + start, column[start + i]);
+    }
+}
+
+static void softmax_short(const ft_step *step, int64_t from, int64_t to) {
+    const int64_t columns = step->n[1];
+    float rows[VL * SHORT_ROW] = {0};
+    for (int64_t row = from; row < to; row += VL) {
+        const size_t bytes = (size_t)((to - row < VL ? to - row : VL) * columns) * sizeof(float);
+        memcpy(rows, step->p[0] + row * columns, bytes);
+        softmax_lanes(rows, columns, step->f[0]);
+        memcpy(step->p[3] + row * columns, rows, bytes);
+    }
+}
+
+/* p: x, mask or 0, -, y. n: 0 rows, 1 columns, 2-3 the rows as [image][n[2]][n[3]], 4-6 mask strides of image,
    n[2], n[3], 7 mask stride inside a row (0 or 1). y = softmax(f[0] * x + mask). */
 static void softmax(const ft_step *step, int64_t task, int64_t tasks) {
     const int64_t *n = step->n, columns = n[1];
     int64_t from, to;
     part(n[0], task, tasks, &from, &to);
+    if (columns <= SHORT_ROW && !step->p[1]) {
+        softmax_short(step, from, to);
+        return;
+    }
     for (int64_t row = from; row < to; row++) {
         const float *x = step->p[0] + row * columns, *mask = 0;
         float *y = step->p[3] + row * columns;
