@@ -39,8 +39,11 @@ class Chain:
 
     @property
     def release(self) -> tuple[str, ...]:
-        """The names that are dead after the last step."""
-        return tuple(name for step in self.steps for name in step.release)
+        """The names that are dead after the last step: not those that died and were written again, where values share one."""
+        dead: dict[str, None] = {}
+        for step in self.steps:
+            dead = {name: None for name in dead if name not in step.op.output_arg_names} | dict.fromkeys(step.release)
+        return tuple(dead)
 
 
 def find_chains(steps: Sequence[Step], used: Sequence[set[str]], kept: frozenset[str]) -> list[Step | Chain]:
