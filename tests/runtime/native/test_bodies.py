@@ -124,6 +124,64 @@ def test_layer_norm_says_what_does_not_fit(engine: str) -> None:
         outputs_of("layer_norm", feeds, ["Y"], engine)
 
 
+def check_batch_norm(shape: tuple[int, ...], **attrs: Any) -> None:
+    random = np.random.default_rng(0)
+
+    def floats(*sizes: int) -> Any:
+        return random.standard_normal(sizes).astype(np.float32)
+
+    channels = shape[1]
+    feeds = {"X": 3 + 2 * floats(*shape), "Scale": 1 + floats(channels) / 4, "Bias": floats(channels)}
+    running = {"Mean": floats(channels), "Variance": 1 + floats(channels) ** 2}
+    attrs = {"momentum": 0.7, "epsilon": 1e-3} | attrs
+    forward = agree(
+        "batch_norm", feeds | running, ["Y", "MeanOut", "VarianceOut", "SavedMean", "SavedVariance"], **attrs
+    )
+    saved = {slot: forward[slot] for slot in ("SavedMean", "SavedVariance")}
+    more = saved | {"Y@GRAD": floats(*shape)}
+    agree("batch_norm_grad", feeds | more, ["X@GRAD", "Scale@GRAD", "Bias@GRAD"], scale=1, **attrs)
+
+
+@few
+@given(st.integers(1, 4), st.integers(1, 37), st.lists(st.integers(1, 9), min_size=1, max_size=3), st.booleans())
+def test_batch_norm(images: int, channels: int, plane: list[int], relu: bool) -> None:
+    check_batch_norm((images, channels, *plane), fuse_with_relu=relu)
+
+
+def test_batch_norm_cut_among_threads_answers_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = counted(monkeypatch, "batch_norm"), counted(monkeypatch, "batch_norm_grad")
+    check_batch_norm((5, 33, 31, 29))
+    assert answered == ([True], [True])
+
+
+@pytest.mark.parametrize(
+    ("shape", "attrs"),
+    [
+        ((3, 4, 5, 6), {"data_layout": "NHWC"}),
+        ((9, 4), {}),
+        ((3, 4, 1, 2), {}),
+        ((2, 4, 5), {"use_global_stats": True}),
+    ],
+    ids=["channels last", "no planes", "short planes", "running statistics"],
+)
+def test_batch_norm_left_to_numpy(
+    shape: tuple[int, ...], attrs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = counted(monkeypatch, "batch_norm")
+    shape = (shape[0], shape[1], *shape[2:-1], 4) if attrs.get("data_layout") else shape
+    random = np.random.default_rng(1)
+    vectors = {slot: 1 + random.random(4, np.float32) for slot in ("Scale", "Bias", "Mean", "Variance")}
+    agree("batch_norm", {"X": random.random(shape, np.float32), **vectors}, ["Y", "MeanOut"], **attrs)
+    assert answered == [False]
+
+
+@pytest.mark.parametrize("engine", ["numpy", "native"])
+def test_batch_norm_says_what_does_not_fit(engine: str) -> None:
+    vectors = dict.fromkeys(("Scale", "Bias", "Mean", "Variance"), np.ones(3, np.float32))
+    with pytest.raises(OperatorError, match=r"input Scale must have shape \(4,\)"):
+        outputs_of("batch_norm", {"X": np.zeros((2, 4, 5, 5), np.float32), **vectors}, ["Y"], engine)
+
+
 def lstm_feeds(lengths: list[int], size: int, peepholes: bool, initial: bool, seed: int = 0) -> dict[str, Any]:
     random = np.random.default_rng(seed)
 

@@ -72,6 +72,8 @@ class Kind(IntEnum):
     LAYER_NORM_GRADIENT = 47
     BEST_BOXES = 48
     DETECTIONS = 49
+    BATCH_NORM = 50
+    BATCH_NORM_GRADIENT = 51
 
 
 @dataclass(eq=False, slots=True)

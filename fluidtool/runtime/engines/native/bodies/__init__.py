@@ -37,6 +37,8 @@ def later(module: str, name: str) -> Body:
 
 BODIES: Mapping[str, Body] = {
     "adam": adam,
+    "batch_norm": later("normalization", "batch_norm"),
+    "batch_norm_grad": later("normalization", "batch_norm_gradient"),
     "conv2d": conv2d,
     "conv2d_grad": conv2d_gradient,
     "gru": later("gru", "gru"),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fluidtool.runtime.engines.native.graph import NONE, Activation
 from fluidtool.runtime.engines.native.library import STEP, Library, first_byte
 from fluidtool.runtime.engines.native.steps import TASKS, Kind
 
@@ -41,10 +42,11 @@ def run_step(
     sizes: Mapping[int, int],
     tasks: int,
     numbers: Sequence[float] = (),
+    activation: Activation = NONE,
 ) -> None:
     """Run one step whose pointers are contiguous arrays, cut into `tasks` parts."""
     step = np.zeros(1, STEP)
-    step["kind"] = kind
+    step["kind"], step["activation"] = kind, activation.kind
     step["p"][0, : len(arrays)] = [address(array) for array in arrays]
     n = step["n"][0]
     for slot, size in sizes.items():

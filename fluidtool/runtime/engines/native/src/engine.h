@@ -65,6 +65,8 @@ enum ft_kind {
     FT_LAYER_NORM_GRADIENT,
     FT_BEST_BOXES,
     FT_DETECTIONS,
+    FT_BATCH_NORM,
+    FT_BATCH_NORM_GRADIENT,
     FT_KINDS
 };
 

@@ -88,6 +88,8 @@ const ft_instructions INSTRUCTIONS = {
         [FT_YOLO_SCORES] = yolo_scores,
         [FT_DECODE_BOXES] = decode_boxes,
         [FT_LAYER_NORM_GRADIENT] = layer_norm_gradient,
+        [FT_BATCH_NORM] = batch_norm,
+        [FT_BATCH_NORM_GRADIENT] = batch_norm_gradient,
         [FT_BEST_BOXES] = best_boxes,
         [FT_DETECTIONS] = detections,
     },

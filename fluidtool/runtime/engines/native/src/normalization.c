@@ -1,4 +1,5 @@
-/* Normalisation over groups of channels of each image, and the gradient of that over rows. Included by kernels.c.
+/* Normalisation over groups of channels of each image, over a channel of all images, and what training needs of that and of
+   that over rows. Included by kernels.c.
    y = activation((x - mean) / sqrt(variance + f[3]) * scale + bias); the activation's numbers are f[0] to f[2]. */
 
 INLINE void normalize_row(const ft_step *step, const float *x, float *y, int64_t count, float mean, float factor, float bias,
@@ -162,5 +163,68 @@ static void layer_norm_gradient(const ft_step *step, int64_t task, int64_t tasks
             const norm_lanes v = norm_lanes_of(x + i, dy + i, p[1] ? p[1] + i : 0, count, mean, inverse);
             give(p[5] + row * columns + i, (v.scaled - level - v.normalized * slope) * inverse, count);
         }
+    }
+}
+
+/* ---------------------------------------------------------------- each channel over all images, row-major planes
+   p[0]: addresses of 0 x [images][channels][plane], 1 scale, 2 bias, 3 y, 4 mean, 5 variance (by channel)
+   n: 0 images, 1 channels, 2 plane */
+static void batch_norm(const ft_step *step, int64_t task, int64_t tasks) {
+    float *const *p = (float *const *)(const void *)step->p[0];
+    const int64_t *n = step->n, plane = n[2], image = n[1] * plane;
+    const double count = (double)(n[0] * plane);
+    int64_t from, to;
+    part(n[1], task, tasks, &from, &to);
+    for (int64_t c = from; c < to; c++) {
+        const float *x = p[0] + c * plane;
+        float *y = p[3] + c * plane;
+        double sum = 0, squares = 0;
+        for (int64_t i = 0; i < n[0]; i++) sum += sum_of_row(x + i * image, plane, 0, 0);
+        const float mean = (float)(sum / count);
+        for (int64_t i = 0; i < n[0]; i++) squares += sum_of_row(x + i * image, plane, mean, 1);
+        const float variance = (float)(squares / count), factor = p[1][c] / sqrtf(variance + step->f[3]);
+        p[4][c] = mean, p[5][c] = variance;
+        for (int64_t i = 0; i < n[0]; i++)
+            if (step->activation == FT_RELU) normalize_row(step, x + i * image, y + i * image, plane, mean, factor, p[2][c], FT_RELU);
+            else normalize_row(step, x + i * image, y + i * image, plane, mean, factor, p[2][c], FT_NONE);
+    }
+}
+
+/* Of the gradients, and of them times the normalised x; 256 of them are added up at a time. */
+INLINE void add_gradients(const float *x, const float *dy, int64_t count, float mean, float inverse, double *sum, double *along) {
+    vec totals[2] = {ALL(0), ALL(0)};
+    for (int64_t i = 0; i < count; i += 256) {
+        const int64_t end = i + 256 < count ? i + 256 : count;
+        vec sums[2] = {ALL(0), ALL(0)};
+        for (int64_t j = i; j < end; j += VL) {
+            const norm_lanes v = norm_lanes_of(x + j, dy + j, 0, end - j, ALL(mean), ALL(inverse));
+            sums[0] += v.grad, sums[1] += v.grad * v.normalized;
+        }
+        totals[0] += sums[0], totals[1] += sums[1];
+    }
+    *sum += sum_lanes(totals[0]), *along += sum_lanes(totals[1]);
+}
+
+/* p[0]: addresses of 0 x, 1 scale, 2 mean, 3 1 / sqrt(variance + epsilon), 4 gradient of y, 5 gradient of x, 6 gradient of
+   the scale, 7 gradient of the bias (all but x and y by channel).  n: 0 images, 1 channels, 2 plane */
+static void batch_norm_gradient(const ft_step *step, int64_t task, int64_t tasks) {
+    float *const *p = (float *const *)(const void *)step->p[0];
+    const int64_t *n = step->n, plane = n[2], image = n[1] * plane;
+    const double count = (double)(n[0] * plane);
+    int64_t from, to;
+    part(n[1], task, tasks, &from, &to);
+    for (int64_t c = from; c < to; c++) {
+        const float *x = p[0] + c * plane, *dy = p[4] + c * plane;
+        const float mean = p[2][c], inverse = p[3][c];
+        float *dx = p[5] + c * plane;
+        double sum = 0, along = 0;
+        for (int64_t i = 0; i < n[0]; i++) add_gradients(x + i * image, dy + i * image, plane, mean, inverse, &sum, &along);
+        p[6][c] = (float)along, p[7][c] = (float)sum;
+        const vec level = ALL(sum / count), slope = ALL(along / count), factor = ALL(p[1][c] * inverse);
+        for (int64_t i = 0; i < n[0]; i++)
+            for (int64_t j = 0; j < plane; j += VL) {
+                const norm_lanes v = norm_lanes_of(x + i * image + j, dy + i * image + j, 0, plane - j, ALL(mean), ALL(inverse));
+                give(dx + i * image + j, (v.grad - level - v.normalized * slope) * factor, plane - j);
+            }
     }
 }
