@@ -6,10 +6,10 @@ search) may go to the host with `ctx.host` and come back with `ctx.array`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from fluidtool.errors import OperatorError, UninitializedError
 from fluidtool.ir.operator import Operator
@@ -22,6 +22,8 @@ from fluidtool.tensor.lod import LoD
 MULTIPLE_ATTRIBUTES = frozenset(
     {AttrType.INTS, AttrType.FLOATS, AttrType.STRINGS, AttrType.BOOLEANS, AttrType.LONGS, AttrType.BLOCKS}
 )
+
+T = TypeVar("T")
 
 
 class Holder(Protocol):
@@ -150,7 +152,7 @@ class Runtime(Protocol):
 class OpContext:
     """One operator bound to the variables of one scope."""
 
-    __slots__ = ("attrs", "info", "inputs", "op", "outputs", "runtime", "scope")
+    __slots__ = ("_settled", "attrs", "info", "inputs", "op", "outputs", "runtime", "scope")
 
     def __init__(
         self,
@@ -163,6 +165,18 @@ class OpContext:
     ) -> None:
         self.op, self.info, self.scope, self.runtime = op, info, scope, runtime
         self.inputs, self.outputs = inputs, outputs
+        self._settled: tuple[Any, Any] | None = None
+
+    def settled(self, key: Any, settle: Callable[[], T]) -> T:
+        """What `settle` makes of the attributes and of what `key` tells: made anew only when the key is another one.
+
+        The attributes of an operator that is bound stay as they are.
+        """
+        last = self._settled
+        if last is None or last[0] != key:
+            last = self._settled = key, settle()
+        found: T = last[1]
+        return found
 
     # -- arrays and devices
     @property

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 HEADS = frozenset({"conv2d", "depthwise_conv2d"})  # each result is an array that nobody else holds a part of
 STATISTICS = ("Scale", "Bias", "Mean", "Variance")
-Lines = dict[str, tuple[list[Any], tuple[Any, Any]]]
+Lines = dict[str, tuple[list[Any], Any, tuple[Any, Any]]]
 Inputs = dict[str, Any]  # by slot; None is the array that the step before has made
 
 
@@ -30,7 +30,8 @@ Inputs = dict[str, Any]  # by slot; None is the array that the step before has m
 class Chain:
     """Steps one after the other, each the only reader of what the one before it made.
 
-    `lines` are factor and shift of each batch_norm, by its result, with the arrays that they were computed from.
+    `lines` are factor and shift of each batch_norm, by its result, with the arrays that they were computed from and the
+    shape and data type that they fit.
     """
 
     steps: tuple[Step, ...]
@@ -38,8 +39,11 @@ class Chain:
 
     @property
     def release(self) -> tuple[str, ...]:
-        """The names that are dead after the last step."""
-        return tuple(name for step in self.steps for name in step.release)
+        """The names that are dead after the last step: not those that died and were written again, where values share one."""
+        dead: dict[str, None] = {}
+        for step in self.steps:
+            dead = {name: None for name in dead if name not in step.op.output_arg_names} | dict.fromkeys(step.release)
+        return tuple(dead)
 
 
 def find_chains(steps: Sequence[Step], used: Sequence[set[str]], kept: frozenset[str]) -> list[Step | Chain]:
@@ -153,20 +157,24 @@ def _add(step: BoundStep, inputs: Inputs, array: Any, lines: Lines) -> bool:
 
 def _batch_norm(step: BoundStep, inputs: Inputs, array: Any, lines: Lines) -> bool:
     ctx = step.context
-    statistics = [inputs[slot] for slot in STATISTICS]
-    if inputs["X"] is not None or not uses_running_statistics(ctx) or ctx.attr("fuse_with_relu"):
+    if inputs["X"] is not None or not ctx.settled(None, lambda: _is_line(ctx)):
         return False
-    name = ctx.op.output("Y")[0]
+    statistics, name, form = [inputs[slot] for slot in STATISTICS], ctx.op.output("Y")[0], (array.shape, array.dtype)
     kept = lines.get(name)
-    if kept is None or any(a is not b for a, b in zip(kept[0], statistics, strict=True)):
-        channels = channels_with(ctx, array, *statistics)
-        kept = lines[name] = statistics, running_line(ctx, channels, *statistics)
-    if not all(_fits(array, operand) for operand in kept[1]):
-        return False
-    factor, shift = kept[1]
+    if kept is None or kept[1] != form or any(a is not b for a, b in zip(kept[0], statistics, strict=True)):
+        line = running_line(ctx, channels_with(ctx, array, *statistics), *statistics)
+        if not all(_fits(array, operand) for operand in line):
+            return False
+        kept = lines[name] = statistics, form, line
+    factor, shift = kept[2]
     repeated(ctx.xp, ctx.xp.multiply, array, factor, out=array)
     repeated(ctx.xp, ctx.xp.add, array, shift, out=array)
     return True
+
+
+def _is_line(ctx: OpContext) -> bool:
+    """Whether a batch_norm only multiplies and adds."""
+    return uses_running_statistics(ctx) and not ctx.attr("fuse_with_relu")
 
 
 def _relu(step: BoundStep, inputs: Inputs, array: Any, lines: Lines) -> bool:

@@ -22,13 +22,12 @@ def aligned_shapes(ctx: OpContext | InferContext, x: Shape, y: Shape, axis: int)
     rank = max(len(x), len(y))
     if len(x) != len(y):
         start = abs(len(x) - len(y)) if axis == -1 else axis
-        ctx.require(
-            0 <= start < rank or not (x and y),
-            f"axis {axis} is out of range for shapes {list(x)} and {list(y)}: expected -1, or 0 to {rank - 1}",
-        )
+        if not 0 <= start < rank and x and y:
+            ctx.fail(f"axis {axis} is out of range for shapes {list(x)} and {list(y)}: expected -1, or 0 to {rank - 1}")
         x, y = (x, _placed(y, start, rank)) if len(x) > len(y) else (_placed(x, start, rank), y)
     fits = len(x) == len(y) and all(a == b or 1 in (a, b) or -1 in (a, b) for a, b in zip(x, y, strict=True))
-    ctx.require(fits, f"shapes {list(x)} of X and {list(y)} of Y do not broadcast together with axis {axis}")
+    if not fits:
+        ctx.fail(f"shapes {list(x)} of X and {list(y)} of Y do not broadcast together with axis {axis}")
     return x, y
 
 

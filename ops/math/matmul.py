@@ -39,8 +39,8 @@ def matmul(ctx: OpContext, X: Any, Y: Any, *, transpose_X: bool, transpose_Y: bo
 
     A vector X counts as a row, a vector Y as a column. Batches must be equal, or one side a single matrix.
     """
-    x, y = _matrices(ctx, X, Y, transpose_X, transpose_Y)
-    shape = _out_shape(ctx, X.shape, Y.shape, transpose_X, transpose_Y)
+    shape = ctx.settled((X.shape, Y.shape), lambda: _out_shape(ctx, X.shape, Y.shape, transpose_X, transpose_Y))
+    x, y = _matrices(ctx, X, Y)
     heads = ctx.attr("head_number")
     if heads > 1:
         return _by_heads(ctx, transposed(x, transpose_X), transposed(y, transpose_Y), heads, alpha)
@@ -75,7 +75,8 @@ def matmul_grad(
     ctx: OpContext, X: Any, Y: Any, Out_grad: Any, *, transpose_X: bool, transpose_Y: bool, alpha: float
 ) -> dict[str, Any]:
     """dX = alpha * dOut · Yᵀ, dY = alpha * Xᵀ · dOut, each turned back if it was transposed."""
-    x, y = _matrices(ctx, X, Y, transpose_X, transpose_Y)
+    _out_shape(ctx, X.shape, Y.shape, transpose_X, transpose_Y)
+    x, y = _matrices(ctx, X, Y)
     batch = x.shape[:-2] or y.shape[:-2]
     rows, columns = transposed(x, transpose_X).shape[-2], transposed(y, transpose_Y).shape[-1]
     grad = Out_grad.reshape(*batch, rows, columns)
@@ -89,10 +90,10 @@ def matmul_grad(
     }
 
 
-def _matrices(ctx: OpContext, X: Any, Y: Any, transpose_x: bool, transpose_y: bool) -> tuple[Any, Any]:
-    """X and Y as stacks of matrices with batches that go together."""
-    ctx.require(X.dtype == Y.dtype, f"X is {X.dtype} and Y is {Y.dtype}; both must be of one data type: insert a cast")
-    _out_shape(ctx, X.shape, Y.shape, transpose_x, transpose_y)
+def _matrices(ctx: OpContext, X: Any, Y: Any) -> tuple[Any, Any]:
+    """X and Y, whose shapes fit, as stacks of matrices with batches that go together."""
+    if X.dtype != Y.dtype:
+        ctx.fail(f"X is {X.dtype} and Y is {Y.dtype}; both must be of one data type: insert a cast")
     x = X.reshape(1, -1) if X.ndim == 1 else X
     y = Y.reshape(-1, 1) if Y.ndim == 1 else Y
     if x.ndim > 2 and y.ndim > 2 and x.shape[:-2] != y.shape[:-2]:

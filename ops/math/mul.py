@@ -102,11 +102,19 @@ def _(
 
 
 def _matrices(ctx: OpContext, X: Any, Y: Any, x_cols: int, y_cols: int) -> tuple[Any, Any]:
-    _check_ranks(ctx, X.shape, Y.shape, x_cols, y_cols)
-    ctx.require(X.dtype == Y.dtype, f"X is {X.dtype} and Y is {Y.dtype}; both must be of one data type: insert a cast")
-    inner = prod(X.shape[x_cols:])
-    _check_inner(ctx, X.shape, Y.shape, inner, prod(Y.shape[:y_cols]))
-    return X.reshape(prod(X.shape[:x_cols]), inner), Y.reshape(inner, prod(Y.shape[y_cols:]))
+    if X.dtype != Y.dtype:
+        ctx.fail(f"X is {X.dtype} and Y is {Y.dtype}; both must be of one data type: insert a cast")
+    rows, columns = ctx.settled((X.shape, Y.shape), lambda: _shapes(ctx, X.shape, Y.shape, x_cols, y_cols))
+    return X.reshape(rows), Y.reshape(columns)
+
+
+def _shapes(
+    ctx: OpContext, x: tuple[int, ...], y: tuple[int, ...], x_cols: int, y_cols: int
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    _check_ranks(ctx, x, y, x_cols, y_cols)
+    inner = prod(x[x_cols:])
+    _check_inner(ctx, x, y, inner, prod(y[:y_cols]))
+    return (prod(x[:x_cols]), inner), (inner, prod(y[y_cols:]))
 
 
 def _check_ranks(

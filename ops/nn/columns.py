@@ -6,7 +6,7 @@ Columns are [C, K..., N, rows, windows...]: for each kernel position the cell th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import product
 from math import prod
 from typing import Any
@@ -72,25 +72,38 @@ def _moved(xp: Any, cells: Any, windows: Windows, rows: slice) -> Any:
     """Columns of images [C, N, D...] with one window for each cell: each image moved in memory, and zeros beyond its ends."""
     sizes, rank = cells.shape[2:], cells.ndim - 2
     flat = cells.reshape(*cells.shape[:2], -1)
-    steps = [prod(sizes[axis + 1 :]) for axis in range(rank)]
     columns = xp.empty(
         (len(cells), *windows.kernel, cells.shape[1], rows.stop - rows.start, *sizes[1:]), dtype=cells.dtype
     )
     lines = columns.reshape(*columns.shape[:-rank], -1)
+    moves, borders = _moves(windows, sizes, rows.start, rows.stop)
+    for target, source in moves:
+        lines[target] = flat[source]
+    for border in borders:
+        columns[border] = 0
+    return columns
+
+
+@lru_cache(maxsize=256)
+def _moves(windows: Windows, sizes: tuple[int, ...], start: int, stop: int) -> tuple[list[Any], list[Any]]:
+    """What `_moved` copies, from flat images to each tap of flat columns, and what of the columns is beyond the images."""
+    rank, every = len(sizes), slice(None)
+    steps = [prod(sizes[axis + 1 :]) for axis in range(rank)]
     offsets = [
         [tap * dilation - before for tap in range(count)]
         for count, dilation, (before, _) in zip(windows.kernel, windows.dilations, windows.paddings, strict=True)
     ]
+    moves, borders = [], []
     for tap in product(*map(range, windows.kernel)):
-        start = rows.start * steps[0] + sum(offsets[axis][k] * steps[axis] for axis, k in enumerate(tap))
-        low, high = max(0, -start), min(lines.shape[-1], flat.shape[-1] - start)
+        first = start * steps[0] + sum(offsets[axis][k] * steps[axis] for axis, k in enumerate(tap))
+        low, high = max(0, -first), min((stop - start) * steps[0], prod(sizes) - first)
         if low < high:
-            lines[(slice(None), *tap, slice(None), slice(low, high))] = flat[..., start + low : start + high]
+            moves.append(((every, *tap, every, slice(low, high)), (Ellipsis, slice(first + low, first + high))))
     for axis, size in enumerate(sizes):
-        begin, count = (rows.start if axis == 0 else 0), columns.shape[axis - rank]
-        for place, offset in enumerate(offsets[axis]):
+        begin, count = (start, stop - start) if axis == 0 else (0, size)
+        for k, offset in enumerate(offsets[axis]):
             for low, high in ((0, -offset - begin), (size - offset - begin, count)):
                 outside = slice(max(low, 0), min(high, count))
                 if outside.start < outside.stop:
-                    columns[(*[slice(None)] * (axis + 1), place, *[slice(None)] * rank, outside)] = 0
-    return columns
+                    borders.append((*[every] * (axis + 1), k, *[every] * rank, outside))
+    return moves, borders

@@ -35,16 +35,17 @@ class Convolution:
     batch: int
     sizes: tuple[int, ...]
     filter_shape: tuple[int, ...]
+    counts: tuple[int, ...]
 
     @property
     def output_shape(self) -> tuple[int, ...]:
         """The shape of the output, in the layout of the input."""
-        counts = self.windows.output_sizes(self.sizes)
-        return join_shape(self.batch, self.filter_shape[0], counts, self.data_format)
+        return join_shape(self.batch, self.filter_shape[0], self.counts, self.data_format)
 
     def forward(self, xp: Any, x: Any, weight: Any) -> Any:
         """The output; 16-bit inputs are summed in float32."""
-        out = convolve(xp, widened(channels_first(x, self.data_format)), widened(weight), self.windows, self.groups)
+        cells = widened(channels_first(x, self.data_format))
+        out = convolve(xp, cells, widened(weight), self.windows, self.groups, self.counts)
         return channels_back(out.astype(x.dtype, copy=False), self.data_format)
 
     def input_grad(self, xp: Any, out_grad: Any, weight: Any) -> Any:
@@ -88,17 +89,16 @@ def plan_convolution(ctx: OpContext | InferContext, shape: Sequence[int], filter
         filter_shape[0] % groups == 0 or filter_shape[0] == UNKNOWN,
         f"Filter {tuple(filter_shape)} has {filter_shape[0]} output channels, not a multiple of groups {groups}",
     )
-    require_outputs(ctx, sizes, windows, windows.output_sizes(sizes))
-    return Convolution(windows, groups, data_format, batch, sizes, tuple(filter_shape))
+    counts = windows.output_sizes(sizes)
+    require_outputs(ctx, sizes, windows, counts)
+    return Convolution(windows, groups, data_format, batch, sizes, tuple(filter_shape), counts)
 
 
 def check_types(ctx: OpContext, Input: Any, Filter: Any) -> None:
     """Refuse integers and inputs of different types."""
     require_floating(ctx, "Input", Input)
-    ctx.require(
-        Input.dtype == Filter.dtype,
-        f"Input and Filter must have one data type, found {Input.dtype} and {Filter.dtype}",
-    )
+    if Input.dtype != Filter.dtype:
+        ctx.fail(f"Input and Filter must have one data type, found {Input.dtype} and {Filter.dtype}")
 
 
 def per_channel(bias: Any, rank: int, data_format: str) -> Any:
@@ -112,16 +112,28 @@ def convolution(ctx: OpContext, Input: Any, Filter: Any, Bias: Any = None, Resid
     Paddle's own CPU kernel reads Bias, ResidualData and the fuse_* attributes only with use_mkldnn; here they count
     whenever a program has them.
     """
+    plan, plain = ctx.settled((Input.shape, Filter.shape), lambda: _settle(ctx, Input, Filter))
+    if plain and Bias is None and ResidualData is None:
+        check_types(ctx, Input, Filter)
+        return plan.forward(ctx.xp, Input, Filter)
     out = convolution_with_bias(ctx, Input, Filter, Bias)
     if ResidualData is not None and ctx.attr("fuse_residual_connection"):
         out = out + ResidualData
     return fused_tail(ctx, out)
 
 
+def _settle(ctx: OpContext, Input: Any, Filter: Any) -> tuple[Convolution, bool]:
+    """The plan for these shapes, and whether the attributes ask for no more than that."""
+    check_types(ctx, Input, Filter)
+    asked = ("fuse_relu", "fuse_brelu", "fuse_activation")
+    fused = any(name in ctx.info.attrs and ctx.attr(name) for name in asked)
+    return plan_convolution(ctx, Input.shape, Filter.shape), not (fused or _relu_first(ctx))
+
+
 def convolution_with_bias(ctx: OpContext, Input: Any, Filter: Any, Bias: Any) -> Any:
     """conv(Input, Filter) + Bias, checked."""
+    plan, _ = ctx.settled((Input.shape, Filter.shape), lambda: _settle(ctx, Input, Filter))
     check_types(ctx, Input, Filter)
-    plan = plan_convolution(ctx, Input.shape, Filter.shape)
     out = plan.forward(ctx.xp, _before(ctx, Input), Filter)
     if Bias is None:
         return out

@@ -20,9 +20,9 @@ DEPTHWISE_MULTIPLIER = 4
 WIDE_UNIT, WIDE_STRIDED = 8, 2  # channels to a column from which depthwise is faster channels last; measured
 
 
-def convolve(xp: Any, x: Any, weight: Any, windows: Windows, groups: int) -> Any:
-    """[N, C, D...] by [O, C/groups, K...] -> [N, O, windows...]."""
-    counts = windows.output_sizes(x.shape[2:])
+def convolve(xp: Any, x: Any, weight: Any, windows: Windows, groups: int, counts: tuple[int, ...] | None = None) -> Any:
+    """[N, C, D...] by [O, C/groups, K...] -> [N, O, windows...]. counts: how many windows, where the caller knows."""
+    counts = windows.output_sizes(x.shape[2:]) if counts is None else counts
     if x.size == 0 or weight.size == 0:
         return xp.zeros((x.shape[0], weight.shape[0], *counts), dtype=x.dtype)
     if _is_pointwise(windows):

@@ -6,7 +6,7 @@ Arrays here are channels first: [N, C, D1, ..., Dk] with k spatial axes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
@@ -18,27 +18,25 @@ UNKNOWN = -1
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """A kernel on k axes: its sizes, steps, (before, after) paddings and dilations; one entry per axis."""
+    """A kernel on k axes: its sizes, steps, (before, after) paddings and dilations; one entry per axis.
+
+    What follows from them: how many input cells a window spans on each axis, whether any axis has padding, whether windows
+    move by one cell on every axis.
+    """
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
     paddings: tuple[tuple[int, int], ...]
     dilations: tuple[int, ...]
+    extents: tuple[int, ...] = field(init=False, compare=False)
+    padded: bool = field(init=False, compare=False)
+    unit_strides: bool = field(init=False, compare=False)
 
-    @property
-    def extents(self) -> tuple[int, ...]:
-        """How many input cells a window spans on each axis."""
-        return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
-
-    @property
-    def padded(self) -> bool:
-        """Whether any axis has padding."""
-        return any(before or after for before, after in self.paddings)
-
-    @property
-    def unit_strides(self) -> bool:
-        """Whether windows move by one cell on every axis."""
-        return all(stride == 1 for stride in self.strides)
+    def __post_init__(self) -> None:
+        extents = (d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
+        object.__setattr__(self, "extents", tuple(extents))
+        object.__setattr__(self, "padded", any(before or after for before, after in self.paddings))
+        object.__setattr__(self, "unit_strides", all(stride == 1 for stride in self.strides))
 
     def output_sizes(self, sizes: Sequence[int], ceil_mode: bool = False) -> tuple[int, ...]:
         """How many windows fit on each axis of an input of these sizes (-1 stays -1).

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fluidtool.errors import OperatorError
+from fluidtool.passes.memory_optimize import memory_optimize
 from fluidtool.runtime import Executor
 from fluidtool.runtime.chains import Chain
 from fluidtool.tensor import LoDTensor
@@ -148,3 +149,35 @@ def test_an_error_names_the_operator_of_the_chain_that_failed() -> None:
     net.scope.var(net.variance).value = LoDTensor(np.ones(3, np.float32))
     with pytest.raises(OperatorError, match=r"batch_norm.*Variance must have shape \(4,\)"):
         net.run("numpy", out)
+
+
+def test_what_was_settled_for_other_sizes_does_not_count() -> None:
+    net = Chained()
+    convolved = net.conv(net.data(1, 4, 5, 6), net.parameter(6, 4, 3, 3), paddings=[1, 1])
+    out = net.relu(net.norm(convolved, 6))
+    (name,) = net.feeds
+    executor = Executor(engine="numpy")
+    for shape in ((1, 4, 5, 6), (3, 4, 5, 6), (1, 4, 9, 2), (1, 4, 5, 6)):
+        net.feeds[name] = net.random.standard_normal(shape).astype(np.float32)
+        (got,) = executor.run(net.program, net.feeds, [out], net.scope)
+        np.testing.assert_array_equal(got.numpy(), net.both(out)[1][0])
+    net.feeds[name] = np.zeros((1, 5, 5, 6), np.float32)
+    with pytest.raises(OperatorError, match=r"conv2d.*has 5 channels"):
+        executor.run(net.program, net.feeds, [out], net.scope)
+    net.feeds[name] = np.zeros((1, 4, 5, 6), np.float64)
+    with pytest.raises(OperatorError, match=r"conv2d.*one data type"):
+        executor.run(net.program, net.feeds, [out], net.scope)
+
+
+def test_a_variable_that_dies_within_a_chain_and_is_written_at_its_end_lives_on() -> None:
+    net = Chained()
+    first = net.relu(net.data(1, 4, 5, 6))
+    convolved = net.conv(first, net.parameter(4, 4, 3, 3), paddings=[1, 1])
+    added = net.add(convolved, net.parameter(4), axis=1)
+    out = net.op("elementwise_mul", "Out", {"X": added, "Y": added})
+    (before,) = net.run("numpy", out)
+    memory_optimize(net.program, [out])
+    adding = net.program.global_block().ops[2]
+    assert adding.type == "elementwise_add" and adding.output("Out") == [first]
+    same(([before], net.run("numpy", out)))
+    assert net.chains() == [["conv2d", "elementwise_add"]]

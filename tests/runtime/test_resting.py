@@ -245,3 +245,11 @@ def test_a_scope_that_nobody_holds_is_not_kept() -> None:
     small.scope = Scope()
     gc.collect()
     assert gone() is None
+
+
+def test_a_batch_of_another_size_counts() -> None:
+    small = Small()
+    for rows in (1, 3, 1):
+        assert small.out(x=-np.repeat(X, rows, axis=0)) == [10, 12] * rows
+    with pytest.raises(OperatorError, match=r"mul.*they must be equal"):
+        small.run(x=np.ones((1, 3), np.float32))
