@@ -15,7 +15,6 @@ from typing import Any
 from fluidtool.runtime.engines.native.bodies.convolution import conv2d, conv2d_gradient
 from fluidtool.runtime.engines.native.bodies.pooling import pool2d_gradient
 from fluidtool.runtime.engines.native.bodies.recurrent import lstm, lstm_gradient
-from fluidtool.runtime.engines.native.bodies.updates import adam, momentum
 from fluidtool.runtime.engines.native.library import Library
 
 Body = Callable[..., Any]
@@ -37,7 +36,7 @@ def later(module: str, name: str) -> Body:
 
 BODIES: Mapping[str, Body] = {
     "adagrad": later("rows", "adagrad"),
-    "adam": adam,
+    "adam": later("updates", "adam"),
     "batch_norm": later("normalization", "batch_norm"),
     "batch_norm_grad": later("normalization", "batch_norm_gradient"),
     "conv2d": conv2d,
@@ -48,7 +47,7 @@ BODIES: Mapping[str, Body] = {
     "layer_norm_grad": later("normalization", "layer_norm_gradient"),
     "lstm": lstm,
     "lstm_grad": lstm_gradient,
-    "momentum": momentum,
+    "momentum": later("updates", "momentum"),
     "multiclass_nms": later("detection", "multiclass_nms"),
     "multiclass_nms2": later("detection", "multiclass_nms2"),
     "multiclass_nms3": later("detection", "multiclass_nms3"),

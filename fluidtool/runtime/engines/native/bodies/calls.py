@@ -13,6 +13,7 @@ from fluidtool.runtime.engines.native.library import STEP, Library, first_byte
 from fluidtool.runtime.engines.native.steps import TASKS, Kind
 
 Array = NDArray[Any]
+PART = 1 << 14  # floats that are worth a thread
 
 
 def are_floats(*values: Any) -> bool:
@@ -33,6 +34,11 @@ def in_rows(array: Any) -> Any:
 def address(array: Array | None) -> int:
     """The first byte, 0 for None."""
     return 0 if array is None else first_byte(array)
+
+
+def parts(library: Library, count: int) -> int:
+    """Into how many parts a pass over `count` floats is cut."""
+    return max(1, min(4 * library.threads, count // PART))
 
 
 def run_step(

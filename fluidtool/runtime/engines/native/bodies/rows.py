@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ops.context import OpContext
-from fluidtool.runtime.engines.native.bodies.calls import Array, are_floats, in_rows, run_step
+from fluidtool.runtime.engines.native.bodies.calls import Array, are_floats, in_rows, parts, run_step
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.steps import Kind
 from fluidtool.tensor import SelectedRows
-
-PART = 1 << 14  # floats that are worth a thread
 
 
 def sum_of_rows(library: Library, ctx: OpContext, X: list[Any]) -> Any:
@@ -43,7 +41,7 @@ def adagrad(
     """What fluidtool.ops.optimizers.adagrad.adagrad does with a sparse gradient."""
     if not moves_rows(ctx, Grad, LearningRate, Param, Moment):
         return NotImplemented
-    rows, values = once(library, Grad)
+    rows, values = merged(library, Grad.row_ids, Grad.value)
     param, moment = np.array(Param, order="C"), np.array(Moment, order="C")
     sizes = {0: len(rows), 1: prod(Param.shape[1:])}
     numbers = (float(LearningRate.reshape(())), epsilon)
@@ -52,16 +50,10 @@ def adagrad(
     return {"ParamOut": param, "MomentOut": moment}
 
 
-def once(library: Library, grad: SelectedRows) -> tuple[Array, Array]:
-    """The rows of a gradient ascending and each once, and their sums."""
-    ids = grad.row_ids
-    if (ids[1:] > ids[:-1]).all():
-        return ids, grad.value
-    return merged(library, ids, grad.value)
-
-
 def merged(library: Library, ids: Array, values: Array) -> tuple[Array, Array]:
-    """Rows ascending and each once, and the sums of the values of equal ones."""
+    """Rows ascending and each once, and the sums of the values of equal ones; what is so already is given back."""
+    if (ids[1:] > ids[:-1]).all():
+        return ids, values
     rows, places = np.unique(ids, return_inverse=True)
     sums = np.zeros((len(rows), *values.shape[1:]), np.float32)
     add_rows(library, sums, places, values)
@@ -94,8 +86,3 @@ def moves_rows(ctx: OpContext, grad: Any, rate: Any, param: Any, *others: Any) -
     if any(other.shape != param.shape for other in others) or grad.value.shape[1:] != param.shape[1:]:
         return False
     return bool(grad.row_ids.min() >= 0 and grad.row_ids.max() < len(param))
-
-
-def parts(library: Library, count: int) -> int:
-    """Into how many parts a pass over `count` floats is cut."""
-    return max(1, min(4 * library.threads, count // PART))

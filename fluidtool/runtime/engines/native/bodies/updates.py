@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ops.context import OpContext
-from fluidtool.runtime.engines.native.bodies.calls import are_floats, have_shape, in_rows, run_step, table
+from fluidtool.runtime.engines.native.bodies.calls import are_floats, have_shape, in_rows, parts, run_step, table
 from fluidtool.runtime.engines.native.bodies.rows import add_rows, moves_rows
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.steps import Kind
 from fluidtool.tensor import SelectedRows
 
-PART = 1 << 14  # floats that are worth a thread
 LATER = ("use_global_beta_pow", "multi_precision", "regularization_method", "rescale_grad")  # of Paddle 2.x
 
 
@@ -99,8 +98,3 @@ def is_plain(ctx: OpContext, param: Any, *others: Any) -> bool:
     """Whether all are dense float32 of one shape, and the operator has nothing of later versions."""
     dense = are_floats(param, *others) and have_shape(param.shape, *others) and param.size > 0
     return dense and not any(ctx.op.has_attr(name) for name in LATER)
-
-
-def parts(library: Library, count: int) -> int:
-    """Into how many parts a pass over `count` floats is cut."""
-    return max(1, min(4 * library.threads, count // PART))

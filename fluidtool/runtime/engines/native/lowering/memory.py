@@ -36,6 +36,8 @@ Halo = tuple[int, int, int, int]
 NO_HALO: Halo = (0, 0, 0, 0)
 SMALL = 20_000  # multiplications below which a step is not cut
 PACKED_ROWS = 32  # that are packed together (src/products.c)
+ANY_ADDRESS = frozenset({Kind.PACK, Kind.PACK_PAIRS, Kind.PACK_FILTER, Kind.PACK_WINOGRAD, Kind.COPY})
+"""Steps that read what they are given wherever it lies; others need floats aligned."""
 CHUNK = 1 << 23  # floats of memory for several constants
 
 
@@ -240,13 +242,7 @@ class Lowering:
     def run_now(self, kind: Kind, arrays: dict[int, Any], sizes: dict[int, int], most: int) -> None:
         """Do a step while compiling; what it reads need not stay in memory."""
         read = arrays
-        if kind not in (
-            Kind.PACK,
-            Kind.PACK_PAIRS,
-            Kind.PACK_FILTER,
-            Kind.PACK_WINOGRAD,
-            Kind.COPY,
-        ):  # read at any address
+        if kind not in ANY_ADDRESS:
             arrays = {slot: np.require(array, requirements="A") for slot, array in arrays.items()}
         buffers = {slot: Buffer(array.size, "constant", array) for slot, array in arrays.items()}
         draft = Draft(kind, {slot: (buffer, 0) for slot, buffer in buffers.items()}, sizes, tasks=most)

@@ -184,9 +184,11 @@ static void batch_norm(const ft_step *step, int64_t task, int64_t tasks) {
         for (int64_t i = 0; i < n[0]; i++) squares += sum_of_row(x + i * image, plane, mean, 1);
         const float variance = (float)(squares / count), factor = p[1][c] / sqrtf(variance + step->f[3]);
         p[4][c] = mean, p[5][c] = variance;
+#define ROW(activation) normalize_row(step, x + i * image, y + i * image, plane, mean, factor, p[2][c], activation)
         for (int64_t i = 0; i < n[0]; i++)
-            if (step->activation == FT_RELU) normalize_row(step, x + i * image, y + i * image, plane, mean, factor, p[2][c], FT_RELU);
-            else normalize_row(step, x + i * image, y + i * image, plane, mean, factor, p[2][c], FT_NONE);
+            if (step->activation == FT_RELU) ROW(FT_RELU);
+            else ROW(FT_NONE);
+#undef ROW
     }
 }
 
