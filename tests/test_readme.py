@@ -59,8 +59,8 @@ class Command:
 
 
 def _shape(line: str) -> str:
-    """A line without its numbers and the width of its gaps."""
-    return " ".join(re.sub(r"-?\d+(\.\d+)?(e[-+]?\d+)?", "0", line).split())
+    """A line without its numbers, their thousands or millions (`11.5 k` is a number, too) and the width of its gaps."""
+    return " ".join(re.sub(r"-?\d+(\.\d+)?(e[-+]?\d+)?( [kMGTP]\b)?", "0", line).split())
 
 
 def commands(page: str) -> Iterator[list[Command]]:
@@ -166,6 +166,16 @@ def test_what_is_quoted_must_be_written() -> None:
     assert command.missing_lines("median   0.9 ms\nmore\nsaved to out\n") == []
     assert command.missing_lines("median   0.9 ms\n") == ["saved to out"]
     assert 0 not in Command("x", "error: no\n").exit_codes
+
+
+@pytest.mark.parametrize("written", ["    0     16         372", "    0     16      11.5 k", "    0     16       1.2 M"])
+def test_a_faster_machine_writes_the_same_lines(written: str) -> None:
+    assert Command("x", "    0     16        8081\n").missing_lines(written) == []
+
+
+@pytest.mark.parametrize("written", ["    0     16", "    0     16  11.5 kg", "    0     16   11.5 ms"])
+def test_another_unit_is_another_line(written: str) -> None:
+    assert Command("x", "    0     16        8081\n").missing_lines(written) != []
 
 
 @pytest.mark.parametrize(
