@@ -76,6 +76,7 @@ class Kind(IntEnum):
     BATCH_NORM_GRADIENT = 51
     SCATTER_ROWS = 52
     ADAGRAD_ROWS = 53
+    ATTENTION = 54
 
 
 @dataclass(eq=False, slots=True)

@@ -14,6 +14,7 @@ from fluidtool.errors import OperatorError
 from fluidtool.io.parameters import forget
 from fluidtool.ir import Operator
 from fluidtool.runtime.engines.native.arena import lay_out
+from fluidtool.runtime.engines.native.attention import join_attention
 from fluidtool.runtime.engines.native.fusing import fuse
 from fluidtool.runtime.engines.native.graph import Graph, NotNativeError, Value
 from fluidtool.runtime.engines.native.joining import join_products
@@ -163,6 +164,7 @@ def compile_stretch(
     understood = read_stretch(ops, given, constants, wanted, lods)
     graph = understood.graph
     fuse(graph)
+    join_attention(graph)
     join_products(graph)
     delay(graph)
     drafts, in_buffers, out_buffers = lower(graph, library)

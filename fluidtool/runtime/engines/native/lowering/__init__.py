@@ -16,7 +16,7 @@ from fluidtool.runtime.engines.native.reading.registry import need
 from fluidtool.runtime.engines.native.steps import Buffer, Draft, Plain, row_major
 
 PARTS = (
-    "convolution", "products", "elementwise", "rows", "moves", "sequences", "training",
+    "convolution", "products", "attention", "elementwise", "rows", "moves", "sequences", "training",
     "transposed", "interpolation", "reductions", "ranking", "padding", "normalization", "detection",
 )  # fmt: skip
 for part in PARTS:
