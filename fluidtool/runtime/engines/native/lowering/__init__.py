@@ -12,6 +12,7 @@ from fluidtool.runtime.engines.native.lowering.memory import LOWER, NO_HALO, Hal
 from fluidtool.runtime.engines.native.lowering.pairs import by_pairs, half_halos, half_uses, pairs
 from fluidtool.runtime.engines.native.lowering.products import foretell
 from fluidtool.runtime.engines.native.lowering.transposed import needed_halo
+from fluidtool.runtime.engines.native.packed import PackedConstants
 from fluidtool.runtime.engines.native.reading.registry import need
 from fluidtool.runtime.engines.native.steps import Buffer, Draft, Plain, row_major
 
@@ -23,9 +24,15 @@ for part in PARTS:
     import_module(f"{__name__}.{part}")
 
 
-def lower(graph: Graph, library: Library) -> tuple[list[Draft], list[Buffer], list[Buffer]]:
-    """The steps of a graph, and the buffers of its inputs and of its outputs. Raises NotNativeError."""
-    low = Lowering(library, graph.uses(), needed_halos(graph, library), outputs=frozenset(graph.outputs))
+def lower(
+    graph: Graph, library: Library, packed: PackedConstants | None = None
+) -> tuple[list[Draft], list[Buffer], list[Buffer]]:
+    """The steps of a graph, and the buffers of its inputs and of its outputs. Raises NotNativeError.
+
+    What is packed from constants is looked for in `packed`, and kept there.
+    """
+    halos = needed_halos(graph, library)
+    low = Lowering(library, graph.uses(), halos, outputs=frozenset(graph.outputs), kept=packed)
     low.half_uses, low.half_halos = half_uses(graph, library), half_halos(graph, library)
     inputs = [Buffer(prod(value.shape), "input") for value in graph.inputs]
     for value, buffer in zip(graph.inputs, inputs, strict=True):
