@@ -77,6 +77,9 @@ class Kind(IntEnum):
     SCATTER_ROWS = 52
     ADAGRAD_ROWS = 53
     ATTENTION = 54
+    ALIGN_REGIONS = 55
+    POOL_REGIONS = 56
+    VITERBI = 57
 
 
 @dataclass(eq=False, slots=True)

@@ -70,6 +70,9 @@ enum ft_kind {
     FT_SCATTER_ROWS,
     FT_ADAGRAD_ROWS,
     FT_ATTENTION,
+    FT_ALIGN_REGIONS,
+    FT_POOL_REGIONS,
+    FT_VITERBI,
     FT_KINDS
 };
 

@@ -32,6 +32,8 @@
 #include "boxes.c"
 #include "ranking.c"
 #include "detection.c"
+#include "regions.c"
+#include "viterbi.c"
 #include "padding.c"
 #include "normalization.c"
 
@@ -96,5 +98,8 @@ const ft_instructions INSTRUCTIONS = {
         [FT_ATTENTION] = attention,
         [FT_BEST_BOXES] = best_boxes,
         [FT_DETECTIONS] = detections,
+        [FT_ALIGN_REGIONS] = align_regions,
+        [FT_POOL_REGIONS] = pool_regions,
+        [FT_VITERBI] = viterbi,
     },
 };
