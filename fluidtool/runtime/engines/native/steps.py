@@ -77,6 +77,7 @@ class Kind(IntEnum):
     SCATTER_ROWS = 52
     ADAGRAD_ROWS = 53
     ATTENTION = 54
+    GATHER_POOL = 55
 
 
 @dataclass(eq=False, slots=True)
