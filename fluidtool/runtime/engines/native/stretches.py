@@ -272,11 +272,11 @@ class BoundStretch:
         form = stretch.form(key, constants)
         if form is not None:
             return form
-        form = stretch.forms.get(key)
-        if stretch.parts or (key in stretch.why and form is None):
+        if stretch.parts or key in stretch.why:
             return None
-        if not same(stretch.packed.parameters, constants):
+        if not same(stretch.packed.parameters, constants):  # what was packed from others is of no use
             stretch.packed = PackedConstants(constants)
+            stretch.forms.clear()
         try:
             compiled = stretch.library.compile(
                 [(step.op, every_attribute(step)) for step in stretch.steps],
@@ -290,7 +290,6 @@ class BoundStretch:
         except NotNativeError as error:
             stretch.why[key] = str(error)
             divide(stretch, error)
-            stretch.forms.pop(key, None)
             return None
         form = stretch.forms[key] = Form(compiled, constants)
         stretch.trim()
