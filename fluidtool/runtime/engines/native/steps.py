@@ -77,9 +77,10 @@ class Kind(IntEnum):
     SCATTER_ROWS = 52
     ADAGRAD_ROWS = 53
     ATTENTION = 54
-    ALIGN_REGIONS = 55
-    POOL_REGIONS = 56
-    VITERBI = 57
+    GATHER_POOL = 55
+    ALIGN_REGIONS = 56
+    POOL_REGIONS = 57
+    VITERBI = 58
 
 
 @dataclass(eq=False, slots=True)
