@@ -194,13 +194,54 @@ def test_fewer_boxes_than_scores_are_an_error(native: Library) -> None:
             detected(engine, "multiclass_nms", inputs, **NMS)
 
 
-def test_polygons_are_left_to_numpy(native: Library) -> None:
-    net = Net()
-    boxes = np.random.default_rng(0).uniform(0, 9, (1, 5, 8)).astype(np.float32)
-    scores = np.random.default_rng(1).uniform(0, 1, (1, 2, 5)).astype(np.float32)
-    attrs = {"score_threshold": 0.3, "nms_top_k": -1, "keep_top_k": -1}
-    out = net.op("multiclass_nms", "Out", {"BBoxes": net.data(of=boxes), "Scores": net.data(of=scores)}, **attrs)
-    np.testing.assert_array_equal(net.run("native", out)[0], net.run("numpy", out)[0])
+# ---------------------------------------------------------------- polygons
+def polygons_of(count: int, corners: int, seed: int, whole: bool) -> Array:
+    """Polygons that overlap much, some of them twisted; of whole numbers, where edges lie upon each other."""
+    random = np.random.default_rng(seed)
+    angles = np.sort(random.uniform(0, 2 * np.pi, (count, corners)), axis=1)
+    reach = random.uniform(2, 9, (count, corners))
+    points = np.stack([np.cos(angles), np.sin(angles)], axis=2) * reach[:, :, None]
+    points[::5] = points[::5][:, random.permutation(corners)]
+    points += random.uniform(0, 15, (count, 1, 2))
+    return (points.round() if whole else points).astype(np.float32).reshape(count, 2 * corners)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    count=st.integers(1, 40),
+    corners=st.sampled_from([4, 8, 12, 16]),
+    seed=st.integers(0, 1000),
+    whole=st.booleans(),
+    threshold=st.sampled_from([0.0, 0.21, 0.513, 0.7]),
+    eta=st.sampled_from([1.0, 0.9]),
+)
+def test_the_same_polygons_stay(
+    native: Library, count: int, corners: int, seed: int, whole: bool, threshold: float, eta: float
+) -> None:
+    polygons = polygons_of(count, corners, seed, whole)
+    want = suppress(np, polygons, overlap_of(np, 2 * corners, True), threshold, eta)
+    assert native_suppress(native, 0.0, np, polygons, overlap_of(np, 8, True), threshold, eta).tolist() == want.tolist()
+
+
+def test_polygons_that_are_no_numbers_overlap_nothing(native: Library) -> None:
+    polygons = polygons_of(9, 4, 0, whole=False)
+    polygons[3, 2] = polygons[5, 1] = polygons[6, 7] = np.nan
+    overlap = overlap_of(np, 8, True)
+    want = suppress(np, polygons, overlap, 0.1)
+    assert native_suppress(native, 0.0, np, polygons, overlap, 0.1).tolist() == want.tolist()
+
+
+@few
+@given(
+    images=st.integers(1, 2),
+    boxes=st.integers(1, 20),
+    classes=st.integers(1, 3),
+    seed=st.integers(0, 99),
+)
+def test_detections_of_polygons(native: Library, images: int, boxes: int, classes: int, seed: int) -> None:
+    polygons = polygons_of(images * boxes, 4, seed, whole=False).reshape(images, boxes, 8)
+    inputs = {"BBoxes": polygons, "Scores": scores_of((images, classes, boxes), seed, ties=False)}
+    agree_exactly("multiclass_nms2", inputs, **NMS)
 
 
 # ---------------------------------------------------------------- boxes of YOLO

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fluidtool.errors import FluidError
 from fluidtool.runtime import Executor
 from fluidtool.tensor import LoDTensor
-from tests.runtime.native.checking import Net, check
+from tests.runtime.native.checking import Net, agree, check
 
 pytestmark = pytest.mark.usefixtures("native")
 few = settings(max_examples=40, deadline=None)
@@ -70,6 +70,58 @@ def test_lstm(
     out = lstm(net, gates, size, peepholes, is_reverse=reverse, **names)
     check(net, out)
     assert lods(net, "native", out) == [offsets(lengths)]
+
+
+@few
+@given(
+    lengths_of,
+    st.sampled_from([1, 2, 9, 16, 33]),
+    st.sampled_from([1, 3, 8, 17, 40]),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([(0.0, 0.0), (0.3, 0.0), (0.2, 0.1)]),
+    st.sampled_from(["identity", "tanh"]),
+)
+def test_projected_lstm(
+    lengths: list[int],
+    size: int,
+    fed_back: int,
+    peepholes: bool,
+    reverse: bool,
+    bounds: tuple[float, float],
+    projection: str,
+) -> None:
+    net = Net()
+    out = projected_lstm(net, lengths, size, fed_back, peepholes, is_reverse=reverse, cell_clip=bounds[0],
+                         proj_clip=bounds[1], proj_activation=projection)  # fmt: skip
+    check(net, out, rtol=1e-5)
+    assert lods(net, "native", out) == [offsets(lengths)]
+
+
+def projected_lstm(
+    net: Net, lengths: list[int], size: int, fed_back: int, peepholes: bool = False, **attrs: Any
+) -> str:
+    inputs = {
+        "Input": sequences(net, lengths, 4 * size),
+        "Weight": net.parameter(of=small(net, fed_back, 4 * size) / np.float32(fed_back**0.5)),
+        "ProjWeight": net.parameter(of=small(net, size, fed_back) / np.float32(size**0.5)),
+        "Bias": net.parameter(of=small(net, 1, (7 if peepholes else 4) * size)),
+    }
+    more = ("Cell", "BatchGate", "BatchCellPreAct", "BatchHidden")
+    return net.op("lstmp", "Projection", inputs, *more, use_peepholes=peepholes, **attrs)
+
+
+def test_a_projected_lstm_cut_among_threads() -> None:
+    net = Net()
+    check(net, projected_lstm(net, [9, 4, 7, 1, 0, 3], 200, 90), rtol=1e-5)
+
+
+def test_a_projected_lstm_whose_cells_are_read_is_left_to_numpy() -> None:
+    net = Net()
+    out = projected_lstm(net, [3, 2], 8, 5)
+    cells = next(op for op in net.program.global_block().ops if op.type == "lstmp").outputs["Cell"][0]
+    agree(net, [out, cells], rtol=1e-5)
+    assert net.stretches() == 0
 
 
 @pytest.mark.parametrize("size", [96, 200])

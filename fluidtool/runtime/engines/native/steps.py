@@ -83,6 +83,8 @@ class Kind(IntEnum):
     VITERBI = 58
     SOFTMAX_SEQUENCES = 59
     COSINE = 60
+    PROJECTED_SEQUENCES = 61
+    SUPPRESS_POLYGONS = 62
 
 
 @dataclass(eq=False, slots=True)

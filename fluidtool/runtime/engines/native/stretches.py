@@ -39,6 +39,7 @@ WORTH = frozenset(
         "pool2d",
         "softmax",
         "lstm",
+        "lstmp",
         "gru",
         "gru_unit",
         "yolo_box",

@@ -45,8 +45,8 @@ def multiclass_nms3(library: Library, ctx: OpContext, BBoxes: Any, Scores: Any, 
 
 
 def with_boxes(body: Callable[..., Any], library: Library, ctx: OpContext, BBoxes: Any, Scores: Any, *more: Any) -> Any:
-    """The body, finding with the library; not for polygons and float64."""
-    if not are_floats(BBoxes, Scores) or BBoxes.shape[-1] != 4:
+    """The body, finding with the library; not for float64."""
+    if not are_floats(BBoxes, Scores) or not BBoxes.ndim:
         return NotImplemented
     return body(ctx, BBoxes, Scores, *more, finder(library, options(ctx), BBoxes, Scores))
 
@@ -150,11 +150,12 @@ def find(
 def native_suppress(
     library: Library, pixel: float, xp: Any, boxes: Any, overlap: Overlap, threshold: float, eta: float = 1.0
 ) -> Any:
-    """Positions of the boxes [N, 4] that stay, as `suppress` finds them; NaN as threshold is left to that."""
+    """Positions of the boxes [N, 4] or polygons that stay, as `suppress` finds them; NaN as threshold is left to that."""
     if threshold != threshold or not len(boxes):
         return suppress(xp, boxes, overlap, threshold, eta)
     kept = np.empty(len(boxes) + 1, np.int64)
     lines = np.empty((5, len(boxes) + library.width), np.float32)
-    numbers = (0.0, threshold, eta, pixel)
-    run_step(library, Kind.SUPPRESS, (in_rows(boxes), lines, None, None, None, kept), {0: len(boxes)}, 1, numbers)
+    kind, numbers = Kind.SUPPRESS if boxes.shape[1] == 4 else Kind.SUPPRESS_POLYGONS, (0.0, threshold, eta, pixel)
+    arrays = (in_rows(boxes), lines, None, None, None, kept)
+    run_step(library, kind, arrays, dict(enumerate(boxes.shape)), 1, numbers)
     return kept[: int(kept[-1])]

@@ -16,24 +16,28 @@ from fluidtool.runtime.engines.native.steps import Buffer, Kind, Plain, constant
 
 @lowers("lstm")
 def _lstm(low: Lowering, node: Node) -> None:
+    """An LSTM; where `projection` has weights, `fed_back` is how many numbers they leave of the size."""
     x, facts = low.contiguous(node.inputs[0]), node.facts
-    size, sequences = facts["weights"].shape[0], len(facts["offsets"]) - 1
+    (fed_back, size), sequences = (facts["weights"].shape[0], facts["weights"].shape[1] // 4), len(facts["offsets"]) - 1
     starts, rows = packed_rows(facts["offsets"], facts["reverse"])
     out = low.new_plain(node.output)
     table = np.concatenate([starts, rows])
     blocks = -(-size // low.width)
     parts = min(blocks, low.library.threads) if 4 * size * size > SMALL else 1
     n = {0: len(starts) - 1, 1: size, 2: sequences, 3: parts, 4: int(facts["peepholes"])}
-    n |= {5 + i: kind for i, kind in enumerate(facts["activations"])}
+    n |= dict(zip((5, 6, 7, 9), facts["activations"], strict=False)) | {8: fed_back}
+    projection = facts.get("projection")
     pointers = {
         0: (x.buffer, x.offset),
-        1: (packed_gates(low, [facts["weights"]]), 0),
+        1: (packed_gates(low, [facts["weights"]], size), 0),
         2: (constant(padded(facts["bias"].reshape(-1, size), low.width)), 0),
         3: (out.buffer, out.offset),
-        4: (Buffer(3 * size * sequences), 0),
+        4: (Buffer((3 * size if projection is None else 2 * (size + fed_back)) * sequences), 0),
         5: (Buffer(table.size, "constant", table), 0),
+        6: None if projection is None else (packed_gates(low, [projection], fed_back), 0),
     }
-    low.steps.add(Kind.LSTM_SEQUENCES, pointers, n)
+    kind = Kind.LSTM_SEQUENCES if projection is None else Kind.PROJECTED_SEQUENCES
+    low.steps.add(kind, pointers, n, numbers=facts.get("bounds", (0.0, 0.0)))
 
 
 @lowers("gru")
@@ -52,7 +56,7 @@ def _gru(low: Lowering, node: Node) -> None:
     n |= {6 + i: kind for i, kind in enumerate(facts["activations"])}
     pointers = {
         0: (x.buffer, x.offset),
-        1: (packed_gates(low, matrices), 0),
+        1: (packed_gates(low, matrices, size), 0),
         2: (constant(padded(facts["bias"].reshape(-1, size), low.width)), 0),
         3: (out.buffer, out.offset),
         4: (memory, 0),
@@ -88,20 +92,20 @@ def padded(vectors: Any, width: int) -> Any:
     return np.pad(vectors, ((0, 0), (0, -vectors.shape[1] % width)))
 
 
-def packed_gates(low: Lowering, matrices: Sequence[Any]) -> Buffer:
-    """Each matrix [size][gates * size] as for each register of units [size][gates][lanes], one after the other."""
+def packed_gates(low: Lowering, matrices: Sequence[Any], size: int) -> Buffer:
+    """Each matrix [depth][gates * size] as for each register of units [depth][gates][lanes], one after the other."""
     at, pieces, width = 0, [], low.width
     for weights in matrices:
-        size = weights.shape[0]
+        depth = weights.shape[0]
         gates, blocks = weights.shape[1] // size, -(-size // width)
         if size % width:
-            weights = np.pad(weights.reshape(size, gates, size), ((0, 0), (0, 0), (0, -size % width)))
-        sizes = [1, 1, blocks, size, gates, width]
+            weights = np.pad(weights.reshape(depth, gates, size), ((0, 0), (0, 0), (0, -size % width)))
+        sizes = [1, 1, blocks, depth, gates, width]
         strides = [0, 0, width, gates * blocks * width, blocks * width, 1]
-        target = [0, 0, size * gates * width, gates * width, width, 1]
+        target = [0, 0, depth * gates * width, gates * width, width, 1]
         n = dict(enumerate([*sizes, *strides, *target]))
         pieces.append(Piece(Kind.COPY, {0: np.ascontiguousarray(weights)}, n, blocks, at))
-        at += blocks * size * gates * width
+        at += blocks * depth * gates * width
     return low.settle(at, pieces)
 
 

@@ -190,17 +190,34 @@ def _cos_sim(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
 
 @reads("lstm")
 def _lstm(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
+    add_lstm(r, op, attrs, r.constant(op, "Weight").shape[0], "Hidden")
+
+
+@reads("lstmp")
+def _lstmp(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
+    projection = r.constant(op, "ProjWeight")
+    need(projection.dtype == np.float32 and len(projection.shape) == 2, "a projection that does not fit")
+    identity, bounds = attrs["proj_activation"] == "identity", (float(attrs["cell_clip"]), float(attrs["proj_clip"]))
+    add_lstm(r, op, attrs, projection.shape[0], "Projection", projection=projection, bounds=bounds)
+    facts = r.nodes[-1].facts
+    facts["activations"].append(
+        0 if identity else facts["activations"][1]
+    )  # that of the cells (Paddle 1.8.5 lstmp_op.h)
+
+
+def add_lstm(r: Reading, op: Operator, attrs: dict[str, Any], size: int, slot: str, **more: Any) -> None:
+    """The node; what is fed back is the hidden state, or its `projection`."""
     x, weights, bias = r.get(op, "Input"), r.constant(op, "Weight"), r.constant(op, "Bias")
     need(not op.inputs.get("H0") and not op.inputs.get("C0"), "an LSTM that is given its first state")
     names = [attrs[name] for name in ("gate_activation", "cell_activation", "candidate_activation")]
     need(set(names) <= ACTIVATIONS.keys() and weights.dtype == bias.dtype == np.float32, "an LSTM of other numbers")
-    size, peepholes = weights.shape[0], bool(attrs["use_peepholes"])
-    need(weights.shape == (size, 4 * size) and x.shape[1:] == (4 * size,), "gates that do not fit")
+    peepholes, fed_back = bool(attrs["use_peepholes"]), more["projection"].shape[1] if more else size
+    need(weights.shape == (fed_back, 4 * size) and x.shape[1:] == (4 * size,), "gates that do not fit")
     need(bias.shape == (1, (7 if peepholes else 4) * size), "a bias that does not fit")
     need(len(r.lods.get(op.inputs["Input"][0], ())) == 1, "an LSTM over other than sequences of one level")
     facts = {"weights": weights, "bias": bias.reshape(-1), "peepholes": peepholes, "reverse": bool(attrs["is_reverse"])}
     facts |= {"offsets": offsets_of(r, op, "Input", x.shape[0]), "activations": [ACTIVATIONS[name] for name in names]}
-    r.add("lstm", [x], op, "Hidden", (x.shape[0], size), **facts)
+    r.add("lstm", [x], op, slot, (x.shape[0], fed_back), **facts, **more)
 
 
 @reads("gru", results=("Hidden",))

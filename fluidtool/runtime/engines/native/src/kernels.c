@@ -25,6 +25,7 @@
 #include "recurrent.c"
 #include "sequences.c"
 #include "gru.c"
+#include "projected.c"
 #include "updates.c"
 #include "training.c"
 #include "interpolation.c"
@@ -32,6 +33,7 @@
 #include "boxes.c"
 #include "ranking.c"
 #include "detection.c"
+#include "polygons.c"
 #include "regions.c"
 #include "viterbi.c"
 #include "padding.c"
@@ -104,5 +106,7 @@ const ft_instructions INSTRUCTIONS = {
         [FT_VITERBI] = viterbi,
         [FT_SOFTMAX_SEQUENCES] = softmax_sequences,
         [FT_COSINE] = cosine,
+        [FT_PROJECTED_SEQUENCES] = projected_sequences,
+        [FT_SUPPRESS_POLYGONS] = suppress_polygons,
     },
 };

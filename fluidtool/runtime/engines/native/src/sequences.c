@@ -5,14 +5,15 @@
 #define CELL_ROWS (TILE / 2) /* rows of a tile of the four gates of VL units */
 
 /* ---------------------------------------------------------------- LSTM; gates: candidate, input, forget, output
-   p: 0 x [rows][4 size], 1 weights: for each VL units [size][4][VL], zeros behind the last unit; 2 bias [4][units] and
+   p: 0 x [rows][4 size], 1 weights: for each VL units [fed back][4][VL], zeros behind the last unit; 2 bias [4][units] and
    peepholes [3][units], units filled up with zeros to whole vectors; 3 hidden [rows][size], 4 memory: 3 size for each
    sequence, 5 starts of the steps, then the row of x that each packed row is
-   n: 0 steps, 1 size, 2 sequences, 3 parts, 4 peepholes, 5-7 activations of gates, cell, candidate */
+   n: 0 steps, 1 size, 2 sequences, 3 parts, 4 peepholes, 5-7 activations of gates, cell, candidate, 8 how many numbers of a
+   sequence are fed back: its hidden state, or a projection (projected.c).  f: 0 bound of cells, or 0 */
 typedef struct {
     const ft_step *step;
-    const float *before; /* hidden states of the step before */
-    float *after, *state;
+    const float *before; /* what the step before feeds back */
+    float *after, *state, *hidden; /* after: what this step feeds back; hidden: rows as in x, or 0 */
     const int64_t *rows; /* of x, of the rows of this step */
     int64_t time, alive;
 } cell_step;
@@ -58,9 +59,9 @@ INLINE void lstm_units(const int ROWS, const cell_step *s, int64_t block, int64_
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; r++) sum[g][r] = ALL(0);
     if (s->time) {
-        const float *h = s->before + row * size, *w = s->step->p[1] + block * size * 4 * VL;
-        if (ROWS == 1) add_gates_of_one(h, w, size, sum);
-        else add_gates(ROWS, h, size, w, size, sum);
+        const float *h = s->before + row * n[8], *w = s->step->p[1] + block * n[8] * 4 * VL;
+        if (ROWS == 1) add_gates_of_one(h, w, n[8], sum);
+        else add_gates(ROWS, h, n[8], w, n[8], sum);
     }
 #pragma GCC unroll 8
     for (int r = 0; r < ROWS; r++) {
@@ -74,11 +75,12 @@ INLINE void lstm_units(const int ROWS, const cell_step *s, int64_t block, int64_
         if (n[4]) gate[1] += before * LOAD(peep), gate[2] += before * LOAD(peep + units);
         vec now = candidate * cell_activation(gate[1], n[5]);
         if (s->time) now += before * cell_activation(gate[2], n[5]);
+        if (s->step->f[0] > 0) now = MIN(MAX(now, ALL(-s->step->f[0])), ALL(s->step->f[0]));
         if (n[4]) gate[3] += now * LOAD(peep + 2 * units);
         const vec hidden = cell_activation(gate[3], n[5]) * cell_activation(now, n[6]);
         give(state, now, count);
         give(s->after + (row + r) * size + unit, hidden, count);
-        give(s->step->p[3] + here * size + unit, hidden, count);
+        if (s->hidden) give(s->hidden + here * size + unit, hidden, count);
     }
 }
 
@@ -104,7 +106,7 @@ static void lstm_sequences(const ft_step *step, int64_t task, int64_t tasks) {
     (void)task, (void)tasks;
     for (int64_t time = 0; time < n[0]; time++) {
         cell_step s = {.step = step, .before = memory + (time + 1) % 2 * n[2] * n[1], .after = memory + time % 2 * n[2] * n[1],
-                       .state = memory + 2 * n[2] * n[1], .rows = rows + starts[time], .time = time,
+                       .state = memory + 2 * n[2] * n[1], .hidden = step->p[3], .rows = rows + starts[time], .time = time,
                        .alive = starts[time + 1] - starts[time]};
         ft_parallel(lstm_part, &s, n[3]);
     }
