@@ -48,6 +48,7 @@ ACTIVATIONS = {
     registry.SWISH: "swish",
     registry.EXP: "exp",
     registry.SQRT: "sqrt",
+    registry.SOFTSIGN: "softsign",
     registry.SQUARE: "square",
     registry.ABS: "abs",
     registry.AFFINE: "scale",

@@ -81,6 +81,8 @@ class Kind(IntEnum):
     ALIGN_REGIONS = 56
     POOL_REGIONS = 57
     VITERBI = 58
+    SOFTMAX_SEQUENCES = 59
+    COSINE = 60
 
 
 @dataclass(eq=False, slots=True)
