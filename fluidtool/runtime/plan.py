@@ -6,7 +6,7 @@ attributes, the names it reads and writes, the names that are dead after it. `bi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -26,6 +26,7 @@ from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.stretch import Compiler
 from fluidtool.runtime.engines.native.stretches import BoundStretch, Stretch, find_stretches
 from fluidtool.runtime.engines.numpy import keep_freed_memory
+from fluidtool.runtime.ownership import holds_alone
 from fluidtool.runtime.scope import Scope, ScopeVariable
 from fluidtool.tensor import LoDTensor
 
@@ -355,6 +356,34 @@ class BoundStep:
         )
 
 
+class BoundUpdate(BoundStep):
+    """A step that changes variables where they lie, when nobody but the scope holds their arrays."""
+
+    __slots__ = ("changed", "usual")
+
+    def __init__(self, step: Step, context: OpContext, release: tuple[ScopeVariable, ...]) -> None:
+        super().__init__(step, context, release)
+        self.usual = step.attrs
+        pairs = changes_in_place(step.op.type, context.runtime.plan.native).items()
+        same = all(step.op.input(old) == step.op.output(new) for old, new in pairs)
+        self.changed = tuple(context.inputs[old][0] for old, _ in pairs) if same else ()
+
+    def compute(self) -> Any:
+        """What the body makes of the inputs, which it may take the place of."""
+        alone = bool(self.changed) and all([holds_alone(holder) for holder in self.changed])
+        self.attrs = self.usual | {"in_place": True} if alone else self.usual
+        return super().compute()
+
+
+def changes_in_place(type: str, native: Any) -> Mapping[str, str]:
+    """The inputs that the body for such operators can change where they lie, and the outputs that take their places."""
+    if native is None:
+        return {}
+    from fluidtool.runtime.engines.native.bodies import UPDATES  # imports what many programs never need
+
+    return UPDATES.get(type, {})
+
+
 def read(holder: ScopeVariable | None) -> Any:
     """What a body gets of a variable: the bare array of a LoDTensor, other values as they are, None for nothing."""
     if holder is None:
@@ -404,7 +433,9 @@ class BoundBlock:
         def bound(step: Step) -> BoundStep:
             inputs, outputs = lookup_all(step.op.inputs), lookup_all(step.op.outputs)
             release = tuple(holders[name] for name in step.release if name in holders)
-            return BoundStep(step, OpContext(step.op, step.info, inputs, outputs, scope, runtime), release)
+            context = OpContext(step.op, step.info, inputs, outputs, scope, runtime)
+            kind = BoundUpdate if changes_in_place(step.op.type, runtime.plan.native) else BoundStep
+            return kind(step, context, release)
 
         self.steps = tuple(bind(step) for step in plan.work)
 
