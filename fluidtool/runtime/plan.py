@@ -83,6 +83,7 @@ class Plan:
     blocks: dict[int, BlockPlan] = field(default_factory=dict)
     kept: WeakKeyDictionary[Scope, Bindings] = field(default_factory=WeakKeyDictionary, repr=False)
     resting: WeakKeyDictionary[Scope, BoundBlock] = field(default_factory=WeakKeyDictionary, repr=False)
+    bodies: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         # The native engine shares memory by itself, and fuses by who reads what.
@@ -99,6 +100,26 @@ class Plan:
                 self.program.block(index), self.fetches, self.needed_only and index == 0, self.handing or self.native
             )
         return plan
+
+    def body_of(self, info: OpInfo) -> Any:
+        """The body that operators of a type run."""
+        body = self.bodies.get(info.type)
+        if body is None:
+            body = info.body
+            if self.native is not None:
+                from fluidtool.runtime.engines.native.bodies import fastest_body  # many programs never need it
+
+                body = fastest_body(info.type, info.body, self.native)
+            self.bodies[info.type] = body
+        return body
+
+    def changed_by(self, op: Operator) -> Mapping[str, str]:
+        """The inputs that the operator's body can change where they lie, and the outputs that take their places."""
+        if self.native is None or not op.input("Param"):
+            return {}
+        from fluidtool.runtime.engines.native.bodies import UPDATES  # many programs never need it
+
+        return UPDATES.get(op.type, {})
 
     def bindings(self, scope: Scope) -> Bindings:
         """The persistable variables of block 0 in a scope: found once for as long as it has the same names."""
@@ -275,11 +296,7 @@ class BoundStep:
     def __init__(self, step: Step, context: OpContext, release: tuple[ScopeVariable, ...]) -> None:
         info = step.info
         self.context, self.attrs, self.release = context, step.attrs, release
-        self.body = info.body
-        if (native := context.runtime.plan.native) is not None:
-            from fluidtool.runtime.engines.native.bodies import fastest_body  # imports what many programs never need
-
-            self.body = fastest_body(info.type, info.body, native)
+        self.body = context.runtime.plan.body_of(info)
         self.args: tuple[tuple[Any, bool, Any], ...] = ()
         if not info.raw:
             self.args = tuple((slot, slot.duplicable, context.inputs.get(slot.name, ())) for slot in info.inputs)
@@ -364,7 +381,7 @@ class BoundUpdate(BoundStep):
     def __init__(self, step: Step, context: OpContext, release: tuple[ScopeVariable, ...]) -> None:
         super().__init__(step, context, release)
         self.usual = step.attrs
-        pairs = changes_in_place(step.op.type, context.runtime.plan.native).items()
+        pairs = context.runtime.plan.changed_by(step.op).items()
         same = all(step.op.input(old) == step.op.output(new) for old, new in pairs)
         self.changed = tuple(context.inputs[old][0] for old, _ in pairs) if same else ()
 
@@ -373,15 +390,6 @@ class BoundUpdate(BoundStep):
         alone = bool(self.changed) and all([holds_alone(holder) for holder in self.changed])
         self.attrs = self.usual | {"in_place": True} if alone else self.usual
         return super().compute()
-
-
-def changes_in_place(type: str, native: Any) -> Mapping[str, str]:
-    """The inputs that the body for such operators can change where they lie, and the outputs that take their places."""
-    if native is None:
-        return {}
-    from fluidtool.runtime.engines.native.bodies import UPDATES  # imports what many programs never need
-
-    return UPDATES.get(type, {})
 
 
 def read(holder: ScopeVariable | None) -> Any:
@@ -434,7 +442,7 @@ class BoundBlock:
             inputs, outputs = lookup_all(step.op.inputs), lookup_all(step.op.outputs)
             release = tuple(holders[name] for name in step.release if name in holders)
             context = OpContext(step.op, step.info, inputs, outputs, scope, runtime)
-            kind = BoundUpdate if changes_in_place(step.op.type, runtime.plan.native) else BoundStep
+            kind = BoundUpdate if runtime.plan.changed_by(step.op) else BoundStep
             return kind(step, context, release)
 
         self.steps = tuple(bind(step) for step in plan.work)

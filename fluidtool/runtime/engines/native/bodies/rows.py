@@ -88,6 +88,15 @@ def add_rows(library: Library, y: Array, places: Array, values: Array, factor: f
     run_step(library, Kind.SCATTER_ROWS, arrays, sizes, min(parts(library, values.size), library.threads), (factor,))
 
 
+def are_places(y: Any, places: Any, values: Any) -> bool:
+    """Whether these are arrays of the host: y of float32, rows of it that exist, and a value of its width for each."""
+    if not are_floats(y, values) or type(places) is not np.ndarray or places.dtype.kind not in "iu":
+        return False
+    if places.ndim != 1 or values.shape != (*places.shape, *y.shape[1:]) or not values.size:
+        return False
+    return y.flags.c_contiguous and bool(places.min() >= 0 and places.max() < len(y))
+
+
 def are_rows(grad: Any) -> bool:
     """Whether these are SelectedRows of float32 on the host: at least one, and a value for each."""
     if not isinstance(grad, SelectedRows) or not len(grad.row_ids) or not are_floats(grad.tensor.array):
