@@ -132,7 +132,7 @@ def _moved(draft: Draft) -> int:
 
 
 def node_multiply_adds(node: Node) -> int:
-    """Of a convolution or a product; 0 for all else."""
+    """Of a convolution, a product or attention; 0 for all else."""
     shape: tuple[int, ...] = node.facts["weights"].shape if "weights" in node.facts else ()
     if node.kind == "conv":
         return prod(node.output.shape) * prod(shape[1:])
@@ -143,6 +143,9 @@ def node_multiply_adds(node: Node) -> int:
         return int(rows * depth) * shape[1]
     if node.kind == "matmul":
         return prod(node.output.shape) * node.inputs[0].shape[-1]
+    if node.kind == "attention":
+        keys = node.inputs[1].shape[-2 if node.facts["swap_k"] else -1]
+        return (prod(node.inputs[0].shape) + prod(node.output.shape)) * keys
     return 0
 
 
@@ -151,6 +154,8 @@ def node_bytes(node: Node) -> int:
     out = prod(node.output.shape)
     if node.kind == "gather":
         return 4 * 2 * out
+    if node.kind == "gather_pool":
+        return 4 * (out + prod(node.inputs[0].shape) * prod(node.output.shape[1:]))
     weights = node.facts.get("weights")
     values = sum(prod(value.shape) for value in reads(node))
     return 4 * (out + values + (0 if weights is None else prod(weights.shape)))

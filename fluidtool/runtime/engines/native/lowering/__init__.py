@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib import import_module
 from math import prod
 
@@ -12,20 +13,35 @@ from fluidtool.runtime.engines.native.lowering.memory import LOWER, NO_HALO, Hal
 from fluidtool.runtime.engines.native.lowering.pairs import by_pairs, half_halos, half_uses, pairs
 from fluidtool.runtime.engines.native.lowering.products import foretell
 from fluidtool.runtime.engines.native.lowering.transposed import needed_halo
+from fluidtool.runtime.engines.native.packed import PackedConstants
 from fluidtool.runtime.engines.native.reading.registry import need
 from fluidtool.runtime.engines.native.steps import Buffer, Draft, Plain, row_major
 
 PARTS = (
-    "convolution", "products", "elementwise", "rows", "moves", "sequences", "training",
+    "convolution", "products", "attention", "elementwise", "rows", "moves", "sequences", "training",
     "transposed", "interpolation", "reductions", "ranking", "padding", "normalization", "detection",
 )  # fmt: skip
 for part in PARTS:
     import_module(f"{__name__}.{part}")
 
 
-def lower(graph: Graph, library: Library) -> tuple[list[Draft], list[Buffer], list[Buffer]]:
-    """The steps of a graph, and the buffers of its inputs and of its outputs. Raises NotNativeError."""
-    low = Lowering(library, graph.uses(), needed_halos(graph, library), outputs=frozenset(graph.outputs))
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """Steps, the buffers of the inputs and of the outputs, and those of the offsets of inputs that are pooled."""
+
+    drafts: list[Draft]
+    inputs: list[Buffer]
+    outputs: list[Buffer]
+    offsets: dict[Value, Buffer]
+
+
+def lower(graph: Graph, library: Library, packed: PackedConstants | None = None) -> Lowered:
+    """The steps of a graph. Raises NotNativeError.
+
+    What is packed from constants is looked for in `packed`, and kept there.
+    """
+    halos = needed_halos(graph, library)
+    low = Lowering(library, graph.uses(), halos, outputs=frozenset(graph.outputs), kept=packed)
     low.half_uses, low.half_halos = half_uses(graph, library), half_halos(graph, library)
     inputs = [Buffer(prod(value.shape), "input") for value in graph.inputs]
     for value, buffer in zip(graph.inputs, inputs, strict=True):
@@ -52,7 +68,7 @@ def lower(graph: Graph, library: Library) -> tuple[list[Draft], list[Buffer], li
             buffer = Buffer(prod(value.shape), "output")
             low.copy(place, Plain(buffer, 0, row_major(value.shape)), value.shape)
         outputs.append(buffer)
-    return low.steps.steps, inputs, outputs
+    return Lowered(low.steps.steps, inputs, outputs, low.offsets)
 
 
 def needed_halos(graph: Graph, library: Library) -> dict[Value, Halo]:

@@ -19,6 +19,7 @@
 #include "layouts.c"
 #include "elementwise.c"
 #include "rows.c"
+#include "attention.c"
 #include "moves.c"
 #include "peak.c"
 #include "recurrent.c"
@@ -33,6 +34,8 @@
 #include "boxes.c"
 #include "ranking.c"
 #include "detection.c"
+#include "regions.c"
+#include "viterbi.c"
 #include "padding.c"
 #include "normalization.c"
 
@@ -94,6 +97,8 @@ const ft_instructions INSTRUCTIONS = {
         [FT_BATCH_NORM_GRADIENT] = batch_norm_gradient,
         [FT_SCATTER_ROWS] = scatter_rows,
         [FT_ADAGRAD_ROWS] = adagrad_rows,
+        [FT_ATTENTION] = attention,
+        [FT_GATHER_POOL] = gather_pool,
         [FT_ADAM_ROWS] = adam_rows,
         [FT_DESCEND] = descend,
         [FT_DEPTHWISE_PLANES] = depthwise_planes,
@@ -103,5 +108,8 @@ const ft_instructions INSTRUCTIONS = {
         [FT_ACTIVATION_GRADIENT] = activation_gradient,
         [FT_BEST_BOXES] = best_boxes,
         [FT_DETECTIONS] = detections,
+        [FT_ALIGN_REGIONS] = align_regions,
+        [FT_POOL_REGIONS] = pool_regions,
+        [FT_VITERBI] = viterbi,
     },
 };
