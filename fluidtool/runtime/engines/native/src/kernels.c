@@ -111,5 +111,7 @@ const ft_instructions INSTRUCTIONS = {
         [FT_ALIGN_REGIONS] = align_regions,
         [FT_POOL_REGIONS] = pool_regions,
         [FT_VITERBI] = viterbi,
+        [FT_SOFTMAX_SEQUENCES] = softmax_sequences,
+        [FT_COSINE] = cosine,
     },
 };
