@@ -102,7 +102,8 @@ def check_layer_norm(shape: tuple[int, ...], axis: int, scale: bool, bias: bool)
     forward = agree("layer_norm", feeds, ["Y", "Mean", "Variance"], **attrs)
     statistics = {slot: forward[slot] for slot in ("Mean", "Variance")}
     grads = ["X@GRAD", *(["Scale@GRAD"] if scale else []), *(["Bias@GRAD"] if bias else [])]
-    agree("layer_norm_grad", feeds | statistics | {"Y@GRAD": floats(*shape)}, grads, scale=1, **attrs)
+    size = prod(shape[: attrs["begin_norm_axis"]]) ** 0.5  # of sums over as many rows
+    agree("layer_norm_grad", feeds | statistics | {"Y@GRAD": floats(*shape)}, grads, scale=size, **attrs)
 
 
 @few
@@ -139,7 +140,8 @@ def check_batch_norm(shape: tuple[int, ...], **attrs: Any) -> None:
     )
     saved = {slot: forward[slot] for slot in ("SavedMean", "SavedVariance")}
     more = saved | {"Y@GRAD": floats(*shape)}
-    agree("batch_norm_grad", feeds | more, ["X@GRAD", "Scale@GRAD", "Bias@GRAD"], scale=1, **attrs)
+    size = (prod(shape) / channels) ** 0.5  # of sums over as many pixels
+    agree("batch_norm_grad", feeds | more, ["X@GRAD", "Scale@GRAD", "Bias@GRAD"], scale=size, **attrs)
 
 
 @few
