@@ -74,7 +74,7 @@ def fold_affine(node: Node, alone: Finder) -> Node | None:
     before = alone(node.inputs[0])
     if (
         before is None
-        or before.kind not in ("conv", "conv_transpose", "affine")
+        or before.kind not in ("conv", "conv3d", "conv_transpose", "affine")
         or before.activation != NONE
         or before.residual
     ):
@@ -174,7 +174,7 @@ def fold_residual(node: Node, alone: Finder) -> Node | None:
         (before, other)
         for value, other in (tuple(node.inputs), tuple(reversed(node.inputs)))
         if (before := alone(value)) is not None
-        and before.kind in ("conv", "product")
+        and before.kind in ("conv", "conv3d", "product")
         and before.residual is None
         and before.activation is NONE
         and other.array is None
@@ -213,7 +213,7 @@ def fold_activation(node: Node, alone: Finder) -> Node | None:
     return before
 
 
-ACTIVE = ("conv", "conv_transpose", "affine", "product", "matmul", "binary", "layer_norm", "group_norm")
+ACTIVE = ("conv", "conv3d", "conv_transpose", "affine", "product", "matmul", "binary", "layer_norm", "group_norm")
 
 
 def _reads(node: Node, value: Value) -> Any:

@@ -20,6 +20,7 @@ from fluidtool.runtime.engines.native.joining import join_products
 from fluidtool.runtime.engines.native.library import Library, first_byte
 from fluidtool.runtime.engines.native.lowering import lower
 from fluidtool.runtime.engines.native.ordering import delay
+from fluidtool.runtime.engines.native.mixing import mix_channels, spread_activations
 from fluidtool.runtime.engines.native.reading import read_graph
 from fluidtool.runtime.engines.native.reading.registry import Lod
 from fluidtool.runtime.engines.native.steps import ALIGNMENT, LARGE_PAGE, Buffer, Draft, Kind, aligned_floats, finish
@@ -162,8 +163,10 @@ def compile_stretch(
     """Compile operators for inputs of these shapes and LoDs; raises NotNativeError where a kernel is missing."""
     understood = read_stretch(ops, given, constants, wanted, lods)
     graph = understood.graph
+    spread_activations(graph)
     fuse(graph)
     join_products(graph)
+    mix_channels(graph)
     delay(graph)
     drafts, in_buffers, out_buffers = lower(graph, library)
     for array in constants.values():

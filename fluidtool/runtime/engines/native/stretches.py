@@ -22,6 +22,7 @@ KEPT = 8  # compiled forms of one stretch, by the shapes of its inputs
 WORTH = frozenset(
     {
         "conv2d",
+        "conv3d",
         "conv2d_transpose",
         "depthwise_conv2d",
         "mul",
@@ -33,6 +34,7 @@ WORTH = frozenset(
         "instance_norm",
         "group_norm",
         "pool2d",
+        "pool3d",
         "softmax",
         "lstm",
         "gru",

@@ -7,6 +7,7 @@ from math import prod
 
 from fluidtool.runtime.engines.native.graph import Graph, NotNativeError, Value, reads
 from fluidtool.runtime.engines.native.library import Library
+from fluidtool.runtime.engines.native.lowering.channels import parts_of_wholes, share_halos
 from fluidtool.runtime.engines.native.lowering.convolution import needs_halo, reach
 from fluidtool.runtime.engines.native.lowering.memory import LOWER, NO_HALO, Halo, Lowering, joined
 from fluidtool.runtime.engines.native.lowering.pairs import by_pairs, half_halos, half_uses, pairs
@@ -17,7 +18,7 @@ from fluidtool.runtime.engines.native.steps import Buffer, Draft, Plain, row_maj
 
 PARTS = (
     "convolution", "products", "elementwise", "rows", "moves", "sequences", "training",
-    "transposed", "interpolation", "reductions", "ranking", "padding", "normalization", "detection",
+    "transposed", "interpolation", "reductions", "ranking", "padding", "normalization", "detection", "volumes",
 )  # fmt: skip
 for part in PARTS:
     import_module(f"{__name__}.{part}")
@@ -25,7 +26,10 @@ for part in PARTS:
 
 def lower(graph: Graph, library: Library) -> tuple[list[Draft], list[Buffer], list[Buffer]]:
     """The steps of a graph, and the buffers of its inputs and of its outputs. Raises NotNativeError."""
-    low = Lowering(library, graph.uses(), needed_halos(graph, library), outputs=frozenset(graph.outputs))
+    whole = parts_of_wholes(graph, library.width)
+    halos = needed_halos(graph, library)
+    share_halos(halos, graph, whole, library.width)
+    low = Lowering(library, graph.uses(), halos, whole=whole, outputs=frozenset(graph.outputs))
     low.half_uses, low.half_halos = half_uses(graph, library), half_halos(graph, library)
     inputs = [Buffer(prod(value.shape), "input") for value in graph.inputs]
     for value, buffer in zip(graph.inputs, inputs, strict=True):

@@ -14,7 +14,7 @@ from fluidtool.runtime.engines.native.graph import Shape
 from fluidtool.runtime.engines.native.reading.registry import Lod, Reading, need, reads
 
 OWN_LOD = frozenset(
-    {"lod_reset", "sequence_pool", "split", "box_coder"}
+    {"lod_reset", "sequence_pool", "split", "box_coder", "im2sequence"}
 )  # their readers say which LoD their results have
 SAME_ROWS = frozenset(
     {

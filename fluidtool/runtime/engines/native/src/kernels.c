@@ -33,6 +33,7 @@
 #include "detection.c"
 #include "padding.c"
 #include "normalization.c"
+#include "channels.c"
 
 const ft_instructions INSTRUCTIONS = {
     .name = NAME,
@@ -94,5 +95,6 @@ const ft_instructions INSTRUCTIONS = {
         [FT_ADAGRAD_ROWS] = adagrad_rows,
         [FT_BEST_BOXES] = best_boxes,
         [FT_DETECTIONS] = detections,
+        [FT_REGROUP] = regroup,
     },
 };
