@@ -168,7 +168,9 @@ def test_what_is_quoted_must_be_written() -> None:
     assert 0 not in Command("x", "error: no\n").exit_codes
 
 
-@pytest.mark.parametrize("written", ["    0     16         372", "    0     16      11.5 k", "    0     16       1.2 M"])
+@pytest.mark.parametrize(
+    "written", ["    0     16         372", "    0     16      11.5 k", "    0     16       1.2 M"]
+)
 def test_a_faster_machine_writes_the_same_lines(written: str) -> None:
     assert Command("x", "    0     16        8081\n").missing_lines(written) == []
 

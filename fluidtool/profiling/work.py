@@ -133,7 +133,7 @@ def _moved(draft: Draft) -> int:
 
 
 def node_multiply_adds(node: Node) -> int:
-    """Of a convolution or a product; 0 for all else."""
+    """Of a convolution, a product or attention; 0 for all else."""
     shape: tuple[int, ...] = node.facts["weights"].shape if "weights" in node.facts else ()
     if node.kind in ("conv", "conv3d"):
         return prod(node.output.shape) * prod(shape[1:])
@@ -144,6 +144,9 @@ def node_multiply_adds(node: Node) -> int:
         return int(rows * depth) * shape[1]
     if node.kind == "matmul":
         return prod(node.output.shape) * node.inputs[0].shape[-1]
+    if node.kind == "attention":
+        keys = node.inputs[1].shape[-2 if node.facts["swap_k"] else -1]
+        return (prod(node.inputs[0].shape) + prod(node.output.shape)) * keys
     return 0
 
 

@@ -51,7 +51,9 @@ def test_a_concat_that_grows_as_in_densenet(parts: list[int], images: int) -> No
     net = Net()
     y = image(net, 32, images)
     for count in parts:
-        more = net.op("relu", "Out", {"X": net.conv(y, net.parameter(count, net_channels(net, y), 3, 3), paddings=[1, 1])})
+        more = net.op(
+            "relu", "Out", {"X": net.conv(y, net.parameter(count, net_channels(net, y), 3, 3), paddings=[1, 1])}
+        )
         y = net.op("concat", "Out", {"X": [y, more]}, axis=1)
     check(net, net.op("relu", "Out", {"X": y}), rtol=2e-5)
 
@@ -99,7 +101,9 @@ def test_slices_of_channels(channels: int, data: st.DataObject) -> None:
     y = net.op("slice", "Out", {"Input": x}, axes=[1], starts=[start], ends=[end])
     z = net.op("slice", "Out", {"Input": x}, axes=[1], starts=[channels // 2], ends=[channels])
     weights = net.parameter(5, end - start, 3, 3)
-    check(net, net.conv(y, weights, paddings=[1, 1]), net.op("relu", "Out", {"X": z}), scale=(9.0 * channels) ** 0.5 * 3)
+    check(
+        net, net.conv(y, weights, paddings=[1, 1]), net.op("relu", "Out", {"X": z}), scale=(9.0 * channels) ** 0.5 * 3
+    )
 
 
 def test_slices_by_whole_blocks_are_convolved_where_they_lie() -> None:
@@ -118,11 +122,7 @@ def test_shuffled_channels(each: int, groups: int, images: int, by_operator: boo
     net = Net()
     shape = (images, each * groups, 5, 7)
     x = image(net, shape[1], images)
-    y = (
-        net.op("shuffle_channel", "Out", {"X": x}, group=groups)
-        if by_operator
-        else shuffled(net, x, shape, groups)
-    )
+    y = net.op("shuffle_channel", "Out", {"X": x}, group=groups) if by_operator else shuffled(net, x, shape, groups)
     check(net, y, net.conv(y, net.parameter(3, shape[1], 3, 3)), scale=(9.0 * shape[1]) ** 0.5 * 3)
 
 
@@ -167,7 +167,9 @@ def test_temporal_shift(channels: int, segments: int, videos: int, share: float)
 @pytest.mark.parametrize("images", [1, 3])
 def test_columns_of_an_image_as_steps_of_a_sequence(images: int) -> None:
     net = Net()
-    steps = net.op("im2sequence", "Out", {"X": image(net, 20, images)}, kernels=[5, 1], strides=[1, 1], paddings=[0] * 4)
+    steps = net.op(
+        "im2sequence", "Out", {"X": image(net, 20, images)}, kernels=[5, 1], strides=[1, 1], paddings=[0] * 4
+    )
     y = net.op("mul", "Out", {"X": steps, "Y": net.parameter(100, 12)})
     check(net, net.op("sequence_pool", "Out", {"X": y}, "MaxIndex", pooltype="SUM"), scale=60)
 
@@ -190,7 +192,12 @@ def test_factors_by_image_and_channel(rank: int, images: int, channels: int) -> 
         ("channel_shuffle", {"groups": 2, "data_format": "NHWC"}, (1, 3, 5, 8), "no NCHW image"),
         ("temporal_shift", {"seg_num": 2, "shift_ratio": 0.05}, (2, 8, 4, 4), "segments that do not fit"),
         ("im2sequence", {"kernels": [2, 2]}, (1, 8, 4, 4), "windows that are no columns of the image"),
-        ("im2sequence", {"kernels": [4, 1], "paddings": [0, 1, 0, 1]}, (1, 8, 4, 4), "windows that are no columns of the image"),
+        (
+            "im2sequence",
+            {"kernels": [4, 1], "paddings": [0, 1, 0, 1]},
+            (1, 8, 4, 4),
+            "windows that are no columns of the image",
+        ),
     ],
 )
 def test_forms_that_are_left_to_numpy(type: str, attrs: dict[str, Any], shape: tuple[int, ...], why: str) -> None:

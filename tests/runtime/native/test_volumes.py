@@ -48,12 +48,16 @@ def test_convolution(data: st.DataObject) -> None:
 def test_a_block_of_a_residual_network(images: int, stride: int) -> None:
     net = Net()
     x = conv3d(net, net.data(images, 3, 5, 9, 7), net.parameter(20, 3, 3, 3, 3))
-    y = net.op("relu", "Out", {"X": normalised(net, conv3d(net, x, net.parameter(20, 20, 3, 3, 3), strides=[stride] * 3), 20)})
+    y = net.op(
+        "relu", "Out", {"X": normalised(net, conv3d(net, x, net.parameter(20, 20, 3, 3, 3), strides=[stride] * 3), 20)}
+    )
     y = normalised(net, conv3d(net, y, net.parameter(20, 20, 3, 3, 3)), 20)
     short = conv3d(net, x, net.parameter(20, 20, 1, 1, 1), strides=[stride] * 3, paddings=[0, 0, 0])
     y = net.op("relu", "Out", {"X": net.op("elementwise_add", "Out", {"X": short, "Y": y})})
     y = net.op("elementwise_add", "Out", {"X": y, "Y": net.parameter(20)}, axis=1)
-    pooled = net.op("pool3d", "Out", {"X": y}, pooling_type="avg", ksize=[1, 1, 1], paddings=[0] * 3, global_pooling=True)
+    pooled = net.op(
+        "pool3d", "Out", {"X": y}, pooling_type="avg", ksize=[1, 1, 1], paddings=[0] * 3, global_pooling=True
+    )
     check(net, net.op("mul", "Out", {"X": pooled, "Y": net.parameter(20, 7)}), rtol=2e-5)
 
 

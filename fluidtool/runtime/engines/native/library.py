@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from fluidtool.ir import Operator
+    from fluidtool.runtime.engines.native.packed import PackedConstants
     from fluidtool.runtime.engines.native.reading.registry import Lod
     from fluidtool.runtime.engines.native.stretch import Compiled
 
@@ -60,11 +61,12 @@ class Library:
         constants: Mapping[str, NDArray[Any]],
         wanted: Sequence[str],
         lods: Mapping[str, Lod] | None = None,
+        packed: PackedConstants | None = None,
     ) -> Compiled:
         """Compile a stretch (stretch.py); raises NotNativeError where a kernel is missing."""
         from fluidtool.runtime.engines.native.stretch import compile_stretch
 
-        return compile_stretch(ops, given, constants, wanted, self, lods)
+        return compile_stretch(ops, given, constants, wanted, self, lods, packed)
 
     def run_timed(self, steps: NDArray[np.void]) -> NDArray[np.float64]:
         """The same; returns how many seconds each step took."""

@@ -19,7 +19,11 @@ def spread_activations(graph: Graph) -> None:
     for node in graph.nodes:
         before = maker.get(node.inputs[0]) if node.kind == "unary" and uses[node.inputs[0]] == 1 else None
         parts = [maker.get(value) for value in before.inputs] if before is not None else []
-        if before is None or before.kind != "concat" or not all(part is not None and _free(part, uses) for part in parts):
+        if (
+            before is None
+            or before.kind != "concat"
+            or not all(part is not None and _free(part, uses) for part in parts)
+        ):
             kept.append(node)
             continue
         kept.remove(before)

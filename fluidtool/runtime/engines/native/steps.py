@@ -76,7 +76,8 @@ class Kind(IntEnum):
     BATCH_NORM_GRADIENT = 51
     SCATTER_ROWS = 52
     ADAGRAD_ROWS = 53
-    REGROUP = 54
+    ATTENTION = 54
+    REGROUP = 55
 
 
 @dataclass(eq=False, slots=True)

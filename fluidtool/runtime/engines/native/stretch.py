@@ -14,13 +14,15 @@ from fluidtool.errors import OperatorError
 from fluidtool.io.parameters import forget
 from fluidtool.ir import Operator
 from fluidtool.runtime.engines.native.arena import lay_out
+from fluidtool.runtime.engines.native.attention import join_attention
 from fluidtool.runtime.engines.native.fusing import fuse
 from fluidtool.runtime.engines.native.graph import Graph, NotNativeError, Value
 from fluidtool.runtime.engines.native.joining import join_products
 from fluidtool.runtime.engines.native.library import Library, first_byte
 from fluidtool.runtime.engines.native.lowering import lower
-from fluidtool.runtime.engines.native.ordering import delay
 from fluidtool.runtime.engines.native.mixing import mix_channels, spread_activations
+from fluidtool.runtime.engines.native.ordering import delay
+from fluidtool.runtime.engines.native.packed import PackedConstants
 from fluidtool.runtime.engines.native.reading import read_graph
 from fluidtool.runtime.engines.native.reading.registry import Lod
 from fluidtool.runtime.engines.native.steps import ALIGNMENT, LARGE_PAGE, Buffer, Draft, Kind, aligned_floats, finish
@@ -63,8 +65,12 @@ class Compiler(Protocol):
         constants: Mapping[str, NDArray[Any]],
         wanted: Sequence[str],
         lods: Mapping[str, Lod] | None = None,
+        packed: PackedConstants | None = None,
     ) -> Runner:
-        """Compile operators for inputs of these shapes and LoDs; raises NotNativeError where something is missing."""
+        """Compile operators for inputs of these shapes and LoDs; raises NotNativeError where something is missing.
+
+        What is packed from constants is looked for in `packed`, and kept there.
+        """
 
 
 @dataclass(slots=True)
@@ -159,16 +165,18 @@ def compile_stretch(
     wanted: Sequence[str],
     library: Library,
     lods: Mapping[str, Lod] | None = None,
+    packed: PackedConstants | None = None,
 ) -> Compiled:
     """Compile operators for inputs of these shapes and LoDs; raises NotNativeError where a kernel is missing."""
     understood = read_stretch(ops, given, constants, wanted, lods)
     graph = understood.graph
     spread_activations(graph)
     fuse(graph)
+    join_attention(graph)
     join_products(graph)
     mix_channels(graph)
     delay(graph)
-    drafts, in_buffers, out_buffers = lower(graph, library)
+    drafts, in_buffers, out_buffers = lower(graph, library, packed)
     for array in constants.values():
         forget(array)
     offsets, size = lay_out(drafts)

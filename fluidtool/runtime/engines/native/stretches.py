@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fluidtool.runtime.bindings import Bindings, array_of
 from fluidtool.runtime.engines.native.graph import NotNativeError
+from fluidtool.runtime.engines.native.packed import PackedConstants
 from fluidtool.runtime.engines.native.reading.registry import READERS, RESULTS, Lod
 from fluidtool.runtime.engines.native.stretch import Compiler, Runner, Watch
 from fluidtool.tensor import LoDTensor
@@ -69,6 +70,7 @@ class Stretch:
     parts: tuple[Step | Stretch, ...] = ()
     cut: tuple[Step, str] | None = None  # the operator that the parts lie around, and what it lacks
     forms: OrderedDict[Any, Form] = field(default_factory=OrderedDict)
+    packed: PackedConstants = field(default_factory=PackedConstants)  # of the constants that were met last
     why: dict[Any, str] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)  # of forms, why and parts: several threads may run one plan
 
@@ -250,6 +252,8 @@ class BoundStretch:
         form = stretch.forms.get(key)
         if stretch.parts or (key in stretch.why and form is None):
             return None
+        if not same(stretch.packed.parameters, constants):
+            stretch.packed = PackedConstants(constants)
         try:
             compiled = stretch.library.compile(
                 [(step.op, every_attribute(step)) for step in stretch.steps],
@@ -257,6 +261,7 @@ class BoundStretch:
                 dict(zip(stretch.constants, constants, strict=True)),
                 stretch.outputs,
                 dict(zip(stretch.inputs, lods, strict=True)),
+                stretch.packed,
             )
         except NotNativeError as error:
             stretch.why[key] = str(error)
@@ -274,9 +279,9 @@ def signature(arrays: Iterable[Any], lods: Iterable[Lod]) -> Any:
     return tuple((array.shape, array.dtype.char, lod) for array, lod in zip(arrays, lods, strict=True))
 
 
-def same(some: Iterable[Any], others: Iterable[Any]) -> bool:
+def same(some: Sequence[Any], others: Sequence[Any]) -> bool:
     """Whether these are the very same objects."""
-    return all(a is b for a, b in zip(some, others, strict=True))
+    return len(some) == len(others) and all(a is b for a, b in zip(some, others, strict=True))
 
 
 def every_attribute(step: Step) -> dict[str, Any]:

@@ -13,23 +13,29 @@ from fluidtool.runtime.engines.native.lowering.memory import LOWER, NO_HALO, Hal
 from fluidtool.runtime.engines.native.lowering.pairs import by_pairs, half_halos, half_uses, pairs
 from fluidtool.runtime.engines.native.lowering.products import foretell
 from fluidtool.runtime.engines.native.lowering.transposed import needed_halo
+from fluidtool.runtime.engines.native.packed import PackedConstants
 from fluidtool.runtime.engines.native.reading.registry import need
 from fluidtool.runtime.engines.native.steps import Buffer, Draft, Plain, row_major
 
 PARTS = (
-    "convolution", "products", "elementwise", "rows", "moves", "sequences", "training",
+    "convolution", "products", "attention", "elementwise", "rows", "moves", "sequences", "training",
     "transposed", "interpolation", "reductions", "ranking", "padding", "normalization", "detection", "volumes",
 )  # fmt: skip
 for part in PARTS:
     import_module(f"{__name__}.{part}")
 
 
-def lower(graph: Graph, library: Library) -> tuple[list[Draft], list[Buffer], list[Buffer]]:
-    """The steps of a graph, and the buffers of its inputs and of its outputs. Raises NotNativeError."""
+def lower(
+    graph: Graph, library: Library, packed: PackedConstants | None = None
+) -> tuple[list[Draft], list[Buffer], list[Buffer]]:
+    """The steps of a graph, and the buffers of its inputs and of its outputs. Raises NotNativeError.
+
+    What is packed from constants is looked for in `packed`, and kept there.
+    """
     whole = parts_of_wholes(graph, library.width)
     halos = needed_halos(graph, library)
     share_halos(halos, graph, whole, library.width)
-    low = Lowering(library, graph.uses(), halos, whole=whole, outputs=frozenset(graph.outputs))
+    low = Lowering(library, graph.uses(), halos, whole=whole, outputs=frozenset(graph.outputs), kept=packed)
     low.half_uses, low.half_halos = half_uses(graph, library), half_halos(graph, library)
     inputs = [Buffer(prod(value.shape), "input") for value in graph.inputs]
     for value, buffer in zip(graph.inputs, inputs, strict=True):

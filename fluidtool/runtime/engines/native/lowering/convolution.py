@@ -20,6 +20,7 @@ from fluidtool.runtime.engines.native.lowering.memory import (
     padded_bias,
 )
 from fluidtool.runtime.engines.native.lowering.winograd import outputs_by_side, winograd
+from fluidtool.runtime.engines.native.packed import Piece
 from fluidtool.runtime.engines.native.reading.registry import need
 from fluidtool.runtime.engines.native.steps import Blocked, Buffer, Kind, constant
 
@@ -205,14 +206,11 @@ def pack_filter(low: Lowering, facts: dict[str, Any], lanes: int) -> Packed:
     (weights, scale), groups, width = low.filters(facts), facts["groups"], low.width
     count, inner, rows, columns = weights.shape
     each = -(-(count // groups) // width) * width
-    packed = Buffer(groups * each * inner * rows * columns, "constant")
-    packed.array = low.room(packed.size)[: packed.size]
-    arrays = {0: weights, 3: packed.array}
-    if scale is not None:
-        arrays[1] = scale
-    n = dict(enumerate((count // groups, inner, rows * columns, groups, packed.size // groups, lanes)))
-    low.run_now(Kind.PACK_FILTER, arrays, n, groups * -(-each // (2 * width)))
-    return packed, padded_bias(facts["shift"], groups, each)
+    size = groups * each * inner * rows * columns
+    arrays = {0: weights} if scale is None else {0: weights, 1: scale}
+    n = dict(enumerate((count // groups, inner, rows * columns, groups, size // groups, lanes)))
+    piece = Piece(Kind.PACK_FILTER, arrays, n, groups * -(-each // (2 * width)))
+    return low.settle(size, [piece]), padded_bias(facts["shift"], groups, each)
 
 
 def cut_image(low: Lowering, n: dict[int, int], work: int, x_bytes: int, w_bytes: int) -> int:

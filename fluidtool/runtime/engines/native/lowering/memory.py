@@ -16,6 +16,7 @@ from fluidtool.runtime.engines.native.bfloat16 import rounded
 from fluidtool.runtime.engines.native.graph import Activation, Node, Shape, Value
 from fluidtool.runtime.engines.native.joining import SideBySide
 from fluidtool.runtime.engines.native.library import Library
+from fluidtool.runtime.engines.native.packed import PackedConstants, Piece
 from fluidtool.runtime.engines.native.reading.registry import need
 from fluidtool.runtime.engines.native.steps import (
     ALIGNMENT,
@@ -60,6 +61,7 @@ class Lowering:
     reading: tuple[Value, ...] = ()
     outputs: frozenset[Value] = frozenset()
     chunk: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
+    kept: PackedConstants | None = None
 
     @property
     def width(self) -> int:
@@ -227,17 +229,25 @@ class Lowering:
         """A constant matrix [K][N], or several side by side, as packed weights: of 32 bits each, or of 16."""
         depth, columns = weights.shape
         count = -(-columns // self.width) * self.width * depth
-        packed = Buffer(-(-count // 2) if self.narrow else count, "constant")
-        packed.array = self.room(packed.size)
-        numbers = packed.array.view(np.uint16) if self.narrow else packed.array
-        start = 0
+        start, pieces = 0, []
         for part in weights.parts if isinstance(weights, SideBySide) else (weights,):
             matrix = part if part.dtype == np.float32 else part.astype(np.float32)
             n = dict(enumerate((*matrix.shape, *(stride // 4 for stride in matrix.strides), 1, 1)))
             n |= {10: int(self.narrow), 11: start, 12: columns}
-            self.run_now(Kind.PACK, {0: matrix, 3: numbers}, n, self.parts(matrix.size, -(-depth // PACKED_ROWS)))
+            pieces.append(Piece(Kind.PACK, {0: matrix}, n, self.parts(matrix.size, -(-depth // PACKED_ROWS))))
             start += matrix.shape[1]
-        return packed
+        return self.settle(-(-count // 2) if self.narrow else count, pieces)
+
+    def settle(self, size: int, pieces: Sequence[Piece]) -> Buffer:
+        """A constant of so many floats that these steps write now, unless an earlier form has had them do it."""
+
+        def make() -> NDArray[np.float32]:
+            room = self.room(size)
+            for piece in pieces:
+                self.run_now(piece.kind, {**piece.arrays, 3: room[piece.at :]}, piece.sizes, piece.tasks)
+            return room
+
+        return Buffer(size, "constant", make() if self.kept is None else self.kept.get(size, pieces, make))
 
     def filters(self, facts: dict[str, Any]) -> tuple[NDArray[np.float32], Any]:
         """The filters of a convolution, and the factors by channel that they are yet to be multiplied with, or None."""

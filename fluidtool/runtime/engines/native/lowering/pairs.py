@@ -34,6 +34,7 @@ from fluidtool.runtime.engines.native.lowering.memory import (
     joined,
     padded_bias,
 )
+from fluidtool.runtime.engines.native.packed import Piece
 from fluidtool.runtime.engines.native.steps import Blocked, Buffer, Kind, row_major
 
 
@@ -205,33 +206,24 @@ def _pack_filters(low: Lowering, facts: dict[str, Any], lanes: int) -> Buffer:
     weights, groups = np.ascontiguousarray(facts["weights"], np.float32), facts["groups"]
     count, inner, *window = weights.shape
     each = -(-(count // groups) // low.width) * low.width
-    packed = _room(low, groups * each * (inner + inner % 2) * prod(window))
     taps = prod(window)
-    n = dict(enumerate((count // groups, inner, taps, groups, 2 * packed.size // groups, lanes)))
+    size = groups * each * (inner + inner % 2) * taps
+    n = dict(enumerate((count // groups, inner, taps, groups, size // groups, lanes)))
     n |= dict(enumerate((inner * taps, taps, 1, count // groups * inner * taps, 0, each // low.width), 6))
-    arrays = {0: weights, 3: packed.array}
+    arrays = {0: weights}
     if facts["scale"] is not None:
         arrays[1] = np.ascontiguousarray(facts["scale"], np.float32)
-    low.run_now(Kind.PACK_PAIRS, arrays, n, groups * each // low.width)
-    return packed
+    return low.settle(size // 2, [Piece(Kind.PACK_PAIRS, arrays, n, groups * each // low.width)])
 
 
 def _pack_matrix(low: Lowering, weights: Any) -> Buffer:
     depth, columns = weights.shape
-    packed = _room(low, -(-columns // low.width) * low.width * (depth + depth % 2))
-    start, blocks = 0, -(-columns // low.width)
+    start, blocks, pieces = 0, -(-columns // low.width), []
     for part in weights.parts if isinstance(weights, SideBySide) else (weights,):
         matrix = part if part.dtype == np.float32 else part.astype(np.float32)
         by_depth, by_column = (stride // 4 for stride in matrix.strides)
         n = dict(enumerate((matrix.shape[1], depth, 1, 1, 0, low.width, by_column, by_depth, 0, 0)))
         n |= {10: start, 11: blocks}
-        low.run_now(Kind.PACK_PAIRS, {0: matrix, 3: packed.array}, n, -(-matrix.shape[1] // low.width))
+        pieces.append(Piece(Kind.PACK_PAIRS, {0: matrix}, n, -(-matrix.shape[1] // low.width)))
         start += matrix.shape[1] // low.width
-    return packed
-
-
-def _room(low: Lowering, count: int) -> Buffer:
-    """Memory for so many packed weights, an even number."""
-    packed = Buffer(count // 2, "constant")
-    packed.array = low.room(packed.size)
-    return packed
+    return low.settle(blocks * low.width * (depth + depth % 2) // 2, pieces)

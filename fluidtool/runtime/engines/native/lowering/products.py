@@ -57,12 +57,12 @@ def foretell(drafts: list[Draft], width: int) -> None:
     """Tell each product which constant weights are read next: its threads ask for them while they compute."""
     coming: Draft | None = None
     for draft in reversed(drafts):
-        if draft.kind is Kind.PRODUCT and not is_narrow(draft):
+        if draft.kind in (Kind.PRODUCT, Kind.ATTENTION) and not is_narrow(draft):
             if coming is not None:
                 columns = group_of(width) * width
                 draft.pointers[5] = coming.pointers[1]
                 draft.sizes |= {17: -(-coming.sizes[2] // columns), 18: columns * coming.sizes[1]}
-            if draft.pointers[1][0].role == "constant":
+            if draft.kind is Kind.PRODUCT and draft.pointers[1][0].role == "constant":
                 coming = draft
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from fluidtool.runtime.engines.native.graph import Node
 from fluidtool.runtime.engines.native.lowering.memory import SMALL, Lowering, lowers
+from fluidtool.runtime.engines.native.packed import Piece
 from fluidtool.runtime.engines.native.steps import Buffer, Kind, Plain, constant
 
 
@@ -26,7 +27,7 @@ def _lstm(low: Lowering, node: Node) -> None:
     n |= {5 + i: kind for i, kind in enumerate(facts["activations"])}
     pointers = {
         0: (x.buffer, x.offset),
-        1: (packed_gates(low, facts["weights"]), 0),
+        1: (packed_gates(low, [facts["weights"]]), 0),
         2: (constant(padded(facts["bias"].reshape(-1, size), low.width)), 0),
         3: (out.buffer, out.offset),
         4: (Buffer(3 * size * sequences), 0),
@@ -42,7 +43,6 @@ def _gru(low: Lowering, node: Node) -> None:
     starts, rows = packed_rows(facts["offsets"], facts["reverse"])
     memory, flat = Buffer(4 * size * sequences), facts["weights"].reshape(-1)
     matrices = flat[: 2 * size * size].reshape(size, 2 * size), flat[2 * size * size :].reshape(size, size)
-    weights = np.concatenate([packed_gates(low, matrix).array for matrix in matrices])
     for initial in node.inputs[1:]:
         order = np.argsort(-np.diff(facts["offsets"]), kind="stable")
         first_states(low, low.contiguous(initial), order, size, memory)
@@ -52,7 +52,7 @@ def _gru(low: Lowering, node: Node) -> None:
     n |= {6 + i: kind for i, kind in enumerate(facts["activations"])}
     pointers = {
         0: (x.buffer, x.offset),
-        1: (constant(weights), 0),
+        1: (packed_gates(low, matrices), 0),
         2: (constant(padded(facts["bias"].reshape(-1, size), low.width)), 0),
         3: (out.buffer, out.offset),
         4: (memory, 0),
@@ -88,26 +88,21 @@ def padded(vectors: Any, width: int) -> Any:
     return np.pad(vectors, ((0, 0), (0, -vectors.shape[1] % width)))
 
 
-def packed_gates(low: Lowering, weights: Any) -> Buffer:
-    """[size][gates * size] as for each register of units [size][gates][lanes]."""
-    size, width = weights.shape[0], low.width
-    gates, blocks = weights.shape[1] // size, -(-size // width)
-    packed = Buffer(blocks * size * gates * width, "constant")
-    packed.array = low.room(packed.size)[: packed.size]
-    if size % width == 0:
+def packed_gates(low: Lowering, matrices: Sequence[Any]) -> Buffer:
+    """Each matrix [size][gates * size] as for each register of units [size][gates][lanes], one after the other."""
+    at, pieces, width = 0, [], low.width
+    for weights in matrices:
+        size = weights.shape[0]
+        gates, blocks = weights.shape[1] // size, -(-size // width)
+        if size % width:
+            weights = np.pad(weights.reshape(size, gates, size), ((0, 0), (0, 0), (0, -size % width)))
         sizes = [1, 1, blocks, size, gates, width]
-        strides = [0, 0, width, gates * size, size, 1]
+        strides = [0, 0, width, gates * blocks * width, blocks * width, 1]
         target = [0, 0, size * gates * width, gates * width, width, 1]
-        low.run_now(
-            Kind.COPY,
-            {0: np.ascontiguousarray(weights), 3: packed.array},
-            dict(enumerate([*sizes, *strides, *target])),
-            blocks,
-        )
-    else:
-        filled = np.pad(weights.reshape(size, gates, size), ((0, 0), (0, 0), (0, blocks * width - size)))
-        packed.array[:] = filled.reshape(size, gates, blocks, width).transpose(2, 0, 1, 3).reshape(-1)
-    return packed
+        n = dict(enumerate([*sizes, *strides, *target]))
+        pieces.append(Piece(Kind.COPY, {0: np.ascontiguousarray(weights)}, n, blocks, at))
+        at += blocks * size * gates * width
+    return low.settle(at, pieces)
 
 
 @lowers("sequence_pool")

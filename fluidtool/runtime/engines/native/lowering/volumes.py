@@ -17,7 +17,10 @@ def _conv3d(low: Lowering, node: Node) -> None:
     facts, x, volumes = dict(node.facts), node.inputs[0], node.facts["volumes"]
     count, inner, depth, rows, columns = facts["weights"].shape
     stride, dilation = facts["along"]
-    facts |= {"weights": facts["weights"].reshape(count, inner, depth * rows, columns), "frames": (depth, dilation, stride)}
+    facts |= {
+        "weights": facts["weights"].reshape(count, inner, depth * rows, columns),
+        "frames": (depth, dilation, stride),
+    }
     facts["groups"] = join_groups(low, facts)
     source, out = low.blocked(x, narrow=facts["groups"] == 1), conv_output(low, node)
     packed = pack_filter(low, facts, source.lanes)

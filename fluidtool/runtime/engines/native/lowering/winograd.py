@@ -8,7 +8,8 @@ import numpy as np
 
 from fluidtool.runtime.engines.native.graph import Node
 from fluidtool.runtime.engines.native.lowering.memory import Lowering, conv_output, padded_bias
-from fluidtool.runtime.engines.native.steps import Blocked, Buffer, Kind, aligned_floats
+from fluidtool.runtime.engines.native.packed import Piece
+from fluidtool.runtime.engines.native.steps import Blocked, Buffer, Kind
 
 LEAST_CHANNELS = 16
 WINDOWS = 28  # MOST_TILES of src/winograd.c
@@ -93,10 +94,6 @@ def _pack(low: Lowering, node: Node, outputs: int) -> tuple[Buffer, Buffer | Non
     weights, scale = low.filters(facts)
     count, channels = weights.shape[:2]
     each = -(-count // low.width) * low.width
-    packed = Buffer((outputs + 2) ** 2 * each * channels, "constant")
-    packed.array = aligned_floats(packed.size)
-    arrays = {0: weights, 3: packed.array}
-    if scale is not None:
-        arrays[1] = scale
-    low.run_now(Kind.PACK_WINOGRAD, arrays, {0: count, 1: channels, 2: outputs}, each // low.width)
-    return packed, padded_bias(facts["shift"], 1, each)
+    arrays = {0: weights} if scale is None else {0: weights, 1: scale}
+    piece = Piece(Kind.PACK_WINOGRAD, arrays, {0: count, 1: channels, 2: outputs}, each // low.width)
+    return low.settle((outputs + 2) ** 2 * each * channels, [piece]), padded_bias(facts["shift"], 1, each)

@@ -69,6 +69,7 @@ enum ft_kind {
     FT_BATCH_NORM_GRADIENT,
     FT_SCATTER_ROWS,
     FT_ADAGRAD_ROWS,
+    FT_ATTENTION,
     FT_REGROUP,
     FT_KINDS
 };

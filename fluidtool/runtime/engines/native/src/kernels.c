@@ -19,6 +19,7 @@
 #include "layouts.c"
 #include "elementwise.c"
 #include "rows.c"
+#include "attention.c"
 #include "moves.c"
 #include "peak.c"
 #include "recurrent.c"
@@ -93,6 +94,7 @@ const ft_instructions INSTRUCTIONS = {
         [FT_BATCH_NORM_GRADIENT] = batch_norm_gradient,
         [FT_SCATTER_ROWS] = scatter_rows,
         [FT_ADAGRAD_ROWS] = adagrad_rows,
+        [FT_ATTENTION] = attention,
         [FT_BEST_BOXES] = best_boxes,
         [FT_DETECTIONS] = detections,
         [FT_REGROUP] = regroup,

@@ -201,6 +201,8 @@ typedef struct {
     const float *f;
 } matrix_product;
 
+INLINE int64_t groups_of(int64_t columns) { return (columns + GROUP * VL - 1) / (GROUP * VL); }
+
 /* Blocks of a group of the weights. */
 INLINE int64_t blocks_of(const matrix_product *m, int64_t group) {
     const int64_t left = (m->columns + VL - 1) / VL - group * GROUP;
@@ -266,7 +268,7 @@ static const float *weights_after(const ft_step *step, int64_t task, int64_t tas
 static void product(const ft_step *step, int64_t task, int64_t tasks) {
     const int64_t *n = step->n, columns = task % n[14], rows = task / n[14] % n[15];
     const int64_t inner = task / (n[14] * n[15]) % n[7], outer = task / (n[14] * n[15] * n[7]);
-    const int64_t groups = (n[2] + GROUP * VL - 1) / (GROUP * VL), y = outer * n[12] + inner * n[13];
+    const int64_t groups = groups_of(n[2]), y = outer * n[12] + inner * n[13];
     const int64_t weights = outer * n[10] + inner * n[11];
     matrix_product m = {.x = step->p[0] + outer * n[8] + inner * n[9],
                         .w = n[16] ? 0 : step->p[1] + weights, .bias = step->p[2],
@@ -297,42 +299,53 @@ INLINE void pack_square(const loose *x, int64_t x_column, float *to, int64_t to_
     for (int k = 0; k < VL; k++) STORE(to + k * to_row, square[k]);
 }
 
-static void pack_rows(const ft_step *step, const loose *x, int64_t y, int64_t from, int64_t to) {
-    const int64_t *n = step->n, whole = (n[12] + VL - 1) / VL * VL;
-    for (int64_t column = 0, next; column < n[1]; column = next) {
-        const int64_t group = (n[11] + column) / (GROUP * VL) * (GROUP * VL), start = n[11] + column - group;
+/* A matrix [depth][columns] as packed weights: all of them, or those from the column `first` on. */
+typedef struct {
+    int64_t depth, columns, x_row, x_column;
+    int64_t first, all; /* columns */
+    const float *scale; /* by column, or 0 */
+    float *y;
+    int narrow; /* y is bfloat16 */
+} packing;
+
+static void pack_rows(const packing *p, const loose *x, int64_t y, int64_t from, int64_t to) {
+    const int64_t whole = (p->all + VL - 1) / VL * VL;
+    for (int64_t column = 0, next; column < p->columns; column = next) {
+        const int64_t group = (p->first + column) / (GROUP * VL) * (GROUP * VL), start = p->first + column - group;
         const int64_t width = whole - group < GROUP * VL ? whole - group : GROUP * VL;
-        next = column + width - start < n[1] ? column + width - start : n[1];
+        next = column + width - start < p->columns ? column + width - start : p->columns;
         const int64_t there = next - column, room = (there + VL - 1) / VL * VL;
-        int64_t at = y + group * n[0] + from * width + start;
+        int64_t at = y + group * p->depth + from * width + start;
         int64_t k = from;
-        if (n[2] == 1 && !n[10] && !step->p[1] && there == room)
+        if (p->x_row == 1 && !p->narrow && !p->scale && there == room)
             for (; k + VL <= to; k += VL, at += VL * width)
                 for (int64_t j = 0; j < there; j += VL)
-                    pack_square(x + k + (column + j) * n[3], n[3], step->p[3] + at + j, width);
+                    pack_square(x + k + (column + j) * p->x_column, p->x_column, p->y + at + j, width);
         for (; k < to; k++, at += width) {
-            float wide[GROUP * VL], *to_here = n[10] ? wide : step->p[3] + at;
-            const loose *row = x + k * n[2] + column * n[3];
-            if (n[3] == 1) memcpy(to_here, row, (size_t)there * sizeof(float));
+            float wide[GROUP * VL], *to_here = p->narrow ? wide : p->y + at;
+            const loose *row = x + k * p->x_row + column * p->x_column;
+            if (p->x_column == 1) memcpy(to_here, row, (size_t)there * sizeof(float));
             else
-                for (int64_t j = 0; j < there; j++) to_here[j] = row[j * n[3]];
+                for (int64_t j = 0; j < there; j++) to_here[j] = row[j * p->x_column];
             for (int64_t j = there; j < room; j++) to_here[j] = 0;
-            if (step->p[1])
-                for (int64_t j = 0; j < there; j++) to_here[j] *= step->p[1][column + j];
-            if (n[10])
-                for (int64_t j = 0; j < room; j++) ((bf16 *)step->p[3])[at + j] = to_bf16(wide[j]);
+            if (p->scale)
+                for (int64_t j = 0; j < there; j++) to_here[j] *= p->scale[column + j];
+            if (p->narrow)
+                for (int64_t j = 0; j < room; j++) ((bf16 *)p->y)[at + j] = to_bf16(wide[j]);
         }
     }
 }
 
 static void pack(const ft_step *step, int64_t task, int64_t tasks) {
     const int64_t *n = step->n, inner = n[4] / n[5], pieces = (n[0] + PACKED_ROWS - 1) / PACKED_ROWS;
+    const packing p = {.depth = n[0], .columns = n[1], .x_row = n[2], .x_column = n[3], .first = n[11], .all = n[12],
+                       .scale = step->p[1], .y = step->p[3], .narrow = n[10] != 0};
     int64_t from, to;
     part(n[4] * pieces, task, tasks, &from, &to);
     for (int64_t i = from; i < to; i++) {
         const int64_t piece = i % pieces, matrix = i / pieces, row = piece * PACKED_ROWS;
         const loose *x = (const loose *)step->p[0] + matrix / inner * n[6] + matrix % inner * n[7];
         const int64_t y = matrix / inner * n[8] + matrix % inner * n[9];
-        pack_rows(step, x, y, row, row + PACKED_ROWS < n[0] ? row + PACKED_ROWS : n[0]);
+        pack_rows(&p, x, y, row, row + PACKED_ROWS < n[0] ? row + PACKED_ROWS : n[0]);
     }
 }

@@ -28,43 +28,46 @@ static void softmax_lanes(float *rows, int64_t columns, float factor) {
     }
 }
 
-static void softmax_short(const ft_step *step, int64_t from, int64_t to) {
-    const int64_t columns = step->n[1];
+static void softmax_short(const float *x, float *y, int64_t columns, float factor, int64_t from, int64_t to) {
     float rows[VL * SHORT_ROW] = {0};
     for (int64_t row = from; row < to; row += VL) {
         const size_t bytes = (size_t)((to - row < VL ? to - row : VL) * columns) * sizeof(float);
-        memcpy(rows, step->p[0] + row * columns, bytes);
-        softmax_lanes(rows, columns, step->f[0]);
-        memcpy(step->p[3] + row * columns, rows, bytes);
+        memcpy(rows, x + row * columns, bytes);
+        softmax_lanes(rows, columns, factor);
+        memcpy(y + row * columns, rows, bytes);
     }
 }
 
-/* p: x, mask or 0, -, y. n: 0 rows, 1 columns, 2-3 the rows as [image][n[2]][n[3]], 4-6 mask strides of image,
-   n[2], n[3], 7 mask stride inside a row (0 or 1). y = softmax(f[0] * x + mask). */
-static void softmax(const ft_step *step, int64_t task, int64_t tasks) {
-    const int64_t *n = step->n, columns = n[1];
-    int64_t from, to;
-    part(n[0], task, tasks, &from, &to);
-    if (columns <= SHORT_ROW && !step->p[1]) {
-        softmax_short(step, from, to);
+/* What is added to rows before their softmax: the rows as [image][head][row], and the strides of the mask. */
+typedef struct {
+    const float *at; /* or 0 */
+    int64_t heads, rows;
+    int64_t image, head, row, column;
+} row_mask;
+
+/* y = softmax(factor * x + mask) of rows that lie one after the other; in place, too. */
+static void softmax_rows(const float *x, float *y, const row_mask *m, int64_t columns, float factor, int64_t from, int64_t to) {
+    if (columns <= SHORT_ROW && !m->at) {
+        softmax_short(x, y, columns, factor, from, to);
         return;
     }
-    for (int64_t row = from; row < to; row++) {
-        const float *x = step->p[0] + row * columns, *mask = 0;
-        float *y = step->p[3] + row * columns;
-        if (step->p[1])
-            mask = step->p[1] + row / (n[2] * n[3]) * n[4] + row / n[3] % n[2] * n[5] + row % n[3] * n[6];
+    x += from * columns;
+    y += from * columns;
+    for (int64_t row = from; row < to; row++, x += columns, y += columns) {
+        const float *mask = 0;
+        if (m->at)
+            mask = m->at + row / (m->heads * m->rows) * m->image + row / m->rows % m->heads * m->head + row % m->rows * m->row;
         vec most = ALL(-3.402823466e38f);
         int64_t i = 0;
         for (; i + VL <= columns; i += VL) {
-            vec value = LOAD(x + i) * ALL(step->f[0]);
-            if (mask) value += n[7] ? LOAD(mask + i) : ALL(*mask);
+            vec value = LOAD(x + i) * ALL(factor);
+            if (mask) value += m->column ? LOAD(mask + i) : ALL(*mask);
             STORE(y + i, value);
             most = MAX(value, most);
         }
         if (i < columns) {
-            vec value = load_some(x + i, columns - i, -3.402823466e38f) * ALL(step->f[0]);
-            if (mask) value += n[7] ? load_some(mask + i, columns - i, 0) : ALL(*mask);
+            vec value = load_some(x + i, columns - i, -3.402823466e38f) * ALL(factor);
+            if (mask) value += m->column ? load_some(mask + i, columns - i, 0) : ALL(*mask);
             store_some(y + i, value, columns - i);
             float lanes[VL];
             STORE(lanes, value);
@@ -85,10 +88,20 @@ static void softmax(const ft_step *step, int64_t task, int64_t tasks) {
             STORE(lanes, value);
             for (int64_t j = 0; j < columns - i; j++) total += lanes[j], y[i + j] = lanes[j];
         }
-        const vec factor = ALL(1 / total);
-        for (i = 0; i + VL <= columns; i += VL) STORE(y + i, LOAD(y + i) * factor);
+        const vec part_of_all = ALL(1 / total);
+        for (i = 0; i + VL <= columns; i += VL) STORE(y + i, LOAD(y + i) * part_of_all);
         for (; i < columns; i++) y[i] *= 1 / total;
     }
+}
+
+/* p: x, mask or 0, -, y. n: 0 rows, 1 columns, 2-3 the rows as [image][n[2]][n[3]], 4-6 mask strides of image,
+   n[2], n[3], 7 mask stride inside a row (0 or 1). y = softmax(f[0] * x + mask). */
+static void softmax(const ft_step *step, int64_t task, int64_t tasks) {
+    const int64_t *n = step->n;
+    const row_mask mask = {.at = step->p[1], .heads = n[2], .rows = n[3], .image = n[4], .head = n[5], .row = n[6], .column = n[7]};
+    int64_t from, to;
+    part(n[0], task, tasks, &from, &to);
+    softmax_rows(step->p[0], step->p[3], &mask, n[1], step->f[0], from, to);
 }
 
 /* The sum of (x - mean) to the power 1 or 2, a constant; four sums, since one would wait for itself. */

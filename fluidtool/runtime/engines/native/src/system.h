@@ -3,6 +3,8 @@
 #ifndef FLUIDTOOL_SYSTEM_H
 #define FLUIDTOOL_SYSTEM_H
 
+#define FT_STACK (1 << 20) /* bytes for a thread: kernels keep blocks of numbers there, and some systems give 128 KiB */
+
 #if defined(_WIN32)
 #define WIN32_LEAN_AND_MEAN
 #include <windows.h>
@@ -25,7 +27,7 @@ static inline long ft_process(void) { return (long)GetCurrentProcessId(); }
 
 /* 0 where no thread is to be had. */
 static inline int ft_start(ft_result(FT_THREAD *work)(void *), void *argument) {
-    const HANDLE thread = CreateThread(NULL, 0, work, argument, 0, NULL);
+    const HANDLE thread = CreateThread(NULL, FT_STACK, work, argument, 0, NULL);
     return thread && CloseHandle(thread);
 }
 
@@ -59,7 +61,12 @@ static inline long ft_process(void) { return (long)getpid(); }
 
 static inline int ft_start(ft_result(FT_THREAD *work)(void *), void *argument) {
     pthread_t thread;
-    return !pthread_create(&thread, NULL, work, argument) && !pthread_detach(thread);
+    pthread_attr_t attributes;
+    if (pthread_attr_init(&attributes)) return 0;
+    const int started = !pthread_attr_setstacksize(&attributes, FT_STACK) &&
+                        !pthread_create(&thread, &attributes, work, argument) && !pthread_detach(thread);
+    pthread_attr_destroy(&attributes);
+    return started;
 }
 
 static inline double ft_seconds(void) {

@@ -1,0 +1,78 @@
+"""Constants as the kernels read them: packed once, shared by all forms of a stretch."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fluidtool.runtime.engines.native.steps import Kind
+
+SHORT = 1 << 16  # bytes of an array that is compared as it is
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A step that packs a constant, or a part of it: what it reads, its sizes, and into how many parts it may be cut."""
+
+    kind: Kind
+    arrays: dict[int, Any]
+    sizes: dict[int, int]
+    tasks: int
+    at: int = 0  # the float of the constant where it starts to write
+
+
+class PackedConstants:
+    """What was packed from some parameters, for as long as a form uses it. Parameters count as unchanging."""
+
+    def __init__(self, parameters: Sequence[NDArray[Any]] = ()) -> None:
+        self.parameters = tuple(parameters)
+        self._found: WeakValueDictionary[Any, NDArray[np.float32]] = WeakValueDictionary()
+        ranges = ((_address(array), array.nbytes, number) for number, array in enumerate(self.parameters))
+        self._ranges = sorted(found for found in ranges if found[1])
+        self._starts = [start for start, *_ in self._ranges]
+
+    def get(self, size: int, pieces: Sequence[Piece], make: Callable[[], NDArray[np.float32]]) -> NDArray[np.float32]:
+        """The floats that these steps have packed before; else they are made now."""
+        recipe = (
+            size,
+            tuple(
+                (
+                    piece.kind,
+                    piece.at,
+                    *piece.sizes.items(),
+                    *((slot, self.mark(a)) for slot, a in piece.arrays.items()),
+                )
+                for piece in pieces
+            ),
+        )
+        found = self._found.get(recipe)
+        if found is None:
+            found = self._found[recipe] = make()
+        return found
+
+    def mark(self, array: NDArray[Any]) -> Any:
+        """What tells the numbers of an array from others: where in which parameter they lie, else they or a digest."""
+        place = bisect_right(self._starts, _address(array)) - 1
+        if place >= 0:
+            start, size, number = self._ranges[place]
+            if _address(array) < start + size:
+                return number, _address(array) - start, array.shape, array.strides, array.dtype.char
+        numbers = array.tobytes()
+        return numbers if len(numbers) <= SHORT else _digest(numbers), array.shape, array.dtype.char
+
+
+def _digest(numbers: bytes) -> bytes:
+    from hashlib import blake2b  # with all of OpenSSL, which few models need
+
+    return blake2b(numbers).digest()
+
+
+def _address(array: NDArray[Any]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address

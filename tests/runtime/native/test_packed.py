@@ -1,0 +1,150 @@
+"""Packed constants: the forms of a stretch share them, by what they are made of and how."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+from weakref import ref
+
+import numpy as np
+import pytest
+
+from fluidtool.runtime import Executor
+from fluidtool.runtime.engines.native.packed import SHORT, PackedConstants, Piece
+from fluidtool.runtime.engines.native.steps import Kind
+from fluidtool.runtime.engines.native.stretches import KEPT, Stretch
+from fluidtool.tensor import LoDTensor
+from tests.runtime.native.checking import Array, Net
+
+PARAMETER = np.arange(24, dtype=np.float32).reshape(4, 6)
+
+
+class Program:
+    """A program that grows layer by layer and runs by one executor, with any number of rows."""
+
+    def __init__(self, *shape: int) -> None:
+        self.net, self.executor = Net(), Executor(engine="native")
+        self.x = self.out = self.net.data(*shape)
+        self.shape = shape
+
+    def run(self, rows: int) -> Array:
+        """As numpy computes it."""
+        feed = {self.x: self.net.random.standard_normal((rows, *self.shape[1:])).astype(np.float32)}
+        program, scope = self.net.program, self.net.scope
+        (got,) = self.executor.run(program, feed, [self.out], scope)
+        (want,) = Executor(engine="numpy").run(program, feed, [self.out], scope)
+        np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=0, atol=1e-5 * np.abs(want.numpy()).max())
+        return got.numpy()
+
+    @property
+    def stretch(self) -> Stretch:
+        (found,) = self.executor.plan(self.net.program, [self.out]).block(0).work
+        assert isinstance(found, Stretch)
+        return found
+
+    def constants(self) -> list[dict[int, Any]]:
+        """By form: the arrays that its steps read, by address."""
+        forms = self.stretch.forms.values()
+        return [{array.ctypes.data: array for array in form.compiled.keep} for form in forms]
+
+
+def with_product() -> Program:
+    made = Program(2, 40)
+    made.out = made.net.op("mul", "Out", {"X": made.x, "Y": made.net.parameter(40, 50)})
+    return made
+
+
+def with_convolution(*filters: int) -> Program:
+    made = Program(2, 16, 9, 9)
+    made.out = made.net.conv(made.x, made.net.parameter(*filters), paddings=[1, 1])
+    return made
+
+
+def with_gru() -> Program:
+    made = Program(2, 60)
+    before = made.net.op("slice", "Out", {"Input": made.x}, axes=[1], starts=[0], ends=[20])
+    inputs = {"Input": made.x, "HiddenPrev": before, "Weight": made.net.parameter(20, 60)}
+    settled = {"gate_activation": 1, "activation": 2, "origin_mode": False}
+    made.out = made.net.op("gru_unit", "Hidden", inputs, "Gate", "ResetHiddenPrev", **settled)
+    return made
+
+
+@pytest.mark.usefixtures("native")
+@pytest.mark.parametrize(
+    "made", [with_product(), with_convolution(32, 16, 3, 3), with_convolution(32, 16, 2, 2), with_gru()]
+)
+def test_forms_for_other_sizes_read_the_same_packed_weights(made: Program) -> None:
+    made.run(2), made.run(3)
+    first, second = made.constants()
+    largest = max(array.size for array in first.values())
+    shared = [array.size for address, array in first.items() if address in second]
+    assert largest in shared
+
+
+@pytest.mark.usefixtures("native")
+def test_weights_that_are_computed_are_shared_too() -> None:
+    made = Program(2, 300)
+    weights, factors = made.net.parameter(300, 90), made.net.parameter(90)
+    product = made.net.op("mul", "Out", {"X": made.x, "Y": weights})
+    made.out = made.net.op("elementwise_mul", "Out", {"X": product, "Y": factors}, axis=-1)
+    made.run(2), made.run(3)
+    first, second = made.constants()
+    assert {array.size for address, array in first.items() if address in second} == {300 * 96}
+
+
+@pytest.mark.usefixtures("native")
+def test_other_parameters_are_packed_by_themselves() -> None:
+    made = with_product()
+    before = made.run(2)
+    weights = made.net.program.global_block().ops[0].input("Y")[0]
+    made.net.scope.var(weights).value = LoDTensor(np.zeros((40, 50), np.float32))
+    assert before.any() and not made.run(2).any() and not made.run(3).any()
+    first, second = made.constants()
+    assert first.keys() & second.keys() and not any(array.any() for array in first.values() if array.size == 40 * 64)
+
+
+@pytest.mark.usefixtures("native")
+def test_what_no_form_reads_is_given_back() -> None:
+    made = with_convolution(32, 16, 3, 3)
+    made.run(1)
+    kept = [ref(array) for found in made.constants() for array in found.values()]
+    made.stretch.forms.clear()
+    gc.collect()
+    assert kept and all(found() is None for found in kept)
+
+
+@pytest.mark.usefixtures("native")
+def test_no_more_forms_than_eight() -> None:
+    made = with_product()
+    for rows in range(1, KEPT + 3):
+        made.run(rows)
+    assert len(made.stretch.forms) == KEPT
+
+
+def marks(*arrays: Any) -> int:
+    """How many of them the constants of one parameter tell from each other."""
+    packed = PackedConstants([PARAMETER])
+    return len({packed.mark(array) for array in arrays})
+
+
+@pytest.mark.parametrize("size", [SHORT // 4, SHORT])
+def test_arrays_of_the_same_numbers_are_the_same(size: int) -> None:
+    numbers = np.random.default_rng(0).standard_normal(size).astype(np.float32)
+    other = numbers.copy()
+    other[-1] += 1
+    assert marks(numbers, numbers.copy()) == 1
+    assert marks(numbers, other) == 2
+
+
+def test_parts_of_a_parameter_are_told_by_where_they_lie() -> None:
+    assert marks(PARAMETER, PARAMETER[:]) == 1
+    assert marks(PARAMETER, PARAMETER.T, PARAMETER[1:], PARAMETER[:, 1:], PARAMETER.reshape(6, 4)) == 5
+    assert marks(PARAMETER, PARAMETER.copy()) == 2
+
+
+def test_the_same_arrays_packed_in_another_way_are_something_else() -> None:
+    packed = PackedConstants([PARAMETER])
+    pieces = [Piece(Kind.PACK, {0: PARAMETER}, {0: rows}, 1) for rows in (4, 3)]
+    found = [packed.get(24, [piece], lambda: np.zeros(24, np.float32)) for piece in (*pieces, pieces[0])]
+    assert found[0] is found[2] is not found[1]
+    assert packed.get(25, pieces[:1], lambda: np.ones(25, np.float32)).all()
