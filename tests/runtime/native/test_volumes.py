@@ -84,6 +84,9 @@ def test_pooling(data: st.DataObject) -> None:
         "exclusive": exclusive,
         "ceil_mode": draw(st.booleans()) and exclusive,
     }
+    if attrs["ceil_mode"]:
+        counts = [(n + 2 * p - w + s - 1) // s for n, p, w, s in zip(size, pads, window, attrs["strides"], strict=True)]
+        assume(all(c * s - p < n for c, s, p, n in zip(counts, attrs["strides"], pads, size, strict=True)))
     x = net.data(draw(st.integers(1, 2)), draw(st.integers(1, 20)), *size)
     y = net.op("pool3d", "Out", {"X": x}, **attrs)
     check(net, y)
@@ -124,6 +127,7 @@ def test_convolutions_that_are_left_to_numpy(attrs: dict[str, Any], why: str) ->
     ("attrs", "why"),
     [
         ({"adaptive": True, "ksize": [2, 2, 2]}, "adaptive windows of volumes"),
+        ({"ceil_mode": True, "strides": [1, 3, 4]}, "windows that see nothing but padding"),
         ({"exclusive": False, "ceil_mode": True, "pooling_type": "avg"}, "inclusive mean of part of a window"),
     ],
 )

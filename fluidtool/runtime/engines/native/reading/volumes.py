@@ -140,8 +140,9 @@ def _pool3d(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
     need(len(window) == len(strides) == 3, "windows that do not fit")
     whole = bool(attrs.get("global_pooling")) or (adaptive and window == (1, 1, 1))
     need(whole or not adaptive, "adaptive windows of volumes")
+    pads: Pads = ((0, 0),) * 3
     if whole:
-        window, strides, pads = size, (1, 1, 1), ((0, 0),) * 3
+        window, strides = size, (1, 1, 1)
     else:
         pads = paddings(attrs, size, window, strides, dilated=False)
     need(min(*window, *strides) > 0, "windows that do not fit")
@@ -154,7 +155,9 @@ def _pool3d(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
     need(exclusive or not attrs.get("ceil_mode"), "inclusive mean of part of a window")
     need(exclusive or all(before == after for before, after in pads), "inclusive mean with uneven padding")
     need(min(counts) > 0, "windows that do not fit")
-    facts = {"mode": 0 if maximum else 1 if exclusive else 2, "adaptive": False}
+    last = [(count - 1) * s - pad[0] for count, s, pad in zip(counts, strides, pads, strict=True)]
+    need(all(at < n for at, n in zip(last, size, strict=True)), "windows that see nothing but padding")
+    facts: dict[str, Any] = {"mode": 0 if maximum else 1 if exclusive else 2, "adaptive": False}
     frames = frames_of(r, x, op, "Out")
     if window[1:] != (1, 1) or strides[1:] != (1, 1) or pads[1:] != ((0, 0), (0, 0)):
         border = (pads[1][0], pads[2][0], pads[1][1], pads[2][1])
