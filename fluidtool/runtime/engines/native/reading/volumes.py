@@ -156,7 +156,8 @@ def _pool3d(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
     need(exclusive or all(before == after for before, after in pads), "inclusive mean with uneven padding")
     need(min(counts) > 0, "windows that do not fit")
     last = [(count - 1) * s - pad[0] for count, s, pad in zip(counts, strides, pads, strict=True)]
-    need(all(at < n for at, n in zip(last, size, strict=True)), "windows that see nothing but padding")
+    seen = all(at < n and pad[0] < w for at, n, pad, w in zip(last, size, pads, window, strict=True))
+    need(seen, "windows that see nothing but padding")
     facts: dict[str, Any] = {"mode": 0 if maximum else 1 if exclusive else 2, "adaptive": False}
     frames = frames_of(r, x, op, "Out")
     if window[1:] != (1, 1) or strides[1:] != (1, 1) or pads[1:] != ((0, 0), (0, 0)):
