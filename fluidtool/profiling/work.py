@@ -155,6 +155,8 @@ def node_bytes(node: Node) -> int:
     out = prod(node.output.shape)
     if node.kind == "gather":
         return 4 * 2 * out
+    if node.kind == "gather_pool":
+        return 4 * (out + prod(node.inputs[0].shape) * prod(node.output.shape[1:]))
     weights = node.facts.get("weights")
     values = sum(prod(value.shape) for value in reads(node))
     return 4 * (out + values + (0 if weights is None else prod(weights.shape)))

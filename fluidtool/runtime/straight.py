@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.errors import FluidError
-from fluidtool.runtime.engines.native.stretches import lod_of_value, signature
+from fluidtool.runtime.engines.native.stretches import lod_of_value
 from fluidtool.runtime.plan import FAILURES, Plan
 from fluidtool.runtime.scope import Scope
 from fluidtool.tensor import LoDTensor
@@ -28,13 +28,15 @@ def run_straight(plan: Plan, feed: Mapping[str, Any], scope: Scope) -> list[Any]
     constants = plan.bindings(scope).constants_of(stretch).arrays()
     if constants is None or not all([type(array) is np.ndarray for array in arrays]):
         return None
+    lods = [lod_of_value(value) for value in values]
     with stretch.lock:
-        form = stretch.form(signature(arrays, map(lod_of_value, values)), constants)
+        form = stretch.form(stretch.signature(arrays, lods), constants)
     if form is None:
         return None
     try:
-        results = form.compiled.run(dict(zip(stretch.inputs, arrays, strict=True)))
+        given = dict(zip(stretch.inputs, arrays, strict=True))
+        results = form.compiled.run(given, None, dict(zip(stretch.inputs, lods, strict=True)))
     except (FluidError, *FAILURES):
         return None
-    lods = form.compiled.lods
-    return [LoDTensor(results.pop(name), [list(level) for level in lods[name]]) for name in plan.fetches]
+    kept = form.compiled.lods
+    return [LoDTensor(results.pop(name), [list(level) for level in kept[name]]) for name in plan.fetches]

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from fluidtool.runtime import Executor
+from fluidtool.runtime.engines.native import stretches
 from fluidtool.runtime.engines.native.packed import SHORT, PackedConstants, Piece
 from fluidtool.runtime.engines.native.steps import Kind
-from fluidtool.runtime.engines.native.stretches import KEPT, Stretch
+from fluidtool.runtime.engines.native.stretches import Stretch
 from fluidtool.tensor import LoDTensor
 from tests.runtime.native.checking import Array, Net
 
@@ -98,9 +99,10 @@ def test_other_parameters_are_packed_by_themselves() -> None:
     before = made.run(2)
     weights = made.net.program.global_block().ops[0].input("Y")[0]
     made.net.scope.var(weights).value = LoDTensor(np.zeros((40, 50), np.float32))
-    assert before.any() and not made.run(2).any() and not made.run(3).any()
-    first, second = made.constants()
-    assert first.keys() & second.keys() and not any(array.any() for array in first.values() if array.size == 40 * 64)
+    assert before.any() and not made.run(3).any()
+    (only,) = made.constants()
+    assert not any(array.any() for array in only.values())
+    assert not made.run(2).any()
 
 
 @pytest.mark.usefixtures("native")
@@ -114,11 +116,14 @@ def test_what_no_form_reads_is_given_back() -> None:
 
 
 @pytest.mark.usefixtures("native")
-def test_no_more_forms_than_eight() -> None:
+@pytest.mark.parametrize(("room", "kept"), [(stretches.ROOM, stretches.MOST_KEPT), (0, stretches.ALWAYS_KEPT)])
+def test_how_many_forms_are_kept(room: int, kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer where they take much memory; those that were used last."""
+    monkeypatch.setattr(stretches, "ROOM", room)
     made = with_product()
-    for rows in range(1, KEPT + 3):
+    for rows in range(1, stretches.MOST_KEPT + 3):
         made.run(rows)
-    assert len(made.stretch.forms) == KEPT
+    assert [key[0][0][0] for key in made.stretch.forms] == list(range(1, stretches.MOST_KEPT + 3))[-kept:]
 
 
 def marks(*arrays: Any) -> int:

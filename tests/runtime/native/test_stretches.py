@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from fluidtool.errors import DeviceError, OperatorError, UsageError
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor
+from fluidtool.runtime.engines.native import stretches
 from fluidtool.runtime.engines.native.arena import lay_out, lifetimes, lower_bound
 from fluidtool.runtime.engines.native.library import STEP, Library
 from fluidtool.runtime.engines.native.stretches import Stretch
@@ -187,13 +188,14 @@ def test_several_executors_at_once_and_one_executor_from_several_threads() -> No
     assert len(wrong) == 60 and max(wrong) == 0
 
 
-def test_threads_that_use_more_shapes_than_are_kept_do_not_disturb_each_other() -> None:
+def test_threads_that_use_more_shapes_than_are_kept_do_not_disturb_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     net = Net()
     out = net.op("mul", "Out", {"X": net.data(1, 8), "Y": net.parameter(8, 4)})
     net.program.global_block().vars["data0"].shape = (-1, 8)
     weight = net.scope.find_var("parameter1").value.array
     executor = Executor(engine="native")
     wrong: list[float] = []
+    monkeypatch.setattr(stretches, "MOST_KEPT", stretches.ALWAYS_KEPT)
 
     def work() -> None:
         for rows in [*range(1, 12)] * 6:

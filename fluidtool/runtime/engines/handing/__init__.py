@@ -6,7 +6,7 @@ graph of it. What a target has no operation for stays with the native engine's b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol
@@ -50,9 +50,12 @@ class Handed:
     wanted: tuple[str, ...]
     bounds: list[tuple[str, int]]
     lods: dict[str, list[list[int]]]
+    memory: int  # bytes of the constants, of which the library has its own copy
     call: Call
 
-    def run(self, given: Mapping[str, Any], watch: Watch | None = None) -> dict[str, Any]:
+    def run(
+        self, given: Mapping[str, Any], watch: Watch | None = None, lods: Mapping[str, Lod] | None = None
+    ) -> dict[str, Any]:
         """Compute the outputs (fresh arrays) from the inputs, by name."""
         check_bounds(self.bounds, given)
         arrays = {value.name: np.ascontiguousarray(given[value.name], value.dtype) for value in self.graph.inputs}
@@ -68,6 +71,7 @@ class HandingEngine:
     version: str
     threads: int
     package: Package
+    any_rows: bool = False
 
     def compile(
         self,
@@ -77,6 +81,7 @@ class HandingEngine:
         wanted: Sequence[str],
         lods: Mapping[str, Lod] | None = None,
         packed: PackedConstants | None = None,
+        pooled: Collection[str] = (),
     ) -> Handed:
         """Compile operators for inputs of these shapes and LoDs; raises NotNativeError where an operation is missing.
 
@@ -88,7 +93,8 @@ class HandingEngine:
         outputs = translate(graph, target)
         shapes = [value.shape for value in graph.outputs]
         call = self.package.load(target, outputs, shapes, self.threads)
-        return Handed(self.name, graph, tuple(wanted), understood.bounds, understood.lods, call)
+        memory = sum(array.nbytes for array in constants.values())
+        return Handed(self.name, graph, tuple(wanted), understood.bounds, understood.lods, memory, call)
 
 
 def handing_engine(name: str) -> HandingEngine:

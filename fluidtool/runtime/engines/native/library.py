@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -44,6 +44,7 @@ class Library:
     threads: int
     handle: ctypes.CDLL
     precision: str = "float32"
+    any_rows: bool = True
 
     @property
     def pairs(self) -> bool:
@@ -62,11 +63,12 @@ class Library:
         wanted: Sequence[str],
         lods: Mapping[str, Lod] | None = None,
         packed: PackedConstants | None = None,
+        pooled: Collection[str] = (),
     ) -> Compiled:
         """Compile a stretch (stretch.py); raises NotNativeError where a kernel is missing."""
         from fluidtool.runtime.engines.native.stretch import compile_stretch
 
-        return compile_stretch(ops, given, constants, wanted, self, lods, packed)
+        return compile_stretch(ops, given, constants, wanted, self, lods, packed, pooled)
 
     def run_timed(self, steps: NDArray[np.void]) -> NDArray[np.float64]:
         """The same; returns how many seconds each step took."""

@@ -77,7 +77,8 @@ class Kind(IntEnum):
     SCATTER_ROWS = 52
     ADAGRAD_ROWS = 53
     ATTENTION = 54
-    REGROUP = 55
+    GATHER_POOL = 55
+    REGROUP = 56
 
 
 @dataclass(eq=False, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Protocol
@@ -23,11 +23,13 @@ from fluidtool.runtime.engines.native.lowering import lower
 from fluidtool.runtime.engines.native.mixing import mix_channels, spread_activations
 from fluidtool.runtime.engines.native.ordering import delay
 from fluidtool.runtime.engines.native.packed import PackedConstants
+from fluidtool.runtime.engines.native.pooling import pool_lookups
 from fluidtool.runtime.engines.native.reading import read_graph
 from fluidtool.runtime.engines.native.reading.registry import Lod
 from fluidtool.runtime.engines.native.steps import ALIGNMENT, LARGE_PAGE, Buffer, Draft, Kind, aligned_floats, finish
 
 BEYOND = 5  # the size of a step that looks rows up, which it sets when an id is no row of its table
+IDS = 6  # the size of a step that pools what it looks up which says how many ids there are
 Mention = tuple[int, int, int]  # step, pointer, offset in bytes
 
 
@@ -51,12 +53,22 @@ class Runner(Protocol):
     def lods(self) -> Mapping[str, list[list[int]]]:
         """By name."""
 
-    def run(self, given: Mapping[str, Any], watch: Watch | None = None) -> dict[str, Any]:
-        """Compute the outputs (fresh arrays) from the inputs, by name."""
+    @property
+    def memory(self) -> int:
+        """The bytes that it takes for itself."""
+
+    def run(
+        self, given: Mapping[str, Any], watch: Watch | None = None, lods: Mapping[str, Lod] | None = None
+    ) -> dict[str, Any]:
+        """Compute the outputs (fresh arrays) from the inputs and, of those that are pooled, their LoDs, by name."""
 
 
 class Compiler(Protocol):
     """What compiles stretches: the native library, or an engine outside."""
+
+    @property
+    def any_rows(self) -> bool:
+        """Whether what is compiled takes pooled inputs of any number of rows."""
 
     def compile(
         self,
@@ -66,10 +78,12 @@ class Compiler(Protocol):
         wanted: Sequence[str],
         lods: Mapping[str, Lod] | None = None,
         packed: PackedConstants | None = None,
+        pooled: Collection[str] = (),
     ) -> Runner:
         """Compile operators for inputs of these shapes and LoDs; raises NotNativeError where something is missing.
 
-        What is packed from constants is looked for in `packed`, and kept there.
+        What is packed from constants is looked for in `packed`, and kept there. Inputs that are `pooled` (pooling.py) may have
+        any number of rows, in as many sequences, if `any_rows`.
         """
 
 
@@ -83,13 +97,21 @@ class Compiled:
     arena: NDArray[np.float32]
     keep: list[Any]
     inputs: list[tuple[Value, list[Mention]]]
+    offsets: list[tuple[str, list[Mention]]]  # of sequences that are pooled as they are looked up
     outputs: list[tuple[str, Value, list[Mention]]]
     bounds: list[tuple[str, int]]
     tables: list[int]
     lods: dict[str, list[list[int]]]
     lock: Lock
 
-    def run(self, given: Mapping[str, Any], watch: Watch | None = None) -> dict[str, Any]:
+    @property
+    def memory(self) -> int:
+        """The bytes of its arena and its steps; what is packed is shared."""
+        return self.arena.nbytes + self.steps.nbytes
+
+    def run(
+        self, given: Mapping[str, Any], watch: Watch | None = None, lods: Mapping[str, Lod] | None = None
+    ) -> dict[str, Any]:
         """Compute the outputs (fresh arrays) from the inputs, by name; `watch` is told how long each step took."""
         results: dict[str, Any] = {}
         with self.lock:
@@ -101,6 +123,12 @@ class Compiled:
                 start = first_byte(array)
                 for step, slot, offset in places:
                     pointers[step, slot] = start + offset
+            for name, places in self.offsets:
+                offsets = np.array((lods or {})[name][-1], np.int64)
+                held.append(offsets)
+                for step, slot, _ in places:
+                    pointers[step, slot] = first_byte(offsets)
+                    self.steps["n"][step, IDS] = given[name].size
             for name, value, places in self.outputs:
                 array = results[name] = np.empty(value.shape, value.dtype)
                 start = first_byte(array)
@@ -113,6 +141,7 @@ class Compiled:
             if self.bounds and self.steps["n"][self.tables, BEYOND].any():
                 self.steps["n"][self.tables, BEYOND] = 0
                 check_bounds(self.bounds, given)
+                raise OperatorError(f"the LoD of one of {[name for name, _ in self.offsets]} does not fit its rows")
         return results
 
 
@@ -166,17 +195,20 @@ def compile_stretch(
     library: Library,
     lods: Mapping[str, Lod] | None = None,
     packed: PackedConstants | None = None,
+    pooled: Collection[str] = (),
 ) -> Compiled:
     """Compile operators for inputs of these shapes and LoDs; raises NotNativeError where a kernel is missing."""
     understood = read_stretch(ops, given, constants, wanted, lods)
     graph = understood.graph
+    pool_lookups(graph, pooled)
     spread_activations(graph)
     fuse(graph)
     join_attention(graph)
     join_products(graph)
     mix_channels(graph)
     delay(graph)
-    drafts, in_buffers, out_buffers = lower(graph, library, packed)
+    lowered = lower(graph, library, packed)
+    drafts = lowered.drafts
     for array in constants.values():
         forget(array)
     offsets, size = lay_out(drafts)
@@ -189,13 +221,16 @@ def compile_stretch(
 
     steps = finish(drafts, address)
     keep = [buffer.array for draft in drafts for buffer in draft.buffers() if buffer.role == "constant"]
-    ins = [(value, mentions(drafts, buffer)) for value, buffer in zip(graph.inputs, in_buffers, strict=True)]
-    tables = [number for number, draft in enumerate(drafts) if draft.kind is Kind.GATHER_ROWS]
+    ins = [(value, mentions(drafts, buffer)) for value, buffer in zip(graph.inputs, lowered.inputs, strict=True)]
+    offsets_of = [(value.name, mentions(drafts, buffer)) for value, buffer in lowered.offsets.items()]
+    tables = [number for number, draft in enumerate(drafts) if draft.kind in (Kind.GATHER_ROWS, Kind.GATHER_POOL)]
     outs = [
         (name, value, mentions(drafts, buffer))
-        for name, value, buffer in zip(wanted, graph.outputs, out_buffers, strict=True)
+        for name, value, buffer in zip(wanted, graph.outputs, lowered.outputs, strict=True)
     ]
-    return Compiled(library, steps, drafts, arena, keep, ins, outs, understood.bounds, tables, understood.lods, Lock())
+    return Compiled(
+        library, steps, drafts, arena, keep, ins, offsets_of, outs, understood.bounds, tables, understood.lods, Lock()
+    )
 
 
 def mentions(drafts: Sequence[Draft], buffer: Buffer) -> list[Mention]:

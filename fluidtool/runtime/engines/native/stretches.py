@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fluidtool.runtime.bindings import Bindings, array_of
 from fluidtool.runtime.engines.native.graph import NotNativeError
 from fluidtool.runtime.engines.native.packed import PackedConstants
+from fluidtool.runtime.engines.native.pooling import pooled_inputs
 from fluidtool.runtime.engines.native.reading.registry import READERS, RESULTS, Lod
 from fluidtool.runtime.engines.native.stretch import Compiler, Runner, Watch
 from fluidtool.tensor import LoDTensor
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from fluidtool.runtime.plan import Step
     from fluidtool.runtime.scope import ScopeVariable
 
-KEPT = 8  # compiled forms of one stretch, by the shapes of its inputs
+MOST_KEPT = 64  # compiled forms of one stretch, by the shapes of its inputs
+ROOM = 1 << 27  # bytes that the forms beyond the first few may take together
+ALWAYS_KEPT = 8
 WORTH = frozenset(
     {
         "conv2d",
@@ -67,12 +70,24 @@ class Stretch:
     release: tuple[str, ...]
     library: Compiler
     surroundings: Surroundings
+    pooled: frozenset[str] = frozenset()  # inputs of which a form takes any number of rows
     parts: tuple[Step | Stretch, ...] = ()
     cut: tuple[Step, str] | None = None  # the operator that the parts lie around, and what it lacks
     forms: OrderedDict[Any, Form] = field(default_factory=OrderedDict)
     packed: PackedConstants = field(default_factory=PackedConstants)  # of the constants that were met last
     why: dict[Any, str] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)  # of forms, why and parts: several threads may run one plan
+
+    def signature(self, arrays: Iterable[Any], lods: Iterable[Lod]) -> Any:
+        """What a form compiled for these inputs is kept by: their shapes and LoDs; of those that are pooled how many sequences
+        there are.
+        """
+        return tuple(
+            (array.shape[1:], array.dtype.char, len(lod[0]))
+            if name in self.pooled and len(lod) == 1 and array.size == len(array) == lod[0][-1] > 0
+            else (array.shape, array.dtype.char, lod)
+            for name, array, lod in zip(self.inputs, arrays, lods, strict=True)
+        )
 
     def form(self, key: Any, constants: tuple[Any, ...]) -> Form | None:
         """The form compiled for inputs of this signature and these constants, or None; the caller holds the lock."""
@@ -82,6 +97,13 @@ class Stretch:
         form.arrays = constants
         self.forms.move_to_end(key)
         return form
+
+    def trim(self) -> None:
+        """Forget the forms that were used the longest time ago, where there are too many."""
+        memory = sum(form.compiled.memory for form in self.forms.values())
+        while len(self.forms) > (MOST_KEPT if memory <= ROOM else ALWAYS_KEPT):
+            _, oldest = self.forms.popitem(last=False)
+            memory -= oldest.compiled.memory
 
 
 @dataclass(slots=True)
@@ -139,7 +161,9 @@ def stretch_of(part: Sequence[Step], around: Surroundings, library: Compiler) ->
     inputs = [name for name in read if name not in constants]
     outputs = [name for name in made if name in around.wanted or name in around.persistable]
     release = dict.fromkeys(name for step in part for name in step.release if name not in outputs)
-    return Stretch(tuple(part), tuple(inputs), tuple(constants), tuple(outputs), tuple(release), library, around)
+    pooled = pooled_inputs((step.op for step in part), inputs, outputs) if library.any_rows else frozenset()
+    named = tuple(inputs), tuple(constants), tuple(outputs), tuple(release)
+    return Stretch(tuple(part), *named, library, around, pooled)
 
 
 def divide(stretch: Stretch, error: NotNativeError) -> None:
@@ -237,7 +261,8 @@ class BoundStretch:
                 else:
                     watch(step, 0)
             return
-        results = form.compiled.run(dict(zip(self.stretch.inputs, arrays, strict=True)), watch)
+        given = dict(zip(self.stretch.inputs, arrays, strict=True))
+        results = form.compiled.run(given, watch, dict(zip(self.stretch.inputs, lods, strict=True)))
         for name, holder in self.outputs.items():
             if holder is not None:
                 holder.pending_lod = None
@@ -245,15 +270,15 @@ class BoundStretch:
 
     def _form(self, arrays: list[Any], lods: list[Lod], constants: tuple[Any, ...]) -> Form | None:
         stretch = self.stretch
-        key = signature(arrays, lods)
+        key = stretch.signature(arrays, lods)
         form = stretch.form(key, constants)
         if form is not None:
             return form
-        form = stretch.forms.get(key)
-        if stretch.parts or (key in stretch.why and form is None):
+        if stretch.parts or key in stretch.why:
             return None
-        if not same(stretch.packed.parameters, constants):
+        if not same(stretch.packed.parameters, constants):  # what was packed from others is of no use
             stretch.packed = PackedConstants(constants)
+            stretch.forms.clear()
         try:
             compiled = stretch.library.compile(
                 [(step.op, every_attribute(step)) for step in stretch.steps],
@@ -262,21 +287,15 @@ class BoundStretch:
                 stretch.outputs,
                 dict(zip(stretch.inputs, lods, strict=True)),
                 stretch.packed,
+                stretch.pooled,
             )
         except NotNativeError as error:
             stretch.why[key] = str(error)
             divide(stretch, error)
-            stretch.forms.pop(key, None)
             return None
         form = stretch.forms[key] = Form(compiled, constants)
-        while len(stretch.forms) > KEPT:
-            stretch.forms.popitem(last=False)
+        stretch.trim()
         return form
-
-
-def signature(arrays: Iterable[Any], lods: Iterable[Lod]) -> Any:
-    """What a compiled form is kept by."""
-    return tuple((array.shape, array.dtype.char, lod) for array, lod in zip(arrays, lods, strict=True))
 
 
 def same(some: Sequence[Any], others: Sequence[Any]) -> bool:

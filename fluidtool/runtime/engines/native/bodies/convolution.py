@@ -138,13 +138,13 @@ def conv_node(
 def compute(library: Library, given: Mapping[Value, Array], nodes: Mapping[str, Node]) -> dict[str, Any]:
     """What the nodes make of these arrays, by the nodes' names. Raises NotNativeError where there is no kernel."""
     graph = Graph(list(given), [node.output for node in nodes.values()], list(nodes.values()))
-    drafts, read, written = lower(graph, library)
-    for buffer, array in zip(read, given.values(), strict=True):
+    lowered = lower(graph, library)
+    for buffer, array in zip(lowered.inputs, given.values(), strict=True):
         buffer.array = in_rows(array)
     results = {name: np.empty(node.output.shape, np.float32) for name, node in nodes.items()}
-    for buffer, array in zip(written, results.values(), strict=True):
+    for buffer, array in zip(lowered.outputs, results.values(), strict=True):
         buffer.array = array
-    offsets, size = lay_out(drafts)
+    offsets, size = lay_out(lowered.drafts)
     arena = aligned_floats(size)
 
     def address(buffer: Buffer) -> int:
@@ -152,5 +152,5 @@ def compute(library: Library, given: Mapping[Value, Array], nodes: Mapping[str, 
             return int(arena.ctypes.data) + 4 * offsets[buffer]
         return int(buffer.array.ctypes.data)
 
-    library.run(finish(drafts, address))
+    library.run(finish(lowered.drafts, address))
     return results

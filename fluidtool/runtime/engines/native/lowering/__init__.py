@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib import import_module
 from math import prod
 
@@ -25,10 +26,18 @@ for part in PARTS:
     import_module(f"{__name__}.{part}")
 
 
-def lower(
-    graph: Graph, library: Library, packed: PackedConstants | None = None
-) -> tuple[list[Draft], list[Buffer], list[Buffer]]:
-    """The steps of a graph, and the buffers of its inputs and of its outputs. Raises NotNativeError.
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """Steps, the buffers of the inputs and of the outputs, and those of the offsets of inputs that are pooled."""
+
+    drafts: list[Draft]
+    inputs: list[Buffer]
+    outputs: list[Buffer]
+    offsets: dict[Value, Buffer]
+
+
+def lower(graph: Graph, library: Library, packed: PackedConstants | None = None) -> Lowered:
+    """The steps of a graph. Raises NotNativeError.
 
     What is packed from constants is looked for in `packed`, and kept there.
     """
@@ -62,7 +71,7 @@ def lower(
             buffer = Buffer(prod(value.shape), "output")
             low.copy(place, Plain(buffer, 0, row_major(value.shape)), value.shape)
         outputs.append(buffer)
-    return low.steps.steps, inputs, outputs
+    return Lowered(low.steps.steps, inputs, outputs, low.offsets)
 
 
 def needed_halos(graph: Graph, library: Library) -> dict[Value, Halo]:

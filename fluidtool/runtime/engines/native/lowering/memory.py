@@ -58,6 +58,7 @@ class Lowering:
     halves: dict[tuple[Value, Shape], Blocked] = field(default_factory=dict)
     half_uses: Counter[tuple[Value, Shape]] = field(default_factory=Counter)
     half_halos: dict[Value, Halo] = field(default_factory=dict)
+    offsets: dict[Value, Buffer] = field(default_factory=dict)
     reading: tuple[Value, ...] = ()
     outputs: frozenset[Value] = frozenset()
     chunk: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))

@@ -49,13 +49,30 @@ def _layer_norm(low: Lowering, node: Node) -> None:
                   numbers=(facts["epsilon"],), tasks=low.parts(10 * rows * columns, rows))  # fmt: skip
 
 
+@lowers("gather_pool")
+def _gather_pool(low: Lowering, node: Node) -> None:
+    """The step reads offsets, and how many ids there are, anew in each run."""
+    ids, facts = node.inputs[0], node.facts
+    out, source = low.new_plain(node.output), low.plain(ids)
+    sequences, width = node.output.shape[0], prod(node.output.shape[1:])
+    if ids not in low.offsets:
+        low.offsets[ids] = Buffer(sequences + 1, "input")
+    n = {0: sequences, 1: width, 2: facts["how"], 3: facts["zero"], 4: facts["table"].shape[0]}
+    pointers = {0: (_table(facts["table"]), 0), 1: (low.offsets[ids], 0), 3: (out.buffer, 0), 5: (source.buffer, 0)}
+    tasks = low.parts(prod(ids.shape) * width, sequences)
+    low.steps.add(Kind.GATHER_POOL, pointers, n, numbers=(facts["empty"],), tasks=tasks)
+
+
+def _table(numbers: Any) -> Buffer:
+    return Buffer(numbers.size, "constant", np.ascontiguousarray(numbers, np.float32))
+
+
 @lowers("gather")
 def _gather(low: Lowering, node: Node) -> None:
     ids, table = node.inputs[0], node.facts["table"]
     source = low.plain(ids)
     need(source.buffer.role == "input" and source.offset == 0, "computed ids")
-    out = low.new_plain(node.output)
-    memory = Buffer(table.size, "constant", np.ascontiguousarray(table, np.float32))
+    out, memory = low.new_plain(node.output), _table(table)
     n = {0: prod(ids.shape), 1: table.shape[1], 3: node.facts["zero"], 4: table.shape[0]}
     low.steps.add(Kind.GATHER_ROWS, {0: (memory, 0), 3: (out.buffer, 0), 5: (source.buffer, 0)}, n,
                   tasks=low.parts(n[0] * n[1], n[0]))  # fmt: skip

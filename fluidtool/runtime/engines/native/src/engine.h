@@ -70,6 +70,7 @@ enum ft_kind {
     FT_SCATTER_ROWS,
     FT_ADAGRAD_ROWS,
     FT_ATTENTION,
+    FT_GATHER_POOL,
     FT_REGROUP,
     FT_KINDS
 };

@@ -95,6 +95,7 @@ const ft_instructions INSTRUCTIONS = {
         [FT_SCATTER_ROWS] = scatter_rows,
         [FT_ADAGRAD_ROWS] = adagrad_rows,
         [FT_ATTENTION] = attention,
+        [FT_GATHER_POOL] = gather_pool,
         [FT_BEST_BOXES] = best_boxes,
         [FT_DETECTIONS] = detections,
         [FT_REGROUP] = regroup,

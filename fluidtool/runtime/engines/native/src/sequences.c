@@ -115,25 +115,57 @@ static void lstm_sequences(const ft_step *step, int64_t task, int64_t tasks) {
    f: 0 what an empty sequence gives */
 enum { POOL_SUM, POOL_MEAN, POOL_SQUARE_ROOT, POOL_LARGEST, POOL_FIRST, POOL_LAST };
 
+/* Of a block of columns: rows [begin, end) of x, or those that ids name, of which one may stand for zeros. */
+INLINE vec pool_rows_of(const float *x, int64_t width, int64_t begin, int64_t end, int64_t count, int64_t what,
+                        const int64_t *ids, int64_t zero) {
+#define ROW_OF(row) (!ids ? take(x + (row) * width, count) : ids[row] == zero ? ALL(0) : take(x + ids[row] * width, count))
+    vec value = ROW_OF(what == POOL_LAST ? end - 1 : begin);
+    if (what < POOL_FIRST)
+        for (int64_t row = begin + 1; row < end; row++) {
+            const vec item = ROW_OF(row);
+            value = what == POOL_LARGEST ? CHOOSE(item == item, MAX(value, item), item) : value + item;
+        }
+#undef ROW_OF
+    const float length = (float)(end - begin);
+    if (what < POOL_LARGEST) value /= ALL(what == POOL_MEAN ? length : what == POOL_SQUARE_ROOT ? sqrtf(length) : 1);
+    return value;
+}
+
 static void pool_sequences(const ft_step *step, int64_t task, int64_t tasks) {
     const int64_t *n = step->n, *offsets = OFFSETS(step), width = n[1];
     int64_t from, to;
     part((width + VL - 1) / VL, task, tasks, &from, &to);
     for (int64_t sequence = 0; sequence < n[0]; sequence++) {
-        const int64_t begin = offsets[sequence], end = offsets[sequence + 1], length = end - begin;
-        const float divisor = n[2] == POOL_MEAN ? (float)length : n[2] == POOL_SQUARE_ROOT ? sqrtf((float)length) : 1;
+        const int64_t begin = offsets[sequence], end = offsets[sequence + 1];
         for (int64_t block = from; block < to; block++) {
             const int64_t count = width - block * VL;
-            const float *x = step->p[0] + block * VL;
             vec value = ALL(step->f[0]);
-            if (length) value = take(x + (n[2] == POOL_LAST ? end - 1 : begin) * width, count);
-            if (n[2] < POOL_FIRST)
-                for (int64_t row = begin + 1; row < end; row++) {
-                    const vec item = take(x + row * width, count);
-                    value = n[2] == POOL_LARGEST ? CHOOSE(item == item, MAX(value, item), item) : value + item;
-                }
-            if (length && n[2] < POOL_LARGEST) value /= ALL(divisor);
+            if (begin < end) value = pool_rows_of(step->p[0] + block * VL, width, begin, end, count, n[2], 0, -1);
             give(step->p[3] + sequence * width + block * VL, value, count);
+        }
+    }
+}
+
+/* Rows of a table pooled as they are looked up.
+   p: table, offsets (int64), -, y [sequences][width], -, ids (int64).  n: 0 sequences, 1 width, 2 what, 3 the id whose row is
+   zero (-1: none), 4 rows of the table, 5 set to 1 when an id is none of them or offsets do not fit: then y is not to be used,
+   6 ids. f: as above */
+static void gather_pool(const ft_step *step, int64_t task, int64_t tasks) {
+    const int64_t *n = step->n, *ids = OFFSETS(step), *offsets = (const int64_t *)(const void *)step->p[1], width = n[1];
+    int64_t from, to;
+    part(n[0], task, tasks, &from, &to);
+    for (int64_t sequence = from; sequence < to; sequence++) {
+        const int64_t begin = offsets[sequence], end = offsets[sequence + 1];
+        int fits = 0 <= begin && begin <= end && end <= n[6];
+        for (int64_t i = begin; fits && i < end; i++) fits = 0 <= ids[i] && ids[i] < n[4];
+        if (!fits) {
+            __atomic_store_n((int64_t *)&n[5], 1, __ATOMIC_RELAXED);
+            continue;
+        }
+        for (int64_t column = 0; column < width; column += VL) {
+            vec value = ALL(step->f[0]);
+            if (begin < end) value = pool_rows_of(step->p[0] + column, width, begin, end, width - column, n[2], ids, n[3]);
+            give(step->p[3] + sequence * width + column, value, width - column);
         }
     }
 }
