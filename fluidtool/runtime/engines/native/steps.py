@@ -79,6 +79,7 @@ class Kind(IntEnum):
     ATTENTION = 54
     GATHER_POOL = 55
     REGROUP = 56
+    LOCAL_RESPONSE = 57
 
 
 @dataclass(eq=False, slots=True)

@@ -14,7 +14,9 @@ from fluidtool.runtime.engines.native.graph import Graph, Node, Value
 from fluidtool.runtime.engines.native.lowering.memory import NO_HALO, Halo, Lowering, joined, lowers
 from fluidtool.runtime.engines.native.steps import Blocked, Buffer, Kind
 
-BLOCKS = frozenset({"conv", "conv_transpose", "affine", "pool", "interpolate", "mix", "pixel_shuffle"})
+BLOCKS = frozenset(
+    {"conv", "conv_transpose", "affine", "pool", "interpolate", "mix", "pixel_shuffle", "local_response"}
+)
 """Nodes whose result lies in blocks."""
 AS_GIVEN = frozenset({"unary", "binary", "group_norm", "pad", "slice"})
 """Nodes whose result lies as what they read does."""

@@ -72,6 +72,7 @@ enum ft_kind {
     FT_ATTENTION,
     FT_GATHER_POOL,
     FT_REGROUP,
+    FT_LOCAL_RESPONSE,
     FT_KINDS
 };
 

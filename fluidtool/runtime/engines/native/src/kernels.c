@@ -99,5 +99,6 @@ const ft_instructions INSTRUCTIONS = {
         [FT_BEST_BOXES] = best_boxes,
         [FT_DETECTIONS] = detections,
         [FT_REGROUP] = regroup,
+        [FT_LOCAL_RESPONSE] = local_response,
     },
 };
