@@ -185,6 +185,28 @@ def test_factors_by_image_and_channel(rank: int, images: int, channels: int) -> 
     assert "UNBLOCK" not in kernels(net)[:-1]
 
 
+@pytest.mark.parametrize("act", ["relu", "leaky_relu", None])
+@pytest.mark.parametrize(("images", "channels"), [(1, 32), (2, 48), (3, 20)])
+def test_factors_by_image_and_channel_before_a_shortcut_are_one_step_with_it(
+    images: int, channels: int, act: str | None
+) -> None:
+    net = Net()
+    x, short = image(net, channels, images), image(net, channels, images)
+    factors = net.op("sigmoid", "Out", {"X": net.data(images, channels)})
+    scaled = net.op("elementwise_mul", "Out", {"X": x, "Y": factors}, axis=0)
+    y = net.op("elementwise_add", "Out", {"X": short, "Y": scaled})
+    y = net.op(act, "Out", {"X": y}) if act else y
+    check(net, net.conv(y, net.parameter(4, channels, 3, 3)), scale=(9.0 * channels) ** 0.5 * 3)
+    assert kernels(net).count("ELEMENTWISE") == 2
+
+
+def test_factors_before_a_shortcut_in_rows() -> None:
+    net = Net()
+    x, short, factors = net.data(2, 5, 3, 4), net.data(2, 5, 3, 4), net.data(2, 5)
+    scaled = net.op("elementwise_mul", "Out", {"X": x, "Y": factors}, axis=0)
+    check(net, net.op("softmax", "Out", {"X": net.op("elementwise_add", "Out", {"X": scaled, "Y": short})}))
+
+
 @pytest.mark.parametrize(
     ("type", "attrs", "shape", "why"),
     [

@@ -196,9 +196,11 @@ class Lowering:
         pointers = {0: (source.buffer, source.offset), 3: (target.buffer, target.offset)}
         self.steps.add(Kind.COPY, pointers, dict(enumerate(n)), tasks=self.parts(prod(shape), prod(sizes[:-1])))
 
-    def elementwise(self, operation: int, shape: Shape, a: Any, b: Any, y: Any, activation: Activation) -> None:
-        """A step over axes `shape`; a, b, y: ((buffer, offset), strides), b may be None."""
-        places = [a, y] if b is None else [a, y, b]
+    def elementwise(
+        self, operation: int, shape: Shape, a: Any, b: Any, y: Any, activation: Activation, added: Any = None
+    ) -> None:
+        """A step over axes `shape`; a, b, y, added: ((buffer, offset), strides), b and what is added may be None."""
+        places = [place for place in (a, y, b, added) if place is not None]
         sizes, strides = merged(shape, [place[1] for place in places])
         need(len(sizes) <= 5 and strides[1][-1] in (0, 1), "an elementwise operation over more than five axes")
         need(all(stride[-1] in (0, 1) for stride in strides), "an elementwise operation over strided rows")
@@ -212,9 +214,12 @@ class Lowering:
         n |= {17: strides[0][-1], 19: operation}
         if b is not None:
             n |= {9 + i: s for i, s in enumerate(outer[2])} | {18: strides[2][-1]}
+        if added is not None:
+            need(b is not None and strides[-1][-1] == 1, "an addition to rows of single numbers")
+            n |= {20 + i: s for i, s in enumerate(outer[-1])}
         work = prod(sizes) * (20 if activation.kind > 2 else 2)
         tasks = self.parts(work, max(prod(sizes[:-1]), sizes[-1] // 64))
-        pointers = {0: a[0], 1: None if b is None else b[0], 3: y[0]}
+        pointers = {0: a[0], 1: None if b is None else b[0], 2: None if added is None else added[0], 3: y[0]}
         self.steps.add(Kind.ELEMENTWISE, pointers, n, activation=activation, tasks=tasks)
 
     def room(self, size: int) -> NDArray[np.float32]:
