@@ -8,7 +8,15 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
-from fluidtool.ops.detection.suppression import candidates, check_scores, descending, overlap_of, row_width, suppress
+from fluidtool.ops.detection.suppression import (
+    Suppression,
+    candidates,
+    check_scores,
+    descending,
+    overlap_of,
+    row_width,
+    suppress,
+)
 from fluidtool.ops.math.versions import saved_since
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import FLOAT, INT, TensorMeta, required
@@ -24,9 +32,6 @@ ATTRS: dict[str, Any] = {
     "normalized": True,
 }
 
-
-Suppression = Callable[..., Any]
-"""Like `suppress`."""
 
 Finder = Callable[[OpContext, Any, Any, list[int] | None], tuple[Any, Any, list[int]]]
 """Like `run`."""

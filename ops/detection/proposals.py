@@ -9,7 +9,7 @@ from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.detection.boxes import center_form, corner_form, corners, exp, fits
-from fluidtool.ops.detection.suppression import overlap_of, suppress
+from fluidtool.ops.detection.suppression import Suppression, overlap_of, suppress
 from fluidtool.ops.math.versions import saved_since
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import FLOAT, INT, TensorMeta, required
@@ -42,15 +42,32 @@ def decode(np: Any, anchors: Any, deltas: Any, variances: Any, pixel: int) -> An
     )
 
 
+def best_first(np: Any, scores: Any, count: int) -> Any:
+    """Positions of the `count` best scores [N] from high to low, equal ones in order; all of them with 0 or less."""
+    keys = -scores
+    if 0 < count < len(keys) // 2:  # what is worse than the one at `count` need not be sorted
+        last = np.partition(keys, count - 1)[count - 1]
+        if last == last:
+            among = np.flatnonzero(keys <= last)
+            return among[np.argsort(keys[among], kind="stable")][:count]
+    return np.argsort(keys, kind="stable")[: count if count > 0 else None]
+
+
 def propose(
-    ctx: OpContext, scores: Any, deltas: Any, info: Any, anchors: Any, variances: Any, pixel: int, wide: LargeEnough
+    ctx: OpContext,
+    scores: Any,
+    deltas: Any,
+    info: Any,
+    anchors: Any,
+    variances: Any,
+    pixel: int,
+    wide: LargeEnough,
+    keep: Suppression = suppress,
 ) -> tuple[Any, Any]:
     """Proposals [K, 4] and scores [K, 1] of one image; without any, Paddle 2.x gives a single box of zeros."""
     np, dtype = ctx.np, scores.dtype
     first, last, threshold = (ctx.attr(name) for name in ("pre_nms_topN", "post_nms_topN", "nms_thresh"))
-    order = np.argsort(-scores, kind="stable")
-    if 0 < first < len(order):
-        order = order[:first]
+    order = best_first(np, scores, first)
     boxes = decode(np, anchors[order], deltas[order], variances[order], pixel)
     border = np.asarray([info[1], info[0], info[1], info[0]], dtype) - pixel
     boxes = np.maximum(np.minimum(boxes, border), 0)
@@ -60,14 +77,22 @@ def propose(
     boxes, chosen = boxes[kept], scores[order[kept]]
     if threshold > 0:
         best = np.argsort(chosen, kind="stable")[::-1]
-        keep = suppress(np, boxes[best], overlap_of(np, 4, not pixel), threshold, ctx.attr("eta"))
-        best = best[keep][: last if last > 0 else None]
+        kept_best = keep(np, boxes[best], overlap_of(np, 4, not pixel), threshold, ctx.attr("eta"))
+        best = best[kept_best][: last if last > 0 else None]
         boxes, chosen = boxes[best], chosen[best]
     return boxes, chosen[:, None]
 
 
 def run(
-    ctx: OpContext, Scores: Any, BboxDeltas: Any, Info: Any, Anchors: Any, Variances: Any, pixel: int, wide: LargeEnough
+    ctx: OpContext,
+    Scores: Any,
+    BboxDeltas: Any,
+    Info: Any,
+    Anchors: Any,
+    Variances: Any,
+    pixel: int,
+    wide: LargeEnough,
+    keep: Suppression = suppress,
 ) -> dict[str, Any]:
     """All images: the outputs by slot."""
     np = ctx.np
@@ -75,7 +100,7 @@ def run(
     scores = ctx.host(Scores).transpose(0, 2, 3, 1).reshape(Scores.shape[0], -1)
     deltas = ctx.host(BboxDeltas).transpose(0, 2, 3, 1).reshape(Scores.shape[0], -1, 4)
     found = [
-        propose(ctx, *image, anchors, variances, pixel, wide)
+        propose(ctx, *image, anchors, variances, pixel, wide, keep)
         for image in zip(scores, deltas, ctx.host(Info), strict=True)
     ]
     counts = [len(boxes) for boxes, _ in found]
@@ -131,6 +156,20 @@ def generate_proposals(
     scale. The pre_nms_topN best are decoded and cut at the image's border, those below min_size in the original image
     dropped, the rest suppressed (Paddle 1.8.5 generate_proposals_op.cc; Paddle 2.x gives counts in RpnRoisNum).
     """
+    return proposals(ctx, Scores, BboxDeltas, ImInfo, Anchors, Variances, min_size)
+
+
+def proposals(
+    ctx: OpContext,
+    Scores: Any,
+    BboxDeltas: Any,
+    ImInfo: Any,
+    Anchors: Any,
+    Variances: Any,
+    min_size: float,
+    keep: Suppression = suppress,
+) -> dict[str, Any]:
+    """The outputs of generate_proposals."""
     _check(ctx, Scores, BboxDeltas, ImInfo, "ImInfo", 3, Anchors)
     _check_anchors(ctx, Scores, Anchors, Variances)
     smallest = ctx.np.float32(max(min_size, 1.0))
@@ -140,7 +179,7 @@ def generate_proposals(
         inside = (xmin + (xmax - xmin + 1) / 2 <= info[1]) & (ymin + (ymax - ymin + 1) / 2 <= info[0])
         return inside & ((xmax - xmin) / info[2] + 1 >= smallest) & ((ymax - ymin) / info[2] + 1 >= smallest)
 
-    found = run(ctx, Scores, BboxDeltas, ImInfo, Anchors, Variances, 1, wide)
+    found = run(ctx, Scores, BboxDeltas, ImInfo, Anchors, Variances, 1, wide, keep)
     for slot in ("RpnRois", "RpnRoiProbs"):
         ctx.set_lod(slot, [list(accumulate(ctx.host(found["RpnRoisNum"]).tolist(), initial=0))])
     return found
@@ -168,9 +207,24 @@ def generate_proposals_v2(
     Coordinates are those of pixels (a box from 2 to 5 is 4 wide) unless pixel_offset is False (Paddle 2.6.2
     generate_proposals_kernel.cc).
     """
+    return later_proposals(ctx, Scores, BboxDeltas, ImShape, Anchors, Variances, min_size, int(pixel_offset))
+
+
+def later_proposals(
+    ctx: OpContext,
+    Scores: Any,
+    BboxDeltas: Any,
+    ImShape: Any,
+    Anchors: Any,
+    Variances: Any,
+    min_size: float,
+    pixel: int,
+    keep: Suppression = suppress,
+) -> dict[str, Any]:
+    """The outputs of generate_proposals_v2."""
     _check(ctx, Scores, BboxDeltas, ImShape, "ImShape", 2, Anchors)
     _check_anchors(ctx, Scores, Anchors, Variances)
-    smallest, pixel = ctx.np.float32(max(min_size, 1.0)), int(pixel_offset)
+    smallest = ctx.np.float32(max(min_size, 1.0))
 
     def wide(boxes: Any, info: Any) -> Any:
         xmin, ymin, xmax, ymax = corners(boxes)
@@ -178,7 +232,7 @@ def generate_proposals_v2(
         large = (width >= smallest) & (height >= smallest)
         return large & (xmin + width / 2 <= info[1]) & (ymin + height / 2 <= info[0]) if pixel else large
 
-    return run(ctx, Scores, BboxDeltas, ImShape, Anchors, Variances, pixel, wide)
+    return run(ctx, Scores, BboxDeltas, ImShape, Anchors, Variances, pixel, wide, keep)
 
 
 @generate_proposals.infer

@@ -7,7 +7,7 @@ from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.detection.boxes import check_info, corner_form, corners, exp, fits, round_away
-from fluidtool.ops.detection.suppression import candidates, descending, overlap_of, suppress
+from fluidtool.ops.detection.suppression import Suppression, candidates, descending, overlap_of, suppress
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import FLOAT, INT, TensorMeta, required
 
@@ -42,6 +42,24 @@ def retinanet_detection_output(
     By level l: BBoxes [N, Ml, 4] as offsets from Anchors [Ml, 4], Scores [N, Ml, C]. ImInfo [N, 3] is height, width and
     scale. The last level takes every score above 0 (Paddle 1.8.5 retinanet_detection_output_op.cc).
     """
+    limits = score_threshold, nms_top_k, nms_threshold, nms_eta, keep_top_k
+    return detections(ctx, BBoxes, Scores, Anchors, ImInfo, *limits)
+
+
+def detections(
+    ctx: OpContext,
+    BBoxes: list[Any],
+    Scores: list[Any],
+    Anchors: list[Any],
+    ImInfo: Any,
+    score_threshold: float,
+    nms_top_k: int,
+    nms_threshold: float,
+    nms_eta: float,
+    keep_top_k: int,
+    keep: Suppression = suppress,
+) -> Any:
+    """The output of retinanet_detection_output."""
     _check(ctx, BBoxes, Scores, Anchors, ImInfo)
     np = ctx.np
     levels = [tuple(map(ctx.host, level)) for level in zip(BBoxes, Scores, Anchors, strict=True)]
@@ -61,7 +79,7 @@ def retinanet_detection_output(
         for label in np.unique(merged[:, 0]):
             of_class = merged[merged[:, 0] == label]
             of_class = of_class[descending(np, of_class[:, 1])]
-            kept.append(of_class[suppress(np, of_class[:, 2:], overlap, nms_threshold, nms_eta)])
+            kept.append(of_class[keep(np, of_class[:, 2:], overlap, nms_threshold, nms_eta)])
         best = np.concatenate(kept)
         best = best[descending(np, best[:, 1])][: keep_top_k if keep_top_k > -1 else None]
         best[:, 0] += 1

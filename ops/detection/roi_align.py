@@ -44,14 +44,21 @@ def weights(
 ) -> tuple[Any, Any]:
     """What each row and each column of X weighs in each bin: [R, pooled_height, H] and [R, pooled_width, W]."""
     check_pooled(ctx, pooled_height=pooled_height, pooled_width=pooled_width, spatial_scale=scale)
-    aligned = bool(later_attr(ctx, "aligned", False))
-    sides = ROIs * ROIs.dtype.type(scale)
-    if aligned:
-        sides = sides - 0.5
-    sides = sides.astype(X.dtype)
+    aligned, sides = is_aligned(ctx), sides_of(ctx, X, ROIs, scale)
     along_y = samples(ctx, sides[:, 1], sides[:, 3], pooled_height, X.shape[2], sampling_ratio, aligned)
     along_x = samples(ctx, sides[:, 0], sides[:, 2], pooled_width, X.shape[3], sampling_ratio, aligned)
     return along_y, along_x
+
+
+def is_aligned(ctx: OpContext) -> bool:
+    """Whether pixels have their centres at halves, as Paddle 2.x may have it."""
+    return bool(later_attr(ctx, "aligned", False))
+
+
+def sides_of(ctx: OpContext, X: Any, ROIs: Any, scale: float) -> Any:
+    """The regions [R, 4] in pixels of X."""
+    sides = ROIs * ROIs.dtype.type(scale)
+    return (sides - 0.5 if is_aligned(ctx) else sides).astype(X.dtype)
 
 
 def samples(ctx: OpContext, start: Any, end: Any, bins: int, size: int, ratio: int, aligned: bool) -> Any:

@@ -35,11 +35,9 @@ def roi_pool(
     """
     check_regions(ctx, "X", X, ROIs)
     check_pooled(ctx, pooled_height=pooled_height, pooled_width=pooled_width, spatial_scale=spatial_scale)
-    xp, width = ctx.xp, X.shape[3]
+    xp = ctx.xp
     offsets = region_offsets(ctx, ROIs, X.shape[0])
-    sides = round_away(xp, ROIs * ROIs.dtype.type(spatial_scale)).astype("int64")
-    top, bottom = bin_edges(xp, sides[:, 1], sides[:, 3], pooled_height, X.shape[2])
-    left, right = bin_edges(xp, sides[:, 0], sides[:, 2], pooled_width, width)
+    top, bottom, left, right = edges_of(ctx, X, ROIs, spatial_scale, pooled_height, pooled_width)
     tallest, widest = ctx.host((bottom - top).max(axis=1)), ctx.host((right - left).max(axis=1))
     out = xp.zeros((len(ROIs), X.shape[1], pooled_height, pooled_width), X.dtype)
     places = xp.full(out.shape, -1, "int64")
@@ -72,6 +70,15 @@ def maxima(xp: Any, x: Any, rows: Any, columns: Any, usable: Any) -> tuple[Any, 
     place = xp.broadcast_to(rows * x.shape[2] + columns, usable.shape).reshape(1, *flat.shape[1:])
     place = xp.take_along_axis(xp.broadcast_to(place, flat.shape), best, axis=3)[..., 0]
     return value, xp.where(value > lowest, place, -1)
+
+
+def edges_of(
+    ctx: OpContext, X: Any, ROIs: Any, scale: float, pooled_height: int, pooled_width: int
+) -> tuple[Any, Any, Any, Any]:
+    """First row and the one after the last of all bins, [R, pooled_height], and the columns, [R, pooled_width]; int64."""
+    sides = round_away(ctx.xp, ROIs * ROIs.dtype.type(scale)).astype("int64")
+    rows = bin_edges(ctx.xp, sides[:, 1], sides[:, 3], pooled_height, X.shape[2])
+    return *rows, *bin_edges(ctx.xp, sides[:, 0], sides[:, 2], pooled_width, X.shape[3])
 
 
 def bin_edges(xp: Any, start: Any, end: Any, bins: int, size: int) -> tuple[Any, Any]:

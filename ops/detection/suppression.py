@@ -14,6 +14,8 @@ BLOCK = 512  # boxes whose mutual overlaps are computed at once
 WIDTHS = (4, 8, 16, 24, 32)
 
 Overlap = Callable[[Any, Any], Any]
+Suppression = Callable[..., Any]
+"""Like `suppress`."""
 
 
 def overlap_of(np: Any, width: int, normalized: bool) -> Overlap:

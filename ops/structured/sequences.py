@@ -13,6 +13,11 @@ def pack_tagged(ctx: OpContext, Emission: Any, Length: Any, lod_slot: str) -> Pa
 
     Raises OperatorError when the sequences do not cover Emission.
     """
+    return pack_runs(ctx, *tagged_runs(ctx, Emission, Length, lod_slot))
+
+
+def tagged_runs(ctx: OpContext, Emission: Any, Length: Any, lod_slot: str) -> tuple[Any, Any]:
+    """The same sequences as first rows and lengths, both [sequences] int64 on the host."""
     np = ctx.np
     if Length is None:
         lod = ctx.lod(lod_slot)
@@ -22,7 +27,7 @@ def pack_tagged(ctx: OpContext, Emission: Any, Length: Any, lod_slot: str) -> Pa
             bounds[-1] == Emission.shape[0],
             f"the LoD of input {lod_slot} ends at {bounds[-1]}, but Emission has {Emission.shape[0]} rows",
         )
-        return pack_runs(ctx, bounds[:-1], np.diff(bounds))
+        return bounds[:-1], np.diff(bounds)
     lengths = np.asarray(ctx.host(Length)).reshape(-1).astype(np.int64)
     sequences, longest = Emission.shape[:2]
     ctx.require(
@@ -31,7 +36,7 @@ def pack_tagged(ctx: OpContext, Emission: Any, Length: Any, lod_slot: str) -> Pa
     )
     fits = ((lengths >= 0) & (lengths <= longest)).all()
     ctx.require(fits, f"input Length must lie between 0 and {longest}, found {lengths.tolist()[:12]}")
-    return pack_runs(ctx, np.arange(sequences) * longest, lengths)
+    return np.arange(sequences) * longest, lengths
 
 
 def check_crf_shapes(ctx: OpContext | InferContext, Emission: Any, Transition: Any, Length: Any) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -16,7 +17,8 @@ from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor
 from fluidtool.runtime.engines.native import stretches
 from fluidtool.runtime.engines.native.arena import lay_out, lifetimes, lower_bound
-from fluidtool.runtime.engines.native.library import STEP, Library
+from fluidtool.runtime.engines.native.library import FOLDER, STEP, Library
+from fluidtool.runtime.engines.native.steps import Kind
 from fluidtool.runtime.engines.native.stretches import Stretch
 from fluidtool.tensor import LoDTensor
 from tests.runtime.native.checking import Net, agree, check
@@ -225,6 +227,19 @@ def test_a_forked_child_computes_too() -> None:
 
 def test_the_library_has_the_layout_of_steps_that_python_writes(native: Library) -> None:
     assert native.handle.ft_step_size() == STEP.itemsize
+
+
+def test_the_library_numbers_kernels_as_python_does() -> None:
+    listed = re.search(r"enum ft_kind \{(.*?)\}", (FOLDER / "src" / "engine.h").read_text(), re.DOTALL)
+    assert listed is not None
+    names = re.findall(r"FT_(\w+)", listed.group(1))
+    assert names == [*(kind.name for kind in sorted(Kind)), "KINDS"]
+    assert sorted(Kind) == list(range(len(Kind)))
+
+
+def test_every_kernel_is_in_the_table() -> None:
+    table = (FOLDER / "src" / "kernels.c").read_text()
+    assert set(re.findall(r"\[FT_(\w+)\] =", table)) == {kind.name for kind in Kind}
 
 
 @pytest.mark.parametrize(("name", "value"), [("FLUIDTOOL_INSTRUCTIONS", "portable"), ("FLUIDTOOL_THREADS", "1")])

@@ -78,8 +78,11 @@ class Kind(IntEnum):
     ADAGRAD_ROWS = 53
     ATTENTION = 54
     GATHER_POOL = 55
-    REGROUP = 56
-    LOCAL_RESPONSE = 57
+    ALIGN_REGIONS = 56
+    POOL_REGIONS = 57
+    VITERBI = 58
+    REGROUP = 59
+    LOCAL_RESPONSE = 60
 
 
 @dataclass(eq=False, slots=True)

@@ -1,4 +1,4 @@
-"""multiclass_nms and its successors: the best boxes of every class that do not overlap better ones."""
+"""The best boxes that do not overlap better ones: multiclass_nms and its successors, proposals, the output of RetinaNet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from fluidtool.ops.detection.multiclass_nms import (
     options,
     run,
 )
-from fluidtool.ops.detection.suppression import Overlap, suppress
+from fluidtool.ops.detection.proposals import later_proposals, proposals
+from fluidtool.ops.detection.retinanet_detection_output import detections as retinanet_detections
+from fluidtool.ops.detection.suppression import Overlap, Suppression, suppress
 from fluidtool.runtime.engines.native.bodies.calls import are_floats, in_rows, run_step
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.steps import Kind
@@ -54,7 +56,67 @@ def finder(library: Library, chosen: Options, BBoxes: Any, Scores: Any) -> Finde
     shared = Scores.ndim == 3 and BBoxes.shape == (Scores.shape[0], Scores.shape[2], 4)
     if shared and 0 < Scores.size < MOST_SCORES and chosen.nms_threshold == chosen.nms_threshold:
         return partial(find, library, chosen)
-    return partial(run, keep=partial(native_suppress, library, pixel_of(chosen)))
+    return partial(run, keep=keeping(library, pixel_of(chosen)))
+
+
+def keeping(library: Library, pixel: float) -> Suppression:
+    """The library in the place of `suppress`."""
+    return partial(native_suppress, library, pixel)
+
+
+def generate_proposals(
+    library: Library,
+    ctx: OpContext,
+    Scores: Any,
+    BboxDeltas: Any,
+    ImInfo: Any,
+    Anchors: Any,
+    Variances: Any,
+    *,
+    min_size: float,
+) -> Any:
+    """What fluidtool.ops.detection.proposals does; the library suppresses."""
+    tensors = Scores, BboxDeltas, ImInfo, Anchors, Variances
+    return proposals(ctx, *tensors, min_size, keeping(library, 1.0)) if are_floats(*tensors) else NotImplemented
+
+
+def generate_proposals_v2(
+    library: Library,
+    ctx: OpContext,
+    Scores: Any,
+    BboxDeltas: Any,
+    ImShape: Any,
+    Anchors: Any,
+    Variances: Any,
+    *,
+    min_size: float,
+    pixel_offset: bool,
+) -> Any:
+    """The same with sizes of images without scale."""
+    tensors, pixel = (Scores, BboxDeltas, ImShape, Anchors, Variances), int(pixel_offset)
+    keep = keeping(library, float(pixel))
+    return later_proposals(ctx, *tensors, min_size, pixel, keep) if are_floats(*tensors) else NotImplemented
+
+
+def retinanet_detection_output(
+    library: Library,
+    ctx: OpContext,
+    BBoxes: list[Any],
+    Scores: list[Any],
+    Anchors: list[Any],
+    ImInfo: Any,
+    *,
+    score_threshold: float,
+    nms_top_k: int,
+    nms_threshold: float,
+    nms_eta: float,
+    keep_top_k: int,
+) -> Any:
+    """What fluidtool.ops.detection.retinanet_detection_output does; the library suppresses."""
+    if not are_floats(*BBoxes, *Scores, *Anchors, ImInfo):
+        return NotImplemented
+    limits = score_threshold, nms_top_k, nms_threshold, nms_eta, keep_top_k
+    return retinanet_detections(ctx, BBoxes, Scores, Anchors, ImInfo, *limits, keeping(library, 1.0))
 
 
 def pixel_of(chosen: Options) -> float:

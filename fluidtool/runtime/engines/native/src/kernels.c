@@ -32,6 +32,8 @@
 #include "boxes.c"
 #include "ranking.c"
 #include "detection.c"
+#include "regions.c"
+#include "viterbi.c"
 #include "padding.c"
 #include "normalization.c"
 #include "channels.c"
@@ -98,6 +100,9 @@ const ft_instructions INSTRUCTIONS = {
         [FT_GATHER_POOL] = gather_pool,
         [FT_BEST_BOXES] = best_boxes,
         [FT_DETECTIONS] = detections,
+        [FT_ALIGN_REGIONS] = align_regions,
+        [FT_POOL_REGIONS] = pool_regions,
+        [FT_VITERBI] = viterbi,
         [FT_REGROUP] = regroup,
         [FT_LOCAL_RESPONSE] = local_response,
     },
