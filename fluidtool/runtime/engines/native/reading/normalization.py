@@ -32,8 +32,8 @@ def _local_response(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
     need(len(x.shape) == 4 and attrs["data_format"] in ("NCHW", "AnyLayout"), "no NCHW image")
     need(around > 0 and around % 2 == 1 and around < 16, "a number of channels that does not fit")
     need(fourths in (1, 2, 3, 4), "a power that is no fourth of a whole number")
-    facts = {"around": around // 2, "fourths": int(fourths), "numbers": (float(attrs["k"]), float(attrs["alpha"]))}
-    r.add("local_response", [x], op, "Out", x.shape, **facts)
+    numbers = (float(attrs["k"]), float(attrs["alpha"]))
+    r.add("local_response", [x], op, "Out", x.shape, around=around // 2, fourths=int(fourths), numbers=numbers)
 
 
 def add_norm(r: Reading, op: Operator, x: Value, groups: int, epsilon: float) -> None:
