@@ -80,7 +80,7 @@ def needed_halos(graph: Graph, library: Library) -> dict[Value, Halo]:
     for node in graph.nodes:
         if node.kind == "conv_transpose":
             x = node.inputs[0]
-            halos[x] = joined(halos.get(x, NO_HALO), needed_halo(node))
+            halos[x] = joined(halos.get(x, NO_HALO), needed_halo(node, library.width))
         gradient = node.kind == "filter_gradient"
         if gradient or (needs_halo(node, library.width) and not by_pairs(node, library)):
             x, windows = node.inputs[0], node.inputs[1].shape if gradient else node.output.shape

@@ -130,9 +130,12 @@ def _mix(low: Lowering, node: Node) -> None:
 
 @lowers("pixel_shuffle")
 def _pixel_shuffle(low: Lowering, node: Node) -> None:
+    spread_pixels(low, low.blocked(node.inputs[0]), low.new_blocked(node.output), node.facts["factor"])
+
+
+def spread_pixels(low: Lowering, source: Blocked, out: Blocked, factor: int) -> None:
     """One step for each place of the pixels that a pixel becomes."""
-    source, out, factor = low.blocked(node.inputs[0]), low.new_blocked(node.output), node.facts["factor"]
-    count = node.output.shape[1]
+    count = out.shape[1]
     for number in range(factor**2):
         down, right = divmod(number, factor)
         channels = number + factor**2 * np.arange(count)
