@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from fluidtool.ops.schema import TensorMeta
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime.engines.native import library as native
 from fluidtool.runtime.engines.native.graph import NotNativeError
-from fluidtool.runtime.engines.native.preview import stand_in
+from fluidtool.runtime.engines.native.preview import short_sequences, stand_in
 from fluidtool.runtime.engines.native.reading import READERS
 from fluidtool.tensor import CUDAPlace
 from tests.cli.support import DIGITS, ROOT, TOPICS, call, call_json, error_of, feed_file, linear_model, process
@@ -348,8 +349,35 @@ def test_the_previewed_steps_are_those_of_a_run(on: None) -> None:
 def test_a_plan_says_what_was_left_to_numpy_and_why(on: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(READERS, "sequence_pool")  # as if there were no kernel
     out = call("inspect", TOPICS, "--plan").stdout
-    assert re.search(r"^Call 1: \d+ operators, left to numpy\nbecause +words holds sequences$", out, re.MULTILINE)
     assert re.search(r"^sequence_pool +no kernel$", out, re.MULTILINE)
+
+
+CLICKS = """
+import sys
+from fluidtool import fluid
+words, price = fluid.data("words", [None, 1], "int64", lod_level=1), fluid.data("price", [None, 2])
+rows = fluid.layers.sequence_pool(fluid.layers.embedding(words, [50, 6]), "sum")
+out = fluid.layers.fc(fluid.layers.concat([rows, price], axis=1), 4, act="softmax")
+executor = fluid.Executor()
+executor.run(fluid.default_startup_program())
+fluid.io.save_inference_model(sys.argv[1], ["words", "price"], [out], executor)
+"""
+
+
+@built
+def test_sequences_count_as_of_one_row_each(on: None, tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", CLICKS, tmp_path], env=environment, check=True)
+    shown = call("inspect", tmp_path, "--plan", "--batch", "3").stdout
+    assert re.search(r"^native engine +(\d+) of \1 operators in 1 call", shown, re.MULTILINE)
+    assert re.search(r"gather pool +gather pool +rows +\[3, 6\]", shown)
+
+
+def test_sequences_that_an_operator_makes_are_a_reason() -> None:
+    block = fluidtool.load(TOPICS).program.global_block()
+    name = next(op for op in block.ops if op.type == "lookup_table").output("Out")[0]
+    with pytest.raises(NotNativeError, match=f"only a run can tell how long the sequences of {name} are"):
+        short_sequences(name, block, np.zeros((3, 1)))
 
 
 def test_a_shape_that_only_a_run_can_tell_is_a_reason() -> None:

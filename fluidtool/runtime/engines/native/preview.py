@@ -14,6 +14,7 @@ from fluidtool.ops.schema import TensorMeta
 from fluidtool.runtime.engines.native.arena import lower_bound
 from fluidtool.runtime.engines.native.graph import Node, NotNativeError
 from fluidtool.runtime.engines.native.reading import registry
+from fluidtool.runtime.engines.native.reading.registry import Lod
 from fluidtool.runtime.engines.native.steps import Draft, Kind, is_narrow
 from fluidtool.runtime.engines.native.stretch import Compiled
 from fluidtool.runtime.engines.native.stretches import WORTH, Stretch, divide, every_attribute
@@ -47,6 +48,7 @@ ACTIVATIONS = {
     registry.SWISH: "swish",
     registry.EXP: "exp",
     registry.SQRT: "sqrt",
+    registry.SOFTSIGN: "softsign",
     registry.SQUARE: "square",
     registry.ABS: "abs",
     registry.AFFINE: "scale",
@@ -79,7 +81,9 @@ class Preview:
 
 
 def preview(stretch: Stretch, block: Block, metas: Mapping[str, TensorMeta | None]) -> Preview:
-    """Compile a stretch of a block for inputs of the shapes in `metas`; parameters count as declared, filled with zeros."""
+    """Compile a stretch of a block for inputs of the shapes in `metas`; parameters count as declared, filled with zeros, and
+    sequences as of one row each.
+    """
     count = len(stretch.steps)
     try:
         given = {name: stand_in(name, block, metas.get(name)) for name in stretch.inputs}
@@ -88,6 +92,8 @@ def preview(stretch: Stretch, block: Block, metas: Mapping[str, TensorMeta | Non
             given,
             {name: zeros(name, block) for name in stretch.constants},
             stretch.outputs,
+            {name: short_sequences(name, block, array) for name, array in given.items()},
+            pooled=stretch.pooled,
         )
     except NotNativeError as error:
         divide(stretch, error)  # as a run does
@@ -108,13 +114,20 @@ def preview(stretch: Stretch, block: Block, metas: Mapping[str, TensorMeta | Non
 
 def stand_in(name: str, block: Block, meta: TensorMeta | None) -> Any:
     """An array of the shape and data type of an input; raises NotNativeError where only a run can tell them."""
-    var = block.vars.get(name)
-    if var is not None and var.lod_level:
-        raise NotNativeError(f"{name} holds sequences")
     if meta is None or any(size < 0 for size in meta.shape):
         shape = "" if meta is None else f" ({list(meta.shape)})"
         raise NotNativeError(f"only a run can tell the shape of {name}{shape}")
     return np.broadcast_to(np.zeros((), numpy_dtype(meta.dtype)), meta.shape)
+
+
+def short_sequences(name: str, block: Block, array: Any) -> Lod:
+    """The LoD of an input that is fed, a row each; raises NotNativeError for sequences that an operator makes."""
+    var = block.vars.get(name)
+    if var is None or not var.lod_level:
+        return ()
+    if any(name in op.output_arg_names for op in block.ops if op.type != "feed"):
+        raise NotNativeError(f"only a run can tell how long the sequences of {name} are")
+    return (tuple(range(len(array) + 1)),) * var.lod_level
 
 
 def zeros(name: str, block: Block) -> Any:

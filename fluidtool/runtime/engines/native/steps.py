@@ -81,8 +81,10 @@ class Kind(IntEnum):
     ALIGN_REGIONS = 56
     POOL_REGIONS = 57
     VITERBI = 58
-    REGROUP = 59
-    LOCAL_RESPONSE = 60
+    SOFTMAX_SEQUENCES = 59
+    COSINE = 60
+    REGROUP = 61
+    LOCAL_RESPONSE = 62
 
 
 @dataclass(eq=False, slots=True)

@@ -44,6 +44,8 @@ WORTH = frozenset(
         "gru",
         "gru_unit",
         "yolo_box",
+        "sequence_conv",
+        "cos_sim",
     }
 )
 Lookup = Callable[[str], "ScopeVariable | None"]

@@ -105,6 +105,36 @@ def packed_gates(low: Lowering, matrices: Sequence[Any]) -> Buffer:
     return low.settle(at, pieces)
 
 
+@lowers("pick_rows")
+def _pick_rows(low: Lowering, node: Node) -> None:
+    x, rows = low.contiguous(node.inputs[0]), node.facts["rows"]
+    count, width = node.inputs[0].shape[0], prod(node.inputs[0].shape[1:])
+    out = low.new_plain(node.output)
+    ids = np.where(rows < 0, count, rows)
+    pointers = {0: (x.buffer, x.offset), 3: (out.buffer, 0), 5: (Buffer(2 * ids.size, "constant", ids), 0)}
+    n = {0: ids.size, 1: width, 3: count, 4: count + 1}
+    low.steps.add(Kind.GATHER_ROWS, pointers, n, tasks=low.parts(ids.size * width, ids.size))
+
+
+@lowers("sequence_softmax")
+def _sequence_softmax(low: Lowering, node: Node) -> None:
+    x, offsets = low.contiguous(node.inputs[0]), np.asarray(node.facts["offsets"], np.int64)
+    out = low.new_plain(node.output)
+    table = Buffer(2 * offsets.size, "constant", offsets)
+    pointers = {0: (x.buffer, x.offset), 3: (out.buffer, out.offset), 5: (table, 0)}
+    tasks = low.parts(20 * prod(node.output.shape), len(offsets) - 1)
+    low.steps.add(Kind.SOFTMAX_SEQUENCES, pointers, {0: len(offsets) - 1}, tasks=tasks)
+
+
+@lowers("cosine")
+def _cosine(low: Lowering, node: Node) -> None:
+    (x, y), (rows, _) = (low.contiguous(value) for value in node.inputs), node.output.shape
+    width, out = prod(node.inputs[0].shape[1:]), low.new_plain(node.output)
+    pointers = {0: (x.buffer, x.offset), 1: (y.buffer, y.offset), 3: (out.buffer, out.offset)}
+    n = {0: rows, 1: width, 2: width if node.inputs[1].shape[0] == rows else 0}
+    low.steps.add(Kind.COSINE, pointers, n, tasks=low.parts(3 * rows * width, rows))
+
+
 @lowers("sequence_pool")
 def _sequence_pool(low: Lowering, node: Node) -> None:
     x, offsets = low.contiguous(node.inputs[0]), np.asarray(node.facts["offsets"], np.int64)

@@ -27,6 +27,7 @@ from fluidtool.runtime.engines.native.reading.registry import (
     PRELU,
     SIGMOID,
     SMALLER,
+    SOFTSIGN,
     SQRT,
     SQUARE,
     SUBTRACT,
@@ -59,6 +60,7 @@ ACTIVATIONS: dict[str, Callable[[dict[str, Any]], Activation]] = {
     "sqrt": lambda a: Activation(SQRT),
     "square": lambda a: Activation(SQUARE),
     "hard_sigmoid": lambda a: Activation(HARD_SIGMOID, (float(a["slope"]), float(a["offset"]))),
+    "softsign": lambda a: Activation(SOFTSIGN),
     "abs": lambda a: Activation(ABS),
     "brelu": lambda a: Activation(CLIP, (float(a["t_min"]), float(a["t_max"]))),
 }

@@ -107,6 +107,9 @@ def _concat(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
     fit = all([*part.shape[:axis], *part.shape[axis + 1 :]] == shape[:axis] + shape[axis + 1 :] for part in parts)
     need(fit, "a concat that does not fit")
     shape[axis] = sum(part.shape[axis] for part in parts)
+    lods = [r.lods.get(name, ()) for name in op.inputs["X"]]
+    need(axis or not any(lods), "concat of sequences, one behind the other")
+    r.lods[op.outputs["Out"][0]] = lods[0] if axis else ()
     r.add("concat", parts, op, "Out", shape, axis=axis)
 
 

@@ -98,6 +98,20 @@ class Reading:
 
 
 ADD, SUBTRACT, MULTIPLY, DIVIDE, LARGER, SMALLER, ALONE, PRELU = range(8)
-SIGMOID, TANH, GELU, LEAKY, HARD_SWISH, SWISH, EXP, SQRT, SQUARE, AFFINE, HARD_SIGMOID, ABS, GELU_TANH, CLIP = range(
-    3, 17
-)
+(
+    SIGMOID,
+    TANH,
+    GELU,
+    LEAKY,
+    HARD_SWISH,
+    SWISH,
+    EXP,
+    SQRT,
+    SQUARE,
+    AFFINE,
+    HARD_SIGMOID,
+    ABS,
+    GELU_TANH,
+    CLIP,
+    SOFTSIGN,
+) = range(3, 18)

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from fluidtool.ir import Operator
 from fluidtool.ops.registry import get_op
-from fluidtool.runtime.engines.native.graph import Shape
+from fluidtool.runtime.engines.native.graph import Shape, Value
 from fluidtool.runtime.engines.native.reading.registry import Lod, Reading, need, reads
 
 OWN_LOD = frozenset(
-    {"lod_reset", "sequence_pool", "split", "box_coder", "im2sequence"}
+    {
+        "lod_reset",
+        "sequence_pool",
+        "split",
+        "box_coder",
+        "concat",
+        "im2sequence",
+        "sequence_expand",
+        "sequence_expand_as",
+        "sequence_concat",
+    }
 )  # their readers say which LoD their results have
 SAME_ROWS = frozenset(
     {
@@ -22,9 +33,7 @@ SAME_ROWS = frozenset(
         "squeeze", "squeeze2", "unsqueeze", "unsqueeze2", "pad",
     }
 )  # fmt: skip
-OTHER_LOD = frozenset(
-    {"slice", "stack", "concat", "reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"}
-)
+OTHER_LOD = frozenset({"slice", "stack", "reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"})
 POOLS = {"SUM": 0, "AVERAGE": 1, "SQRT": 2, "MAX": 3, "FIRST": 4, "LAST": 5}
 ACTIVATIONS = {"identity": 0, "relu": 1, "sigmoid": 3, "tanh": 4}  # enum ft_activation of src/engine.h
 BY_NUMBER = (0, 64, 4, 1)  # of gru_unit: identity, the sigmoid over the whole range (src/recurrent.c), tanh, relu
@@ -84,6 +93,100 @@ def _sequence_pool(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
     }
     r.add("sequence_pool", [x], op, "Out", (len(offsets) - 1, *x.shape[1:]), **facts)
     r.lods[op.outputs["Out"][0]] = r.lods[op.inputs["X"][0]][:-1]
+
+
+def pick(r: Reading, op: Operator, x: Value, rows: Any, slot: str = "Out", times: int = 1) -> Value:
+    """The node that takes so many rows of x, zeros for -1; `times` of them side by side are a row of the result."""
+    shape = (len(rows), *x.shape[1:]) if times == 1 else (len(rows) // times, times * prod(x.shape[1:]))
+    return r.add("pick_rows", [x], op, slot, shape, rows=np.asarray(rows, np.int64))
+
+
+def owners(offsets: tuple[int, ...]) -> Any:
+    """Of every row the sequence that it belongs to."""
+    return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+
+
+@reads("sequence_conv")
+def _sequence_conv(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
+    x, weights, times = r.get(op, "X"), r.constant(op, "Filter"), int(attrs["contextLength"])
+    need(not attrs["paddingTrainable"] and int(attrs["contextStride"]) == 1, "learned rows around sequences")
+    need(weights.dtype == np.float32 and times > 0 and len(x.shape) == 2, "a window that does not fit")
+    need(weights.shape[:-1] == (times * x.shape[1],), "a window that does not fit")
+    offsets = np.asarray(offsets_of(r, op, "X", x.shape[0]))
+    need(len(r.lods[op.inputs["X"][0]]) == 1, "a window over other than sequences of one level")
+    owner = owners(r.lods[op.inputs["X"][0]][0])
+    rows = np.arange(x.shape[0])[:, None] + int(attrs["contextStart"]) + np.arange(times)
+    inside = (offsets[owner, None] <= rows) & (rows < offsets[owner + 1, None])
+    window = pick(r, op, x, np.where(inside, rows, -1).reshape(-1), times=times)
+    shape = (x.shape[0], weights.shape[1])
+    r.add("product", [window], op, "Out", shape, matrix=window.shape, weights=weights, shift=None)
+
+
+@reads("sequence_reverse")
+def _sequence_reverse(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
+    x = r.get(op, "X")
+    offsets = np.asarray(offsets_of(r, op, "X", x.shape[0]))
+    mirror = np.repeat(offsets[:-1] + offsets[1:] - 1, np.diff(offsets))
+    pick(r, op, x, mirror - np.arange(len(mirror)), "Y")
+
+
+@reads("sequence_expand")
+def _sequence_expand(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
+    x, level = r.get(op, "X"), int(attrs["ref_level"])
+    own, lod = r.lods.get(op.inputs["X"][0], ()), r.lods.get(op.inputs["Y"][0], ())
+    need(len(own) <= 1 and len(x.shape) >= 2 and lod and -1 <= level < len(lod), "sequences that do not fit")
+    bounds = np.asarray(own[0] if own else range(x.shape[0] + 1))
+    repeats = np.diff(lod[level])
+    need(len(bounds) - 1 == len(repeats) and bounds[-1] == x.shape[0], "sequences that do not fit")
+    taken = np.repeat(np.arange(len(repeats)), repeats)
+    rows = [np.arange(bounds[number], bounds[number + 1]) for number in taken]
+    need(rows, "no sequence")
+    pick(r, op, x, np.concatenate(rows))
+    starts = (0, *np.cumsum(np.diff(bounds)[taken]).tolist())
+    r.lods[op.outputs["Out"][0]] = (starts,) if own else ()
+
+
+@reads("sequence_expand_as")
+def _sequence_expand_as(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
+    x, lod = r.get(op, "X"), r.lods.get(op.inputs["Y"][0], ())
+    need(len(lod) == 1 and len(x.shape) >= 2 and len(lod[0]) - 1 == x.shape[0], "sequences that do not fit")
+    pick(r, op, x, owners(lod[0]))
+    r.lods[op.outputs["Out"][0]] = lod
+
+
+@reads("sequence_concat")
+def _sequence_concat(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
+    names = op.inputs["X"]
+    parts, lods = [r.values.get(name) for name in names], [r.lods.get(name, ()) for name in names]
+    need(all(part is not None and not part.integer for part in parts), "parts that are not there")
+    shapes = [part.shape for part in parts if part is not None]
+    need(all(len(lod) == 1 for lod in lods) and len({len(lod[0]) for lod in lods}) == 1, "sequences that do not fit")
+    fits = all(lod[0][-1] == shape[0] and shape[1:] == shapes[0][1:] for lod, shape in zip(lods, shapes, strict=True))
+    need(fits, "sequences that do not fit")
+    firsts = np.cumsum([0, *(shape[0] for shape in shapes)])
+    pieces = [
+        np.arange(lod[0][number], lod[0][number + 1]) + first
+        for number in range(len(lods[0][0]) - 1)
+        for lod, first in zip(lods, firsts, strict=False)
+    ]
+    joined = r.add("concat", [part for part in parts if part is not None], op, "Out",
+                   (int(firsts[-1]), *shapes[0][1:]), axis=0)  # fmt: skip
+    pick(r, op, joined, np.concatenate(pieces))
+    r.lods[op.outputs["Out"][0]] = (tuple(np.sum([lod[0] for lod in lods], axis=0).tolist()),)
+
+
+@reads("sequence_softmax")
+def _sequence_softmax(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
+    x = r.get(op, "X")
+    need(prod(x.shape) == x.shape[0], "more than a number in a row")
+    r.add("sequence_softmax", [x], op, "Out", x.shape, offsets=offsets_of(r, op, "X", x.shape[0]))
+
+
+@reads("cos_sim", results=("Out",))
+def _cos_sim(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
+    x, y = r.get(op, "X"), r.get(op, "Y")
+    need(x.shape[1:] == y.shape[1:] and y.shape[0] in (1, x.shape[0]), "rows that do not fit")
+    r.add("cosine", [x, y], op, "Out", (x.shape[0], 1))
 
 
 @reads("lstm")

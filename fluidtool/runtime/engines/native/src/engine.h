@@ -74,6 +74,8 @@ enum ft_kind {
     FT_ALIGN_REGIONS,
     FT_POOL_REGIONS,
     FT_VITERBI,
+    FT_SOFTMAX_SEQUENCES,
+    FT_COSINE,
     FT_REGROUP,
     FT_LOCAL_RESPONSE,
     FT_KINDS
@@ -96,7 +98,8 @@ enum ft_activation {
     FT_HARD_SIGMOID, /* min(max(f[0] * x + f[1], 0), 1) */
     FT_ABS,
     FT_GELU_TANH,
-    FT_CLIP, /* min(max(x, f[0]), f[1]) */
+    FT_CLIP,     /* min(max(x, f[0]), f[1]) */
+    FT_SOFTSIGN, /* x / (1 + |x|) */
     FT_ACTIVATIONS
 };
 

@@ -103,6 +103,8 @@ const ft_instructions INSTRUCTIONS = {
         [FT_ALIGN_REGIONS] = align_regions,
         [FT_POOL_REGIONS] = pool_regions,
         [FT_VITERBI] = viterbi,
+        [FT_SOFTMAX_SEQUENCES] = softmax_sequences,
+        [FT_COSINE] = cosine,
         [FT_REGROUP] = regroup,
         [FT_LOCAL_RESPONSE] = local_response,
     },

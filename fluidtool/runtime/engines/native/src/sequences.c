@@ -169,3 +169,46 @@ static void gather_pool(const ft_step *step, int64_t task, int64_t tasks) {
         }
     }
 }
+
+/* ---------------------------------------------------------------- softmax of each sequence of numbers
+   p: x, -, -, y, -, offsets.  n: 0 sequences */
+static void softmax_sequences(const ft_step *step, int64_t task, int64_t tasks) {
+    const int64_t *offsets = OFFSETS(step);
+    int64_t from, to;
+    part(step->n[0], task, tasks, &from, &to);
+    for (int64_t sequence = from; sequence < to; sequence++) {
+        const int64_t length = offsets[sequence + 1] - offsets[sequence];
+        const float *x = step->p[0] + offsets[sequence];
+        float *y = step->p[3] + offsets[sequence];
+        vec most = ALL(-INFINITY), sum = ALL(0);
+        for (int64_t i = 0; i < length; i += VL) {
+            const vec value = load_some(x + i, length - i, -INFINITY);
+            most = CHOOSE(value == value, MAX(most, value), value);
+        }
+        const vec peak = ALL(max_lanes(most));
+        for (int64_t i = 0; i < length; i += VL) {
+            const vec power = exp_vec(load_some(x + i, length - i, -INFINITY) - peak);
+            sum += power;
+            give(y + i, power, length - i);
+        }
+        const vec total = ALL(sum_lanes(sum));
+        for (int64_t i = 0; i < length; i += VL) give(y + i, take(y + i, length - i) / total, length - i);
+    }
+}
+
+/* ---------------------------------------------------------------- the cosine between rows
+   p: x, y, -, result [rows].  n: 0 rows, 1 width, 2 stride of the rows of y, or 0 where one is for all */
+static void cosine(const ft_step *step, int64_t task, int64_t tasks) {
+    const int64_t *n = step->n;
+    int64_t from, to;
+    part(n[0], task, tasks, &from, &to);
+    for (int64_t row = from; row < to; row++) {
+        const float *x = step->p[0] + row * n[1], *y = step->p[1] + row * n[2];
+        vec both = ALL(0), xx = ALL(0), yy = ALL(0);
+        for (int64_t i = 0; i < n[1]; i += VL) {
+            const vec a = take(x + i, n[1] - i), b = take(y + i, n[1] - i);
+            both += a * b, xx += a * a, yy += b * b;
+        }
+        step->p[3][row] = sum_lanes(both) / sqrtf(sum_lanes(xx)) / sqrtf(sum_lanes(yy));
+    }
+}

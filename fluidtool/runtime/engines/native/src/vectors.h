@@ -205,6 +205,7 @@ INLINE vec activate(vec x, int32_t kind, const float *f) {
         case FT_AFFINE: return x * ALL(f[0]) + ALL(f[1]);
         case FT_HARD_SIGMOID: return MIN(MAX(x * ALL(f[0]) + ALL(f[1]), ALL(0)), ALL(1));
         case FT_CLIP: return MIN(MAX(x, ALL(f[0])), ALL(f[1]));
+        case FT_SOFTSIGN: return x / (ALL(1) + MAX(x, -x));
         case FT_ABS: return MAX(x, -x);
         default: return x;
     }
