@@ -195,6 +195,10 @@ class OpContext:
         place: Place = self.runtime.place
         return place
 
+    def add_rows(self, total: Any, rows: Any, values: Any) -> None:
+        """total[rows[i]] += values[i], in this order; an array, and row numbers of it on its device."""
+        self.runtime.add_rows(total, rows, values)
+
     def host(self, array: Any) -> Any:
         """The array as a numpy array (no copy on the CPU)."""
         return self.runtime.device.host(array)

@@ -97,6 +97,17 @@ class Runtime:
         assert self._generator is not None
         return self._generator()
 
+    def add_rows(self, total: Any, rows: Any, values: Any) -> None:
+        """total[rows[i]] += values[i], in this order, by the native library where it can."""
+        native = self.plan.native
+        if native is not None:
+            from fluidtool.runtime.engines.native.bodies.rows import add_rows, are_places  # many programs never need it
+
+            if are_places(total, rows, values):
+                add_rows(native, total, rows, values)
+                return
+        self.device.xp.add.at(total, rows, values)
+
     def bind_block(self, block: int, scope: Scope) -> BoundBlock:
         """A sub-block bound to `scope`."""
         return BoundBlock(self.plan.block(block), scope, self)

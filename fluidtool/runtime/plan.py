@@ -6,7 +6,7 @@ attributes, the names it reads and writes, the names that are dead after it. `bi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -26,6 +26,7 @@ from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.stretch import Compiler
 from fluidtool.runtime.engines.native.stretches import BoundStretch, Stretch, find_stretches
 from fluidtool.runtime.engines.numpy import keep_freed_memory
+from fluidtool.runtime.ownership import holds_alone
 from fluidtool.runtime.scope import Scope, ScopeVariable
 from fluidtool.tensor import LoDTensor
 
@@ -82,6 +83,7 @@ class Plan:
     blocks: dict[int, BlockPlan] = field(default_factory=dict)
     kept: WeakKeyDictionary[Scope, Bindings] = field(default_factory=WeakKeyDictionary, repr=False)
     resting: WeakKeyDictionary[Scope, BoundBlock] = field(default_factory=WeakKeyDictionary, repr=False)
+    bodies: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         # The native engine shares memory by itself, and fuses by who reads what.
@@ -98,6 +100,26 @@ class Plan:
                 self.program.block(index), self.fetches, self.needed_only and index == 0, self.handing or self.native
             )
         return plan
+
+    def body_of(self, info: OpInfo) -> Any:
+        """The body that operators of a type run."""
+        body = self.bodies.get(info.type)
+        if body is None:
+            body = info.body
+            if self.native is not None:
+                from fluidtool.runtime.engines.native.bodies import fastest_body  # many programs never need it
+
+                body = fastest_body(info.type, info.body, self.native)
+            self.bodies[info.type] = body
+        return body
+
+    def changed_by(self, op: Operator) -> Mapping[str, str]:
+        """The inputs that the operator's body can change where they lie, and the outputs that take their places."""
+        if self.native is None or not op.input("Param"):
+            return {}
+        from fluidtool.runtime.engines.native.bodies import UPDATES  # many programs never need it
+
+        return UPDATES.get(op.type, {})
 
     def bindings(self, scope: Scope) -> Bindings:
         """The persistable variables of block 0 in a scope: found once for as long as it has the same names."""
@@ -274,11 +296,7 @@ class BoundStep:
     def __init__(self, step: Step, context: OpContext, release: tuple[ScopeVariable, ...]) -> None:
         info = step.info
         self.context, self.attrs, self.release = context, step.attrs, release
-        self.body = info.body
-        if (native := context.runtime.plan.native) is not None:
-            from fluidtool.runtime.engines.native.bodies import fastest_body  # imports what many programs never need
-
-            self.body = fastest_body(info.type, info.body, native)
+        self.body = context.runtime.plan.body_of(info)
         self.args: tuple[tuple[Any, bool, Any], ...] = ()
         if not info.raw:
             self.args = tuple((slot, slot.duplicable, context.inputs.get(slot.name, ())) for slot in info.inputs)
@@ -355,6 +373,25 @@ class BoundStep:
         )
 
 
+class BoundUpdate(BoundStep):
+    """A step that changes variables where they lie, when nobody but the scope holds their arrays."""
+
+    __slots__ = ("changed", "usual")
+
+    def __init__(self, step: Step, context: OpContext, release: tuple[ScopeVariable, ...]) -> None:
+        super().__init__(step, context, release)
+        self.usual = step.attrs
+        pairs = context.runtime.plan.changed_by(step.op).items()
+        same = all(step.op.input(old) == step.op.output(new) for old, new in pairs)
+        self.changed = tuple(context.inputs[old][0] for old, _ in pairs) if same else ()
+
+    def compute(self) -> Any:
+        """What the body makes of the inputs, which it may take the place of."""
+        alone = bool(self.changed) and all([holds_alone(holder) for holder in self.changed])
+        self.attrs = self.usual | {"in_place": True} if alone else self.usual
+        return super().compute()
+
+
 def read(holder: ScopeVariable | None) -> Any:
     """What a body gets of a variable: the bare array of a LoDTensor, other values as they are, None for nothing."""
     if holder is None:
@@ -404,7 +441,9 @@ class BoundBlock:
         def bound(step: Step) -> BoundStep:
             inputs, outputs = lookup_all(step.op.inputs), lookup_all(step.op.outputs)
             release = tuple(holders[name] for name in step.release if name in holders)
-            return BoundStep(step, OpContext(step.op, step.info, inputs, outputs, scope, runtime), release)
+            context = OpContext(step.op, step.info, inputs, outputs, scope, runtime)
+            kind = BoundUpdate if runtime.plan.changed_by(step.op) else BoundStep
+            return kind(step, context, release)
 
         self.steps = tuple(bind(step) for step in plan.work)
 

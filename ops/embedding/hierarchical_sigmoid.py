@@ -78,7 +78,7 @@ def hierarchical_sigmoid(
     """
     xp, paths = ctx.xp, _paths(ctx, W, Label, PathTable, PathCode, num_classes)
     ctx.require(len(paths.rows) == len(X), f"X and Label must have one row per sample, found {X.shape}, {Label.shape}")
-    logits = (X[:, None, :] * rows_of(ctx, W, paths.rows)).sum(axis=-1)
+    logits = xp.matmul(rows_of(ctx, W, paths.rows), X[:, :, None])[..., 0]
     if Bias is not None:
         logits = logits + Bias.reshape(-1)[paths.rows]
     logits = xp.clip(xp.where(paths.valid, logits, X.dtype.type(0)), -LARGEST_LOGIT, LARGEST_LOGIT)
@@ -125,7 +125,7 @@ def hierarchical_sigmoid_grad(
     xp, paths = ctx.xp, _paths(ctx, W, Label, PathTable, PathCode, num_classes)
     slope = (1 - xp.exp(-PreOut) - paths.bits) * Out_grad.reshape(-1, 1)
     slope = xp.where(paths.valid, slope, slope.dtype.type(0))
-    results: dict[str, Any] = {"X@GRAD": (slope[..., None] * rows_of(ctx, W, paths.rows)).sum(axis=1)}
+    results: dict[str, Any] = {"X@GRAD": xp.matmul(slope[:, None], rows_of(ctx, W, paths.rows))[:, 0]}
     rows = paths.rows.reshape(-1)
     if ctx.wants("Bias@GRAD"):
         results["Bias@GRAD"] = add_rows(ctx, Bias.size, rows, slope.reshape(-1)).reshape(Bias.shape)

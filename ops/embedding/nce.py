@@ -92,7 +92,7 @@ def nce(
     if not custom_neg_classes:
         negatives = sampler.draw(ctx.generator(seed), (len(labels), num_neg_samples))
     samples = ctx.xp.concatenate([labels, ctx.array(negatives).reshape(len(labels), -1)], axis=1)
-    logits = (Input[:, None, :] * rows_of(ctx, Weight, samples)).sum(axis=-1)
+    logits = ctx.xp.matmul(rows_of(ctx, Weight, samples), Input[:, :, None])[..., 0]
     if Bias is not None:
         logits = logits + Bias.reshape(-1)[samples]
     out = sigmoid(ctx, logits)
@@ -164,7 +164,7 @@ def nce_grad(
     if SampleWeight is not None:
         slope = slope * SampleWeight.reshape(-1, 1)
     samples, width = SampleLabels.reshape(-1), Input.shape[1]
-    results: dict[str, Any] = {"Input@GRAD": (slope[..., None] * rows_of(ctx, Weight, SampleLabels)).sum(axis=1)}
+    results: dict[str, Any] = {"Input@GRAD": xp.matmul(slope[:, None], rows_of(ctx, Weight, SampleLabels))[:, 0]}
     if ctx.wants("Bias@GRAD"):
         results["Bias@GRAD"] = add_rows(ctx, Bias.size, samples, slope.reshape(-1)).reshape(Bias.shape)
     if ctx.wants("Weight@GRAD"):

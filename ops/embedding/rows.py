@@ -19,7 +19,7 @@ def merge_rows(ctx: OpContext, rows: Any, values: Any) -> tuple[Any, Any]:
 def add_rows(ctx: OpContext, height: int, rows: Any, values: Any) -> Any:
     """An array of `height` rows: each is the sum of the values that go there."""
     out = ctx.xp.zeros((height, *values.shape[1:]), values.dtype)
-    ctx.xp.add.at(out, ctx.array(rows), values)
+    ctx.add_rows(out, ctx.array(rows), values)
     return out
 
 

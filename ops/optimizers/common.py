@@ -94,7 +94,7 @@ def dense_gradient(ctx: OpContext, Param: Any, Grad: Any) -> Any:
     if not isinstance(Grad, SelectedRows):
         return Grad
     out = ctx.xp.zeros_like(Param)
-    ctx.xp.add.at(out, ctx.array(Grad.row_ids), Grad.value.astype(Param.dtype, copy=False))
+    ctx.add_rows(out, ctx.array(Grad.row_ids), Grad.value.astype(Param.dtype, copy=False))
     return out
 
 

@@ -34,6 +34,13 @@ def later(module: str, name: str) -> Body:
     return body
 
 
+UPDATES: Mapping[str, Mapping[str, str]] = {
+    "adagrad": {"Param": "ParamOut", "Moment": "MomentOut"},
+    "adam": {"Param": "ParamOut", "Moment1": "Moment1Out", "Moment2": "Moment2Out"},
+    "momentum": {"Param": "ParamOut", "Velocity": "VelocityOut"},
+    "sgd": {"Param": "ParamOut"},
+}
+"""Operators whose bodies here can change what they are given: the inputs, and the outputs that take their places."""
 BODIES: Mapping[str, Body] = {
     "adagrad": later("rows", "adagrad"),
     "adam": later("updates", "adam"),
@@ -41,13 +48,20 @@ BODIES: Mapping[str, Body] = {
     "batch_norm_grad": later("normalization", "batch_norm_gradient"),
     "conv2d": conv2d,
     "conv2d_grad": conv2d_gradient,
+    "conv2d_transpose": later("transposed", "conv2d_transpose"),
+    "conv2d_transpose_grad": later("transposed", "conv2d_transpose_gradient"),
     "crf_decoding": later("viterbi", "crf_decoding"),
+    "depthwise_conv2d": later("depthwise", "depthwise_conv2d"),
+    "depthwise_conv2d_grad": later("depthwise", "depthwise_conv2d_gradient"),
     "generate_proposals": later("detection", "generate_proposals"),
     "generate_proposals_v2": later("detection", "generate_proposals_v2"),
     "gru": later("gru", "gru"),
     "gru_grad": later("gru", "gru_gradient"),
     "layer_norm": later("normalization", "layer_norm"),
     "layer_norm_grad": later("normalization", "layer_norm_gradient"),
+    "leaky_relu_grad": later("activations", "leaky_relu_gradient"),
+    "lookup_table_grad": later("rows", "lookup_table_gradient"),
+    "lookup_table_v2_grad": later("rows", "lookup_table_gradient"),
     "lstm": lstm,
     "lstm_grad": lstm_gradient,
     "momentum": later("updates", "momentum"),
@@ -55,11 +69,18 @@ BODIES: Mapping[str, Body] = {
     "multiclass_nms2": later("detection", "multiclass_nms2"),
     "multiclass_nms3": later("detection", "multiclass_nms3"),
     "pool2d_grad": pool2d_gradient,
+    "relu6_grad": later("activations", "relu6_gradient"),
+    "relu_grad": later("activations", "relu_gradient"),
     "retinanet_detection_output": later("detection", "retinanet_detection_output"),
     "roi_align": later("regions", "roi_align"),
     "roi_pool": later("regions", "roi_pool"),
-    "sgd": later("rows", "sgd"),
+    "sequence_conv_grad": later("sequences", "sequence_conv_gradient"),
+    "sgd": later("updates", "sgd"),
+    "sigmoid_grad": later("activations", "sigmoid_gradient"),
+    "softmax_with_cross_entropy": later("losses", "softmax_with_cross_entropy"),
+    "softmax_with_cross_entropy_grad": later("losses", "softmax_with_cross_entropy_gradient"),
     "sum": later("rows", "sum_of_rows"),
+    "tanh_grad": later("activations", "tanh_gradient"),
     "top_k": later("ranking", "top_k"),
 }
 
@@ -74,4 +95,8 @@ def fastest_body(type: str, own: Body, library: Library | None) -> Body:
         result = faster(library, *inputs, **attrs)
         return own(*inputs, **attrs) if result is NotImplemented else result
 
-    return body
+    def updating(*inputs: Any, in_place: bool = False, **attrs: Any) -> Any:
+        result = faster(library, *inputs, in_place=in_place, **attrs)
+        return own(*inputs, **attrs) if result is NotImplemented else result
+
+    return updating if type in UPDATES else body

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import prod
+from operator import le
 from typing import Any
 
 import numpy as np
@@ -16,14 +18,19 @@ from fluidtool.runtime.engines.native.bodies.calls import Array, are_floats, in_
 from fluidtool.runtime.engines.native.graph import Graph, Node, NotNativeError, Shape, Value
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.lowering import lower
+from fluidtool.runtime.engines.native.lowering.training import bundled
 from fluidtool.runtime.engines.native.steps import Buffer, aligned_floats, finish
 
-WORTH = 1 << 24
+WORTH, SHALLOW_WORTH = 1 << 22, 1 << 24
 """Multiplications from which on packing filters and images pays; numpy's products are as fast below."""
-DEPTH, PIXELS = 8, 16
-"""The same for the numbers that make up one result, and for the pixels of all images, for each filter."""
-GRADIENT_WORTH = 1 << 20
-"""Multiplications from which on the gradient by the filter is computed here."""
+DEPTH, SHALLOW = 32, 8
+"""Numbers that make up one result, from which on the first holds, or the second: columns of few are soon laid out."""
+GRADIENT_WORTH, SPREAD_WORTH = 1 << 20, 1 << 22
+"""The first for gradients, and for those by an input whose windows move by more than one."""
+CHANNELS = 8
+"""Of the input, from which on its gradient pays: they fill vectors, and numpy adds up columns for each."""
+FILTERS, GRADIENT_FILTERS, SPREAD_FILTERS = 2, 4, 1
+"""For each pixel of all images, above which filters take more time to pack than to apply: in the same three."""
 FUSED = ("fuse_relu", "fuse_activation", "fuse_brelu", "fuse_relu_before_depthwise_conv")
 
 
@@ -57,7 +64,7 @@ def conv2d_gradient(library: Library, ctx: OpContext, Input: Any, Filter: Any, B
     nodes: dict[str, Node] = {}
     if ctx.wants("Input@GRAD") and (node := input_gradient(plan, grad, Input.shape, Filter)) is not None:
         nodes["Input@GRAD"] = node
-    if ctx.wants("Filter@GRAD") and (node := filter_gradient(plan, x, grad, Filter)) is not None:
+    if ctx.wants("Filter@GRAD") and (node := filter_gradient(library, plan, x, grad, Filter.shape)) is not None:
         nodes["Filter@GRAD"] = node
     if not nodes:
         return NotImplemented
@@ -65,6 +72,8 @@ def conv2d_gradient(library: Library, ctx: OpContext, Input: Any, Filter: Any, B
         grads = compute(library, {x: Input, grad: Output_grad}, nodes)
     except NotNativeError:
         return NotImplemented
+    if "Filter@GRAD" in grads:
+        grads["Filter@GRAD"] = unbundled(grads["Filter@GRAD"], Filter.shape, plan.groups)
     if ctx.wants("Input@GRAD") and "Input@GRAD" not in grads:
         grads["Input@GRAD"] = plan.input_grad(np, Output_grad, Filter)
     if ctx.wants("Filter@GRAD") and "Filter@GRAD" not in grads:
@@ -93,6 +102,12 @@ def suits(plan: Convolution, x: Array) -> bool:
 def input_gradient(plan: Convolution, grad: Value, shape: Shape, weights: Array) -> Node | None:
     """dInput: dOutput convolved with the filters turned round, their inputs and outputs exchanged; None if that is slower."""
     windows = plan.windows
+    work, pixels = prod(grad.shape) * prod(weights.shape[1:]), grad.shape[0] * prod(grad.shape[2:])
+    if shape[1] < CHANNELS:
+        return None
+    if not windows.unit_strides:
+        fits = plan.groups == 1 and work >= SPREAD_WORTH and SPREAD_FILTERS * pixels >= len(weights)
+        return transposed_node(grad, weights, windows, shape) if fits and spreads(windows) else None
     (top, bottom), (left, right) = (
         (extent - 1 - before, size + before - count)
         for extent, (before, _), size, count in zip(
@@ -101,29 +116,74 @@ def input_gradient(plan: Convolution, grad: Value, shape: Shape, weights: Array)
     )
     count, inner, *kernel = weights.shape
     turned_shape = (plan.groups * inner, count // plan.groups, *kernel)
-    if not windows.unit_strides or min(top, bottom, left, right) < 0 or not pays(turned_shape, shape):
+    if min(top, bottom, left, right) < 0 or work < GRADIENT_WORTH or FILTERS * pixels < turned_shape[0]:
         return None
     groups = weights.reshape(plan.groups, count // plan.groups, inner, *kernel)
     turned = groups.swapaxes(1, 2)[..., ::-1, ::-1].reshape(turned_shape)
     return conv_node(grad, turned, (top, left, bottom, right), windows, plan.groups, shape)
 
 
-def filter_gradient(plan: Convolution, x: Value, grad: Value, weights: Array) -> Node | None:
-    """dFilter by the library; None where numpy's is as good, or with groups."""
-    work = prod(grad.shape) * prod(weights.shape[1:])
-    if plan.groups != 1 or work < GRADIENT_WORTH:
+def filter_gradient(library: Library, plan: Convolution, x: Value, grad: Value, filters: Shape) -> Node | None:
+    """dFilter by the library, with what lies between groups of few channels; None where numpy's is as good."""
+    count, inner, *window = filters
+    pixels = grad.shape[0] * prod(grad.shape[2:])
+    if pixels * prod(filters) < GRADIENT_WORTH or GRADIENT_FILTERS * pixels < count:
         return None
-    windows = plan.windows
+    try:
+        together = bundled(library.width, plan.groups, count // plan.groups, inner)
+    except NotNativeError:
+        return None
+    return windows_gradient(x, grad, (count, together * inner, *window), plan.windows)
+
+
+def windows_gradient(x: Value, grad: Value, filters: Shape, windows: Windows) -> Node:
+    """For each filter the sum over all windows of x, each times the gradient of what it gave."""
     (top, bottom), (left, right) = windows.paddings
-    facts = {"weights": weights, "strides": windows.strides, "dilations": windows.dilations}
-    facts |= {"pads": (top, left, bottom, right)}
-    return Node("filter_gradient", [x, grad], Value("Filter@GRAD", weights.shape), facts)
+    facts = {"weights": Filters(filters), "strides": windows.strides, "dilations": windows.dilations}
+    return Node(
+        "filter_gradient", [x, grad], Value("Filter@GRAD", filters), facts | {"pads": (top, left, bottom, right)}
+    )
+
+
+def unbundled(wide: Array, filters: Shape, groups: int) -> Array:
+    """The filters' gradient without what lies between groups that were computed as one."""
+    count, inner, *window = filters
+    together = wide.shape[1] // inner
+    if together == 1:
+        return wide
+    blocks = wide.reshape(groups // together, together, count // groups, together, inner, *window)
+    found = np.empty((groups // together, together, count // groups, inner, *window), np.float32)
+    for number in range(together):
+        found[:, number] = blocks[:, number, :, number]
+    return found.reshape(filters)
+
+
+def spreads(windows: Windows) -> bool:
+    """Whether there is a kernel for the transpose of these windows: no dilation, no cell that no window meets."""
+    padded = min(min(pair) for pair in windows.paddings) >= 0
+    return padded and set(windows.dilations) == {1} and all(map(le, windows.strides, windows.kernel))
+
+
+def transposed_node(x: Value, weights: Array, windows: Windows, shape: Shape) -> Node:
+    """[N, O, windows] spread by filters [O, C, kh, kw] over `shape`: what a convolution's gradient by its input does."""
+    (top, _), (left, _) = windows.paddings
+    facts = {"weights": in_rows(weights), "scale": None, "shift": None, "strides": tuple(windows.strides)}
+    return Node("conv_transpose", [x], Value("Output", shape), facts | {"pads": (top, left)})
 
 
 def pays(filters: Shape, output: Shape) -> bool:
     """Whether the native kernel is the faster one."""
     depth, pixels = prod(filters[1:]), output[0] * prod(output[2:])
-    return depth >= DEPTH and pixels >= PIXELS * filters[0] and prod(output) * depth >= WORTH
+    work = prod(output) * depth
+    enough = (depth >= DEPTH and work >= WORTH) or (depth >= SHALLOW and work >= SHALLOW_WORTH)
+    return enough and FILTERS * pixels >= filters[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Filters of which only the shape counts."""
+
+    shape: Shape
 
 
 def conv_node(

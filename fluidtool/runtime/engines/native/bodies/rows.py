@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ops.context import OpContext
+from fluidtool.ops.distributed.tables import NO_PADDING
 from fluidtool.runtime.engines.native.bodies.calls import Array, are_floats, in_rows, parts, run_step
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.steps import Kind
@@ -26,28 +27,48 @@ def sum_of_rows(library: Library, ctx: OpContext, X: list[Any]) -> Any:
     return SelectedRows(rows, first.table_height, sums)
 
 
-def sgd(library: Library, ctx: OpContext, Param: Any, LearningRate: Any, Grad: Any) -> Any:
-    """What fluidtool.ops.optimizers.descent.sgd does with a sparse gradient of a dense parameter."""
-    if not moves_rows(ctx, Grad, LearningRate, Param):
-        return NotImplemented
-    out = np.array(Param, order="C")
-    add_rows(library, out, Grad.row_ids, Grad.value, -float(LearningRate.reshape(())))
-    return {"ParamOut": out}
-
-
 def adagrad(
-    library: Library, ctx: OpContext, Param: Any, Grad: Any, Moment: Any, LearningRate: Any, *, epsilon: float
+    library: Library,
+    ctx: OpContext,
+    Param: Any,
+    Grad: Any,
+    Moment: Any,
+    LearningRate: Any,
+    *,
+    epsilon: float,
+    in_place: bool = False,
 ) -> Any:
     """What fluidtool.ops.optimizers.adagrad.adagrad does with a sparse gradient."""
     if not moves_rows(ctx, Grad, LearningRate, Param, Moment):
         return NotImplemented
     rows, values = merged(library, Grad.row_ids, Grad.value)
-    param, moment = np.array(Param, order="C"), np.array(Moment, order="C")
+    param, moment = ours(in_place, Param, Moment)
     sizes = {0: len(rows), 1: prod(Param.shape[1:])}
     numbers = (float(LearningRate.reshape(())), epsilon)
     arrays = (param, moment, in_rows(values), in_rows(rows))
     run_step(library, Kind.ADAGRAD_ROWS, arrays, sizes, parts(library, values.size), numbers)
     return {"ParamOut": param, "MomentOut": moment}
+
+
+def lookup_table_gradient(
+    library: Library, ctx: OpContext, W: Any, Ids: Any, Out_grad: Any, *, is_sparse: bool, padding_idx: int
+) -> Any:
+    """What the dense gradient of fluidtool.ops.embedding.lookup_table does with a table of float32 on the host."""
+    if is_sparse or padding_idx != NO_PADDING or not are_floats(W, Out_grad) or W is None or W.ndim != 2:
+        return NotImplemented
+    if type(Ids) is not np.ndarray or Ids.dtype.kind not in "iu" or Ids.size * W.shape[1] != Out_grad.size:
+        return NotImplemented
+    ids = Ids.reshape(-1)
+    if not ids.size or not Out_grad.size or ids.min() < 0 or ids.max() >= len(W):
+        return NotImplemented
+    grad = np.zeros(W.shape, np.float32)
+    add_rows(library, grad, ids, Out_grad)
+    return grad
+
+
+def ours(in_place: bool, *arrays: Array) -> tuple[Array, ...]:
+    """The arrays, row-major, to be changed: these themselves, or copies."""
+    return arrays if in_place else tuple(np.array(array, order="C") for array in arrays)
 
 
 def merged(library: Library, ids: Array, values: Array) -> tuple[Array, Array]:
@@ -65,6 +86,15 @@ def add_rows(library: Library, y: Array, places: Array, values: Array, factor: f
     arrays = (in_rows(values), np.ascontiguousarray(places, np.int64), y)
     sizes = {0: len(places), 1: prod(y.shape[1:]), 2: len(y)}
     run_step(library, Kind.SCATTER_ROWS, arrays, sizes, min(parts(library, values.size), library.threads), (factor,))
+
+
+def are_places(y: Any, places: Any, values: Any) -> bool:
+    """Whether these are arrays of the host: y of float32, rows of it that exist, and a value of its width for each."""
+    if not are_floats(y, values) or type(places) is not np.ndarray or places.dtype.kind not in "iu":
+        return False
+    if places.ndim != 1 or values.shape != (*places.shape, *y.shape[1:]) or not values.size:
+        return False
+    return y.flags.c_contiguous and bool(places.min() >= 0 and places.max() < len(y))
 
 
 def are_rows(grad: Any) -> bool:

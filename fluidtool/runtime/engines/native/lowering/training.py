@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from math import lcm
+
 import numpy as np
 
 from fluidtool.runtime.engines.native.graph import Node
 from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers
+from fluidtool.runtime.engines.native.reading.registry import need
 from fluidtool.runtime.engines.native.steps import Blocked, Buffer, Kind
 
 TILE = 16  # at least that of src/: numbers of a window that are summed at once
@@ -13,10 +16,11 @@ TILE = 16  # at least that of src/: numbers of a window that are summed at once
 
 @lowers("filter_gradient")
 def _filter_gradient(low: Lowering, node: Node) -> None:
-    """[x, dy] -> [O, I, kh, kw], one group."""
+    """[x, dy] -> [O, I, kh, kw]; of as many groups as there are times I channels in x."""
     x, grad = node.inputs
-    source, grads = low.blocked(x, narrow=True), low.blocked(grad)
-    count = node.output.shape[0]
+    count, inner = node.output.shape[:2]
+    groups = x.shape[1] // inner
+    source, grads = low.blocked(x, narrow=groups == 1), low.blocked(grad)
     offsets = _offsets(node, source)
     down, right = node.facts["strides"]
     out = low.new_plain(node.output)
@@ -26,6 +30,8 @@ def _filter_gradient(low: Lowering, node: Node) -> None:
     n = dict(enumerate((images, rows, columns, count, offsets.size)))
     n |= dict(enumerate((source.image, down * source.row, right * source.lanes), 5))
     n |= dict(enumerate((grads.image, grads.row, grads.block, by_number), 8))
+    if groups > 1:
+        n |= {12: inner // low.width * source.block, 13: count // groups // (2 * low.width)}
     start = source.origin - node.facts["pads"][0] * source.row - node.facts["pads"][1] * source.lanes
     room = Buffer(pairs * 2 * low.width * (offsets.size + TILE))
     pointers = {
@@ -36,6 +42,19 @@ def _filter_gradient(low: Lowering, node: Node) -> None:
         5: (Buffer(offsets.size, "constant", offsets), 0),
     }
     low.steps.add(Kind.FILTER_GRADIENT, pointers, n, tasks=pairs * by_number)
+
+
+def bundled(width: int, groups: int, count: int, inner: int) -> int:
+    """How many of the groups, of `count` filters for `inner` channels each, are computed as one, with what lies between.
+
+    A task has the filters of two vectors; those of one meet the same channels, which begin with a vector.
+    """
+    filters = 2 * width
+    together = min(groups, lcm(filters, count) // count)
+    need(groups % together == 0, "groups of few channels")
+    need(together == groups or together * inner % width == 0, "groups of few channels")
+    need(together == groups or together * count % filters == 0, "groups of few filters")
+    return together
 
 
 def _offsets(node: Node, source: Blocked) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

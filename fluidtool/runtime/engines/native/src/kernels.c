@@ -27,6 +27,8 @@
 #include "gru.c"
 #include "updates.c"
 #include "training.c"
+#include "planes.c"
+#include "losses.c"
 #include "interpolation.c"
 #include "reductions.c"
 #include "boxes.c"
@@ -98,6 +100,13 @@ const ft_instructions INSTRUCTIONS = {
         [FT_ADAGRAD_ROWS] = adagrad_rows,
         [FT_ATTENTION] = attention,
         [FT_GATHER_POOL] = gather_pool,
+        [FT_ADAM_ROWS] = adam_rows,
+        [FT_DESCEND] = descend,
+        [FT_DEPTHWISE_PLANES] = depthwise_planes,
+        [FT_DEPTHWISE_PLANES_GRADIENT] = depthwise_planes_gradient,
+        [FT_CROSS_ENTROPY] = cross_entropy,
+        [FT_CROSS_ENTROPY_GRADIENT] = cross_entropy_gradient,
+        [FT_ACTIVATION_GRADIENT] = activation_gradient,
         [FT_BEST_BOXES] = best_boxes,
         [FT_DETECTIONS] = detections,
         [FT_ALIGN_REGIONS] = align_regions,

@@ -4,7 +4,8 @@
    result[o][k] = sum over all windows of dy[o] * x[the k-th number of the window], both blocked.  p: x, -, dy,
    result [O][K], room for pairs * 2 * VL * (K + TILE) floats, offset in x of each k.
    n: 0 images, 1-2 rows and columns of dy, 3 O, 4 K; 5-7 x strides of image, row, column of windows; 8-10 dy strides of
-   image, row, channel block; 11 parts by k.  Tasks: pairs of channel blocks * n[11].  Sums do not depend on the parts. */
+   image, row, channel block; 11 parts by k; groups: 12 x stride from those of n[13] pairs to those of the next.
+   Tasks: pairs of channel blocks * n[11].  Sums do not depend on the parts. */
 #define PIXELS_AT_ONCE 256 /* of two channel blocks of dy, which stay in the first cache */
 
 INLINE void filter_tile(const int BLOCKS, const ft_step *step, const float *x, const float *dy, const int64_t *at,
@@ -41,7 +42,7 @@ static void filter_gradient(const ft_step *step, int64_t task, int64_t tasks) {
     const int64_t pair = task / n[11], first = pair * 2 * VL, there = n[3] - first < 2 * VL ? n[3] - first : 2 * VL;
     const int64_t blocks = there > VL ? 2 : 1, width = blocks * VL;
     const int64_t together = n[2] < PIXELS_AT_ONCE ? PIXELS_AT_ONCE / n[2] : 1;
-    const float *dy = step->p[2] + 2 * pair * n[10];
+    const float *dy = step->p[2] + 2 * pair * n[10], *x = step->p[0] + (n[13] ? pair / n[13] * n[12] : 0);
     int64_t from, to;
     (void)tasks;
     part((numbers + TILE - 1) / TILE, task % n[11], n[11], &from, &to);
@@ -53,8 +54,8 @@ static void filter_gradient(const ft_step *step, int64_t task, int64_t tasks) {
             int64_t at[TILE];
             for (int j = 0; j < TILE; j++) at[j] = offsets[tile * TILE + j < numbers ? tile * TILE + j : numbers - 1];
             float *here = sums + (tile - from) * TILE * width;
-            if (blocks == 2) filter_tile(2, step, step->p[0], dy, at, line, end, here);
-            else filter_tile(1, step, step->p[0], dy, at, line, end, here);
+            if (blocks == 2) filter_tile(2, step, x, dy, at, line, end, here);
+            else filter_tile(1, step, x, dy, at, line, end, here);
         }
     }
     const int64_t last = to * TILE < numbers ? to * TILE : numbers;

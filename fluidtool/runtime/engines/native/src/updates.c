@@ -6,7 +6,7 @@ INLINE void float_part(int64_t count, int64_t task, int64_t tasks, int64_t *from
     *from *= VL, *to = *to * VL < count ? *to * VL : count;
 }
 
-/* Results have memory of their own.
+/* Results have memory of their own, or take the place of what they are made from.
    p[0]: addresses of parameter, gradient, moment 1, moment 2, and of the new parameter, moment 1, moment 2.
    p[1]: beta1, 1 - beta1, beta2, 1 - beta2, rate, epsilon.  n: 0 floats */
 static void adam(const ft_step *step, int64_t task, int64_t tasks) {
@@ -21,6 +21,35 @@ static void adam(const ft_step *step, int64_t task, int64_t tasks) {
         give(p[4] + i, take(p[0] + i, to - i) - ALL(f[4]) * (first / (sqrt_vec(second) + ALL(f[5]))), to - i);
         give(p[5] + i, first, to - i), give(p[6] + i, second, to - i);
     }
+}
+
+/* Some rows of parameter and moments, which change.
+   p[0]: addresses of parameter, moment 1, moment 2, gradient [count][columns], the rows that it is for, each once.
+   p[1]: as adam has it.  n: 0 count, 1 columns */
+static void adam_rows(const ft_step *step, int64_t task, int64_t tasks) {
+    float *const *p = (float *const *)(const void *)step->p[0];
+    const float *f = step->p[1];
+    const int64_t columns = step->n[1], *rows = (const int64_t *)(const void *)p[4];
+    int64_t from, to;
+    part(step->n[0], task, tasks, &from, &to);
+    for (int64_t i = from; i < to; i++)
+        for (int64_t j = 0; j < columns; j += VL) {
+            const int64_t count = columns - j, at = rows[i] * columns + j;
+            const vec grad = take(p[3] + i * columns + j, count);
+            const vec first = ALL(f[0]) * take(p[1] + at, count) + ALL(f[1]) * grad;
+            const vec second = ALL(f[2]) * take(p[2] + at, count) + ALL(f[3]) * grad * grad;
+            give(p[0] + at, take(p[0] + at, count) - ALL(f[4]) * (first / (sqrt_vec(second) + ALL(f[5]))), count);
+            give(p[1] + at, first, count), give(p[2] + at, second, count);
+        }
+}
+
+/* p: parameter, gradient, new parameter.  f: rate.  n: 0 floats */
+static void descend(const ft_step *step, int64_t task, int64_t tasks) {
+    float *const *p = step->p;
+    const vec rate = ALL(step->f[0]);
+    int64_t from, to;
+    float_part(step->n[0], task, tasks, &from, &to);
+    for (int64_t i = from; i < to; i += VL) give(p[2] + i, take(p[0] + i, to - i) - rate * take(p[1] + i, to - i), to - i);
 }
 
 /* p: parameter, gradient, velocity, new parameter, new velocity.  f: momentum, rate.  n: 0 floats, 1 Nesterov */
