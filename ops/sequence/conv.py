@@ -128,7 +128,7 @@ def _sources(ctx: OpContext, X: Any, length: int, start: int) -> tuple[Any, Any,
 def _context(ctx: OpContext, X: Any, padding: Any, length: int, start: int) -> Any:
     """The rows around every row, side by side: [T, length * D]."""
     source, inside, pad = _sources(ctx, X, length, start)
-    columns = X[ctx.array(source.clip(0, max(len(X) - 1, 0)))]
-    outside = ctx.array(~inside)
-    columns[outside] = 0 if padding is None else padding[ctx.array(pad[~inside])]
+    around = ctx.xp.zeros((1, X.shape[1]), X.dtype) if padding is None else padding
+    places = ctx.np.where(inside, source, len(X) + (0 if padding is None else pad))
+    columns = ctx.xp.concatenate([X, around]).take(ctx.array(places), axis=0)
     return columns.reshape(X.shape[0], length * X.shape[1])

@@ -37,8 +37,7 @@ def sequence_conv_gradient(
     places = context_rows(single_level(ctx, "X", len(X)), length, start)
     grads: dict[str, Any] = {}
     if ctx.wants("Filter@GRAD"):
-        context = X[places.clip(0)]
-        context[places < 0] = 0
+        context = np.concatenate([X, np.zeros((1, X.shape[1]), np.float32)]).take(places, axis=0)
         grads["Filter@GRAD"] = context.reshape(len(X), -1).T @ Out_grad
     if ctx.wants("X@GRAD"):
         grads["X@GRAD"] = np.zeros(X.shape, np.float32)
@@ -47,7 +46,7 @@ def sequence_conv_gradient(
 
 
 def context_rows(offsets: Any, length: int, start: int) -> Any:
-    """[rows, length]: the rows around every row, -1 where they are not of its sequence."""
+    """[rows, length]: the rows around every row, -1 (also the row that is added behind) where they are not of its sequence."""
     bounds = np.asarray(offsets, np.int64)
     lengths = np.diff(bounds)
     begin, end = np.repeat(bounds[:-1], lengths)[:, None], np.repeat(bounds[1:], lengths)[:, None]

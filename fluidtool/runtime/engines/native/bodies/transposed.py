@@ -21,8 +21,10 @@ from fluidtool.runtime.engines.native.bodies.convolution import (
 from fluidtool.runtime.engines.native.graph import Node, NotNativeError, Shape, Value
 from fluidtool.runtime.engines.native.library import Library
 
-WORTH = 1 << 20
-"""Multiplications from which on packing filters and images pays."""
+WORTH = 1 << 24
+"""Multiplications from which on packing filters and images pays; numpy's products are as fast below."""
+CHANNELS = 8
+"""Of the output, from which on it pays: they fill vectors."""
 
 
 def conv2d_transpose(library: Library, ctx: OpContext, Input: Any, Filter: Any, Bias: Any) -> Any:
@@ -30,7 +32,7 @@ def conv2d_transpose(library: Library, ctx: OpContext, Input: Any, Filter: Any, 
     if not are_floats(Input, Filter) or Bias is not None or any(ctx.attr(n) for n in FUSED if n in ctx.info.attrs):
         return NotImplemented
     plan = plan_transposed(ctx, Input.shape, Filter.shape)
-    if not suits(plan, Input.shape, Filter.shape):
+    if not suits(plan, Input.shape, Filter.shape) or plan.channels < CHANNELS:
         return NotImplemented
     x = Value("Input", Input.shape)
     node = transposed_node(x, Filter, plan.windows, plan.output_shape)

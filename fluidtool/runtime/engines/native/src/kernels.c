@@ -40,6 +40,7 @@
 #include "viterbi.c"
 #include "padding.c"
 #include "normalization.c"
+#include "channels.c"
 
 const ft_instructions INSTRUCTIONS = {
     .name = NAME,
@@ -115,6 +116,8 @@ const ft_instructions INSTRUCTIONS = {
         [FT_VITERBI] = viterbi,
         [FT_SOFTMAX_SEQUENCES] = softmax_sequences,
         [FT_COSINE] = cosine,
+        [FT_REGROUP] = regroup,
+        [FT_LOCAL_RESPONSE] = local_response,
         [FT_PROJECTED_SEQUENCES] = projected_sequences,
         [FT_SUPPRESS_POLYGONS] = suppress_polygons,
     },
