@@ -26,6 +26,7 @@ MOVING = frozenset(
         Kind.WINOGRAD_WINDOWS,
         Kind.SUBSAMPLE,
         Kind.NARROW,
+        Kind.REGROUP,
     }
 )
 TABLES = frozenset({"lookup_table", "lookup_table_v2", "gather"})
@@ -134,7 +135,7 @@ def _moved(draft: Draft) -> int:
 def node_multiply_adds(node: Node) -> int:
     """Of a convolution, a product or attention; 0 for all else."""
     shape: tuple[int, ...] = node.facts["weights"].shape if "weights" in node.facts else ()
-    if node.kind == "conv":
+    if node.kind in ("conv", "conv3d"):
         return prod(node.output.shape) * prod(shape[1:])
     if node.kind == "conv_transpose":
         return prod(node.inputs[0].shape) * prod(shape[1:])

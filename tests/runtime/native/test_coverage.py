@@ -42,6 +42,22 @@ def test_transposed_convolution(data: st.DataObject) -> None:
     check(net, y, scale=(channels * prod(window)) ** 0.5)
 
 
+@pytest.mark.parametrize(
+    ("window", "stride", "pad"), [(4, 2, 1), (5, 2, 2), (2, 2, 0), (3, 2, 1), (6, 2, 2), (3, 3, 0), (7, 2, 3)]
+)
+@pytest.mark.parametrize(("channels", "filters"), [(20, 3), (3, 1), (16, 4)])
+def test_a_transposed_convolution_to_few_channels(
+    window: int, stride: int, pad: int, channels: int, filters: int
+) -> None:
+    net = Net()
+    attrs: dict[str, Any] = {"strides": [stride] * 2, "paddings": [pad] * 2, "dilations": [1, 1], "groups": 1}
+    attrs["output_size"] = [5 * stride, 6 * stride]
+    x, weights = net.data(2, channels, 5, 6), net.parameter(channels, filters, window, window)
+    y = net.op("conv2d_transpose", "Output", {"Input": x, "Filter": weights}, **attrs)
+    y = net.op("elementwise_add", "Out", {"X": y, "Y": net.parameter(filters)}, axis=1)
+    check(net, net.op("tanh", "Out", {"X": net.op("scale", "Out", {"X": y}, scale=0.1)}), scale=10)
+
+
 def test_a_transposed_convolution_that_leaves_the_last_column_out() -> None:
     net = Net()
     x, weights = net.data(1, 2, 3, 4), net.parameter(2, 3, 1, 1)

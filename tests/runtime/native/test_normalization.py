@@ -102,3 +102,40 @@ def test_group_norm_that_is_left_to_numpy(attrs: dict[str, Any], shape: tuple[in
     y = net.op("group_norm", "Y", {"X": image(net, shape, False)}, epsilon=1e-5, **attrs)
     agree(net, [net.op("softmax", "Out", {"X": y}, axis=-1)], rtol=1e-5)
     assert net.why_not() == [why]
+
+
+@few
+@given(
+    st.sampled_from([1, 5, 16, 17, 32, 40]),
+    st.sampled_from([1, 3, 5, 15]),
+    st.sampled_from([0.25, 0.5, 0.75, 1.0]),
+    st.booleans(),
+)
+def test_normalisation_by_the_channels_around(channels: int, around: int, power: float, blocked: bool) -> None:
+    net = Net()
+    x = image(net, (2, channels, 3, 5), blocked)
+    y = net.op("lrn", "Out", {"X": x}, "MidOut", n=around, k=1.5, alpha=0.02, beta=power)
+    check(net, net.op("pool2d", "Out", {"X": y}, pooling_type="max", ksize=[2, 2], strides=[1, 1], paddings=[0, 0]))
+
+
+def test_the_channels_around_a_slice_are_its_own() -> None:
+    net = Net()
+    x = image(net, (2, 48, 3, 5), blocked=True)
+    y = net.op("slice", "Out", {"Input": x}, axes=[1], starts=[16], ends=[36])
+    z = net.op("lrn", "Out", {"X": y}, "MidOut", n=5, k=1.0, alpha=0.1, beta=0.75)
+    check(net, net.op("pool2d", "Out", {"X": z}, pooling_type="max", ksize=[2, 2], strides=[1, 1], paddings=[0, 0]))
+
+
+@pytest.mark.parametrize(
+    ("attrs", "why"),
+    [
+        ({"beta": 0.6}, "a power that is no fourth of a whole number"),
+        ({"n": 17}, "a number of channels that does not fit"),
+        ({"data_format": "NHWC"}, "no NCHW image"),
+    ],
+)
+def test_channels_around_that_are_left_to_numpy(attrs: dict[str, Any], why: str) -> None:
+    net = Net()
+    y = net.op("lrn", "Out", {"X": image(net, (1, 20, 3, 5), blocked=True)}, "MidOut", **{"n": 5} | attrs)
+    agree(net, [net.op("softmax", "Out", {"X": y})])
+    assert any(why in reason for reason in net.why_not())

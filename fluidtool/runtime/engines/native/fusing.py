@@ -74,7 +74,7 @@ def fold_affine(node: Node, alone: Finder) -> Node | None:
     before = alone(node.inputs[0])
     if (
         before is None
-        or before.kind not in ("conv", "conv_transpose", "affine")
+        or before.kind not in ("conv", "conv3d", "conv_transpose", "affine")
         or before.activation != NONE
         or before.residual
     ):
@@ -167,14 +167,14 @@ def fold_mask(node: Node, alone: Finder) -> Node | None:
 
 
 def fold_residual(node: Node, alone: Finder) -> Node | None:
-    """An addition of another value of the same shape, after a convolution or a product."""
+    """An addition of another value of the same shape, after a convolution, a product, or factors by channel."""
     if node.kind != "binary" or node.facts["operation"] != ADD or node.inputs[0].shape != node.inputs[1].shape:
         return None
     takers = [
         (before, other)
         for value, other in (tuple(node.inputs), tuple(reversed(node.inputs)))
         if (before := alone(value)) is not None
-        and before.kind in ("conv", "product")
+        and (before.kind in ("conv", "conv3d", "product") or is_by_channel(before))
         and before.residual is None
         and before.activation is NONE
         and other.array is None
@@ -186,6 +186,13 @@ def fold_residual(node: Node, alone: Finder) -> Node | None:
     taker, residual = min(takers, key=lambda pair: prod(pair[0].inputs[0].shape))
     taker.residual, taker.activation = residual, node.activation
     return taker
+
+
+def is_by_channel(node: Node) -> bool:
+    """Whether a node multiplies every channel of an image by a number of its own, as squeeze and excitation does."""
+    if node.kind != "binary" or node.facts["operation"] != MULTIPLY or len(node.output.shape) != 4:
+        return False
+    return tuple(node.facts["y_shape"][1:]) == (node.output.shape[1], 1, 1) and node.output.shape[2:] != (1, 1)
 
 
 def fold_norm_residual(node: Node, alone: Finder) -> Node | None:
@@ -213,7 +220,7 @@ def fold_activation(node: Node, alone: Finder) -> Node | None:
     return before
 
 
-ACTIVE = ("conv", "conv_transpose", "affine", "product", "matmul", "binary", "layer_norm", "group_norm")
+ACTIVE = ("conv", "conv3d", "conv_transpose", "affine", "product", "matmul", "binary", "layer_norm", "group_norm")
 
 
 def _reads(node: Node, value: Value) -> Any:

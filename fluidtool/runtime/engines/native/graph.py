@@ -79,6 +79,16 @@ class Graph:
     outputs: list[Value]
     nodes: list[Node]
 
+    def drop_unread(self) -> None:
+        """Forget nodes whose result nobody reads."""
+        needed = set(self.outputs)
+        kept = []
+        for node in reversed(self.nodes):
+            if node.output in needed:
+                needed.update(reads(node))
+                kept.append(node)
+        self.nodes = kept[::-1]
+
     def uses(self) -> Counter[Value]:
         """How often each value is read, by a node or from outside."""
         return Counter(value for node in self.nodes for value in reads(node)) + Counter(self.outputs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from math import prod
 from typing import Any
@@ -90,6 +90,8 @@ class Kind(IntEnum):
     CROSS_ENTROPY = 65
     CROSS_ENTROPY_GRADIENT = 66
     ACTIVATION_GRADIENT = 67
+    REGROUP = 68
+    LOCAL_RESPONSE = 69
 
 
 @dataclass(eq=False, slots=True)
@@ -114,7 +116,8 @@ class Plain:
 class Blocked:
     """Channels in blocks of `lanes`, innermost; rows and columns with a halo (top, left, bottom, right) of zeros.
 
-    Strides and sizes are counted in numbers: floats, or `halves` of 16 bits.
+    Strides and sizes are counted in numbers: floats, or `halves` of 16 bits. Some channels of a larger image start at
+    `start`, and `apart` is then the stride of its images.
     """
 
     buffer: Buffer
@@ -122,6 +125,8 @@ class Blocked:
     lanes: int
     halo: tuple[int, int, int, int]
     halves: bool = False
+    start: int = 0
+    apart: int = 0
 
     @property
     def blocks(self) -> int:
@@ -146,17 +151,21 @@ class Blocked:
     @property
     def image(self) -> int:
         """Stride of an image."""
-        return self.blocks * self.block
+        return self.apart or self.blocks * self.block
 
     @property
     def origin(self) -> int:
         """Where the first pixel inside the halo is."""
-        return self.halo[0] * self.row + self.halo[1] * self.lanes
+        return self.start + self.halo[0] * self.row + self.halo[1] * self.lanes
 
     @property
     def size(self) -> int:
         """Numbers in all."""
         return self.shape[0] * self.image
+
+    def channels(self, first: int, shape: Shape) -> Blocked:
+        """An image of this shape whose channels are those from `first` on, the first of a block."""
+        return replace(self, shape=shape, start=self.start + first // self.lanes * self.block, apart=self.image)
 
 
 @dataclass(slots=True)

@@ -20,6 +20,7 @@ from fluidtool.runtime.engines.native.graph import Graph, NotNativeError, Value
 from fluidtool.runtime.engines.native.joining import join_products
 from fluidtool.runtime.engines.native.library import Library, first_byte
 from fluidtool.runtime.engines.native.lowering import lower
+from fluidtool.runtime.engines.native.mixing import mix_channels, spread_activations
 from fluidtool.runtime.engines.native.ordering import delay
 from fluidtool.runtime.engines.native.packed import PackedConstants
 from fluidtool.runtime.engines.native.pooling import pool_lookups
@@ -200,9 +201,11 @@ def compile_stretch(
     understood = read_stretch(ops, given, constants, wanted, lods)
     graph = understood.graph
     pool_lookups(graph, pooled)
+    spread_activations(graph)
     fuse(graph)
     join_attention(graph)
     join_products(graph)
+    mix_channels(graph)
     delay(graph)
     lowered = lower(graph, library, packed)
     drafts = lowered.drafts

@@ -26,6 +26,7 @@ ALWAYS_KEPT = 8
 WORTH = frozenset(
     {
         "conv2d",
+        "conv3d",
         "conv2d_transpose",
         "depthwise_conv2d",
         "mul",
@@ -37,6 +38,7 @@ WORTH = frozenset(
         "instance_norm",
         "group_norm",
         "pool2d",
+        "pool3d",
         "softmax",
         "lstm",
         "gru",

@@ -8,6 +8,7 @@ from math import prod
 
 from fluidtool.runtime.engines.native.graph import Graph, NotNativeError, Value, reads
 from fluidtool.runtime.engines.native.library import Library
+from fluidtool.runtime.engines.native.lowering.channels import parts_of_wholes, share_halos
 from fluidtool.runtime.engines.native.lowering.convolution import needs_halo, reach
 from fluidtool.runtime.engines.native.lowering.memory import LOWER, NO_HALO, Halo, Lowering, joined
 from fluidtool.runtime.engines.native.lowering.pairs import by_pairs, half_halos, half_uses, pairs
@@ -19,7 +20,7 @@ from fluidtool.runtime.engines.native.steps import Buffer, Draft, Plain, row_maj
 
 PARTS = (
     "convolution", "products", "attention", "elementwise", "rows", "moves", "sequences", "training",
-    "transposed", "interpolation", "reductions", "ranking", "padding", "normalization", "detection",
+    "transposed", "interpolation", "reductions", "ranking", "padding", "normalization", "detection", "volumes",
 )  # fmt: skip
 for part in PARTS:
     import_module(f"{__name__}.{part}")
@@ -40,8 +41,10 @@ def lower(graph: Graph, library: Library, packed: PackedConstants | None = None)
 
     What is packed from constants is looked for in `packed`, and kept there.
     """
+    whole = parts_of_wholes(graph, library.width)
     halos = needed_halos(graph, library)
-    low = Lowering(library, graph.uses(), halos, outputs=frozenset(graph.outputs), kept=packed)
+    share_halos(halos, graph, whole, library.width)
+    low = Lowering(library, graph.uses(), halos, whole=whole, outputs=frozenset(graph.outputs), kept=packed)
     low.half_uses, low.half_halos = half_uses(graph, library), half_halos(graph, library)
     inputs = [Buffer(prod(value.shape), "input") for value in graph.inputs]
     for value, buffer in zip(graph.inputs, inputs, strict=True):
@@ -77,7 +80,7 @@ def needed_halos(graph: Graph, library: Library) -> dict[Value, Halo]:
     for node in graph.nodes:
         if node.kind == "conv_transpose":
             x = node.inputs[0]
-            halos[x] = joined(halos.get(x, NO_HALO), needed_halo(node))
+            halos[x] = joined(halos.get(x, NO_HALO), needed_halo(node, library.width))
         gradient = node.kind == "filter_gradient"
         if gradient or (needs_halo(node, library.width) and not by_pairs(node, library)):
             x, windows = node.inputs[0], node.inputs[1].shape if gradient else node.output.shape

@@ -26,6 +26,8 @@ from fluidtool.runtime.engines.native.steps import Blocked, Buffer, Kind, consta
 
 PART_BYTES = 200_000  # of an image that a part sweeps over again and again: they stay in the second cache
 NEAR_BYTES = 4  # of weights for each of an image, up to which threads rather share out the image than the weights
+ONE_FRAME = (1, 1, 1)  # images that a window reaches over, their distance, and how far it moves on
+Packed = tuple[Buffer, Buffer | None]  # filters, and what is added by channel
 PART_PIXELS = 48  # that a part should have at least
 
 
@@ -37,7 +39,9 @@ def is_depthwise(node: Node) -> bool:
 
 def needs_halo(node: Node, width: int) -> bool:
     """Whether the kernel for a node reads zeros around the image."""
-    return node.kind == "conv" and not is_depthwise(node) and not outputs_by_side(node, width)
+    return node.kind == "conv3d" or (
+        node.kind == "conv" and not is_depthwise(node) and not outputs_by_side(node, width)
+    )
 
 
 def reach(node: Node, windows: Shape) -> Halo:
@@ -46,7 +50,7 @@ def reach(node: Node, windows: Shape) -> Halo:
     below, right = (
         (out - 1) * s + (w - 1) * d + 1 - before - size
         for out, s, w, d, before, size in zip(
-            windows[2:], node.facts["strides"], node.facts["weights"].shape[2:],
+            windows[2:], node.facts["strides"], node.facts["weights"].shape[-2:],
             node.facts["dilations"], (top, left), size, strict=True,
         )
     )  # fmt: skip
@@ -70,17 +74,20 @@ def _conv(low: Lowering, node: Node) -> None:
 
 
 def convolve(
-    low: Lowering, node: Node, source: Blocked, out: Blocked, spread: tuple[int, int, int] = (0, 1, 1)
-) -> None:
-    """The step of a convolution. spread: where in `out` the first pixel lies, and its steps in rows and columns."""
+    low: Lowering, node: Node, source: Blocked, out: Blocked, spread: tuple[int, int, int] = (0, 1, 1),
+    packed: Packed | None = None,
+) -> None:  # fmt: skip
+    """The step of a convolution. spread: where in `out` the first pixel lies, and its steps in rows and columns; `packed`:
+    its filters, where several steps have the same.
+    """
     x, facts, groups = node.inputs[0], node.facts, node.facts["groups"]
     count, inner, *_ = facts["weights"].shape
-    packed, bias = _pack_filter(low, facts, source.lanes)
+    weights, bias = packed or pack_filter(low, facts, source.lanes)
     offsets, lengths = segments(facts, inner, source)
     n = image_sizes(node, source, out)
     blocks = -(-(count // groups) // low.width)
     n |= {3: blocks, 4: len(offsets), 5: lengths[0], 6: lengths[1], 7: lengths[2]}
-    n |= {14: out.block, 19: groups, 20: inner // source.lanes * source.block, 21: packed.size // groups}
+    n |= {14: out.block, 19: groups, 20: inner // source.lanes * source.block, 21: weights.size // groups}
     n |= {22: blocks * out.block, 23: low.width, 27: blocks * low.width}
     n |= residual_sizes(low, node)
     if spread == (0, 1, 1):
@@ -89,9 +96,9 @@ def convolve(
     work = prod(node.output.shape) * prod(facts["weights"].shape[1:])
     touched = [min(w, s) for w, s in zip(facts["weights"].shape[2:], facts["strides"], strict=True)]
     image = 4 * x.shape[1] * prod(node.output.shape[2:]) * prod(touched)
-    tasks = cut_image(low, n, work, image, 4 * packed.size)
+    tasks = cut_image(low, n, work, image, 4 * weights.size)
     table = np.asarray(offsets, np.int64)
-    pointers = _pointers(low, node, source, out, packed, bias) | {5: (Buffer(table.size, "constant", table), 0)}
+    pointers = _pointers(low, node, source, out, weights, bias) | {5: (Buffer(table.size, "constant", table), 0)}
     pointers[3] = (out.buffer, out.origin + spread[0])
     low.steps.add(Kind.CONVOLUTION, pointers, n, activation=node.activation, tasks=tasks)
 
@@ -118,11 +125,10 @@ def _subsampled(low: Lowering, node: Node, source: Blocked) -> Blocked:
     place = Blocked(Buffer(0), shape, source.lanes, NO_HALO)
     place.buffer.size = place.size
     down, right = node.facts["strides"]
-    planes = shape[0] * source.blocks
-    n = {0: planes, 1: shape[2], 2: shape[3], 3: source.lanes, 4: source.block, 5: down * source.row}
+    n = {0: shape[0], 1: source.blocks, 2: shape[2], 3: shape[3], 4: source.lanes, 5: source.image, 6: source.block}
     low.steps.add(
-        Kind.SUBSAMPLE, {0: (source.buffer, source.origin), 3: (place.buffer, 0)}, n | {6: right * source.lanes},
-        tasks=low.parts(place.size, planes * shape[2]),
+        Kind.SUBSAMPLE, {0: (source.buffer, source.origin), 3: (place.buffer, 0)},
+        n | {7: down * source.row, 8: right * source.lanes}, tasks=low.parts(place.size, prod(shape[::2]) * source.blocks),
     )  # fmt: skip
     node.facts = node.facts | {"strides": (1, 1)}
     return place
@@ -147,8 +153,9 @@ def image_sizes(node: Node, source: Blocked, out: Blocked) -> dict[int, int]:
     """The sizes of a step that say how many pixels there are, and where; one part."""
     images, _, rows, columns = node.output.shape
     down, right = node.facts["strides"]
+    *_, forward = node.facts.get("frames", ONE_FRAME)
     return {
-        0: images, 1: rows, 2: columns, 8: source.image, 9: down * source.row, 10: right * source.lanes,
+        0: images, 1: rows, 2: columns, 8: forward * source.image, 9: down * source.row, 10: right * source.lanes,
         11: out.image, 12: out.row, 13: out.lanes, 25: 1, 26: 1, 28: 1,
     }  # fmt: skip
 
@@ -171,25 +178,31 @@ def flatten(n: dict[int, int], node: Node) -> None:
 
 def segments(facts: dict[str, Any], inner: int, source: Blocked) -> tuple[list[int], tuple[int, int, int]]:
     """(offsets of the segments, (length, length of the last ones, how many last ones))."""
-    rows, columns = facts["weights"].shape[2:]
-    down, right = facts["dilations"]
+    lines, columns = facts["weights"].shape[2:]
+    (frames, behind, _), (down, right) = facts.get("frames", ONE_FRAME), facts["dilations"]
+    rows = [
+        frame * behind * source.image + row * down * source.row
+        for frame in range(frames)
+        for row in range(lines // frames)
+    ]
     whole, rest = divmod(inner, source.lanes)
     together = right == 1
     offsets = [
-        block * source.block + row * down * source.row + column * right * source.lanes
+        block * source.block + row + column * right * source.lanes
         for block in range(whole)
-        for row in range(rows)
+        for row in rows
         for column in range(1 if together else columns)
     ]
     last = [
-        whole * source.block + row * down * source.row + column * right * source.lanes
-        for row in range(rows if rest else 0)
+        whole * source.block + row + column * right * source.lanes
+        for row in (rows if rest else [])
         for column in range(columns)
     ]
     return offsets + last, (source.lanes * (columns if together else 1), rest, len(last))
 
 
-def _pack_filter(low: Lowering, facts: dict[str, Any], lanes: int) -> tuple[Buffer, Buffer | None]:
+def pack_filter(low: Lowering, facts: dict[str, Any], lanes: int) -> Packed:
+    """The filters of a convolution as its kernel reads them."""
     (weights, scale), groups, width = low.filters(facts), facts["groups"], low.width
     count, inner, rows, columns = weights.shape
     each = -(-(count // groups) // width) * width

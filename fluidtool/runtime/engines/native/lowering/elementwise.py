@@ -37,15 +37,20 @@ def _elementwise(low: Lowering, node: Node, operation: int) -> None:
     strides = [places[0].strides]
     if rest:
         strides.append(broadcast_strides(places[1].strides, rest[0].shape, y_shape))
+    added = None
+    if node.residual is not None:
+        other = low.contiguous(node.residual)
+        added = ((other.buffer, other.offset), other.strides)
     out = low.reuse_plain(x, node.output) or low.new_plain(node.output)
     a, *b = (((p.buffer, p.offset), s) for p, s in zip(places, strides, strict=True))
     y = ((out.buffer, out.offset), out.strides)
-    low.elementwise(operation, node.output.shape, a, b[0] if b else None, y, node.activation)
+    low.elementwise(operation, node.output.shape, a, b[0] if b else None, y, node.activation, added)
 
 
 def _elementwise_blocked(low: Lowering, node: Node, operation: int, by_channel: bool) -> None:
     x, rest = node.inputs[0], node.inputs[1:]
     places = [low.blocked(x), *(low.blocked(value) for value in rest)]
+    residual = None if node.residual is None else low.blocked(node.residual)
     out = low.reuse_blocked(x, node.output) or low.new_blocked(node.output)
     n, _, h, w = x.shape
     shape = (n, out.blocks, h, w, low.width)
@@ -59,4 +64,8 @@ def _elementwise_blocked(low: Lowering, node: Node, operation: int, by_channel: 
             else (other.image, other.block, other.row, other.lanes, 1)
         )
         b = ((other.buffer, other.origin), steps)
-    low.elementwise(operation, shape, a, b, y, node.activation)
+    added = None
+    if residual is not None:
+        strides = (residual.image, residual.block, residual.row, residual.lanes, 1)
+        added = ((residual.buffer, residual.origin), strides)
+    low.elementwise(operation, shape, a, b, y, node.activation, added)

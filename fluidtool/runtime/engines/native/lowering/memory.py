@@ -53,6 +53,8 @@ class Lowering:
     plains: dict[Value, Plain] = field(default_factory=dict)
     blockeds: dict[Value, Blocked] = field(default_factory=dict)
     narrows: dict[Value, Blocked] = field(default_factory=dict)
+    whole: dict[Value, tuple[Value, int]] = field(default_factory=dict)
+    """Values that are computed as channels of a larger one, from the given channel on."""
     halves: dict[tuple[Value, Shape], Blocked] = field(default_factory=dict)
     half_uses: Counter[tuple[Value, Shape]] = field(default_factory=Counter)
     half_halos: dict[Value, Halo] = field(default_factory=dict)
@@ -81,6 +83,11 @@ class Lowering:
 
     def new_blocked(self, value: Value, lanes: int = 0) -> Blocked:
         """Room for a blocked value, with a halo of zeros if a convolution that reads it needs one."""
+        if not lanes and value in self.whole:
+            whole, first = self.whole[value]
+            place = (self.blockeds.get(whole) or self.new_blocked(whole)).channels(first, value.shape)
+            self.blockeds[value] = place
+            return place
         halo = self.halos.get(value, NO_HALO)
         place = Blocked(Buffer(0), value.shape, lanes or self.width, halo)
         place.buffer.size = place.size
@@ -111,7 +118,7 @@ class Lowering:
         source = self.blockeds[value]
         n, c, h, w = value.shape
         if h * w == 1 and c % source.lanes == 0 and not any(source.halo):
-            found = self.plains[value] = Plain(source.buffer, 0, row_major(value.shape))
+            found = self.plains[value] = Plain(source.buffer, source.start, (source.image, 1, 1, 1))
             return found
         found = self.new_plain(value)
         sizes = dict(enumerate((n, c, h, w, source.image, source.block, source.row, source.blocks)))
@@ -136,6 +143,9 @@ class Lowering:
         if found is not None:
             return found
         source = self.contiguous(value)
+        if h * w == 1 and c % self.width == 0 and value not in self.whole and value not in self.halos:
+            found = self.blockeds[value] = Blocked(source.buffer, value.shape, self.width, NO_HALO, start=source.offset)
+            return found
         found = self.new_blocked(value, c if narrow else 0)
         sizes = dict(enumerate((n, c, h, w, found.image, found.block, found.row, found.blocks, found.lanes)))
         pointers = {0: (source.buffer, source.offset), 3: (found.buffer, found.origin)}
@@ -145,7 +155,7 @@ class Lowering:
     def reuse_blocked(self, value: Value, out: Value) -> Blocked | None:
         """The place of a value that dies here, for a result of the same form; None when it cannot be used."""
         place = self.blockeds.get(value)
-        if place is None or not self.free(place.buffer, value):
+        if place is None or out in self.whole or not self.free(place.buffer, value):
             return None
         if place.shape != out.shape or any(
             a < b for a, b in zip(place.halo, self.halos.get(out, NO_HALO), strict=True)
@@ -186,9 +196,11 @@ class Lowering:
         pointers = {0: (source.buffer, source.offset), 3: (target.buffer, target.offset)}
         self.steps.add(Kind.COPY, pointers, dict(enumerate(n)), tasks=self.parts(prod(shape), prod(sizes[:-1])))
 
-    def elementwise(self, operation: int, shape: Shape, a: Any, b: Any, y: Any, activation: Activation) -> None:
-        """A step over axes `shape`; a, b, y: ((buffer, offset), strides), b may be None."""
-        places = [a, y] if b is None else [a, y, b]
+    def elementwise(
+        self, operation: int, shape: Shape, a: Any, b: Any, y: Any, activation: Activation, added: Any = None
+    ) -> None:
+        """A step over axes `shape`; a, b, y, added: ((buffer, offset), strides), b and what is added may be None."""
+        places = [place for place in (a, y, b, added) if place is not None]
         sizes, strides = merged(shape, [place[1] for place in places])
         need(len(sizes) <= 5 and strides[1][-1] in (0, 1), "an elementwise operation over more than five axes")
         need(all(stride[-1] in (0, 1) for stride in strides), "an elementwise operation over strided rows")
@@ -202,9 +214,12 @@ class Lowering:
         n |= {17: strides[0][-1], 19: operation}
         if b is not None:
             n |= {9 + i: s for i, s in enumerate(outer[2])} | {18: strides[2][-1]}
+        if added is not None:
+            need(b is not None and strides[-1][-1] == 1, "an addition to rows of single numbers")
+            n |= {20 + i: s for i, s in enumerate(outer[-1])}
         work = prod(sizes) * (20 if activation.kind > 2 else 2)
         tasks = self.parts(work, max(prod(sizes[:-1]), sizes[-1] // 64))
-        pointers = {0: a[0], 1: None if b is None else b[0], 3: y[0]}
+        pointers = {0: a[0], 1: None if b is None else b[0], 2: None if added is None else added[0], 3: y[0]}
         self.steps.add(Kind.ELEMENTWISE, pointers, n, activation=activation, tasks=tasks)
 
     def room(self, size: int) -> NDArray[np.float32]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fluidtool.runtime.engines.native.graph import Node
+from fluidtool.runtime.engines.native.lowering.channels import concat_blocked, slice_blocked
 from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers, view_strides
 from fluidtool.runtime.engines.native.steps import Plain, row_major
 
@@ -26,6 +27,8 @@ def _transpose(low: Lowering, node: Node) -> None:
 
 @lowers("slice")
 def _slice(low: Lowering, node: Node) -> None:
+    if slice_blocked(low, node):
+        return
     place = low.plain(node.inputs[0])
     starts, sizes = node.facts["starts"], tuple(node.facts["sizes"])
     offset = place.offset + sum(start * stride for start, stride in zip(starts, place.strides, strict=True))
@@ -39,6 +42,8 @@ def _slice(low: Lowering, node: Node) -> None:
 
 @lowers("concat")
 def _concat(low: Lowering, node: Node) -> None:
+    if concat_blocked(low, node):
+        return
     out, axis, start = low.new_plain(node.output), node.facts["axis"], 0
     for value in node.inputs:
         target = Plain(out.buffer, start * out.strides[axis], out.strides)

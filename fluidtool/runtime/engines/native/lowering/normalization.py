@@ -49,6 +49,17 @@ def _blocked(low: Lowering, node: Node) -> None:
     add(low, Kind.GROUP_NORM_BLOCKED, pointers, n, node, images * -(-out.blocks // together))
 
 
+@lowers("local_response")
+def _local_response(low: Lowering, node: Node) -> None:
+    facts, source, out = node.facts, low.blocked(node.inputs[0]), low.new_blocked(node.output)
+    images, channels, rows, columns = node.output.shape
+    n = dict(enumerate((images, out.blocks, rows, columns, channels, facts["around"])))
+    n |= dict(enumerate((source.image, source.block, source.row, out.image, out.block, out.row, facts["fourths"]), 6))
+    pointers = {0: (source.buffer, source.origin), 3: (out.buffer, out.origin)}
+    tasks = low.parts(COST * prod(node.output.shape), images * out.blocks * rows)
+    low.steps.add(Kind.LOCAL_RESPONSE, pointers, n, numbers=facts["numbers"], tasks=tasks)
+
+
 def add(low: Lowering, kind: Kind, pointers: dict[int, Any], n: dict[int, int], node: Node, most: int) -> None:
     """The step: constants of the activation first, epsilon behind them."""
     constants = node.activation.constants

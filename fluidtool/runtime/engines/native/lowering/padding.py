@@ -22,9 +22,9 @@ def _pad(low: Lowering, node: Node) -> None:
     x, sources = node.inputs[0], node.facts["sources"]
     source: Plain | Blocked
     out: Plain | Blocked
-    if x in low.blockeds and x not in low.plains and sources[:2] == [None, None]:
+    if x in low.blockeds and x not in low.plains and sources[1] is None:
         source, out = low.blocked(x), low.new_blocked(node.output)
-        shape = (x.shape[0], out.blocks, *node.output.shape[2:], out.lanes)
+        shape = (node.output.shape[0], out.blocks, *node.output.shape[2:], out.lanes)
         axes = joined(shape, pixels(source), pixels(out), [*sources, None])
         starts = source.origin, out.origin
     else:

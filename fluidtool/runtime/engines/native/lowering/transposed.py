@@ -1,15 +1,22 @@
-"""Transposed convolutions: the pixels of every phase of the strides are a plain convolution by part of the filters."""
+"""Transposed convolutions: the pixels of every phase of the strides are a plain convolution by part of the filters.
+
+Phases of so few channels that a vector holds those of all are one convolution, whose channels become pixels.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from fluidtool.runtime.engines.native.graph import Node, Value
+from fluidtool.runtime.engines.native.lowering.channels import spread_pixels
 from fluidtool.runtime.engines.native.lowering.convolution import convolve
 from fluidtool.runtime.engines.native.lowering.memory import Halo, Lowering, lowers
+from fluidtool.runtime.engines.native.steps import Blocked
 
 Phase = tuple[int, int, int, int, int]  # first tap, taps, first output, outputs, zeros before the first input
 
@@ -25,8 +32,29 @@ def phases(node: Node, axis: int) -> Iterator[Phase]:
             yield tap, taps, first, outputs, taps - 1 - (first + before - tap) // stride
 
 
-def needed_halo(node: Node) -> Halo:
+def reach_of_all(node: Node, axis: int) -> tuple[int, int]:
+    """On one axis: how many inputs before and behind its own the pixels of an input need."""
+    stride, before = node.facts["strides"][axis], node.facts["pads"][axis]
+    window = node.facts["weights"].shape[2 + axis]
+    return (window - 1 - before) // stride, (stride - 1 + before) // stride
+
+
+def is_together(node: Node, width: int) -> bool:
+    """Whether all phases are better one convolution: they are whole, and a vector has room for the channels of all."""
+    facts, (images, count, *size) = node.facts, node.output.shape
+    down, right = facts["strides"]
+    if down != right or count * down * right > width or down * right == 1 or images < 1:
+        return False
+    whole = all(out == down * given for out, given in zip(size, node.inputs[0].shape[2:], strict=True))
+    taps = prod(max(sum(reach_of_all(node, axis)) + 1, 0) for axis in (0, 1))
+    return whole and min(reach_of_all(node, 0) + reach_of_all(node, 1)) >= 0 and taps < prod(facts["weights"].shape[2:])
+
+
+def needed_halo(node: Node, width: int) -> Halo:
     """The zeros that a transposed convolution needs around its input."""
+    if is_together(node, width):
+        (top, bottom), (left, right) = (reach_of_all(node, axis) for axis in (0, 1))
+        return top, left, bottom, right
     ends = []
     for axis in (0, 1):
         size = node.inputs[0].shape[2 + axis]
@@ -41,6 +69,9 @@ def needed_halo(node: Node) -> Halo:
 @lowers("conv_transpose")
 def _conv_transpose(low: Lowering, node: Node) -> None:
     source, out = low.blocked(node.inputs[0], narrow=True), low.new_blocked(node.output)
+    if is_together(node, low.width):
+        _together(low, node, source, out)
+        return
     strides, facts = node.facts["strides"], node.facts
     for row, _, top, height, above in phases(node, 0):
         for column, _, left, width, before in phases(node, 1):
@@ -54,3 +85,23 @@ def _conv_transpose(low: Lowering, node: Node) -> None:
             value = Value(node.output.name, (*node.output.shape[:2], height, width))
             piece = Node("conv", node.inputs, value, part, node.activation)
             convolve(low, piece, source, out, (top * out.row + left * out.lanes, *strides))
+
+
+def _together(low: Lowering, node: Node, source: Blocked, out: Blocked) -> None:
+    """One convolution with a channel for each phase of each channel, then its channels as pixels."""
+    facts, stride = node.facts, node.facts["strides"][0]
+    (above, below), (left, right) = (reach_of_all(node, axis) for axis in (0, 1))
+    channels, count, *window = facts["weights"].shape
+    filters = np.zeros((count, stride, stride, channels, above + below + 1, left + right + 1), np.float32)
+    for row, column in product(range(window[0]), range(window[1])):
+        (back, down), (aside, over) = divmod(row - facts["pads"][0], stride), divmod(column - facts["pads"][1], stride)
+        filters[:, down, over, :, above - back, left - aside] = facts["weights"][:, :, row, column].T
+    scale, shift = (None if facts[name] is None else np.repeat(facts[name], stride**2) for name in ("scale", "shift"))
+    part: dict[str, Any] = {
+        "weights": filters.reshape(-1, channels, *filters.shape[-2:]), "pads": (above, left, below, right), "groups": 1,
+        "strides": (1, 1), "dilations": (1, 1), "scale": scale, "shift": shift,
+    }  # fmt: skip
+    value = Value(node.output.name, (node.output.shape[0], len(part["weights"]), *node.inputs[0].shape[2:]))
+    made = low.new_blocked(value)
+    convolve(low, Node("conv", node.inputs, value, part, node.activation), source, made)
+    spread_pixels(low, made, out, stride)

@@ -10,12 +10,13 @@ from fluidtool.ir import Operator
 from fluidtool.runtime.engines.native.graph import Graph, NotNativeError, Value
 from fluidtool.runtime.engines.native.reading.registry import READERS, Lod, Reading, need
 from fluidtool.runtime.engines.native.reading.sequences import passing_lod_on
+from fluidtool.runtime.engines.native.reading.volumes import read_by_frames
 
 FAULTS = (ValueError, LookupError, TypeError, ArithmeticError)
 
 PARTS = (
     "convolution", "products", "elementwise", "rows", "moves", "sequences",
-    "transposed", "interpolation", "reductions", "ranking", "padding", "normalization", "detection", "grids",
+    "transposed", "interpolation", "reductions", "ranking", "padding", "normalization", "detection", "grids", "volumes", "channels",
 )  # fmt: skip
 for part in PARTS:
     import_module(f"{__name__}.{part}")
@@ -36,7 +37,8 @@ def read_graph(
     for op, attrs in ops:
         try:
             with passing_lod_on(reading, op):
-                READERS[op.type](reading, op, attrs)
+                if not read_by_frames(reading, op, attrs):
+                    READERS[op.type](reading, op, attrs)
         except NotNativeError as error:
             error.result = op.output_arg_names[0]
             raise
@@ -47,4 +49,6 @@ def read_graph(
     outputs = [reading.values[name] for name in wanted]
     need(all(value.array is None for value in outputs), "an output is a constant")
     inputs = [value for value in given.values() if value.array is None]
-    return Graph(inputs, outputs, reading.nodes), reading.lods
+    graph = Graph(inputs, outputs, reading.nodes)
+    graph.drop_unread()
+    return graph, reading.lods

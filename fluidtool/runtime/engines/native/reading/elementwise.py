@@ -76,6 +76,8 @@ def _binary(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
         x, y = y, x
     operation, y_shape = OPERATIONS[op.type], aligned(x.shape, y.shape, axis)
     need(all(b in (1, a) for a, b in zip(x.shape, y_shape, strict=True)), "broadcasting of X")
+    if len(x.shape) == 4 != len(y.shape) and y_shape[1:] == (x.shape[1], 1, 1) and y.array is None:
+        y = r.add("view", [y], op, "Out", y_shape)
     if y.array is not None and len(x.shape) == 4 and y_shape == (1, x.shape[1], 1, 1) and operation in (ADD, MULTIPLY):
         numbers = y.array.astype(np.float64).reshape(-1)
         ones, zeros = np.ones_like(numbers), np.zeros_like(numbers)

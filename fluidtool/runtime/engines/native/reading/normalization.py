@@ -26,6 +26,16 @@ def _group_norm(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
     add_norm(r, op, x, groups, float(attrs["epsilon"]))
 
 
+@reads("lrn")
+def _local_response(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
+    x, around, fourths = r.get(op, "X"), int(attrs["n"]), 4 * float(np.float32(attrs["beta"]))
+    need(len(x.shape) == 4 and attrs["data_format"] in ("NCHW", "AnyLayout"), "no NCHW image")
+    need(around > 0 and around % 2 == 1 and around < 16, "a number of channels that does not fit")
+    need(fourths in (1, 2, 3, 4), "a power that is no fourth of a whole number")
+    numbers = (float(attrs["k"]), float(attrs["alpha"]))
+    r.add("local_response", [x], op, "Out", x.shape, around=around // 2, fourths=int(fourths), numbers=numbers)
+
+
 def add_norm(r: Reading, op: Operator, x: Value, groups: int, epsilon: float) -> None:
     """The node; scale and bias by channel, or None."""
     scale, bias = (r.constant(op, slot) if op.inputs.get(slot) else None for slot in ("Scale", "Bias"))

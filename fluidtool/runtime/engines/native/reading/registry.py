@@ -44,6 +44,7 @@ class Reading:
         self.values: dict[str, Value] = {}
         self.nodes: list[Node] = []
         self.lods: dict[str, Lod] = {}
+        self.frames: dict[Value, Value] = {}  # of volumes: the same numbers as images, one behind the other
 
     def get(self, op: Operator, slot: str, integer: bool = False) -> Value:
         """The value in an input slot: floats, or integers where they are asked for."""

@@ -21,6 +21,7 @@ OWN_LOD = frozenset(
         "split",
         "box_coder",
         "concat",
+        "im2sequence",
         "sequence_expand",
         "sequence_expand_as",
         "sequence_concat",

@@ -38,6 +38,7 @@
 #include "viterbi.c"
 #include "padding.c"
 #include "normalization.c"
+#include "channels.c"
 
 const ft_instructions INSTRUCTIONS = {
     .name = NAME,
@@ -113,5 +114,7 @@ const ft_instructions INSTRUCTIONS = {
         [FT_VITERBI] = viterbi,
         [FT_SOFTMAX_SEQUENCES] = softmax_sequences,
         [FT_COSINE] = cosine,
+        [FT_REGROUP] = regroup,
+        [FT_LOCAL_RESPONSE] = local_response,
     },
 };

@@ -65,19 +65,20 @@ static void zero_halo(const ft_step *step, int64_t task, int64_t tasks) {
     }
 }
 
-/* Some pixels of each plane, side by side. p: x, -, -, y. n: 0 planes, 1 rows, 2 columns of y, 3 lanes of a pixel;
-   4-6 x strides of plane, row, pixel */
+/* Some pixels of each image, side by side. p: x, -, -, y. n: 0 images, 1 channel blocks, 2 rows, 3 columns of y, 4 lanes of a
+   pixel; 5-8 x strides of image, channel block, row, pixel */
 static void subsample(const ft_step *step, int64_t task, int64_t tasks) {
     const int64_t *n = step->n;
     int64_t from, to;
-    part(n[0] * n[1], task, tasks, &from, &to);
-    for (int64_t row = from; row < to; row++) {
-        const float *x = step->p[0] + row / n[1] * n[4] + row % n[1] * n[5];
-        float *y = step->p[3] + row * n[2] * n[3];
-        if (n[3] == VL)
-            for (int64_t column = 0; column < n[2]; column++) STORE(y + column * VL, LOAD(x + column * n[6]));
+    part(n[0] * n[1] * n[2], task, tasks, &from, &to);
+    for (int64_t i = from; i < to; i++) {
+        const int64_t row = i % n[2], block = i / n[2] % n[1], image = i / (n[2] * n[1]);
+        const float *x = step->p[0] + image * n[5] + block * n[6] + row * n[7];
+        float *y = step->p[3] + i * n[3] * n[4];
+        if (n[4] == VL)
+            for (int64_t column = 0; column < n[3]; column++) STORE(y + column * VL, LOAD(x + column * n[8]));
         else
-            for (int64_t column = 0; column < n[2]; column++)
-                memcpy(y + column * n[3], x + column * n[6], (size_t)n[3] * sizeof(float));
+            for (int64_t column = 0; column < n[3]; column++)
+                memcpy(y + column * n[4], x + column * n[8], (size_t)n[4] * sizeof(float));
     }
 }

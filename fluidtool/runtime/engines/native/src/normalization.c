@@ -230,3 +230,31 @@ static void batch_norm_gradient(const ft_step *step, int64_t task, int64_t tasks
             }
     }
 }
+
+/* Each number over a power of k + alpha * the sum of squares of the channels around, blocked.
+   p: x, -, -, y. n: 0 images, 1 channel blocks, 2 rows, 3 columns, 4 channels, 5 channels to each side; 6-8 x strides of
+   image, block, row; 9-11 the same of y; 12 fourths that the power has. f: k, alpha */
+static void local_response(const ft_step *step, int64_t task, int64_t tasks) {
+    const int64_t *n = step->n;
+    int64_t from, to;
+    part(n[0] * n[1] * n[2], task, tasks, &from, &to);
+    for (int64_t i = from; i < to; i++) {
+        const int64_t row = i % n[2], block = i / n[2] % n[1], image = i / (n[2] * n[1]);
+        const float *x = step->p[0] + image * n[6] + block * n[7] + row * n[8];
+        float *y = step->p[3] + image * n[9] + block * n[10] + row * n[11];
+        const veci channel = LANES + (int32_t)(block * VL), here = channel < (int32_t)n[4], next = channel + VL < (int32_t)n[4];
+        for (int64_t at = 0; at < n[3] * VL; at += VL) {
+            const vec value = LOAD(x + at);
+            const vec before = block ? LOAD(x + at - n[7]) : ALL(0);
+            const vec behind = block + 1 < n[1] ? CHOOSE(next, LOAD(x + at + n[7]), ALL(0)) : ALL(0);
+            const vec square = CHOOSE(here, value * value, ALL(0)), low = before * before, high = behind * behind;
+            vec sum = square;
+            for (int64_t far = 1; far <= n[5]; far++)
+                sum += SHUFFLE(low, square, LANES + (int32_t)(VL - far)) + SHUFFLE(square, high, LANES + (int32_t)far);
+            const vec root = sqrt_vec(sqrt_vec(sum * ALL(step->f[1]) + ALL(step->f[0])));
+            vec power = root;
+            for (int64_t fourths = 1; fourths < n[12]; fourths++) power *= root;
+            STORE(y + at, value / power);
+        }
+    }
+}

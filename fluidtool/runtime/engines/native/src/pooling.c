@@ -1,4 +1,15 @@
 /* Pooling. Included by kernels.c. */
+#define ABREAST 4 /* sums that do not wait for each other */
+
+/* Of pixels from *column on, as many as there are times ABREAST; *column is the first that is left. */
+INLINE vec sum_of_pixels(const float *x, int64_t *column, int64_t end) {
+    vec sum[ABREAST] = {ALL(0), ALL(0), ALL(0), ALL(0)};
+    for (; *column + ABREAST <= end; *column += ABREAST)
+#pragma GCC unroll 4
+        for (int i = 0; i < ABREAST; i++) sum[i] += LOAD(x + (*column + i) * VL);
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
 /* ---------------------------------------------------------------- pooling of blocked tensors
    p: x, -, -, y.  n: 0 images, 1 rows, 2 columns, 3 channel blocks, 4-5 window, 6-7 stride, 8-9 padding before,
    10-11 rows and columns of x; 12-14 x strides of image, row, channel block; 15-17 the same of y;
@@ -21,11 +32,14 @@ static void pool_rows(const ft_step *step, int64_t task, int64_t tasks) {
             const int64_t most_columns = (right < n[11] + n[9] ? right : n[11] + n[9]) - left;
             left = left < 0 ? 0 : left, right = right > n[11] ? n[11] : right;
             vec value = n[18] ? ALL(0) : ALL(-3.402823466e38f);
-            for (int64_t r = top; r < bottom; r++)
-                for (int64_t c = left; c < right; c++) {
+            for (int64_t r = top; r < bottom; r++) {
+                int64_t c = left;
+                if (n[18] && right - left >= 2 * ABREAST) value += sum_of_pixels(x + r * n[13], &c, right);
+                for (; c < right; c++) {
                     const vec item = LOAD(x + r * n[13] + c * VL);
                     value = n[18] ? value + item : CHOOSE(item > value, item, value);
                 }
+            }
             if (n[18] == 1) value /= ALL((bottom - top) * (right - left));
             if (n[18] == 2) value /= ALL(most_rows * most_columns);
             STORE(y + column * VL, value);

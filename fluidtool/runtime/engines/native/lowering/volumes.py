@@ -1,0 +1,70 @@
+"""Convolutions and pooling of volumes, whose frames lie as images one behind the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from fluidtool.runtime.engines.native.graph import Node, Value
+from fluidtool.runtime.engines.native.lowering.convolution import convolve, join_groups, pack_filter
+from fluidtool.runtime.engines.native.lowering.memory import NO_HALO, Lowering, conv_output, lowers
+from fluidtool.runtime.engines.native.steps import Blocked, Buffer, Kind, Plain
+
+
+@lowers("conv3d")
+def _conv3d(low: Lowering, node: Node) -> None:
+    """One step for each volume: an image convolution whose windows reach over several images."""
+    facts, x, volumes = dict(node.facts), node.inputs[0], node.facts["volumes"]
+    count, inner, depth, rows, columns = facts["weights"].shape
+    stride, dilation = facts["along"]
+    facts |= {
+        "weights": facts["weights"].reshape(count, inner, depth * rows, columns),
+        "frames": (depth, dilation, stride),
+    }
+    facts["groups"] = join_groups(low, facts)
+    source, out = low.blocked(x, narrow=facts["groups"] == 1), conv_output(low, node)
+    packed = pack_filter(low, facts, source.lanes)
+    made = node.output.shape[0] // volumes
+    for volume in range(volumes):
+        first = volume * made
+        piece = Node("conv", [x], Value(node.output.name, (made, *node.output.shape[1:])), facts, node.activation)
+        if node.residual is not None:
+            piece.residual = Value(node.residual.name, piece.output.shape)
+            low.blockeds[piece.residual] = frames_from(low.blockeds[node.residual], first, made)
+        given = frames_from(source, volume * (x.shape[0] // volumes), x.shape[0] // volumes)
+        convolve(low, piece, given, frames_from(out, first, made), packed=packed)
+
+
+def frames_from(place: Blocked, first: int, count: int) -> Blocked:
+    """Where some of the images lie."""
+    return replace(place, shape=(count, *place.shape[1:]), start=place.start + first * place.image)
+
+
+@lowers("pool_frames")
+def _pool_frames(low: Lowering, node: Node) -> None:
+    """Of each volume the frames are the rows of one image, and all that lies in a frame its columns."""
+    x, facts, volumes = node.inputs[0], node.facts, node.facts["volumes"]
+    source = low.blocked(x)
+    if source.apart:
+        source = whole_frames(low, node, source)
+    out = Blocked(Buffer(0), node.output.shape, low.width, source.halo)
+    out.buffer.size = out.size
+    low.blockeds[node.output] = out
+    depth, made, columns = x.shape[0] // volumes, node.output.shape[0] // volumes, source.image // low.width
+    n = dict(enumerate((volumes, made, columns, 1, facts["window"], 1, facts["stride"], 1, facts["before"], 0)))
+    n |= dict(enumerate((depth, columns, depth * source.image, source.image, 0), 10))
+    n |= dict(enumerate((made * out.image, out.image, 0, facts["mode"], 0), 15))
+    pointers = {0: (source.buffer, source.start), 3: (out.buffer, 0)}
+    low.steps.add(Kind.POOL, pointers, n, tasks=low.parts(prod(x.shape), volumes * made))
+
+
+def whole_frames(low: Lowering, node: Node, source: Blocked) -> Blocked:
+    """A copy of frames that are channels of larger ones, one behind the other, with the zeros that the result needs."""
+    place = Blocked(Buffer(0), source.shape, source.lanes, low.halos.get(node.output, NO_HALO))
+    place.buffer.size = place.size
+    low.zero_halo(place)
+    strides = [(at.image, at.block, at.row, at.lanes, 1) for at in (source, place)]
+    n, _, h, w = source.shape
+    ends = Plain(source.buffer, source.origin, strides[0]), Plain(place.buffer, place.origin, strides[1])
+    low.copy(*ends, (n, place.blocks, h, w, place.lanes))
+    return place

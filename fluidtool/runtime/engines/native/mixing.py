@@ -1,0 +1,125 @@
+"""Channels that are only moved: activations go before concatenations, and several moves in a row become one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fluidtool.runtime.engines.native.fusing import ACTIVE
+from fluidtool.runtime.engines.native.graph import NONE, Graph, Node, Value
+
+
+def spread_activations(graph: Graph) -> None:
+    """An activation of a concatenation becomes one of each part, where all can be done by what makes the parts."""
+    uses = graph.uses()
+    maker = {node.output: node for node in graph.nodes}
+    kept: list[Node] = []
+    for node in graph.nodes:
+        before = maker.get(node.inputs[0]) if node.kind == "unary" and uses[node.inputs[0]] == 1 else None
+        parts = [maker.get(value) for value in before.inputs] if before is not None else []
+        if (
+            before is None
+            or before.kind != "concat"
+            or not all(part is not None and _free(part, uses) for part in parts)
+        ):
+            kept.append(node)
+            continue
+        kept.remove(before)
+        active = [Value(value.name, value.shape) for value in before.inputs]
+        kept += [
+            Node("unary", [value], output, dict(node.facts), node.activation)
+            for value, output in zip(before.inputs, active, strict=True)
+        ]
+        kept.append(Node("concat", list(active), node.output, before.facts))
+    graph.nodes = kept
+
+
+def _free(node: Node, uses: Any) -> bool:
+    """Whether a node can take an activation that is asked of its result alone."""
+    return node.kind in ACTIVE and node.activation == NONE and uses[node.output] == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Mixed:
+    """What each channel of an image is: one of `values`, and which of its channels."""
+
+    values: tuple[Value, ...]
+    which: Any
+    channels: Any
+
+    def take(self, chosen: Any) -> Mixed:
+        """Some of the channels, in this order."""
+        which, channels = self.which[chosen], self.channels[chosen]
+        left = sorted(set(which.tolist()))
+        return Mixed(tuple(self.values[i] for i in left), np.searchsorted(left, which), channels)
+
+
+def mix_channels(graph: Graph) -> None:
+    """Shuffled channels, with the concatenations before and the slices behind them: one node `mix` for each result.
+
+    facts: by input `taken`, the channels that are written and those that they are.
+    """
+    maker = {node.output: node for node in graph.nodes}
+    shuffles = {node.output: order for node in graph.nodes if (order := shuffled(node, maker)) is not None}
+    if not shuffles:
+        return
+    found: dict[Value, Mixed] = {}
+    for node in graph.nodes:
+        mixed = _mixed(node, shuffles, found)
+        if mixed is not None:
+            found[node.output] = mixed
+    through = {value for value in found if _from_shuffle(maker[value], shuffles)}
+    for number, node in enumerate(graph.nodes):
+        if node.output in through:
+            graph.nodes[number] = _node(node, found[node.output])
+    graph.drop_unread()
+
+
+def _from_shuffle(node: Node, shuffles: dict[Value, Any]) -> bool:
+    """Whether a move shuffles, or cuts what was shuffled."""
+    return node.output in shuffles or (node.kind == "slice" and node.inputs[0] in shuffles)
+
+
+def _mixed(node: Node, shuffles: dict[Value, Any], found: dict[Value, Mixed]) -> Mixed | None:
+    """What a node that moves channels makes."""
+    if node.output in shuffles:
+        source, order = shuffles[node.output]
+        return found.get(source, alone(source)).take(order)
+    if len(node.output.shape) != 4 or len(node.inputs[0].shape) != 4:
+        return None
+    if node.kind == "concat" and node.facts["axis"] == 1:
+        counts = [value.shape[1] for value in node.inputs]
+        which, channels = np.repeat(np.arange(len(counts)), counts), np.concatenate([np.arange(n) for n in counts])
+        return Mixed(tuple(node.inputs), which, channels)
+    size = node.inputs[0].shape
+    if node.kind == "slice" and all(node.facts["sizes"][axis] == size[axis] for axis in (0, 2, 3)):
+        start = node.facts["starts"][1]
+        source = node.inputs[0]
+        return found.get(source, alone(source)).take(start + np.arange(node.output.shape[1]))
+    return None
+
+
+def alone(value: Value) -> Mixed:
+    """An image as it is."""
+    count = value.shape[1]
+    return Mixed((value,), np.zeros(count, np.int64), np.arange(count))
+
+
+def _node(node: Node, mixed: Mixed) -> Node:
+    """The node that makes all of it in one go."""
+    taken = [(np.flatnonzero(mixed.which == i), mixed.channels[mixed.which == i]) for i in range(len(mixed.values))]
+    return Node("mix", list(mixed.values), node.output, {"taken": taken})
+
+
+def shuffled(node: Node, maker: dict[Value, Node]) -> tuple[Value, Any] | None:
+    """The image that a reshape, a transpose and a reshape back shuffle, and the order of its channels; else None."""
+    turned = maker.get(node.inputs[0]) if node.kind == "view" else None
+    split = maker.get(turned.inputs[0]) if turned is not None and turned.kind == "transpose" else None
+    if turned is None or split is None or split.kind != "view" or tuple(turned.facts["axes"]) != (0, 2, 1, 3, 4):
+        return None
+    x, wide = split.inputs[0], split.output.shape
+    if len(x.shape) != 4 or node.output.shape != x.shape or (wide[0], *wide[3:]) != (x.shape[0], *x.shape[2:]):
+        return None
+    return x, np.arange(x.shape[1]).reshape(wide[1:3]).T.reshape(-1)
