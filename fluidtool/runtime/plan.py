@@ -88,8 +88,8 @@ class Plan:
     def __post_init__(self) -> None:
         # The native engine shares memory by itself, and fuses by who reads what.
         native = self.native is not None or self.handing is not None
-        if not native:
-            keep_freed_memory()
+        if not native or any(trains(op) for block in self.program.blocks for op in block.ops):
+            keep_freed_memory()  # training goes operator by operator, each with arrays of its own
         self.program = with_original_names(self.program) if native else unshared(self.program, self.fetches)
 
     def block(self, index: int) -> BlockPlan:
