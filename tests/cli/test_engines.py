@@ -390,7 +390,9 @@ def test_a_shape_that_only_a_run_can_tell_is_a_reason() -> None:
 def test_the_page_lists_every_operator_that_the_engine_reads() -> None:
     page = (ROOT / "docs" / "native.md").read_text()
     table = page.split("## What it computes", 1)[1].split("\n## ", 1)[0]
-    rows = [line for line in table.splitlines() if line.startswith("| ") and "---" not in line]
+    rows = [
+        line for line in table.splitlines() if line.startswith("| ") and line.count(" | ") == 2
+    ]  # those of stretches
     listed = {name for row in rows for name in re.findall(r"`([a-z0-9_]+)`", row.split("|")[2])}
     assert listed == set(READERS)
 
