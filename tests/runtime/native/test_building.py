@@ -84,3 +84,9 @@ def test_setup_goes_without_the_engine_on_windows_with_msvc_alone_and_says_so(
 
 def test_setup_tries_the_engine_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     assert extensions_of_setup(monkeypatch, "linux", "no-such-compiler")  # the extension is optional
+
+
+def test_a_change_of_any_source_builds_the_library_anew() -> None:
+    recipe = build.recipe()
+    listed = sorted(Path(name).name for name in (*recipe["sources"], *recipe["depends"]))
+    assert listed == sorted(path.name for path in (build.FOLDER / "src").iterdir() if path.suffix in {".c", ".h"})
