@@ -173,8 +173,8 @@ def regroup(
         down, right, apart = spread
         n = dict(enumerate((images, rows, columns, len(entries), out.image, out.block, apart * out.row)))
         n |= {15: words, 16: apart * out.lanes}
-        start = out.origin + down * out.row + right * out.lanes
-        pointers: dict[int, Any] = {3: (out.buffer, start), 5: (Buffer(table.size, "constant", table), 0)}
+        target = out.origin + down * out.row + right * out.lanes
+        pointers: dict[int, Any] = {3: (out.buffer, target), 5: (Buffer(table.size, "constant", table), 0)}
         for number, (slot, place) in enumerate(zip(SLOTS, some, strict=False)):
             pointers[slot] = (place.buffer, place.origin)
             n |= {7 + 2 * number: place.image, 8 + 2 * number: place.row}
