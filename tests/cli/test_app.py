@@ -6,9 +6,10 @@ import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -159,7 +160,9 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 def test_an_interrupt_ends_a_run() -> None:
     command = [sys.executable, "-m", "fluidtool", "run", str(DIGITS), "--random", "--repeat", "1000000"]
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": ROOT}
+    heeding = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # tests may run in the background, which ignores it
+    running = subprocess.Popen(command, **pipes, preexec_fn=heeding)
     assert running.stderr is not None
     assert running.stderr.readline().startswith("random input")
     running.send_signal(signal.SIGINT)
