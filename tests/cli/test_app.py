@@ -6,10 +6,9 @@ import re
 import signal
 import subprocess
 import sys
-from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pytest
 
@@ -158,11 +157,17 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert "Broken" not in done.stderr and "Traceback" not in done.stderr
 
 
+# As from a terminal: what runs in the background of a script ignores interrupts.
+HEEDING = """
+import runpy, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("fluidtool", run_name="__main__")
+"""
+
+
 def test_an_interrupt_ends_a_run() -> None:
-    command = [sys.executable, "-m", "fluidtool", "run", str(DIGITS), "--random", "--repeat", "1000000"]
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": ROOT}
-    heeding = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # tests may run in the background, which ignores it
-    running = subprocess.Popen(command, **pipes, preexec_fn=heeding)
+    command = [sys.executable, "-c", HEEDING, "run", str(DIGITS), "--random", "--repeat", "1000000"]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
     assert running.stderr is not None
     assert running.stderr.readline().startswith("random input")
     running.send_signal(signal.SIGINT)
