@@ -31,7 +31,7 @@ def arena(model: Any) -> int | None:
     from fluidtool.runtime.engines.native.stretches import Stretch
 
     work = model.executor.plan(model.program, model.fetches, True).block(0).work
-    forms = [form.compiled for item in work if isinstance(item, Stretch) for form in item.forms.values()]
+    forms = [form for item in work if isinstance(item, Stretch) for form in item.forms.values()]
     sizes = [form.arena.nbytes for form in forms if isinstance(form, Compiled)]
     return sum(sizes) if sizes else None
 

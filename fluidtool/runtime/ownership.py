@@ -19,6 +19,14 @@ def references(owner: Any, attribute: str) -> int:
 ONE = references(LoDTensor(np.zeros(1, np.float32)), "array")  # where nobody but the attribute holds it
 
 
+def is_shared(tensor: LoDTensor) -> bool:
+    """Whether somebody else has the tensor's array or a view of it, or it may not be written at all."""
+    if references(tensor, "array") > ONE:  # first: `flags` hold the array, too
+        return True
+    flags = tensor.array.flags
+    return not (flags.owndata and flags.writeable)
+
+
 def holds_alone(holder: ScopeVariable | None) -> bool:
     """Whether the variable's array is its own: float32 in row-major order, not a view, and nobody else has it or a view.
 
@@ -27,7 +35,6 @@ def holds_alone(holder: ScopeVariable | None) -> bool:
     if holder is None or references(holder, "value") > ONE:
         return False
     value = holder.value
-    if type(value) is not LoDTensor or type(value.array) is not np.ndarray or references(value, "array") > ONE:
+    if type(value) is not LoDTensor or type(value.array) is not np.ndarray or is_shared(value):
         return False
-    array = value.array
-    return array.dtype == np.float32 and array.base is None and array.flags.c_contiguous and array.flags.writeable
+    return value.array.dtype == np.float32 and value.array.flags.c_contiguous

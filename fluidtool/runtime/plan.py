@@ -376,11 +376,11 @@ class BoundStep:
 class BoundUpdate(BoundStep):
     """A step that changes variables where they lie, when nobody but the scope holds their arrays."""
 
-    __slots__ = ("changed", "usual")
+    __slots__ = ("changed", "in_place", "usual")
 
     def __init__(self, step: Step, context: OpContext, release: tuple[ScopeVariable, ...]) -> None:
         super().__init__(step, context, release)
-        self.usual = step.attrs
+        self.usual, self.in_place = step.attrs, {**step.attrs, "in_place": True}
         pairs = context.runtime.plan.changed_by(step.op).items()
         same = all(step.op.input(old) == step.op.output(new) for old, new in pairs)
         self.changed = tuple(context.inputs[old][0] for old, _ in pairs) if same else ()
@@ -388,7 +388,7 @@ class BoundUpdate(BoundStep):
     def compute(self) -> Any:
         """What the body makes of the inputs, which it may take the place of."""
         alone = bool(self.changed) and all([holds_alone(holder) for holder in self.changed])
-        self.attrs = self.usual | {"in_place": True} if alone else self.usual
+        self.attrs = self.in_place if alone else self.usual
         return super().compute()
 
 

@@ -35,8 +35,8 @@ def run_straight(plan: Plan, feed: Mapping[str, Any], scope: Scope) -> list[Any]
         return None
     try:
         given = dict(zip(stretch.inputs, arrays, strict=True))
-        results = form.compiled.run(given, None, dict(zip(stretch.inputs, lods, strict=True)))
+        results = form.run(given, None, dict(zip(stretch.inputs, lods, strict=True)))
     except (FluidError, *FAILURES):
         return None
-    kept = form.compiled.lods
+    kept = form.lods
     return [LoDTensor(results.pop(name), [list(level) for level in kept[name]]) for name in plan.fetches]

@@ -340,9 +340,9 @@ def test_the_previewed_steps_are_those_of_a_run(on: None) -> None:
     (stretch,) = model.executor.plan(model.program, model.fetches, True).block(0).work
     (form,) = stretch.forms.values()  # type: ignore[union-attr]
     (found,) = call_json("inspect", DIGITS, "--plan")["native"]["calls"]
-    kernels = [draft.kind.name.lower().replace("_", " ") for draft in form.compiled.drafts]
+    kernels = [draft.kind.name.lower().replace("_", " ") for draft in form.drafts]
     assert [step["kernel"] for step in found["steps"]] == kernels
-    assert found["arena_bytes"] == form.compiled.arena.nbytes
+    assert found["arena_bytes"] == form.arena.nbytes
 
 
 @built

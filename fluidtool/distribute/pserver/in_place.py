@@ -7,19 +7,18 @@ has, and the update works on a copy. The numbers are those of the operators, bit
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from fluidtool.runtime.ownership import is_shared
 from fluidtool.runtime.plan import BoundStep
 from fluidtool.runtime.scope import ScopeVariable
 from fluidtool.tensor import LoDTensor, SelectedRows
 
 Array = np.ndarray[Any, Any]
 PIECE = 1 << 14  # elements: what is worked on at a time fits into the cache
-HOLDERS = 3  # references to an array that its variable alone holds, counted in `owned`
 FLOATS = ("float32", "float64")
 
 
@@ -77,10 +76,9 @@ def is_plain(value: Any) -> bool:
 def owned(holder: ScopeVariable) -> Array:
     """The flat array of a variable, which may be written into: its own one, or a copy where somebody else holds that."""
     tensor: LoDTensor = holder.value
-    array = tensor.array
-    if sys.getrefcount(array) > HOLDERS or not array.flags.writeable or not array.flags.owndata:
-        array = tensor.array = array.copy()
-    return array.reshape(-1)  # type: ignore[no-any-return]
+    if is_shared(tensor):
+        tensor.array = tensor.array.copy()
+    return tensor.array.reshape(-1)  # type: ignore[no-any-return]
 
 
 def pieces(size: int) -> Iterator[slice]:

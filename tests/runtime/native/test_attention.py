@@ -19,7 +19,7 @@ HEADS = [0, 2, 1, 3]
 def compiled(net: Net) -> Compiled:
     (stretch,) = (step for step in net.plan.work if isinstance(step, Stretch))
     (form,) = stretch.forms.values()
-    return form.compiled
+    return form
 
 
 def steps(net: Net) -> Counter[str]:

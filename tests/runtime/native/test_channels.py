@@ -33,7 +33,7 @@ def kernels(net: Net) -> list[str]:
     """The kernels of the steps of the last run."""
     (stretch,) = (step for step in net.plan.work if isinstance(step, Stretch))
     (form,) = stretch.forms.values()
-    return [draft.kind.name for draft in form.compiled.drafts]  # type: ignore[attr-defined]
+    return [draft.kind.name for draft in form.drafts]  # type: ignore[attr-defined]
 
 
 @few

@@ -31,7 +31,7 @@ def products(net: Net, x: str, *columns: int, bias: bool = True) -> list[str]:
 def product_steps(net: Net) -> int:
     (stretch,) = (step for step in net.plan.work if isinstance(step, Stretch))
     (form,) = stretch.forms.values()
-    return sum(draft.kind.name == "PRODUCT" for draft in form.compiled.drafts)
+    return sum(draft.kind.name == "PRODUCT" for draft in form.drafts)
 
 
 def attention(net: Net, q: str, k: str, v: str, heads: int, rows: int) -> str:
@@ -105,5 +105,5 @@ def test_products_know_the_weights_that_are_read_next() -> None:
     check(net, x, scale=64.0)
     (stretch,) = (step for step in net.plan.work if isinstance(step, Stretch))
     (form,) = stretch.forms.values()
-    products = [draft for draft in form.compiled.drafts if draft.kind.name == "PRODUCT"]
+    products = [draft for draft in form.drafts if draft.kind.name == "PRODUCT"]
     assert [draft.pointers.get(5) for draft in products] == [products[1].pointers[1], products[2].pointers[1], None]

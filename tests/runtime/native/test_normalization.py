@@ -75,7 +75,7 @@ def test_between_convolutions_it_stays_in_blocks() -> None:
     check(net, net.conv(x, net.parameter(7, 36, 3, 3), paddings=[1, 1]), scale=50)
     (stretch,) = net.plan.work
     (form,) = stretch.forms.values()  # type: ignore[union-attr]
-    names = [draft.kind.name for draft in form.compiled.drafts if draft.kind.name not in ("HALO",)]
+    names = [draft.kind.name for draft in form.drafts if draft.kind.name not in ("HALO",)]
     assert names[0] == "BLOCK" and names[-1] == "UNBLOCK" and "BLOCK" not in names[1:]
     assert "GROUP_NORM_BLOCKED" in names and "ELEMENTWISE" not in names
 

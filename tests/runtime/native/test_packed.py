@@ -46,7 +46,7 @@ class Program:
     def constants(self) -> list[dict[int, Any]]:
         """By form: the arrays that its steps read, by address."""
         forms = self.stretch.forms.values()
-        return [{array.ctypes.data: array for array in form.compiled.keep} for form in forms]
+        return [{array.ctypes.data: array for array in form.keep} for form in forms]
 
 
 def with_product() -> Program:

@@ -30,7 +30,7 @@ def kernels(net: Net, fetch: str) -> list[Kind]:
     """The steps of the one stretch of the last run."""
     (stretch,) = net.plan.work
     (form,) = stretch.forms.values()  # type: ignore[union-attr]
-    return [draft.kind for draft in form.compiled.drafts]
+    return [draft.kind for draft in form.drafts]
 
 
 @few

@@ -68,7 +68,7 @@ class Clicks:
 
     def steps(self) -> Counter[str]:
         form = next(iter(self.stretch.forms.values()))
-        return Counter(draft.kind.name for draft in form.compiled.drafts)
+        return Counter(draft.kind.name for draft in form.drafts)
 
 
 @pytest.mark.parametrize("pool", ["SUM", "AVERAGE", "SQRT", "MAX", "FIRST", "LAST"])

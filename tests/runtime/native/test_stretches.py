@@ -158,7 +158,7 @@ def test_buffers_that_live_together_do_not_overlap() -> None:
     net.run("native", out)
     (stretch,) = net.plan.work
     (form,) = stretch.forms.values()  # type: ignore[union-attr]
-    drafts = form.compiled.drafts
+    drafts = form.drafts
     offsets, size = lay_out(drafts)
     alive = lifetimes(drafts)
     for a in alive:

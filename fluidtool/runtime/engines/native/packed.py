@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import is_
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -36,6 +37,14 @@ class PackedConstants:
         ranges = ((_address(array), array.nbytes, number) for number, array in enumerate(self.parameters))
         self._ranges = sorted(found for found in ranges if found[1])
         self._starts = [start for start, *_ in self._ranges]
+
+    def are_from(self, parameters: Sequence[NDArray[Any]]) -> bool:
+        """Whether these are the very arrays that are packed here."""
+        mine = self.parameters
+        same = mine is parameters or (len(mine) == len(parameters) and all(map(is_, mine, parameters)))
+        if same:
+            self.parameters = tuple(parameters)  # the next look finds the same tuple
+        return same
 
     def get(self, size: int, pieces: Sequence[Piece], make: Callable[[], NDArray[np.float32]]) -> NDArray[np.float32]:
         """The floats that these steps have packed before; else they are made now."""

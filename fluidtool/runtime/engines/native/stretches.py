@@ -76,7 +76,7 @@ class Stretch:
     pooled: frozenset[str] = frozenset()  # inputs of which a form takes any number of rows
     parts: tuple[Step | Stretch, ...] = ()
     cut: tuple[Step, str] | None = None  # the operator that the parts lie around, and what it lacks
-    forms: OrderedDict[Any, Form] = field(default_factory=OrderedDict)
+    forms: OrderedDict[Any, Runner] = field(default_factory=OrderedDict)
     packed: PackedConstants = field(default_factory=PackedConstants)  # of the constants that were met last
     why: dict[Any, str] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)  # of forms, why and parts: several threads may run one plan
@@ -92,29 +92,20 @@ class Stretch:
             for name, array, lod in zip(self.inputs, arrays, lods, strict=True)
         )
 
-    def form(self, key: Any, constants: tuple[Any, ...]) -> Form | None:
+    def form(self, key: Any, constants: tuple[Any, ...]) -> Runner | None:
         """The form compiled for inputs of this signature and these constants, or None; the caller holds the lock."""
         form = self.forms.get(key)
-        if form is None or not (form.arrays is constants or same(form.arrays, constants)):
+        if form is None or not self.packed.are_from(constants):
             return None
-        form.arrays = constants
         self.forms.move_to_end(key)
         return form
 
     def trim(self) -> None:
         """Forget the forms that were used the longest time ago, where there are too many."""
-        memory = sum(form.compiled.memory for form in self.forms.values())
+        memory = sum(form.memory for form in self.forms.values())
         while len(self.forms) > (MOST_KEPT if memory <= ROOM else ALWAYS_KEPT):
             _, oldest = self.forms.popitem(last=False)
-            memory -= oldest.compiled.memory
-
-
-@dataclass(slots=True)
-class Form:
-    """A stretch compiled for one signature, with the arrays of the constants that were packed."""
-
-    compiled: Runner
-    arrays: tuple[Any, ...]
+            memory -= oldest.memory
 
 
 def find_stretches(
@@ -265,13 +256,13 @@ class BoundStretch:
                     watch(step, 0)
             return
         given = dict(zip(self.stretch.inputs, arrays, strict=True))
-        results = form.compiled.run(given, watch, dict(zip(self.stretch.inputs, lods, strict=True)))
+        results = form.run(given, watch, dict(zip(self.stretch.inputs, lods, strict=True)))
         for name, holder in self.outputs.items():
             if holder is not None:
                 holder.pending_lod = None
-                holder.set_tensor(results[name], [list(level) for level in form.compiled.lods[name]])
+                holder.set_tensor(results[name], [list(level) for level in form.lods[name]])
 
-    def _form(self, arrays: list[Any], lods: list[Lod], constants: tuple[Any, ...]) -> Form | None:
+    def _form(self, arrays: list[Any], lods: list[Lod], constants: tuple[Any, ...]) -> Runner | None:
         stretch = self.stretch
         key = stretch.signature(arrays, lods)
         form = stretch.form(key, constants)
@@ -279,11 +270,11 @@ class BoundStretch:
             return form
         if stretch.parts or key in stretch.why:
             return None
-        if not same(stretch.packed.parameters, constants):  # what was packed from others is of no use
+        if not stretch.packed.are_from(constants):  # what was packed from others is of no use
             stretch.packed = PackedConstants(constants)
             stretch.forms.clear()
         try:
-            compiled = stretch.library.compile(
+            form = stretch.library.compile(
                 [(step.op, every_attribute(step)) for step in stretch.steps],
                 dict(zip(stretch.inputs, arrays, strict=True)),
                 dict(zip(stretch.constants, constants, strict=True)),
@@ -296,14 +287,9 @@ class BoundStretch:
             stretch.why[key] = str(error)
             divide(stretch, error)
             return None
-        form = stretch.forms[key] = Form(compiled, constants)
+        stretch.forms[key] = form
         stretch.trim()
         return form
-
-
-def same(some: Sequence[Any], others: Sequence[Any]) -> bool:
-    """Whether these are the very same objects."""
-    return len(some) == len(others) and all(a is b for a, b in zip(some, others, strict=True))
 
 
 def every_attribute(step: Step) -> dict[str, Any]:
