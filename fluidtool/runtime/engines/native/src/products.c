@@ -13,7 +13,8 @@
 #define GROUP 2
 #endif
 #define GROUP_TILE (VL == 16 ? 8 : TILE) /* rows of a tile of a whole group */
-#define SHARE 384         /* of the depth, usually: shorter ones carry their sums to y and back more often */
+#define SHARE 768         /* of the depth, usually: shorter ones carry their sums to y and back more often */
+#define NARROW_SHARE 384  /* the same where weights are made wide, panel by panel */
 #define PANEL_ROWS 132    /* rows of x that are swept by one panel after the other, from the second cache */
 #define PANELS_TOGETHER 8 /* panels whose results stay in the second cache from share to share */
 
@@ -30,25 +31,11 @@ typedef struct {
     int64_t ahead_step;
 } product_tile;
 
-/* Activations other than ReLU, on what a tile has stored and the first cache still holds. */
-INLINE void activate_rows(const product_tile *t, int64_t rows, int64_t columns, const int32_t activation) {
+/* The end of a tile whose last block has only some lanes in memory, or with another activation than ReLU. */
+INLINE void store_sums(const product_tile *t, vec (*sums)[TILE], int64_t rows, int64_t blocks, const int32_t activation) {
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < columns; j += VL) {
-            float *at = t->y + i * t->y_row + j;
-            give(at, activate(take(at, columns - j), activation, t->f), columns - j);
-        }
-}
-
-static __attribute__((noinline)) void activate_tile(const product_tile *t, int64_t rows, int64_t columns) {
-    if (t->activation == FT_GELU) activate_rows(t, rows, columns, FT_GELU);
-    else activate_rows(t, rows, columns, t->activation);
-}
-
-/* The end of a tile whose last block has only some lanes in memory. */
-static __attribute__((noinline)) void store_edge(const product_tile *t, vec (*sums)[TILE], int64_t rows, int64_t blocks) {
-    for (int64_t b = 0; b < blocks; b++) {
-        const int64_t lanes = b + 1 == blocks ? t->lanes : VL;
-        for (int64_t i = 0; i < rows; i++) {
+        for (int64_t b = 0; b < blocks; b++) {
+            const int64_t lanes = b + 1 == blocks ? t->lanes : VL;
             float *to = t->y + i * t->y_row + b * VL;
             vec value = sums[b][i];
             if (!t->first) value += take(to, lanes);
@@ -56,21 +43,25 @@ static __attribute__((noinline)) void store_edge(const product_tile *t, vec (*su
                 if (t->bias) value += LOAD(t->bias + b * VL);
                 if (t->residual) value += take(t->residual + i * t->residual_row + b * VL, lanes);
             }
-            if (t->last && t->activation == FT_RELU) value = MAX(value, ALL(0));
-            give(to, value, lanes);
+            give(to, activate(value, activation, t->f), lanes);
         }
-    }
+}
+
+static __attribute__((noinline)) void store_apart(const product_tile *t, vec (*sums)[TILE], int64_t rows, int64_t blocks) {
+    if (!t->last) store_sums(t, sums, rows, blocks, FT_NONE);
+    else if (t->activation == FT_GELU) store_sums(t, sums, rows, blocks, FT_GELU);
+    else store_sums(t, sums, rows, blocks, t->activation);
 }
 
 /* ROWS rows of BLOCKS blocks; both are constants wherever this is called, so that sums stay in registers. */
 INLINE void store_product(const int ROWS, const int BLOCKS, const product_tile *t, vec (*sum)[TILE]) {
-    if (t->lanes < VL) {
+    if (t->lanes < VL || (t->last && t->activation > FT_RELU)) {
         vec kept[GROUP][TILE];
 #pragma GCC unroll 4
         for (int b = 0; b < BLOCKS; b++)
 #pragma GCC unroll 16
             for (int i = 0; i < ROWS; i++) kept[b][i] = sum[b][i];
-        store_edge(t, kept, ROWS, BLOCKS);
+        store_apart(t, kept, ROWS, BLOCKS);
     } else {
         float *y = t->y;
         const float *bias = t->bias, *residual = t->residual;
@@ -84,7 +75,6 @@ INLINE void store_product(const int ROWS, const int BLOCKS, const product_tile *
         if (relu) EACH(ROWS, BLOCKS, sum[b][i] = MAX(sum[b][i], ALL(0)))
         EACH(ROWS, BLOCKS, STORE(y + i * y_row + b * VL, sum[b][i]))
     }
-    if (t->last && t->activation > FT_RELU) activate_tile(t, ROWS, (BLOCKS - 1) * VL + t->lanes);
 }
 
 INLINE void product_rows(const int ROWS, const int BLOCKS, const product_tile *t) {
@@ -217,8 +207,9 @@ INLINE int64_t weights_at(const matrix_product *m, int64_t group, int64_t k) {
 /* Some rows by the groups of blocks [group, group_end) of the weights; `after` are the weights that come then, or 0. */
 static void product_groups(const matrix_product *m, int64_t row, int64_t row_end, int64_t group, int64_t group_end,
                            const float *after) {
-    const int64_t shares = m->depth < SHARE ? m->depth > 0 : (m->depth + SHARE / 2 - 1) / SHARE; /* as near to it as can be */
-    float wide[SHARE * 3 / 2 * GROUP * VL] __attribute__((aligned(64)));
+    const int64_t usual = m->narrow ? NARROW_SHARE : SHARE;
+    const int64_t shares = m->depth < usual ? m->depth > 0 : (m->depth + usual / 2 - 1) / usual; /* as near to it as can be */
+    float wide[NARROW_SHARE * 3 / 2 * GROUP * VL] __attribute__((aligned(64)));
     for (int64_t share = 0; share < shares; share++) {
         int64_t from, to;
         part(m->depth, share, shares, &from, &to);
