@@ -24,7 +24,7 @@ typedef struct {
     int64_t ahead_lines;
 } tile_work;
 
-/* Activations other than ReLU, on what a tile has stored. */
+/* Activations that are not quick, of what a tile has stored. */
 static __attribute__((noinline)) void finish(const tile_work *t, int64_t pixels, int64_t blocks) {
     for (int64_t b = 0; b < blocks; b++)
         for (int64_t i = 0; i < pixels; i++) {
@@ -62,9 +62,11 @@ INLINE void store_tile(const int PIXELS, const int BLOCKS, const tile_work *t, v
         if (t->residual)
             EACH(PIXELS, BLOCKS, sum[b][i] += LOAD(t->residual + i * t->residual_pixel + b * t->residual_block))
     }
-    if (t->last && t->activation == FT_RELU) EACH(PIXELS, BLOCKS, sum[b][i] = MAX(sum[b][i], ALL(0)))
+#define EACH_SUM(work) EACH(PIXELS, BLOCKS, work)
+    if (t->last) ACTIVATE_QUICKLY(t->activation, t->f, EACH_SUM, sum[b][i])
+#undef EACH_SUM
     EACH(PIXELS, BLOCKS, STORE(y + i * y_pixel + b * y_block, sum[b][i]))
-    if (t->last && t->activation > FT_RELU) finish(t, PIXELS, BLOCKS);
+    if (t->last && !QUICK(t->activation)) finish(t, PIXELS, BLOCKS);
 }
 
 /* Each share of the segments is summed from zero, then added: errors grow with its length, not with the whole depth.

@@ -18,7 +18,7 @@ typedef struct {
 
 static const float nothing[VL]; /* what lies beside the image */
 
-/* Activations other than ReLU, on what has been stored. */
+/* Activations that are not quick, of what has been stored. */
 static __attribute__((noinline)) void activate_pixels(const ft_step *step, float *y, int64_t pixels) {
     for (int64_t i = 0; i < pixels; i++, y += step->n[13]) STORE(y, activate(LOAD(y), step->activation, step->f));
 }
@@ -36,12 +36,11 @@ INLINE void start_pixels(const int PIXELS, const streak *t, int64_t row, int64_t
 INLINE void store_pixels(const int PIXELS, const streak *t, int64_t row, int64_t column, vec *sum) {
     const int64_t *n = t->step->n;
     float *y = t->y + row * n[12] + column * n[13];
-    if (t->step->activation == FT_RELU)
-#pragma GCC unroll 8
-        for (int i = 0; i < PIXELS; i++) sum[i] = MAX(sum[i], ALL(0));
-#pragma GCC unroll 8
-    for (int i = 0; i < PIXELS; i++) STORE(y + i * n[13], sum[i]);
-    if (t->step->activation > FT_RELU) activate_pixels(t->step, y, PIXELS);
+#define EACH_SUM(work) _Pragma("GCC unroll 8") for (int i = 0; i < PIXELS; i++) work;
+    ACTIVATE_QUICKLY(t->step->activation, t->step->f, EACH_SUM, sum[i])
+    EACH_SUM(STORE(y + i * n[13], sum[i]))
+#undef EACH_SUM
+    if (!QUICK(t->step->activation)) activate_pixels(t->step, y, PIXELS);
 }
 
 /* PIXELS neighbours in each of ROWS rows, by a window of SIZE rows and columns that moves by STRIDE. Of the columns under

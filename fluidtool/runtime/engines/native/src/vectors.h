@@ -209,3 +209,14 @@ INLINE vec activate(vec x, int32_t kind, const float *f) {
         default: return x;
     }
 }
+
+/* Activations that a tile computes of its sums, in registers: `each` does something with each `sum`. The others come when
+   the tile has been stored. */
+#define QUICK(kind) ((kind) <= FT_RELU6 || (kind) == FT_LEAKY_RELU || (kind) == FT_HARD_SWISH)
+#define ACTIVATE_QUICKLY(kind, f, each, sum)                                           \
+    switch (kind) {                                                                    \
+        case FT_RELU: each(sum = activate(sum, FT_RELU, f)) break;                     \
+        case FT_RELU6: each(sum = activate(sum, FT_RELU6, f)) break;                   \
+        case FT_LEAKY_RELU: each(sum = activate(sum, FT_LEAKY_RELU, f)) break;         \
+        case FT_HARD_SWISH: each(sum = activate(sum, FT_HARD_SWISH, f)) break;         \
+    }
