@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -111,14 +111,24 @@ def _checked_plan(ctx: OpContext, Input: Any, Offset: Any, Filter: Any, Mask: An
     return plan
 
 
-def _convolve(ctx: OpContext, Input: Any, Offset: Any, Filter: Any, Mask: Any) -> Any:
+Gather = Callable[[Any, Any, list[Any], Any], Any]
+"""Like `gather`."""
+
+
+def gather(xp: Any, planes: Any, positions: list[Any], mask: Any) -> Any:
+    """Samples [planes, channels, places] of planes [planes, channels, H, W], times the mask [planes, places] or None."""
+    samples = sample(xp, planes, positions)
+    return samples if mask is None else samples * mask[:, None]
+
+
+def convolve(ctx: OpContext, Input: Any, Offset: Any, Filter: Any, Mask: Any, gather: Gather = gather) -> Any:
     """Filter times the samples at the moved positions, each weighted by its mask."""
     plan, xp = _checked_plan(ctx, Input, Offset, Filter, Mask), ctx.xp
     if not Input.size:
         return xp.zeros(plan.output_shape, dtype=Input.dtype)
-    samples = sample(xp, plan.planes(Input), plan.positions(xp, Offset))
-    if Mask is not None:
-        samples *= widened(Mask).reshape(len(samples), 1, -1)
+    planes = plan.planes(Input)
+    mask = None if Mask is None else widened(Mask).reshape(len(planes), -1)
+    samples = gather(xp, planes, plan.positions(xp, Offset), mask)
     out = xp.matmul(plan.matrix(Filter), plan.grouped(samples))
     return out.reshape(plan.output_shape).astype(Input.dtype, copy=False)
 
@@ -153,7 +163,7 @@ def deformable_conv(ctx: OpContext, Input: Any, Offset: Any, Mask: Any, Filter: 
     """Deformable convolution v2, NCHW: Offset [N, 2 * deformable_groups * taps, H', W'] holds (row, column) moves by kernel
     cell, Mask [N, deformable_groups * taps, H', W'] weights (Paddle 1.8.5 deformable_conv_op.h).
     """
-    return _convolve(ctx, Input, Offset, Filter, Mask)
+    return convolve(ctx, Input, Offset, Filter, Mask)
 
 
 @deformable_conv.infer
@@ -175,7 +185,7 @@ def deformable_conv_grad(
 @op("deformable_conv_v1", inputs="Input Offset Filter", outputs="Output", attrs=DEFORMABLE)
 def deformable_conv_v1(ctx: OpContext, Input: Any, Offset: Any, Filter: Any) -> Any:
     """Deformable convolution v1: as deformable_conv, without a mask (Paddle 1.8.5 deformable_conv_v1_op.h)."""
-    return _convolve(ctx, Input, Offset, Filter, None)
+    return convolve(ctx, Input, Offset, Filter, None)
 
 
 @deformable_conv_v1.infer

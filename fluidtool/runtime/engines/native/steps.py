@@ -94,6 +94,8 @@ class Kind(IntEnum):
     LOCAL_RESPONSE = 69
     PROJECTED_SEQUENCES = 70
     SUPPRESS_POLYGONS = 71
+    SAMPLE_PLANES = 72
+    FEW_ROWS = 73
 
 
 @dataclass(eq=False, slots=True)

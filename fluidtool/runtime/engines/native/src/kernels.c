@@ -37,6 +37,7 @@
 #include "detection.c"
 #include "polygons.c"
 #include "regions.c"
+#include "samples.c"
 #include "viterbi.c"
 #include "padding.c"
 #include "normalization.c"
@@ -120,5 +121,7 @@ const ft_instructions INSTRUCTIONS = {
         [FT_LOCAL_RESPONSE] = local_response,
         [FT_PROJECTED_SEQUENCES] = projected_sequences,
         [FT_SUPPRESS_POLYGONS] = suppress_polygons,
+        [FT_SAMPLE_PLANES] = sample_planes,
+        [FT_FEW_ROWS] = few_rows,
     },
 };

@@ -340,3 +340,41 @@ static void pack(const ft_step *step, int64_t task, int64_t tasks) {
         pack_rows(&p, x, y, row, row + PACKED_ROWS < n[0] ? row + PACKED_ROWS : n[0]);
     }
 }
+
+/* ---------------------------------------------------------------- few rows by a matrix as it lies
+   p: x [rows][depth], w [depth][columns], -, y [rows][columns].  n: 0 rows, 1 depth, 2 columns */
+enum { WIDE = TILE > 6 ? 4 : 2 }; /* vectors of columns at once */
+
+INLINE void few_rows_block(const int ROWS, const int64_t *n, const float *x, const float *w, float *y, int64_t column) {
+    vec sum[4][WIDE];
+#pragma GCC unroll 4
+    for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 4
+        for (int j = 0; j < WIDE; j++) sum[r][j] = ALL(0);
+    const int64_t count = n[2] - column;
+    for (int64_t k = 0; k < n[1]; k++)
+#pragma GCC unroll 4
+        for (int j = 0; j < WIDE; j++) {
+            if (count <= j * VL) break;
+            const vec weight = take(w + k * n[2] + column + j * VL, count - j * VL);
+#pragma GCC unroll 4
+            for (int r = 0; r < ROWS; r++) sum[r][j] += ALL(x[r * n[1] + k]) * weight;
+        }
+#pragma GCC unroll 4
+    for (int r = 0; r < ROWS; r++)
+        for (int j = 0; j < WIDE && j * VL < count; j++) give(y + r * n[2] + column + j * VL, sum[r][j], count - j * VL);
+}
+
+static void few_rows(const ft_step *step, int64_t task, int64_t tasks) {
+    const int64_t *n = step->n, blocks = (n[2] + WIDE * VL - 1) / (WIDE * VL);
+    int64_t from, to;
+    part(blocks, task, tasks, &from, &to);
+    for (int64_t block = from; block < to; block++) {
+        int64_t row = 0;
+#define ROWS(count) \
+    for (; row + count <= n[0]; row += count) \
+        few_rows_block(count, n, step->p[0] + row * n[1], step->p[1], step->p[3] + row * n[2], block * WIDE * VL);
+        ROWS(4) ROWS(2) ROWS(1)
+#undef ROWS
+    }
+}
