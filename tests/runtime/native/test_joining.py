@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -71,6 +72,69 @@ def test_products_that_stay_apart(why: str) -> None:
     outs = [net.op("softmax", "Out", {"X": x}) for x in (a, b)]
     check(net, *outs, *([a] if "fetched" in why else []), scale=8.0)
     assert product_steps(net) == 2
+
+
+def alike(net: Net, x: str, weights: Sequence[Any], shifts: Sequence[Any]) -> list[str]:
+    """Products of the same rows, each with parameters of its own that have these numbers."""
+    found = []
+    for weight, shift in zip(weights, shifts, strict=True):
+        y = net.op("mul", "Out", {"X": x, "Y": net.parameter(of=weight.copy())}, x_num_col_dims=2)
+        if shift is not None:
+            y = net.op("elementwise_add", "Out", {"X": y, "Y": net.parameter(of=shift.copy())}, axis=2)
+        found.append(net.op("softmax", "Out", {"X": net.op("tanh", "Out", {"X": y})}))
+    return found
+
+
+def numbers(*shape: int) -> Any:
+    return np.random.default_rng(7).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("columns", [64, 33])
+@pytest.mark.parametrize("bias", [False, True])
+def test_products_of_the_same_rows_by_the_same_numbers_are_computed_once(columns: int, bias: bool) -> None:
+    net, weight, shift = Net(), numbers(40, columns), numbers(columns) if bias else None
+    check(net, *alike(net, net.data(2, 5, 40), [weight] * 3, [shift] * 3), scale=8.0)
+    assert product_steps(net) == 1
+    assert columns_of_products(net) == [columns]
+
+
+def test_attention_by_the_same_numbers() -> None:
+    net = Net()
+    x = net.data(2, 7, 40)
+    weight = numbers(40, 64)
+    q, k, v = (net.op("mul", "Out", {"X": x, "Y": net.parameter(of=weight)}, x_num_col_dims=2) for _ in range(3))
+    check(net, attention(net, q, k, v, 4, 7), scale=8.0)
+    assert columns_of_products(net) == [64]
+
+
+@pytest.mark.parametrize("differs", ["the last weight", "a shift", "whether there is a shift", "the rows"])
+def test_products_by_other_numbers_are_all_computed(differs: str) -> None:
+    net, weight, shift = Net(), numbers(40, 33), numbers(33)
+    other_weight, other_shift, x = weight.copy(), shift.copy(), net.data(2, 5, 40)
+    if differs == "the last weight":
+        other_weight[-1, -1] += 1
+    elif differs == "a shift":
+        other_shift[3] += 1
+    outs = alike(net, x, [weight], [shift])
+    if differs == "the rows":
+        x = net.data(2, 5, 40)
+    check(
+        net, *outs, *alike(net, x, [other_weight], [None if differs.startswith("whether") else other_shift]), scale=8.0
+    )
+    assert columns_of_products(net) == [33, 33]
+
+
+def test_a_result_that_is_fetched_is_computed_though_another_is_the_same() -> None:
+    net, weight = Net(), numbers(40, 64)
+    x = net.data(2, 5, 40)
+    outs = [net.op("mul", "Out", {"X": x, "Y": net.parameter(of=weight)}, x_num_col_dims=2) for _ in range(2)]
+    check(net, *outs, scale=8.0)
+
+
+def columns_of_products(net: Net) -> list[int]:
+    (stretch,) = (step for step in net.plan.work if isinstance(step, Stretch))
+    (form,) = stretch.forms.values()
+    return [draft.sizes[2] for draft in form.drafts if draft.kind.name == "PRODUCT"]
 
 
 def reshaped(shape: tuple[int, ...], order: list[int], new: tuple[int, ...]) -> None:

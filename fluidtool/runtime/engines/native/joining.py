@@ -1,4 +1,4 @@
-"""Products of the same rows by several parameters become one, such as those for queries, keys and values of attention."""
+"""Products of the same rows become one, such as those for queries, keys and values of attention."""
 
 from __future__ import annotations
 
@@ -22,6 +22,37 @@ class SideBySide:
     def shape(self) -> Shape:
         """Rows, and columns in all."""
         return self.parts[0].shape[0], sum(part.shape[1] for part in self.parts)
+
+
+def merge_products(graph: Graph) -> None:
+    """Compute products of the same rows by the same numbers once, in place, whatever parameters the numbers are of.
+
+    Startup programs with a seed give parameters of one shape the same numbers: queries, keys and values are then one.
+    """
+    first: dict[Any, list[Node]] = {}
+    stands_for: dict[Value, Value] = {}
+    kept = []
+    for node in graph.nodes:
+        node.inputs = [stands_for.get(value, value) for value in node.inputs]
+        if node.residual is not None:
+            node.residual = stands_for.get(node.residual, node.residual)
+        if node.kind == "product" and node.output not in graph.outputs:
+            key = node.inputs[0], node.residual, node.facts["matrix"], node.activation, node.output.shape
+            twin = next((other for other in first.setdefault(key, []) if have_same_numbers(other, node)), None)
+            if twin is not None:
+                stands_for[node.output] = twin.output
+                continue
+            first[key].append(node)
+        kept.append(node)
+    graph.nodes = kept
+
+
+def have_same_numbers(one: Node, other: Node) -> bool:
+    """Whether two products multiply by the same weights and add the same shift; most differ in the first row already."""
+    (a, b), (c, d) = ((node.facts["weights"], node.facts["shift"]) for node in (one, other))
+    if (b is None) is not (d is None) or (b is not None and not np.array_equal(b, d)):
+        return False
+    return a is c or (np.array_equal(a[:1], c[:1]) and np.array_equal(a, c))
 
 
 def join_products(graph: Graph) -> None:

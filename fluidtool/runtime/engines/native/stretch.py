@@ -17,7 +17,7 @@ from fluidtool.runtime.engines.native.arena import lay_out
 from fluidtool.runtime.engines.native.attention import join_attention
 from fluidtool.runtime.engines.native.fusing import fuse
 from fluidtool.runtime.engines.native.graph import Graph, NotNativeError, Value
-from fluidtool.runtime.engines.native.joining import join_products
+from fluidtool.runtime.engines.native.joining import join_products, merge_products
 from fluidtool.runtime.engines.native.library import Library, first_byte
 from fluidtool.runtime.engines.native.lowering import lower
 from fluidtool.runtime.engines.native.mixing import mix_channels, spread_activations
@@ -203,6 +203,7 @@ def compile_stretch(
     pool_lookups(graph, pooled)
     spread_activations(graph)
     fuse(graph)
+    merge_products(graph)
     join_attention(graph)
     join_products(graph)
     mix_channels(graph)
