@@ -109,7 +109,7 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--cold", type=int, default=3, help="cold processes that a median is taken of")
     parser.add_argument("--threads", type=int, default=processors())
     parser.add_argument(
-        "--models", type=Path, default=ROOT / "build" / "benchmarks", help="where models are built and kept"
+        "--models", type=Path, default=ROOT / "build" / "benchmarks" / "models", help="where models are built and kept"
     )
     parser.add_argument(
         "--full-models", type=Path, help="a folder of saved models (full_models_worker.py says of what)"

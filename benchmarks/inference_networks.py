@@ -157,15 +157,26 @@ NETWORKS = {
 }
 
 
+def draw_apart(startup: fluid.Program) -> None:
+    """Give each initializer a seed of its own.
+
+    With the program's seed all parameters of one shape would be the same numbers, and engines that look for that would
+    compute queries, keys and values as one.
+    """
+    for number, op in enumerate(startup.global_block().ops):
+        if op.has_attr("seed"):
+            op._set_attr("seed", SEED + number)
+
+
 def write(network: Network, folder: Path) -> None:
     """Build, initialise, save; nothing is done when the folder is complete already."""
     if (folder / "io.npz").exists():
         return
     main, startup = fluid.Program(), fluid.Program()
-    main.random_seed = startup.random_seed = SEED
     scope = fluid.Scope()
     with fluid.program_guard(main, startup), fluid.unique_name.guard(), fluid.scope_guard(scope):
         names, outputs = network.build()
+        draw_apart(startup)
         executor = fluid.Executor(fluid.CPUPlace())
         executor.run(startup)
         fluid.io.save_inference_model(

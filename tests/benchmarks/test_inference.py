@@ -17,7 +17,7 @@ from benchmarks import growth, onnx_models
 from benchmarks.engines import engines
 from benchmarks.feeds import with_lod
 from benchmarks.growth import Curve
-from benchmarks.inference_networks import NETWORKS, write
+from benchmarks.inference_networks import NETWORKS, draw_apart, write
 from benchmarks.rounds import Absent, Engine, Worker, cold, median_ratio, take_turns
 from fluidtool import fluid
 from fluidtool.passes.cost import count, input_metas
@@ -41,6 +41,18 @@ def test_the_networks_have_the_known_sizes(name: str, multiply_adds: float, para
     assert cost.multiply_adds == pytest.approx(multiply_adds, rel=0.02)
     held = sum(int(np.prod(p.shape)) for p in main.all_parameters())
     assert held == pytest.approx(parameters, rel=0.02)
+
+
+def test_parameters_of_one_shape_are_different_numbers() -> None:
+    main, startup, scope = fluid.Program(), fluid.Program(), fluid.Scope()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        words = fluid.data("words", [None, 16])
+        for _ in range(3):
+            fluid.layers.fc(words, 16, bias_attr=False)
+    draw_apart(startup)
+    fluid.Executor(fluid.CPUPlace()).run(startup, scope=scope)
+    one, two, three = (np.asarray(scope.find_var(p.name).get_tensor()) for p in main.all_parameters())
+    assert not any(np.array_equal(a, b) for a, b in ((one, two), (one, three), (two, three)))
 
 
 @pytest.fixture(scope="module")
