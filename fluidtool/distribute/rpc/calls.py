@@ -12,10 +12,11 @@ from fluidtool.distribute.rpc.handler import Message, RemoteError
 from fluidtool.distribute.rpc.methods import SERVICE, Method, changes_state
 from fluidtool.distribute.rpc.options import Options
 from fluidtool.distribute.rpc.service import CALL_KEY, STEP_KEY, TRAINER_KEY
-from fluidtool.distribute.rpc.statuses import UNAVAILABLE, error_of
+from fluidtool.distribute.rpc.statuses import DEADLINE_EXCEEDED, UNAVAILABLE, error_of
 from fluidtool.distribute.rpc.wire import Buffer, encoded
 
 PAUSE = 0.1
+GRACE = 1.0  # seconds beyond a deadline, after which gRPC is not trusted to end a call
 
 
 @dataclass(slots=True)
@@ -100,8 +101,15 @@ class UnaryTransport:
         """The answer; what broke off is repeated."""
         while True:
             try:
-                reply: Buffer | None = pending.future.result()
+                reply: Buffer | None = pending.future.result(timeout=max(pending.left, 0) + GRACE)
                 return reply
+            except (
+                self._grpc.FutureTimeoutError
+            ):  # such as a connection that broke off, but takes no more of a large message
+                pending.future.cancel()
+                raise error_of(
+                    DEADLINE_EXCEEDED, f"server {self._endpoint}: {pending} was not answered in time"
+                ) from None
             except self._grpc.RpcError as error:
                 status = error.code().value[0]
                 if status == UNAVAILABLE and pending.tries > 0 and pending.left > 0 and self._may_repeat(pending):

@@ -151,6 +151,7 @@ class Proxy:
         for one in (source, target):
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
+            one.close()  # else a client that is writing waits for room
 
 
 @contextmanager

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import threading
+import time
+from contextlib import closing
 from typing import Any
 
+import grpc
 import pytest
 
-from fluidtool.distribute.rpc.handler import Gone, Late, Refused
+from fluidtool.distribute.rpc.calls import Pending, UnaryTransport
+from fluidtool.distribute.rpc.handler import Gone, Late, Message, Refused
 from fluidtool.distribute.rpc.ledger import Ledger
+from fluidtool.distribute.rpc.methods import Method
 from fluidtool.distribute.rpc.options import Options
 from tests.distribute.rpc.support import Keeper, eventually, proxied, tensor
 
@@ -78,6 +83,31 @@ class TestBrokenConnections:
             proxy.close()
             with pytest.raises((Gone, Late)):
                 client.get("w")
+
+
+class StuckCall:
+    """A call that gRPC never ends, whatever its deadline."""
+
+    def __init__(self) -> None:
+        self.waited: list[float] = []
+        self.cancelled = False
+
+    def result(self, timeout: float) -> bytes:
+        self.waited.append(timeout)
+        raise grpc.FutureTimeoutError
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+def test_a_call_that_outlives_its_deadline_is_given_up() -> None:
+    call, options = StuckCall(), Options(streaming=False, deadline=5)
+    with closing(grpc.insecure_channel("127.0.0.1:1")) as channel:
+        transport = UnaryTransport(grpc, channel, "127.0.0.1:1", options, "client", 0, own=True)
+        pending = Pending(1, 0, Method.SendVariable, Message("g"), time.monotonic() + 5, tries=3, future=call)
+        with pytest.raises(Late, match="SendVariable of 'g' was not answered in time"):
+            transport.wait(pending)
+    assert call.cancelled and len(call.waited) == 1 and 5 < call.waited[0] <= 6
 
 
 class TestLedger:
