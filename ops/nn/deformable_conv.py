@@ -118,7 +118,9 @@ Gather = Callable[[Any, Any, list[Any], Any], Any]
 def gather(xp: Any, planes: Any, positions: list[Any], mask: Any) -> Any:
     """Samples [planes, channels, places] of planes [planes, channels, H, W], times the mask [planes, places] or None."""
     samples = sample(xp, planes, positions)
-    return samples if mask is None else samples * mask[:, None]
+    if mask is not None:
+        samples *= mask[:, None]
+    return samples
 
 
 def convolve(ctx: OpContext, Input: Any, Offset: Any, Filter: Any, Mask: Any, gather: Gather = gather) -> Any:

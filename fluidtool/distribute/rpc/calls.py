@@ -103,13 +103,11 @@ class UnaryTransport:
             try:
                 reply: Buffer | None = pending.future.result(timeout=max(pending.left, 0) + GRACE)
                 return reply
-            except (
-                self._grpc.FutureTimeoutError
-            ):  # such as a connection that broke off, but takes no more of a large message
+            except self._grpc.FutureTimeoutError:
+                # gRPC ends no call while a large message waits for room on a connection that broke off.
                 pending.future.cancel()
-                raise error_of(
-                    DEADLINE_EXCEEDED, f"server {self._endpoint}: {pending} was not answered in time"
-                ) from None
+                text = f"server {self._endpoint}: {pending} was not answered in time"
+                raise error_of(DEADLINE_EXCEEDED, text) from None
             except self._grpc.RpcError as error:
                 status = error.code().value[0]
                 if status == UNAVAILABLE and pending.tries > 0 and pending.left > 0 and self._may_repeat(pending):

@@ -49,10 +49,14 @@ def merge_products(graph: Graph) -> None:
 
 def have_same_numbers(one: Node, other: Node) -> bool:
     """Whether two products multiply by the same weights and add the same shift; most differ in the first row already."""
-    (a, b), (c, d) = ((node.facts["weights"], node.facts["shift"]) for node in (one, other))
-    if (b is None) is not (d is None) or (b is not None and not np.array_equal(b, d)):
+    weights, others = one.facts["weights"], other.facts["weights"]
+    shift, other_shift = one.facts["shift"], other.facts["shift"]
+    if shift is None or other_shift is None:
+        if shift is not other_shift:
+            return False
+    elif not np.array_equal(shift, other_shift):
         return False
-    return a is c or (np.array_equal(a[:1], c[:1]) and np.array_equal(a, c))
+    return weights is others or (np.array_equal(weights[:1], others[:1]) and np.array_equal(weights, others))
 
 
 def join_products(graph: Graph) -> None:

@@ -18,7 +18,7 @@ typedef struct {
 
 static const float nothing[VL]; /* what lies beside the image */
 
-/* Activations that are not quick, of what has been stored. */
+/* The activation of what has been stored. */
 static __attribute__((noinline)) void activate_pixels(const ft_step *step, float *y, int64_t pixels) {
     for (int64_t i = 0; i < pixels; i++, y += step->n[13]) STORE(y, activate(LOAD(y), step->activation, step->f));
 }
