@@ -1,0 +1,36 @@
+"""What every target shares: a budget of time, a count of cases, and what counts as a finding."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One case that went wrong: `case` says how to repeat it, `fault` what happened."""
+
+    case: str
+    fault: str
+
+    def __str__(self) -> str:
+        return f"{self.case}: {self.fault}"
+
+
+@dataclass
+class Budget:
+    """How long a target may search (in seconds), and with which random numbers; counts the cases."""
+
+    seconds: float
+    seed: int
+    cases: int = 0
+    started: float = field(default_factory=time.monotonic)
+
+    def seeds(self) -> Iterator[int]:
+        """A seed for each case until the time is up, the same ones for the same seed of the campaign; one at least."""
+        numbers = random.Random(self.seed)
+        while not self.cases or time.monotonic() - self.started < self.seconds:
+            self.cases += 1
+            yield numbers.getrandbits(48)
