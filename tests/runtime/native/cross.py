@@ -14,12 +14,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fluidtool.runtime.engines.native.build import MINGW, PROJECT, build, flags, recipe
+from tests.support.checkout import module_of_checkout
 
 CHECK = str(Path(__file__).with_suffix(".c"))
-SOURCES = [str(PROJECT.parent / name) for name in recipe()["sources"]]
+RECIPE = module_of_checkout("fluidtool/runtime/engines/native/build.py")
+SOURCES = [str(RECIPE.PROJECT.parent / name) for name in RECIPE.recipe()["sources"]]
 ARM, EMULATORS = "aarch64-linux-gnu-gcc", ("qemu-aarch64-static", "qemu-aarch64")
-WINDOWS, WINES = f"{MINGW}-gcc", ("wine64", "wine")
+WINDOWS, WINES = f"{RECIPE.MINGW}-gcc", ("wine64", "wine")
 
 
 def first(names: tuple[str, ...]) -> str | None:
@@ -33,7 +34,7 @@ def arm(folder: Path) -> int | None:
     if shutil.which(ARM) is None or emulator is None:
         print(f"not run: ARM: there is no {ARM}, or none of {', '.join(EMULATORS)}")
         return None
-    compiling, linking = flags([ARM])
+    compiling, linking = RECIPE.flags([ARM])
     program = str(folder / "kernels")
     headers = str(Path(SOURCES[0]).parent)
     subprocess.run(
@@ -48,8 +49,8 @@ def windows(folder: Path) -> int | None:
     if shutil.which(WINDOWS) is None or wine is None:
         print(f"not run: Windows: there is no {WINDOWS}, or none of {', '.join(WINES)}")
         return None
-    library = build(folder / "_engine.dll", command=[WINDOWS])
-    compiling, linking = flags([WINDOWS])
+    library = RECIPE.build(folder / "_engine.dll", command=[WINDOWS])
+    compiling, linking = RECIPE.flags([WINDOWS])
     headers = str(Path(SOURCES[0]).parent)
     program = str(folder / "kernels.exe")
     subprocess.run(

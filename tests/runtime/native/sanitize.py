@@ -12,8 +12,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fluidtool.runtime.engines.native.build import build
+from tests.support.checkout import child_environment, module_of_checkout
 
+build = module_of_checkout("fluidtool/runtime/engines/native/build.py").build
 FLAGS = {
     "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"),
     "thread": ("-fsanitize=thread",),
@@ -45,7 +46,7 @@ def main(kind: str) -> int:
         return 0
     with tempfile.TemporaryDirectory() as folder:
         path = build(Path(folder, "engine.so"), (*FLAGS[kind], "-g", "-O1", "-fno-omit-frame-pointer"))
-        environment = dict(os.environ, FLUIDTOOL_NATIVE=str(path), LD_PRELOAD=":".join(libraries)) | OPTIONS[kind]
+        environment = child_environment(FLUIDTOOL_NATIVE=str(path), LD_PRELOAD=":".join(libraries), **OPTIONS[kind])
         command = [
             sys.executable,
             "-m",

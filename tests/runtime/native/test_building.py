@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from fluidtool.runtime.engines.native import build, library
+from fluidtool.runtime.engines.native import library
+from tests.support.checkout import ROOT, module_of_checkout
 
-SETUP = build.PROJECT.with_name("setup.py")
+build = module_of_checkout("fluidtool/runtime/engines/native/build.py")
+SETUP = ROOT / "setup.py"
 
 
 @pytest.fixture
