@@ -29,8 +29,8 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     undecided = getattr(options, "numprocesses", 0) is None and not options.tx  # 0: pytest-xdist is not here
     watched = options.usepdb or options.capture == "no" or options.collectonly
     if undecided and not watched and config.args_source is config.ArgsSource.TESTPATHS:
-        options.numprocesses = "auto"
-        options.maxprocesses = options.maxprocesses or MOST_PROCESSES
+        processors = config.hook.pytest_xdist_auto_num_workers(config=config)
+        options.numprocesses = min(processors + 1, MOST_PROCESSES)  # many tests wait for processes that they start
         if options.dist == "no":
             options.dist = "worksteal"
 

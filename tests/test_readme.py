@@ -10,15 +10,19 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Collection, Iterator
+from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from tests.cli.support import call
 from tests.support.checkout import ROOT, child_environment
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "samples").rglob("README.md"))]
@@ -49,6 +53,12 @@ class Command:
         shown = {_shape(line) for line in written.splitlines()}
         quoted = [line for line in self.output.splitlines() if not re.fullmatch(r"exit \d+|[.… ]*", line)]
         return [line for line in quoted if _shape(line) not in shown]
+
+    @property
+    def may_be_called(self) -> bool:
+        """Whether it needs no shell, and does the same in a process that goes on after it; that is ten times as fast."""
+        alone = re.fullmatch(r"fluidtool (?!launch|exec|engines|version)[^|<>;&$*?`]*", self.text)
+        return alone is not None and "--threads" not in self.text
 
     @property
     def reason_not_run(self) -> str:
@@ -100,7 +110,7 @@ def clone(tmp_path: Path) -> Path:
 def environment(clone: Path) -> dict[str, str]:
     """Finds the tools of the clone, and this checkout."""
     path = f"{clone / '.tools'}{os.pathsep}{os.environ['PATH']}"
-    return child_environment(PATH=path, NO_COLOR="1")
+    return child_environment(PATH=path, NO_COLOR="1", PYTHONSAFEPATH="")  # scripts find what stands beside them
 
 
 def scripts() -> list[object]:
@@ -123,6 +133,21 @@ def test_quoted_scripts(code: str, clone: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def typed(command: Command, clone: Path) -> tuple[int, str]:
+    """(exit code, what it writes) of a command in a shell."""
+    words = ["bash", "-c", command.text]
+    environ = environment(clone)
+    done = subprocess.run(words, cwd=clone, env=environ, capture_output=True, text=True, check=False, timeout=300)
+    return done.returncode, done.stdout + done.stderr
+
+
+def called(command: Command, clone: Path) -> tuple[int, str]:
+    """The same in this process."""
+    with chdir(clone), patch.dict(os.environ, NO_COLOR="1"):
+        done = call(*shlex.split(command.text)[1:])
+    return done.exit_code, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("block", blocks())
 def test_quoted_commands(block: list[Command], clone: Path) -> None:
     skipped = []
@@ -130,17 +155,9 @@ def test_quoted_commands(block: list[Command], clone: Path) -> None:
         if command.reason_not_run:
             skipped.append(f"$ {command.text}: {command.reason_not_run}")
             continue
-        done = subprocess.run(
-            ["bash", "-c", command.text],
-            cwd=clone,
-            env=environment(clone),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
-        assert done.returncode in command.exit_codes, f"$ {command.text}\n{done.stdout}\n{done.stderr}"
-        assert command.missing_lines(done.stdout + done.stderr) == [], f"$ {command.text}\n{done.stdout}\n{done.stderr}"
+        code, written = called(command, clone) if command.may_be_called else typed(command, clone)
+        assert code in command.exit_codes, f"$ {command.text}\n{written}"
+        assert command.missing_lines(written) == [], f"$ {command.text}\n{written}"
     for line in skipped:
         print("not run:", line)
     if len(skipped) == len(block):

@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -32,14 +32,16 @@ from typing import Any
 
 import numpy as np
 
+from fluidtool.distribute.checkpoints import steps
 from fluidtool.distribute.launch.contract import without_role
 from fluidtool.distribute.launch.jobs import move_job, read_job
 from fluidtool.distribute.launch.ports import free_endpoints
-from tests.distribute.launch.jobs import parameters_of, transpile, write_data, write_programs
+from tests.distribute.launch.jobs import BATCH, EXAMPLES, parameters_of, transpile, write_data, write_programs
 from tests.faults.proxy import Proxy, Rates
 from tests.support.checkout import child_environment
 
 SERVERS, TRAINERS = 2, 2
+STEPS_OF_AN_EPOCH = EXAMPLES // (BATCH * TRAINERS)
 ENDPOINTS = ",".join(f"127.0.0.1:{6174 + number}" for number in range(SERVERS))
 LEAST_EPOCHS, LIMIT = 4, 90.0
 LEAST_WAIT, MOST_WAIT = 0.1, 3.0  # seconds between two faults of one job
@@ -159,14 +161,27 @@ def harm(process: int, dice: random.Random) -> str:
     return kind
 
 
-def storm_of_kills(folder: Path, job: Path, faults: int, seed: int, expected: Path | None = None) -> Outcome:
-    """One job whose processes are harmed so often."""
+def wait_for_step(launched: subprocess.Popen[str], kept: Path, running: Mapping[str, int], step: int) -> None:
+    """Until a role that runs has a checkpoint of this step or a later one, or the job ends."""
+    time.sleep(0.005)
+    while launched.poll() is None and all(max(steps(kept, role), default=0) < step for role in list(running)):
+        time.sleep(0.005)
+
+
+def storm_of_kills(
+    folder: Path, job: Path, faults: int, seed: int, expected: Path | None = None, epochs: int = 0
+) -> Outcome:
+    """One job whose processes are harmed so often: after so many seconds or, where `epochs` says how long the job is, when it
+    has made so many steps of its first quarter, at whatever pace.
+    """
     dice, outcome, begin = random.Random(seed), Outcome(), time.monotonic()
-    epochs = epochs_for(folder, job, faults)
+    by_steps = epochs > 0
+    epochs = epochs or epochs_for(folder, job, faults)
     expected = expected or learn_in_peace(folder, job, epochs)
     kept, save = folder / f"kept_{seed}", folder / f"storm_{seed}"
+    moments = sorted(dice.sample(range(1, epochs * STEPS_OF_AN_EPOCH // 4), faults)) if by_steps else []
     options = ["--checkpoint", str(kept), "--checkpoint-every", str(dice.randint(1, 8)), "--restarts", str(faults + 1)]
-    limits = ["--hang-after", "4" if faults else "60", "--grace", "3", "--any-ports", "--json"]
+    limits = ["--hang-after", "4" if faults and not by_steps else "60", "--grace", "3", "--any-ports", "--json"]
     words = ["launch", *options, *limits, str(job), *training(folder, save, epochs)]
     with start(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as launched:
         talk: list[str] = []
@@ -174,7 +189,10 @@ def storm_of_kills(folder: Path, job: Path, faults: int, seed: int, expected: Pa
         drain.start()
         events = Events(launched)
         while launched.poll() is None and outcome.faults.total() < faults:
-            time.sleep(dice.uniform(LEAST_WAIT, MOST_WAIT))
+            if by_steps:
+                wait_for_step(launched, kept, events.now, moments[outcome.faults.total()])
+            else:
+                time.sleep(dice.uniform(LEAST_WAIT, MOST_WAIT))
             victims = list(events.now.items())
             if victims and launched.poll() is None:
                 try:

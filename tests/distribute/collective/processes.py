@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.checkout import child_environment
 
-LIMIT_SECONDS = 90
+LIMIT_SECONDS, PORTS_OF_A_RANK = 90, 3  # a job of several trainings takes new ones for each
 
 
 def mpiexec() -> str | None:
@@ -58,7 +58,7 @@ def _is_free(port: int) -> bool:
 
 def run_processes(job: str, ranks: int, out: Path, seconds: float = 30) -> list[Ended]:
     """Start every rank by itself; values travel by gRPC."""
-    port = free_port(ranks)
+    port = free_port(PORTS_OF_A_RANK * ranks)
     started = [
         subprocess.Popen(
             [

@@ -1,6 +1,6 @@
 """One rank of a job, as a process: `python worker.py RANK RANKS PORT JOB OUT`; RANK 'mpi': that of MPI.
 
-JOB: grad_allreduce, local_sgd, nccl2 (train and write the parameters to OUT), collectives (write results of each), or
+JOB: train (in each way of TRAINED, one after the other; write the parameters to OUT), collectives (write results of each), or
 what goes wrong at rank 1 in the middle of collectives: raise, kill, stop, other, leave.
 """
 
@@ -19,6 +19,8 @@ import fluidtool.fluid as fluid
 from fluidtool.distribute.collective.communicator import Communicator
 from fluidtool.distribute.collective.engines import deadline_seconds
 from tests.distribute.collective.support import STEPS, batch, endpoints, parameters, programs
+
+TRAINED = ("grad_allreduce", "local_sgd", "nccl2")
 
 
 def train(rank: int, ranks: int, port: int, job: str) -> list[np.ndarray]:
@@ -44,6 +46,12 @@ def train(rank: int, ranks: int, port: int, job: str) -> list[np.ndarray]:
     found = parameters(main, fluid.global_scope())
     executor.close()
     return found
+
+
+def train_anew(rank: int, ranks: int, port: int, job: str) -> list[np.ndarray]:
+    """As in a process of its own."""
+    with fluid.scope_guard(fluid.Scope()), fluid.unique_name.guard():
+        return train(rank, ranks, port, job)
 
 
 def joined(rank: int, ranks: int, port: int) -> Communicator:
@@ -100,8 +108,10 @@ def main(arguments: list[str]) -> None:
     found: list[Any]
     if job == "collectives":
         found = collectives(joined(rank, ranks, port))
-    elif job in ("grad_allreduce", "local_sgd", "nccl2"):
-        found = train(rank, ranks, port, job)
+    elif job == "train":
+        found = [
+            array for number, way in enumerate(TRAINED) for array in train_anew(rank, ranks, port + ranks * number, way)
+        ]
     else:
         go_wrong(joined(rank, ranks, port), job)
         found = []

@@ -63,11 +63,11 @@ def test_two_servers_and_four_trainers_learn_what_one_process_does(name: str, tm
 
 def test_trainers_of_an_asynchronous_job_finish(tmp_path: Path) -> None:
     programs = write_programs(tmp_path)
-    job, data = transpile(programs, *SERVERS, "--async"), write_data(tmp_path)
+    job, data = transpile(programs, *SERVERS[:-1], "2", "--async"), write_data(tmp_path)
     done = launch("--json", job, *training(data, tmp_path / "saved"))
     end = json.loads(done.stdout.splitlines()[-1])
     assert (done.returncode, end["exit_code"]) == (0, 0), done.stderr
-    assert {role["step"] for role in end["roles"] if role["role"].startswith("trainer")} == {12}
+    assert {role["step"] for role in end["roles"] if role["role"].startswith("trainer")} == {24}
 
 
 def test_an_embedding_that_servers_keep_is_saved_whole(tmp_path: Path) -> None:
@@ -193,13 +193,13 @@ def test_a_job_that_is_stopped_leaves_nothing_behind(
 
 def test_a_job_goes_on_where_an_earlier_one_was_stopped(tmp_path: Path) -> None:
     programs = write_programs(tmp_path)
-    job, data, kept = transpile(programs, *SERVERS), write_data(tmp_path), tmp_path / "kept"
-    options = ("--checkpoint", kept, "--checkpoint-every", "6")
+    job, data, kept = transpile(programs, *SERVERS[:-1], "2"), write_data(tmp_path), tmp_path / "kept"
+    options = ("--checkpoint", kept, "--checkpoint-every", "12")
     assert launch(*options, job, *training(data, tmp_path / "first", 1)).returncode == 0
     done = launch(*options, "--resume", job, *training(data, tmp_path / "second", 2))
     assert done.returncode == 0, done.stderr
-    assert "trainer_0 | resumed after step 5 of epoch 0" in done.stderr
-    agree(parameters_of(programs, tmp_path / "second"), alone(programs, epochs=2))
+    assert "trainer_0 | resumed after step 11 of epoch 0" in done.stderr
+    agree(parameters_of(programs, tmp_path / "second"), alone(programs, 2, 2))
 
 
 # ---------------------------------------------------------------- one role by hand
