@@ -14,10 +14,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fluidtool.runtime.engines.native.build import MINGW, PROJECT, build, flags, recipe
+from fluidtool.runtime.engines.native.build import MINGW, SOURCES, build, flags, objects
 
 CHECK = str(Path(__file__).with_suffix(".c"))
-SOURCES = [str(PROJECT.parent / name) for name in recipe()["sources"]]
 ARM, EMULATORS = "aarch64-linux-gnu-gcc", ("qemu-aarch64-static", "qemu-aarch64")
 WINDOWS, WINES = f"{MINGW}-gcc", ("wine64", "wine")
 
@@ -35,9 +34,9 @@ def arm(folder: Path) -> int | None:
         return None
     compiling, linking = flags([ARM])
     program = str(folder / "kernels")
-    headers = str(Path(SOURCES[0]).parent)
+    made = objects(folder, [ARM], extra=("-Wall",))
     subprocess.run(
-        [ARM, *compiling, "-Wall", "-static", "-I", headers, "-o", program, *SOURCES, CHECK, *linking], check=True
+        [ARM, *compiling, "-Wall", "-static", "-I", str(SOURCES), "-o", program, CHECK, *made, *linking], check=True
     )
     return subprocess.run([emulator, program], check=False).returncode
 
@@ -50,10 +49,9 @@ def windows(folder: Path) -> int | None:
         return None
     library = build(folder / "_engine.dll", command=[WINDOWS])
     compiling, linking = flags([WINDOWS])
-    headers = str(Path(SOURCES[0]).parent)
     program = str(folder / "kernels.exe")
     subprocess.run(
-        [WINDOWS, *compiling, "-Wall", "-I", headers, "-o", program, CHECK, str(library), *linking], check=True
+        [WINDOWS, *compiling, "-Wall", "-I", str(SOURCES), "-o", program, CHECK, str(library), *linking], check=True
     )
     environment = {**os.environ, "WINEPREFIX": str(folder / "prefix"), "WINEDEBUG": "-all"}
     code = subprocess.run([wine, program], env=environment, check=False).returncode

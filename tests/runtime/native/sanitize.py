@@ -44,7 +44,7 @@ def main(kind: str) -> int:
         print(f"not run: there is no gcc with {' and '.join(RUNTIMES[kind])}")
         return 0
     with tempfile.TemporaryDirectory() as folder:
-        path = build(Path(folder, "engine.so"), (*FLAGS[kind], "-g", "-O1", "-fno-omit-frame-pointer"))
+        path = build(Path(folder, "engine.so"), (*FLAGS[kind], "-g", "-O1", "-fno-omit-frame-pointer"), wanted="")
         environment = dict(os.environ, FLUIDTOOL_NATIVE=str(path), LD_PRELOAD=":".join(libraries)) | OPTIONS[kind]
         command = [
             sys.executable,

@@ -17,6 +17,7 @@ from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor
 from fluidtool.runtime.engines.native import stretches
 from fluidtool.runtime.engines.native.arena import lay_out, lifetimes, lower_bound
+from fluidtool.runtime.engines.native.build import KERNELS
 from fluidtool.runtime.engines.native.library import FOLDER, STEP, Library
 from fluidtool.runtime.engines.native.steps import Kind
 from fluidtool.runtime.engines.native.stretches import Stretch
@@ -238,8 +239,9 @@ def test_the_library_numbers_kernels_as_python_does() -> None:
 
 
 def test_every_kernel_is_in_the_table() -> None:
-    table = (FOLDER / "src" / "kernels.c").read_text()
-    assert set(re.findall(r"\[FT_(\w+)\] =", table)) == {kind.name for kind in Kind}
+    tables = [(FOLDER / "src" / f"{unit}.c").read_text() for unit in (*KERNELS, "pairs")]
+    listed = [name for table in tables for name in re.findall(r"\[FT_(\w+)\] =", table)]
+    assert sorted(listed) == sorted(kind.name for kind in Kind)
 
 
 @pytest.mark.parametrize(("name", "value"), [("FLUIDTOOL_INSTRUCTIONS", "portable"), ("FLUIDTOOL_THREADS", "1")])
