@@ -86,7 +86,7 @@ class Engine(build_ext):
     """A plain library, for this processor alone unless FLUIDTOOL_BUILD_INSTRUCTIONS asks for more."""
 
     def get_ext_filename(self, fullname: str) -> str:
-        return f"{fullname.rpartition('.')[0].replace('.', '/')}/{RECIPE['library_name'](RECIPE['compiler']())}"
+        return f"{fullname.replace('.', '/')}{Path(RECIPE['library_name'](RECIPE['compiler']())).suffix}"
 
     def build_extension(self, ext: Extension) -> None:
         path = Path(self.get_ext_fullpath(ext.name))
