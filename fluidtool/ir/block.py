@@ -217,7 +217,7 @@ class Block:
             mine = self.vars.get(param.name)
             if mine is None:
                 continue
-            self.vars[param.name] = Parameter(
+            parameter = self.vars[param.name] = Parameter(
                 self,
                 shape=mine.shape,
                 dtype=mine.dtype,
@@ -232,8 +232,10 @@ class Block:
                 is_distributed=param.is_distributed,
                 error_clip=param.error_clip,
                 persistable=mine.persistable,
+                need_check_feed=mine.need_check_feed,
                 name=mine.name,
             )
+            parameter.type_bytes, parameter.extra, parameter.original = mine.type_bytes, mine.extra, mine.original
         self.program.touch()
 
     # -- operators

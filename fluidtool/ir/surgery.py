@@ -27,6 +27,7 @@ PROGRAM_FACTS = (
     "op_compatible_map",
     "op_version_map",
     "extra",
+    "original",
     "_seed",
     "_op_role",
     "_op_role_var",
@@ -61,6 +62,7 @@ VARIABLE_FACTS = (
     "extra",
     "is_data",
     "need_check_feed",
+    "original",
     "stop_gradient",
     "type_bytes",
 )
@@ -87,6 +89,7 @@ def copy_operator(op: Operator, block: Block) -> Operator:
     copy._attrs = {name: list(value) if isinstance(value, list) else value for name, value in op._attrs.items()}
     copy._attr_types = dict(op._attr_types)
     copy.attr_extra, copy.extra, copy.is_target = dict(op.attr_extra), op.extra, op.is_target
+    copy.original = op.original
     return copy
 
 
@@ -107,6 +110,16 @@ def copy_program(program: Program) -> Program:
         copy.ops = [copy_operator(op, copy) for op in block.ops]
     out.current_block_idx = program.current_block_idx
     return out
+
+
+def forget_originals(program: Program) -> None:
+    """Make a program one that was built here: the same facts give the same bytes, however their files wrote them."""
+    program.original = None
+    for block in program.blocks:
+        for var in block.vars.values():
+            var.original, var.persistable = None, var.persistable
+        for op in block.ops:
+            op.original = None
 
 
 def clone(program: Program, for_test: bool = False) -> Program:
@@ -246,8 +259,8 @@ def _prune_block(
         copy.is_target = op.is_target or id(op) in marked
         new.ops.append(copy)
         _prune_sub_blocks(program, out, op, copy, feeds, marked)
-    names = sorted({name for op in new.ops for name in _names(op)} & set(block.vars))
-    new.vars = {name: copy_variable(block.vars[name], new) for name in names}
+    names = {name for op in new.ops for name in _names(op)}
+    new.vars = {name: copy_variable(var, new) for name, var in block.vars.items() if name in names}
     return new.idx
 
 
