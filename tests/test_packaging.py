@@ -10,35 +10,40 @@ from pathlib import Path
 import pytest
 
 import fluidtool
+from tests.support.checkout import ROOT, child_environment, package_folder
 
-ROOT = Path(__file__).resolve().parent.parent
-PACKAGE = ROOT / "fluidtool"
-
-
-def python(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+LINKS = ("ops", "proto")
 
 
-@pytest.mark.parametrize("name", ["ops", "proto"])
-def test_package_is_a_link_to_the_folder_at_the_top(name: str) -> None:
-    assert os.readlink(PACKAGE / name) == f"../{name}"
+def python(code: str, **options: str) -> subprocess.CompletedProcess[str]:
+    """Run code in the checkout, by the fluidtool that is tested."""
+    environment = child_environment(**options)
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("name", ["ops", "proto"])
+@pytest.mark.parametrize("name", LINKS)
+def test_tools_find_the_folder_at_the_top_where_it_is_imported(name: str) -> None:
+    if not (ROOT / "fluidtool" / name).is_symlink():
+        pytest.skip("this copy of the sources is one without symbolic links; nothing needs them")
+    assert os.readlink(ROOT / "fluidtool" / name) == f"../{name}"
+
+
+@pytest.mark.parametrize("name", LINKS)
 def test_folder_at_the_top_refuses_to_be_imported_by_its_own_name(name: str) -> None:
-    done = python(f"import {name}")
+    done = python(f"import {name}", PYTHONSAFEPATH="")
     assert done.returncode == 1
     assert f"ImportError: this package is imported as fluidtool.{name}, never as {name}" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["ops", "proto"])
+@pytest.mark.parametrize("name", LINKS)
 def test_package_is_imported_below_fluidtool(name: str) -> None:
     assert python(f"import fluidtool.{name}").stderr == ""
 
 
 def test_every_folder_with_modules_is_a_package() -> None:
-    folders = [Path(folder) for folder, _, names in os.walk(PACKAGE, followlinks=True) if any_module(names)]
-    assert [str(folder) for folder in folders if not (folder / "__init__.py").exists()] == []
+    folders = [folder for top in ("fluidtool", *LINKS) for folder, _, names in os.walk(ROOT / top) if any_module(names)]
+    assert [folder for folder in folders if not Path(folder, "__init__.py").exists()] == []
 
 
 def any_module(names: list[str]) -> bool:
@@ -46,11 +51,34 @@ def any_module(names: list[str]) -> bool:
 
 
 def test_types_are_advertised() -> None:
-    assert (PACKAGE / "py.typed").exists()
+    assert (package_folder() / "py.typed").exists()
 
 
 def test_version_is_a_release_number() -> None:
     assert all(part.isdigit() for part in fluidtool.__version__.split("."))
+
+
+# ---------------------------------------------------------------- what is tested
+def test_a_child_imports_the_fluidtool_that_is_tested() -> None:
+    done = python("import fluidtool, tests, os; print(os.path.dirname(fluidtool.__file__))")
+    assert Path(done.stdout.strip()).resolve() == package_folder(), done.stderr
+
+
+def test_a_child_finds_no_sources_before_what_is_installed(tmp_path: Path) -> None:
+    """As `python -m` in a checkout would, by putting the working folder first."""
+    (tmp_path / "fluidtool").mkdir()
+    (tmp_path / "fluidtool" / "__init__.py").write_text("raise ImportError('the working folder came first')")
+    command = [sys.executable, "-m", "fluidtool", "version"]
+    done = subprocess.run(command, cwd=tmp_path, env=child_environment(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, f"fluidtool {fluidtool.__version__}\n"), done.stderr
+
+
+def test_a_process_of_multiprocessing_imports_the_fluidtool_that_is_tested() -> None:
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        assert pool.submit(package_folder).result() == package_folder()
 
 
 def test_importing_fluidtool_is_cheap() -> None:

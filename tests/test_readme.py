@@ -21,7 +21,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.support.checkout import ROOT, child_environment
+
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "samples").rglob("README.md"))]
 RUN = ("fluidtool", "python")
 NOT_RUN = {
@@ -101,7 +102,7 @@ def clone(tmp_path: Path) -> Path:
 def environment(clone: Path) -> dict[str, str]:
     """Finds the tools of the clone, and this checkout."""
     path = f"{clone / '.tools'}{os.pathsep}{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
+    return child_environment(PATH=path, NO_COLOR="1")
 
 
 def scripts() -> list[object]:

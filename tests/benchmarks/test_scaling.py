@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -24,17 +23,16 @@ from benchmarks.scaling import (
     by_servers,
     fewest_servers,
 )
+from tests.support.checkout import ROOT, child_environment
 
-ROOT = Path(__file__).parents[2]
 MACHINE = Machine(push=1e9, pull=1e9, exchange=1e9, ring=1e9, add=math.inf, update=math.inf, message=0.0)
 NETWORK = Network(1e9, 0.0)
 JOB = Job(seconds=1.0, examples=32, dense=1e8, variables=10, variation=0.0)
 
 
 def test_the_page_shows_what_the_script_prints() -> None:
-    said = subprocess.run(
-        [sys.executable, "-m", "benchmarks.scaling"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
-    )
+    command = [sys.executable, "-m", "benchmarks.scaling"]
+    said = subprocess.run(command, env=child_environment(), capture_output=True, text=True, check=True, timeout=60)
     page = (ROOT / "docs" / "scaling.md").read_text()
     (shown,) = re.findall(r"^\$ python -m benchmarks.scaling\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     assert shown == said.stdout
@@ -43,8 +41,8 @@ def test_the_page_shows_what_the_script_prints() -> None:
 @pytest.mark.parametrize("network", ["10 GbE", "100 GbE"])
 def test_other_networks_can_be_asked_for(network: str) -> None:
     command = [sys.executable, "-m", "benchmarks.scaling", "--network", network]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
-    assert said.count("workers") >= 4
+    said = subprocess.run(command, env=child_environment(), capture_output=True, text=True, check=True, timeout=60)
+    assert said.stdout.count("workers") >= 4
 
 
 def test_the_file_says_when_and_where_it_was_measured() -> None:

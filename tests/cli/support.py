@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import struct
 import subprocess
@@ -21,8 +20,8 @@ from fluidtool.io.parameters import write_separate
 from fluidtool.io.saving import Layout, save_model
 from fluidtool.ir import Program
 from fluidtool.tensor import LoDTensor
+from tests.support.checkout import ROOT, child_environment
 
-ROOT = Path(__file__).parent.parent.parent
 SAMPLES = ROOT / "samples"
 DIGITS, TOPICS, PAIR = SAMPLES / "digits", SAMPLES / "topics", SAMPLES / "digits_v2" / "model"
 WEIGHT = np.arange(12, dtype="float32").reshape(4, 3) / 10
@@ -43,8 +42,8 @@ def call_json(*args: Any) -> Any:
 
 def process(*args: Any, env: Mapping[str, str] | None = None, **kwargs: Any) -> subprocess.CompletedProcess[Any]:
     """Run `python -m fluidtool` with these arguments."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
     command = [sys.executable, "-m", "fluidtool", *map(str, args)]
+    environment = child_environment(**(env or {}))
     return subprocess.run(command, capture_output=True, check=False, timeout=120, env=environment, **kwargs)
 
 

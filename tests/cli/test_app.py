@@ -17,7 +17,8 @@ from fluidtool.cli.app import spread
 from fluidtool.cli.commands import COMMANDS
 from fluidtool.cli.failures import explain
 from fluidtool.cli.help import help_page
-from tests.cli.support import DIGITS, ROOT, call, error_of, process
+from tests.cli.support import DIGITS, call, error_of, process
+from tests.support.checkout import child_environment
 
 
 def test_help_lists_every_command_and_every_exit_code() -> None:
@@ -45,7 +46,9 @@ def test_help_imports_no_library() -> None:
         "import sys; sys.argv = ['fluidtool', '--help']; from fluidtool.cli import main; main();"
         "print({'numpy', 'google.protobuf', 'rich', 'typer', 'click'} & sys.modules.keys(), file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=child_environment()
+    )
     assert done.stderr.strip() == "set()"
 
 
@@ -54,7 +57,9 @@ def test_a_command_does_not_import_the_others() -> None:
         "import sys; from fluidtool.cli.app import run_command; run_command(['version']);"
         "print({'numpy', 'google.protobuf', 'fluidtool.cli.run', 'fluidtool.cli.inspect'} & sys.modules.keys())"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=child_environment()
+    )
     assert done.stdout.splitlines()[-1] == "set()"
 
 
@@ -151,7 +156,9 @@ def test_a_message_is_one_paragraph_without_control_characters(monkeypatch: pyte
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
     command = f"{sys.executable} -m fluidtool ops | head -n 1; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, cwd=ROOT, timeout=120)
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, check=False, env=child_environment(), timeout=120
+    )
     assert done.returncode == 0
     assert len(done.stdout.splitlines()) == 1
     assert "Broken" not in done.stderr and "Traceback" not in done.stderr
@@ -167,7 +174,9 @@ runpy.run_module("fluidtool", run_name="__main__")
 
 def test_an_interrupt_ends_a_run() -> None:
     command = [sys.executable, "-c", HEEDING, "run", str(DIGITS), "--random", "--repeat", "1000000"]
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    running = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=child_environment()
+    )
     assert running.stderr is not None
     assert running.stderr.readline().startswith("random input")
     running.send_signal(signal.SIGINT)
@@ -184,7 +193,9 @@ def test_a_stream_that_cannot_hold_all_characters() -> None:
 def test_output_that_cannot_be_written() -> None:
     with open("/dev/full", "wb") as full:
         command = [sys.executable, "-m", "fluidtool", "inspect", str(DIGITS)]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False)
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, env=child_environment(), check=False
+        )
     assert done.returncode == errors.EXIT_UNREADABLE
     assert done.stderr.startswith("error: reading or writing failed: No space left on device")
 

@@ -7,7 +7,6 @@ it is not there is tested everywhere.
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -26,9 +25,10 @@ from fluidtool.runtime.engines.native.preview import short_sequences, stand_in
 from fluidtool.runtime.engines.native.reading import READERS
 from fluidtool.tensor import CUDAPlace
 from tests.cli.support import DIGITS, ROOT, TOPICS, call, call_json, error_of, feed_file, linear_model, process
+from tests.support.checkout import child_environment
 
 WAY_OUT = "python -m fluidtool.runtime.engines.native.build"
-built = pytest.mark.skipif(native.library() is None, reason=f"the native engine is not here: {native.absence()}")
+built = pytest.mark.usefixtures("native")
 
 
 @pytest.fixture
@@ -196,8 +196,7 @@ def test_threads_reach_the_libraries_of_numpy_before_it_is_imported(model: Path,
     import subprocess
 
     command = [sys.executable, "-c", code, "run", str(model), "--feed", str(x), "--threads", "1"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, capture_output=True, check=False, text=True, env=environment, timeout=120)
+    done = subprocess.run(command, capture_output=True, check=False, text=True, env=child_environment(), timeout=120)
     assert done.stderr == "1 1\n"
 
 
@@ -366,8 +365,7 @@ fluid.io.save_inference_model(sys.argv[1], ["words", "price"], [out], executor)
 
 @built
 def test_sequences_count_as_of_one_row_each(on: None, tmp_path: Path) -> None:
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-c", CLICKS, tmp_path], env=environment, check=True)
+    subprocess.run([sys.executable, "-c", CLICKS, tmp_path], env=child_environment(), check=True)
     shown = call("inspect", tmp_path, "--plan", "--batch", "3").stdout
     assert re.search(r"^native engine +(\d+) of \1 operators in 1 call", shown, re.MULTILINE)
     assert re.search(r"gather pool +gather pool +rows +\[3, 6\]", shown)

@@ -19,7 +19,6 @@ from tests.cli.support import (
     BIAS,
     DIGITS,
     PAIR,
-    ROOT,
     TOPICS,
     WEIGHT,
     call,
@@ -31,6 +30,7 @@ from tests.cli.support import (
     stream_head,
     write_model,
 )
+from tests.support.checkout import child_environment
 
 
 @pytest.fixture
@@ -250,7 +250,7 @@ def test_a_model_of_a_gibibyte_is_inspected_without_touching_weights(tmp_path: P
         [sys.executable, "-c", code, "inspect", str(tmp_path), "--json"],
         capture_output=True,
         text=True,
-        cwd=ROOT,
+        env=child_environment(),
         check=True,
     )
     exit_code, peak = map(int, done.stderr.split())

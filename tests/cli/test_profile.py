@@ -21,7 +21,7 @@ from fluidtool.runtime.engines.native import library as native
 from fluidtool.runtime.engines.native.reading import READERS
 from tests.cli.support import DIGITS, TOPICS, call, call_json, error_of, feed_file, linear_model
 
-built = pytest.mark.skipif(native.library() is None, reason=f"the native engine is not here: {native.absence()}")
+built = pytest.mark.usefixtures("native")
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from fluidtool.cli.render import amount, facts, jsonable, number, plain, printable, size, table
-from tests.cli.support import DIGITS, ROOT, call, process
+from tests.cli.support import DIGITS, call, process
+from tests.support.checkout import child_environment
 
 pty = pytest.importorskip("pty", reason="pseudo-terminals exist on POSIX systems only")
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -54,7 +55,7 @@ def on_terminal(columns: int, args: Sequence[str], env: dict[str, str] | None = 
     pid, descriptor = pty.fork()
     if pid == 0:
         os.environ.pop("COLUMNS", None)
-        os.environ.update({"TERM": "xterm-256color", "PYTHONPATH": str(ROOT), **(env or {})})
+        os.environ.update(child_environment() | {"TERM": "xterm-256color", **(env or {})})
         os.execv(sys.executable, [sys.executable, "-m", "fluidtool", *args])
     fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     data = b""

@@ -17,6 +17,7 @@ from fluidtool.distribute.slicing import Piece
 from fluidtool.errors import ArgumentTypeError, UnsupportedOperatorError, UsageError
 from fluidtool.proto.enums import VarType
 from tests.distribute.support import A, B, C, built, mlp
+from tests.support.checkout import child_environment
 
 SERVERS = [A, B, C]
 
@@ -56,7 +57,7 @@ def test_hash_name_agrees_between_processes() -> None:
     found = {
         subprocess.run(
             [sys.executable, "-c", code],
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            env=child_environment(PYTHONHASHSEED=seed),
             capture_output=True,
             text=True,
             check=True,

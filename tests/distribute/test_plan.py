@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
@@ -17,12 +18,16 @@ from fluidtool.distribute.planning import make_plan
 from fluidtool.distribute.settings import DistributedMode, Settings
 from tests.distribute.support import A, B, Programs, as_bytes, built, embeddings, mlp
 
-SMALL = built(mlp)
+
+@cache
+def small() -> Programs:
+    """A job of two layers; planning changes nothing."""
+    return built(mlp)
 
 
-def plan_of(programs: Programs = SMALL, **options: object) -> DistributePlan:
+def plan_of(programs: Programs | None = None, **options: object) -> DistributePlan:
     given: dict[str, object] = {"trainer_id": 0, "trainers": 2, "servers": (A, B)} | options
-    return make_plan(*programs, Settings(**given))  # type: ignore[arg-type]
+    return make_plan(*(programs or small()), Settings(**given))  # type: ignore[arg-type]
 
 
 def test_planning_changes_nothing() -> None:
@@ -56,13 +61,15 @@ def test_every_row_of_every_parameter_lives_on_exactly_one_server(
     servers: int, trainers: int, sync: bool, slices: bool, dispatcher: type, size: int
 ) -> None:
     endpoints = tuple(f"h:{port}" for port in range(1, servers + 1))
-    plan = make_plan(*SMALL, Settings(0, trainers, endpoints, sync, slices, min_block_size=size, dispatcher=dispatcher))
+    plan = make_plan(
+        *small(), Settings(0, trainers, endpoints, sync, slices, min_block_size=size, dispatcher=dispatcher)
+    )
     rows: Counter[str] = Counter()
     for endpoint in endpoints:
         for share in plan.shares_on(endpoint):
             rows[share.parameter.parameter] += share.parameter.shape[0]
             assert share.target == endpoint
-    block = SMALL[0].global_block()
+    block = small()[0].global_block()
     assert rows == {p.name: p.shape[0] for p in block.all_parameters()}
 
 

@@ -9,7 +9,6 @@ and the order of the data. A checkpoint follows every step, so that kills fall i
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import signal
 import subprocess
@@ -23,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).parent.parent.parent
+from tests.support.checkout import child_environment
+
 EXAMPLES, BATCH, STEPS = 40, 5, 8  # STEPS in an epoch
 EPOCHS_PER_KILL = 12
 EARLY = 0.2  # the share of kills that fall into the start of a process, before its first step
@@ -154,9 +154,7 @@ def _same(one: Path, other: Path) -> bool:
 def _kill(command: list[str], moments: random.Random, number: int) -> bool:
     """Start a process and kill it: before its first step (then the result is True) or up to 80 ms after."""
     early = moments.random() < EARLY
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, env=_environment()
-    ) as child:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=child_environment()) as child:
         assert child.stdout is not None and child.stderr is not None
         if not early and not child.stdout.readline():
             raise RuntimeError(f"life {number} ended before its first step: {child.stderr.read().decode()}")
@@ -168,13 +166,9 @@ def _kill(command: list[str], moments: random.Random, number: int) -> bool:
 
 
 def _finish(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=_environment())
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=child_environment())
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr}")
-
-
-def _environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 def main() -> int:

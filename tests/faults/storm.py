@@ -37,8 +37,8 @@ from fluidtool.distribute.launch.jobs import move_job, read_job
 from fluidtool.distribute.launch.ports import free_endpoints
 from tests.distribute.launch.jobs import parameters_of, transpile, write_data, write_programs
 from tests.faults.proxy import Proxy, Rates
+from tests.support.checkout import child_environment
 
-ROOT = Path(__file__).parent.parent.parent
 SERVERS, TRAINERS = 2, 2
 ENDPOINTS = ",".join(f"127.0.0.1:{6174 + number}" for number in range(SERVERS))
 LEAST_EPOCHS, LIMIT = 4, 90.0
@@ -69,7 +69,7 @@ def training(folder: Path, save: Path, epochs: int) -> list[str]:
 
 def start(words: Sequence[str], **options: Any) -> subprocess.Popen[str]:
     """fluidtool, with these words."""
-    environment = {**without_role(os.environ), "PYTHONPATH": str(ROOT), **options.pop("env", {})}
+    environment = without_role(child_environment(**options.pop("env", {})))
     return subprocess.Popen([sys.executable, "-m", "fluidtool", *words], text=True, env=environment, **options)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -190,11 +190,11 @@ def test_memory_usage_of_a_batch_size() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error"), [(("program", 1), ArgumentTypeError), ((fluid.Program(), 0), UsageError)]
+    ("make", "rows", "error"), [(lambda: "program", 1, ArgumentTypeError), (fluid.Program, 0, UsageError)]
 )
-def test_what_memory_usage_refuses(arguments: Any, error: type[Exception]) -> None:
+def test_what_memory_usage_refuses(make: Callable[[], Any], rows: int, error: type[Exception]) -> None:
     with pytest.raises(error):
-        contrib.memory_usage(*arguments)
+        contrib.memory_usage(make(), rows)
 
 
 def test_op_freq_statistic_counts_operators_and_neighbours() -> None:

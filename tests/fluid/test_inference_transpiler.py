@@ -172,17 +172,17 @@ def test_the_flag_for_mkldnn_changes_nothing(flag: str, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    "program, place, scope, message",
+    "make, place, scope, message",
     [
-        ("program", fluid.CPUPlace(), None, "program should be as Program type"),
-        (Program(), "cpu", None, "place should be as CPUPlace/CUDAPlace type"),
-        (Program(), fluid.CUDAPinnedPlace(), None, "place should be as CPUPlace/CUDAPlace type"),
-        (Program(), fluid.CPUPlace(), {}, "scope should be as Scope type or None"),
+        (lambda: "program", fluid.CPUPlace(), None, "program should be as Program type"),
+        (Program, "cpu", None, "place should be as CPUPlace/CUDAPlace type"),
+        (Program, fluid.CUDAPinnedPlace(), None, "place should be as CPUPlace/CUDAPlace type"),
+        (Program, fluid.CPUPlace(), {}, "scope should be as Scope type or None"),
     ],
 )
-def test_other_arguments_are_a_type_error(program: Any, place: Any, scope: Any, message: str) -> None:
+def test_other_arguments_are_a_type_error(make: Any, place: Any, scope: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
-        fluid.InferenceTranspiler().transpile(program, place, scope)
+        fluid.InferenceTranspiler().transpile(make(), place, scope)
 
 
 def test_scripts_find_it_where_paddle_has_it() -> None:

@@ -14,15 +14,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.checkout import child_environment, paddle_environment
+
 SCRIPT = Path(__file__).parent / "dataset_script.py"
-ROOT = Path(__file__).parent.parent.parent
 PADDLES_ATTEMPTS = 3  # on a busy machine its readers take the files in another order now and then
 NUMBER = re.compile(r"-?\d+\.?\d*(?:e[-+]?\d+)?")
 
 
 def written(command: list[str], folder: Path) -> str:
     folder.mkdir()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)} if command[1:2] == ["-m"] else dict(os.environ)
+    environment = child_environment() if command[0] == sys.executable else paddle_environment()
     done = subprocess.run(
         [*command, str(SCRIPT)], cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120
     )

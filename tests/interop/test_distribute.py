@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 import fluidtool.fluid as fluid
 from fluidtool.distribute.roles import RolePrograms, server_programs, trainer_programs
 from fluidtool.distribute.settings import Settings
+from tests.support.checkout import child_environment, paddle_environment
 
 SCRIPT = Path(__file__).parent / "paddle_job.py"
 STEPS, BATCH, WIDTH, HIDDEN = 4, 6, 100, 200
@@ -130,9 +132,8 @@ def write(folder: Path, roles: list[RolePrograms]) -> None:
 
 
 def start(python: str, *args: Any, script: tuple[str, ...] = (str(SCRIPT),)) -> subprocess.Popen[str]:
-    environment = {
-        key: value for key, value in os.environ.items() if "proxy" not in key.lower() and key != "PYTHONPATH"
-    }
+    found = child_environment() if python == sys.executable else paddle_environment()
+    environment = {key: value for key, value in found.items() if "proxy" not in key.lower()}
     environment |= {"FLAGS_rpc_deadline": "30000", "OMP_NUM_THREADS": "1", "GLOG_minloglevel": "2"}
     command = [python, *script, *map(str, args)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)

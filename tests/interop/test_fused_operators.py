@@ -18,6 +18,7 @@ import fluidtool.fluid as fluid
 from fluidtool.ir import Program
 from fluidtool.passes.pipeline import plan_passes
 from tests.interop.test_saved_models import SCRIPT
+from tests.support.checkout import paddle_environment
 from tests.support.golden import array_difference, read_arrays
 
 TOLERANCE = {"kind": "allclose", "rtol": 1e-5, "atol": 1e-5}
@@ -146,7 +147,7 @@ def folder(paddle: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fused")
     jobs = [job for name in NETWORKS for job in save(name, folder)]
     (folder / "jobs.json").write_text(json.dumps(jobs))
-    env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "http_proxy", "https_proxy")}
+    env = paddle_environment()
     subprocess.run([paddle, str(SCRIPT), str(folder / "jobs.json")], capture_output=True, check=False, env=env)
     return folder
 

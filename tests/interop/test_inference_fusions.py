@@ -28,6 +28,7 @@ from tests.passes.inference import (
     test_summed_products,
 )
 from tests.passes.inference.net import Net
+from tests.support.checkout import paddle_environment
 from tests.support.golden import array_difference, corpus, names_in, read_arrays, read_json
 
 TOLERANCE = {"kind": "allclose", "rtol": 1e-4, "atol": 1e-5}
@@ -71,7 +72,7 @@ def run_all(interpreter: str, jobs: Sequence[dict[str, Any]], folder: Path) -> l
         capture_output=True,
         text=True,
         check=False,
-        env={k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "http_proxy", "https_proxy")},
+        env=paddle_environment(),
     )
     answers: list[dict[str, Any] | str] = []
     for job in jobs:

@@ -20,6 +20,7 @@ from fluidtool.ir import Program
 from fluidtool.passes.catalogue import INFERENCE_PASSES
 from fluidtool.passes.pipeline import plan_passes
 from tests.interop.test_saved_models import SCRIPT, feeds_of
+from tests.support.checkout import paddle_environment
 from tests.support.golden import array_difference, corpus, names_in, read_arrays, read_json
 
 TOLERANCE = {"kind": "allclose", "rtol": 1e-4, "atol": 1e-5}
@@ -79,7 +80,7 @@ def run_in_paddle(paddle: str, folder: Path, rewrite: Rewrite) -> dict[str, dict
         capture_output=True,
         text=True,
         check=False,
-        env={k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "http_proxy", "https_proxy")},
+        env=paddle_environment(),
     )
     results: dict[str, dict[str, Any] | str] = {}
     for name in names_in("models"):

@@ -21,6 +21,7 @@ from fluidtool.ir import Program
 from fluidtool.passes.memory_optimize import memory_optimize
 from fluidtool.passes.release_memory import release_memory
 from tests.interop.test_saved_models import GONE_IN_26, feeds_of, save_again
+from tests.support.checkout import paddle_environment
 from tests.support.golden import corpus, names_in, read_arrays, read_json
 
 HERE = Path(__file__).parent
@@ -59,7 +60,7 @@ def run(interpreter: str, script: str, jobs: list[dict[str, Any]], folder: Path)
         capture_output=True,
         text=True,
         check=False,
-        env={k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "http_proxy", "https_proxy")},
+        env=paddle_environment(),
     )
     return done.stderr[-600:]
 

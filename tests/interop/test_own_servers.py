@@ -30,10 +30,11 @@ from tests.interop.test_distribute import (
     words,
     write,
 )
+from tests.support.checkout import child_environment
 
 __all__ = ["paddle", "processes"]  # fixtures
 Processes = list[subprocess.Popen[str]]
-SCRIPT, ROOT = Path(__file__).parent / "server_process.py", Path(__file__).parents[2]
+SCRIPT = Path(__file__).parent / "server_process.py"
 OPTIMIZERS: dict[str, Any] = {
     "sgd": lambda: fluid.optimizer.SGD(0.1),
     "momentum": lambda: fluid.optimizer.Momentum(0.1, 0.9),
@@ -63,7 +64,8 @@ def pieces(servers: list[dict[str, Any]]) -> Any:
 
 def serve(folder: Path, out: Path, parameters: str) -> subprocess.Popen[str]:
     """A server of fluidtool."""
-    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "FLAGS_rpc_deadline": "30000"}
+    kept = {name: value for name, value in child_environment().items() if name.startswith("PYTHON")}
+    environment = kept | {"PATH": "/usr/bin:/bin", "FLAGS_rpc_deadline": "30000"}
     command = [sys.executable, str(SCRIPT), str(folder), str(out), parameters]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import fluidtool.fluid as fluid
+from tests.support.checkout import paddle_environment
 from tests.support.golden import array_difference, corpus, names_in, read_arrays, read_json
 
 SCRIPT = Path(__file__).parent / "paddle_runs.py"
@@ -73,7 +74,7 @@ def test_models_saved_by_us_give_their_numbers_in_real_paddle(paddle: tuple[str,
         capture_output=True,
         text=True,
         check=False,
-        env={k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "http_proxy", "https_proxy")},
+        env=paddle_environment(),
     )
     wrong = []
     for name in names:

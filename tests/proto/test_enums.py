@@ -7,6 +7,7 @@ import sys
 
 from fluidtool.proto import framework_pb2
 from fluidtool.proto.enums import AttrType, VarType
+from tests.support.checkout import child_environment
 
 
 def test_attribute_types() -> None:
@@ -19,5 +20,7 @@ def test_variable_types() -> None:
 
 def test_they_do_not_import_protobuf_or_numpy() -> None:
     code = "import sys, fluidtool.proto.enums; print(sorted({'google.protobuf', 'numpy'} & sys.modules.keys()))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=child_environment()
+    )
     assert done.stdout.strip() == "[]"

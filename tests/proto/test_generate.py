@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from fluidtool.proto import framework_pb2
-from fluidtool.proto.generate import FOLDER, RUNTIME_CHECK, differences, generate
+from fluidtool.proto.generate import RUNTIME_CHECK, differences, generate
+from tests.support.checkout import ROOT
 
+FOLDER = ROOT / "proto"
 WITHOUT_GENERATORS = find_spec("grpc_tools") is None or find_spec("mypy_protobuf") is None
 
 

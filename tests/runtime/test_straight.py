@@ -12,15 +12,12 @@ from fluidtool import fluid
 from fluidtool.errors import OperatorError
 from fluidtool.model import Model
 from fluidtool.runtime import Scope
-from fluidtool.runtime.engines.native.library import library, switched_off
 from fluidtool.runtime.straight import run_straight
 from fluidtool.tensor import LoDTensor
 
 DIGITS = Path(__file__).resolve().parents[2] / "samples" / "digits"
 
-pytestmark = pytest.mark.skipif(
-    library() is None or switched_off(), reason="the native engine is not built, or switched off"
-)
+pytestmark = pytest.mark.usefixtures("native")
 
 
 def digits() -> tuple[Model, dict[str, np.ndarray]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,14 +14,13 @@ from fluidtool.tensor import CPUPlace, create_lod_tensor
 from tests.cli.support import SAMPLES as FOLDER
 from tests.cli.support import call, process
 from tests.samples.pack import SAMPLES
-
-ROOT = FOLDER.parent
+from tests.support.checkout import child_environment
 
 
 def run(script: Path, *args: object) -> subprocess.CompletedProcess[str]:
-    """Run a script with this interpreter and this checkout; on one core, as threads cost more than such small matrices."""
+    """Run a script with this interpreter; on one core, as threads cost more than such small matrices."""
     command = [sys.executable, str(script), *map(str, args)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
+    environment = child_environment(PYTHONSAFEPATH="", OPENBLAS_NUM_THREADS="1")  # they import what stands beside them
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
 
 

@@ -101,13 +101,13 @@ def test_fuse_batch_norm_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("make", "others", "message"),
     [
-        (("program", PLACE), "program should be as Program type"),
-        ((fluid.Program(), "cpu"), "place should be as CPUPlace/CUDAPlace type"),
-        ((fluid.Program(), PLACE, {}), "scope should be as Scope type or None"),
+        (lambda: "program", (PLACE,), "program should be as Program type"),
+        (fluid.Program, ("cpu",), "place should be as CPUPlace/CUDAPlace type"),
+        (fluid.Program, (PLACE, {}), "scope should be as Scope type or None"),
     ],
 )
-def test_wrong_types_are_type_errors(arguments: Any, message: str) -> None:
+def test_wrong_types_are_type_errors(make: Any, others: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
-        fluid.InferenceTranspiler().transpile(*arguments)
+        fluid.InferenceTranspiler().transpile(make(), *others)

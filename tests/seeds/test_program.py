@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -352,9 +353,9 @@ def test_program_guard_keeps_the_startup_program_for_none() -> None:
         assert fluid.default_startup_program() is startup
 
 
-@pytest.mark.parametrize("programs", [("main",), (Program(), "startup")])
-def test_program_guard_takes_programs(programs: tuple[Any, ...]) -> None:
-    with pytest.raises(TypeError, match="program_guard takes a Program"), fluid.program_guard(*programs):
+@pytest.mark.parametrize("make", [lambda: ("main",), lambda: (Program(), "startup")], ids=["main", "startup"])
+def test_program_guard_takes_programs(make: Callable[[], tuple[Any, ...]]) -> None:
+    with pytest.raises(TypeError, match="program_guard takes a Program"), fluid.program_guard(*make()):
         pass
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from tests.support.checkout import child_environment
+
 LIMIT_SECONDS = 90
 
 
@@ -70,7 +71,6 @@ def run_processes(job: str, ranks: int, out: Path, seconds: float = 30) -> list[
                 job,
                 str(out),
             ],
-            cwd=ROOT,
             env=_environment("grpc", seconds),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -94,7 +94,6 @@ def run_mpi(job: str, ranks: int, out: Path, seconds: float = 30) -> Ended:
     command = [str(mpiexec()), "-n", str(ranks), sys.executable, "-m", "tests.distribute.collective.worker"]
     process = subprocess.run(
         [*command, "mpi", str(ranks), "20000", job, str(out)],
-        cwd=ROOT,
         env=_environment("mpi", seconds),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -112,7 +111,7 @@ def results(out: Path, rank: int) -> list[np.ndarray]:
 
 
 def _environment(engine: str, seconds: float) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
+    kept = {name: value for name, value in child_environment().items() if "proxy" not in name.lower()}
     return kept | {
         "FLUIDTOOL_COLLECTIVE": engine,
         "FLUIDTOOL_COLLECTIVE_DEADLINE": str(seconds),

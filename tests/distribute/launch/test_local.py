@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -17,8 +16,8 @@ import pytest
 from fluidtool.distribute.launch.recovery import Recovery
 from fluidtool.distribute.launch.supervisor import EXIT_HUNG, Options
 from tests.distribute.launch.support import Remembered, is_alive, run, toy
+from tests.support.checkout import child_environment
 
-ROOT = Path(__file__).parents[3]
 SLEEPS = "time.sleep(60)"
 TRAINS = "report(1); report(2, loss=0.5, sent=10, received=20)"
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes through /proc")
@@ -236,9 +235,8 @@ sys.exit(outcome.exit_code)
 
 def supervising(folder: Path) -> tuple[subprocess.Popen[str], list[int]]:
     """A process that supervises two roles, and the roles' processes."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", textwrap.dedent(SUPERVISES), str(folder)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=child_environment())
     assert process.stdout is not None
     return process, [int(process.stdout.readline()) for _ in range(2)]
 

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.cli.support import ROOT, call, error_of
+from tests.cli.support import call, error_of
 from tests.distribute.launch.jobs import alone, parameters_of, transpile, write_data, write_programs
 from tests.distribute.launch.test_whole_jobs import agree, training
+from tests.support.checkout import child_environment
 
 MPIEXEC = shutil.which("mpiexec", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
 pytestmark = [
@@ -25,9 +26,8 @@ pytestmark = [
 
 def mpi(ranks: int, *args: Any) -> subprocess.CompletedProcess[str]:
     command = [str(MPIEXEC), "-n", str(ranks), sys.executable, "-m", "fluidtool", "launch", "--engine", "mpi"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command += map(str, args)
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=child_environment(), check=False)
 
 
 @pytest.mark.parametrize("mode", ["nccl2", "collective"])

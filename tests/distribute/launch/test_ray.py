@@ -14,9 +14,10 @@ import pytest
 
 from fluidtool.distribute.launch.blueprint import draw
 from fluidtool.distribute.launch.hosts import token_for
-from tests.cli.support import ROOT, call, error_of
+from tests.cli.support import call, error_of
 from tests.distribute.launch.jobs import alone, parameters_of, transpile, write_data, write_programs
 from tests.distribute.launch.test_whole_jobs import agree, training, wait_for
+from tests.support.checkout import child_environment
 
 needs_ray = pytest.mark.skipif(
     find_spec("ray") is None, reason="Ray is not installed here: pip install 'fluidtool[ray]' (350 MB)"
@@ -38,7 +39,7 @@ def test_a_killed_actor_comes_back_from_its_checkpoint(tmp_path: Path) -> None:
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env=child_environment(),
         ) as running,
     ):
         assert running.stdout is not None

@@ -17,7 +17,7 @@ import pytest
 
 import fluidtool.fluid as fluid
 from fluidtool.distribute.checkpoints import steps
-from tests.cli.support import ROOT, call, error_of, process
+from tests.cli.support import call, error_of, process
 from tests.distribute.launch.jobs import (
     BATCH,
     EPOCHS,
@@ -29,6 +29,7 @@ from tests.distribute.launch.jobs import (
     write_programs,
 )
 from tests.distribute.launch.support import is_alive
+from tests.support.checkout import child_environment
 
 pytest.importorskip("grpc", reason="parameter servers talk by gRPC: pip install 'fluidtool[dist]'")
 SERVERS = ("--pservers", "127.0.0.1:6174,127.0.0.1:6175", "--trainers", "4")
@@ -140,7 +141,7 @@ def broken(
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=child_environment(),
     ) as running:
         processes = processes_of(running)
         for role in processes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import subprocess
@@ -27,9 +26,9 @@ from fluidtool.tensor import LoDTensor
 from tests.distribute.pserver.support import ANY, PATIENCE, Trainer, line, running, server_role, start, together, until
 from tests.distribute.pserver.test_jobs import Job, free_endpoints, sparse, value, words
 from tests.distribute.test_training import batches, network
+from tests.support.checkout import child_environment
 
 Patch = pytest.MonkeyPatch
-ROOT = Path(__file__).parents[3]
 
 
 # ---------------------------------------------------------------- ends and addresses
@@ -64,7 +63,7 @@ def listens(endpoint: str) -> bool:
 def test_a_signal_ends_a_server_in_order(tmp_path: Path, number: signal.Signals) -> None:
     (endpoint,) = free_endpoints(1)
     write_role(tmp_path, endpoint)
-    command, environment = [sys.executable, "-c", SCRIPT, str(tmp_path)], os.environ | {"PYTHONPATH": str(ROOT)}
+    command, environment = [sys.executable, "-c", SCRIPT, str(tmp_path)], child_environment()
     begin = time.time()
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=tmp_path
@@ -97,7 +96,7 @@ time.sleep(60)
 def test_a_trainer_that_is_killed_ends_the_server_with_its_name_and_the_round(tmp_path: Path) -> None:
     (endpoint,) = free_endpoints(1)
     write_role(tmp_path, endpoint)
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "FLAGS_rpc_deadline": "4000"}
+    environment = child_environment(FLAGS_rpc_deadline="4000")
     command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     trainer = subprocess.Popen(
@@ -127,7 +126,7 @@ def test_a_trainer_that_is_killed_ends_the_server_with_its_name_and_the_round(tm
 
 def test_where_any_port_will_do_a_file_tells_it(tmp_path: Path) -> None:
     write_role(tmp_path, "127.0.0.1:0")
-    command, environment = [sys.executable, "-c", SCRIPT, str(tmp_path)], os.environ | {"PYTHONPATH": str(ROOT)}
+    command, environment = [sys.executable, "-c", SCRIPT, str(tmp_path)], child_environment()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     port_file = Path(serving.PORT_FILE.format(process.pid))
     try:

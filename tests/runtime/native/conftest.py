@@ -1,17 +1,8 @@
-"""These tests need the compiled library: `python -m fluidtool.runtime.engines.native.build` builds it in place."""
+"""These tests append operators as they stand in files, whatever other tests of the same process have imported."""
 
 import pytest
 
 from fluidtool.ir.operator import hooks
-from fluidtool.runtime.engines.native.library import Library, library
-
-
-@pytest.fixture
-def native() -> Library:
-    found = library()
-    if found is None:
-        pytest.skip("the native engine is not built: python -m fluidtool.runtime.engines.native.build")
-    return found
 
 
 @pytest.fixture(autouse=True)

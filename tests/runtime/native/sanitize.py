@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from fluidtool.runtime.engines.native.build import build
+from tests.support.checkout import child_environment
 
 FLAGS = {
     "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"),
@@ -45,7 +46,7 @@ def main(kind: str) -> int:
         return 0
     with tempfile.TemporaryDirectory() as folder:
         path = build(Path(folder, "engine.so"), (*FLAGS[kind], "-g", "-O1", "-fno-omit-frame-pointer"), wanted="")
-        environment = dict(os.environ, FLUIDTOOL_NATIVE=str(path), LD_PRELOAD=":".join(libraries)) | OPTIONS[kind]
+        environment = child_environment(FLUIDTOOL_NATIVE=str(path), LD_PRELOAD=":".join(libraries), **OPTIONS[kind])
         command = [
             sys.executable,
             "-m",

@@ -20,6 +20,7 @@ from fluidtool.runtime.engines.native.library import PAIRS, library
 from fluidtool.runtime.engines.native.stretches import Stretch
 from fluidtool.tensor import LoDTensor
 from tests.runtime.native.checking import RTOL, Array, Net
+from tests.support.checkout import child_environment
 
 pytestmark = pytest.mark.usefixtures("native")
 few = settings(max_examples=60, deadline=None)
@@ -416,10 +417,7 @@ def test_nothing_is_left_to_numpy_or_to_float32_where_pairs_are() -> None:
 @pytest.mark.parametrize("instructions", ["avx512", "avx2", "portable"])
 def test_processors_without_pairs_round_weights_only(instructions: str) -> None:
     """Another process, as instructions are chosen once: the tests of this file, on what every processor has."""
-    environment = os.environ | {
-        "FLUIDTOOL_INSTRUCTIONS": instructions,
-        "FLUIDTOOL_NATIVE": os.environ.get("FLUIDTOOL_NATIVE", "1"),
-    }
+    environment = child_environment(FLUIDTOOL_INSTRUCTIONS=instructions)
     if os.environ.get("FLUIDTOOL_INSTRUCTIONS"):
         pytest.skip("run by itself")
     found = library()

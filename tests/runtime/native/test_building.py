@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from fluidtool.runtime.engines.native import build, library
+from tests.support.checkout import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 SETUP = ROOT / "setup.py"
 
 

@@ -23,6 +23,7 @@ from fluidtool.runtime.engines.native.steps import Kind
 from fluidtool.runtime.engines.native.stretches import Stretch
 from fluidtool.tensor import LoDTensor
 from tests.runtime.native.checking import Net, agree, check
+from tests.support.checkout import child_environment
 from tests.support.random_programs import RandomProgram, programs
 
 pytestmark = pytest.mark.usefixtures("native")
@@ -255,7 +256,7 @@ def test_other_instructions_and_threads_give_the_same(name: str, value: str) -> 
         "net, out = residual_block()\n"
         "print(library().instructions, library().threads, *net.run('native', out)[0].ravel())\n"
     )
-    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)) | {name: value}
+    environment = child_environment(**{name: value})
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     instructions, threads, *numbers = done.stdout.split()
     assert value in (instructions, threads)
