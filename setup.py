@@ -48,7 +48,9 @@ def packages() -> list[str]:
 
 def home() -> str:
     """The address of the public repository, as docs/releasing.md has it; '' as long as there is none."""
-    found = re.search(r"^Public home: <(https://[^>]+)>$", (ROOT / "docs/releasing.md").read_text("utf-8"), re.MULTILINE)
+    found = re.search(
+        r"^Public home: <(https://[^>]+)>$", (ROOT / "docs/releasing.md").read_text("utf-8"), re.MULTILINE
+    )
     return found.group(1).rstrip("/") if found else ""
 
 

@@ -21,7 +21,11 @@ def findings(cases: Iterable[ElementTree.Element]) -> tuple[str, list[str]]:
     line = f"{len(listed)} tests, {native} of the native engine passed, {len(reasons)} skipped"
     wrong = [
         *([] if native >= FEWEST_NATIVE else [f"{native} tests of the native engine passed, expected {FEWEST_NATIVE}"]),
-        *([] if len(reasons) <= MOST_SKIPPED else [f"{len(reasons)} tests were skipped, expected {MOST_SKIPPED} at most"]),
+        *(
+            []
+            if len(reasons) <= MOST_SKIPPED
+            else [f"{len(reasons)} tests were skipped, expected {MOST_SKIPPED} at most"]
+        ),
         *([] if all(reasons) else [f"{sum(not reason for reason in reasons)} tests were skipped without a reason"]),
     ]
     counted = "".join(f"\n  {count:4} {reason}" for reason, count in Counter(reasons).most_common(8))

@@ -102,7 +102,7 @@ def clone(tmp_path: Path) -> Path:
 def environment(clone: Path) -> dict[str, str]:
     """Finds the tools of the clone, and this checkout."""
     path = f"{clone / '.tools'}{os.pathsep}{os.environ['PATH']}"
-    return child_environment(PATH=path, NO_COLOR="1")
+    return child_environment(PATH=path, NO_COLOR="1", PYTHONSAFEPATH="")  # scripts import files beside them
 
 
 def scripts() -> list[object]:

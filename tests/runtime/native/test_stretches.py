@@ -18,7 +18,7 @@ from fluidtool.runtime import Executor
 from fluidtool.runtime.engines.native import stretches
 from fluidtool.runtime.engines.native.arena import lay_out, lifetimes, lower_bound
 from fluidtool.runtime.engines.native.build import KERNELS
-from fluidtool.runtime.engines.native.library import FOLDER, STEP, Library
+from fluidtool.runtime.engines.native.library import FOLDER, STEP, Library, usable_instructions
 from fluidtool.runtime.engines.native.steps import Kind
 from fluidtool.runtime.engines.native.stretches import Stretch
 from fluidtool.tensor import LoDTensor
@@ -245,8 +245,19 @@ def test_every_kernel_is_in_the_table() -> None:
     assert sorted(listed) == sorted(kind.name for kind in Kind)
 
 
-@pytest.mark.parametrize(("name", "value"), [("FLUIDTOOL_INSTRUCTIONS", "portable"), ("FLUIDTOOL_THREADS", "1")])
-def test_other_instructions_and_threads_give_the_same(name: str, value: str) -> None:
+@pytest.mark.parametrize("instructions", ["avx512_bf16", "avx512", "avx2", "portable"])
+def test_every_instruction_set_gives_the_same(instructions: str, native: Library) -> None:
+    if instructions not in usable_instructions(native.handle):
+        pytest.skip(f"this build of the engine has no {instructions} for this processor")
+    gives_the_same("FLUIDTOOL_INSTRUCTIONS", instructions)
+
+
+def test_one_thread_gives_the_same() -> None:
+    gives_the_same("FLUIDTOOL_THREADS", "1")
+
+
+def gives_the_same(name: str, value: str) -> None:
+    """Another process, as both are chosen once."""
     net, out = residual_block()
     (want,) = net.run("native", out)
     code = (
