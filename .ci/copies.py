@@ -40,6 +40,7 @@ def repository(folder: Path) -> None:
 
 
 def main() -> None:
+    """Make the three of them in the folder that the command line names."""
     folder = Path(sys.argv[1])
     copy(folder / "clone", links=True)
     repository(folder / "clone")
