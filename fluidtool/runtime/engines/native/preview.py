@@ -13,6 +13,7 @@ from fluidtool.ir import Block
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.runtime.engines.native.arena import lower_bound
 from fluidtool.runtime.engines.native.graph import Node, NotNativeError
+from fluidtool.runtime.engines.native.packed import ForeseenConstants
 from fluidtool.runtime.engines.native.reading import registry
 from fluidtool.runtime.engines.native.reading.registry import Lod
 from fluidtool.runtime.engines.native.steps import Draft, Kind, is_narrow
@@ -93,6 +94,7 @@ def preview(stretch: Stretch, block: Block, metas: Mapping[str, TensorMeta | Non
             {name: zeros(name, block) for name in stretch.constants},
             stretch.outputs,
             {name: short_sequences(name, block, array) for name, array in given.items()},
+            ForeseenConstants(),
             pooled=stretch.pooled,
         )
     except NotNativeError as error:

@@ -23,7 +23,7 @@ from fluidtool.runtime.engines.native.library import Library, first_byte
 from fluidtool.runtime.engines.native.lowering import lower
 from fluidtool.runtime.engines.native.mixing import mix_channels, spread_activations
 from fluidtool.runtime.engines.native.ordering import delay
-from fluidtool.runtime.engines.native.packed import PackedConstants
+from fluidtool.runtime.engines.native.packed import Packed
 from fluidtool.runtime.engines.native.pooling import pool_lookups
 from fluidtool.runtime.engines.native.reading import read_graph
 from fluidtool.runtime.engines.native.reading.registry import Lod
@@ -78,7 +78,7 @@ class Compiler(Protocol):
         constants: Mapping[str, NDArray[Any]],
         wanted: Sequence[str],
         lods: Mapping[str, Lod] | None = None,
-        packed: PackedConstants | None = None,
+        packed: Packed | None = None,
         pooled: Collection[str] = (),
     ) -> Runner:
         """Compile operators for inputs of these shapes and LoDs; raises NotNativeError where something is missing.
@@ -203,7 +203,7 @@ def compile_stretch(
     wanted: Sequence[str],
     library: Library,
     lods: Mapping[str, Lod] | None = None,
-    packed: PackedConstants | None = None,
+    packed: Packed | None = None,
     pooled: Collection[str] = (),
 ) -> Compiled:
     """Compile operators for inputs of these shapes and LoDs; raises NotNativeError where a kernel is missing."""
