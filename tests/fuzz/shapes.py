@@ -20,9 +20,9 @@ from tests.fuzz.campaign import Budget, Finding
 
 THREADS = 4
 RUNS = 100  # of a case, by all threads together
-MOST_ROWS = 200
+MOST_ROWS = 60
 LARGE = 20_000  # rows of one run in so many cases that its form outweighs the room of the others
-HOW_RARELY = 50
+HOW_RARELY = 100
 TOLERANCE = 1e-5
 WARM = 40  # cases until memory may not grow any more
 GROWTH = 2 * stretches.ROOM  # bytes that a process may take more than when it was warm
