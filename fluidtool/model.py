@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from threading import Lock
 from typing import Any
 
 import numpy as np
 
+from fluidtool import locks
 from fluidtool.errors import ArgumentTypeError, FeedError
 from fluidtool.io.inference import feed_names, fetch_names
 from fluidtool.io.layout import ModelFiles, open_model
@@ -50,6 +52,7 @@ class Model:
     precision: str = "float32"
     _executor: Executor | None = None
     _known: Known | None = field(default=None, repr=False, compare=False)
+    _first: Lock = field(default_factory=locks.lock, init=False, repr=False, compare=False)  # of who makes the executor
 
     @property
     def known(self) -> Known:
@@ -78,15 +81,24 @@ class Model:
 
     @property
     def executor(self) -> Executor:
-        """The executor of this model, made when first needed; parameters are put in the scope then."""
-        if self._executor is None:
-            self._executor = Executor(
-                self.place, policy=self.policy, seed=self.seed, engine=self.engine, precision=self.precision
-            )
-            stock = Stock()
-            for name in self.files.parameters:
-                self.scope.hold(self._parameter(name, self._executor, stock))
-        return self._executor
+        """The executor of this model, made when first needed; parameters are put in the scope before anybody gets it."""
+        executor = self._executor
+        if executor is None:
+            with self._first:
+                executor = self._executor
+                if executor is None:
+                    executor = self._executor = self._with_parameters()
+        return executor
+
+    def _with_parameters(self) -> Executor:
+        """A new executor, with all parameters in the scope."""
+        executor = Executor(
+            self.place, policy=self.policy, seed=self.seed, engine=self.engine, precision=self.precision
+        )
+        stock = Stock()
+        for variable in [self._parameter(name, executor, stock) for name in self.files.parameters]:
+            self.scope.hold(variable)
+        return executor
 
     def _parameter(self, name: str, executor: Executor, stock: Stock) -> ScopeVariable:
         """A parameter as a variable: read when it is needed, where it is needed on the host."""

@@ -199,7 +199,7 @@ def test_threads_that_use_more_shapes_than_are_kept_do_not_disturb_each_other(mo
     weight = net.scope.find_var("parameter1").value.array
     executor = Executor(engine="native")
     wrong: list[float] = []
-    monkeypatch.setattr(stretches, "MOST_KEPT", stretches.ALWAYS_KEPT)
+    monkeypatch.setattr(stretches, "MOST_KEPT", 8)
 
     def work() -> None:
         for rows in [*range(1, 12)] * 6:

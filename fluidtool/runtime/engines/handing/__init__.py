@@ -20,7 +20,7 @@ from fluidtool.runtime.engines.handing.target import Target
 from fluidtool.runtime.engines.handing.translating import translate
 from fluidtool.runtime.engines.native.graph import Graph, Shape
 from fluidtool.runtime.engines.native.library import thread_count
-from fluidtool.runtime.engines.native.packed import PackedConstants
+from fluidtool.runtime.engines.native.packed import Packed
 from fluidtool.runtime.engines.native.reading.registry import Lod
 from fluidtool.runtime.engines.native.stretch import Watch, check_bounds, read_stretch
 
@@ -80,7 +80,7 @@ class HandingEngine:
         constants: Mapping[str, NDArray[Any]],
         wanted: Sequence[str],
         lods: Mapping[str, Lod] | None = None,
-        packed: PackedConstants | None = None,
+        packed: Packed | None = None,
         pooled: Collection[str] = (),
     ) -> Handed:
         """Compile operators for inputs of these shapes and LoDs; raises NotNativeError where an operation is missing.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from fluidtool.ir import Operator
-    from fluidtool.runtime.engines.native.packed import PackedConstants
+    from fluidtool.runtime.engines.native.packed import Packed
     from fluidtool.runtime.engines.native.reading.registry import Lod
     from fluidtool.runtime.engines.native.stretch import Compiled
 
@@ -63,7 +63,7 @@ class Library:
         constants: Mapping[str, NDArray[Any]],
         wanted: Sequence[str],
         lods: Mapping[str, Lod] | None = None,
-        packed: PackedConstants | None = None,
+        packed: Packed | None = None,
         pooled: Collection[str] = (),
     ) -> Compiled:
         """Compile a stretch (stretch.py); raises NotNativeError where a kernel is missing."""

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import is_
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -26,6 +26,13 @@ class Piece:
     sizes: dict[int, int]
     tasks: int
     at: int = 0  # the float of the constant where it starts to write
+
+
+class Packed(Protocol):
+    """Where constants that some steps pack are looked for."""
+
+    def get(self, size: int, pieces: Sequence[Piece], make: Callable[[], NDArray[np.float32]]) -> NDArray[np.float32]:
+        """So many floats, packed by these steps; `make` packs them."""
 
 
 class PackedConstants:
@@ -74,6 +81,14 @@ class PackedConstants:
                 return number, _address(array) - start, array.shape, array.strides, array.dtype.char
         numbers = array.tobytes()
         return numbers if len(numbers) <= SHORT else _digest(numbers), array.shape, array.dtype.char
+
+
+class ForeseenConstants:
+    """In place of packed constants where only their sizes count: nothing is packed, and no parameter is read."""
+
+    def get(self, size: int, pieces: Sequence[Piece], make: Callable[[], NDArray[np.float32]]) -> NDArray[np.float32]:
+        """So many floats that take no memory."""
+        return np.broadcast_to(np.float32(0), (size,))
 
 
 def _digest(numbers: bytes) -> bytes:

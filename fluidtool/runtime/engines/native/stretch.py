@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fluidtool import locks
 from fluidtool.errors import OperatorError
 from fluidtool.io.parameters import forget
 from fluidtool.ir import Operator
@@ -22,7 +23,7 @@ from fluidtool.runtime.engines.native.library import Library, first_byte
 from fluidtool.runtime.engines.native.lowering import lower
 from fluidtool.runtime.engines.native.mixing import mix_channels, spread_activations
 from fluidtool.runtime.engines.native.ordering import delay
-from fluidtool.runtime.engines.native.packed import PackedConstants
+from fluidtool.runtime.engines.native.packed import Packed
 from fluidtool.runtime.engines.native.pooling import pool_lookups
 from fluidtool.runtime.engines.native.reading import read_graph
 from fluidtool.runtime.engines.native.reading.registry import Lod
@@ -77,7 +78,7 @@ class Compiler(Protocol):
         constants: Mapping[str, NDArray[Any]],
         wanted: Sequence[str],
         lods: Mapping[str, Lod] | None = None,
-        packed: PackedConstants | None = None,
+        packed: Packed | None = None,
         pooled: Collection[str] = (),
     ) -> Runner:
         """Compile operators for inputs of these shapes and LoDs; raises NotNativeError where something is missing.
@@ -102,7 +103,7 @@ class Compiled:
     bounds: list[tuple[str, int]]
     tables: list[int]
     lods: dict[str, list[list[int]]]
-    lock: Lock
+    lock: Lock = field(default_factory=locks.lock)  # of the steps and the arena, while they run
 
     @property
     def memory(self) -> int:
@@ -138,11 +139,19 @@ class Compiled:
                 self.library.run(self.steps)
             else:
                 watch.steps(self, self.library.run_timed(self.steps))
-            if self.bounds and self.steps["n"][self.tables, BEYOND].any():
-                self.steps["n"][self.tables, BEYOND] = 0
+            if self.bounds and self._went_beyond():
                 check_bounds(self.bounds, given)
-                raise OperatorError(f"the LoD of one of {[name for name, _ in self.offsets]} does not fit its rows")
+                self.library.run(self.steps)  # the marks may have been left by a run that was broken off
+                if self._went_beyond():
+                    raise OperatorError(f"the LoD of one of {[name for name, _ in self.offsets]} does not fit its rows")
         return results
+
+    def _went_beyond(self) -> bool:
+        """Whether a step has marked an id that is no row of its table; takes the marks away."""
+        found = bool(self.steps["n"][self.tables, BEYOND].any())
+        if found:
+            self.steps["n"][self.tables, BEYOND] = 0
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +203,7 @@ def compile_stretch(
     wanted: Sequence[str],
     library: Library,
     lods: Mapping[str, Lod] | None = None,
-    packed: PackedConstants | None = None,
+    packed: Packed | None = None,
     pooled: Collection[str] = (),
 ) -> Compiled:
     """Compile operators for inputs of these shapes and LoDs; raises NotNativeError where a kernel is missing."""
@@ -230,7 +239,7 @@ def compile_stretch(
         for name, value, buffer in zip(wanted, graph.outputs, lowered.outputs, strict=True)
     ]
     return Compiled(
-        library, steps, drafts, arena, keep, ins, offsets_of, outs, understood.bounds, tables, understood.lods, Lock()
+        library, steps, drafts, arena, keep, ins, offsets_of, outs, understood.bounds, tables, understood.lods
     )
 
 

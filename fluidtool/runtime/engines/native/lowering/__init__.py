@@ -14,7 +14,7 @@ from fluidtool.runtime.engines.native.lowering.memory import LOWER, NO_HALO, Hal
 from fluidtool.runtime.engines.native.lowering.pairs import by_pairs, half_halos, half_uses, pairs
 from fluidtool.runtime.engines.native.lowering.products import foretell
 from fluidtool.runtime.engines.native.lowering.transposed import needed_halo
-from fluidtool.runtime.engines.native.packed import PackedConstants
+from fluidtool.runtime.engines.native.packed import Packed
 from fluidtool.runtime.engines.native.reading.registry import need
 from fluidtool.runtime.engines.native.steps import Buffer, Draft, Plain, row_major
 
@@ -36,7 +36,7 @@ class Lowered:
     offsets: dict[Value, Buffer]
 
 
-def lower(graph: Graph, library: Library, packed: PackedConstants | None = None) -> Lowered:
+def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lowered:
     """The steps of a graph. Raises NotNativeError.
 
     What is packed from constants is looked for in `packed`, and kept there.

@@ -16,7 +16,7 @@ from fluidtool.runtime.engines.native.bfloat16 import rounded
 from fluidtool.runtime.engines.native.graph import Activation, Node, Shape, Value
 from fluidtool.runtime.engines.native.joining import SideBySide
 from fluidtool.runtime.engines.native.library import Library
-from fluidtool.runtime.engines.native.packed import PackedConstants, Piece
+from fluidtool.runtime.engines.native.packed import Packed, Piece
 from fluidtool.runtime.engines.native.reading.registry import need
 from fluidtool.runtime.engines.native.steps import (
     ALIGNMENT,
@@ -62,7 +62,7 @@ class Lowering:
     reading: tuple[Value, ...] = ()
     outputs: frozenset[Value] = frozenset()
     chunk: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
-    kept: PackedConstants | None = None
+    kept: Packed | None = None
 
     @property
     def width(self) -> int:
