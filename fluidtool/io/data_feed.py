@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from google.protobuf import text_format
-
 from fluidtool.errors import UnreadableError
 from fluidtool.proto.data_feed_pb2 import DataFeedDesc
+from fluidtool.proto.protobuf import text_format
 
 
 def read_description(path: str) -> DataFeedDesc:

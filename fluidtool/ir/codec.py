@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
-from google.protobuf.message import DecodeError, Message
-from google.protobuf.unknown_fields import UnknownFieldSet
-
 from fluidtool.errors import ArgumentTypeError, UnreadableError
 from fluidtool.ir.block import Block
 from fluidtool.ir.messages import (
@@ -30,6 +27,7 @@ from fluidtool.ir.program import Program
 from fluidtool.ir.variable import Variable
 from fluidtool.proto import framework_pb2 as pb
 from fluidtool.proto.enums import AttrType, VarType
+from fluidtool.proto.protobuf import DecodeError, Message, UnknownFieldSet
 
 P = TypeVar("P", bound=Program)
 

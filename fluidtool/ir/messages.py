@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from google.protobuf.message import Message
-
 from fluidtool.ir.block import Block
 from fluidtool.ir.operator import Operator
 from fluidtool.ir.original import ORDINARY, Original
@@ -18,6 +16,7 @@ from fluidtool.ir.program import Program
 from fluidtool.ir.variable import Variable
 from fluidtool.proto import framework_pb2 as pb
 from fluidtool.proto.enums import AttrType, VarType
+from fluidtool.proto.protobuf import Message
 
 # AttrType -> the field of OpDesc.Attr that holds the value
 SCALAR_FIELD = {

@@ -5,14 +5,13 @@ from __future__ import annotations
 from textwrap import indent
 from typing import Any
 
-from google.protobuf import text_format
-
 from fluidtool.errors import ArgumentTypeError, ProgramError
 from fluidtool.ir import messages
 from fluidtool.ir.block import Block
 from fluidtool.ir.operator import Operator
 from fluidtool.ir.program import Program
 from fluidtool.ir.variable import Parameter, Variable
+from fluidtool.proto.protobuf import text_format
 
 PARAMETER_FACTS = ("trainable", "optimize_attr", "regularizer", "do_model_average")
 

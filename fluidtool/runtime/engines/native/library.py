@@ -134,7 +134,9 @@ def attempt() -> Library | str:
     """The engine of this process, or why there is none and what to do."""
     path = library_path()
     if path is None:
-        return f"not built: an installation builds it where a C compiler is; in a checkout, '{BUILD}' does"
+        return (
+            f"not built: when fluidtool was installed there was no C compiler that could; with one, '{BUILD}' builds it"
+        )
     try:
         handle = opened(path)
     except (OSError, AttributeError) as error:
