@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from fluidtool.errors import ModelNotFoundError, OutputError, UnreadableError, UsageError
-from fluidtool.io.parameters import Value, map_file, parameter_path
+from fluidtool.io.parameters import Value, parameter_path
 from fluidtool.tensor import SelectedRows
+from fluidtool.tensor.files import read_file
 from fluidtool.tensor.streams import read_selected_rows, read_tensor, write_selected_rows, write_tensor
 
 FORMAT = 1
@@ -281,7 +282,7 @@ def _is_entry(entry: Any) -> bool:
 
 def _read_value(folder: Path, name: str, entry: Mapping[str, Any]) -> Value:
     path = parameter_path(folder, name)
-    buffer = map_file(path)
+    buffer = read_file(path)
     if len(buffer) != entry["size"] or hashlib.sha256(buffer).hexdigest() != entry["sha256"]:
         raise UnreadableError(
             f"{path} is not what was written: it has {len(buffer)} bytes, expected {entry['size']} with SHA-256 "
