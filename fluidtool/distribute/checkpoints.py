@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fluidtool.errors import ModelNotFoundError, OutputError, UnreadableError, UsageError
+from fluidtool.io.json_files import read_json_object
 from fluidtool.io.parameters import Value, parameter_path
 from fluidtool.tensor import SelectedRows
 from fluidtool.tensor.files import read_file
@@ -258,10 +259,10 @@ def load(folder: Path, role: str, step: int) -> Checkpoint:
 def _manifest(path: Path, role: str, step: int) -> dict[str, Any]:
     source = path / MANIFEST
     try:
-        manifest = json.loads(source.read_bytes())
-    except (OSError, ValueError) as error:
-        raise UnreadableError(f"cannot read {source}: {error}; go on from another checkpoint") from error
-    fits = isinstance(manifest, dict) and manifest.get("format") == FORMAT
+        manifest = read_json_object(source)
+    except UnreadableError as error:
+        raise UnreadableError(f"{error}; go on from another checkpoint") from error
+    fits = manifest.get("format") == FORMAT
     if not fits or not _is_manifest(manifest, role, step):
         raise UnreadableError(f"{source} is not the manifest of step {step} of {role}; go on from another checkpoint")
     return dict(manifest)

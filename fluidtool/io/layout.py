@@ -182,7 +182,7 @@ def _open_parameters(
 def _has_file(folder: Path, name: str) -> bool:
     """Whether a parameter has a file of its own; one whose name leads out of the folder has none."""
     try:
-        return parameter_path(folder, name).is_file()
+        return os.path.isfile(parameter_path(folder, name))
     except ParameterFileError:
         return False
 

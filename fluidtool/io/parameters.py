@@ -153,7 +153,7 @@ def open_separate(folder: Path, variables: Iterable[Variable]) -> ParameterStore
 
 def _open_file(folder: Path, var: Variable) -> tuple[Any, TensorRecord | None, str]:
     path = parameter_path(folder, var.name)
-    if not path.is_file():
+    if not os.path.isfile(path):  # a name may be too long for a file
         kind = ParameterFileError.MISSING
         raise ParameterFileError(f"{folder} has no file for the parameter {var.name}", kind=kind, variable=var.name)
     buffer, source = map_file(path), str(path)

@@ -38,7 +38,9 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
         os.close(descriptor)
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
         raise UnreadableError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
-    raise UnreadableError(f"{path} is no regular file; fluidtool reads neither folders nor pipes nor devices")
+    raise UnreadableError(
+        f"cannot read {path}: it is no regular file; fluidtool reads neither folders nor pipes nor devices"
+    )
 
 
 def read_file(path: str | os.PathLike[str], largest: int | None = None) -> bytes:

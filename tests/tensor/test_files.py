@@ -59,7 +59,7 @@ def test_a_mapped_file_keeps_no_descriptor(path: Path) -> None:
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for read in (read_file, map_file):
-        with pytest.raises(UnreadableError, match="pipe is no regular file"):
+        with pytest.raises(UnreadableError, match="pipe: it is no regular file"):
             read(tmp_path / "pipe")
 
 
