@@ -203,10 +203,13 @@ def _value(name: str, found: dict[int, Any], dims: list[int], lod: list[list[int
     array = _array(name, found.get(DATA_TYPE, 0), dims, b"" if data is None else data)
     if kind == LOD_TENSOR:
         return LoDTensor(array, lod)
+    height = found.get(HEIGHT, 0)
+    if height < 0:
+        raise _malformed(f"variable {name!r} is of a table of {height} rows")
     rows = found.get(ROWS, b"")
     if len(rows) % INTEGERS_64.itemsize or len(rows) // INTEGERS_64.itemsize != (dims[0] if dims else 0):
         raise _malformed(f"variable {name!r} has values of shape {dims}, but row numbers of {len(rows)} bytes")
-    return SelectedRows(aligned(np.frombuffer(rows, INTEGERS_64)), found.get(HEIGHT, 0), array)
+    return SelectedRows(aligned(np.frombuffer(rows, INTEGERS_64)), height, array)
 
 
 def _array(name: str, data_type: int, dims: list[int], data: Buffer) -> np.ndarray[Any, Any]:
