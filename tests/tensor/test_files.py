@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from fluidtool.errors import UnreadableError
+from fluidtool.runtime.engines.native.library import library
 from fluidtool.tensor import files
 from fluidtool.tensor.files import LEAST_MAPPED, file_of, map_file, private, read_file, transfer
 
@@ -175,3 +176,35 @@ def test_a_model_whose_files_are_cut_ends_no_process(tmp_path: Path, engine: str
     assert done.returncode == 0, done.stderr
     first = done.stdout.splitlines()[0]
     assert first == "same" if when == "after" else "was changed after it had been opened" in first
+
+
+TABLE = """
+import os, sys
+import numpy as np
+import fluidtool, fluidtool.fluid as fluid, fluidtool.tensor.files as files
+from fluidtool.errors import UnreadableError
+files.LEAST_MAPPED = files.LARGEST_COPIED = 1
+main, startup = fluid.Program(), fluid.Program()
+with fluid.program_guard(main, startup):
+    ids = fluid.data("ids", [-1, 1], "int64")
+    out = fluid.layers.fc(fluid.layers.embedding(ids, [200, 32], param_attr="table"), 4)
+executor = fluid.Executor()
+executor.run(startup)
+fluid.io.save_inference_model(sys.argv[1], ["ids"], [out], executor, main)
+model = fluidtool.load(sys.argv[1])
+feed = {"ids": np.array([[3], [199]])}
+model.run(feed)
+os.truncate(os.path.join(sys.argv[1], "table"), 50)
+try:
+    model.run(feed)
+except UnreadableError as error:
+    print(error)
+"""
+
+
+def test_a_table_that_is_read_in_its_file_is_looked_at_before_every_run(tmp_path: Path) -> None:
+    if library() is None:
+        pytest.skip("only the native engine reads tables in their file, and it is not built here")
+    command = [sys.executable, "-c", TABLE, str(tmp_path / "model")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "table was changed after it had been opened" in done.stdout, done.stderr
