@@ -105,9 +105,9 @@ class Model:
         parameters = self.files.parameters
         mapped = parameters.mapped(name) if isinstance(self.place, CPUPlace) else None
         if mapped is not None:
-            return StoredVariable(name, mapped, lambda: _on_device(parameters[name], executor), stock)
+            return StoredVariable(name, mapped, lambda: _on_device(parameters.private(name), executor), stock)
         variable = ScopeVariable(name)
-        variable.value = _on_device(parameters[name], executor)
+        variable.value = _on_device(parameters.private(name), executor)
         return variable
 
     def run(

@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from fluidtool.errors import ModelNotFoundError, OutputError, UnreadableError, UsageError
-from fluidtool.io.parameters import Value, map_file, parameter_path
+from fluidtool.io.json_files import read_json_object
+from fluidtool.io.parameters import Value, parameter_path
 from fluidtool.tensor import SelectedRows
+from fluidtool.tensor.files import read_file
 from fluidtool.tensor.streams import read_selected_rows, read_tensor, write_selected_rows, write_tensor
 
 FORMAT = 1
@@ -257,10 +259,10 @@ def load(folder: Path, role: str, step: int) -> Checkpoint:
 def _manifest(path: Path, role: str, step: int) -> dict[str, Any]:
     source = path / MANIFEST
     try:
-        manifest = json.loads(source.read_bytes())
-    except (OSError, ValueError) as error:
-        raise UnreadableError(f"cannot read {source}: {error}; go on from another checkpoint") from error
-    fits = isinstance(manifest, dict) and manifest.get("format") == FORMAT
+        manifest = read_json_object(source)
+    except UnreadableError as error:
+        raise UnreadableError(f"{error}; go on from another checkpoint") from error
+    fits = manifest.get("format") == FORMAT
     if not fits or not _is_manifest(manifest, role, step):
         raise UnreadableError(f"{source} is not the manifest of step {step} of {role}; go on from another checkpoint")
     return dict(manifest)
@@ -281,7 +283,7 @@ def _is_entry(entry: Any) -> bool:
 
 def _read_value(folder: Path, name: str, entry: Mapping[str, Any]) -> Value:
     path = parameter_path(folder, name)
-    buffer = map_file(path)
+    buffer = read_file(path)
     if len(buffer) != entry["size"] or hashlib.sha256(buffer).hexdigest() != entry["sha256"]:
         raise UnreadableError(
             f"{path} is not what was written: it has {len(buffer)} bytes, expected {entry['size']} with SHA-256 "

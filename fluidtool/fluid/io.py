@@ -44,7 +44,6 @@ from fluidtool.io.parameters import (
     Value,
     combined_parts,
     is_persistable,
-    map_file,
     open_arrays,
     open_combined,
     open_separate,
@@ -56,6 +55,7 @@ from fluidtool.ir import Parameter, Program, Variable, unique_name
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime.scope import Scope
 from fluidtool.tensor import LoDTensor, SelectedRows
+from fluidtool.tensor.files import map_file, private, read_file
 
 Predicate = Callable[[Variable], bool]
 
@@ -207,7 +207,8 @@ def put(scope: Scope, name: str, value: Value, executor: Executor | None) -> Non
     if isinstance(value, SelectedRows):
         var.value = value
     else:
-        array = value.numpy() if executor is None else executor.to_device(value.numpy())
+        host = private(value.numpy())
+        array = host if executor is None else executor.to_device(host)
         var.set_tensor(array, value.lod())
 
 
@@ -466,10 +467,7 @@ def set_program_state(program: Program, state_dict: Mapping[str, Any]) -> None:
 
 
 def _bytes(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise UnreadableError(f"cannot read {path}: {error.strerror or error}") from error
+    return read_file(path)
 
 
 __getattr__ = refuse_other_names("paddle.fluid.io", defined_in(globals()))

@@ -18,6 +18,7 @@ import numpy as np
 
 from fluidtool.errors import ModelNotFoundError, UnreadableError, UsageError
 from fluidtool.io.atomic import write_file
+from fluidtool.io.json_files import read_json_object, read_text
 from fluidtool.io.parameters import Value, write_separate
 from fluidtool.proto.enums import VarType
 
@@ -48,7 +49,7 @@ def _numbered(folder: Path) -> list[int]:
     """The serial numbers of all checkpoint folders, complete or not, ascending."""
     entries = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
     numbers = [name.removeprefix(PREFIX) for name in entries if name.startswith(PREFIX)]
-    return sorted(int(number) for number in numbers if number.isdigit() and str(int(number)) == number)
+    return sorted(int(number) for number in numbers if number.isdecimal() and str(int(number)) == number)
 
 
 def latest_serial(folder: Path) -> int:
@@ -97,8 +98,8 @@ def load_trainer_args(folder: Path, serial: int, trainer_id: int, names: list[st
     """What `save_trainer_args` wrote; raises UnreadableError when a file is missing."""
     source = folder / f"{PREFIX}{serial}" / f"{TRAINER_PREFIX}{trainer_id}"
     try:
-        return [(source / name).read_text().strip() for name in names]
-    except OSError as error:
+        return [read_text(source / name).strip() for name in names]
+    except UnreadableError as error:
         raise UnreadableError(f"checkpoint {serial} does not say where trainer {trainer_id} stands: {error}") from error
 
 
@@ -108,12 +109,9 @@ def load_trainer_state(folder: Path, serial: int, trainer_id: int) -> dict[str, 
     if not path.is_file():
         return {}
     try:
-        state = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise UnreadableError(f"cannot read {path}: {error}; resume from another checkpoint") from error
-    if not isinstance(state, dict):
-        raise UnreadableError(f"{path} should hold a JSON object, found {type(state).__name__}")
-    return state
+        return read_json_object(path)
+    except UnreadableError as error:
+        raise UnreadableError(f"{error}; resume from another checkpoint") from error
 
 
 def random_states(generators: Sequence[np.random.Generator]) -> list[dict[str, Any]]:
@@ -123,6 +121,8 @@ def random_states(generators: Sequence[np.random.Generator]) -> list[dict[str, A
 
 def set_random_states(generators: Sequence[np.random.Generator], states: Sequence[Mapping[str, Any]]) -> None:
     """Let generators go on from `random_states`; raises UsageError for another number of them, UnreadableError."""
+    if not isinstance(states, (list, tuple)) or not all(isinstance(state, Mapping) for state in states):
+        raise UnreadableError(f"the checkpoint's random state is no list of states, found {type(states).__name__}")
     if len(states) != len(generators):
         raise UsageError(
             f"the checkpoint holds the random state of {len(states)} devices, but the training runs on {len(generators)}; "
@@ -131,7 +131,7 @@ def set_random_states(generators: Sequence[np.random.Generator], states: Sequenc
     for generator, state in zip(generators, states, strict=True):
         try:
             generator.bit_generator.state = state
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
             raise UnreadableError(f"the checkpoint's random state cannot be used: {error}") from error
 
 

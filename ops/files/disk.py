@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import tempfile
 from collections.abc import Iterable
@@ -10,19 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from fluidtool.errors import OutputError, OutputExistsError, UnreadableError
+from fluidtool.tensor.files import map_file, private
 
 
 def read_file(path: str, op_type: str) -> Any:
     """The bytes of a file as a buffer; raises UnreadableError when it cannot be read."""
     try:
-        with open(path, "rb") as file:
-            empty = os.fstat(file.fileno()).st_size == 0
-            return b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except OSError as error:
+        return map_file(path)
+    except UnreadableError as error:
         raise UnreadableError(
-            f"operator {op_type} cannot read the file {path}: {error.strerror or error}; "
-            "check its attribute file_path and the working directory"
+            f"operator {op_type}: {error}; check its attribute file_path and the working directory"
         ) from error
+
+
+def own(array: Any) -> Any:
+    """An array of a buffer that `read_file` gave, in memory of its own."""
+    found = private(array, any_size=True)
+    return array.copy() if found is array else found
 
 
 def write_file(path: str, parts: Iterable[Any], op_type: str, overwrite: bool) -> None:

@@ -23,6 +23,7 @@ from fluidtool.runtime.engines.native.library import thread_count
 from fluidtool.runtime.engines.native.packed import Packed
 from fluidtool.runtime.engines.native.reading.registry import Lod
 from fluidtool.runtime.engines.native.stretch import Watch, check_bounds, read_stretch
+from fluidtool.tensor.files import check_unchanged
 
 HANDING = ("onnxruntime", "openvino")
 Call = Callable[[Mapping[str, NDArray[Any]]], Sequence[NDArray[Any]]]
@@ -87,6 +88,7 @@ class HandingEngine:
 
         The library outside packs what it packs by itself, not in `packed`.
         """
+        check_unchanged(constants.values())
         understood = read_stretch(ops, given, constants, wanted, lods)
         graph = understood.graph
         target = self.package.target()

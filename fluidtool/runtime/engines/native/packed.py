@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fluidtool.runtime.engines.native.steps import Kind
+from fluidtool.tensor.files import file_of, private
 
 SHORT = 1 << 16  # bytes of an array that is compared as it is
 
@@ -40,7 +41,7 @@ class PackedConstants:
 
     def __init__(self, parameters: Sequence[NDArray[Any]] = ()) -> None:
         self.parameters = tuple(parameters)
-        self._found: WeakValueDictionary[Any, NDArray[np.float32]] = WeakValueDictionary()
+        self._found: WeakValueDictionary[Any, NDArray[Any]] = WeakValueDictionary()
         ranges = ((_address(array), array.nbytes, number) for number, array in enumerate(self.parameters))
         self._ranges = sorted(found for found in ranges if found[1])
         self._starts = [start for start, *_ in self._ranges]
@@ -70,6 +71,16 @@ class PackedConstants:
         found = self._found.get(recipe)
         if found is None:
             found = self._found[recipe] = make()
+        return found
+
+    def private(self, array: NDArray[Any]) -> NDArray[Any]:
+        """An array of a parameter that is used as it is, in memory of its own and the same for all forms; others stay."""
+        if file_of(array) is None:
+            return array
+        recipe = self.mark(array)
+        found = self._found.get(recipe)
+        if found is None:
+            found = self._found[recipe] = private(array)
         return found
 
     def mark(self, array: NDArray[Any]) -> Any:

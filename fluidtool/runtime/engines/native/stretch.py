@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from fluidtool import locks
 from fluidtool.errors import OperatorError
-from fluidtool.io.parameters import forget
 from fluidtool.ir import Operator
 from fluidtool.runtime.engines.native.arena import lay_out
 from fluidtool.runtime.engines.native.attention import join_attention
@@ -28,6 +27,7 @@ from fluidtool.runtime.engines.native.pooling import pool_lookups
 from fluidtool.runtime.engines.native.reading import read_graph
 from fluidtool.runtime.engines.native.reading.registry import Lod
 from fluidtool.runtime.engines.native.steps import ALIGNMENT, LARGE_PAGE, Buffer, Draft, Kind, aligned_floats, finish
+from fluidtool.tensor.files import check_unchanged, file_of, forget, private
 
 BEYOND = 5  # the size of a step that looks rows up, which it sets when an id is no row of its table
 IDS = 6  # the size of a step that pools what it looks up which says how many ids there are
@@ -97,6 +97,7 @@ class Compiled:
     drafts: list[Draft]
     arena: NDArray[np.float32]
     keep: list[Any]
+    mapped: list[Any]  # of what it keeps, what lies in a file
     inputs: list[tuple[Value, list[Mention]]]
     offsets: list[tuple[str, list[Mention]]]  # of sequences that are pooled as they are looked up
     outputs: list[tuple[str, Value, list[Mention]]]
@@ -113,7 +114,12 @@ class Compiled:
     def run(
         self, given: Mapping[str, Any], watch: Watch | None = None, lods: Mapping[str, Lod] | None = None
     ) -> dict[str, Any]:
-        """Compute the outputs (fresh arrays) from the inputs, by name; `watch` is told how long each step took."""
+        """Compute the outputs (fresh arrays) from the inputs, by name; `watch` is told how long each step took.
+
+        Raises UnreadableError when a file with a table that is read where it lies was written to.
+        """
+        if self.mapped:
+            check_unchanged(self.mapped)
         results: dict[str, Any] = {}
         with self.lock:
             pointers = self.steps["p"]
@@ -206,7 +212,12 @@ def compile_stretch(
     packed: Packed | None = None,
     pooled: Collection[str] = (),
 ) -> Compiled:
-    """Compile operators for inputs of these shapes and LoDs; raises NotNativeError where a kernel is missing."""
+    """Compile operators for inputs of these shapes and LoDs; raises NotNativeError where a kernel is missing.
+
+    Constants may lie in a mapped file: what is not packed is copied, but for very large tables. Raises UnreadableError when
+    the file was written to.
+    """
+    check_unchanged(constants.values())
     understood = read_stretch(ops, given, constants, wanted, lods)
     graph = understood.graph
     pool_lookups(graph, pooled)
@@ -219,6 +230,8 @@ def compile_stretch(
     delay(graph)
     lowered = lower(graph, library, packed)
     drafts = lowered.drafts
+    for buffer in {buffer for draft in drafts for buffer in draft.buffers() if buffer.role == "constant"}:
+        buffer.array = private(buffer.array) if packed is None else packed.private(buffer.array)
     for array in constants.values():
         forget(array)
     offsets, size = lay_out(drafts)
@@ -231,6 +244,7 @@ def compile_stretch(
 
     steps = finish(drafts, address)
     keep = [buffer.array for draft in drafts for buffer in draft.buffers() if buffer.role == "constant"]
+    mapped = [array for array in keep if file_of(array) is not None]
     ins = [(value, mentions(drafts, buffer)) for value, buffer in zip(graph.inputs, lowered.inputs, strict=True)]
     offsets_of = [(value.name, mentions(drafts, buffer)) for value, buffer in lowered.offsets.items()]
     tables = [number for number, draft in enumerate(drafts) if draft.kind in (Kind.GATHER_ROWS, Kind.GATHER_POOL)]
@@ -239,7 +253,18 @@ def compile_stretch(
         for name, value, buffer in zip(wanted, graph.outputs, lowered.outputs, strict=True)
     ]
     return Compiled(
-        library, steps, drafts, arena, keep, ins, offsets_of, outs, understood.bounds, tables, understood.lods
+        library,
+        steps,
+        drafts,
+        arena,
+        keep,
+        mapped,
+        ins,
+        offsets_of,
+        outs,
+        understood.bounds,
+        tables,
+        understood.lods,
     )
 
 

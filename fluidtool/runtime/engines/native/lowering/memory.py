@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fluidtool.io.parameters import forget
 from fluidtool.runtime.engines.native.bfloat16 import rounded
 from fluidtool.runtime.engines.native.graph import Activation, Node, Shape, Value
 from fluidtool.runtime.engines.native.joining import SideBySide
@@ -32,6 +31,7 @@ from fluidtool.runtime.engines.native.steps import (
     finish,
     row_major,
 )
+from fluidtool.tensor.files import forget
 
 Halo = tuple[int, int, int, int]
 NO_HALO: Halo = (0, 0, 0, 0)
