@@ -194,8 +194,17 @@ def identities(size: int) -> LargeProgram:
     x = w.data("x", (WIDTH,))
     for _ in range(size // 3):
         x = w.op("scale", {"X": [w.unary(x)]}, scale=1.0, bias=0.0)
-        x = w.op("dropout", {"X": [x]}, dropout_prob=0.5, is_test=True, dropout_implementation="upscale_in_train")
+        x = _dropout(w, x)
     return w.done(x)
+
+
+def _dropout(w: _Writer, x: str) -> str:
+    block, out = w.program.current_block(), f"{x}.kept"
+    for name in (out, f"{x}.mask"):
+        block.create_var(name=name, dtype="float32")
+    attrs = {"dropout_prob": 0.5, "is_test": True, "dropout_implementation": "upscale_in_train"}
+    block.append_op(type="dropout", inputs={"X": [x]}, outputs={"Out": [out], "Mask": [f"{x}.mask"]}, attrs=attrs)
+    return out
 
 
 def many_outputs(size: int) -> LargeProgram:
