@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fluidtool.ir import Operator, Program, Variable
+from fluidtool.passes.inference.quantisers import is_quantiser
 
 BATCH_NORMS = frozenset({"batch_norm", "sync_batch_norm"})
 
@@ -17,14 +18,15 @@ class Names:
     """The names of one program, looked up once for all of its operators.
 
     written: how many operators give a name another value. read_in: how many operators of each block read it. declared: the
-    variables of that name. owners: the operators that hold a block. pending: what edits bring that are not applied yet,
-    with the arrays of parameters.
+    variables of that name. owners: the operators that hold a block. quantises: whether an operator quantises.
+    pending: what edits bring that are not applied yet, with the arrays of parameters.
     """
 
     written: Counter[str] = field(default_factory=Counter)
     read_in: defaultdict[str, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
     declared: defaultdict[str, list[Variable]] = field(default_factory=lambda: defaultdict(list))
     owners: defaultdict[int, list[Operator]] = field(default_factory=lambda: defaultdict(list))
+    quantises: bool = False
     pending: dict[str, Any] = field(default_factory=dict)
     _passed_on: dict[int, dict[str, str]] = field(default_factory=dict)
 
@@ -59,6 +61,7 @@ def names_of(program: Program) -> Names:
     for block in program.blocks:
         for op in block.ops:
             names.add(op)
+            names.quantises = names.quantises or is_quantiser(op.type)
             for index in dict.fromkeys(op.sub_blocks()):
                 names.owners[index].append(op)
         for name, var in block.vars.items():

@@ -86,7 +86,7 @@ def sweep(
     """One look at every operator of a block; whether anything was edited."""
     flow, edits, touched = block_flow(block), list[Edit](), set[int]()
     changed, used = set[str](), set[str]()
-    quantised = frozenset[int]() if exact else before_quantisers(flow)
+    quantised = before_quantisers(flow) if names.quantises and not exact else frozenset[int]()
     for position, op in enumerate(block.ops):
         answer = _ask(rule, Site(flow, position, scope, keep, names))
         if isinstance(answer, str):
