@@ -54,7 +54,9 @@ class _Summing:
         self.suffix = f"@RENAME@block{block_idx}@"
         self.renames: defaultdict[str, _Renames] = defaultdict(_Renames)
         self.sums: defaultdict[int, list[OpDescription]] = defaultdict(list)  # by the operator that they stand before
-        self.mentions: defaultdict[str, list[OpDescription]] = defaultdict(list)  # what reads or writes a gradient so far
+        self.mentions: defaultdict[str, list[OpDescription]] = defaultdict(
+            list
+        )  # what reads or writes a gradient so far
 
     def run(self) -> list[OpDescription]:
         for position, description in enumerate(self.descriptions):

@@ -125,7 +125,9 @@ def network(size: int) -> tuple[Program, Program, Any]:
         return main, startup, fluid.layers.mean(x)
 
 
-def trained(size: int, optimizer: Callable[[], Any] = lambda: fluid.optimizer.Adam(0.1)) -> tuple[Program, Program, Any]:
+def trained(
+    size: int, optimizer: Callable[[], Any] = lambda: fluid.optimizer.Adam(0.1)
+) -> tuple[Program, Program, Any]:
     """The same with an optimizer, which clips and regularizes."""
     main, startup, loss = network(size)
     with fluid.program_guard(main, startup), unique_name.guard("train"):

@@ -13,7 +13,13 @@ from tests.fuzz._growth import API, COMMANDS, LIMIT, Work, commands_on, growth
 SMALLEST, SIZE = 22, 66
 KINDS = {  # what grows in programs of each kind, beside what grows in all
     "chain": tuple(COMMANDS),
-    "staying": ("inspect --plan", "run", "transpile --memory-optimize", "transpile --level 1", "transpile --release-memory"),
+    "staying": (
+        "inspect --plan",
+        "run",
+        "transpile --memory-optimize",
+        "transpile --level 1",
+        "transpile --release-memory",
+    ),
     "fan": ("inspect --plan", "check", "transpile --all-inference"),
     "layers": ("run", "transpile --all-inference", "prune", "inspect --params"),
     "images": ("run", "transpile --fuse-bn", "inspect --plan"),
@@ -21,7 +27,6 @@ KINDS = {  # what grows in programs of each kind, beside what grows in all
     "shared_weight": ("transpile --all-inference", "run"),
     "in_place": ("transpile --all-inference", "transpile --memory-optimize"),
     "many_outputs": ("check", "prune", "run", "inspect"),
-    "declarations": ("inspect", "check", "diff with another"),
     "branches": ("check", "diff", "prune", "run", "transpile --all-inference", "transpile --release-memory"),
 }
 

@@ -81,7 +81,7 @@ def test_equal_sizes_need_no_more_than_are_in_use_at_once(spans: list[tuple[int,
 @given(st.lists(intervals, max_size=14))
 def test_no_two_buffers_could_be_one(spans: list[tuple[int, int, int]]) -> None:
     buffers = share([candidate(str(i), first, first + more, size) for i, (first, more, size) in enumerate(spans)])
-    
+
     def together(buffer: Buffer) -> set[int]:
         return set[int]().union(*map(in_use, buffer.members))
 

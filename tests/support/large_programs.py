@@ -94,9 +94,7 @@ class _Writer:
 
     def fc(self, x: str) -> str:
         """mul, elementwise_add, relu with parameters of their own."""
-        product = self.op(
-            "mul", {"X": [x], "Y": [self.parameter(WIDTH, WIDTH)]}, x_num_col_dims=1, y_num_col_dims=1
-        )
+        product = self.op("mul", {"X": [x], "Y": [self.parameter(WIDTH, WIDTH)]}, x_num_col_dims=1, y_num_col_dims=1)
         return self.op("relu", {"X": [self.add(product, self.parameter(WIDTH), axis=1)]})
 
     def constant(self, value: float) -> str:
@@ -213,17 +211,6 @@ def many_outputs(size: int) -> LargeProgram:
     return w.done(*[w.unary(w.data(f"x{number}", (WIDTH,))) for number in range(size)])
 
 
-def declarations(size: int) -> LargeProgram:
-    """Variables, one in two persistable, that no operator names."""
-    w = _Writer()
-    result = w.unary(w.data("x", (WIDTH,)))
-    for number in range(size):
-        w.program.global_block().create_var(
-            name=f"unused{number}", shape=[WIDTH], dtype="float32", persistable=number % 2 == 0
-        )
-    return w.done(result)
-
-
 # ---------------------------------------------------------------- blocks
 def branches(size: int) -> LargeProgram:
     """Very many branches, each with a block of its own."""
@@ -231,7 +218,7 @@ def branches(size: int) -> LargeProgram:
     x = w.data("x", (WIDTH,))
     condition = w.op("less_than", {"X": [w.constant(0.0)], "Y": [w.constant(1.0)]})
     for _ in range(size // 3):
-        x = _branch(w, x, condition, lambda inner: w.unary(inner))
+        x = _branch(w, x, condition, w.unary)
     return w.done(x)
 
 
@@ -286,6 +273,6 @@ def training(size: int) -> LargeProgram:
 
 STRAIGHT: dict[str, Callable[[int], LargeProgram]] = {
     each.__name__: each
-    for each in (chain, in_place, fan, staying, shared_weight, layers, images, identities, many_outputs, declarations)
+    for each in (chain, in_place, fan, staying, shared_weight, layers, images, identities, many_outputs)
 }
 INFERENCE = {**STRAIGHT, "branches": branches}

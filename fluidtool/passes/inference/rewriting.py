@@ -60,7 +60,9 @@ def rewrite(
         left: list[Decision] = []
         named = _named(program)
         names = names_of(program)
-        edited = [sweep(name, rule, block, scope, frozenset(keep), names, done, left, exact) for block in program.blocks]
+        edited = [
+            sweep(name, rule, block, scope, frozenset(keep), names, done, left, exact) for block in program.blocks
+        ]
         if not any(edited):
             break
         drop_unused(program, keep, named)

@@ -33,7 +33,7 @@ from fluidtool.runtime.engines.native.steps import (
     row_major,
 )
 
-Place = TypeVar("Place", Plain, Blocked)
+Place = TypeVar("Place", bound=Plain | Blocked)
 Halo = tuple[int, int, int, int]
 NO_HALO: Halo = (0, 0, 0, 0)
 SMALL = 20_000  # multiplications below which a step is not cut
