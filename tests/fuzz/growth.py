@@ -71,7 +71,7 @@ def apart(work_of: Callable[[int], Work], size: int) -> tuple[float, int, str]:
         status = 1
         try:
             work = work_of(size)
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115: until the child ends
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115
             limit = int(2 * SECONDS + time.process_time())
             resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
             start = time.process_time()

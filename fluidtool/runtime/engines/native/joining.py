@@ -71,7 +71,7 @@ def join_products(graph: Graph) -> None:
     for group in groups.values():
         if len(group) > 1:
             product = group_product(group)
-            replaced |= dict.fromkeys(group, [])
+            replaced |= {node: [] for node in group}
             replaced[group[0]] = [product, *slices(group, product.output)]
     graph.nodes = [new for node in graph.nodes for new in replaced.get(node, (node,))]
 

@@ -8,7 +8,6 @@ from math import prod
 
 from fluidtool.runtime.engines.native.graph import Graph, Node, Value, reads
 
-
 PATIENCE = 64  # nodes to look at for each node, on the average: what comes to use very late is left where it is
 AT_LEAST = 1 << 16
 
