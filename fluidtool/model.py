@@ -148,7 +148,7 @@ class Model:
             raise FeedError(f"the program has no variable {unknown[0]!r} to feed; {hint}")
         missing = [name for name in self.names(feed_names) if name not in feed]
         if missing:
-            needed = self.needed_inputs(fetch)
+            needed = set(self.needed_inputs(fetch))
             missing = [name for name in missing if name in needed]
         if missing:
             raise FeedError(
@@ -259,15 +259,15 @@ def free_inputs(program: Program) -> list[str]:
     """The variables of block 0 that are read before anything writes them and do not persist, in order of use."""
     block = program.global_block()
     flow = block_flow(block)
-    names: list[str] = []
+    names: dict[str, None] = {}
     for position, op in enumerate(block.ops):
         for name in _in_order(op.input_arg_names, flow.effects[position].reads):
             var = block.vars.get(name)
             if var is None or var.persistable or flow.reads[position][name].number != 0 or name in names:
                 continue
             if name not in op.output_arg_names or var.need_check_feed:
-                names.append(name)
-    return names
+                names[name] = None
+    return list(names)
 
 
 def final_outputs(program: Program) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
@@ -243,13 +244,14 @@ def compile_stretch(
         return int(buffer.array.ctypes.data) if buffer.role == "constant" else 0
 
     steps = finish(drafts, address)
+    mentioned = mentions(drafts)
     keep = [buffer.array for draft in drafts for buffer in draft.buffers() if buffer.role == "constant"]
     mapped = [array for array in keep if file_of(array) is not None]
-    ins = [(value, mentions(drafts, buffer)) for value, buffer in zip(graph.inputs, lowered.inputs, strict=True)]
-    offsets_of = [(value.name, mentions(drafts, buffer)) for value, buffer in lowered.offsets.items()]
+    ins = [(value, mentioned[buffer]) for value, buffer in zip(graph.inputs, lowered.inputs, strict=True)]
+    offsets_of = [(value.name, mentioned[buffer]) for value, buffer in lowered.offsets.items()]
     tables = [number for number, draft in enumerate(drafts) if draft.kind in (Kind.GATHER_ROWS, Kind.GATHER_POOL)]
     outs = [
-        (name, value, mentions(drafts, buffer))
+        (name, value, mentioned[buffer])
         for name, value, buffer in zip(wanted, graph.outputs, lowered.outputs, strict=True)
     ]
     return Compiled(
@@ -268,11 +270,10 @@ def compile_stretch(
     )
 
 
-def mentions(drafts: Sequence[Draft], buffer: Buffer) -> list[Mention]:
-    """Wherever a buffer is touched."""
-    return [
-        (number, slot, offset * 4)
-        for number, draft in enumerate(drafts)
-        for slot, (other, offset) in draft.pointers.items()
-        if other is buffer
-    ]
+def mentions(drafts: Sequence[Draft]) -> defaultdict[Buffer, list[Mention]]:
+    """Wherever each buffer is touched."""
+    found = defaultdict[Buffer, list[Mention]](list)
+    for number, draft in enumerate(drafts):
+        for slot, (buffer, offset) in draft.pointers.items():
+            found[buffer].append((number, slot, offset * 4))
+    return found

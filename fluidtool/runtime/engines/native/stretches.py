@@ -238,20 +238,22 @@ def group(steps: Sequence[Step], around: Surroundings, library: Compiler) -> lis
     """The same within given surroundings."""
     found: list[Step | Stretch] = []
     run: list[int] = []
-    later: list[frozenset[str]] = [around.wanted for _ in steps]
-    for number in range(len(steps) - 2, -1, -1):
-        later[number] = later[number + 1] | names(steps[number + 1])
+    last = {name: number for number, step in enumerate(steps) for name in names(step)}
+
+    def wanted_after(number: int, mentioned: Iterable[str]) -> frozenset[str]:
+        return frozenset(name for name in mentioned if name in around.wanted or last.get(name, -1) > number)
 
     def close() -> None:
         part = [steps[i] for i in run]
         if any(step.op.type in WORTH for step in part):
-            found.append(stretch_of(part, replace(around, wanted=later[run[-1]]), library))
+            wanted = wanted_after(run[-1], {name for step in part for name in names(step)})
+            found.append(stretch_of(part, replace(around, wanted=wanted), library))
         else:
             found.extend(part)
         run.clear()
 
     for number, step in enumerate(steps):
-        if may_be_native(step, around, later[number]):
+        if may_be_native(step, around, wanted_after(number, step.op.output_arg_names)):
             run.append(number)
         else:
             if run:
@@ -270,8 +272,8 @@ def stretch_of(part: Sequence[Step], around: Surroundings, library: Compiler) ->
         read |= dict.fromkeys(name for name in step.op.input_arg_names if name not in made)
         made |= dict.fromkeys(changed(step))
     constants = [name for name in read if name in around.persistable and name not in around.written]
-    inputs = [name for name in read if name not in constants]
-    outputs = [name for name in made if name in around.wanted or name in around.persistable]
+    inputs = [name for name in read if name not in around.persistable or name in around.written]
+    outputs = {name: None for name in made if name in around.wanted or name in around.persistable}
     release = dict.fromkeys(name for step in part for name in step.release if name not in outputs)
     pooled = pooled_inputs((step.op for step in part), inputs, outputs) if library.any_rows else frozenset()
     named = tuple(inputs), tuple(constants), tuple(outputs), tuple(release)

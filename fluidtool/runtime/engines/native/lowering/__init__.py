@@ -62,7 +62,7 @@ def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lower
         for draft in low.steps.steps[before:]:
             draft.node, draft.blocked = node, node.output in low.blockeds
     foretell(low.steps.steps, library.width)
-    outputs: list[Buffer] = []
+    outputs: dict[Buffer, None] = {}
     for value in graph.outputs:
         place = low.contiguous(value)
         buffer = place.buffer
@@ -70,8 +70,8 @@ def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lower
             need(not value.integer, "integers that are moved")
             buffer = Buffer(prod(value.shape), "output")
             low.copy(place, Plain(buffer, 0, row_major(value.shape)), value.shape)
-        outputs.append(buffer)
-    return Lowered(low.steps.steps, inputs, outputs, low.offsets)
+        outputs[buffer] = None
+    return Lowered(low.steps.steps, inputs, list(outputs), low.offsets)
 
 
 def needed_halos(graph: Graph, library: Library) -> dict[Value, Halo]:
