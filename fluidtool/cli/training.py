@@ -17,6 +17,7 @@ from fluidtool.cli.training_log import TrainingLog
 from fluidtool.errors import FeedError, FetchError, OutputExistsError, UsageError
 from fluidtool.io import checkpoints
 from fluidtool.io.arrays import read_values
+from fluidtool.io.atomic import held_names
 from fluidtool.io.layout import ModelFiles
 from fluidtool.io.parameters import EMPTY_STORE, persistables
 from fluidtool.model import Model
@@ -186,7 +187,7 @@ def check_outputs(training: Training, request: Request) -> None:
         check_free(request.save, names, overwrite=request.force)
     if model is not None:
         training.inference_program(request.targets)
-        if not request.force and model.exists() and not (model.is_dir() and not any(model.iterdir())):
+        if not request.force and model.exists() and not (model.is_dir() and not held_names(model)):
             raise OutputExistsError(f"{model} exists already; choose another name, or allow overwriting it (--force)")
     elif request.targets:
         raise UsageError(
