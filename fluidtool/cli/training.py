@@ -209,6 +209,7 @@ def _start(training: Training, plan: CheckpointPlan | None, request: Request) ->
     if plan is not None and not request.resume:
         checkpoints.rotate(plan.folder, 0)
     elif plan is not None:
+        checkpoints.rotate(plan.folder, plan.keep)  # a run that was killed may have left more
         position = training.resume(plan.folder)
         if position is not None:
             say(f"resumed after step {position.step} of epoch {position.epoch}")

@@ -18,7 +18,7 @@ from typing import Any
 
 from fluidtool import disk
 from fluidtool.errors import FluidError, ModelNotFoundError, OutputError, UnreadableError, UsageError
-from fluidtool.io.atomic import remove_folder
+from fluidtool.io.atomic import remove_folder, tidy
 from fluidtool.io.parameters import Value, map_file, parameter_path
 from fluidtool.tensor import SelectedRows
 from fluidtool.tensor.streams import read_selected_rows, read_tensor, write_selected_rows, write_tensor
@@ -80,6 +80,7 @@ class Schedule:
         """The checkpoint to go on from, None at the start; those after it are of a run that is void, and go."""
         if self.resume_step is None:
             return None
+        tidy(self.folder / self.role)
         found = load(self.folder, self.role, self.resume_step)
         forget_after(self.folder, self.role, self.resume_step)
         return found

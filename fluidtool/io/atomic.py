@@ -66,6 +66,15 @@ def remove_folder(path: Path) -> None:
         raise OutputError(f"cannot remove {path}: {error.strerror or error}") from error
 
 
+def tidy(folder: Path) -> None:
+    """Remove what saves into a folder that were killed left there. Raises OutputError."""
+    try:
+        if folder.is_dir():
+            disk.settle(folder)
+    except OSError as error:
+        raise OutputError(f"cannot tidy {folder} up: {error.strerror or error}") from error
+
+
 def held_names(folder: Path) -> list[str]:
     """The names in a folder, but for what saves that were killed left there."""
     return [name for name in os.listdir(folder) if not disk.is_leftover(name)]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.errors import ModelNotFoundError, UnreadableError, UsageError
-from fluidtool.io.atomic import new_folder, remove_folder, write_files, write_into
+from fluidtool.io.atomic import new_folder, remove_folder, tidy, write_files, write_into
 from fluidtool.io.parameters import Value, separate_parts
 from fluidtool.proto.enums import VarType
 
@@ -145,6 +145,7 @@ def rotate(folder: Path, keep: int) -> list[int]:
 
     Returns the serials of the complete ones removed. Raises OutputError.
     """
+    tidy(folder)
     complete = serials(folder)
     removed = complete[: max(0, len(complete) - keep)]
     for serial in removed:
