@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import chdir, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -132,7 +132,12 @@ def _save_table(folder: Path) -> int:
     block.create_var(name="table", shape=[4, 3], dtype="float32", persistable=True)
     block.append_op(type="save", inputs={"X": ["table"]}, outputs={}, attrs={"file_path": "tables/part/table_0"})
     scope.var("table").value = _tensor(7)
-    return _reported(lambda: (os.chdir(folder), Executor().run(program, {}, [], scope=scope)))
+
+    def save() -> None:
+        with chdir(folder):  # programs write below the working directory only
+            Executor().run(program, {}, [], scope=scope)
+
+    return _reported(save)
 
 
 def _saved_table(folder: Path) -> None:
