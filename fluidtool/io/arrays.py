@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from fluidtool.errors import LoDError, UnreadableError
-from fluidtool.io.atomic import new_folder, write_file
+from fluidtool.io.atomic import held_names, new_folder, write_file, write_files, write_into
 from fluidtool.io.npy import NPY, NPZ, read_archive, read_array
 from fluidtool.io.parameters import parameter_path
 from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows
@@ -134,13 +134,11 @@ def write_folder(folder: Path, values: Mapping[str, Any], *, overwrite: bool = F
     Raises OutputExistsError, OutputError, and ParameterFileError for a name that leads out of the folder.
     """
     arrays = {parameter_path(folder, name + ".npy"): array for name, array in arrays_of(values).items()}
-    if overwrite and folder.is_dir():
-        for path, array in arrays.items():
-            write_file(path, [npy_bytes(array)])
+    if overwrite and folder.is_dir() and not {folder / name for name in held_names(folder)} <= set(arrays):
+        write_files({path: [npy_bytes(array)] for path, array in arrays.items()})
         return
-    with new_folder(folder) as temporary:
-        for path, array in arrays.items():
-            write_file(temporary / path.relative_to(folder), [npy_bytes(array)])
+    with new_folder(folder, replace=overwrite) as temporary:
+        write_into(temporary, {str(path.relative_to(folder)): [npy_bytes(array)] for path, array in arrays.items()})
 
 
 def npy_bytes(array: Array) -> memoryview:

@@ -1,6 +1,6 @@
 """Checkpoint folders of 2018 (Fluid 0.14 to 1.2): `checkpoint_<serial>/__model__/<files>` and `trainer_<id>/` beside it.
 
-A checkpoint counts once its `_SUCCESS` file is there; it is written last. Entries of other names are left alone.
+A checkpoint counts once its `_SUCCESS` file is there; `__model__` appears with it, whole. Entries of other names are left alone.
 `trainer_<id>/state.json` is an addition of fluidtool: what else a run needs to go on exactly, such as the state of its
 random numbers; and `trainer_<id>/device_<n>/`, the variables that are device n's own. Checkpoints without are read too.
 """
@@ -8,7 +8,6 @@ random numbers; and `trainer_<id>/device_<n>/`, the variables that are device n'
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from fluidtool.errors import ModelNotFoundError, UnreadableError, UsageError
-from fluidtool.io.atomic import write_file
+from fluidtool.io.atomic import new_folder, remove_folder, tidy, write_files, write_into
 from fluidtool.io.json_files import read_json_object, read_text
-from fluidtool.io.parameters import Value, write_separate
+from fluidtool.io.parameters import Value, separate_parts
 from fluidtool.proto.enums import VarType
 
 PREFIX = "checkpoint_"
@@ -70,11 +69,8 @@ def save(folder: Path, values: Mapping[str, Value], serial: int | None = None) -
     """Write the variables of a new checkpoint and return its serial (one after the latest, when not given)."""
     number = latest_serial(folder) + 1 if serial is None else serial
     model = folder / f"{PREFIX}{number}" / MODEL_DIR
-    if model.exists():  # what a run that was killed left behind
-        shutil.rmtree(model)
-    model.mkdir(parents=True)
-    write_separate(model, values)
-    mark(model)
+    with new_folder(model, replace=True) as temporary:  # what may be there was never completed
+        write_into(temporary, {**separate_parts(temporary, values), SUCCESS: [_now()]})
     return number
 
 
@@ -87,11 +83,10 @@ def save_trainer_args(
 ) -> None:
     """Write where a trainer stands (`epoch_id`, `step_id` …), one text file each, and `state` as JSON."""
     target = folder / f"{PREFIX}{serial}" / f"{TRAINER_PREFIX}{trainer_id}"
-    for name, value in args.items():
-        write_file(target / name, [str(value).encode()])
+    contents = {target / name: [str(value).encode()] for name, value in args.items()}
     if state is not None:
-        write_file(target / STATE, [json.dumps(state, indent=1).encode()])
-    mark(target)
+        contents[target / STATE] = [json.dumps(state, indent=1).encode()]
+    write_files({**contents, target / SUCCESS: [_now()]})
 
 
 def load_trainer_args(folder: Path, serial: int, trainer_id: int, names: list[str]) -> list[str]:
@@ -140,23 +135,22 @@ def device_dir(folder: Path, serial: int, trainer_id: int, device: int) -> Path:
     return folder / f"{PREFIX}{serial}" / f"{TRAINER_PREFIX}{trainer_id}" / f"device_{device}"
 
 
-def mark(path: Path) -> None:
-    """Mark a folder as complete."""
-    write_file(path / SUCCESS, [time.ctime().encode()])
+def _now() -> bytes:
+    """What the mark of a complete folder says."""
+    return time.ctime().encode()
 
 
 def rotate(folder: Path, keep: int) -> list[int]:
     """Remove all but the `keep` latest checkpoints, and those below the latest that were never completed.
 
-    Returns the serials of the complete ones removed. The mark goes first, so that what a killed run leaves of a
-    checkpoint does not count as one.
+    Returns the serials of the complete ones removed. Raises OutputError.
     """
+    tidy(folder)
     complete = serials(folder)
     removed = complete[: max(0, len(complete) - keep)]
     for serial in removed:
-        (folder / f"{PREFIX}{serial}" / MODEL_DIR / SUCCESS).unlink()
-        shutil.rmtree(folder / f"{PREFIX}{serial}")
+        remove_folder(folder / f"{PREFIX}{serial}")
     for serial in _numbered(folder):
         if complete and serial < complete[-1] and serial not in complete:
-            shutil.rmtree(folder / f"{PREFIX}{serial}")
+            remove_folder(folder / f"{PREFIX}{serial}")
     return removed

@@ -13,6 +13,7 @@ from typing import Any
 
 from fluidtool.errors import ModelNotFoundError, ParameterFileError, UnreadableError
 from fluidtool.io import pickles
+from fluidtool.io.atomic import finish
 from fluidtool.io.parameters import (
     EMPTY_STORE,
     ParameterStore,
@@ -80,6 +81,7 @@ def _open_program(source: Any, model_filename: str | None) -> tuple[Program, str
         buffer, name = as_buffer(source)
         return decode_program(bytes(buffer), Program(), name), name, None, None
     path = Path(os.fspath(source))
+    finish(path if path.is_dir() else path.parent)
     if path.is_dir():
         file = _program_in(path, model_filename)
     elif path.is_file():

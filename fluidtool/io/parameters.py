@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from fluidtool.errors import ArgumentTypeError, ParameterFileError, UnreadableError
-from fluidtool.io.atomic import write_file
+from fluidtool.io.atomic import write_file, write_files
 from fluidtool.ir import Program, Variable
 from fluidtool.proto.enums import VarType
 from fluidtool.tensor import LoDTensor, SelectedRows
@@ -296,10 +296,24 @@ def value_parts(value: Value) -> list[Any]:
 
 
 def write_separate(folder: Path, values: Mapping[str, Value], *, overwrite: bool = True) -> None:
-    """One file per variable, named like it."""
-    paths = {name: parameter_path(folder, name) for name in values}
-    for name, path in paths.items():
-        write_file(path, value_parts(values[name]), overwrite=overwrite)
+    """One file per variable, named like it; all of them or none."""
+    contents = {folder / name: parts for name, parts in separate_parts(folder, values).items()}
+    write_files(contents, overwrite=overwrite)
+
+
+def separate_parts(folder: Path, values: Mapping[str, Value]) -> dict[str, Iterable[Any]]:
+    """The streams for one file per variable, by their names below `folder`; raises ParameterFileError for one outside."""
+    return {below(folder, name): _stream(values, name) for name in values}
+
+
+def below(folder: Path, name: str) -> str:
+    """The name of a variable's file, relative to its folder; raises as `parameter_path`."""
+    return str(parameter_path(folder, name).relative_to(folder))
+
+
+def _stream(values: Mapping[str, Value], name: str) -> Iterator[Any]:
+    """A value is read when it is written: not all of them are in memory at once."""
+    yield from value_parts(values[name])
 
 
 def combined_parts(values: Mapping[str, Value]) -> Iterator[Any]:

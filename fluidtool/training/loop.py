@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from fluidtool.errors import FeedError, NotFiniteError, ProgramError
-from fluidtool.io.parameters import Value, persistables, write_separate
+from fluidtool.io.atomic import write_into
+from fluidtool.io.parameters import Value, persistables, separate_parts
 from fluidtool.io.saving import Layout, save_model
 from fluidtool.ir import Program
 from fluidtool.ir.roles import CALLSTACK_ATTR, NAMESCOPE_ATTR
@@ -183,7 +184,7 @@ class Training:
         """
         values = self._saved_values(str(folder))
         with save_folder(folder, [var.name for var in self._variables], overwrite=overwrite) as temporary:
-            write_separate(temporary, values)
+            write_into(temporary, separate_parts(temporary, values))
         return len(values)
 
     def _saved_values(self, what: str) -> dict[str, Value]:
