@@ -35,6 +35,9 @@ class Packed(Protocol):
     def get(self, size: int, pieces: Sequence[Piece], make: Callable[[], NDArray[np.float32]]) -> NDArray[np.float32]:
         """So many floats, packed by these steps; `make` packs them."""
 
+    def private(self, array: NDArray[Any]) -> NDArray[Any]:
+        """An array that is used as it is, in memory that no file backs."""
+
 
 class PackedConstants:
     """What was packed from some parameters, for as long as a form uses it. Parameters count as unchanging."""
@@ -100,6 +103,10 @@ class ForeseenConstants:
     def get(self, size: int, pieces: Sequence[Piece], make: Callable[[], NDArray[np.float32]]) -> NDArray[np.float32]:
         """So many floats that take no memory."""
         return np.broadcast_to(np.float32(0), (size,))
+
+    def private(self, array: NDArray[Any]) -> NDArray[Any]:
+        """The array itself: nothing is run with it."""
+        return array
 
 
 def _digest(numbers: bytes) -> bytes:
