@@ -169,6 +169,16 @@ def spoiled(data: bytes, offset: int, value: int) -> bytes:
         (npz(a=b"")[:-10], "truncated or corrupted"),
         (b"PK\x05\x06" + bytes(17), "truncated or corrupted"),
     ],
+    ids=[
+        "encrypted",
+        "lzma",
+        "stored",
+        "long name",
+        "moved",
+        "no array",
+        "cut",
+        "no directory",
+    ],  # bytes hold the time of day
 )
 def test_an_archive_that_lies_is_refused(data: bytes, fault: str) -> None:
     with pytest.raises(UnreadableError, match=fault):
