@@ -16,17 +16,18 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SHIPPED = (".py", ".pyi", ".proto", ".typed", ".c", ".h")
+SHIPPED = (".py", ".pyi", ".proto", ".c", ".h")
+FOLDERS = {"fluidtool": "fluidtool", "ops": "fluidtool/ops", "proto": "fluidtool/proto"}  # where they are installed
 ENGINE = "fluidtool/runtime/engines/native/_engine*.*"
 
 
 def expected_files() -> set[str]:
-    """Paths, relative to the checkout, of all that a wheel must hold; follows the symbolic links."""
+    """Paths, as installed, of all that a wheel must hold."""
     return {
-        Path(folder, name).relative_to(ROOT).as_posix()
-        for folder, _, names in os.walk(ROOT / "fluidtool", followlinks=True)
-        for name in names
-        if name.endswith(SHIPPED)
+        (Path(installed) / path.relative_to(ROOT / folder)).as_posix()
+        for folder, installed in FOLDERS.items()
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in SHIPPED or path.name == "py.typed"
     }
 
 
@@ -40,9 +41,12 @@ def has_compiler() -> bool:
 
 
 def findings_of_source(names: set[str]) -> list[str]:
-    """What is wrong with a source distribution that holds `names`."""
+    """What is wrong with a source distribution that holds `names`: it must be a whole copy, tests and samples too."""
     held = {name.partition("/")[2] for name in names}
-    return [f"missing from the source distribution: {name}" for name in sorted(expected_files() - held)]
+    links = {folder for installed in FOLDERS.values() if (folder := installed) != "fluidtool"}
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    expected = {name for name in listed.split("\0") if name and name not in links}
+    return [f"missing from the source distribution: {name}" for name in sorted(expected - held)]
 
 
 def findings(name: str, names: set[str], compiler: bool) -> list[str]:

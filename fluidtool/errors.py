@@ -179,6 +179,13 @@ class DeviceError(FluidError, RuntimeError):
     exit_code = EXIT_USAGE
 
 
+class DependencyError(FluidError, ImportError):
+    """A package that fluidtool needs is missing here, or too old."""
+
+    code = "FT710"
+    exit_code = EXIT_USAGE
+
+
 class CollectiveError(FluidError, RuntimeError):
     """Processes that work together disagree on what to do, or one of them is gone."""
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from threading import Lock
 from typing import Any
 
 import numpy as np
 
+from fluidtool import locks
 from fluidtool.errors import ArgumentTypeError, FeedError
 from fluidtool.io.inference import feed_names, fetch_names
 from fluidtool.io.layout import ModelFiles, open_model
@@ -50,6 +52,7 @@ class Model:
     precision: str = "float32"
     _executor: Executor | None = None
     _known: Known | None = field(default=None, repr=False, compare=False)
+    _first: Lock = field(default_factory=locks.lock, init=False, repr=False, compare=False)  # of who makes the executor
 
     @property
     def known(self) -> Known:
@@ -78,24 +81,33 @@ class Model:
 
     @property
     def executor(self) -> Executor:
-        """The executor of this model, made when first needed; parameters are put in the scope then."""
-        if self._executor is None:
-            self._executor = Executor(
-                self.place, policy=self.policy, seed=self.seed, engine=self.engine, precision=self.precision
-            )
-            stock = Stock()
-            for name in self.files.parameters:
-                self.scope.hold(self._parameter(name, self._executor, stock))
-        return self._executor
+        """The executor of this model, made when first needed; parameters are put in the scope before anybody gets it."""
+        executor = self._executor
+        if executor is None:
+            with self._first:
+                executor = self._executor
+                if executor is None:
+                    executor = self._executor = self._with_parameters()
+        return executor
+
+    def _with_parameters(self) -> Executor:
+        """A new executor, with all parameters in the scope."""
+        executor = Executor(
+            self.place, policy=self.policy, seed=self.seed, engine=self.engine, precision=self.precision
+        )
+        stock = Stock()
+        for variable in [self._parameter(name, executor, stock) for name in self.files.parameters]:
+            self.scope.hold(variable)
+        return executor
 
     def _parameter(self, name: str, executor: Executor, stock: Stock) -> ScopeVariable:
         """A parameter as a variable: read when it is needed, where it is needed on the host."""
         parameters = self.files.parameters
         mapped = parameters.mapped(name) if isinstance(self.place, CPUPlace) else None
         if mapped is not None:
-            return StoredVariable(name, mapped, lambda: _on_device(parameters[name], executor), stock)
+            return StoredVariable(name, mapped, lambda: _on_device(parameters.private(name), executor), stock)
         variable = ScopeVariable(name)
-        variable.value = _on_device(parameters[name], executor)
+        variable.value = _on_device(parameters.private(name), executor)
         return variable
 
     def run(
@@ -136,7 +148,7 @@ class Model:
             raise FeedError(f"the program has no variable {unknown[0]!r} to feed; {hint}")
         missing = [name for name in self.names(feed_names) if name not in feed]
         if missing:
-            needed = self.needed_inputs(fetch)
+            needed = set(self.needed_inputs(fetch))
             missing = [name for name in missing if name in needed]
         if missing:
             raise FeedError(
@@ -247,15 +259,15 @@ def free_inputs(program: Program) -> list[str]:
     """The variables of block 0 that are read before anything writes them and do not persist, in order of use."""
     block = program.global_block()
     flow = block_flow(block)
-    names: list[str] = []
+    names: dict[str, None] = {}
     for position, op in enumerate(block.ops):
         for name in _in_order(op.input_arg_names, flow.effects[position].reads):
             var = block.vars.get(name)
             if var is None or var.persistable or flow.reads[position][name].number != 0 or name in names:
                 continue
             if name not in op.output_arg_names or var.need_check_feed:
-                names.append(name)
-    return names
+                names[name] = None
+    return list(names)
 
 
 def final_outputs(program: Program) -> list[str]:

@@ -103,7 +103,10 @@ class GradInfo:
 
 @dataclass(slots=True)
 class _Registry:
+    """`complete`: those whose module has been imported to its end. Others may lack what hangs from them yet."""
+
     infos: dict[str, OpInfo] = field(default_factory=dict)
+    complete: dict[str, OpInfo] = field(default_factory=dict)
 
 
 _REGISTRY = _Registry()
@@ -182,14 +185,16 @@ def _check_signature(
 
 def find_op(type: str) -> OpInfo | None:
     """The OpInfo of an operator type, or None; loads the family's module when it is first asked for."""
-    info = _REGISTRY.infos.get(type)
+    info = _REGISTRY.complete.get(type)
     if info is None:
         from fluidtool.ops.index import MODULES
 
         module = MODULES.get(type)
         if module is not None:
-            importlib.import_module(f"fluidtool.ops.{module}")
-            info = _REGISTRY.infos.get(type)
+            importlib.import_module(f"fluidtool.ops.{module}")  # waits for another thread that is at it
+        info = _REGISTRY.infos.get(type)
+        if info is not None:
+            _REGISTRY.complete[type] = info
     return info
 
 

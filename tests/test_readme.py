@@ -1,4 +1,6 @@
-"""Whatever the documentation quotes is run: ```console blocks whose lines start with `$ `, and ```python blocks.
+"""The documentation is true: what it quotes is run, and what README's table counts is counted.
+
+Quoted are ```console blocks whose lines start with `$ `, and ```python blocks.
 
 A block runs in a copy of what a clone has, its commands one after the other. A command must succeed unless the block shows
 an `error:` or `exit N` below it, and must write every line that is quoted (numbers aside: machines round differently; a
@@ -110,7 +112,7 @@ def clone(tmp_path: Path) -> Path:
 def environment(clone: Path) -> dict[str, str]:
     """Finds the tools of the clone, and this checkout."""
     path = f"{clone / '.tools'}{os.pathsep}{os.environ['PATH']}"
-    return child_environment(PATH=path, NO_COLOR="1", PYTHONSAFEPATH="")  # scripts find what stands beside them
+    return child_environment(PATH=path, NO_COLOR="1", PYTHONSAFEPATH="")  # scripts import files beside them
 
 
 def scripts() -> list[object]:
@@ -211,3 +213,156 @@ def test_another_unit_is_another_line(written: str) -> None:
 )
 def test_which_commands_are_run(text: str, runs: bool) -> None:
     assert (Command(text).reason_not_run == "") is runs
+
+
+# ---------------------------------------------------------------- the table of what works
+@dataclass(frozen=True)
+class Row:
+    """A line of README's table: what it is about, what it claims, which tests hold that."""
+
+    title: str
+    claim: str
+    held_by: str
+
+    @property
+    def numbers(self) -> list[int]:
+        """The counts that it claims: whole numbers that are no versions and no part of a name."""
+        return [int(number) for number in re.findall(r"(?<![\w.-])\d+(?![\w.]*\w)", _without_links(self.claim))]
+
+    @property
+    def code(self) -> list[str]:
+        """What it quotes as code."""
+        return re.findall(r"`([^`]+)`", self.claim)
+
+
+def _without_links(text: str) -> str:
+    return re.sub(r"\]\([^)]*\)", "]", re.sub(r"`[^`]*`", "", text))
+
+
+def what_works() -> dict[str, Row]:
+    section = (ROOT / "README.md").read_text().partition("## What works\n")[2].partition("\n## ")[0]
+    lines = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("| ")]
+    rows = [Row(*(cell.strip() for cell in line)) for line in lines]
+    return {row.title: row for row in rows if row.title}
+
+
+ROWS = what_works()
+
+
+def operator_counts() -> list[int]:
+    """Paddle's operators that are here, all of Paddle's, gradients here of Paddle's, later ones, gradients of these."""
+    from fluidtool.ops.registry import all_ops
+    from tests.support.tables import table
+
+    ours, paddle, makers = all_ops(), table("op_table_185"), table("grad_makers_185")
+    here = [name for name in paddle if name in ours]
+    later = [name for name in ours if name not in paddle and not name.endswith(("_grad", "_grad_grad"))]
+
+    def has_gradient(name: str) -> bool:
+        return ours[name].maker is not None or ours[name].gradient is not None
+
+    assert [name for name in here if makers[name]["grads"] and not has_gradient(name)] == []
+    gradients = [name for name in here if makers[name]["grads"]]
+    return [len(here), len(paddle), len(gradients), len(later), sum(map(has_gradient, later))]
+
+
+def rewrite_counts() -> list[int]:
+    """Rewrites beside those that InferenceTranspiler does, and those whose result not every Paddle 1.8.5 runs."""
+    from fluidtool.passes.catalogue import INFERENCE_PASSES
+
+    further = {known.name for known in INFERENCE_PASSES} - {"fuse-batch-norm", "is-test"}
+    assert len(further) == len(INFERENCE_PASSES) - 2
+    return [len(further), sum(not known.saved for known in INFERENCE_PASSES)]
+
+
+def sample_counts() -> list[int]:
+    """Models that are trained: the scripts, each of which has a test."""
+    from tests.samples.pack import SAMPLES
+
+    scripts = {file.stem for file in (ROOT / "samples").glob("*.py")} - {"common"}
+    assert scripts == {name for name, _ in SAMPLES}
+    return [len(scripts)]
+
+
+COUNTS = {"Operators": operator_counts, "Transpilers": rewrite_counts, "Samples": sample_counts}
+
+
+def test_the_table_is_found() -> None:
+    assert {"Programs", "Operators", "Transpilers", "Command line", "Speed"} <= set(ROWS)
+    row = Row("a", "2 of Paddle 1.8.5's 3 `x2`, float16, [12](docs/4.md), 5.", "")
+    assert row.numbers == [2, 3, 12, 5] and row.code == ["x2"]
+
+
+@pytest.mark.parametrize("title", ROWS)
+def test_what_is_counted_is_so_many(title: str) -> None:
+    assert ROWS[title].numbers == (COUNTS[title]() if title in COUNTS else [])
+
+
+@pytest.mark.parametrize("title", ROWS)
+def test_a_row_names_the_tests_that_hold_it(title: str) -> None:
+    named = re.findall(r"\[(tests/[^\]]*)\]\((tests/[^)]*)\)", ROWS[title].held_by)
+    assert named
+    for shown, target in named:
+        place = ROOT / target
+        files = [place] if place.is_file() else list(place.rglob("test_*.py"))
+        assert target.startswith(shown) and place.exists(), target
+        assert any(re.search(r"^\s*(async )?def test_", file.read_text(), re.MULTILINE) for file in files), target
+
+
+@pytest.mark.parametrize("title", ROWS)
+def test_a_row_links_to_what_is_there(title: str) -> None:
+    for target in re.findall(r"\]\(([^)#]*)", ROWS[title].claim):
+        assert (ROOT / target).exists(), target
+
+
+def test_the_commands_are_those_of_the_command_line() -> None:
+    from fluidtool.cli.commands import COMMANDS
+
+    assert set(ROWS["Command line"].code) == {*COMMANDS, "--json"}
+
+
+def test_every_command_but_exec_has_json() -> None:
+    from tests.cli.support import call
+
+    names = [name for name in ROWS["Command line"].code if name != "--json"]
+    assert [name for name in dict.fromkeys(names) if "--json" not in call(name, "--help").stdout] == ["exec"]
+
+
+def test_fluid_offers_what_the_table_says() -> None:
+    import fluidtool.fluid as fluid
+
+    words = {"optimizers": "optimizer", "regularizers": "regularizer", "clips": "clip", "initializers": "initializer"}
+    words |= {"metrics": "metrics", "layers": "layers", "data sets": "DatasetFactory", "channels": "make_channel"}
+    words |= {"programs": "Program", "transpilers": "transpiler"}
+    row = ROWS["`fluidtool.fluid`"]
+    assert [word for word in words if word not in row.claim or not hasattr(fluid, words[word])] == []
+    names = [name.removeprefix("fluid.") for name in row.code]
+    assert [name for name in names if not hasattr(fluid, name) and not hasattr(fluid.io, name)] == []
+    transpilers = [name for name in ROWS["Transpilers"].code if name != "prune"]
+    assert [name for name in transpilers if not hasattr(fluid, name)] == []
+    assert hasattr(fluid.Program, "prune")
+
+
+def test_extras_that_the_table_names_are_there() -> None:
+    import tomllib
+
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = re.findall(r"pip install '\.\[([\w,-]+)\]'", (ROOT / "README.md").read_text())
+    assert "gpu-cuda12" in named
+    assert {extra for group in named for extra in group.split(",")} <= set(extras)
+
+
+def test_bodies_of_operators_are_the_same_code_on_every_device() -> None:
+    """None imports an array library: they compute with the one of the run's engine."""
+    library = re.compile(r"^\s*(import|from) (numpy|cupy)\b", re.MULTILINE)
+    sources = list((ROOT / "ops").rglob("*.py"))
+    assert sources
+    assert [str(file) for file in sources if library.search(file.read_text())] == []
+
+
+def test_what_is_not_yet_there_is_not() -> None:
+    import fluidtool.fluid as fluid
+
+    assert "Not yet: dynamic graphs, exports to ONNX." in (ROOT / "README.md").read_text()
+    assert not hasattr(fluid, "dygraph")
+    assert not hasattr(fluid.io, "export_onnx")

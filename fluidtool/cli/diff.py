@@ -76,7 +76,8 @@ def tables(found: ProgramDifference, single_block: bool) -> Iterator[Table]:
         if block.left is None or block.right is None or block.changes:
             out = table(block_name(block), "", "A", "B")
             if block.left is None or block.right is None:
-                _add(out, NEW if block.left is None else GONE, "block", *sides(block.left, block.right), sign=False)
+                out.add("block", *sides(block.left, block.right))
+                out.styles[len(out.rows) - 1] = COLOURS[NEW if block.left is None else GONE]
             for change in block.changes:
                 out.add(change.fact, *sides(change.left, change.right))
             yield out

@@ -23,7 +23,7 @@ from fluidtool.cli.results import compare_all, differences_table, outputs_data, 
 from fluidtool.cli.statistics import shown, statistics
 from fluidtool.errors import EXIT_FINDING, FetchError, OperatorError, OutputExistsError, UsageError
 from fluidtool.io.arrays import archive_bytes, arrays_of, npy_bytes, write_archive, write_folder
-from fluidtool.io.atomic import write_file
+from fluidtool.io.atomic import held_names, write_file
 from fluidtool.model import Model
 from fluidtool.runtime.executor import Observer
 from fluidtool.runtime.finite import FiniteCheck
@@ -104,7 +104,7 @@ def _check_output(request: Request) -> None:
     path = request.output
     if path is None or path == STDOUT or request.force or not path.exists():
         return
-    if path.is_dir() and not any(path.iterdir()):
+    if path.is_dir() and not held_names(path):
         return
     raise OutputExistsError(f"{path} exists already; choose another name, or allow overwriting it with --force")
 

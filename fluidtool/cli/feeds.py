@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fluidtool.cli.failures import say
 from fluidtool.cli.opening import did_you_mean, listed, parse_shapes, split_name
-from fluidtool.errors import FeedError, LoDError, UnreadableError
-from fluidtool.io.arrays import parse_lengths, parse_values, read_values
+from fluidtool.errors import FeedError, LoDError
+from fluidtool.io.arrays import parse_lengths, read_stream, read_values
+from fluidtool.io.json_files import read_json
 from fluidtool.model import Model
 from fluidtool.proto.enums import VarType
 from fluidtool.random_feed import random_feed
@@ -74,7 +76,7 @@ def read_feed(model: Model, spec: str, flag: str = "--feed") -> dict[str, LoDTen
 
 def split_spec(spec: str) -> tuple[str, str]:
     """'NAME=FILE' -> (NAME, FILE), 'FILE' -> ('', FILE)."""
-    if Path(spec).is_file():
+    if os.path.isfile(spec):
         return "", spec
     name, equals, file = spec.partition("=")
     return (name, file) if equals else ("", spec)
@@ -83,10 +85,7 @@ def split_spec(spec: str) -> tuple[str, str]:
 def _read_stdin(flag: str) -> dict[str, LoDTensor]:
     if sys.stdin.isatty():
         raise FeedError(f"{flag} - reads a .npy or .npz file from standard input, which is a terminal; pipe a file in")
-    data = sys.stdin.buffer.read()
-    if not data:
-        raise UnreadableError(f"standard input is empty; expected a .npy or .npz file (only one {flag} can read it)")
-    return parse_values(data, "standard input")
+    return read_stream(sys.stdin.buffer, "standard input")
 
 
 def _single(values: Mapping[str, LoDTensor], name: str, file: str) -> LoDTensor:
@@ -139,7 +138,7 @@ def _lengths(model: Model, options: Sequence[str], fed: Sequence[str]) -> dict[s
     inputs = list(fed) if len(fed) == 1 and not any("=" in option for option in options) else [*fed, *model.feeds]
     inputs = list(dict.fromkeys(inputs))
     for option in options:
-        if Path(option).is_file():
+        if os.path.isfile(option):
             for name, value in _lod_file(Path(option)).items():
                 found[_known(model, name)] = json.dumps(value)
         else:
@@ -149,10 +148,7 @@ def _lengths(model: Model, options: Sequence[str], fed: Sequence[str]) -> dict[s
 
 
 def _lod_file(path: Path) -> dict[str, object]:
-    try:
-        content = json.loads(path.read_text())
-    except (ValueError, OSError) as error:
-        raise UnreadableError(f"cannot read {path} as JSON: {error}") from error
+    content = read_json(path)
     if not isinstance(content, dict):
         raise LoDError(f'{path} should hold an object with the lengths of each input, such as {{"words": [[2, 3]]}}')
     return content

@@ -23,6 +23,7 @@ from fluidtool.cli.rewriting_tables import (
     passes_table,
 )
 from fluidtool.errors import EXIT_FINDING, OutputExistsError, ParameterFileError, ProgramError, UsageError
+from fluidtool.io.atomic import held_names
 from fluidtool.io.layout import read_program
 from fluidtool.io.parameters import Value, persistables
 from fluidtool.io.saving import layout_like, save_model
@@ -119,7 +120,7 @@ def _check(request: Request) -> None:
         if request.startup is not None:
             raise UsageError("--startup initializes parameters for a run; give --verify, --measure or --distribute too")
     path = request.output
-    if path is not None and not request.force and path.exists() and not (path.is_dir() and not any(path.iterdir())):
+    if path is not None and not request.force and path.exists() and not (path.is_dir() and not held_names(path)):
         raise OutputExistsError(f"{path} exists already; choose another name, or allow overwriting it with --force")
 
 

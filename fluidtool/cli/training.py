@@ -17,6 +17,7 @@ from fluidtool.cli.training_log import TrainingLog
 from fluidtool.errors import FeedError, FetchError, OutputExistsError, UsageError
 from fluidtool.io import checkpoints
 from fluidtool.io.arrays import read_values
+from fluidtool.io.atomic import held_names
 from fluidtool.io.layout import ModelFiles
 from fluidtool.io.parameters import EMPTY_STORE, persistables
 from fluidtool.model import Model
@@ -186,7 +187,7 @@ def check_outputs(training: Training, request: Request) -> None:
         check_free(request.save, names, overwrite=request.force)
     if model is not None:
         training.inference_program(request.targets)
-        if not request.force and model.exists() and not (model.is_dir() and not any(model.iterdir())):
+        if not request.force and model.exists() and not (model.is_dir() and not held_names(model)):
             raise OutputExistsError(f"{model} exists already; choose another name, or allow overwriting it (--force)")
     elif request.targets:
         raise UsageError(
@@ -208,6 +209,7 @@ def _start(training: Training, plan: CheckpointPlan | None, request: Request) ->
     if plan is not None and not request.resume:
         checkpoints.rotate(plan.folder, 0)
     elif plan is not None:
+        checkpoints.rotate(plan.folder, plan.keep)  # a run that was killed may have left more
         position = training.resume(plan.folder)
         if position is not None:
             say(f"resumed after step {position.step} of epoch {position.epoch}")

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fluidtool.errors import ModelNotFoundError, OutputError, UnreadableError, UsageError
-from fluidtool.io.parameters import Value, map_file, parameter_path
+from fluidtool import disk
+from fluidtool.errors import FluidError, ModelNotFoundError, OutputError, UnreadableError, UsageError
+from fluidtool.io.atomic import remove_folder, tidy
+from fluidtool.io.json_files import read_json_object
+from fluidtool.io.parameters import Value, parameter_path
 from fluidtool.tensor import SelectedRows
+from fluidtool.tensor.files import read_file
 from fluidtool.tensor.streams import read_selected_rows, read_tensor, write_selected_rows, write_tensor
 
 FORMAT = 1
@@ -81,6 +82,7 @@ class Schedule:
         """The checkpoint to go on from, None at the start; those after it are of a run that is void, and go."""
         if self.resume_step is None:
             return None
+        tidy(self.folder / self.role)
         found = load(self.folder, self.role, self.resume_step)
         forget_after(self.folder, self.role, self.resume_step)
         return found
@@ -107,24 +109,18 @@ def save(
         )
     target = _step_folder(folder, role, step)
     text = _state_text(state or {})
-    temporary: Path | None = None
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".step_{step}.", suffix=".tmp", dir=target.parent))
-        files = {name: _write_value(temporary, name, value) for name, value in values.items()}
-        manifest = {"format": FORMAT, "role": role, "step": step, "state": json.loads(text), "files": files}
-        _write(temporary / MANIFEST, [json.dumps(manifest, indent=1).encode()])
-        _sync_folder(temporary)
-        _replace(temporary, target)
-        _sync_folder(target.parent)
+        with disk.new_folder(target) as temporary:
+            files = {name: _write_value(temporary, name, value) for name, value in values.items()}
+            manifest = {"format": FORMAT, "role": role, "step": step, "state": json.loads(text), "files": files}
+            _write(temporary / MANIFEST, [json.dumps(manifest, indent=1).encode()])
+        _rotate(folder, role, keep)
     except OSError as error:
+        if isinstance(error, FluidError):
+            raise
         raise OutputError(
             f"cannot write the checkpoint {target}: {error.strerror or error}; the checkpoints before it are complete"
         ) from error
-    finally:
-        if temporary is not None and temporary.exists():
-            shutil.rmtree(temporary, ignore_errors=True)
-    _rotate(folder, role, keep)
     return target
 
 
@@ -141,60 +137,30 @@ def _write_value(folder: Path, name: str, value: Value) -> dict[str, Any]:
 
 
 def _write(path: Path, parts: Iterable[Any]) -> tuple[int, str]:
-    """Write and bring to the disk; size and SHA-256."""
+    """Write; size and SHA-256."""
     digest, size = hashlib.sha256(), 0
     with path.open("xb") as file:
         for part in parts:
             file.write(part)
             digest.update(part)
             size += len(part)
-        file.flush()
-        os.fsync(file.fileno())
     return size, digest.hexdigest()
 
 
-def _sync_folder(folder: Path) -> None:
-    """Bring the names of a folder to the disk, where the system has that."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _replace(temporary: Path, target: Path) -> None:
-    """Give the folder its name; one of that name goes, and is no checkpoint any more before it does."""
-    temporary.chmod(0o755)
-    if target.exists():
-        (target / MANIFEST).unlink(missing_ok=True)
-        shutil.rmtree(target)
-    temporary.rename(target)
-
-
 def _rotate(folder: Path, role: str, keep: int) -> None:
-    """Remove the complete checkpoints before the newest `keep`, and what runs that were killed left behind."""
-    for step in steps(folder, role)[:-keep]:
-        _remove(_step_folder(folder, role, step))
-    newest = max(steps(folder, role), default=0)
-    for entry in (folder / role).iterdir():
-        number = STEP.fullmatch(entry.name.removeprefix(".").split(".")[0])
-        if number and entry.is_dir() and not (entry / MANIFEST).is_file() and int(number[1]) <= newest:
-            shutil.rmtree(entry, ignore_errors=True)
-
-
-def _remove(path: Path) -> None:
-    """Remove a checkpoint, its manifest first, so that a half removed one is none."""
-    (path / MANIFEST).unlink(missing_ok=True)
-    shutil.rmtree(path, ignore_errors=True)
+    """Remove the complete checkpoints before the newest `keep`, and incomplete ones before the newest."""
+    kept = steps(folder, role)[-keep:]
+    for entry in [entry for entry in (folder / role).iterdir() if not disk.is_leftover(entry.name) and entry.is_dir()]:
+        number = STEP.fullmatch(entry.name.removeprefix(".").split(".")[0])  # .step_N.x.tmp is of older versions
+        if number and int(number[1]) <= max(kept, default=0) and entry.name not in {f"step_{step}" for step in kept}:
+            disk.remove_folder(entry)
 
 
 def forget_after(folder: Path, role: str, step: int) -> None:
-    """Remove a role's checkpoints of later steps."""
+    """Remove a role's checkpoints of later steps; raises OutputError."""
     for later in steps(folder, role):
         if later > step:
-            _remove(_step_folder(folder, role, later))
+            remove_folder(_step_folder(folder, role, later))
 
 
 def _state_text(state: Mapping[str, Any]) -> str:
@@ -257,10 +223,10 @@ def load(folder: Path, role: str, step: int) -> Checkpoint:
 def _manifest(path: Path, role: str, step: int) -> dict[str, Any]:
     source = path / MANIFEST
     try:
-        manifest = json.loads(source.read_bytes())
-    except (OSError, ValueError) as error:
-        raise UnreadableError(f"cannot read {source}: {error}; go on from another checkpoint") from error
-    fits = isinstance(manifest, dict) and manifest.get("format") == FORMAT
+        manifest = read_json_object(source)
+    except UnreadableError as error:
+        raise UnreadableError(f"{error}; go on from another checkpoint") from error
+    fits = manifest.get("format") == FORMAT
     if not fits or not _is_manifest(manifest, role, step):
         raise UnreadableError(f"{source} is not the manifest of step {step} of {role}; go on from another checkpoint")
     return dict(manifest)
@@ -281,7 +247,7 @@ def _is_entry(entry: Any) -> bool:
 
 def _read_value(folder: Path, name: str, entry: Mapping[str, Any]) -> Value:
     path = parameter_path(folder, name)
-    buffer = map_file(path)
+    buffer = read_file(path)
     if len(buffer) != entry["size"] or hashlib.sha256(buffer).hexdigest() != entry["sha256"]:
         raise UnreadableError(
             f"{path} is not what was written: it has {len(buffer)} bytes, expected {entry['size']} with SHA-256 "

@@ -155,13 +155,19 @@ def _sparse_tables(main: Program, remote: set[str], table: TablePlan | None) -> 
 
 
 # ---------------------------------------------------------------- the startup program
-def _initializers(startup: Program, name: str) -> list[str]:
-    return [op.type for op in startup.global_block().ops if name in op.output_arg_names]
+def _initializers(startup: Program) -> dict[str, list[str]]:
+    """The types of the operators that write each name."""
+    found: dict[str, list[str]] = {}
+    for op in startup.global_block().ops:
+        for name in dict.fromkeys(op.output_arg_names):
+            found.setdefault(name, []).append(op.type)
+    return found
 
 
 def _check_tables(startup: Program, tables: Iterable[str]) -> None:
+    initializers = _initializers(startup)
     for name in tables:
-        found = _initializers(startup, name)
+        found = initializers.get(name, [])
         if len(found) != 1:
             raise ProgramError(
                 f"table init op num should be 1, now is {len(found)}: the startup program gives the sparse table {name} its "
@@ -170,8 +176,9 @@ def _check_tables(startup: Program, tables: Iterable[str]) -> None:
 
 
 def _check_initializers(startup: Program, plans: Iterable[ParameterPlan]) -> None:
+    initializers = _initializers(startup)
     for plan in plans:
-        found = _initializers(startup, plan.name)
+        found = initializers.get(plan.name, [])
         wrong = [op for op in found if op not in CUT_INITIALIZERS]
         if plan.is_cut and (wrong or len(found) > 1):
             raise ProgramError(

@@ -66,10 +66,12 @@ def _rename(program: Program, names: dict[str, str]) -> None:
     for new_name in names.values():
         block.vars[new_name].name = new_name
     for around in program.blocks:
-        hidden = {name for inner in around.ancestry() if inner.idx for name in inner.vars}
-        meant = {old: new for old, new in names.items() if old not in hidden}
+        hidden = [inner.vars for inner in around.ancestry() if inner.idx]
         for op in around.ops:
-            _rename_in(op, meant)
+            mentioned = (*op.input_arg_names, *op.output_arg_names, *op.get_attr(ROLE_VAR_ATTR, []))
+            meant = {n: names[n] for n in mentioned if n in names and not any(n in inner for inner in hidden)}
+            if meant:
+                _rename_in(op, meant)
 
 
 def _rename_in(op: Operator, names: dict[str, str]) -> None:

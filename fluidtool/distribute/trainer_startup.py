@@ -7,7 +7,7 @@ from fluidtool.distribute.counters import start_counters
 from fluidtool.distribute.plan import DistributePlan
 from fluidtool.distribute.reading import SCHEDULES, role_of
 from fluidtool.distribute.trainer_main import join_pieces
-from fluidtool.ir import Block, Program
+from fluidtool.ir import Block, Operator, Program
 from fluidtool.ir.roles import OpRole
 
 
@@ -39,8 +39,7 @@ def finish_trainer(main: Program, startup: Program, plan: DistributePlan) -> Non
     Doing it twice changes nothing more.
     """
     _forget(startup.global_block(), plan.server_only)
-    for table in plan.sparse_tables:
-        _fake_values(startup.global_block(), table)
+    _fake_values(startup.global_block(), plan.sparse_tables)
     block, taken = main.global_block(), (*SCHEDULES, int(OpRole.Optimize))
     block.ops[:] = [op for op in block.ops if role_of(op) not in taken]
     for name in plan.server_only:
@@ -54,10 +53,14 @@ def _forget(block: Block, names: tuple[str, ...]) -> None:
         block.remove_var(name)
 
 
-def _fake_values(block: Block, table: str) -> None:
-    """A sparse table gets its dimensions and no memory."""
+def _fake_values(block: Block, tables: tuple[str, ...]) -> None:
+    """Sparse tables get their dimensions and no memory."""
+    initializers: dict[str, Operator] = {}
     for op in block.ops:
-        if table in op.output_arg_names and op.type != "fake_init":
-            append(block, "fake_init", {}, {"Out": [table]}, {"shape": op.attr("shape")})
-            block.ops.remove(op)
-            return
+        for name in op.output_arg_names if op.type != "fake_init" else ():
+            initializers.setdefault(name, op)
+    replaced = {table: initializers[table] for table in tables if table in initializers}
+    for table, op in replaced.items():
+        append(block, "fake_init", {}, {"Out": [table]}, {"shape": op.attr("shape")})
+    gone = set(map(id, replaced.values()))
+    block.ops[:] = [op for op in block.ops if id(op) not in gone]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool import runtime
+from fluidtool import locks, runtime
 from fluidtool.errors import ArgumentTypeError, FeedError, UnsupportedOperatorError, UsageError, WrongKindError
 from fluidtool.fluid.flags import bucket_bytes
 from fluidtool.fluid.places import as_place, cpu_places, cuda_places
@@ -43,6 +43,7 @@ class CompiledProgram:
         self._share_vars_from: CompiledProgram | None = None
         self._places: list[Place] | None = None
         self._runner: ParallelRunner | None = None
+        self._first = locks.lock()  # of who makes the runner
         self._scope: Scope | None = None
         self._place: Place | None = None
 
@@ -145,12 +146,17 @@ class CompiledProgram:
         return self._runner
 
     def _compile(self, executor: runtime.Executor, scope: Scope) -> ParallelRunner:
-        if self._runner is not None:
-            if scope is not self._scope:
-                raise UsageError("Cannot compile program with different scope.")
-            if executor.place != self._place:
-                raise UsageError("Cannot compile program with different place.")
-            return self._runner
+        if self._runner is None:
+            with self._first:
+                if self._runner is None:
+                    return self._make_runner(executor, scope)
+        if scope is not self._scope:
+            raise UsageError("Cannot compile program with different scope.")
+        if executor.place != self._place:
+            raise UsageError("Cannot compile program with different place.")
+        return self._runner
+
+    def _make_runner(self, executor: runtime.Executor, scope: Scope) -> ParallelRunner:
         shared = self._shared_scopes()
         places = self._devices(executor.place)
         if shared and len(shared) != len(places):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from fluidtool.fluid.reader_decorators import (  # noqa: F401 (offered here, too
     xmap_readers,
 )
 from fluidtool.io import pickles
-from fluidtool.io.atomic import write_file
+from fluidtool.io.atomic import finish, write_files
 from fluidtool.io.inference import append_fetches, feed_names, fetch_names, inference_program, prepend_feeds
 from fluidtool.io.parameters import (
     EMPTY_STORE,
@@ -44,11 +44,11 @@ from fluidtool.io.parameters import (
     Value,
     combined_parts,
     is_persistable,
-    map_file,
     open_arrays,
     open_combined,
     open_separate,
     persistables,
+    separate_parts,
     write_combined,
     write_separate,
 )
@@ -56,6 +56,7 @@ from fluidtool.ir import Parameter, Program, Variable, unique_name
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime.scope import Scope
 from fluidtool.tensor import LoDTensor, SelectedRows
+from fluidtool.tensor.files import map_file, private, read_file
 
 Predicate = Callable[[Variable], bool]
 
@@ -171,6 +172,7 @@ def _open(dirname: str | None, filename: Any, variables: Sequence[Variable]) -> 
         if not isinstance(filename, (bytes, bytearray, memoryview)):
             raise UsageError("The directory path and params cannot be None at the same time.")
         return open_combined(filename, variables, "the parameter bytes given")
+    finish(Path(dirname))
     if filename is None:
         return open_separate(_folder(dirname), variables)
     path = Path(dirname) / filename
@@ -207,7 +209,8 @@ def put(scope: Scope, name: str, value: Value, executor: Executor | None) -> Non
     if isinstance(value, SelectedRows):
         var.value = value
     else:
-        array = value.numpy() if executor is None else executor.to_device(value.numpy())
+        host = private(value.numpy())
+        array = host if executor is None else executor.to_device(host)
         var.set_tensor(array, value.lod())
 
 
@@ -261,10 +264,19 @@ def save_inference_model(
         saved = inference_program(program, feeds, fetches)
     else:
         saved, model_file = program, model_file.with_name(model_file.name + ".main_program")
-    write_file(model_file, [saved.serialize_to_string()])
+    contents: dict[Path, Iterable[Any]] = {model_file: [saved.serialize_to_string()]}
     if not program_only:
-        save_persistables(executor, str(folder), saved, os.path.basename(params_filename) if params_filename else None)
+        contents |= _contents(folder, saved, os.path.basename(params_filename) if params_filename else None)
+    write_files(contents)
     return fetches
+
+
+def _contents(folder: Path, program: Program, filename: str | None) -> dict[Path, Iterable[Any]]:
+    """The files that keep what persists of a program."""
+    values = {var.name: _value(var.name) for var in _choose(program, None, is_persistable)}
+    if filename is not None:
+        return {folder / filename: combined_parts(values)}
+    return {folder / name: parts for name, parts in separate_parts(folder, values).items()}
 
 
 def _append_scale(program: Program, var: Variable, index: int) -> str:
@@ -306,6 +318,7 @@ def load_inference_model(
         where: str | None = None
     else:
         folder = Path(os.path.normpath(dirname))
+        finish(folder)
         if not folder.is_dir():
             raise ModelNotFoundError(f"There is no directory named '{dirname}'")
         program, where = _program_file(folder, model_filename), str(folder)
@@ -354,12 +367,12 @@ def save(program: Program, model_path: str) -> None:
         for var in program.list_vars()
         if is_belong_to_optimizer(var)
     }
-    write_file(f"{model_path}.pdparams", [pickles.dump_state(parameters)])
-    write_file(f"{model_path}.pdopt", [pickles.dump_state(others)])
     saved = program.clone()
     if not saved.version:
         saved.version, saved.version_field = 1008005, 4
-    write_file(f"{model_path}.pdmodel", [saved.serialize_to_string()])
+    states = {".pdparams": pickles.dump_state(parameters), ".pdopt": pickles.dump_state(others)}
+    contents = {Path(model_path + suffix): [state] for suffix, state in states.items()}
+    write_files({**contents, Path(f"{model_path}.pdmodel"): [saved.serialize_to_string()]})
 
 
 def load(
@@ -370,6 +383,7 @@ def load(
     Raises ParameterFileError for a missing file or value, or one that does not fit the program.
     """
     prefix = model_path.removesuffix(".pdparams").removesuffix(".pdopt").removesuffix(".pdmodel")
+    finish(Path(prefix).parent)
     if not os.path.isfile(f"{prefix}.pdparams"):
         _load_files(program, model_path, executor, var_list)
         return
@@ -466,10 +480,7 @@ def set_program_state(program: Program, state_dict: Mapping[str, Any]) -> None:
 
 
 def _bytes(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise UnreadableError(f"cannot read {path}: {error.strerror or error}") from error
+    return read_file(path)
 
 
 __getattr__ = refuse_other_names("paddle.fluid.io", defined_in(globals()))

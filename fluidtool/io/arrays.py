@@ -9,45 +9,72 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from fluidtool.errors import LoDError, UnreadableError
-from fluidtool.io.atomic import new_folder, write_file
+from fluidtool.io.atomic import held_names, new_folder, write_file, write_files, write_into
+from fluidtool.io.npy import NPY, NPZ, read_archive, read_array
 from fluidtool.io.parameters import parameter_path
 from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows
-from fluidtool.tensor.lod import check_lod, lengths_to_offsets
+from fluidtool.tensor.files import open_file
+from fluidtool.tensor.lod import LoD, check_lod, lengths_to_offsets
 
 Array = np.ndarray[Any, Any]
-NPY, NPZ = b"\x93NUMPY", b"PK"
 LOD = ".lod"
 
 
 # ---------------------------------------------------------------- reading
 def read_values(path: Path) -> dict[str, LoDTensor]:
     """The values of a .npy file (under the name '') or .npz file; raises UnreadableError."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UnreadableError(f"cannot read {path}: {error.strerror or error}") from error
-    return parse_values(data, str(path))
+    with open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        try:
+            return _values(file, size, str(path))
+        except OSError as error:
+            raise UnreadableError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def parse_values(data: bytes, source: str) -> dict[str, LoDTensor]:
     """The same from the bytes of a file; `source` is how messages call it."""
-    if not data.startswith((NPY, NPZ)):
-        raise UnreadableError(f"{source} is neither a .npy nor a .npz file; save arrays with numpy.save or numpy.savez")
-    try:
-        loaded = np.load(io.BytesIO(data), allow_pickle=False)
-        arrays = {"": loaded} if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError) as error:
-        fault = "it holds pickled objects" if "allow_pickle" in str(error) else "it is truncated or corrupted"
-        raise UnreadableError(f"{source} cannot be read as numpy arrays: {fault} ({error})") from error
-    return _with_lod(arrays, source)
+    return _values(io.BytesIO(data), len(data), source)
+
+
+def read_stream(stream: BinaryIO, source: str) -> dict[str, LoDTensor]:
+    """The same from what comes through a pipe: of a .npy file no more is read than its header says."""
+    start = stream.read(len(NPY))
+    if not start:
+        raise UnreadableError(f"{source} is empty; expected a .npy or .npz file (a pipe can be read once)")
+    if start == NPY:
+        return _with_lod({"": read_array(_After(start, stream), None, source)}, source)
+    return parse_values(start + stream.read() if start.startswith(NPZ) else start, source)
+
+
+class _After:
+    """A stream of which the start has been read already."""
+
+    def __init__(self, start: bytes, stream: BinaryIO) -> None:
+        self.start, self.stream = start, stream
+
+    def read(self, size: int, /) -> bytes:
+        """The next bytes, fewer only at the end."""
+        start, self.start = self.start[:size], self.start[size:]
+        return start + self.stream.read(size - len(start))
+
+
+def _values(file: BinaryIO, size: int, source: str) -> dict[str, LoDTensor]:
+    start = file.read(len(NPY))
+    file.seek(0)
+    if start == NPY:
+        return _with_lod({"": read_array(file, size, source)}, source)
+    if start.startswith(NPZ):
+        return _with_lod(read_archive(file, size, source), source)
+    raise UnreadableError(f"{source} is neither a .npy nor a .npz file; save arrays with numpy.save or numpy.savez")
 
 
 def _with_lod(arrays: Mapping[str, Array], source: str) -> dict[str, LoDTensor]:
@@ -55,8 +82,14 @@ def _with_lod(arrays: Mapping[str, Array], source: str) -> dict[str, LoDTensor]:
     values = {name: LoDTensor(_native(array)) for name, array in arrays.items() if name not in lods}
     for key in lods:
         name = key.removesuffix(LOD)
-        values[name].set_lod(parse_lengths(str(arrays[key]), len(values[name].numpy()), f"{name} in {source}"))
+        values[name].set_lod(_lod(arrays[key], values[name].shape(), f"{name} in {source}"))
     return values
+
+
+def _lod(lengths: Array, shape: list[int], what: str) -> LoD:
+    if lengths.dtype.kind != "U" or lengths.size != 1:
+        raise LoDError(f"invalid LoD for {what}: it should be JSON text, found {lengths.dtype} {list(lengths.shape)}")
+    return parse_lengths(str(lengths.reshape(())), shape[0] if shape else 1, what)
 
 
 def _native(array: Array) -> Array:
@@ -64,15 +97,16 @@ def _native(array: Array) -> Array:
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
-def parse_lengths(text: str, rows: int | None, what: str) -> list[list[int]]:
+def parse_lengths(text: str, rows: int | None, what: str) -> LoD:
     """Sequence lengths as JSON, [[2, 3]] -> offsets; raises LoDError naming `what`."""
+    shown = repr(text if len(text) <= 80 else text[:77] + "...")
     try:
         lengths = json.loads(text)
-    except ValueError as error:
-        raise LoDError(f"invalid LoD for {what}: {text!r} is not JSON; expected lengths such as [[2,3]]") from error
+    except (ValueError, RecursionError) as error:
+        raise LoDError(f"invalid LoD for {what}: {shown} is not JSON; expected lengths such as [[2,3]]") from error
     fine = isinstance(lengths, list) and all(isinstance(level, list) for level in lengths)
-    if not fine or not all(type(length) is int and length >= 0 for level in lengths for length in level):
-        raise LoDError(f"invalid LoD for {what}: {text}; expected one list of lengths for each level, such as [[2,3]]")
+    if not fine or not all(type(length) is int and 0 <= length < 2**62 for level in lengths for length in level):
+        raise LoDError(f"invalid LoD for {what}: {shown}; expected one list of lengths for each level, such as [[2,3]]")
     offsets = lengths_to_offsets(lengths)
     check_lod(offsets, rows, what)
     return offsets
@@ -100,13 +134,11 @@ def write_folder(folder: Path, values: Mapping[str, Any], *, overwrite: bool = F
     Raises OutputExistsError, OutputError, and ParameterFileError for a name that leads out of the folder.
     """
     arrays = {parameter_path(folder, name + ".npy"): array for name, array in arrays_of(values).items()}
-    if overwrite and folder.is_dir():
-        for path, array in arrays.items():
-            write_file(path, [npy_bytes(array)])
+    if overwrite and folder.is_dir() and not {folder / name for name in held_names(folder)} <= set(arrays):
+        write_files({path: [npy_bytes(array)] for path, array in arrays.items()})
         return
-    with new_folder(folder) as temporary:
-        for path, array in arrays.items():
-            write_file(temporary / path.relative_to(folder), [npy_bytes(array)])
+    with new_folder(folder, replace=overwrite) as temporary:
+        write_into(temporary, {str(path.relative_to(folder)): [npy_bytes(array)] for path, array in arrays.items()})
 
 
 def npy_bytes(array: Array) -> memoryview:

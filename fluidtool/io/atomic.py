@@ -1,16 +1,15 @@
-"""Writing without half-written files: everything goes to a temporary name beside the target and is then renamed."""
+"""Writing without half-written files: outputs appear complete or not at all (fluidtool/disk.py says how)."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fluidtool.errors import FluidError, OutputError, OutputExistsError
+from fluidtool import disk
+from fluidtool.errors import FluidError, OutputError, OutputExistsError, UnreadableError
 
 
 def write_file(path: str | os.PathLike[str], parts: Iterable[Any], *, overwrite: bool = True) -> None:
@@ -22,53 +21,28 @@ def write_file(path: str | os.PathLike[str], parts: Iterable[Any], *, overwrite:
 
 
 def write_files(contents: Mapping[Path, Iterable[Any]], *, overwrite: bool = True) -> None:
-    """Write several files that belong together: none of them takes its name before all are written.
+    """Write several files that belong together, all of them or none, also when the process is killed.
 
     Raises OutputExistsError and OutputError as `write_file` does.
     """
     for target in contents:
+        if not overwrite and target.parent.is_dir():
+            finish(target.parent)
         if not overwrite and target.exists():
             raise OutputExistsError(f"{target} exists already; choose another name, or allow overwriting it (--force)")
-    written: dict[Path, Path] = {}
-    try:
-        for target, parts in contents.items():
-            written[target] = _temporary_beside(target)
-            _fill(written[target], parts, target)
-        for target, temporary in written.items():
-            _rename(temporary, target)
-    except BaseException:
-        for temporary in written.values():
-            temporary.unlink(missing_ok=True)
-        raise
+    with _writing(*contents):
+        disk.write_files(contents)
 
 
-def _temporary_beside(target: Path) -> Path:
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{target.name[:40]}.", suffix=".tmp", dir=target.parent)
-    except OSError as error:
-        raise OutputError(
-            f"cannot write {target}: {error.strerror or error}; choose a folder that you may write to"
-        ) from error
-    os.close(handle)
-    return Path(name)
-
-
-def _fill(temporary: Path, parts: Iterable[Any], target: Path) -> None:
-    try:
-        with temporary.open("wb") as file:
-            for part in parts:
-                file.write(part)
-        temporary.chmod(0o666 & ~_umask())
-    except OSError as error:
-        raise OutputError(f"cannot write {target}: {error.strerror or error}") from error
-
-
-def _rename(temporary: Path, target: Path) -> None:
-    try:
-        temporary.replace(target)
-    except OSError as error:
-        raise OutputError(f"cannot write {target}: {error.strerror or error}") from error
+def write_into(folder: Path, contents: Mapping[str, Iterable[Any]]) -> None:
+    """Write files, named relative to it, into a folder that nobody else sees yet (`new_folder`). Raises OutputError."""
+    for name, parts in contents.items():
+        path = folder / name
+        with _writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("xb") as file:
+                for part in parts:
+                    file.write(part)
 
 
 @contextmanager
@@ -78,45 +52,61 @@ def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     An empty folder of that name is taken over, any other folder only with `replace` (it is gone afterwards).
     Raises OutputExistsError when something is there, OutputError when it cannot be written.
     """
-    if path.exists() and not (path.is_dir() and (replace or not any(path.iterdir()))):
+    if path.exists() and not (path.is_dir() and (replace or not held_names(path))):
         raise OutputExistsError(f"{path} exists already; choose another name, or allow overwriting it (--force)")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name[:40]}.", suffix=".tmp", dir=path.parent))
-    except OSError as error:
-        raise OutputError(
-            f"cannot write {path}: {error.strerror or error}; choose a folder that you may write to"
-        ) from error
-    try:
+    with _writing(path), disk.new_folder(path) as temporary:
         yield temporary
-        temporary.chmod(0o777 & ~_umask())
-        _put_in_place(temporary, path)
-    except OSError as error:
-        shutil.rmtree(temporary, ignore_errors=True)
-        if isinstance(error, FluidError):
-            raise
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
 
 
-def _put_in_place(temporary: Path, path: Path) -> None:
-    """Give the folder its name; a full folder of that name steps aside first and comes back if this fails."""
-    if not path.exists() or not any(path.iterdir()):
-        temporary.replace(path)
-        return
-    aside = Path(tempfile.mkdtemp(prefix=f".{path.name[:40]}.", suffix=".old", dir=path.parent))
-    path.replace(aside)
+def remove_folder(path: Path) -> None:
+    """Remove a folder in one step: others see all of it or nothing. Raises OutputError."""
     try:
-        temporary.replace(path)
-    except OSError:
-        aside.replace(path)
+        disk.remove_folder(path)
+    except OSError as error:
+        raise OutputError(f"cannot remove {path}: {error.strerror or error}") from error
+
+
+def tidy(folder: Path) -> None:
+    """Remove what saves into a folder that were killed left there. Raises OutputError."""
+    try:
+        if folder.is_dir():
+            disk.settle(folder)
+    except OSError as error:
+        raise OutputError(f"cannot tidy {folder} up: {error.strerror or error}") from error
+
+
+def held_names(folder: Path) -> list[str]:
+    """The names in a folder, but for what saves that were killed left there."""
+    return [name for name in os.listdir(folder) if not disk.is_leftover(name)]
+
+
+def finish(folder: Path) -> None:
+    """Finish a save of several files into this folder that was killed after its files were written.
+
+    Raises UnreadableError where that is not possible: some files are old, others new.
+    """
+    try:
+        disk.finish(folder)
+    except OSError as error:
+        raise UnreadableError(
+            f"a save into {folder} was killed before all of its files had their names, and cannot be finished: "
+            f"{error.strerror or error}; allow writing there, or save again"
+        ) from error
+
+
+@contextmanager
+def _writing(*targets: Path) -> Iterator[None]:
+    """Turn what the disk says into an OutputError that names the target."""
+    try:
+        yield
+    except FluidError:
         raise
-    shutil.rmtree(aside, ignore_errors=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    except OSError as error:
+        named = [target for target in targets if error.filename is not None and str(target) == str(error.filename)]
+        place = (named or targets)[0]
+        advice = (
+            "; choose a folder that you may write to"
+            if isinstance(error, (PermissionError, NotADirectoryError))
+            else ""
+        )
+        raise OutputError(f"cannot write {place}: {error.strerror or error}{advice}") from error

@@ -1,6 +1,6 @@
 """Checkpoint folders of 2018 (Fluid 0.14 to 1.2): `checkpoint_<serial>/__model__/<files>` and `trainer_<id>/` beside it.
 
-A checkpoint counts once its `_SUCCESS` file is there; it is written last. Entries of other names are left alone.
+A checkpoint counts once its `_SUCCESS` file is there; `__model__` appears with it, whole. Entries of other names are left alone.
 `trainer_<id>/state.json` is an addition of fluidtool: what else a run needs to go on exactly, such as the state of its
 random numbers; and `trainer_<id>/device_<n>/`, the variables that are device n's own. Checkpoints without are read too.
 """
@@ -8,7 +8,6 @@ random numbers; and `trainer_<id>/device_<n>/`, the variables that are device n'
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from fluidtool.errors import ModelNotFoundError, UnreadableError, UsageError
-from fluidtool.io.atomic import write_file
-from fluidtool.io.parameters import Value, write_separate
+from fluidtool.io.atomic import new_folder, remove_folder, tidy, write_files, write_into
+from fluidtool.io.json_files import read_json_object, read_text
+from fluidtool.io.parameters import Value, separate_parts
 from fluidtool.proto.enums import VarType
 
 PREFIX = "checkpoint_"
@@ -48,7 +48,7 @@ def _numbered(folder: Path) -> list[int]:
     """The serial numbers of all checkpoint folders, complete or not, ascending."""
     entries = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
     numbers = [name.removeprefix(PREFIX) for name in entries if name.startswith(PREFIX)]
-    return sorted(int(number) for number in numbers if number.isdigit() and str(int(number)) == number)
+    return sorted(int(number) for number in numbers if number.isdecimal() and str(int(number)) == number)
 
 
 def latest_serial(folder: Path) -> int:
@@ -69,11 +69,8 @@ def save(folder: Path, values: Mapping[str, Value], serial: int | None = None) -
     """Write the variables of a new checkpoint and return its serial (one after the latest, when not given)."""
     number = latest_serial(folder) + 1 if serial is None else serial
     model = folder / f"{PREFIX}{number}" / MODEL_DIR
-    if model.exists():  # what a run that was killed left behind
-        shutil.rmtree(model)
-    model.mkdir(parents=True)
-    write_separate(model, values)
-    mark(model)
+    with new_folder(model, replace=True) as temporary:  # what may be there was never completed
+        write_into(temporary, {**separate_parts(temporary, values), SUCCESS: [_now()]})
     return number
 
 
@@ -86,19 +83,18 @@ def save_trainer_args(
 ) -> None:
     """Write where a trainer stands (`epoch_id`, `step_id` …), one text file each, and `state` as JSON."""
     target = folder / f"{PREFIX}{serial}" / f"{TRAINER_PREFIX}{trainer_id}"
-    for name, value in args.items():
-        write_file(target / name, [str(value).encode()])
+    contents = {target / name: [str(value).encode()] for name, value in args.items()}
     if state is not None:
-        write_file(target / STATE, [json.dumps(state, indent=1).encode()])
-    mark(target)
+        contents[target / STATE] = [json.dumps(state, indent=1).encode()]
+    write_files({**contents, target / SUCCESS: [_now()]})
 
 
 def load_trainer_args(folder: Path, serial: int, trainer_id: int, names: list[str]) -> list[str]:
     """What `save_trainer_args` wrote; raises UnreadableError when a file is missing."""
     source = folder / f"{PREFIX}{serial}" / f"{TRAINER_PREFIX}{trainer_id}"
     try:
-        return [(source / name).read_text().strip() for name in names]
-    except OSError as error:
+        return [read_text(source / name).strip() for name in names]
+    except UnreadableError as error:
         raise UnreadableError(f"checkpoint {serial} does not say where trainer {trainer_id} stands: {error}") from error
 
 
@@ -108,12 +104,9 @@ def load_trainer_state(folder: Path, serial: int, trainer_id: int) -> dict[str, 
     if not path.is_file():
         return {}
     try:
-        state = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise UnreadableError(f"cannot read {path}: {error}; resume from another checkpoint") from error
-    if not isinstance(state, dict):
-        raise UnreadableError(f"{path} should hold a JSON object, found {type(state).__name__}")
-    return state
+        return read_json_object(path)
+    except UnreadableError as error:
+        raise UnreadableError(f"{error}; resume from another checkpoint") from error
 
 
 def random_states(generators: Sequence[np.random.Generator]) -> list[dict[str, Any]]:
@@ -123,6 +116,8 @@ def random_states(generators: Sequence[np.random.Generator]) -> list[dict[str, A
 
 def set_random_states(generators: Sequence[np.random.Generator], states: Sequence[Mapping[str, Any]]) -> None:
     """Let generators go on from `random_states`; raises UsageError for another number of them, UnreadableError."""
+    if not isinstance(states, (list, tuple)) or not all(isinstance(state, Mapping) for state in states):
+        raise UnreadableError(f"the checkpoint's random state is no list of states, found {type(states).__name__}")
     if len(states) != len(generators):
         raise UsageError(
             f"the checkpoint holds the random state of {len(states)} devices, but the training runs on {len(generators)}; "
@@ -131,7 +126,7 @@ def set_random_states(generators: Sequence[np.random.Generator], states: Sequenc
     for generator, state in zip(generators, states, strict=True):
         try:
             generator.bit_generator.state = state
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
             raise UnreadableError(f"the checkpoint's random state cannot be used: {error}") from error
 
 
@@ -140,23 +135,22 @@ def device_dir(folder: Path, serial: int, trainer_id: int, device: int) -> Path:
     return folder / f"{PREFIX}{serial}" / f"{TRAINER_PREFIX}{trainer_id}" / f"device_{device}"
 
 
-def mark(path: Path) -> None:
-    """Mark a folder as complete."""
-    write_file(path / SUCCESS, [time.ctime().encode()])
+def _now() -> bytes:
+    """What the mark of a complete folder says."""
+    return time.ctime().encode()
 
 
 def rotate(folder: Path, keep: int) -> list[int]:
     """Remove all but the `keep` latest checkpoints, and those below the latest that were never completed.
 
-    Returns the serials of the complete ones removed. The mark goes first, so that what a killed run leaves of a
-    checkpoint does not count as one.
+    Returns the serials of the complete ones removed. Raises OutputError.
     """
+    tidy(folder)
     complete = serials(folder)
     removed = complete[: max(0, len(complete) - keep)]
     for serial in removed:
-        (folder / f"{PREFIX}{serial}" / MODEL_DIR / SUCCESS).unlink()
-        shutil.rmtree(folder / f"{PREFIX}{serial}")
+        remove_folder(folder / f"{PREFIX}{serial}")
     for serial in _numbered(folder):
         if complete and serial < complete[-1] and serial not in complete:
-            shutil.rmtree(folder / f"{PREFIX}{serial}")
+            remove_folder(folder / f"{PREFIX}{serial}")
     return removed

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from google.protobuf import text_format
-
 from fluidtool.errors import UnreadableError
+from fluidtool.io.json_files import read_text
 from fluidtool.proto.data_feed_pb2 import DataFeedDesc
+from fluidtool.proto.protobuf import text_format
 
 
 def read_description(path: str) -> DataFeedDesc:
     """The description in a file; `cat` is the pipe command of one that names none. Raises UnreadableError."""
     description = DataFeedDesc(pipe_command="cat")
     try:
-        text_format.Parse(Path(path).read_text(), description)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UnreadableError(f"cannot read {path}: {error}") from error
+        text_format.Parse(read_text(Path(path)), description)
     except text_format.ParseError as error:
         raise UnreadableError(f"{path} is no DataFeedDesc in the text form of protobuf: {error}") from error
     if not description.IsInitialized():

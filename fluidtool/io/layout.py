@@ -13,12 +13,12 @@ from typing import Any
 
 from fluidtool.errors import ModelNotFoundError, ParameterFileError, UnreadableError
 from fluidtool.io import pickles
+from fluidtool.io.atomic import finish
 from fluidtool.io.parameters import (
     EMPTY_STORE,
     ParameterStore,
     as_buffer,
     fits_combined,
-    map_file,
     open_arrays,
     open_combined,
     open_separate,
@@ -27,6 +27,7 @@ from fluidtool.io.parameters import (
 )
 from fluidtool.ir import Program, Variable
 from fluidtool.ir.codec import decode_program
+from fluidtool.tensor.files import map_file, read_file
 
 PROGRAM_NAMES = ("__model__", "model.pdmodel", "__model__.main_program", "model", "model.pb")
 COMBINED_NAMES = ("__params__", "params", "model.pdiparams", "weights")
@@ -80,6 +81,7 @@ def _open_program(source: Any, model_filename: str | None) -> tuple[Program, str
         buffer, name = as_buffer(source)
         return decode_program(bytes(buffer), Program(), name), name, None, None
     path = Path(os.fspath(source))
+    finish(path if path.is_dir() else path.parent)
     if path.is_dir():
         file = _program_in(path, model_filename)
     elif path.is_file():
@@ -97,10 +99,7 @@ def _open_program(source: Any, model_filename: str | None) -> tuple[Program, str
 
 def read_program(path: Path) -> Program:
     """The program of a file; raises UnreadableError when it is not one."""
-    size = path.stat().st_size
-    if size > LARGEST_PROGRAM:
-        raise UnreadableError(f"{path} has {size} bytes, too many for a program; is it a parameter file?")
-    return decode_program(bytes(map_file(path)), Program(), str(path))
+    return decode_program(read_file(path, LARGEST_PROGRAM), Program(), str(path))
 
 
 def _program_in(folder: Path, model_filename: str | None) -> Path:
@@ -185,7 +184,7 @@ def _open_parameters(
 def _has_file(folder: Path, name: str) -> bool:
     """Whether a parameter has a file of its own; one whose name leads out of the folder has none."""
     try:
-        return parameter_path(folder, name).is_file()
+        return os.path.isfile(parameter_path(folder, name))
     except ParameterFileError:
         return False
 
@@ -207,6 +206,7 @@ def open_parameters(params: Any, variables: Sequence[Variable], folder: Path | N
 
     A relative path is taken as it stands, or within `folder` where only that exists.
     """
+    path: Path | None = None
     if isinstance(params, (bytes, bytearray, memoryview)) or hasattr(params, "read"):
         buffer, source = as_buffer(params)
     else:
@@ -219,10 +219,10 @@ def open_parameters(params: Any, variables: Sequence[Variable], folder: Path | N
             raise ParameterFileError(f"there are no parameters at {path}: no such file or folder")
         buffer, source = map_file(path), str(path)
     if _is_pickle(buffer):
-        arrays = pickles.load_state(bytes(buffer), source)
+        arrays = pickles.load_state(bytes(buffer) if path is None else read_file(path), source)
         optimizer = Path(source).with_suffix(".pdopt")
         if source.endswith(".pdparams") and optimizer.is_file():
-            arrays |= pickles.load_state(optimizer.read_bytes(), str(optimizer))
+            arrays |= pickles.load_state(read_file(optimizer), str(optimizer))
         return open_arrays(arrays, variables, source), source, "pickled state"
     return open_combined(buffer, variables, source), source, "one combined file"
 

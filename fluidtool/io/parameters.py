@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,12 +10,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from fluidtool.errors import ParameterFileError, UnreadableError
-from fluidtool.io.atomic import write_file
+from fluidtool.errors import ArgumentTypeError, ParameterFileError, UnreadableError
+from fluidtool.io.atomic import write_file, write_files
 from fluidtool.ir import Program, Variable
 from fluidtool.proto.enums import VarType
 from fluidtool.tensor import LoDTensor, SelectedRows
 from fluidtool.tensor.data_types import var_type_of
+from fluidtool.tensor.files import check_unchanged, map_file, private, read_file
 from fluidtool.tensor.streams import (
     TensorRecord,
     read_selected_rows,
@@ -60,17 +60,6 @@ class ParameterInfo:
     source: str
 
 
-def map_file(path: Path) -> Any:
-    """The bytes of a file, memory-mapped; raises UnreadableError when it cannot be read."""
-    try:
-        if path.stat().st_size == 0:
-            return b""
-        with path.open("rb") as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except OSError as error:
-        raise UnreadableError(f"cannot read {path}: {error.strerror or error}") from error
-
-
 def parameter_path(folder: Path, name: str) -> Path:
     """Where a variable's own file is; raises ParameterFileError for a name that leads out of the folder."""
     if not name or os.path.isabs(name) or ".." in Path(name).parts or "\0" in name:
@@ -83,23 +72,31 @@ def parameter_path(folder: Path, name: str) -> Path:
 
 
 class ParameterStore(Mapping[str, Value]):
-    """Values by variable name, read when asked for. `info` tells shapes and data types without reading values."""
+    """Values by variable name, read when asked for. `info` tells shapes and data types without reading values.
+
+    The values of a mapped file lie there as long as it is as it was when it was opened; asking for one after that raises
+    UnreadableError. Who keeps a value asks for a `private` one.
+    """
 
     def __init__(self, entries: Mapping[str, tuple[Any, TensorRecord | None, str]]) -> None:
         self._entries = dict(entries)
 
     def __getitem__(self, name: str) -> Value:
         buffer, record, source = self._entries[name]
+        if isinstance(buffer, (LoDTensor, SelectedRows)):
+            return buffer
+        check_unchanged([buffer])
         if record is None:
-            value = (
-                buffer if isinstance(buffer, (LoDTensor, SelectedRows)) else read_selected_rows(buffer, 0, source)[0]
-            )
-            return value
-        mapped = record.array(buffer)
-        array = _aligned(mapped)
-        if array is not mapped and isinstance(buffer, mmap.mmap):
-            _forget(buffer, record.begin, record.end)
-        return LoDTensor(array, [list(level) for level in record.lod])
+            return read_selected_rows(buffer, 0, source)[0]
+        array = record.array(buffer)
+        return LoDTensor(_aligned(array), [list(level) for level in record.lod])
+
+    def private(self, name: str) -> Value:
+        """A value in memory of its own, but for a very large one (`fluidtool.tensor.files`)."""
+        value = self[name]
+        tensor = value.tensor if isinstance(value, SelectedRows) else value
+        tensor.array = private(tensor.array)
+        return value
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
@@ -108,11 +105,9 @@ class ParameterStore(Mapping[str, Value]):
         return len(self._entries)
 
     def mapped(self, name: str) -> Any:
-        """The array of one value as it lies in the mapped file, at any address; None for what is not one such array."""
+        """The array of one value as it lies in its file, at any address; None for what is not one such array."""
         buffer, record, _ = self._entries[name]
-        if record is None or record.lod or not isinstance(buffer, mmap.mmap):
-            return None
-        return record.array(buffer)
+        return None if record is None or record.lod else record.array(buffer)
 
     def info(self, name: str) -> ParameterInfo:
         """Shape, data type, size and file of one value."""
@@ -128,30 +123,12 @@ class ParameterStore(Mapping[str, Value]):
 EMPTY_STORE = ParameterStore({})
 
 
-def _forget(mapped: mmap.mmap, begin: int, end: int) -> None:
-    """Tell the system that bytes of a mapped file, which have been copied, need not stay in memory."""
-    if hasattr(mapped, "madvise"):  # not on Windows
-        start = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE
-        length = end // mmap.PAGESIZE * mmap.PAGESIZE - start
-        if length > 0:
-            mapped.madvise(mmap.MADV_DONTNEED, start, length)
-
-
-def forget(array: Any) -> None:
-    """Tell the system that a view of a mapped file, which has been copied, need not stay in memory. Others stay."""
-    base = array
-    while isinstance(base, np.ndarray):
-        base = base.base
-    base = base.obj if isinstance(base, memoryview) else base
-    if isinstance(base, mmap.mmap) and array.nbytes:
-        low, high = np.lib.array_utils.byte_bounds(array)
-        start = np.frombuffer(base, np.uint8, 1).ctypes.data
-        _forget(base, low - start, high - start)
-
-
 def _aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The array itself, or a copy where the file put it at an address that arithmetic cannot use directly."""
-    return array if array.flags.aligned else array.copy()
+    if array.flags.aligned:
+        return array
+    copied: np.ndarray[Any, Any] = private(array, any_size=True)
+    return copied if copied is not array else array.copy()
 
 
 # ---------------------------------------------------------------- reading
@@ -176,7 +153,7 @@ def open_separate(folder: Path, variables: Iterable[Variable]) -> ParameterStore
 
 def _open_file(folder: Path, var: Variable) -> tuple[Any, TensorRecord | None, str]:
     path = parameter_path(folder, var.name)
-    if not path.is_file():
+    if not os.path.isfile(path):  # a name may be too long for a file
         kind = ParameterFileError.MISSING
         raise ParameterFileError(f"{folder} has no file for the parameter {var.name}", kind=kind, variable=var.name)
     buffer, source = map_file(path), str(path)
@@ -235,7 +212,7 @@ def open_arrays(arrays: Mapping[str, Any], variables: Iterable[Variable], source
         if var.name not in arrays:
             missing.append(var.name)
             continue
-        array = np.asarray(arrays[var.name])
+        array = _array(arrays[var.name], var.name, source)
         check_declared(var, tuple(array.shape), var_type_of(array.dtype), source)
         entries[var.name] = (LoDTensor(array), None, source)
     if missing:
@@ -247,6 +224,22 @@ def open_arrays(arrays: Mapping[str, Any], variables: Iterable[Variable], source
         text = f"{source} has no value for {_some(missing)} of the program"
         raise ParameterFileError(text, kind=kind, variable=missing[0], faults=faults)
     return ParameterStore(entries)
+
+
+def _array(value: Any, name: str, source: str) -> np.ndarray[Any, Any]:
+    """An array that a tensor can hold; raises ParameterFileError."""
+    if not isinstance(value, (bool, int, float)) and not hasattr(value, "__array__"):
+        raise ParameterFileError(
+            f"{source} has a {type(value).__name__} for the parameter {name}, expected an array of numbers",
+            variable=name,
+        )
+    array = np.asarray(value)
+    try:
+        var_type_of(array.dtype)
+    except ArgumentTypeError as error:
+        kind = ParameterFileError.DATA_TYPE
+        raise ParameterFileError(f"{name} in {source}: {error}", kind=kind, variable=name) from error
+    return array
 
 
 def check_declared(var: Variable, shape: Sequence[int], data_type: VarType, source: str) -> None:
@@ -303,10 +296,24 @@ def value_parts(value: Value) -> list[Any]:
 
 
 def write_separate(folder: Path, values: Mapping[str, Value], *, overwrite: bool = True) -> None:
-    """One file per variable, named like it."""
-    paths = {name: parameter_path(folder, name) for name in values}
-    for name, path in paths.items():
-        write_file(path, value_parts(values[name]), overwrite=overwrite)
+    """One file per variable, named like it; all of them or none."""
+    contents = {folder / name: parts for name, parts in separate_parts(folder, values).items()}
+    write_files(contents, overwrite=overwrite)
+
+
+def separate_parts(folder: Path, values: Mapping[str, Value]) -> dict[str, Iterable[Any]]:
+    """The streams for one file per variable, by their names below `folder`; raises ParameterFileError for one outside."""
+    return {below(folder, name): _stream(values, name) for name in values}
+
+
+def below(folder: Path, name: str) -> str:
+    """The name of a variable's file, relative to its folder; raises as `parameter_path`."""
+    return str(parameter_path(folder, name).relative_to(folder))
+
+
+def _stream(values: Mapping[str, Value], name: str) -> Iterator[Any]:
+    """A value is read when it is written: not all of them are in memory at once."""
+    yield from value_parts(values[name])
 
 
 def combined_parts(values: Mapping[str, Value]) -> Iterator[Any]:
@@ -325,7 +332,7 @@ def write_combined(path: Path, values: Mapping[str, Value], *, overwrite: bool =
 
 
 def read_value(file: Path | bytes | BinaryIO, kind: VarType | int = VarType.LOD_TENSOR) -> Value:
-    """The one value of a file or of bytes."""
+    """The one value of a file or of bytes; raises UnreadableError."""
     buffer, source = as_buffer(file)
     value: Value
     value, end = (
@@ -336,9 +343,9 @@ def read_value(file: Path | bytes | BinaryIO, kind: VarType | int = VarType.LOD_
 
 
 def as_buffer(source: Any) -> tuple[Any, str]:
-    """Bytes of a path (mapped), bytes or file object, and how to call them in messages."""
+    """The bytes of a path, bytes or file object, and how to call them in messages; raises UnreadableError."""
     if isinstance(source, (bytes, bytearray, memoryview)):
         return source, "the bytes given"
     if hasattr(source, "read"):
         return source.read(), str(getattr(source, "name", "the file object given"))
-    return map_file(Path(source)), str(source)
+    return read_file(source), str(source)

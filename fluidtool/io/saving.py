@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from fluidtool.errors import FluidError, OutputExistsError
-from fluidtool.io.atomic import new_folder, write_files
+from fluidtool.io.atomic import held_names, new_folder, write_files, write_into
 from fluidtool.io.layout import ModelFiles, open_model
-from fluidtool.io.parameters import Value, combined_parts, parameter_path, persistables, value_parts
+from fluidtool.io.parameters import Value, below, combined_parts, persistables, value_parts
 from fluidtool.ir import Program
 
 PAIR = (".pdmodel", ".pdiparams")
@@ -67,18 +67,18 @@ def save_model(program: Program, values: Mapping[str, Value], layout: Layout, *,
     if overwrite:
         _check_replaceable(folder)
     with new_folder(folder, replace=overwrite) as temporary:
-        contents = {temporary / layout.program: [program.serialize_to_string()]}
+        inside: dict[str, Iterable[Any]] = {layout.program: [program.serialize_to_string()]}
         if values and layout.parameters:
-            contents[temporary / layout.parameters] = combined_parts(values)
+            inside[layout.parameters] = combined_parts(values)
         elif values:
-            contents |= {parameter_path(temporary, name): value_parts(value) for name, value in values.items()}
-        write_files(contents)
-    return [folder / path.relative_to(temporary) for path in contents]
+            inside |= {below(temporary, name): value_parts(value) for name, value in values.items()}
+        write_into(temporary, inside)
+    return [folder / name for name in inside]
 
 
 def _check_replaceable(folder: Path) -> None:
     """Raise OutputExistsError for a folder that holds more than a model: nothing else is ever deleted."""
-    if not folder.is_dir() or not any(folder.iterdir()):
+    if not folder.is_dir() or not held_names(folder):
         return
     try:
         files = open_model(folder, need_parameters=False)
@@ -88,7 +88,7 @@ def _check_replaceable(folder: Path) -> None:
         ) from error
     own = {Path(name).parts[0] for name in (var.name for var in persistables(files.program))}
     own |= {Path(files.program_source).name, Path(files.parameter_source).name}
-    foreign = sorted(entry.name for entry in folder.iterdir() if entry.name not in own)
+    foreign = sorted(name for name in held_names(folder) if name not in own)
     if foreign:
         raise OutputExistsError(
             f"{folder} holds more than a model ({', '.join(foreign[:5])}), so it is not replaced; choose another name"

@@ -2,10 +2,15 @@
 
 The matching has the largest sum of weights that keeps the order of both sequences (longest common subsequence, with
 weights). It is symmetric: exchanging the two sequences exchanges the two positions of every pair and changes nothing else.
+
+The table that this takes is as large as the product of the lengths. Sequences for which it would be too large are cut where
+both have a key that occurs once in each of them, and, where there is none, into parts of a length.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,6 +19,8 @@ Key = tuple[str, tuple[str, ...]]  # what an item is, and its name: the type of 
 Pair = tuple[int | None, int | None]
 
 SAME, ALIKE = 3, 1  # one pair of the same key outweighs two pairs of the same kind
+TABLE = 1 << 24  # the largest table
+PART = 1 << 20  # the table of a part where there is nothing to cut at
 _TAKE, _LEFT, _RIGHT = 0, 1, 2
 
 
@@ -31,12 +38,57 @@ def align(left: Sequence[Key], right: Sequence[Key]) -> list[Pair]:
     while tail < min(len(left), len(right)) - head and left[-1 - tail] == right[-1 - tail]:
         tail += 1
     middle = _align(left[head : len(left) - tail], right[head : len(right) - tail])
-    shifted = [(None if i is None else i + head, None if j is None else j + head) for i, j in middle]
+    shifted = _shifted(middle, head, head)
     ends = [(len(left) - k, len(right) - k) for k in range(tail, 0, -1)]
     return [*((k, k) for k in range(head)), *shifted, *ends]
 
 
 def _align(left: Sequence[Key], right: Sequence[Key]) -> list[Pair]:
+    """With one table, or part by part."""
+    if len(left) * len(right) <= TABLE:
+        return _by_table(left, right)
+    found: list[Pair] = []
+    row = column = 0
+    for i, j in _cuts(left, right):
+        found += _shifted(_align(left[row:i], right[column:j]), row, column)
+        row, column = i, j
+    return found + _shifted(_align(left[row:], right[column:]), row, column)
+
+
+def _shifted(pairs: Sequence[Pair], row: int, column: int) -> list[Pair]:
+    return [(None if i is None else i + row, None if j is None else j + column) for i, j in pairs]
+
+
+def _cuts(left: Sequence[Key], right: Sequence[Key]) -> list[tuple[int, int]]:
+    """Pairs of positions in order at which both sequences may be cut."""
+    places = {key: position for position, key in enumerate(right)}
+    counts, others = Counter(left), Counter(right)
+    once = [(i, places[key]) for i, key in enumerate(left) if counts[key] == 1 and others[key] == 1]
+    found = _rising(once)
+    if found:
+        return sorted({*found, *((i + 1, j + 1) for i, j in found)})
+    parts = int((len(left) * len(right) / PART) ** 0.5) + 1
+    return [(len(left) * part // parts, len(right) * part // parts) for part in range(1, parts)]
+
+
+def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The most of these pairs, which are in order on the left, that are in order on the right as well."""
+    ends: list[int] = []  # of the rising rows of each length the least end
+    last: list[int] = []  # and the pair that it belongs to
+    before: list[int] = []
+    for number, (_, j) in enumerate(pairs):
+        length = bisect_left(ends, j)
+        ends[length : length + 1] = [j]
+        last[length : length + 1] = [number]
+        before.append(last[length - 1] if length else -1)
+    found, number = [], last[-1] if last else -1
+    while number >= 0:
+        found.append(pairs[number])
+        number = before[number]
+    return found[::-1]
+
+
+def _by_table(left: Sequence[Key], right: Sequence[Key]) -> list[Pair]:
     """One row of the table at a time: an item without counterpart costs nothing, so a row is a running maximum."""
     rows, columns = len(left), len(right)
     number_of_kind = {kind: number for number, kind in enumerate(dict.fromkeys(kind for kind, _ in right))}

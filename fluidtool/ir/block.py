@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fluidtool.errors import ProgramError, WrongKindError
@@ -15,10 +16,23 @@ if TYPE_CHECKING:
 SPREADING = ("c_broadcast", "c_sync_comm_stream")
 
 
+@dataclass(slots=True)
+class _Writers:
+    """The operators of a block by what they write, when the program was changed the `mutation`-th time."""
+
+    mutation: int
+    by_name: dict[str, list[Operator]] = field(default_factory=dict)
+
+    def note(self, op: Operator) -> None:
+        """Take an operator in."""
+        for name in dict.fromkeys(op.output_arg_names):
+            self.by_name.setdefault(name, []).append(op)
+
+
 class Block:
     """Block `idx` of a program. `vars` maps names to Variables, `ops` is the list of operators in order."""
 
-    __slots__ = ("extra", "forward_block_idx", "idx", "ops", "parent_idx", "program", "vars")
+    __slots__ = ("_writers", "extra", "forward_block_idx", "idx", "ops", "parent_idx", "program", "vars")
 
     def __init__(self, program: Program, idx: int, parent_idx: int = -1) -> None:
         self.program, self.idx, self.parent_idx = program, idx, parent_idx
@@ -26,6 +40,7 @@ class Block:
         self.vars: MutableMapping[str, Variable] = {}
         self.ops: list[Operator] = []
         self.extra: bytes = b""
+        self._writers: _Writers | None = None
 
     # -- the blocks around
     @property
@@ -137,16 +152,29 @@ class Block:
 
     def _is_initialized(self, name: str) -> bool:
         """Whether an operator writes the variable, other than those that spread it over processes."""
-        found = [op for op in self.ops if name in op.output_arg_names and op.type not in SPREADING]
+        writers = self._known_writers()
+        if writers is None:
+            writers = self._writers = _Writers(self.program.mutation)
+            for op in self.ops:
+                writers.note(op)
+        found = [op for op in writers.by_name.get(name, ()) if op.type not in SPREADING]
         if len(found) > 1:
             raise ProgramError(f"param {name} is inited by multiple init ops {[op.type for op in found]}")
         return bool(found)
 
+    def _known_writers(self) -> _Writers | None:
+        """The operators by what they write, as long as nothing but what notes it has changed the program."""
+        writers = self._writers
+        return writers if writers is not None and writers.mutation == self.program.mutation else None
+
     def add_var(self, var: Variable) -> Variable:
         """Put a variable in; a variable of the same name is replaced."""
+        writers = self._known_writers()
         self.vars[var.name] = var
         var.block = self
         self.program.touch()
+        if writers is not None:
+            writers.mutation = self.program.mutation
         return var
 
     def remove_var(self, name: str) -> None:
@@ -217,7 +245,7 @@ class Block:
             mine = self.vars.get(param.name)
             if mine is None:
                 continue
-            self.vars[param.name] = Parameter(
+            parameter = self.vars[param.name] = Parameter(
                 self,
                 shape=mine.shape,
                 dtype=mine.dtype,
@@ -232,8 +260,10 @@ class Block:
                 is_distributed=param.is_distributed,
                 error_clip=param.error_clip,
                 persistable=mine.persistable,
+                need_check_feed=mine.need_check_feed,
                 name=mine.name,
             )
+            parameter.type_bytes, parameter.extra, parameter.original = mine.type_bytes, mine.extra, mine.original
         self.program.touch()
 
     # -- operators
@@ -253,10 +283,14 @@ class Block:
         op = Operator(self, *args, **kwargs)
         if hooks.prepare is not None:
             hooks.prepare(op)
+        writers = self._known_writers()
         self.ops.insert(index, op)
         self.program.touch()
         if hooks.infer is not None:
             hooks.infer(op)
+        if writers is not None:
+            writers.note(op)
+            writers.mutation = self.program.mutation
         return op
 
     def remove_op(self, index: int) -> None:

@@ -1,50 +1,44 @@
-"""ProgramDesc bytes <-> Program. The one place of `ir` that touches protobuf.
+"""ProgramDesc bytes <-> Program.
 
-Writing is deterministic: variables sorted by name, slots and attributes sorted by name, repeated numbers unpacked as
-every Paddle writes them. Fields and enumeration values that this version does not know are carried along as bytes.
+A program that was read and not changed is written as it was, byte for byte: everything keeps its place, fields that this
+version does not know are carried along as bytes, and whatever a file writes otherwise than we would (a default spelled
+out, a name declared twice, a number in more bytes than it needs) is kept beside what it says (`Original`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
-
-from google.protobuf.message import DecodeError, Message
-from google.protobuf.unknown_fields import UnknownFieldSet
 
 from fluidtool.errors import ArgumentTypeError, UnreadableError
 from fluidtool.ir.block import Block
+from fluidtool.ir.messages import (
+    DENSE_FIELD,
+    LIST_FIELD,
+    SCALAR_FIELD,
+    header_message,
+    operator_message,
+    program_message,
+    variable_message,
+)
 from fluidtool.ir.operator import Operator
+from fluidtool.ir.original import ORDINARY, Original
 from fluidtool.ir.program import Program
 from fluidtool.ir.variable import Variable
 from fluidtool.proto import framework_pb2 as pb
 from fluidtool.proto.enums import AttrType, VarType
+from fluidtool.proto.protobuf import DecodeError, Message, UnknownFieldSet
 
 P = TypeVar("P", bound=Program)
 
-# AttrType -> the field of OpDesc.Attr that holds the value
-_SCALAR_FIELD = {
-    AttrType.INT: "i",
-    AttrType.FLOAT: "f",
-    AttrType.BOOLEAN: "b",
-    AttrType.BLOCK: "block_idx",
-    AttrType.LONG: "l",
-    AttrType.VAR: "var_name",
-    AttrType.FLOAT64: "float64",
-}
-_LIST_FIELD = {
-    AttrType.INTS: "ints",
-    AttrType.FLOATS: "floats",
-    AttrType.BOOLEANS: "bools",
-    AttrType.BLOCKS: "blocks_idx",
-    AttrType.LONGS: "longs",
-    AttrType.FLOAT64S: "float64s",
-    AttrType.VARS: "vars_name",
-}
-_DENSE_FIELD: dict[int, str] = {
-    VarType.LOD_TENSOR: "lod_tensor",
-    VarType.LOD_TENSOR_ARRAY: "tensor_array",
-}
+_ATTR_FIELDS = pb.OpDesc.Attr.DESCRIPTOR.fields_by_name
+_TYPE_FIELD = _ATTR_FIELDS["type"]
+_VALUE_FIELD = {**SCALAR_FIELD, **LIST_FIELD, AttrType.STRING: "s", AttrType.STRINGS: "strings"}
+_SINGLE_PRECISION = frozenset({AttrType.FLOAT, AttrType.FLOATS})
+# (number of a type, the field that holds its values) -> the type
+_PLAIN_TYPE = {(int(kind), _ATTR_FIELDS[field]): kind for kind, field in _VALUE_FIELD.items()}
+_REFERENCES = frozenset({AttrType.BLOCK, AttrType.BLOCKS, AttrType.VAR, AttrType.VARS})
+_LIST_TYPE = {int(kind): kind for kind in (*LIST_FIELD, AttrType.STRINGS)}
 
 
 # ---------------------------------------------------------------- decoding
@@ -52,27 +46,48 @@ def decode_program(data: bytes, program: P, source: str = "the bytes given") -> 
     """Fill an empty Program from ProgramDesc bytes; raises UnreadableError naming `source` when they are not one."""
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise ArgumentTypeError(f"a program is parsed from bytes, found {type(data).__name__}")
+    data = bytes(data)
     desc = pb.ProgramDesc()
     try:
-        desc.MergeFromString(bytes(data))
+        desc.MergeFromString(data)
     except DecodeError as error:
         raise UnreadableError(
             f"{source} cannot be read as a Fluid program ({len(data)} bytes): truncated, corrupted, or another kind of "
             "file; expected a ProgramDesc such as __model__ or *.pdmodel"
         ) from error
-    _check_blocks(desc, source)
+    _check_tree(desc, source)
+    written = desc.SerializePartialToString(deterministic=True)
     keep_unknown = _has_unknown(desc)
     program.blocks = [_new_block(program, block) for block in desc.blocks]
     for block, block_desc in zip(program.blocks, desc.blocks, strict=True):
-        _check_names(block_desc, source)
-        _decode_block(block, block_desc, keep_unknown)
+        _decode_block(block, block_desc, keep_unknown, source)
     _decode_versions(program, desc)
     program.extra = _unknown(desc) if keep_unknown else b""
     program.current_block_idx = 0
+    program.original = ORDINARY
+    if written != data or not _is_plain(program, desc):
+        program.original = Original(encode_program(program), data)
     return program
 
 
-def _check_blocks(desc: Any, source: str) -> None:
+def _is_plain(program: Program, desc: Any) -> bool:
+    """Whether program and blocks themselves are as we would write them, whatever is in the blocks."""
+    header = pb.ProgramDesc()
+    for field, value in desc.ListFields():
+        if field.name != "blocks":
+            getattr(header, field.name).CopyFrom(value)
+    return header.SerializePartialToString(deterministic=True) == header_message(program).SerializePartialToString(
+        deterministic=True
+    ) and all(
+        block_desc.HasField("idx")
+        and block_desc.HasField("parent_idx")
+        and block_desc.HasField("forward_block_idx") == (block.forward_block_idx != -1)
+        and len(block_desc.vars) == len(block.vars)
+        for block, block_desc in zip(program.blocks, desc.blocks, strict=True)
+    )
+
+
+def _check_tree(desc: Any, source: str) -> None:
     count = len(desc.blocks)
     if count == 0:
         raise UnreadableError(f"{source} is not a Fluid program: it has no blocks")
@@ -88,28 +103,36 @@ def _check_blocks(desc: Any, source: str) -> None:
             ancestor, steps = desc.blocks[ancestor].parent_idx, steps + 1
             if steps > count:
                 raise UnreadableError(f"{source} is corrupted: block {position} is its own ancestor")
-        for op in block.ops:
-            for attr in op.attrs:
-                if attr.type in (pb.BLOCK, pb.BLOCKS) and attr.HasField("type"):
-                    for index in attr.blocks_idx if attr.type == pb.BLOCKS else [attr.block_idx]:
-                        if not 0 <= index < count:
-                            raise UnreadableError(
-                                f"{source} is corrupted: attribute {attr.name} of operator {op.type} in block "
-                                f"{position} names block {index}, but there are {count} blocks"
-                            )
 
 
-def _check_names(block: Any, source: str) -> None:
-    """Refuse operators without a type, and names that are not text (protobuf gives such ones as bytes)."""
-    names = [var.name for var in block.vars]
+def _check_references(block: Block, source: str) -> None:
+    """Refuse attributes that name a block that is not there, or a variable in bytes that are not text."""
+    count = len(block.program.blocks)
     for op in block.ops:
-        if not op.type:
-            raise UnreadableError(f"{source} is corrupted: block {block.idx} has an operator without a type")
+        for name, kind in op._attr_types.items():
+            if kind not in _REFERENCES:
+                continue
+            value = op._attrs[name]
+            for item in value if isinstance(value, list) else [value]:
+                if isinstance(item, bytes):
+                    raise UnreadableError(f"{source} is corrupted: block {block.idx} has a name that is not text")
+                if isinstance(item, int) and not 0 <= item < count:
+                    raise UnreadableError(
+                        f"{source} is corrupted: attribute {name} of operator {op.type} in block {block.idx} names "
+                        f"block {item}, but there are {count} blocks"
+                    )
+
+
+def _check_names(block: Block, source: str) -> None:
+    """Refuse names that are not text (protobuf gives such ones as bytes)."""
+    names = list(block.vars)
+    for op in block.ops:
         names.append(op.type)
-        names += [attr.name for attr in op.attrs]
-        for slot in (*op.inputs, *op.outputs):
-            names.append(slot.parameter)
-            names += slot.arguments
+        names += op._attrs
+        for slots in (op._inputs, op._outputs):
+            for slot, arguments in slots.items():
+                names.append(slot)
+                names += arguments
     try:
         "".join(names)
     except TypeError:
@@ -122,23 +145,45 @@ def _new_block(program: Program, desc: Any) -> Block:
     return block
 
 
-def _decode_block(block: Block, desc: Any, keep_unknown: bool) -> None:
-    block.vars = {var.name: _decode_var(block, var, keep_unknown) for var in desc.vars}
-    block.ops = [_decode_op(block, op, keep_unknown) for op in desc.ops]
+def _decode_block(block: Block, desc: Any, keep_unknown: bool, source: str) -> None:
+    unusual: list[tuple[Variable | Operator, Any]] = []
+    for var_desc in desc.vars:
+        var, plain = _decode_var(block, var_desc, keep_unknown)
+        block.vars[var.name] = var
+        if not plain:
+            unusual.append((var, var_desc))
+    for op_desc in desc.ops:
+        if not op_desc.type:
+            raise UnreadableError(f"{source} is corrupted: block {block.idx} has an operator without a type")
+        op, plain = _decode_op(block, op_desc, keep_unknown)
+        block.ops.append(op)
+        if not plain:
+            unusual.append((op, op_desc))
+    _check_names(block, source)
+    _check_references(block, source)
+    for item, item_desc in unusual:
+        item.original = _original(item, item_desc)
     if keep_unknown:
         block.extra = _unknown(desc)
 
 
-def _decode_var(block: Block, desc: Any, keep_unknown: bool) -> Variable:
+def _decode_var(block: Block, desc: Any, keep_unknown: bool) -> tuple[Variable, bool]:
+    """A variable, and whether we would certainly write it as it is here."""
     type_desc = desc.type
     kind = VarType(type_desc.type) if type_desc.HasField("type") else -1
+    own_field = "selected_rows" if kind == VarType.SELECTED_ROWS else DENSE_FIELD.get(kind)
     shape = dtype = lod_level = None
-    if kind in _DENSE_FIELD and type_desc.HasField(_DENSE_FIELD[kind]):
-        dense = getattr(type_desc, _DENSE_FIELD[kind])
-        shape, dtype = _decode_tensor(dense.tensor)
-        lod_level = dense.lod_level if dense.HasField("lod_level") else None
-    elif kind == VarType.SELECTED_ROWS and type_desc.HasField("selected_rows"):
-        shape, dtype = _decode_tensor(type_desc.selected_rows)
+    plain = desc.HasField("type") and desc.HasField("name") and desc.HasField("need_check_feed") == desc.need_check_feed
+    if own_field is not None and type_desc.HasField(own_field):
+        tensor = value = getattr(type_desc, own_field)
+        if kind in DENSE_FIELD:
+            tensor = value.tensor
+            lod_level = value.lod_level if value.HasField("lod_level") else None
+        shape = tuple(tensor.dims)
+        if tensor.HasField("data_type"):
+            dtype = VarType(tensor.data_type)
+        else:
+            plain = False
     var = Variable(
         block,
         type=kind,
@@ -146,55 +191,88 @@ def _decode_var(block: Block, desc: Any, keep_unknown: bool) -> Variable:
         shape=shape,
         dtype=dtype,
         lod_level=lod_level,
-        persistable=desc.persistable,
+        persistable=desc.persistable if desc.HasField("persistable") else None,
         need_check_feed=desc.need_check_feed,
         stop_gradient=desc.stop_gradient,
     )
-    own_field = "selected_rows" if kind == VarType.SELECTED_ROWS else _DENSE_FIELD.get(kind)
     if own_field is None:
         var.type_bytes = type_desc.SerializePartialToString()
     else:
         var.type_bytes = _remainder(type_desc, ("type", own_field), keep_unknown) or None
     var.extra = _remainder(desc, ("name", "type", "persistable", "need_check_feed"), keep_unknown)
-    return var
+    var.original = ORDINARY
+    return var, plain and not (keep_unknown and _has_unknown(desc))
 
 
-def _decode_tensor(desc: Any) -> tuple[tuple[int, ...] | None, VarType | None]:
-    dtype = VarType(desc.data_type) if desc.HasField("data_type") else None
-    return tuple(desc.dims), dtype
-
-
-def _decode_op(block: Block, desc: Any, keep_unknown: bool) -> Operator:
+def _decode_op(block: Block, desc: Any, keep_unknown: bool) -> tuple[Operator, bool]:
+    """An operator, and whether we would certainly write it as it is here."""
     op = Operator(block, type=desc.type)
     op._inputs = {var.parameter: list(var.arguments) for var in desc.inputs}
     op._outputs = {var.parameter: list(var.arguments) for var in desc.outputs}
-    for attr in desc.attrs:
-        kind, value = _decode_attr(attr)
-        op._attrs[attr.name] = value
-        op._attr_types[attr.name] = kind
-        if keep_unknown and _has_unknown(attr):
-            op.attr_extra[attr.name] = _unknown(attr)
     op.is_target = desc.is_target
+    plain = op.is_target or not desc.HasField("is_target")
+    for attr in desc.attrs:
+        fields = attr.ListFields()
+        kind, value = _plain_attr(fields)
+        name = attr.name if kind is None else fields[0][1]
+        if kind is None:
+            kind, value = _decode_attr(attr)
+            plain = False
+        elif kind in _SINGLE_PRECISION and _has_nan(value):
+            plain = False
+        op._attrs[name] = value
+        op._attr_types[name] = kind
+        if keep_unknown and kind != -1:
+            unknown = _unknown(attr)
+            if unknown:
+                op.attr_extra[name] = unknown
     if keep_unknown:
         op.extra = _unknown(desc)
-    return op
+        plain = plain and not _has_unknown(desc)
+    op.original = ORDINARY
+    return op, plain and all(
+        len(named) == len(given) and "" not in named
+        for named, given in ((op._inputs, desc.inputs), (op._outputs, desc.outputs), (op._attrs, desc.attrs))
+    )
+
+
+def _has_nan(value: float | list[float]) -> bool:
+    """Whether there is NaN, of which Python keeps not every bit of 32."""
+    return any(item != item for item in value) if isinstance(value, list) else value != value
+
+
+def _plain_attr(fields: Sequence[tuple[Any, Any]]) -> tuple[AttrType | int | None, Any]:
+    """Type and value of an attribute whose fields are its name, its type and its value; (None, None) for any other."""
+    if len(fields) == 3:
+        _, (type_field, number), (value_field, value) = fields
+        kind = _PLAIN_TYPE.get((number, value_field)) if type_field is _TYPE_FIELD else None
+        if kind is None:
+            return None, None
+        if kind == AttrType.STRING:
+            return kind, _text(value)
+        if kind == AttrType.STRINGS:
+            return kind, [_text(item) for item in value]
+        return kind, list(value) if kind in _LIST_TYPE else value
+    if len(fields) == 2 and fields[1][0] is _TYPE_FIELD and fields[1][1] in _LIST_TYPE:
+        return _LIST_TYPE[fields[1][1]], []  # an empty list is not written
+    return None, None
 
 
 def _decode_attr(attr: Any) -> tuple[AttrType | int, Any]:
+    """Type and value of any attribute; one of a type that this version does not know keeps its bytes."""
     if not attr.HasField("type"):
         return -1, attr.SerializePartialToString()
     kind = AttrType(attr.type)
-    if kind == AttrType.STRING:
-        return kind, _text(attr.s)
-    if kind == AttrType.STRINGS:
-        return kind, [_text(item) for item in attr.strings]
-    if kind in _SCALAR_FIELD:
-        return kind, getattr(attr, _SCALAR_FIELD[kind])
-    if kind in _LIST_FIELD:
-        return kind, list(getattr(attr, _LIST_FIELD[kind]))
     if kind == AttrType.SCALAR:
         return kind, _decode_scalar(attr.scalar)
-    return kind, [_decode_scalar(scalar) for scalar in attr.scalars]
+    if kind == AttrType.SCALARS:
+        return kind, [_decode_scalar(scalar) for scalar in attr.scalars]
+    value = getattr(attr, _VALUE_FIELD[kind])
+    if kind == AttrType.STRING:
+        return kind, _text(value)
+    if kind == AttrType.STRINGS:
+        return kind, [_text(item) for item in value]
+    return kind, list(value) if kind in _LIST_TYPE else value
 
 
 def _text(data: bytes) -> str | bytes:
@@ -203,10 +281,6 @@ def _text(data: bytes) -> str | bytes:
         return data.decode()
     except UnicodeDecodeError:
         return data
-
-
-def _bytes(value: str | bytes) -> bytes:
-    return value.encode() if isinstance(value, str) else value
 
 
 def _decode_scalar(scalar: Any) -> bool | int | float | complex:
@@ -233,128 +307,21 @@ def _decode_versions(program: Program, desc: Any) -> None:
         program.op_version_map = getattr(desc, fields[5]).SerializePartialToString()
 
 
+def _original(item: Variable | Operator, desc: Any) -> Original:
+    """How the file has a variable or an operator that was read from `desc`."""
+    message = variable_message(item) if isinstance(item, Variable) else operator_message(item)
+    canonical, given = (bytes(m.SerializePartialToString(deterministic=True)) for m in (message, desc))
+    return ORDINARY if canonical == given else Original(canonical, given)
+
+
 # ---------------------------------------------------------------- encoding
 def encode_program(program: Program) -> bytes:
-    """ProgramDesc bytes of a program."""
-    return bytes(program_message(program).SerializePartialToString(deterministic=True)) + program.extra
-
-
-def program_message(program: Program) -> Any:
-    """The program as a protobuf message."""
-    desc = pb.ProgramDesc()
-    for block in program.blocks:
-        block_message(block, desc.blocks.add())
-    names = {f.number: f.name for f in pb.ProgramDesc.DESCRIPTOR.fields}
-    if program.version is not None:
-        getattr(desc, names[program.version_field]).version = program.version
-    if program.op_compatible_map is not None:
-        field = getattr(desc, names[3])
-        field.SetInParent()
-        field.MergeFromString(program.op_compatible_map)
-    if program.op_version_map is not None:
-        field = getattr(desc, names[5])
-        field.SetInParent()
-        field.MergeFromString(program.op_version_map)
-    return desc
-
-
-def block_message(block: Block, desc: Any = None) -> Any:
-    """The block as a protobuf message."""
-    desc = pb.BlockDesc() if desc is None else desc
-    desc.idx, desc.parent_idx = block.idx, block.parent_idx
-    if block.forward_block_idx != -1:
-        desc.forward_block_idx = block.forward_block_idx
-    for name in sorted(block.vars):
-        variable_message(block.vars[name], desc.vars.add())
-    for op in block.ops:
-        operator_message(op, desc.ops.add())
-    _merge(desc, block.extra)
-    return desc
-
-
-def variable_message(var: Variable, desc: Any = None) -> Any:
-    """The variable as a protobuf message."""
-    desc = pb.VarDesc() if desc is None else desc
-    desc.name = var.name
-    desc.type.SetInParent()
-    if var.type in _DENSE_FIELD or var.type == VarType.SELECTED_ROWS or var.type_bytes is None:
-        desc.type.type = int(var.type)
-        if var.has_shape or var.dtype is not None or var.has_lod_level:
-            if var.type in _DENSE_FIELD:
-                dense = getattr(desc.type, _DENSE_FIELD[var.type])
-                _encode_tensor(var, dense.tensor)
-                if var.has_lod_level:
-                    dense.lod_level = var.lod_level
-            elif var.type == VarType.SELECTED_ROWS:
-                _encode_tensor(var, desc.type.selected_rows)
-    _merge(desc.type, var.type_bytes or b"")
-    desc.persistable = var.persistable
-    if var.need_check_feed:
-        desc.need_check_feed = True
-    _merge(desc, var.extra)
-    return desc
-
-
-def _encode_tensor(var: Variable, desc: Any) -> None:
-    desc.data_type = int(VarType.FP32 if var.dtype is None else var.dtype)
-    desc.dims.extend(var.shape)
-
-
-def operator_message(op: Operator, desc: Any = None) -> Any:
-    """The operator as a protobuf message."""
-    desc = pb.OpDesc() if desc is None else desc
-    desc.type = op.type
-    for field, names in ((desc.inputs, op.inputs), (desc.outputs, op.outputs)):
-        for slot in sorted(names):
-            var = field.add()
-            var.parameter = slot
-            var.arguments.extend(names[slot])
-    for name in sorted(op.attr_names):
-        _encode_attr(op, name, desc.attrs.add())
-    if op.is_target:
-        desc.is_target = True
-    _merge(desc, op.extra)
-    return desc
-
-
-def _encode_attr(op: Operator, name: str, attr: Any) -> None:
-    kind, value = op._attr_types[name], op._attrs[name]
-    if kind == -1:
-        attr.MergeFromString(value)
-        return
-    attr.name, attr.type = name, int(kind)
-    if kind == AttrType.STRING:
-        attr.s = _bytes(value)
-    elif kind == AttrType.STRINGS:
-        attr.strings.extend(_bytes(item) for item in value)
-    elif kind in _SCALAR_FIELD:
-        setattr(attr, _SCALAR_FIELD[AttrType(kind)], value)
-    elif kind in _LIST_FIELD:
-        getattr(attr, _LIST_FIELD[AttrType(kind)]).extend(value)
-    elif kind == AttrType.SCALAR:
-        _encode_scalar(value, attr.scalar)
-    else:
-        for item in value:
-            _encode_scalar(item, attr.scalars.add())
-    _merge(attr, op.attr_extra.get(name, b""))
-
-
-def _encode_scalar(value: bool | int | float | complex, scalar: Any) -> None:
-    kinds = pb.Scalar
-    if isinstance(value, bool):
-        scalar.type, scalar.b = kinds.BOOLEAN, value
-    elif isinstance(value, int):
-        scalar.type, scalar.i = kinds.LONG, value
-    elif isinstance(value, float):
-        scalar.type, scalar.r = kinds.FLOAT64, value
-    else:
-        scalar.type = kinds.COMPLEX128
-        scalar.c.r, scalar.c.i = value.real, value.imag
-
-
-def _merge(desc: Message, extra: bytes) -> None:
-    if extra:
-        desc.MergeFromString(extra)
+    """ProgramDesc bytes of a program: those that it was read from, as long as nothing has changed."""
+    data = bytes(program_message(program).SerializePartialToString(deterministic=True)) + program.extra
+    original = program.original
+    if original is None or original is ORDINARY or data != original.canonical:
+        return data
+    return original.given
 
 
 # ---------------------------------------------------------------- what this version does not know

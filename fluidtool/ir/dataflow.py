@@ -7,6 +7,7 @@ write what the operators within do to names from outside. Passes reason on versi
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -45,6 +46,7 @@ class BlockFlow:
     writer: dict[Version, int] = field(default_factory=dict)
     readers: dict[Version, list[int]] = field(default_factory=dict)
     last: dict[str, Version] = field(default_factory=dict)
+    written_at: dict[str, list[int]] = field(default_factory=dict)
 
     def producer(self, position: int, name: str) -> int | None:
         """The operator that wrote the value of `name` which operator `position` reads; None: from before the block."""
@@ -53,6 +55,11 @@ class BlockFlow:
     def consumers(self, position: int, name: str) -> list[int]:
         """The operators that read the value of `name` which operator `position` writes."""
         return self.readers.get(self.writes[position][name], [])
+
+    def writes_between(self, first: int, end: int, name: str) -> list[int]:
+        """The operators from `first` to before `end` that write a name."""
+        found = self.written_at.get(name, [])
+        return found[bisect_left(found, first) : bisect_left(found, end)]
 
     def is_last_write(self, position: int, name: str) -> bool:
         """Whether what operator `position` writes to `name` is what remains when the block ends."""
@@ -99,6 +106,7 @@ def block_flow(block: Block) -> BlockFlow:
             version = Version(name, 1 if before is None else before.number + 1)
             made[name] = current[name] = version
             flow.writer[version] = position
+            flow.written_at.setdefault(name, []).append(position)
         flow.reads.append(seen)
         flow.writes.append(made)
     flow.last = current

@@ -8,8 +8,10 @@ call stacks that Paddle records, unless they are asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from struct import pack, unpack
 from typing import Any
 
@@ -104,48 +106,52 @@ class _Comparison:
     right: Program
     callstack: bool
     pairs: dict[int, int] = field(default_factory=dict)  # the index of a left block -> that of the right one
+    taken: set[int] = field(default_factory=set)  # the right blocks of the pairs
 
     def run(self) -> ProgramDifference:
         aligned: list[tuple[Block, Block, list[Pair]]] = []
-        waiting = [(0, 0)]
+        unheld = self._unheld()
+        waiting = deque([self._pair(0, 0)])
         while waiting:
-            self.pairs |= dict(waiting)
-            mine, other = waiting.pop(0)
+            mine, other = waiting.popleft()
             left, right = self.left.block(mine), self.right.block(other)
             pairs = align([_key(op) for op in left.ops], [_key(op) for op in right.ops])
             aligned.append((left, right, pairs))
             waiting += self._inner_pairs(left, right, pairs)
             if not waiting:
-                waiting += self._unheld()
+                waiting += islice(unheld, 1)
         found = [self._block(*item) for item in sorted(aligned, key=lambda item: (item[0].idx, item[1].idx))]
         found += [BlockDifference(block.idx, None) for block in self.left.blocks if block.idx not in self.pairs]
-        taken = set(self.pairs.values())
-        found += [BlockDifference(None, block.idx) for block in self.right.blocks if block.idx not in taken]
+        found += [BlockDifference(None, block.idx) for block in self.right.blocks if block.idx not in self.taken]
         changes = _changes(_program_facts(self.left), _program_facts(self.right))
         return ProgramDifference(changes, tuple(block for block in found if not block.equal))
 
     def _inner_pairs(self, left: Block, right: Block, pairs: Iterable[Pair]) -> list[tuple[int, int]]:
         """The blocks that operators which belong together hold under the same attribute."""
-        taken = set(self.pairs.values())
-        found: dict[int, int] = {}
+        found: list[tuple[int, int]] = []
         for i, j in pairs:
             if i is None or j is None:
                 continue
             mine, other = left.ops[i], right.ops[j]
             for name in sorted(set(mine.attr_names) & set(other.attr_names)):
                 for a, b in zip(_held(mine, name), _held(other, name), strict=False):
-                    if a not in self.pairs and a not in found and b not in taken:
-                        found[a] = b
-                        taken.add(b)
-        return list(found.items())
+                    if a not in self.pairs and b not in self.taken:
+                        found.append(self._pair(a, b))
+        return found
 
-    def _unheld(self) -> list[tuple[int, int]]:
-        """The next pair of blocks of one index that no operator of either side holds."""
+    def _pair(self, left: int, right: int) -> tuple[int, int]:
+        """Note that two blocks belong together."""
+        self.pairs[left] = right
+        self.taken.add(right)
+        return left, right
+
+    def _unheld(self) -> Iterator[tuple[int, int]]:
+        """The pairs of blocks of one index that no operator of either side holds, one after the other."""
         both = self.left, self.right
         held = {index for p in both for block in p.blocks for op in block.ops for index in op.sub_blocks()}
-        held |= set(self.pairs) | set(self.pairs.values())
-        free = [index for index in range(1, min(p.num_blocks for p in both)) if index not in held]
-        return [(index, index) for index in free[:1]]
+        for index in range(1, min(p.num_blocks for p in both)):
+            if index not in held and index not in self.pairs and index not in self.taken:
+                yield self._pair(index, index)
 
     # ---------------------------------------------------------------- one pair of blocks
     def _block(self, left: Block, right: Block, pairs: Iterable[Pair]) -> BlockDifference:

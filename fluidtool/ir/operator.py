@@ -7,6 +7,7 @@ from ctypes import c_float
 from typing import TYPE_CHECKING, Any
 
 from fluidtool.errors import ArgumentTypeError, ProgramError
+from fluidtool.ir.original import Original
 from fluidtool.ir.variable import Variable
 from fluidtool.proto.enums import AttrType
 
@@ -30,10 +31,22 @@ class Operator:
     """type, inputs, outputs and attributes of one operator.
 
     Attribute values keep their declared AttrType. BLOCK attributes hold the index of a block. `extra` and `attr_extra`
-    are encoded fields of newer versions, kept for saving.
+    are encoded fields of newer versions, kept for saving. `original` is how the file that the operator was read from has
+    it, None for one that was made here.
     """
 
-    __slots__ = ("_attr_types", "_attrs", "_block", "_inputs", "_outputs", "_type", "attr_extra", "extra", "is_target")
+    __slots__ = (
+        "_attr_types",
+        "_attrs",
+        "_block",
+        "_inputs",
+        "_outputs",
+        "_type",
+        "attr_extra",
+        "extra",
+        "is_target",
+        "original",
+    )
 
     def __init__(
         self,
@@ -54,6 +67,7 @@ class Operator:
         self.is_target = False
         self.extra: bytes = b""
         self.attr_extra: dict[str, bytes] = {}
+        self.original: Original | None = None
         for name, value in (attrs or {}).items():
             if value is not None:
                 self._store(name, value, None)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fluidtool.errors import ArgumentTypeError, ProgramError
 from fluidtool.ir.block import Block
 from fluidtool.ir.operator import Operator
+from fluidtool.ir.original import Original
 from fluidtool.ir.roles import OpRole
 from fluidtool.ir.variable import Parameter, Variable
 
@@ -31,6 +32,7 @@ class Program:
         self.op_compatible_map: bytes | None = None
         self.op_version_map: bytes | None = None
         self.extra: bytes = b""
+        self.original: Original | None = None
         self.mutation = 0
         self._seed = 0
         self._op_role: int = OpRole.Forward
@@ -228,7 +230,10 @@ class Program:
         return codec.decode_program(binary_str, cls())
 
     def serialize_to_string(self) -> bytes:
-        """ProgramDesc bytes: the same program always gives the same bytes."""
+        """ProgramDesc bytes: those that it was parsed from, where nothing has changed since.
+
+        What was changed since or built here is written in a fixed order, so the same program always gives the same bytes.
+        """
         from fluidtool.ir import codec
 
         return codec.encode_program(self)

@@ -6,7 +6,7 @@ the caller gets when the program runs, so that one is kept; Paddle keeps the fir
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fluidtool.errors import ProgramError
@@ -27,6 +27,7 @@ PROGRAM_FACTS = (
     "op_compatible_map",
     "op_version_map",
     "extra",
+    "original",
     "_seed",
     "_op_role",
     "_op_role_var",
@@ -61,6 +62,7 @@ VARIABLE_FACTS = (
     "extra",
     "is_data",
     "need_check_feed",
+    "original",
     "stop_gradient",
     "type_bytes",
 )
@@ -87,6 +89,7 @@ def copy_operator(op: Operator, block: Block) -> Operator:
     copy._attrs = {name: list(value) if isinstance(value, list) else value for name, value in op._attrs.items()}
     copy._attr_types = dict(op._attr_types)
     copy.attr_extra, copy.extra, copy.is_target = dict(op.attr_extra), op.extra, op.is_target
+    copy.original = op.original
     return copy
 
 
@@ -107,6 +110,16 @@ def copy_program(program: Program) -> Program:
         copy.ops = [copy_operator(op, copy) for op in block.ops]
     out.current_block_idx = program.current_block_idx
     return out
+
+
+def forget_originals(program: Program) -> None:
+    """Make a program one that was built here: the same facts give the same bytes, however their files wrote them."""
+    program.original = None
+    for block in program.blocks:
+        for var in block.vars.values():
+            var.original, var.persistable = None, var.persistable
+        for op in block.ops:
+            op.original = None
 
 
 def clone(program: Program, for_test: bool = False) -> Program:
@@ -135,8 +148,7 @@ def drop_training(program: Program) -> Program:
         block.ops = [op for op in block.ops if not op.get_attr(ROLE_ATTR, 0) & TRAINING_ROLES]
     keep = _reachable(program)
     out = _renumbered(program, keep)
-    for block in out.blocks:
-        _keep_named_variables(block)
+    _keep_named_variables(out)
     return out
 
 
@@ -177,6 +189,7 @@ def _with_plain_names(program: Program, feeds: Sequence[str], targets: list[Any]
 def _target_operators(program: Program, feeds: Sequence[str], targets: Iterable[Any]) -> list[Operator]:
     given = [target for target in targets if isinstance(target, Operator)]
     found = list(given)
+    writers = _last_writers(program, given)
     for target in targets:
         if isinstance(target, Operator):
             continue
@@ -187,16 +200,24 @@ def _target_operators(program: Program, feeds: Sequence[str], targets: Iterable[
             )
         name = target if isinstance(target, str) else target.name
         if name not in feeds:
-            found.append(_producer(program, name, given))
+            found.append(_producer(program, name, writers))
     return found
 
 
-def _producer(program: Program, name: str, given: list[Operator]) -> Operator:
-    for op in reversed(program.global_block().ops):
-        if name in op.output_arg_names:
-            optimizes = int(op.get_attr(ROLE_ATTR, 0)) & OpRole.Optimize
-            if not optimizes or any(op is target for target in given):
-                return op
+def _last_writers(program: Program, given: Sequence[Operator]) -> dict[str, Operator]:
+    """The last operator of block 0 that writes each name; of those that optimize, only the ones given as targets count."""
+    chosen = set(map(id, given))
+    return {
+        name: op
+        for op in program.global_block().ops
+        if not int(op.get_attr(ROLE_ATTR, 0)) & OpRole.Optimize or id(op) in chosen
+        for name in op.output_arg_names
+    }
+
+
+def _producer(program: Program, name: str, writers: Mapping[str, Operator]) -> Operator:
+    if name in writers:
+        return writers[name]
     known = program.global_block().has_var(name)
     raise ProgramError(
         f"The target variable used for pruning should have an associated operator that generates it: "
@@ -246,8 +267,8 @@ def _prune_block(
         copy.is_target = op.is_target or id(op) in marked
         new.ops.append(copy)
         _prune_sub_blocks(program, out, op, copy, feeds, marked)
-    names = sorted({name for op in new.ops for name in _names(op)} & set(block.vars))
-    new.vars = {name: copy_variable(block.vars[name], new) for name in names}
+    names = {name for op in new.ops for name in _names(op)}
+    new.vars = {name: copy_variable(var, new) for name, var in block.vars.items() if name in names}
     return new.idx
 
 
@@ -321,10 +342,12 @@ def _renumbered(program: Program, keep: list[int]) -> Program:
     return program
 
 
-def _keep_named_variables(block: Block) -> None:
-    """Drop declarations that no operator of the block, or of a block within it, names."""
-    named: set[str] = set()
-    for other in block.program.blocks:
-        if block in other.ancestry():
-            named |= {name for op in other.ops for name in _names(op)}
-    block.vars = {name: var for name, var in block.vars.items() if name in named}
+def _keep_named_variables(program: Program) -> None:
+    """Drop declarations that no operator of their block, or of a block within it, names."""
+    named: list[set[str]] = [set() for _ in program.blocks]
+    for block in program.blocks:
+        names = {name for op in block.ops for name in _names(op)}
+        for around in block.ancestry():
+            named[around.idx] |= names
+    for block in program.blocks:
+        block.vars = {name: var for name, var in block.vars.items() if name in named[block.idx]}

@@ -5,14 +5,13 @@ from __future__ import annotations
 from textwrap import indent
 from typing import Any
 
-from google.protobuf import text_format
-
 from fluidtool.errors import ArgumentTypeError, ProgramError
-from fluidtool.ir import codec
+from fluidtool.ir import messages
 from fluidtool.ir.block import Block
 from fluidtool.ir.operator import Operator
 from fluidtool.ir.program import Program
 from fluidtool.ir.variable import Parameter, Variable
+from fluidtool.proto.protobuf import text_format
 
 PARAMETER_FACTS = ("trainable", "optimize_attr", "regularizer", "do_model_average")
 
@@ -22,14 +21,14 @@ def program_to_string(program: Program, throw_on_error: bool, with_details: bool
     _must_be_bool(throw_on_error, with_details)
     if with_details:
         return "".join(block_to_string(block, throw_on_error, True) for block in program.blocks)
-    return _message_text(codec.program_message(program), throw_on_error)
+    return _message_text(messages.program_message(program), throw_on_error)
 
 
 def block_to_string(block: Block, throw_on_error: bool, with_details: bool = False) -> str:
     """One block, `blocks { … }`."""
     _must_be_bool(throw_on_error, with_details)
     if not with_details:
-        return _message_text(codec.block_message(block), throw_on_error)
+        return _message_text(messages.block_message(block), throw_on_error)
     lines = [f"blocks {{\n  idx: {block.idx}\n  parent_idx: {block.parent_idx}\n"]
     for var in block.vars.values():
         lines.append("  vars {\n" + indent(variable_to_string(var, throw_on_error, True), "    ") + "  }\n")
@@ -41,7 +40,7 @@ def block_to_string(block: Block, throw_on_error: bool, with_details: bool = Fal
 def variable_to_string(var: Variable, throw_on_error: bool, with_details: bool = False) -> str:
     """One variable."""
     _must_be_bool(throw_on_error, with_details)
-    text = _message_text(codec.variable_message(var), throw_on_error)
+    text = _message_text(messages.variable_message(var), throw_on_error)
     if with_details:
         facts = ("error_clip", "stop_gradient", *(PARAMETER_FACTS if isinstance(var, Parameter) else ()))
         text += "".join(f"{fact}: {getattr(var, fact)}\n" for fact in facts)
@@ -50,7 +49,7 @@ def variable_to_string(var: Variable, throw_on_error: bool, with_details: bool =
 
 def operator_to_string(op: Operator, throw_on_error: bool) -> str:
     """One operator."""
-    return _message_text(codec.operator_message(op), throw_on_error)
+    return _message_text(messages.operator_message(op), throw_on_error)
 
 
 def _message_text(message: Any, throw_on_error: bool) -> str:

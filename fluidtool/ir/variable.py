@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fluidtool.errors import ArgumentTypeError, ProgramError
+from fluidtool.ir.original import Original
 from fluidtool.proto.enums import VarType
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ class Variable:
     """A declared name of a block: kind, shape (-1 = known only when running), data type, LoD level, persistable.
 
     shape, dtype and lod_level are None when the program does not say. `type_bytes` keeps what the encoded type says
-    beyond that (readers, channels, tuples), `extra` fields of newer versions; both survive load and save.
+    beyond that (readers, channels, tuples), `extra` fields of newer versions; both survive load and save. `original` is
+    how the file that the variable was read from has it, None for one that was made here.
     """
 
     __slots__ = (
@@ -72,6 +74,7 @@ class Variable:
         "extra",
         "is_data",
         "need_check_feed",
+        "original",
         "stop_gradient",
         "type_bytes",
     )
@@ -103,7 +106,7 @@ class Variable:
         )
         self._dtype: VarType | None = None if dtype is None else data_type(dtype)
         self._lod_level = lod_level
-        self._persistable = bool(persistable)
+        self._persistable = None if persistable is None else bool(persistable)
         self.capacity = capacity
         self.error_clip = error_clip
         self.stop_gradient = stop_gradient
@@ -111,6 +114,7 @@ class Variable:
         self.need_check_feed = need_check_feed
         self.type_bytes: bytes | None = None
         self.extra: bytes = b""
+        self.original: Original | None = None
 
     # -- declared facts; writing one counts as a change of the program
     @property
@@ -185,12 +189,17 @@ class Variable:
     @property
     def persistable(self) -> bool:
         """Whether the value outlives a run (parameters, accumulators, counters)."""
-        return self._persistable
+        return bool(self._persistable)
 
     @persistable.setter
     def persistable(self, persistable: bool) -> None:
         self._persistable = bool(persistable)
         self._changed()
+
+    @property
+    def says_persistable(self) -> bool:
+        """Whether it is declared at all if the value outlives a run; it does not where nothing is said."""
+        return self._persistable is not None
 
     def _changed(self) -> None:
         self._block.program.touch()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -212,12 +212,13 @@ def append_gradient_ops(
     descriptions = sum_repeated(descriptions, block.idx)
     descriptions = drop_no_grad(descriptions, state.no_grad[block.idx])
     dropped = unconnected(descriptions, ops, known)
+    context: dict[str, Any] = dict(state.grad_to_var)
     for description in descriptions:
         if id(description) not in dropped:
-            made_op = description.insert(target)
+            made_op = context["__current_op_desc__"] = description.insert(target)
             made_op.set_attr(ROLE_ATTR, int(OpRole.Backward), AttrType.INT)
             for callback in state.callbacks:
-                callback(block=target, context={**state.grad_to_var, "__current_op_desc__": made_op})
+                callback(block=target, context=context)
 
 
 def _gradients_of(program: Program, block: Block, op: Operator, state: _Backward) -> list[OpDescription]:
@@ -311,16 +312,27 @@ def _rename_existing(block: Block, start: int, grad_to_var: dict[str, str], give
 # ---------------------------------------------------------------- gradient variables
 def _declare(block: Block, start: int, state: _Backward) -> None:
     """Declare what the new operators write; drop operators that write nothing or read no gradient that exists."""
-    recursive = _written_and_read_by_parent(block)
-    dead = []
-    for op in block.ops[start:]:
+    owner = next((op for other in block.program.blocks for op in other.ops if _holds(op, block)), None)
+    _declare_below(block, block.ops[start:], owner, state)
+
+
+def _holds(op: Operator, block: Block) -> bool:
+    return bool(block.idx) and op.has_attr("sub_block") and op.block_attr_id("sub_block") == block.idx
+
+
+def _declare_below(block: Block, new: Iterable[Operator], owner: Operator | None, state: _Backward) -> None:
+    """The same for a block whose operators are run by `owner`, and the blocks below it."""
+    recursive = set(owner.input_arg_names) & set(owner.output_arg_names) if owner is not None else set[str]()
+    dead = set[int]()
+    for op in new:
         if op.has_attr("sub_block"):
-            _declare(block.program.block(op.block_attr_id("sub_block")), 0, state)
+            inner = block.program.block(op.block_attr_id("sub_block"))
+            _declare_below(inner, inner.ops, op, state)
         outputs = [name for name in op.output_arg_names if name != EMPTY]
         gradients = [name for name in op.input_arg_names if GRAD in name]
         known = [name for name in gradients if block.has_var_recursive(name) or name in recursive]
         if not outputs or (gradients and not known and op.type != "rnn_memory_helper_grad"):
-            dead.append(id(op))
+            dead.add(id(op))
             continue
         _declare_outputs(block, op, outputs, state)
     block.ops = [op for op in block.ops if id(op) not in dead]
@@ -340,14 +352,6 @@ def _declare_outputs(block: Block, op: Operator, outputs: list[str], state: _Bac
             var.dtype = VarType.FP32 if like is None else like.dtype
             continue
         var.dtype, var.shape = like.dtype, like.shape
-
-
-def _written_and_read_by_parent(block: Block) -> set[str]:
-    for other in block.program.blocks:
-        for op in other.ops:
-            if block.idx and op.has_attr("sub_block") and op.block_attr_id("sub_block") == block.idx:
-                return set(op.input_arg_names) & set(op.output_arg_names)
-    return set()
 
 
 # ---------------------------------------------------------------- the loss and the parameters
@@ -410,20 +414,22 @@ def _pairs(loss: Variable, parameters: list[str], state: _Backward, within: bool
         if not within and gradient not in loss.block.vars:
             found = None
         pairs.append((param, found))
+    writers: dict[int, dict[str, Operator]] = {}
     for param, found in pairs:
         if found is not None:
-            _note_role(param, found, found.block if within else program.global_block())
+            block = found.block if within else program.global_block()
+            if block.idx not in writers:
+                writers[block.idx] = {name: op for op in block.ops for name in op.output_arg_names}
+            _note_role(param, found, block, writers[block.idx])
     return pairs
 
 
-def _note_role(param: Variable, gradient: Variable, block: Block) -> None:
+def _note_role(param: Variable, gradient: Variable, block: Block, writers: Mapping[str, Operator]) -> None:
     """The operator that writes a parameter's gradient last carries both names in `op_role_var`."""
-    for op in reversed(block.ops):
-        if gradient.name in op.output_arg_names:
-            names = [param.name, gradient.name, *op.get_attr(ROLE_VAR_ATTR, [])]
-            op.set_attr(ROLE_VAR_ATTR, names, AttrType.STRINGS)
-            return
-    raise ProgramError(f"no operator of block {block.idx} writes {gradient.name}, the gradient of {param.name}")
+    op = writers.get(gradient.name)
+    if op is None:
+        raise ProgramError(f"no operator of block {block.idx} writes {gradient.name}, the gradient of {param.name}")
+    op.set_attr(ROLE_VAR_ATTR, [param.name, gradient.name, *op.get_attr(ROLE_VAR_ATTR, [])], AttrType.STRINGS)
 
 
 # ---------------------------------------------------------------- gradients of variables

@@ -43,7 +43,6 @@ class _Renames:
     """What one gradient variable has been renamed to, because several operators write it."""
 
     names: list[str] = field(default_factory=list)
-    first: int = 0
     count: int = 0
 
 
@@ -54,7 +53,10 @@ class _Summing:
         self.descriptions = descriptions
         self.suffix = f"@RENAME@block{block_idx}@"
         self.renames: defaultdict[str, _Renames] = defaultdict(_Renames)
-        self.sums: list[tuple[OpDescription, int]] = []
+        self.sums: defaultdict[int, list[OpDescription]] = defaultdict(list)  # by the operator that they stand before
+        self.mentions: defaultdict[str, list[OpDescription]] = defaultdict(
+            list
+        )  # what reads or writes a gradient so far
 
     def run(self) -> list[OpDescription]:
         for position, description in enumerate(self.descriptions):
@@ -64,44 +66,52 @@ class _Summing:
                     self.renames[name].names = [name]
             for slot in sorted(description.outputs):
                 for index in range(len(description.outputs[slot])):
-                    self._written(position, description, slot, index)
+                    self._written(description, slot, index)
+            self._note(description)
         for name, renames in self.renames.items():
             if len(renames.names) > 1:
                 self._sum(name, len(self.descriptions))
-        for description, position in reversed(self.sums):
-            self.descriptions.insert(position, description)
-        return self.descriptions
+        found: list[OpDescription] = []
+        for position, description in enumerate(self.descriptions):
+            found += [*self.sums.get(position, ()), description]
+        return found + self.sums.get(len(self.descriptions), [])
 
     def _sum(self, name: str, position: int) -> None:
         made = backward_op("sum", {"X": list(self.renames[name].names)}, {"Out": [name]}, use_mkldnn=False)
-        self.sums.append((made, position))
+        self.sums[position].append(made)
+        self._note(made)
 
-    def _written(self, position: int, description: OpDescription, slot: str, index: int) -> None:
+    def _note(self, description: OpDescription) -> None:
+        for name in {*input_arguments(description), *output_arguments(description)}:
+            if GRAD in name:
+                self.mentions[name].append(description)
+
+    def _written(self, description: OpDescription, slot: str, index: int) -> None:
         name = description.outputs[slot][index]
         if GRAD not in name or name == EMPTY or name in input_arguments(description):
             return
         renames = self.renames[name]
         if not renames.names:
-            renames.names, renames.first = [name], position
+            renames.names = [name]
+            self.mentions.pop(name, None)
             return
         if len(renames.names) == 1:
-            self._rename_first(position, description, slot, index, name)
+            self._rename_first(description, slot, index, name)
         fresh = self._fresh(name)
         description.outputs[slot][index] = fresh
         renames.names.append(fresh)
 
-    def _rename_first(self, position: int, description: OpDescription, slot: str, index: int, name: str) -> None:
-        renames = self.renames[name]
+    def _rename_first(self, description: OpDescription, slot: str, index: int, name: str) -> None:
         fresh = self._fresh(name)
-        renames.names[0] = fresh
-        for earlier in self.descriptions[renames.first : position]:
-            rename(earlier, name, fresh)
-        for made, _ in self.sums:
-            rename(made, name, fresh)
-        for other in sorted(description.outputs):
-            if other == slot:
+        self.renames[name].names[0] = fresh
+        earlier = self.mentions.pop(name, [])
+        self.mentions[fresh] += earlier
+        for other in earlier:
+            rename(other, name, fresh)
+        for before in sorted(description.outputs):
+            if before == slot:
                 break
-            description.outputs[other] = [fresh if n == name else n for n in description.outputs[other]]
+            description.outputs[before] = [fresh if n == name else n for n in description.outputs[before]]
         arguments = description.outputs[slot]
         arguments[:index] = [fresh if n == name else n for n in arguments[:index]]
 

@@ -6,11 +6,15 @@ branch is one together with the block of its gradient, which finds the forward v
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from fluidtool.ir import Block, Operator, Program
 from fluidtool.ir.dataflow import operator_effects
+
+Span = tuple[int, int]  # the first and the last of a row of positions
+Spans = tuple[Span, ...]  # in order, without a position in common
 
 FOLLOWED = frozenset({"while", "conditional_block", "conditional_block_infer"})
 
@@ -38,10 +42,13 @@ def stretches(program: Program) -> Iterator[Stretch]:
     """
     yield Stretch((program.global_block(),))
     owners = _owners(program)
+    gradients_of = defaultdict[int, list[Block]](list)
+    for block in program.blocks:
+        gradients_of[block.forward_block_idx].append(block)
     for index, names in owners.items():
         if len(names) != 1 or names[0].type not in FOLLOWED or names[0].block.idx != 0:
             continue
-        gradients = [block for block in program.blocks if block.forward_block_idx == index]
+        gradients = gradients_of.get(index, [])
         owned = [owners.get(block.idx, []) for block in gradients]
         if len(gradients) > 1 or any(len(ops) != 1 or ops[0].block.idx != 0 for ops in owned):
             continue
@@ -59,48 +66,48 @@ def _owners(program: Program) -> dict[int, list[Operator]]:
     return owners
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Liveness:
     """Liveness along a stretch; positions count its operators.
 
-    `live_in`, `live_out`: names whose value is read later, before and after each operator. `occupied`: for every name
-    the positions at which its memory is in use, as the bits of a number: from the operator that writes it to the last
-    one that reads that value, both included.
+    `dying`: for each operator the names whose value it reads as the last one. `from_before`: the names whose value comes
+    from before the stretch: fed, persistable, or of a scope around. `occupied`: for every name where its memory is in use:
+    from the operator that writes it to the last one that reads that value, both included, for one value after the other.
     """
 
     stretch: Stretch
-    operators: list[Operator] = field(default_factory=list)
-    live_in: list[frozenset[str]] = field(default_factory=list)
-    live_out: list[frozenset[str]] = field(default_factory=list)
-    occupied: dict[str, int] = field(default_factory=dict)
-
-    def dying(self, position: int) -> frozenset[str]:
-        """The names whose value operator `position` reads as the last one."""
-        return self.live_in[position] - self.live_out[position]
-
-    @property
-    def from_before(self) -> frozenset[str]:
-        """The names whose value comes from before the stretch: fed, persistable, or of a scope around."""
-        return self.live_in[0] if self.live_in else frozenset()
+    operators: tuple[Operator, ...]
+    dying: tuple[frozenset[str], ...]
+    from_before: frozenset[str]
+    occupied: Mapping[str, Spans]
 
     def first(self, name: str) -> int:
         """The first position at which a name is in use."""
-        return (self.occupied[name] & -self.occupied[name]).bit_length() - 1
+        return self.occupied[name][0][0]
+
+    def last(self, name: str) -> int:
+        """The last position at which a name is in use."""
+        return self.occupied[name][-1][1]
 
 
 def liveness(stretch: Stretch) -> Liveness:
-    """Follow a stretch backwards. An operator with sub-blocks reads and writes what the operators within do."""
+    """Follow a stretch backwards. An operator with sub-blocks reads and writes what the operators within do.
+
+    The work goes by what the operators name, not by how many values are alive at once.
+    """
     program = stretch.blocks[0].program
-    operators = stretch.operators
-    found = Liveness(stretch, operators)
-    live: frozenset[str] = frozenset()
+    operators = tuple(stretch.operators)
+    alive: dict[str, int] = {}  # what is read later, and where for the last time
+    occupied: dict[str, list[Span]] = {}
+    dying: list[frozenset[str]] = []
     for position in range(len(operators) - 1, -1, -1):
         effects = operator_effects(program, operators[position])
-        found.live_out.append(live)
-        live = (live - effects.writes) | effects.reads
-        found.live_in.append(live)
-        for name in live | effects.writes:
-            found.occupied[name] = found.occupied.get(name, 0) | 1 << position
-    found.live_in.reverse()
-    found.live_out.reverse()
-    return found
+        dying.append(frozenset(name for name in effects.reads if name not in alive))
+        for name in effects.writes - effects.reads:
+            occupied.setdefault(name, []).append((position, alive.pop(name, position)))
+        for name in effects.reads:
+            alive.setdefault(name, position)
+    for name, last in alive.items():
+        occupied.setdefault(name, []).append((0, last))
+    spans = {name: tuple(reversed(found)) for name, found in occupied.items()}
+    return Liveness(stretch, operators, tuple(reversed(dying)), frozenset(alive), spans)

@@ -68,12 +68,12 @@ class Untouchable:
     def __init__(self, program: Program, skip: Collection[str], skip_grads: bool = False, renames: bool = True) -> None:
         self.program, self.skip = program, skip
         owners = [op for op in _operators(program) if op.sub_blocks()]
-        plain = [] if renames else [op for op in owners if op.type in STEPS]
-        inner = {index for op in plain for index in op.sub_blocks()}
+        plain = {} if renames else {id(op): op for op in owners if op.type in STEPS}
+        inner = {index for op in plain.values() for index in op.sub_blocks()}
         self.fed = {name for op in _of_type(program, "feed") for name in op.output_arg_names}
         self.fetched = {name for op in _of_type(program, "fetch") for name in op.input_arg_names}
         self.gradients = set(_optimized_gradients(program)) if skip_grads else set()
-        self.in_blocks = {name for op in owners if not any(op is p for p in plain) for name in _arguments(op)}
+        self.in_blocks = {name for op in owners if id(op) not in plain for name in _arguments(op)}
         self.in_attributes = set(_named_by_attributes(program))
         self.by_name = {name for op in _operators(program) if _is_named(op) for name in _arguments(op)}
         self.on_cpu = {n for op in _operators(program) if op.get_attr("force_cpu", False) for n in op.output_arg_names}
@@ -156,13 +156,18 @@ def _named_by_attributes(program: Program) -> Iterator[str]:
 
 def _asked_for_lod(program: Program) -> set[str]:
     """The variables declared without a LoD whose LoD would reach an operator that computes otherwise with one."""
-    ops = list(_operators(program))
-    found = {name for op in ops if op.type in ASK_FOR_LOD for name in _without_lod(op, op.input(ASK_FOR_LOD[op.type]))}
-    size = -1
-    while size != len(found):
-        size = len(found)
-        takers = [op for op in ops if not found.isdisjoint(op.output_arg_names)]
-        found |= {name for op in takers for name in _without_lod(op, _lod_sources(op, found))}
+    writers: dict[str, list[Operator]] = {}
+    for op in _operators(program):
+        for name in set(op.output_arg_names):
+            writers.setdefault(name, []).append(op)
+    asking = [op for op in _operators(program) if op.type in ASK_FOR_LOD]
+    found = {name for op in asking for name in _without_lod(op, op.input(ASK_FOR_LOD[op.type]))}
+    waiting = list(found)
+    while waiting:
+        name = waiting.pop()
+        sources = {n for op in writers.get(name, ()) for n in _without_lod(op, _lod_sources(op, name))}
+        waiting += sources - found
+        found |= sources
     return found
 
 
@@ -173,14 +178,14 @@ def _without_lod(op: Operator, names: Iterable[str]) -> Iterator[str]:
             yield name
 
 
-def _lod_sources(op: Operator, outputs: set[str]) -> Iterator[str]:
-    """The inputs whose LoD an operator gives to these outputs; all of them where it is not known better."""
+def _lod_sources(op: Operator, output: str) -> Iterator[str]:
+    """The inputs whose LoD an operator gives to this output; all of them where it is not known better."""
     info = find_op(op.type)
     if info is None or info.raw:
         yield from op.input_arg_names
         return
     for source, target in info.share_lod:
-        if not outputs.isdisjoint(op.output(target)):
+        if output in op.output(target):
             yield from op.input(source)
 
 

@@ -7,7 +7,7 @@ and the most that is in use at once when every value goes after its last use. Th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -17,7 +17,7 @@ from fluidtool.ir.reuse import original_names, with_original_names
 from fluidtool.ops.inference import Inferred, infer_program
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.passes.cost import input_metas
-from fluidtool.passes.liveness import Stretch, liveness
+from fluidtool.passes.liveness import Liveness, Stretch, liveness
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor, Scope
 from fluidtool.runtime.memory import MemoryMeter
@@ -80,6 +80,34 @@ def measure(
     return MemoryUse(sum(meter.largest.values()), meter.peak)
 
 
+class _Sum:
+    """Sizes by name, and what they are together."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[str, int] = {}
+        self.total = 0
+
+    def put(self, name: str, size: int) -> None:
+        """Give a name a size, in place of the one it has."""
+        self.total += size - self.sizes.get(name, 0)
+        self.sizes[name] = size
+
+    def drop(self, name: str) -> None:
+        """Forget a name, if it is there."""
+        self.total -= self.sizes.pop(name, 0)
+
+
+def _edges(flow: Liveness) -> tuple[list[list[str]], list[list[str]]]:
+    """For each operator the names that come into use at it, and those that are in use at it for the last time."""
+    begins: list[list[str]] = [[] for _ in flow.operators]
+    ends: list[list[str]] = [[] for _ in flow.operators]
+    for name, spans in flow.occupied.items():
+        for first, last in spans:
+            begins[first].append(name)
+            ends[last].append(name)
+    return begins, ends
+
+
 class _Walk:
     """Follows a program operator by operator; knows which variable a shared name stands for at each of them."""
 
@@ -91,34 +119,39 @@ class _Walk:
         self.inferred: Inferred = inferred
         self.largest: dict[tuple[int, str], int] = {}
         self.unknown: dict[str, None] = {}
-        self.held: dict[str, int] = {}  # by name, what is not deleted by now of block 0
+        self.held = _Sum()  # by name, what is not deleted by now of block 0
         self.most_held = 0
 
     def follow(self, block: Block) -> int:
         """The most that is in use at once in a block and those within; collects the largest value of every name."""
         flow = liveness(Stretch((block,)))
+        begins, ends = _edges(flow)
         current: dict[str, str] = {}
+        in_use = _Sum()
         most = 0
         for position, op in enumerate(flow.operators):
-            before = dict(current)
-            for name in op.output_arg_names:
-                current[name] = original_names(op).get(name, name)
+            originals = original_names(op)
+            current.update((name, originals.get(name, name)) for name in op.output_arg_names)
             within = max((self.follow(self.program.block(i)) for i in op.sub_blocks() if i > block.idx), default=0)
-            in_use = [name for name, positions in flow.occupied.items() if positions >> position & 1]
-            sizes = [self._size(block, op, name, current.get(name, before.get(name, name))) for name in in_use]
-            most = max(most, sum(sizes) + within)
+            fresh = {*begins[position], *(name for name in op.output_arg_names if name in in_use.sizes)}
+            for name in fresh:
+                in_use.put(name, self._size(block, op, name, current.get(name, name)))
+            most = max(most, in_use.total + within)
             if block.idx == 0:
-                self._hold(op, dict(zip(in_use, sizes, strict=True)), within)
+                self._hold(fresh, in_use, within)
+            for name in ends[position]:
+                in_use.drop(name)
+            if block.idx == 0 and op.type == DELETE:
+                for name in op.input_arg_names:
+                    self.held.drop(name)
+                self._hold((name for name in op.input_arg_names if name in in_use.sizes), in_use, 0)
         return most
 
-    def _hold(self, op: Operator, sizes: Mapping[str, int], within: int) -> None:
-        """Keep what is in use until it is deleted, each name as large as its largest value."""
-        for name, size in sizes.items():
-            self.held[name] = max(self.held.get(name, 0), size)
-        self.most_held = max(self.most_held, sum(self.held.values()) + within)
-        if op.type == DELETE:
-            for name in op.input_arg_names:
-                self.held.pop(name, None)
+    def _hold(self, fresh: Iterable[str], in_use: _Sum, within: int) -> None:
+        """Keep what comes into use until it is deleted, each name as large as its largest value."""
+        for name in fresh:
+            self.held.put(name, max(self.held.sizes.get(name, 0), in_use.sizes[name]))
+        self.most_held = max(self.most_held, self.held.total + within)
 
     def _size(self, block: Block, op: Operator, name: str, original: str) -> int:
         """The bytes of a variable that this block declares, 0 for others; the largest value of its name is kept."""

@@ -8,6 +8,7 @@ executor.cc of 1.8.5). Names that `memory_optimize` let several variables share 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fluidtool.errors import ArgumentTypeError
@@ -47,17 +48,16 @@ def release_memory(program: Program, skip_opt_set: object = None, *, batch: int 
     decisions: list[Decision] = []
     for stretch in stretches(program):
         _plan(stretch, untouchable, releases, decisions)
-    for release in releases:
-        _insert(release)
+    _insert(releases)
     return MemoryResult(tuple(decisions), before, estimate(program, batch=batch))
 
 
 def _plan(stretch: Stretch, untouchable: Untouchable, releases: list[_Release], decisions: list[Decision]) -> None:
-    flow = liveness(stretch)
+    flow, in_one_scope = liveness(stretch), _in_one_scope(stretch)
     for position, op in enumerate(flow.operators):
         names = []
-        for name in sorted(flow.dying(position)):
-            reason = untouchable.reason(flow, name) or _reason(flow, position, name)
+        for name in sorted(flow.dying[position]):
+            reason = untouchable.reason(flow, name) or _reason(flow, position, name, in_one_scope)
             done = reason is None
             names += [name] if done else []
             reason = f"deleted after {op.type}, its last use" if reason is None else reason
@@ -66,12 +66,12 @@ def _plan(stretch: Stretch, untouchable: Untouchable, releases: list[_Release], 
             releases.append(_Release(op, tuple(names)))
 
 
-def _reason(flow: Liveness, position: int, name: str) -> str | None:
-    if _in_one_scope(flow.stretch):
+def _reason(flow: Liveness, position: int, name: str, in_one_scope: bool) -> str | None:
+    if in_one_scope:
         return "all rounds of the loop have one scope, in which Paddle makes its variables once"
     if flow.operators[position].type == DELETE:
         return "it is deleted already"
-    return WRITTEN_AGAIN if flow.occupied[name] >> (position + 1) else None
+    return WRITTEN_AGAIN if flow.last(name) > position else None
 
 
 def _in_one_scope(stretch: Stretch) -> bool:
@@ -81,12 +81,23 @@ def _in_one_scope(stretch: Stretch) -> bool:
     return any(op.type == "while" and op.get_attr("is_test", False) for op in owners)
 
 
-def _insert(release: _Release) -> None:
-    """Put the operator right behind; it has the role of the one whose last use it follows, so that both go together."""
+def _insert(releases: Iterable[_Release]) -> None:
+    """Put an operator right behind each; it has the role of the one whose last use it follows, so that both go together."""
+    after = {id(release.op): release for release in releases}
+    for block in dict.fromkeys(release.op.block for release in after.values()):
+        ops = []
+        for op in block.ops:
+            ops.append(op)
+            if id(op) in after:
+                ops.append(_deletion(after[id(op)]))
+        block.ops = ops
+        block.program.touch()
+
+
+def _deletion(release: _Release) -> Operator:
     op = release.op
     attrs = {ROLE_ATTR: op.get_attr(ROLE_ATTR)} if op.has_attr(ROLE_ATTR) else {}
     deletion = Operator(op.block, type=DELETE, inputs={"X": list(release.names)}, attrs=attrs)
     known = original_names(op)
     set_original_names(deletion, {name: known[name] for name in release.names if name in known})
-    op.block.ops.insert(op.idx + 1, deletion)
-    op.block.program.touch()
+    return deletion

@@ -7,7 +7,7 @@ that only a run can tell, what the owner of a sub-block puts into it.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Iterator
 
 from fluidtool.errors import ParameterFileError, UnsupportedOperatorError
@@ -23,6 +23,7 @@ from fluidtool.proto.enums import VarType
 
 FEED_FETCH = frozenset({"feed", "fetch"})
 HOLDERS = frozenset({VarType.FEED_MINIBATCH, VarType.FETCH_LIST, VarType.READER, VarType.STEP_SCOPES, VarType.RAW})
+Defined = ChainMap[str, None]  # the names that hold a value, those of each block around in a part of their own
 INJECTED = ("ex_states", "states")  # attributes of `recurrent` that name what it puts into its steps
 
 
@@ -74,44 +75,51 @@ class _Flow:
         self.found: list[Finding] = []
         self.read: set[str] = set()
         self.reported: set[tuple[str, str]] = set()
+        self.writes = [
+            {name: position for position, op in enumerate(block.ops) for name in op.output_arg_names}
+            for block in program.blocks
+        ]  # by block, where each name is written last
+        self.left_behind: dict[int, dict[str, None]] = {}
         has_feeds = any(op.type == "feed" for op in program.global_block().ops)
         self.inputs = set() if has_feeds else set(program.global_block().vars)  # whatever is read first may be fed
 
     def findings(self) -> list[Finding]:
         """What is wrong with the order and the names of all operators."""
         block = self.program.global_block()
-        self._follow(block, set(self.inputs), lenient=False)
+        self._follow(block, ChainMap(dict.fromkeys(self.inputs)), lenient=False)
         if any(op.type == "fetch" for op in block.ops):
             self.found += self._dangling(block)
         return self.found
 
-    def _follow(self, block: Block, defined: set[str], lenient: bool) -> None:
+    def _follow(self, block: Block, defined: Defined, lenient: bool) -> None:
         for position, op in enumerate(block.ops):
             for name in dict.fromkeys(op.input_arg_names):
                 self._read(op, position, name, defined, lenient)
             for index in op.sub_blocks():
                 if index > block.idx:
                     self._follow(self.program.block(index), self._inside(op, defined), lenient or not _plain(op))
-                    defined |= self._left_behind(index)
+                    defined.update(self._left_behind(index))
             for name in op.output_arg_names:
                 self._declared(op, position, name)
-            defined |= set(op.output_arg_names)
+            defined.update(dict.fromkeys(op.output_arg_names))
 
-    def _inside(self, op: Operator, defined: set[str]) -> set[str]:
-        given = {name for attr in INJECTED for name in op.get_attr(attr, [])}
-        return defined | set(op.input_arg_names) | given
+    def _inside(self, op: Operator, defined: Defined) -> Defined:
+        given = (name for attr in INJECTED for name in op.get_attr(attr, []))
+        return defined.new_child(dict.fromkeys((*op.input_arg_names, *given)))
 
-    def _left_behind(self, index: int) -> set[str]:
+    def _left_behind(self, index: int) -> dict[str, None]:
         """What the operators of a block and of those within write to names from outside it."""
-        names: set[str] = set()
-        block = self.program.block(index)
-        for op in block.ops:
-            names |= set(op.output_arg_names)
-            for inner in op.sub_blocks():
-                names |= self._left_behind(inner) if inner > index else set()
-        return {name for name in names if name not in block.vars}
+        if index not in self.left_behind:
+            names: dict[str, None] = {}
+            block = self.program.block(index)
+            for op in block.ops:
+                names |= dict.fromkeys(op.output_arg_names)
+                for inner in op.sub_blocks():
+                    names |= self._left_behind(inner) if inner > index else {}
+            self.left_behind[index] = {name: None for name in names if name not in block.vars}
+        return self.left_behind[index]
 
-    def _read(self, op: Operator, position: int, name: str, defined: set[str], lenient: bool) -> None:
+    def _read(self, op: Operator, position: int, name: str, defined: Defined, lenient: bool) -> None:
         self.read.add(name)
         if not self._declared(op, position, name) or name in defined or lenient:
             return
@@ -121,7 +129,7 @@ class _Flow:
         if ("FC101", name) in self.reported:
             return
         self.reported.add(("FC101", name))
-        later = any(name in other.output_arg_names for other in op.block.ops[position:])
+        later = self.writes[op.block.idx].get(name, -1) >= position
         fault = "before any operator writes it" if later else "which no operator writes"
         self.found.append(at("FC101", op, position, f"reads {name} {fault}; it is neither fed nor a parameter", name))
 

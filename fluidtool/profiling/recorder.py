@@ -11,6 +11,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from fluidtool import locks
 from fluidtool.profiling.work import NO_WORK, Work, array_of, node_multiply_adds, operator_work, step_works
 from fluidtool.runtime.engines.native.arena import lifetimes
 from fluidtool.runtime.engines.native.graph import Graph
@@ -68,7 +69,7 @@ class Recorder:
         self._calls = 0
         self._engine = "native"
         self._threads: dict[int, int] = {}
-        self._lock = threading.Lock()
+        self._lock = locks.lock()
         self._within = threading.local()
         self._origin = perf_counter()
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from fluidtool import locks
 from fluidtool.distribute.collective.buckets import all_reduce_fused, bucket_bytes
 from fluidtool.distribute.collective.communicator import Communicator
 from fluidtool.distribute.collective.engines import (
@@ -43,6 +44,7 @@ class Communicators:
         self._place, self._policy = place, Policy() if policy is None else policy
         self._make_engine = make_engine or self._engine_of_environment
         self._engine: Engine | None = None
+        self._lock = locks.lock()  # of the engine, while it is made
         self._rings: dict[int, Communicator] = {}
         self._device_rings: set[int] = set()
         self._waiting: dict[int, list[Any]] = {}
@@ -52,9 +54,10 @@ class Communicators:
     @property
     def engine(self) -> Engine:
         """What connects the processes; raises UsageError or DeviceError where it cannot be had."""
-        if self._engine is None:
-            self._engine = self._make_engine()
-        return self._engine
+        with self._lock:
+            if self._engine is None:
+                self._engine = self._make_engine()
+            return self._engine
 
     # ---------------------------------------------------------------- joining
     def identify(self, op: Operator, name: str, endpoints: Sequence[str], rank: int) -> Identifier:

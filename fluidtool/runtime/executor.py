@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 
+from fluidtool import locks
 from fluidtool.errors import FeedError, FetchError
 from fluidtool.ir import Operator, Program
 from fluidtool.ops.concurrency import HOLDER
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 Observer = Callable[[BoundStep, int], None]
 PLANS_KEPT = 16
+_JOINING = locks.lock()  # of the rings of scopes, while they are made
 
 
 class Runtime:
@@ -154,6 +156,7 @@ class Executor:
         self._plans: WeakKeyDictionary[Program, dict[Any, Plan]] = WeakKeyDictionary()
         self._generators: WeakKeyDictionary[Program, np.random.Generator] = WeakKeyDictionary()
         self._scopes: WeakSet[Scope] = WeakSet()
+        self._lock = locks.lock()  # of plans and generators, while they are made
 
     def run(
         self,
@@ -211,20 +214,31 @@ class Executor:
 
     def plan(self, program: Program, fetch: Sequence[str], needed_only: bool = False) -> Plan:
         """The plan for these fetches: kept from an earlier run unless the program changed since."""
-        plans = self._plans.setdefault(program, {})
         key = (program.mutation, tuple(fetch), needed_only)
-        plan = plans.get(key)
-        if plan is None:
-            for old in [k for k in plans if k[0] != program.mutation] or list(plans)[: -PLANS_KEPT + 1]:
-                del plans[old]
-            plan = plans[key] = Plan(program, tuple(fetch), needed_only, self.native, self.handing)
-        return plan
+        plans = self._plans.get(program)
+        plan = None if plans is None else plans.get(key)
+        return self._new_plan(program, key) if plan is None else plan
+
+    def _new_plan(self, program: Program, key: tuple[int, tuple[str, ...], bool]) -> Plan:
+        """The plan of this key, made unless another thread has made it meanwhile."""
+        with self._lock:
+            plans = self._plans.setdefault(program, {})
+            plan = plans.get(key)
+            if plan is None:
+                plan = Plan(program, *key[1:], self.native, self.handing)
+                for old in [k for k in plans if k[0] != key[0]] or list(plans)[: -PLANS_KEPT + 1]:
+                    del plans[old]
+                plans[key] = plan
+            return plan
 
     def generator(self, program: Program) -> np.random.Generator:
         """What random operators of a program draw from when they have no seed of their own; kept from run to run."""
         found = self._generators.get(program)
         if found is None:
-            found = self._generators[program] = self.new_generator(program)
+            with self._lock:
+                found = self._generators.get(program)
+                if found is None:
+                    found = self._generators[program] = self.new_generator(program)
         return found
 
     def new_generator(self, program: Program) -> np.random.Generator:
@@ -303,12 +317,13 @@ class Executor:
 
 def communicators_of(scope: Scope, place: Place, policy: Policy) -> Communicators:
     """The rings that belong to a scope, and to all below and above it."""
-    root = scope.root()
-    if root.communicators is None:
-        from fluidtool.runtime.communicators import Communicators
+    from fluidtool.runtime.communicators import Communicators
 
-        root.communicators = Communicators(place, policy)
-    return root.communicators
+    with _JOINING:
+        root = scope.root()
+        if root.communicators is None:
+            root.communicators = Communicators(place, policy)
+        return root.communicators
 
 
 def _is_numbers(value: Any) -> bool:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from fluidtool import locks
 from fluidtool.errors import FluidError, OperatorError, UninitializedError
 from fluidtool.ir import Block, Operator, Program
 from fluidtool.ir.callstack import written_in
@@ -84,6 +86,7 @@ class Plan:
     kept: WeakKeyDictionary[Scope, Bindings] = field(default_factory=WeakKeyDictionary, repr=False)
     resting: WeakKeyDictionary[Scope, BoundBlock] = field(default_factory=WeakKeyDictionary, repr=False)
     bodies: dict[str, Any] = field(default_factory=dict, repr=False)
+    lock: Lock = field(default_factory=locks.lock, repr=False)  # of blocks, while one is compiled
 
     def __post_init__(self) -> None:
         # The native engine shares memory by itself, and fuses by who reads what.
@@ -96,10 +99,15 @@ class Plan:
         """The plan of a block, compiled when first asked for."""
         plan = self.blocks.get(index)
         if plan is None:
-            plan = self.blocks[index] = compile_block(
-                self.program.block(index), self.fetches, self.needed_only and index == 0, self.handing or self.native
-            )
+            with self.lock:
+                plan = self.blocks.get(index)
+                if plan is None:
+                    plan = self.blocks[index] = self._compile(index)
         return plan
+
+    def _compile(self, index: int) -> BlockPlan:
+        needed_only = self.needed_only and index == 0
+        return compile_block(self.program.block(index), self.fetches, needed_only, self.handing or self.native)
 
     def body_of(self, info: OpInfo) -> Any:
         """The body that operators of a type run."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from fluidtool import locks
 from fluidtool.runtime.plan import BoundStep
 
 
@@ -64,7 +65,7 @@ class Profile:
         self.wait = wait
         self.events: list[Event] = []
         self._threads: dict[int, int] = {}
-        self._lock = threading.Lock()
+        self._lock = locks.lock()
         self._origin = time.perf_counter()
 
     def reset(self) -> None:

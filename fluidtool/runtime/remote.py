@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import atexit
 import os
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from fluidtool import locks
 from fluidtool.errors import FluidError
 from fluidtool.ir import Operator, Program
 from fluidtool.ops.context import RemoteVariable
@@ -34,8 +34,9 @@ class Connections:
     """The open connections of this process."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = locks.lock()
         self._clients: dict[Place, Client] = {}
+        self._parents: list[Any] = []  # what belongs to the process that this one is a fork of
         self.communicator: Communicator | None = None
 
     def trainers(self) -> set[int]:
@@ -85,6 +86,11 @@ class Connections:
             if client is not None:
                 client.close()
 
+    def leave_to_parent(self) -> None:
+        """In the child of a fork: what is open stays the parent's, whose threads serve it, and is not closed here either."""
+        self._parents += [self._clients, self.communicator]
+        self._clients, self.communicator = {}, None
+
     def drain(self) -> None:
         """Before the process ends: let what was sent arrive. Nobody is left to hear of a failure."""
         for client in list(self._clients.values()):
@@ -93,6 +99,8 @@ class Connections:
 
 
 PROCESS = Connections()
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=PROCESS.leave_to_parent)
 
 
 class Servers:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from fluidtool import locks
 from fluidtool.errors import ArgumentTypeError, UninitializedError
 from fluidtool.tensor import LoDRankTable, LoDTensor, LoDTensorArray, SelectedRows
 
@@ -71,10 +73,11 @@ class ScopeVariable:
 class Stock:
     """Stored variables that belong together; `taken` changes whenever one of them is asked for its value, or given one."""
 
-    __slots__ = ("taken",)
+    __slots__ = ("lock", "taken")
 
     def __init__(self) -> None:
         self.taken = 0
+        self.lock = locks.lock()  # of all values, while one is read from its file or replaced
 
 
 class StoredVariable(ScopeVariable):
@@ -95,16 +98,19 @@ class StoredVariable(ScopeVariable):
     @property
     def value(self) -> Any:
         """The value, read from the file when first asked for."""
-        if (load := self.load) is not None:
-            self._value = load()
-            self._array, self.load = self._value.array, None
-            self.stock.taken += 1
+        if self.load is not None:
+            with self.stock.lock:
+                if (load := self.load) is not None:
+                    self._value = load()
+                    self._array, self.load = self._value.array, None
+                    self.stock.taken += 1
         return self._value
 
     @value.setter
     def value(self, value: Any) -> None:
-        self._value, self._mapped, self.load, self._array = value, None, None, None
-        self.stock.taken += 1
+        with self.stock.lock:
+            self._value, self._mapped, self.load, self._array = value, None, None, None
+            self.stock.taken += 1
 
     def mapped(self) -> Any:
         """The array in the file, as long as it is the value; else None."""
@@ -132,7 +138,7 @@ class Scope:
         """The variable of this very scope, created when it is not there."""
         found = self._vars.get(name)
         if found is None:
-            found = self._vars[name] = ScopeVariable(name)
+            found = self._vars.setdefault(name, ScopeVariable(name))  # of several threads the first one's, for all
             self._names = object()
         return found
 
@@ -180,7 +186,8 @@ class Scope:
 
     def drop_kid(self, kid: Scope) -> None:
         """Forget one scope below."""
-        self.kids = [other for other in self.kids if other is not kid]
+        with suppress(ValueError):
+            self.kids.remove(kid)  # in one step: other threads may have others here
 
     def erase(self, names: list[str]) -> None:
         """Forget these variables of this very scope."""

@@ -25,6 +25,7 @@ from fluidtool.tensor.lod_tensor import LoDTensor
 from fluidtool.tensor.selected_rows import SelectedRows
 
 MAX_RANK = 9
+LONGEST_DESCRIPTION = 1 << 12  # bytes
 VARINT, LENGTH_DELIMITED = 0, 2
 
 
@@ -150,6 +151,8 @@ def _lod(cursor: _Cursor) -> LoD:
 def _tensor(cursor: _Cursor, lod: LoD) -> TensorRecord:
     cursor.version("tensor")
     length = cursor.number("<i", "the length of the tensor description")
+    if length > LONGEST_DESCRIPTION:
+        raise cursor.fail(f"the tensor description should take {length} bytes, more than any does")
     begin = cursor.skip(length, "the tensor description")
     data_type, shape = _description(cursor, begin)
     numel, itemsize = prod(shape), numpy_dtype(data_type).itemsize

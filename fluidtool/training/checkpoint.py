@@ -18,6 +18,7 @@ from fluidtool.runtime.scope import Scope
 from fluidtool.tensor import LoDTensor, SelectedRows
 
 POSITION = ["epoch_id", "step_id"]
+LONGEST_NUMBER = 18  # digits of a step
 TRAINER = 0
 
 
@@ -80,6 +81,7 @@ def load_checkpoint(
     if serial < 0:
         return None
     state = checkpoints.load_trainer_state(folder, serial, TRAINER)
+    _check_state(state, f"checkpoint {serial} in {folder}")
     check_run(f"checkpoint {serial} in {folder}", state.get("run", {}), run)
     epoch, step = (_whole(text, folder) for text in checkpoints.load_trainer_args(folder, serial, TRAINER, POSITION))
     model = checkpoints.checkpoint_dir(folder, serial) / checkpoints.MODEL_DIR
@@ -88,6 +90,14 @@ def load_checkpoint(
     if "random" in state:
         checkpoints.set_random_states(generators, state["random"])
     return Position(epoch, step), values
+
+
+def _check_state(state: Mapping[str, Any], what: str) -> None:
+    names = state.get("variables", [])
+    if not isinstance(state.get("run", {}), dict) or not isinstance(names, list):
+        raise UnreadableError(f"{what} has a state that no training saves; resume from another checkpoint")
+    if not all(isinstance(name, str) for name in names):
+        raise UnreadableError(f"{what} has names of variables that are not text; resume from another checkpoint")
 
 
 def check_run(what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -102,7 +112,7 @@ def check_run(what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> N
 
 
 def _whole(text: str, folder: Path) -> int:
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > LONGEST_NUMBER:
         raise UnreadableError(f"a checkpoint in {folder} says it stands at {text[:40]!r}, which is not a number")
     return int(text)
 

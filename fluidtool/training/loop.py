@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 
 from fluidtool.errors import FeedError, NotFiniteError, ProgramError
-from fluidtool.io.parameters import Value, persistables, write_separate
+from fluidtool.io.atomic import write_into
+from fluidtool.io.parameters import Value, persistables, separate_parts
 from fluidtool.io.saving import Layout, save_model
 from fluidtool.ir import Program
 from fluidtool.ir.roles import CALLSTACK_ATTR, NAMESCOPE_ATTR
+from fluidtool.ir.surgery import forget_originals
 from fluidtool.model import check_value
 from fluidtool.passes.cut import cut_to
 from fluidtool.runtime import Executor, Policy, Scope
@@ -182,7 +184,7 @@ class Training:
         """
         values = self._saved_values(str(folder))
         with save_folder(folder, [var.name for var in self._variables], overwrite=overwrite) as temporary:
-            write_separate(temporary, values)
+            write_into(temporary, separate_parts(temporary, values))
         return len(values)
 
     def _saved_values(self, what: str) -> dict[str, Value]:
@@ -211,12 +213,13 @@ class Training:
 
 
 def digest(program: Program) -> str:
-    """What tells a program from others; where in a script its operators were written does not matter."""
+    """What tells a program from others; the order of a file and where in a script operators were written do not matter."""
     bare = program.clone()
     for op in (op for block in bare.blocks for op in block.ops):
         for name in (CALLSTACK_ATTR, NAMESCOPE_ATTR):
             if op.has_attr(name):
                 op.remove_attr(name)
+    forget_originals(bare)
     return sha256(bare.serialize_to_string()).hexdigest()[:16]
 
 

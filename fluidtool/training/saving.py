@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fluidtool.errors import OutputExistsError
-from fluidtool.io.atomic import new_folder
+from fluidtool.io.atomic import held_names, new_folder
 
 
 @contextmanager
@@ -23,14 +23,14 @@ def save_folder(folder: Path, names: Sequence[str], *, overwrite: bool = False) 
 
 def check_free(folder: Path, names: Sequence[str], *, overwrite: bool = False) -> None:
     """Raise OutputExistsError where `save_folder` would."""
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+    if not folder.exists() or (folder.is_dir() and not held_names(folder)):
         return
     if not overwrite:
         raise OutputExistsError(f"{folder} exists already; choose another name, or allow overwriting it (--force)")
     if not folder.is_dir():
         raise OutputExistsError(f"{folder} is a file, not a folder of parameters; choose another name")
     own = {Path(name).parts[0] for name in names}
-    foreign = sorted(entry.name for entry in folder.iterdir() if entry.name not in own)
+    foreign = sorted(name for name in held_names(folder) if name not in own)
     if foreign:
         raise OutputExistsError(
             f"{folder} holds more than parameters of this program ({', '.join(foreign[:5])}), so it is not replaced; "

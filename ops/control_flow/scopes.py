@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
+from weakref import WeakKeyDictionary
 
+from fluidtool.ir import Program
 from fluidtool.ops.context import OpContext
 from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows
+
+Reading = tuple[str, str, tuple[str, ...]]  # an operator's type, one of its slots, and what it reads there
+_gradients: WeakKeyDictionary[Program, tuple[int, frozenset[Reading]]] = WeakKeyDictionary()
+"""By program, how often it had been changed, and what its gradient operators read: loops ask for it in every step."""
 
 
 def has_gradient(ctx: OpContext, slot: str) -> bool:
     """Whether the program holds the gradient of this operator, which will ask for the scopes in output `slot`."""
-    wanted, names = ctx.op.type + "_grad", ctx.op.output(slot)
     program = ctx.op.block.program
-    return any(op.type == wanted and op.input(slot) == names for block in program.blocks for op in block.ops)
+    known = _gradients.get(program)
+    if known is None or known[0] != program.mutation:
+        known = _gradients[program] = (program.mutation, frozenset(_read_by_gradients(program)))
+    return (ctx.op.type + "_grad", slot, tuple(ctx.op.output(slot))) in known[1]
+
+
+def _read_by_gradients(program: Program) -> Iterator[Reading]:
+    for block in program.blocks:
+        for op in block.ops:
+            if op.type.endswith("_grad"):
+                yield from ((op.type, slot, tuple(names)) for slot, names in op.inputs.items())
 
 
 def keep_scopes(ctx: OpContext, slot: str, scopes: list[Any]) -> None:

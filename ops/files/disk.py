@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-import mmap
-import os
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fluidtool.errors import OutputError, OutputExistsError, UnreadableError
+from fluidtool import disk
+from fluidtool.errors import FluidError, OutputError, OutputExistsError, UnreadableError
+from fluidtool.tensor.files import map_file, private
 
 
 def read_file(path: str, op_type: str) -> Any:
     """The bytes of a file as a buffer; raises UnreadableError when it cannot be read."""
     try:
-        with open(path, "rb") as file:
-            empty = os.fstat(file.fileno()).st_size == 0
-            return b"" if empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except OSError as error:
+        return map_file(path)
+    except UnreadableError as error:
         raise UnreadableError(
-            f"operator {op_type} cannot read the file {path}: {error.strerror or error}; "
-            "check its attribute file_path and the working directory"
+            f"operator {op_type}: {error}; check its attribute file_path and the working directory"
         ) from error
 
 
+def own(array: Any) -> Any:
+    """An array of a buffer that `read_file` gave, in memory of its own."""
+    found = private(array, any_size=True)
+    return array.copy() if found is array else found
+
+
 def write_file(path: str, parts: Iterable[Any], op_type: str, overwrite: bool) -> None:
-    """Write the parts to a temporary name beside `path`, then rename; folders above are made.
+    """Write the parts to `path` in one step; folders above are made.
 
     Raises OutputExistsError when the file is there and overwrite is False, OutputError when it cannot be written.
     """
@@ -35,20 +37,9 @@ def write_file(path: str, parts: Iterable[Any], op_type: str, overwrite: bool) -
         raise OutputExistsError(
             f"operator {op_type}: the file {target} exists and the attribute overwrite is false; remove it or set overwrite"
         )
-    temporary: Path | None = None
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{target.name[:40]}.", suffix=".tmp", dir=target.parent)
-        temporary = Path(name)
-        with os.fdopen(handle, "wb") as file:
-            file.writelines(parts)
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)
-        temporary.replace(target)
-        temporary = None
+        disk.write_files({target: parts})
     except OSError as error:
+        if isinstance(error, FluidError):
+            raise
         raise OutputError(f"operator {op_type} cannot write {target}: {error.strerror or error}") from error
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from fluidtool.errors import UninitializedError, UnreadableError
 from fluidtool.ops.context import OpContext
-from fluidtool.ops.files.disk import read_file, write_file
+from fluidtool.ops.files.disk import own, read_file, write_file
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import STRING, long, longs, required
 from fluidtool.ops.tensor.arguments import declared_kind
@@ -94,8 +94,8 @@ def save_combine(
 
 def _loaded(ctx: OpContext, tensor: LoDTensor, as_fp16: bool) -> LoDTensor:
     """The tensor on the device, in memory of its own."""
-    host = tensor.numpy()
-    return LoDTensor(ctx.array(host.astype("float16") if as_fp16 else host.copy()), tensor.lod())
+    host = own(tensor.numpy())
+    return LoDTensor(ctx.array(host.astype("float16") if as_fp16 else host), tensor.lod())
 
 
 @op(
@@ -114,7 +114,7 @@ def load(ctx: OpContext, *, load_as_fp16: bool, file_path: str, seek: int, shape
     buffer = read_file(path, ctx.op.type)
     if declared_kind(ctx) == VarType.SELECTED_ROWS:
         rows, _ = read_selected_rows(buffer, 0, path)
-        return SelectedRows(rows.row_ids, rows.table_height, ctx.array(rows.value.copy()))
+        return SelectedRows(rows.row_ids, rows.table_height, ctx.array(own(rows.value)))
     tensor, _ = read_tensor(buffer, 0, path)
     if seek >= 0:
         tensor = LoDTensor(_piece(ctx, tensor, seek, shape, path))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -466,3 +468,34 @@ def test_the_samples_are_whole(tmp_path: Path) -> None:
     """The damage that other tests do is done to copies."""
     assert call("check", copy_of(DIGITS, tmp_path / "digits")).exit_code == 0
     assert call("check", PAIR).exit_code == 0
+
+
+# ---------------------------------------------------------------- bytes that are not what they say
+def test_lengths_longer_than_the_name_of_a_file(model: Path) -> None:
+    lengths = f"[[{'0,' * 300}1]]"
+    assert "takes shape" in refuse(USAGE, "run", model, "--random", "--shape", "x=1,5", "--lod", f"x={lengths}")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+@pytest.mark.parametrize("option", [["--random", "--expect"], ["--feed"]])
+def test_a_pipe_where_a_file_should_be(model: Path, tmp_path: Path, option: list[str]) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert "it is no regular file" in refuse(UNREADABLE, "run", model, *option, tmp_path / "pipe")
+
+
+def test_a_feed_that_asks_for_more_than_it_holds(model: Path, tmp_path: Path) -> None:
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1099511627776,), }\n"
+    (tmp_path / "x.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+    message = refuse(UNREADABLE, "run", model, "--feed", tmp_path / "x.npy")
+    assert "takes 4398046511104 bytes, and 0 are left" in message
+
+
+@pytest.mark.parametrize("command", [["run", "--random"], ["check"], ["inspect"]])
+def test_a_pickle_whose_lists_share_one_another(tmp_path: Path, command: list[str]) -> None:
+    """A walk through it would never end."""
+    lists = b"".join(b"](" + b"h%c" % n * 9 + b"eq%c0" % (n + 1) for n in range(9))
+    shutil.copy(DIGITS / "__model__", tmp_path / "model.pdmodel")
+    (tmp_path / "model.pdparams").write_bytes(b"\x80\x02}X\x01\x00\x00\x00w]q\x000" + lists + b"h\x09s.")
+    result = call(*command, tmp_path / "model.pdmodel")
+    assert result.exit_code == {"run": UNREADABLE, "check": 1, "inspect": 0}[command[0]]
+    assert "shared so often" in re.sub(r"\s+", " ", result.stdout + result.stderr)

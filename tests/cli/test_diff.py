@@ -156,7 +156,7 @@ def test_a_model_that_is_not_there(tmp_path: Path) -> None:
 def on_terminal(*args: object, **environment: str) -> str:
     """What `fluidtool` writes to a terminal of 80 columns."""
     main, other = pty.openpty()
-    env = child_environment(COLUMNS="80", TERM="xterm", **environment)
+    env = child_environment(**{"COLUMNS": "80", "TERM": "xterm", **environment})
     command = [sys.executable, "-m", "fluidtool", *map(str, args)]
     with subprocess.Popen(command, stdout=other, stderr=subprocess.DEVNULL, env=env) as process:
         os.close(other)

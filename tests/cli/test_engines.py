@@ -253,9 +253,9 @@ def test_a_library_that_is_none_is_named(tmp_path: Path, monkeypatch: pytest.Mon
 def test_instructions_that_are_not_to_be_had_are_named(on: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLUIDTOOL_INSTRUCTIONS", "mmx")
     reason = native.attempt.__wrapped__()
-    assert (
-        reason
-        == "FLUIDTOOL_INSTRUCTIONS=mmx is not to be had on this machine; there are avx512_bf16, avx512, avx2 and portable"
+    assert isinstance(reason, str)
+    assert re.fullmatch(
+        r"FLUIDTOOL_INSTRUCTIONS=mmx is not to be had; for this processor .*_engine\.\w+ has \w+(, \w+)*", reason
     )
 
 

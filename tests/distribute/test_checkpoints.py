@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fluidtool.distribute import checkpoints
 from fluidtool.distribute.checkpoints import MANIFEST, Schedule, latest_complete, load, save, steps
 from fluidtool.errors import ModelNotFoundError, OutputError, ParameterFileError, UnreadableError, UsageError
 from fluidtool.tensor import LoDTensor, SelectedRows
@@ -192,7 +191,7 @@ def test_when_the_disk_is_full_the_older_ones_stay(tmp_path: Path, monkeypatch: 
     def full(handle: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(checkpoints.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OutputError, match="No space left"):
         save(tmp_path, ROLE, 20, values(2.0))
     monkeypatch.undo()

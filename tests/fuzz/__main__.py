@@ -17,7 +17,7 @@ SHARED = {"__main__", "campaign"}  # the modules that are no targets
 def targets() -> list[str]:
     """The targets, by the names of their modules."""
     names = (module.name for module in pkgutil.iter_modules(tests.fuzz.__path__))
-    return sorted(name for name in names if name not in SHARED and not name.startswith("_"))
+    return sorted(name for name in names if name not in SHARED and not name.startswith(("_", "test_")))
 
 
 def main(arguments: list[str] | None = None) -> int:

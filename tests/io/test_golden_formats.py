@@ -21,7 +21,7 @@ from fluidtool.io import checkpoints, pickles
 from fluidtool.io.layout import open_model
 from fluidtool.io.parameters import open_combined, read_value, value_parts
 from fluidtool.ir import Program, Variable
-from fluidtool.ir.codec import program_message
+from fluidtool.ir.messages import program_message
 from fluidtool.proto import framework_pb2 as pb
 from fluidtool.proto.enums import VarType
 from fluidtool.tensor import LoDTensor, SelectedRows

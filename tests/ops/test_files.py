@@ -131,7 +131,7 @@ def test_a_folder_can_be_allowed(tmp_path_factory: pytest.TempPathFactory) -> No
 
 
 def test_a_file_that_is_not_there_is_named() -> None:
-    with pytest.raises(UnreadableError, match=r"load cannot read the file .*nowhere: No such file or directory"):
+    with pytest.raises(UnreadableError, match=r"load: cannot read .*nowhere: No such file or directory"):
         load(file_path="nowhere")
 
 

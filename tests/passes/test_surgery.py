@@ -107,7 +107,7 @@ def test_prune_keeps_what_the_target_needs_in_order() -> None:
     net.op("elementwise_add", {"X": "a", "Y": "b"}, {"Out": "c"})
     pruned = net.program.prune("c")
     assert types(pruned) == ["tanh", "tanh", "elementwise_add"]
-    assert list(pruned.global_block().vars) == ["a", "b", "c", "x"]
+    assert list(pruned.global_block().vars) == ["x", "a", "b", "c"]
     assert pruned.global_block().ops[-1].is_target
 
 

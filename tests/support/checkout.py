@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -65,13 +64,3 @@ def differing_sources() -> list[str]:
         for path, other in pairs
         if not other.is_file() or path.read_bytes() != other.read_bytes()
     ]
-
-
-def module_of_checkout(path: str) -> ModuleType:
-    """A module of the sources that needs what stands around it there, such as the recipe of the build."""
-    spec = spec_from_file_location(f"checkout_{Path(path).stem}", ROOT / path)
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-
-from fluidtool.runtime.engines.native.build import compiler
+from fluidtool.runtime.engines.native.build import asked, compiler
 from fluidtool.runtime.engines.native.library import SWITCH, absence, library, switched_off
 
 SWITCHED_OFF = switched_off()  # before any test has changed the environment
@@ -14,9 +12,9 @@ def excuse() -> str:
     """Why the engine may be missing: it was switched off, or this system cannot build it. '' where it must be there."""
     if SWITCHED_OFF:
         return f"{SWITCH} switches the native engine off"
-    (command,) = compiler()
-    if library() is None and shutil.which(command) is None:
-        return f"there is no native engine, and no C compiler ({command}) that could have built it"
+    command = compiler()
+    if library() is None and not asked(command, "-dumpmachine"):
+        return f"there is no native engine, and no C compiler that works ({' '.join(command)}) and could have built it"
     return ""
 
 

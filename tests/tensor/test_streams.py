@@ -144,6 +144,7 @@ def test_every_truncation_of_selected_rows_is_refused(cut: int) -> None:
         (struct.pack("<IQQ", 0, 1, 2**40) + bytes(8), "LoD level 0 of 1 should take 1099511627776 bytes, but 8 bytes"),
         (struct.pack("<IQQ", 0, 1, 12) + bytes(12), "takes 12 bytes, not a multiple of 8"),
         (struct.pack("<IQIi", 0, 0, 0, -1), "the tensor description should take -1 bytes"),
+        (struct.pack("<IQIi", 0, 0, 0, 5000) + bytes(5000), "should take 5000 bytes, more than any does"),
         (described(b"\x08\x63\x10\x01", bytes(4)), "data type 99 is not one of tensors"),
         (described(b"\x08\x07\x10\x01", bytes(4)), "data type 7 is not one of tensors"),
         (described(b"\x10\x01", bytes(4)), "data type None is not one of tensors"),

@@ -1,6 +1,6 @@
 """`paddle.dataset.common`: where the files of the data sets lie, and reading them; cutting a data set into files.
 
-Nothing is downloaded: `download` finds what is there. `cluster_files_reader` reads pickles through the closed unpickler.
+Nothing is downloaded: `download` finds what is there. `cluster_files_reader` reads pickles as data (`fluidtool.io.pickles`).
 """
 
 from __future__ import annotations

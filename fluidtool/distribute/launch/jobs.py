@@ -15,8 +15,10 @@ from fluidtool.distribute.launch.contract import SERVERS, Cluster, Member
 from fluidtool.distribute.rpc.security import is_loopback
 from fluidtool.errors import UnreadableError, UsageError
 from fluidtool.io.atomic import new_folder, write_file
+from fluidtool.io.json_files import read_json_object
 from fluidtool.ir import Operator, Program
 from fluidtool.proto.enums import AttrType
+from fluidtool.tensor.files import read_file
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -70,12 +72,12 @@ def read_job(path: Path, *, whole: bool = True) -> JobFolder:
 def _read_manifest(path: Path) -> dict[str, Any]:
     file = path / MANIFEST
     try:
-        manifest = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
+        manifest = read_json_object(file)
+    except UnreadableError as error:
         raise UnreadableError(
             f"{file} is no manifest of a job ({error}); 'fluidtool transpile --distribute' writes one"
         ) from error
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+    if manifest.get("format") != FORMAT:
         raise UnreadableError(f"{file} is no manifest of a job of format {FORMAT}, the only one that is known")
     return manifest
 
@@ -109,9 +111,9 @@ def _check_file(path: Path, name: str, digest: str) -> None:
     if Path(name).is_absolute() or ".." in Path(name).parts:
         raise UnreadableError(f"{path / MANIFEST} lists {name!r}, which is not below its folder")
     try:
-        found = hashlib.sha256(file.read_bytes()).hexdigest()
-    except OSError as error:
-        raise UnreadableError(f"{file}, which the manifest lists, cannot be read: {error.strerror or error}") from error
+        found = hashlib.sha256(read_file(file)).hexdigest()
+    except UnreadableError as error:
+        raise UnreadableError(f"{file}, which the manifest lists, cannot be read: {error}") from error
     if found != digest:
         raise UnreadableError(f"{file} is not the file that the manifest lists (another SHA-256); transpile again")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,11 @@ class Expected:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     is_sparse: bool
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the whole."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
     def check(self, message: Message) -> Value:
         """The value of the message; raises Refused where it is not what was declared."""

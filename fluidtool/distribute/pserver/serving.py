@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,6 +18,7 @@ from fluidtool.distribute.endpoints import host_and_port
 from fluidtool.distribute.pserver.asynchronous import AsynchronousServer, gradient_blocks
 from fluidtool.distribute.pserver.blocks import Locks, UpdateBlocks
 from fluidtool.distribute.pserver.description import ServerDescription, describe_server
+from fluidtool.distribute.pserver.expected import expected_of
 from fluidtool.distribute.pserver.limits import limits_from
 from fluidtool.distribute.pserver.roster import Roster
 from fluidtool.distribute.pserver.server import ParameterServer
@@ -26,9 +28,12 @@ from fluidtool.distribute.rpc.options import Options
 from fluidtool.distribute.rpc.service import serve
 from fluidtool.errors import OutputError, UsageError
 from fluidtool.io.atomic import write_file
+from fluidtool.ir import Program, Variable
 from fluidtool.ops.context import OpContext
+from fluidtool.proto.enums import VarType
 
 PORT_FILE = "/tmp/paddle.{}.port"
+SMALLEST_LIMIT = 64 << 20  # bytes of a message that every server takes
 GRACE = 2.0
 FAILED_GRACE = 0.5
 LINGER = 0.3  # for a trainer whose connection broke before it heard that the server knows of its end: it asks again
@@ -45,7 +50,7 @@ def serve_parameters(context: OpContext) -> None:
     environment = os.environ
     schedule = Schedule.from_environment(environment, _role(context, description))
     with parameter_server(context, description, environment, schedule) as server, _stopping_at_signals(server.stop):
-        options = Options.from_environment(environment)
+        options = fitted(Options.from_environment(environment), context.op.block.program, description)
         transport = serve(description.endpoint, server, options, lost=server.lost)
         grace = FAILED_GRACE
         try:
@@ -110,6 +115,31 @@ def _role(context: OpContext, description: ServerDescription) -> str:
     if index < 0 and description.endpoint in servers:
         index = servers.index(description.endpoint)
     return f"pserver_{max(index, 0)}"
+
+
+def fitted(options: Options, program: Program, description: ServerDescription) -> Options:
+    """Options for messages of this program: no longer than what the server takes, and no more of them than trainers send.
+
+    Rows of tables and of sparse gradients can be any number; a server that has such keeps the limits of `options`.
+    """
+    variables = program.global_block().vars.values()
+    if description.tables or description.prefetch_blocks or not all(map(_has_a_size, variables)):
+        return options
+    sizes = [expected_of(variable).nbytes for variable in variables if variable.type == VarType.LOD_TENSOR]
+    message = min(max(SMALLEST_LIMIT, *sizes, 0), options.limits.message)
+    caller = min(2 * message + sum(sizes), options.caller_bytes)
+    return replace(
+        options,
+        limits=replace(options.limits, message=message),
+        caller_bytes=caller,
+        all_bytes=min(caller * (description.trainers + 1), options.all_bytes),
+    )
+
+
+def _has_a_size(variable: Variable) -> bool:
+    if variable.type == VarType.SELECTED_ROWS:
+        return False
+    return variable.type != VarType.LOD_TENSOR or (variable.has_shape and -1 not in variable.shape)
 
 
 # ---------------------------------------------------------------- checkpoints

@@ -7,7 +7,7 @@ longer than the rest of its piece goes on in the next. The padding lets arrays l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from struct import Struct
 
@@ -65,8 +65,9 @@ def pieces(parts: Iterable[Buffer], size: int = PIECE) -> Iterator[bytes]:
 class FrameReader:
     """Puts pieces together again. Frames that lie within one piece are views of it; longer ones are copied once."""
 
-    def __init__(self, longest: int) -> None:
-        self.longest = longest
+    def __init__(self, longest: int, make_room: Callable[[int], None] = lambda size: None) -> None:
+        """make_room: called with the size of a frame that needs more memory than a piece, before it takes it."""
+        self.longest, self._make_room = longest, make_room
         self._header = b""
         self._body: memoryview | None = None
         self._filled = 0
@@ -86,6 +87,8 @@ class FrameReader:
                     yield self._frame(view[at : at + size])
                     at += size
                 else:
+                    if size > PIECE:
+                        self._make_room(size)
                     self._body, self._filled = np.empty(size, np.uint8).data, 0
                 continue
             count = min(len(view) - at, len(self._body) - self._filled)

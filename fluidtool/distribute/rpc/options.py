@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fluidtool.distribute.rpc.security import Security
-from fluidtool.distribute.rpc.wire import Limits
+from fluidtool.distribute.rpc.wire import LARGEST_INT, Limits
 from fluidtool.errors import DeviceError, UsageError
 
 PIECE = 1 << 20  # bytes that travel in one piece
@@ -21,6 +21,8 @@ class Options:
     (FLUIDTOOL_RPC=compatible switches it off). threads: how many calls a server answers at a time; calls that wait for
     the round take one each.
     first_step: the step that a client starts in (FLUIDTOOL_RESUME_STEP).
+    caller_bytes, all_bytes: how much of messages a server holds at a time, of one caller and of all; twice that, as
+    streams have room of their own.
     """
 
     deadline: float = 180.0
@@ -28,6 +30,8 @@ class Options:
     streaming: bool = True
     threads: int = 4096
     first_step: int = 0
+    caller_bytes: int = 2 * LARGEST_INT
+    all_bytes: int = 8 * LARGEST_INT
     limits: Limits = field(default_factory=Limits)
     security: Security = field(default_factory=Security)
 

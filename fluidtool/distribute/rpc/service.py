@@ -10,17 +10,28 @@ from typing import Any
 
 from fluidtool.distribute.endpoints import host_and_port
 from fluidtool.distribute.rpc.frames import Frame, FrameReader, frame_parts, pieces
+from fluidtool.distribute.rpc.gate import Gate, on_threads_of
 from fluidtool.distribute.rpc.handler import Call, Handler, Message, Refused, RemoteError
 from fluidtool.distribute.rpc.ledger import Ledger
 from fluidtool.distribute.rpc.methods import SERVICE, Method, act, changes_state, read
-from fluidtool.distribute.rpc.options import HEADER_ROOM, Options, load_grpc
-from fluidtool.distribute.rpc.statuses import INTERNAL, OK, UNAUTHENTICATED, status_of
+from fluidtool.distribute.rpc.options import HEADER_ROOM, PIECE, Options, load_grpc
+from fluidtool.distribute.rpc.rooms import Room, Rooms
+from fluidtool.distribute.rpc.statuses import INTERNAL, OK, status_of
 from fluidtool.distribute.rpc.wire import LARGEST_INT, Buffer, decode, encode
 from fluidtool.errors import FluidError
 
 OWN_SERVICE = "fluidtool.Parameters"
 VERSION = b"fluidtool.Parameters 1"
 TRAINER_KEY, STEP_KEY, CALL_KEY = "fluidtool-trainer", "fluidtool-step", "fluidtool-call"
+ARRIVING = 1024  # messages that arrive at a time
+# Paddle's trainers make a call for each variable, all of them on one connection.
+CONNECTIONS = (
+    ("grpc.max_concurrent_streams", 1024),
+    ("grpc.max_allowed_incoming_connections", 4096),
+    ("grpc.server_handshake_timeout_ms", 20_000),
+    ("grpc.max_metadata_size", 16 << 10),
+    ("grpc.absolute_max_metadata_size", 32 << 10),
+)
 WHOLE_MESSAGES = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))
 
 
@@ -57,14 +68,21 @@ class Server:
         options.security.check_address(endpoint)
         self._grpc, self._handler, self._options, self._ledger = grpc, handler, options, Ledger()
         self._lost = lost
+        self._largest = min(options.limits.message + HEADER_ROOM, LARGEST_INT)
         self._pool = ThreadPoolExecutor(options.threads, thread_name_prefix=f"server {endpoint}")
+        self._streams = ThreadPoolExecutor(options.threads, thread_name_prefix=f"streams {endpoint}")
+        self._rooms, self._stream_rooms = (
+            Rooms(options.caller_bytes, options.all_bytes, ARRIVING, options.deadline) for _ in range(2)
+        )
+        self._gate = Gate(grpc, options.security, {**self._compatible(), **self._own()})
         own_limits = (
             ("grpc.max_send_message_length", -1),
-            ("grpc.max_receive_message_length", min(options.limits.message + HEADER_ROOM, LARGEST_INT)),
+            ("grpc.max_receive_message_length", self._largest),
             ("grpc.so_reuseport", 0),
+            *CONNECTIONS,
         )
         self._server = grpc.server(self._pool, options=own_limits)
-        self._server.add_generic_rpc_handlers((self._compatible(), self._own()))
+        self._server.add_generic_rpc_handlers((self._gate,))
         self.port = self._listen(endpoint)
         self.endpoint = f"{endpoint.rpartition(':')[0]}:{self.port}"
         self._server.start()
@@ -72,7 +90,8 @@ class Server:
     def stop(self, grace: float = 1.0) -> None:
         """Take no more calls, let those that run go on for `grace` seconds, and return when all threads are free."""
         self._server.stop(grace).wait()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._pool, self._streams, self._gate):
+            pool.close() if isinstance(pool, Gate) else pool.shutdown(wait=False, cancel_futures=True)
 
     def __enter__(self) -> Server:
         return self
@@ -96,45 +115,40 @@ class Server:
             )
         return int(port)
 
-    def _compatible(self) -> Any:
-        """Paddle's service."""
-        make = self._grpc.unary_unary_rpc_method_handler
-        handlers = {method.name: make(self._unary(method)) for method in Method}
-        return self._grpc.method_handlers_generic_handler(SERVICE, handlers)
+    def _compatible(self) -> dict[str, Any]:
+        """Paddle's service. Each call has one message; that it is taken as a stream lets it wait until there is room."""
+        make = self._grpc.stream_unary_rpc_method_handler
+        return {f"/{SERVICE}/{method.name}": make(self._unary(method)) for method in Method}
 
-    def _own(self) -> Any:
+    def _own(self) -> dict[str, Any]:
         """fluidtool's service: Hello, by which a client learns that it is there, and Exchange."""
-        handlers = {
-            "Hello": self._grpc.unary_unary_rpc_method_handler(self._hello),
-            "Exchange": self._grpc.stream_stream_rpc_method_handler(self._exchange),
-        }
-        return self._grpc.method_handlers_generic_handler(OWN_SERVICE, handlers)
+        hello = self._grpc.stream_unary_rpc_method_handler(on_threads_of(self._streams, self._hello))
+        exchange = self._grpc.stream_stream_rpc_method_handler(on_threads_of(self._streams, self._exchange))
+        return {f"/{OWN_SERVICE}/Hello": hello, f"/{OWN_SERVICE}/Exchange": exchange}
 
     # -- one call for each message
-    def _unary(self, method: Method) -> Callable[[bytes, Any], bytes]:
-        def call(request: bytes, context: Any) -> bytes:
-            caller = self._admitted(context)
+    def _unary(self, method: Method) -> Callable[[Iterator[bytes], Any], bytes]:
+        def call(requests: Iterator[bytes], context: Any) -> bytes:
+            caller, peer = self._caller(context), context.peer()
             try:
-                message = decode(request, self._options.limits)
-                asker = Call(caller.trainer_id, caller.step, context.peer(), context.is_active)
-                return b"".join(self._answer(method, message, caller, caller.number, asker))
+                with self._rooms.taken(caller.client or peer, self._largest, context.cancel) as room:
+                    request = next(requests, b"")
+                    self._rooms.arrived(room, len(request))
+                    message = decode(request, self._options.limits)
+                    asker = Call(caller.trainer_id, caller.step, peer, context.is_active)
+                    return b"".join(self._answer(method, message, caller, caller.number, asker))
             except FluidError as error:
                 context.abort(self._code(status_of(error)), str(error))
                 raise
 
         return call
 
-    def _hello(self, request: bytes, context: Any) -> bytes:
-        self._admitted(context)
+    def _hello(self, requests: Iterator[bytes], context: Any) -> bytes:
         return VERSION
 
-    def _admitted(self, context: Any) -> Caller:
-        """The caller, once it has shown the token; others are turned away."""
-        metadata = context.invocation_metadata()
-        if not self._options.security.admits(metadata):
-            context.abort(self._code(UNAUTHENTICATED), "this server takes only calls that bring its token")
+    def _caller(self, context: Any) -> Caller:
         try:
-            return Caller.of(metadata)
+            return Caller.of(context.invocation_metadata())
         except Refused as error:
             context.abort(self._code(status_of(error)), str(error))
             raise
@@ -149,16 +163,21 @@ class Server:
         The trainer does not wait for what it sends. So after a message that was refused the stream ends: what was sent
         behind it (a barrier!) must not count.
         """
-        caller, peer = self._admitted(context), context.peer()
-        reader = FrameReader(self._options.limits.message + HEADER_ROOM)
+        caller, peer = self._caller(context), context.peer()
+        rooms, room = self._stream_rooms, Room(peer, 0, context.cancel)
+        reader = FrameReader(self._options.limits.message + HEADER_ROOM, partial(rooms.change, room))
         try:
             for piece in requests:
+                if len(piece) > PIECE:
+                    raise Refused(f"a piece of {len(piece)} bytes came, but {PIECE} are allowed")
                 replies: list[Buffer] = []
                 for frame in reader.frames(piece):
                     reply, goes_on = self._reply(
                         frame, caller, Call(caller.trainer_id, frame.step, peer, context.is_active)
                     )
                     replies += reply
+                    if room.size:
+                        rooms.arrived(room, 0)
                     if not goes_on:
                         yield from pieces(replies)
                         return
@@ -166,6 +185,7 @@ class Server:
         except Refused as error:  # bytes that are no frames: there is no way to know where the next one starts
             context.abort(self._code(status_of(error)), str(error))
         finally:
+            rooms.arrived(room, 0)
             if self._lost is not None and caller.trainer_id is not None:
                 self._lost(caller.trainer_id)
 

@@ -30,11 +30,12 @@ TEXTS = frozenset({NAME, OUT_NAME, TABLE})
 NUMBERS = frozenset({TYPE, DATA_TYPE, LOD_LEVEL, HEIGHT, PROFILE, TRAINER})
 INTEGERS_64 = np.dtype("<i8")
 LARGEST_INT = 2**31 - 1
+LARGEST_ARRAY = 2**62
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much of a message is believed: bytes in all, bytes of a name, dimensions, levels of LoD.
+    """How much of a message is believed: bytes in all, of a name, of a level of LoD; dimensions, levels of LoD.
 
     Paddle's sender stops at 2 GiB - 1 of a tensor.
     """
@@ -43,6 +44,7 @@ class Limits:
     name: int = 4096
     dims: int = 16
     lod_levels: int = 16
+    lod_level: int = 1 << 26
 
 
 LIMITS = Limits()
@@ -169,9 +171,11 @@ def decode(data: Buffer | None, limits: Limits = LIMITS) -> Message:
     dims: list[int] = []
     lod: list[list[int]] = []
     for field, content in _fields(memoryview(data).toreadonly()):
-        if field == DIMS:
-            dims += [content] if isinstance(content, int) else _numbers(content)
+        if field == DIMS and len(dims) <= limits.dims:
+            dims += [content] if isinstance(content, int) else _numbers(content[: 10 * limits.dims + 10])
         elif field == LOD:
+            if len(_piece(field, content)) > limits.lod_level or len(lod) > limits.lod_levels:
+                raise _malformed(f"level {len(lod)} of its LoD is more than it may have")
             lod.append([n for f, c in _fields(_piece(field, content)) if f == 1 for n in _some(c)])
         elif field in NUMBERS:
             if not isinstance(content, int):
@@ -199,10 +203,13 @@ def _value(name: str, found: dict[int, Any], dims: list[int], lod: list[list[int
     array = _array(name, found.get(DATA_TYPE, 0), dims, b"" if data is None else data)
     if kind == LOD_TENSOR:
         return LoDTensor(array, lod)
+    height = found.get(HEIGHT, 0)
+    if height < 0:
+        raise _malformed(f"variable {name!r} is of a table of {height} rows")
     rows = found.get(ROWS, b"")
     if len(rows) % INTEGERS_64.itemsize or len(rows) // INTEGERS_64.itemsize != (dims[0] if dims else 0):
         raise _malformed(f"variable {name!r} has values of shape {dims}, but row numbers of {len(rows)} bytes")
-    return SelectedRows(aligned(np.frombuffer(rows, INTEGERS_64)), found.get(HEIGHT, 0), array)
+    return SelectedRows(aligned(np.frombuffer(rows, INTEGERS_64)), height, array)
 
 
 def _array(name: str, data_type: int, dims: list[int], data: Buffer) -> np.ndarray[Any, Any]:
@@ -210,7 +217,8 @@ def _array(name: str, data_type: int, dims: list[int], data: Buffer) -> np.ndarr
         dtype = numpy_dtype(data_type)
     except FluidError as error:
         raise _malformed(f"variable {name!r}: {error}") from error
-    if any(size < 0 for size in dims) or math.prod(dims) * dtype.itemsize != len(data):
+    largest = math.prod(size or 1 for size in dims) * dtype.itemsize  # numpy counts no dimension of 0 either
+    if any(size < 0 for size in dims) or math.prod(dims) * dtype.itemsize != len(data) or largest > LARGEST_ARRAY:
         raise _malformed(f"variable {name!r} of {dtype} and shape {dims} came with {len(data)} bytes")
     return aligned(np.frombuffer(data, dtype)).reshape(dims)
 

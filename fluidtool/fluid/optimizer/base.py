@@ -275,11 +275,10 @@ class Optimizer:
 
     def _note_devices(self, parameters_and_grads: Sequence[ParamGrad], block: Block) -> None:
         """A parameter's state lives on the device of the first operator that reads it."""
+        readers = {name: op for op in reversed(block.ops) for name in op.input_arg_names}
         for param, _ in parameters_and_grads:
-            if _trainable(param):
-                reader = next((op for op in block.ops if param.name in op.input_arg_names), None)
-                if reader is not None:
-                    self._param_device_map[param.name] = reader.get_attr(DEVICE_ATTR, "")
+            if _trainable(param) and param.name in readers:
+                self._param_device_map[param.name] = readers[param.name].get_attr(DEVICE_ATTR, "")
 
     def _split_off_distributed_table(self, pairs: list[ParamGrad]) -> tuple[list[ParamGrad], Operator | None]:
         """A distributed lookup table is updated by plain sgd, whatever the optimizer."""

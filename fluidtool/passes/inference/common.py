@@ -60,7 +60,8 @@ class _Merging:
         for op in self.block.ops:
             for old in names.keys() & set(op.input_arg_names):
                 op.rename_input(old, names[old])
-        self.block.ops = [op for position, op in enumerate(self.block.ops) if position not in set(merged)]
+        gone = set(merged)
+        self.block.ops = [op for position, op in enumerate(self.block.ops) if position not in gone]
 
     def merge(self, position: int, op: Operator) -> bool:
         """Whether the operator repeats an earlier one whose results can stand for its own."""

@@ -187,13 +187,9 @@ class _Folding:
                 if name in self.values and (name in needed or self.block.var(name).persistable):
                     self.declare(name)
         kept = {position for position in self.sources if needed.intersection(ops[position].output_arg_names)}
-        idle = {position for position in self.sources - kept if not self.was_used(position)}
+        used = {name for position in self.folded for name in ops[position].input_arg_names}
+        idle = {position for position in self.sources - kept if used.isdisjoint(ops[position].output_arg_names)}
         self.block.ops = [op for position, op in enumerate(ops) if position not in gone or position in kept | idle]
-
-    def was_used(self, source: int) -> bool:
-        """Whether a folded operator reads what an operator without inputs gave."""
-        results = set(self.block.ops[source].output_arg_names)
-        return any(results.intersection(self.block.ops[position].input_arg_names) for position in self.folded)
 
     def declare(self, name: str) -> None:
         """Make a result a parameter, where the other parameters are."""

@@ -67,7 +67,7 @@ def is_identity(site: Site) -> bool:
 def without(site: Site, source: str) -> Edit:
     """The edit that takes out an operator whose result is its `source`; raises Unfit with the reason why not."""
     result = _only_result(site)
-    if site.written[result] != 1 or source == result:
+    if site.names.written[result] != 1 or source == result:
         raise Unfit(f"{result} is written more than once")
     if site.why_not_private(result):
         raise Unfit(site.why_not_private(result))
@@ -95,7 +95,7 @@ def _written_directly(site: Site, source: str, result: str) -> Edit:
     producer = site.producer(source)
     if producer is None or producer.op.type == "feed":
         raise Unfit(f"{result} is fetched or to be kept, and {source} is a parameter or is fed")
-    if producer.op.sub_blocks() or source in producer.op.input_arg_names or site.written[source] != 1:
+    if producer.op.sub_blocks() or source in producer.op.input_arg_names or site.names.written[source] != 1:
         raise Unfit(
             f"{result} is fetched or to be kept, and {producer.op.type} computes {source} in place or in a block"
         )

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator
 
 from fluidtool.ir import Operator, Program
 from fluidtool.ops.registry import find_op
+from fluidtool.passes.inference.names import texts_of
 from fluidtool.passes.inference.rewriting import BATCH_NORMS, uses_running_statistics
-from fluidtool.passes.inference.site import texts_of
 from fluidtool.passes.result import Decision, PassResult, decide
 from fluidtool.runtime.scope import Scope
 

@@ -62,8 +62,7 @@ def why_seen(site: Site, name: str, inside: Container[int]) -> str:
 
 
 def _holds(site: Site, name: str, last: int, group: set[int]) -> bool:
-    between = range(site.position, last)
-    return not any(name in site.flow.effects[position].writes for position in between if position not in group)
+    return group.issuperset(site.flow.writes_between(site.position, last, name))
 
 
 def scalar(site: Site, name: str) -> float | None:

@@ -19,8 +19,6 @@ def is_quantiser(op_type: str) -> bool:
 
 def before_quantisers(flow: BlockFlow) -> frozenset[int]:
     """The positions of operators whose results a quantiser of this block (or of one below) reads, at any remove."""
-    if not any(is_quantiser(op.type) for block in flow.block.program.blocks for op in block.ops):
-        return frozenset()
     program, found = flow.block.program, set[int]()
     for position in range(len(flow.block.ops) - 1, -1, -1):
         for name in flow.writes[position]:

@@ -10,14 +10,15 @@ parameter or variable goes into the Edit.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection
+from typing import Any
 
 from fluidtool.errors import ProgramError
 from fluidtool.ir import Block, Operator, Program
 from fluidtool.ir.dataflow import block_flow, sub_block_operators
 from fluidtool.ir.reuse import restore_names
 from fluidtool.ir.surgery import copy_variable
+from fluidtool.passes.inference.names import BATCH_NORMS, Names, names_of, uses_running_statistics
 from fluidtool.passes.inference.quantisers import REASON, before_quantisers
 from fluidtool.passes.inference.site import Edit, NewParameter, NewVariable, Site, Unfit, on_host
 from fluidtool.passes.result import Decision, PassResult, decide
@@ -40,9 +41,6 @@ __all__ = [
 
 SWEEPS = 100
 OUTER_INPUTS = ("parameters", "X", "Input")  # of recurrent, while, conditional_block
-BATCH_NORMS = frozenset({"batch_norm", "sync_batch_norm"})
-
-
 Rule = Callable[[Site], "Edit | str | None"]
 
 
@@ -61,7 +59,10 @@ def rewrite(
     for _ in range(SWEEPS):
         left: list[Decision] = []
         named = _named(program)
-        edited = [sweep(name, rule, block, scope, frozenset(keep), done, left, exact) for block in program.blocks]
+        names = names_of(program)
+        edited = [
+            sweep(name, rule, block, scope, frozenset(keep), names, done, left, exact) for block in program.blocks
+        ]
         if not any(edited):
             break
         drop_unused(program, keep, named)
@@ -79,6 +80,7 @@ def sweep(
     block: Block,
     scope: Scope,
     keep: frozenset[str],
+    names: Names,
     done: list[Decision],
     left: list[Decision],
     exact: bool = False,
@@ -86,17 +88,17 @@ def sweep(
     """One look at every operator of a block; whether anything was edited."""
     flow, edits, touched = block_flow(block), list[Edit](), set[int]()
     changed, used = set[str](), set[str]()
-    quantised = frozenset[int]() if exact else before_quantisers(flow)
-    written = Counter(name for other in block.program.blocks for op in other.ops for name in _changed_by(op))
+    quantised = before_quantisers(flow) if names.quantises and not exact else frozenset[int]()
     for position, op in enumerate(block.ops):
-        answer = _ask(rule, Site(flow, position, scope, keep, written))
+        answer = _ask(rule, Site(flow, position, scope, keep, names))
         if isinstance(answer, str):
             left.append(decide(name, op, False, answer))
         elif answer is not None and answer.position in quantised:
             left.append(decide(name, op, False, REASON))
         elif answer is not None:
             # What an edit of this sweep removed, renamed or brought is seen by the next sweep only.
-            changes = {*answer.rename, *_brought(answer)}
+            brought = {new: array for new, array in _brought(answer).items() if not names.declared.get(new)}
+            changes = {*answer.rename, *brought}
             uses = _names_of(answer, block)
             if touched & answer.remove or changed & uses or changes & used:
                 continue
@@ -104,9 +106,11 @@ def sweep(
             changed |= changes
             used |= uses
             edits.append(answer)
+            names.pending |= brought
             done.append(decide(name, op, True, answer.reason))
     if edits:
-        apply(block, edits, scope)
+        apply(block, edits, scope, names)
+        names.pending.clear()
     return bool(edits)
 
 
@@ -117,33 +121,19 @@ def _ask(rule: Rule, site: Site) -> Edit | str | None:
         return str(reason)
 
 
-def _brought(edit: Edit) -> set[str]:
-    """The names that an edit declares."""
-    return {new.name for new in edit.parameters} | {new.name for new in edit.variables}
+def _brought(edit: Edit) -> dict[str, Any]:
+    """The names that an edit declares, with the arrays of parameters."""
+    return {new.name: None for new in edit.variables} | {new.name: new.array for new in edit.parameters}
 
 
 def _names_of(edit: Edit, block: Block) -> set[str]:
     """Every name that an edit depends on or brings."""
     ops = (*(block.ops[position] for position in edit.remove), *edit.insert)
     used = {name for op in ops for name in (*op.input_arg_names, *op.output_arg_names)}
-    return used | {*edit.rename.values()} | _brought(edit)
+    return used | {*edit.rename.values(), *_brought(edit)}
 
 
-def _changed_by(op: Operator) -> list[str]:
-    """The names that an operator gives another value; batch_norm in inference writes its statistics as they were."""
-    if op.type in BATCH_NORMS and uses_running_statistics(op):
-        kept = {name for slot in ("Mean", "Variance") for name in op.inputs.get(slot, [])}
-        return [name for name in op.output_arg_names if name not in kept]
-    return op.output_arg_names
-
-
-def uses_running_statistics(op: Operator) -> bool:
-    """Whether a batch_norm normalises by its running statistics, as inference does, and leaves them as they are."""
-    tests = op.get_attr("is_test", False) and not op.get_attr("trainable_statistics", False)
-    return bool(tests or op.get_attr("use_global_stats", False))
-
-
-def apply(block: Block, edits: list[Edit], scope: Scope) -> None:
+def apply(block: Block, edits: list[Edit], scope: Scope, names: Names) -> None:
     """Put edits that do not overlap into a block."""
     removed = {position for edit in edits for position in edit.remove}
     inserted = {edit.position: edit for edit in edits}
@@ -154,14 +144,19 @@ def apply(block: Block, edits: list[Edit], scope: Scope) -> None:
         if edit is not None:
             ops += edit.insert
             renamed |= edit.rename
-        if position not in removed:
-            _rename_inputs(block.program, op, renamed)
+            for new in edit.insert:
+                names.add(new)
+        if position in removed:
+            names.drop(op)
+        else:
+            _rename_inputs(block.program, op, renamed, names)
             ops.append(op)
     block.ops = ops
     for edit in edits:
         for parameter in edit.parameters:
             _declare(block, parameter, scope)
-            _pass_into(block, parameter.name)
+            names.declared[parameter.name].append(block.program.global_block().var(parameter.name))
+            _pass_into(block, parameter.name, names)
         for variable in edit.variables:
             copy = copy_variable(block.var_recursive(variable.like), block)
             copy.name = variable.name
@@ -170,22 +165,28 @@ def apply(block: Block, edits: list[Edit], scope: Scope) -> None:
             if variable.lod_level is not None:
                 copy.lod_level = variable.lod_level
             block.add_var(copy)
+            names.declared[copy.name].append(copy)
 
 
-def _pass_into(block: Block, name: str) -> None:
+def _pass_into(block: Block, name: str, names: Names) -> None:
     """List a parameter as an input of every operator around a sub-block: what these do not list is not saved."""
-    for around in block.program.blocks if block.idx else ():
-        for op in around.ops:
-            slot = next((slot for slot in OUTER_INPUTS if slot in op.inputs), None)
-            if block.idx in op.sub_blocks() and slot is not None and name not in op.input_arg_names:
-                op.set_input(slot, [*op.input(slot), name])
-                _pass_into(around, name)
+    for op in names.owners.get(block.idx, ()) if block.idx else ():
+        slot = next((slot for slot in OUTER_INPUTS if slot in op.inputs), None)
+        if slot is not None and name not in op.input_arg_names:
+            names.drop(op)
+            op.set_input(slot, [*op.input(slot), name])
+            names.add(op)
+            _pass_into(op.block, name, names)
 
 
-def _rename_inputs(program: Program, op: Operator, renamed: dict[str, str]) -> None:
+def _rename_inputs(program: Program, op: Operator, renamed: dict[str, str], names: Names) -> None:
     for inner in (op, *sub_block_operators(program, op)):
-        for old, new in renamed.items():
-            inner.rename_input(old, new)
+        old = [name for name in dict.fromkeys(inner.input_arg_names) if name in renamed]
+        if old:
+            names.drop(inner)
+            for name in old:
+                inner.rename_input(name, renamed[name])
+            names.add(inner)
 
 
 def _declare(block: Block, new: NewParameter, scope: Scope) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 
 from fluidtool.ir import Block, Operator
 from fluidtool.ir.dataflow import BlockFlow
+from fluidtool.passes.inference.names import Names
 from fluidtool.runtime.scope import Scope
 from fluidtool.tensor import LoDTensor
 
@@ -59,7 +59,7 @@ class Site:
     position: int
     scope: Scope
     keep: frozenset[str]
-    written: Counter[str]  # how many operators of the program write a name
+    names: Names
 
     @property
     def block(self) -> Block:
@@ -73,7 +73,7 @@ class Site:
 
     def at(self, position: int) -> Site:
         """Another operator of the same block."""
-        return Site(self.flow, position, self.scope, self.keep, self.written)
+        return Site(self.flow, position, self.scope, self.keep, self.names)
 
     def input(self, slot: str) -> str:
         """The one name in an input slot; empty when there is none."""
@@ -124,35 +124,27 @@ class Site:
             return f"{name} is persistable"
         if self._read_elsewhere(name):
             return f"{name} is also read in another block"
-        around = self._passed_on_by(name)
+        around = self.names.passed_on_by(self.block.idx, name) if self.block.idx else ""
         return f"{name} is passed on by {around}" if around else ""
-
-    def _passed_on_by(self, name: str) -> str:
-        """The operator around this block that takes `name` out of it by its name, as `recurrent` does; or empty."""
-        for block in self.block.program.blocks if self.block.idx else ():
-            for op in block.ops:
-                if self.block.idx in op.sub_blocks() and name in {*op.output_arg_names, *texts_of(op)}:
-                    return op.type
-        return ""
 
     def _read_elsewhere(self, name: str) -> bool:
         """Whether a block that is not below this one, such as one of gradients, reads this block's variable."""
+        blocks = (self.block.program.block(index) for index in self.names.read_in.get(name, ()))
         return any(
             block is not self.block
-            and any(name in op.input_arg_names for op in block.ops)
             and not any(around is self.block for around in block.ancestry())
             and self.block in block.reach()
-            for block in self.block.program.blocks
+            for block in blocks
         )
 
     def holds_until(self, name: str, position: int) -> bool:
         """Whether the value of `name` that this operator reads is still there at a later operator."""
-        return not any(name in self.flow.effects[i].writes for i in range(self.position, position))
+        return not self.flow.writes_between(self.position, position, name)
 
     def is_constant(self, name: str) -> bool:
         """Whether `name` is a persistable variable that no operator of the program writes and that has a value."""
         var = self.block.find_var_recursive(name)
-        return var is not None and var.persistable and self.array(name) is not None and not self.written[name]
+        return var is not None and var.persistable and self.array(name) is not None and not self.names.written[name]
 
     def array(self, name: str) -> Any:
         """The array of a parameter in the scope; None when it has none."""
@@ -160,19 +152,22 @@ class Site:
 
     def new_parameter(self, name: str, array: np.ndarray[Any, Any], like: str) -> NewParameter:
         """A parameter to put into an edit; one of this name in the scope that holds the very same numbers is used again."""
-        while name in self.scope or any(name in block.vars for block in self.block.program.blocks):
+        while self._is_taken(name):
             if self._holds(name, array):
                 break
             name = self.fresh_name(name)
         return NewParameter(name, array, like)
 
+    def _is_taken(self, name: str) -> bool:
+        return name in self.scope or bool(self.names.declared.get(name)) or name in self.names.pending
+
     def _holds(self, name: str, array: np.ndarray[Any, Any]) -> bool:
-        there = array_in(self.scope, name)
-        declared = [block.vars[name] for block in self.block.program.blocks if name in block.vars]
+        pending = self.names.pending.get(name)
+        there = array_in(self.scope, name) if pending is None else pending
         return (
             there is not None
-            and all(var.persistable for var in declared)
-            and not self.written[name]
+            and all(var.persistable for var in self.names.declared.get(name, ()))
+            and not self.names.written[name]
             and there.dtype == array.dtype
             and np.array_equal(on_host(there), array)
         )
@@ -189,15 +184,14 @@ class Site:
         var = self.block.find_var_recursive(name)
         if var is None or not var.persistable:
             return f"{name} is not a parameter: it is computed or fed"
-        if self.written[name]:
+        if self.names.written[name]:
             return f"{name} is written by the program"
         return f"{name} has no value in the scope; load the parameters first"
 
     def fresh_name(self, name: str, taken: Iterable[str] = ()) -> str:
         """`name`, or `name_1`, `name_2`, … when a variable of the program or of the scope, or of `taken`, has it."""
-        blocks, used = self.block.program.blocks, set(taken)
-        candidate, number = name, 0
-        while candidate in used or candidate in self.scope or any(candidate in block.vars for block in blocks):
+        used, candidate, number = set(taken), name, 0
+        while candidate in used or self._is_taken(candidate):
             number += 1
             candidate = f"{name}_{number}"
         return candidate
@@ -208,14 +202,6 @@ class Site:
         if self.op.has_attr("op_role") and not op.has_attr("op_role"):
             op.set_attr("op_role", self.op.attr("op_role"))
         return op
-
-
-def texts_of(op: Operator) -> set[str]:
-    """Every string that the attributes hold."""
-    values = [op.attr(name) for name in op.attr_names]
-    return {
-        text for value in values for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)
-    }
 
 
 def array_in(scope: Scope, name: str) -> Any:

@@ -194,6 +194,8 @@ class TestRefusals:
             (b"\x0a", "does not end"),
             (b"\x0b\x00", "wire type 3"),
             (b"\x18\x05\x22\x0a" + b"\xff" * 9 + b"\x01\x42\x04" + bytes(4), r"shape \[-1\]"),
+            (b"\x18\x05\x22\x0a\x00" + b"\x80" * 8 + b"\x40\x42\x00", r"shape \[0, 4611686018427387904\]"),
+            (b"\x10\x01\x18\x05\x38" + b"\xff" * 9 + b"\x01\x22\x01\x00\x42\x00\x4a\x00", "a table of -1 rows"),
             (b"\x10\x01\x18\x05\x22\x01\x01\x42\x04" + bytes(4) + b"\x4a\x04" + bytes(4), "row numbers of 4 bytes"),
         ],
     )
@@ -208,6 +210,12 @@ class TestRefusals:
     def test_many_dimensions_are_refused(self) -> None:
         with pytest.raises(Refused, match="17 dimensions"):
             decode(b"\x18\x05\x22\x11" + b"\x01" * 17 + b"\x42\x04" + bytes(4))
+
+    def test_many_numbers_are_refused_before_they_are_read(self) -> None:
+        with pytest.raises(Refused, match=r"dimensions|does not end"):
+            decode(b"\x22\x80\x80\x40" + b"\x01" * (1 << 20))
+        with pytest.raises(Refused, match="level 0 of its LoD is more than it may have"):
+            decode(b"\x32\x0c\x0a\x0a" + b"\x01" * 10, Limits(lod_level=8))
 
     def test_long_messages_are_refused(self) -> None:
         with pytest.raises(Refused, match="101 bytes came, but 100"):

@@ -14,13 +14,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.support.checkout import module_of_checkout
+from fluidtool.runtime.engines.native.build import MINGW, SOURCES, build, flags, objects
 
 CHECK = str(Path(__file__).with_suffix(".c"))
-RECIPE = module_of_checkout("fluidtool/runtime/engines/native/build.py")
-SOURCES = [str(RECIPE.PROJECT.parent / name) for name in RECIPE.recipe()["sources"]]
 ARM, EMULATORS = "aarch64-linux-gnu-gcc", ("qemu-aarch64-static", "qemu-aarch64")
-WINDOWS, WINES = f"{RECIPE.MINGW}-gcc", ("wine64", "wine")
+WINDOWS, WINES = f"{MINGW}-gcc", ("wine64", "wine")
 
 
 def first(names: tuple[str, ...]) -> str | None:
@@ -34,11 +32,11 @@ def arm(folder: Path) -> int | None:
     if shutil.which(ARM) is None or emulator is None:
         print(f"not run: ARM: there is no {ARM}, or none of {', '.join(EMULATORS)}")
         return None
-    compiling, linking = RECIPE.flags([ARM])
+    compiling, linking = flags([ARM])
     program = str(folder / "kernels")
-    headers = str(Path(SOURCES[0]).parent)
+    made = objects(folder, [ARM], extra=("-Wall",))
     subprocess.run(
-        [ARM, *compiling, "-Wall", "-static", "-I", headers, "-o", program, *SOURCES, CHECK, *linking], check=True
+        [ARM, *compiling, "-Wall", "-static", "-I", str(SOURCES), "-o", program, CHECK, *made, *linking], check=True
     )
     return subprocess.run([emulator, program], check=False).returncode
 
@@ -49,12 +47,11 @@ def windows(folder: Path) -> int | None:
     if shutil.which(WINDOWS) is None or wine is None:
         print(f"not run: Windows: there is no {WINDOWS}, or none of {', '.join(WINES)}")
         return None
-    library = RECIPE.build(folder / "_engine.dll", command=[WINDOWS])
-    compiling, linking = RECIPE.flags([WINDOWS])
-    headers = str(Path(SOURCES[0]).parent)
+    library = build(folder / "_engine.dll", command=[WINDOWS])
+    compiling, linking = flags([WINDOWS])
     program = str(folder / "kernels.exe")
     subprocess.run(
-        [WINDOWS, *compiling, "-Wall", "-I", headers, "-o", program, CHECK, str(library), *linking], check=True
+        [WINDOWS, *compiling, "-Wall", "-I", str(SOURCES), "-o", program, CHECK, str(library), *linking], check=True
     )
     environment = {**os.environ, "WINEPREFIX": str(folder / "prefix"), "WINEDEBUG": "-all"}
     code = subprocess.run([wine, program], env=environment, check=False).returncode

@@ -1,7 +1,8 @@
-"""The native engine under sanitizers: python -m tests.runtime.native.sanitize address|thread.
+"""The native engine under sanitizers: python -m tests.runtime.native.sanitize address|thread [MODULE ARGUMENT ...].
 
-Builds the library with them into a temporary folder and runs the tests of this folder on it. `address` also finds
-undefined behaviour. Without a compiler, or without the sanitizer's library, it says so and does nothing.
+Builds the library with them into a temporary folder and runs the tests of this folder on it, or a module (`tests.fuzz shapes
+--minutes 3`). `address` also finds undefined behaviour. Without a compiler, or without the sanitizer's library, it says so
+and does nothing.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.support.checkout import child_environment, module_of_checkout
+from fluidtool.runtime.engines.native.build import build
+from tests.support.checkout import child_environment
 
-build = module_of_checkout("fluidtool/runtime/engines/native/build.py").build
 FLAGS = {
     "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"),
     "thread": ("-fsanitize=thread",),
@@ -36,7 +37,7 @@ def runtime_library(name: str) -> str:
     return found if os.path.isabs(found) else ""
 
 
-def main(kind: str) -> int:
+def main(kind: str, *module: str) -> int:
     try:
         libraries = [runtime_library(name) for name in RUNTIMES[kind]]
     except OSError:
@@ -44,22 +45,12 @@ def main(kind: str) -> int:
     if not all(libraries):
         print(f"not run: there is no gcc with {' and '.join(RUNTIMES[kind])}")
         return 0
+    tests = ("pytest", "-q", "-p", "no:cacheprovider", "tests/runtime/native", "-k", TESTS[kind])
     with tempfile.TemporaryDirectory() as folder:
-        path = build(Path(folder, "engine.so"), (*FLAGS[kind], "-g", "-O1", "-fno-omit-frame-pointer"))
+        path = build(Path(folder, "engine.so"), (*FLAGS[kind], "-g", "-O1", "-fno-omit-frame-pointer"), wanted="")
         environment = child_environment(FLUIDTOOL_NATIVE=str(path), LD_PRELOAD=":".join(libraries), **OPTIONS[kind])
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "tests/runtime/native",
-            "-k",
-            TESTS[kind],
-        ]
-        return subprocess.run(command, env=environment, check=False).returncode
+        return subprocess.run([sys.executable, "-m", *(module or tests)], env=environment, check=False).returncode
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:2]))
+    sys.exit(main(*sys.argv[1:]))

@@ -423,7 +423,7 @@ def test_processors_without_pairs_round_weights_only(instructions: str) -> None:
     found = library()
     assert found is not None
     if not found.handle.ft_use_instructions(instructions.encode()):
-        pytest.skip(f"this processor has no {instructions}")
+        pytest.skip(f"this build of the engine has no {instructions} for this processor")
     found.handle.ft_use_instructions(found.instructions.encode())
     command = [
         sys.executable,

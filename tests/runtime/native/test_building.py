@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fluidtool.runtime.engines.native import library
-from tests.support.checkout import ROOT, module_of_checkout
+from fluidtool.runtime.engines.native import build, library
+from tests.support.checkout import ROOT
 
-build = module_of_checkout("fluidtool/runtime/engines/native/build.py")
 SETUP = ROOT / "setup.py"
 
 
@@ -40,11 +41,11 @@ def test_windows_gets_a_library_that_needs_no_other_and_moves_vectors_unaligned(
     assert "-fPIC" in compiling and "-pthread" in linking and "-static" not in linking
 
 
-@pytest.mark.parametrize(("platform", "name"), [("win32", "_engine.dll"), ("linux", "_engine.abi3.so")])
+@pytest.mark.parametrize(("platform", "name"), [("win32", "_engine.dll"), ("linux", "_engine.so")])
 def test_the_library_is_found_by_the_kind_of_the_system(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: str, name: str
 ) -> None:
-    for each in ("_engine.dll", "_engine.abi3.so"):
+    for each in ("_engine.dll", "_engine.so"):
         (tmp_path / each).touch()
     monkeypatch.setattr(library, "FOLDER", tmp_path)
     monkeypatch.setattr(library.sys, "platform", platform)
@@ -88,7 +89,92 @@ def test_setup_tries_the_engine_elsewhere(monkeypatch: pytest.MonkeyPatch) -> No
     assert extensions_of_setup(monkeypatch, "linux", "no-such-compiler")  # the extension is optional
 
 
-def test_a_change_of_any_source_builds_the_library_anew() -> None:
-    recipe = build.recipe()
-    listed = sorted(Path(name).name for name in (*recipe["sources"], *recipe["depends"]))
-    assert listed == sorted(path.name for path in (build.FOLDER / "src").iterdir() if path.suffix in {".c", ".h"})
+def test_every_source_is_a_unit_or_included_by_one() -> None:
+    """A file that nothing includes would be compiled by nobody."""
+    sources = {path.name: path.read_text() for path in build.SOURCES.iterdir() if path.suffix in {".c", ".h"}}
+    reached = {source.name for source, _ in build.units([build.PORTABLE, *build.X86_64])}
+    while more := {name for each in reached for name in re.findall(r'#include "(.+?)"', sources[each])} - reached:
+        reached |= more
+    assert reached == set(sources)
+
+
+def compiler_for(folder: Path, machine: str, macros: str = "") -> list[str]:
+    """A compiler that makes code for `machine`, on a processor for which it defines `macros`."""
+    script = folder / "cc"
+    script.write_text(
+        f"""#!/bin/sh
+case "$*" in
+  *-dumpmachine*) echo {machine} ;;
+  *-march=native*) for macro in {macros}; do echo "#define $macro 1"; done ;;
+  *) echo "#define __x86_64__ 1" ;;
+esac
+"""
+    )
+    script.chmod(0o755)
+    return [str(script)]
+
+
+def names(variants: list[build.Variant]) -> list[str]:
+    return [variant.name for variant in variants]
+
+
+@pytest.mark.parametrize(
+    ("machine", "made"),
+    [
+        ("x86_64-linux-gnu", ["portable", "avx2", "avx512", "avx512_bf16"]),
+        ("x86_64-w64-mingw32", ["portable", "avx2", "avx512"]),
+        ("x86_64-apple-darwin22.1.0", ["portable", "avx2", "avx512"]),
+        ("aarch64-linux-gnu", ["portable"]),
+    ],
+)
+def test_a_compiler_makes_the_instructions_of_its_machine(tmp_path: Path, machine: str, made: list[str]) -> None:
+    assert names(build.variants(compiler_for(tmp_path, machine))) == made
+
+
+AVX2, AVX512 = "__AVX2__ __FMA__", "__AVX2__ __FMA__ __AVX512F__ __AVX512DQ__"
+
+
+@pytest.mark.parametrize(
+    ("macros", "built"),
+    [
+        ("", ["portable"]),
+        ("__AVX2__", ["portable"]),
+        (AVX2, ["avx2"]),
+        (f"{AVX2} __AVX512F__", ["avx2"]),
+        (AVX512, ["avx512"]),
+        (f"{AVX512} __AVX512BW__ __AVX512BF16__", ["avx512", "avx512_bf16"]),
+    ],
+)
+def test_an_installation_from_source_builds_for_this_processor(tmp_path: Path, macros: str, built: list[str]) -> None:
+    command = compiler_for(tmp_path, "x86_64-linux-gnu", macros)
+    assert names(build.chosen_variants(command, "")) == built
+
+
+def test_the_kernels_that_bf16_builds_on_come_with_it(tmp_path: Path) -> None:
+    command = compiler_for(tmp_path, "x86_64-linux-gnu")
+    assert names(build.chosen_variants(command, "avx512_bf16")) == ["avx512", "avx512_bf16"]
+    assert names(build.chosen_variants(command, "all")) == names(build.variants(command))
+
+
+def test_instructions_that_a_compiler_cannot_make_are_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"FLUIDTOOL_BUILD_INSTRUCTIONS: avx2: this compiler makes all, or some of portable"
+    ):
+        build.chosen_variants(compiler_for(tmp_path, "aarch64-linux-gnu"), "portable,avx2")
+
+
+def test_a_compiler_that_fails_leaves_the_library_that_was_there(tmp_path: Path) -> None:
+    script = tmp_path / "failing"
+    script.write_text('#!/bin/sh\ncase "$*" in *images*|*matrices*) exit 1 ;; *) exec cc "$@" ;; esac\n')
+    script.chmod(0o755)
+    target = tmp_path / "library" / "_engine.so"
+    target.parent.mkdir()
+    target.write_text("the old one")
+    with pytest.raises(subprocess.CalledProcessError):
+        build.build(target, ("-O0",), [str(script)], "portable")
+    assert [path.read_text() for path in target.parent.iterdir()] == ["the old one"]
+
+
+def test_the_environment_names_a_compiler_of_several_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "ccache gcc -m64")
+    assert build.compiler() == ["ccache", "gcc", "-m64"]

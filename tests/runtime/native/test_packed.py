@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from fluidtool.runtime import Executor
-from fluidtool.runtime.engines.native import stretches
 from fluidtool.runtime.engines.native.packed import SHORT, PackedConstants, Piece
 from fluidtool.runtime.engines.native.steps import Kind
 from fluidtool.runtime.engines.native.stretches import Stretch
@@ -118,17 +117,6 @@ def test_what_no_form_reads_is_given_back() -> None:
     made.stretch.forms.clear()
     gc.collect()
     assert kept and all(found() is None for found in kept)
-
-
-@pytest.mark.usefixtures("native")
-@pytest.mark.parametrize(("room", "kept"), [(stretches.ROOM, stretches.MOST_KEPT), (0, stretches.ALWAYS_KEPT)])
-def test_how_many_forms_are_kept(room: int, kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer where they take much memory; those that were used last."""
-    monkeypatch.setattr(stretches, "ROOM", room)
-    made = with_product()
-    for rows in range(1, stretches.MOST_KEPT + 3):
-        made.run(rows)
-    assert [key[0][0][0] for key in made.stretch.forms] == list(range(1, stretches.MOST_KEPT + 3))[-kept:]
 
 
 def marks(*arrays: Any) -> int:

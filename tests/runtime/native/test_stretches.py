@@ -17,7 +17,8 @@ from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor
 from fluidtool.runtime.engines.native import stretches
 from fluidtool.runtime.engines.native.arena import lay_out, lifetimes, lower_bound
-from fluidtool.runtime.engines.native.library import FOLDER, STEP, Library
+from fluidtool.runtime.engines.native.build import KERNELS
+from fluidtool.runtime.engines.native.library import FOLDER, STEP, Library, usable_instructions
 from fluidtool.runtime.engines.native.steps import Kind
 from fluidtool.runtime.engines.native.stretches import Stretch
 from fluidtool.tensor import LoDTensor
@@ -198,7 +199,7 @@ def test_threads_that_use_more_shapes_than_are_kept_do_not_disturb_each_other(mo
     weight = net.scope.find_var("parameter1").value.array
     executor = Executor(engine="native")
     wrong: list[float] = []
-    monkeypatch.setattr(stretches, "MOST_KEPT", stretches.ALWAYS_KEPT)
+    monkeypatch.setattr(stretches, "MOST_KEPT", 8)
 
     def work() -> None:
         for rows in [*range(1, 12)] * 6:
@@ -239,12 +240,24 @@ def test_the_library_numbers_kernels_as_python_does() -> None:
 
 
 def test_every_kernel_is_in_the_table() -> None:
-    table = (FOLDER / "src" / "kernels.c").read_text()
-    assert set(re.findall(r"\[FT_(\w+)\] =", table)) == {kind.name for kind in Kind}
+    tables = [(FOLDER / "src" / f"{unit}.c").read_text() for unit in (*KERNELS, "pairs")]
+    listed = [name for table in tables for name in re.findall(r"\[FT_(\w+)\] =", table)]
+    assert sorted(listed) == sorted(kind.name for kind in Kind)
 
 
-@pytest.mark.parametrize(("name", "value"), [("FLUIDTOOL_INSTRUCTIONS", "portable"), ("FLUIDTOOL_THREADS", "1")])
-def test_other_instructions_and_threads_give_the_same(name: str, value: str) -> None:
+@pytest.mark.parametrize("instructions", ["avx512_bf16", "avx512", "avx2", "portable"])
+def test_every_instruction_set_gives_the_same(instructions: str, native: Library) -> None:
+    if instructions not in usable_instructions(native.handle):
+        pytest.skip(f"this build of the engine has no {instructions} for this processor")
+    gives_the_same("FLUIDTOOL_INSTRUCTIONS", instructions)
+
+
+def test_one_thread_gives_the_same() -> None:
+    gives_the_same("FLUIDTOOL_THREADS", "1")
+
+
+def gives_the_same(name: str, value: str) -> None:
+    """Another process, as both are chosen once."""
     net, out = residual_block()
     (want,) = net.run("native", out)
     code = (

@@ -20,9 +20,10 @@ from fluidtool.runtime.engines.handing.target import Target
 from fluidtool.runtime.engines.handing.translating import translate
 from fluidtool.runtime.engines.native.graph import Graph, Shape
 from fluidtool.runtime.engines.native.library import thread_count
-from fluidtool.runtime.engines.native.packed import PackedConstants
+from fluidtool.runtime.engines.native.packed import Packed
 from fluidtool.runtime.engines.native.reading.registry import Lod
 from fluidtool.runtime.engines.native.stretch import Watch, check_bounds, read_stretch
+from fluidtool.tensor.files import check_unchanged
 
 HANDING = ("onnxruntime", "openvino")
 Call = Callable[[Mapping[str, NDArray[Any]]], Sequence[NDArray[Any]]]
@@ -80,13 +81,14 @@ class HandingEngine:
         constants: Mapping[str, NDArray[Any]],
         wanted: Sequence[str],
         lods: Mapping[str, Lod] | None = None,
-        packed: PackedConstants | None = None,
+        packed: Packed | None = None,
         pooled: Collection[str] = (),
     ) -> Handed:
         """Compile operators for inputs of these shapes and LoDs; raises NotNativeError where an operation is missing.
 
         The library outside packs what it packs by itself, not in `packed`.
         """
+        check_unchanged(constants.values())
         understood = read_stretch(ops, given, constants, wanted, lods)
         graph = understood.graph
         target = self.package.target()

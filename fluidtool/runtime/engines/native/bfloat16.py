@@ -1,4 +1,4 @@
-"""Numbers of 16 bits: bfloat16, the upper half of a float32 (src/bfloat16.c has the same rounding)."""
+"""Numbers of 16 bits: bfloat16, the upper half of a float32 (src/bfloat16.h has the same rounding)."""
 
 from __future__ import annotations
 

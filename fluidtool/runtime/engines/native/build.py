@@ -1,82 +1,209 @@
-"""Build the library in place: `python -m fluidtool.runtime.engines.native.build` (an installation does it by itself).
+"""Build the library of the native engine: `python -m fluidtool.runtime.engines.native.build` (an installation does it by itself).
 
-Sources and flags are those of pyproject.toml. On Windows the compiler is GCC of MinGW-w64 (setup.py takes this file for it, so
-it imports nothing but the standard library): MSVC does not know the vector language that the kernels are written in.
+setup.py takes this file too, so it imports nothing but the standard library. The kernels are compiled once for each instruction
+set, all units at the same time. On Windows the compiler is GCC of MinGW-w64: MSVC does not know the vector language that the
+kernels are written in.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
-import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import NamedTuple
 
 FOLDER = Path(__file__).resolve().parent
-PROJECT = FOLDER.parents[3] / "pyproject.toml"
+SOURCES = FOLDER / "src"
+CHOICE = "FLUIDTOOL_BUILD_INSTRUCTIONS"
 MINGW = "x86_64-w64-mingw32"
-# There the stack is aligned to 16 bytes only, and GCC spills vectors of 32 and 64 as if it were to more: the assembler makes
+COMPILING = ("-O2", "-g0", "-std=gnu11", "-fvisibility=hidden", "-fPIC", "-pthread", "-Wno-psabi")
+LINKING = ("-lm", "-pthread")
+# On Windows the stack is aligned to 16 bytes only, and GCC spills vectors of 32 and 64 as if it were to more: the assembler makes
 # these moves unaligned ones (binutils 2.38). Everything but the system itself is linked in.
-WINDOWS_COMPILING, WINDOWS_LINKING = ("-Wa,-muse-unaligned-vector-move",), ("-static",)
+WINDOWS_COMPILING = ("-O2", "-g0", "-std=gnu11", "-Wno-psabi", "-Wa,-muse-unaligned-vector-move")
+WINDOWS_LINKING = ("-lm", "-static")
 
 
-def recipe() -> dict[str, Any]:
-    """How pyproject.toml says that the library is built; raises FileNotFoundError outside of a checkout."""
-    (extension,) = tomllib.loads(PROJECT.read_text())["tool"]["setuptools"]["ext-modules"]
-    found: dict[str, Any] = extension
-    return found
+class Variant(NamedTuple):
+    """The kernels for one instruction set.
+
+    lanes, tile, unroll: VL, TILE and UNROLL of src/kernels.h; needs: macros that a compiler defines for a processor that has
+    the instructions (a processor without any of them runs `portable`); units: files of src/.
+    """
+
+    name: str
+    units: tuple[str, ...]
+    lanes: int = 8
+    tile: int = 6
+    unroll: int = 2
+    flags: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+
+    def defines(self, unit: str) -> list[str]:
+        """What the preprocessor is told of a unit."""
+        table = f"ft_{self.name}_{unit}"
+        return [f"-DVL={self.lanes}", f"-DTILE={self.tile}", f"-DUNROLL={self.unroll}", f"-DTABLE={table}", *self.flags]
+
+
+KERNELS = ("images", "matrices")
+AVX512 = ("-mavx512f", "-mavx512dq", "-mavx2", "-mfma")
+# The sums of a tile fill the registers: 16 of 8 lanes (12 sums, 2 weights, 1 pixel), 32 of 16 lanes (28 sums). On ARM the compiler
+# makes two NEON registers of a vector of `portable`.
+PORTABLE = Variant("portable", KERNELS)
+X86_64 = (
+    Variant("avx2", KERNELS, 8, 6, 8, ("-mavx2", "-mfma"), ("__AVX2__", "__FMA__")),
+    Variant("avx512", KERNELS, 16, 14, 4, AVX512, ("__AVX512F__", "__AVX512DQ__")),
+    Variant(
+        "avx512_bf16",
+        ("pairs",),  # the others are those of avx512
+        *(16, 14, 4),
+        (*AVX512, "-mavx512bw", "-mavx512bf16"),
+        ("__AVX512F__", "__AVX512DQ__", "__AVX512BW__", "__AVX512BF16__"),
+    ),
+)
 
 
 def compiler() -> list[str]:
-    """The compiler that CC names, else that of this Python; on Windows GCC."""
-    usual = "gcc" if sys.platform == "win32" else "cc"
-    return shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or usual)[:1]
+    """The compiler that CC names, else that of this Python, else the system's; on Windows GCC."""
+    if named := shlex.split(os.environ.get("CC", "")):
+        return named
+    of_python = shlex.split(sysconfig.get_config_var("CC") or "")[:1]
+    usual = ["gcc"] if sys.platform == "win32" else [*of_python, "cc", "gcc", "clang"]
+    return [next((name for name in usual if shutil.which(name)), usual[-1])]
+
+
+def asked(command: list[str], *words: str) -> str:
+    """What a compiler prints; '' when it fails or there is none."""
+    try:
+        done = subprocess.run([*command, *words], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    except OSError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def makes_windows_code(command: list[str]) -> bool:
     """Whether a compiler is GCC for Windows on x86-64."""
-    try:
-        asked = subprocess.run([*command, "-dumpmachine"], capture_output=True, text=True, check=False)
-    except OSError:
-        return False
-    return asked.stdout.strip() == MINGW
+    return asked(command, "-dumpmachine") == MINGW
 
 
 def flags(command: list[str]) -> tuple[list[str], list[str]]:
-    """(for compiling, for linking) by a compiler."""
-    extension = recipe()
-    compiling, linking = extension["extra-compile-args"], extension["extra-link-args"]
-    if not makes_windows_code(command):
-        return [*compiling, "-fPIC"], linking
-    without = [flag for flag in compiling if flag not in {"-pthread", "-fvisibility=hidden"}]
-    return [*without, *WINDOWS_COMPILING], [*(flag for flag in linking if flag != "-pthread"), *WINDOWS_LINKING]
+    """(for compiling, for linking) by a compiler; CFLAGS, LDFLAGS and, on macOS, ARCHFLAGS of the environment come last."""
+    compiling, linking = (WINDOWS_COMPILING, WINDOWS_LINKING) if makes_windows_code(command) else (COMPILING, LINKING)
+    machine = shlex.split(os.environ.get("ARCHFLAGS", "")) if sys.platform == "darwin" else []
+    more, last = (shlex.split(os.environ.get(name, "")) for name in ("CFLAGS", "LDFLAGS"))
+    return [*compiling, *machine, *more], [*linking, *machine, *last]
 
 
-def build(target: Path | None = None, extra: tuple[str, ...] = (), command: list[str] | None = None) -> Path:
-    """Compile the sources into one shared library, by `command` or else by the usual compiler.
+def variants(command: list[str]) -> list[Variant]:
+    """Every variant that a compiler can make. AVX512-BF16 is left out where it was never tried: on Windows and macOS."""
+    compiling, _ = flags(command)
+    machine = asked(command, *compiling, "-dumpmachine")
+    if not machine.startswith(("x86_64", "amd64")):
+        return [PORTABLE]
+    untried = {"avx512_bf16"} if machine == MINGW or "darwin" in machine else set()
+    taken = [
+        each
+        for each in X86_64
+        if each.name not in untried and asked(command, *each.flags, "-dM", "-E", "-xc", os.devnull)
+    ]
+    return [PORTABLE, *taken]
 
-    Raises CalledProcessError, or OSError without a compiler or outside of a checkout.
+
+def variants_of_this_processor(command: list[str]) -> list[Variant]:
+    """The best variant for the processor of this machine, with the one that it builds on."""
+    there = variants(command)
+    macros = set(asked(command, "-march=native", "-dM", "-E", "-xc", os.devnull).split())
+    usable = [each for each in there if each.needs and macros >= set(each.needs)]
+    if not usable:
+        return [PORTABLE]
+    best = usable[-1]
+    return [each for each in usable if each is best or (best.units != KERNELS and each.lanes == best.lanes)]
+
+
+def chosen_variants(command: list[str], wanted: str) -> list[Variant]:
+    """The variants that FLUIDTOOL_BUILD_INSTRUCTIONS asks for: '' for this processor, `all`, or names with commas between.
+
+    Raises ValueError for a name that is none, or that the compiler cannot make.
+    """
+    if not wanted:
+        return variants_of_this_processor(command)
+    there = variants(command)
+    if wanted == "all":
+        return there
+    names = [name.strip() for name in wanted.split(",")]
+    if unknown := set(names) - {each.name for each in there}:
+        known = ", ".join(each.name for each in there)
+        raise ValueError(f"{CHOICE}: {', '.join(sorted(unknown))}: this compiler makes all, or some of {known}")
+    if "avx512_bf16" in names:
+        names.append("avx512")
+    return [each for each in there if each.name in names]
+
+
+def units(chosen: list[Variant]) -> list[tuple[Path, list[str]]]:
+    """The units to compile, those that take longest first: (source, flags)."""
+    built = [f"-DFT_BUILT_{each.name.upper()}=1" for each in chosen]
+    kernels = [(SOURCES / f"{unit}.c", each.defines(unit)) for each in chosen for unit in each.units]
+    return [*kernels, (SOURCES / "engine.c", built), (SOURCES / "pool.c", [])]
+
+
+def processors() -> int:
+    """How many processes may run at the same time."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def library_name(command: list[str]) -> str:
+    """The file name of the library that a compiler makes: it knows nothing of Python, so one serves every version."""
+    return "_engine.dll" if makes_windows_code(command) else "_engine.so"
+
+
+def objects(folder: Path, command: list[str], wanted: str = "all", extra: tuple[str, ...] = ()) -> list[str]:
+    """Compile every unit into `folder`, as many at the same time as there are processors; the paths of the objects.
+
+    wanted: as chosen_variants has it. Raises CalledProcessError where the compiler fails, OSError without one, and ValueError
+    for instructions that it cannot make.
+    """
+    compiling, _ = flags(command)
+
+    def compiled(number: int, source: Path, defines: list[str]) -> str:
+        made = str(folder / f"{number}.o")
+        subprocess.run([*command, *compiling, *extra, *defines, "-c", str(source), "-o", made], check=True)
+        return made
+
+    with ThreadPoolExecutor(processors()) as pool:
+        numbered = enumerate(units(chosen_variants(command, wanted)))
+        started = [pool.submit(compiled, number, source, defines) for number, (source, defines) in numbered]
+        return [unit.result() for unit in started]
+
+
+def build(
+    target: Path | None = None,
+    extra: tuple[str, ...] = (),
+    command: list[str] | None = None,
+    wanted: str = "all",
+) -> Path:
+    """Compile the sources into one shared library, at `target` or in place, and return its path.
+
+    The library appears complete or not at all. Raises what `objects` raises.
     """
     command = command or compiler()
-    suffix = ".dll" if makes_windows_code(command) else sysconfig.get_config_var("EXT_SUFFIX") or ".so"
-    path = target or FOLDER / f"_engine{suffix}"
+    path = target or FOLDER / library_name(command)
     compiling, linking = flags(command)
-    with TemporaryDirectory() as scratch, ThreadPoolExecutor(os.cpu_count()) as pool:
-
-        def compiled(name: str) -> str:
-            made = str(Path(scratch, Path(name).name).with_suffix(".o"))
-            subprocess.run([*command, *compiling, *extra, "-c", str(PROJECT.parent / name), "-o", made], check=True)
-            return made
-
-        objects = list(pool.map(compiled, recipe()["sources"]))
-        subprocess.run([*command, *compiling, *extra, "-shared", "-o", str(path), *objects, *linking], check=True)
+    with TemporaryDirectory() as scratch:
+        made = Path(scratch, path.name)
+        linked = [*objects(Path(scratch), command, wanted, extra), *linking]
+        subprocess.run([*command, *compiling, *extra, "-shared", "-o", str(made), *linked], check=True)
+        beside = path.with_name(f".{path.name}.{os.getpid()}")
+        shutil.copyfile(made, beside)
+        beside.chmod(0o755)
+        os.replace(beside, path)
     return path
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"{build()}\n")
+    sys.stdout.write(f"{build(wanted=os.environ.get(CHOICE, 'all'))}\n")

@@ -36,7 +36,7 @@ def sweep(graph: Graph, rule: Callable[[Node, Finder], Node | None]) -> None:
     """Ask the rule at every node: it returns the earlier node that has taken this one in, or None."""
     maker: dict[Value, Node] = {}
     uses = graph.uses()
-    kept: list[Node] = []
+    kept: dict[Node, None] = {}
     for node in graph.nodes:
 
         def alone(value: Value) -> Node | None:
@@ -45,15 +45,15 @@ def sweep(graph: Graph, rule: Callable[[Node, Finder], Node | None]) -> None:
 
         taker = rule(node, alone)
         if taker is None:
-            kept.append(node)
+            kept[node] = None
             maker[node.output] = node
         else:
             # The taker writes what this node wrote, at this node's place: all it reads is there by then.
-            kept.remove(taker)
+            del kept[taker]
             taker.output = node.output
-            kept.append(taker)
+            kept[taker] = None
             maker[node.output] = taker
-    graph.nodes = kept
+    graph.nodes = list(kept)
 
 
 def fold_border(node: Node, alone: Finder) -> Node | None:

@@ -31,13 +31,14 @@ def merge_products(graph: Graph) -> None:
     """
     first: dict[Any, list[Node]] = {}
     stands_for: dict[Value, Value] = {}
-    kept = []
+    outputs, kept = set(graph.outputs), []
     for node in graph.nodes:
         node.inputs = [stands_for.get(value, value) for value in node.inputs]
         if node.residual is not None:
             node.residual = stands_for.get(node.residual, node.residual)
-        if node.kind == "product" and node.output not in graph.outputs:
-            key = node.inputs[0], node.residual, node.facts["matrix"], node.activation, node.output.shape
+        if node.kind == "product" and node.output not in outputs:
+            row = (node.facts["weights"][:1] + 0.0).tobytes()  # most differ here already; -0.0 equals 0.0
+            key = node.inputs[0], node.residual, node.facts["matrix"], node.activation, node.output.shape, row
             twin = next((other for other in first.setdefault(key, []) if have_same_numbers(other, node)), None)
             if twin is not None:
                 stands_for[node.output] = twin.output
@@ -48,7 +49,7 @@ def merge_products(graph: Graph) -> None:
 
 
 def have_same_numbers(one: Node, other: Node) -> bool:
-    """Whether two products multiply by the same weights and add the same shift; most differ in the first row already."""
+    """Whether two products multiply by the same weights and add the same shift."""
     weights, others = one.facts["weights"], other.facts["weights"]
     shift, other_shift = one.facts["shift"], other.facts["shift"]
     if shift is None or other_shift is None:
@@ -56,21 +57,23 @@ def have_same_numbers(one: Node, other: Node) -> bool:
             return False
     elif not np.array_equal(shift, other_shift):
         return False
-    return weights is others or (np.array_equal(weights[:1], others[:1]) and np.array_equal(weights, others))
+    return weights is others or np.array_equal(weights, others)
 
 
 def join_products(graph: Graph) -> None:
     """Put such products together, in place: each result is a slice of the joint one."""
     groups: dict[Any, list[Node]] = {}
+    outputs = set(graph.outputs)
     for node in graph.nodes:
-        if node.kind == "product" and joins(node) and node.output not in graph.outputs:
+        if node.kind == "product" and joins(node) and node.output not in outputs:
             groups.setdefault((node.inputs[0], node.facts["matrix"], node.activation), []).append(node)
+    replaced: dict[Node, list[Node]] = {}
     for group in groups.values():
         if len(group) > 1:
             product = group_product(group)
-            first, gone = graph.nodes.index(group[0]), set(group)
-            rest = [node for node in graph.nodes[first:] if node not in gone]
-            graph.nodes[first:] = [product, *slices(group, product.output), *rest]
+            replaced |= {node: [] for node in group}
+            replaced[group[0]] = [product, *slices(group, product.output)]
+    graph.nodes = [new for node in graph.nodes for new in replaced.get(node, (node,))]
 
 
 def joins(node: Node) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from fluidtool.ir import Operator
-    from fluidtool.runtime.engines.native.packed import PackedConstants
+    from fluidtool.runtime.engines.native.packed import Packed
     from fluidtool.runtime.engines.native.reading.registry import Lod
     from fluidtool.runtime.engines.native.stretch import Compiled
 
@@ -62,7 +63,7 @@ class Library:
         constants: Mapping[str, NDArray[Any]],
         wanted: Sequence[str],
         lods: Mapping[str, Lod] | None = None,
-        packed: PackedConstants | None = None,
+        packed: Packed | None = None,
         pooled: Collection[str] = (),
     ) -> Compiled:
         """Compile a stretch (stretch.py); raises NotNativeError where a kernel is missing."""
@@ -98,8 +99,8 @@ def library_path() -> Path | None:
     named = os.environ.get(SWITCH, "")
     if os.path.isfile(named):
         return Path(named)
-    kind = "dll" if sys.platform == "win32" else "so"
-    return next(iter(sorted(FOLDER.glob(f"_engine*.{kind}"))), None)
+    path = FOLDER / ("_engine.dll" if sys.platform == "win32" else "_engine.so")
+    return path if path.is_file() else None
 
 
 def thread_count() -> int:
@@ -133,24 +134,43 @@ def attempt() -> Library | str:
     """The engine of this process, or why there is none and what to do."""
     path = library_path()
     if path is None:
-        return f"not built: an installation builds it where a C compiler is; in a checkout, '{BUILD}' does"
+        return (
+            f"not built: when fluidtool was installed there was no C compiler that could; with one, '{BUILD}' builds it"
+        )
     try:
-        handle = ctypes.CDLL(str(path))
-        handle.ft_instructions_name.restype = ctypes.c_char_p
-        for name in ("ft_vector_width", "ft_step_size"):
-            getattr(handle, name).restype = ctypes.c_int64
-        handle.ft_run.argtypes = [ctypes.c_void_p, ctypes.c_int64]
-        handle.ft_run.restype = None
-        handle.ft_run_timed.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
-        handle.ft_run_timed.restype = None
-        handle.ft_use_instructions.argtypes = [ctypes.c_char_p]
+        handle = opened(path)
     except (OSError, AttributeError) as error:
         return f"{path} cannot be loaded ({error}); build it again: '{BUILD}'"
     if handle.ft_step_size() != STEP.itemsize:
         return f"{path} was built from other sources; build it again: '{BUILD}'"
     wanted = os.environ.get(INSTRUCTIONS, "")
-    if wanted and not handle.ft_use_instructions(wanted.encode()):
-        return f"{INSTRUCTIONS}={wanted} is not to be had on this machine; there are {PAIRS}, avx512, avx2 and portable"
+    if not handle.ft_use_instructions(wanted.encode() or None):
+        has = ", ".join(usable_instructions(handle))
+        if has:
+            return f"{INSTRUCTIONS}={wanted} is not to be had; for this processor {path} has {has}"
+        return f"{path} was built for other processors; build it for this one: '{BUILD}'"
     found = Library(path, handle.ft_instructions_name().decode(), handle.ft_vector_width(), 1, handle)
     found.use_threads(thread_count())
     return found
+
+
+def opened(path: Path) -> ctypes.CDLL:
+    """The library with the types of its functions; raises OSError or AttributeError where it is none."""
+    handle = ctypes.CDLL(str(path))
+    for name in ("ft_instructions_name", "ft_usable"):
+        getattr(handle, name).restype = ctypes.c_char_p
+    for name in ("ft_vector_width", "ft_step_size"):
+        getattr(handle, name).restype = ctypes.c_int64
+    handle.ft_run.argtypes = [ctypes.c_void_p, ctypes.c_int64]
+    handle.ft_run.restype = None
+    handle.ft_run_timed.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]
+    handle.ft_run_timed.restype = None
+    handle.ft_use_instructions.argtypes = [ctypes.c_char_p]
+    handle.ft_usable.argtypes = [ctypes.c_int]
+    return handle
+
+
+def usable_instructions(handle: ctypes.CDLL) -> list[str]:
+    """The instruction sets that a library was built for and this processor has, the best first."""
+    names = (handle.ft_usable(index) for index in itertools.count())
+    return [name.decode() for name in itertools.takewhile(bool, names)]

@@ -8,10 +8,14 @@ from math import prod
 
 from fluidtool.runtime.engines.native.graph import Graph, Node, Value, reads
 
+PATIENCE = 64  # nodes to look at for each node, on the average: what comes to use very late is left where it is
+AT_LEAST = 1 << 16
+
 
 def delay(graph: Graph) -> None:
     """Move nodes to their first reader where less is alive meanwhile, in place."""
-    nodes = graph.nodes
+    nodes, outputs = graph.nodes, set(graph.outputs)
+    patience = AT_LEAST + PATIENCE * len(nodes)
     places = {node: place for place, node in enumerate(nodes)}
     readers: dict[Value, list[Node]] = {value: [] for node in nodes for value in (node.output, *reads(node))}
     for node in nodes:
@@ -20,11 +24,12 @@ def delay(graph: Graph) -> None:
     for node in reversed(nodes.copy()):
         first = places[node]
         last = min((places[reader] for reader in readers[node.output]), default=first) - 1
-        if last <= first:
+        patience -= last - first
+        if last <= first or patience < 0:
             continue
         before, later = nodes[first : last + 1], [*nodes[first + 1 : last + 1], node]
         kept = {value for other in before for value in (other.output, *reads(other))}
-        kept = {value for value in kept if any(places[reader] > last for reader in readers[value])} | set(graph.outputs)
+        kept = {value for value in kept if any(places[reader] > last for reader in readers[value])} | outputs
         if most_alive(later, kept) < most_alive(before, kept):
             nodes[first : last + 1] = later
             places |= {other: first + number for number, other in enumerate(later)}

@@ -6,13 +6,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import is_
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fluidtool.runtime.engines.native.steps import Kind
+from fluidtool.tensor.files import file_of, private
 
 SHORT = 1 << 16  # bytes of an array that is compared as it is
 
@@ -28,12 +29,22 @@ class Piece:
     at: int = 0  # the float of the constant where it starts to write
 
 
+class Packed(Protocol):
+    """Where constants that some steps pack are looked for."""
+
+    def get(self, size: int, pieces: Sequence[Piece], make: Callable[[], NDArray[np.float32]]) -> NDArray[np.float32]:
+        """So many floats, packed by these steps; `make` packs them."""
+
+    def private(self, array: NDArray[Any]) -> NDArray[Any]:
+        """An array that is used as it is, in memory that no file backs."""
+
+
 class PackedConstants:
     """What was packed from some parameters, for as long as a form uses it. Parameters count as unchanging."""
 
     def __init__(self, parameters: Sequence[NDArray[Any]] = ()) -> None:
         self.parameters = tuple(parameters)
-        self._found: WeakValueDictionary[Any, NDArray[np.float32]] = WeakValueDictionary()
+        self._found: WeakValueDictionary[Any, NDArray[Any]] = WeakValueDictionary()
         ranges = ((_address(array), array.nbytes, number) for number, array in enumerate(self.parameters))
         self._ranges = sorted(found for found in ranges if found[1])
         self._starts = [start for start, *_ in self._ranges]
@@ -65,6 +76,16 @@ class PackedConstants:
             found = self._found[recipe] = make()
         return found
 
+    def private(self, array: NDArray[Any]) -> NDArray[Any]:
+        """An array of a parameter that is used as it is, in memory of its own and the same for all forms; others stay."""
+        if file_of(array) is None:
+            return array
+        recipe = self.mark(array)
+        found = self._found.get(recipe)
+        if found is None:
+            found = self._found[recipe] = private(array)
+        return found
+
     def mark(self, array: NDArray[Any]) -> Any:
         """What tells the numbers of an array from others: where in which parameter they lie, else they or a digest."""
         place = bisect_right(self._starts, _address(array)) - 1
@@ -74,6 +95,18 @@ class PackedConstants:
                 return number, _address(array) - start, array.shape, array.strides, array.dtype.char
         numbers = array.tobytes()
         return numbers if len(numbers) <= SHORT else _digest(numbers), array.shape, array.dtype.char
+
+
+class ForeseenConstants:
+    """In place of packed constants where only their sizes count: nothing is packed, and no parameter is read."""
+
+    def get(self, size: int, pieces: Sequence[Piece], make: Callable[[], NDArray[np.float32]]) -> NDArray[np.float32]:
+        """So many floats that take no memory."""
+        return np.broadcast_to(np.float32(0), (size,))
+
+    def private(self, array: NDArray[Any]) -> NDArray[Any]:
+        """The array itself: nothing is run with it."""
+        return array
 
 
 def _digest(numbers: bytes) -> bytes:

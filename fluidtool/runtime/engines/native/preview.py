@@ -13,11 +13,12 @@ from fluidtool.ir import Block
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.runtime.engines.native.arena import lower_bound
 from fluidtool.runtime.engines.native.graph import Node, NotNativeError
+from fluidtool.runtime.engines.native.packed import ForeseenConstants
 from fluidtool.runtime.engines.native.reading import registry
 from fluidtool.runtime.engines.native.reading.registry import Lod
 from fluidtool.runtime.engines.native.steps import Draft, Kind, is_narrow
 from fluidtool.runtime.engines.native.stretch import Compiled
-from fluidtool.runtime.engines.native.stretches import WORTH, Stretch, divide, every_attribute
+from fluidtool.runtime.engines.native.stretches import WORTH, Stretch, every_attribute
 from fluidtool.tensor import numpy_dtype
 
 LAYOUTS = {
@@ -93,10 +94,11 @@ def preview(stretch: Stretch, block: Block, metas: Mapping[str, TensorMeta | Non
             {name: zeros(name, block) for name in stretch.constants},
             stretch.outputs,
             {name: short_sequences(name, block, array) for name, array in given.items()},
+            ForeseenConstants(),
             pooled=stretch.pooled,
         )
     except NotNativeError as error:
-        divide(stretch, error)  # as a run does
+        stretch.divide(error)  # as a run does
         return Preview(count, reason=str(error))
     if not isinstance(compiled, Compiled):
         handed: Any = compiled  # by another engine, which keeps the graph
@@ -180,11 +182,12 @@ def left_to_numpy(work: Iterable[Any]) -> dict[str, str]:
         if not isinstance(item, Stretch):
             found.setdefault(item.op.type, why_left(item.op.type))
             continue
-        for part in item.parts:
+        division = item.last_division
+        if division is None:
+            continue
+        for part in division.parts:
             if not isinstance(part, Stretch) and part.op.type not in found:
-                found[part.op.type] = (
-                    item.cut[1] if item.cut is not None and item.cut[0] is part else why_left(part.op.type)
-                )
+                found[part.op.type] = division.reason if division.culprit is part else why_left(part.op.type)
         found |= {type: why for type, why in left_to_numpy(item.parts).items() if type not in found}
     return found
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fluidtool import locks
 from fluidtool.errors import OperatorError
-from fluidtool.io.parameters import forget
 from fluidtool.ir import Operator
 from fluidtool.runtime.engines.native.arena import lay_out
 from fluidtool.runtime.engines.native.attention import join_attention
@@ -22,11 +23,12 @@ from fluidtool.runtime.engines.native.library import Library, first_byte
 from fluidtool.runtime.engines.native.lowering import lower
 from fluidtool.runtime.engines.native.mixing import mix_channels, spread_activations
 from fluidtool.runtime.engines.native.ordering import delay
-from fluidtool.runtime.engines.native.packed import PackedConstants
+from fluidtool.runtime.engines.native.packed import Packed
 from fluidtool.runtime.engines.native.pooling import pool_lookups
 from fluidtool.runtime.engines.native.reading import read_graph
 from fluidtool.runtime.engines.native.reading.registry import Lod
 from fluidtool.runtime.engines.native.steps import ALIGNMENT, LARGE_PAGE, Buffer, Draft, Kind, aligned_floats, finish
+from fluidtool.tensor.files import check_unchanged, file_of, forget, private
 
 BEYOND = 5  # the size of a step that looks rows up, which it sets when an id is no row of its table
 IDS = 6  # the size of a step that pools what it looks up which says how many ids there are
@@ -77,7 +79,7 @@ class Compiler(Protocol):
         constants: Mapping[str, NDArray[Any]],
         wanted: Sequence[str],
         lods: Mapping[str, Lod] | None = None,
-        packed: PackedConstants | None = None,
+        packed: Packed | None = None,
         pooled: Collection[str] = (),
     ) -> Runner:
         """Compile operators for inputs of these shapes and LoDs; raises NotNativeError where something is missing.
@@ -96,13 +98,14 @@ class Compiled:
     drafts: list[Draft]
     arena: NDArray[np.float32]
     keep: list[Any]
+    mapped: list[Any]  # of what it keeps, what lies in a file
     inputs: list[tuple[Value, list[Mention]]]
     offsets: list[tuple[str, list[Mention]]]  # of sequences that are pooled as they are looked up
     outputs: list[tuple[str, Value, list[Mention]]]
     bounds: list[tuple[str, int]]
     tables: list[int]
     lods: dict[str, list[list[int]]]
-    lock: Lock
+    lock: Lock = field(default_factory=locks.lock)  # of the steps and the arena, while they run
 
     @property
     def memory(self) -> int:
@@ -112,7 +115,12 @@ class Compiled:
     def run(
         self, given: Mapping[str, Any], watch: Watch | None = None, lods: Mapping[str, Lod] | None = None
     ) -> dict[str, Any]:
-        """Compute the outputs (fresh arrays) from the inputs, by name; `watch` is told how long each step took."""
+        """Compute the outputs (fresh arrays) from the inputs, by name; `watch` is told how long each step took.
+
+        Raises UnreadableError when a file with a table that is read where it lies was written to.
+        """
+        if self.mapped:
+            check_unchanged(self.mapped)
         results: dict[str, Any] = {}
         with self.lock:
             pointers = self.steps["p"]
@@ -138,11 +146,19 @@ class Compiled:
                 self.library.run(self.steps)
             else:
                 watch.steps(self, self.library.run_timed(self.steps))
-            if self.bounds and self.steps["n"][self.tables, BEYOND].any():
-                self.steps["n"][self.tables, BEYOND] = 0
+            if self.bounds and self._went_beyond():
                 check_bounds(self.bounds, given)
-                raise OperatorError(f"the LoD of one of {[name for name, _ in self.offsets]} does not fit its rows")
+                self.library.run(self.steps)  # the marks may have been left by a run that was broken off
+                if self._went_beyond():
+                    raise OperatorError(f"the LoD of one of {[name for name, _ in self.offsets]} does not fit its rows")
         return results
+
+    def _went_beyond(self) -> bool:
+        """Whether a step has marked an id that is no row of its table; takes the marks away."""
+        found = bool(self.steps["n"][self.tables, BEYOND].any())
+        if found:
+            self.steps["n"][self.tables, BEYOND] = 0
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +210,15 @@ def compile_stretch(
     wanted: Sequence[str],
     library: Library,
     lods: Mapping[str, Lod] | None = None,
-    packed: PackedConstants | None = None,
+    packed: Packed | None = None,
     pooled: Collection[str] = (),
 ) -> Compiled:
-    """Compile operators for inputs of these shapes and LoDs; raises NotNativeError where a kernel is missing."""
+    """Compile operators for inputs of these shapes and LoDs; raises NotNativeError where a kernel is missing.
+
+    Constants may lie in a mapped file: what is not packed is copied, but for very large tables. Raises UnreadableError when
+    the file was written to.
+    """
+    check_unchanged(constants.values())
     understood = read_stretch(ops, given, constants, wanted, lods)
     graph = understood.graph
     pool_lookups(graph, pooled)
@@ -210,6 +231,8 @@ def compile_stretch(
     delay(graph)
     lowered = lower(graph, library, packed)
     drafts = lowered.drafts
+    for buffer in {buffer for draft in drafts for buffer in draft.buffers() if buffer.role == "constant"}:
+        buffer.array = private(buffer.array) if packed is None else packed.private(buffer.array)
     for array in constants.values():
         forget(array)
     offsets, size = lay_out(drafts)
@@ -221,24 +244,36 @@ def compile_stretch(
         return int(buffer.array.ctypes.data) if buffer.role == "constant" else 0
 
     steps = finish(drafts, address)
+    mentioned = mentions(drafts)
     keep = [buffer.array for draft in drafts for buffer in draft.buffers() if buffer.role == "constant"]
-    ins = [(value, mentions(drafts, buffer)) for value, buffer in zip(graph.inputs, lowered.inputs, strict=True)]
-    offsets_of = [(value.name, mentions(drafts, buffer)) for value, buffer in lowered.offsets.items()]
+    mapped = [array for array in keep if file_of(array) is not None]
+    ins = [(value, mentioned[buffer]) for value, buffer in zip(graph.inputs, lowered.inputs, strict=True)]
+    offsets_of = [(value.name, mentioned[buffer]) for value, buffer in lowered.offsets.items()]
     tables = [number for number, draft in enumerate(drafts) if draft.kind in (Kind.GATHER_ROWS, Kind.GATHER_POOL)]
     outs = [
-        (name, value, mentions(drafts, buffer))
+        (name, value, mentioned[buffer])
         for name, value, buffer in zip(wanted, graph.outputs, lowered.outputs, strict=True)
     ]
     return Compiled(
-        library, steps, drafts, arena, keep, ins, offsets_of, outs, understood.bounds, tables, understood.lods, Lock()
+        library,
+        steps,
+        drafts,
+        arena,
+        keep,
+        mapped,
+        ins,
+        offsets_of,
+        outs,
+        understood.bounds,
+        tables,
+        understood.lods,
     )
 
 
-def mentions(drafts: Sequence[Draft], buffer: Buffer) -> list[Mention]:
-    """Wherever a buffer is touched."""
-    return [
-        (number, slot, offset * 4)
-        for number, draft in enumerate(drafts)
-        for slot, (other, offset) in draft.pointers.items()
-        if other is buffer
-    ]
+def mentions(drafts: Sequence[Draft]) -> defaultdict[Buffer, list[Mention]]:
+    """Wherever each buffer is touched."""
+    found = defaultdict[Buffer, list[Mention]](list)
+    for number, draft in enumerate(drafts):
+        for slot, (buffer, offset) in draft.pointers.items():
+            found[buffer].append((number, slot, offset * 4))
+    return found

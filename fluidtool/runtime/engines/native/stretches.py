@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from fluidtool import locks
 from fluidtool.runtime.bindings import Bindings, array_of
 from fluidtool.runtime.engines.native.graph import NotNativeError
 from fluidtool.runtime.engines.native.packed import PackedConstants
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
     from fluidtool.runtime.plan import Step
     from fluidtool.runtime.scope import ScopeVariable
 
-MOST_KEPT = 64  # compiled forms of one stretch, by the shapes of its inputs
-ROOM = 1 << 27  # bytes that the forms beyond the first few may take together
-ALWAYS_KEPT = 8
+MOST_KEPT = 64  # compiled forms of one stretch, by the shapes of its inputs; as many reasons why there is none
+ROOM = 1 << 28  # bytes that the forms of all stretches of a block may take, where the newest do not take more
+PATIENCE = 8  # signatures without a form after which a stretch that never had one is not tried any more
+NUMBER = 36  # bytes of a number of a LoD that is kept: itself, and where it is
 WORTH = frozenset(
     {
         "conv2d",
@@ -62,9 +64,31 @@ class Surroundings:
     banned: frozenset[str] = frozenset()  # results of operators that turned out to have no kernel
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Division:
+    """A stretch cut at an operator that has no kernel for some inputs: what takes its place."""
+
+    culprit: Step
+    reason: str
+    parts: tuple[Step | Stretch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why there is no form for a signature; `division` is None where the steps run one by one."""
+
+    reason: str
+    division: Division | None
+
+
 @dataclass(eq=False, slots=True)
 class Stretch:
-    """Steps that the library may run in one call. `why` says what kept it from doing so, by signature of the inputs."""
+    """Steps that the library may run in one call, by the signature of the inputs: their shapes, data types and LoDs.
+
+    Where it cannot for one signature, `refused` says why; that says nothing about other signatures, unless so many were
+    refused, and none ever compiled, that `given_up` is for all. Divisions are shared by signatures, by the output of the
+    operator that they are cut at. share: among how many stretches of the block the room for forms is divided.
+    """
 
     steps: tuple[Step, ...]
     inputs: tuple[str, ...]
@@ -74,12 +98,25 @@ class Stretch:
     library: Compiler
     surroundings: Surroundings
     pooled: frozenset[str] = frozenset()  # inputs of which a form takes any number of rows
-    parts: tuple[Step | Stretch, ...] = ()
-    cut: tuple[Step, str] | None = None  # the operator that the parts lie around, and what it lacks
+    share: int = 1
     forms: OrderedDict[Any, Runner] = field(default_factory=OrderedDict)
     packed: PackedConstants = field(default_factory=PackedConstants)  # of the constants that were met last
-    why: dict[Any, str] = field(default_factory=dict)
-    lock: Lock = field(default_factory=Lock)  # of forms, why and parts: several threads may run one plan
+    refused: OrderedDict[Any, Refusal] = field(default_factory=OrderedDict)
+    divisions: dict[str, Division] = field(default_factory=dict)
+    failures: int | None = 0  # signatures refused in a row; None once one was compiled
+    given_up: Refusal | None = None
+    lock: Lock = field(default_factory=locks.lock)  # of all these: several threads may run one plan
+
+    @property
+    def last_division(self) -> Division | None:
+        """The division that was made last, for those who show what became of a stretch."""
+        return next(reversed(self.divisions.values()), None)
+
+    @property
+    def parts(self) -> tuple[Step | Stretch, ...]:
+        """The parts of that division; none where the stretch was never divided."""
+        division = self.last_division
+        return () if division is None else division.parts
 
     def signature(self, arrays: Iterable[Any], lods: Iterable[Lod]) -> Any:
         """What a form compiled for these inputs is kept by: their shapes and LoDs; of those that are pooled how many sequences
@@ -100,12 +137,85 @@ class Stretch:
         self.forms.move_to_end(key)
         return form
 
+    def found(self, arrays: Sequence[Any], lods: Sequence[Lod], constants: tuple[Any, ...]) -> Runner | Division | None:
+        """What runs these inputs: a form, compiled now if need be, or the parts of a division, or (None) step by step.
+
+        The caller holds the lock.
+        """
+        key = self.signature(arrays, lods)
+        form = self.form(key, constants)
+        if form is not None:
+            return form
+        if any([array.size == 0 for array in arrays]):
+            return None
+        refusal = self.given_up or self.refused.get(key)
+        if refusal is not None:
+            return refusal.division
+        if not self.packed.are_from(constants):  # what was packed from others is of no use
+            self.forms.clear()
+            self.packed = PackedConstants(constants)
+        try:
+            form = self.library.compile(
+                [(step.op, every_attribute(step)) for step in self.steps],
+                dict(zip(self.inputs, arrays, strict=True)),
+                dict(zip(self.constants, constants, strict=True)),
+                self.outputs,
+                dict(zip(self.inputs, lods, strict=True)),
+                self.packed,
+                self.pooled,
+            )
+        except NotNativeError as error:
+            return self.refuse(key, error)
+        self.failures = None
+        self.forms[key] = form
+        self.trim()
+        return form
+
+    def refuse(self, key: Any, error: NotNativeError) -> Division | None:
+        """Note why there is no form for a signature; what runs it instead."""
+        refusal = self.refused[key] = Refusal(str(error), self.divide(error))
+        if len(self.refused) > MOST_KEPT:
+            self.refused.popitem(last=False)
+        if self.failures is not None:
+            self.failures += 1
+            if self.failures >= PATIENCE:
+                self.given_up = refusal
+        return refusal.division
+
+    def divide(self, error: NotNativeError) -> Division | None:
+        """Cut at the operator that has no kernel after all; what is left on both sides may be native."""
+        culprit = next(
+            (
+                step for step in self.steps
+                if error.result in step.op.output_arg_names or error.reader in step.op.input_arg_names
+            ),
+            None,
+        )  # fmt: skip
+        if culprit is None:
+            return None
+        results = changed(culprit)
+        division = self.divisions.get(results[0])
+        if division is None:
+            around = replace(self.surroundings, banned=self.surroundings.banned | set(results))
+            parts = tuple(sharing(group(self.steps, around, self.library), self.share))
+            division = self.divisions[results[0]] = Division(culprit, str(error), parts)
+        return division
+
     def trim(self) -> None:
-        """Forget the forms that were used the longest time ago, where there are too many."""
-        memory = sum(form.memory for form in self.forms.values())
-        while len(self.forms) > (MOST_KEPT if memory <= ROOM else ALWAYS_KEPT):
-            _, oldest = self.forms.popitem(last=False)
-            memory -= oldest.memory
+        """Forget the forms that were used the longest time ago, where there are too many or they take too much."""
+        taken = {key: form.memory + NUMBER * numbers_of(key) for key, form in self.forms.items()}
+        newest = next(reversed(taken))
+        memory, room = sum(taken.values()), max(ROOM // self.share, 2 * taken[newest])
+        for key in [key for key in taken if key != newest]:
+            if len(self.forms) <= MOST_KEPT and memory <= room:
+                return
+            memory -= taken[key]
+            del self.forms[key]
+
+
+def numbers_of(signature: Any) -> int:
+    """How many numbers the LoDs of a signature hold."""
+    return sum(len(level) for _, _, lod in signature if isinstance(lod, tuple) for level in lod)
 
 
 def find_stretches(
@@ -113,27 +223,37 @@ def find_stretches(
 ) -> list[Step | Stretch]:
     """The steps with every run of native ones, that is worth it, put together."""
     written = frozenset(name for step in steps for name in changed(step))
-    return group(steps, Surroundings(persistable, written, frozenset(fetched)), library)
+    return sharing(group(steps, Surroundings(persistable, written, frozenset(fetched)), library), 1)
+
+
+def sharing(parts: list[Step | Stretch], share: int) -> list[Step | Stretch]:
+    """The parts, with the stretches among them sharing what is one `share` of the room."""
+    found = [part for part in parts if isinstance(part, Stretch)]
+    for stretch in found:
+        stretch.share = share * len(found)
+    return parts
 
 
 def group(steps: Sequence[Step], around: Surroundings, library: Compiler) -> list[Step | Stretch]:
     """The same within given surroundings."""
     found: list[Step | Stretch] = []
     run: list[int] = []
-    later: list[frozenset[str]] = [around.wanted for _ in steps]
-    for number in range(len(steps) - 2, -1, -1):
-        later[number] = later[number + 1] | names(steps[number + 1])
+    last = {name: number for number, step in enumerate(steps) for name in names(step)}
+
+    def wanted_after(number: int, mentioned: Iterable[str]) -> frozenset[str]:
+        return frozenset(name for name in mentioned if name in around.wanted or last.get(name, -1) > number)
 
     def close() -> None:
         part = [steps[i] for i in run]
         if any(step.op.type in WORTH for step in part):
-            found.append(stretch_of(part, replace(around, wanted=later[run[-1]]), library))
+            wanted = wanted_after(run[-1], {name for step in part for name in names(step)})
+            found.append(stretch_of(part, replace(around, wanted=wanted), library))
         else:
             found.extend(part)
         run.clear()
 
     for number, step in enumerate(steps):
-        if may_be_native(step, around, later[number]):
+        if may_be_native(step, around, wanted_after(number, step.op.output_arg_names)):
             run.append(number)
         else:
             if run:
@@ -152,24 +272,12 @@ def stretch_of(part: Sequence[Step], around: Surroundings, library: Compiler) ->
         read |= dict.fromkeys(name for name in step.op.input_arg_names if name not in made)
         made |= dict.fromkeys(changed(step))
     constants = [name for name in read if name in around.persistable and name not in around.written]
-    inputs = [name for name in read if name not in constants]
-    outputs = [name for name in made if name in around.wanted or name in around.persistable]
+    inputs = [name for name in read if name not in around.persistable or name in around.written]
+    outputs = {name: None for name in made if name in around.wanted or name in around.persistable}
     release = dict.fromkeys(name for step in part for name in step.release if name not in outputs)
     pooled = pooled_inputs((step.op for step in part), inputs, outputs) if library.any_rows else frozenset()
     named = tuple(inputs), tuple(constants), tuple(outputs), tuple(release)
     return Stretch(tuple(part), *named, library, around, pooled)
-
-
-def divide(stretch: Stretch, error: NotNativeError) -> None:
-    """Cut a stretch at the operator that has no kernel after all; what is left on both sides may be native."""
-    culprits = [
-        step for step in stretch.steps
-        if error.result in step.op.output_arg_names or error.reader in step.op.input_arg_names
-    ]  # fmt: skip
-    if culprits:
-        banned = stretch.surroundings.banned | set(changed(culprits[0]))
-        stretch.cut = (culprits[0], str(error))
-        stretch.parts = tuple(group(stretch.steps, replace(stretch.surroundings, banned=banned), stretch.library))
 
 
 def names(step: Step) -> set[str]:
@@ -199,7 +307,7 @@ def may_be_native(step: Step, around: Surroundings, wanted: frozenset[str]) -> b
 class BoundStretch:
     """A stretch whose names are looked up."""
 
-    __slots__ = ("_bind", "_bound", "_current", "_parts", "constants", "inputs", "outputs", "release", "stretch")
+    __slots__ = ("_at_work", "_bind", "_bound", "_parts", "constants", "inputs", "outputs", "release", "stretch")
 
     def __init__(
         self,
@@ -210,9 +318,10 @@ class BoundStretch:
         bindings: Bindings,
     ) -> None:
         self.stretch, self.release = stretch, release
-        self._bind, self._current = bind, 0
+        self._bind = bind
+        self._at_work: Any = None
         self._bound: list[Any] | None = None
-        self._parts: list[Any] | None = None
+        self._parts: dict[Division, list[Any]] = {}
         self.inputs = [lookup(name) for name in stretch.inputs]
         self.constants = bindings.constants_of(stretch)
         self.outputs = {name: lookup(name) for name in stretch.outputs}
@@ -224,72 +333,44 @@ class BoundStretch:
             self._bound = [self._bind(step) for step in self.stretch.steps]
         return self._bound
 
-    @property
-    def parts(self) -> Sequence[Any]:
+    def parts(self, division: Division | None) -> Sequence[Any]:
         """The steps, with those put together that are native in spite of one between them."""
-        if not self.stretch.parts:
+        if division is None:
             return self.steps
-        if self._parts is None:
-            self._parts = [self._bind(part) for part in self.stretch.parts]
-        return self._parts
+        found = self._parts.get(division)
+        if found is None:
+            found = self._parts[division] = [self._bind(part) for part in division.parts]
+        return found
 
     @property
     def context(self) -> Any:
         """The operator that is at work, for messages."""
-        return self.parts[self._current].context
+        return (self._at_work or self.steps[0]).context
 
     def run(self, watch: Watch | None = None) -> None:
         """In one call, or one by one where there is no kernel for these inputs; `watch` times what is done."""
         arrays = [array_of(holder) for holder in self.inputs]
         lods = [lod_of(holder) for holder in self.inputs]
         constants = self.constants.arrays()
-        form = None
+        found: Runner | Division | None = None
         if constants is not None and all([array is not None for array in arrays]):
             with self.stretch.lock:
-                form = self._form(arrays, lods, constants)
-        if form is None:
-            for number, step in enumerate(self.parts):
-                self._current = number
+                found = self.stretch.found(arrays, lods, constants)
+        if found is None or isinstance(found, Division):
+            for step in self.parts(found):
+                self._at_work = step
                 if watch is None:
                     step.run()
                 else:
                     watch(step, 0)
             return
+        self._at_work = None
         given = dict(zip(self.stretch.inputs, arrays, strict=True))
-        results = form.run(given, watch, dict(zip(self.stretch.inputs, lods, strict=True)))
+        results = found.run(given, watch, dict(zip(self.stretch.inputs, lods, strict=True)))
         for name, holder in self.outputs.items():
             if holder is not None:
                 holder.pending_lod = None
-                holder.set_tensor(results[name], [list(level) for level in form.lods[name]])
-
-    def _form(self, arrays: list[Any], lods: list[Lod], constants: tuple[Any, ...]) -> Runner | None:
-        stretch = self.stretch
-        key = stretch.signature(arrays, lods)
-        form = stretch.form(key, constants)
-        if form is not None:
-            return form
-        if stretch.parts or key in stretch.why:
-            return None
-        if not stretch.packed.are_from(constants):  # what was packed from others is of no use
-            stretch.packed = PackedConstants(constants)
-            stretch.forms.clear()
-        try:
-            form = stretch.library.compile(
-                [(step.op, every_attribute(step)) for step in stretch.steps],
-                dict(zip(stretch.inputs, arrays, strict=True)),
-                dict(zip(stretch.constants, constants, strict=True)),
-                stretch.outputs,
-                dict(zip(stretch.inputs, lods, strict=True)),
-                stretch.packed,
-                stretch.pooled,
-            )
-        except NotNativeError as error:
-            stretch.why[key] = str(error)
-            divide(stretch, error)
-            return None
-        stretch.forms[key] = form
-        stretch.trim()
-        return form
+                holder.set_tensor(results[name], [list(level) for level in found.lods[name]])
 
 
 def every_attribute(step: Step) -> dict[str, Any]:
@@ -313,7 +394,8 @@ def reasons(stretches: Iterable[Any]) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for stretch in stretches:
         if isinstance(stretch, Stretch):
-            for reason in stretch.why.values():
-                found[stretch.steps[0].op.output_arg_names[0]] = reason
-            found |= {name: why for name, why in reasons(stretch.parts).items() if name not in found}
+            for refusal in stretch.refused.values():
+                found[stretch.steps[0].op.output_arg_names[0]] = refusal.reason
+            for division in stretch.divisions.values():
+                found |= {name: why for name, why in reasons(division.parts).items() if name not in found}
     return found

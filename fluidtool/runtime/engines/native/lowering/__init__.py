@@ -14,7 +14,7 @@ from fluidtool.runtime.engines.native.lowering.memory import LOWER, NO_HALO, Hal
 from fluidtool.runtime.engines.native.lowering.pairs import by_pairs, half_halos, half_uses, pairs
 from fluidtool.runtime.engines.native.lowering.products import foretell
 from fluidtool.runtime.engines.native.lowering.transposed import needed_halo
-from fluidtool.runtime.engines.native.packed import PackedConstants
+from fluidtool.runtime.engines.native.packed import Packed
 from fluidtool.runtime.engines.native.reading.registry import need
 from fluidtool.runtime.engines.native.steps import Buffer, Draft, Plain, row_major
 
@@ -36,7 +36,7 @@ class Lowered:
     offsets: dict[Value, Buffer]
 
 
-def lower(graph: Graph, library: Library, packed: PackedConstants | None = None) -> Lowered:
+def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lowered:
     """The steps of a graph. Raises NotNativeError.
 
     What is packed from constants is looked for in `packed`, and kept there.
@@ -62,7 +62,7 @@ def lower(graph: Graph, library: Library, packed: PackedConstants | None = None)
         for draft in low.steps.steps[before:]:
             draft.node, draft.blocked = node, node.output in low.blockeds
     foretell(low.steps.steps, library.width)
-    outputs: list[Buffer] = []
+    outputs: dict[Buffer, None] = {}
     for value in graph.outputs:
         place = low.contiguous(value)
         buffer = place.buffer
@@ -70,8 +70,8 @@ def lower(graph: Graph, library: Library, packed: PackedConstants | None = None)
             need(not value.integer, "integers that are moved")
             buffer = Buffer(prod(value.shape), "output")
             low.copy(place, Plain(buffer, 0, row_major(value.shape)), value.shape)
-        outputs.append(buffer)
-    return Lowered(low.steps.steps, inputs, outputs, low.offsets)
+        outputs[buffer] = None
+    return Lowered(low.steps.steps, inputs, list(outputs), low.offsets)
 
 
 def needed_halos(graph: Graph, library: Library) -> dict[Value, Halo]:

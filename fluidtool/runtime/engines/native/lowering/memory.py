@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fluidtool.io.parameters import forget
 from fluidtool.runtime.engines.native.bfloat16 import rounded
 from fluidtool.runtime.engines.native.graph import Activation, Node, Shape, Value
 from fluidtool.runtime.engines.native.joining import SideBySide
 from fluidtool.runtime.engines.native.library import Library
-from fluidtool.runtime.engines.native.packed import PackedConstants, Piece
+from fluidtool.runtime.engines.native.packed import Packed, Piece
 from fluidtool.runtime.engines.native.reading.registry import need
 from fluidtool.runtime.engines.native.steps import (
     ALIGNMENT,
@@ -32,7 +31,9 @@ from fluidtool.runtime.engines.native.steps import (
     finish,
     row_major,
 )
+from fluidtool.tensor.files import forget
 
+Place = TypeVar("Place", bound=Plain | Blocked)
 Halo = tuple[int, int, int, int]
 NO_HALO: Halo = (0, 0, 0, 0)
 SMALL = 20_000  # multiplications below which a step is not cut
@@ -40,6 +41,21 @@ PACKED_ROWS = 32  # that are packed together (src/products.c)
 ANY_ADDRESS = frozenset({Kind.PACK, Kind.PACK_PAIRS, Kind.PACK_FILTER, Kind.PACK_WINOGRAD, Kind.COPY})
 """Steps that read what they are given wherever it lies; others need floats aligned."""
 CHUNK = 1 << 23  # floats of memory for several constants
+
+
+class Places(dict[Value, Place]):
+    """Where values lie, and which values lie in a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lying = defaultdict[Buffer, dict[Value, None]](dict)
+
+    def __setitem__(self, value: Value, place: Place) -> None:
+        old = self.get(value)
+        if old is not None:
+            self.lying[old.buffer].pop(value, None)
+        self.lying[place.buffer][value] = None
+        super().__setitem__(value, place)
 
 
 @dataclass(slots=True)
@@ -50,9 +66,9 @@ class Lowering:
     left: Counter[Value]
     halos: dict[Value, Halo]
     steps: Drafts = field(default_factory=Drafts)
-    plains: dict[Value, Plain] = field(default_factory=dict)
-    blockeds: dict[Value, Blocked] = field(default_factory=dict)
-    narrows: dict[Value, Blocked] = field(default_factory=dict)
+    plains: Places[Plain] = field(default_factory=Places)
+    blockeds: Places[Blocked] = field(default_factory=Places)
+    narrows: Places[Blocked] = field(default_factory=Places)
     whole: dict[Value, tuple[Value, int]] = field(default_factory=dict)
     """Values that are computed as channels of a larger one, from the given channel on."""
     halves: dict[tuple[Value, Shape], Blocked] = field(default_factory=dict)
@@ -62,7 +78,7 @@ class Lowering:
     reading: tuple[Value, ...] = ()
     outputs: frozenset[Value] = frozenset()
     chunk: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
-    kept: PackedConstants | None = None
+    kept: Packed | None = None
 
     @property
     def width(self) -> int:
@@ -176,10 +192,13 @@ class Lowering:
 
     def free(self, buffer: Buffer, value: Value) -> bool:
         """Whether nobody needs the buffer any more, but for `value`, which the node at hand reads place by place."""
-        places = (self.plains, self.blockeds, self.narrows)
-        lying = {v for found in places for v, place in found.items() if place.buffer is buffer}
-        others = [v for v in self.reading if v is not value and v in lying]
-        return buffer.role == "arena" and not others and all(self.left[v] == 0 for v in lying)
+        lying = [places.lying[buffer] for places in (self.plains, self.blockeds, self.narrows)]
+        needed = (self.left[v] or (v is not value and v in self.reading) for found in lying for v in found)
+        if buffer.role != "arena" or any(needed):
+            return False
+        for found in lying:
+            found.clear()  # nobody will ask for these again
+        return True
 
     # ------------------------------------------------------------ shared steps
     def parts(self, work: int, most: int) -> int:

@@ -1,5 +1,5 @@
 /* Attention: softmax(f[3] * q k + mask) v of every head, without the scores of more rows than a cache holds in memory.
-   Included by kernels.c. */
+   Included by matrices.c. */
 
 #define SCORES 16384 /* numbers of a block of rows of scores; MOST_KEYS of attention.py times the rows of a tile */
 

@@ -1,4 +1,4 @@
-/* Boxes from what a network says of them. Included by kernels.c. */
+/* Boxes from what a network says of them. Included by images.c. */
 
 /* ---------------------------------------------------------------- YOLO
    p: x [images][anchors][5 + classes][cells], anchors [anchors][2], -, y [images][anchors][cells][4 or classes], -, sizes

@@ -1,4 +1,4 @@
-/* Channels of blocked images put together anew. Included by kernels.c.
+/* Channels of blocked images put together anew. Included by images.c.
 
    p: images that channels are taken from, at 0, 1, 2 and 4; y; the table
    n: 0 images, 1 rows, 2 columns, 3 channel blocks to write; 4-6 y strides of image, channel block, row; 7-14 strides of image

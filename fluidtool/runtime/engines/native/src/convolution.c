@@ -1,4 +1,4 @@
-/* Convolution and matrix product. Included by kernels.c. */
+/* Convolution and matrix product. Included by images.c. */
 /* ---------------------------------------------------------------- convolution and matrix product
    y[pixel][channels] = activation(bias + residual + sum over segments s, k of x[pixel + offset[s] + k] * w[s][k][channels])
 
@@ -46,10 +46,6 @@ INLINE void multiply_add(const int PIXELS, const int BLOCKS, const float *x, con
         for (int b = 0; b < BLOCKS; b++) sum[b][i] += weight[b] * value;
     }
 }
-
-#define EACH(PIXELS, BLOCKS, work)                  \
-    _Pragma("GCC unroll 4") for (int b = 0; b < BLOCKS; b++) \
-    _Pragma("GCC unroll 16") for (int i = 0; i < PIXELS; i++) work;
 
 /* What comes after the sums: what was there before, or bias and residual; the activation; the store. */
 INLINE void store_tile(const int PIXELS, const int BLOCKS, const tile_work *t, vec (*sum)[TILE]) {

@@ -1,5 +1,5 @@
 /* Depthwise convolution, one channel to one. What lies outside the image is left out, so that it needs no zeros around it.
-   Included by kernels.c.
+   Included by images.c.
 
    p: x, weights [channel block][tap][VL], bias or 0, y, residual or 0
    n: 0 images, 1 rows, 2 columns, 3 channel blocks, 4-5 rows and columns of the window, 6-7 padding above and to the left;

@@ -1,4 +1,4 @@
-/* Detections: the best boxes of every class that do not overlap better ones. Included by kernels.c. What is kept must not
+/* Detections: the best boxes of every class that do not overlap better ones. Included by images.c. What is kept must not
    depend on the last bit, so numbers are rounded as numpy rounds them: a product that is chosen is never fused with a sum. */
 
 INLINE vec least(vec a, vec b) { return CHOOSE((a < b) | (a != a), a, b); } /* a NaN stays, as in numpy */

@@ -1,4 +1,4 @@
-/* Elementwise operations. Included by kernels.c. */
+/* Elementwise operations. Included by matrices.c. */
 /* ---------------------------------------------------------------- elementwise, with broadcasting
    p: a, b or 0, what is added or 0, y.  n: 0-3 outer axes, 4 inner length; 5-8 a strides, 9-12 b strides, 13-16 y strides of the outer axes;
    17-18 inner strides of a and b (0 or 1); 19 operation; 20-23 strides of the outer axes of what is added after the

@@ -7,64 +7,95 @@
 #include <malloc.h>
 #endif
 
-/* A table of kernels, and how it is called where it is used: one table serves processors with and without AVX512-BF16. */
+/* The instruction sets that build.py compiled units for: it defines FT_BUILT_… for each. */
+#if FT_BUILT_PORTABLE
+extern const ft_table ft_portable_images, ft_portable_matrices;
+#endif
+#if FT_BUILT_AVX2
+extern const ft_table ft_avx2_images, ft_avx2_matrices;
+#endif
+#if FT_BUILT_AVX512
+extern const ft_table ft_avx512_images, ft_avx512_matrices;
+#endif
+#if FT_BUILT_AVX512_BF16
+extern const ft_table ft_avx512_bf16_pairs;
+#endif
+
+#define UNITS 3
 typedef struct {
     const char *name;
-    const ft_instructions *table;
+    int64_t width; /* floats in a vector */
+    int usable;    /* whether this processor has the instructions */
+    const ft_table *units[UNITS];
 } variant;
 
-static variant chosen;
-
 #define VARIANTS 4
-/* The variants that this machine and this build have, the best first; how many. */
+/* The variants of this build, the best first; how many. */
 static int variants(variant *found) {
     int count = 0;
-#if defined(__x86_64__)
+#if FT_BUILT_AVX512
     const int avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
-#if FT_HAS_PAIRS
-    const int bf16 = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw");
-    if (avx512 && bf16) found[count++] = (variant){"avx512_bf16", &ft_avx512};
+#if FT_BUILT_AVX512_BF16
+    const int bf16 = avx512 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw");
+    found[count++] = (variant){"avx512_bf16", 16, bf16, {&ft_avx512_images, &ft_avx512_matrices, &ft_avx512_bf16_pairs}};
 #endif
-    if (avx512) found[count++] = (variant){"avx512", &ft_avx512};
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) found[count++] = (variant){"avx2", &ft_avx2};
+    found[count++] = (variant){"avx512", 16, avx512, {&ft_avx512_images, &ft_avx512_matrices}};
 #endif
-    found[count++] = (variant){"portable", &ft_portable};
+#if FT_BUILT_AVX2
+    const int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    found[count++] = (variant){"avx2", 8, avx2, {&ft_avx2_images, &ft_avx2_matrices}};
+#endif
+#if FT_BUILT_PORTABLE
+    found[count++] = (variant){"portable", 8, 1, {&ft_portable_images, &ft_portable_matrices}};
+#endif
     return count;
 }
 
-static const variant *instructions(void) {
-    if (!chosen.table) {
-        variant found[VARIANTS];
-        variants(found);
-        chosen = found[0];
-    }
-    return &chosen;
+static variant chosen;
+static ft_table kernels;
+
+static void choose(const variant *which) {
+    chosen = *which;
+    memset(kernels, 0, sizeof kernels);
+    for (int unit = 0; unit < UNITS && which->units[unit]; unit++)
+        for (int kind = 0; kind < FT_KINDS; kind++)
+            if ((*which->units[unit])[kind]) kernels[kind] = (*which->units[unit])[kind];
 }
 
-PUBLIC const char *ft_instructions_name(void) { return instructions()->name; }
-PUBLIC int64_t ft_vector_width(void) { return instructions()->table->width; }
-PUBLIC int64_t ft_step_size(void) { return (int64_t)sizeof(ft_step); }
-PUBLIC int ft_use_threads(int count) { return ft_set_threads(count); }
-
-/* Use the instruction set of that name; 0 when this machine or this build does not have it. */
+/* Use the best variant of this build that this processor can run, or the one of that name where `name` is not 0; 0 when there
+   is none. */
 PUBLIC int ft_use_instructions(const char *name) {
     variant found[VARIANTS];
-    for (int i = variants(found) - 1; i >= 0; i--)
-        if (!strcmp(found[i].name, name)) {
-            chosen = found[i];
+    const int count = variants(found);
+    for (int i = 0; i < count; i++)
+        if (found[i].usable && (!name || !strcmp(found[i].name, name))) {
+            choose(&found[i]);
             return 1;
         }
     return 0;
 }
 
+/* The name of a variant that ft_use_instructions takes, by number, the best first; 0 behind the last. */
+PUBLIC const char *ft_usable(int index) {
+    variant found[VARIANTS];
+    const int count = variants(found);
+    for (int i = 0; i < count; i++)
+        if (found[i].usable && !index--) return found[i].name;
+    return 0;
+}
+
+PUBLIC const char *ft_instructions_name(void) { return chosen.name; }
+PUBLIC int64_t ft_vector_width(void) { return chosen.width; }
+PUBLIC int64_t ft_step_size(void) { return (int64_t)sizeof(ft_step); }
+PUBLIC int ft_use_threads(int count) { return ft_set_threads(count); }
+
 static void run_part(void *context, int64_t task, int64_t tasks) {
     const ft_step *step = context;
-    instructions()->table->kernels[step->kind](step, task, tasks);
+    kernels[step->kind](step, task, tasks);
 }
 
 /* Run steps one after the other; n[31] of a step is the number of parts that it may be cut into. */
 PUBLIC void ft_run(const ft_step *steps, int64_t count) {
-    instructions();
     ft_enter();
     for (int64_t i = 0; i < count; i++) ft_parallel(run_part, (void *)&steps[i], steps[i].n[31]);
     ft_leave();

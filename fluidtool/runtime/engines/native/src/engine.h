@@ -117,29 +117,8 @@ enum ft_activation {
 /* Part `task` of `tasks` of a step. */
 typedef void (*ft_kernel)(const ft_step *step, int64_t task, int64_t tasks);
 
-/* One instruction set: vectors of `width` floats, a kernel for each kind. */
-typedef struct ft_instructions {
-    const char *name;
-    int64_t width;
-    ft_kernel kernels[FT_KINDS];
-} ft_instructions;
-
-extern const ft_instructions ft_portable;
-#if defined(__x86_64__) || defined(_M_X64)
-extern const ft_instructions ft_avx2, ft_avx512;
-#endif
-
-/* Whether this compiler knows AVX512-BF16; the kernels of pairs.c. Windows: not tried. */
-#if defined(__x86_64__) && !defined(__APPLE__) && !defined(_WIN32) && \
-    (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 10)
-#define FT_HAS_PAIRS 1
-void ft_pairs(const ft_step *step, int64_t task, int64_t tasks);
-void ft_narrow(const ft_step *step, int64_t task, int64_t tasks);
-void ft_pack_pairs(const ft_step *step, int64_t task, int64_t tasks);
-void ft_multiply_pairs(const ft_step *step, int64_t task, int64_t tasks);
-#else
-#define FT_HAS_PAIRS 0
-#endif
+/* The kernels of one unit for one instruction set, by kind; 0 where another unit has the kernel. */
+typedef ft_kernel ft_table[FT_KINDS];
 
 /* Threads (pool.c). A run enters, calls ft_parallel for each of its pieces of work, and leaves. */
 typedef void (*ft_work)(void *context, int64_t task, int64_t tasks);

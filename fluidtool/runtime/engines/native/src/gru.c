@@ -1,4 +1,4 @@
-/* GRUs; gates: update, reset, candidate. Included by kernels.c.
+/* GRUs; gates: update, reset, candidate. Included by matrices.c.
 
    u, r = gate(x + h W), c = candidate(x + (r h) W'), then h + u (c - h), or c + u (h - c) in origin mode. Rows are packed as
    recurrent.c says. */
@@ -51,10 +51,11 @@ INLINE void add_units(const int ROWS, const int GATES, const float *h, const flo
     }
 }
 
-/* The sums of GATES gates from gate FIRST on: the product, the input and the bias. */
+/* GATES gates from gate FIRST on before their activation: the product, the input and the bias. */
 INLINE void gru_sums(const int ROWS, const int GATES, const int FIRST, const gru_step *s, const float *h, const float *w,
-                     int64_t block, int64_t row, vec (*sum)[TILE]) {
+                     int64_t block, int64_t row, vec (*gate)[TILE]) {
     const int64_t size = s->step->n[1], units = (size + VL - 1) / VL * VL, unit = block * VL, count = size - unit;
+    vec sum[2][TILE];
 #pragma GCC unroll 2
     for (int g = 0; g < GATES; g++)
 #pragma GCC unroll 16
@@ -63,33 +64,34 @@ INLINE void gru_sums(const int ROWS, const int GATES, const int FIRST, const gru
 #pragma GCC unroll 2
     for (int g = 0; g < GATES; g++) {
         const vec bias = LOAD(s->step->p[2] + (FIRST + g) * units + unit);
-#pragma GCC unroll 16
+        lay_down(ROWS, sum[g], gate[g]);
+#pragma GCC unroll 1
         for (int r = 0; r < ROWS; r++)
-            sum[g][r] += take(s->step->p[0] + (s->rows[row + r] * 3 + FIRST + g) * size + unit, count) + bias;
+            gate[g][r] += take(s->step->p[0] + (s->rows[row + r] * 3 + FIRST + g) * size + unit, count) + bias;
     }
 }
 
 INLINE void gru_gates(const int ROWS, const gru_step *s, int64_t block, int64_t row) {
     const int64_t *n = s->step->n, size = n[1], unit = block * VL, count = size - unit;
-    vec sum[2][TILE];
-    gru_sums(ROWS, 2, 0, s, s->before, s->step->p[1], block, row, sum);
-#pragma GCC unroll 16
+    vec gate[2][TILE];
+    gru_sums(ROWS, 2, 0, s, s->before, s->step->p[1], block, row, gate);
+#pragma GCC unroll 1
     for (int r = 0; r < ROWS; r++) {
         const int64_t at = (row + r) * size + unit;
-        give(s->update + at, cell_activation(sum[0][r], n[6]), count);
-        if (s->before) give(s->reset + at, cell_activation(sum[1][r], n[6]) * take(s->before + at, count), count);
+        give(s->update + at, cell_activation(gate[0][r], n[6]), count);
+        if (s->before) give(s->reset + at, cell_activation(gate[1][r], n[6]) * take(s->before + at, count), count);
     }
 }
 
 INLINE void gru_states(const int ROWS, const gru_step *s, int64_t block, int64_t row) {
     const int64_t *n = s->step->n, size = n[1], unit = block * VL, count = size - unit;
-    vec sum[1][TILE];
-    gru_sums(ROWS, 1, 2, s, s->reset, s->step->p[1] + (size + VL - 1) / VL * VL * 2 * size, block, row, sum);
-#pragma GCC unroll 16
+    vec candidate[1][TILE];
+    gru_sums(ROWS, 1, 2, s, s->reset, s->step->p[1] + (size + VL - 1) / VL * VL * 2 * size, block, row, candidate);
+#pragma GCC unroll 1
     for (int r = 0; r < ROWS; r++) {
         const int64_t at = (row + r) * size + unit;
         const vec before = s->before ? take(s->before + at, count) : ALL(0);
-        const vec state = gru_state(take(s->update + at, count), cell_activation(sum[0][r], n[7]), before, n[5]);
+        const vec state = gru_state(take(s->update + at, count), cell_activation(candidate[0][r], n[7]), before, n[5]);
         give(s->after + at, state, count);
         give(s->step->p[3] + s->rows[row + r] * size + unit, state, count);
     }

@@ -1,4 +1,4 @@
-/* Resampling of images. Included by kernels.c. */
+/* Resampling of images. Included by images.c. */
 
 /* ---------------------------------------------------------------- interpolation of blocked images
    Every row of y is a weighted sum of n[4] rows of x, every pixel of n[5] pixels.  p: x, weights (those of the rows

@@ -1,4 +1,4 @@
-/* Between NCHW and channels in blocks. Included by kernels.c. */
+/* Between NCHW and channels in blocks. Included by images.c. */
 /* ---------------------------------------------------------------- layouts
    block: p: x (NCHW), -, -, y (blocked). n: 0 images, 1 channels, 2 rows, 3 columns; 4-6 y strides of image, channel
    block, row; 7 channel blocks, 8 lanes of one.  unblock: p: x (blocked), -, -, y (NCHW), the same n. */

@@ -1,4 +1,4 @@
-/* Softmax with cross entropy, row by row, and its gradient; gradients of activations. Included by kernels.c. */
+/* Softmax with cross entropy, row by row, and its gradient; gradients of activations. Included by matrices.c. */
 #define LOWEST_LOGIT -64.0f /* below the largest: no probability is 0 */
 
 /* p: logits, labels (numbers of classes, or -1: no loss) or 0, probabilities of classes where there are no labels,

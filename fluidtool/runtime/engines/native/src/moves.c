@@ -1,4 +1,4 @@
-/* What only moves numbers. Included by kernels.c. */
+/* What only moves numbers. Included by matrices.c. */
 /* ---------------------------------------------------------------- moves
    copy: p: x, -, -, y. n: 0-5 sizes, 6-11 x strides, 12-17 y strides */
 static void copy_strided(const ft_step *step, int64_t task, int64_t tasks) {

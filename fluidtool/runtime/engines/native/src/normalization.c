@@ -1,5 +1,5 @@
 /* Normalisation over groups of channels of each image, over a channel of all images, and what training needs of that and of
-   that over rows. Included by kernels.c.
+   that over rows. Included by matrices.c.
    y = activation((x - mean) / sqrt(variance + f[3]) * scale + bias); the activation's numbers are f[0] to f[2]. */
 
 INLINE void normalize_row(const ft_step *step, const float *x, float *y, int64_t count, float mean, float factor, float bias,

@@ -1,4 +1,4 @@
-/* Borders around tensors. Included by kernels.c. */
+/* Borders around tensors. Included by images.c. */
 
 /* p: x, -, -, y, -, for each of the five axes of y and each place where in x its numbers are, or -1 for f[0].
    n: 0-4 sizes of y, 5-8 y strides of all axes but the last, 9-10 the places of the last axis that lie in x as in y: from,

@@ -1,24 +1,14 @@
 /* Dot products of pairs of bfloat16 numbers (AVX512-BF16): convolutions, and products of matrices, which are convolutions of
-   one tap over rows as pixels. A file of its own, since only some processors with AVX-512 have the instructions; its kernels
-   stand in the table of avx512.c (kernels.c), and Python makes steps of them where the library says `avx512_bf16`.
+   one tap over rows as pixels. A unit of its own, since only some processors with AVX-512 have the instructions: Python makes
+   steps of its kernels where the library says `avx512_bf16`.
 
    Numbers lie as halves (16 bits) with channels in blocks, innermost: two neighbours make a word of 32 bits, which is
    multiplied with two weights of each of 16 columns and added to their float32 sums. */
-#include "engine.h"
+#include "kernels.h"
 
-#if FT_HAS_PAIRS
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512dq,avx512bw,avx512bf16,avx2,fma"))), apply_to = function)
-#else
-#pragma GCC target("avx512f,avx512dq,avx512bw,avx512bf16,avx2,fma")
-#endif
-#define VL 16
-#define TILE 14
-#include "vectors.h"
+#include "bfloat16.h"
 
 #include <immintrin.h>
-
-#include "bfloat16.c"
 
 typedef uint32_t word __attribute__((aligned(2), may_alias));
 
@@ -233,7 +223,7 @@ static void sweep_shares(const ft_step *step, pair_tile *t, int64_t blocks, int6
     }
 }
 
-void ft_pairs(const ft_step *step, int64_t task, int64_t tasks) {
+static void pairs(const ft_step *step, int64_t task, int64_t tasks) {
     const int64_t *n = step->n;
     (void)tasks;
     const int64_t by_block = task % n[26], by_column = task / n[26] % n[28], by_row = task / (n[26] * n[28]) % n[25];
@@ -291,7 +281,7 @@ static void narrow_apart(const float *x, bf16 *y, const int64_t *n, int64_t chan
         }
 }
 
-void ft_narrow(const ft_step *step, int64_t task, int64_t tasks) {
+static void narrow(const ft_step *step, int64_t task, int64_t tasks) {
     const int64_t *n = step->n;
     int64_t from, to;
     part(n[0] * n[7] * n[2], task, tasks, &from, &to);
@@ -320,7 +310,7 @@ INLINE vec outputs_of(const loose *x, int64_t count, int64_t stride, const float
     return factor ? value * take(factor, count) : value;
 }
 
-void ft_pack_pairs(const ft_step *step, int64_t task, int64_t tasks) {
+static void pack_pairs(const ft_step *step, int64_t task, int64_t tasks) {
     const int64_t *n = step->n, blocks = (n[0] + VL - 1) / VL;
     int64_t from, to;
     part(n[3] * blocks, task, tasks, &from, &to);
@@ -348,7 +338,7 @@ void ft_pack_pairs(const ft_step *step, int64_t task, int64_t tasks) {
    p: -, -, -, a vector of floats for each task. n: 0 rounds, of PEAK_SUMS vectors of pairs each */
 #define PEAK_SUMS 16 /* in fluidtool/profiling/machine.py too */
 
-void ft_multiply_pairs(const ft_step *step, int64_t task, int64_t tasks) {
+static void multiply_pairs(const ft_step *step, int64_t task, int64_t tasks) {
     (void)tasks;
     const __m512bh ones = (__m512bh)(__m512i)((veci){} + 0x3f803f80);
     vec sums[PEAK_SUMS], total = ALL(0);
@@ -359,7 +349,9 @@ void ft_multiply_pairs(const ft_step *step, int64_t task, int64_t tasks) {
     STORE(step->p[3] + task * VL, total);
 }
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#endif
-#endif
+const ft_table TABLE = {
+    [FT_PAIRS] = pairs,
+    [FT_NARROW] = narrow,
+    [FT_PACK_PAIRS] = pack_pairs,
+    [FT_MULTIPLY_PAIRS] = multiply_pairs,
+};

@@ -1,4 +1,4 @@
-/* What `fluidtool profile` compares with: how fast this processor multiplies and adds. Included by kernels.c. */
+/* What `fluidtool profile` compares with: how fast this processor multiplies and adds. Included by matrices.c. */
 
 #define SUMS 8 /* as many as hide how long one takes; PEAK_SUMS in fluidtool/profiling/machine.py */
 

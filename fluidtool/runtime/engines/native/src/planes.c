@@ -1,7 +1,7 @@
 /* Convolutions of every channel by a filter of its own, on row-major planes: one plane at a time, copied with its padding
    to memory that stays in the first cache, where a plane is one long row and a tap of the filter an offset into it.
    Gradients there lie where the first cell of their window lies, with zeros between where windows move by more than one,
-   so that every stride is the same sum. Included by kernels.c.
+   so that every stride is the same sum. Included by images.c.
    n: 0 images, 1 channels, 2-3 rows and columns of x, 4-5 of y, 6-7 strides, 8-9 zeros above and left, 10 rows of the
    padded plane, 11 its row, 12 taps, 13 floats of memory for a task. */
 #define PLANE_TAPS 9 /* of the filter that are summed at once */

@@ -42,7 +42,6 @@ static struct {
     int sharing; /* threads that the tasks are shared out to */
     int started; /* workers that exist */
     int wanted;  /* threads in all, the caller included */
-    long process;
 } pool = {.owner = FT_UNLOCKED, .asleep = FT_UNLOCKED, .wake = FT_SILENT};
 
 /* The tasks of a thread, then what is left of those of others. Step by step each thread gets the same share first, so that
@@ -92,21 +91,19 @@ static ft_result FT_THREAD worker(void *own) {
     return 0;
 }
 
-/* After a fork the child has no workers and may hold locks of threads that do not exist. */
+/* After a fork the child has no workers and may hold locks of threads that do not exist. The system calls this in the child
+   before anything else runs there, so that no second thread can be at work already. */
 static void fresh_in_child(void) {
-    const long process = ft_process();
-    if (pool.process == process) return;
-    if (pool.process) {
-        pool.owner = (ft_lock)FT_UNLOCKED;
-        pool.asleep = (ft_lock)FT_UNLOCKED;
-        pool.wake = (ft_signal)FT_SILENT;
-        atomic_store(&pool.sleepers, 0);
-        atomic_store(&pool.runs, 0);
-        atomic_store(&pool.state, NUMBER(atomic_load(&pool.state)) << 17);
-        pool.started = 0;
-    }
-    pool.process = process;
+    pool.owner = (ft_lock)FT_UNLOCKED;
+    pool.asleep = (ft_lock)FT_UNLOCKED;
+    pool.wake = (ft_signal)FT_SILENT;
+    atomic_store(&pool.sleepers, 0);
+    atomic_store(&pool.runs, 0);
+    atomic_store(&pool.state, NUMBER(atomic_load(&pool.state)) << 17);
+    pool.started = 0;
 }
+
+FT_IN_CHILD(fresh_in_child)
 
 static void start_workers(void) {
     while (pool.started < pool.wanted - 1) {
@@ -136,7 +133,6 @@ int ft_threads(void) {
 }
 
 int ft_set_threads(int count) {
-    fresh_in_child();
     if (count < 1 || count > MOST_THREADS) return -1;
     ft_acquire(&pool.owner);
     if (count - 1 >= pool.started) pool.wanted = count; /* workers are never ended: fewer threads keep them all busy */
@@ -144,10 +140,7 @@ int ft_set_threads(int count) {
     return pool.wanted;
 }
 
-void ft_enter(void) {
-    fresh_in_child();
-    atomic_fetch_add(&pool.runs, 1);
-}
+void ft_enter(void) { atomic_fetch_add(&pool.runs, 1); }
 
 void ft_leave(void) { atomic_fetch_sub(&pool.runs, 1); }
 

@@ -1,4 +1,4 @@
-/* Pooling. Included by kernels.c. */
+/* Pooling. Included by images.c. */
 #define ABREAST 4 /* sums that do not wait for each other */
 
 /* Of pixels from *column on, as many as there are times ABREAST; *column is the first that is left. */

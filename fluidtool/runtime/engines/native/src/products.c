@@ -1,4 +1,4 @@
-/* Products of matrices, row-major by packed. Included by kernels.c.
+/* Products of matrices, row-major by packed. Included by matrices.c.
 
    y[i][j] = activation(bias[j] + residual[i][j] + sum over k of x[i][k] * w[k][j])
 

@@ -1,4 +1,4 @@
-/* An LSTM whose hidden state is projected to fewer numbers before it is fed back. Included by kernels.c.
+/* An LSTM whose hidden state is projected to fewer numbers before it is fed back. Included by matrices.c.
 
    p, n and f as for an LSTM (sequences.c), but: p: 3 projections [rows][fed back], 4 memory: 2 size and 2 fed back for each
    sequence, 6 weights of the projection: for each VL of its numbers [size][VL].  n: 9 activation of the projection
@@ -14,13 +14,14 @@ typedef struct {
 INLINE void project(const int ROWS, const projection_step *s, int64_t block, int64_t row) {
     const int64_t *n = s->step->n, first = block * VL, count = n[8] - first;
     const float bound = s->step->f[1];
-    vec sum[1][TILE];
+    vec sum[1][TILE], number[TILE];
 #pragma GCC unroll 16
     for (int r = 0; r < ROWS; r++) sum[0][r] = ALL(0);
     add_units(ROWS, 1, s->hidden + row * n[1], s->step->p[6] + block * n[1] * VL, n[1], sum);
-#pragma GCC unroll 16
+    lay_down(ROWS, sum[0], number);
+#pragma GCC unroll 1
     for (int r = 0; r < ROWS; r++) {
-        vec value = cell_activation(sum[0][r], n[9]);
+        vec value = cell_activation(number[r], n[9]);
         if (bound > 0) value = MIN(MAX(value, ALL(-bound)), ALL(bound));
         give(s->after + (row + r) * n[8] + first, value, count);
         give(s->step->p[3] + s->rows[row + r] * n[8] + first, value, count);

@@ -1,4 +1,4 @@
-/* Where the largest numbers are. Included by kernels.c. Places are int64. */
+/* Where the largest numbers are. Included by images.c. Places are int64. */
 
 /* Of what a comparison gave. */
 INLINE int any_lane(veci mask) {

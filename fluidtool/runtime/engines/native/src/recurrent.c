@@ -1,6 +1,6 @@
 /* Recurrent layers over packed sequences (fluidtool/ops/rnn/packing.py): longest first, at each step one row for every
    sequence that still runs. A task takes some of the sequences through all of the steps, so that none waits for another.
-   Included by kernels.c. */
+   Included by matrices.c. */
 
 /* y = x * w, or y += x * w: w as `pack` leaves it. */
 static void plain_product(int64_t rows, int64_t depth, int64_t columns, const float *x, int64_t x_row, const float *w,
@@ -21,6 +21,13 @@ INLINE vec cell_activation(vec x, int64_t kind) {
         case FT_RELU: return MAX(x, ALL(0));
         default: return x;
     }
+}
+
+/* Sums from registers into memory, so that a loop can go over them: what follows the product of a tile is then compiled once
+   and not for each of its rows. */
+INLINE void lay_down(const int ROWS, const vec *sum, vec *to) {
+#pragma GCC unroll 16
+    for (int r = 0; r < ROWS; r++) to[r] = sum[r];
 }
 
 /* dx of y = activation(x). */

@@ -1,4 +1,4 @@
-/* Sums, extremes and softmax along one axis of [outer][axis][inner]. Included by kernels.c. */
+/* Sums, extremes and softmax along one axis of [outer][axis][inner]. Included by matrices.c. */
 
 enum { REDUCE_SUM, REDUCE_MEAN, REDUCE_LARGEST, REDUCE_SMALLEST, REDUCE_PRODUCT };
 

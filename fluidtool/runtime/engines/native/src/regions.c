@@ -1,4 +1,4 @@
-/* Pooling of regions of interest. Included by kernels.c. Maps lie in blocks of VL channels (layouts.c). What the bins of a
+/* Pooling of regions of interest. Included by images.c. Maps lie in blocks of VL channels (layouts.c). What the bins of a
    region and a block of channels hold is computed as [bins][VL], then moved to [VL][bins]. */
 
 /* The tile [bins][VL] of a block of channels to y [channels][bins]. */

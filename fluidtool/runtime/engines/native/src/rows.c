@@ -1,4 +1,4 @@
-/* Softmax and layer normalisation. Included by kernels.c. */
+/* Softmax and layer normalisation. Included by matrices.c. */
 
 enum { SHORT_ROW = 2 * VL }; /* columns of rows that are computed VL at once */
 

@@ -1,4 +1,4 @@
-/* Planes read between their cells, zeros outside. Included by kernels.c.
+/* Planes read between their cells, zeros outside. Included by images.c.
 
    p: x [planes][channels][rows][columns], rows and columns of the places [planes][places], y [planes][channels][places],
    weights [planes][places] or 0

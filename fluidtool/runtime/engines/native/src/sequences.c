@@ -1,4 +1,4 @@
-/* Sequences in inference: recurrent layers whose time steps are cut among the threads, and pooling. Included by kernels.c.
+/* Sequences in inference: recurrent layers whose time steps are cut among the threads, and pooling. Included by matrices.c.
 
    Rows are packed as recurrent.c says. A step of a recurrent layer runs on the thread that calls, which hands the parts of
    each time step to all of them: every part owns some units, and their weights stay near one processor. */
@@ -53,7 +53,7 @@ INLINE void lstm_units(const int ROWS, const cell_step *s, int64_t block, int64_
     const int64_t *n = s->step->n, size = n[1], unit = block * VL, count = size - unit;
     const int64_t units = (size + VL - 1) / VL * VL;
     const float *bias = s->step->p[2] + unit, *peep = bias + 4 * units;
-    vec sum[4][CELL_ROWS];
+    vec sum[4][CELL_ROWS], product[4][CELL_ROWS];
 #pragma GCC unroll 4
     for (int g = 0; g < 4; g++)
 #pragma GCC unroll 8
@@ -63,14 +63,16 @@ INLINE void lstm_units(const int ROWS, const cell_step *s, int64_t block, int64_
         if (ROWS == 1) add_gates_of_one(h, w, n[8], sum);
         else add_gates(ROWS, h, n[8], w, n[8], sum);
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 4
+    for (int g = 0; g < 4; g++) lay_down(ROWS, sum[g], product[g]);
+#pragma GCC unroll 1
     for (int r = 0; r < ROWS; r++) {
         const int64_t here = s->rows[row + r];
         const float *x = s->step->p[0] + here * 4 * size + unit;
         float *state = s->state + (row + r) * size + unit;
         vec gate[4];
 #pragma GCC unroll 4
-        for (int g = 0; g < 4; g++) gate[g] = sum[g][r] + (take(x + g * size, count) + LOAD(bias + g * units));
+        for (int g = 0; g < 4; g++) gate[g] = product[g][r] + (take(x + g * size, count) + LOAD(bias + g * units));
         const vec before = s->time ? take(state, count) : ALL(0), candidate = cell_activation(gate[0], n[7]);
         if (n[4]) gate[1] += before * LOAD(peep), gate[2] += before * LOAD(peep + units);
         vec now = candidate * cell_activation(gate[1], n[5]);

@@ -23,7 +23,7 @@ static inline void ft_release(ft_lock *lock) { ReleaseSRWLockExclusive(lock); }
 static inline void ft_wait(ft_signal *signal, ft_lock *lock) { SleepConditionVariableSRW(signal, lock, INFINITE, 0); }
 static inline void ft_wake(ft_signal *signal) { WakeAllConditionVariable(signal); }
 static inline void ft_yield(void) { SwitchToThread(); }
-static inline long ft_process(void) { return (long)GetCurrentProcessId(); }
+#define FT_IN_CHILD(work) static void (*const ft_no_forks)(void) __attribute__((unused)) = work; /* nothing forks here */
 
 /* 0 where no thread is to be had. */
 static inline int ft_start(ft_result(FT_THREAD *work)(void *), void *argument) {
@@ -41,7 +41,6 @@ static inline double ft_seconds(void) {
 #include <pthread.h>
 #include <sched.h>
 #include <time.h>
-#include <unistd.h>
 
 #define PUBLIC __attribute__((visibility("default")))
 #define FT_UNLOCKED PTHREAD_MUTEX_INITIALIZER
@@ -57,7 +56,9 @@ static inline void ft_release(ft_lock *lock) { pthread_mutex_unlock(lock); }
 static inline void ft_wait(ft_signal *signal, ft_lock *lock) { pthread_cond_wait(signal, lock); }
 static inline void ft_wake(ft_signal *signal) { pthread_cond_broadcast(signal); }
 static inline void ft_yield(void) { sched_yield(); }
-static inline long ft_process(void) { return (long)getpid(); }
+/* Have `work` done in the child of every fork, from the moment that the library is loaded. */
+#define FT_IN_CHILD(work) \
+    __attribute__((constructor)) static void ft_watch_forks(void) { pthread_atfork(NULL, NULL, work); }
 
 static inline int ft_start(ft_result(FT_THREAD *work)(void *), void *argument) {
     pthread_t thread;

@@ -1,4 +1,4 @@
-/* What training needs of convolutions and pooling. Included by kernels.c. */
+/* What training needs of convolutions and pooling. Included by matrices.c. */
 
 /* ---------------------------------------------------------------- gradient of a convolution by its filters
    result[o][k] = sum over all windows of dy[o] * x[the k-th number of the window], both blocked.  p: x, -, dy,

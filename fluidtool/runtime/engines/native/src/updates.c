@@ -1,4 +1,4 @@
-/* What optimizers do to a parameter, in one pass over it, and to some rows of one. Included by kernels.c. */
+/* What optimizers do to a parameter, in one pass over it, and to some rows of one. Included by matrices.c. */
 
 /* Part of a range of floats, at multiples of the vectors. */
 INLINE void float_part(int64_t count, int64_t task, int64_t tasks, int64_t *from, int64_t *to) {

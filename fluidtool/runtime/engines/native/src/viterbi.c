@@ -1,4 +1,4 @@
-/* The best path through tags. Included by kernels.c. Sums are added as numpy adds them: which path is best must not depend on
+/* The best path through tags. Included by matrices.c. Sums are added as numpy adds them: which path is best must not depend on
    the last bit. Of equal ones the first wins, and what is no number wins. */
 INLINE int wins(float a, float b) { return a > b || (a != a && b == b); }
 

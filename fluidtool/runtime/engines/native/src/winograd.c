@@ -1,7 +1,7 @@
 /* Winograd's convolution F(m x m, 3 x 3), m = 2 or 4: windows of (m + 2)^2 pixels are transformed, multiplied with the
    transformed filters - one small matrix product for each of the (m + 2)^2 positions - and transformed back to m x m
    results. The points are 0, +-1, infinity for m = 2; for m = 4 they are 0, +-1/sqrt(2), +-sqrt(2), infinity, whose error
-   is a fifth of that of 0, +-1, +-2, infinity. Included by kernels.c. */
+   is a fifth of that of 0, +-1, +-2, infinity. Included by images.c. */
 
 #define ROOT 1.41421356f
 #define HALF_ROOT 0.70710678f

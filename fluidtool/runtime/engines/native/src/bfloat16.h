@@ -1,4 +1,7 @@
-/* bfloat16: the upper half of a float. Packed weights of products may lie so (products.c). Included by kernels.c. */
+/* bfloat16: the upper half of a float. Packed weights of products may lie so (products.c). */
+#ifndef FLUIDTOOL_BFLOAT16_H
+#define FLUIDTOOL_BFLOAT16_H
+
 typedef uint16_t bf16 __attribute__((may_alias));
 typedef uint16_t halves __attribute__((vector_size(VL * 2), aligned(2), may_alias));
 
@@ -15,3 +18,5 @@ INLINE void widen(const bf16 *from, float *to, int64_t count) {
     for (int64_t i = 0; i < count; i += VL)
         STORE(to + i, (vec)(__builtin_convertvector(*(const halves *)(from + i), veci) << 16));
 }
+
+#endif

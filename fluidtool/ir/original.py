@@ -1,0 +1,19 @@
+"""How something stood in the file that it was read from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """What a file has (`given`) where this version would write the same facts in other bytes (`canonical`).
+
+    `given` is written again as long as the facts are those that were read. What was built has no original (None).
+    """
+
+    canonical: bytes = b""
+    given: bytes = b""
+
+
+ORDINARY = Original()

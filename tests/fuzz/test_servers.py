@@ -1,0 +1,63 @@
+"""The campaign on servers: one attacked job, and that what goes wrong with one is found."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fluidtool.distribute.rpc.options import Options
+from fluidtool.distribute.rpc.security import Security
+from tests.distribute.rpc.support import Keeper, served, tensor
+from tests.faults.storm import prepare
+from tests.fuzz import servers
+from tests.fuzz._attacks import ATTACKS
+from tests.fuzz.campaign import Budget
+
+
+def test_a_job_that_is_attacked_learns_what_it_learns_in_peace() -> None:
+    assert list(servers.search(Budget(1.0, seed=1))) == []
+
+
+def test_a_server_that_is_attacked_hears_nothing_and_goes_on() -> None:
+    keeper, secret = Keeper(w=tensor(1)), Options(security=Security(token=servers.TOKEN))
+    with served(keeper, secret) as server:
+        links = [servers.attack(seed, [server.port]) for seed in range(100)]
+        assert keeper.heard == []
+        from fluidtool.distribute.rpc.client import connect
+
+        client = connect(server.endpoint, 0, secret)
+        client.send("g", tensor(1))
+        client.close()
+    for link in filter(None, links):
+        link.close()
+    assert len(keeper.heard) == 1
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_attacks_are_the_same_for_the_same_seed(attack: Any) -> None:
+    assert attack(random.Random(7)) == attack(random.Random(7))
+
+
+def test_a_server_that_grows_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = itertools.count(0, servers.GROWTH + 1)
+    monkeypatch.setattr(servers, "_memory", lambda process: next(sizes))
+    monkeypatch.setattr(servers, "attack", lambda seed, ports: None)
+    launched: Any = SimpleNamespace(poll=lambda: None, wait=lambda seconds: 0)
+    events: Any = SimpleNamespace(now={"pserver_0": 1})
+    [finding, *_] = servers._attack_until_the_end(launched, events, [1], iter([1, 2]))
+    assert "pserver_0 has grown by" in finding.fault
+
+
+def test_a_job_that_learns_something_else_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "EPOCHS", 2)
+    monkeypatch.setattr(servers, "attack", lambda seed, ports: None)
+    monkeypatch.setattr(servers, "learn_in_peace", lambda folder, job, epochs: tmp_path)
+    monkeypatch.setattr(servers, "compare", lambda folder, expected, found: ["w differs"] if expected != found else [])
+    job = prepare(tmp_path)
+    [finding] = servers._attacked(tmp_path, job, tmp_path / "moved", iter([]))
+    assert finding.fault == "w differs"

@@ -1,0 +1,88 @@
+"""What a stretch would compile to is found out without its parameters: nothing is packed, nothing is run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fluidtool.ops.schema import TensorMeta
+from fluidtool.proto.enums import VarType
+from fluidtool.runtime import Executor
+from fluidtool.runtime.engines.native.library import Library
+from fluidtool.runtime.engines.native.preview import Preview, preview
+from fluidtool.runtime.engines.native.stretches import Stretch
+from tests.runtime.native.checking import Net
+from tests.support.checkout import child_environment
+
+pytestmark = pytest.mark.usefixtures("native")
+FEW_BYTES = 1 << 28
+WEIGHTS = 1 << 30
+SHOW = """
+import resource, sys
+from fluidtool import fluid
+from fluidtool.model import load
+from fluidtool.cli.plan_view import PlanView
+main = fluid.Program()
+with fluid.program_guard(main, fluid.Program()):
+    value = fluid.data("x", [-1, 8192], "float32")
+    for _ in range(4):
+        value = fluid.layers.fc(value, 8192, act="relu")
+model = load(main.desc.serialize_to_string(), need_parameters=False)
+view = PlanView(model, 1, {})
+print(view.calls[0].constant_bytes, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+def layers() -> tuple[Net, str]:
+    """A convolution, a mean, and a product."""
+    net = Net()
+    image = net.conv(net.data(1, 16, 9, 9), net.parameter(32, 16, 3, 3), paddings=[1, 1])
+    settled = {"pooling_type": "avg", "ksize": [1, 1], "global_pooling": True}
+    rows = net.op("pool2d", "Out", {"X": image}, **settled)
+    return net, net.op("mul", "Out", {"X": rows, "Y": net.parameter(32, 20)})
+
+
+def previewed(net: Net, out: str) -> Preview:
+    (stretch,) = Executor(engine="native").plan(net.program, [out]).block(0).work
+    assert isinstance(stretch, Stretch)
+    metas: dict[str, Any] = {name: TensorMeta(array.shape, VarType.FP32) for name, array in net.feeds.items()}
+    return preview(stretch, net.program.global_block(), metas)
+
+
+def test_nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Library, steps: Any) -> None:
+        raise AssertionError("a step ran")
+
+    monkeypatch.setattr(Library, "run", refuse)
+    assert [step.kernel for step in previewed(*layers()).steps]
+
+
+def test_the_sizes_are_those_of_a_run() -> None:
+    net, out = layers()
+    seen = previewed(net, out)
+    net.run("native", out)
+    (stretch,) = net.plan.work
+    (form,) = stretch.forms.values()  # type: ignore[union-attr]
+    assert seen.arena_bytes == form.arena.nbytes  # type: ignore[union-attr]
+    assert seen.constant_bytes == sum({id(array): array.nbytes for array in form.keep}.values())  # type: ignore[union-attr]
+    assert len(seen.steps) == len(form.drafts)  # type: ignore[union-attr]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not say how much memory a process has used")
+def test_a_gibibyte_of_parameters_takes_no_memory() -> None:
+    command = [sys.executable, "-c", SHOW]
+    done = subprocess.run(command, env=child_environment(), capture_output=True, text=True, check=True)
+    constants, resident = map(int, done.stdout.split())
+    assert constants >= WEIGHTS and resident < FEW_BYTES
+
+
+def test_parameters_in_the_scope_stay_as_they_are() -> None:
+    net, out = layers()
+    before = {name: np.array(net.scope.var(name).value) for name in net.scope.local_var_names()}
+    previewed(net, out)
+    for name, array in before.items():
+        np.testing.assert_array_equal(np.asarray(net.scope.var(name).value), array)
