@@ -15,6 +15,7 @@ from fluidtool.io.parameters import forget
 from fluidtool.ir import Operator
 from fluidtool.runtime.engines.native.arena import lay_out
 from fluidtool.runtime.engines.native.attention import join_attention
+from fluidtool.runtime.engines.native.binding import bind
 from fluidtool.runtime.engines.native.fusing import fuse
 from fluidtool.runtime.engines.native.graph import Graph, NotNativeError, Value
 from fluidtool.runtime.engines.native.joining import join_products, merge_products
@@ -26,7 +27,7 @@ from fluidtool.runtime.engines.native.packed import PackedConstants
 from fluidtool.runtime.engines.native.pooling import pool_lookups
 from fluidtool.runtime.engines.native.reading import read_graph
 from fluidtool.runtime.engines.native.reading.registry import Lod
-from fluidtool.runtime.engines.native.steps import ALIGNMENT, LARGE_PAGE, Buffer, Draft, Kind, aligned_floats, finish
+from fluidtool.runtime.engines.native.steps import ALIGNMENT, LARGE_PAGE, Buffer, Draft, Kind, aligned_floats
 
 BEYOND = 5  # the size of a step that looks rows up, which it sets when an id is no row of its table
 IDS = 6  # the size of a step that pools what it looks up which says how many ids there are
@@ -220,7 +221,7 @@ def compile_stretch(
             return int(arena.ctypes.data) + 4 * offsets[buffer]
         return int(buffer.array.ctypes.data) if buffer.role == "constant" else 0
 
-    steps = finish(drafts, address)
+    steps = bind(drafts, address, library.width)
     keep = [buffer.array for draft in drafts for buffer in draft.buffers() if buffer.role == "constant"]
     ins = [(value, mentions(drafts, buffer)) for value, buffer in zip(graph.inputs, lowered.inputs, strict=True)]
     offsets_of = [(value.name, mentions(drafts, buffer)) for value, buffer in lowered.offsets.items()]
