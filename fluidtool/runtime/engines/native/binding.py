@@ -18,18 +18,21 @@ def bind(drafts: Sequence[Draft], address: Callable[[Buffer], int], width: int) 
     Raises ExtentError for a step that would leave one of its buffers: a fault of fluidtool.
     """
     steps = np.zeros(len(drafts), STEP)
-    for step, draft in zip(steps, drafts, strict=True):
+    kinds, activations, pointers, sizes, numbers = (steps[name] for name in ("kind", "activation", "p", "n", "f"))
+    for number, draft in enumerate(drafts):
         try:
             check(draft, width)
         except ExtentError as error:
             name = "" if draft.node is None else f" for {draft.node.output.name}"
             raise ExtentError(f"the native step {draft.kind.name}{name} must not run: {error}") from None
-        step["kind"], step["activation"] = draft.kind, draft.activation.kind
+        kinds[number], activations[number] = draft.kind, draft.activation.kind
         for slot, (buffer, offset) in draft.pointers.items():
-            step["p"][slot] = address(buffer) + 4 * offset
+            pointers[number, slot] = address(buffer) + 4 * offset
+        row = [0] * TASKS
         for slot, size in draft.sizes.items():
-            step["n"][slot] = size
-        step["n"][TASKS] = draft.tasks
-        numbers = draft.numbers or draft.activation.constants
-        step["f"][: len(numbers)] = numbers
+            row[slot] = size
+        sizes[number] = (*row, draft.tasks)
+        found = draft.numbers or draft.activation.constants
+        if found:
+            numbers[number, : len(found)] = found
     return steps

@@ -8,7 +8,6 @@ runs. What only a run can tell - ids, offsets of sequences that are pooled - the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.runtime.engines.native.steps import NARROW, Buffer, Draft, Kind
@@ -24,16 +23,20 @@ class ExtentError(Exception):
     """A step that would leave its buffers: a fault of fluidtool, which must not run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
+class Sizes(dict[int, int]):
     """The sizes of a step (0 where none is set), lanes of a vector, and the tables behind pointers that are constants."""
 
-    step: Draft
-    width: int
+    __slots__ = ("step", "width")
 
-    def __getitem__(self, slot: int) -> int:
-        size = self.step.sizes.get(slot, 0)
-        return size if type(size) is int else int(size)
+    def __init__(self, step: Draft, width: int) -> None:
+        super().__init__(step.sizes)
+        self.step, self.width = step, width
+        for slot, size in self.items():
+            if type(size) is not int:  # one of numpy's might overflow
+                self[slot] = int(size)
+
+    def __missing__(self, slot: int) -> int:
+        return 0
 
     def has(self, slot: int) -> bool:
         """Whether the step has this pointer."""
@@ -626,5 +629,3 @@ def _decode_boxes(n: Sizes) -> Touched:
 @touches(Kind.MULTIPLY_ADDS, Kind.MULTIPLY_PAIRS)
 def _peak(n: Sizes) -> Touched:
     yield 3, 0, n.step.tasks * n.width, FLOAT
-
-

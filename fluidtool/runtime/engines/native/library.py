@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from fluidtool.ir import Operator
     from fluidtool.runtime.engines.native.packed import PackedConstants
+    from fluidtool.runtime.engines.native.reading.refusals import Attributes
     from fluidtool.runtime.engines.native.reading.registry import Lod
     from fluidtool.runtime.engines.native.stretch import Compiled
 
@@ -57,7 +58,7 @@ class Library:
 
     def compile(
         self,
-        ops: Sequence[tuple[Operator, dict[str, Any]]],
+        ops: Sequence[tuple[Operator, Attributes]],
         given: Mapping[str, NDArray[Any]],
         constants: Mapping[str, NDArray[Any]],
         wanted: Sequence[str],

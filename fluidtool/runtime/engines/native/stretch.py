@@ -26,6 +26,7 @@ from fluidtool.runtime.engines.native.ordering import delay
 from fluidtool.runtime.engines.native.packed import PackedConstants
 from fluidtool.runtime.engines.native.pooling import pool_lookups
 from fluidtool.runtime.engines.native.reading import read_graph
+from fluidtool.runtime.engines.native.reading.refusals import Attributes
 from fluidtool.runtime.engines.native.reading.registry import Lod
 from fluidtool.runtime.engines.native.steps import ALIGNMENT, LARGE_PAGE, Buffer, Draft, Kind, aligned_floats
 
@@ -73,7 +74,7 @@ class Compiler(Protocol):
 
     def compile(
         self,
-        ops: Sequence[tuple[Operator, dict[str, Any]]],
+        ops: Sequence[tuple[Operator, Attributes]],
         given: Mapping[str, NDArray[Any]],
         constants: Mapping[str, NDArray[Any]],
         wanted: Sequence[str],
@@ -166,7 +167,7 @@ def check_bounds(bounds: Iterable[tuple[str, int]], given: Mapping[str, Any]) ->
 
 
 def read_stretch(
-    ops: Sequence[tuple[Operator, dict[str, Any]]],
+    ops: Sequence[tuple[Operator, Attributes]],
     given: Mapping[str, NDArray[Any]],
     constants: Mapping[str, NDArray[Any]],
     wanted: Sequence[str],
@@ -189,7 +190,7 @@ def read_stretch(
 
 
 def compile_stretch(
-    ops: Sequence[tuple[Operator, dict[str, Any]]],
+    ops: Sequence[tuple[Operator, Attributes]],
     given: Mapping[str, NDArray[Any]],
     constants: Mapping[str, NDArray[Any]],
     wanted: Sequence[str],

@@ -12,11 +12,13 @@ from fluidtool.runtime.bindings import Bindings, array_of
 from fluidtool.runtime.engines.native.graph import NotNativeError
 from fluidtool.runtime.engines.native.packed import PackedConstants
 from fluidtool.runtime.engines.native.pooling import pooled_inputs
+from fluidtool.runtime.engines.native.reading.refusals import Attributes, every_attribute
 from fluidtool.runtime.engines.native.reading.registry import READERS, RESULTS, Lod
 from fluidtool.runtime.engines.native.stretch import Compiler, Runner, Watch
 from fluidtool.tensor import LoDTensor
 
 if TYPE_CHECKING:
+    from fluidtool.ir import Operator
     from fluidtool.runtime.plan import Step
     from fluidtool.runtime.scope import ScopeVariable
 
@@ -80,6 +82,13 @@ class Stretch:
     packed: PackedConstants = field(default_factory=PackedConstants)  # of the constants that were met last
     why: dict[Any, str] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)  # of forms, why and parts: several threads may run one plan
+    _operators: list[tuple[Operator, Attributes]] = field(default_factory=list)
+
+    def operators(self) -> list[tuple[Operator, Attributes]]:
+        """The operators with their attributes, read once; raises NotNativeError for attributes that cannot be read."""
+        if not self._operators:
+            self._operators = [(step.op, every_attribute(step.op, step.info)) for step in self.steps]
+        return self._operators
 
     def signature(self, arrays: Iterable[Any], lods: Iterable[Lod]) -> Any:
         """What a form compiled for these inputs is kept by: their shapes and LoDs; of those that are pooled how many sequences
@@ -275,7 +284,7 @@ class BoundStretch:
             stretch.forms.clear()
         try:
             form = stretch.library.compile(
-                [(step.op, every_attribute(step)) for step in stretch.steps],
+                stretch.operators(),
                 dict(zip(stretch.inputs, arrays, strict=True)),
                 dict(zip(stretch.constants, constants, strict=True)),
                 stretch.outputs,
@@ -290,12 +299,6 @@ class BoundStretch:
         stretch.forms[key] = form
         stretch.trim()
         return form
-
-
-def every_attribute(step: Step) -> dict[str, Any]:
-    """The attributes of an operator, declared defaults included."""
-    attrs: dict[str, Any] = {name: spec.default for name, spec in step.info.attrs.items() if not spec.required}
-    return attrs | {name: step.op.attr(name) for name in step.op.attr_names}
 
 
 def lod_of(holder: Any) -> Lod:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from math import prod
 
 from fluidtool.runtime.engines.native.graph import Graph, NotNativeError, Value, reads
 from fluidtool.runtime.engines.native.library import Library
