@@ -33,7 +33,13 @@ from fluidtool.tensor import LoDTensor
 EMPTY = "@EMPTY@"
 DELETE = "delete_var"
 FEED_FETCH = frozenset({"feed", "fetch"})
-FAILURES = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, MemoryError)  # of a body
+FAILURES = (
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    MemoryError,
+)  # of a body that is given what cannot work
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,6 +481,12 @@ class BoundBlock:
         except FAILURES as error:
             assert step is not None
             raise located(OperatorError(f"operator {step.context.op.type} failed: {error} [{where(step)}]")) from error
+        except AttributeError as error:  # of a body that is given no array; any other is a fault of ours
+            other = None if step is None else no_array(step)
+            if step is None or other is None:
+                raise
+            text = f"operator {step.context.op.type}: input {other}, where a tensor is needed"
+            raise located(OperatorError(f"{text} [{where(step)}]")) from error
 
 
 def one_by_one(
@@ -486,6 +498,16 @@ def one_by_one(
             yield from step.steps
         else:
             yield step
+
+
+def no_array(step: BoundStep | BoundStretch | BoundChain) -> str | None:
+    """'X holds SelectedRows' of the first input of a step that holds something else than an array; None without."""
+    for slot, holders in step.context.inputs.items():
+        for holder in holders:
+            value = None if holder is None else holder.value
+            if value is not None and not (type(value) is LoDTensor and value.array is not None):
+                return f"{slot} holds {type(value).__name__ if type(value) is not LoDTensor else 'no value'}"
+    return None
 
 
 def located(error: FluidError) -> FluidError:

@@ -1,7 +1,7 @@
-"""The native engine under sanitizers: python -m tests.runtime.native.sanitize address|thread.
+"""The native engine under sanitizers: python -m tests.runtime.native.sanitize address|thread [ARGUMENTS OF PYTHON].
 
-Builds the library with them into a temporary folder and runs the tests of this folder on it. `address` also finds
-undefined behaviour. Without a compiler, or without the sanitizer's library, it says so and does nothing.
+Builds the library with them into a temporary folder and runs the tests of this folder on it, or Python with these arguments
+instead (`-m tests.fuzz native_invalid`). `address` also finds undefined behaviour. Without a compiler, or without the sanitizer's library, it says so and does nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FLAGS = {
 RUNTIMES = {"address": ("libasan.so", "libubsan.so"), "thread": ("libtsan.so",)}
 # What Python itself leaks and races is not ours: leaks are off, and ThreadSanitizer sees our library only.
 OPTIONS = {
-    "address": {"ASAN_OPTIONS": "detect_leaks=0"},
+    "address": {"ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=4096"},
     "thread": {"TSAN_OPTIONS": "ignore_noninstrumented_modules=1"},
 }
 TESTS = {"address": "not fork", "thread": "residual or once or batch or lstm_cut"}
@@ -35,7 +35,7 @@ def runtime_library(name: str) -> str:
     return found if os.path.isabs(found) else ""
 
 
-def main(kind: str) -> int:
+def main(kind: str, *instead: str) -> int:
     try:
         libraries = [runtime_library(name) for name in RUNTIMES[kind]]
     except OSError:
@@ -57,8 +57,10 @@ def main(kind: str) -> int:
             "-k",
             TESTS[kind],
         ]
+        if instead:
+            command = [sys.executable, *instead]
         return subprocess.run(command, env=environment, check=False).returncode
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:2]))
+    sys.exit(main(*sys.argv[1:]))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from fluidtool.runtime.engines.native.graph import NativeFaultError
 from fluidtool.runtime.engines.native.steps import NARROW, Buffer, Draft, Kind
 
 FLOAT, HALF, PLACE = 4, 2, 8  # bytes of what lies behind a pointer: float32, 16 bits, int64
@@ -19,8 +20,8 @@ Touched = Iterator[tuple[int, int, int, int]]  # slot, first number, the one beh
 Axis = tuple[int, int]  # how many, how far apart
 
 
-class ExtentError(Exception):
-    """A step that would leave its buffers: a fault of fluidtool, which must not run."""
+class ExtentError(NativeFaultError):
+    """A step that would leave its buffers, and must not run."""
 
 
 class Sizes(dict[int, int]):
