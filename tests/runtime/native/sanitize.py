@@ -1,7 +1,8 @@
 """The native engine under sanitizers: python -m tests.runtime.native.sanitize address|thread [ARGUMENTS OF PYTHON].
 
 Builds the library with them into a temporary folder and runs the tests of this folder on it, or Python with these arguments
-instead (`-m tests.fuzz native_invalid`). `address` also finds undefined behaviour. Without a compiler, or without the sanitizer's library, it says so and does nothing.
+instead (`-m tests.fuzz native_invalid`). `address` also finds undefined behaviour. Without a compiler, or without the
+sanitizer's library, it says so and does nothing.
 """
 
 from __future__ import annotations

@@ -165,5 +165,5 @@ def test_alike_operators_are_asked_once(monkeypatch: pytest.MonkeyPatch) -> None
     x = net.data(4, 6)
     for _ in range(5):
         x = net.op("softmax", "Out", {"X": x})
-    check(net, net.op("softmax", "Out", {"X": net.op("transpose", "Out", {"X": x}, axis=[1, 0])}))
+    net.run("native", net.op("softmax", "Out", {"X": net.op("transpose", "Out", {"X": x}, axis=[1, 0])}))
     assert asked == ["softmax", "transpose", "softmax"]
