@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.errors import LoDError, ProgramError
+from fluidtool.errors import FluidError, LoDError, ProgramError
 from fluidtool.ir import Operator, Program
 from fluidtool.ops.registry import find_op
 from fluidtool.proto.enums import AttrType
-from fluidtool.runtime import Scope
+from fluidtool.runtime import Executor, Scope
 from fluidtool.runtime.engines.native.bodies import BODIES
 from fluidtool.runtime.engines.native.reading import READERS
 from fluidtool.tensor import LoDTensor, SelectedRows
@@ -226,10 +226,40 @@ def network(rng: random.Random) -> Case:
     for _ in range(rng.choice((0, 0, 1, 2))):
         out = build.simple(rng.choice(SAME_SHAPE), out)
         build.case.fetches = [*build.case.fetches[rng.random() < 0.7 :], out]
+    if rng.random() < 0.25:
+        out = joined_by_another(build, out) or out
+        build.case.fetches = [out]
     if type in ("lookup_table", "lookup_table_v2") and rng.random() < 0.5:
         attrs = {"pooltype": (AttrType.STRING, rng.choice(["SUM", "AVERAGE", "MAX", "LAST"]))}
         build.case.fetches = build.op(Recipe("sequence_pool", {}, {"Out": 1}, attrs), {"X": [out]})["Out"]
     return build.case
+
+
+def joined_by_another(build: Builder, x: str) -> str | None:
+    """An elementwise operator of a value and another that is broadcast along it; None for values that have no numbers."""
+    rng, case = build.rng, build.case
+    try:
+        (value,) = Executor(engine="numpy").run(case.program, dict(case.feeds), [x], case.scope())
+    except FluidError:
+        return None
+    if (
+        not isinstance(value, LoDTensor)
+        or value.array is None
+        or value.array.dtype != np.float32
+        or not value.array.ndim
+    ):
+        return None
+    shape = value.array.shape
+    axis = rng.randrange(len(shape))
+    by_channel = tuple(size if place == 1 else 1 for place, size in enumerate(shape))
+    form = rng.choice([shape, shape[axis:], shape[axis : axis + 1], (1, *shape[1:]), by_channel])
+    attrs = {"axis": (AttrType.INT, axis if len(form) < len(shape) else -1)}
+    other = LoDTensor(np.random.default_rng(rng.getrandbits(32)).normal(size=form).astype(np.float32))
+    name = build.given(other, rng.random() < 0.5)
+    kind = rng.choice(["elementwise_add", "elementwise_mul", "elementwise_sub", "elementwise_max", "elementwise_div"])
+    pair = (x, name) if rng.random() < 0.8 or form != shape else (name, x)
+    case.told.append(f"{kind} {shape} {form}")
+    return build.op(Recipe(kind, {}, {"Out": 1}, attrs), {"X": [pair[0]], "Y": [pair[1]]})["Out"][0]
 
 
 def place(build: Builder, value: Any, first: bool) -> str:
