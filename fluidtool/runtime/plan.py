@@ -481,12 +481,13 @@ class BoundBlock:
         except FAILURES as error:
             assert step is not None
             raise located(OperatorError(f"operator {step.context.op.type} failed: {error} [{where(step)}]")) from error
-        except AttributeError as error:  # of a body that is given no array; any other is a fault of ours
-            other = None if step is None else no_array(step)
-            if step is None or other is None:
+        except (
+            AttributeError
+        ) as error:  # of a body that is given what it cannot work with; any other is a fault of ours
+            misfit = None if step is None else misfit_of(step)
+            if step is None or misfit is None:
                 raise
-            text = f"operator {step.context.op.type}: input {other}, where a tensor is needed"
-            raise located(OperatorError(f"{text} [{where(step)}]")) from error
+            raise located(OperatorError(f"operator {step.context.op.type}: {misfit} [{where(step)}]")) from error
 
 
 def one_by_one(
@@ -500,13 +501,19 @@ def one_by_one(
             yield step
 
 
-def no_array(step: BoundStep | BoundStretch | BoundChain) -> str | None:
-    """'X holds SelectedRows' of the first input of a step that holds something else than an array; None without."""
+def misfit_of(step: BoundStep | BoundStretch | BoundChain) -> str | None:
+    """What of a step is of another kind than its body expects: an attribute's type, an input that is no tensor; None without."""
+    op, info = step.context.op, step.context.info
+    for name, spec in info.attrs.items():
+        if op.has_attr(name) and op.attr_type(name) != spec.type:
+            found = op.attr_type(name)
+            return f"attribute {name} is {getattr(found, 'name', found)}, where {spec.type.name} is needed"
     for slot, holders in step.context.inputs.items():
         for holder in holders:
             value = None if holder is None else holder.value
             if value is not None and not (type(value) is LoDTensor and value.array is not None):
-                return f"{slot} holds {type(value).__name__ if type(value) is not LoDTensor else 'no value'}"
+                kind = "no value" if type(value) is LoDTensor else type(value).__name__
+                return f"input {slot} holds {kind}, where a tensor is needed"
     return None
 
 

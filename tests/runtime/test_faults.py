@@ -12,6 +12,7 @@ import fluidtool
 from fluidtool.errors import OperatorError
 from fluidtool.ir import Program
 from fluidtool.ops.registry import get_op
+from fluidtool.proto.enums import AttrType
 from fluidtool.runtime import Executor, Scope
 from fluidtool.runtime.engines.native.library import library, switched_off
 from fluidtool.runtime.engines.native.stretch import Compiled
@@ -55,6 +56,14 @@ def test_rows_where_a_tensor_is_needed_are_a_fault_of_the_program(monkeypatch: p
     monkeypatch.setattr(get_op("relu"), "body", lambda ctx, X: X.astype("f4"))
     with pytest.raises(OperatorError, match="operator relu: input X holds SelectedRows, where a tensor is needed"):
         run(SelectedRows([0], 3, np.ones((1, 2), np.float32)))
+
+
+def test_an_attribute_of_another_type_is_a_fault_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = relu()
+    program.global_block().ops[0].set_attr("use_mkldnn", [0.5], AttrType.FLOATS)
+    monkeypatch.setattr(get_op("relu"), "body", lambda ctx, X: ctx.attr("use_mkldnn").kind)
+    with pytest.raises(OperatorError, match="attribute use_mkldnn is FLOATS, where BOOLEAN is needed"):
+        Executor(engine="numpy").run(program, {"x": np.ones(3, np.float32)}, ["y"], Scope())
 
 
 @pytest.mark.skipif(library() is None or switched_off(), reason="the native engine is not built, or switched off")
