@@ -90,6 +90,9 @@ def array_of(holder: Any) -> Any:
 
 
 def constant_of(holder: Any) -> Any:
-    """The array of a parameter: where it lies in its file, if nothing has changed it."""
+    """The array of a parameter: where it lies in its file, if nothing has changed it; None for one with a LoD."""
     mapped = holder.mapped() if isinstance(holder, StoredVariable) else None
-    return array_of(holder) if mapped is None else mapped
+    if mapped is not None:
+        return mapped
+    value = holder.value if holder is not None else None
+    return None if type(value) is LoDTensor and value.offsets else array_of(holder)

@@ -35,7 +35,13 @@ from fluidtool.tensor import LoDTensor
 EMPTY = "@EMPTY@"
 DELETE = "delete_var"
 FEED_FETCH = frozenset({"feed", "fetch"})
-FAILURES = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, MemoryError)  # of a body
+FAILURES = (
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    MemoryError,
+)  # of a body that is given what cannot work
 
 
 @dataclass(frozen=True, slots=True)
@@ -483,6 +489,13 @@ class BoundBlock:
         except FAILURES as error:
             assert step is not None
             raise located(OperatorError(f"operator {step.context.op.type} failed: {error} [{where(step)}]")) from error
+        except (
+            AttributeError
+        ) as error:  # of a body that is given what it cannot work with; any other is a fault of ours
+            misfit = None if step is None else misfit_of(step)
+            if step is None or misfit is None:
+                raise
+            raise located(OperatorError(f"operator {step.context.op.type}: {misfit} [{where(step)}]")) from error
 
 
 def one_by_one(
@@ -494,6 +507,22 @@ def one_by_one(
             yield from step.steps
         else:
             yield step
+
+
+def misfit_of(step: BoundStep | BoundStretch | BoundChain) -> str | None:
+    """What of a step is of another kind than its body expects: an attribute's type, an input that is no tensor; None without."""
+    op, info = step.context.op, step.context.info
+    for name, spec in info.attrs.items():
+        if op.has_attr(name) and op.attr_type(name) != spec.type:
+            found = op.attr_type(name)
+            return f"attribute {name} is {getattr(found, 'name', found)}, where {spec.type.name} is needed"
+    for slot, holders in step.context.inputs.items():
+        for holder in holders:
+            value = None if holder is None else holder.value
+            if value is not None and not (type(value) is LoDTensor and value.array is not None):
+                kind = "no value" if type(value) is LoDTensor else type(value).__name__
+                return f"input {slot} holds {kind}, where a tensor is needed"
+    return None
 
 
 def located(error: FluidError) -> FluidError:

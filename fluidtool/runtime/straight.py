@@ -9,7 +9,7 @@ import numpy as np
 
 from fluidtool.errors import FluidError
 from fluidtool.runtime.engines.native.stretches import lod_of_value
-from fluidtool.runtime.plan import FAILURES, Plan
+from fluidtool.runtime.plan import Plan
 from fluidtool.runtime.scope import Scope
 from fluidtool.tensor import LoDTensor
 
@@ -36,7 +36,7 @@ def run_straight(plan: Plan, feed: Mapping[str, Any], scope: Scope) -> list[Any]
     try:
         given = dict(zip(stretch.inputs, arrays, strict=True))
         results = form.run(given, None, dict(zip(stretch.inputs, lods, strict=True)))
-    except (FluidError, *FAILURES):
+    except (FluidError, MemoryError):  # of the values at hand; any other exception is a fault of ours
         return None
     kept = form.lods
     return [LoDTensor(results.pop(name), [list(level) for level in kept[name]]) for name in plan.fetches]

@@ -16,7 +16,8 @@ def prelu(ctx: OpContext, X: Any, Alpha: Any, *, mode: str) -> Any:
 
     Channels are dimension 1; the last one where a program of Paddle 2.x says data_format NHWC (prelu_op.h).
     """
-    return ctx.xp.where(X > 0, X, X * _slopes(ctx, X, Alpha, mode))
+    slopes = _slopes(ctx, X, Alpha, mode)
+    return ctx.xp.where(X > 0, X, X * slopes)
 
 
 @prelu.infer

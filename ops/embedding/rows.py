@@ -32,7 +32,8 @@ def check_rows(ctx: OpContext, selected: SelectedRows, slot: str, height: int | 
         f"{slot} (SelectedRows) must have one value per row, found {len(rows)} rows and values of shape {value.shape}",
     )
     if len(rows) and not (rows.min() >= 0 and rows.max() < height):
-        ctx.fail(f"{slot} (SelectedRows) names row {int(rows.max())}, but the table has {height} rows")
+        wrong = rows.min() if rows.min() < 0 else rows.max()
+        ctx.fail(f"{slot} (SelectedRows) names row {int(wrong)}, but the table has {height} rows, 0 to {height - 1}")
 
 
 def find_rows(ctx: OpContext, table: SelectedRows, ids: Any) -> Any:

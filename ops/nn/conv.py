@@ -69,7 +69,7 @@ def conv2d(ctx: OpContext, Input: Any, Filter: Any, Bias: Any, ResidualData: Any
 def _(
     ctx: InferContext, Input: TensorMeta, Filter: TensorMeta, Bias: TensorMeta | None, ResidualData: TensorMeta | None
 ) -> TensorMeta:
-    return infer_convolution(ctx, Input, Filter)
+    return infer_convolution(ctx, Input, Filter, Bias)
 
 
 @conv2d.grad(inputs="Input Filter Bias? Output@GRAD", outputs="Input@GRAD Filter@GRAD Bias@GRAD?")
@@ -107,7 +107,7 @@ def depthwise_conv2d(ctx: OpContext, Input: Any, Filter: Any, Bias: Any, Residua
 def _(
     ctx: InferContext, Input: TensorMeta, Filter: TensorMeta, Bias: TensorMeta | None, ResidualData: TensorMeta | None
 ) -> TensorMeta:
-    return infer_convolution(ctx, Input, Filter)
+    return infer_convolution(ctx, Input, Filter, Bias)
 
 
 @depthwise_conv2d.grad(inputs="Input Filter Bias? Output@GRAD", outputs="Input@GRAD Filter@GRAD Bias@GRAD?")

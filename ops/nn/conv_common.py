@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
@@ -101,6 +102,15 @@ def check_types(ctx: OpContext, Input: Any, Filter: Any) -> None:
         ctx.fail(f"Input and Filter must have one data type, found {Input.dtype} and {Filter.dtype}")
 
 
+def check_bias(ctx: OpContext | InferContext, Bias: Any, channels: int) -> None:
+    """Refuse a bias that is not as long as the output has channels, where both are known."""
+    if Bias is not None and UNKNOWN not in (channels, *Bias.shape):
+        ctx.require(
+            prod(Bias.shape) == channels,
+            f"Bias must hold {channels} numbers as Filter says, found shape {tuple(Bias.shape)}",
+        )
+
+
 def per_channel(bias: Any, rank: int, data_format: str) -> Any:
     """A view of `bias` [C] that broadcasts along the channels."""
     return bias.reshape(join_shape(1, bias.size, [1] * (rank - 2), data_format))
@@ -134,13 +144,9 @@ def convolution_with_bias(ctx: OpContext, Input: Any, Filter: Any, Bias: Any) ->
     """conv(Input, Filter) + Bias, checked."""
     plan, _ = ctx.settled((Input.shape, Filter.shape), lambda: _settle(ctx, Input, Filter))
     check_types(ctx, Input, Filter)
+    check_bias(ctx, Bias, Filter.shape[0])
     out = plan.forward(ctx.xp, _before(ctx, Input), Filter)
-    if Bias is None:
-        return out
-    ctx.require(
-        Bias.size == Filter.shape[0], f"Bias must hold {Filter.shape[0]} numbers as Filter says, found {Bias.shape}"
-    )
-    return out + per_channel(Bias, out.ndim, plan.data_format)
+    return out if Bias is None else out + per_channel(Bias, out.ndim, plan.data_format)
 
 
 def fused_tail(ctx: OpContext, out: Any) -> Any:
@@ -197,8 +203,11 @@ def bias_grad(out_grad: Any, data_format: str) -> Any:
     return grad.sum(axis=(0, *range(2, grad.ndim))).astype(out_grad.dtype, copy=False)
 
 
-def infer_convolution(ctx: InferContext, Input: TensorMeta, Filter: TensorMeta) -> TensorMeta:
+def infer_convolution(
+    ctx: InferContext, Input: TensorMeta, Filter: TensorMeta, Bias: TensorMeta | None = None
+) -> TensorMeta:
     """The output's shape; sizes of -1 stay open."""
+    check_bias(ctx, Bias, Filter.shape[0] if Filter.rank else UNKNOWN)
     return Input.with_shape(plan_convolution(ctx, Input.shape, Filter.shape).output_shape)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.nn.conv_common import (
     bias_grad,
+    check_bias,
     check_types,
     fused_tail,
     per_channel,
@@ -139,6 +140,7 @@ def transposed_convolution(ctx: OpContext, Input: Any, Filter: Any, Bias: Any = 
     """act(transposed convolution of Input by Filter + Bias); Bias counts whenever a program has one."""
     check_types(ctx, Input, Filter)
     plan, xp = plan_transposed(ctx, Input.shape, Filter.shape), ctx.xp
+    check_bias(ctx, Bias, plan.channels)
     x = widened(channels_first(Input, plan.data_format))
     out = convolve_input_grad(xp, x, widened(Filter), plan.windows, plan.groups, plan.sizes)
     out = channels_back(out.astype(Input.dtype, copy=False), plan.data_format)

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
-from fluidtool.ops.nn.fused_activation import activate
+from fluidtool.ops.nn.fused_activation import activate, require_activation
 from fluidtool.ops.nn.precision import require_floating, widened
 from fluidtool.ops.nn.windows import UNKNOWN
 from fluidtool.ops.registry import op
@@ -37,6 +37,12 @@ def _output_shape(ctx: OpContext | InferContext, shape: Sequence[int], weight: S
     return (*shape[:columns], width)
 
 
+def _require_bias(ctx: OpContext | InferContext, bias: Any, width: int) -> None:
+    """Refuse a bias that is not as long as a row of Out, where both are known."""
+    if bias is not None and UNKNOWN not in (width, *bias.shape):
+        ctx.require(prod(bias.shape) == width, f"input Bias must hold {width} numbers, found shape {tuple(bias.shape)}")
+
+
 @op(
     "fc",
     inputs="Input W Bias?",
@@ -60,10 +66,11 @@ def fc(ctx: OpContext, Input: Any, W: Any, Bias: Any) -> Any:
     require_floating(ctx, "Input", Input)
     ctx.require(Input.dtype == W.dtype, f"Input and W must have one data type, found {Input.dtype} and {W.dtype}")
     shape = _output_shape(ctx, Input.shape, W.shape)
+    _require_bias(ctx, Bias, shape[-1])
+    require_activation(ctx, ctx.attr("activation_type"))
     weight = W[:-PADDING, :-PADDING] if ctx.attr("padding_weights") else W
     out = widened(Input).reshape(-1, weight.shape[0]) @ widened(weight)
     if Bias is not None:
-        ctx.require(Bias.size == shape[-1], f"input Bias must hold {shape[-1]} numbers, found shape {Bias.shape}")
         out += widened(Bias).reshape(-1)
     out = activate(ctx, out, ctx.attr("activation_type"))
     return out.reshape(shape).astype(Input.dtype, copy=False)
@@ -71,4 +78,6 @@ def fc(ctx: OpContext, Input: Any, W: Any, Bias: Any) -> Any:
 
 @fc.infer
 def _(ctx: InferContext, Input: TensorMeta, W: TensorMeta, Bias: TensorMeta | None) -> TensorMeta:
-    return Input.with_shape(_output_shape(ctx, Input.shape, W.shape))
+    shape = _output_shape(ctx, Input.shape, W.shape)
+    _require_bias(ctx, Bias, shape[-1])
+    return Input.with_shape(shape)

@@ -28,6 +28,14 @@ NAMES = frozenset(
 SLOPE = 0.20000000298023224  # 0.2 as 32 bits hold it
 
 
+def require_activation(ctx: OpContext, name: str) -> Any:
+    """Refuse a name that no fusing pass of Paddle writes."""
+    ctx.require(
+        name in NAMES,
+        f"the fused activation {name!r} is unknown; expected one of {', '.join(sorted(NAMES - {''}))}",
+    )
+
+
 def activate(ctx: OpContext, x: Any, name: str, alpha: float = 0.0, beta: float = 0.0) -> Any:
     """`x` through the activation `name`; raises OperatorError for a name that no fusing pass of Paddle writes.
 
@@ -55,7 +63,7 @@ def activate(ctx: OpContext, x: Any, name: str, alpha: float = 0.0, beta: float 
         return xp.clip(x * (alpha or SLOPE) + (beta or 0.5), 0, 1)
     if name == "mish":
         return x * xp.tanh(xp.logaddexp(x, xp.zeros_like(x)))
-    return ctx.fail(f"the fused activation {name!r} is unknown; expected one of {', '.join(sorted(NAMES - {''}))}")
+    return require_activation(ctx, name)
 
 
 def _sigmoid(xp: Any, x: Any) -> Any:

@@ -29,6 +29,16 @@ def _require_axis(ctx: OpContext | InferContext, shape: tuple[int, ...], begin_n
     )
 
 
+def _require_factors(ctx: OpContext | InferContext, row: tuple[int, ...], scale: Any, bias: Any) -> None:
+    """Refuse factors that are not as long as a row, where both are known."""
+    for slot, value in (("Scale", scale), ("Bias", bias)):
+        if value is not None and UNKNOWN not in (*row, *value.shape):
+            ctx.require(
+                prod(value.shape) == prod(row),
+                f"input {slot} must hold {prod(row)} numbers, found shape {tuple(value.shape)}",
+            )
+
+
 @op(
     "layer_norm",
     inputs="X Scale? Bias?",
@@ -44,9 +54,7 @@ def layer_norm(
     Mean and Variance are [rows]; Scale and Bias are as long as a row, or absent (Paddle 1.8.5 layer_norm_op.h).
     """
     rows, length = _rows(ctx, X, begin_norm_axis)
-    for slot, value in {"Scale": Scale, "Bias": Bias}.items():
-        if value is not None:
-            ctx.require(value.size == length, f"input {slot} must hold {length} numbers, found shape {value.shape}")
+    _require_factors(ctx, X.shape[begin_norm_axis:], Scale, Bias)
     xp = ctx.xp
     out, mean, variance = center(xp, widened(X).reshape(rows, length), (1,))
     repeated(xp, xp.multiply, out, 1 / xp.sqrt(variance + epsilon), out=out)
@@ -66,6 +74,7 @@ def _(
     ctx: InferContext, X: TensorMeta, Scale: TensorMeta | None, Bias: TensorMeta | None, *, begin_norm_axis: int
 ) -> dict[str, TensorMeta]:
     _require_axis(ctx, X.shape, begin_norm_axis)
+    _require_factors(ctx, X.shape[begin_norm_axis:], Scale, Bias)
     left = X.shape[:begin_norm_axis]
     row = (Scale or X).with_shape([UNKNOWN if UNKNOWN in left else prod(left)]).with_lod_level(0)
     return {"Y": X, "Mean": row, "Variance": row}

@@ -30,7 +30,8 @@ def sequence_topk_avg_pooling(
     """
     np, most = ctx.np, _most(ctx, topks, channel_num)
     values = ctx.host(X).reshape(-1)
-    outs, positions = [], []
+    outs = [np.zeros((0, channel_num * len(topks)), values.dtype)]  # all there is of a batch without sequences
+    positions = [np.zeros(0, np.int32)]
     for start, rows, columns in _matrices(ctx, X, ROW, COLUMN, channel_num):
         item = values[start : start + channel_num * rows * columns].reshape(channel_num, rows, columns)
         order = np.argsort(-item, axis=-1, kind="stable")[..., :most]

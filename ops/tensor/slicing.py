@@ -141,12 +141,10 @@ def _(
     shape = list(Input.shape)
     for i, axis in enumerate(axes):
         place = axis_in(ctx, axis, Input.rank, "every axis of axes")
-        if axis in decrease_axis:
-            shape[place] = 1
-        elif told_by_inputs or (infer_flags and infer_flags[i] == -1) or Input.shape[place] < 0:
-            shape[place] = -1
+        if told_by_inputs or (infer_flags and infer_flags[i] == -1) or Input.shape[place] < 0:
+            shape[place] = 1 if axis in decrease_axis else -1
         else:
-            first, last = bounds(ctx, low[i], high[i], Input.shape[place], axis, False)
+            first, last = bounds(ctx, low[i], high[i], Input.shape[place], axis, axis in decrease_axis)
             shape[place] = last - first
     out = meta_of_same_rows(
         Input, without_axes(ctx, shape, decrease_axis, scalar_shape(ctx)) if decrease_axis else shape

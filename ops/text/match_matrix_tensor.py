@@ -45,7 +45,8 @@ def match_matrix_tensor(ctx: OpContext, X: Any, Y: Any, W: Any) -> dict[str, Any
         for i in range(len(left) - 1)
     ]
     ctx.set_lod("Out", [offsets_of(part.size for part in parts)])
-    return {"Out": ctx.xp.concatenate(parts)[:, None], "Tmp": projected.reshape(-1, 1)}
+    none = projected[:0].reshape(-1)  # for a batch without sequences
+    return {"Out": ctx.xp.concatenate([none, *parts])[:, None], "Tmp": projected.reshape(-1, 1)}
 
 
 @match_matrix_tensor.infer

@@ -214,6 +214,12 @@ SGD = {"Param": PARAM, "LearningRate": RATE}
         ("sgd", SGD | {"Grad": STATE[:2]}, {}, r"Param and Grad must have the same shape, found \(3, 2\) and \(2, 2\)"),
         ("sgd", SGD | {"Grad": STATE, "LearningRate": array(1, 2)}, {}, r"LearningRate must hold one number"),
         ("sgd", SGD | {"Grad": SelectedRows([3], 4, STATE[:1])}, {}, r"names row 3, but the table has 3 rows"),
+        (
+            "sgd",
+            SGD | {"Grad": SelectedRows([0, -2], 4, STATE[:2])},
+            {},
+            r"names row -2, but the table has 3 rows, 0 to 2",
+        ),
         ("sgd", SGD | {"Grad": SelectedRows([0], 3, STATE)}, {}, r"one value per row, found 1 rows"),
         ("sgd", SGD | {"Grad": SelectedRows([0], 3, array([1, 2, 3]))}, {}, r"rows of shape \(2,\) like Param"),
         ("sgd", SGD | {"Param": SPARSE, "Grad": STATE}, {}, r"Grad must hold SelectedRows too"),

@@ -9,6 +9,7 @@ import pytest
 
 from fluidtool.errors import OperatorError
 from fluidtool.ops.sequence.picking import ranges, take_sequences
+from fluidtool.tensor import LoDTensor
 from tests.support.operators import check_gradient, lod_tensor, run_op
 
 RNG = np.random.default_rng(11)
@@ -249,3 +250,21 @@ IDS = lod_tensor(np.array([[0], [9]]), [[1, 1]])
 def test_bad_input_is_named(op_type: str, inputs: dict[str, Any], attrs: dict[str, Any], message: str) -> None:
     with pytest.raises(OperatorError, match=f"operator {op_type}: .*{message}"):
         run_op(op_type, inputs, attrs)
+
+
+def none_of(width: int) -> LoDTensor:
+    """A batch without sequences."""
+    return LoDTensor(np.zeros((0, width), np.float32), [[0]])
+
+
+def test_match_matrix_tensor_of_a_batch_without_sequences_gives_nothing() -> None:
+    inputs = {"X": none_of(3), "Y": none_of(4), "W": np.ones((3, 2, 4), np.float32)}
+    out = run_op("match_matrix_tensor", inputs, {"dim_t": 2})
+    assert out["Out"].numpy().shape == (0, 1) and out["Out"].lod() == [[0]]
+    assert out["Tmp"].numpy().shape == (0, 1)
+
+
+def test_topk_avg_pooling_of_a_batch_without_sequences_gives_nothing() -> None:
+    inputs = {"X": none_of(1), "ROW": none_of(1), "COLUMN": none_of(1)}
+    out = run_op("sequence_topk_avg_pooling", inputs, {"topks": [1, 3], "channel_num": 2})
+    assert out["Out"].numpy().shape == (0, 4) and out["pos"].numpy().shape == (0,)

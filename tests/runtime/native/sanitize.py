@@ -23,7 +23,7 @@ FLAGS = {
 RUNTIMES = {"address": ("libasan.so", "libubsan.so"), "thread": ("libtsan.so",)}
 # What Python itself leaks and races is not ours: leaks are off, and ThreadSanitizer sees our library only.
 OPTIONS = {
-    "address": {"ASAN_OPTIONS": "detect_leaks=0"},
+    "address": {"ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=4096"},
     "thread": {"TSAN_OPTIONS": "ignore_noninstrumented_modules=1"},
 }
 TESTS = {"address": "not fork", "thread": "residual or once or batch or lstm_cut"}

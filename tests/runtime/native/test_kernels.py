@@ -282,3 +282,11 @@ def test_depthwise_convolution_at_every_border(data: st.DataObject) -> None:
                      dilations=list(dilations), paddings=pads)  # fmt: skip
     total = net.op("elementwise_add", "Out", {"X": y, "Y": other})
     check(net, net.op(draw(st.sampled_from(["relu", "swish"])), "Out", {"X": total}), scale=prod(window) ** 0.5)
+
+
+@pytest.mark.parametrize("type", ["elementwise_add", "elementwise_mul", "elementwise_max"])
+def test_an_image_in_blocks_and_a_volume_without_a_batch(type: str) -> None:
+    net = Net()
+    x = net.conv(net.data(1, 3, 6, 5), net.parameter(20, 3, 3, 3))
+    y = net.op(type, "Out", {"X": net.op("relu", "Out", {"X": x}), "Y": net.data(20, 4, 3)})
+    check(net, net.conv(y, net.parameter(4, 20, 1, 1)), scale=30)

@@ -21,6 +21,7 @@ from fluidtool.runtime.engines.handing.translating import translate
 from fluidtool.runtime.engines.native.graph import Graph, Shape
 from fluidtool.runtime.engines.native.library import thread_count
 from fluidtool.runtime.engines.native.packed import Packed
+from fluidtool.runtime.engines.native.reading.refusals import Attributes
 from fluidtool.runtime.engines.native.reading.registry import Lod
 from fluidtool.runtime.engines.native.stretch import Watch, check_bounds, read_stretch
 from fluidtool.tensor.files import check_unchanged
@@ -76,7 +77,7 @@ class HandingEngine:
 
     def compile(
         self,
-        ops: Sequence[tuple[Operator, dict[str, Any]]],
+        ops: Sequence[tuple[Operator, Attributes]],
         given: Mapping[str, NDArray[Any]],
         constants: Mapping[str, NDArray[Any]],
         wanted: Sequence[str],

@@ -27,6 +27,10 @@ class NotNativeError(FluidError):
         self.result, self.reader = result, reader
 
 
+class NativeFaultError(Exception):
+    """A fault of the native engine itself, which is no fault of the program: reported as an internal error."""
+
+
 @dataclass(frozen=True, slots=True)
 class Activation:
     """What a kernel does to its results before it stores them: a number of `enum ft_activation`, and its constants."""

@@ -15,15 +15,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fluidtool.errors import FluidError
+from fluidtool.runtime.engines.native.graph import NativeFaultError
+
 if TYPE_CHECKING:
     from fluidtool.ir import Operator
     from fluidtool.runtime.engines.native.packed import Packed
+    from fluidtool.runtime.engines.native.reading.refusals import Attributes
     from fluidtool.runtime.engines.native.reading.registry import Lod
     from fluidtool.runtime.engines.native.stretch import Compiled
 
 FOLDER = Path(__file__).parent
 SWITCH, THREADS, INSTRUCTIONS = "FLUIDTOOL_NATIVE", "FLUIDTOOL_THREADS", "FLUIDTOOL_INSTRUCTIONS"
 PAIRS = "avx512_bf16"  # the instructions of src/pairs.c
+BUGS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)  # of a reader or of the lowering
 MOST_THREADS = 256  # as in src/pool.c
 BUILD = "python -m fluidtool.runtime.engines.native.build"
 
@@ -58,7 +63,7 @@ class Library:
 
     def compile(
         self,
-        ops: Sequence[tuple[Operator, dict[str, Any]]],
+        ops: Sequence[tuple[Operator, Attributes]],
         given: Mapping[str, NDArray[Any]],
         constants: Mapping[str, NDArray[Any]],
         wanted: Sequence[str],
@@ -69,7 +74,13 @@ class Library:
         """Compile a stretch (stretch.py); raises NotNativeError where a kernel is missing."""
         from fluidtool.runtime.engines.native.stretch import compile_stretch
 
-        return compile_stretch(ops, given, constants, wanted, self, lods, packed, pooled)
+        try:
+            return compile_stretch(ops, given, constants, wanted, self, lods, packed, pooled)
+        except BUGS as error:
+            if isinstance(error, FluidError):
+                raise
+            types = ", ".join(dict.fromkeys(op.type for op, _ in ops))
+            raise NativeFaultError(f"{types} cannot be compiled: {type(error).__name__}: {error}") from error
 
     def run_timed(self, steps: NDArray[np.void]) -> NDArray[np.float64]:
         """The same; returns how many seconds each step took."""

@@ -18,7 +18,7 @@ from fluidtool.runtime.engines.native.reading import registry
 from fluidtool.runtime.engines.native.reading.registry import Lod
 from fluidtool.runtime.engines.native.steps import Draft, Kind, is_narrow
 from fluidtool.runtime.engines.native.stretch import Compiled
-from fluidtool.runtime.engines.native.stretches import WORTH, Stretch, every_attribute
+from fluidtool.runtime.engines.native.stretches import WORTH, Stretch
 from fluidtool.tensor import numpy_dtype
 
 LAYOUTS = {
@@ -89,7 +89,7 @@ def preview(stretch: Stretch, block: Block, metas: Mapping[str, TensorMeta | Non
     try:
         given = {name: stand_in(name, block, metas.get(name)) for name in stretch.inputs}
         compiled = stretch.library.compile(
-            [(step.op, every_attribute(step)) for step in stretch.steps],
+            stretch.operators(),
             given,
             {name: zeros(name, block) for name in stretch.constants},
             stretch.outputs,

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fluidtool.runtime.engines.native.graph import NONE, Activation, Node, Shape
-from fluidtool.runtime.engines.native.library import STEP
 
 ALIGNMENT = 16  # floats: a line of the cache
 LARGE_PAGE = 1 << 19  # floats: 2 MiB
@@ -225,18 +224,3 @@ def aligned_floats(size: int, alignment: int = ALIGNMENT) -> NDArray[np.float32]
     memory = np.empty(-(-size // alignment) * alignment + alignment, np.float32)
     start = (-memory.ctypes.data // 4) % alignment
     return memory[start : start + size]
-
-
-def finish(drafts: list[Draft], address: Any) -> NDArray[np.void]:
-    """The steps as the library reads them; `address` gives the first byte of a buffer."""
-    steps = np.zeros(len(drafts), STEP)
-    for step, draft in zip(steps, drafts, strict=True):
-        step["kind"], step["activation"] = draft.kind, draft.activation.kind
-        for slot, (buffer, offset) in draft.pointers.items():
-            step["p"][slot] = address(buffer) + 4 * offset
-        for slot, size in draft.sizes.items():
-            step["n"][slot] = size
-        step["n"][TASKS] = draft.tasks
-        numbers = draft.numbers or draft.activation.constants
-        step["f"][: len(numbers)] = numbers
-    return steps

@@ -16,6 +16,7 @@ from fluidtool.errors import OperatorError
 from fluidtool.ir import Operator
 from fluidtool.runtime.engines.native.arena import lay_out
 from fluidtool.runtime.engines.native.attention import join_attention
+from fluidtool.runtime.engines.native.binding import bind
 from fluidtool.runtime.engines.native.fusing import fuse
 from fluidtool.runtime.engines.native.graph import Graph, NotNativeError, Value
 from fluidtool.runtime.engines.native.joining import join_products, merge_products
@@ -26,8 +27,9 @@ from fluidtool.runtime.engines.native.ordering import delay
 from fluidtool.runtime.engines.native.packed import Packed
 from fluidtool.runtime.engines.native.pooling import pool_lookups
 from fluidtool.runtime.engines.native.reading import read_graph
+from fluidtool.runtime.engines.native.reading.refusals import Attributes
 from fluidtool.runtime.engines.native.reading.registry import Lod
-from fluidtool.runtime.engines.native.steps import ALIGNMENT, LARGE_PAGE, Buffer, Draft, Kind, aligned_floats, finish
+from fluidtool.runtime.engines.native.steps import ALIGNMENT, LARGE_PAGE, Buffer, Draft, Kind, aligned_floats
 from fluidtool.tensor.files import check_unchanged, file_of, forget, private
 
 BEYOND = 5  # the size of a step that looks rows up, which it sets when an id is no row of its table
@@ -74,7 +76,7 @@ class Compiler(Protocol):
 
     def compile(
         self,
-        ops: Sequence[tuple[Operator, dict[str, Any]]],
+        ops: Sequence[tuple[Operator, Attributes]],
         given: Mapping[str, NDArray[Any]],
         constants: Mapping[str, NDArray[Any]],
         wanted: Sequence[str],
@@ -181,7 +183,7 @@ def check_bounds(bounds: Iterable[tuple[str, int]], given: Mapping[str, Any]) ->
 
 
 def read_stretch(
-    ops: Sequence[tuple[Operator, dict[str, Any]]],
+    ops: Sequence[tuple[Operator, Attributes]],
     given: Mapping[str, NDArray[Any]],
     constants: Mapping[str, NDArray[Any]],
     wanted: Sequence[str],
@@ -204,7 +206,7 @@ def read_stretch(
 
 
 def compile_stretch(
-    ops: Sequence[tuple[Operator, dict[str, Any]]],
+    ops: Sequence[tuple[Operator, Attributes]],
     given: Mapping[str, NDArray[Any]],
     constants: Mapping[str, NDArray[Any]],
     wanted: Sequence[str],
@@ -243,7 +245,7 @@ def compile_stretch(
             return int(arena.ctypes.data) + 4 * offsets[buffer]
         return int(buffer.array.ctypes.data) if buffer.role == "constant" else 0
 
-    steps = finish(drafts, address)
+    steps = bind(drafts, address, library.width)
     mentioned = mentions(drafts)
     keep = [buffer.array for draft in drafts for buffer in draft.buffers() if buffer.role == "constant"]
     mapped = [array for array in keep if file_of(array) is not None]

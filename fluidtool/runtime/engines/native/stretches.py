@@ -13,11 +13,13 @@ from fluidtool.runtime.bindings import Bindings, array_of
 from fluidtool.runtime.engines.native.graph import NotNativeError
 from fluidtool.runtime.engines.native.packed import PackedConstants
 from fluidtool.runtime.engines.native.pooling import pooled_inputs
+from fluidtool.runtime.engines.native.reading.refusals import Attributes, every_attribute
 from fluidtool.runtime.engines.native.reading.registry import READERS, RESULTS, Lod
 from fluidtool.runtime.engines.native.stretch import Compiler, Runner, Watch
 from fluidtool.tensor import LoDTensor
 
 if TYPE_CHECKING:
+    from fluidtool.ir import Operator
     from fluidtool.runtime.plan import Step
     from fluidtool.runtime.scope import ScopeVariable
 
@@ -107,6 +109,14 @@ class Stretch:
     given_up: Refusal | None = None
     lock: Lock = field(default_factory=locks.lock)  # of all these: several threads may run one plan
 
+    _operators: list[tuple[Operator, Attributes]] = field(default_factory=list)
+
+    def operators(self) -> list[tuple[Operator, Attributes]]:
+        """The operators with their attributes, read once; raises NotNativeError for attributes that cannot be read."""
+        if not self._operators:
+            self._operators = [(step.op, every_attribute(step.op, step.info)) for step in self.steps]
+        return self._operators
+
     @property
     def last_division(self) -> Division | None:
         """The division that was made last, for those who show what became of a stretch."""
@@ -156,7 +166,7 @@ class Stretch:
             self.packed = PackedConstants(constants)
         try:
             form = self.library.compile(
-                [(step.op, every_attribute(step)) for step in self.steps],
+                self.operators(),
                 dict(zip(self.inputs, arrays, strict=True)),
                 dict(zip(self.constants, constants, strict=True)),
                 self.outputs,
@@ -371,12 +381,6 @@ class BoundStretch:
             if holder is not None:
                 holder.pending_lod = None
                 holder.set_tensor(results[name], [list(level) for level in found.lods[name]])
-
-
-def every_attribute(step: Step) -> dict[str, Any]:
-    """The attributes of an operator, declared defaults included."""
-    attrs: dict[str, Any] = {name: spec.default for name, spec in step.info.attrs.items() if not spec.required}
-    return attrs | {name: step.op.attr(name) for name in step.op.attr_names}
 
 
 def lod_of(holder: Any) -> Lod:

@@ -14,12 +14,13 @@ from fluidtool.ops.context import OpContext
 from fluidtool.ops.nn.conv_common import Convolution, bias_grad, plan_convolution, require_like_output
 from fluidtool.ops.nn.windows import CHANNELS_LAST, Windows
 from fluidtool.runtime.engines.native.arena import lay_out
+from fluidtool.runtime.engines.native.binding import bind
 from fluidtool.runtime.engines.native.bodies.calls import Array, are_floats, in_rows
 from fluidtool.runtime.engines.native.graph import Graph, Node, NotNativeError, Shape, Value
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.lowering import lower
 from fluidtool.runtime.engines.native.lowering.training import bundled
-from fluidtool.runtime.engines.native.steps import Buffer, aligned_floats, finish
+from fluidtool.runtime.engines.native.steps import Buffer, aligned_floats
 
 WORTH, SHALLOW_WORTH = 1 << 22, 1 << 24
 """Multiplications from which on packing filters and images pays; numpy's products are as fast below."""
@@ -212,5 +213,5 @@ def compute(library: Library, given: Mapping[Value, Array], nodes: Mapping[str, 
             return int(arena.ctypes.data) + 4 * offsets[buffer]
         return int(buffer.array.ctypes.data)
 
-    library.run(finish(lowered.drafts, address))
+    library.run(bind(lowered.drafts, address, library.width))
     return results

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from math import prod
 
 from fluidtool.runtime.engines.native.graph import Graph, NotNativeError, Value, reads
 from fluidtool.runtime.engines.native.library import Library
@@ -46,7 +45,7 @@ def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lower
     share_halos(halos, graph, whole, library.width)
     low = Lowering(library, graph.uses(), halos, whole=whole, outputs=frozenset(graph.outputs), kept=packed)
     low.half_uses, low.half_halos = half_uses(graph, library), half_halos(graph, library)
-    inputs = [Buffer(prod(value.shape), "input") for value in graph.inputs]
+    inputs = [Buffer(value.floats, "input") for value in graph.inputs]
     for value, buffer in zip(graph.inputs, inputs, strict=True):
         low.plains[value] = Plain(buffer, 0, row_major(value.shape))
     for node in graph.nodes:
@@ -68,7 +67,7 @@ def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lower
         buffer = place.buffer
         if buffer.role != "output" or place.offset or buffer.size != value.floats or buffer in outputs:
             need(not value.integer, "integers that are moved")
-            buffer = Buffer(prod(value.shape), "output")
+            buffer = Buffer(value.floats, "output")
             low.copy(place, Plain(buffer, 0, row_major(value.shape)), value.shape)
         outputs[buffer] = None
     return Lowered(low.steps.steps, inputs, list(outputs), low.offsets)

@@ -24,8 +24,8 @@ def _elementwise(low: Lowering, node: Node, operation: int) -> None:
         v for v in node.inputs if v in low.blockeds and v not in low.plains and v.shape == node.output.shape
     ]
     by_channel = bool(rest) and len(x.shape) == 4 and y_shape[1:] == (x.shape[1], 1, 1) and y_shape != x.shape
-    by_channel = by_channel and rest[0].shape == y_shape
-    if lies_blocked and x in low.blockeds and (not rest or y_shape == x.shape or by_channel):
+    as_image = not rest or (rest[0].shape == y_shape and (y_shape == x.shape or by_channel))
+    if lies_blocked and x in low.blockeds and as_image:
         _elementwise_blocked(low, node, operation, by_channel)
         return
     places = [low.plain(value) for value in node.inputs]

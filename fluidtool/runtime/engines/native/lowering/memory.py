@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fluidtool.runtime.engines.native.bfloat16 import rounded
+from fluidtool.runtime.engines.native.binding import bind
 from fluidtool.runtime.engines.native.graph import Activation, Node, Shape, Value
 from fluidtool.runtime.engines.native.joining import SideBySide
 from fluidtool.runtime.engines.native.library import Library
@@ -28,7 +29,6 @@ from fluidtool.runtime.engines.native.steps import (
     Plain,
     aligned_floats,
     constant,
-    finish,
     row_major,
 )
 from fluidtool.tensor.files import forget
@@ -291,7 +291,7 @@ class Lowering:
             arrays = {slot: np.require(array, requirements="A") for slot, array in arrays.items()}
         buffers = {slot: Buffer(array.size, "constant", array) for slot, array in arrays.items()}
         draft = Draft(kind, {slot: (buffer, 0) for slot, buffer in buffers.items()}, sizes, tasks=most)
-        self.library.run(finish([draft], lambda buffer: buffer.array.ctypes.data))
+        self.library.run(bind([draft], lambda buffer: int(buffer.array.ctypes.data), self.width))
         for array in read.values():
             forget(array)
 

@@ -56,7 +56,7 @@ def _gather_pool(low: Lowering, node: Node) -> None:
     out, source = low.new_plain(node.output), low.plain(ids)
     sequences, width = node.output.shape[0], prod(node.output.shape[1:])
     if ids not in low.offsets:
-        low.offsets[ids] = Buffer(sequences + 1, "input")
+        low.offsets[ids] = Buffer(2 * (sequences + 1), "input")
     n = {0: sequences, 1: width, 2: facts["how"], 3: facts["zero"], 4: facts["table"].shape[0]}
     pointers = {0: (_table(facts["table"]), 0), 1: (low.offsets[ids], 0), 3: (out.buffer, 0), 5: (source.buffer, 0)}
     tasks = low.parts(prod(ids.shape) * width, sequences)

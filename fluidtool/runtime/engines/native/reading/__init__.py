@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from importlib import import_module
-from typing import Any
 
 from fluidtool.ir import Operator
 from fluidtool.runtime.engines.native.graph import Graph, NotNativeError, Value
+from fluidtool.runtime.engines.native.reading.refusals import Attributes, Refusals, require_agreement
 from fluidtool.runtime.engines.native.reading.registry import READERS, Lod, Reading, need
 from fluidtool.runtime.engines.native.reading.sequences import passing_lod_on
 from fluidtool.runtime.engines.native.reading.volumes import read_by_frames
-
-FAULTS = (ValueError, LookupError, TypeError, ArithmeticError)
 
 PARTS = (
     "convolution", "products", "elementwise", "rows", "moves", "sequences",
@@ -23,27 +22,30 @@ for part in PARTS:
 
 
 def read_graph(
-    ops: Sequence[tuple[Operator, dict[str, Any]]],
+    ops: Sequence[tuple[Operator, Attributes]],
     given: Mapping[str, Value],
     wanted: Sequence[str],
     lods: Mapping[str, Lod],
 ) -> tuple[Graph, dict[str, Lod]]:
     """The graph of operators (each with its parsed attributes) from these inputs and constants to these outputs,
     and the LoDs of all values that have one.
+
+    Each operator's own inference and checks run on the shapes at hand before its reader, which must agree with them. Raises
+    NotNativeError for what is left to numpy; anything else that is raised is a fault of a reader.
     """
-    reading = Reading()
+    reading, refusals = Reading(), Refusals()
     reading.values.update(given)
-    reading.lods.update(lods)
+    reading.lods.update({name: lod for name, lod in lods.items() if lod})
     for op, attrs in ops:
         try:
-            with passing_lod_on(reading, op):
+            results = refusals.results(reading, op, attrs)
+            with passing_lod_on(reading, op) if reading.lods else nullcontext():
                 if not read_by_frames(reading, op, attrs):
                     READERS[op.type](reading, op, attrs)
+            require_agreement(reading, op, results)
         except NotNativeError as error:
             error.result = op.output_arg_names[0]
             raise
-        except FAULTS as error:  # a program that cannot work: numpy's bodies say what is wrong with it
-            raise NotNativeError(f"{op.type} cannot be read: {error}", result=op.output_arg_names[0]) from error
     missing = [name for name in wanted if name not in reading.values]
     need(not missing, f"{missing} is not computed")
     outputs = [reading.values[name] for name in wanted]

@@ -105,9 +105,11 @@ def _pool(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
     need(attrs["pooling_type"] in ("max", "avg"), "pooling of another kind")
     need(len(window) == len(strides) == 2, "windows that do not fit")
     need(not (adaptive and maximum), "adaptive windows of a maximum")  # Paddle's do not adapt
-    if attrs.get("global_pooling") or (adaptive and tuple(window) == (1, 1)):
+    everywhere = bool(attrs.get("global_pooling"))
+    window = size if everywhere else window
+    if (everywhere and not adaptive) or (adaptive and window == (1, 1)):
         window, strides, pads, adaptive = size, (1, 1), (0, 0, 0, 0), False
-    elif adaptive:
+    elif adaptive:  # as many results as the window has cells: with global_pooling one for each cell
         pads = (0, 0, 0, 0)
     else:
         pads = padding(attrs, size, window, strides, (1, 1))

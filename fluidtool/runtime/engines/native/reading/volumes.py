@@ -138,7 +138,8 @@ def _pool3d(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
     size, window, strides = x.shape[2:], tuple(attrs["ksize"]), tuple(attrs["strides"])
     maximum, adaptive = attrs["pooling_type"] == "max", bool(attrs.get("adaptive"))
     need(len(window) == len(strides) == 3, "windows that do not fit")
-    whole = bool(attrs.get("global_pooling")) or (adaptive and window == (1, 1, 1))
+    everywhere = bool(attrs.get("global_pooling"))
+    whole = (everywhere and not adaptive) or (adaptive and (size if everywhere else window) == (1, 1, 1))
     need(whole or not adaptive, "adaptive windows of volumes")
     pads: Pads = ((0, 0),) * 3
     if whole:

@@ -13,7 +13,8 @@ INLINE vec sum_of_pixels(const float *x, int64_t *column, int64_t end) {
 /* ---------------------------------------------------------------- pooling of blocked tensors
    p: x, -, -, y.  n: 0 images, 1 rows, 2 columns, 3 channel blocks, 4-5 window, 6-7 stride, 8-9 padding before,
    10-11 rows and columns of x; 12-14 x strides of image, row, channel block; 15-17 the same of y;
-   18: 0 maximum, 1 mean of what lies inside, 2 mean over the whole window; 19: adaptive windows */
+   18: 0 maximum, 1 mean of what lies inside, 2 mean over the whole window; 19: adaptive windows
+   A NaN stays the maximum. What lies outside counts as the lowest finite number. */
 static void pool_rows(const ft_step *step, int64_t task, int64_t tasks) {
     const int64_t *n = step->n;
     int64_t from, to;
@@ -24,20 +25,22 @@ static void pool_rows(const ft_step *step, int64_t task, int64_t tasks) {
         float *y = step->p[3] + image * n[15] + block * n[17] + row * n[16];
         int64_t top = n[19] ? row * n[10] / n[1] : row * n[6] - n[8];
         int64_t bottom = n[19] ? ((row + 1) * n[10] + n[1] - 1) / n[1] : top + n[4];
+        const int whole_rows = top >= 0 && bottom <= n[10];
         const int64_t most_rows = (bottom < n[10] + n[8] ? bottom : n[10] + n[8]) - top;
         top = top < 0 ? 0 : top, bottom = bottom > n[10] ? n[10] : bottom;
         for (int64_t column = 0; column < n[2]; column++) {
             int64_t left = n[19] ? column * n[11] / n[2] : column * n[7] - n[9];
             int64_t right = n[19] ? ((column + 1) * n[11] + n[2] - 1) / n[2] : left + n[5];
             const int64_t most_columns = (right < n[11] + n[9] ? right : n[11] + n[9]) - left;
+            const int whole = whole_rows && left >= 0 && right <= n[11];
             left = left < 0 ? 0 : left, right = right > n[11] ? n[11] : right;
-            vec value = n[18] ? ALL(0) : ALL(-3.402823466e38f);
+            vec value = n[18] ? ALL(0) : whole ? ALL(-INFINITY) : ALL(-3.402823466e38f);
             for (int64_t r = top; r < bottom; r++) {
                 int64_t c = left;
                 if (n[18] && right - left >= 2 * ABREAST) value += sum_of_pixels(x + r * n[13], &c, right);
                 for (; c < right; c++) {
                     const vec item = LOAD(x + r * n[13] + c * VL);
-                    value = n[18] ? value + item : CHOOSE(item > value, item, value);
+                    value = n[18] ? value + item : CHOOSE(value == value, MAX(item, value), value);
                 }
             }
             if (n[18] == 1) value /= ALL((bottom - top) * (right - left));

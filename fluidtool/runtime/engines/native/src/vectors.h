@@ -170,7 +170,7 @@ INLINE vec below_vec(vec x) {
     q = q * u + ALL(0.0291190098f);
     q = q * u + ALL(0.25362574f);
     q = q * u + ALL(1);
-    return ALL(0.5f) + bounded * p / q;
+    return CHOOSE(x < ALL(-5.6568542f), ALL(0), ALL(0.5f) + bounded * p / q); /* 0 times a large number is 0 */
 }
 
 INLINE vec sqrt_vec(vec x) {

@@ -1,0 +1,93 @@
+"""A case on an engine, and what came of it; every variant of the native one, with its thresholds off."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fluidtool.errors import FluidError
+from fluidtool.runtime import Executor
+from fluidtool.runtime.engines.native import stretches
+from fluidtool.runtime.engines.native.bodies import convolution, normalization, products, transposed
+from fluidtool.runtime.engines.native.library import INSTRUCTIONS, absence, attempt, library
+from fluidtool.runtime.engines.native.lowering import memory
+from fluidtool.runtime.engines.native.reading import READERS
+from tests.fuzz._networks import Case
+
+VARIANTS = ("avx512_bf16", "avx512", "avx2", "portable")
+LIMITS = (
+    (stretches, "WORTH", frozenset(READERS)), (memory, "SMALL", 0), (convolution, "pays", lambda *_: True),
+    (convolution, "GRADIENT_WORTH", 0), (convolution, "SPREAD_WORTH", 0), (convolution, "CHANNELS", 1),
+    (convolution, "GRADIENT_FILTERS", 1 << 30), (convolution, "FILTERS", 1 << 30), (convolution, "SPREAD_FILTERS", 1 << 30),
+    (transposed, "WORTH", 0), (transposed, "CHANNELS", 1), (products, "LEAST_SIZE", 0), (normalization, "PLANE", 1),
+)  # fmt: skip
+"""Where the native engine leaves small work to numpy: here it does not."""
+
+
+@dataclass
+class Outcome:
+    """What came of a run: its values, a refusal (a FluidError), or a fault (any other exception)."""
+
+    values: list[Any] | None = None
+    refusal: str = ""
+    fault: str = ""
+
+
+@contextmanager
+def eager() -> Iterator[None]:
+    """The native engine takes whatever it can, however small."""
+    before = [getattr(module, name) for module, name, _ in LIMITS]
+    for module, name, value in LIMITS:
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for (module, name, _), value in zip(LIMITS, before, strict=True):
+            setattr(module, name, value)
+
+
+def variants() -> tuple[str, ...]:
+    """The instructions that this machine has."""
+    chosen = os.environ.get(INSTRUCTIONS)
+    found = tuple(name for name in VARIANTS if use(name))
+    if chosen:
+        use(chosen)
+        return (chosen,)
+    return found
+
+
+def use(instructions: str) -> bool:
+    """Let the native engine use these instructions; False where they are not to be had."""
+    os.environ[INSTRUCTIONS] = instructions
+    attempt.cache_clear()
+    return not absence()
+
+
+def run(case: Case, engine: str, precision: str = "float32", times: int = 1) -> Outcome:
+    """Run a case on an engine, with parameters of its own."""
+    scope = case.scope()
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            executor = Executor(engine=engine, precision=precision)
+            for _ in range(times):
+                values = executor.run(case.program, dict(case.feeds), list(case.fetches), scope)
+    except FluidError as error:
+        return Outcome(refusal=f"{type(error).__name__}: {error}")
+    except MemoryError:
+        return Outcome(refusal="MemoryError")
+    except Exception as error:
+        return Outcome(fault=f"{type(error).__name__}: {error}")
+    return Outcome(values)
+
+
+def threads() -> int:
+    """How many threads the native engine has."""
+    found = library()
+    return 0 if found is None else found.threads

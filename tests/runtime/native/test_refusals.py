@@ -1,0 +1,169 @@
+"""What numpy's bodies refuse is not computed natively; a fault of the engine is not taken for one of the program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fluidtool.errors import FluidError, OperatorError
+from fluidtool.ir import Operator
+from fluidtool.proto.enums import AttrType
+from fluidtool.runtime import Executor
+from fluidtool.runtime.engines.native.graph import NativeFaultError
+from fluidtool.runtime.engines.native.reading import READERS
+from fluidtool.tensor import LoDTensor
+from tests.runtime.native.checking import Net, agree, check
+
+pytestmark = pytest.mark.usefixtures("native")
+
+
+def ones(*shape: int) -> Any:
+    return np.ones(shape, np.float32)
+
+
+def last(net: Net) -> Operator:
+    return net.program.global_block().ops[-1]
+
+
+def refused(net: Net, out: str, message: str) -> None:
+    """Both engines refuse the program, in the same words."""
+    texts = []
+    for engine in ("numpy", "native"):
+        with pytest.raises(OperatorError, match=message) as raised:
+            Executor(engine=engine).run(net.program, net.feeds, [out], net.scope)
+        texts.append(str(raised.value))
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("slot", ["Scale", "Bias"])
+def test_layer_norm_with_a_factor_shorter_than_a_row(slot: str) -> None:
+    net = Net()
+    x, factor = net.data(4, 64), net.parameter(64)
+    y = net.op("layer_norm", "Y", {"X": x, slot: factor}, "Mean", "Variance", begin_norm_axis=1)
+    net.scope.var(factor).value = LoDTensor(ones(3))
+    refused(net, y, f"input {slot} must hold 64 numbers")
+
+
+@pytest.mark.parametrize("size", [1, 4, 7])
+def test_fc_with_a_bias_of_another_length(size: int) -> None:
+    net = Net()
+    x, weights, bias = net.data(3, 8), net.parameter(8, 5), net.parameter(5)
+    y = net.op("fc", "Out", {"Input": x, "W": weights, "Bias": bias}, in_num_col_dims=1)
+    net.scope.var(bias).value = LoDTensor(ones(size))
+    refused(net, y, "input Bias must hold 5 numbers")
+
+
+@pytest.mark.parametrize("type", ["conv2d", "conv2d_transpose"])
+@pytest.mark.parametrize("size", [1, 4, 9])
+def test_a_convolution_with_a_bias_of_another_length(type: str, size: int) -> None:
+    net = Net()
+    x, weights, bias = net.data(1, 5, 6, 6), net.parameter(5, 5, 3, 3), net.parameter(5)
+    attrs = {"strides": [1, 1], "paddings": [0, 0], "dilations": [1, 1], "groups": 1}
+    y = net.op(type, "Output", {"Input": x, "Filter": weights, "Bias": bias}, **attrs)
+    net.scope.var(bias).value = LoDTensor(ones(size))
+    refused(net, y, "Bias must hold 5 numbers")
+
+
+def test_mul_by_a_matrix_of_other_rows() -> None:
+    net = Net()
+    x, weights = net.data(4, 6), net.parameter(6, 5)
+    y = net.op("mul", "Out", {"X": x, "Y": weights})
+    net.scope.var(weights).value = LoDTensor(ones(5, 6))
+    refused(net, y, "flattens to 6 columns")
+
+
+def test_slice_that_drops_an_axis_of_more_than_one() -> None:
+    net = Net()
+    x = net.op("softmax", "Out", {"X": net.data(50, 8)})
+    y = net.op("slice", "Out", {"Input": x}, axes=[0], starts=[0], ends=[1], decrease_axis=[0])
+    last(net).set_attr("ends", [50])
+    refused(net, y, "axis 0 of decrease_axis should be cut to size 1, found 50")
+
+
+def test_squeeze_of_an_axis_of_more_than_one() -> None:
+    net = Net()
+    x = net.op("softmax", "Out", {"X": net.data(3, 1, 4)})
+    y = net.op("squeeze2", "Out", {"X": x}, "XShape", axes=[1])
+    last(net).set_attr("axes", [2])
+    refused(net, y, "axis 2 to be squeezed should have size 1, found 4")
+
+
+def test_lod_reset_to_offsets_that_go_back() -> None:
+    net = Net()
+    x = net.op("softmax", "Out", {"X": net.data(4, 3)})
+    x = net.op("lod_reset", "Out", {"X": x}, target_lod=[0, 2, 4])
+    y = net.op("sequence_pool", "Out", {"X": x}, "MaxIndex", pooltype="SUM")
+    net.program.global_block().ops[1].set_attr("target_lod", [0, 1000, 4])
+    refused(net, y, "not ascending")
+
+
+@pytest.mark.parametrize(("kind", "value"), [(AttrType.STRING, "x"), (AttrType.INTS, [1, 2])])
+def test_an_attribute_of_another_type_is_left_to_numpy(kind: AttrType, value: Any) -> None:
+    net = Net()
+    y = net.op("layer_norm", "Y", {"X": net.data(4, 64)}, "Mean", "Variance", begin_norm_axis=1)
+    last(net).set_attr("epsilon", value, kind)
+    for engine in ("numpy", "native"):
+        with pytest.raises(OperatorError, match="operator layer_norm failed"):
+            net.run(engine, y)
+
+
+def test_whole_numbers_serve_where_others_are_declared() -> None:
+    net = Net()
+    x = net.op("softmax", "Out", {"X": net.data(4, 6)})
+    y = net.op("scale", "Out", {"X": x}, scale=2.0, bias=0.5)
+    last(net).set_attr("scale", 2, AttrType.INT)
+    check(net, y)
+
+
+def test_a_parameter_with_a_lod_keeps_it() -> None:
+    net = Net()
+    weights = net.parameter(4, 6)
+    tensor = LoDTensor(ones(4, 6))
+    tensor.set_lod([[0, 1, 4]])
+    net.scope.var(weights).value = tensor
+    y = net.op("softmax", "Out", {"X": weights})
+    lods = [Executor(engine=name).run(net.program, {}, [y], net.scope)[0].lod() for name in ("numpy", "native")]
+    assert lods == [[[0, 1, 4]]] * 2
+
+
+# ---------------------------------------------------------------- faults of the engine
+@pytest.mark.parametrize(
+    "fault", [KeyError("axis"), TypeError("no number"), AttributeError("shape"), ValueError("four")]
+)
+def test_a_fault_of_a_reader_is_raised_as_one(fault: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def reader(*_: Any) -> None:
+        raise fault
+
+    monkeypatch.setitem(READERS, "softmax", reader)
+    net = Net()
+    y = net.op("softmax", "Out", {"X": net.data(4, 6)})
+    with pytest.raises(NativeFaultError, match="softmax cannot be compiled") as raised:
+        net.run("native", y)
+    assert not isinstance(raised.value, FluidError) and raised.value.__cause__ is fault
+
+
+def test_a_reader_that_makes_another_shape_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reader(r: Any, op: Operator, attrs: dict[str, Any]) -> None:
+        r.add("view", [r.get(op, "X")], op, "Out", (6, 4))
+
+    monkeypatch.setitem(READERS, "softmax", reader)
+    net = Net()
+    y = net.op("softmax", "Out", {"X": net.data(4, 6)})
+    agree(net, [y])
+    assert net.why_not() == ["softmax to the shape [6, 4] where [4, 6] is inferred"]
+
+
+def test_alike_operators_are_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fluidtool.runtime.engines.native.reading import refusals
+
+    asked: list[str] = []
+    original = refusals.run_checks
+    monkeypatch.setattr(refusals, "run_checks", lambda r, op, attrs: (asked.append(op.type), original(r, op, attrs)))
+    net = Net()
+    x = net.data(4, 6)
+    for _ in range(5):
+        x = net.op("softmax", "Out", {"X": x})
+    net.run("native", net.op("softmax", "Out", {"X": net.op("transpose", "Out", {"X": x}, axis=[1, 0])}))
+    assert asked == ["softmax", "transpose", "softmax"]
