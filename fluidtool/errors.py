@@ -179,6 +179,13 @@ class DeviceError(FluidError, RuntimeError):
     exit_code = EXIT_USAGE
 
 
+class OutOfMemoryError(FluidError, MemoryError):
+    """What was asked for does not fit into the memory of this machine."""
+
+    code = "FT710"
+    exit_code = EXIT_USAGE
+
+
 class CollectiveError(FluidError, RuntimeError):
     """Processes that work together disagree on what to do, or one of them is gone."""
 

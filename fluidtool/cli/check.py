@@ -32,7 +32,7 @@ def check(
     from fluidtool.io.parameters import persistables
     from fluidtool.passes.verify import verify_model
 
-    opened = open_model(model, model_file, params, need_parameters=False)
+    opened = open_model(model, model_file, params, need_parameters=False, validate=False)
     with progress("checking"):
         found = verify_model(opened.files)
     if json:

@@ -47,7 +47,7 @@ def diff(
     from fluidtool.io.difference import parameter_differences
     from fluidtool.ir.difference import difference
 
-    left, right = (open_model(path, model_file, need_parameters=params) for path in (a, b))
+    left, right = (open_model(path, model_file, need_parameters=params, validate=False) for path in (a, b))
     with progress("comparing"):
         found = difference(left.program, right.program, callstack=callstack)
         weights = parameter_differences(left.files.parameters, right.files.parameters) if params else []
@@ -76,7 +76,8 @@ def tables(found: ProgramDifference, single_block: bool) -> Iterator[Table]:
         if block.left is None or block.right is None or block.changes:
             out = table(block_name(block), "", "A", "B")
             if block.left is None or block.right is None:
-                _add(out, NEW if block.left is None else GONE, "block", *sides(block.left, block.right), sign=False)
+                out.add("block", *sides(block.left, block.right))
+                out.styles[0] = COLOURS[NEW if block.left is None else GONE]
             for change in block.changes:
                 out.add(change.fact, *sides(change.left, change.right))
             yield out

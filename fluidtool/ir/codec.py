@@ -16,6 +16,7 @@ from fluidtool.errors import ArgumentTypeError, UnreadableError
 from fluidtool.ir.block import Block
 from fluidtool.ir.operator import Operator
 from fluidtool.ir.program import Program
+from fluidtool.ir.structure import structure_fault
 from fluidtool.ir.variable import Variable
 from fluidtool.proto import framework_pb2 as pb
 from fluidtool.proto.enums import AttrType, VarType
@@ -69,6 +70,9 @@ def decode_program(data: bytes, program: P, source: str = "the bytes given") -> 
     _decode_versions(program, desc)
     program.extra = _unknown(desc) if keep_unknown else b""
     program.current_block_idx = 0
+    fault = structure_fault(program)
+    if fault:
+        raise UnreadableError(f"{source} is not a program that can be used: it {fault}")
     return program
 
 
@@ -79,24 +83,6 @@ def _check_blocks(desc: Any, source: str) -> None:
     for position, block in enumerate(desc.blocks):
         if block.idx != position:
             raise UnreadableError(f"{source} is corrupted: block {position} says it is block {block.idx}")
-        if not (block.parent_idx == -1 if position == 0 else 0 <= block.parent_idx < count):
-            raise UnreadableError(
-                f"{source} is corrupted: block {position} names block {block.parent_idx} as its parent"
-            )
-        ancestor, steps = position, 0
-        while ancestor > 0:
-            ancestor, steps = desc.blocks[ancestor].parent_idx, steps + 1
-            if steps > count:
-                raise UnreadableError(f"{source} is corrupted: block {position} is its own ancestor")
-        for op in block.ops:
-            for attr in op.attrs:
-                if attr.type in (pb.BLOCK, pb.BLOCKS) and attr.HasField("type"):
-                    for index in attr.blocks_idx if attr.type == pb.BLOCKS else [attr.block_idx]:
-                        if not 0 <= index < count:
-                            raise UnreadableError(
-                                f"{source} is corrupted: attribute {attr.name} of operator {op.type} in block "
-                                f"{position} names block {index}, but there are {count} blocks"
-                            )
 
 
 def _check_names(block: Any, source: str) -> None:
@@ -106,7 +92,8 @@ def _check_names(block: Any, source: str) -> None:
         if not op.type:
             raise UnreadableError(f"{source} is corrupted: block {block.idx} has an operator without a type")
         names.append(op.type)
-        names += [attr.name for attr in op.attrs]
+        for attr in op.attrs:
+            names += [attr.name, attr.var_name, *attr.vars_name]
         for slot in (*op.inputs, *op.outputs):
             names.append(slot.parameter)
             names += slot.arguments
@@ -197,16 +184,13 @@ def _decode_attr(attr: Any) -> tuple[AttrType | int, Any]:
     return kind, [_decode_scalar(scalar) for scalar in attr.scalars]
 
 
-def _text(data: bytes) -> str | bytes:
-    """A string attribute as text; bytes that are not UTF-8 stay bytes."""
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return data
+def _text(data: bytes) -> str:
+    """A string attribute as text; bytes that are not UTF-8 become lone surrogates, and these bytes again when saved."""
+    return data.decode("utf-8", "surrogateescape")
 
 
-def _bytes(value: str | bytes) -> bytes:
-    return value.encode() if isinstance(value, str) else value
+def _bytes(value: str) -> bytes:
+    return value.encode("utf-8", "surrogateescape")
 
 
 def _decode_scalar(scalar: Any) -> bool | int | float | complex:

@@ -8,7 +8,7 @@ that only a run can tell, what the owner of a sub-block puts into it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from fluidtool.errors import ParameterFileError, UnsupportedOperatorError
 from fluidtool.io.layout import ModelFiles
@@ -16,10 +16,10 @@ from fluidtool.io.parameters import persistables
 from fluidtool.ir import Block, Operator, Program
 from fluidtool.ops.gradient import EMPTY, GRAD
 from fluidtool.ops.registry import find_op, get_op
-from fluidtool.ops.schema import Slot
+from fluidtool.ops.validation import Broken, schema_faults
 from fluidtool.passes.findings import Finding, at
-from fluidtool.passes.verify_shapes import Shapes
-from fluidtool.proto.enums import VarType
+from fluidtool.passes.verify_shapes import Place, Shapes
+from fluidtool.proto.enums import AttrType, VarType
 
 FEED_FETCH = frozenset({"feed", "fetch"})
 HOLDERS = frozenset({VarType.FEED_MINIBATCH, VarType.FETCH_LIST, VarType.READER, VarType.STEP_SCOPES, VarType.RAW})
@@ -33,36 +33,34 @@ def verify_model(files: ModelFiles) -> list[Finding]:
 
 def verify(program: Program) -> list[Finding]:
     """The faults of a program: operators, data flow, feeds and fetches, shapes; in the order of the operators."""
-    incomplete = list(_operators(program))
-    known = {(finding.block, finding.position) for finding in incomplete}
-    shapes = [finding for finding in Shapes(program).findings() if (finding.block, finding.position) not in known]
-    found = [*incomplete, *_Flow(program).findings(), *_columns(program), *shapes]
+    malformed = list(_operators(program))
+    known = frozenset((finding.block, finding.position) for finding in malformed)
+    shapes = Shapes(program, known).findings()
+    found = [*malformed, *_Flow(program).findings(), *_columns(program, known), *shapes]
     return sorted(found, key=lambda item: (item.block or 0, -1 if item.position is None else item.position))
 
 
 # ---------------------------------------------------------------- operators
 def _operators(program: Program) -> Iterator[Finding]:
-    """FC401 to FC403: operators that do not run, or lack what they need."""
+    """FC401 to FC406: operators that do not run, or are not what their schemas say."""
     for block in program.blocks:
         for position, op in enumerate(block.ops):
-            if op.type in FEED_FETCH:
-                continue
             try:
                 info = get_op(op.type)
             except UnsupportedOperatorError as error:
                 yield at("FC401", op, position, str(error))
                 continue
-            for name, spec in info.attrs.items():
-                if spec.required and not op.has_attr(name):
-                    yield at("FC402", op, position, f"lacks the required attribute {name} ({spec.type.name})")
-            if not info.raw:
-                for slot in info.inputs:
-                    if _lacks(slot, op):
-                        yield at("FC403", op, position, f"names no variable for its required input {slot.name}")
+            for fault in schema_faults(op, info):
+                yield at(_SCHEMA_CODES[fault.broken], op, position, fault.text)
 
 
-def _lacks(slot: Slot, op: Operator) -> bool:
-    return not slot.dispensable and not slot.duplicable and not op.input(slot.name)
+_SCHEMA_CODES = {
+    Broken.NEEDED_ATTRIBUTE: "FC402",
+    Broken.NEEDED_INPUT: "FC403",
+    Broken.ATTRIBUTE_TYPE: "FC404",
+    Broken.SINGLE_VARIABLE: "FC405",
+    Broken.NEEDED_OUTPUT: "FC406",
+}
 
 
 # ---------------------------------------------------------------- data flow
@@ -98,7 +96,8 @@ class _Flow:
             defined |= set(op.output_arg_names)
 
     def _inside(self, op: Operator, defined: set[str]) -> set[str]:
-        given = {name for attr in INJECTED for name in op.get_attr(attr, [])}
+        lists = [attr for attr in INJECTED if op.has_attr(attr) and op.attr_type(attr) == AttrType.STRINGS]
+        given = {name for attr in lists for name in op.attr(attr)}
         return defined | set(op.input_arg_names) | given
 
     def _left_behind(self, index: int) -> set[str]:
@@ -170,13 +169,14 @@ def _plain(op: Operator) -> bool:
 
 
 # ---------------------------------------------------------------- feeds and fetches
-def _columns(program: Program) -> Iterator[Finding]:
+def _columns(program: Program, malformed: Collection[Place]) -> Iterator[Finding]:
     """FC104: the columns of feed and fetch operators are 0, 1, 2 … each once."""
     for kind in ("feed", "fetch"):
         ops = [(position, op) for position, op in enumerate(program.global_block().ops) if op.type == kind]
-        counts = Counter(int(op.get_attr("col", 0)) for _, op in ops)
-        for position, op in ops:
-            column = int(op.get_attr("col", 0))
+        sound = [(position, op) for position, op in ops if (0, position) not in malformed]
+        counts = Counter(int(op.attr("col")) for _, op in sound)
+        for position, op in sound:
+            column = int(op.attr("col"))
             if counts[column] > 1 or not 0 <= column < len(ops):
                 fault = "is taken twice" if counts[column] > 1 else f"is not one of 0 to {len(ops) - 1}"
                 yield at("FC104", op, position, f"column {column} of the {len(ops)} {kind} operators {fault}")
