@@ -62,7 +62,10 @@ def schema_faults(op: Operator, info: OpInfo | None) -> Iterator[SchemaFault]:
     declared = info.attrs
     for name, found in op._attr_types.items():
         spec = declared.get(name)
-        if spec is not None and spec.type != found and not fits(spec, op._attrs[name], found):
+        if spec is None:
+            if found in (AttrType.BLOCK, AttrType.BLOCKS):
+                yield SchemaFault(Broken.ATTRIBUTE_TYPE, f"names a block in attribute {name}, but runs none")
+        elif spec.type != found and not fits(spec, op._attrs[name], found):
             text = f"has attribute {name} {_a(attr_type_name(found))}, expected {spec.type.name}"
             yield SchemaFault(Broken.ATTRIBUTE_TYPE, text)
     for name, spec in declared.items():

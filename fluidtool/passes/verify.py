@@ -12,23 +12,30 @@ from collections.abc import Collection, Iterator
 
 from fluidtool.errors import ParameterFileError, UnsupportedOperatorError
 from fluidtool.io.layout import ModelFiles
-from fluidtool.io.parameters import persistables
+from fluidtool.io.parameters import ParameterStore, persistables
 from fluidtool.ir import Block, Operator, Program
 from fluidtool.ops.gradient import EMPTY, GRAD
 from fluidtool.ops.registry import find_op, get_op
 from fluidtool.ops.validation import Broken, schema_faults
 from fluidtool.passes.findings import Finding, at
+from fluidtool.passes.security import not_allowed
 from fluidtool.passes.verify_shapes import Place, Shapes
 from fluidtool.proto.enums import AttrType, VarType
+from fluidtool.runtime.policy import NOTHING_ALLOWED, Policy
+from fluidtool.tensor import SelectedRows
+from fluidtool.tensor.statistics import nan_count
 
 FEED_FETCH = frozenset({"feed", "fetch"})
 HOLDERS = frozenset({VarType.FEED_MINIBATCH, VarType.FETCH_LIST, VarType.READER, VarType.STEP_SCOPES, VarType.RAW})
 INJECTED = ("ex_states", "states")  # attributes of `recurrent` that name what it puts into its steps
 
 
-def verify_model(files: ModelFiles) -> list[Finding]:
-    """Everything that `verify` finds in the program, then what is wrong with the parameters."""
-    return [*verify(files.program), *_parameters(files)]
+def verify_model(files: ModelFiles, policy: Policy = NOTHING_ALLOWED) -> list[Finding]:
+    """Everything that `verify` finds in the program, what a run under this policy would refuse to do, and what is wrong with
+    the parameters, whose values are read.
+    """
+    refused = (found.finding() for found in not_allowed(files.program, policy))
+    return [*in_order([*verify(files.program), *refused]), *_parameters(files)]
 
 
 def verify(program: Program) -> list[Finding]:
@@ -37,7 +44,12 @@ def verify(program: Program) -> list[Finding]:
     known = frozenset((finding.block, finding.position) for finding in malformed)
     shapes = Shapes(program, known).findings()
     found = [*malformed, *_Flow(program).findings(), *_columns(program, known), *shapes]
-    return sorted(found, key=lambda item: (item.block or 0, -1 if item.position is None else item.position))
+    return in_order(found)
+
+
+def in_order(findings: list[Finding]) -> list[Finding]:
+    """Findings by the positions of their operators."""
+    return sorted(findings, key=lambda item: (item.block or 0, -1 if item.position is None else item.position))
 
 
 # ---------------------------------------------------------------- operators
@@ -184,8 +196,9 @@ def _columns(program: Program, malformed: Collection[Place]) -> Iterator[Finding
 
 # ---------------------------------------------------------------- parameters
 def _parameters(files: ModelFiles) -> Iterator[Finding]:
-    """FC301 to FC304: parameters that are missing, of another shape or data type, or cannot be read."""
+    """FC301 to FC305: parameters that are missing, of another shape or data type, cannot be read, or hold NaN."""
     if files.fault is None:
+        yield from _not_numbers(files.parameters)
         return
     faults = files.fault.faults or (files.fault,)
     wanted = len(persistables(files.program))
@@ -194,6 +207,16 @@ def _parameters(files: ModelFiles) -> Iterator[Finding]:
         return
     for fault in sorted(faults, key=lambda fault: fault.variable):
         yield Finding(_PARAMETER_CODES.get(fault.kind, "FC304"), str(fault), variable=fault.variable)
+
+
+def _not_numbers(store: ParameterStore) -> Iterator[Finding]:
+    """FC305: parameters with NaN, which is what a training that failed leaves behind."""
+    for name in sorted(store):
+        value = store[name]
+        array = (value.get_tensor() if isinstance(value, SelectedRows) else value).numpy()
+        count = nan_count(array)
+        if count:
+            yield Finding("FC305", f"{name} holds NaN in {count} of {array.size} elements", variable=name)
 
 
 _PARAMETER_CODES = {

@@ -45,6 +45,12 @@ def test_an_attribute_that_the_schema_does_not_know_may_be_of_any_type() -> None
     assert faults(op) == []
 
 
+def test_an_operator_that_runs_no_blocks_names_none() -> None:
+    op = product()
+    op.set_attr("sub_block", 1, AttrType.BLOCK)
+    assert faults(op) == ["names a block in attribute sub_block, but runs none"]
+
+
 def test_a_missing_attribute() -> None:
     assert faults(operator("feed", {"X": ["feed"]}, {"Out": ["x"]})) == ["lacks the required attribute col (INT)"]
 
