@@ -405,7 +405,7 @@ def test_json_of_version_is_one_document(off: None) -> None:
 @pytest.mark.parametrize("text", ["0", "000", "abc", "-1", "2.5", "1e3", "٣", "1 2"])
 def test_a_number_of_threads_that_is_none_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLUIDTOOL_THREADS", text)
-    with pytest.raises(UsageError, match="FLUIDTOOL_THREADS is .* expected a number of threads from 1 on"):
+    with pytest.raises(UsageError, match=r"FLUIDTOOL_THREADS is .* expected a number of threads from 1 on"):
         native.thread_count()
 
 
