@@ -16,6 +16,7 @@ from fluidtool.proto.enums import AttrType
 
 DEEPEST = 64  # blocks within blocks; programs of Paddle's own layers have four levels at most
 MOST_REPEATED = 100  # how many times its operators a program may become when every sub-block is followed
+MOST_LOD_LEVELS = 32  # Paddle's layers make three at most
 MOST_DIMENSIONS = 32  # what every version of numpy holds; Paddle 1.8.5 stops at 9
 
 
@@ -34,6 +35,11 @@ def _faults(program: Program) -> Iterator[str]:
                 yield (
                     f"declares variable {var.name} in block {block.idx} with {len(var.shape)} dimensions; a tensor has "
                     f"{MOST_DIMENSIONS} at most"
+                )
+            if not 0 <= var.lod_level <= MOST_LOD_LEVELS:
+                yield (
+                    f"declares variable {var.name} in block {block.idx} with {var.lod_level} levels of LoD; expected 0 to "
+                    f"{MOST_LOD_LEVELS}"
                 )
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from random import Random
 from typing import Any
 
+from fluidtool.ir.roles import FRAMEWORK_ATTR_TYPES
 from fluidtool.ops.index import EXCLUDED, MODULES
+from fluidtool.ops.registry import OpInfo, all_ops
 from fluidtool.proto import framework_pb2 as pb
 from fluidtool.proto.enums import AttrType, VarType
 
@@ -47,13 +50,13 @@ FIELDS = {
 
 def mutated(data: bytes, random: Random) -> bytes:
     """The program with one to four things changed."""
-    if random.random() < 0.1:
+    if random.random() < 0.04:
         return spoiled_bytes(data, random)
     desc = pb.ProgramDesc.FromString(data)
     for _ in range(random.choice((1, 1, 1, 2, 4))):
         random.choice(MUTATIONS)(desc, random)
     result = bytes(desc.SerializePartialToString())
-    return spoiled_text(result, desc, random) if random.random() < 0.05 else result
+    return spoiled_text(result, desc, random) if random.random() < 0.01 else result
 
 
 # ---------------------------------------------------------------- bytes
@@ -100,7 +103,9 @@ def _var(desc: Any, random: Random) -> Any:
 
 def _attr(desc: Any, random: Random) -> Any:
     op = _op(desc, random)
-    return random.choice(op.attrs) if op.attrs else op.attrs.add(name="axis", type=int(AttrType.INT))
+    own = [attr for attr in op.attrs if attr.name not in FRAMEWORK_ATTR_TYPES]
+    attrs = own if own and random.random() < 0.95 else op.attrs
+    return random.choice(attrs) if attrs else op.attrs.add(name="axis", type=int(AttrType.INT))
 
 
 def _slot(desc: Any, random: Random) -> Any:
@@ -174,6 +179,24 @@ def _attr_renamed(desc: Any, random: Random) -> None:
 def _op_type(desc: Any, random: Random) -> None:
     known = sorted(MODULES) if random.random() < 0.8 else [*sorted(EXCLUDED), "", "brand_new", "feed", "fetch", "while"]
     _op(desc, random).type = random.choice(known)
+
+
+def _op_of_like_slots(desc: Any, random: Random) -> None:
+    """Another operator that takes the slots which are there, so that more than its schema is asked."""
+    op = _op(desc, random)
+    inputs, outputs = {slot.parameter for slot in op.inputs}, {slot.parameter for slot in op.outputs}
+    like = [
+        name
+        for name, info in _schemas().items()
+        if inputs == {slot.name for slot in info.inputs if not slot.dispensable}
+        and outputs >= {slot.name for slot in info.outputs[:1]}
+    ]
+    op.type = random.choice(like or [op.type])
+
+
+@cache
+def _schemas() -> dict[str, OpInfo]:
+    return all_ops()
 
 
 def _op_gone(desc: Any, random: Random) -> None:
@@ -299,21 +322,22 @@ def _version(desc: Any, random: Random) -> None:
 
 
 MUTATIONS: tuple[Callable[[Any, Random], None], ...] = (
-    *(_attr_value,) * 6,
-    *(_attr_type,) * 3,
+    *(_attr_value,) * 14,
+    _attr_type,
     _attr_gone,
     _attr_field_gone,
     _attr_of_another,
     _attr_renamed,
-    *(_op_type,) * 3,
+    _op_type,
+    *(_op_of_like_slots,) * 4,
     _op_gone,
     _op_doubled,
     _ops_swapped,
     _op_target,
-    *(_argument,) * 3,
+    *(_argument,) * 5,
     _slot_name,
     _slot_gone,
-    *(_dims,) * 3,
+    *(_dims,) * 6,
     _data_type,
     _var_kind,
     _lod_level,
@@ -323,6 +347,6 @@ MUTATIONS: tuple[Callable[[Any, Random], None], ...] = (
     _var_field_gone,
     _block_index,
     _block_gone,
-    *(_block_added,) * 2,
+    _block_added,
     _version,
 )

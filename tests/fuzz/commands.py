@@ -6,6 +6,7 @@ memory. A run may take as long as its operators say, so that only commands which
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
 import re
@@ -67,13 +68,8 @@ class Case:
 
 
 def packed_models() -> list[Model]:
-    """The inference models and training programs of the corpora and of the samples."""
-    found = [Model("digits", SAMPLES / "digits" / "__model__", str(SAMPLES / "digits"))]
-    found.append(Model("topics", SAMPLES / "topics" / "model", str(SAMPLES / "topics" / "params")))
-    pair = SAMPLES / "digits_v2"
-    found.append(Model("digits_v2", pair / "model.pdmodel", str(pair / "model.pdiparams")))
-    training = SAMPLES / "digits_training"
-    found.append(_training("digits_training", training, training / "data.npz"))
+    """The inference models and training programs of the samples and of the corpora."""
+    found = samples()
     for folder in sorted(corpus("models").iterdir()):
         found += [_inference(folder.name, inner) for inner in sorted(folder.iterdir()) if inner.is_dir()]
     for folder in sorted(corpus("train").iterdir()):
@@ -81,6 +77,17 @@ def packed_models() -> list[Model]:
             found.append(_training(folder.name, folder, folder / "stream.npz"))
     for file in sorted(corpus("formats").rglob("program*.pb")):
         found.append(Model(str(file.relative_to(corpus("formats"))), file))
+    return found
+
+
+def samples() -> list[Model]:
+    """Three inference models and one training."""
+    found = [Model("digits", SAMPLES / "digits" / "__model__", str(SAMPLES / "digits"))]
+    found.append(Model("topics", SAMPLES / "topics" / "model", str(SAMPLES / "topics" / "params")))
+    pair = SAMPLES / "digits_v2"
+    found.append(Model("digits_v2", pair / "model.pdmodel", str(pair / "model.pdiparams")))
+    training = SAMPLES / "digits_training"
+    found.append(_training("digits_training", training, training / "data.npz"))
     return found
 
 
@@ -177,6 +184,7 @@ def outcome(case: Case, folder: Path) -> Outcome:
 def _in_child(arguments: list[str], folder: Path, log: Path) -> None:
     """Become a process that runs a command line and nothing else."""
     code = EXIT_INTERNAL
+    faulthandler.disable()  # a child that dies is told of by its parent
     try:
         os.chdir(folder)
         os.environ["FLUIDTOOL_DEBUG"] = "1"

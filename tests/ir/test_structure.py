@@ -119,6 +119,14 @@ def test_a_tensor_has_as_many_dimensions_as_numpy_holds() -> None:
         reread(program)
 
 
+@pytest.mark.parametrize("levels", [-1, 33, 2**31 - 1])
+def test_a_tensor_has_some_levels_of_lod(levels: int) -> None:
+    program = Program()
+    program.global_block().create_var(name="x", shape=[-1], dtype=VarType.FP32, lod_level=levels)
+    with pytest.raises(UnreadableError, match=rf"variable x in block 0 with {levels} levels of LoD; expected 0 to 32"):
+        reread(program)
+
+
 # ---------------------------------------------------------------- attributes of the framework
 @pytest.mark.parametrize("name", FRAMEWORK_ATTR_TYPES)
 def test_framework_attributes_have_the_types_of_paddle(name: str) -> None:
