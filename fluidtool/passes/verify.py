@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator
 
-from fluidtool.errors import ParameterFileError, UnsupportedOperatorError
+from fluidtool.errors import ParameterFileError, UnreadableError, UnsupportedOperatorError
 from fluidtool.io.layout import ModelFiles
 from fluidtool.io.parameters import ParameterStore, persistables
 from fluidtool.ir import Block, Operator, Program
@@ -212,7 +212,11 @@ def _parameters(files: ModelFiles) -> Iterator[Finding]:
 def _not_numbers(store: ParameterStore) -> Iterator[Finding]:
     """FC305: parameters with NaN, which is what a training that failed leaves behind."""
     for name in sorted(store):
-        value = store[name]
+        try:
+            value = store[name]
+        except UnreadableError as error:
+            yield Finding("FC304", str(error), variable=name)
+            continue
         array = (value.get_tensor() if isinstance(value, SelectedRows) else value).numpy()
         count = nan_count(array)
         if count:
