@@ -6,7 +6,7 @@ loaded, when a pass starts, when a block is compiled; operators that nobody know
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
@@ -18,6 +18,8 @@ from fluidtool.ops.gradient import GRAD
 from fluidtool.ops.registry import OpInfo, find_op
 from fluidtool.ops.schema import AttrSpec, Slot
 from fluidtool.proto.enums import AttrType
+
+FEED_FETCH = frozenset({"feed", "fetch"})
 
 
 class Broken(Enum):
@@ -46,8 +48,11 @@ def require_valid(program: Program, source: str = "the program") -> None:
 
 
 def require_valid_operator(op: Operator, info: OpInfo | None, source: str = "") -> None:
-    """Raise OperatorError where one operator is not what its schema says; `info` None: it has no schema."""
-    fault = next(schema_faults(op, info), None)
+    """Raise OperatorError where one operator is not what its schema says; `info` None: it has no schema.
+
+    A required attribute may be missing that the body does not ask for: later versions of Paddle gave some another name.
+    """
+    fault = next(schema_faults(op, info, info.body_attrs if info else ()), None)
     if fault is not None:
         within = f" of {source}" if source else ""
         raise OperatorError(
@@ -55,8 +60,11 @@ def require_valid_operator(op: Operator, info: OpInfo | None, source: str = "") 
         )
 
 
-def schema_faults(op: Operator, info: OpInfo | None) -> Iterator[SchemaFault]:
-    """Every way in which an operator differs from its schema."""
+def schema_faults(op: Operator, info: OpInfo | None, needed: Collection[str] | None = None) -> Iterator[SchemaFault]:
+    """Every way in which an operator differs from its schema; `needed`: the attributes that must be there, of those required.
+
+    What a raw body gets it looks at itself; `feed` and `fetch` have none.
+    """
     if info is None:
         return
     declared = info.attrs
@@ -69,7 +77,7 @@ def schema_faults(op: Operator, info: OpInfo | None) -> Iterator[SchemaFault]:
             text = f"has attribute {name} {_a(attr_type_name(found))}, expected {spec.type.name}"
             yield SchemaFault(Broken.ATTRIBUTE_TYPE, text)
     for name, spec in declared.items():
-        if spec.required and name not in op._attr_types:
+        if spec.required and name not in op._attr_types and (needed is None or name in needed):
             yield SchemaFault(Broken.NEEDED_ATTRIBUTE, f"lacks the required attribute {name} ({spec.type.name})")
     for slot in info.inputs:
         names = op._inputs.get(slot.name, ())
@@ -77,7 +85,7 @@ def schema_faults(op: Operator, info: OpInfo | None) -> Iterator[SchemaFault]:
             yield SchemaFault(
                 Broken.SINGLE_VARIABLE, f"names {len(names)} variables for its input {slot.name}, which takes one"
             )
-        elif not names and not (slot.dispensable or slot.duplicable):
+        elif not names and _required_input(slot, info):
             yield SchemaFault(Broken.NEEDED_INPUT, f"names no variable for its required input {slot.name}")
     for slot in info.outputs:
         names = op._outputs.get(slot.name, ())
@@ -124,6 +132,10 @@ _ITEMS: dict[AttrType, tuple[type, ...]] = {
     AttrType.FLOAT64S: (int, float),
     AttrType.STRINGS: (str,),
 }
+
+
+def _required_input(slot: Slot, info: OpInfo) -> bool:
+    return not (slot.dispensable or slot.duplicable) and (not info.raw or info.type in FEED_FETCH)
 
 
 def _required_output(slot: Slot) -> bool:

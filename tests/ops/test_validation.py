@@ -10,7 +10,7 @@ from fluidtool.errors import OperatorError
 from fluidtool.ir import Operator, Program
 from fluidtool.ops.registry import find_op
 from fluidtool.ops.schema import AttrSpec
-from fluidtool.ops.validation import fits, require_valid, schema_faults
+from fluidtool.ops.validation import fits, require_valid, require_valid_operator, schema_faults
 from fluidtool.proto.enums import AttrType
 
 
@@ -53,6 +53,24 @@ def test_an_operator_that_runs_no_blocks_names_none() -> None:
 
 def test_a_missing_attribute() -> None:
     assert faults(operator("feed", {"X": ["feed"]}, {"Out": ["x"]})) == ["lacks the required attribute col (INT)"]
+
+
+def test_an_attribute_that_no_body_asks_for_may_be_missing_in_a_run() -> None:
+    op = operator("flip", {"X": ["x"]}, {"Out": ["out"]})
+    op.set_attr("axis", [0], AttrType.INTS)  # which Paddle 1.8.5 calls dims
+    assert faults(op) == ["lacks the required attribute dims (INTS)"]
+    require_valid_operator(op, find_op("flip"))
+
+
+def test_raw_bodies_look_at_their_inputs_themselves() -> None:
+    assert faults(operator("instance_norm", {"X": ["x"]}, {"Y": ["y"]})) == []
+
+
+@pytest.mark.parametrize(("op_type", "slot"), [("feed", "X"), ("fetch", "X")])
+def test_feed_and_fetch_have_their_holders(op_type: str, slot: str) -> None:
+    op = operator(op_type, {}, {"Out": ["out"]})
+    op.set_attr("col", 0)
+    assert faults(op) == [f"names no variable for its required input {slot}"]
 
 
 @pytest.mark.parametrize("slot", ["X", "Y"])
