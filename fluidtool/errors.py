@@ -179,10 +179,17 @@ class DeviceError(FluidError, RuntimeError):
     exit_code = EXIT_USAGE
 
 
+class OutOfMemoryError(FluidError, MemoryError):
+    """What was asked for does not fit into the memory of this machine."""
+
+    code = "FT710"
+    exit_code = EXIT_USAGE
+
+
 class DependencyError(FluidError, ImportError):
     """A package that fluidtool needs is missing here, or too old."""
 
-    code = "FT710"
+    code = "FT720"
     exit_code = EXIT_USAGE
 
 

@@ -17,6 +17,7 @@ from fluidtool.io.layout import ModelFiles, open_model
 from fluidtool.ir import Program, Variable
 from fluidtool.ir.dataflow import block_flow
 from fluidtool.ir.variable import data_type_name
+from fluidtool.ops.validation import require_valid
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor, Policy, Scope
 from fluidtool.runtime.engines import handing_to, native_library
@@ -179,12 +180,14 @@ def load(
     engine: str = "auto",
     precision: str = "float32",
     need_parameters: bool = True,
+    validate: bool = True,
 ) -> Model:
     """Open a model of any layout: a folder, a program file, a `.pdmodel` prefix, bytes or a file object.
 
     Parameters are memory-mapped and enter the scope at the first run. engine: what computes on the CPU, 'native',
     'numpy' or 'auto' (docs/native.md). precision: 'float32', or 'bf16' for products and convolutions of numbers of 16 bits
-    (native only). Raises ModelNotFoundError, UnreadableError, ParameterFileError; UsageError for an
+    (native only). validate: refuse operators that are not what their schemas say, which those who only look at a program
+    may want to see. Raises ModelNotFoundError, UnreadableError, ParameterFileError, OperatorError; UsageError for an
     unknown engine or precision, DeviceError when the native engine is asked for and not there.
     """
     place = CPUPlace() if place is None else place
@@ -192,6 +195,8 @@ def load(
         native_library(engine, place, precision)
         handing_to(engine)
     files = open_model(source, model_filename=model_filename, params=params, need_parameters=need_parameters)
+    if validate:
+        require_valid(files.program, files.program_source)
     return Model(
         files.program,
         files,

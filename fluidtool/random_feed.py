@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -73,6 +75,10 @@ def _sizes(var: Variable, batch: int, lod: LoD) -> tuple[int, ...]:
 def _values(generator: np.random.Generator, program: Program, var: Variable, shape: tuple[int, ...]) -> Any:
     assert var.dtype is not None
     dtype = numpy_dtype(var.dtype)
+    if prod(shape) * dtype.itemsize > sys.maxsize:
+        raise FeedError(
+            f"input {describe_variable(var)} would have {prod(shape)} elements, more than any memory; feed it"
+        )
     kind = "f" if dtype.name == "bfloat16" else dtype.kind
     if kind == "f":
         return generator.random(shape, np.float32).astype(dtype)

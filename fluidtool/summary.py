@@ -14,6 +14,7 @@ from fluidtool.ir.variable import data_type_name
 from fluidtool.model import Model
 from fluidtool.ops.index import EXCLUDED, MODULES
 from fluidtool.passes.cost import Cost, count, input_metas
+from fluidtool.passes.security import capabilities
 from fluidtool.proto.enums import VarType
 from fluidtool.tensor import numpy_dtype
 
@@ -44,7 +45,10 @@ class ParameterTotals:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A model at a glance. `fault` says why parameters could not be opened; their totals then come from declarations."""
+    """A model at a glance. `fault` says why parameters could not be opened; their totals then come from declarations.
+
+    `reaches`: what operators ask for beyond their outputs (files, network, Python functions), with their types.
+    """
 
     program_source: str
     version: int | None
@@ -59,6 +63,7 @@ class Summary:
     parameters: tuple[ParameterTotals, ...]
     cost: Cost
     fault: str | None
+    reaches: dict[str, tuple[str, ...]]
 
     @property
     def version_text(self) -> str:
@@ -84,7 +89,16 @@ def summarize(model: Model, batch: int = 1, shapes: Mapping[str, tuple[int, ...]
         parameters=parameter_totals(files),
         cost=count(program, input_metas(program, model.feeds, batch, shapes), batch),
         fault=None if files.fault is None else str(files.fault),
+        reaches=reaches(program),
     )
+
+
+def reaches(program: Program) -> dict[str, tuple[str, ...]]:
+    """{'files': ('save',), …}: what operators ask for beyond their outputs, and of which types they are."""
+    found: dict[str, dict[str, None]] = {}
+    for each in capabilities(program):
+        found.setdefault(each.reach.named, {})[each.op.type] = None
+    return {name: tuple(types) for name, types in found.items()}
 
 
 def declared(program: Program, name: str) -> Declared:

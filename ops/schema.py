@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fluidtool.ir.operator import as_attr_value
+from fluidtool.ir.roles import FRAMEWORK_ATTR_TYPES
 from fluidtool.proto.enums import AttrType, VarType
 
 INT, FLOAT, STRING = AttrType.INT, AttrType.FLOAT, AttrType.STRING
@@ -129,11 +130,8 @@ USE_MKLDNN: dict[str, Any] = {"use_mkldnn": False}
 
 # Attributes that the framework adds to every operator.
 FRAMEWORK_ATTRS: dict[str, AttrSpec] = {
-    "op_role": AttrSpec(INT, 4096),
-    "op_role_var": AttrSpec(STRINGS, []),
-    "op_namescope": AttrSpec(STRING, ""),
-    "op_callstack": AttrSpec(STRINGS, []),
-    "op_device": AttrSpec(STRING, ""),
+    name: AttrSpec(attr_type, {INT: 4096, STRING: "", STRINGS: []}[attr_type])
+    for name, attr_type in FRAMEWORK_ATTR_TYPES.items()
 }
 
 

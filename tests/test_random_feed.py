@@ -95,3 +95,8 @@ def test_a_declaration_that_does_not_say_enough(facts: dict[str, Any]) -> None:
 def test_other_kinds_are_to_be_fed() -> None:
     with pytest.raises(FeedError, match="input x"):
         random_feed(one(shape=[1], dtype="float32", type=VarType.SELECTED_ROWS))
+
+
+def test_a_shape_beyond_every_memory_is_refused() -> None:
+    with pytest.raises(FeedError, match=r"input x float32 \[1099511627776, .* more than any memory; feed it"):
+        random_feed(one(shape=[2**40, 2**40], dtype="float32"))

@@ -47,7 +47,7 @@ def diff(
     from fluidtool.io.difference import parameter_differences
     from fluidtool.ir.difference import difference
 
-    left, right = (open_model(path, model_file, need_parameters=params) for path in (a, b))
+    left, right = (open_model(path, model_file, need_parameters=params, validate=False) for path in (a, b))
     with progress("comparing"):
         found = difference(left.program, right.program, callstack=callstack)
         weights = parameter_differences(left.files.parameters, right.files.parameters) if params else []

@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from fluidtool.cli.failures import say
+from fluidtool.processors import processors
 
 if TYPE_CHECKING:
     from fluidtool.runtime.executor import Executor
@@ -20,7 +21,11 @@ BLAS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_
 
 
 def use_threads(count: int) -> None:
-    """Set the threads of the native engine, and of numpy's products as long as numpy is not imported."""
+    """Set the threads of the native engine, and of numpy's products as long as numpy is not imported.
+
+    Never more than there are processors.
+    """
+    count = min(count, processors())
     os.environ["FLUIDTOOL_THREADS"] = str(count)
     if "numpy" in sys.modules:
         say(

@@ -18,6 +18,7 @@ from fluidtool.errors import (
     EXIT_UNREADABLE,
     EXIT_USAGE,
     FluidError,
+    OutOfMemoryError,
     OutputError,
     UnreadableError,
     UsageError,
@@ -52,7 +53,7 @@ def explain(error: BaseException) -> tuple[str, str, int]:
         text = (
             "there is not enough memory for this model and these inputs; use smaller inputs, fetch less or free memory"
         )
-        return FluidError.code, f"{text} ({error})" if str(error) else text, EXIT_INTERNAL
+        return OutOfMemoryError.code, f"{text} ({error})" if str(error) else text, OutOfMemoryError.exit_code
     if isinstance(error, OSError):
         return _system_fault(error)
     return (

@@ -76,8 +76,10 @@ def inspect(
     views = [name for name, asked in wanted.items() if asked] or ["summary"]
     if len(views) > 1:
         raise UsageError(f"--{views[0]} and --{views[1]} are two views of a model; ask for one at a time")
-    opened = open_model(model, model_file, params_from, engine=engine, precision=precision, need_parameters=False)
-    shapes = parse_shapes(shape or (), opened.feeds)
+    opened = open_model(
+        model, model_file, params_from, engine=engine, precision=precision, need_parameters=False, validate=False
+    )
+    shapes = parse_shapes(shape, opened.feeds) if shape else {}
     if opened.files.fault is not None:
         say(f"note: {str(opened.files.fault).replace('--params ', '--params-from ')}")
     if format is Format.TEXT:

@@ -27,6 +27,7 @@ def open_model(
     allow_files: Sequence[Path] = (),
     allow_network: bool = False,
     need_parameters: bool = True,
+    validate: bool = True,
 ) -> Model:
     """The model of a command; its operators touch no file and no network unless the options say so."""
     from fluidtool.model import load
@@ -41,6 +42,7 @@ def open_model(
         engine=engine,
         precision=precision,
         need_parameters=need_parameters,
+        validate=validate,
     )
 
 

@@ -83,7 +83,7 @@ Threads = Annotated[
         min=1,
         max=256,
         rich_help_panel=RUNNING,
-        help="Threads of the engine (by default one for each processor).",
+        help="Threads of the engine, at most one for each processor (the default).",
     ),
 ]
 Batch = Annotated[

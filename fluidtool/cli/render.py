@@ -209,7 +209,7 @@ def shape_text(shape: Iterable[int] | None) -> str:
 def jsonable(value: Any) -> Any:
     """The value in terms of JSON: arrays as nested lists, NaN and infinities as 'NaN', 'Infinity', '-Infinity'."""
     if isinstance(value, Mapping):
-        return {str(name): jsonable(item) for name, item in value.items()}
+        return {_unicode(str(name)): jsonable(item) for name, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [jsonable(item) for item in value]
     if hasattr(value, "tolist"):
@@ -220,6 +220,13 @@ def jsonable(value: Any) -> Any:
         return [jsonable(value.real), jsonable(value.imag)]
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
-    if value is None or isinstance(value, (bool, int, float, str)):
+    if isinstance(value, str):
+        return _unicode(value)
+    if value is None or isinstance(value, (bool, int, float)):
         return value if not isinstance(value, int) or isinstance(value, bool) else int(value)
-    return str(value)
+    return _unicode(str(value))
+
+
+def _unicode(text: str) -> str:
+    r"""The text with bytes that are no UTF-8 (lone surrogates, as programs and file names have them) as `\xff`."""
+    return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

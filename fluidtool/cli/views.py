@@ -62,6 +62,7 @@ class SummaryView:
                 ("operators", f"{sum(summary.operators.values())} of {len(summary.operators)} types"),
                 ("variables", summary.variables),
                 ("FLOPs", self._flops()),
+                *([("asks for", self._reaches())] if summary.reaches else []),
             ],
         )
         yield declared_table("Inputs", summary.inputs)
@@ -85,6 +86,9 @@ class SummaryView:
         if cost.loops:
             text += ", one round of each loop"
         return text + (f"; not counted, sizes unknown: {', '.join(cost.unknown)}" if cost.unknown else "")
+
+    def _reaches(self) -> str:
+        return ", ".join(f"{name} ({', '.join(types)})" for name, types in self.summary.reaches.items())
 
     def _operators(self) -> Table:
         cost = self.summary.cost.by_operator

@@ -53,6 +53,7 @@ from fluidtool.io.parameters import (
     write_separate,
 )
 from fluidtool.ir import Parameter, Program, Variable, unique_name
+from fluidtool.ops.validation import require_valid
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime.scope import Scope
 from fluidtool.tensor import LoDTensor, SelectedRows
@@ -309,7 +310,8 @@ def load_inference_model(
 ) -> list[Any]:
     """[program, feed names, fetch variables] of a saved inference model; its parameters go to the global scope.
 
-    With dirname None, `model_filename` and `params_filename` are the bytes themselves.
+    With dirname None, `model_filename` and `params_filename` are the bytes themselves. Raises UnreadableError for a file
+    that is no program, OperatorError for operators that are not what their schemas say.
     """
     if dirname is None:
         if model_filename is None:
@@ -323,6 +325,7 @@ def load_inference_model(
             raise ModelNotFoundError(f"There is no directory named '{dirname}'")
         program, where = _program_file(folder, model_filename), str(folder)
         params_filename = os.path.basename(params_filename) if params_filename is not None else None
+    require_valid(program)
     load_persistables(executor, where, program, params_filename)
     block = program.global_block()
     return [program, feed_names(program), [block.var(name) for name in fetch_names(program)]]

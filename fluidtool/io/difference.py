@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import nan
 
 import numpy as np
 
 from fluidtool.io.parameters import Value
 from fluidtool.tensor import LoDTensor, SelectedRows
-from fluidtool.tensor.compare import compare
+from fluidtool.tensor.compare import Comparison, compare
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterDifference:
     """A parameter that one side lacks (what it is there is ''), or whose values differ.
 
-    `differing` of `elements` are not the same; `largest` is the largest absolute difference of finite elements, None
-    where shapes or kinds differ, so that elements cannot be compared.
+    `differing` of `elements` are not the same; `largest` is the largest absolute difference: NaN where one side alone is NaN,
+    infinite where one side alone is, None where shapes or kinds differ, so that elements cannot be compared.
     """
 
     name: str
@@ -36,15 +37,20 @@ def parameter_differences(left: Mapping[str, Value], right: Mapping[str, Value])
         if mine is None or other is None:
             found.append(ParameterDifference(name, describe(mine), describe(other)))
             continue
-        result = compare(name, tensor(mine), tensor(other), 0.0, 0.0, worst=0)
+        result = compare(name, tensor(mine), tensor(other), 0.0, 0.0, worst=1)
         if result.fault or describe(mine) != describe(other):
             found.append(ParameterDifference(name, describe(mine), describe(other)))
         elif result.differing:
-            largest = result.largest_error
+            largest = _largest(tensor(mine), tensor(other), result)
             found.append(
                 ParameterDifference(name, describe(mine), describe(other), result.elements, result.differing, largest)
             )
     return found
+
+
+def _largest(mine: LoDTensor, other: LoDTensor, result: Comparison) -> float:
+    a, b = np.asarray(mine), np.asarray(other)
+    return nan if bool(np.any((a != a) != (b != b))) else result.worst[0].error
 
 
 def tensor(value: Value) -> LoDTensor:

@@ -14,18 +14,23 @@ FEED_VAR, FETCH_VAR = "feed", "fetch"
 
 
 def feed_names(program: Program) -> list[str]:
-    """What the program's feed operators feed, by column."""
-    return [op.output("Out")[0] for op in _by_column(program, "feed")]
+    """What the program's feed operators feed, by column; one that names nothing feeds nothing."""
+    return [name for op in _by_column(program, "feed") for name in op.output("Out")[:1]]
 
 
 def fetch_names(program: Program) -> list[str]:
-    """What the program's fetch operators fetch, by column."""
-    return [op.input("X")[0] for op in _by_column(program, "fetch")]
+    """What the program's fetch operators fetch, by column; one that names nothing fetches nothing."""
+    return [name for op in _by_column(program, "fetch") for name in op.input("X")[:1]]
 
 
 def _by_column(program: Program, op_type: str) -> list[Operator]:
     ops = [op for op in program.global_block().ops if op.type == op_type]
-    return sorted(ops, key=lambda op: int(op.get_attr("col", 0)))
+    return sorted(ops, key=_column)
+
+
+def _column(op: Operator) -> int:
+    column = op.get_attr("col", 0)
+    return column if isinstance(column, int) else 0
 
 
 def strip_feed_fetch(program: Program) -> None:

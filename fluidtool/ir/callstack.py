@@ -22,8 +22,7 @@ def written_in(op: Operator) -> str:
 
 def _frames(op: Operator) -> Iterator[tuple[str, str, str]]:
     """(file, line, code), the innermost first; Paddle writes a frame as one text, we as two."""
-    texts = [text.decode() if isinstance(text, bytes) else text for text in op.get_attr(CALLSTACK_ATTR, [])]
-    lines = [line for text in texts for line in text.splitlines()]
+    lines = [line for text in op.get_attr(CALLSTACK_ATTR, []) for line in text.splitlines()]
     for line, after in zip(lines, [*lines[1:], ""], strict=False):
         found = _FRAME.match(line)
         if found:

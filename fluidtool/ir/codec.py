@@ -24,6 +24,7 @@ from fluidtool.ir.messages import (
 from fluidtool.ir.operator import Operator
 from fluidtool.ir.original import ORDINARY, Original
 from fluidtool.ir.program import Program
+from fluidtool.ir.structure import structure_fault
 from fluidtool.ir.variable import Variable
 from fluidtool.proto import framework_pb2 as pb
 from fluidtool.proto.enums import AttrType, VarType
@@ -37,7 +38,7 @@ _VALUE_FIELD = {**SCALAR_FIELD, **LIST_FIELD, AttrType.STRING: "s", AttrType.STR
 _SINGLE_PRECISION = frozenset({AttrType.FLOAT, AttrType.FLOATS})
 # (number of a type, the field that holds its values) -> the type
 _PLAIN_TYPE = {(int(kind), _ATTR_FIELDS[field]): kind for kind, field in _VALUE_FIELD.items()}
-_REFERENCES = frozenset({AttrType.BLOCK, AttrType.BLOCKS, AttrType.VAR, AttrType.VARS})
+_VARIABLES = frozenset({AttrType.VAR, AttrType.VARS})
 _LIST_TYPE = {int(kind): kind for kind in (*LIST_FIELD, AttrType.STRINGS)}
 
 
@@ -64,6 +65,9 @@ def decode_program(data: bytes, program: P, source: str = "the bytes given") -> 
     _decode_versions(program, desc)
     program.extra = _unknown(desc) if keep_unknown else b""
     program.current_block_idx = 0
+    fault = structure_fault(program)
+    if fault:
+        raise UnreadableError(f"{source} is not a program that can be used: it {fault}")
     program.original = ORDINARY
     if written != data or not _is_plain(program, desc):
         program.original = Original(encode_program(program), data)
@@ -94,33 +98,6 @@ def _check_tree(desc: Any, source: str) -> None:
     for position, block in enumerate(desc.blocks):
         if block.idx != position:
             raise UnreadableError(f"{source} is corrupted: block {position} says it is block {block.idx}")
-        if not (block.parent_idx == -1 if position == 0 else 0 <= block.parent_idx < count):
-            raise UnreadableError(
-                f"{source} is corrupted: block {position} names block {block.parent_idx} as its parent"
-            )
-        ancestor, steps = position, 0
-        while ancestor > 0:
-            ancestor, steps = desc.blocks[ancestor].parent_idx, steps + 1
-            if steps > count:
-                raise UnreadableError(f"{source} is corrupted: block {position} is its own ancestor")
-
-
-def _check_references(block: Block, source: str) -> None:
-    """Refuse attributes that name a block that is not there, or a variable in bytes that are not text."""
-    count = len(block.program.blocks)
-    for op in block.ops:
-        for name, kind in op._attr_types.items():
-            if kind not in _REFERENCES:
-                continue
-            value = op._attrs[name]
-            for item in value if isinstance(value, list) else [value]:
-                if isinstance(item, bytes):
-                    raise UnreadableError(f"{source} is corrupted: block {block.idx} has a name that is not text")
-                if isinstance(item, int) and not 0 <= item < count:
-                    raise UnreadableError(
-                        f"{source} is corrupted: attribute {name} of operator {op.type} in block {block.idx} names "
-                        f"block {item}, but there are {count} blocks"
-                    )
 
 
 def _check_names(block: Block, source: str) -> None:
@@ -129,6 +106,10 @@ def _check_names(block: Block, source: str) -> None:
     for op in block.ops:
         names.append(op.type)
         names += op._attrs
+        for name, kind in op._attr_types.items():
+            if kind in _VARIABLES:
+                value = op._attrs[name]
+                names += value if isinstance(value, list) else [value]
         for slots in (op._inputs, op._outputs):
             for slot, arguments in slots.items():
                 names.append(slot)
@@ -160,7 +141,6 @@ def _decode_block(block: Block, desc: Any, keep_unknown: bool, source: str) -> N
         if not plain:
             unusual.append((op, op_desc))
     _check_names(block, source)
-    _check_references(block, source)
     for item, item_desc in unusual:
         item.original = _original(item, item_desc)
     if keep_unknown:
@@ -275,12 +255,9 @@ def _decode_attr(attr: Any) -> tuple[AttrType | int, Any]:
     return kind, list(value) if kind in _LIST_TYPE else value
 
 
-def _text(data: bytes) -> str | bytes:
-    """A string attribute as text; bytes that are not UTF-8 stay bytes."""
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return data
+def _text(data: bytes) -> str:
+    """A string attribute as text; bytes that are not UTF-8 become lone surrogates, and these bytes again when saved."""
+    return data.decode("utf-8", "surrogateescape")
 
 
 def _decode_scalar(scalar: Any) -> bool | int | float | complex:

@@ -7,6 +7,7 @@ where action 1 sends the value and 2 receives into it.
 from __future__ import annotations
 
 from fluidtool.ir.operator import Operator
+from fluidtool.proto.enums import AttrType
 
 SEND, RECEIVE = "1", "2"
 
@@ -23,8 +24,7 @@ def hidden_writes(op: Operator) -> set[str]:
 
 def _cases(op: Operator) -> list[list[str]]:
     """[action, channel, value] of every case that sends or receives."""
-    if op.type != "select" or not op.has_attr("cases"):
+    if op.type != "select" or not op.has_attr("cases") or op.attr_type("cases") != AttrType.STRINGS:
         return []
-    texts = [text.decode() if isinstance(text, bytes) else text for text in op.attr("cases")]
-    fields = [[part for part in text.split(",") if part][1:] for text in texts]
+    fields = [[part for part in text.split(",") if part][1:] for text in op.attr("cases")]
     return [case for case in fields if len(case) == 3 and case[0] in (SEND, RECEIVE)]

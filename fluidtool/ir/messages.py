@@ -43,8 +43,8 @@ DENSE_FIELD: dict[int, str] = {
 }
 
 
-def _bytes(value: str | bytes) -> bytes:
-    return value.encode() if isinstance(value, str) else value
+def _bytes(value: str) -> bytes:
+    return value.encode("utf-8", "surrogateescape")
 
 
 def program_message(program: Program) -> Any:

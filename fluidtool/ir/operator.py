@@ -349,8 +349,10 @@ def _boolean(value: Any) -> bool:
     return bool(value)
 
 
-def _text(value: Any) -> str | bytes:
-    if isinstance(value, (str, bytes)):
+def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")  # as the codec does
+    if isinstance(value, str):
         return value
     raise TypeError("not text")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import IntFlag
 
+from fluidtool.proto.enums import AttrType
+
 
 class OpRole(IntFlag):
     """Bits of the `op_role` attribute."""
@@ -23,5 +25,13 @@ ROLE_VAR_ATTR = "op_role_var"
 NAMESCOPE_ATTR = "op_namescope"
 CALLSTACK_ATTR = "op_callstack"
 DEVICE_ATTR = "op_device"
+# The types of the attributes that the framework gives to every operator.
+FRAMEWORK_ATTR_TYPES = {
+    ROLE_ATTR: AttrType.INT,
+    ROLE_VAR_ATTR: AttrType.STRINGS,
+    NAMESCOPE_ATTR: AttrType.STRING,
+    CALLSTACK_ATTR: AttrType.STRINGS,
+    DEVICE_ATTR: AttrType.STRING,
+}
 # The name scope of operators that a rewrite put others in place of, and left for those who fetch their results.
 SUPERSEDED = "/superseded/"

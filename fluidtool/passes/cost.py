@@ -12,12 +12,16 @@ from math import prod
 
 from fluidtool.ir import Block, Operator, Program
 from fluidtool.ops.inference import Inferred, declared_meta, infer_program
+from fluidtool.ops.registry import find_op
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.ops.validation import Broken, schema_faults
 from fluidtool.runtime.plan import Plan
 from fluidtool.tensor import numpy_dtype
 
 Shape = tuple[int, ...]
-Shapes = Callable[[str, int], Shape]  # (slot, index) -> shape of that input; outputs by '>' + slot
+Shapes = Callable[
+    ..., Shape
+]  # (slot, index=0, rank=0) -> shape of that input, of this rank at least; outputs by '>' + slot
 Counter = Callable[[Operator, Shapes], int]
 
 
@@ -71,6 +75,8 @@ def count(program: Program, inputs: Mapping[str, TensorMeta] | None = None, batc
             if counter is None:
                 continue
             try:
+                if any(fault.broken is Broken.ATTRIBUTE_TYPE for fault in schema_faults(op, find_op(op.type))):
+                    raise Unknown
                 by_operator[op.type] = by_operator.get(op.type, 0) + counter(op, _shapes_of(block, op, inferred, batch))
             except Unknown:
                 unknown[op.type] = None
@@ -78,11 +84,11 @@ def count(program: Program, inputs: Mapping[str, TensorMeta] | None = None, batc
 
 
 def _shapes_of(block: Block, op: Operator, inferred: Inferred, batch: int) -> Shapes:
-    def shape(slot: str, index: int = 0) -> Shape:
+    def shape(slot: str, index: int = 0, rank: int = 0) -> Shape:
         names = op.output(slot[1:]) if slot.startswith(">") else op.input(slot)
         meta = inferred.find(block, names[index]) if index < len(names) else None
         found = () if meta is None else with_batch(meta.shape, batch)
-        if meta is None or any(size < 0 for size in found):
+        if meta is None or len(found) < rank or any(size < 0 for size in found):
             raise Unknown
         return found
 
@@ -108,12 +114,12 @@ def _mul(op: Operator, shape: Shapes) -> int:
 
 
 def _fc(op: Operator, shape: Shapes) -> int:
-    return prod(shape("Input", 0)) * shape("W", 0)[1]
+    return prod(shape("Input", 0)) * shape("W", 0, 2)[1]
 
 
 def _matmul(op: Operator, shape: Shapes) -> int:
     """The elements of the output, each a dot product as long as the last axis of X (or the one before, transposed)."""
-    x, y = shape("X", 0), shape("Y", 0)
+    x, y = shape("X", 0, 1), shape("Y", 0, 1)
     transposed = op.get_attr("transpose_X", False) or op.get_attr("trans_x", False)
     depth = x[-2] if transposed and len(x) > 1 else x[-1]
     y_transposed = op.get_attr("transpose_Y", False) or op.get_attr("trans_y", False)
@@ -127,14 +133,14 @@ def _recurrent(slot: str, weight: str) -> Counter:
     """Every row of the input goes through the recurrent weight once."""
 
     def counter(op: Operator, shape: Shapes) -> int:
-        return shape(slot, 0)[0] * prod(shape(weight, 0))
+        return shape(slot, 0, 1)[0] * prod(shape(weight, 0))
 
     return counter
 
 
 def _projected(op: Operator, shape: Shapes) -> int:
     """`lstmp`: the recurrent weight, and the projection after it."""
-    return shape("Input", 0)[0] * (prod(shape("Weight", 0)) + prod(shape("ProjWeight", 0)))
+    return shape("Input", 0, 1)[0] * (prod(shape("Weight", 0)) + prod(shape("ProjWeight", 0)))
 
 
 def _stacked(op: Operator, shape: Shapes) -> int:
@@ -149,16 +155,16 @@ def _stacked(op: Operator, shape: Shapes) -> int:
 
 
 def _sequence_conv(op: Operator, shape: Shapes) -> int:
-    return shape("X", 0)[0] * prod(shape("Filter", 0))
+    return shape("X", 0, 1)[0] * prod(shape("Filter", 0))
 
 
 def _row_conv(op: Operator, shape: Shapes) -> int:
-    return shape("X", 0)[0] * prod(shape("Filter", 0))
+    return shape("X", 0, 1)[0] * prod(shape("Filter", 0))
 
 
 def _bilinear(op: Operator, shape: Shapes) -> int:
     """out[k] = x W[k] y for each row."""
-    return shape("X", 0)[0] * prod(shape("Weight", 0))
+    return shape("X", 0, 1)[0] * prod(shape("Weight", 0))
 
 
 COUNTERS: dict[str, Counter] = {

@@ -149,9 +149,8 @@ def _named_by_attributes(program: Program) -> Iterator[str]:
         for attr in op.attr_names:
             if attr not in NO_NAMES and op.attr_type(attr) in TEXT:
                 value = op.attr(attr)
-                for text in [value] if isinstance(value, (str, bytes)) else value:
-                    plain = text if isinstance(text, str) else text.decode(errors="replace")
-                    yield from (plain, plain.partition(":")[0])
+                for text in [value] if isinstance(value, str) else value:
+                    yield from (text, text.partition(":")[0])
 
 
 def _asked_for_lod(program: Program) -> set[str]:

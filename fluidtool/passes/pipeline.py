@@ -18,6 +18,7 @@ from fluidtool.errors import FluidError, ProgramError
 from fluidtool.ir import Program
 from fluidtool.ir.reuse import restore_names, shares_names
 from fluidtool.ir.roles import ROLE_ATTR, OpRole
+from fluidtool.ops.validation import require_valid
 from fluidtool.passes.catalogue import INFERENCE_PASSES, InferencePass
 from fluidtool.passes.findings import Finding
 from fluidtool.passes.result import Decision, PassResult
@@ -83,19 +84,20 @@ class PassPlan:
     def run(self, program: Program, scope: Scope, keep: Collection[str] = ()) -> Outcome:
         """Run the passes over a copy; `keep` names what is fetched from outside.
 
-        Raises ProgramError for a training program when a pass is for inference, and FluidError when a pass left a fault
-        behind that was not there before.
+        Raises ProgramError for a training program when a pass is for inference, OperatorError for an operator that is not
+        what its schema says, and FluidError when a pass left a fault behind that was not there before.
         """
         self.check(program)
+        require_valid(program)
         after, values, stages = program.clone(), copy_scope(scope, program), []
-        known = set(map(_identity, verify(after)))
+        given = verify(after)
         sharing: PlannedPass | None = None
         for planned in self.passes:
             before = count_operators(after)
             result = _apart(planned, sharing, after, values, keep)
             stages.append(Stage(planned.name, result, before, count_operators(after), planned.left_out))
             sharing = planned if planned.name == MEMORY_OPTIMIZE else sharing
-            _check(planned.name, [found for found in verify(after) if _identity(found) not in known])
+            _check(planned.name, given, verify(after))
         return Outcome(after, values, tuple(stages))
 
     def check(self, program: Program) -> None:
@@ -227,11 +229,23 @@ def _identity(found: Finding) -> tuple[str, str]:
     return found.code, found.variable
 
 
-def _check(name: str, findings: list[Finding]) -> None:
-    serious = [found for found in findings if found.code != "FC103"]  # what nothing reads is no fault of the program
-    if serious:
-        first = serious[0]
-        raise FluidError(
-            f"the pass {name} left a fault behind: {first.code} {first.message}; this is a fault of the pass, please "
-            "report it; run without it"
+def _check(name: str, before: list[Finding], after: list[Finding]) -> None:
+    """Raise for a fault that is new: the pass is to blame where the program had none, else the program."""
+    known = set(map(_identity, before))
+    new = [found for found in _serious(after) if _identity(found) not in known]
+    if not new:
+        return
+    given = _serious(before)
+    if given:
+        raise ProgramError(
+            f"{name} cannot rewrite this program, which has faults of its own: {given[0].code} {given[0].message}; "
+            "'fluidtool check' lists them"
         )
+    raise FluidError(
+        f"the pass {name} left a fault behind: {new[0].code} {new[0].message}; this is a fault of the pass, please "
+        "report it; run without it"
+    )
+
+
+def _serious(findings: list[Finding]) -> list[Finding]:
+    return [found for found in findings if found.code != "FC103"]  # what nothing reads is no fault of the program

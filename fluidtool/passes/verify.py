@@ -8,18 +8,22 @@ that only a run can tell, what the owner of a sub-block puts into it.
 from __future__ import annotations
 
 from collections import ChainMap, Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
-from fluidtool.errors import ParameterFileError, UnsupportedOperatorError
+from fluidtool.errors import ParameterFileError, UnreadableError, UnsupportedOperatorError
 from fluidtool.io.layout import ModelFiles
-from fluidtool.io.parameters import persistables
+from fluidtool.io.parameters import ParameterStore, persistables
 from fluidtool.ir import Block, Operator, Program
 from fluidtool.ops.gradient import EMPTY, GRAD
 from fluidtool.ops.registry import find_op, get_op
-from fluidtool.ops.schema import Slot
+from fluidtool.ops.validation import Broken, schema_faults
 from fluidtool.passes.findings import Finding, at
-from fluidtool.passes.verify_shapes import Shapes
-from fluidtool.proto.enums import VarType
+from fluidtool.passes.security import not_allowed
+from fluidtool.passes.verify_shapes import Place, Shapes
+from fluidtool.proto.enums import AttrType, VarType
+from fluidtool.runtime.policy import NOTHING_ALLOWED, Policy
+from fluidtool.tensor import SelectedRows
+from fluidtool.tensor.statistics import nan_count
 
 FEED_FETCH = frozenset({"feed", "fetch"})
 HOLDERS = frozenset({VarType.FEED_MINIBATCH, VarType.FETCH_LIST, VarType.READER, VarType.STEP_SCOPES, VarType.RAW})
@@ -27,43 +31,49 @@ Defined = ChainMap[str, None]  # the names that hold a value, those of each bloc
 INJECTED = ("ex_states", "states")  # attributes of `recurrent` that name what it puts into its steps
 
 
-def verify_model(files: ModelFiles) -> list[Finding]:
-    """Everything that `verify` finds in the program, then what is wrong with the parameters."""
-    return [*verify(files.program), *_parameters(files)]
+def verify_model(files: ModelFiles, policy: Policy = NOTHING_ALLOWED) -> list[Finding]:
+    """Everything that `verify` finds in the program, what a run under this policy would refuse to do, and what is wrong with
+    the parameters, whose values are read.
+    """
+    refused = (found.finding() for found in not_allowed(files.program, policy))
+    return [*in_order([*verify(files.program), *refused]), *_parameters(files)]
 
 
 def verify(program: Program) -> list[Finding]:
     """The faults of a program: operators, data flow, feeds and fetches, shapes; in the order of the operators."""
-    incomplete = list(_operators(program))
-    known = {(finding.block, finding.position) for finding in incomplete}
-    shapes = [finding for finding in Shapes(program).findings() if (finding.block, finding.position) not in known]
-    found = [*incomplete, *_Flow(program).findings(), *_columns(program), *shapes]
-    return sorted(found, key=lambda item: (item.block or 0, -1 if item.position is None else item.position))
+    malformed = list(_operators(program))
+    known = frozenset((finding.block, finding.position) for finding in malformed)
+    shapes = Shapes(program, known).findings()
+    found = [*malformed, *_Flow(program).findings(), *_columns(program, known), *shapes]
+    return in_order(found)
+
+
+def in_order(findings: list[Finding]) -> list[Finding]:
+    """Findings by the positions of their operators."""
+    return sorted(findings, key=lambda item: (item.block or 0, -1 if item.position is None else item.position))
 
 
 # ---------------------------------------------------------------- operators
 def _operators(program: Program) -> Iterator[Finding]:
-    """FC401 to FC403: operators that do not run, or lack what they need."""
+    """FC401 to FC406: operators that do not run, or are not what their schemas say."""
     for block in program.blocks:
         for position, op in enumerate(block.ops):
-            if op.type in FEED_FETCH:
-                continue
             try:
                 info = get_op(op.type)
             except UnsupportedOperatorError as error:
                 yield at("FC401", op, position, str(error))
                 continue
-            for name, spec in info.attrs.items():
-                if spec.required and not op.has_attr(name):
-                    yield at("FC402", op, position, f"lacks the required attribute {name} ({spec.type.name})")
-            if not info.raw:
-                for slot in info.inputs:
-                    if _lacks(slot, op):
-                        yield at("FC403", op, position, f"names no variable for its required input {slot.name}")
+            for fault in schema_faults(op, info):
+                yield at(_SCHEMA_CODES[fault.broken], op, position, fault.text)
 
 
-def _lacks(slot: Slot, op: Operator) -> bool:
-    return not slot.dispensable and not slot.duplicable and not op.input(slot.name)
+_SCHEMA_CODES = {
+    Broken.NEEDED_ATTRIBUTE: "FC402",
+    Broken.NEEDED_INPUT: "FC403",
+    Broken.ATTRIBUTE_TYPE: "FC404",
+    Broken.SINGLE_VARIABLE: "FC405",
+    Broken.NEEDED_OUTPUT: "FC406",
+}
 
 
 # ---------------------------------------------------------------- data flow
@@ -104,7 +114,8 @@ class _Flow:
             defined.update(dict.fromkeys(op.output_arg_names))
 
     def _inside(self, op: Operator, defined: Defined) -> Defined:
-        given = (name for attr in INJECTED for name in op.get_attr(attr, []))
+        lists = [attr for attr in INJECTED if op.has_attr(attr) and op.attr_type(attr) == AttrType.STRINGS]
+        given = (name for attr in lists for name in op.attr(attr))
         return defined.new_child(dict.fromkeys((*op.input_arg_names, *given)))
 
     def _left_behind(self, index: int) -> dict[str, None]:
@@ -178,13 +189,14 @@ def _plain(op: Operator) -> bool:
 
 
 # ---------------------------------------------------------------- feeds and fetches
-def _columns(program: Program) -> Iterator[Finding]:
+def _columns(program: Program, malformed: Collection[Place]) -> Iterator[Finding]:
     """FC104: the columns of feed and fetch operators are 0, 1, 2 … each once."""
     for kind in ("feed", "fetch"):
         ops = [(position, op) for position, op in enumerate(program.global_block().ops) if op.type == kind]
-        counts = Counter(int(op.get_attr("col", 0)) for _, op in ops)
-        for position, op in ops:
-            column = int(op.get_attr("col", 0))
+        sound = [(position, op) for position, op in ops if (0, position) not in malformed]
+        counts = Counter(int(op.attr("col")) for _, op in sound)
+        for position, op in sound:
+            column = int(op.attr("col"))
             if counts[column] > 1 or not 0 <= column < len(ops):
                 fault = "is taken twice" if counts[column] > 1 else f"is not one of 0 to {len(ops) - 1}"
                 yield at("FC104", op, position, f"column {column} of the {len(ops)} {kind} operators {fault}")
@@ -192,8 +204,9 @@ def _columns(program: Program) -> Iterator[Finding]:
 
 # ---------------------------------------------------------------- parameters
 def _parameters(files: ModelFiles) -> Iterator[Finding]:
-    """FC301 to FC304: parameters that are missing, of another shape or data type, or cannot be read."""
+    """FC301 to FC305: parameters that are missing, of another shape or data type, cannot be read, or hold NaN."""
     if files.fault is None:
+        yield from _not_numbers(files.parameters)
         return
     faults = files.fault.faults or (files.fault,)
     wanted = len(persistables(files.program))
@@ -202,6 +215,20 @@ def _parameters(files: ModelFiles) -> Iterator[Finding]:
         return
     for fault in sorted(faults, key=lambda fault: fault.variable):
         yield Finding(_PARAMETER_CODES.get(fault.kind, "FC304"), str(fault), variable=fault.variable)
+
+
+def _not_numbers(store: ParameterStore) -> Iterator[Finding]:
+    """FC305: parameters with NaN, which is what a training that failed leaves behind."""
+    for name in sorted(store):
+        try:
+            value = store[name]
+        except UnreadableError as error:
+            yield Finding("FC304", str(error), variable=name)
+            continue
+        array = (value.get_tensor() if isinstance(value, SelectedRows) else value).numpy()
+        count = nan_count(array)
+        if count:
+            yield Finding("FC305", f"{name} holds NaN in {count} of {array.size} elements", variable=name)
 
 
 _PARAMETER_CODES = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
 from fluidtool.errors import FluidError
 from fluidtool.ir import Block, Operator, Program
@@ -14,16 +15,18 @@ from fluidtool.ops.schema import TensorMeta
 from fluidtool.passes.findings import Finding, at
 from fluidtool.proto.enums import VarType
 
+Place = tuple[int | None, int | None]  # of an operator: block, position
+
 
 class Shapes:
     """FC201 to FC203: shapes that cannot work, and declarations that contradict what operators imply.
 
     A name that is written more than once has one declaration for several values, which says nothing about each: such
-    a name is known only after an operator whose inference gives it.
+    a name is known only after an operator whose inference gives it. Nothing is asked of operators that are `malformed`.
     """
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    def __init__(self, program: Program, malformed: Collection[Place] = ()) -> None:
+        self.program, self.malformed = program, malformed
         self.found: list[Finding] = []
         self.writers = Counter(
             name for block in program.blocks for op in block.ops for name in set(op.output_arg_names)
@@ -48,11 +51,12 @@ class Shapes:
                 if index > block.idx:
                     self._follow(self.program.block(index))
             self.written |= set(op.output_arg_names)
+            results: dict[str, TensorMeta] = {}
             try:
-                results = infer_operator(op, lambda name: self._find(block, name))
+                if (block.idx, position) not in self.malformed:
+                    results = infer_operator(op, lambda name: self._find(block, name))
             except FluidError as error:
                 self.found.append(at("FC201", op, position, str(error).removeprefix(f"operator {op.type}: ")))
-                results = {}
             self._store(op, position, results)
 
     def _find(self, block: Block, name: str) -> TensorMeta | None:

@@ -70,10 +70,10 @@ def _multiply_adds(step: BoundStep) -> int:
     if counter is None:
         return 0
 
-    def shape(slot: str, index: int = 0) -> tuple[int, ...]:
+    def shape(slot: str, index: int = 0, rank: int = 0) -> tuple[int, ...]:
         holders = (context.outputs if slot[0] == ">" else context.inputs).get(slot.lstrip(">"), ())
         array = array_of(holders[index].value) if index < len(holders) else None
-        if array is None:
+        if array is None or array.ndim < rank:
             raise Unknown
         return tuple(array.shape)
 

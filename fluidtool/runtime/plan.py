@@ -13,15 +13,18 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from fluidtool import locks
-from fluidtool.errors import FluidError, OperatorError, UninitializedError
+from fluidtool.errors import FluidError, OperatorError, ProgramError, UninitializedError
 from fluidtool.ir import Block, Operator, Program
 from fluidtool.ir.callstack import written_in
 from fluidtool.ir.hidden_names import hidden_reads, hidden_writes
+from fluidtool.ir.operator import as_attr_value
 from fluidtool.ir.reuse import original_names, unshared, with_original_names
 from fluidtool.ir.roles import NAMESCOPE_ATTR, ROLE_ATTR, SUPERSEDED, OpRole
+from fluidtool.ir.structure import structure_fault
 from fluidtool.ir.surgery import copy_operator
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.registry import OpInfo, get_op
+from fluidtool.ops.validation import require_valid_operator
 from fluidtool.runtime.bindings import Bindings, bindings_of
 from fluidtool.runtime.chains import BoundChain, Chain, find_chains
 from fluidtool.runtime.engines.native.library import Library
@@ -95,6 +98,9 @@ class Plan:
     lock: Lock = field(default_factory=locks.lock, repr=False)  # of blocks, while one is compiled
 
     def __post_init__(self) -> None:
+        fault = structure_fault(self.program)
+        if fault:
+            raise ProgramError(f"the program cannot run: it {fault}")
         # The native engine shares memory by itself, and fuses by who reads what.
         native = self.native is not None or self.handing is not None
         if not native or any(trains(op) for block in self.program.blocks for op in block.ops):
@@ -223,18 +229,20 @@ def trains(op: Operator) -> bool:
 
 
 def body_attrs(op: Operator, info: OpInfo) -> dict[str, Any]:
-    """The keyword arguments of the body: the program's values, else the declared defaults."""
+    """The keyword arguments of the body: the program's values as the declared types, else the declared defaults.
+
+    Raises OperatorError for an operator that is not what its schema says.
+    """
+    require_valid_operator(op, info)
     attrs = {}
     for name in info.body_attrs:
-        if op.has_attr(name):
+        spec = info.attrs[name]
+        if not op.has_attr(name):
+            attrs[name] = spec.default
+        elif op.attr_type(name) == spec.type:
             attrs[name] = op.attr(name)
         else:
-            spec = info.attrs[name]
-            if spec.required:
-                raise OperatorError(
-                    f"operator {op.type} in block {op.block.idx} lacks the required attribute {name} ({spec.type.name})"
-                )
-            attrs[name] = spec.default
+            attrs[name] = as_attr_value(spec.type, op.attr(name))
     return attrs
 
 

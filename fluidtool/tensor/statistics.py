@@ -55,6 +55,14 @@ def statistics(array: Any) -> Statistics:
     return Statistics(flat.size, low, high, mean, sqrt(_squares(flat, mean) / finite), zeros, nans, infinities)
 
 
+def nan_count(array: Any) -> int:
+    """How many elements of an array of any data type are NaN."""
+    flat = np.asarray(array).reshape(-1)
+    if flat.dtype.kind in "iub":
+        return 0
+    return sum(int(np.count_nonzero(piece != piece)) for piece in _pieces(flat))
+
+
 def _pieces(flat: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
     for begin in range(0, flat.size, PIECE):
         yield flat[begin : begin + PIECE]

@@ -13,6 +13,7 @@ from fluidtool.io.layout import read_program
 from fluidtool.ir import Program, Variable
 from fluidtool.ir.roles import ROLE_ATTR, OpRole
 from fluidtool.model import describe_variable, free_inputs
+from fluidtool.ops.validation import require_valid
 
 MAIN_NAMES = ("main.pb", "main_program", "__model__", "__model__.main_program", "main.pdmodel")
 STARTUP_NAMES = ("startup.pb", "startup_program", "startup.pdmodel", "__startup__", "startup")
@@ -50,7 +51,7 @@ def open_programs(
 
     main, startup: their file names within the folder, or paths; by default MAIN_NAMES and STARTUP_NAMES are looked for.
     any_role: they may be of a role of a distributed job, whose optimizer operators are elsewhere. Raises
-    ModelNotFoundError, UnreadableError, and ProgramError for a main program without optimizer operators.
+    ModelNotFoundError, UnreadableError, OperatorError, and ProgramError for a main program without optimizer operators.
     """
     if path.is_file() and main is None:
         folder, main = path.parent, str(path.name)
@@ -64,7 +65,7 @@ def open_programs(
             f"{folder} has no main program: none of {', '.join(MAIN_NAMES)} is there; name it with --main FILE"
         )
     startup_file = _choose(folder, startup, STARTUP_NAMES, "startup program", "--startup")
-    program = read_program(main_file)
+    program = _read(main_file)
     if not any_role and not any(op.outputs.get("ParamOut") for block in program.blocks for op in block.ops):
         raise ProgramError(
             f"{main_file} has no optimizer operators, so nothing would be trained; save the program that "
@@ -72,9 +73,15 @@ def open_programs(
         )
     return TrainingPrograms(
         program,
-        read_program(startup_file) if startup_file is not None else None,
+        _read(startup_file) if startup_file is not None else None,
         tuple(feed_names(program) or free_inputs(program)),
     )
+
+
+def _read(file: Path) -> Program:
+    program = read_program(file)
+    require_valid(program, str(file))
+    return program
 
 
 def _choose(folder: Path, given: str | None, names: Sequence[str], what: str, option: str) -> Path | None:

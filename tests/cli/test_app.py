@@ -117,7 +117,7 @@ def test_a_missing_model() -> None:
         (errors.UnsupportedOperatorError("x"), "FT400", 4),
         (errors.NotFiniteError("x"), "FT500", 5),
         (errors.OperatorError("x"), "FT600", 2),
-        (MemoryError(), "FT000", 70),
+        (MemoryError(), "FT710", 2),
         (KeyError("x"), "FT000", 70),
         (KeyboardInterrupt(), "", 130),
         (PermissionError(13, "Permission denied", "/some/file"), "FT300", 3),

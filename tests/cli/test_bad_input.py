@@ -100,7 +100,7 @@ def test_a_program_with_a_block_that_is_not_there(tmp_path: Path) -> None:
     program.create_block(0)
     program.blocks[1].parent_idx = 7
     (tmp_path / "p.pb").write_bytes(program.serialize_to_string())
-    assert "names block 7 as its parent" in refuse(UNREADABLE, "inspect", tmp_path / "p.pb")
+    assert "names block 7 as the parent of block 1" in refuse(UNREADABLE, "inspect", tmp_path / "p.pb")
 
 
 def test_no_model_there(tmp_path: Path) -> None:

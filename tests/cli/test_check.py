@@ -68,7 +68,8 @@ def test_a_program_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
 
 
 def test_every_code_is_documented() -> None:
-    source = "".join(path.read_text() for path in (ROOT / "fluidtool" / "passes").glob("verify*.py"))
+    passes = ROOT / "fluidtool" / "passes"
+    source = "".join((passes / name).read_text() for name in ("verify.py", "verify_shapes.py", "security.py"))
     documented = (ROOT / "docs" / "check.md").read_text()
     codes = set(re.findall(r"\"(FC\d{3})\"", source))
     assert codes == set(re.findall(r"^\| `(FC\d{3})`", documented, re.MULTILINE))

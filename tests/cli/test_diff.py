@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import shutil
 import subprocess
 import sys
@@ -185,3 +186,29 @@ def test_eighty_columns_are_enough_on_a_terminal(tmp_path: Path) -> None:
     written = on_terminal("diff", DIGITS, TOPICS, NO_COLOR="1", TERM="dumb")
     assert max(len(line) for line in written.splitlines()) <= 80
     assert "batch_norm" in written
+
+
+# ---------------------------------------------------------------- values that are no numbers
+@pytest.mark.parametrize(("value", "shown"), [(np.nan, "nan"), (np.inf, "inf")])
+def test_a_parameter_that_is_no_number_on_one_side(value: float, shown: str, tmp_path: Path) -> None:
+    weight = WEIGHT.copy()
+    weight[1, 2] = value
+    left = linear_model(tmp_path / "left")
+    right = write_model(tmp_path / "right", linear_program(), w=weight, b=BIAS)
+    result = call("diff", left, right, "--params")
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[-1].split()[-4:] == ["1", "of", "12", shown]
+
+
+def test_nan_at_the_same_places_is_no_difference(tmp_path: Path) -> None:
+    weight = np.full_like(WEIGHT, np.nan)
+    left, right = (write_model(tmp_path / side, linear_program(), w=weight, b=BIAS) for side in ("left", "right"))
+    assert call("diff", left, right, "--params").exit_code == 0
+
+
+def test_a_block_that_one_program_lacks_is_shown(tmp_path: Path) -> None:
+    program = linear_program()
+    program.create_block(0)
+    left = write_model(tmp_path / "left", program, w=WEIGHT, b=BIAS)
+    result = call("diff", left, linear_model(tmp_path / "right"))
+    assert result.exit_code == 1 and re.search(r"^block +1 *$", result.stdout, re.MULTILINE)

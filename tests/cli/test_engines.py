@@ -7,6 +7,7 @@ it is not there is tested everywhere.
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -181,8 +182,8 @@ def test_bf16_that_had_nothing_to_do_says_so(on: None, model: Path, x: Path) -> 
 # ---------------------------------------------------------------- run --threads
 @built
 def test_threads_of_the_native_engine(tmp_path: Path, model: Path, x: Path) -> None:
-    done = process("run", model, "--feed", x, "--repeat", 2, "--threads", 3, env={"FLUIDTOOL_NATIVE": ""}, text=True)
-    assert done.returncode == 0 and re.search(r"^2 runs by native \(\w+, 3 threads\)", done.stderr)
+    done = process("run", model, "--feed", x, "--repeat", 2, "--threads", 1, env={"FLUIDTOOL_NATIVE": ""}, text=True)
+    assert done.returncode == 0 and re.search(r"^2 runs by native \(\w+, 1 thread\)", done.stderr)
 
 
 def test_threads_reach_the_libraries_of_numpy_before_it_is_imported(model: Path, x: Path) -> None:
@@ -397,3 +398,42 @@ def test_the_page_lists_every_operator_that_the_engine_reads() -> None:
 
 def test_json_of_version_is_one_document(off: None) -> None:
     assert json.loads(call("version", "--json").stdout) == {"fluidtool": fluidtool.__version__}
+
+
+# ---------------------------------------------------------------- threads
+@pytest.mark.parametrize("text", ["0", "000", "abc", "-1", "2.5", "1e3", "٣", "1 2"])
+def test_a_number_of_threads_that_is_none_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLUIDTOOL_THREADS", text)
+    with pytest.raises(UsageError, match=r"FLUIDTOOL_THREADS is .* expected a number of threads from 1 on"):
+        native.thread_count()
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("1", 1), ("2", 2), (" 3 ", 3), ("0000000002", 2), ("1000", 4), ("9" * 5000, 4), ("", 4)]
+)
+def test_no_more_threads_than_processors(text: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "processors", lambda: 4)
+    monkeypatch.setenv("FLUIDTOOL_THREADS", text)
+    assert native.thread_count() == count
+
+
+@pytest.mark.parametrize(("text", "count"), [("3", 3), ("99", 4), ("0", 4), ("all", 4)])
+def test_what_paddle_calls_cpu_num_is_a_hint(text: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "processors", lambda: 4)
+    monkeypatch.delenv("FLUIDTOOL_THREADS", raising=False)
+    monkeypatch.setenv("CPU_NUM", text)
+    assert native.thread_count() == count
+
+
+def test_threads_of_a_run_are_no_more_than_processors(model: Path, x: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLUIDTOOL_THREADS", "1")  # put back after the test
+    monkeypatch.setattr("fluidtool.cli.engines.processors", lambda: 1)
+    assert call("run", model, "--feed", x, "--threads", 200).exit_code == 0
+    assert os.environ["FLUIDTOOL_THREADS"] == "1"
+
+
+@built
+def test_a_command_says_which_variable_is_wrong(model: Path, x: Path) -> None:
+    wrong = {"FLUIDTOOL_NATIVE": "", "FLUIDTOOL_THREADS": "abc"}
+    done = process("run", model, "--feed", x, "--engine", "native", env=wrong, text=True)
+    assert done.returncode == 2 and "FLUIDTOOL_THREADS is 'abc'" in done.stderr

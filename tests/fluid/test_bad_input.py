@@ -14,7 +14,8 @@ from fluidtool.errors import FluidError
 from fluidtool.fluid import layers
 from fluidtool.ir import Program
 from fluidtool.ir.callstack import written_in
-from tests.cli.support import process
+from fluidtool.proto.enums import AttrType
+from tests.cli.support import BIAS, WEIGHT, linear_program, process, write_model
 
 CPU = fluid.CPUPlace()
 
@@ -272,3 +273,29 @@ def test_a_script_is_told_the_line_of_a_mistake_in_building(tmp_path: Path) -> N
     )
     done = process("exec", "script.py", cwd=tmp_path)
     assert done.stderr.decode().startswith("error: script.py, line 4: fluid.layers.reshape(x, [4, 2]): ")
+
+
+# ---------------------------------------------------------------- programs of files
+def malformed() -> Program:
+    """The linear program, its product with an attribute of another type."""
+    program = linear_program()
+    program.global_block().ops[1].set_attr("x_num_col_dims", ["one"], AttrType.STRINGS)
+    return program
+
+
+MALFORMED = "operator mul in block 0 .*has attribute x_num_col_dims as STRINGS, expected INT"
+
+
+def test_a_saved_model_with_a_malformed_operator(tmp_path: Path) -> None:
+    write_model(tmp_path / "m", malformed(), w=WEIGHT, b=BIAS)
+    refused(lambda: fluid.io.load_inference_model(str(tmp_path / "m"), fluid.Executor(CPU)), RuntimeError, MALFORMED)
+
+
+def test_a_malformed_program_does_not_run() -> None:
+    feed = {"x": np.ones((2, 4), "float32")}
+    refused(lambda: fluid.Executor(CPU).run(malformed(), feed, ["probability"]), RuntimeError, MALFORMED)
+
+
+def test_a_malformed_program_is_not_transpiled() -> None:
+    transpiler = fluid.transpiler.InferenceTranspiler()
+    refused(lambda: transpiler.transpile(malformed(), CPU), RuntimeError, MALFORMED)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fluidtool.errors import FluidError, ProgramError
+from fluidtool.errors import FluidError, OperatorError, ProgramError
 from fluidtool.ir import Program
 from fluidtool.ir.reuse import shares_names
 from fluidtool.model import load
@@ -17,6 +17,7 @@ from fluidtool.passes.comparison import Runnable, compare_runs, compare_times
 from fluidtool.passes.peak import estimate, until_deleted
 from fluidtool.passes.pipeline import PassPlan, PlannedPass, copy_scope, plan_passes
 from fluidtool.passes.result import PassResult
+from fluidtool.proto.enums import AttrType
 from fluidtool.runtime import Scope
 from fluidtool.tensor import LoDTensor
 from tests.cli.support import BIAS, DIGITS, WEIGHT, linear_program
@@ -128,6 +129,36 @@ def test_a_pass_that_leaves_a_fault_behind_is_named() -> None:
     plan = PassPlan((PlannedPass("ruin", ruin, True, True),))
     with pytest.raises(FluidError, match=r"the pass ruin left a fault behind: FC101 .*product"):
         plan.run(linear_program(), linear_scope(), ["probability"])
+
+
+def test_a_fault_of_the_program_is_not_blamed_on_the_pass() -> None:
+    def rename(program: Program, scope: Scope, keep: object) -> PassResult:
+        ops = program.global_block().ops
+        ops[2].set_input("X", ["lost as well"])
+        return PassResult()
+
+    program = linear_program()
+    program.global_block().ops[2].set_input("X", ["lost"])  # FC102
+    plan = PassPlan((PlannedPass("rename", rename, True, True),))
+    with pytest.raises(
+        ProgramError, match=r"rename cannot rewrite this program, which has faults of its own: FC102 .*lost"
+    ):
+        plan.run(program, linear_scope(), ["probability"])
+
+
+def test_a_program_whose_fault_no_pass_touches_is_rewritten() -> None:
+    program = linear_program()
+    program.global_block().ops[2].set_input("X", ["lost"])
+    assert plan_passes(["memory-optimize"]).run(program, linear_scope(), ["probability"]).stages[0].result
+
+
+def test_a_malformed_operator_is_refused_before_any_pass() -> None:
+    program = linear_program()
+    program.global_block().ops[1].set_attr("x_num_col_dims", ["1"], AttrType.STRINGS)
+    with pytest.raises(
+        OperatorError, match="operator mul in block 0 of the program has attribute x_num_col_dims as STRINGS"
+    ):
+        plan_passes(["memory-optimize"]).run(program, linear_scope())
 
 
 def test_passes_that_paddle_cannot_run_are_not_among_all(monkeypatch: pytest.MonkeyPatch) -> None:

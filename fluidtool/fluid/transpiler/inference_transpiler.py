@@ -8,6 +8,7 @@ from fluidtool.errors import ArgumentTypeError
 from fluidtool.fluid.executor import global_scope
 from fluidtool.io.inference import fetch_names
 from fluidtool.ir import Program
+from fluidtool.ops.validation import require_valid
 from fluidtool.passes.inference.fuse_batch_norm import fuse_batch_norm
 from fluidtool.passes.inference.is_test import set_is_test
 from fluidtool.passes.result import PassResult
@@ -27,7 +28,8 @@ class InferenceTranspiler:
         """Transpile `program`, whose parameters are in `scope` (the global scope if None), in place.
 
         The new parameters go into `scope`, the old ones stay there. Raises ArgumentTypeError (a TypeError) when
-        `program` is no Program, `place` neither CPUPlace nor CUDAPlace, or `scope` no Scope.
+        `program` is no Program, `place` neither CPUPlace nor CUDAPlace, or `scope` no Scope; OperatorError for an operator
+        that is not what its schema says.
         """
         scope = _checked(program, place, scope)
         self.fuse_batch_norm(program, place, scope)
@@ -46,6 +48,7 @@ class InferenceTranspiler:
 def _checked(program: Program, place: Place, scope: Scope | None) -> Scope:
     if not isinstance(program, Program):
         raise ArgumentTypeError(f"program should be as Program type, found {type(program).__name__}")
+    require_valid(program)
     if not isinstance(place, (CPUPlace, CUDAPlace)):
         raise ArgumentTypeError(f"place should be as CPUPlace/CUDAPlace type, found {type(place).__name__}")
     if scope is None:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fluidtool.errors import FluidError
+from fluidtool.errors import FluidError, UsageError
+from fluidtool.processors import processors
 from fluidtool.runtime.engines.native.graph import NativeFaultError
 
 if TYPE_CHECKING:
@@ -115,12 +116,23 @@ def library_path() -> Path | None:
 
 
 def thread_count() -> int:
-    """Threads to use: FLUIDTOOL_THREADS, else CPU_NUM, else the processors that this process may run on."""
-    for name in (THREADS, "CPU_NUM"):
-        text = os.environ.get(name, "")
-        if text.isdigit() and int(text) > 0:
-            return int(text)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Threads to use: FLUIDTOOL_THREADS, else CPU_NUM, else one for each processor that this process may run on.
+
+    Never more than there are processors: threads that take turns on one only wait for each other. Raises UsageError when
+    FLUIDTOOL_THREADS is not a whole number from 1 on; CPU_NUM, which Paddle means otherwise too, is then left aside.
+    """
+    text = os.environ.get(THREADS, "").strip()
+    if text and not _is_count(text):
+        raise UsageError(
+            f"{THREADS} is {text!r}; expected a number of threads from 1 on, or nothing for one per processor"
+        )
+    hint = os.environ.get("CPU_NUM", "").strip()
+    wanted = text or (hint if _is_count(hint) else "")
+    return min(int(wanted.lstrip("0")[:9]) if wanted else processors(), processors(), MOST_THREADS)
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and bool(text.strip("0"))
 
 
 def switched_off() -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from fluidtool.runtime.engines.native.stretch import Compiled
 from fluidtool.runtime.engines.native.stretches import WORTH, Stretch
 from fluidtool.tensor import numpy_dtype
 
+LARGEST = 2**59  # elements: of 16 bytes each, as many as numpy can count
 LAYOUTS = {
     Kind.BLOCK: "rows to blocks of {}",
     Kind.UNBLOCK: "blocks of {} to rows",
@@ -119,7 +121,14 @@ def stand_in(name: str, block: Block, meta: TensorMeta | None) -> Any:
     if meta is None or any(size < 0 for size in meta.shape):
         shape = "" if meta is None else f" ({list(meta.shape)})"
         raise NotNativeError(f"only a run can tell the shape of {name}{shape}")
+    check_size(name, meta.shape)
     return np.broadcast_to(np.zeros((), numpy_dtype(meta.dtype)), meta.shape)
+
+
+def check_size(name: str, shape: Sequence[int]) -> None:
+    """Raise NotNativeError for more elements than a machine has addresses for, whatever their type."""
+    if prod(shape) > LARGEST:
+        raise NotNativeError(f"no memory holds {name}, declared {list(shape)}")
 
 
 def short_sequences(name: str, block: Block, array: Any) -> Lod:
@@ -137,6 +146,7 @@ def zeros(name: str, block: Block) -> Any:
     var = block.vars.get(name)
     if var is None or not var.has_shape or var.dtype is None or any(size < 0 for size in var.shape):
         raise NotNativeError(f"the parameter {name} has no declared shape")
+    check_size(name, var.shape)
     try:
         return np.zeros(tuple(var.shape), numpy_dtype(var.dtype))
     except FluidError as error:

@@ -1,0 +1,146 @@
+"""Whether the operators of a program are what their schemas say: attributes of the declared types, slots filled as declared.
+
+Whoever reads an attribute or the first variable of a slot relies on this. A program is looked at once: when a model is
+loaded, when a pass starts, when a block is compiled; operators that nobody knows have no schema to break.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from fluidtool.errors import OperatorError
+from fluidtool.ir import Operator, Program
+from fluidtool.ir.structure import attr_type_name
+from fluidtool.ops.gradient import GRAD
+from fluidtool.ops.registry import OpInfo, find_op
+from fluidtool.ops.schema import AttrSpec, Slot
+from fluidtool.proto.enums import AttrType
+
+FEED_FETCH = frozenset({"feed", "fetch"})
+
+
+class Broken(Enum):
+    """What an operator of a program does not keep to."""
+
+    NEEDED_ATTRIBUTE = auto()
+    NEEDED_INPUT = auto()
+    NEEDED_OUTPUT = auto()
+    ATTRIBUTE_TYPE = auto()
+    SINGLE_VARIABLE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaFault:
+    """Where an operator differs from its schema: what is broken, and the end of a sentence about the operator."""
+
+    broken: Broken
+    text: str
+
+
+def require_valid(program: Program, source: str = "the program") -> None:
+    """Raise OperatorError, which names the first operator of `source` that is not what its schema says."""
+    for block in program.blocks:
+        for op in block.ops:
+            require_valid_operator(op, find_op(op.type), source)
+
+
+def require_valid_operator(op: Operator, info: OpInfo | None, source: str = "") -> None:
+    """Raise OperatorError where one operator is not what its schema says; `info` None: it has no schema.
+
+    A required attribute may be missing that the body does not ask for: later versions of Paddle gave some another name.
+    """
+    fault = next(schema_faults(op, info, info.body_attrs if info else ()), None)
+    if fault is not None:
+        within = f" of {source}" if source else ""
+        raise OperatorError(
+            f"operator {op.type} in block {op.block.idx}{within} {fault.text}; 'fluidtool check' lists all such faults"
+        )
+
+
+def schema_faults(op: Operator, info: OpInfo | None, needed: Collection[str] | None = None) -> Iterator[SchemaFault]:
+    """Every way in which an operator differs from its schema; `needed`: the attributes that must be there, of those required.
+
+    What a raw body gets it looks at itself; `feed` and `fetch` have none.
+    """
+    if info is None:
+        return
+    declared = info.attrs
+    for name, found in op._attr_types.items():
+        spec = declared.get(name)
+        if spec is None:
+            if found in (AttrType.BLOCK, AttrType.BLOCKS):
+                yield SchemaFault(Broken.ATTRIBUTE_TYPE, f"names a block in attribute {name}, but runs none")
+        elif spec.type != found and not fits(spec, op._attrs[name], found):
+            text = f"has attribute {name} {_a(attr_type_name(found))}, expected {spec.type.name}"
+            yield SchemaFault(Broken.ATTRIBUTE_TYPE, text)
+    for name, spec in declared.items():
+        if spec.required and name not in op._attr_types and (needed is None or name in needed):
+            yield SchemaFault(Broken.NEEDED_ATTRIBUTE, f"lacks the required attribute {name} ({spec.type.name})")
+    for slot in info.inputs:
+        names = op._inputs.get(slot.name, ())
+        if len(names) > 1 and not slot.duplicable:
+            yield SchemaFault(
+                Broken.SINGLE_VARIABLE, f"names {len(names)} variables for its input {slot.name}, which takes one"
+            )
+        elif not names and _required_input(slot, info):
+            yield SchemaFault(Broken.NEEDED_INPUT, f"names no variable for its required input {slot.name}")
+    for slot in info.outputs:
+        names = op._outputs.get(slot.name, ())
+        if len(names) > 1 and not slot.duplicable:
+            yield SchemaFault(
+                Broken.SINGLE_VARIABLE, f"names {len(names)} variables for its output {slot.name}, which takes one"
+            )
+        elif not names and _required_output(slot):
+            yield SchemaFault(Broken.NEEDED_OUTPUT, f"names no variable for its required output {slot.name}")
+
+
+def fits(spec: AttrSpec, value: Any, found: int) -> bool:
+    """Whether a value of another type than declared can stand for the declared one.
+
+    Paddle 1.8.5 takes whole numbers for truth values and fractions, and INT or FLOAT for LONG (attribute.h); later versions
+    write INT as LONG or SCALAR, and FLOAT as FLOAT64. An empty list is one of every type.
+    """
+    wanted, blocks = spec.type, (AttrType.BLOCK, AttrType.BLOCKS)
+    if value == []:
+        return wanted in _ITEMS or wanted == AttrType.BLOCKS
+    if wanted in blocks or found in blocks:
+        return False
+    if wanted in _ITEMS:
+        return isinstance(value, list) and all(isinstance(item, _ITEMS[wanted]) for item in value)
+    if wanted == AttrType.LONG and isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, _VALUES[wanted])
+
+
+# The types of Python in which an attribute of a type, or an item of its list, may come.
+_VALUES: dict[AttrType, tuple[type, ...]] = {
+    AttrType.INT: (int,),
+    AttrType.LONG: (int,),
+    AttrType.BOOLEAN: (int, float),
+    AttrType.FLOAT: (int, float),
+    AttrType.FLOAT64: (int, float),
+    AttrType.STRING: (str,),
+}
+_ITEMS: dict[AttrType, tuple[type, ...]] = {
+    AttrType.INTS: (int,),
+    AttrType.LONGS: (int,),
+    AttrType.BOOLEANS: (int,),
+    AttrType.FLOATS: (int, float),
+    AttrType.FLOAT64S: (int, float),
+    AttrType.STRINGS: (str,),
+}
+
+
+def _required_input(slot: Slot, info: OpInfo) -> bool:
+    return not (slot.dispensable or slot.duplicable) and (not info.raw or info.type in FEED_FETCH)
+
+
+def _required_output(slot: Slot) -> bool:
+    return not (slot.dispensable or slot.duplicable or slot.intermediate or GRAD in slot.name)
+
+
+def _a(type_name: str) -> str:
+    return type_name if type_name.startswith("of ") else f"as {type_name}"
