@@ -42,7 +42,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["checkpoint_²", "checkpoint_٣", "checkpoint_", "checkpoint_01", "checkpoint_-1"])
 def test_a_folder_of_another_name_is_no_checkpoint(tmp_path: Path, name: str) -> None:
     (tmp_path / name / checkpoints.MODEL_DIR).mkdir(parents=True)
-    checkpoints.mark(tmp_path / name / checkpoints.MODEL_DIR)
+    (tmp_path / name / checkpoints.MODEL_DIR / checkpoints.SUCCESS).touch()
     assert checkpoints.serials(tmp_path) == []
 
 
