@@ -31,6 +31,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     if undecided and not watched and config.args_source is config.ArgsSource.TESTPATHS:
         processors = config.hook.pytest_xdist_auto_num_workers(config=config)
         options.numprocesses = min(processors + 1, MOST_PROCESSES)  # many tests wait for processes that they start
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # threads that look out for work take it from the others
         if options.dist == "no":
             options.dist = "worksteal"
 

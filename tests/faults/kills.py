@@ -3,7 +3,8 @@
     python -m tests.faults.kills --kills 50
 
 The network has a dropout without a seed of its own, so the random state must survive too, beside parameters, momentum
-and the order of the data. A checkpoint follows every step, so that kills fall into the writing of checkpoints as well.
+and the order of the data. A checkpoint follows every step, so that kills fall into the writing of checkpoints as well; the
+last life, which nobody ends, writes none.
 """
 
 from __future__ import annotations
@@ -26,15 +27,18 @@ from tests.support.checkout import child_environment
 
 EXAMPLES, BATCH, STEPS = 40, 5, 8  # STEPS in an epoch
 EPOCHS_PER_KILL = 12
+ALWAYS, NEVER = 1, 1_000_000  # steps from one checkpoint to the next
 EARLY = 0.2  # the share of kills that fall into the start of a process, before its first step
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A way to train. `command(work, output, checkpoints, epochs)`; a process writes a line for each step."""
+    """A way to train. `command(work, output, checkpoints, epochs, steps from one checkpoint to the next)`; a process writes a
+    line for each step.
+    """
 
     name: str
-    command: Callable[[Path, Path, Path | None, int], list[str]]
+    command: Callable[[Path, Path, Path | None, int, int], list[str]]
 
 
 @dataclass(frozen=True)
@@ -88,21 +92,22 @@ def write_programs(folder: Path) -> None:
     np.savez(folder / "data.npz", x=x, y=y)
 
 
-def command_line(work: Path, output: Path, checkpoints: Path | None, epochs: int) -> list[str]:
+def command_line(work: Path, output: Path, checkpoints: Path | None, epochs: int, every: int) -> list[str]:
     """`fluidtool train`."""
     command = [sys.executable, "-m", "fluidtool", "train", str(work), "--data", str(work / "data.npz"), "--json"]
     command += ["--batch-size", str(BATCH), "--epochs", str(epochs), "--save", str(output), "--force"]
     if checkpoints is not None:
-        command += ["--checkpoint", str(checkpoints), "--checkpoint-every", "1", "--keep", "2", "--resume"]
+        command += ["--checkpoint", str(checkpoints), "--checkpoint-every", str(every), "--keep", "2", "--resume"]
     return command
 
 
-def trainer(work: Path, output: Path, checkpoints: Path | None, epochs: int) -> list[str]:
+def trainer(work: Path, output: Path, checkpoints: Path | None, epochs: int, every: int) -> list[str]:
     """`fluid.Trainer`, in a process of its own."""
-    return [sys.executable, "-m", "tests.faults.kills", "--train", str(output), str(checkpoints or ""), str(epochs)]
+    given = [str(output), str(checkpoints or ""), str(epochs), str(every)]
+    return [sys.executable, "-m", "tests.faults.kills", "--train", *given]
 
 
-def train(output: str, checkpoints: str, epochs: int) -> None:
+def train(output: str, checkpoints: str, epochs: int, every: int) -> None:
     """What that process does."""
     import fluidtool.fluid as fluid
 
@@ -115,7 +120,7 @@ def train(output: str, checkpoints: str, epochs: int) -> None:
         if isinstance(event, fluid.EndStepEvent):
             print(event.epoch, event.step, flush=True)
 
-    config = fluid.CheckpointConfig(checkpoints, max_num_checkpoints=2, step_interval=1) if checkpoints else None
+    config = fluid.CheckpointConfig(checkpoints, max_num_checkpoints=2, step_interval=every) if checkpoints else None
     made = fluid.Trainer(network, momentum, place=fluid.CPUPlace(), checkpoint_config=config)
     made.train(epochs, handler, reader, ["x", "y"])
     made.save_params(output)
@@ -135,11 +140,11 @@ def kill_and_compare(subject: Subject, kills: int, seed: int = 0) -> Outcome:
     with TemporaryDirectory(prefix="kills-") as name:
         work = Path(name)
         write_programs(work)
-        _finish(subject.command(work, work / "unbroken", None, epochs))
-        command = subject.command(work, work / "killed", work / "checkpoints", epochs)
+        _finish(subject.command(work, work / "unbroken", None, epochs, NEVER))
+        killed = work / "killed", work / "checkpoints", epochs
         for number in range(kills):
-            early += _kill(command, moments, number)
-        _finish(command)
+            early += _kill(subject.command(work, *killed, ALWAYS), moments, number)
+        _finish(subject.command(work, *killed, NEVER))
         files = sorted(file.name for file in (work / "unbroken").iterdir())
         other = sorted(file.name for file in (work / "killed").iterdir())
         different = {name for name in files if not _same(work / "unbroken" / name, work / "killed" / name)}
@@ -177,11 +182,11 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=50, metavar="N")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the moments of the kills")
     parser.add_argument("--only", choices=list(SUBJECTS))
-    parser.add_argument("--train", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--train", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.train:
-        output, checkpoints, epochs = options.train
-        train(output, checkpoints, int(epochs))
+        output, checkpoints, epochs, every = options.train
+        train(output, checkpoints, int(epochs), int(every))
         return 0
     failed = 0
     for key, subject in SUBJECTS.items():

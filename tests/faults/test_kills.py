@@ -1,4 +1,4 @@
-"""Trainings that are killed five times save the bits of an unbroken run (FLUIDTOOL_KILLS asks for more kills)."""
+"""Trainings that are killed three times save the bits of an unbroken run (FLUIDTOOL_KILLS asks for more kills)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults.kills import SUBJECTS, kill_and_compare
 
-KILLS = int(os.environ.get("FLUIDTOOL_KILLS", "5"))
+KILLS = int(os.environ.get("FLUIDTOOL_KILLS", "3"))
 
 
 @pytest.mark.parametrize("subject", list(SUBJECTS))

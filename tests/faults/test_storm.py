@@ -22,7 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_roles_that_are_killed_and_halted(folder: Path) -> None:
-    outcome = storm_of_kills(folder, folder / "job", faults=2, seed=2, epochs=40)
+    outcome = storm_of_kills(folder, folder / "job", faults=2, seed=2, epochs=20)
     assert (outcome.faults, outcome.wrong) == ({"killed": 1, "halted for a while": 1}, [])
 
 

@@ -24,12 +24,26 @@ from tests.runtime.native.checking import Array, Net
 PACKAGES = {"onnxruntime": ("onnxruntime", "onnx"), "openvino": ("openvino",)}
 
 
-@pytest.fixture(params=PACKAGES)
+def missing(engine: str) -> list[str]:
+    """The packages of an engine that are not installed."""
+    return [name for name in PACKAGES[engine] if find_spec(name) is None]
+
+
+INSTALLED = [engine for engine in PACKAGES if not missing(engine)]
+
+
+@pytest.fixture(params=INSTALLED or ["neither"])
 def engine(request: pytest.FixtureRequest) -> str:
-    missing = [name for name in PACKAGES[request.param] if find_spec(name) is None]
-    if missing:
-        pytest.skip(f"{missing[0]} is not installed: pip install 'fluidtool[{request.param}]'")
+    if not INSTALLED:
+        pytest.skip("neither is installed: pip install 'fluidtool[onnxruntime,openvino]'")
     return str(request.param)
+
+
+@pytest.mark.parametrize("engine", PACKAGES)
+def test_an_engine_is_tried_where_it_is_installed(engine: str) -> None:
+    if missing(engine):
+        pytest.skip(f"{', '.join(missing(engine))} is not installed: pip install 'fluidtool[{engine}]'")
+    assert engine in INSTALLED
 
 
 def check(net: Net, engine: str, *names: str, rtol: float = 5e-6, stretches: int = 1) -> None:
