@@ -15,12 +15,11 @@ from fluidtool.errors import FluidError
 from fluidtool.runtime import Executor
 from fluidtool.runtime.engines.native import stretches
 from fluidtool.runtime.engines.native.bodies import convolution, normalization, products, transposed
-from fluidtool.runtime.engines.native.library import INSTRUCTIONS, absence, attempt, library
+from fluidtool.runtime.engines.native.library import INSTRUCTIONS, absence, attempt, library, usable_instructions
 from fluidtool.runtime.engines.native.lowering import memory
 from fluidtool.runtime.engines.native.reading import READERS
 from tests.fuzz._networks import Case
 
-VARIANTS = ("avx512_bf16", "avx512", "avx2", "portable")
 LIMITS = (
     (stretches, "WORTH", frozenset(READERS)), (memory, "SMALL", 0), (convolution, "pays", lambda *_: True),
     (convolution, "GRADIENT_WORTH", 0), (convolution, "SPREAD_WORTH", 0), (convolution, "CHANNELS", 1),
@@ -53,13 +52,24 @@ def eager() -> Iterator[None]:
 
 
 def variants() -> tuple[str, ...]:
-    """The instructions that this machine has."""
-    chosen = os.environ.get(INSTRUCTIONS)
-    found = tuple(name for name in VARIANTS if use(name))
-    if chosen:
-        use(chosen)
-        return (chosen,)
-    return found
+    """The instructions that this build has for this machine, or the ones that the environment names."""
+    found = library()
+    if found is None:
+        return ()
+    return (found.instructions,) if os.environ.get(INSTRUCTIONS) else tuple(usable_instructions(found.handle))
+
+
+@contextmanager
+def as_it_was() -> Iterator[None]:
+    """Afterwards the native engine uses the instructions that it used before."""
+    before = os.environ.get(INSTRUCTIONS)
+    try:
+        yield
+    finally:
+        os.environ.pop(INSTRUCTIONS, None)
+        if before is not None:
+            os.environ[INSTRUCTIONS] = before
+        attempt.cache_clear()
 
 
 def use(instructions: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,7 +10,15 @@ import pytest
 from fluidtool.runtime.engines.native.library import library
 from fluidtool.runtime.engines.native.reading import refusals
 from tests.fuzz import native_invalid, native_valid
+from tests.fuzz._engines import as_it_was
 from tests.fuzz.campaign import Budget
+
+
+@pytest.fixture(autouse=True)
+def the_instructions_of_this_process() -> Iterator[None]:
+    with as_it_was():
+        yield
+
 
 pytestmark = pytest.mark.skipif(library() is None, reason="the native engine is not built")
 
