@@ -28,6 +28,7 @@ class Broken(Enum):
     NEEDED_ATTRIBUTE = auto()
     NEEDED_INPUT = auto()
     NEEDED_OUTPUT = auto()
+    FURTHER_OUTPUT = auto()
     ATTRIBUTE_TYPE = auto()
     SINGLE_VARIABLE = auto()
 
@@ -50,9 +51,11 @@ def require_valid(program: Program, source: str = "the program") -> None:
 def require_valid_operator(op: Operator, info: OpInfo | None, source: str = "") -> None:
     """Raise OperatorError where one operator is not what its schema says; `info` None: it has no schema.
 
-    A required attribute may be missing that the body does not ask for: later versions of Paddle gave some another name.
+    A required attribute may be missing that the body does not ask for: later versions of Paddle gave some another name. So may
+    an output behind the first: what it would hold is dropped, as by operators of earlier versions, which did not have it.
     """
-    fault = next(schema_faults(op, info, info.body_attrs if info else ()), None)
+    found = schema_faults(op, info, info.body_attrs if info else ())
+    fault = next((fault for fault in found if fault.broken is not Broken.FURTHER_OUTPUT), None)
     if fault is not None:
         within = f" of {source}" if source else ""
         raise OperatorError(
@@ -87,14 +90,15 @@ def schema_faults(op: Operator, info: OpInfo | None, needed: Collection[str] | N
             )
         elif not names and _required_input(slot, info):
             yield SchemaFault(Broken.NEEDED_INPUT, f"names no variable for its required input {slot.name}")
-    for slot in info.outputs:
+    for number, slot in enumerate(info.outputs):
         names = op._outputs.get(slot.name, ())
         if len(names) > 1 and not slot.duplicable:
             yield SchemaFault(
                 Broken.SINGLE_VARIABLE, f"names {len(names)} variables for its output {slot.name}, which takes one"
             )
         elif not names and _required_output(slot):
-            yield SchemaFault(Broken.NEEDED_OUTPUT, f"names no variable for its required output {slot.name}")
+            broken = Broken.FURTHER_OUTPUT if number else Broken.NEEDED_OUTPUT
+            yield SchemaFault(broken, f"names no variable for its required output {slot.name}")
 
 
 def fits(spec: AttrSpec, value: Any, found: int) -> bool:

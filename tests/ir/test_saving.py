@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from fluidtool.errors import UnreadableError
 from fluidtool.ir import Program
+from fluidtool.ir.structure import MOST_LOD_LEVELS
 from fluidtool.ir.surgery import forget_originals
 from fluidtool.proto import framework_pb2 as pb
 
@@ -75,14 +76,24 @@ def programs(draw: st.DrawFn) -> bytes:
     desc = draw(messages(pb.ProgramDesc()))
     if not desc.blocks:
         desc.blocks.add()
+    last = len(desc.blocks) - 1
     for position, block in enumerate(desc.blocks):
         block.idx, block.parent_idx = position, draw(st.integers(0, position - 1)) if position else -1
+        if block.HasField("forward_block_idx"):
+            block.forward_block_idx = draw(st.integers(-1, last))
+        for message in tree(block):
+            if isinstance(message, (pb.VarType.LoDTensorDesc, pb.VarType.LoDTensorArrayDesc)):
+                message.lod_level = abs(message.lod_level) % (MOST_LOD_LEVELS + 1)
         for op in block.ops:
             op.type = op.type or "scale"
             for attr in op.attrs:
+                if attr.type in (pb.BLOCK, pb.BLOCKS) and position == last:
+                    attr.type = pb.INT  # there is no block behind it that it could name
                 if attr.HasField("block_idx"):
-                    attr.block_idx = draw(st.integers(0, len(desc.blocks) - 1))
-                attr.blocks_idx[:] = [draw(st.integers(0, len(desc.blocks) - 1)) for _ in attr.blocks_idx]
+                    attr.block_idx = draw(st.integers(min(position + 1, last), last))
+                attr.blocks_idx[:] = [draw(st.integers(min(position + 1, last), last)) for _ in attr.blocks_idx[:1]]
+                if attr.type == pb.BLOCK and not attr.HasField("block_idx"):
+                    attr.block_idx = last
     return desc.SerializePartialToString(deterministic=True)
 
 

@@ -62,7 +62,7 @@ def test_an_attribute_of_another_type_is_a_fault_of_the_program(monkeypatch: pyt
     program = relu()
     program.global_block().ops[0].set_attr("use_mkldnn", [0.5], AttrType.FLOATS)
     monkeypatch.setattr(get_op("relu"), "body", lambda ctx, X: ctx.attr("use_mkldnn").kind)
-    with pytest.raises(OperatorError, match="attribute use_mkldnn is FLOATS, where BOOLEAN is needed"):
+    with pytest.raises(OperatorError, match="has attribute use_mkldnn as FLOATS, expected BOOLEAN"):
         Executor(engine="numpy").run(program, {"x": np.ones(3, np.float32)}, ["y"], Scope())
 
 

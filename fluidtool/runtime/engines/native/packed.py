@@ -101,8 +101,8 @@ class ForeseenConstants:
     """In place of packed constants where only their sizes count: nothing is packed, and no parameter is read."""
 
     def get(self, size: int, pieces: Sequence[Piece], make: Callable[[], NDArray[np.float32]]) -> NDArray[np.float32]:
-        """So many floats that take no memory."""
-        return np.broadcast_to(np.float32(0), (size,))
+        """So many floats, which take memory when somebody writes them: nobody does."""
+        return np.zeros(size, np.float32)
 
     def private(self, array: NDArray[Any]) -> NDArray[Any]:
         """The array itself: nothing is run with it."""
