@@ -8,6 +8,8 @@ import pytest
 
 from tests.faults.kills import SUBJECTS, kill_and_compare
 
+pytestmark = pytest.mark.slow
+
 KILLS = int(os.environ.get("FLUIDTOOL_KILLS", "3"))
 
 

@@ -10,6 +10,8 @@ import pytest
 from tests.fuzz import growth as campaign
 from tests.fuzz._growth import API, COMMANDS, LIMIT, Work, commands_on, growth
 
+pytestmark = pytest.mark.slow
+
 SMALLEST, SIZE = 14, 42  # operators of a program, and in what Python builds
 SMALLEST_BUILT, SIZE_BUILT = 22, 66
 KINDS = {  # what grows in programs of each kind, beside what grows in all

@@ -18,6 +18,8 @@ from tests.fuzz import servers
 from tests.fuzz._attacks import ATTACKS
 from tests.fuzz.campaign import Budget
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_job_that_is_attacked_learns_what_it_learns_in_peace() -> None:
     assert list(servers.search(Budget(1.0, seed=1))) == []

@@ -14,6 +14,8 @@ import pytest
 
 from tests.interop.test_distribute import DEADLINE, free_endpoints, processes, start
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["processes"]  # a fixture
 
 SCRIPT = Path(__file__).parent / "communicator_job.py"

@@ -16,6 +16,8 @@ from tests.cli.support import call, process
 from tests.samples.pack import SAMPLES
 from tests.support.checkout import child_environment
 
+pytestmark = pytest.mark.slow
+
 
 def run(script: Path, *args: object) -> subprocess.CompletedProcess[str]:
     """Run a script with this interpreter; on one core, as threads cost more than such small matrices."""

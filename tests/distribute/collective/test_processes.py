@@ -13,6 +13,8 @@ from tests.distribute.collective.processes import needs_grpc, needs_mpi, results
 from tests.distribute.collective.support import alone
 from tests.distribute.collective.worker import TRAINED, collectives
 
+pytestmark = pytest.mark.slow
+
 
 # ---------------------------------------------------------------- gRPC
 @needs_grpc

@@ -12,6 +12,8 @@ from tests.distribute.launch.test_whole_jobs import agree, broken, launch, train
 
 pytest.importorskip("grpc", reason="without MPI and GPUs trainers talk by gRPC: pip install 'fluidtool[dist]'")
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("mode", ["nccl2", "collective"])
 def test_two_trainers_learn_what_one_process_does(mode: str, tmp_path: Path) -> None:

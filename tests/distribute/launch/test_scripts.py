@@ -11,6 +11,8 @@ from tests.cli.support import process
 
 pytest.importorskip("grpc", reason="parameter servers talk by gRPC: pip install 'fluidtool[dist]'")
 
+pytestmark = pytest.mark.slow
+
 MODEL = """
 import os
 import numpy

@@ -32,6 +32,8 @@ from tests.distribute.launch.support import is_alive
 from tests.support.checkout import child_environment
 
 pytest.importorskip("grpc", reason="parameter servers talk by gRPC: pip install 'fluidtool[dist]'")
+
+pytestmark = pytest.mark.slow
 SERVERS = ("--pservers", "127.0.0.1:6174,127.0.0.1:6175", "--trainers", "4")
 # Adam divides by the size of the gradient, so where that is tiny the order of its sum shows, in units of the learning rate.
 OPTIMIZERS = {"momentum": lambda: fluid.optimizer.Momentum(0.05, 0.9), "adam": lambda: fluid.optimizer.Adam(0.001)}
