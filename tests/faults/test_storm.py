@@ -10,7 +10,7 @@ pytest.importorskip("grpc", reason="parameter servers talk by gRPC: pip install 
 
 from tests.faults.storm import prepare, storm_of_kills, storm_of_network
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.campaign
 
 
 @pytest.fixture(scope="module")

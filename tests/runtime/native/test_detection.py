@@ -122,7 +122,7 @@ def test_detections_of_both_engines_are_one(
     agree_exactly(type, {"BBoxes": boxes, "Scores": scores_of((images, classes, count), seed, ties)}, **attrs)
 
 
-@few
+@settings(few, max_examples=40)
 @given(
     type=st.sampled_from(sorted(SLOTS)),
     lengths=st.lists(st.integers(0, 40), min_size=1, max_size=3),
