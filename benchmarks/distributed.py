@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from benchmarks.rounds import import_path
+
 WORKER = Path(__file__).with_name("distributed_worker.py")
 SERVERS, TRAINERS, BURSTS = 2, 2, 4
 STEPS = {"mlp": 25, "sparse_ctr": 8}
@@ -37,7 +39,7 @@ def environment(module: str) -> dict[str, str]:
     found = {name: value for name, value in os.environ.items() if name not in PROXIES}
     found |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "CPU_NUM", "FLAGS_paddle_num_threads"), "1")
     if module.startswith("fluidtool"):
-        found["PYTHONPATH"] = str(WORKER.parent.parent)
+        found["PYTHONPATH"] = import_path()
     return found
 
 
