@@ -61,7 +61,7 @@ def readme(address: str) -> str:
     return re.sub(link, made, (ROOT / "README.md").read_text("utf-8"))
 
 
-def workplace() -> dict[str, dict[str, str]]:
+def build_options() -> dict[str, dict[str, str]]:
     """Where setuptools writes: beside the source tree, which may be read-only or hold what an older build left."""
     folder = tempfile.mkdtemp(prefix="fluidtool-build-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -115,6 +115,6 @@ setup(
     long_description=readme(home()),
     long_description_content_type="text/markdown",
     project_urls={"Source": home()} if home() else {},
-    options=workplace(),
+    options=build_options(),
     ext_modules=[Extension(f"{NATIVE}._engine", [], optional=True)],
 )

@@ -6,11 +6,9 @@ Usage: python .ci/check_wheel.py WHEEL [SDIST]
 from __future__ import annotations
 
 import fnmatch
-import os
-import shlex
+import runpy
 import subprocess
 import sys
-import sysconfig
 import tarfile
 import zipfile
 from pathlib import Path
@@ -32,18 +30,15 @@ def expected_files() -> set[str]:
 
 
 def has_compiler() -> bool:
-    """Whether the C compiler that setuptools would call answers."""
-    words = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
-    try:
-        return subprocess.run([*words[:1], "--version"], capture_output=True, check=False).returncode == 0
-    except OSError:
-        return False
+    """Whether the C compiler that an installation would call answers."""
+    recipe = runpy.run_path(str(ROOT / "fluidtool/runtime/engines/native/build.py"))
+    return bool(recipe["asked"](recipe["compiler"](), "-dumpmachine"))
 
 
 def findings_of_source(names: set[str]) -> list[str]:
     """What is wrong with a source distribution that holds `names`: it must be a whole copy, tests and samples too."""
     held = {name.partition("/")[2] for name in names}
-    links = {folder for installed in FOLDERS.values() if (folder := installed) != "fluidtool"}
+    links = set(FOLDERS.values()) - {"fluidtool"}
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     expected = {name for name in listed.split("\0") if name and name not in links}
     return [f"missing from the source distribution: {name}" for name in sorted(expected - held)]

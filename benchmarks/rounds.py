@@ -17,9 +17,10 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
+
+import fluidtool
 
 ROOT = Path(__file__).parent.parent
 LEAST, MOST = 3, 400  # runs in a burst
@@ -29,9 +30,7 @@ SELDOM = 3  # a rare engine takes part in each so many-th round
 
 def import_path() -> str:
     """PYTHONPATH of a process that imports the same fluidtool as this one, and the benchmarks."""
-    spec = find_spec("fluidtool")
-    found = [Path(spec.origin).parent.parent] if spec is not None and spec.origin else []
-    return os.pathsep.join(str(folder) for folder in (*found, ROOT))
+    return os.pathsep.join(str(folder) for folder in (Path(fluidtool.__file__).resolve().parents[1], ROOT))
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,6 @@ class Broken(Enum):
     NEEDED_ATTRIBUTE = auto()
     NEEDED_INPUT = auto()
     NEEDED_OUTPUT = auto()
-    FURTHER_OUTPUT = auto()
     ATTRIBUTE_TYPE = auto()
     SINGLE_VARIABLE = auto()
 
@@ -51,11 +50,9 @@ def require_valid(program: Program, source: str = "the program") -> None:
 def require_valid_operator(op: Operator, info: OpInfo | None, source: str = "") -> None:
     """Raise OperatorError where one operator is not what its schema says; `info` None: it has no schema.
 
-    A required attribute may be missing that the body does not ask for: later versions of Paddle gave some another name. So may
-    an output behind the first: what it would hold is dropped, as by operators of earlier versions, which did not have it.
+    A required attribute may be missing that the body does not ask for: later versions of Paddle gave some another name.
     """
-    found = schema_faults(op, info, info.body_attrs if info else ())
-    fault = next((fault for fault in found if fault.broken is not Broken.FURTHER_OUTPUT), None)
+    fault = next(schema_faults(op, info, info.body_attrs if info else ()), None)
     if fault is not None:
         within = f" of {source}" if source else ""
         raise OperatorError(
@@ -66,7 +63,8 @@ def require_valid_operator(op: Operator, info: OpInfo | None, source: str = "") 
 def schema_faults(op: Operator, info: OpInfo | None, needed: Collection[str] | None = None) -> Iterator[SchemaFault]:
     """Every way in which an operator differs from its schema; `needed`: the attributes that must be there, of those required.
 
-    What a raw body gets it looks at itself; `feed` and `fetch` have none.
+    What a raw body gets it looks at itself; `feed` and `fetch` have none. Of the outputs only the first must be there: what
+    others would hold is dropped.
     """
     if info is None:
         return
@@ -96,9 +94,8 @@ def schema_faults(op: Operator, info: OpInfo | None, needed: Collection[str] | N
             yield SchemaFault(
                 Broken.SINGLE_VARIABLE, f"names {len(names)} variables for its output {slot.name}, which takes one"
             )
-        elif not names and _required_output(slot):
-            broken = Broken.FURTHER_OUTPUT if number else Broken.NEEDED_OUTPUT
-            yield SchemaFault(broken, f"names no variable for its required output {slot.name}")
+        elif not names and not number and _required_output(slot):
+            yield SchemaFault(Broken.NEEDED_OUTPUT, f"names no variable for its required output {slot.name}")
 
 
 def fits(spec: AttrSpec, value: Any, found: int) -> bool:

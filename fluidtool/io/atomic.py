@@ -1,4 +1,4 @@
-"""Writing without half-written files: outputs appear complete or not at all (fluidtool/disk.py says how)."""
+"""Writing without half-written files: outputs appear complete or not at all (fluidtool/disk says how)."""
 
 from __future__ import annotations
 

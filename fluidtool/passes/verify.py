@@ -73,7 +73,6 @@ _SCHEMA_CODES = {
     Broken.ATTRIBUTE_TYPE: "FC404",
     Broken.SINGLE_VARIABLE: "FC405",
     Broken.NEEDED_OUTPUT: "FC406",
-    Broken.FURTHER_OUTPUT: "FC406",
 }
 
 

@@ -38,13 +38,8 @@ from fluidtool.tensor import LoDTensor
 EMPTY = "@EMPTY@"
 DELETE = "delete_var"
 FEED_FETCH = frozenset({"feed", "fetch"})
-FAILURES = (
-    ValueError,
-    TypeError,
-    LookupError,
-    ArithmeticError,
-    MemoryError,
-)  # of a body that is given what cannot work
+# Of a body that is given what cannot work.
+FAILURES = (ValueError, TypeError, LookupError, ArithmeticError, MemoryError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -497,9 +492,7 @@ class BoundBlock:
         except FAILURES as error:
             assert step is not None
             raise located(OperatorError(f"operator {step.context.op.type} failed: {error} [{where(step)}]")) from error
-        except (
-            AttributeError
-        ) as error:  # of a body that is given what it cannot work with; any other is a fault of ours
+        except AttributeError as error:  # a fault of ours, unless an input is not what bodies take
             misfit = None if step is None else misfit_of(step)
             if step is None or misfit is None:
                 raise
@@ -518,12 +511,7 @@ def one_by_one(
 
 
 def misfit_of(step: BoundStep | BoundStretch | BoundChain) -> str | None:
-    """What of a step is of another kind than its body expects: an attribute's type, an input that is no tensor; None without."""
-    op, info = step.context.op, step.context.info
-    for name, spec in info.attrs.items():
-        if op.has_attr(name) and op.attr_type(name) != spec.type:
-            found = op.attr_type(name)
-            return f"attribute {name} is {getattr(found, 'name', found)}, where {spec.type.name} is needed"
+    """The input of a step that is no tensor, as bodies expect one; None without. Attributes were checked at compiling."""
     for slot, holders in step.context.inputs.items():
         for holder in holders:
             value = None if holder is None else holder.value
