@@ -32,7 +32,7 @@ def expected_files() -> set[str]:
 def has_compiler() -> bool:
     """Whether the C compiler that an installation would call answers."""
     recipe = runpy.run_path(str(ROOT / "fluidtool/runtime/engines/native/build.py"))
-    return bool(recipe["asked"](recipe["compiler"](), "-dumpmachine"))
+    return bool(recipe["macros"](recipe["compiler"]()))
 
 
 def findings_of_source(names: set[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fluidtool.runtime.engines.native.build import asked, compiler
+from fluidtool.runtime.engines.native.build import compiler, macros
 from fluidtool.runtime.engines.native.library import SWITCH, absence, library, switched_off
 
 SWITCHED_OFF = switched_off()  # before any test has changed the environment
@@ -13,7 +13,7 @@ def excuse() -> str:
     if SWITCHED_OFF:
         return f"{SWITCH} switches the native engine off"
     command = compiler()
-    if library() is None and not asked(command, "-dumpmachine"):
+    if library() is None and not macros(command):
         return f"there is no native engine, and no C compiler that works ({' '.join(command)}) and could have built it"
     return ""
 

@@ -14,11 +14,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fluidtool.runtime.engines.native.build import MINGW, SOURCES, build, flags, objects
+from fluidtool.runtime.engines.native.build import SOURCES, build, flags, objects
 
 CHECK = str(Path(__file__).with_suffix(".c"))
 ARM, EMULATORS = "aarch64-linux-gnu-gcc", ("qemu-aarch64-static", "qemu-aarch64")
-WINDOWS, WINES = f"{MINGW}-gcc", ("wine64", "wine")
+WINDOWS, WINES = "x86_64-w64-mingw32-gcc", ("wine64", "wine")
 
 
 def first(names: tuple[str, ...]) -> str | None:

@@ -20,16 +20,13 @@ SETUP = ROOT / "setup.py"
 @pytest.fixture
 def mingw(tmp_path: Path) -> str:
     """A compiler that says that it is GCC of MinGW-w64."""
-    script = tmp_path / "gcc"
-    script.write_text(f"#!/bin/sh\necho {build.MINGW}\n")
-    script.chmod(0o755)
-    return str(script)
+    return compiler_for(tmp_path, "gcc", "__MINGW64__ _WIN64 __x86_64__")[0]
 
 
-def test_a_compiler_for_windows_is_told_by_what_it_says(mingw: str, tmp_path: Path) -> None:
+def test_a_compiler_for_windows_is_told_by_what_it_defines(mingw: str, tmp_path: Path) -> None:
     assert build.makes_windows_code([mingw])
     assert not build.makes_windows_code([str(tmp_path / "no-such-compiler")])
-    Path(mingw).write_text("#!/bin/sh\necho i686-w64-mingw32\n")  # of 32 bits: this Python could not load what it makes
+    compiler_for(tmp_path, "gcc", "__MINGW32__ _WIN32 __i386__")  # of 32 bits: this Python could not load what it makes
     assert not build.makes_windows_code([mingw])
 
 
@@ -98,16 +95,13 @@ def test_every_source_is_a_unit_or_included_by_one() -> None:
     assert reached == set(sources)
 
 
-def compiler_for(folder: Path, machine: str, macros: str = "") -> list[str]:
-    """A compiler that makes code for `machine`, on a processor for which it defines `macros`."""
-    script = folder / "cc"
+def compiler_for(folder: Path, name: str, macros: str, of_this_processor: str = "") -> list[str]:
+    """A compiler that defines `macros`, and `of_this_processor` for the processor of this machine."""
+    script = folder / name
     script.write_text(
         f"""#!/bin/sh
-case "$*" in
-  *-dumpmachine*) echo {machine} ;;
-  *-march=native*) for macro in {macros}; do echo "#define $macro 1"; done ;;
-  *) echo "#define __x86_64__ 1" ;;
-esac
+case "$*" in *-march=native*) more="{of_this_processor}" ;; esac
+for macro in {macros} $more; do echo "#define $macro 1"; done
 """
     )
     script.chmod(0o755)
@@ -119,16 +113,16 @@ def names(variants: list[build.Variant]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("machine", "made"),
+    ("macros", "made"),
     [
-        ("x86_64-linux-gnu", ["portable", "avx2", "avx512", "avx512_bf16"]),
-        ("x86_64-w64-mingw32", ["portable", "avx2", "avx512"]),
-        ("x86_64-apple-darwin22.1.0", ["portable", "avx2", "avx512"]),
-        ("aarch64-linux-gnu", ["portable"]),
+        ("__linux__ __x86_64__", ["portable", "avx2", "avx512", "avx512_bf16"]),
+        ("__MINGW64__ _WIN64 __x86_64__", ["portable", "avx2", "avx512"]),
+        ("__APPLE__ __x86_64__", ["portable", "avx2", "avx512"]),
+        ("__linux__ __aarch64__", ["portable"]),
     ],
 )
-def test_a_compiler_makes_the_instructions_of_its_machine(tmp_path: Path, machine: str, made: list[str]) -> None:
-    assert names(build.variants(compiler_for(tmp_path, machine))) == made
+def test_a_compiler_makes_the_instructions_of_its_machine(tmp_path: Path, macros: str, made: list[str]) -> None:
+    assert names(build.variants(compiler_for(tmp_path, "cc", macros))) == made
 
 
 AVX2, AVX512 = "__AVX2__ __FMA__", "__AVX2__ __FMA__ __AVX512F__ __AVX512DQ__"
@@ -146,12 +140,12 @@ AVX2, AVX512 = "__AVX2__ __FMA__", "__AVX2__ __FMA__ __AVX512F__ __AVX512DQ__"
     ],
 )
 def test_an_installation_from_source_builds_for_this_processor(tmp_path: Path, macros: str, built: list[str]) -> None:
-    command = compiler_for(tmp_path, "x86_64-linux-gnu", macros)
+    command = compiler_for(tmp_path, "cc", "__x86_64__", macros)
     assert names(build.chosen_variants(command, "")) == built
 
 
 def test_the_kernels_that_bf16_builds_on_come_with_it(tmp_path: Path) -> None:
-    command = compiler_for(tmp_path, "x86_64-linux-gnu")
+    command = compiler_for(tmp_path, "cc", "__x86_64__")
     assert names(build.chosen_variants(command, "avx512_bf16")) == ["avx512", "avx512_bf16"]
     assert names(build.chosen_variants(command, "all")) == names(build.variants(command))
 
@@ -160,7 +154,7 @@ def test_instructions_that_a_compiler_cannot_make_are_named(tmp_path: Path) -> N
     with pytest.raises(
         ValueError, match=r"FLUIDTOOL_BUILD_INSTRUCTIONS: avx2: this compiler makes all, or some of portable"
     ):
-        build.chosen_variants(compiler_for(tmp_path, "aarch64-linux-gnu"), "portable,avx2")
+        build.chosen_variants(compiler_for(tmp_path, "cc", "__aarch64__"), "portable,avx2")
 
 
 def test_a_compiler_that_fails_leaves_the_library_that_was_there(tmp_path: Path) -> None:

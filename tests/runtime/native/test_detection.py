@@ -208,7 +208,7 @@ def polygons_of(count: int, corners: int, seed: int, whole: bool) -> Array:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    count=st.integers(1, 40),
+    count=st.integers(1, 16),
     corners=st.sampled_from([4, 8, 12, 16]),
     seed=st.integers(0, 1000),
     whole=st.booleans(),

@@ -21,7 +21,6 @@ from typing import NamedTuple
 FOLDER = Path(__file__).resolve().parent
 SOURCES = FOLDER / "src"
 CHOICE = "FLUIDTOOL_BUILD_INSTRUCTIONS"
-MINGW = "x86_64-w64-mingw32"
 COMPILING = ("-O2", "-g0", "-std=gnu11", "-fvisibility=hidden", "-fPIC", "-pthread", "-Wno-psabi")
 LINKING = ("-lm", "-pthread")
 # On Windows the stack is aligned to 16 bytes only, and GCC spills vectors of 32 and 64 as if it were to more: the assembler makes
@@ -87,9 +86,15 @@ def asked(command: list[str], *words: str) -> str:
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
+def macros(command: list[str], *words: str) -> set[str]:
+    """The names of what a compiler, called with `words`, defines by itself; none when it fails or there is none."""
+    lines = asked(command, *words, "-dM", "-E", "-xc", os.devnull).splitlines()
+    return {line.split()[1] for line in lines if line.startswith("#define ")}
+
+
 def makes_windows_code(command: list[str]) -> bool:
-    """Whether a compiler is GCC for Windows on x86-64."""
-    return asked(command, "-dumpmachine") == MINGW
+    """Whether a compiler is GCC of MinGW-w64 for x86-64."""
+    return macros(command) >= {"__MINGW64__", "__x86_64__"}
 
 
 def flags(command: list[str]) -> tuple[list[str], list[str]]:
@@ -103,23 +108,18 @@ def flags(command: list[str]) -> tuple[list[str], list[str]]:
 def variants(command: list[str]) -> list[Variant]:
     """Every variant that a compiler can make. AVX512-BF16 is left out where it was never tried: on Windows and macOS."""
     compiling, _ = flags(command)
-    machine = asked(command, *compiling, "-dumpmachine")
-    if not machine.startswith(("x86_64", "amd64")):
+    machine = macros(command, *compiling)
+    if "__x86_64__" not in machine:
         return [PORTABLE]
-    untried = {"avx512_bf16"} if machine == MINGW or "darwin" in machine else set()
-    taken = [
-        each
-        for each in X86_64
-        if each.name not in untried and asked(command, *each.flags, "-dM", "-E", "-xc", os.devnull)
-    ]
-    return [PORTABLE, *taken]
+    untried = {"avx512_bf16"} if machine & {"_WIN64", "__APPLE__"} else set()
+    return [PORTABLE, *(each for each in X86_64 if each.name not in untried and macros(command, *each.flags))]
 
 
 def variants_of_this_processor(command: list[str]) -> list[Variant]:
     """The best variant for the processor of this machine, with the one that it builds on."""
     there = variants(command)
-    macros = set(asked(command, "-march=native", "-dM", "-E", "-xc", os.devnull).split())
-    usable = [each for each in there if each.needs and macros >= set(each.needs)]
+    machine = macros(command, "-march=native")
+    usable = [each for each in there if each.needs and machine >= set(each.needs)]
     if not usable:
         return [PORTABLE]
     best = usable[-1]
