@@ -281,6 +281,8 @@ class OpContext:
         if self.op.has_attr(name):
             return self.op.attr(name)
         spec = self.info.attrs.get(name) or FRAMEWORK_ATTRS[name]
+        if spec.required:
+            self.fail(f"lacks the required attribute {name}")
         return spec.default
 
     def fail(self, what: str) -> Any:

@@ -330,7 +330,10 @@ class BoundStep:
         args: list[Any] = []
         for slot, duplicable, holders in self.args:
             if duplicable:
-                args.append([read(holder) for holder in holders])
+                values = [read(holder) for holder in holders]
+                if any([value is None for value in values]):
+                    self._missing_of(slot.name, holders, values)
+                args.append(values)
             else:
                 value = read(holders[0]) if holders else None
                 if value is None and not slot.dispensable:
@@ -379,6 +382,17 @@ class BoundStep:
         index = next((i for i, other in enumerate(targets) if other is holder), 0) if len(targets) > 1 else 0
         sources = self.context.inputs.get(source, ())
         return self.context.lod(source, index if index < len(sources) else 0)
+
+    def _missing_of(self, slot: str, holders: tuple[ScopeVariable | None, ...], values: list[Any]) -> None:
+        """Raise UninitializedError for a variable of a list that holds no value.
+
+        A gap in the list (@EMPTY@) is none, nor is a variable that only orders `send` and `recv`.
+        """
+        if get_op(self.context.op.type).side_effects:
+            return
+        for holder, value in zip(holders, values, strict=True):
+            if holder is not None and value is None:
+                self._missing(slot, (holder,))
 
     def _missing(self, slot: str, holders: tuple[ScopeVariable | None, ...]) -> None:
         op = self.context.op

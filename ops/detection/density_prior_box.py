@@ -13,17 +13,18 @@ from fluidtool.ops.schema import FLOATS, TensorMeta, floats, ints, required
 
 def density_offsets(
     fixed_sizes: Sequence[float], fixed_ratios: Sequence[float], densities: Sequence[int], step: int, np: Any
-) -> list[tuple[float, int, int, float, float]]:
-    """For each box of a cell: start of its sub-grid, its shifts in x and y, its half width and height."""
-    single, rows = np.float32, []
+) -> Any:
+    """For each box of a cell: start of its sub-grid, its shifts in x and y, its half width and height; float64 [5, boxes]."""
+    single, grids = np.float32, []
     for size, density in zip(fixed_sizes, densities, strict=False):
         shift = step // density
         start = -step / 2.0 + shift / 2.0
+        row, column = np.divmod(np.arange(density * density), density)
         for ratio in fixed_ratios:
             root = np.sqrt(single(ratio))
             half = float(single(size) * root) / 2, float(single(size) / root) / 2
-            rows += [(start, j * shift, i * shift, *half) for i in range(density) for j in range(density)]
-    return rows
+            grids.append(np.stack(np.broadcast_arrays(start, column * shift, row * shift, *half)).astype("float64"))
+    return np.concatenate(grids, axis=1)
 
 
 @op(
@@ -67,7 +68,7 @@ def density_prior_box(
     xp, dtype = ctx.xp, Input.dtype
     step_width, step_height = steps(Input, Image, step_w, step_h)
     spread = density_offsets(fixed_sizes, fixed_ratios, densities, int(float(step_width + step_height) * 0.5), ctx.np)
-    start, shift_x, shift_y, half_width, half_height = ctx.array(ctx.np.asarray(spread, "float64").T)
+    start, shift_x, shift_y, half_width, half_height = ctx.array(spread)
 
     def positions(size: int, step: Any, shift: Any) -> Any:
         first = (centers(ctx, size, offset, step, dtype)[:, None].astype("float64") + start).astype("float32")
@@ -93,6 +94,7 @@ def density_prior_box(
 def _check_densities(
     ctx: OpContext | InferContext, sizes: Sequence[float], ratios: Sequence[float], densities: Sequence[int]
 ) -> None:
+    ctx.require(len(ratios) > 0, "attribute fixed_ratios is empty, expected one number at least")
     ctx.require(
         len(sizes) == len(densities) and len(sizes) > 0,
         f"attributes fixed_sizes and densities must have the same length above 0, found {len(sizes)} and {len(densities)}",

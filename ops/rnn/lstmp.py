@@ -76,12 +76,12 @@ def lstmp(
     xp = ctx.xp
     size = check_gate_shapes(ctx, Input, Weight, Bias, use_peepholes, ProjWeight.shape[-1])
     _check_projection(ctx, ProjWeight, size)
+    act = _projection_activation(ctx, proj_activation, cell_activation)
     packing = pack_sequences(ctx, "Input", len(Input), is_reverse)
     check_pair(ctx, H0, C0)
     check_initial(ctx, len(packing.order), "H0", H0, ProjWeight.shape[1])
     check_initial(ctx, len(packing.order), "C0", C0, size)
     cell = make_cell(ctx, Bias, use_peepholes, (gate_activation, cell_activation, candidate_activation), cell_clip)
-    act = _projection_activation(ctx, proj_activation, cell_activation)
 
     def project(hidden: Any) -> Any:
         out = act.forward(xp, hidden @ ProjWeight)

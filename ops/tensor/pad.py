@@ -28,17 +28,17 @@ def constant_border_grad(ctx: OpContext, grad: Any, borders: Sequence[Border]) -
     return constant_border(ctx, grad, [(-before, -after) for before, after in borders], 0.0)
 
 
-def _sources(ctx: OpContext, size: int, border: Border, mode: str) -> list[int]:
-    """Where each place of a bordered axis takes its number from."""
-    before, after = border
-    places = range(-before, size + after)
+def _sources(ctx: OpContext, size: int, border: Border, mode: str) -> Any:
+    """Where each place of a bordered axis takes its number from: int64 on the host."""
+    np, (before, after) = ctx.np, border
+    places = np.arange(-before, size + after)
     if mode in ("edge", "replicate"):
-        return [min(max(place, 0), size - 1) for place in places]
+        return places.clip(0, size - 1)
     if mode == "circular":
-        return [place % size for place in places]
-    mirrored = [min(abs(place), 2 * size - 2 - abs(place)) for place in places]
+        return places % size
+    mirrored = np.minimum(abs(places), 2 * size - 2 - abs(places))
     ctx.require(
-        min(mirrored, default=0) >= 0, f"a border of {border} is too wide for mode reflect of an axis of size {size}"
+        mirrored.min(initial=0) >= 0, f"a border of {border} is too wide for mode reflect of an axis of size {size}"
     )
     return mirrored
 
@@ -63,7 +63,7 @@ def copied_border_grad(ctx: OpContext, grad: Any, borders: Sequence[Border], mod
         out = ctx.xp.zeros((*grad.shape[:axis], shape[axis], *grad.shape[axis + 1 :]), grad.dtype)
         first = max(-before, 0)
         out[(*lead, slice(first, first + len(inner)))] = grad[(*lead, slice(inner.start, inner.stop))]
-        for place, source in enumerate(sources):
+        for place, source in enumerate(sources.tolist()):
             if place not in inner:
                 out[(*lead, source)] += grad[(*lead, place)]
         grad = out

@@ -19,6 +19,7 @@ import numpy as np
 from fluidtool.errors import FluidError, LoDError, ProgramError
 from fluidtool.ir import Operator, Program
 from fluidtool.ops.registry import find_op
+from fluidtool.ops.schema import FRAMEWORK_ATTRS
 from fluidtool.proto.enums import AttrType
 from fluidtool.runtime import Executor, Scope
 from fluidtool.runtime.engines.native.bodies import BODIES
@@ -30,6 +31,7 @@ Values = dict[str, Any]
 SAME_SHAPE = ("relu", "sigmoid", "tanh", "scale", "softmax", "gelu", "clip", "assign", "leaky_relu", "square")
 WORDS = ("", "max", "avg", "SAME", "VALID", "NHWC", "AnyLayout", "relu", "constant", "edge", "all", "MAX", "LAST")
 NUMBERS = (np.nan, np.inf, -np.inf, 1e38, -1e38, 1e-42, 0.0)
+ENDLESS = frozenset({"sampling_ratio"})  # how often the kernels of roi_align go round: a large one is no fault
 SIZES = (0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64)
 
 
@@ -254,10 +256,13 @@ def joined_by_another(build: Builder, x: str) -> str | None:
     by_channel = tuple(size if place == 1 else 1 for place, size in enumerate(shape))
     form = rng.choice([shape, shape[axis:], shape[axis : axis + 1], (1, *shape[1:]), by_channel])
     attrs = {"axis": (AttrType.INT, axis if len(form) < len(shape) else -1)}
-    other = LoDTensor(np.random.default_rng(rng.getrandbits(32)).normal(size=form).astype(np.float32))
-    name = build.given(other, rng.random() < 0.5)
+    numbers = np.random.default_rng(rng.getrandbits(32)).normal(size=form).astype(np.float32)
     kind = rng.choice(["elementwise_add", "elementwise_mul", "elementwise_sub", "elementwise_max", "elementwise_div"])
-    pair = (x, name) if rng.random() < 0.8 or form != shape else (name, x)
+    divides = kind == "elementwise_div"
+    if divides:  # by nothing near 0, which would make much of every rounding
+        numbers += np.copysign(np.float32(0.5), numbers)
+    name = build.given(LoDTensor(numbers), rng.random() < 0.5)
+    pair = (x, name) if divides or rng.random() < 0.8 or form != shape else (name, x)
     case.told.append(f"{kind} {shape} {form}")
     return build.op(Recipe(kind, {}, {"Out": 1}, attrs), {"X": [pair[0]], "Y": [pair[1]]})["Out"][0]
 
@@ -296,9 +301,7 @@ def spoil_attribute(case: Case, rng: random.Random) -> None:
     op = rng.choice(case.program.global_block().ops)
     info = find_op(op.type)
     declared = {} if info is None else {name: (spec.type, spec.default) for name, spec in info.attrs.items()}
-    names = sorted(
-        {*op.attr_names, *declared} - {"op_role", "op_role_var", "op_callstack", "op_namescope", "op_device"}
-    )
+    names = sorted({*op.attr_names, *declared} - FRAMEWORK_ATTRS.keys() - ENDLESS)
     if not names:
         return
     name = rng.choice(names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,6 +20,9 @@ class Finding:
         return f"{self.case}: {self.fault}"
 
 
+TELLING = 60  # seconds between two words on how far a target is
+
+
 @dataclass
 class Budget:
     """How long a target may search (in seconds), and with which random numbers; counts the cases."""
@@ -30,7 +34,10 @@ class Budget:
 
     def seeds(self) -> Iterator[int]:
         """A seed for each case until the time is up, the same ones for the same seed of the campaign; one at least."""
-        numbers = random.Random(self.seed)
+        numbers, told = random.Random(self.seed), self.started
         while not self.cases or time.monotonic() - self.started < self.seconds:
             self.cases += 1
+            if time.monotonic() - told > TELLING:
+                told = time.monotonic()
+                print(f"{self.cases:,} cases in {told - self.started:.0f} s", file=sys.stderr, flush=True)
             yield numbers.getrandbits(48)

@@ -92,7 +92,9 @@ def is_fused(ctx: OpContext) -> bool:
 def suits(plan: Convolution, x: Array) -> bool:
     """Whether the kernels are for it: images with the channels first, windows of more than one cell that fit."""
     windows = plan.windows
-    if x.ndim != 4 or plan.data_format in CHANNELS_LAST or prod(windows.kernel) == 1 or x.size == 0:
+    if x.ndim != 4 or plan.data_format in CHANNELS_LAST or prod(windows.kernel) == 1:
+        return False
+    if x.size == 0 or 0 in plan.output_shape:
         return False
     return all(
         before >= 0 and after >= 0 and size + before + after >= extent

@@ -73,6 +73,7 @@ def _batch_norm(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
     x = r.get(op, "X")
     need(attrs.get("is_test") or attrs.get("use_global_stats"), "batch_norm in training mode")
     need(not attrs.get("trainable_statistics"), "batch_norm in training mode")
+    need(not attrs.get("fuse_with_relu"), "batch_norm that ends with a relu")
     need(attrs.get("data_layout", "NCHW") in ("NCHW", "AnyLayout") or len(x.shape) == 2, "batch_norm in NHWC")
     scale, bias, mean, variance = (
         r.constant(op, slot).astype(np.float64).reshape(-1) for slot in ("Scale", "Bias", "Mean", "Variance")

@@ -43,6 +43,8 @@ def _matmul(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
         bool(attrs.get(a, attrs.get(b))) for a, b in (("transpose_X", "trans_x"), ("transpose_Y", "trans_y"))
     )
     alpha = float(attrs.get("alpha", 1.0))
+    more = attrs.get("head_number", 1) > 1 or attrs.get("fused_transpose_Out") or attrs.get("fused_reshape_Out")
+    need(not more, "matmul by heads, or with what a pass fused into it")
     need(len(x.shape) >= 2 and len(y.shape) >= 2 and not swap_x, "matmul of a vector or of a transposed X")
     depth, columns = (y.shape[-1], y.shape[-2]) if swap_y else (y.shape[-2], y.shape[-1])
     need(x.shape[-1] == depth, "matmul of sizes that do not fit")
