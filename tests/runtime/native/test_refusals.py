@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+import sys
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fluidtool.errors import FluidError, OperatorError
+from fluidtool.errors import FluidError, OperatorError, UninitializedError
 from fluidtool.ir import Operator
+from fluidtool.ops.registry import get_op
 from fluidtool.proto.enums import AttrType
 from fluidtool.runtime import Executor
 from fluidtool.runtime.engines.native.graph import NativeFaultError
@@ -167,3 +171,47 @@ def test_alike_operators_are_asked_once(monkeypatch: pytest.MonkeyPatch) -> None
         x = net.op("softmax", "Out", {"X": x})
     net.run("native", net.op("softmax", "Out", {"X": net.op("transpose", "Out", {"X": x}, axis=[1, 0])}))
     assert asked == ["softmax", "transpose", "softmax"]
+
+
+def test_a_product_that_a_pass_fused_more_into() -> None:
+    net = Net()
+    x, y = net.data(2, 6), net.parameter(6, 4)
+    out = net.op("matmul", "Out", {"X": x, "Y": y}, fused_transpose_Out=[1, 0])
+    agree(net, [out])
+    out = net.op("matmul", "Out", {"X": x, "Y": y}, fused_reshape_Out=[3, 2])
+    refused(net, out, "cannot reshape array of size 8 into shape")
+
+
+def test_a_product_by_heads() -> None:
+    net = Net()
+    agree(net, [net.op("matmul", "Out", {"X": net.data(2, 4, 6), "Y": net.parameter(2, 6, 4)}, head_number=2)])
+
+
+def test_batch_norm_that_ends_with_a_relu() -> None:
+    net = Net()
+    x, scale, bias, mean, variance = net.data(2, 3, 4, 4), *(net.parameter(3) for _ in range(4))
+    net.scope.var(variance).value = LoDTensor(ones(3))
+    given = {"X": x, "Scale": scale, "Bias": bias, "Mean": mean, "Variance": variance}
+    agree(net, [net.op("batch_norm", "Y", given, is_test=True, fuse_with_relu=True)])
+
+
+def test_a_list_that_names_a_variable_without_value() -> None:
+    net = Net()
+    x = net.data(3, 4)
+    out = net.op("stack", "Y", {"X": x})
+    last(net).set_input("X", [x, out])
+    for engine in ("numpy", "native"):
+        with pytest.raises(UninitializedError, match=f"input X of operator stack in block 0 is variable {out}, which"):
+            Executor(engine=engine).run(net.program, net.feeds, [out], net.scope)
+
+
+IDLE = {"momentum", "seed", "fix_seed", "is_test", "out_stride"}  # of training; of images of several sizes
+BY_BODIES = {"anchor_generator", "prior_box", "density_prior_box"}  # whose readers call them
+
+
+@pytest.mark.parametrize("type", sorted(READERS.keys() - BY_BODIES))
+def test_a_reader_knows_every_attribute_that_the_body_asks_for(type: str) -> None:
+    info = get_op(type)
+    body, reader = (inspect.getsource(sys.modules[of.__module__]) for of in (info.body, READERS[type]))
+    asked = {*info.body_attrs, *re.findall(r'ctx\.attr\("(\w+)"\)', body)} & info.attrs.keys()
+    assert not [name for name in sorted(asked - IDLE) if f'"{name}"' not in reader]
