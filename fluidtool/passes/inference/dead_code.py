@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -48,28 +49,44 @@ def _dead(program: Program, keep: set[str]) -> list[Operator]:
             dead.append(op)
     gone = set(map(id, dead))
     live = [op for op in program.global_block().ops if id(op) not in gone]
-    read = _read_anywhere(program) | keep
     below = [inner for op in live for inner in sub_block_operators(program, op)]
-    return dead[::-1] + [op for op in below if not does_more(program, op) and _is_unread(op, read)]
+    return dead[::-1] + _unread([op for op in below if not does_more(program, op)], _readers(program), keep)
 
 
-def _is_unread(op: Operator, read: set[str]) -> bool:
-    """Whether the results are private to the block and no operator reads them.
+def _unread(ops: list[Operator], readers: Counter[str], keep: set[str]) -> list[Operator]:
+    """Those of the operators whose results are private to their block, and read by none that stays.
 
     A later round of a loop may read what an earlier one wrote, so order does not count below block 0.
     """
-    return all(name in op.block.vars and name not in read for name in op.output_arg_names)
+    writers: dict[str, list[Operator]] = {}
+    for op in ops:
+        for name in op.output_arg_names:
+            writers.setdefault(name, []).append(op)
+    gone: dict[int, Operator] = {}
+    waiting = ops[::-1]
+    while waiting:
+        op = waiting.pop()
+        if id(op) in gone or any(
+            readers[name] or name in keep or name not in op.block.vars for name in op.output_arg_names
+        ):
+            continue
+        gone[id(op)] = op
+        for name in _read_by(op):
+            readers[name] -= 1
+            if not readers[name]:
+                waiting += writers.get(name, ())
+    return list(gone.values())
 
 
-def _read_anywhere(program: Program) -> set[str]:
-    """Names that operators read, or take out of their sub-blocks by name."""
-    read = set[str]()
-    for block in program.blocks:
-        for op in block.ops:
-            read.update(op.input_arg_names)
-            if op.sub_blocks():
-                read.update(op.output_arg_names, _named_by_attributes(op))
-    return read
+def _readers(program: Program) -> Counter[str]:
+    """How often operators read a name, or take it out of their sub-blocks."""
+    return Counter(name for block in program.blocks for op in block.ops for name in _read_by(op))
+
+
+def _read_by(op: Operator) -> list[str]:
+    """What one operator reads, or takes out of its sub-blocks by name."""
+    taken = [*op.output_arg_names, *_named_by_attributes(op)] if op.sub_blocks() else []
+    return [*op.input_arg_names, *taken]
 
 
 def _named_by_attributes(op: Operator) -> Iterable[str]:

@@ -1,9 +1,12 @@
 """`drop-dead`: what leads to nothing wanted goes; what does more than compute stays."""
 
+from functools import partial
+
 import numpy as np
 
 from fluidtool.passes.inference.dead_code import drop_dead
 from fluidtool.proto.enums import VarType
+from tests.fuzz._growth import LIMIT, growth
 from tests.passes.inference.net import Net, append, reasons
 
 
@@ -102,15 +105,14 @@ def test_a_normalisation_that_leaves_its_statistics_is_dead_only_under_is_test()
         assert drop_dead(net.program, net.scope, keep=["out"]).changed is is_test
 
 
-def loop(net: Net, dead: bool) -> list[str]:
-    """A loop that adds 1 to `sum` three times; the types in its block after the pass."""
+def loop(net: Net, dead: int) -> list[str]:
+    """A loop that adds 1 to `sum` three times, and a chain of so many `dead` operators; the types in its block after the pass."""
     for name, value in (("i", 0.0), ("n", 3.0), ("sum", 0.0)):
         net.op("fill_constant", {}, {"Out": [name]}, shape=[1], value=value, dtype=int(VarType.FP32))
     net.op("less_than", {"X": ["i"], "Y": ["n"]}, {"Out": ["go"]})
     body = net.program._create_block()
-    if dead:
-        append(body, "tanh", {"X": ["sum"]}, {"Out": ["idle"]})
-        append(body, "relu", {"X": ["idle"]}, {"Out": ["more"]})
+    for number in range(dead):
+        append(body, "tanh", {"X": [f"idle{number - 1}" if number else "sum"]}, {"Out": [f"idle{number}"]})
     append(body, "scale", {"X": ["sum"]}, {"Out": ["sum"]}, scale=1.0, bias=1.0)
     append(body, "increment", {"X": ["i"]}, {"Out": ["i"]}, step=1.0)
     append(body, "less_than", {"X": ["i"], "Y": ["n"]}, {"Out": ["go"]})
@@ -125,17 +127,21 @@ def loop(net: Net, dead: bool) -> list[str]:
 
 def test_dead_operators_of_a_loop_go_and_what_the_next_round_reads_stays() -> None:
     net = Net()
-    assert loop(net, dead=True) == ["scale", "increment", "less_than"]
+    assert loop(net, dead=2) == ["scale", "increment", "less_than"]
     assert net.run("sum")[0].tolist() == [3.0]
 
 
+def test_twice_the_dead_operators_of_a_loop_take_twice_the_work() -> None:
+    assert growth(lambda size: partial(loop, Net(), size), 60, 10) < LIMIT
+
+
 def test_a_loop_without_dead_operators_stays_as_it_is() -> None:
-    assert loop(Net(), dead=False) == ["scale", "increment", "less_than"]
+    assert loop(Net(), dead=0) == ["scale", "increment", "less_than"]
 
 
 def test_a_loop_that_nothing_needs_goes_with_its_block() -> None:
     net = Net()
-    loop(net, dead=False)
+    loop(net, dead=0)
     net.data("x", net.numbers(2, 3))
     net.op("relu", {"X": ["x"]}, {"Out": ["out"]})
     drop_dead(net.program, net.scope, keep=["out"])

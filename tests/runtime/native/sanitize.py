@@ -48,7 +48,11 @@ def main(kind: str, *module: str) -> int:
         return 0
     tests = ("pytest", "-q", "-p", "no:cacheprovider", "tests/runtime/native", "-k", TESTS[kind])
     with tempfile.TemporaryDirectory() as folder:
-        path = build(Path(folder, "engine.so"), (*FLAGS[kind], "-g", "-O1", "-fno-omit-frame-pointer"), wanted="")
+        path = build(
+            Path(folder, "engine.so"),
+            (*FLAGS[kind], "-g", "-O1", "-fno-omit-frame-pointer"),
+            wanted="all" if module else "",
+        )
         environment = child_environment(FLUIDTOOL_NATIVE=str(path), LD_PRELOAD=":".join(libraries), **OPTIONS[kind])
         return subprocess.run([sys.executable, "-m", *(module or tests)], env=environment, check=False).returncode
 
