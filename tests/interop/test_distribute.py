@@ -192,7 +192,9 @@ def test_real_paddle_trains_with_our_programs_as_one_process_does(
     np.testing.assert_allclose((outs[0]["losses"] + outs[1]["losses"]) / 2, losses, rtol=2e-5)
     for parameter in ("w", "v"):
         np.testing.assert_array_equal(outs[0][parameter], outs[1][parameter])
-        np.testing.assert_allclose(outs[0][parameter], values[parameter], rtol=2e-4, atol=2e-6)
+        # adam divides a gradient by its own size: of one near 0 the rounding counts, and that is the processor's
+        atol = 5e-5 if name == "adam" else 2e-6
+        np.testing.assert_allclose(outs[0][parameter], values[parameter], rtol=2e-4, atol=atol)
 
 
 def test_one_synchronous_trainer_works_which_real_paddles_own_programs_do_not(
