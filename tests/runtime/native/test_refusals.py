@@ -215,3 +215,11 @@ def test_a_reader_knows_every_attribute_that_the_body_asks_for(type: str) -> Non
     body, reader = (inspect.getsource(sys.modules[of.__module__]) for of in (info.body, READERS[type]))
     asked = {*info.body_attrs, *re.findall(r'ctx\.attr\("(\w+)"\)', body)} & info.attrs.keys()
     assert not [name for name in sorted(asked - IDLE) if f'"{name}"' not in reader]
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_the_last_of_an_axis_that_is_dropped(axis: int) -> None:
+    """Fluid's x[-1] is the range -1:0."""
+    net = Net()
+    out = net.op("slice", "Out", {"Input": net.data(3, 4, 5)}, axes=[axis], starts=[-1], ends=[0], decrease_axis=[axis])
+    agree(net, [out, net.op("relu", "Out", {"X": out})])

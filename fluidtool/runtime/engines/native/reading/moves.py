@@ -63,13 +63,16 @@ def _transpose(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
 def _slice(r: Reading, op: Operator, attrs: dict[str, Any]) -> None:
     x = r.get(op, "Input")
     need(not any(op.inputs.get(slot) for slot in op.inputs if slot != "Input") and not x.integer, "computed bounds")
-    starts, shape = [0] * len(x.shape), list(x.shape)
+    starts, shape, dropped = [0] * len(x.shape), list(x.shape), attrs.get("decrease_axis") or []
     for axis, start, end in zip(attrs["axes"], attrs["starts"], attrs["ends"], strict=True):
-        axis = axis_within(axis, len(x.shape))
-        size = x.shape[axis]
+        place = axis_within(axis, len(x.shape))
+        size = x.shape[place]
+        if axis in dropped and (start, end) == (-1, 0):  # the last one
+            end = size
         start, end = (min(max(bound + size if bound < 0 else bound, 0), size) for bound in (start, end))
-        starts[axis], shape[axis] = start, end - start
-    kept = [size for axis, size in enumerate(shape) if axis not in (attrs.get("decrease_axis") or [])]
+        starts[place], shape[place] = start, end - start
+    places = {axis_within(axis, len(x.shape)) for axis in dropped}
+    kept = [size for place, size in enumerate(shape) if place not in places]
     r.add("slice", [x], op, "Out", kept or [1], starts=starts, sizes=shape)
 
 
