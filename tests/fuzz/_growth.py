@@ -98,16 +98,30 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 }
 
 
+def models_of(folder: Path, kind: str) -> Callable[[int], Work]:
+    """Make the models of a kind, and another to compare it with, in the folder, where they are not there yet."""
+
+    def work_of(size: int) -> Work:
+        def work() -> None:
+            for path, make in ((folder / f"{kind}{size}", INFERENCE[kind]), (folder / f"other{size}", branches)):
+                if not path.exists():
+                    program = make(size)
+                    program.save(path)
+                    path.with_suffix(".target").write_text(program.fetches[0])
+
+        return work
+
+    return work_of
+
+
 def commands_on(folder: Path, kind: str, name: str) -> Callable[[int], Work]:
     """A command on saved models of a kind, by their size; the models are made in the folder."""
 
     def work_of(size: int) -> Work:
+        models_of(folder, kind)(size)()
         model, other = folder / f"{kind}{size}", folder / f"other{size}"
-        large = INFERENCE[kind](size)
-        for path, program in ((model, large), (other, branches(size))):
-            if not path.exists():
-                program.save(path)
-        names = {"model": model, "other": other, "target": large.fetches[0], "out": folder / f"{kind}{size}.out"}
+        target = model.with_suffix(".target").read_text()
+        names = {"model": model, "other": other, "target": target, "out": folder / f"{kind}{size}.out"}
         arguments = [argument.format(**names) for argument in COMMANDS[name]]
         return command(*arguments, accepted=(0, 1) if name in ("check", "diff with another") else (0,))
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.fuzz._growth import API, COMMANDS, LIMIT, Work, commands_on
+from tests.fuzz._growth import API, COMMANDS, LIMIT, Work, commands_on, models_of
 from tests.fuzz.campaign import Budget, Finding
 from tests.support.large_programs import INFERENCE
 
@@ -30,23 +30,37 @@ def search(budget: Budget) -> Iterator[Finding]:
     with TemporaryDirectory() as folder:
         found = curves(Path(folder))
         random.Random(budget.seed).shuffle(found)
-        for (name, work_of), _ in zip(found, budget.seeds(), strict=False):
-            yield from follow(name, work_of)
+        for (name, work_of, made_before), _ in zip(found, budget.seeds(), strict=False):
+            yield from follow(name, work_of, made_before=made_before)
 
 
-def curves(folder: Path) -> list[tuple[str, Callable[[int], Work]]]:
-    """Everything that is measured, by name."""
-    found = [(f"{name} of {kind}", commands_on(folder, kind, name)) for kind in INFERENCE for name in COMMANDS]
-    return [*found, *API.items()]
+def curves(folder: Path) -> list[tuple[str, Callable[[int], Work], Callable[[int], Work]]]:
+    """Everything that is measured: its name, the work, and what is made in a process of its own before it."""
+    found = [
+        (f"{name} of {kind}", commands_on(folder, kind, name), models_of(folder, kind))
+        for kind in INFERENCE
+        for name in COMMANDS
+    ]
+    return [*found, *((name, work_of, nothing) for name, work_of in API.items())]
+
+
+def nothing(size: int) -> Work:
+    """No work at all."""
+    return lambda: None
 
 
 def follow(
-    name: str, work_of: Callable[[int], Work], smallest: int = SMALLEST, largest: int = LARGEST
+    name: str,
+    work_of: Callable[[int], Work],
+    smallest: int = SMALLEST,
+    largest: int = LARGEST,
+    made_before: Callable[[int], Work] = nothing,
 ) -> Iterator[Finding]:
     """Double the size until it is the largest, or something is found."""
     before, size = 0.0, smallest
     while size <= largest:
         case = f"{name}, size {size:,}"
+        apart(made_before, size)
         seconds, memory, fault = apart(work_of, size)
         if fault:
             yield Finding(case, fault)
