@@ -246,6 +246,7 @@ class Trainer:
         if config.load_serial is None:
             return
         model = checkpoints.checkpoint_dir(folder, serial) / checkpoints.MODEL_DIR
+        checkpoints.tidy_checkpoint(folder, serial)  # a run that goes on saves into others
         io.load_vars(self._executor, str(model), vars=_kept(self.train_program))
         position = checkpoints.load_trainer_args(folder, serial, self.trainer_id, POSITION)
         config.epoch_id, config.step_id = (int(number) for number in position)

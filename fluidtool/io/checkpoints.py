@@ -56,6 +56,13 @@ def latest_serial(folder: Path) -> int:
     return max(serials(folder), default=-1)
 
 
+def tidy_checkpoint(folder: Path, serial: int) -> None:
+    """Remove what the saves of a checkpoint could not remove in its folders. Raises OutputError."""
+    path = folder / f"{PREFIX}{serial}"
+    for each in (path, path / MODEL_DIR, *path.glob(f"{TRAINER_PREFIX}*")):
+        tidy(each)
+
+
 def checkpoint_dir(folder: Path, serial: int) -> Path:
     """The folder of one checkpoint; raises ModelNotFoundError when it is missing or was never completed."""
     path = folder / f"{PREFIX}{serial}"

@@ -80,6 +80,7 @@ def load_checkpoint(
     serial = checkpoints.latest_serial(folder)
     if serial < 0:
         return None
+    checkpoints.tidy_checkpoint(folder, serial)  # a run that goes on saves into others
     state = checkpoints.load_trainer_state(folder, serial, TRAINER)
     _check_state(state, f"checkpoint {serial} in {folder}")
     check_run(f"checkpoint {serial} in {folder}", state.get("run", {}), run)

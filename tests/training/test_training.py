@@ -124,6 +124,19 @@ def test_sparse_values_are_kept(tmp_path: Path) -> None:
     assert isinstance(value, SelectedRows) and (value.rows(), value.height()) == ([4, 1], 7)
 
 
+def test_who_goes_on_from_a_checkpoint_removes_what_its_save_could_not(tmp_path: Path) -> None:
+    """A disk may refuse to remove the folder that the files were written in; the run that goes on saves elsewhere."""
+    save_checkpoint(CheckpointPlan(tmp_path), Position(0, 0), {}, [], {})
+    left = [
+        tmp_path / "checkpoint_0" / name / ".files.0123456789abcdef.fluidtool.tmp"
+        for name in ("trainer_0", "__model__")
+    ]
+    for folder in left:
+        folder.mkdir()
+    assert load_checkpoint(tmp_path, [], [], {}) is not None
+    assert not any(folder.exists() for folder in left)
+
+
 def test_values_that_no_file_holds_are_refused() -> None:
     program, scope = Program(), Scope()
     program.global_block().create_var(name="a", persistable=True)
