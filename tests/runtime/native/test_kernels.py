@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from fluidtool.profiling.work import step_works
 from fluidtool.runtime.engines.native.library import Library
 from tests.runtime.native.checking import Net, check
 
@@ -290,3 +291,15 @@ def test_an_image_in_blocks_and_a_volume_without_a_batch(type: str) -> None:
     x = net.conv(net.data(1, 3, 6, 5), net.parameter(20, 3, 3, 3))
     y = net.op(type, "Out", {"X": net.op("relu", "Out", {"X": x}), "Y": net.data(20, 4, 3)})
     check(net, net.conv(y, net.parameter(4, 20, 1, 1)), scale=30)
+
+
+def test_lowering_leaves_the_graph_as_it_is() -> None:
+    """Groups of few channels are put together with zeros between; what is profiled is the convolution that was asked for."""
+    net = Net()
+    x, weights = net.data(1, 128, 6, 6), net.parameter(128, 4, 3, 3)
+    out = net.conv(x, weights, groups=32, paddings=[1, 1])
+    check(net, out)
+    (stretch,) = net.plan.work
+    (compiled,) = stretch.forms.values()
+    works = step_works(compiled.drafts)
+    assert sum(work.multiply_adds for work in works) == 128 * 6 * 6 * 4 * 9

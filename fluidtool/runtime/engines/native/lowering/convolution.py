@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import gcd, lcm, prod
 from typing import Any
 
@@ -59,15 +60,15 @@ def reach(node: Node, windows: Shape) -> Halo:
 
 @lowers("conv")
 def _conv(low: Lowering, node: Node) -> None:
-    x, facts = node.inputs[0], node.facts
     if is_depthwise(node):
         _depthwise(low, node)
         return
-    groups = facts["groups"] = join_groups(low, facts)
+    node = replace(node, facts=join_groups(low, node.facts))
+    x, facts = node.inputs[0], node.facts
     if outputs := outputs_by_side(node, low.width):
         winograd(low, node, outputs)
         return
-    source = low.blocked(x, narrow=groups == 1)
+    source = low.blocked(x, narrow=facts["groups"] == 1)
     if facts["weights"].shape[2:] == (1, 1) and facts["strides"] != (1, 1) and not any(facts["pads"]):
         source = _subsampled(low, node, source)
     convolve(low, node, source, conv_output(low, node))
@@ -103,20 +104,20 @@ def convolve(
     low.steps.add(Kind.CONVOLUTION, pointers, n, activation=node.activation, tasks=tasks)
 
 
-def join_groups(low: Lowering, facts: dict[str, Any]) -> int:
-    """How many groups there are after groups of few channels are put together, with zeros between, to whole vectors."""
+def join_groups(low: Lowering, facts: dict[str, Any]) -> dict[str, Any]:
+    """The facts of a convolution with groups of few channels put together, with zeros between, to whole vectors."""
     weights, groups = facts["weights"], facts["groups"]
     count, inner, *window = weights.shape
     each = count // groups
     together = lcm(low.width // gcd(inner, low.width), low.width // gcd(each, low.width))
     if groups == 1 or together == 1:
-        return int(groups)
+        return facts
     need(groups % together == 0, "groups of few channels")
     wide = np.zeros((groups // together, together, each, together, inner, *window), np.float32)
     for number in range(together):
         wide[:, number, :, number] = weights.reshape(groups // together, together, each, inner, *window)[:, number]
-    facts["weights"] = wide.reshape(count, together * inner, *window)
-    return int(groups // together)
+    weights = wide.reshape(count, together * inner, *window)
+    return {**facts, "weights": weights, "groups": groups // together}
 
 
 def _subsampled(low: Lowering, node: Node, source: Blocked) -> Blocked:

@@ -8,6 +8,7 @@ writes floats, halves, or both, as its readers want.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -127,8 +128,8 @@ def floats_wanted(low: Lowering, node: Node) -> bool:
 
 # ---------------------------------------------------------------- steps
 def _convolution(low: Lowering, node: Node) -> None:
-    x, facts, residual = node.inputs[0], node.facts, None
-    groups = facts["groups"] = join_groups(low, facts)
+    node, residual = replace(node, facts=join_groups(low, node.facts)), None
+    x, facts, groups = node.inputs[0], node.facts, node.facts["groups"]
     source = half(low, x, x.shape, groups > 1)
     if node.residual is not None:
         residual = low.blocked(node.residual)

@@ -21,7 +21,7 @@ def _conv3d(low: Lowering, node: Node) -> None:
         "weights": facts["weights"].reshape(count, inner, depth * rows, columns),
         "frames": (depth, dilation, stride),
     }
-    facts["groups"] = join_groups(low, facts)
+    facts = join_groups(low, facts)
     source, out = low.blocked(x, narrow=facts["groups"] == 1), conv_output(low, node)
     packed = pack_filter(low, facts, source.lanes)
     made = node.output.shape[0] // volumes
