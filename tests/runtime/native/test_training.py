@@ -92,6 +92,18 @@ def test_softmax_with_cross_entropy_that_is_left_to_numpy(
     assert answered == [False]
 
 
+@pytest.mark.parametrize("kind", ["uint8", "int8", "int16", "int32", "uint32", "uint64"])
+def test_softmax_with_cross_entropy_of_labels_of_every_kind(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers without a sign hold no -1: a label that is ignored became the class 255 of 4, read beyond its row."""
+    answered = counted(monkeypatch, "softmax_with_cross_entropy")
+    label = np.array([[1], [3], [100], [0]]).astype(kind)
+    feeds = {"Logits": floats(4, 4), "Label": label}
+    made = agree("softmax_with_cross_entropy", feeds, ["Softmax", "Loss"], ignore_index=100)
+    assert answered == [True] and made["Loss"].numpy()[2] == 0
+    given = {"Label": label, "Softmax": made["Softmax"].numpy(), "Loss@GRAD": floats(4, 1)}
+    agree("softmax_with_cross_entropy_grad", given, ["Logits@GRAD"], rtol=1e-6, ignore_index=100)
+
+
 @pytest.mark.parametrize("engine", ["numpy", "native"])
 def test_softmax_with_cross_entropy_says_which_class_does_not_exist(engine: str) -> None:
     feeds = {"Logits": floats(2, 3), "Label": np.array([[1], [3]])}

@@ -25,7 +25,7 @@ def softmax_with_cross_entropy(
     labels = None
     if not soft_label:
         counted = check_classes(ctx, Label, Logits.shape[-1], ignore_index)
-        labels = numbers(np.where(counted, Label, -1))
+        labels = numbers(Label, counted)
     softmax, loss = np.empty(Logits.shape, np.float32), np.empty((*Logits.shape[:-1], 1), np.float32)
     arrays = (in_rows(Logits), labels, in_rows(Label) if soft_label else None, softmax, loss)
     run_step(library, Kind.CROSS_ENTROPY, arrays, rows_and_columns(Logits), tasks(library, Logits))
@@ -52,7 +52,7 @@ def softmax_with_cross_entropy_gradient(
     labels = None
     if not soft_label:
         check_classes(ctx, Label, classes, ignore_index)
-        labels = numbers(np.where((Label >= 0) & (Label < classes), Label, -1))
+        labels = numbers(Label, (Label >= 0) & (Label < classes))
     found = np.empty(Softmax.shape, np.float32)
     arrays = (in_rows(Softmax), labels, in_rows(Label) if soft_label else None, found, in_rows(Loss_grad))
     run_step(library, Kind.CROSS_ENTROPY_GRADIENT, arrays, rows_and_columns(Softmax), tasks(library, Softmax))
@@ -68,9 +68,9 @@ def fits(ctx: OpContext, x: Any, label: Any, soft_label: bool, axis: int) -> boo
     return type(label) is np.ndarray and label.dtype.kind in "iu" and label.shape == (*x.shape[:-1], 1)
 
 
-def numbers(labels: Array) -> Array:
-    """Labels as the library reads them."""
-    return np.ascontiguousarray(labels, np.int64)
+def numbers(labels: Array, counted: Array) -> Array:
+    """Labels as the library reads them: -1 for those that do not count. (Bytes without a sign hold no -1.)"""
+    return np.where(counted, labels.astype(np.int64), np.int64(-1))
 
 
 def rows_and_columns(x: Array) -> dict[int, int]:

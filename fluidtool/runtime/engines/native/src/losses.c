@@ -1,6 +1,9 @@
 /* Softmax with cross entropy, row by row, and its gradient; gradients of activations. Included by matrices.c. */
 #define LOWEST_LOGIT -64.0f /* below the largest: no probability is 0 */
 
+/* Labels are looked at before any run; what they say is not relied on here all the same. */
+static int is_class(int64_t label, int64_t columns) { return label >= 0 && label < columns; }
+
 /* p: logits, labels (numbers of classes, or -1: no loss) or 0, probabilities of classes where there are no labels,
    softmax, loss.  n: 0 rows, 1 columns */
 static void cross_entropy(const ft_step *step, int64_t task, int64_t tasks) {
@@ -29,7 +32,7 @@ static void cross_entropy(const ft_step *step, int64_t task, int64_t tasks) {
         const vec factor = ALL(1 / total);
         for (i = 0; i < columns; i += VL) give(y + i, take(y + i, columns - i) * factor, columns - i);
         if (!labels) *loss = sum_lanes(all_wanted) * logf(total) - sum_lanes(met);
-        else if (labels[row] < 0) *loss = 0;
+        else if (!is_class(labels[row], columns)) *loss = 0;
         else {
             const float shifted = x[labels[row]] - top;
             *loss = logf(total) - (shifted < LOWEST_LOGIT ? LOWEST_LOGIT : shifted);
@@ -47,7 +50,7 @@ static void cross_entropy_gradient(const ft_step *step, int64_t task, int64_t ta
         const float *softmax = step->p[0] + row * columns, *wanted = labels ? 0 : step->p[2] + row * columns;
         float *y = step->p[3] + row * columns;
         const vec grad = ALL(step->p[4][row]);
-        if (labels && labels[row] < 0) {
+        if (labels && !is_class(labels[row], columns)) {
             memset(y, 0, (size_t)columns * sizeof(float));
             continue;
         }
