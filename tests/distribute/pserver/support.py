@@ -14,7 +14,8 @@ import pytest
 
 import fluidtool.fluid as fluid
 from fluidtool import runtime
-from fluidtool.distribute.pserver import serving
+from fluidtool.distribute.pserver import asynchronous, serving
+from fluidtool.distribute.pserver import server as waiting
 from fluidtool.distribute.roles import RolePrograms, server_programs, trainer_programs
 from fluidtool.distribute.rpc.handler import Barrier, Call, Message
 from fluidtool.distribute.settings import Settings
@@ -81,6 +82,9 @@ def running(program: Program, scope: Scope, monkeypatch: pytest.MonkeyPatch) -> 
             server.ready.set()
 
     monkeypatch.setattr(serving, "serve", serve)
+    monkeypatch.setattr(serving, "LINGER", 0.0)  # there is no connection that could have broken
+    for module in (waiting, asynchronous):
+        monkeypatch.setattr(module, "POLL", 0.01)
     server.thread = threading.Thread(target=run, daemon=True)
     server.thread.start()
     assert server.ready.wait(PATIENCE)
