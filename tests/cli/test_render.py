@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,12 +53,13 @@ def on_terminal(columns: int, args: Sequence[str], env: dict[str, str] | None = 
     import struct
     import termios
 
-    pid, descriptor = pty.fork()
-    if pid == 0:
-        os.environ.pop("COLUMNS", None)
-        os.environ.update(child_environment() | {"TERM": "xterm-256color", **(env or {})})
-        os.execv(sys.executable, [sys.executable, "-m", "fluidtool", *args])
+    descriptor, other = pty.openpty()
     fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    environment = child_environment() | {"TERM": "xterm-256color", **(env or {})}
+    environment.pop("COLUMNS", None)
+    command = [sys.executable, "-m", "fluidtool", *args]
+    process = subprocess.Popen(command, stdin=other, stdout=other, stderr=other, env=environment)
+    os.close(other)
     data = b""
     while True:
         try:
@@ -67,7 +69,8 @@ def on_terminal(columns: int, args: Sequence[str], env: dict[str, str] | None = 
         if not piece:
             break
         data += piece
-    os.waitpid(pid, 0)
+    process.wait(60)
+    os.close(descriptor)
     return data.decode().replace("\r\n", "\n")
 
 

@@ -12,8 +12,9 @@ import pytest
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor
+from fluidtool.runtime.engines.native.graph import NotNativeError
 from fluidtool.runtime.engines.native.library import Library
-from fluidtool.runtime.engines.native.preview import Preview, preview
+from fluidtool.runtime.engines.native.preview import Preview, preview, short_sequences
 from fluidtool.runtime.engines.native.stretches import Stretch
 from tests.runtime.native.checking import Net
 from tests.support.checkout import child_environment
@@ -92,3 +93,11 @@ def test_parameters_in_the_scope_stay_as_they_are() -> None:
     previewed(net, out)
     for name, array in before.items():
         np.testing.assert_array_equal(np.asarray(net.scope.var(name).value), array)
+
+
+def test_sequences_of_a_single_number_are_known_by_a_run_alone() -> None:
+    net = Net()
+    x = net.data()
+    net.program.global_block().vars[x].lod_level = 1
+    with pytest.raises(NotNativeError, match=f"{x} has sequences but no rows"):
+        short_sequences(x, net.program.global_block(), np.zeros(()))

@@ -138,6 +138,8 @@ def short_sequences(name: str, block: Block, array: Any) -> Lod:
         return ()
     if any(name in op.output_arg_names for op in block.ops if op.type != "feed"):
         raise NotNativeError(f"only a run can tell how long the sequences of {name} are")
+    if not array.ndim:
+        raise NotNativeError(f"{name} has sequences but no rows")
     return (tuple(range(len(array) + 1)),) * var.lod_level
 
 
