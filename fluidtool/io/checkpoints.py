@@ -59,7 +59,8 @@ def latest_serial(folder: Path) -> int:
 def tidy_checkpoint(folder: Path, serial: int) -> None:
     """Remove what the saves of a checkpoint could not remove in its folders. Raises OutputError."""
     path = folder / f"{PREFIX}{serial}"
-    for each in (path, path / MODEL_DIR, *path.glob(f"{TRAINER_PREFIX}*")):
+    own = (f"{TRAINER_PREFIX}*", f"{TRAINER_PREFIX}*/device_*")
+    for each in (path, path / MODEL_DIR, *(folder for names in own for folder in path.glob(names))):
         tidy(each)
 
 

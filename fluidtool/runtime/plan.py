@@ -388,7 +388,7 @@ class BoundStep:
 
         A gap in the list (@EMPTY@) is none, nor is a variable that only orders `send` and `recv`.
         """
-        if get_op(self.context.op.type).side_effects:
+        if self.context.info.side_effects:
             return
         for holder, value in zip(holders, values, strict=True):
             if holder is not None and value is None:

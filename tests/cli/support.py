@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import struct
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,27 @@ BIAS = np.array([0.5, -2.0, 0.25], dtype="float32")
 def call(*args: Any, input: bytes | None = None, env: Mapping[str, str | None] | None = None) -> Result:
     """Run `fluidtool` with these arguments."""
     return CliRunner().invoke(app, [str(arg) for arg in args], input=input, env=env)
+
+
+def on_terminal(*args: Any, columns: int = 80, **environment: str) -> str:
+    """What `fluidtool` writes to a terminal of this width, errors too."""
+    import fcntl
+    import pty
+    import termios
+
+    terminal, inside = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    variables = {**child_environment(), "TERM": "xterm-256color", **environment}
+    variables.pop("COLUMNS", None)
+    command = [sys.executable, "-m", "fluidtool", *map(str, args)]
+    with subprocess.Popen(command, stdin=inside, stdout=inside, stderr=inside, env=variables):
+        os.close(inside)
+        written = b""
+        with suppress(OSError):  # Linux says so when the other side is closed
+            while part := os.read(terminal, 1 << 16):
+                written += part
+    os.close(terminal)
+    return written.decode().replace("\r\n", "\n")
 
 
 def call_json(*args: Any) -> Any:

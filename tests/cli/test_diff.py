@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -24,9 +20,9 @@ from tests.cli.support import (
     error_of,
     linear_model,
     linear_program,
+    on_terminal,
     write_model,
 )
-from tests.support.checkout import child_environment
 
 
 def without_relu(folder: Path) -> Path:
@@ -154,27 +150,6 @@ def test_a_model_that_is_not_there(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- where it is shown
-def on_terminal(*args: object, **environment: str) -> str:
-    """What `fluidtool` writes to a terminal of 80 columns."""
-    main, other = pty.openpty()
-    env = child_environment(**{"COLUMNS": "80", "TERM": "xterm", **environment})
-    command = [sys.executable, "-m", "fluidtool", *map(str, args)]
-    with subprocess.Popen(command, stdout=other, stderr=subprocess.DEVNULL, env=env) as process:
-        os.close(other)
-        written = b""
-        while True:
-            try:
-                part = os.read(main, 65536)
-            except OSError:  # the terminal is closed
-                break
-            if not part:
-                break
-            written += part
-        process.wait(timeout=60)
-    os.close(main)
-    return written.decode()
-
-
 def test_colour_on_a_terminal_only(tmp_path: Path) -> None:
     a, b = linear_model(tmp_path / "a"), without_relu(tmp_path / "b")
     assert "\x1b[31m" in on_terminal("diff", a, b)

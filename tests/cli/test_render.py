@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fluidtool.cli.render import amount, facts, jsonable, number, plain, printable, size, table
-from tests.cli.support import DIGITS, call, process
-from tests.support.checkout import child_environment
+from tests.cli.support import DIGITS, call, on_terminal, process
 
-pty = pytest.importorskip("pty", reason="pseudo-terminals exist on POSIX systems only")
+pytest.importorskip("pty", reason="pseudo-terminals exist on POSIX systems only")
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -47,33 +42,6 @@ def test_a_pipe_gets_no_escape_and_whole_names() -> None:
 
 
 # ---------------------------------------------------------------- on a terminal
-def on_terminal(columns: int, args: Sequence[str], env: dict[str, str] | None = None) -> str:
-    """What the command writes to a terminal of this width."""
-    import fcntl
-    import struct
-    import termios
-
-    descriptor, other = pty.openpty()
-    fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    environment = child_environment() | {"TERM": "xterm-256color", **(env or {})}
-    environment.pop("COLUMNS", None)
-    command = [sys.executable, "-m", "fluidtool", *args]
-    process = subprocess.Popen(command, stdin=other, stdout=other, stderr=other, env=environment)
-    os.close(other)
-    data = b""
-    while True:
-        try:
-            piece = os.read(descriptor, 65536)
-        except OSError:  # Linux says so when the other side is closed
-            break
-        if not piece:
-            break
-        data += piece
-    process.wait(60)
-    os.close(descriptor)
-    return data.decode().replace("\r\n", "\n")
-
-
 @pytest.mark.parametrize("columns", [80, 120])
 @pytest.mark.parametrize(
     "args",
@@ -87,13 +55,13 @@ def on_terminal(columns: int, args: Sequence[str], env: dict[str, str] | None = 
     ids=lambda value: "-".join(value[2:] or value[:1]) if isinstance(value, list) else None,
 )
 def test_tables_fit_the_terminal(columns: int, args: list[str]) -> None:
-    shown = ANSI.sub("", on_terminal(columns, args))
+    shown = ANSI.sub("", on_terminal(*args, columns=columns))
     assert max(len(line) for line in shown.splitlines()) <= columns
     assert "Traceback" not in shown and "error:" not in shown
 
 
 def test_long_names_are_folded_not_cut() -> None:
-    lines = ANSI.sub("", on_terminal(60, ["inspect", str(DIGITS), "--vars"])).splitlines()
+    lines = ANSI.sub("", on_terminal("inspect", DIGITS, "--vars", columns=60)).splitlines()
     end = next(line for line in lines if line.startswith("variable")).index("kind")
     names = "".join(line[:end].strip() for line in lines)
     assert "…" not in names
@@ -101,14 +69,14 @@ def test_long_names_are_folded_not_cut() -> None:
 
 
 def test_a_terminal_gets_bold_but_not_with_no_color() -> None:
-    assert "\x1b[1m" in on_terminal(80, ["inspect", str(DIGITS)])
-    assert "\x1b[3" not in on_terminal(80, ["inspect", str(DIGITS)], {"NO_COLOR": "1"})
-    assert "\x1b[1;31m" in on_terminal(80, ["inspect", "nothing"])
-    assert "\x1b" not in on_terminal(80, ["inspect", "nothing"], {"NO_COLOR": "1"})
+    assert "\x1b[1m" in on_terminal("inspect", DIGITS)
+    assert "\x1b[3" not in on_terminal("inspect", DIGITS, NO_COLOR="1")
+    assert "\x1b[1;31m" in on_terminal("inspect", "nothing")
+    assert "\x1b" not in on_terminal("inspect", "nothing", NO_COLOR="1")
 
 
 def test_errors_are_wrapped_at_words_on_a_terminal() -> None:
-    shown = on_terminal(60, ["inspect", "nothing"], {"NO_COLOR": "1"})
+    shown = on_terminal("inspect", "nothing", columns=60, NO_COLOR="1")
     assert max(len(line) for line in shown.splitlines()) <= 60
     assert " ".join(shown.split()).startswith("error: there is no model at nothing: no such file or folder")
 

@@ -30,9 +30,9 @@ from tests.cli.support import (
     everything_below,
     linear_model,
     linear_program,
+    on_terminal,
     write_model,
 )
-from tests.cli.test_diff import on_terminal
 from tests.support.random_programs import pick_from, random_program
 
 X = np.load(DIGITS / "x.npy")

@@ -129,10 +129,10 @@ def test_who_goes_on_from_a_checkpoint_removes_what_its_save_could_not(tmp_path:
     save_checkpoint(CheckpointPlan(tmp_path), Position(0, 0), {}, [], {})
     left = [
         tmp_path / "checkpoint_0" / name / ".files.0123456789abcdef.fluidtool.tmp"
-        for name in ("trainer_0", "__model__")
+        for name in ("trainer_0", "trainer_0/device_1", "__model__")
     ]
     for folder in left:
-        folder.mkdir()
+        folder.mkdir(parents=True)
     assert load_checkpoint(tmp_path, [], [], {}) is not None
     assert not any(folder.exists() for folder in left)
 

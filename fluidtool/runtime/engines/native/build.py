@@ -77,18 +77,14 @@ def compiler() -> list[str]:
     return [next((name for name in usual if shutil.which(name)), usual[-1])]
 
 
-def asked(command: list[str], *words: str) -> str:
-    """What a compiler prints; '' when it fails or there is none."""
-    try:
-        done = subprocess.run([*command, *words], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-    except OSError:
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
-
-
 def macros(command: list[str], *words: str) -> set[str]:
     """The names of what a compiler, called with `words`, defines by itself; none when it fails or there is none."""
-    lines = asked(command, *words, "-dM", "-E", "-xc", os.devnull).splitlines()
+    asked = [*command, *words, "-dM", "-E", "-xc", os.devnull]
+    try:
+        done = subprocess.run(asked, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    except OSError:
+        return set()
+    lines = done.stdout.splitlines() if done.returncode == 0 else []
     return {line.split()[1] for line in lines if line.startswith("#define ")}
 
 
