@@ -48,6 +48,7 @@ def serve_parameters(context: OpContext) -> None:
     description = describe_server(context.op)
     context.runtime.policy.endpoint(description.endpoint, context.op.type)
     environment = os.environ
+    _port_file().unlink(missing_ok=True)  # a killed process that had this number may have left it
     schedule = Schedule.from_environment(environment, _role(context, description))
     with parameter_server(context, description, environment, schedule) as server, _stopping_at_signals(server.stop):
         options = fitted(Options.from_environment(environment), context.op.block.program, description)
@@ -183,12 +184,17 @@ def _told(context: OpContext, endpoint: str, port: int) -> Iterator[None]:
     if asked:
         yield
         return
-    path = Path(PORT_FILE.format(os.getpid()))
+    path = _port_file()
     write_file(path, [str(port).encode()])
     try:
         yield
     finally:
         path.unlink(missing_ok=True)
+
+
+def _port_file() -> Path:
+    """Where Paddle's launchers look for the port of this process."""
+    return Path(PORT_FILE.format(os.getpid()))
 
 
 @contextmanager

@@ -129,7 +129,9 @@ def test_where_any_port_will_do_a_file_tells_it(tmp_path: Path) -> None:
     command, environment = [sys.executable, "-c", SCRIPT, str(tmp_path)], child_environment()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     port_file = Path(serving.PORT_FILE.format(process.pid))
+    port_file.write_text("1")  # as a killed process of this number leaves it
     try:
+        until(lambda: not port_file.exists())
         until(port_file.exists)
         endpoint = f"127.0.0.1:{int(port_file.read_text())}"
         assert listens(endpoint)
