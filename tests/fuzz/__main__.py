@@ -11,7 +11,7 @@ import time
 import tests.fuzz
 from tests.fuzz.campaign import Budget
 
-SHARED = {"__main__", "campaign"}  # the modules that are no targets
+SHARED = {"__main__", "campaign", "conftest"}  # the modules that are no targets
 
 
 def targets() -> list[str]:

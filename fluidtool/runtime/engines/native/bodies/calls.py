@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fluidtool.runtime.engines.native.bodies.extents import BEHIND, check_call
 from fluidtool.runtime.engines.native.graph import NONE, Activation
 from fluidtool.runtime.engines.native.library import STEP, Library, first_byte
 from fluidtool.runtime.engines.native.steps import TASKS, Kind
 
 Array = NDArray[Any]
 PART = 1 << 14  # floats that are worth a thread
+NO_POINTERS = (None,) * BEHIND
 
 
 def are_floats(*values: Any) -> bool:
@@ -49,8 +51,17 @@ def run_step(
     tasks: int,
     numbers: Sequence[float] = (),
     activation: Activation = NONE,
+    behind: Sequence[Array | None] = (),
 ) -> None:
-    """Run one step whose pointers are contiguous arrays, cut into `tasks` parts."""
+    """Run one step whose pointers are contiguous arrays, cut into `tasks` parts; the arrays `behind` lie behind pointer 0.
+
+    Raises ExtentError, a fault of fluidtool, where the kernel would leave one of the arrays.
+    """
+    if behind:
+        arrays = (np.array([address(array) for array in behind], np.uint64), *arrays[1:])
+        check_call(kind, library.width, tasks, sizes, [*arrays, *NO_POINTERS[len(arrays) :], *behind])
+    else:
+        check_call(kind, library.width, tasks, sizes, arrays)
     step = np.zeros(1, STEP)
     step["kind"], step["activation"] = kind, activation.kind
     step["p"][0, : len(arrays)] = [address(array) for array in arrays]
@@ -60,11 +71,6 @@ def run_step(
     n[TASKS] = tasks
     step["f"][0, : len(numbers)] = numbers
     library.run(step)
-
-
-def table(*arrays: Array | None) -> NDArray[np.uint64]:
-    """Addresses, for steps that take more arrays than they have pointers. The caller keeps the arrays."""
-    return np.array([address(array) for array in arrays], np.uint64)
 
 
 def pack_matrix(library: Library, matrix: Array, transposed: bool = False) -> NDArray[np.float32]:

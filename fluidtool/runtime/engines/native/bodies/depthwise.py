@@ -96,4 +96,4 @@ class Planes:
         """The numbers of a step."""
         before = [pad for pad, _ in self.plan.windows.paddings]
         numbers = (*self.shape, *self.plan.counts, *self.plan.windows.strides, *before)
-        return dict(enumerate((*numbers, self.rows, self.columns, self.offsets.size, floats)))
+        return dict(enumerate((*numbers, self.rows, self.columns, self.offsets.size, floats, self.reach)))

@@ -23,6 +23,7 @@ from fluidtool.ops.detection.proposals import later_proposals, proposals
 from fluidtool.ops.detection.retinanet_detection_output import detections as retinanet_detections
 from fluidtool.ops.detection.suppression import Overlap, Suppression, suppress
 from fluidtool.runtime.engines.native.bodies.calls import are_floats, in_rows, run_step
+from fluidtool.runtime.engines.native.bodies.extents import ROWS
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.steps import Kind
 
@@ -143,7 +144,7 @@ def find(
     offsets = list(accumulate(counts, initial=0))
     rows, index = np.empty((offsets[-1], 6), np.float32), np.empty((offsets[-1], 1), np.int32)
     arrays = [boxes, scores, np.array(offsets, np.int64), rows, np.empty(offsets[-1], np.uint64), places, index]
-    run_step(library, Kind.DETECTIONS, arrays, sizes, images)
+    run_step(library, Kind.DETECTIONS, arrays, sizes | {ROWS: offsets[-1]}, images)
     return rows, index, offsets
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.rnn.gru_cell import GruWeights, check_gru_shapes
 from fluidtool.ops.rnn.lstm_layer import check_initial
-from fluidtool.ops.rnn.packing import pack_sequences
-from fluidtool.runtime.engines.native.bodies.calls import are_floats, have_shape, in_rows, pack_matrix, run_step, table
-from fluidtool.runtime.engines.native.bodies.recurrent import ACTIVATIONS, covers, cut
+from fluidtool.ops.rnn.packing import Packing, pack_sequences
+from fluidtool.runtime.engines.native.bodies.calls import are_floats, have_shape, in_rows, pack_matrix, run_step
+from fluidtool.runtime.engines.native.bodies.recurrent import ACTIVATIONS, covers, cut, packed_sizes
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.steps import Kind
 
@@ -54,8 +54,8 @@ def gru(
         np.array(packing.starts, np.int64),
         in_rows(packing.rows.astype(np.int64, copy=False)),
     )
-    numbers = sizes(len(packing.starts) - 1, size, ranks, origin_mode, gate_activation, activation)
-    run_step(library, Kind.GRU, (table(*arrays),), numbers, tasks)
+    numbers = sizes(packing, size, ranks, origin_mode, gate_activation, activation)
+    run_step(library, Kind.GRU, (None,), numbers, tasks, behind=arrays)
     ctx.set_lod("BatchGate", packing.lod())
     ctx.set_lod("BatchHidden", packing.lod())
     return {"BatchGate": gates, "BatchResetHiddenPrev": reset, "BatchHidden": hidden, "Hidden": rows}
@@ -105,8 +105,8 @@ def gru_gradient(
         np.array(packing.starts, np.int64),
         in_rows(packing.rows.astype(np.int64, copy=False)),
     )
-    numbers = sizes(len(packing.starts) - 1, size, ranks, origin_mode, gate_activation, activation)
-    run_step(library, Kind.GRU_GRADIENT, (table(*arrays),), numbers, tasks)
+    numbers = sizes(packing, size, ranks, origin_mode, gate_activation, activation)
+    run_step(library, Kind.GRU_GRADIENT, (None,), numbers, tasks, behind=arrays)
     gates_grad = packing.one_step_before(np, BatchHidden, first).T @ grads[:, : 2 * size]
     candidate_grad = BatchResetHiddenPrev.T @ grads[:, 2 * size :]
     return {
@@ -117,6 +117,7 @@ def gru_gradient(
     }
 
 
-def sizes(steps: int, size: int, ranks: int, origin_mode: bool, gate: str, candidate: str) -> dict[int, int]:
+def sizes(packing: Packing, size: int, ranks: int, origin_mode: bool, gate: str, candidate: str) -> dict[int, int]:
     """The numbers of a step (src/gru.c)."""
-    return {0: steps, 1: size, 2: ranks, 3: int(origin_mode), 4: ACTIVATIONS[gate], 5: ACTIVATIONS[candidate]}
+    own = {1: size, 2: ranks, 3: int(origin_mode), 4: ACTIVATIONS[gate], 5: ACTIVATIONS[candidate]}
+    return packed_sizes(packing) | own

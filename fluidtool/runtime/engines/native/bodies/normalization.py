@@ -10,7 +10,7 @@ import numpy as np
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.nn.batch_norm import uses_running_statistics
 from fluidtool.ops.nn.windows import CHANNELS_LAST
-from fluidtool.runtime.engines.native.bodies.calls import are_floats, in_rows, run_step, table
+from fluidtool.runtime.engines.native.bodies.calls import are_floats, in_rows, run_step
 from fluidtool.runtime.engines.native.graph import NONE, RELU
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.steps import Kind
@@ -54,8 +54,8 @@ def layer_norm_gradient(
     tasks = parts(library, rows, columns)
     grad, sums = np.empty(X.shape, np.float32), np.zeros((tasks, 2, columns), np.float32)
     arrays = tuple(in_rows(array) for array in (X, Scale, Mean, Variance, Y_grad))
-    addresses = table(*arrays, grad, sums)
-    run_step(library, Kind.LAYER_NORM_GRADIENT, (addresses,), {0: rows, 1: columns}, tasks, (epsilon,))
+    sizes = {0: rows, 1: columns}
+    run_step(library, Kind.LAYER_NORM_GRADIENT, (None,), sizes, tasks, (epsilon,), behind=(*arrays, grad, sums))
     by_scale, by_bias = sums.sum(axis=0)
     grads: dict[str, Any] = {"X@GRAD": grad}
     if Scale is not None:
@@ -83,11 +83,12 @@ def batch_norm(
     run_step(
         library,
         Kind.BATCH_NORM,
-        (table(*arrays, out, *statistics),),
+        (None,),
         planes(X),
         channel_parts(library, X),
         (0, 0, 0, ctx.attr("epsilon")),
         RELU if ctx.attr("fuse_with_relu") else NONE,
+        behind=(*arrays, out, *statistics),
     )
     mean, variance = statistics
     momentum = ctx.attr("momentum")
@@ -120,8 +121,10 @@ def batch_norm_gradient(
         return NotImplemented
     grad, by_scale, by_bias = (np.empty(shape, np.float32) for shape in (X.shape, Scale.shape, Scale.shape))
     arrays = [in_rows(array) for array in (X, Scale, SavedMean, SavedVariance, Y_grad)]
-    addresses = table(*arrays, grad, by_scale, by_bias)
-    run_step(library, Kind.BATCH_NORM_GRADIENT, (addresses,), planes(X), channel_parts(library, X))
+    results = grad, by_scale, by_bias
+    run_step(
+        library, Kind.BATCH_NORM_GRADIENT, (None,), planes(X), channel_parts(library, X), behind=(*arrays, *results)
+    )
     return {"X@GRAD": grad, "Scale@GRAD": by_scale, "Bias@GRAD": by_bias}
 
 

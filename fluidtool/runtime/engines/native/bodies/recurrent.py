@@ -9,7 +9,8 @@ import numpy as np
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.rnn.lstm_layer import LANES, check_gate_shapes, check_initial, check_pair
 from fluidtool.ops.rnn.packing import Packing, pack_sequences
-from fluidtool.runtime.engines.native.bodies.calls import are_floats, have_shape, in_rows, pack_matrix, run_step, table
+from fluidtool.runtime.engines.native.bodies.calls import are_floats, have_shape, in_rows, pack_matrix, run_step
+from fluidtool.runtime.engines.native.bodies.extents import ROWS, SEQUENCES
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.steps import Kind
 
@@ -60,7 +61,8 @@ def lstm(
         in_rows(packing.rows.astype(np.int64, copy=False)),
         np.empty(2 * size * ranks * tasks, np.float32),
     )
-    run_step(library, Kind.LSTM, (table(*arrays),), sizes(packing, size, ranks, use_peepholes, names), tasks)
+    numbers = sizes(packing, size, ranks, use_peepholes, names)
+    run_step(library, Kind.LSTM, (None,), numbers, tasks, behind=arrays)
     ctx.set_lod("BatchGate", packing.lod())
     return {"Hidden": hidden, "Cell": cell, "BatchGate": gates, "BatchCellPreAct": activated}
 
@@ -120,7 +122,7 @@ def lstm_gradient(
         c0_grad,
     )
     numbers = sizes(packing, size, ranks, use_peepholes, names) | {7: int(size % LANES == 0)}
-    run_step(library, Kind.LSTM_GRADIENT, (table(*arrays),), numbers, tasks)
+    run_step(library, Kind.LSTM_GRADIENT, (None,), numbers, tasks, behind=arrays)
     return {
         "Input@GRAD": input_grad,
         "H0@GRAD": None if h0_grad is None else packing.unordered(np, h0_grad),
@@ -156,4 +158,9 @@ def cut(library: Library, packing: Packing, size: int) -> tuple[int, int]:
 def sizes(packing: Packing, size: int, ranks: int, use_peepholes: bool, names: tuple[str, str, str]) -> dict[int, int]:
     """The numbers of a step (src/recurrent.c)."""
     gate, cell, candidate = (ACTIVATIONS[name] for name in names)
-    return {0: len(packing.starts) - 1, 1: size, 2: ranks, 3: int(use_peepholes), 4: gate, 5: cell, 6: candidate}
+    return packed_sizes(packing) | {1: size, 2: ranks, 3: int(use_peepholes), 4: gate, 5: cell, 6: candidate}
+
+
+def packed_sizes(packing: Packing) -> dict[int, int]:
+    """Steps, rows and sequences."""
+    return {0: len(packing.starts) - 1, ROWS: len(packing.rows), SEQUENCES: len(packing.order)}

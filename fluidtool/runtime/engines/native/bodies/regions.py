@@ -12,6 +12,7 @@ from fluidtool.ops.detection.roi_align import is_aligned, sides_of
 from fluidtool.ops.detection.roi_pool import edges_of
 from fluidtool.ops.math.versions import saved_since
 from fluidtool.runtime.engines.native.bodies.calls import Array, are_floats, in_rows, run_step
+from fluidtool.runtime.engines.native.bodies.extents import ROWS
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.steps import Kind
 
@@ -45,7 +46,7 @@ def roi_align(
     tasks = parts_of(library, len(ROIs))
     out = np.empty((len(ROIs), channels, pooled_height, pooled_width), np.float32)
     sizes = dict(enumerate((len(ROIs), channels, height, width, pooled_height, pooled_width, sampling_ratio)))
-    sizes |= {7: int(is_aligned(ctx)), 8: int(saved_since(ctx, 2, 0)), 9: memory}
+    sizes |= {7: int(is_aligned(ctx)), 8: int(saved_since(ctx, 2, 0)), 9: memory, ROWS: len(X)}
     arrays = (blocks_of(library, X), in_rows(sides), np.empty(tasks * memory // 2, np.float64), out, None, image)
     run_step(library, Kind.ALIGN_REGIONS, arrays, sizes, tasks)
     return out
@@ -77,7 +78,7 @@ def roi_pool(
     tasks = parts_of(library, len(ROIs))
     memory = np.empty(tasks * 2 * pooled_height * pooled_width * library.width, np.float32)
     table = np.concatenate([image[:, None], *edges], axis=1).astype(np.int64)
-    sizes = dict(enumerate((len(ROIs), channels, height, width, pooled_height, pooled_width)))
+    sizes = dict(enumerate((len(ROIs), channels, height, width, pooled_height, pooled_width))) | {ROWS: len(X)}
     run_step(library, Kind.POOL_REGIONS, (blocks_of(library, X), None, memory, out, places, table), sizes, tasks)
     return {"Out": out, "Argmax": places}
 

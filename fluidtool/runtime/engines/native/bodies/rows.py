@@ -43,7 +43,7 @@ def adagrad(
         return NotImplemented
     rows, values = merged(library, Grad.row_ids, Grad.value)
     param, moment = ours(in_place, Param, Moment)
-    sizes = {0: len(rows), 1: prod(Param.shape[1:])}
+    sizes = {0: len(rows), 1: prod(Param.shape[1:]), 2: len(param)}
     numbers = (float(LearningRate.reshape(())), epsilon)
     arrays = (param, moment, in_rows(values), in_rows(rows))
     run_step(library, Kind.ADAGRAD_ROWS, arrays, sizes, parts(library, values.size), numbers)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ops.context import OpContext
-from fluidtool.runtime.engines.native.bodies.calls import Array, are_floats, have_shape, in_rows, parts, run_step, table
+from fluidtool.runtime.engines.native.bodies.calls import Array, are_floats, have_shape, in_rows, parts, run_step
 from fluidtool.runtime.engines.native.bodies.rows import add_rows, merged, moves_rows, ours
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.steps import Kind
@@ -74,7 +74,7 @@ def adam_whole(
     news = room(in_place, *olds)
     arrays = [in_rows(array) for array in (olds[0], grad, *olds[1:])]
     size = olds[0].size
-    run_step(library, Kind.ADAM, (table(*arrays, *news), constants), {0: size}, parts(library, size))
+    run_step(library, Kind.ADAM, (None, constants), {0: size}, parts(library, size), behind=(*arrays, *news))
     return news
 
 
@@ -82,8 +82,8 @@ def adam_rows(library: Library, grad: SelectedRows, news: tuple[Array, ...], con
     """Parameter and moments with the rows changed that the gradient has."""
     rows, values = merged(library, grad.row_ids, grad.value)
     arrays = (*news, in_rows(values), in_rows(rows))
-    sizes = {0: len(rows), 1: values.size // len(rows)}
-    run_step(library, Kind.ADAM_ROWS, (table(*arrays), constants), sizes, parts(library, values.size))
+    sizes = {0: len(rows), 1: values.size // len(rows), 2: len(news[0])}
+    run_step(library, Kind.ADAM_ROWS, (None, constants), sizes, parts(library, values.size), behind=arrays)
     return news
 
 

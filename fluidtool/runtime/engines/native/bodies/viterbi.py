@@ -9,6 +9,7 @@ import numpy as np
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.structured.sequences import check_crf_shapes, tagged_runs
 from fluidtool.runtime.engines.native.bodies.calls import are_floats, in_rows, parts, run_step
+from fluidtool.runtime.engines.native.bodies.extents import ROWS, SEQUENCES
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.steps import Kind
 
@@ -25,6 +26,7 @@ def crf_decoding(library: Library, ctx: OpContext, Emission: Any, Transition: An
     room = (int(lengths.max()) + 2) * (tags + library.width)
     tasks = max(1, min(len(lengths), parts(library, tags * Emission.size)))
     runs = np.stack([starts, lengths], axis=1).astype(np.int64)
+    sizes = {0: len(lengths), 1: tags, 2: room, ROWS: len(path), SEQUENCES: int(lengths.max())}
     arrays = (in_rows(Emission), in_rows(Transition), np.empty(tasks * room, np.float32), None, path, runs)
-    run_step(library, Kind.VITERBI, arrays, {0: len(lengths), 1: tags, 2: room}, tasks)
+    run_step(library, Kind.VITERBI, arrays, sizes, tasks)
     return path.reshape((Emission.shape[0], 1) if Length is None else Emission.shape[:2])

@@ -23,9 +23,12 @@ static void adam(const ft_step *step, int64_t task, int64_t tasks) {
     }
 }
 
+/* Rows are looked at before any run; what they say is not relied on here all the same. */
+static int is_row(int64_t row, int64_t rows) { return row >= 0 && row < rows; }
+
 /* Some rows of parameter and moments, which change.
    p[0]: addresses of parameter, moment 1, moment 2, gradient [count][columns], the rows that it is for, each once.
-   p[1]: as adam has it.  n: 0 count, 1 columns */
+   p[1]: as adam has it.  n: 0 count, 1 columns, 2 rows of the parameter */
 static void adam_rows(const ft_step *step, int64_t task, int64_t tasks) {
     float *const *p = (float *const *)(const void *)step->p[0];
     const float *f = step->p[1];
@@ -33,7 +36,7 @@ static void adam_rows(const ft_step *step, int64_t task, int64_t tasks) {
     int64_t from, to;
     part(step->n[0], task, tasks, &from, &to);
     for (int64_t i = from; i < to; i++)
-        for (int64_t j = 0; j < columns; j += VL) {
+        for (int64_t j = 0; j < columns && is_row(rows[i], step->n[2]); j += VL) {
             const int64_t count = columns - j, at = rows[i] * columns + j;
             const vec grad = take(p[3] + i * columns + j, count);
             const vec first = ALL(f[0]) * take(p[1] + at, count) + ALL(f[1]) * grad;
@@ -83,14 +86,14 @@ static void scatter_rows(const ft_step *step, int64_t task, int64_t tasks) {
 }
 
 /* p: parameter and moment, both of which change, gradient [count][columns], the rows that it is for, each once.
-   n: 0 count, 1 columns.  f: rate, epsilon */
+   n: 0 count, 1 columns, 2 rows of the parameter.  f: rate, epsilon */
 static void adagrad_rows(const ft_step *step, int64_t task, int64_t tasks) {
     const int64_t columns = step->n[1], *rows = (const int64_t *)(const void *)step->p[3];
     const vec rate = ALL(step->f[0]), epsilon = ALL(step->f[1]);
     int64_t from, to;
     part(step->n[0], task, tasks, &from, &to);
     for (int64_t i = from; i < to; i++)
-        for (int64_t j = 0; j < columns; j += VL) {
+        for (int64_t j = 0; j < columns && is_row(rows[i], step->n[2]); j += VL) {
             const int64_t count = columns - j;
             float *param = step->p[0] + rows[i] * columns + j, *moment = step->p[1] + rows[i] * columns + j;
             const vec grad = take(step->p[2] + i * columns + j, count), squares = take(moment, count) + grad * grad;
