@@ -14,6 +14,9 @@ import pytest
 from fluidtool.errors import UnreadableError, UnsafePickleError
 from fluidtool.io import pickles
 from fluidtool.io.pickles import machine
+from fluidtool.io.pickles.arrays import DataType
+from fluidtool.io.pickles.constructors import Name, construct
+from fluidtool.io.pickles.operations import MalformedError
 
 ARRAYS = {
     "floats": np.arange(6, dtype=np.float32).reshape(2, 3),
@@ -219,6 +222,39 @@ def test_a_malformed_pickle_is_refused(body: bytes) -> None:
     with pytest.raises(UnreadableError, match="f cannot be read as a pickled state") as found:
         pickles.load(b"\x80\x02" + body + b".", "f")
     assert not isinstance(found.value, UnsafePickleError)
+
+
+FLOAT32 = DataType("f4")
+CALLS: list[tuple[str, tuple[Any, ...]]] = [
+    ("_reconstruct", (Name("numpy", "ndarray"), (0,), b"b")),
+    ("dtype", ("f4", 0, 1)),
+    ("scalar", (FLOAT32, bytes(4))),
+    ("_frombuffer", (bytes(4), FLOAT32, (1,), "C")),
+    ("_frombuffer", (bytes(4), FLOAT32, (1,), "F", None)),
+    ("_frombuffer", (bytes(4), FLOAT32, (1,), "K", (0,))),
+    ("encode", ("a", "latin1")),
+    ("bytearray", ("a", "latin1")),
+    ("complex", (1.0, 2.0)),
+    ("set", ([1],)),
+    ("tuple", ([1],)),
+    ("OrderedDict", ([("a", 1)],)),
+    ("eval", ("data", {"data": np.zeros(2)})),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "place"),
+    [(name, arguments, place) for name, arguments in CALLS for place in range(len(arguments))],
+)
+def test_an_array_in_the_place_of_an_argument_is_refused(name: str, arguments: tuple[Any, ...], place: int) -> None:
+    construct(Name("", name), arguments)
+    with pytest.raises(MalformedError):
+        construct(Name("", name), (*arguments[:place], np.zeros(2), *arguments[place + 1 :]))
+
+
+def test_an_array_in_a_state_is_refused() -> None:
+    with pytest.raises(MalformedError):
+        DataType("f4").build((3, np.zeros(2), None, None, None, -1, -1, 0))
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 10, 50, 100])

@@ -39,7 +39,7 @@ class DataType:
     def build(self, state: Any) -> None:
         """(version, order, subtype, names, fields, size, alignment, flags[, metadata]); only the order says anything new."""
         match state:
-            case (int(), "<" | ">" | "|" | "=" as order, None, None, None, int(size), int(), int(), *_) if (
+            case (int(), str("<" | ">" | "|" | "=" as order), None, None, None, int(size), int(), int(), *_) if (
                 len(state) <= 9
             ):
                 if size in (-1, self.dtype.itemsize):

@@ -45,22 +45,34 @@ def known(module: str, name: str) -> Name | None:
 def construct(what: Name, arguments: tuple[Any, ...]) -> Any:
     """The value that a constructor makes of these arguments; raises MalformedError for others than it is pickled with.
 
-    Paddle 2 pickles a tensor outside of a program as a call of `eval`; that one expression stands for its array.
+    Paddle 2 pickles a tensor outside of a program as a call of `eval`; that one expression stands for its array. Patterns name
+    the class of each value first: an array, compared with one, has no single answer.
     """
     match what.name, arguments:
-        case "_reconstruct", (Name(module="numpy", name="ndarray"), (0,), b"b" | "b"):
+        case "_reconstruct", (Name(module="numpy", name="ndarray"), (int(0),), bytes(b"b") | str("b")):
             return Unbuilt()
-        case "dtype", (text,) | (text, 0 | 1, 0 | 1):
+        case "dtype", (text,) | (text, int(0 | 1), int(0 | 1)):
             return DataType(text)
         case "scalar", (DataType() as kind, (bytes() | str()) as data):
             return scalar_of(kind, as_bytes(data))
-        case "_frombuffer", ((bytes() | bytearray()) as data, DataType() as kind, tuple(shape), "C" | "F" as order):
+        case "_frombuffer", (
+            (bytes() | bytearray()) as data,
+            DataType() as kind,
+            tuple(shape),
+            str("C" | "F" as order),
+        ):
             return array_of(kind, shape, data, order)
-        case "_frombuffer", ((bytes() | bytearray()) as data, DataType() as kind, tuple(shape), "C" | "F", None):
-            return array_of(kind, shape, data, arguments[3])
-        case "_frombuffer", ((bytes() | bytearray()) as data, DataType() as kind, tuple(shape), "K", tuple(axes)):
+        case "_frombuffer", (
+            (bytes() | bytearray()) as data,
+            DataType() as kind,
+            tuple(shape),
+            str("C" | "F" as order),
+            None,
+        ):
+            return array_of(kind, shape, data, order)
+        case "_frombuffer", ((bytes() | bytearray()) as data, DataType() as kind, tuple(shape), str("K"), tuple(axes)):
             return _transposed(array_of(kind, shape, data, "C"), axes)
-        case "encode", (str() as text, encoding) if encoding in _LATIN1:
+        case "encode", (str() as text, str() as encoding) if encoding in _LATIN1:
             return as_bytes(text)
         case "bytes", ():
             return b""
@@ -68,7 +80,7 @@ def construct(what: Name, arguments: tuple[Any, ...]) -> Any:
             return bytearray()
         case "bytearray", (bytes() as data,):
             return bytearray(data)
-        case "bytearray", (str() as text, encoding) if encoding in _LATIN1:
+        case "bytearray", (str() as text, str() as encoding) if encoding in _LATIN1:
             return bytearray(as_bytes(text))
         case "complex", (float() as real, float() as imaginary):
             return complex(real, imaginary)
@@ -83,7 +95,7 @@ def construct(what: Name, arguments: tuple[Any, ...]) -> Any:
             return OrderedDict()
         case "OrderedDict", (list(pairs),) if all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pairs):
             return OrderedDict((key_of(key), value) for key, value in pairs)
-        case "eval", ("data", {"data": np.ndarray() as array, **rest}) if not rest:
+        case "eval", (str("data"), {"data": np.ndarray() as array, **rest}) if not rest:
             return array
     raise MalformedError(f"{what.module}.{what.name} is called with arguments that it is not pickled with")
 
