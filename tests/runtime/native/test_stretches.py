@@ -20,8 +20,9 @@ from fluidtool.runtime.engines.native.arena import lay_out, lifetimes, lower_bou
 from fluidtool.runtime.engines.native.build import KERNELS
 from fluidtool.runtime.engines.native.library import FOLDER, STEP, Library, usable_instructions
 from fluidtool.runtime.engines.native.steps import Kind
-from fluidtool.runtime.engines.native.stretches import Stretch
+from fluidtool.runtime.engines.native.stretches import ONE_BY_ONE, Stretch
 from fluidtool.tensor import LoDTensor
+from tests.fuzz._growth import LIMIT, Work, growth
 from tests.runtime.native.checking import Net, agree, check
 from tests.support.checkout import child_environment
 from tests.support.random_programs import RandomProgram, programs
@@ -289,3 +290,31 @@ def test_an_engine_that_is_not_built_says_how_to_build_it(monkeypatch: pytest.Mo
     monkeypatch.setattr("fluidtool.runtime.engines.library", lambda: None)
     with pytest.raises(DeviceError, match=r"python -m fluidtool\.runtime\.engines\.native\.build"):
         Executor(engine="native")
+
+
+def culprits(count: int) -> tuple[Net, str]:
+    """So many operators of a form that no kernel has, each before four that have one."""
+    net = Net()
+    x, scale = net.data(1, 1, 2, 4), net.parameter(4)
+    for _ in range(count):
+        x = net.op("affine_channel", "Out", {"X": x, "Scale": scale, "Bias": scale}, data_layout="NHWC")
+        for _ in range(4):
+            x = net.op("layer_norm", "Y", {"X": x}, "Mean", "Variance", begin_norm_axis=1, epsilon=1e-5)
+    return net, x
+
+
+@pytest.mark.parametrize("count", [1, ONE_BY_ONE, ONE_BY_ONE + 1, 40])
+def test_what_lies_between_operators_without_a_kernel_is_native(count: int) -> None:
+    net, out = culprits(count)
+    expected, found = net.run("numpy", out), net.run("native", out)
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-4, atol=1e-5)
+    assert net.stretches() == 1
+    assert len(net.why_not()) <= ONE_BY_ONE + 1
+
+
+def test_the_work_grows_with_the_number_of_operators_without_a_kernel() -> None:
+    def work_of(count: int) -> Work:
+        net, out = culprits(count)
+        return lambda: net.run("native", out)
+
+    assert growth(work_of, size=80, smallest=20) < LIMIT

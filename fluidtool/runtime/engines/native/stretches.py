@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 MOST_KEPT = 64  # compiled forms of one stretch, by the shapes of its inputs; as many reasons why there is none
 ROOM = 1 << 28  # bytes that the forms of all stretches of a block may take, where the newest do not take more
 PATIENCE = 8  # signatures without a form after which a stretch that never had one is not tried any more
+ONE_BY_ONE = 8  # results of operators without a kernel, after which all operators of a type are left out together
 NUMBER = 36  # bytes of a number of a LoD that is kept: itself, and where it is
 WORTH = frozenset(
     {
@@ -206,10 +207,20 @@ class Stretch:
         results = changed(culprit)
         division = self.divisions.get(results[0])
         if division is None:
-            around = replace(self.surroundings, banned=self.surroundings.banned | set(results))
+            around = replace(self.surroundings, banned=self.banned_with(culprit))
             parts = tuple(sharing(group(self.steps, around, self.library), self.share))
             division = self.divisions[results[0]] = Division(culprit, str(error), parts)
         return division
+
+    def banned_with(self, culprit: Step) -> frozenset[str]:
+        """Results of what is left out once this is: where much was left out one by one, of all operators of its type.
+
+        Each division lies within another, and goes over all that is left.
+        """
+        alike = [culprit]
+        if len(self.surroundings.banned) >= ONE_BY_ONE:
+            alike = [step for step in self.steps if step.op.type == culprit.op.type]
+        return self.surroundings.banned.union(*map(changed, alike))
 
     def trim(self) -> None:
         """Forget the forms that were used the longest time ago, where there are too many or they take too much."""
