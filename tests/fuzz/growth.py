@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.fuzz._growth import API, COMMANDS, LIMIT, Work, commands_on, models_of
+from tests.fuzz._growth import API, COMMANDS, commands_on, models_of
 from tests.fuzz.campaign import Budget, Finding
+from tests.support.counted_work import LIMIT, Work
 from tests.support.large_programs import INFERENCE
 
 SMALLEST, LARGEST = 12_500, 100_000

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz import growth as campaign
-from tests.fuzz._growth import API, COMMANDS, LIMIT, Work, commands_on, growth
+from tests.fuzz._growth import API, COMMANDS, commands_on
+from tests.support.counted_work import LIMIT, Work, growth
 
 pytestmark = pytest.mark.slow
 

@@ -22,9 +22,9 @@ from fluidtool.runtime.engines.native.library import FOLDER, STEP, Library, usab
 from fluidtool.runtime.engines.native.steps import Kind
 from fluidtool.runtime.engines.native.stretches import ONE_BY_ONE, Stretch
 from fluidtool.tensor import LoDTensor
-from tests.fuzz._growth import LIMIT, Work, growth
 from tests.runtime.native.checking import Net, agree, check
 from tests.support.checkout import child_environment
+from tests.support.counted_work import LIMIT, Work, growth
 from tests.support.random_programs import RandomProgram, programs
 
 pytestmark = pytest.mark.usefixtures("native")
