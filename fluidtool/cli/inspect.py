@@ -13,6 +13,7 @@ from fluidtool.cli.opening import open_model, parse_shapes
 from fluidtool.cli.options import MODEL, OUTPUT, Batch, Engine, Json, ModelFile, ModelPath, Precision, Shapes
 from fluidtool.cli.render import printable, show, show_json
 from fluidtool.errors import UsageError
+from fluidtool.ir.text import program_pieces
 
 VIEW = "What to show instead of the summary"
 
@@ -83,7 +84,7 @@ def inspect(
     if opened.files.fault is not None:
         say(f"note: {str(opened.files.fault).replace('--params ', '--params-from ')}")
     if format is Format.TEXT:
-        sys.stdout.write(printable(opened.program.to_string(False, with_details)))
+        sys.stdout.writelines(map(printable, program_pieces(opened.program, with_details=with_details)))
         return
     from fluidtool.cli.views import VIEWS
 

@@ -163,7 +163,7 @@ def in_colour(stream: TextIO) -> bool:
 
 def printable(text: str) -> str:
     """Text in which control characters, which could command a terminal, are written out; line ends stay."""
-    if text.isprintable():
+    if text.replace("\n", "").isprintable():
         return text
     return "".join(
         char if char.isprintable() or char == "\n" else char.encode("unicode_escape", "surrogatepass").decode()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from io import StringIO
+from itertools import chain
 from textwrap import indent
 from typing import Any
 
@@ -11,7 +14,7 @@ from fluidtool.ir.block import Block
 from fluidtool.ir.operator import Operator
 from fluidtool.ir.program import Program
 from fluidtool.ir.variable import Parameter, Variable
-from fluidtool.proto.protobuf import text_format
+from fluidtool.proto.protobuf import Message, text_format
 
 PARAMETER_FACTS = ("trainable", "optimize_attr", "regularizer", "do_model_average")
 
@@ -19,22 +22,31 @@ PARAMETER_FACTS = ("trainable", "optimize_attr", "regularizer", "do_model_averag
 def program_to_string(program: Program, throw_on_error: bool, with_details: bool = False) -> str:
     """The program; raises ProgramError on an incomplete one when throw_on_error."""
     _must_be_bool(throw_on_error, with_details)
+    return "".join(program_pieces(program, throw_on_error, with_details))
+
+
+def program_pieces(program: Program, throw_on_error: bool = False, with_details: bool = False) -> Iterator[str]:
+    """The same, a variable or an operator at a time: the text is many times larger than the program."""
     if with_details:
-        return "".join(block_to_string(block, throw_on_error, True) for block in program.blocks)
-    return _message_text(messages.program_message(program), throw_on_error)
+        return chain.from_iterable(_detailed_pieces(block, throw_on_error) for block in program.blocks)
+    return _message_pieces(_complete(messages.program_message(program), throw_on_error))
 
 
 def block_to_string(block: Block, throw_on_error: bool, with_details: bool = False) -> str:
     """One block, `blocks { … }`."""
     _must_be_bool(throw_on_error, with_details)
-    if not with_details:
-        return _message_text(messages.block_message(block), throw_on_error)
-    lines = [f"blocks {{\n  idx: {block.idx}\n  parent_idx: {block.parent_idx}\n"]
+    if with_details:
+        return "".join(_detailed_pieces(block, throw_on_error))
+    return _message_text(messages.block_message(block), throw_on_error)
+
+
+def _detailed_pieces(block: Block, throw_on_error: bool) -> Iterator[str]:
+    yield f"blocks {{\n  idx: {block.idx}\n  parent_idx: {block.parent_idx}\n"
     for var in block.vars.values():
-        lines.append("  vars {\n" + indent(variable_to_string(var, throw_on_error, True), "    ") + "  }\n")
+        yield "  vars {\n" + indent(variable_to_string(var, throw_on_error, True), "    ") + "  }\n"
     for op in block.ops:
-        lines.append("  ops {\n" + indent(operator_to_string(op, throw_on_error), "    ") + "  }\n")
-    return "".join([*lines, "}\n"])
+        yield "  ops {\n" + indent(operator_to_string(op, throw_on_error), "    ") + "  }\n"
+    yield "}\n"
 
 
 def variable_to_string(var: Variable, throw_on_error: bool, with_details: bool = False) -> str:
@@ -53,10 +65,29 @@ def operator_to_string(op: Operator, throw_on_error: bool) -> str:
 
 
 def _message_text(message: Any, throw_on_error: bool) -> str:
+    return text_format.MessageToString(_complete(message, throw_on_error))
+
+
+def _message_pieces(message: Any, margin: int = 0) -> Iterator[str]:
+    """The same text of a program or a block, field by field."""
+    for field, value in message.ListFields():
+        for item in [value] if isinstance(value, (int, Message)) else value:
+            if field.name == "blocks":
+                yield "blocks {\n"
+                yield from _message_pieces(item, 2)
+                yield "}\n"
+            else:
+                out = StringIO()
+                text_format.PrintField(field, item, out, indent=margin)
+                yield out.getvalue()
+
+
+def _complete(message: Any, throw_on_error: bool) -> Any:
+    """The message; raises ProgramError where required fields are missing when throw_on_error."""
     if throw_on_error and not message.IsInitialized():
         fields = ", ".join(message.FindInitializationErrors())
         raise ProgramError(f"{fields} are not initialized.\nThe message is {message}:\n")
-    return text_format.MessageToString(message)
+    return message
 
 
 def _must_be_bool(throw_on_error: bool, with_details: bool) -> None:
