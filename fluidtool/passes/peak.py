@@ -80,7 +80,7 @@ def measure(
     return MemoryUse(sum(meter.largest.values()), meter.peak)
 
 
-class _Sum:
+class Sizes:
     """Sizes by name, and what they are together."""
 
     def __init__(self) -> None:
@@ -119,7 +119,7 @@ class _Walk:
         self.inferred: Inferred = inferred
         self.largest: dict[tuple[int, str], int] = {}
         self.unknown: dict[str, None] = {}
-        self.held = _Sum()  # by name, what is not deleted by now of block 0
+        self.held = Sizes()  # by name, what is not deleted by now of block 0
         self.most_held = 0
 
     def follow(self, block: Block) -> int:
@@ -127,7 +127,7 @@ class _Walk:
         flow = liveness(Stretch((block,)))
         begins, ends = _edges(flow)
         current: dict[str, str] = {}
-        in_use = _Sum()
+        in_use = Sizes()
         most = 0
         for position, op in enumerate(flow.operators):
             originals = original_names(op)
@@ -147,7 +147,7 @@ class _Walk:
                 self._hold((name for name in op.input_arg_names if name in in_use.sizes), in_use, 0)
         return most
 
-    def _hold(self, fresh: Iterable[str], in_use: _Sum, within: int) -> None:
+    def _hold(self, fresh: Iterable[str], in_use: Sizes, within: int) -> None:
         """Keep what comes into use until it is deleted, each name as large as its largest value."""
         for name in fresh:
             self.held.put(name, max(self.held.sizes.get(name, 0), in_use.sizes[name]))

@@ -91,8 +91,8 @@ def profile(
         plain.append(perf_counter() - start)
     recorders = []
     watched = []
-    for _ in range(repeat):
-        recorders.append(recorder := Recorder(feed))
+    for left in reversed(range(repeat)):
+        recorders.append(recorder := Recorder(feed, facts=not left))
         start = perf_counter()
         model.run(feed, fetch, observer=recorder)
         watched.append(perf_counter() - start)
@@ -106,7 +106,7 @@ def profile(
 
 def _items(recorders: Sequence[Recorder], peak: Peak) -> tuple[Item, ...]:
     last = recorders[-1]
-    seconds = {key: median([run.totals[key].seconds for run in recorders if key in run.totals]) for key in last.totals}
+    seconds = {key: median([run.seconds[key] for run in recorders if key in run.seconds]) for key in last.totals}
     whole = sum(seconds.values()) or 1.0
     found = []
     for key, total in last.totals.items():

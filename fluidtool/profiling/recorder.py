@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from math import prod
 from time import perf_counter
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from fluidtool import locks
+from fluidtool.passes.peak import Sizes
 from fluidtool.profiling.work import NO_WORK, Work, array_of, node_multiply_adds, operator_work, step_works
 from fluidtool.runtime.engines.native.arena import lifetimes
 from fluidtool.runtime.engines.native.graph import Graph
@@ -36,11 +39,10 @@ class What:
 
 @dataclass(slots=True)
 class Total:
-    """All that one item did in one run; seconds without those of what ran within it."""
+    """What one item was, and all that it did in one run."""
 
     what: What
     times: int = 0
-    seconds: float = 0.0
     work: Work = NO_WORK
 
 
@@ -57,15 +59,23 @@ class Event:
 
 
 class Recorder:
-    """Give it to a run as observer, once. Totals by item in the order in which they first ended."""
+    """Give it to a run as observer, once. Items in the order in which they first ended.
+
+    seconds: how long each item took, without what ran within it. All else is known where `facts` are asked for: of many
+    runs that do the same, one is enough.
+    """
 
     whole_stretches = True
 
-    def __init__(self, feed: Mapping[str, Any]) -> None:
+    def __init__(self, feed: Mapping[str, Any], *, facts: bool = True) -> None:
+        self.facts = facts
+        self.seconds: defaultdict[Hashable, float] = defaultdict(float)
         self.totals: dict[Hashable, Total] = {}
         self.events: list[Event] = []
         self.memory: list[tuple[Hashable, float, int]] = []
-        self._alive: dict[str, int] = {name: _size(value) for name, value in feed.items()}
+        self._alive = Sizes()
+        for name, value in feed.items():
+            self._alive.put(name, _size(value))
         self._calls = 0
         self._engine = "native"
         self._threads: dict[int, int] = {}
@@ -91,19 +101,25 @@ class Recorder:
         length = perf_counter() - start
         own = length - self._within.seconds
         self._within.seconds = outer + length
-        op = step.context.op
-        result, shape = _result(step)
         with self._lock:
-            engine = "cupy" if isinstance(step.context.place, CUDAPlace) else "numpy"
-            self._add((block, id(op)), What(op.type, "", engine, None, result, shape), own, operator_work(step))
-            self._event(op.type, engine, start, length, shape)
-            if block == 0:
-                for holders in step.context.outputs.values():
-                    for holder in holders:
-                        if holder is not None and not _persists(op, holder.name):
-                            self._alive[holder.name] = _size(holder.value)
-                self._remember((block, id(op)), start, sum(self._alive.values()))
-                self._forget(step.release)
+            self.seconds[block, id(step.context.op)] += own
+            if self.facts:
+                self._describe(step, block, start, length)
+
+    def _describe(self, step: BoundStep, block: int, start: float, length: float) -> None:
+        """Keep what an operator did that has just run."""
+        op, key = step.context.op, (block, id(step.context.op))
+        engine = "cupy" if isinstance(step.context.place, CUDAPlace) else "numpy"
+        result, shape = _result(step)
+        self._add(key, What(op.type, "", engine, None, result, shape), operator_work(step))
+        self._event(op.type, engine, start, length, shape)
+        if block == 0:
+            for holders in step.context.outputs.values():
+                for holder in holders:
+                    if holder is not None and not _persists(op, holder.name):
+                        self._alive.put(holder.name, _size(holder.value))
+            self._remember(key, start, self._alive.total)
+            self._forget(step.release)
 
     # ---------------------------------------------------------------- calls
     def _stretch(self, step: BoundStretch) -> None:
@@ -117,10 +133,12 @@ class Recorder:
         number, self._within.call = self._within.call, None
         with self._lock:
             if number is not None:
+                self.seconds["call", number] += length - within
+            if number is not None and self.facts:
                 for name, holder in step.outputs.items():
-                    self._alive[name] = 0 if holder is None else _size(holder.value)
+                    self._alive.put(name, 0 if holder is None else _size(holder.value))
                 what = What(f"in and out of call {number}", "in and out", self._engine, number, "", ())
-                self._add(("call", number), what, length - within, Work())
+                self._add(("call", number), what, NO_WORK)
             self._forget(step.release)
 
     def steps(self, compiled: Compiled, seconds: NDArray[Any]) -> None:
@@ -130,20 +148,27 @@ class Recorder:
             self._calls += 1
             number = self._within.call = self._calls
             self._engine = "native"
-            start, alive = end - took, _alive_in_arena(compiled)
-            outside = sum(self._alive.values()) + sum(4 * value.floats for _, value, _ in compiled.outputs)
-            self._event(f"call {number}", "native", start, took, ())
-            works = step_works(compiled.drafts)
-            for position, (draft, work) in enumerate(zip(compiled.drafts, works, strict=True)):
-                shown = compiled_step(draft, compiled.library.width)
-                name = f"{shown.kernel} {shown.computes}" if not shown.result else shown.computes or shown.kernel
-                what = What(name, shown.kernel, "native", number, shown.result, tuple(shown.shape))
-                own = float(seconds[position])
-                self._add((number, position), what, own, work)
-                self._event(name, "native", start, own, what.shape)
-                self._remember((number, position), start, outside + alive[position])
-                start += own
+            for position, own in enumerate(seconds.tolist()):
+                self.seconds[number, position] += own
+            if self.facts:
+                self._describe_call(number, compiled, seconds, end - took)
         self._within.seconds += took + perf_counter() - end  # what the profiler itself takes is nobody's
+
+    def _describe_call(self, number: int, compiled: Compiled, seconds: NDArray[Any], start: float) -> None:
+        """Keep what the steps of a call did."""
+        alive = _alive_in_arena(compiled)
+        outside = self._alive.total + sum(4 * value.floats for _, value, _ in compiled.outputs)
+        self._event(f"call {number}", "native", start, float(seconds.sum()), ())
+        works = step_works(compiled.drafts)
+        for position, (draft, work) in enumerate(zip(compiled.drafts, works, strict=True)):
+            shown = compiled_step(draft, compiled.library.width)
+            name = f"{shown.kernel} {shown.computes}" if not shown.result else shown.computes or shown.kernel
+            what = What(name, shown.kernel, "native", number, shown.result, tuple(shown.shape))
+            own = float(seconds[position])
+            self._add((number, position), what, work)
+            self._event(name, "native", start, own, what.shape)
+            self._remember((number, position), start, outside + alive[position])
+            start += own
 
     def handed(self, engine: str, graph: Graph, call: Callable[[], Any]) -> Any:
         """A stretch that another library computes: one item, whose work is that of all its computations."""
@@ -154,20 +179,24 @@ class Recorder:
             self._calls += 1
             number = self._within.call = self._calls
             self._engine = engine
-            name = f"stretch {number}"
-            outputs = graph.outputs
-            what = What(name, "stretch", engine, number, outputs[0].name, outputs[0].shape)
-            self._add((number, 0), what, length, Work(sum(map(node_multiply_adds, graph.nodes)), 0))
-            self._event(name, engine, start, length, what.shape)
-            self._remember((number, 0), start, sum(self._alive.values()) + sum(4 * prod(v.shape) for v in outputs))
+            self.seconds[number, 0] += length
+            if self.facts:
+                self._describe_handed(number, graph, start, length)
         self._within.seconds += length
         return result
 
+    def _describe_handed(self, number: int, graph: Graph, start: float, length: float) -> None:
+        """Keep what a stretch did that another library computed."""
+        name, outputs = f"stretch {number}", graph.outputs
+        what = What(name, "stretch", self._engine, number, outputs[0].name, outputs[0].shape)
+        self._add((number, 0), what, Work(sum(map(node_multiply_adds, graph.nodes)), 0))
+        self._event(name, self._engine, start, length, what.shape)
+        self._remember((number, 0), start, self._alive.total + sum(4 * prod(v.shape) for v in outputs))
+
     # ---------------------------------------------------------------- what is kept
-    def _add(self, key: Hashable, what: What, seconds: float, work: Work) -> None:
+    def _add(self, key: Hashable, what: What, work: Work) -> None:
         total = self.totals.setdefault(key, Total(what))
         total.times += 1
-        total.seconds += seconds
         total.work += work
 
     def _event(self, name: str, engine: str, start: float, length: float, shape: tuple[int, ...]) -> None:
@@ -179,7 +208,7 @@ class Recorder:
 
     def _forget(self, release: tuple[Any, ...]) -> None:
         for holder in release:
-            self._alive.pop(holder.name, None)
+            self._alive.drop(holder.name)
 
 
 def _result(step: BoundStep) -> tuple[str, tuple[int, ...]]:
@@ -205,8 +234,8 @@ def _size(value: Any) -> int:
 
 def _alive_in_arena(compiled: Compiled) -> list[int]:
     """Bytes of the arena that hold something while each step runs."""
-    found = [0] * len(compiled.drafts)
+    changes = [0] * (len(compiled.drafts) + 1)
     for buffer, (first, last) in lifetimes(compiled.drafts).items():
-        for position in range(first, last + 1):
-            found[position] += 4 * buffer.size
-    return found
+        changes[first] += 4 * buffer.size
+        changes[last + 1] -= 4 * buffer.size
+    return list(accumulate(changes[:-1]))

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from fluidtool.profiling import recorder
+from fluidtool.profiling.recorder import Recorder
+from fluidtool.runtime import Executor
+from fluidtool.runtime.engines.native.steps import Buffer
 from tests.fuzz import growth as campaign
 from tests.fuzz._growth import API, COMMANDS, commands_on
 from tests.support.counted_work import LIMIT, Work, growth
+from tests.fuzz._growth import API, COMMANDS, LIMIT, Work, commands_on, growth
+from tests.support.large_programs import staying
 
 pytestmark = pytest.mark.slow
 
@@ -43,6 +51,43 @@ def test_a_command_takes_twice_as_long_for_twice_the_program(kind: str, name: st
 @pytest.mark.parametrize("name", API)
 def test_building_takes_twice_as_long_for_twice_the_program(name: str) -> None:
     assert growth(API[name], SIZE_BUILT, SMALLEST_BUILT) < LIMIT
+
+
+# ---------------------------------------------------------------- what a profile adds up
+def test_what_is_alive_is_not_added_up_anew_for_every_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Bytes(int):
+        """A number of bytes; they count how often any of them is added or taken off."""
+
+        sums = 0
+
+        def __radd__(self, other: int) -> int:
+            Bytes.sums += 1
+            return Bytes(int(self) + other)
+
+        def __sub__(self, other: int) -> int:
+            Bytes.sums += 1
+            return Bytes(int(self) - other)
+
+    def sums(size: int) -> int:
+        large, Bytes.sums = staying(size), 0
+        Executor(engine="numpy").run(
+            large.program, large.feeds, list(large.fetches), large.scope(), observer=Recorder(large.feeds)
+        )
+        return Bytes.sums
+
+    size_of = recorder._size
+    monkeypatch.setattr(recorder, "_size", lambda value: Bytes(size_of(value)))
+    assert 0 < sums(2 * SIZE) < LIMIT * sums(SIZE)
+
+
+def test_what_is_alive_in_an_arena_is_not_added_up_anew_for_every_step() -> None:
+    def work_of(size: int) -> Work:
+        down = [Buffer(1) for _ in range(size // 2)]
+        drafts = [SimpleNamespace(buffers=lambda buffer=buffer: (buffer,)) for buffer in (*down, *reversed(down))]
+        call: Any = SimpleNamespace(drafts=drafts)
+        return lambda: recorder._alive_in_arena(call)
+
+    assert growth(work_of, SIZE, SMALLEST) < LIMIT
 
 
 # ---------------------------------------------------------------- what finds it
