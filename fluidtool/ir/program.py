@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fluidtool.errors import ArgumentTypeError, ProgramError
 from fluidtool.ir.block import Block
@@ -15,6 +15,9 @@ from fluidtool.ir.variable import Parameter, Variable
 
 if TYPE_CHECKING:
     from typing import Self
+
+S = TypeVar("S")
+T = TypeVar("T")
 
 
 class Program:
@@ -34,6 +37,7 @@ class Program:
         self.extra: bytes = b""
         self.original: Original | None = None
         self.mutation = 0
+        self._known: dict[Any, Any] = {}
         self._seed = 0
         self._op_role: int = OpRole.Forward
         self._op_role_var: list[str] = []
@@ -53,6 +57,15 @@ class Program:
     def touch(self) -> None:
         """Note a change."""
         self.mutation += 1
+        self._known.clear()
+
+    def known(self, find: Callable[[S], T], subject: S) -> T:
+        """What `find` says of the program or of a block of it, kept for whoever asks the same before the next change."""
+        key = find, subject
+        if key not in self._known:
+            self._known[key] = find(subject)
+        found: T = self._known[key]
+        return found
 
     # -- blocks
     @property

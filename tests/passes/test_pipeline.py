@@ -8,19 +8,22 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fluidtool.errors import FluidError, OperatorError, ProgramError
-from fluidtool.ir import Program
+from fluidtool.ir import Block, Program
+from fluidtool.ir.dataflow import BlockFlow, block_flow
 from fluidtool.ir.reuse import shares_names
 from fluidtool.model import load
 from fluidtool.passes import catalogue, pipeline
 from fluidtool.passes.catalogue import INFERENCE_PASSES
 from fluidtool.passes.comparison import Runnable, compare_runs, compare_times
+from fluidtool.passes.inference import common, rewriting
 from fluidtool.passes.peak import estimate, until_deleted
-from fluidtool.passes.pipeline import PassPlan, PlannedPass, copy_scope, plan_passes
+from fluidtool.passes.pipeline import ALL_INFERENCE, PassPlan, PlannedPass, copy_scope, plan_passes
 from fluidtool.passes.result import PassResult
 from fluidtool.proto.enums import AttrType
 from fluidtool.runtime import Scope
 from fluidtool.tensor import LoDTensor
 from tests.cli.support import BIAS, DIGITS, WEIGHT, linear_program
+from tests.support.large_programs import chain, identities
 from tests.support.random_programs import RandomProgram, pick_from, programs, random_program
 
 X = np.linspace(-1, 1, 8, dtype="float32").reshape(2, 4)
@@ -224,6 +227,29 @@ def test_what_training_leaves_in_parameters_is_compared() -> None:
     differing = {item.name for item in found if not item.agrees}
     assert differing and differing <= set(training.parameters)
     assert all(item.agrees for item in compare_runs(sides[0], sides[0], training.feeds, training.fetches, exact=True))
+
+
+def test_rewrites_that_change_nothing_look_through_the_program_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[Block] = []
+
+    def counted(block: Block) -> BlockFlow:
+        looks.append(block)
+        return block_flow(block)
+
+    for module in (rewriting, common):
+        monkeypatch.setattr(module, "block_flow", counted)
+    plan_passes([ALL_INFERENCE]).run(chain(20).inference(), Scope())
+    assert len(looks) == 1
+    looks.clear()
+    plan_passes([ALL_INFERENCE]).run(identities(20).inference(), Scope())
+    assert len(looks) > 1
+
+
+def test_what_is_known_of_a_program_is_forgotten_when_it_changes() -> None:
+    program = linear_program()
+    assert program.known(types, program) is program.known(types, program)
+    program.global_block().append_op(type="relu", inputs={"X": ["x"]}, outputs={"Out": ["x"]})
+    assert program.known(types, program)[-1] == "relu"
 
 
 def test_running_leaves_the_scope_as_it_is() -> None:

@@ -29,7 +29,7 @@ def merge_common(program: Program, scope: Scope, keep: Collection[str] = ()) -> 
     decisions: list[Decision] = []
     written, training = writers(program), trains(program)
     for block in program.blocks:
-        merging = _Merging(program, block, block_flow(block), written, frozenset(keep), training)
+        merging = _Merging(program, block, program.known(block_flow, block), written, frozenset(keep), training)
         merging.run()
         decisions += merging.decisions
     result = PassResult(tuple(decisions))

@@ -58,8 +58,8 @@ def rewrite(
     done: list[Decision] = []
     for _ in range(SWEEPS):
         left: list[Decision] = []
-        named = _named(program)
-        names = names_of(program)
+        named = program.known(_named, program)
+        names = program.known(names_of, program)
         edited = [
             sweep(name, rule, block, scope, frozenset(keep), names, done, left, exact) for block in program.blocks
         ]
@@ -86,7 +86,7 @@ def sweep(
     exact: bool = False,
 ) -> bool:
     """One look at every operator of a block; whether anything was edited."""
-    flow, edits, touched = block_flow(block), list[Edit](), set[int]()
+    flow, edits, touched = block.program.known(block_flow, block), list[Edit](), set[int]()
     changed, used = set[str](), set[str]()
     quantised = before_quantisers(flow) if names.quantises and not exact else frozenset[int]()
     for position, op in enumerate(block.ops):
@@ -111,6 +111,7 @@ def sweep(
     if edits:
         apply(block, edits, scope, names)
         names.pending.clear()
+        block.program.touch()
     return bool(edits)
 
 
