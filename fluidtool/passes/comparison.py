@@ -26,9 +26,11 @@ class Runnable:
     program: Program
     scope: Scope
 
-    def run(self, executor: Executor, feed: Mapping[str, Any], names: Sequence[str]) -> tuple[dict[str, Any], Scope]:
-        """The values of `names`, and the scope after the run."""
-        scope = copy_scope(self.scope, self.program)
+    def run(
+        self, executor: Executor, feed: Mapping[str, Any], names: Sequence[str], scope: Scope | None = None
+    ) -> tuple[dict[str, Any], Scope]:
+        """The values of `names`, and the scope after the run: a copy, or the one that is given."""
+        scope = copy_scope(self.scope, self.program) if scope is None else scope
         complete = trains(self.program)  # parameters are changed whether somebody fetches them or not
         values = executor.run(self.program, feed, names, scope, needed_only=not complete)
         return dict(zip(names, values, strict=True)), scope
@@ -124,15 +126,18 @@ def compare_times(
     repeat: int = 9,
     policy: Policy | None = None,
 ) -> tuple[float, float]:
-    """The median seconds of a run of each, in turns, so that what else the machine does meets both alike."""
+    """The median seconds of a run of each, in turns, so that what else the machine does meets both alike.
+
+    The runs of a program that changes its parameters begin with those given; others go on in one scope, as runs do.
+    """
     executor = Executor(seed=SEED, policy=policy)
     sides = before, after
-    for side in sides:
-        side.run(executor, feed, names)  # compiles the plan
+    first = [side.run(executor, feed, names)[1] for side in sides]  # compiles the plan
+    scopes = [None if _written(side.program) else scope for side, scope in zip(sides, first, strict=True)]
     seconds: tuple[list[float], list[float]] = ([], [])
     for _ in range(repeat):
-        for side, times in zip(sides, seconds, strict=True):
+        for side, scope, times in zip(sides, scopes, seconds, strict=True):
             begin = perf_counter()
-            side.run(executor, feed, names)
+            side.run(executor, feed, names, scope)
             times.append(perf_counter() - begin)
     return float(np.median(seconds[0])), float(np.median(seconds[1]))

@@ -12,7 +12,7 @@ from fluidtool.ir import Block, Program
 from fluidtool.ir.dataflow import BlockFlow, block_flow
 from fluidtool.ir.reuse import shares_names
 from fluidtool.model import load
-from fluidtool.passes import catalogue, pipeline
+from fluidtool.passes import catalogue, comparison, pipeline
 from fluidtool.passes.catalogue import INFERENCE_PASSES
 from fluidtool.passes.comparison import Runnable, compare_runs, compare_times
 from fluidtool.passes.inference import common, rewriting
@@ -262,6 +262,22 @@ def test_running_leaves_the_scope_as_it_is() -> None:
 
 def test_times_are_of_both_programs() -> None:
     assert all(seconds > 0 for seconds in compare_times(linear(), linear(), {"x": X}, ["probability"], 2))
+
+
+def test_a_program_that_changes_no_parameter_is_timed_in_one_scope(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[Program] = []
+
+    def counted(scope: Scope, program: Program) -> Scope:
+        copied.append(program)
+        return copy_scope(scope, program)
+
+    monkeypatch.setattr(comparison, "copy_scope", counted)
+    compare_times(linear(), linear(), {"x": X}, ["probability"], 5)
+    assert len(copied) == 2
+    training = random_program(pick_from(2), trains=True)
+    side = Runnable(training.program, training.scope())
+    compare_times(side, side, training.feeds, training.fetches, 5)
+    assert len(copied) == 2 + 2 * 6
 
 
 # ---------------------------------------------------------------- memory
