@@ -30,7 +30,7 @@ from fluidtool.io.saving import layout_like, save_model
 from fluidtool.ir import Program
 from fluidtool.model import Model
 from fluidtool.passes.comparison import RTOL, Runnable, compare_runs, compare_times
-from fluidtool.passes.peak import estimate, until_deleted
+from fluidtool.passes.peak import estimates
 from fluidtool.passes.pipeline import Outcome, PassPlan, Stage, plan_passes, trains
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor, Scope
@@ -201,8 +201,9 @@ def _facts(side: Runnable, feed: Mapping[str, LoDTensor], request: Request) -> d
     }
     if request.measure:
         shapes = {name: value.shape() for name, value in feed.items()}
-        facts["activation_bytes_kept"] = until_deleted(program, shapes, request.batch)
-        facts["activation_bytes_live"] = estimate(program, shapes, request.batch).at_once
+        use, kept = estimates(program, shapes, request.batch)
+        facts["activation_bytes_kept"] = kept
+        facts["activation_bytes_live"] = use.at_once
     return facts
 
 

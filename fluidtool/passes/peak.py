@@ -48,9 +48,7 @@ def estimate(program: Program, shapes: Mapping[str, Sequence[int]] | None = None
     shapes: those of inputs, where they are known. batch: what sizes count that only a run can tell. Blocks within count
     as if they ran once.
     """
-    walk = _Walk(program, shapes or {}, batch)
-    at_once = walk.follow(program.global_block())
-    return MemoryUse(sum(walk.largest.values()), at_once, tuple(walk.unknown))
+    return estimates(program, shapes, batch)[0]
 
 
 def until_deleted(program: Program, shapes: Mapping[str, Sequence[int]] | None = None, batch: int = 1) -> int:
@@ -58,9 +56,16 @@ def until_deleted(program: Program, shapes: Mapping[str, Sequence[int]] | None =
 
     That is what `release_memory` makes smaller, and `memory_optimize` too. Arguments as of `estimate`.
     """
+    return estimates(program, shapes, batch)[1]
+
+
+def estimates(
+    program: Program, shapes: Mapping[str, Sequence[int]] | None = None, batch: int = 1
+) -> tuple[MemoryUse, int]:
+    """What `estimate` and `until_deleted` say, by one walk through the program."""
     walk = _Walk(program, shapes or {}, batch)
-    walk.follow(program.global_block())
-    return walk.most_held
+    at_once = walk.follow(program.global_block())
+    return MemoryUse(sum(walk.largest.values()), at_once, tuple(walk.unknown)), walk.most_held
 
 
 def measure(
