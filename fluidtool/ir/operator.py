@@ -14,6 +14,7 @@ from fluidtool.proto.enums import AttrType
 if TYPE_CHECKING:
     from fluidtool.ir.block import Block
 
+BLOCK, BLOCKS = int(AttrType.BLOCK), int(AttrType.BLOCKS)  # compared with every attribute again and again
 Names = dict[str, list[str]]
 
 
@@ -229,9 +230,9 @@ class Operator:
         """The indexes of every block that this operator's attributes name."""
         found: list[int] = []
         for name, kind in self._attr_types.items():
-            if kind == AttrType.BLOCK:
+            if kind == BLOCK:
                 found.append(int(self._attrs[name]))
-            elif kind == AttrType.BLOCKS:
+            elif kind == BLOCKS:
                 found += [int(index) for index in self._attrs[name]]
         return found
 
