@@ -16,7 +16,6 @@ from fluidtool.runtime.engines.native.steps import Buffer
 from tests.fuzz import growth as campaign
 from tests.fuzz._growth import API, COMMANDS, commands_on
 from tests.support.counted_work import LIMIT, Work, growth
-from tests.fuzz._growth import API, COMMANDS, LIMIT, Work, commands_on, growth
 from tests.support.large_programs import staying
 
 pytestmark = pytest.mark.slow
