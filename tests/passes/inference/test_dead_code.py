@@ -6,8 +6,8 @@ import numpy as np
 
 from fluidtool.passes.inference.dead_code import drop_dead
 from fluidtool.proto.enums import VarType
-from tests.fuzz._growth import LIMIT, growth
 from tests.passes.inference.net import Net, append, reasons
+from tests.support.counted_work import LIMIT, growth
 
 
 def with_dead_end() -> Net:
