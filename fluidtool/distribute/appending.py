@@ -4,6 +4,7 @@ plan always gives the same bytes.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -77,8 +78,12 @@ def append_copy(
 
 def control_variable(block: Block) -> str:
     """Declare a variable that stands for the order of two operators; its name is new in the block."""
-    number = 0
-    while f"{CONTROL}@{number}" in block.vars:
+
+    def is_free(number: int) -> bool:
+        return f"{CONTROL}@{number}" not in block.vars
+
+    number = bisect_left(range(len(block.vars)), True, key=is_free)  # they were numbered one after the other
+    while not is_free(number):
         number += 1
     return block.create_var(name=f"{CONTROL}@{number}").name
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from fluidtool.distribute.appending import control_variable
+from fluidtool.ir import Program
 from fluidtool.profiling import recorder
 from fluidtool.profiling.recorder import Recorder
 from fluidtool.runtime import Executor
@@ -52,6 +54,14 @@ def test_building_takes_twice_as_long_for_twice_the_program(name: str) -> None:
     assert growth(API[name], SIZE_BUILT, SMALLEST_BUILT) < LIMIT
 
 
+def test_the_next_control_variable_is_found_without_a_look_at_each_before() -> None:
+    def work_of(size: int) -> Work:
+        block = Program().global_block()
+        return lambda: [control_variable(block) for _ in range(size)]
+
+    assert growth(work_of, 4 * SIZE, SMALLEST) < LIMIT
+
+
 # ---------------------------------------------------------------- what a profile adds up
 def test_what_is_alive_is_not_added_up_anew_for_every_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     class Bytes(int):
@@ -93,7 +103,6 @@ def test_what_is_alive_in_an_arena_is_not_added_up_anew_for_every_step() -> None
 @pytest.fixture
 def quadratic(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Work]]:
     """Work of fluidtool's own that grows with the square of the size."""
-    from fluidtool.ir import Program
 
     def work_of(size: int) -> Work:
         program = Program()
