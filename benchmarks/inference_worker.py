@@ -27,12 +27,12 @@ def resident() -> tuple[float, float]:
 
 def arena(model: Any) -> int | None:
     """Bytes of activations that the native engine keeps for what the model was run with; None without it."""
-    from fluidtool.runtime.engines.native.stretch import Compiled
-    from fluidtool.runtime.engines.native.stretches import Stretch
+    from fluidtool.runtime.engines.native.partition import Region
+    from fluidtool.runtime.engines.native.specialization import Compiled
 
     work = model.executor.plan(model.program, model.fetches, True).block(0).work
-    forms = [form for item in work if isinstance(item, Stretch) for form in item.forms.values()]
-    sizes = [form.arena.nbytes for form in forms if isinstance(form, Compiled)]
+    specializations = [each for item in work if isinstance(item, Region) for each in item.specializations.values()]
+    sizes = [each.arena.nbytes for each in specializations if isinstance(each, Compiled)]
     return sum(sizes) if sizes else None
 
 
@@ -65,8 +65,8 @@ def main() -> None:
         return
     errors = [float(np.abs(a[: len(b)] - b).max() / np.abs(b).max()) for a, b in zip(outputs, wanted, strict=True)]
     now, most = resident()
-    facts = {"load_s": loaded - start, "first_s": first - loaded, "rel_err": errors, "arena_bytes": arena(model)}
-    print(json.dumps(facts | {"rss_mb": now, "rss_peak_mb": most}), flush=True)
+    attrs = {"load_s": loaded - start, "first_s": first - loaded, "rel_err": errors, "arena_bytes": arena(model)}
+    print(json.dumps(attrs | {"rss_mb": now, "rss_peak_mb": most}), flush=True)
     for line in sys.stdin:
         times = []
         for _ in range(int(line)):

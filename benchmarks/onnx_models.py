@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 import fluidtool
-from fluidtool.runtime.engines.handing.translating import translate
-from fluidtool.runtime.engines.native.stretch import read_stretch
-from fluidtool.runtime.engines.native.stretches import every_attribute
+from fluidtool.runtime.engines.delegate.translating import translate
+from fluidtool.runtime.engines.native.partition import every_attribute
+from fluidtool.runtime.engines.native.specialization import import_region
 from fluidtool.runtime.engines.onnxruntime import OnnxGraph
 
 
@@ -39,13 +39,13 @@ def write(folder: Path, batch: int) -> Path:
 
 
 def whole(model: Any, graph: OnnxGraph, inputs: Any) -> tuple[list[str], list[tuple[int, ...]]]:
-    """A program that is one stretch."""
+    """A program that is one region."""
     steps = model.executor.plan(model.program, model.fetches, True).block(0).steps
     constants = {name: model.scope.find_var(name).value.numpy() for name in model.files.parameters}
     read = {name for step in steps for name in step.op.input_arg_names}
     known = {name: array for name, array in constants.items() if name in read}
     ops = [(step.op, every_attribute(step)) for step in steps]
-    understood = read_stretch(ops, inputs, known, model.fetches).graph
+    understood = import_region(ops, inputs, known, model.fetches).graph
     return translate(understood, graph), [value.shape for value in understood.outputs]
 
 

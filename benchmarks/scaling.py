@@ -88,7 +88,7 @@ def by_servers(job: Job, workers: int, servers: int, machine: Machine, network: 
     Each server serves one message after the other; gradients come in the order in which workers finish.
     """
     push, pull = min(network.rate, machine.push), min(network.rate, machine.pull)
-    messages = (math.ceil(job.variables / servers) + 2) * machine.message  # pieces, rows or barrier, barrier
+    messages = (math.ceil(job.variables / servers) + 2) * machine.message  # shards, rows or barrier, barrier
     fetched = max(workers * (job.rows / servers / pull + machine.message), job.rows / network.rate) if job.rows else 0.0
     served = (job.dense + job.rows) / servers / push + messages
     alone = (job.dense + job.rows) / network.rate + network.latency

@@ -41,7 +41,7 @@ def cases() -> Counter[str]:
 
 def source_of(info: OpInfo) -> str:
     """The source text of the body."""
-    return inspect.getsource(info.body)
+    return inspect.getsource(info.kernel)
 
 
 def gradient_of(info: OpInfo, ops: dict[str, OpInfo]) -> str:
@@ -55,7 +55,7 @@ def row(info: OpInfo, ops: dict[str, OpInfo], counts: Counter[str]) -> str:
     """One line of the table."""
     text = source_of(info)
     generic = info.type.endswith("_grad") and any("@GRAD" in slot.name for slot in info.outputs)
-    inferred = "yes" if info.infer_body is not None or generic else "–"
+    inferred = "yes" if info.infer_by_kernel is not None or generic else "–"
     lod = "yes" if info.share_lod or "set_lod" in text or "lod(" in text else "–"
     rows = "yes" if "SelectedRows" in text else "–"
     count = counts[info.type]

@@ -1,6 +1,6 @@
-"""What an operator body sees of the machinery around it: its context.
+"""What an operator kernel sees of the machinery around it: its context.
 
-A body computes with `ctx.xp` (numpy or cupy) and knows no device. Work that is scalar by nature (suppression, beam
+A kernel computes with `ctx.xp` (numpy or cupy) and knows no device. Work that is scalar by nature (suppression, beam
 search) may go to the host with `ctx.host` and come back with `ctx.array`.
 """
 
@@ -34,7 +34,7 @@ class Holder(Protocol):
 
 
 class ScopeLike(Protocol):
-    """What bodies of control flow need of a scope."""
+    """What kernels of control flow need of a scope."""
 
     def find_var(self, name: str) -> Any: ...
     def var(self, name: str) -> Any: ...
@@ -134,7 +134,7 @@ class Communicators(Protocol):
 
 
 class Runtime(Protocol):
-    """What a run offers to bodies beyond arrays."""
+    """What a run offers to kernels beyond arrays."""
 
     device: Device
     place: Place
@@ -247,7 +247,7 @@ class OpContext:
         return value.offsets if isinstance(value, LoDTensor) else []
 
     def set_lod(self, slot: str, offsets: Sequence[Sequence[int]], index: int = 0) -> None:
-        """Give an output its LoD; it stands whatever the body returns."""
+        """Give an output its LoD; it stands whatever the kernel returns."""
         holders = self.outputs.get(slot, ())
         if index < len(holders):
             holders[index].pending_lod = [[int(o) for o in level] for level in offsets]

@@ -14,7 +14,7 @@ from fluidtool.errors import FluidError, OperatorError
 from fluidtool.ir import Block, Operator, Program, Variable
 from fluidtool.ops.context import InferContext
 from fluidtool.ops.gradient import EMPTY, GRAD
-from fluidtool.ops.registry import Body, OpInfo, find_op
+from fluidtool.ops.registry import Kernel, OpInfo, find_op
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.proto.enums import VarType
 
@@ -56,7 +56,7 @@ def _forward_name(gradient: str) -> str:
 
 
 def _by_rule(op: Operator, info: OpInfo, lookup: Lookup) -> dict[str, TensorMeta]:
-    if info.infer_body is None:
+    if info.infer_by_kernel is None:
         return {}
     args: list[Any] = []
     if not info.raw:
@@ -66,7 +66,7 @@ def _by_rule(op: Operator, info: OpInfo, lookup: Lookup) -> dict[str, TensorMeta
             if unknown or (not metas and not slot.dispensable and not slot.duplicable):
                 return {}
             args.append(metas if slot.duplicable else metas[0] if metas else None)
-    result = _infer(op, info, info.infer_body, args, lookup)
+    result = _infer(op, info, info.infer_by_kernel, args, lookup)
     if result is None:
         return {}
     by_slot = result if isinstance(result, dict) else {info.outputs[0].name: result}
@@ -80,7 +80,7 @@ def _by_rule(op: Operator, info: OpInfo, lookup: Lookup) -> dict[str, TensorMeta
     return found
 
 
-def _infer(op: Operator, info: OpInfo, body: Body, args: list[Any], lookup: Lookup) -> Any:
+def _infer(op: Operator, info: OpInfo, kernel: Kernel, args: list[Any], lookup: Lookup) -> Any:
     """What the inference function says; attributes that it cannot work with raise OperatorError like shapes."""
     context = InferContext(op, info, lookup)
     for name in info.infer_attrs:
@@ -88,7 +88,7 @@ def _infer(op: Operator, info: OpInfo, body: Body, args: list[Any], lookup: Look
             raise OperatorError(f"operator {op.type}: lacks the required attribute {name}")
     attrs = {name: context.attr(name) for name in info.infer_attrs}
     try:
-        return body(context, *args, **attrs)
+        return kernel(context, *args, **attrs)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         if isinstance(error, FluidError):
             raise

@@ -12,10 +12,10 @@
     def relu_grad(ctx, Out, Out_grad):
         return Out_grad * (Out > 0)
 
-A body gets one positional argument per declared input slot (an array; a list of them for a `*` slot; None for what is
+A kernel gets one positional argument per declared input slot (an array; a list of them for a `*` slot; None for what is
 absent) and, as keywords, the attributes that its signature names. It returns the value of its first output, or a dict
 by output slot name (a list for a `*` slot). SelectedRows, LoDTensorArray and LoDRankTable values come and go unchanged.
-An `infer` function has the same form with TensorMeta in place of arrays. Bodies never write into their inputs.
+An `infer` function has the same form with TensorMeta in place of arrays. Kernels never write into their inputs.
 """
 
 from __future__ import annotations
@@ -30,34 +30,34 @@ from typing import Any
 from fluidtool.errors import UnsupportedOperatorError
 from fluidtool.ops.schema import AttrSpec, Slot, attr_specs, slots
 
-Body = Callable[..., Any]
+Kernel = Callable[..., Any]
 GradMaker = Callable[..., list[Any]]
 
 
 @dataclass(slots=True)
 class OpInfo:
-    """One operator: schema, body, inference, gradient."""
+    """One operator: schema, kernel, inference, gradient."""
 
     type: str
     inputs: tuple[Slot, ...]
     outputs: tuple[Slot, ...]
     attrs: dict[str, AttrSpec]
-    body: Body
-    body_attrs: tuple[str, ...]
+    kernel: Kernel
+    kernel_attrs: tuple[str, ...]
     share_lod: tuple[tuple[str, str], ...] = ()
     raw: bool = False
     random: bool = False
     side_effects: bool = False
-    infer_body: Body | None = None
+    infer_by_kernel: Kernel | None = None
     infer_attrs: tuple[str, ...] = ()
     gradient: GradInfo | None = None
     maker: GradMaker | None = None
     module: str = ""
 
-    def infer(self, function: Body) -> Body:
+    def infer(self, function: Kernel) -> Kernel:
         """Decorator: `function(ctx, *metas, **attrs)` returns the TensorMeta of the outputs."""
         self.infer_attrs = _check_signature(self.type, function, () if self.raw else self.inputs, self.attrs)
-        self.infer_body = function
+        self.infer_by_kernel = function
         return function
 
     def grad(
@@ -69,8 +69,8 @@ class OpInfo:
         attrs: Mapping[str, Any] | None = None,
         lod: str = "",
         raw: bool = False,
-    ) -> Callable[[Body], OpInfo]:
-        """Decorator: declare the gradient operator (`<type>_grad`) and its body, wired in the plain way.
+    ) -> Callable[[Kernel], OpInfo]:
+        """Decorator: declare the gradient operator (`<type>_grad`) and its kernel, wired in the plain way.
 
         Slot `X` is the forward input or output X, `X@GRAD` its gradient. `attrs=None` copies the forward attributes.
         The result is an OpInfo itself, so second gradients hang from it. Other wirings: `grad_maker`.
@@ -122,29 +122,29 @@ def op(
     raw: bool = False,
     random: bool = False,
     side_effects: bool = False,
-) -> Callable[[Body], OpInfo]:
-    """Register the decorated body as operator `type` and return its OpInfo.
+) -> Callable[[Kernel], OpInfo]:
+    """Register the decorated kernel as operator `type` and return its OpInfo.
 
     lod: which LoD the outputs inherit: "X" (every output gets X's) or "X->Out Y->Other".
-    raw: the body reads and writes variables through ctx itself (control flow); it gets no positional inputs.
+    raw: the kernel reads and writes variables through ctx itself (control flow); it gets no positional inputs.
     random: draws random numbers; such operators are never folded or merged.
     side_effects: does more than compute its outputs (prints, writes files, talks); never dropped.
     """
 
-    def register(body: Body) -> OpInfo:
+    def register(kernel: Kernel) -> OpInfo:
         declared_inputs, declared_outputs, specs = slots(inputs), slots(outputs), attr_specs(attrs or {})
         info = OpInfo(
             type=type,
             inputs=declared_inputs,
             outputs=declared_outputs,
             attrs=specs,
-            body=body,
-            body_attrs=_check_signature(type, body, () if raw else declared_inputs, specs),
+            kernel=kernel,
+            kernel_attrs=_check_signature(type, kernel, () if raw else declared_inputs, specs),
             share_lod=_parse_lod(type, lod, declared_inputs, declared_outputs),
             raw=raw,
             random=random,
             side_effects=side_effects,
-            module=body.__module__,
+            module=kernel.__module__,
         )
         if type in _REGISTRY.infos:
             raise ValueError(f"operator {type} is registered twice: {_REGISTRY.infos[type].module} and {info.module}")
@@ -169,7 +169,7 @@ def _parse_lod(
 
 
 def _check_signature(
-    type: str, function: Body, inputs: tuple[Slot, ...], attrs: Mapping[str, AttrSpec]
+    type: str, function: Kernel, inputs: tuple[Slot, ...], attrs: Mapping[str, AttrSpec]
 ) -> tuple[str, ...]:
     code: CodeType = inspect.unwrap(function).__code__  # what `inspect.signature` would find, at a tenth of its time
     end = code.co_argcount + code.co_kwonlyargcount

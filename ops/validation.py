@@ -50,9 +50,9 @@ def require_valid(program: Program, source: str = "the program") -> None:
 def require_valid_operator(op: Operator, info: OpInfo | None, source: str = "") -> None:
     """Raise OperatorError where one operator is not what its schema says; `info` None: it has no schema.
 
-    A required attribute may be missing that the body does not ask for: later versions of Paddle gave some another name.
+    A required attribute may be missing that the kernel does not ask for: later versions of Paddle gave some another name.
     """
-    fault = next(schema_faults(op, info, info.body_attrs if info else ()), None)
+    fault = next(schema_faults(op, info, info.kernel_attrs if info else ()), None)
     if fault is not None:
         within = f" of {source}" if source else ""
         raise OperatorError(
@@ -63,7 +63,7 @@ def require_valid_operator(op: Operator, info: OpInfo | None, source: str = "") 
 def schema_faults(op: Operator, info: OpInfo | None, needed: Collection[str] | None = None) -> Iterator[SchemaFault]:
     """Every way in which an operator differs from its schema; `needed`: the attributes that must be there, of those required.
 
-    What a raw body gets it looks at itself; `feed` and `fetch` have none. Of the outputs only the first must be there: what
+    What a raw kernel gets it looks at itself; `feed` and `fetch` have none. Of the outputs only the first must be there: what
     others would hold is dropped.
     """
     if info is None:

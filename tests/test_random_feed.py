@@ -20,9 +20,9 @@ def model_with(*inputs: dict[str, Any], table: int | None = None) -> Model:
     """A model that reads these inputs; the first one looks up a table of this height."""
     program = Program()
     block = program.global_block()
-    for facts in inputs:
-        block.create_var(**facts)
-    names = [facts["name"] for facts in inputs]
+    for fields in inputs:
+        block.create_var(**fields)
+    names = [fields["name"] for fields in inputs]
     if table is not None:
         block.create_parameter(name="table", shape=[table, 4], dtype="float32")
         block.append_op(type="lookup_table", inputs={"Ids": names[:1], "W": ["table"]}, outputs={"Out": ["out"]})
@@ -30,8 +30,8 @@ def model_with(*inputs: dict[str, Any], table: int | None = None) -> Model:
     return Model(program, ModelFiles(program, "", EMPTY_STORE, "", ""))
 
 
-def one(**facts: Any) -> Model:
-    return model_with({"name": "x", **facts})
+def one(**fields: Any) -> Model:
+    return model_with({"name": "x", **fields})
 
 
 @pytest.mark.parametrize(
@@ -86,10 +86,10 @@ def test_ids_are_in_their_table(height: int, below: int) -> None:
     assert (ids.min(), ids.max()) == (0, below - 1)
 
 
-@pytest.mark.parametrize("facts", [{"dtype": "float32"}, {"shape": [1]}])
-def test_a_declaration_that_does_not_say_enough(facts: dict[str, Any]) -> None:
+@pytest.mark.parametrize("fields", [{"dtype": "float32"}, {"shape": [1]}])
+def test_a_declaration_that_does_not_say_enough(fields: dict[str, Any]) -> None:
     with pytest.raises(FeedError, match="feed it"):
-        random_feed(one(**facts))
+        random_feed(one(**fields))
 
 
 def test_other_kinds_are_to_be_fed() -> None:

@@ -352,7 +352,7 @@ def test_extras_that_the_table_names_are_there() -> None:
     assert {extra for group in named for extra in group.split(",")} <= set(extras)
 
 
-def test_bodies_of_operators_are_the_same_code_on_every_device() -> None:
+def test_kernels_of_operators_are_the_same_code_on_every_device() -> None:
     """None imports an array library: they compute with the one of the run's engine."""
     library = re.compile(r"^\s*(import|from) (numpy|cupy)\b", re.MULTILINE)
     sources = list((ROOT / "ops").rglob("*.py"))

@@ -11,7 +11,7 @@ from fluidtool.cli.failures import say
 from fluidtool.cli.opening import open_model
 from fluidtool.cli.options import OUTPUT, AllowFiles, AllowNetwork, Batch, Json, ModelFile, ModelPath, ParamsPath
 from fluidtool.cli.progress import progress
-from fluidtool.cli.render import Table, facts, show, show_json, size, table
+from fluidtool.cli.render import Table, fields, show, show_json, size, table
 from fluidtool.errors import EXIT_FINDING
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _security(opened: Model, batch: int, json: bool) -> list[Finding]:
         ("largest variable", largest),
         *unknown,
     ]
-    show(facts("", [*answers, *amounts]), _table(found, opened))
+    show(fields("", [*answers, *amounts]), _table(found, opened))
     say(f"{opened.files.program_source}: {_count(found)}")
     return found
 

@@ -42,7 +42,7 @@ def diff(
     """Show what two programs do not have in common; exit code 1 if anything.
 
     Operators are aligned by type and outputs, variables by name, sub-blocks by the operators that hold them. What A alone
-    has is marked -, what B alone has +, and what both have but differently ~, with the facts that differ below.
+    has is marked -, what B alone has +, and what both have but differently ~, with the fields that differ below.
     """
     from fluidtool.io.difference import parameter_differences
     from fluidtool.ir.difference import difference
@@ -65,11 +65,11 @@ def diff(
 
 # ---------------------------------------------------------------- tables
 def tables(found: ProgramDifference, single_block: bool) -> Iterator[Table]:
-    """The program's facts, then operators and variables of each block that differs."""
+    """The program's fields, then operators and variables of each block that differs."""
     if found.changes:
         out = table("Program", "", "A", "B")
         for change in found.changes:
-            out.add(change.fact, *sides(change.left, change.right))
+            out.add(change.field, *sides(change.left, change.right))
         yield out
     for block in found.blocks:
         before = "" if single_block else f"{block_name(block)}: "
@@ -79,7 +79,7 @@ def tables(found: ProgramDifference, single_block: bool) -> Iterator[Table]:
                 out.add("block", *sides(block.left, block.right))
                 out.styles[len(out.rows) - 1] = COLOURS[NEW if block.left is None else GONE]
             for change in block.changes:
-                out.add(change.fact, *sides(change.left, change.right))
+                out.add(change.field, *sides(change.left, change.right))
             yield out
         yield operators_table(f"{before}Operators", block.operators)
         yield variables_table(f"{before}Variables", block)
@@ -94,27 +94,27 @@ def block_name(block: BlockDifference) -> str:
 
 
 def operators_table(title: str, operators: Sequence[OperatorDifference]) -> Table:
-    """A row for each operator with its positions and what it writes, and one below for each fact that differs."""
+    """A row for each operator with its positions and what it writes, and one below for each field that differs."""
     out = table(title, "!", ">in A", ">in B", "operator", "A", "B")
     for op in operators:
         mark = NEW if op.left is None else GONE if op.right is None else OTHER
         places = ["" if position is None else position for position in (op.left, op.right)]
         _add(out, mark, *places, op.type, ", ".join(op.left_names), ", ".join(op.right_names))
         for change in op.changes:
-            if not change.fact.startswith("output ") or len(op.left_names) != 1 or len(op.right_names) != 1:
-                _add(out, mark, "", "", f"  {change.fact}", *sides(change.left, change.right), sign=False)
+            if not change.field.startswith("output ") or len(op.left_names) != 1 or len(op.right_names) != 1:
+                _add(out, mark, "", "", f"  {change.field}", *sides(change.left, change.right), sign=False)
     return out
 
 
 def variables_table(title: str, block: BlockDifference) -> Table:
-    """A row for each variable with its declarations, and one below for each fact that these do not tell."""
+    """A row for each variable with its declarations, and one below for each field that these do not tell."""
     out = table(title, "!", "variable", "A", "B")
     for var in block.variables:
         mark = NEW if not var.left else GONE if not var.right else OTHER
         _add(out, mark, var.name, var.left, var.right)
         if var.left == var.right:
             for change in var.changes:
-                _add(out, mark, f"  {change.fact}", *sides(change.left, change.right), sign=False)
+                _add(out, mark, f"  {change.field}", *sides(change.left, change.right), sign=False)
     return out
 
 
@@ -161,7 +161,7 @@ def _cell(value: Any) -> str:
 def count_text(found: ProgramDifference, weights: Sequence[ParameterDifference], compared: int | None) -> str:
     """'2 operators, 1 variable and 3 parameters differ', or that nothing does."""
     counts = {
-        "fact": len(found.changes) + sum(len(block.changes) for block in found.blocks),
+        "field": len(found.changes) + sum(len(block.changes) for block in found.blocks),
         "block": sum(block.left is None or block.right is None for block in found.blocks),
         "operator": sum(len(block.operators) for block in found.blocks),
         "variable": sum(len(block.variables) for block in found.blocks),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fluidtool.cli.failures import say
-from fluidtool.cli.render import facts, show, show_json, size, table
+from fluidtool.cli.render import fields, show, show_json, size, table
 from fluidtool.errors import UsageError
 
 if TYPE_CHECKING:
@@ -182,10 +182,10 @@ def _show_plan(programs: tuple[Program, Program], settings: Settings, json: bool
     if json:
         show_json(data)
         return
-    show(facts("Plan", _facts(made, data)), _servers_table(data), _pieces_table(data))
+    show(fields("Plan", _fields(made, data)), _servers_table(data), _shards_table(data))
 
 
-def _facts(plan: DistributePlan, data: dict[str, Any]) -> list[tuple[str, Any]]:
+def _fields(plan: DistributePlan, data: dict[str, Any]) -> list[tuple[str, Any]]:
     mode, dispatcher = data["mode"].replace("_", "-"), data["dispatcher"]
     found = [("mode", mode), ("trainers", data["trainers"]), ("split method", dispatcher)]
     found.append(("balance", f"{data['balance']:.2f} (fullest server to mean)"))
@@ -195,19 +195,19 @@ def _facts(plan: DistributePlan, data: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _servers_table(data: dict[str, Any]) -> Any:
-    out = table("Servers", "!endpoint", ">pieces", ">bytes", ">share")
+    out = table("Servers", "!endpoint", ">shards", ">bytes", ">share")
     total = sum(server["bytes"] for server in data["servers"]) or 1
     for server in data["servers"]:
         share = f"{100 * server['bytes'] / total:.1f} %"
-        out.add(server["endpoint"], server["pieces"], size(server["bytes"]), share)
+        out.add(server["endpoint"], server["shards"], size(server["bytes"]), share)
     return out
 
 
-def _pieces_table(data: dict[str, Any]) -> Any:
-    out = table("Pieces", "piece", "!type", "!shape", ">bytes", "!server")
+def _shards_table(data: dict[str, Any]) -> Any:
+    out = table("Shards", "shard", "!type", "!shape", ">bytes", "!server")
     for parameter in data["parameters"]:
-        for piece in parameter["pieces"]:
-            out.add(piece["name"], parameter["data_type"], piece["shape"], size(piece["bytes"]), piece["endpoint"])
+        for shard in parameter["shards"]:
+            out.add(shard["name"], parameter["data_type"], shard["shape"], size(shard["bytes"]), shard["endpoint"])
     return out
 
 

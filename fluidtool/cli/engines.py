@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fluidtool.runtime.plan import Plan
 
 # Read by the libraries that numpy multiplies matrices with, when numpy is imported.
-HANDING = ("onnxruntime", "openvino")
+DELEGATES = ("onnxruntime", "openvino")
 BLAS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 
@@ -40,7 +40,7 @@ def use_threads(count: int) -> None:
         os.environ.update(dict.fromkeys(BLAS, str(count)))
 
 
-def native_facts() -> dict[str, Any]:
+def native_fields() -> dict[str, Any]:
     """Whether the native engine is here: library, instructions, floats in a vector, threads; or why it is not."""
     from fluidtool.runtime.engines.native.library import SWITCH, absence, library, library_path, switched_off
 
@@ -64,7 +64,7 @@ def native_facts() -> dict[str, Any]:
     }
 
 
-def handing_text(name: str) -> str:
+def delegate_text(name: str) -> str:
     """'1.31.1; …' for an engine outside that is installed, or how to install it. Nothing is imported for that."""
     try:
         found = version(name)
@@ -72,7 +72,7 @@ def handing_text(name: str) -> str:
             version("onnx")
     except PackageNotFoundError:
         return f"not installed (pip install 'fluidtool[{name}]')"
-    return f"{found}; for those stretches of a program that it can compute, with --engine {name}"
+    return f"{found}; for those regions of a program that it can compute, with --engine {name}"
 
 
 def native_text(found: Mapping[str, Any]) -> str:
@@ -92,30 +92,30 @@ def engine_used(executor: Executor, plan: Plan, watched: str) -> dict[str, Any]:
 
     watched: the option that had every operator run by itself, or ''.
     """
-    from fluidtool.runtime.engines.native.stretches import Stretch, reasons
+    from fluidtool.runtime.engines.native.partition import Region, reasons
     from fluidtool.tensor import CUDAPlace
 
     block = plan.block(0)
     used: dict[str, Any] = {"name": "numpy", "operators": len(block.steps)}
     if isinstance(executor.place, CUDAPlace):
         return used | {"name": "cupy"}
-    handing = executor.handing
-    if executor.native is None and handing is None:
+    delegate = executor.delegate
+    if executor.native is None and delegate is None:
         return used
     if watched:
         return used | {"reason": f"{watched} looks at every operator by itself"}
-    stretches = [step for step in block.work if isinstance(step, Stretch)]
-    called = [stretch for stretch in stretches if stretch.forms]
-    why = reasons(stretches)
+    regions = [step for step in block.work if isinstance(step, Region)]
+    called = [region for region in regions if region.specializations]
+    why = reasons(regions)
     if not called:
         return used | {"reason": next(iter(why.values()), "no operators that are worth a call")}
     done: dict[str, Any] = {
-        "native_operators": sum(len(stretch.steps) for stretch in called),
+        "native_operators": sum(len(region.steps) for region in called),
         "calls": len(called),
         **({"left_to_numpy": dict(why)} if why else {}),
     }
-    if handing is not None:
-        return used | {"name": handing.name, "version": handing.version, "threads": handing.threads} | done
+    if delegate is not None:
+        return used | {"name": delegate.name, "version": delegate.version, "threads": delegate.threads} | done
     library = executor.native
     assert library is not None
     name = {"name": "native", "instructions": library.instructions, "threads": library.threads}

@@ -18,7 +18,7 @@ from fluidtool.cli.feeds import gather
 from fluidtool.cli.fetches import Fetches, chosen
 from fluidtool.cli.opening import open_model
 from fluidtool.cli.progress import progress
-from fluidtool.cli.render import facts, number, show, show_json
+from fluidtool.cli.render import fields, number, show, show_json
 from fluidtool.cli.results import compare_all, differences_table, outputs_data, outputs_table, read_expected
 from fluidtool.cli.statistics import shown, statistics
 from fluidtool.errors import EXIT_FINDING, FetchError, OperatorError, OutputExistsError, UsageError
@@ -239,7 +239,7 @@ def _show(outcome: Outcome, request: Request) -> None:
         return
     tables = [] if request.output else [outputs_table(outcome.outputs)]
     if times:
-        tables.append(facts("", shown(times)))
+        tables.append(fields("", shown(times)))
     if not all(item.agrees for item in outcome.comparisons):
         tables.append(differences_table(outcome.comparisons))
     if request.output != STDOUT:

@@ -56,15 +56,15 @@ class JsonView:
         """Everything goes to stderr."""
         sys.stderr.write(f"{role:{self.width}} | {printable(text)}\n")
 
-    def event(self, text: str, **facts: Any) -> None:
+    def event(self, text: str, **fields: Any) -> None:
         """An event with its text."""
-        self._write({**facts, "text": text})
+        self._write({**fields, "text": text})
 
     def status(self, roles: Sequence[RoleStatus]) -> None:
         """A line after some seconds without one."""
         if time.monotonic() >= self._due:
             self._due = time.monotonic() + SECONDS_BETWEEN_LINES
-            self._write({"event": "status", "roles": [role.facts() for role in roles]})
+            self._write({"event": "status", "roles": [role.fields() for role in roles]})
 
     def _write(self, line: dict[str, Any]) -> None:
         self._out.write(json.dumps(jsonable(line), allow_nan=False) + "\n")
@@ -146,10 +146,10 @@ def status_text(roles: Sequence[RoleStatus]) -> str:
         if role.step is None:
             continue
         rate = role.steps_per_second
-        facts = [f"step {role.step}"]
-        facts += [] if rate is None else [f"{rate:.1f} steps/s"]
-        facts += [] if role.loss is None else [f"loss {number(role.loss)}"]
-        parts.append(f"{role.name} {', '.join(facts)}" + ("" if role.state == "running" else f" ({role.state})"))
+        fields = [f"step {role.step}"]
+        fields += [] if rate is None else [f"{rate:.1f} steps/s"]
+        fields += [] if role.loss is None else [f"loss {number(role.loss)}"]
+        parts.append(f"{role.name} {', '.join(fields)}" + ("" if role.state == "running" else f" ({role.state})"))
     return "; ".join(parts) or f"{len(roles)} roles, none has reported yet"
 
 
@@ -167,7 +167,7 @@ def view(roles: Sequence[str], as_json: bool) -> Iterator[AnyView]:
         yield PlainView(width)
 
 
-def outcome_facts(outcome: Outcome) -> dict[str, Any]:
+def outcome_fields(outcome: Outcome) -> dict[str, Any]:
     """What --json says at the end."""
     return {
         "event": "end",
@@ -175,7 +175,7 @@ def outcome_facts(outcome: Outcome) -> dict[str, Any]:
         "reason": outcome.reason,
         "seconds": round(outcome.seconds, 3),
         "restarts": outcome.restarts,
-        "roles": [role.facts() for role in outcome.roles],
+        "roles": [role.fields() for role in outcome.roles],
     }
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import typer
 
-from fluidtool.cli.launch_views import JsonView, outcome_facts, outcome_table, view
+from fluidtool.cli.launch_views import JsonView, outcome_fields, outcome_table, view
 from fluidtool.cli.render import show
 from fluidtool.distribute.launch.blueprint import Blueprint, draw
 from fluidtool.distribute.launch.local import LocalEngine
@@ -149,7 +149,7 @@ def _supervise(roles: Sequence[Role], engine: Engine, blueprint: Blueprint, requ
             resume_step=step,
         ).run()
     if isinstance(shown, JsonView):
-        shown.event(outcome.reason, **outcome_facts(outcome))
+        shown.event(outcome.reason, **outcome_fields(outcome))
     else:
         show(outcome_table(outcome))
     return outcome.exit_code

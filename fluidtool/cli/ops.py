@@ -12,7 +12,7 @@ import typer
 from fluidtool.cli.failures import say, say_error
 from fluidtool.cli.opening import open_model
 from fluidtool.cli.options import Json, ModelFile
-from fluidtool.cli.render import Table, facts, show, show_json, table
+from fluidtool.cli.render import Table, fields, show, show_json, table
 from fluidtool.errors import EXIT_UNSUPPORTED, UnsupportedOperatorError, UsageError
 
 if TYPE_CHECKING:
@@ -99,8 +99,8 @@ def _one(name: str, json: bool) -> None:
     if json:
         show_json(describe(info))
         return
-    doc = (info.body.__doc__ or "").strip()
-    about = facts(
+    doc = (info.kernel.__doc__ or "").strip()
+    about = fields(
         "",
         [
             ("operator", info.type),
@@ -110,7 +110,7 @@ def _one(name: str, json: bool) -> None:
     )
     about.add("gradient", gradient_text(info) or "none")
     about.add("LoD", lod_text(info) or "not passed on by rule")
-    about.add("inference", "shapes and data types" if info.infer_body else "none")
+    about.add("inference", "shapes and data types" if info.infer_by_kernel else "none")
     for mark, text in (("random", info.random), ("side effects", info.side_effects)):
         if text:
             about.add(mark, "yes")

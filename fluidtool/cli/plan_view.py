@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from fluidtool.cli.engines import native_facts, native_text
-from fluidtool.cli.render import Table, facts, shape_text, size, table
+from fluidtool.cli.engines import native_fields, native_text
+from fluidtool.cli.render import Table, fields, shape_text, size, table
 from fluidtool.cli.view_parts import kernel
 from fluidtool.model import Model
 from fluidtool.ops.inference import infer_program
 from fluidtool.passes.cost import footprint, input_metas, with_batch
 from fluidtool.runtime.chains import Chain
-from fluidtool.runtime.engines import handing_to, native_library
+from fluidtool.runtime.engines import delegate_for, native_library
+from fluidtool.runtime.engines.native.partition import Region
 from fluidtool.runtime.engines.native.preview import Preview, left_to_numpy, preview
-from fluidtool.runtime.engines.native.stretches import Stretch
 from fluidtool.runtime.plan import Plan, Step, trains
 
 
@@ -23,22 +23,22 @@ class PlanView:
     """`--plan`: the steps, the memory, and the calls into the native engine with what they are compiled to."""
 
     def __init__(self, model: Model, batch: int, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        self.handing = handing_to(model.engine)
+        self.delegate = delegate_for(model.engine)
         native = native_library(model.engine, precision=model.precision)
-        plan = Plan(model.program, tuple(model.fetches), needed_only=True, native=native, handing=self.handing)
+        plan = Plan(model.program, tuple(model.fetches), needed_only=True, native=native, delegate=self.delegate)
         work = plan.block(0).work
         self.steps = plan.block(0).steps
         metas = input_metas(model.program, model.feeds, batch, shapes)
         self.memory = footprint(plan, metas, batch)
         self.sizes = ", ".join(f"{name} {list(meta.shape)}" for name, meta in metas.items()) or "no inputs"
-        self.native = native_facts()
+        self.native = native_fields()
         self.trains = any(trains(step.op) for step in self.steps)
         block = plan.program.global_block()
         inferred = infer_program(plan.program, metas)
         self.calls: list[Preview] = []
         self.engines: list[tuple[str, int | None, str]] = []  # of each step: engine, call, kernel
 
-        def look(item: Step | Stretch | Chain) -> None:
+        def look(item: Step | Region | Chain) -> None:
             if isinstance(item, Chain):
                 for step in item.steps:
                     look(step)
@@ -58,15 +58,15 @@ class PlanView:
 
         for item in work:
             look(item)
-        watched = (plan.native or plan.handing) is not None and not self.trains
+        watched = (plan.native or plan.delegate) is not None and not self.trains
         self.left = left_to_numpy(work) if watched else {}
 
-    def _of(self, stretch: Stretch) -> list[tuple[str, int | None, str]]:
+    def _of(self, region: Region) -> list[tuple[str, int | None, str]]:
         number = len(self.calls)
         if self.calls[-1].reason:
-            return [("numpy", number, kernel(step.info.module)) for step in stretch.steps]
-        name = "native" if self.handing is None else self.handing.name
-        return [(name, number, f"call {number}")] * len(stretch.steps)
+            return [("numpy", number, kernel(step.info.module)) for step in region.steps]
+        name = "native" if self.delegate is None else self.delegate.name
+        return [(name, number, f"call {number}")] * len(region.steps)
 
     def data(self) -> Any:
         """The steps, the peak of memory, the calls."""
@@ -74,7 +74,7 @@ class PlanView:
             "inputs": self.sizes,
             "peak_activation_bytes": self.memory.peak,
             "unknown_sizes": self.memory.unknown,
-            "handed_to": None if self.handing is None else self.handing.name,
+            "delegated_to": None if self.delegate is None else self.delegate.name,
             "native": {**self.native, "calls": [asdict(call) for call in self.calls], "left_to_numpy": self.left},
             "steps": [
                 {
@@ -91,16 +91,16 @@ class PlanView:
         }
 
     def tables(self) -> Iterable[Table]:
-        """Facts, then the steps, then what each call is compiled to."""
+        """Fields, then the steps, then what each call is compiled to."""
         unknown = self.memory.unknown
-        yield facts(
+        yield fields(
             "",
             [
                 ("inputs", self.sizes),
                 ("steps", len(self.steps)),
                 ("peak", f"{size(self.memory.peak)} of activations"),
                 *([("not counted", f"{', '.join(unknown)} (sizes that only a run can tell)")] if unknown else []),
-                ("native engine" if self.handing is None else self.handing.name, self._summary()),
+                ("native engine" if self.delegate is None else self.delegate.name, self._summary()),
             ],
         )
         out = table("Steps", ">#", "operator", "!engine", "kernel", "released after", ">alive")
@@ -116,28 +116,28 @@ class PlanView:
         yield left
 
     def _summary(self) -> str:
-        if self.handing is None and not self.native["in_use"]:
+        if self.delegate is None and not self.native["in_use"]:
             return native_text(self.native)
         if self.trains:
             return "not used: a program that trains runs operator by operator"
         taken = sum(engine != "numpy" for engine, _, _ in self.engines)
         calls = sum(not call.reason for call in self.calls)
         counted = f"{taken} of {len(self.steps)} operators in {calls} call{'s' if calls != 1 else ''}"
-        return f"{counted} ({self.native['instructions'] if self.handing is None else self.handing.version})"
+        return f"{counted} ({self.native['instructions'] if self.delegate is None else self.delegate.version})"
 
 
 def call_tables(number: int, call: Preview) -> Iterable[Table]:
     """The memory and the steps of one call; or the reason why there is none."""
     operators = f"{call.operators} operator{'s' if call.operators != 1 else ''}"
     if call.reason:
-        yield facts(f"Call {number}: {operators}, left to numpy", [("because", call.reason)])
+        yield fields(f"Call {number}: {operators}, left to numpy", [("because", call.reason)])
         return
     if not call.arena_bytes:
         count = len(call.steps)
-        yield facts(f"Call {number}: {operators} handed over as {count} computation{'s' if count != 1 else ''}", ())
+        yield fields(f"Call {number}: {operators} delegated as {count} computation{'s' if count != 1 else ''}", ())
         return
     arena = f"{size(call.arena_bytes)}; no arrangement needs less than {size(call.lower_bound_bytes)}"
-    yield facts(
+    yield fields(
         f"Call {number}: {operators} in {len(call.steps)} step{'s' if len(call.steps) != 1 else ''}",
         [("arena", arena), ("constants", f"{size(call.constant_bytes)} of packed weights and tables")],
     )

@@ -12,7 +12,7 @@ from fluidtool.cli.failures import say
 from fluidtool.cli.feeds import gather
 from fluidtool.cli.fetches import chosen
 from fluidtool.cli.opening import open_model
-from fluidtool.cli.render import Table, facts, number, shape_text, show, show_json, size, table
+from fluidtool.cli.render import Table, fields, number, shape_text, show, show_json, size, table
 from fluidtool.cli.statistics import milliseconds, statistics
 from fluidtool.errors import OutputExistsError
 from fluidtool.io.atomic import write_file
@@ -129,10 +129,10 @@ def data(found: Profile, engine: Mapping[str, Any]) -> Any:
 
 
 def tables(found: Profile, engine: Mapping[str, Any], top: int) -> Iterable[Table]:
-    """Facts, then what each kind took, then the items."""
+    """Fields, then what each kind took, then the items."""
     plain, watched = statistics(found.plain), statistics(found.watched)
     spread = ", ".join(f"{name} {number(plain[name] * 1000)}" for name in ("min", "p90", "std"))
-    yield facts(
+    yield fields(
         "",
         [
             ("engine", used_text(engine)),

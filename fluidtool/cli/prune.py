@@ -68,15 +68,15 @@ def prune(
         layout = layout_like(opened.files, model, output, bool(store) and not program_only)
         written = save_model(cut, values, layout, overwrite=force)
 
-    before = _facts(opened.program, len(store), sum(store.info(name).nbytes for name in store))
-    after = _facts(cut, len(values), sum(store.info(name).nbytes for name in values))
+    before = _fields(opened.program, len(store), sum(store.info(name).nbytes for name in store))
+    after = _fields(cut, len(values), sum(store.info(name).nbytes for name in values))
     if json:
         show_json({"files": [str(path) for path in written], "before": before, "after": after})
     else:
         out = table("", "", ">before", ">after")
-        for fact in before:
-            shown = [size(side[fact]) if fact == "bytes" else side[fact] for side in (before, after)]
-            out.add(fact, *shown)
+        for field in before:
+            shown = [size(side[field]) if field == "bytes" else side[field] for side in (before, after)]
+            out.add(field, *shown)
         show(out)
     say(f"{len(written)} file{'s' if len(written) != 1 else ''} saved to {output}")
 
@@ -88,7 +88,7 @@ def _must_exist(program: Program, name: str) -> None:
         raise ProgramError(f"the program has no variable {name!r} in block 0; {hint}")
 
 
-def _facts(program: Program, parameters: int, nbytes: int) -> dict[str, Any]:
+def _fields(program: Program, parameters: int, nbytes: int) -> dict[str, Any]:
     operators = sum(len(block.ops) for block in program.blocks)
     variables = sum(len(block.vars) for block in program.blocks)
     return {"operators": operators, "variables": variables, "parameters": parameters, "bytes": nbytes}

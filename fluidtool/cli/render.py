@@ -54,7 +54,7 @@ def table(title: str, *columns: str) -> Table:
     return Table(parsed, [], title)
 
 
-def facts(title: str, pairs: Iterable[tuple[str, Any]]) -> Table:
+def fields(title: str, pairs: Iterable[tuple[str, Any]]) -> Table:
     """Names and values, without header."""
     out = Table([Column(""), Column("")], [], title)
     for name, value in pairs:

@@ -17,7 +17,7 @@ from fluidtool.cli.render import Table, number, show, show_json
 from fluidtool.cli.rewriting_tables import (
     comparisons_table,
     decisions_table,
-    facts_table,
+    fields_table,
     how_to_ask,
     left_out_table,
     passes_table,
@@ -86,12 +86,12 @@ def rewrite(request: Request) -> None:
     feed = _feed(model, request) if request.runs else {}
     tolerance = (0.0 if plan.exact else RTOL) if request.rtol is None else request.rtol
     comparisons = _verify(model, before, after, feed, keep, tolerance) if request.verify else ()
-    sides = [_facts(side, feed, request) for side in (before, after)]
+    sides = [_fields(side, feed, request) for side in (before, after)]
     if request.measure:
         with progress("measuring"):
             seconds = compare_times(before, after, feed, model.fetches, REPEAT, model.policy)
-        for facts, value in zip(sides, seconds, strict=True):
-            facts["seconds"] = value
+        for fields, value in zip(sides, seconds, strict=True):
+            fields["seconds"] = value
     wrong = [item for item in comparisons if not item.agrees]
     written = [] if wrong or request.output is None else _save(model, outcome, request)
     _show(request, tolerance, outcome, sides, comparisons, keep, written)
@@ -190,10 +190,10 @@ def _is_value(program: Program, name: str) -> bool:
     return var is not None and var.type in (VarType.LOD_TENSOR, VarType.SELECTED_ROWS, VarType.LOD_TENSOR_ARRAY)
 
 
-def _facts(side: Runnable, feed: Mapping[str, LoDTensor], request: Request) -> dict[str, Any]:
+def _fields(side: Runnable, feed: Mapping[str, LoDTensor], request: Request) -> dict[str, Any]:
     program = side.program
     values = _parameters(program, side.scope)
-    facts: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "operators": sum(len(block.ops) for block in program.blocks),
         "variables": sum(len(block.vars) for block in program.blocks),
         "parameters": len(values),
@@ -202,9 +202,9 @@ def _facts(side: Runnable, feed: Mapping[str, LoDTensor], request: Request) -> d
     if request.measure:
         shapes = {name: value.shape() for name, value in feed.items()}
         use, kept = estimates(program, shapes, request.batch)
-        facts["activation_bytes_kept"] = kept
-        facts["activation_bytes_live"] = use.at_once
-    return facts
+        fields["activation_bytes_kept"] = kept
+        fields["activation_bytes_live"] = use.at_once
+    return fields
 
 
 def _parameters(program: Program, scope: Scope) -> dict[str, Value]:
@@ -256,7 +256,7 @@ def _show(
         show_json(data)
         return
     tables = [table for stage in outcome.stages for table in _explanation(stage)] if request.explain else []
-    tables += [passes_table(outcome.stages), facts_table(*sides)]
+    tables += [passes_table(outcome.stages), fields_table(*sides)]
     if request.verify:
         tables.append(comparisons_table(comparisons, keep))
     show(*tables)

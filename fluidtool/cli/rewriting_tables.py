@@ -1,4 +1,4 @@
-"""What `transpile` shows: decisions of passes, facts of two programs, comparisons of their outputs."""
+"""What `transpile` shows: decisions of passes, fields of two programs, comparisons of their outputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fluidtool.passes.pipeline import Stage
 from fluidtool.tensor.compare import Comparison
 
 NAMES_SHOWN = 3
-FACTS = {
+FIELDS = {
     "parameter_bytes": "size of parameters",
     "activation_bytes_kept": "activations, if kept to the end",
     "activation_bytes_live": "activations, if freed after use",
@@ -62,15 +62,15 @@ def passes_table(stages: Sequence[Stage]) -> Table:
     return out
 
 
-def facts_table(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table:
-    """The facts of both programs."""
+def fields_table(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table:
+    """The fields of both programs."""
     out = table("", "", ">before", ">after")
-    for fact in before:
-        out.add(FACTS.get(fact, fact), *(_fact(fact, side[fact]) for side in (before, after)))
+    for field in before:
+        out.add(FIELDS.get(field, field), *(_field(field, side[field]) for side in (before, after)))
     return out
 
 
-def _fact(name: str, value: Any) -> str:
+def _field(name: str, value: Any) -> str:
     if "bytes" in name:
         return size(value)
     return f"{number(value * 1000, 3)} ms" if name == "seconds" else str(value)

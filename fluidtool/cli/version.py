@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from fluidtool._version import __version__
-from fluidtool.cli.engines import HANDING, handing_text, native_facts, native_text
+from fluidtool.cli.engines import DELEGATES, delegate_text, native_fields, native_text
 from fluidtool.cli.options import Json
-from fluidtool.cli.render import facts, show, show_json
+from fluidtool.cli.render import fields, show, show_json
 
 PACKAGES = ("numpy", "protobuf", "typer", "rich")
 OPTIONAL = ("cupy", "ml_dtypes", "grpcio", "mpi4py", "ray", "onnx", "onnxruntime", "openvino", "matplotlib")
@@ -31,15 +31,15 @@ def version(
         found |= {"Python": f"{platform.python_version()} ({sys.executable})", "platform": platform.platform()}
         found |= {name: text for name in PACKAGES if (text := _installed(name))}
         found |= {name: text for name in OPTIONAL if (text := _installed(name))}
-        native = native_facts()
+        native = native_fields()
         found["engine in use"] = "native" if native["in_use"] else "numpy"
         found["engine native"] = native if json else native_text(native)
         found |= {"engine numpy": "every operator, on the CPU", "engine cupy": _gpus()}
-        found |= {f"engine {name}": handing_text(name) for name in HANDING}
+        found |= {f"engine {name}": delegate_text(name) for name in DELEGATES}
     if json:
         show_json(found)
     elif verbose:
-        show(facts("", found.items()))
+        show(fields("", found.items()))
     else:
         print(f"fluidtool {__version__}")
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from fluidtool.cli.plan_view import PlanView
 from fluidtool.cli.progress import progress
-from fluidtool.cli.render import Table, amount, facts, number, shape_text, size, table
+from fluidtool.cli.render import Table, amount, fields, number, shape_text, size, table
 from fluidtool.cli.view_parts import (
     attributes,
     block_title,
@@ -49,9 +49,9 @@ class SummaryView:
         return {**asdict(summary), "version_text": summary.version_text, "flops": 2 * summary.cost.multiply_adds}
 
     def tables(self) -> Iterable[Table]:
-        """Facts, inputs, outputs, operators."""
+        """Fields, inputs, outputs, operators."""
         summary = self.summary
-        yield facts(
+        yield fields(
             "",
             [
                 ("program", summary.program_source),
@@ -182,7 +182,7 @@ class DetailsView:
         stack = [str(line).strip() for line in op.get_attr(CALLSTACK_ATTR, [])]
         if stack:
             pairs.append(("  made at", "\n".join(stack)))
-        return facts(f"{within}{position} {op.type}", pairs)
+        return fields(f"{within}{position} {op.type}", pairs)
 
 
 class ParametersView:

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fluidtool.distribute.slicing import Piece
+from fluidtool.distribute.sharding import Shard
 from fluidtool.ir import Block, Operator, Program, Variable
 from fluidtool.ir.roles import CALLSTACK_ATTR, DEVICE_ATTR, NAMESCOPE_ATTR, ROLE_ATTR, ROLE_VAR_ATTR, OpRole
 from fluidtool.ops.building import prepare
@@ -18,7 +18,7 @@ CONTROL = "__control_var"
 RPC, DIST = int(OpRole.RPC), int(OpRole.Dist)
 Names = Mapping[str, Iterable[str]]
 # What programs say of their own distribution, and servers take over (Paddle 1.8.5 framework.py, _copy_dist_param_info_from).
-DISTRIBUTION_FACTS = (
+DISTRIBUTION_FIELDS = (
     "_is_distributed",
     "_is_chief",
     "_parameters_on_pservers",
@@ -88,11 +88,11 @@ def control_variable(block: Block) -> str:
     return block.create_var(name=f"{CONTROL}@{number}").name
 
 
-def declare_piece(block: Block, piece: Piece, *, persistable: bool = False) -> Variable:
-    """Declare a piece under its name."""
-    level = piece.lod_level or None
+def declare_shard(block: Block, shard: Shard, *, persistable: bool = False) -> Variable:
+    """Declare a shard under its name."""
+    level = shard.lod_level or None
     return block.create_var(
-        name=piece.name, persistable=persistable, type=piece.type, dtype=piece.dtype, shape=piece.shape, lod_level=level
+        name=shard.name, persistable=persistable, type=shard.type, dtype=shard.dtype, shape=shard.shape, lod_level=level
     )
 
 
@@ -101,7 +101,7 @@ def declare_like(block: Block, var: Variable, name: str, *, persistable: bool = 
     return block.create_var(name=name, persistable=persistable, type=var.type, dtype=var.dtype, shape=var.shape)
 
 
-def copy_distribution_facts(program: Program, source: Program) -> None:
+def copy_distribution_fields(program: Program, source: Program) -> None:
     """Take over what a program says of its distribution."""
-    for fact in DISTRIBUTION_FACTS:
-        setattr(program, fact, getattr(source, fact))
+    for field in DISTRIBUTION_FIELDS:
+        setattr(program, field, getattr(source, field))

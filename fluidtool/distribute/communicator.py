@@ -1,7 +1,7 @@
 """How trainers talk to servers beside their steps: merged gradients (async, half-async); geo_communicator: how parameters changed.
 
 A `send` operator of such a program hands its variables over to the communicator of its process instead of sending them.
-Facts: Paddle 1.8.5 operators/distributed/communicator.cc.
+Fields: Paddle 1.8.5 operators/distributed/communicator.cc.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Variables(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
-    """The pieces of a variable: their names, servers and numbers of rows. counts: it is a number of steps, told to all.
+class Shards:
+    """The shards of a variable: their names, servers and numbers of rows. counts: it is a number of steps, told to all.
     sums: merged by adding up, else by the mean.
     """
 
@@ -47,7 +47,7 @@ class Communicator(Protocol):
     """What operators meet."""
 
     def hand_over(self, names: Sequence[str], values: Sequence[Any]) -> None:
-        """Take the variables of a `send`; names are its send_varnames where these are more than its variables' pieces."""
+        """Take the variables of a `send`; names are its send_varnames where these are more than its variables' shards."""
 
     def barrier(self) -> None:
         """A step's variables are all handed over."""
@@ -59,7 +59,7 @@ class Communicator(Protocol):
         """Send what was handed over, and end; raises what went wrong."""
 
 
-def sent_pieces(program: Program) -> dict[str, Pieces]:
+def sent_shards(program: Program) -> dict[str, Shards]:
     """What the `send` operators of a program hand over, by variable."""
     found = {}
     for op in program.global_block().ops:
@@ -67,17 +67,17 @@ def sent_pieces(program: Program) -> dict[str, Pieces]:
         if op.type == "send" and names and len(op.input("X")) == 1:
             counts = not op.get_attr("use_send_handler", True)
             sums = counts or bool(op.get_attr("merge_add", False))
-            found[op.input("X")[0]] = Pieces(names, _endpoints(op), _rows(op, "sections"), sums, counts)
+            found[op.input("X")[0]] = Shards(names, _endpoints(op), _rows(op, "sections"), sums, counts)
     return found
 
 
-def fetched_pieces(program: Program) -> dict[str, Pieces]:
+def fetched_shards(program: Program) -> dict[str, Shards]:
     """What the `recv` operators of a program fetch, by variable."""
     found = {}
     for op in program.global_block().ops:
         if op.type == "recv":
             names = tuple(op.get_attr("recv_varnames", ()) or ()) or tuple(op.output("Out"))
-            found[op.output("Out")[0]] = Pieces(names, _endpoints(op), ())
+            found[op.output("Out")[0]] = Shards(names, _endpoints(op), ())
     return found
 
 
@@ -104,20 +104,20 @@ def merged(values: Sequence[Any], sums: bool) -> Any:
     return LoDTensor(total if sums else total * total.dtype.type(share))
 
 
-def cut(value: Any, pieces: Pieces) -> list[tuple[str, str, Any]]:
-    """(endpoint, name, piece) of a value; pieces of SelectedRows are numbered from their start, empty ones left out."""
-    if pieces.counts:
-        return [(endpoint, name, value) for name in pieces.names for endpoint in pieces.endpoints]
-    if len(pieces.names) == 1:
-        return [(pieces.endpoints[0], pieces.names[0], value)]
+def cut(value: Any, shards: Shards) -> list[tuple[str, str, Any]]:
+    """(endpoint, name, shard) of a value; shards of SelectedRows are numbered from their start, empty ones left out."""
+    if shards.counts:
+        return [(endpoint, name, value) for name in shards.names for endpoint in shards.endpoints]
+    if len(shards.names) == 1:
+        return [(shards.endpoints[0], shards.names[0], value)]
     found: list[tuple[str, str, Any]] = []
     start = 0
-    for name, endpoint, length in zip(pieces.names, pieces.endpoints, pieces.rows, strict=True):
+    for name, endpoint, length in zip(shards.names, shards.endpoints, shards.rows, strict=True):
         if isinstance(value, SelectedRows):
             here = np.flatnonzero((value.row_ids >= start) & (value.row_ids < start + length))
             if len(here):
-                piece = SelectedRows(value.row_ids[here] - start, length, np.asarray(value.value)[here])
-                found.append((endpoint, name, piece))
+                shard = SelectedRows(value.row_ids[here] - start, length, np.asarray(value.value)[here])
+                found.append((endpoint, name, shard))
         else:
             found.append((endpoint, name, LoDTensor(value.array[start : start + length])))
         start += length
@@ -128,7 +128,7 @@ class Exchange:
     """Sends merged values and fetches parameters into a scope."""
 
     def __init__(
-        self, sends: Mapping[str, Pieces], fetches: Mapping[str, Pieces], scope: Variables, connect: Connect
+        self, sends: Mapping[str, Shards], fetches: Mapping[str, Shards], scope: Variables, connect: Connect
     ) -> None:
         self.sends, self.fetches, self.scope, self.connect = sends, fetches, scope, connect
 
@@ -136,10 +136,10 @@ class Exchange:
         """Merge and send, and wait until it is taken."""
         clients = []
         for name, values in gathered.items():
-            pieces = self.sends[name]
-            for endpoint, piece_name, piece in cut(merged(values, pieces.sums), pieces):
+            shards = self.sends[name]
+            for endpoint, shard_name, shard in cut(merged(values, shards.sums), shards):
                 client = self.connect(endpoint)
-                (client.post_notify if pieces.counts else client.post_send)(piece_name, piece)
+                (client.post_notify if shards.counts else client.post_send)(shard_name, shard)
                 clients.append(client)
         for client in dict.fromkeys(clients):
             client.settle()
@@ -147,9 +147,9 @@ class Exchange:
     def fetch(self) -> None:
         """Fetch every parameter."""
         waiting = []
-        for name, pieces in self.fetches.items():
-            places = list(zip(pieces.endpoints, pieces.names, strict=True))
-            waiting.append((name, [(client := self.connect(e), client.post_get(piece)) for e, piece in places]))
+        for name, shards in self.fetches.items():
+            places = list(zip(shards.endpoints, shards.names, strict=True))
+            waiting.append((name, [(client := self.connect(e), client.post_get(shard)) for e, shard in places]))
         for name, asked in waiting:
             values = [client.wait_value(pending) for client, pending in asked]
             variable = self.scope.find_var(name)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from fluidtool.distribute.analysis import SCHEDULES, role_of
 from fluidtool.distribute.appending import declare_like, insert, make
 from fluidtool.distribute.plan import DistributePlan, counter_name
-from fluidtool.distribute.reading import SCHEDULES, role_of
 from fluidtool.ir import Operator, Program
 from fluidtool.ir.roles import OpRole
 

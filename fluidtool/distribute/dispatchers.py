@@ -1,4 +1,4 @@
-"""Which server keeps which piece of a parameter."""
+"""Which server keeps which shard of a parameter."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 from zlib import crc32
 
-from fluidtool.distribute.slicing import Piece
+from fluidtool.distribute.sharding import Shard
 from fluidtool.errors import UnsupportedOperatorError
 
 
@@ -46,7 +46,7 @@ class RoundRobin(PSDispatcher):
 class HashName(PSDispatcher):
     """By name: CRC-32 of the UTF-8 name modulo the number of endpoints, the same in every process.
 
-    The pieces of one parameter follow one another from the parameter's own place, and a gradient goes where its
+    The shards of one parameter follow one another from the parameter's own place, and a gradient goes where its
     parameter is. (Paddle's own raises TypeError; where it was mended, processes disagreed, as `hash` is salted.)
     """
 
@@ -56,6 +56,6 @@ class HashName(PSDispatcher):
 
     @staticmethod
     def _place(var: Any) -> int:
-        if isinstance(var, Piece):
+        if isinstance(var, Shard):
             return crc32(var.parameter.encode()) + var.index
         return crc32(str(getattr(var, "name", var)).encode())

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fluidtool.distribute.appending import append, control_variable, copy_distribution_facts, declare_piece
+from fluidtool.distribute.analysis import distributed_table
+from fluidtool.distribute.appending import append, control_variable, copy_distribution_fields, declare_shard
 from fluidtool.distribute.job import note_distribution
-from fluidtool.distribute.plan import DistributePlan, ParameterPlan, Share
+from fluidtool.distribute.plan import DistributePlan, ParameterPlan, Placement
 from fluidtool.distribute.planning import make_plan
-from fluidtool.distribute.reading import distributed_table
 from fluidtool.distribute.remote_variables import VarsDistributed, remote_parameters
 from fluidtool.distribute.server_main import check_server
 from fluidtool.distribute.server_startup import build_server_startup
@@ -55,8 +55,8 @@ class GeoJob:
         """What the communicator of a trainer has to know, by parameter (Paddle's `_get_vars_info`)."""
         return {
             parameter.name: {
-                "var_names": [share.parameter.name for share in parameter.shares],
-                "sections": [str(share.parameter.shape[0]) for share in parameter.shares],
+                "var_names": [placement.parameter.name for placement in parameter.placements],
+                "sections": [str(placement.parameter.shape[0]) for placement in parameter.placements],
                 "epmap": parameter.endpoints,
                 "is_sparse": [str(is_sparse(parameter))],
             }
@@ -78,11 +78,11 @@ def transpile_for_geo(main: Program, startup: Program, settings: Settings) -> Ge
 
 def is_sparse(parameter: ParameterPlan) -> bool:
     """Whether only single rows of a parameter change in a step."""
-    return parameter.shares[0].gradient.type == VarType.SELECTED_ROWS
+    return parameter.placements[0].gradient.type == VarType.SELECTED_ROWS
 
 
 def delta_name(name: str) -> str:
-    """How much a parameter, or a piece of one, changed since the servers were last told."""
+    """How much a parameter, or a shard of one, changed since the servers were last told."""
     return f"{name}.delta"
 
 
@@ -100,9 +100,9 @@ def _build_main(program: Program, plan: DistributePlan) -> None:
 def _declare_deltas(block: Block, parameter: ParameterPlan) -> None:
     whole = block.var(parameter.name)
     _declare_delta(block, whole, parameter.name, whole.shape, parameter)
-    for share in parameter.shares if parameter.is_cut else ():
-        declare_piece(block, share.parameter)
-        _declare_delta(block, whole, share.parameter.name, share.parameter.shape, parameter)
+    for placement in parameter.placements if parameter.is_cut else ():
+        declare_shard(block, placement.parameter)
+        _declare_delta(block, whole, placement.parameter.name, placement.parameter.shape, parameter)
 
 
 def _declare_delta(block: Block, whole: Variable, name: str, shape: tuple[int, ...], parameter: ParameterPlan) -> None:
@@ -141,29 +141,31 @@ def _server_main(plan: DistributePlan, trainer: Program, endpoint: str) -> Progr
     check_server(plan, endpoint)
     program = Program()
     program.random_seed = trainer.random_seed
-    copy_distribution_facts(program, trainer)
-    shares = plan.shares_on(endpoint)
-    for share in shares:
-        declare_piece(program.global_block(), share.parameter, persistable=True)
-    blocks = [_add_block(program, share) for share in shares]
-    append(program.global_block(), "listen_and_serv", {"X": []}, {}, _attributes(plan, endpoint, blocks, shares))
+    copy_distribution_fields(program, trainer)
+    placements = plan.placements_on(endpoint)
+    for placement in placements:
+        declare_shard(program.global_block(), placement.parameter, persistable=True)
+    blocks = [_add_block(program, placement) for placement in placements]
+    append(program.global_block(), "listen_and_serv", {"X": []}, {}, _attributes(plan, endpoint, blocks, placements))
     program.current_block_idx = 0
     return program
 
 
-def _add_block(program: Program, share: Share) -> Block:
+def _add_block(program: Program, placement: Placement) -> Block:
     """parameter += delta."""
-    block, piece = program.create_block(0), share.parameter
-    sparse = share.gradient.type == VarType.SELECTED_ROWS
-    kind, delta = VarType.SELECTED_ROWS if sparse else piece.type, delta_name(piece.name)
-    program.global_block().create_var(name=delta, persistable=False, type=kind, dtype=piece.dtype, shape=piece.shape)
-    append(block, "sum", {"X": [piece.name, delta]}, {"Out": [piece.name]})
+    block, shard = program.create_block(0), placement.parameter
+    sparse = placement.gradient.type == VarType.SELECTED_ROWS
+    kind, delta = VarType.SELECTED_ROWS if sparse else shard.type, delta_name(shard.name)
+    program.global_block().create_var(name=delta, persistable=False, type=kind, dtype=shard.dtype, shape=shard.shape)
+    append(block, "sum", {"X": [shard.name, delta]}, {"Out": [shard.name]})
     return block
 
 
-def _attributes(plan: DistributePlan, endpoint: str, blocks: list[Block], shares: list[Share]) -> dict[str, Any]:
+def _attributes(
+    plan: DistributePlan, endpoint: str, blocks: list[Block], placements: list[Placement]
+) -> dict[str, Any]:
     settings = plan.settings
-    deltas = [(share, delta_name(share.parameter.name)) for share in shares]
+    deltas = [(placement, delta_name(placement.parameter.name)) for placement in placements]
     sparse = [pair for pair in deltas if pair[0].gradient.type == VarType.SELECTED_ROWS]
     return {
         "optimize_blocks": blocks,
@@ -171,7 +173,7 @@ def _attributes(plan: DistributePlan, endpoint: str, blocks: list[Block], shares
         "Fanin": settings.trainers,
         "distributed_mode": int(settings.distributed_mode),
         "grad_to_block_id": [f"{delta}:{block.idx}" for (_, delta), block in zip(deltas, blocks, strict=True)],
-        "sparse_grad_to_param": [f"{delta}:{share.parameter.name}" for share, delta in sparse],
+        "sparse_grad_to_param": [f"{delta}:{placement.parameter.name}" for placement, delta in sparse],
         "rpc_get_thread_num": settings.threads.get,
         "rpc_send_thread_num": settings.threads.send,
         "rpc_prefetch_thread_num": settings.threads.prefetch,

@@ -1,6 +1,6 @@
 """The communicator of Geo-SGD trainers, which optimize by themselves and share how their parameters changed.
 
-Facts: Paddle 1.8.5 operators/distributed/communicator.cc.
+Fields: Paddle 1.8.5 operators/distributed/communicator.cc.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.distribute.communicator import Connect, Pieces, Variables, array_of, cut
+from fluidtool.distribute.communicator import Connect, Shards, Variables, array_of, cut
 from fluidtool.distribute.geo import INITIAL, delta_name
 from fluidtool.errors import ProgramError
 from fluidtool.tensor import LoDTensor, SelectedRows
@@ -24,7 +24,7 @@ class GeoCommunicator:
 
     def __init__(
         self,
-        parameters: Mapping[str, Pieces],
+        parameters: Mapping[str, Shards],
         sparse: frozenset[str],
         scope: Variables,
         connect: Connect,
@@ -65,13 +65,13 @@ class GeoCommunicator:
     def exchange(self) -> None:
         """Send the changes of every parameter and take those of the others."""
         ids, self._ids = self._ids, {}
-        for name, pieces in self._parameters.items():
+        for name, shards in self._parameters.items():
             if name in self._sparse:
-                self._push_rows(name, pieces, np.unique(np.concatenate(ids[name])) if name in ids else np.zeros(0, int))
-                self._pull_rows(name, pieces)
+                self._push_rows(name, shards, np.unique(np.concatenate(ids[name])) if name in ids else np.zeros(0, int))
+                self._pull_rows(name, shards)
             else:
-                self._push(name, pieces)
-                self._pull(name, pieces)
+                self._push(name, shards)
+                self._pull(name, shards)
 
     def _latest(self, name: str) -> Any:
         variable = self._scope.find_var(name)
@@ -81,40 +81,40 @@ class GeoCommunicator:
             )
         return variable.value.numpy()
 
-    def _push(self, name: str, pieces: Pieces) -> None:
+    def _push(self, name: str, shards: Shards) -> None:
         known = self._known[name]
         delta = (self._latest(name) - known) * known.dtype.type(self._share)
         self._known[name] = known + delta
-        self._send(LoDTensor(delta), pieces)
+        self._send(LoDTensor(delta), shards)
 
-    def _push_rows(self, name: str, pieces: Pieces, rows: Any) -> None:
+    def _push_rows(self, name: str, shards: Shards, rows: Any) -> None:
         if not len(rows):
             return
         known = self._known[name]
         delta = (self._latest(name)[rows] - known[rows]) * known.dtype.type(self._share)
         known[rows] += delta
-        self._send(SelectedRows(rows, len(known), delta), pieces)
+        self._send(SelectedRows(rows, len(known), delta), shards)
 
-    def _send(self, delta: Any, pieces: Pieces) -> None:
+    def _send(self, delta: Any, shards: Shards) -> None:
         clients = []
-        for endpoint, name, piece in cut(delta, pieces):
+        for endpoint, name, shard in cut(delta, shards):
             clients.append(self._connect(endpoint))
-            clients[-1].post_send(delta_name(name), piece)
+            clients[-1].post_send(delta_name(name), shard)
         for client in clients:
             client.settle()
 
-    def _pull(self, name: str, pieces: Pieces) -> None:
+    def _pull(self, name: str, shards: Shards) -> None:
         found = np.concatenate(
-            [array_of(self._connect(e).get(piece)) for e, piece in zip(pieces.endpoints, pieces.names, strict=True)]
+            [array_of(self._connect(e).get(shard)) for e, shard in zip(shards.endpoints, shards.names, strict=True)]
         )
         self._store(name, self._latest(name) + (found - self._known[name]))
         self._known[name] = found
 
-    def _pull_rows(self, name: str, pieces: Pieces) -> None:
+    def _pull_rows(self, name: str, shards: Shards) -> None:
         latest, known, start = np.array(self._latest(name)), self._known[name], 0
-        for endpoint, piece, length in zip(pieces.endpoints, pieces.names, pieces.rows, strict=True):
+        for endpoint, shard, length in zip(shards.endpoints, shards.names, shards.rows, strict=True):
             client = self._connect(endpoint)
-            changed = client.wait_value(client.post_get(piece, table_name=piece))
+            changed = client.wait_value(client.post_get(shard, table_name=shard))
             if isinstance(changed, SelectedRows):
                 rows, array = changed.row_ids + start, changed.value
             else:

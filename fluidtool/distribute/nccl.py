@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fluidtool.distribute.analysis import check_untouched
 from fluidtool.distribute.appending import append
-from fluidtool.distribute.reading import check_untouched
 from fluidtool.errors import UsageError
 from fluidtool.ir import Program
 from fluidtool.proto.enums import VarType

@@ -1,26 +1,27 @@
-"""A plan to look at: which piece lives where, bytes of each server, balance. As text and as data for JSON."""
+"""A plan to look at: which shard lives where, bytes of each server, balance. As text and as data for JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from fluidtool.distribute.plan import DistributePlan, ParameterPlan, Share
+from fluidtool.distribute.plan import DistributePlan, ParameterPlan, Placement
 from fluidtool.ir.variable import data_type_name
 from fluidtool.proto.enums import VarType
 from fluidtool.tensor.data_types import numpy_dtype
 
 
-def piece_bytes(share: Share) -> int:
-    """The size of a piece of a parameter."""
-    dtype = share.parameter.dtype
-    return share.parameter.elements * numpy_dtype(VarType.FP32 if dtype is None else dtype).itemsize
+def shard_bytes(placement: Placement) -> int:
+    """The size of a shard of a parameter."""
+    dtype = placement.parameter.dtype
+    return placement.parameter.elements * numpy_dtype(VarType.FP32 if dtype is None else dtype).itemsize
 
 
 def server_bytes(plan: DistributePlan) -> dict[str, int]:
     """Bytes of parameters on each server, a distributed table aside."""
     return {
-        endpoint: sum(piece_bytes(share) for share in plan.shares_on(endpoint)) for endpoint in plan.settings.servers
+        endpoint: sum(shard_bytes(placement) for placement in plan.placements_on(endpoint))
+        for endpoint in plan.settings.servers
     }
 
 
@@ -34,7 +35,7 @@ def plan_data(plan: DistributePlan) -> dict[str, Any]:
     """The plan as plain lists, dicts, text and numbers."""
     settings, sizes = plan.settings, server_bytes(plan)
     servers = [
-        {"endpoint": endpoint, "pieces": len(plan.shares_on(endpoint)), "bytes": sizes[endpoint]}
+        {"endpoint": endpoint, "shards": len(plan.placements_on(endpoint)), "bytes": sizes[endpoint]}
         for endpoint in settings.servers
     ]
     return {
@@ -47,44 +48,44 @@ def plan_data(plan: DistributePlan) -> dict[str, Any]:
         "balance": round(balance(plan), 4),
         "parameters": [_parameter_data(parameter) for parameter in plan.parameters],
         "distributed_table": plan.table.name if plan.table else None,
-        "schedule_operators": len(plan.reading.schedule),
-        "clip_operators": len(plan.reading.clips),
+        "schedule_operators": len(plan.analysis.schedule),
+        "clip_operators": len(plan.analysis.clips),
     }
 
 
 def _parameter_data(parameter: ParameterPlan) -> dict[str, Any]:
-    dtype = parameter.shares[0].parameter.dtype
+    dtype = parameter.placements[0].parameter.dtype
     return {
         "name": parameter.name,
         "gradient": parameter.pair.gradient,
         "data_type": data_type_name(dtype),
         "looked_up_remotely": parameter.remote,
-        "pieces": [
+        "shards": [
             {
-                "name": share.parameter.name,
-                "shape": list(share.parameter.shape),
-                "offset": share.parameter.offset,
-                "bytes": piece_bytes(share),
-                "endpoint": share.endpoint,
+                "name": placement.parameter.name,
+                "shape": list(placement.parameter.shape),
+                "offset": placement.parameter.offset,
+                "bytes": shard_bytes(placement),
+                "endpoint": placement.endpoint,
             }
-            for share in parameter.shares
+            for placement in parameter.placements
         ],
     }
 
 
 def plan_text(plan: DistributePlan) -> str:
-    """The plan as lines: the servers, then a line for each piece."""
+    """The plan as lines: the servers, then a line for each shard."""
     data = plan_data(plan)
     head = f"{data['mode']}, {_count(data['trainers'], 'trainer')}, {data['dispatcher']}, balance {data['balance']:.2f}"
     servers = [
-        (entry["endpoint"], _count(entry["pieces"], "piece"), f"{entry['bytes']} B") for entry in data["servers"]
+        (entry["endpoint"], _count(entry["shards"], "shard"), f"{entry['bytes']} B") for entry in data["servers"]
     ]
-    pieces = [
-        (piece["name"], f"{entry['data_type']} {piece['shape']}", f"{piece['bytes']} B", piece["endpoint"])
+    shards = [
+        (shard["name"], f"{entry['data_type']} {shard['shape']}", f"{shard['bytes']} B", shard["endpoint"])
         for entry in data["parameters"]
-        for piece in entry["pieces"]
+        for shard in entry["shards"]
     ]
-    lines = [head, "", *aligned(servers), "", *aligned(pieces)]
+    lines = [head, "", *aligned(servers), "", *aligned(shards)]
     if plan.table:
         lines += ["", f"{plan.table.name}: row i on server i modulo {len(plan.settings.servers)}"]
     return "\n".join(lines) + "\n"

@@ -1,26 +1,26 @@
-"""The plan of a job with parameter servers: which piece of which parameter lives where. Data only, and questions to it."""
+"""The plan of a job with parameter servers: which shard of which parameter lives where. Data only, and questions to it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fluidtool.distribute.reading import Pair, Reading
+from fluidtool.distribute.analysis import Analysis, ParamGrad
 from fluidtool.distribute.settings import Settings
-from fluidtool.distribute.slicing import Piece
+from fluidtool.distribute.sharding import Shard
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """A piece of a parameter on its server.
+class Placement:
+    """A shard of a parameter on its server.
 
-    gradient: the piece as this trainer names it. merged: its name on the server, without a trainer's number. endpoint:
+    gradient: the shard as this trainer names it. merged: its name on the server, without a trainer's number. endpoint:
     the server of the parameter. target: where the gradient is sent (the same server, unless a dispatcher of the user's
     own says otherwise).
     """
 
-    parameter: Piece
-    gradient: Piece
+    parameter: Shard
+    gradient: Shard
     merged: str
     endpoint: str
     target: str
@@ -28,14 +28,14 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class ParameterPlan:
-    """A parameter and its gradient, and their pieces.
+    """A parameter and its gradient, and their shards.
 
     sent_as: the gradient's name in the trainer's program. remote: trainers ask for single rows of it.
     """
 
-    pair: Pair
+    pair: ParamGrad
     sent_as: str
-    shares: tuple[Share, ...]
+    placements: tuple[Placement, ...]
     remote: bool = False
 
     @property
@@ -45,18 +45,18 @@ class ParameterPlan:
 
     @property
     def is_cut(self) -> bool:
-        """Whether it lives in more than one piece."""
-        return len(self.shares) > 1
+        """Whether it lives in more than one shard."""
+        return len(self.placements) > 1
 
     @property
     def heights(self) -> list[int]:
-        """Rows of each piece."""
-        return [share.gradient.shape[0] for share in self.shares]
+        """Rows of each shard."""
+        return [placement.gradient.shape[0] for placement in self.placements]
 
     @property
     def endpoints(self) -> list[str]:
-        """The server of each piece."""
-        return [share.endpoint for share in self.shares]
+        """The server of each shard."""
+        return [placement.endpoint for placement in self.placements]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class DistributePlan:
     """
 
     settings: Settings
-    reading: Reading
+    analysis: Analysis
     parameters: tuple[ParameterPlan, ...]
     sent: tuple[int, ...]
     table: TablePlan | None
@@ -102,20 +102,20 @@ class DistributePlan:
         """The plan of the parameter of this name."""
         return next((plan for plan in self.parameters if plan.name == name), None)
 
-    def shares(self) -> Iterator[Share]:
-        """Every piece, in sending order."""
+    def placements(self) -> Iterator[Placement]:
+        """Every shard, in sending order."""
         for plan in self.in_sending_order():
-            yield from plan.shares
+            yield from plan.placements
 
-    def shares_on(self, endpoint: str) -> list[Share]:
-        """The pieces of one server, in sending order."""
-        return [share for share in self.shares() if share.endpoint == endpoint]
+    def placements_on(self, endpoint: str) -> list[Placement]:
+        """The shards of one server, in sending order."""
+        return [placement for placement in self.placements() if placement.endpoint == endpoint]
 
-    def share_of_each(self, endpoint: str) -> dict[str, Share]:
-        """The (first) piece of each parameter on a server, by the parameter's name."""
-        found: dict[str, Share] = {}
-        for share in self.shares_on(endpoint):
-            found.setdefault(share.parameter.parameter, share)
+    def placement_of_each(self, endpoint: str) -> dict[str, Placement]:
+        """The (first) shard of each parameter on a server, by the parameter's name."""
+        found: dict[str, Placement] = {}
+        for placement in self.placements_on(endpoint):
+            found.setdefault(placement.parameter.parameter, placement)
         return found
 
     def trainer_counter(self) -> str | None:

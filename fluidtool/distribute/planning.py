@@ -6,17 +6,17 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from fluidtool.distribute import reading as read
+from fluidtool.distribute import analysis as analyses
+from fluidtool.distribute.analysis import Analysis, ParamGrad
 from fluidtool.distribute.dispatchers import PSDispatcher
-from fluidtool.distribute.plan import DistributePlan, ParameterPlan, Share, TablePlan
-from fluidtool.distribute.reading import Pair, Reading
+from fluidtool.distribute.plan import DistributePlan, ParameterPlan, Placement, TablePlan
 from fluidtool.distribute.settings import Settings
-from fluidtool.distribute.slicing import Piece, cut_variable
+from fluidtool.distribute.sharding import Shard, cut_variable
 from fluidtool.errors import ProgramError, UsageError
 from fluidtool.ir import Program
 from fluidtool.proto.enums import VarType
 
-# Initialisers whose result can be made piece by piece.
+# Initialisers whose result can be made shard by shard.
 CUT_INITIALIZERS = ("gaussian_random", "fill_constant", "uniform_random", "truncated_gaussian_random", "assign_value")
 
 
@@ -26,15 +26,15 @@ def make_plan(main: Program, startup: Program, settings: Settings) -> Distribute
     Raises ProgramError for programs that were transpiled before, that do not belong together, that optimize nothing or
     look up several distributed tables; UnsupportedOptimizerError for an optimizer that servers do not run.
     """
-    read.check_untouched(main, startup)
-    reading = read.read_program(main)
-    read.check_trained(reading)
-    pairs = read.trained(main, reading.pairs)
-    read.check_pairs(main, startup, pairs)
+    analyses.check_untouched(main, startup)
+    analysis = analyses.analyze(main)
+    analyses.check_trained(analysis)
+    pairs = analyses.trained(main, analysis.pairs)
+    analyses.check_pairs(main, startup, pairs)
     table_name = None
     if not settings.geo:
-        read.check_optimizers(main, reading)
-        table_name = read.distributed_table(main)
+        analyses.check_optimizers(main, analysis)
+        table_name = analyses.distributed_table(main)
     table = _table_plan(table_name, pairs, settings)
     pairs = tuple(pair for pair in pairs if pair.parameter != table_name)
     sent = _sending_order(len(pairs), main.random_seed, settings)
@@ -45,14 +45,14 @@ def make_plan(main: Program, startup: Program, settings: Settings) -> Distribute
     _check_tables(startup, tables)
     _check_initializers(startup, plans)
     _warn_of_collisions(plans)
-    counters = () if settings.sync else _counters(main, reading)
-    only = _server_only(main, reading)
-    return DistributePlan(settings, reading, tuple(plans), sent, table, counters, tables, only)
+    counters = () if settings.sync else _counters(main, analysis)
+    only = _server_only(main, analysis)
+    return DistributePlan(settings, analysis, tuple(plans), sent, table, counters, tables, only)
 
 
-# ---------------------------------------------------------------- pieces and places
-def _parameter_plan(main: Program, pair: Pair, settings: Settings) -> ParameterPlan:
-    """The pieces of a pair, not yet placed."""
+# ---------------------------------------------------------------- shards and places
+def _parameter_plan(main: Program, pair: ParamGrad, settings: Settings) -> ParameterPlan:
+    """The shards of a pair, not yet placed."""
     block = main.global_block()
     variables = [block.var(name) for name in (pair.parameter, pair.gradient)]
     cuts, size = settings.cuts, settings.min_block_size
@@ -63,11 +63,11 @@ def _parameter_plan(main: Program, pair: Pair, settings: Settings) -> ParameterP
             f"{list(variables[1].shape)}: they are not cut alike; declare both with the same shape"
         )
     suffix = f".trainer_{settings.trainer_id}" if settings.names_trainers else ""
-    shares = tuple(
-        Share(parameter, gradient.renamed(gradient.name + suffix), gradient.name, "", "")
+    placements = tuple(
+        Placement(parameter, gradient.renamed(gradient.name + suffix), gradient.name, "", "")
         for parameter, gradient in zip(parameters, gradients, strict=True)
     )
-    return ParameterPlan(pair, pair.gradient if len(shares) > 1 else shares[0].gradient.name, shares)
+    return ParameterPlan(pair, pair.gradient if len(placements) > 1 else placements[0].gradient.name, placements)
 
 
 def _sending_order(count: int, seed: int, settings: Settings) -> tuple[int, ...]:
@@ -86,39 +86,39 @@ def _place(plans: list[ParameterPlan], sent: Sequence[int], settings: Settings) 
     """Ask the dispatcher: for the gradients of each parameter in turn, then anew for all parameters."""
     dispatcher = settings.dispatcher(list(settings.servers))
     dispatcher.reset()
-    targets = [_dispatch(dispatcher, [s.gradient for s in plans[position].shares], settings) for position in sent]
+    targets = [_dispatch(dispatcher, [s.gradient for s in plans[position].placements], settings) for position in sent]
     dispatcher.reset()
-    pieces = [share.parameter for position in sent for share in plans[position].shares]
-    places = iter(_dispatch(dispatcher, pieces, settings))
+    shards = [placement.parameter for position in sent for placement in plans[position].placements]
+    places = iter(_dispatch(dispatcher, shards, settings))
     placed = list(plans)
     for position, ends in zip(sent, targets, strict=True):
         plan = plans[position]
-        shares = tuple(
-            replace(share, endpoint=next(places), target=target)
-            for share, target in zip(plan.shares, ends, strict=True)
+        placements = tuple(
+            replace(placement, endpoint=next(places), target=target)
+            for placement, target in zip(plan.placements, ends, strict=True)
         )
-        placed[position] = replace(plan, shares=shares)
+        placed[position] = replace(plan, placements=placements)
     return placed
 
 
-def _dispatch(dispatcher: PSDispatcher, pieces: Sequence[Piece], settings: Settings) -> list[str]:
-    """The dispatcher's answer; raises UsageError when it is not one of the endpoints for each piece."""
-    answer = list(dispatcher.dispatch(pieces) or ())
-    if len(answer) != len(pieces) or any(endpoint not in settings.servers for endpoint in answer):
+def _dispatch(dispatcher: PSDispatcher, shards: Sequence[Shard], settings: Settings) -> list[str]:
+    """The dispatcher's answer; raises UsageError when it is not one of the endpoints for each shard."""
+    answer = list(dispatcher.dispatch(shards) or ())
+    if len(answer) != len(shards) or any(endpoint not in settings.servers for endpoint in answer):
         raise UsageError(
-            f"{type(dispatcher).__name__}.dispatch gave {answer!r} for {len(pieces)} variables; expected one of "
+            f"{type(dispatcher).__name__}.dispatch gave {answer!r} for {len(shards)} variables; expected one of "
             f"{', '.join(settings.servers)} for each"
         )
     return answer
 
 
 def _warn_of_collisions(plans: Iterable[ParameterPlan]) -> None:
-    """Paddle's servers train one piece of a parameter each, and expect its gradient where the parameter is."""
+    """Paddle's servers train one shard of a parameter each, and expect its gradient where the parameter is."""
     for plan in plans:
         if len(set(plan.endpoints)) < len(plan.endpoints):
-            text = f"puts several pieces of {plan.name} on one server, which trains only the first of them"
-        elif any(share.target != share.endpoint for share in plan.shares):
-            text = f"sends the gradient of {plan.name} to {plan.shares[0].target}, its parameter is elsewhere"
+            text = f"puts several shards of {plan.name} on one server, which trains only the first of them"
+        elif any(placement.target != placement.endpoint for placement in plan.placements):
+            text = f"sends the gradient of {plan.name} to {plan.placements[0].target}, its parameter is elsewhere"
         else:
             continue
         warnings.warn(f"the dispatcher {text}; use RoundRobin or HashName", stacklevel=4)
@@ -126,7 +126,7 @@ def _warn_of_collisions(plans: Iterable[ParameterPlan]) -> None:
 
 
 # ---------------------------------------------------------------- tables
-def _table_plan(name: str | None, pairs: tuple[Pair, ...], settings: Settings) -> TablePlan | None:
+def _table_plan(name: str | None, pairs: tuple[ParamGrad, ...], settings: Settings) -> TablePlan | None:
     if name is None:
         return None
     pair = next((pair for pair in pairs if pair.parameter == name), None)
@@ -142,15 +142,15 @@ def _table_plan(name: str | None, pairs: tuple[Pair, ...], settings: Settings) -
 
 def _remote(main: Program, plans: Iterable[ParameterPlan]) -> set[str]:
     """Parameters of which trainers ask for single rows: their gradients are sparse and their lookups allow it."""
-    allowed = set(read.remote_tables(main))
-    rows = {p.name for p in plans if p.shares[0].gradient.type == VarType.SELECTED_ROWS}
+    allowed = set(analyses.remote_tables(main))
+    rows = {p.name for p in plans if p.placements[0].gradient.type == VarType.SELECTED_ROWS}
     return allowed & rows
 
 
 def _sparse_tables(main: Program, remote: set[str], table: TablePlan | None) -> tuple[str, ...]:
     """In the order of the program: tables of sparse lookups, of remote ones, and the distributed one."""
-    looked_up = [read.table_of(op) for op in main.global_block().ops if op.type in read.LOOKUPS]
-    names = [*read.sparse_tables(main), *(name for name in looked_up if name in remote)]
+    looked_up = [analyses.table_of(op) for op in main.global_block().ops if op.type in analyses.LOOKUPS]
+    names = [*analyses.sparse_tables(main), *(name for name in looked_up if name in remote)]
     return tuple(dict.fromkeys([*names, *([table.name] if table else [])]))
 
 
@@ -182,21 +182,21 @@ def _check_initializers(startup: Program, plans: Iterable[ParameterPlan]) -> Non
         wrong = [op for op in found if op not in CUT_INITIALIZERS]
         if plan.is_cut and (wrong or len(found) > 1):
             raise ProgramError(
-                f"the values that {', '.join(found)} gives {plan.name} at the start cannot be made piece by piece; "
+                f"the values that {', '.join(found)} gives {plan.name} at the start cannot be made shard by shard; "
                 "set slice_var_up=False, or use another initializer"
             )
 
 
 # ---------------------------------------------------------------- learning rates and what servers take over
-def _counters(main: Program, reading: Reading) -> tuple[str, ...]:
+def _counters(main: Program, analysis: Analysis) -> tuple[str, ...]:
     ops = main.global_block().ops
-    steps = [ops[position] for position in reading.schedule if ops[position].type == "increment"]
+    steps = [ops[position] for position in analysis.schedule if ops[position].type == "increment"]
     return tuple(name for op in steps for name in op.output_arg_names)
 
 
-def _server_only(main: Program, reading: Reading) -> tuple[str, ...]:
+def _server_only(main: Program, analysis: Analysis) -> tuple[str, ...]:
     """What optimizer operators read beside parameters and gradients: accumulators, learning rates, intermediates."""
-    ops = [main.global_block().ops[position] for position in reading.optimizers]
-    kept = {name for op in ops for name in read.role_vars(op)}
+    ops = [main.global_block().ops[position] for position in analysis.optimizers]
+    kept = {name for op in ops for name in analyses.role_vars(op)}
     inputs = dict.fromkeys(name for op in ops for name in op.input_arg_names)
     return tuple(name for name in inputs if name not in kept)

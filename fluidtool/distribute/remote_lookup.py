@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fluidtool.distribute.analysis import LOOKUPS, REMOTE_LOOKUPS, table_of
 from fluidtool.distribute.appending import insert, make
 from fluidtool.distribute.plan import ParameterPlan
-from fluidtool.distribute.reading import LOOKUPS, REMOTE_LOOKUPS, table_of
 from fluidtool.ir import Block, Operator, Program
 
 
@@ -43,7 +43,7 @@ def _may_be_one(block: Block, lookups: Sequence[Operator]) -> bool:
 def _replace(block: Block, lookups: Sequence[Operator], parameter: ParameterPlan, trainer_id: int) -> None:
     block.ops[:] = [op for op in block.ops if not _stands_in(op, lookups)]
     attrs = {
-        "table_names": [share.parameter.name for share in parameter.shares],
+        "table_names": [placement.parameter.name for placement in parameter.placements],
         "height_sections": parameter.heights,
         "endpoints": parameter.endpoints,
         "padding_idx": lookups[0].get_attr("padding_idx", -1),
@@ -72,6 +72,6 @@ def _stands_in(op: Operator, ops: Sequence[Operator]) -> bool:
 def _query_servers(op: Operator, parameter: ParameterPlan, trainer_id: int) -> None:
     """Tell an operator that looks rows up itself where they are (Paddle 1.5; later versions fail here)."""
     op.set_attr("epmap", parameter.endpoints)
-    op.set_attr("table_names", [share.parameter.name for share in parameter.shares])
+    op.set_attr("table_names", [placement.parameter.name for placement in parameter.placements])
     op.set_attr("height_sections", parameter.heights)
     op.set_attr("trainer_id", trainer_id)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from fluidtool.distribute.plan import DistributePlan, ParameterPlan, Share
-from fluidtool.distribute.reading import cut_inputs, is_update
+from fluidtool.distribute.analysis import cut_inputs, is_update
+from fluidtool.distribute.plan import DistributePlan, ParameterPlan, Placement
 from fluidtool.ir import Operator, Program, Variable
 from fluidtool.proto.enums import VarType
 
@@ -45,7 +45,7 @@ class VarDistributed:
         origin, part = self.origin, self.slice
         return (
             f"{self.vtype} {origin.name} {list(origin.shape)} on {self.endpoint}: {part.name} {list(part.shape)}, "
-            f"piece {self.block_id} from element {self.offset}"
+            f"shard {self.block_id} from element {self.offset}"
         )
 
 
@@ -95,10 +95,10 @@ def remote_variables(plan: DistributePlan, source: Program) -> VarsDistributed:
 
 
 def remote_parameters(plan: DistributePlan, source: Program) -> Iterator[VarDistributed]:
-    """The pieces of parameters alone."""
+    """The shards of parameters alone."""
     for parameter in plan.parameters:
-        for share in parameter.shares:
-            yield _parameter(source.global_block().var(parameter.name), parameter, share)
+        for placement in parameter.placements:
+            yield _parameter(source.global_block().var(parameter.name), parameter, placement)
 
 
 def described(var: Variable) -> VarStruct:
@@ -106,29 +106,29 @@ def described(var: Variable) -> VarStruct:
     return VarStruct(var.name, var.shape, var.dtype, var.type, var.lod_level, var.persistable)
 
 
-def _parameter(var: Variable, parameter: ParameterPlan, share: Share) -> VarDistributed:
-    origin, piece = described(var), share.parameter
-    part = replace(origin, name=piece.name, shape=piece.shape, persistable=not piece.cut and origin.persistable)
+def _parameter(var: Variable, parameter: ParameterPlan, placement: Placement) -> VarDistributed:
+    origin, shard = described(var), placement.parameter
+    part = replace(origin, name=shard.name, shape=shard.shape, persistable=not shard.cut and origin.persistable)
     kind = REMOTE if parameter.remote else PARAMETER
-    return VarDistributed(origin, part, piece.cut, piece.index, piece.offset, kind, share.endpoint)
+    return VarDistributed(origin, part, shard.cut, shard.index, shard.offset, kind, placement.endpoint)
 
 
 def _states(plan: DistributePlan, source: Program, endpoint: str) -> Iterator[VarDistributed]:
-    ops, shares = source.global_block().ops, plan.share_of_each(endpoint)
-    for op in (ops[position] for position in plan.reading.optimizers):
-        share = shares.get(op.input("Param")[0]) if is_update(op) else None
-        if share is not None:
-            yield from _states_of(source, op, share)
+    ops, placements = source.global_block().ops, plan.placement_of_each(endpoint)
+    for op in (ops[position] for position in plan.analysis.optimizers):
+        placement = placements.get(op.input("Param")[0]) if is_update(op) else None
+        if placement is not None:
+            yield from _states_of(source, op, placement)
 
 
-def _states_of(source: Program, op: Operator, share: Share) -> Iterator[VarDistributed]:
+def _states_of(source: Program, op: Operator, placement: Placement) -> Iterator[VarDistributed]:
     for slot, names in op.inputs.items():
         if slot in NOT_STATE or not names:
             continue
-        origin, piece = described(source.global_block().var(names[0])), share.parameter
-        shape = piece.shape if slot in cut_inputs(op) else origin.shape
-        if shape == piece.shape:
+        origin, shard = described(source.global_block().var(names[0])), placement.parameter
+        shape = shard.shape if slot in cut_inputs(op) else origin.shape
+        if shape == shard.shape:
             part = replace(origin, shape=shape)
-            yield VarDistributed(origin, part, piece.cut, piece.index, piece.offset, OPTIMIZER, share.endpoint)
+            yield VarDistributed(origin, part, shard.cut, shard.index, shard.offset, OPTIMIZER, placement.endpoint)
         else:
-            yield VarDistributed(origin, origin, False, 0, 0, OPTIMIZER, share.endpoint)
+            yield VarDistributed(origin, origin, False, 0, 0, OPTIMIZER, placement.endpoint)

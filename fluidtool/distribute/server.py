@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fluidtool.distribute.plan import DistributePlan, Share
-from fluidtool.distribute.reading import pair_of
+from fluidtool.distribute.analysis import param_grad_of
+from fluidtool.distribute.plan import DistributePlan, Placement
 from fluidtool.ir import Block, Operator, Program, Variable
 
 
@@ -13,7 +13,7 @@ from fluidtool.ir import Block, Operator, Program, Variable
 class Server:
     """A server's program while it is built. `source` is a copy of the main program from before it was transpiled.
 
-    shares: the piece of each parameter that lives here. names: what parameters and gradients are called here. work: the
+    placements: the shard of each parameter that lives here. names: what parameters and gradients are called here. work: the
     optimizer operators of each parameter.
     """
 
@@ -24,22 +24,22 @@ class Server:
     blocks: list[Block] = field(default_factory=list)
     gradient_blocks: list[str] = field(default_factory=list)
     sparse_gradients: list[str] = field(default_factory=list)
-    shares: dict[str, Share] = field(init=False)
+    placements: dict[str, Placement] = field(init=False)
     names: dict[str, str] = field(init=False)
     sent_names: dict[str, str] = field(init=False)
     work: dict[str, list[Operator]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.shares = self.plan.share_of_each(self.endpoint)
+        self.placements = self.plan.placement_of_each(self.endpoint)
         self.sent_names = self.plan.sent_names
         self.names, self.work = {}, {}
         for parameter in self.plan.parameters:
-            share = self.shares.get(parameter.name)
-            if share is not None:
-                self.names |= {parameter.pair.gradient: share.merged, parameter.name: share.parameter.name}
+            placement = self.placements.get(parameter.name)
+            if placement is not None:
+                self.names |= {parameter.pair.gradient: placement.merged, parameter.name: placement.parameter.name}
         ops = self.source.global_block().ops
-        for op in (ops[position] for position in self.plan.reading.optimizers):
-            pair = pair_of(op)
+        for op in (ops[position] for position in self.plan.analysis.optimizers):
+            pair = param_grad_of(op)
             if pair is not None:
                 self.work.setdefault(pair.parameter, []).append(op)
 
@@ -63,10 +63,10 @@ class Server:
         self.blocks.append(block)
         return block
 
-    def local_name(self, name: str, work: Share | None = None) -> str:
+    def local_name(self, name: str, work: Placement | None = None) -> str:
         """What a variable of the source is called here; it is declared if it is not yet.
 
-        work: the piece that the operator in question works for. What has the shape of the whole parameter is cut like it.
+        work: the shard that the operator in question works for. What has the shape of the whole parameter is cut like it.
         """
         if name in self.names:
             return self.names[name]

@@ -1,4 +1,4 @@
-"""A server's main program: `listen_and_serv`, and a block of optimizer operators for each piece that lives here."""
+"""A server's main program: `listen_and_serv`, and a block of optimizer operators for each shard that lives here."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from fluidtool.distribute import server_table
-from fluidtool.distribute.appending import append, append_copy, copy_distribution_facts, declare_piece
+from fluidtool.distribute.analysis import SCHEDULES, cut_inputs, is_update, role_of, role_vars
+from fluidtool.distribute.appending import append, append_copy, copy_distribution_fields, declare_shard
 from fluidtool.distribute.counters import sum_counters
 from fluidtool.distribute.delay_compensation import compensate, declare_backups
-from fluidtool.distribute.plan import DistributePlan, Share
-from fluidtool.distribute.reading import SCHEDULES, cut_inputs, is_update, role_of, role_vars
+from fluidtool.distribute.plan import DistributePlan, Placement
 from fluidtool.distribute.server import Server
 from fluidtool.errors import UsageError
 from fluidtool.ir import Block, Operator, Program
@@ -30,17 +30,17 @@ def check_server(plan: DistributePlan, endpoint: str) -> None:
         )
 
 
-def build_server_main(plan: DistributePlan, source: Program, facts: Program, endpoint: str) -> Program:
+def build_server_main(plan: DistributePlan, source: Program, transpiled: Program, endpoint: str) -> Program:
     """The main program of one server.
 
-    source: the main program from before it was transpiled. facts: the transpiled one, whose notes on the distribution are
+    source: the main program from before it was transpiled. transpiled: the transpiled one, whose notes on the distribution are
     taken over. Raises UsageError for an endpoint that is no server of the job.
     """
     check_server(plan, endpoint)
     server = Server(plan, _with_counters(plan, source), endpoint)
     server.program.random_seed = source.random_seed
-    copy_distribution_facts(server.program, facts)
-    inputs = _declare_shares(server)
+    copy_distribution_fields(server.program, transpiled)
+    inputs = _declare_placements(server)
     if plan.settings.dc_asgd:
         declare_backups(server.globals, plan, endpoint)
     schedule = _schedule_block(server)
@@ -49,7 +49,7 @@ def build_server_main(plan: DistributePlan, source: Program, facts: Program, end
         _optimize_block(server, op, before)
     table_attrs = server_table.add_table(server, before) if plan.table else {}
     if not server.blocks:
-        warnings.warn(f"pserver {endpoint} has no optimize block: there are more servers than pieces", stacklevel=3)
+        warnings.warn(f"pserver {endpoint} has no optimize block: there are more servers than shards", stacklevel=3)
         server.new_block(server.program.num_blocks - 1)
     attrs = {**_attributes(server, schedule), **table_attrs}
     append(server.globals, "listen_and_serv", {"X": inputs}, {}, attrs)
@@ -84,18 +84,18 @@ def _attributes(server: Server, schedule: int) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------- variables
-def _declare_shares(server: Server) -> list[str]:
-    """Declare the pieces that live here, and what arrives for them; the names of what arrives."""
+def _declare_placements(server: Server) -> list[str]:
+    """Declare the shards that live here, and what arrives for them; the names of what arrives."""
     block, settings, inputs = server.globals, server.plan.settings, []
-    shares = server.plan.shares_on(server.endpoint)
-    for share in shares:
-        declare_piece(block, share.parameter, persistable=True)
-    for share in shares:
-        declare_piece(block, share.gradient.renamed(share.merged), persistable=True)
-        names = trainer_names(server, share.merged)
+    placements = server.plan.placements_on(server.endpoint)
+    for placement in placements:
+        declare_shard(block, placement.parameter, persistable=True)
+    for placement in placements:
+        declare_shard(block, placement.gradient.renamed(placement.merged), persistable=True)
+        names = trainer_names(server, placement.merged)
         for name in names:
-            declare_piece(block, share.gradient.renamed(name))
-        inputs += names if settings.merges else [share.merged]
+            declare_shard(block, placement.gradient.renamed(name))
+        inputs += names if settings.merges else [placement.merged]
     return inputs
 
 
@@ -146,21 +146,21 @@ def renamed_slots(op: Operator, rename: Callable[[str], str]) -> tuple[dict[str,
 # ---------------------------------------------------------------- optimizers
 def _updates_here(server: Server) -> list[Operator]:
     ops = server.source.global_block().ops
-    updates = [ops[position] for position in server.plan.reading.optimizers if is_update(ops[position])]
-    return [op for op in updates if op.input("Param")[0] in server.shares]
+    updates = [ops[position] for position in server.plan.analysis.optimizers if is_update(ops[position])]
+    return [op for op in updates if op.input("Param")[0] in server.placements]
 
 
 def _optimize_block(server: Server, update: Operator, parent: int) -> None:
     """A block for one parameter: merge the trainers' gradients, then its optimizer operators in their order."""
     name = update.input("Param")[0]
-    share, block = server.shares[name], server.new_block(parent)
-    server.gradient_blocks.append(f"{share.merged}:{block.idx}")
-    _merge_gradients(server, block, share.merged)
+    placement, block = server.placements[name], server.new_block(parent)
+    server.gradient_blocks.append(f"{placement.merged}:{block.idx}")
+    _merge_gradients(server, block, placement.merged)
     for op in server.work[name]:
         if is_update(op):
-            _append_update(server, block, op, share)
+            _append_update(server, block, op, placement)
         else:
-            slots = renamed_slots(op, lambda each: server.local_name(each, share))
+            slots = renamed_slots(op, lambda each: server.local_name(each, placement))
             append_copy(block, op, *slots, _roles(server, op))
 
 
@@ -177,31 +177,31 @@ def _roles(server: Server, op: Operator) -> dict[str, Any]:
     return {ROLE_VAR_ATTR: [server.sent_names.get(name, name) for name in role_vars(op)]}
 
 
-def _append_update(server: Server, block: Block, op: Operator, share: Share) -> None:
-    """The optimizer operator itself, on the piece; accumulators keep their names."""
-    gradient = _gradient_for(server, op, share)
+def _append_update(server: Server, block: Block, op: Operator, placement: Placement) -> None:
+    """The optimizer operator itself, on the shard; accumulators keep their names."""
+    gradient = _gradient_for(server, op, placement)
     if server.plan.settings.dc_asgd:
-        gradient = compensate(block, server.plan, share, gradient)
+        gradient = compensate(block, server.plan, placement, gradient)
     inputs = {}
     for slot, names in op.inputs.items():
         if slot == "Param":
-            inputs[slot] = [share.parameter.name]
+            inputs[slot] = [placement.parameter.name]
         elif slot == "Grad":
             inputs[slot] = [gradient]
         elif slot == "LearningRate":
             inputs[slot] = [_declare_plain(server, names[0])]
         elif slot not in BETAS and names:
-            inputs[slot] = [_declare_accumulator(server, op, slot, share)]
-    outputs = {**op.outputs, "ParamOut": [share.parameter.name]}
+            inputs[slot] = [_declare_accumulator(server, op, slot, placement)]
+    outputs = {**op.outputs, "ParamOut": [placement.parameter.name]}
     append_copy(block, op, inputs, outputs, _roles(server, op))
     if block.var_recursive(gradient).type == VarType.SELECTED_ROWS:
-        server.sparse_gradients.append(f"{gradient}:{share.parameter.name}")
+        server.sparse_gradients.append(f"{gradient}:{placement.parameter.name}")
 
 
-def _gradient_for(server: Server, op: Operator, share: Share) -> str:
+def _gradient_for(server: Server, op: Operator, placement: Placement) -> str:
     """The merged gradient, or what an earlier operator of the block made of it under a name of its own."""
     name = op.input("Grad")[0]
-    return name if name not in server.names and name in server.globals.vars else share.merged
+    return name if name not in server.names and name in server.globals.vars else placement.merged
 
 
 def _declare_plain(server: Server, name: str) -> str:
@@ -211,10 +211,10 @@ def _declare_plain(server: Server, name: str) -> str:
     return name
 
 
-def _declare_accumulator(server: Server, op: Operator, slot: str, share: Share) -> str:
+def _declare_accumulator(server: Server, op: Operator, slot: str, placement: Placement) -> str:
     """Declare an accumulator, cut like the parameter where it has its shape."""
     name = op.input(slot)[0]
     var = server.origin(name)
-    shape = share.parameter.shape if slot in cut_inputs(op) else var.shape
+    shape = placement.parameter.shape if slot in cut_inputs(op) else var.shape
     server.globals.create_var(name=name, persistable=var.persistable, dtype=var.dtype, shape=shape)
     return name

@@ -9,7 +9,7 @@ from fluidtool.distribute.appending import append_copy
 from fluidtool.distribute.counters import start_counters
 from fluidtool.distribute.delay_compensation import fill_backups
 from fluidtool.distribute.plan import DistributePlan
-from fluidtool.distribute.slicing import Piece
+from fluidtool.distribute.sharding import Shard
 from fluidtool.errors import ProgramError
 from fluidtool.ir import Operator, Program
 from fluidtool.ir.surgery import copy_program
@@ -30,8 +30,10 @@ def build_server_startup(plan: DistributePlan, source: Program, server_main: Pro
     block = program.global_block()
     for var in server_main.global_block().vars.values():
         block.clone_variable(var)
-    pieces = {share.parameter.parameter: share.parameter for share in reversed(plan.shares_on(endpoint))}
-    cut = {name: piece for name, piece in pieces.items() if piece.cut}
+    shards = {
+        placement.parameter.parameter: placement.parameter for placement in reversed(plan.placements_on(endpoint))
+    }
+    cut = {name: shard for name, shard in shards.items() if shard.cut}
     for op in source.global_block().ops:
         outputs = {slot: _here(names, cut, program) for slot, names in op.outputs.items()}
         outputs = {slot: names for slot, names in outputs.items() if names}
@@ -43,23 +45,23 @@ def build_server_startup(plan: DistributePlan, source: Program, server_main: Pro
     return program
 
 
-def _here(names: list[str], cut: dict[str, Piece], program: Program) -> list[str]:
+def _here(names: list[str], cut: dict[str, Shard], program: Program) -> list[str]:
     """What an output is called on this server; [] when it does not live here."""
     if names and names[0] in cut:
         return [cut[names[0]].name]
     return list(names) if names and names[0] in program.global_block().vars else []
 
 
-def _attributes(op: Operator, cut: dict[str, Piece], outputs: dict[str, list[str]], program: Program) -> dict[str, Any]:
-    """The attributes that give a piece its own shape and, where they are listed, its own values."""
+def _attributes(op: Operator, cut: dict[str, Shard], outputs: dict[str, list[str]], program: Program) -> dict[str, Any]:
+    """The attributes that give a shard its own shape and, where they are listed, its own values."""
     if op.type in SHAPED:
         return {"shape": list(program.global_block().var(outputs["Out"][0]).shape)}
-    piece = next((cut[name] for name in op.output_arg_names if name in cut), None)
-    if op.type != "assign_value" or piece is None:
+    shard = next((cut[name] for name in op.output_arg_names if name in cut), None)
+    if op.type != "assign_value" or shard is None:
         return {}
-    first, last = piece.offset, piece.offset + prod(piece.shape)
+    first, last = shard.offset, shard.offset + prod(shard.shape)
     values = {name: op.attr(name)[first:last] for name in VALUES if op.get_attr(name)}
-    return {"shape": list(piece.shape), **values}
+    return {"shape": list(shard.shape), **values}
 
 
 def _check_inputs(op: Operator, program: Program) -> None:

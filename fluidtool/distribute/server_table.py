@@ -5,9 +5,9 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from fluidtool.distribute.analysis import LOOKUPS, table_of
 from fluidtool.distribute.appending import append, declare_like
 from fluidtool.distribute.plan import TablePlan
-from fluidtool.distribute.reading import LOOKUPS, table_of
 from fluidtool.distribute.server import Server
 from fluidtool.distribute.trainer_table import declare_prefetch
 from fluidtool.ir import Block, Operator
@@ -63,7 +63,7 @@ def _optimize_block(server: Server, table: TablePlan, parent: int) -> Block:
 
 def _update_of(server: Server, table: TablePlan) -> Operator:
     ops = server.source.global_block().ops
-    return next(ops[p] for p in server.plan.reading.optimizers if ops[p].input("Param") == [table.name])
+    return next(ops[p] for p in server.plan.analysis.optimizers if ops[p].input("Param") == [table.name])
 
 
 def _prefetch_block(server: Server, table: TablePlan, parent: Block) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from fluidtool.distribute.dispatchers import PSDispatcher, RoundRobin
-from fluidtool.distribute.slicing import SMALLEST_BLOCK
+from fluidtool.distribute.sharding import SMALLEST_BLOCK
 from fluidtool.errors import ArgumentTypeError, UsageError
 
 
@@ -79,7 +79,7 @@ class Settings:
 
     @property
     def cuts(self) -> int:
-        """The most pieces that a variable is cut into."""
+        """The most shards that a variable is cut into."""
         return len(self.servers) if self.slice_variables or self.geo else 1
 
 

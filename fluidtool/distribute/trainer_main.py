@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fluidtool.distribute.appending import DIST, RPC, append, control_variable, declare_piece, make
+from fluidtool.distribute.appending import DIST, RPC, append, control_variable, declare_shard, make
 from fluidtool.distribute.counters import sum_counters
 from fluidtool.distribute.plan import DistributePlan, ParameterPlan
 from fluidtool.distribute.remote_lookup import look_up_remotely
@@ -18,7 +18,7 @@ def build_trainer_main(program: Program, plan: DistributePlan) -> None:
     """Rewrite the main program in place. Its optimizer operators stay until `finish_trainer`."""
     block = program.global_block()
     keep_clips(program, plan)
-    _declare_pieces(block, plan)
+    _declare_shards(block, plan)
     dummies = _send_gradients(block, plan)
     barrier = control_variable(block)
     if plan.table:
@@ -34,7 +34,7 @@ def build_trainer_main(program: Program, plan: DistributePlan) -> None:
     if plan.settings.sync:
         _fetch_barrier(block, plan, [barrier], received)
     if not plan.settings.runtime_split:
-        join_pieces(block, [parameter for parameter in plan.parameters if not parameter.remote], role=DIST)
+        join_shards(block, [parameter for parameter in plan.parameters if not parameter.remote], role=DIST)
     if plan.table:
         use_table(program, plan.table, plan.settings.servers)
         send_table(block, plan, dummies[plan.table.name] if plan.settings.sync else None)
@@ -43,15 +43,15 @@ def build_trainer_main(program: Program, plan: DistributePlan) -> None:
 def keep_clips(program: Program, plan: DistributePlan) -> None:
     """Clipping is the trainer's work: it becomes part of the backward pass."""
     ops = program.global_block().ops
-    for position in plan.reading.clips:
+    for position in plan.analysis.clips:
         ops[position].set_attr(ROLE_ATTR, int(OpRole.Backward))
 
 
-def _declare_pieces(block: Block, plan: DistributePlan) -> None:
+def _declare_shards(block: Block, plan: DistributePlan) -> None:
     for parameter in plan.parameters:
-        for share in parameter.shares if parameter.is_cut else ():
-            declare_piece(block, share.parameter)
-            declare_piece(block, share.gradient)
+        for placement in parameter.placements if parameter.is_cut else ():
+            declare_shard(block, placement.parameter)
+            declare_shard(block, placement.gradient)
     _rename(block.program, plan.sent_names)
     if plan.table:
         gradient = block.var(plan.table.gradient)
@@ -106,7 +106,7 @@ def _send_gradients(block: Block, plan: DistributePlan) -> dict[str, str]:
 
 def _sending(block: Block, plan: DistributePlan, parameter: ParameterPlan, dummy: str) -> Iterator[Operator]:
     """The operators that cut a gradient and send it."""
-    settings, names = plan.settings, [share.gradient.name for share in parameter.shares]
+    settings, names = plan.settings, [placement.gradient.name for placement in parameter.placements]
     sections: list[int] = []
     varnames: list[str] = []
     if settings.runtime_split:
@@ -120,14 +120,18 @@ def _sending(block: Block, plan: DistributePlan, parameter: ParameterPlan, dummy
         "send",
         {"X": names},
         {"Out": [dummy]},
-        {"epmap": [share.target for share in parameter.shares], "sections": sections, "send_varnames": varnames},
+        {
+            "epmap": [placement.target for placement in parameter.placements],
+            "sections": sections,
+            "send_varnames": varnames,
+        },
         role=RPC,
         role_var=[parameter.name, parameter.sent_as],
     )
 
 
 def _cut(block: Block, parameter: ParameterPlan, names: list[str]) -> Operator:
-    sparse = parameter.shares[0].gradient.type == VarType.SELECTED_ROWS
+    sparse = parameter.placements[0].gradient.type == VarType.SELECTED_ROWS
     kind, attr = ("split_selected_rows", "height_sections") if sparse else ("split_byref", "sections")
     return make(block, kind, {"X": [parameter.sent_as]}, {"Out": names}, {attr: parameter.heights}, role=DIST)
 
@@ -163,11 +167,11 @@ def _receive(block: Block, plan: DistributePlan, dummies: dict[str, str], barrie
     for parameter in plan.parameters:
         if parameter.remote:
             continue
-        pieces = [share.parameter.name for share in parameter.shares]
-        outputs = [parameter.name] if settings.runtime_split else pieces
+        shards = [placement.parameter.name for placement in parameter.placements]
+        outputs = [parameter.name] if settings.runtime_split else shards
         attrs = {
             "epmap": parameter.endpoints,
-            "recv_varnames": pieces if settings.runtime_split else [],
+            "recv_varnames": shards if settings.runtime_split else [],
             "trainer_id": settings.trainer_id,
         }
         wait = barrier if settings.sync else dummies[parameter.name]
@@ -181,9 +185,9 @@ def _fetch_barrier(block: Block, plan: DistributePlan, waits: list[str], receive
     append(block, "fetch_barrier", {"X": waits}, {"Out": received}, attrs, role=RPC)
 
 
-def join_pieces(block: Block, parameters: list[ParameterPlan], *, role: int) -> None:
-    """Put parameters that came in pieces together again."""
+def join_shards(block: Block, parameters: list[ParameterPlan], *, role: int) -> None:
+    """Put parameters that came in shards together again."""
     for parameter in parameters:
         if parameter.is_cut:
-            pieces = [share.parameter.name for share in parameter.shares]
-            append(block, "concat", {"X": pieces}, {"Out": [parameter.name]}, {"axis": 0}, role=role)
+            shards = [placement.parameter.name for placement in parameter.placements]
+            append(block, "concat", {"X": shards}, {"Out": [parameter.name]}, {"axis": 0}, role=role)

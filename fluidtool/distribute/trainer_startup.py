@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fluidtool.distribute.appending import RPC, append, control_variable, declare_piece
+from fluidtool.distribute.analysis import SCHEDULES, role_of
+from fluidtool.distribute.appending import RPC, append, control_variable, declare_shard
 from fluidtool.distribute.counters import start_counters
 from fluidtool.distribute.plan import DistributePlan
-from fluidtool.distribute.reading import SCHEDULES, role_of
-from fluidtool.distribute.trainer_main import join_pieces
+from fluidtool.distribute.trainer_main import join_shards
 from fluidtool.ir import Block, Operator, Program
 from fluidtool.ir.roles import OpRole
 
@@ -18,19 +18,19 @@ def build_trainer_startup(startup: Program, plan: DistributePlan) -> None:
 
 
 def fetch_parameters(startup: Program, plan: DistributePlan) -> None:
-    """Append `recv` for every parameter that the trainer holds whole, a barrier, and what joins pieces."""
+    """Append `recv` for every parameter that the trainer holds whole, a barrier, and what joins shards."""
     block, settings = startup.global_block(), plan.settings
     held = [parameter for parameter in plan.parameters if parameter.name not in plan.sparse_tables]
     for parameter in held:
-        for share in parameter.shares:
-            if share.parameter.name not in block.vars:
-                declare_piece(block, share.parameter)
-        pieces = [share.parameter.name for share in parameter.shares]
+        for placement in parameter.placements:
+            if placement.parameter.name not in block.vars:
+                declare_shard(block, placement.parameter)
+        shards = [placement.parameter.name for placement in parameter.placements]
         attrs = {"epmap": parameter.endpoints, "trainer_id": settings.trainer_id}
-        append(block, "recv", {"X": []}, {"Out": pieces}, attrs, role=RPC)
+        append(block, "recv", {"X": []}, {"Out": shards}, attrs, role=RPC)
     attrs = {"endpoints": list(settings.servers), "trainer_id": settings.trainer_id}
     append(block, "fetch_barrier", {}, {"Out": [control_variable(block)]}, attrs, role=RPC)
-    join_pieces(block, held, role=int(OpRole.Forward))
+    join_shards(block, held, role=int(OpRole.Forward))
 
 
 def finish_trainer(main: Program, startup: Program, plan: DistributePlan) -> None:

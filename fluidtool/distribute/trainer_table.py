@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fluidtool.distribute.analysis import LOOKUPS, table_of
 from fluidtool.distribute.appending import DIST, RPC, declare_like, insert, make
 from fluidtool.distribute.plan import DistributePlan, TablePlan
-from fluidtool.distribute.reading import LOOKUPS, table_of
 from fluidtool.ir import Block, Program
 
 

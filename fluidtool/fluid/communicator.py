@@ -64,7 +64,7 @@ class Communicator:
         if mode == DistributedMode.GEO:
             variables = self._wanted("push_vars")
             parameters = {
-                name: engines.Pieces(
+                name: engines.Shards(
                     tuple(each["var_names"]), tuple(each["epmap"]), tuple(int(rows) for rows in each["sections"])
                 )
                 for name, each in variables.items()
@@ -72,7 +72,7 @@ class Communicator:
             sparse = frozenset(name for name, each in variables.items() if each["is_sparse"] == ["True"])
             trainers, every = int(self._wanted("trainers")), int(self._wanted("push_nums"))
             return GeoCommunicator(parameters, sparse, scope, self._connect, trainers, every)
-        exchange = engines.Exchange(engines.sent_pieces(program), engines.fetched_pieces(program), scope, self._connect)
+        exchange = engines.Exchange(engines.sent_shards(program), engines.fetched_shards(program), scope, self._connect)
         if mode == DistributedMode.ASYNC:
             return engines.AsyncCommunicator(exchange)
         if mode == DistributedMode.HALF_ASYNC:

@@ -113,9 +113,9 @@ class LayerHelper:
             from fluidtool.fluid.weight_norm import create_weight_norm
 
             return create_weight_norm(self, attr, list(shape), dtype)
-        facts = {"shape": list(shape), "dtype": dtype, "type": type, **attr.to_kwargs()}
-        self.startup_program.global_block().create_parameter(**facts, initializer=attr.initializer)
-        return self.main_program.global_block().create_parameter(**facts)
+        fields = {"shape": list(shape), "dtype": dtype, "type": type, **attr.to_kwargs()}
+        self.startup_program.global_block().create_parameter(**fields, initializer=attr.initializer)
+        return self.main_program.global_block().create_parameter(**fields)
 
     def _default_initializer(self, dtype: VarType, is_bias: bool) -> Initializer:
         if dtype not in FLOATING:

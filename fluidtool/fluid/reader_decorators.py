@@ -47,7 +47,7 @@ def map_readers(func: Callable[..., Any], *readers: Reader) -> Reader:
 
 
 def shuffle(reader: Reader, buf_size: int) -> Reader:
-    """Samples in random order within stretches of buf_size."""
+    """Samples in random order within windows of buf_size."""
 
     def shuffled() -> Iterator[Any]:
         iterator = iter(reader())

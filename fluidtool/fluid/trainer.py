@@ -228,7 +228,7 @@ class Trainer:
             io.load_vars(self._executor, param_path, vars=_kept(self.startup_program))
             return
         saved = open_separate(Path(param_path), self._role.own(self._saved_by_one))
-        for name, value in self._role.pieces(saved).items():
+        for name, value in self._role.shards(saved).items():
             io.put(self.scope, name, value, self._executor)
 
     def _resume(self) -> None:

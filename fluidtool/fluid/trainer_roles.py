@@ -83,19 +83,21 @@ class TrainerRole:
         """Those that are not fetched from servers."""
         return [var for var in variables if var.name not in self._fetched]
 
-    def pieces(self, values: Mapping[str, Value]) -> dict[str, Value]:
-        """What of saved parameters this server keeps, by the names of its pieces; all of them for a trainer."""
+    def shards(self, values: Mapping[str, Value]) -> dict[str, Value]:
+        """What of saved parameters this server keeps, by the names of its shards; all of them for a trainer."""
         if self._plan is None or not self.serves:
             return dict(values)
         found: dict[str, Value] = {}
         for parameter in self._plan.parameters:
             value, start = values.get(parameter.name), 0
-            for share in parameter.shares if isinstance(value, LoDTensor) else ():
-                rows = share.parameter.shape[0] if share.parameter.shape else 0
-                if share.endpoint == self.role.current_endpoint:
+            for placement in parameter.placements if isinstance(value, LoDTensor) else ():
+                rows = placement.parameter.shape[0] if placement.parameter.shape else 0
+                if placement.endpoint == self.role.current_endpoint:
                     assert isinstance(value, LoDTensor)
                     whole = value.numpy()
-                    found[share.parameter.name] = LoDTensor(whole[start : start + rows] if parameter.is_cut else whole)
+                    found[placement.parameter.name] = LoDTensor(
+                        whole[start : start + rows] if parameter.is_cut else whole
+                    )
                 start += rows
         return found
 

@@ -68,15 +68,15 @@ def create_weight_norm(helper: LayerHelper, attr: WeightNormParamAttr, shape: li
         lengths[attr.dim] = shape[attr.dim]
     made = {}
     for suffix, size in (("_g", lengths), ("_v", shape)):
-        facts = {**attr.to_kwargs(), "name": f"{attr.name}{suffix}", "shape": size, "dtype": dtype}
+        fields = {**attr.to_kwargs(), "name": f"{attr.name}{suffix}", "shape": size, "dtype": dtype}
         initializer = {"initializer": attr.initializer} if suffix == "_v" else {}
-        made["startup" + suffix] = helper.startup_program.global_block().create_parameter(**facts, **initializer)
+        made["startup" + suffix] = helper.startup_program.global_block().create_parameter(**fields, **initializer)
     startup = _Builder(helper.startup_program.global_block(), helper.name, dtype)
     startup.norm_except(made["startup_v"], attr.dim, made["startup_g"])
     startup.op("reshape", made["startup_g"], "reshape", made["startup_g"], shape=lengths)
     for suffix, size in (("_g", lengths), ("_v", shape)):
-        facts = {**attr.to_kwargs(), "name": f"{attr.name}{suffix}", "shape": size, "dtype": dtype}
-        made["main" + suffix] = helper.main_program.global_block().create_parameter(**facts)
+        fields = {**attr.to_kwargs(), "name": f"{attr.name}{suffix}", "shape": size, "dtype": dtype}
+        made["main" + suffix] = helper.main_program.global_block().create_parameter(**fields)
     main = _Builder(helper.main_program.current_block(), helper.name, dtype)
     norm = main.norm_except(made["main_v"], attr.dim)
     scale = elementwise_div(x=made["main_g"], y=norm)

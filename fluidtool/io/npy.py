@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 NPY, NPZ = b"\x93NUMPY", b"PK"
 LONGEST_HEADER = 1 << 16
 MOST_DIMENSIONS = 32
-PIECE = 1 << 20
+CHUNK = 1 << 20
 MOST_EXPANDED = 1100  # times the size of deflated data; 1032 is the most that deflating gives
 
 _ENTRY = r"""\s*+['"](?:descr|fortran_order|shape)['"]\s*+:\s*+(?:'[^']*+'|"[^"]*+"|True|False|\([\d\sL,]*+\))\s*+"""
@@ -141,11 +141,11 @@ def _fill(file: Readable, count: int, source: str) -> Array:
     """So many bytes, which the file should have."""
     data, at = np.empty(count, np.uint8), 0
     while at < count:
-        piece = file.read(min(count - at, PIECE))
-        if not piece:
+        chunk = file.read(min(count - at, CHUNK))
+        if not chunk:
             raise _broken(source, f"it ends {count - at} bytes too soon")
-        data[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
-        at += len(piece)
+        data[at : at + len(chunk)] = np.frombuffer(chunk, np.uint8)
+        at += len(chunk)
     return data
 
 
@@ -153,10 +153,10 @@ def _gather(file: Readable, count: int, source: str) -> Array:
     """So many bytes, if they come."""
     data = bytearray()
     while len(data) < count:
-        piece = file.read(min(count - len(data), PIECE))
-        if not piece:
+        chunk = file.read(min(count - len(data), CHUNK))
+        if not chunk:
             raise _broken(source, f"it ends {count - len(data)} bytes too soon")
-        data += piece
+        data += chunk
     return np.frombuffer(data, np.uint8)
 
 

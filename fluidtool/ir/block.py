@@ -109,7 +109,7 @@ class Block:
     iter_parameters = all_parameters
 
     def create_var(self, *args: Any, **kwargs: Any) -> Variable:
-        """Declare a variable (arguments of Variable); an existing name is returned when its facts agree.
+        """Declare a variable (arguments of Variable); an existing name is returned when its fields agree.
 
         `initializer` is appended in both cases, as Paddle does.
         """
@@ -124,13 +124,13 @@ class Block:
             initializer(var, self)
         return var
 
-    def _redeclared(self, var: Variable, facts: dict[str, Any]) -> Variable:
-        fresh = Variable(self, **facts)
-        for fact in ("shape", "dtype", "lod_level", "type", "persistable"):
-            if facts.get(fact) is not None and getattr(fresh, fact) != getattr(var, fact):
+    def _redeclared(self, var: Variable, fields: dict[str, Any]) -> Variable:
+        fresh = Variable(self, **fields)
+        for key in ("shape", "dtype", "lod_level", "type", "persistable"):
+            if fields.get(key) is not None and getattr(fresh, key) != getattr(var, key):
                 raise ProgramError(
-                    f"Variable {var.name} has been created before with {fact} {getattr(var, fact)}, "
-                    f"the new one has {getattr(fresh, fact)}; use another name"
+                    f"Variable {var.name} has been created before with {key} {getattr(var, key)}, "
+                    f"the new one has {getattr(fresh, key)}; use another name"
                 )
         return var
 
@@ -143,8 +143,8 @@ class Block:
         initializer = kwargs.pop("initializer", None)
         param = Parameter(block, *args, **kwargs)
         if param.name in block.vars:
-            facts = {fact: getattr(param, fact) for fact in ("shape", "dtype", "type")}
-            block._redeclared(block.vars[param.name], {"name": param.name, **facts})
+            fields = {key: getattr(param, key) for key in ("shape", "dtype", "type")}
+            block._redeclared(block.vars[param.name], {"name": param.name, **fields})
         block.add_var(param)
         if initializer is not None and not block._is_initialized(param.name):
             initializer(param, self)
@@ -210,11 +210,11 @@ class Block:
         from fluidtool.proto.enums import VarType
 
         plain = var.type in (VarType.STEP_SCOPES, VarType.RAW)
-        facts: dict[str, Any] = {"name": var.name, "persistable": var.persistable, "type": var.type}
+        fields: dict[str, Any] = {"name": var.name, "persistable": var.persistable, "type": var.type}
         if var.type == VarType.SELECTED_ROWS:
-            facts |= {"shape": var.shape, "dtype": var.dtype, "persistable": force_persistable or var.persistable}
+            fields |= {"shape": var.shape, "dtype": var.dtype, "persistable": force_persistable or var.persistable}
         elif not plain:
-            facts |= {
+            fields |= {
                 "shape": var.shape if var.has_shape else None,
                 "dtype": var.dtype,
                 "lod_level": var.lod_level if var.has_lod_level else None,
@@ -222,7 +222,7 @@ class Block:
                 "is_data": var.is_data,
                 "need_check_feed": var.need_check_feed,
             }
-        return self.create_var(**facts)
+        return self.create_var(**fields)
 
     def copy_param_info_from(self, other: Block) -> None:
         """Turn variables into the Parameters that `other` has under the same names (a parsed file has none).

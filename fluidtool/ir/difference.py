@@ -28,9 +28,9 @@ LATER = "fields of later versions"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One fact that differs; None where a side does not have it."""
+    """One field that differs; None where a side does not have it."""
 
-    fact: str
+    field: str
     left: Any
     right: Any
 
@@ -79,7 +79,7 @@ class BlockDifference:
 
 @dataclass(frozen=True, slots=True)
 class ProgramDifference:
-    """What differs between two programs: facts of the whole, and the blocks in which something does."""
+    """What differs between two programs: fields of the whole, and the blocks in which something does."""
 
     changes: tuple[Change, ...] = ()
     blocks: tuple[BlockDifference, ...] = ()
@@ -123,7 +123,7 @@ class _Comparison:
         found = [self._block(*item) for item in sorted(aligned, key=lambda item: (item[0].idx, item[1].idx))]
         found += [BlockDifference(block.idx, None) for block in self.left.blocks if block.idx not in self.pairs]
         found += [BlockDifference(None, block.idx) for block in self.right.blocks if block.idx not in self.taken]
-        changes = _changes(_program_facts(self.left), _program_facts(self.right))
+        changes = _changes(_program_fields(self.left), _program_fields(self.right))
         return ProgramDifference(changes, tuple(block for block in found if not block.equal))
 
     def _inner_pairs(self, left: Block, right: Block, pairs: Iterable[Pair]) -> list[tuple[int, int]]:
@@ -156,9 +156,9 @@ class _Comparison:
     # ---------------------------------------------------------------- one pair of blocks
     def _block(self, left: Block, right: Block, pairs: Iterable[Pair]) -> BlockDifference:
         same_place = all(
-            self._as_right(getattr(left, fact)) == getattr(right, fact) for fact in ("parent_idx", "forward_block_idx")
+            self._as_right(getattr(left, key)) == getattr(right, key) for key in ("parent_idx", "forward_block_idx")
         )
-        changes = _changes(_block_facts(left, not same_place), _block_facts(right, not same_place))
+        changes = _changes(_block_fields(left, not same_place), _block_fields(right, not same_place))
         operators = []
         for i, j in pairs:
             mine = None if i is None else left.ops[i]
@@ -177,17 +177,17 @@ class _Comparison:
         return index if index < 0 else self.pairs.get(index, f"block {index}")
 
     def _operator(self, left: Operator, right: Operator) -> tuple[Change, ...]:
-        facts = []
+        fields = []
         for op, renumber in ((left, self._as_right), (right, lambda index: index)):
             found: dict[str, Any] = {f"input {slot}": names for slot, names in op.inputs.items() if names}
             found |= {f"output {slot}": names for slot, names in op.outputs.items() if names}
             found |= {name: _attribute(op, name, renumber) for name in op.attr_names if self._compared(name)}
             found |= {"is_target": True} if op.is_target else {}
             found |= {LATER: op.extra.hex()} if op.extra else {}
-            facts.append(found)
+            fields.append(found)
         shown = []
-        for name in sorted({*facts[0], *facts[1]}, key=_order):
-            mine, other = facts[0].get(name), facts[1].get(name)
+        for name in sorted({*fields[0], *fields[1]}, key=_order):
+            mine, other = fields[0].get(name), fields[1].get(name)
             if mine != other:
                 shown.append(Change(name, *_shown(left, right, name, mine, other)))
         return tuple(shown)
@@ -200,7 +200,7 @@ def _parts(block: BlockDifference) -> tuple[Any, ...]:
     return block.changes, block.operators, block.variables
 
 
-# ---------------------------------------------------------------- facts
+# ---------------------------------------------------------------- fields
 def _key(op: Operator) -> Key:
     return op.type, _names(op)
 
@@ -209,9 +209,9 @@ def _names(op: Operator | None) -> tuple[str, ...]:
     return () if op is None else tuple(op.output_arg_names or op.input_arg_names)
 
 
-def _order(fact: str) -> tuple[int, str]:
+def _order(field: str) -> tuple[int, str]:
     """Inputs, outputs, then attributes."""
-    return (0 if fact.startswith("input ") else 1 if fact.startswith("output ") else 2), fact
+    return (0 if field.startswith("input ") else 1 if field.startswith("output ") else 2), field
 
 
 def _held(op: Operator, name: str) -> list[int]:
@@ -244,7 +244,7 @@ def _single(value: float) -> float | str:
 
 
 def _shown(left: Operator, right: Operator, name: str, mine: Any, other: Any) -> tuple[Any, Any]:
-    """The two values of a fact as the programs have them; with their types where only these differ."""
+    """The two values of a field as the programs have them; with their types where only these differ."""
     if not left.has_attr(name) and not right.has_attr(name):
         return mine, other
     values = tuple(op.attr(name) if op.has_attr(name) else None for op in (left, right))
@@ -254,7 +254,7 @@ def _shown(left: Operator, right: Operator, name: str, mine: Any, other: Any) ->
     return f"{values[0]} ({kinds[0]})", f"{values[1]} ({kinds[1]})"
 
 
-def _program_facts(program: Program) -> dict[str, Any]:
+def _program_fields(program: Program) -> dict[str, Any]:
     encoded = {"op_compatible_map": program.op_compatible_map, "op_version_map": program.op_version_map}
     return {
         "version": program.version,
@@ -262,12 +262,12 @@ def _program_facts(program: Program) -> dict[str, Any]:
     }
 
 
-def _block_facts(block: Block, place: bool) -> dict[str, Any]:
-    facts = {"parent_idx": block.parent_idx, "forward_block_idx": block.forward_block_idx} if place else {}
-    return facts | {LATER: _hex(block.extra)}
+def _block_fields(block: Block, place: bool) -> dict[str, Any]:
+    fields = {"parent_idx": block.parent_idx, "forward_block_idx": block.forward_block_idx} if place else {}
+    return fields | {LATER: _hex(block.extra)}
 
 
-def _variable_facts(var: Variable) -> dict[str, Any]:
+def _variable_fields(var: Variable) -> dict[str, Any]:
     return {
         "type": VarType(var.type).name if var.type in VarType._value2member_map_ else var.type,
         "shape": list(var.shape) if var.has_shape else None,
@@ -291,7 +291,7 @@ def _changes(left: Mapping[str, Any], right: Mapping[str, Any]) -> tuple[Change,
 def _variable(name: str, left: Variable | None, right: Variable | None) -> VariableDifference | None:
     if left is None or right is None:
         return VariableDifference(name, describe(left), describe(right))
-    changes = _changes(_variable_facts(left), _variable_facts(right))
+    changes = _changes(_variable_fields(left), _variable_fields(right))
     return VariableDifference(name, describe(left), describe(right), changes) if changes else None
 
 
@@ -299,10 +299,10 @@ def describe(var: Variable | None) -> str:
     """'float32 [-1, 3] LoD 1 persistable'; '' for a variable that is not there."""
     if var is None:
         return ""
-    facts = _variable_facts(var)
-    words = [] if facts["type"] == VarType.LOD_TENSOR.name else [str(facts["type"]).lower().replace("_", " ")]
-    words += [facts["dtype"]] if facts["dtype"] else []
-    words += [str(facts["shape"])] if facts["shape"] is not None else []
-    words += [f"LoD {facts['lod_level']}"] if facts["lod_level"] else []
-    words += [name for name in ("persistable", "need_check_feed") if facts[name]]
+    fields = _variable_fields(var)
+    words = [] if fields["type"] == VarType.LOD_TENSOR.name else [str(fields["type"]).lower().replace("_", " ")]
+    words += [fields["dtype"]] if fields["dtype"] else []
+    words += [str(fields["shape"])] if fields["shape"] is not None else []
+    words += [f"LoD {fields['lod_level']}"] if fields["lod_level"] else []
+    words += [name for name in ("persistable", "need_check_feed") if fields[name]]
     return " ".join(words)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """What a file has (`given`) where this version would write the same facts in other bytes (`canonical`).
+    """What a file has (`given`) where this version would write the same fields in other bytes (`canonical`).
 
-    `given` is written again as long as the facts are those that were read. What was built has no original (None).
+    `given` is written again as long as the fields are those that were read. What was built has no original (None).
     """
 
     canonical: bytes = b""

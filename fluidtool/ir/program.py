@@ -102,7 +102,7 @@ class Program:
         """Make the parent of the current block the current one."""
         self.current_block_idx = max(self.current_block().parent_idx, 0)
 
-    # -- facts
+    # -- fields
     @property
     def random_seed(self) -> int:
         """The seed of random operators; 0 draws anew in every process."""

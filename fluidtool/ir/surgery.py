@@ -21,7 +21,7 @@ from fluidtool.proto.enums import AttrType, VarType
 
 TRAINING_ROLES = int(OpRole.Backward | OpRole.Optimize | OpRole.LRSched)
 RECURRENT_STATES = ("states", "ex_states")
-PROGRAM_FACTS = (
+PROGRAM_FIELDS = (
     "version",
     "version_field",
     "op_compatible_map",
@@ -43,7 +43,7 @@ PROGRAM_FACTS = (
     "_hierarchical_allreduce_inter_nranks",
     "_appending_grad_times",
 )
-PARAMETER_FACTS = (
+PARAMETER_FIELDS = (
     "trainable",
     "optimize_attr",
     "regularizer",
@@ -51,7 +51,7 @@ PARAMETER_FACTS = (
     "do_model_average",
     "is_distributed",
 )
-VARIABLE_FACTS = (
+VARIABLE_FIELDS = (
     "_persistable",
     "_dtype",
     "_shape",
@@ -73,11 +73,11 @@ def copy_variable(var: Variable, block: Block) -> Variable:
     """The same declaration for another block (not yet put in)."""
     copy: Variable = type(var).__new__(type(var))
     copy._block, copy._name = block, var.name
-    for fact in VARIABLE_FACTS:
-        setattr(copy, fact, getattr(var, fact))
+    for field in VARIABLE_FIELDS:
+        setattr(copy, field, getattr(var, field))
     if isinstance(var, Parameter):
-        for fact in PARAMETER_FACTS:
-            setattr(copy, fact, getattr(var, fact))
+        for field in PARAMETER_FIELDS:
+            setattr(copy, field, getattr(var, field))
     return copy
 
 
@@ -93,16 +93,16 @@ def copy_operator(op: Operator, block: Block) -> Operator:
     return copy
 
 
-def copy_facts(program: Program, source: Program) -> None:
+def copy_fields(program: Program, source: Program) -> None:
     """Take over what a program says beside its blocks."""
-    for fact in PROGRAM_FACTS:
-        setattr(program, fact, getattr(source, fact))
+    for field in PROGRAM_FIELDS:
+        setattr(program, field, getattr(source, field))
 
 
 def copy_program(program: Program) -> Program:
     """A copy that shares nothing with the program."""
     out = type(program)()
-    copy_facts(out, program)
+    copy_fields(out, program)
     out.blocks = [Block(out, block.idx, block.parent_idx) for block in program.blocks]
     for copy, block in zip(out.blocks, program.blocks, strict=True):
         copy.forward_block_idx, copy.extra = block.forward_block_idx, block.extra
@@ -113,7 +113,7 @@ def copy_program(program: Program) -> Program:
 
 
 def forget_originals(program: Program) -> None:
-    """Make a program one that was built here: the same facts give the same bytes, however their files wrote them."""
+    """Make a program one that was built here: the same fields give the same bytes, however their files wrote them."""
     program.original = None
     for block in program.blocks:
         for var in block.vars.values():
@@ -171,7 +171,7 @@ def prune(program: Program, feeds: Sequence[str] | str, targets: Any) -> Program
     _check_feed_fetch_order(program)
 
     out = type(program)()
-    copy_facts(out, program)
+    copy_fields(out, program)
     out.blocks = []
     _prune_block(program, out, program.global_block(), -1, set(), set(feeds), marked)
     return out

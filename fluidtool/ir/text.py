@@ -1,4 +1,4 @@
-"""Programs as text: protobuf's own text format, and with_details the facts that the format does not keep."""
+"""Programs as text: protobuf's own text format, and with_details the fields that the format does not keep."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fluidtool.ir.program import Program
 from fluidtool.ir.variable import Parameter, Variable
 from fluidtool.proto.protobuf import Message, text_format
 
-PARAMETER_FACTS = ("trainable", "optimize_attr", "regularizer", "do_model_average")
+PARAMETER_FIELDS = ("trainable", "optimize_attr", "regularizer", "do_model_average")
 
 
 def program_to_string(program: Program, throw_on_error: bool, with_details: bool = False) -> str:
@@ -54,8 +54,8 @@ def variable_to_string(var: Variable, throw_on_error: bool, with_details: bool =
     _must_be_bool(throw_on_error, with_details)
     text = _message_text(messages.variable_message(var), throw_on_error)
     if with_details:
-        facts = ("error_clip", "stop_gradient", *(PARAMETER_FACTS if isinstance(var, Parameter) else ()))
-        text += "".join(f"{fact}: {getattr(var, fact)}\n" for fact in facts)
+        fields = ("error_clip", "stop_gradient", *(PARAMETER_FIELDS if isinstance(var, Parameter) else ()))
+        text += "".join(f"{field}: {getattr(var, field)}\n" for field in fields)
     return text
 
 

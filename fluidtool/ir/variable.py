@@ -116,7 +116,7 @@ class Variable:
         self.extra: bytes = b""
         self.original: Original | None = None
 
-    # -- declared facts; writing one counts as a change of the program
+    # -- declared fields; writing one counts as a change of the program
     @property
     def block(self) -> Block:
         """The block that declares this variable."""
@@ -222,8 +222,8 @@ class Variable:
         """Take over what another variable declares: kind, shape, data type, LoD level, persistable."""
         if not isinstance(input, Variable):
             raise ArgumentTypeError(f"set_desc takes the description of a variable, found {type(input).__name__}")
-        for fact in ("_type", "_shape", "_dtype", "_lod_level", "_persistable"):
-            setattr(self, fact, getattr(input, fact))
+        for field in ("_type", "_shape", "_dtype", "_lod_level", "_persistable"):
+            setattr(self, field, getattr(input, field))
         self._changed()
 
     def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:

@@ -1,6 +1,6 @@
 """Which variables hold a value that is still needed, operator by operator.
 
-Followed are stretches: operators that run one after the other in one scope. Block 0 is one; the block of a loop or of a
+Followed are traces: operators that run one after the other in one scope. Block 0 is one; the block of a loop or of a
 branch is one together with the block of its gradient, which finds the forward values in the scope of the same step.
 """
 
@@ -20,7 +20,7 @@ FOLLOWED = frozenset({"while", "conditional_block", "conditional_block_infer"})
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class Trace:
     """Blocks whose operators run one after the other in one scope."""
 
     blocks: tuple[Block, ...]
@@ -35,12 +35,12 @@ class Stretch:
         return any(name in block.vars for block in self.blocks)
 
 
-def stretches(program: Program) -> Iterator[Stretch]:
+def traces(program: Program) -> Iterator[Trace]:
     """Block 0, then every loop and branch in it, each with its gradient.
 
     Blocks with several owners or several gradients, blocks within blocks, and those of other operators are left out.
     """
-    yield Stretch((program.global_block(),))
+    yield Trace((program.global_block(),))
     owners = _owners(program)
     gradients_of = defaultdict[int, list[Block]](list)
     for block in program.blocks:
@@ -52,7 +52,7 @@ def stretches(program: Program) -> Iterator[Stretch]:
         owned = [owners.get(block.idx, []) for block in gradients]
         if len(gradients) > 1 or any(len(ops) != 1 or ops[0].block.idx != 0 for ops in owned):
             continue
-        yield Stretch((program.block(index), *gradients))
+        yield Trace((program.block(index), *gradients))
 
 
 def _owners(program: Program) -> dict[int, list[Operator]]:
@@ -68,14 +68,14 @@ def _owners(program: Program) -> dict[int, list[Operator]]:
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """Liveness along a stretch; positions count its operators.
+    """Liveness along a trace; positions count its operators.
 
     `dying`: for each operator the names whose value it reads as the last one. `from_before`: the names whose value comes
-    from before the stretch: fed, persistable, or of a scope around. `occupied`: for every name where its memory is in use:
+    from before the trace: fed, persistable, or of a scope around. `occupied`: for every name where its memory is in use:
     from the operator that writes it to the last one that reads that value, both included, for one value after the other.
     """
 
-    stretch: Stretch
+    trace: Trace
     operators: tuple[Operator, ...]
     dying: tuple[frozenset[str], ...]
     from_before: frozenset[str]
@@ -90,13 +90,13 @@ class Liveness:
         return self.occupied[name][-1][1]
 
 
-def liveness(stretch: Stretch) -> Liveness:
-    """Follow a stretch backwards. An operator with sub-blocks reads and writes what the operators within do.
+def liveness(trace: Trace) -> Liveness:
+    """Follow a trace backwards. An operator with sub-blocks reads and writes what the operators within do.
 
     The work goes by what the operators name, not by how many values are alive at once.
     """
-    program = stretch.blocks[0].program
-    operators = tuple(stretch.operators)
+    program = trace.blocks[0].program
+    operators = tuple(trace.operators)
     alive: dict[str, int] = {}  # what is read later, and where for the last time
     occupied: dict[str, list[Span]] = {}
     dying: list[frozenset[str]] = []
@@ -110,4 +110,4 @@ def liveness(stretch: Stretch) -> Liveness:
     for name, last in alive.items():
         occupied.setdefault(name, []).append((0, last))
     spans = {name: tuple(reversed(found)) for name, found in occupied.items()}
-    return Liveness(stretch, operators, tuple(reversed(dying)), frozenset(alive), spans)
+    return Liveness(trace, operators, tuple(reversed(dying)), frozenset(alive), spans)

@@ -17,7 +17,7 @@ from fluidtool.errors import ArgumentTypeError, UsageError
 from fluidtool.ir import Program, Variable
 from fluidtool.ir.reuse import original_names, rename_arguments, set_original_names
 from fluidtool.passes.buffers import Buffer, Candidate, share
-from fluidtool.passes.liveness import Liveness, Stretch, liveness, stretches
+from fluidtool.passes.liveness import Liveness, Trace, liveness, traces
 from fluidtool.passes.memory_variables import Untouchable, variable_names
 from fluidtool.passes.peak import NOTHING, MemoryUse, estimate
 from fluidtool.passes.result import Decision, PassResult
@@ -39,7 +39,7 @@ class MemoryResult(PassResult):
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """The buffers of one stretch, and why other variables have none."""
+    """The buffers of one trace, and why other variables have none."""
 
     flow: Liveness
     buffers: tuple[Buffer, ...]
@@ -51,7 +51,7 @@ class _Shared:
         The buffer has the name of its largest user; in a loop with its gradient, of one that the forward block declares,
         since the variables of the gradient are not there yet when Paddle runs it.
         """
-        early = self.flow.stretch.blocks[0].vars
+        early = self.flow.trace.blocks[0].vars
         found: dict[str, str] = {}
         for buffer in self.buffers:
             if len(buffer.members) > 1:
@@ -82,7 +82,7 @@ def memory_optimize(
     if level not in (0, 1):
         raise UsageError(f"only support opt_level 0 or 1. Found {level!r}: 0 reuses equal shapes, 1 any sizes")
     untouchable = Untouchable(program, variable_names(skip_opt_set), skip_grads)
-    plan = [_plan(stretch, untouchable, level) for stretch in stretches(program)]
+    plan = [_plan(trace, untouchable, level) for trace in traces(program)]
     before = estimate(program, batch=batch)
     decisions = tuple(decision for shared in plan for decision in _decisions(shared))
     if print_log:
@@ -93,12 +93,12 @@ def memory_optimize(
 
 
 # ---------------------------------------------------------------- planning
-def _plan(stretch: Stretch, untouchable: Untouchable, level: int) -> _Shared:
-    flow = liveness(stretch)
+def _plan(trace: Trace, untouchable: Untouchable, level: int) -> _Shared:
+    flow = liveness(trace)
     candidates, left = [], {}
     for name in sorted(flow.occupied, key=lambda name: (flow.first(name), name)):
         reason = untouchable.reason(flow, name)
-        var = _declaration(stretch, name)
+        var = _declaration(trace, name)
         if reason is None and var is not None:
             reason = _without_memory(var)
         if reason is None and var is not None:
@@ -108,8 +108,8 @@ def _plan(stretch: Stretch, untouchable: Untouchable, level: int) -> _Shared:
     return _Shared(flow, tuple(share(candidates)), left)
 
 
-def _declaration(stretch: Stretch, name: str) -> Variable | None:
-    return next((block.vars[name] for block in stretch.blocks if name in block.vars), None)
+def _declaration(trace: Trace, name: str) -> Variable | None:
+    return next((block.vars[name] for block in trace.blocks if name in block.vars), None)
 
 
 def _without_memory(var: Variable) -> str | None:
@@ -163,7 +163,7 @@ def _log(plan: list[_Shared]) -> Iterator[str]:
             for candidate in buffer.members:
                 cache = names.get(candidate.name, candidate.name)
                 if cache != candidate.name:
-                    var = _declaration(shared.flow.stretch, candidate.name)
+                    var = _declaration(shared.flow.trace, candidate.name)
                     shape = () if var is None else tuple(var.shape)
                     yield (
                         f"Hit Cache !!!! cache pool index is {number}, var name is {candidate.name}, "

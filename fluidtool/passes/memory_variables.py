@@ -58,7 +58,7 @@ def variable_names(skip: object) -> frozenset[str]:
 
 
 class Untouchable:
-    """Says of a variable of a stretch why a memory pass leaves it alone.
+    """Says of a variable of a trace why a memory pass leaves it alone.
 
     Those are variables that are fed, fetched, persistable or skipped by the caller; those that are no tensors, or not
     declared; those that operators with sub-blocks, or operators of other blocks, use; and those that an attribute names.
@@ -88,7 +88,7 @@ class Untouchable:
 
     def reason(self, flow: Liveness, name: str) -> str | None:
         """Why a name is left alone; None when it need not be."""
-        var = next((block.vars[name] for block in flow.stretch.blocks if name in block.vars), None)
+        var = next((block.vars[name] for block in flow.trace.blocks if name in block.vars), None)
         if name in self.skip:
             return "the caller skips it"
         if var is None:
@@ -105,11 +105,11 @@ class Untouchable:
 
     def _named_elsewhere(self, flow: Liveness, name: str) -> str | None:
         forward = name.split(GRAD, maxsplit=1)[0]  # gradients are found by the names of what they are gradients of
-        mine = {block.idx for block in flow.stretch.blocks}
+        mine = {block.idx for block in flow.trace.blocks}
         if self.users.get(name, mine) - mine:
             return "operators of other blocks use it"
         if name in self.in_blocks or (
-            0 not in mine and (forward in self.in_blocks or not flow.stretch.declares(forward))
+            0 not in mine and (forward in self.in_blocks or not flow.trace.declares(forward))
         ):
             return "an operator with a sub-block uses it, or may"
         if name in self.in_attributes or (0 not in mine and forward in self.in_attributes):

@@ -17,7 +17,7 @@ from fluidtool.ir.reuse import original_names, with_original_names
 from fluidtool.ops.inference import Inferred, infer_program
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.passes.cost import input_metas
-from fluidtool.passes.liveness import Liveness, Stretch, liveness
+from fluidtool.passes.liveness import Liveness, Trace, liveness
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor, Scope
 from fluidtool.runtime.memory import MemoryMeter
@@ -129,7 +129,7 @@ class _Walk:
 
     def follow(self, block: Block) -> int:
         """The most that is in use at once in a block and those within; collects the largest value of every name."""
-        flow = liveness(Stretch((block,)))
+        flow = liveness(Trace((block,)))
         begins, ends = _edges(flow)
         current: dict[str, str] = {}
         in_use = Sizes()

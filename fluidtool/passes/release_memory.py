@@ -1,6 +1,6 @@
 """release_memory: a `delete_var` operator after the last use of every variable that a run does not need any longer.
 
-What Paddle 0.12 to 1.5 deletes, this deletes (memory_optimization_transpiler.py), the same stretches of operators looked
+What Paddle 0.12 to 1.5 deletes, this deletes (memory_optimization_transpiler.py), the same traces of operators looked
 at as in `memory_optimize`; but nothing that is fed or fetched, and nothing that is written again later: Paddle makes the
 variables once, before the first operator, so that one which writes to a deleted name ends the process (delete_var_op.cc,
 executor.cc of 1.8.5). Names that `memory_optimize` let several variables share are so deleted after the last of them.
@@ -15,7 +15,7 @@ from fluidtool.errors import ArgumentTypeError
 from fluidtool.ir import Operator, Program
 from fluidtool.ir.reuse import original_names, set_original_names
 from fluidtool.ir.roles import ROLE_ATTR
-from fluidtool.passes.liveness import Liveness, Stretch, liveness, stretches
+from fluidtool.passes.liveness import Liveness, Trace, liveness, traces
 from fluidtool.passes.memory_optimize import MemoryResult
 from fluidtool.passes.memory_variables import Untouchable, variable_names
 from fluidtool.passes.peak import estimate
@@ -46,14 +46,14 @@ def release_memory(program: Program, skip_opt_set: object = None, *, batch: int 
     before = estimate(program, batch=batch)
     releases: list[_Release] = []
     decisions: list[Decision] = []
-    for stretch in stretches(program):
-        _plan(stretch, untouchable, releases, decisions)
+    for trace in traces(program):
+        _plan(trace, untouchable, releases, decisions)
     _insert(releases)
     return MemoryResult(tuple(decisions), before, estimate(program, batch=batch))
 
 
-def _plan(stretch: Stretch, untouchable: Untouchable, releases: list[_Release], decisions: list[Decision]) -> None:
-    flow, in_one_scope = liveness(stretch), _in_one_scope(stretch)
+def _plan(trace: Trace, untouchable: Untouchable, releases: list[_Release], decisions: list[Decision]) -> None:
+    flow, in_one_scope = liveness(trace), _in_one_scope(trace)
     for position, op in enumerate(flow.operators):
         names = []
         for name in sorted(flow.dying[position]):
@@ -74,10 +74,10 @@ def _reason(flow: Liveness, position: int, name: str, in_one_scope: bool) -> str
     return WRITTEN_AGAIN if flow.last(name) > position else None
 
 
-def _in_one_scope(stretch: Stretch) -> bool:
-    """Whether the stretch is the block of a loop for inference (Paddle 1.8.5 while_op.cc)."""
-    index = stretch.blocks[0].idx
-    owners = [op for op in stretch.blocks[0].program.global_block().ops if index in op.sub_blocks()]
+def _in_one_scope(trace: Trace) -> bool:
+    """Whether the trace is the block of a loop for inference (Paddle 1.8.5 while_op.cc)."""
+    index = trace.blocks[0].idx
+    owners = [op for op in trace.blocks[0].program.global_block().ops if index in op.sub_blocks()]
     return any(op.type == "while" and op.get_attr("is_test", False) for op in owners)
 
 

@@ -80,7 +80,7 @@ def profile(
 
     The machine's peak is measured before and after, which takes a tenth of a second. Raises what Model.run raises.
     """
-    library = model.executor.native if model.executor.handing is None else native_library()
+    library = model.executor.native if model.executor.delegate is None else native_library()
     peak = measure_peak(library)
     for _ in range(warmup):
         model.run(feed, fetch)
@@ -92,7 +92,7 @@ def profile(
     recorders = []
     watched = []
     for left in reversed(range(repeat)):
-        recorders.append(recorder := Recorder(feed, facts=not left))
+        recorders.append(recorder := Recorder(feed, details=not left))
         start = perf_counter()
         model.run(feed, fetch, observer=recorder)
         watched.append(perf_counter() - start)

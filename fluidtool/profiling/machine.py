@@ -9,8 +9,8 @@ from time import perf_counter
 import numpy as np
 
 from fluidtool.profiling.work import Work
+from fluidtool.runtime.engines.native.calls import TASKS, Kind, aligned_floats
 from fluidtool.runtime.engines.native.library import STEP, Library
-from fluidtool.runtime.engines.native.steps import TASKS, Kind, aligned_floats
 
 PEAK_SUMS = 8  # SUMS in src/peak.c
 PEAK_PAIR_SUMS = 16  # PEAK_SUMS in src/pairs.c

@@ -18,9 +18,9 @@ from fluidtool.passes.peak import Sizes
 from fluidtool.profiling.work import NO_WORK, Work, array_of, node_multiply_adds, operator_work, step_works
 from fluidtool.runtime.engines.native.arena import lifetimes
 from fluidtool.runtime.engines.native.graph import Graph
+from fluidtool.runtime.engines.native.partition import BoundRegion
 from fluidtool.runtime.engines.native.preview import compiled_step
-from fluidtool.runtime.engines.native.stretch import Compiled
-from fluidtool.runtime.engines.native.stretches import BoundStretch
+from fluidtool.runtime.engines.native.specialization import Compiled
 from fluidtool.runtime.plan import BoundStep
 from fluidtool.tensor import CUDAPlace, LoDTensor
 
@@ -48,7 +48,7 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One stretch of time: seconds since the run began."""
+    """One span of time: seconds since the run began."""
 
     name: str
     engine: str
@@ -61,14 +61,14 @@ class Event:
 class Recorder:
     """Give it to a run as observer, once. Items in the order in which they first ended.
 
-    seconds: how long each item took, without what ran within it. All else is known where `facts` are asked for: of many
+    seconds: how long each item took, without what ran within it. All else is known where `details` are asked for: of many
     runs that do the same, one is enough.
     """
 
-    whole_stretches = True
+    whole_regions = True
 
-    def __init__(self, feed: Mapping[str, Any], *, facts: bool = True) -> None:
-        self.facts = facts
+    def __init__(self, feed: Mapping[str, Any], *, details: bool = True) -> None:
+        self.details = details
         self.seconds: defaultdict[Hashable, float] = defaultdict(float)
         self.totals: dict[Hashable, Total] = {}
         self.events: list[Event] = []
@@ -85,8 +85,8 @@ class Recorder:
 
     def __call__(self, step: Any, block: int) -> None:
         """Run a step of a plan."""
-        if isinstance(step, BoundStretch):
-            self._stretch(step)
+        if isinstance(step, BoundRegion):
+            self._region(step)
         else:
             self._operator(step, block)
 
@@ -103,7 +103,7 @@ class Recorder:
         self._within.seconds = outer + length
         with self._lock:
             self.seconds[block, id(step.context.op)] += own
-            if self.facts:
+            if self.details:
                 self._describe(step, block, start, length)
 
     def _describe(self, step: BoundStep, block: int, start: float, length: float) -> None:
@@ -122,7 +122,7 @@ class Recorder:
             self._forget(step.release)
 
     # ---------------------------------------------------------------- calls
-    def _stretch(self, step: BoundStretch) -> None:
+    def _region(self, step: BoundRegion) -> None:
         outer = getattr(self._within, "seconds", 0.0)
         self._within.seconds = 0.0
         self._within.call = None
@@ -134,7 +134,7 @@ class Recorder:
         with self._lock:
             if number is not None:
                 self.seconds["call", number] += length - within
-            if number is not None and self.facts:
+            if number is not None and self.details:
                 for name, holder in step.outputs.items():
                     self._alive.put(name, 0 if holder is None else _size(holder.value))
                 what = What(f"in and out of call {number}", "in and out", self._engine, number, "", ())
@@ -150,7 +150,7 @@ class Recorder:
             self._engine = "native"
             for position, own in enumerate(seconds.tolist()):
                 self.seconds[number, position] += own
-            if self.facts:
+            if self.details:
                 self._describe_call(number, compiled, seconds, end - took)
         self._within.seconds += took + perf_counter() - end  # what the profiler itself takes is nobody's
 
@@ -159,9 +159,9 @@ class Recorder:
         alive = _alive_in_arena(compiled)
         outside = self._alive.total + sum(4 * value.floats for _, value, _ in compiled.outputs)
         self._event(f"call {number}", "native", start, float(seconds.sum()), ())
-        works = step_works(compiled.drafts)
-        for position, (draft, work) in enumerate(zip(compiled.drafts, works, strict=True)):
-            shown = compiled_step(draft, compiled.library.width)
+        works = step_works(compiled.kernel_calls)
+        for position, (kernel_call, work) in enumerate(zip(compiled.kernel_calls, works, strict=True)):
+            shown = compiled_step(kernel_call, compiled.library.width)
             name = f"{shown.kernel} {shown.computes}" if not shown.result else shown.computes or shown.kernel
             what = What(name, shown.kernel, "native", number, shown.result, tuple(shown.shape))
             own = float(seconds[position])
@@ -170,8 +170,8 @@ class Recorder:
             self._remember((number, position), start, outside + alive[position])
             start += own
 
-    def handed(self, engine: str, graph: Graph, call: Callable[[], Any]) -> Any:
-        """A stretch that another library computes: one item, whose work is that of all its computations."""
+    def delegated(self, engine: str, graph: Graph, call: Callable[[], Any]) -> Any:
+        """A region that another library computes: one item, whose work is that of all its computations."""
         start = perf_counter()
         result = call()
         length = perf_counter() - start
@@ -180,15 +180,15 @@ class Recorder:
             number = self._within.call = self._calls
             self._engine = engine
             self.seconds[number, 0] += length
-            if self.facts:
+            if self.details:
                 self._describe_handed(number, graph, start, length)
         self._within.seconds += length
         return result
 
     def _describe_handed(self, number: int, graph: Graph, start: float, length: float) -> None:
-        """Keep what a stretch did that another library computed."""
-        name, outputs = f"stretch {number}", graph.outputs
-        what = What(name, "stretch", self._engine, number, outputs[0].name, outputs[0].shape)
+        """Keep what a region did that another library computed."""
+        name, outputs = f"region {number}", graph.outputs
+        what = What(name, "region", self._engine, number, outputs[0].name, outputs[0].shape)
         self._add((number, 0), what, Work(sum(map(node_multiply_adds, graph.nodes)), 0))
         self._event(name, self._engine, start, length, what.shape)
         self._remember((number, 0), start, self._alive.total + sum(4 * prod(v.shape) for v in outputs))
@@ -234,8 +234,8 @@ def _size(value: Any) -> int:
 
 def _alive_in_arena(compiled: Compiled) -> list[int]:
     """Bytes of the arena that hold something while each step runs."""
-    changes = [0] * (len(compiled.drafts) + 1)
-    for buffer, (first, last) in lifetimes(compiled.drafts).items():
+    changes = [0] * (len(compiled.kernel_calls) + 1)
+    for buffer, (first, last) in lifetimes(compiled.kernel_calls).items():
         changes[first] += 4 * buffer.size
         changes[last + 1] -= 4 * buffer.size
     return list(accumulate(changes[:-1]))

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from fluidtool.passes.cost import COUNTERS, Unknown
-from fluidtool.runtime.engines.native.graph import Node, reads
-from fluidtool.runtime.engines.native.steps import Draft, Kind, is_narrow
+from fluidtool.runtime.engines.native.calls import KernelCall, Kind, is_narrow
+from fluidtool.runtime.engines.native.graph import Node, operands
 from fluidtool.runtime.plan import BoundStep
 from fluidtool.tensor import LoDTensor, SelectedRows
 
@@ -105,47 +105,49 @@ def _same_memory(a: Any, b: Any) -> bool:
 
 
 # ---------------------------------------------------------------- steps of the native engine
-def step_works(drafts: Iterable[Draft]) -> list[Work]:
+def step_works(kernel_calls: Iterable[KernelCall]) -> list[Work]:
     """Of each step of a call. What a computation multiplies counts for the first of its steps that does not only move."""
     found: list[Work] = []
     counted: set[int] = set()
-    for draft in drafts:
-        node = draft.node
-        if draft.kind in MOVING or node is None:
-            found.append(Work(0, _moved(draft)))
+    for kernel_call in kernel_calls:
+        node = kernel_call.node
+        if kernel_call.kind in MOVING or node is None:
+            found.append(Work(0, _moved(kernel_call)))
             continue
         multiply_adds = 0 if id(node) in counted else node_multiply_adds(node)
-        if draft.kind is Kind.WINOGRAD:  # a step for each strip of windows
-            multiply_adds = node_multiply_adds(node) * draft.sizes[9] // prod(draft.sizes[axis] for axis in range(3))
+        if kernel_call.kind is Kind.WINOGRAD:  # a step for each strip of windows
+            multiply_adds = (
+                node_multiply_adds(node) * kernel_call.sizes[9] // prod(kernel_call.sizes[axis] for axis in range(3))
+            )
         counted.add(id(node))
-        spared = 2 * prod(node.facts["weights"].shape) if is_narrow(draft) else 0
+        spared = 2 * prod(node.attrs["weights"].shape) if is_narrow(kernel_call) else 0
         found.append(Work(multiply_adds, node_bytes(node) - spared))
     return found
 
 
-def _moved(draft: Draft) -> int:
+def _moved(kernel_call: KernelCall) -> int:
     """What is read and written: the smaller of two buffers twice, as either may be a part of something larger.
 
     The zeros around an image are too few to count.
     """
-    sizes = [buffer.size for buffer in draft.buffers()]
-    return 4 * 2 * min(sizes) if sizes and draft.kind is not Kind.HALO else 0
+    sizes = [buffer.size for buffer in kernel_call.buffers()]
+    return 4 * 2 * min(sizes) if sizes and kernel_call.kind is not Kind.HALO else 0
 
 
 def node_multiply_adds(node: Node) -> int:
     """Of a convolution, a product or attention; 0 for all else."""
-    shape: tuple[int, ...] = node.facts["weights"].shape if "weights" in node.facts else ()
+    shape: tuple[int, ...] = node.attrs["weights"].shape if "weights" in node.attrs else ()
     if node.kind in ("conv", "conv3d"):
         return prod(node.output.shape) * prod(shape[1:])
     if node.kind == "conv_transpose":
         return prod(node.inputs[0].shape) * prod(shape[1:])
     if node.kind == "product":
-        rows, depth = node.facts["matrix"]
+        rows, depth = node.attrs["matrix"]
         return int(rows * depth) * shape[1]
     if node.kind == "matmul":
         return prod(node.output.shape) * node.inputs[0].shape[-1]
     if node.kind == "attention":
-        keys = node.inputs[1].shape[-2 if node.facts["swap_k"] else -1]
+        keys = node.inputs[1].shape[-2 if node.attrs["swap_k"] else -1]
         return (prod(node.inputs[0].shape) + prod(node.output.shape)) * keys
     return 0
 
@@ -157,6 +159,6 @@ def node_bytes(node: Node) -> int:
         return 4 * 2 * out
     if node.kind == "gather_pool":
         return 4 * (out + prod(node.inputs[0].shape) * prod(node.output.shape[1:]))
-    weights = node.facts.get("weights")
-    values = sum(prod(value.shape) for value in reads(node))
+    weights = node.attrs.get("weights")
+    values = sum(prod(value.shape) for value in operands(node))
     return 4 * (out + values + (0 if weights is None else prod(weights.shape)))

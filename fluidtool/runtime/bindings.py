@@ -12,22 +12,22 @@ from fluidtool.runtime.scope import Scope, ScopeVariable, Stock, StoredVariable
 from fluidtool.tensor import LoDTensor
 
 if TYPE_CHECKING:
-    from fluidtool.runtime.engines.native.stretches import Stretch
+    from fluidtool.runtime.engines.native.partition import Region
 
 
 @dataclass(eq=False, slots=True)
 class Bindings:
-    """The persistable variables of a block in a scope whose names were of `version`; constants by the stretch."""
+    """The persistable variables of a block in a scope whose names were of `version`; constants by the region."""
 
     version: tuple[object, ...]
     holders: dict[str, ScopeVariable]
-    constants: dict[Stretch, Constants] = field(default_factory=dict)
+    constants: dict[Region, Constants] = field(default_factory=dict)
 
-    def constants_of(self, stretch: Stretch) -> Constants:
-        """The constants of a stretch: they persist, all of them."""
-        found = self.constants.get(stretch)
+    def constants_of(self, region: Region) -> Constants:
+        """The constants of a region: they persist, all of them."""
+        found = self.constants.get(region)
         if found is None:
-            found = self.constants[stretch] = Constants(tuple(self.holders[name] for name in stretch.constants))
+            found = self.constants[region] = Constants(tuple(self.holders[name] for name in region.constants))
         return found
 
 
@@ -58,7 +58,7 @@ class Seen:
 
 
 class Constants:
-    """The parameters of a stretch."""
+    """The parameters of a region."""
 
     __slots__ = ("_holders", "_seen")
 

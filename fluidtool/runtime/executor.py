@@ -14,7 +14,7 @@ from fluidtool.errors import FeedError, FetchError
 from fluidtool.ir import Operator, Program
 from fluidtool.ops.concurrency import HOLDER
 from fluidtool.ops.context import Device, OpContext, Remote
-from fluidtool.runtime.engines import device_for, handing_to, native_library
+from fluidtool.runtime.engines import delegate_for, device_for, native_library
 from fluidtool.runtime.engines.numpy import NUMPY
 from fluidtool.runtime.plan import BoundBlock, BoundStep, Plan
 from fluidtool.runtime.policy import Policy
@@ -32,7 +32,7 @@ _JOINING = locks.lock()  # of the rings of scopes, while they are made
 
 
 class Runtime:
-    """One run: what operator bodies reach through their context."""
+    """One run: what operator kernels reach through their context."""
 
     __slots__ = (
         "_communicators",
@@ -103,7 +103,10 @@ class Runtime:
         """total[rows[i]] += values[i], in this order, by the native library where it can."""
         native = self.plan.native
         if native is not None:
-            from fluidtool.runtime.engines.native.bodies.rows import add_rows, are_places  # many programs never need it
+            from fluidtool.runtime.engines.native.kernels.rows import (  # many programs never need it
+                add_rows,
+                are_places,
+            )
 
             if are_places(total, rows, values):
                 add_rows(native, total, rows, values)
@@ -130,7 +133,7 @@ class Executor:
 
     seed != 0 makes random operators without a seed of their own repeatable; else the program's `random_seed` does, and
     without either every process draws anew. engine: 'numpy', 'native' (raises DeviceError where it is not built), or
-    'auto', which takes the native engine where it is there and fits; 'onnxruntime' and 'openvino' get the stretches that they
+    'auto', which takes the native engine where it is there and fits; 'onnxruntime' and 'openvino' get the regions that they
     can compute (raises DeviceError where they are not installed). precision: 'bf16' has the native engine round what products
     and convolutions multiply to 16 bits (docs/native.md; raises DeviceError where it is not there).
     servers: parameter servers as another executor of the same trainer reaches them.
@@ -151,7 +154,7 @@ class Executor:
         self.policy = Policy() if policy is None else policy
         self.seed = seed
         self.native = native_library(engine, self.place, precision)
-        self.handing = handing_to(engine)
+        self.delegate = delegate_for(engine)
         self.servers = Servers(self.policy) if servers is None else servers
         self._plans: WeakKeyDictionary[Program, dict[Any, Plan]] = WeakKeyDictionary()
         self._generators: WeakKeyDictionary[Program, np.random.Generator] = WeakKeyDictionary()
@@ -225,7 +228,7 @@ class Executor:
             plans = self._plans.setdefault(program, {})
             plan = plans.get(key)
             if plan is None:
-                plan = Plan(program, *key[1:], self.native, self.handing)
+                plan = Plan(program, *key[1:], self.native, self.delegate)
                 for old in [k for k in plans if k[0] != key[0]] or list(plans)[: -PLANS_KEPT + 1]:
                     del plans[old]
                 plans[key] = plan

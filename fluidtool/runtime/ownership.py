@@ -30,7 +30,7 @@ def is_shared(tensor: LoDTensor) -> bool:
 def holds_alone(holder: ScopeVariable | None) -> bool:
     """Whether the variable's array is its own: float32 in row-major order, not a view, and nobody else has it or a view.
 
-    Views, fetched results, tensors that a script keeps, other variables and compiled stretches all count as somebody.
+    Views, fetched results, tensors that a script keeps, other variables and compiled regions all count as somebody.
     """
     if holder is None or references(holder, "value") > ONE:
         return False

@@ -1,6 +1,6 @@
 """Plan: a program compiled for one set of feeds and fetches. Binding it to a scope gives a loop over ready steps.
 
-A Plan holds one BlockPlan per block, made when first needed. A BlockPlan is a list of Steps: operator, body, parsed
+A Plan holds one BlockPlan per block, made when first needed. A BlockPlan is a list of Steps: operator, kernel, parsed
 attributes, the names it reads and writes, the names that are dead after it. `bind` looks every name up once.
 """
 
@@ -28,8 +28,8 @@ from fluidtool.ops.validation import require_valid_operator
 from fluidtool.runtime.bindings import Bindings, bindings_of
 from fluidtool.runtime.chains import BoundChain, Chain, find_chains
 from fluidtool.runtime.engines.native.library import Library
-from fluidtool.runtime.engines.native.stretch import Compiler
-from fluidtool.runtime.engines.native.stretches import BoundStretch, Stretch, find_stretches
+from fluidtool.runtime.engines.native.partition import BoundRegion, Region, find_regions
+from fluidtool.runtime.engines.native.specialization import Compiler
 from fluidtool.runtime.engines.numpy import keep_freed_memory
 from fluidtool.runtime.ownership import holds_alone
 from fluidtool.runtime.scope import Scope, ScopeVariable
@@ -38,7 +38,7 @@ from fluidtool.tensor import LoDTensor
 EMPTY = "@EMPTY@"
 DELETE = "delete_var"
 FEED_FETCH = frozenset({"feed", "fetch"})
-# Of a body that is given what cannot work.
+# Of a kernel that is given what cannot work.
 FAILURES = (ValueError, TypeError, LookupError, ArithmeticError, MemoryError)
 
 
@@ -54,20 +54,20 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class BlockPlan:
-    """The steps of one block and the variables that it declares; `work` is the steps, with stretches or chains put together.
+    """The steps of one block and the variables that it declares; `work` is the steps, with regions or chains put together.
 
-    `hidden_names` are those that occur within a stretch alone: nobody sees them unless its steps run one by one. `sole`:
-    the stretch that is all there is, and gives every fetch. `plain`: no step runs another block or does more than compute its
+    `hidden_names` are those that occur within a region alone: nobody sees them unless its steps run one by one. `sole`:
+    the region that is all there is, and gives every fetch. `plain`: no step runs another block or does more than compute its
     outputs, so that after a run nobody has a hand on its variables.
     """
 
     index: int
     steps: tuple[Step, ...]
-    work: tuple[Step | Stretch | Chain, ...]
+    work: tuple[Step | Region | Chain, ...]
     local_names: tuple[str, ...]
     persistable_names: tuple[str, ...]
     hidden_names: frozenset[str] = frozenset()
-    sole: Stretch | None = None
+    sole: Region | None = None
     plain: bool = False
 
 
@@ -76,8 +76,8 @@ class Plan:
     """A program compiled for these fetches; `needed_only` leaves out what they do not depend on.
 
     `program` is the one given, or a copy of it in which a fetched variable does not share its memory with others.
-    `native` is the library that runs whole stretches of an inference program; None leaves every step to its body.
-    `handing` is an engine that they are handed to instead. `kept` are the persistable variables by scope, `resting` the
+    `native` is the library that runs whole regions of an inference program; None leaves every step to its kernel.
+    `delegate` is an engine that they are delegated to instead. `kept` are the persistable variables by scope, `resting` the
     bound block 0 of the last run there, for the next one.
     """
 
@@ -85,11 +85,11 @@ class Plan:
     fetches: tuple[str, ...]
     needed_only: bool = False
     native: Library | None = None
-    handing: Compiler | None = None
+    delegate: Compiler | None = None
     blocks: dict[int, BlockPlan] = field(default_factory=dict)
     kept: WeakKeyDictionary[Scope, Bindings] = field(default_factory=WeakKeyDictionary, repr=False)
     resting: WeakKeyDictionary[Scope, BoundBlock] = field(default_factory=WeakKeyDictionary, repr=False)
-    bodies: dict[str, Any] = field(default_factory=dict, repr=False)
+    kernels: dict[str, Any] = field(default_factory=dict, repr=False)
     lock: Lock = field(default_factory=locks.lock, repr=False)  # of blocks, while one is compiled
 
     def __post_init__(self) -> None:
@@ -97,7 +97,7 @@ class Plan:
         if fault:
             raise ProgramError(f"the program cannot run: it {fault}")
         # The native engine shares memory by itself, and fuses by who reads what.
-        native = self.native is not None or self.handing is not None
+        native = self.native is not None or self.delegate is not None
         if not native or any(trains(op) for block in self.program.blocks for op in block.ops):
             keep_freed_memory()  # training goes operator by operator, each with arrays of its own
         self.program = with_original_names(self.program) if native else unshared(self.program, self.fetches)
@@ -114,25 +114,25 @@ class Plan:
 
     def _compile(self, index: int) -> BlockPlan:
         needed_only = self.needed_only and index == 0
-        return compile_block(self.program.block(index), self.fetches, needed_only, self.handing or self.native)
+        return compile_block(self.program.block(index), self.fetches, needed_only, self.delegate or self.native)
 
-    def body_of(self, info: OpInfo) -> Any:
-        """The body that operators of a type run."""
-        body = self.bodies.get(info.type)
-        if body is None:
-            body = info.body
+    def kernel_of(self, info: OpInfo) -> Any:
+        """The kernel that operators of a type run."""
+        kernel = self.kernels.get(info.type)
+        if kernel is None:
+            kernel = info.kernel
             if self.native is not None:
-                from fluidtool.runtime.engines.native.bodies import fastest_body  # many programs never need it
+                from fluidtool.runtime.engines.native.kernels import fastest_kernel  # many programs never need it
 
-                body = fastest_body(info.type, info.body, self.native)
-            self.bodies[info.type] = body
-        return body
+                kernel = fastest_kernel(info.type, info.kernel, self.native)
+            self.kernels[info.type] = kernel
+        return kernel
 
     def changed_by(self, op: Operator) -> Mapping[str, str]:
-        """The inputs that the operator's body can change where they lie, and the outputs that take their places."""
+        """The inputs that the operator's kernel can change where they lie, and the outputs that take their places."""
         if self.native is None or not op.input("Param"):
             return {}
-        from fluidtool.runtime.engines.native.bodies import UPDATES  # many programs never need it
+        from fluidtool.runtime.engines.native.kernels import UPDATES  # many programs never need it
 
         return UPDATES.get(op.type, {})
 
@@ -172,46 +172,46 @@ def compile_block(block: Block, fetches: Iterable[str], needed_only: bool, nativ
         ops = needed_operators(block.program, ops, fetched)
     elif block.idx == 0:
         ops = without_superseded(block, ops, fetched)
-    steps = [Step(op, info := get_op(op.type), body_attrs(op, info)) for op in ops]
+    steps = [Step(op, info := get_op(op.type), kernel_attrs(op, info)) for op in ops]
     local = tuple(v.name for v in block.vars.values() if not v.persistable)
     persistable = tuple(v.name for v in block.vars.values() if v.persistable)
     if block.idx == 0:
         dead = dead_after(block.program, ops, set(local) - fetched)
         steps = [Step(s.op, s.info, s.attrs, dead[i]) for i, s in enumerate(steps)]
-    work: Sequence[Step | Stretch | Chain] = steps
+    work: Sequence[Step | Region | Chain] = steps
     if block.idx == 0 and not any(trains(op) for op in ops):
         if native is not None:
-            work = find_stretches(steps, frozenset(persistable), fetched, native)
+            work = find_regions(steps, frozenset(persistable), fetched, native)
         else:
             used = [names_used(block.program, op) for op in ops]
             work = find_chains(steps, used, frozenset(fetched.union(persistable)))
     hidden = hidden_within(work) & set(local)
     for part in work:
-        if isinstance(part, Stretch):  # what is hidden has no variable to release
+        if isinstance(part, Region):  # what is hidden has no variable to release
             part.release = tuple(name for name in part.release if name not in hidden)
     seen = tuple(name for name in local if name not in hidden)
-    sole = sole_stretch(work, fetched, set(persistable)) if isinstance(native, Library) else None
+    sole = sole_region(work, fetched, set(persistable)) if isinstance(native, Library) else None
     plain = not any(step.info.side_effects or step.op.sub_blocks() for step in steps)
     return BlockPlan(block.idx, tuple(steps), tuple(work), seen, persistable, hidden, sole, plain)
 
 
-def sole_stretch(work: Sequence[Step | Stretch | Chain], fetched: set[str], persistable: set[str]) -> Stretch | None:
-    """The stretch that is all there is to do, gives just what is fetched, and takes parameters as constants only."""
-    if len(work) != 1 or not isinstance(work[0], Stretch):
+def sole_region(work: Sequence[Step | Region | Chain], fetched: set[str], persistable: set[str]) -> Region | None:
+    """The region that is all there is to do, gives just what is fetched, and takes parameters as constants only."""
+    if len(work) != 1 or not isinstance(work[0], Region):
         return None
-    stretch = work[0]
-    whole = set(stretch.outputs) == fetched and persistable.isdisjoint((*stretch.inputs, *stretch.outputs))
-    return stretch if whole else None
+    region = work[0]
+    whole = set(region.outputs) == fetched and persistable.isdisjoint((*region.inputs, *region.outputs))
+    return region if whole else None
 
 
-def hidden_within(work: Sequence[Step | Stretch | Chain]) -> frozenset[str]:
-    """What operators of stretches write and nothing outside their stretch mentions."""
+def hidden_within(work: Sequence[Step | Region | Chain]) -> frozenset[str]:
+    """What operators of regions write and nothing outside their region mentions."""
     inner: set[str] = set()
     for part in work:
-        if isinstance(part, Stretch):
+        if isinstance(part, Region):
             inner.update(name for step in part.steps for name in step.op.output_arg_names)
     for part in work:
-        if isinstance(part, Stretch):
+        if isinstance(part, Region):
             inner.difference_update(part.inputs, part.constants, part.outputs)
         elif isinstance(part, Step):
             inner.difference_update(part.op.input_arg_names, part.op.output_arg_names)
@@ -223,14 +223,14 @@ def trains(op: Operator) -> bool:
     return op.type.endswith("_grad") or bool(int(op.get_attr(ROLE_ATTR, 0)) & (OpRole.Backward | OpRole.Optimize))
 
 
-def body_attrs(op: Operator, info: OpInfo) -> dict[str, Any]:
-    """The keyword arguments of the body: the program's values as the declared types, else the declared defaults.
+def kernel_attrs(op: Operator, info: OpInfo) -> dict[str, Any]:
+    """The keyword arguments of the kernel: the program's values as the declared types, else the declared defaults.
 
     Raises OperatorError for an operator that is not what its schema says.
     """
     require_valid_operator(op, info)
     attrs = {}
-    for name in info.body_attrs:
+    for name in info.kernel_attrs:
         spec = info.attrs[name]
         if not op.has_attr(name):
             attrs[name] = spec.default
@@ -308,12 +308,12 @@ def dead_after(program: Program, ops: list[Operator], releasable: set[str]) -> l
 class BoundStep:
     """A step whose names are looked up: what the loop calls."""
 
-    __slots__ = ("args", "attrs", "body", "context", "first", "lods", "outputs", "release")
+    __slots__ = ("args", "attrs", "context", "first", "kernel", "lods", "outputs", "release")
 
     def __init__(self, step: Step, context: OpContext, release: tuple[ScopeVariable, ...]) -> None:
         info = step.info
         self.context, self.attrs, self.release = context, step.attrs, release
-        self.body = context.runtime.plan.body_of(info)
+        self.kernel = context.runtime.plan.kernel_of(info)
         self.args: tuple[tuple[Any, bool, Any], ...] = ()
         if not info.raw:
             self.args = tuple((slot, slot.duplicable, context.inputs.get(slot.name, ())) for slot in info.inputs)
@@ -326,7 +326,7 @@ class BoundStep:
         self.store(self.compute())
 
     def compute(self) -> Any:
-        """What the body makes of the inputs."""
+        """What the kernel makes of the inputs."""
         args: list[Any] = []
         for slot, duplicable, holders in self.args:
             if duplicable:
@@ -339,10 +339,10 @@ class BoundStep:
                 if value is None and not slot.dispensable:
                     self._missing(slot.name, holders)
                 args.append(value)
-        return self.body(self.context, *args, **self.attrs)
+        return self.kernel(self.context, *args, **self.attrs)
 
     def store(self, result: Any) -> None:
-        """Put what the body returned into the outputs."""
+        """Put what the kernel returned into the outputs."""
         if result is None:
             return
         if type(result) is not dict:
@@ -417,14 +417,14 @@ class BoundUpdate(BoundStep):
         self.changed = tuple(context.inputs[old][0] for old, _ in pairs) if same else ()
 
     def compute(self) -> Any:
-        """What the body makes of the inputs, which it may take the place of."""
+        """What the kernel makes of the inputs, which it may take the place of."""
         alone = bool(self.changed) and all([holds_alone(holder) for holder in self.changed])
         self.attrs = self.in_place if alone else self.usual
         return super().compute()
 
 
 def read(holder: ScopeVariable | None) -> Any:
-    """What a body gets of a variable: the bare array of a LoDTensor, other values as they are, None for nothing."""
+    """What a kernel gets of a variable: the bare array of a LoDTensor, other values as they are, None for nothing."""
     if holder is None:
         return None
     value = holder.value
@@ -460,13 +460,13 @@ class BoundBlock:
         def lookup_all(names: dict[str, list[str]]) -> dict[str, tuple[Any, ...]]:
             return {slot: tuple(lookup(name) for name in arguments) for slot, arguments in names.items() if arguments}
 
-        def bind(step: Step | Stretch | Chain) -> BoundStep | BoundStretch | BoundChain:
+        def bind(step: Step | Region | Chain) -> BoundStep | BoundRegion | BoundChain:
             if isinstance(step, Chain):
                 ended = tuple(holders[name] for name in step.release if name in holders)
                 return BoundChain(step, [bound(part) for part in step.steps], ended)
-            if isinstance(step, Stretch):
+            if isinstance(step, Region):
                 stay = tuple(holders[name] for name in step.release if name in holders)
-                return BoundStretch(step, lookup, bind, stay, bindings)
+                return BoundRegion(step, lookup, bind, stay, bindings)
             return bound(step)
 
         def bound(step: Step) -> BoundStep:
@@ -493,7 +493,7 @@ class BoundBlock:
                     for holder in step.release:
                         holder.value = None
             else:
-                whole = getattr(observer, "whole_stretches", False)
+                whole = getattr(observer, "whole_regions", False)
                 for step in one_by_one(self.steps, whole):
                     observer(step, self.index)
                     for holder in step.release:
@@ -506,7 +506,7 @@ class BoundBlock:
         except FAILURES as error:
             assert step is not None
             raise located(OperatorError(f"operator {step.context.op.type} failed: {error} [{where(step)}]")) from error
-        except AttributeError as error:  # a fault of ours, unless an input is not what bodies take
+        except AttributeError as error:  # a fault of ours, unless an input is not what kernels take
             misfit = None if step is None else misfit_of(step)
             if step is None or misfit is None:
                 raise
@@ -514,18 +514,18 @@ class BoundBlock:
 
 
 def one_by_one(
-    steps: Iterable[BoundStep | BoundStretch | BoundChain], whole: bool = False
-) -> Iterator[BoundStep | BoundStretch]:
-    """Every step by itself; stretches stay `whole` for those who know them."""
+    steps: Iterable[BoundStep | BoundRegion | BoundChain], whole: bool = False
+) -> Iterator[BoundStep | BoundRegion]:
+    """Every step by itself; regions stay `whole` for those who know them."""
     for step in steps:
-        if isinstance(step, BoundChain) or (isinstance(step, BoundStretch) and not whole):
+        if isinstance(step, BoundChain) or (isinstance(step, BoundRegion) and not whole):
             yield from step.steps
         else:
             yield step
 
 
-def misfit_of(step: BoundStep | BoundStretch | BoundChain) -> str | None:
-    """The input of a step that is no tensor, as bodies expect one; None without. Attributes were checked at compiling."""
+def misfit_of(step: BoundStep | BoundRegion | BoundChain) -> str | None:
+    """The input of a step that is no tensor, as kernels expect one; None without. Attributes were checked at compiling."""
     for slot, holders in step.context.inputs.items():
         for holder in holders:
             value = None if holder is None else holder.value
@@ -541,7 +541,7 @@ def located(error: FluidError) -> FluidError:
     return error
 
 
-def where(step: BoundStep | BoundStretch | BoundChain) -> str:
+def where(step: BoundStep | BoundRegion | BoundChain) -> str:
     """'block 0, X=img (1, 3, 4) float32 -> Out=t; written in train.py, line 7: t = …' for messages."""
     op = step.context.op
     shown = []

@@ -1,4 +1,4 @@
-"""The parameter servers as a run reaches them: `ctx.runtime.remote` of operator bodies.
+"""The parameter servers as a run reaches them: `ctx.runtime.remote` of operator kernels.
 
 Connections belong to the process, one for each server and trainer: a startup program and the training program of the same
 trainer talk through the same one, whoever runs them, and a server hears once that the trainer is finished.

@@ -1,4 +1,4 @@
-"""The straight way through a plan that is one stretch: no scope of its own, no variables, what is fed goes to the library."""
+"""The straight way through a plan that is one region: no scope of its own, no variables, what is fed goes to the library."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.errors import FluidError
-from fluidtool.runtime.engines.native.stretches import lod_of_value
+from fluidtool.runtime.engines.native.partition import lod_of_value
 from fluidtool.runtime.plan import Plan
 from fluidtool.runtime.scope import Scope
 from fluidtool.tensor import LoDTensor
@@ -17,26 +17,26 @@ from fluidtool.tensor import LoDTensor
 def run_straight(plan: Plan, feed: Mapping[str, Any], scope: Scope) -> list[Any] | None:
     """The fetched values; None where this run needs more.
 
-    That is so the first time (something is to be compiled), where anything but the arrays that the stretch reads is fed,
+    That is so the first time (something is to be compiled), where anything but the arrays that the region reads is fed,
     and where an operator fails: the long way finds out which one.
     """
-    stretch = plan.block(0).sole
-    if stretch is None or len(feed) != len(stretch.inputs) or len(plan.fetches) != len(stretch.outputs):
+    region = plan.block(0).sole
+    if region is None or len(feed) != len(region.inputs) or len(plan.fetches) != len(region.outputs):
         return None
-    values = [feed.get(name) for name in stretch.inputs]
+    values = [feed.get(name) for name in region.inputs]
     arrays = [value.array if type(value) is LoDTensor else value for value in values]
-    constants = plan.bindings(scope).constants_of(stretch).arrays()
+    constants = plan.bindings(scope).constants_of(region).arrays()
     if constants is None or not all([type(array) is np.ndarray for array in arrays]):
         return None
     lods = [lod_of_value(value) for value in values]
-    with stretch.lock:
-        form = stretch.form(stretch.signature(arrays, lods), constants)
-    if form is None:
+    with region.lock:
+        specialization = region.specialization(region.signature(arrays, lods), constants)
+    if specialization is None:
         return None
     try:
-        given = dict(zip(stretch.inputs, arrays, strict=True))
-        results = form.run(given, None, dict(zip(stretch.inputs, lods, strict=True)))
+        given = dict(zip(region.inputs, arrays, strict=True))
+        results = specialization.run(given, None, dict(zip(region.inputs, lods, strict=True)))
     except (FluidError, MemoryError):  # of the values at hand; any other exception is a fault of ours
         return None
-    kept = form.lods
+    kept = specialization.lods
     return [LoDTensor(results.pop(name), [list(level) for level in kept[name]]) for name in plan.fetches]

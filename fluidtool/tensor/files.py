@@ -25,7 +25,7 @@ from fluidtool.errors import UnreadableError
 Array = np.ndarray[Any, Any]
 LEAST_MAPPED = 16 << 10  # bytes of a file; smaller ones are read
 LARGEST_COPIED = 64 << 20  # bytes of a value; larger ones are used where they lie
-PIECE = 64 << 10
+CHUNK = 64 << 10
 
 
 def open_file(path: str | os.PathLike[str]) -> BinaryIO:
@@ -205,7 +205,7 @@ def transfer(source: memoryview, target: memoryview) -> bool:
         os.set_blocking(inlet, False)
         at = 0
         while at < len(source):
-            count = os.write(inlet, source[at : at + PIECE])
+            count = os.write(inlet, source[at : at + CHUNK])
             end = at + count
             while at < end:
                 at += os.readv(outlet, [target[at:end]])

@@ -1,4 +1,4 @@
-"""Statistics of arrays, in float64 and by pieces, so that large weights need no copy of themselves."""
+"""Statistics of arrays, in float64 and by chunks, so that large weights need no copy of themselves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-PIECE = 1 << 20
+CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ def statistics(array: Any) -> Statistics:
     total = 0.0
     low: Any = None
     high: Any = None
-    for piece in _pieces(flat):
-        numbers = _numbers(piece)
+    for chunk in _chunks(flat):
+        numbers = _numbers(chunk)
         if numbers.dtype.kind == "f":
             usable = np.isfinite(numbers)
             nans += int(np.isnan(numbers).sum())
@@ -60,27 +60,27 @@ def nan_count(array: Any) -> int:
     flat = np.asarray(array).reshape(-1)
     if flat.dtype.kind in "iub":
         return 0
-    return sum(int(np.count_nonzero(piece != piece)) for piece in _pieces(flat))
+    return sum(int(np.count_nonzero(chunk != chunk)) for chunk in _chunks(flat))
 
 
-def _pieces(flat: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
-    for begin in range(0, flat.size, PIECE):
-        yield flat[begin : begin + PIECE]
+def _chunks(flat: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
+    for begin in range(0, flat.size, CHUNK):
+        yield flat[begin : begin + CHUNK]
 
 
-def _numbers(piece: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _numbers(chunk: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Integers as they are, everything else in float64."""
-    if piece.dtype.kind == "b":
-        return piece.astype(np.int8)
-    if piece.dtype.kind in "iu":
-        return piece
-    return np.abs(piece) if piece.dtype.kind == "c" else piece.astype(np.float64)
+    if chunk.dtype.kind == "b":
+        return chunk.astype(np.int8)
+    if chunk.dtype.kind in "iu":
+        return chunk
+    return np.abs(chunk) if chunk.dtype.kind == "c" else chunk.astype(np.float64)
 
 
 def _squares(flat: np.ndarray[Any, Any], mean: float) -> float:
     total = 0.0
-    for piece in _pieces(flat):
-        numbers = _numbers(piece).astype(np.float64)
+    for chunk in _chunks(flat):
+        numbers = _numbers(chunk).astype(np.float64)
         numbers = numbers[np.isfinite(numbers)] - mean
         total += float(numbers @ numbers)
     return total

@@ -8,7 +8,7 @@ from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.values import require_tensor
-from fluidtool.ops.registry import Body, OpInfo, op
+from fluidtool.ops.registry import Kernel, OpInfo, op
 from fluidtool.ops.schema import USE_CUDNN, USE_MKLDNN, TensorMeta
 from fluidtool.tensor import SelectedRows
 
@@ -20,21 +20,21 @@ FROM_GRAD: dict[str, Any] = {"inputs": "Out@GRAD", "outputs": "X@GRAD", "lod": "
 
 def activation(
     type: str, attrs: Mapping[str, Any] | None = None, *, integers: bool = False, sparse: bool = False
-) -> Callable[[Body], OpInfo]:
-    """Register `body(ctx, X, **attrs)` as an operator from X to Out of the same shape, data type and LoD.
+) -> Callable[[Kernel], OpInfo]:
+    """Register `kernel(ctx, X, **attrs)` as an operator from X to Out of the same shape, data type and LoD.
 
     X must be floating point unless `integers`; `sparse` lets it be SelectedRows, whose rows are computed on.
     """
 
-    def register(body: Body) -> OpInfo:
-        @wraps(body)
+    def register(kernel: Kernel) -> OpInfo:
+        @wraps(kernel)
         def checked(ctx: OpContext, X: Any, **values: Any) -> Any:
             if isinstance(X, SelectedRows) and sparse:
                 return SelectedRows(X.row_ids, X.table_height, checked(ctx, X.value, **values))
             require_tensor(ctx, "X", X)
             if X.dtype.kind in "iub" and not integers:
                 ctx.fail(f"X must be floating point, found {X.dtype}; insert a cast")
-            return body(ctx, X, **values)
+            return kernel(ctx, X, **values)
 
         info = op(type, inputs="X", outputs="Out", attrs=attrs or {}, lod="X")(checked)
         info.infer(like_x)

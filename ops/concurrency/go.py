@@ -23,13 +23,13 @@ def go(ctx: OpContext, *, sub_block: int) -> None:
         f"{', '.join(missing)} is not; make it persistable, or send it over a channel",
     )
     scope = root.new_scope()
-    body = ctx.bind_block(sub_block, scope)
+    kernel = ctx.bind_block(sub_block, scope)
     talk = ctx.runtime.talk
 
     def run() -> None:
         try:
             with ctx.np.errstate(all="ignore"):
-                body.run()
+                kernel.run()
         except DeadlockError:
             raise
         except Exception as error:

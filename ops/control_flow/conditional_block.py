@@ -39,7 +39,7 @@ def conditional_block(ctx: OpContext, *, sub_block: int, is_scalar_condition: bo
 @op("conditional_block_infer", inputs="Cond* Input*", outputs="Out* Scope", attrs=ATTRS, raw=True)
 def conditional_block_infer(ctx: OpContext, *, sub_block: int, is_scalar_condition: bool) -> None:
     """conditional_block of programs without gradients (Paddle 1.8.5 conditional_block_infer_op.cc)."""
-    conditional_block.body(ctx, sub_block=sub_block, is_scalar_condition=is_scalar_condition)
+    conditional_block.kernel(ctx, sub_block=sub_block, is_scalar_condition=is_scalar_condition)
 
 
 def _holds(ctx: OpContext, is_scalar_condition: bool) -> bool:

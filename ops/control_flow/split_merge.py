@@ -92,10 +92,10 @@ def _(context: GradMakerContext) -> list[OpDescription]:
 @op("merge_lod_tensor_infer", inputs="X Mask InTrue InFalse", outputs="Out", attrs=ATTRS, raw=True)
 def merge_lod_tensor_infer(ctx: OpContext, *, level: int) -> Any:
     """merge_lod_tensor of programs without gradients (Paddle 1.8.5 merge_lod_tensor_op.cc)."""
-    return merge_lod_tensor.body(ctx, level=level)
+    return merge_lod_tensor.kernel(ctx, level=level)
 
 
-merge_lod_tensor_infer.infer_body = merge_lod_tensor.infer_body
+merge_lod_tensor_infer.infer_by_kernel = merge_lod_tensor.infer_by_kernel
 
 
 def _branch(ctx: OpContext, slot: str) -> LoDTensor:

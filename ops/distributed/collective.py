@@ -40,7 +40,7 @@ def _same(ctx: InferContext, X: TensorMeta) -> TensorMeta:
 
 
 def _all_reduce(reduction: str) -> OpInfo:
-    def body(ctx: OpContext, X: Any) -> Any:
+    def kernel(ctx: OpContext, X: Any) -> Any:
         """Out = the reduction of the X of all ranks, element by element (Paddle 1.8.5 c_allreduce_op.h).
 
         Sums that run beside other work are put together, and are there after the next c_sync_comm_stream of the ring.
@@ -50,19 +50,19 @@ def _all_reduce(reduction: str) -> OpInfo:
             return X
         return ring.all_reduce(X, reduction)
 
-    return _one_to_one(f"c_allreduce_{reduction}", RING, body)
+    return _one_to_one(f"c_allreduce_{reduction}", RING, kernel)
 
 
 def _reduce(reduction: str) -> OpInfo:
-    def body(ctx: OpContext, X: Any, *, root_id: int) -> Any:
+    def kernel(ctx: OpContext, X: Any, *, root_id: int) -> Any:
         """Out = the reduction of the X of all ranks on rank root_id, X on the others (Paddle 2.0 c_reduce_op.h)."""
         return _ring(ctx, X).reduce(X, root_id, reduction)
 
-    return _one_to_one(f"c_reduce_{reduction}", RING | {"root_id": 0}, body)
+    return _one_to_one(f"c_reduce_{reduction}", RING | {"root_id": 0}, kernel)
 
 
-def _one_to_one(type: str, attrs: dict[str, Any], body: Callable[..., Any]) -> OpInfo:
-    info = op(type, inputs="X", outputs="Out", attrs=attrs, lod="X", side_effects=True)(body)
+def _one_to_one(type: str, attrs: dict[str, Any], kernel: Callable[..., Any]) -> OpInfo:
+    info = op(type, inputs="X", outputs="Out", attrs=attrs, lod="X", side_effects=True)(kernel)
     info.infer(_same)
     return info
 

@@ -79,12 +79,12 @@ def send(
         name, value = holders[0].name, holders[0].value
         if not has_memory(value) or ctx.runtime.remote.hand_over([name], [value]):
             return
-        pieces = cut(ctx, value, send_varnames, sections)
+        shards = cut(ctx, value, send_varnames, sections)
         if use_send_handler:
-            places = one_each(ctx, "pieces", send_varnames, epmap)
-            ctx.runtime.remote.send(ctx.op, _with_memory(places, [piece for _, piece in pieces]))
+            places = one_each(ctx, "shards", send_varnames, epmap)
+            ctx.runtime.remote.send(ctx.op, _with_memory(places, [shard for _, shard in shards]))
         else:
-            everywhere = [(RemoteVariable(endpoint, name), piece) for name, piece in pieces for endpoint in epmap]
+            everywhere = [(RemoteVariable(endpoint, name), shard) for name, shard in shards for endpoint in epmap]
             ctx.runtime.remote.notify(ctx.op, everywhere)
 
 
@@ -103,26 +103,26 @@ def _hand_over_ids(ctx: OpContext, tables: list[str], ids: list[Any]) -> None:
 
 
 def cut(ctx: OpContext, value: Any, names: list[str], sections: list[int]) -> list[tuple[str, Any]]:
-    """The pieces of a value by name: `sections` rows each; rows of SelectedRows are numbered from the piece's start."""
+    """The shards of a value by name: `sections` rows each; rows of SelectedRows are numbered from the shard's start."""
     if len(names) == 1 and not isinstance(value, SelectedRows):
         return [(names[0], value)]
     ctx.require(
         len(names) == len(sections),
         f"it has {len(names)} send_varnames, but {len(sections)} sections; give one for each",
     )
-    pieces, start = [], 0
+    shards, start = [], 0
     for name, length in zip(names, sections, strict=True):
         end = start + length
         if isinstance(value, SelectedRows):
             here = ctx.np.flatnonzero((value.row_ids >= start) & (value.row_ids < end))
-            piece: Any = SelectedRows(value.row_ids[here] - start, length, value.value[ctx.array(here)])
+            shard: Any = SelectedRows(value.row_ids[here] - start, length, value.value[ctx.array(here)])
         else:
-            piece = LoDTensor(value.array[start:end])
-        pieces.append((name, piece))
+            shard = LoDTensor(value.array[start:end])
+        shards.append((name, shard))
         start = end
     rows = value.table_height if isinstance(value, SelectedRows) else len(value.array)
     ctx.require(start == rows, f"the sections {list(sections)} cover {start} rows, but X has {rows}")
-    return pieces
+    return shards
 
 
 @op(
@@ -156,16 +156,16 @@ def recv(
         return [stored(ctx, value) for value in values]
     ctx.require(
         all(isinstance(value, LoDTensor) for value in values),
-        "pieces of a variable must be LoDTensors to be put together",
+        "shards of a variable must be LoDTensors to be put together",
     )
     return [LoDTensor(ctx.array(ctx.np.concatenate([value.array for value in values])))]
 
 
 def wanted(ctx: OpContext, op: Operator) -> list[RemoteVariable]:
     """What a recv asks for."""
-    pieces = list(op.get_attr("recv_varnames", ()) or ())
-    outputs = pieces or op.output("Out")
-    names = pieces or list(op.get_attr("varnames", ()) or ()) or outputs
+    shards = list(op.get_attr("recv_varnames", ()) or ())
+    outputs = shards or op.output("Out")
+    names = shards or list(op.get_attr("varnames", ()) or ()) or outputs
     ctx.require(
         len(names) == len(outputs), f"it has {len(outputs)} outputs, but {len(names)} varnames; give one for each"
     )

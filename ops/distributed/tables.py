@@ -42,18 +42,18 @@ def lives_on_servers(ctx: OpContext) -> bool:
     return bool(ctx.attr("remote_prefetch") and ctx.attr("epmap"))
 
 
-def remote_pieces(ctx: OpContext) -> tuple[list[str], list[str], list[int]]:
-    """Endpoints, names and heights of the pieces of a lookup's table."""
+def remote_shards(ctx: OpContext) -> tuple[list[str], list[str], list[int]]:
+    """Endpoints, names and heights of the shards of a lookup's table."""
     return ctx.attr("epmap"), ctx.attr("table_names"), ctx.attr("height_sections")
 
 
 def remote_rows(
     ctx: OpContext, ids: Any, endpoints: list[str], tables: list[str], heights: list[int]
 ) -> tuple[Any, Any]:
-    """(unique ids in order, their rows [ids, width]), both on the host, from the servers that keep the table's pieces.
+    """(unique ids in order, their rows [ids, width]), both on the host, from the servers that keep the table's shards.
 
-    Piece i of `heights[i]` rows is called tables[i] and lives at endpoints[i]. Each server that has any of the ids is
-    asked once, for ids numbered from the start of its piece (Paddle 1.8.5 parameter_prefetch.cc).
+    Shard i of `heights[i]` rows is called tables[i] and lives at endpoints[i]. Each server that has any of the ids is
+    asked once, for ids numbered from the start of its shard (Paddle 1.8.5 parameter_prefetch.cc).
     """
     np = ctx.np
     ctx.require(
@@ -99,7 +99,7 @@ def look_up_remotely(
 def rows_of(ctx: OpContext, W: Any, places: Any) -> Any:
     """W[places], from the servers that keep W where the operator says so; gradients ask again."""
     if lives_on_servers(ctx):
-        return look_up_remotely(ctx, W, places, NO_PADDING, *remote_pieces(ctx))
+        return look_up_remotely(ctx, W, places, NO_PADDING, *remote_shards(ctx))
     return W[places]
 
 
@@ -135,7 +135,7 @@ def distributed_lookup_table(
     lookup_table_version: str,
     padding_idx: int,
 ) -> list[Any]:
-    """Outputs[i] = the rows of Ids[i], looked up together in a table whose pieces are spread over servers.
+    """Outputs[i] = the rows of Ids[i], looked up together in a table whose shards are spread over servers.
 
     Ids [..., 1] as lookup_table takes them, [...] where lookup_table_version is lookup_table_v2; W only says the width.
     Zeros where an id is padding_idx (Paddle 1.8.5 distributed_lookup_table_op.cc).

@@ -9,7 +9,7 @@ from fluidtool.ops.distributed.tables import (
     NO_PADDING,
     lives_on_servers,
     look_up_remotely,
-    remote_pieces,
+    remote_shards,
     table_shape,
 )
 from fluidtool.ops.embedding.rows import add_rows, find_rows
@@ -33,7 +33,7 @@ _TABLE_ATTRS: dict[str, Any] = {
 def _looked_up(ctx: OpContext, W: Any, ids: Any, padding_idx: int) -> Any:
     ctx.require(ids.dtype.kind in "iu", f"input Ids must hold integers (int64), found {ids.dtype}; cast them")
     if lives_on_servers(ctx):
-        return look_up_remotely(ctx, W, ids, padding_idx, *remote_pieces(ctx))
+        return look_up_remotely(ctx, W, ids, padding_idx, *remote_shards(ctx))
     if isinstance(W, SelectedRows):
         places, table = _places(ctx, W, ids, padding_idx), W.value
     else:

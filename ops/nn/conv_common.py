@@ -1,4 +1,4 @@
-"""What the convolution operators share: the plan from attributes and shapes, bodies, inference, second gradients."""
+"""What the convolution operators share: the plan from attributes and shapes, kernels, inference, second gradients."""
 
 from __future__ import annotations
 

@@ -147,14 +147,14 @@ def _make_grad(context: GradMakerContext) -> list[OpDescription]:
 def _register(name: str) -> None:
     """The operator `name` and its gradient."""
 
-    def body(ctx: OpContext, X: Any, Y: Any) -> dict[str, Any]:
+    def kernel(ctx: OpContext, X: Any, Y: Any) -> dict[str, Any]:
         return _run(ctx, X, Y)
 
     def grad(ctx: OpContext, X: Any, Y: Any, Out: Any, IntermediateOut: Any, Out_grad: Any) -> dict[str, Any]:
         return _run_grad(ctx, X, Y, Out, IntermediateOut, Out_grad)
 
     decorate: Callable[..., OpInfo] = op(name, inputs="X Y", outputs="Out IntermediateOut~", attrs=FUSED)
-    info = decorate(body)
+    info = decorate(kernel)
     info.infer(_infer)
     info.grad_maker(_make_grad)
     op(

@@ -144,14 +144,14 @@ def infer_interpolate(
 def _register(name: str, attrs: dict[str, Any]) -> OpInfo:
     """One interpolation operator and its gradient."""
 
-    def body(ctx: OpContext, X: Any, OutSize: Any, SizeTensor: list[Any], Scale: Any) -> Any:
+    def kernel(ctx: OpContext, X: Any, OutSize: Any, SizeTensor: list[Any], Scale: Any) -> Any:
         return interpolate(ctx, X, OutSize, SizeTensor, Scale)
 
     def grad(ctx: OpContext, X: Any, OutSize: Any, SizeTensor: list[Any], Scale: Any, Out_grad: Any) -> Any:
         return interpolate_grad(ctx, X, OutSize, SizeTensor, Scale, Out_grad)
 
     decorate: Callable[..., OpInfo] = op(name, inputs=INPUTS, outputs="Out", attrs=attrs)
-    info = decorate(body)
+    info = decorate(kernel)
     info.infer(infer_interpolate)
     info.grad(inputs=INPUTS + " Out@GRAD", outputs="X@GRAD")(grad)
     return info

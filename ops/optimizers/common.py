@@ -21,7 +21,7 @@ def like_inputs(info: OpInfo, **pairs: str) -> None:
     A dense gradient must have the Param's shape. The data type needs care where bfloat16 meets Python numbers, which
     makes float32.
     """
-    body, places = info.body, {slot.name: i for i, slot in enumerate(info.inputs)}
+    kernel, places = info.kernel, {slot.name: i for i, slot in enumerate(info.inputs)}
 
     def infer(ctx: InferContext, *metas: Any) -> dict[str, TensorMeta]:
         by_slot = {slot: metas[i] for slot, i in places.items()}
@@ -31,12 +31,12 @@ def like_inputs(info: OpInfo, **pairs: str) -> None:
         return {target: by_slot[source] for target, source in pairs.items() if by_slot[source] is not None}
 
     def run(ctx: OpContext, *inputs: Any, **attrs: Any) -> Any:
-        result = body(ctx, *inputs, **attrs)
+        result = kernel(ctx, *inputs, **attrs)
         if isinstance(result, dict):
             return {slot: _typed_like(value, inputs[places[pairs[slot]]]) for slot, value in result.items()}
         return _typed_like(result, inputs[places[next(iter(pairs.values()))]])
 
-    info.infer_body, info.body = infer, run
+    info.infer_by_kernel, info.kernel = infer, run
 
 
 def _typed_like(value: Any, like: Any) -> Any:

@@ -146,7 +146,7 @@ def test_an_engine_that_cannot_run_a_model_says_why() -> None:
 def test_a_worker_may_greet_and_its_end_is_noticed() -> None:
     worker = Worker.begin(python("print('hello'); print('{\"batch\": 4}'); input(); print('[1.0, 3.0, 2.0]')"))
     try:
-        assert worker.facts == {"batch": 4}
+        assert worker.fields == {"batch": 4}
         assert worker.burst(0.01) == 2.0
         with pytest.raises(Absent):
             worker.burst(0.01)

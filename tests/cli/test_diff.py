@@ -59,7 +59,7 @@ def test_what_differs_is_shown_side_by_side(tmp_path: Path) -> None:
     assert ["~", "4", "3", "softmax", "probability", "probability"] in found
     assert ["input", "X", "positive", "sum"] in found and ["axis", "-1", "1"] in found
     assert ["-", "positive", "float32", "[-1,", "3]"] in found
-    assert result.stderr == f"{a} and {b}: 1 fact, 2 operators and 1 variable differ\n"
+    assert result.stderr == f"{a} and {b}: 1 field, 2 operators and 1 variable differ\n"
 
 
 def test_from_the_other_side_minus_is_plus(tmp_path: Path) -> None:
@@ -67,18 +67,18 @@ def test_from_the_other_side_minus_is_plus(tmp_path: Path) -> None:
     assert ["+", "3", "relu", "positive"] in found and ["axis", "1", "-1"] in found
 
 
-def test_json_has_every_fact(tmp_path: Path) -> None:
+def test_json_has_every_field(tmp_path: Path) -> None:
     result = call("diff", linear_model(tmp_path / "a"), without_relu(tmp_path / "b"), "--json")
     assert result.exit_code == 1
     data = json.loads(result.stdout)
     assert data["equal"] is False and "parameters" not in data
-    assert data["changes"] == [{"fact": "version", "left": 1008005, "right": 2006002}]
+    assert data["changes"] == [{"field": "version", "left": 1008005, "right": 2006002}]
     (block,) = data["blocks"]
     assert [(op["type"], op["left"], op["right"]) for op in block["operators"]] == [
         ("relu", 3, None),
         ("softmax", 4, 3),
     ]
-    assert {"fact": "axis", "left": -1, "right": 1} in block["operators"][1]["changes"]
+    assert {"field": "axis", "left": -1, "right": 1} in block["operators"][1]["changes"]
 
 
 def test_json_of_equal_models() -> None:

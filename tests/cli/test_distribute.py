@@ -140,13 +140,13 @@ def test_the_plan_shows_what_lives_where_and_writes_nothing(programs: tuple[Any,
 def test_the_plan_for_programs(programs: tuple[Any, ...]) -> None:
     plan = call_json(*programs, *SERVERS, "--plan", "--no-slice", "--split-method", "HashName")
     assert (plan["dispatcher"], plan["slice_variables"]) == ("HashName", False)
-    assert all(len(parameter["pieces"]) == 1 for parameter in plan["parameters"])
-    assert sum(server["pieces"] for server in plan["servers"]) == len(plan["parameters"])
+    assert all(len(parameter["shards"]) == 1 for parameter in plan["parameters"])
+    assert sum(server["shards"] for server in plan["servers"]) == len(plan["parameters"])
 
 
-def test_the_least_size_of_a_piece(programs: tuple[Any, ...]) -> None:
+def test_the_least_size_of_a_shard(programs: tuple[Any, ...]) -> None:
     plan = call_json(*programs, *SERVERS, "--plan", "--min-block-size", "30000")
-    assert [len(parameter["pieces"]) for parameter in plan["parameters"]] == [1] * len(plan["parameters"])
+    assert [len(parameter["shards"]) for parameter in plan["parameters"]] == [1] * len(plan["parameters"])
 
 
 # ---------------------------------------------------------------- faults

@@ -22,8 +22,8 @@ from fluidtool.ops.schema import TensorMeta
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime.engines.native import library as native
 from fluidtool.runtime.engines.native.graph import NotNativeError
+from fluidtool.runtime.engines.native.importers import IMPORTERS
 from fluidtool.runtime.engines.native.preview import short_sequences, stand_in
-from fluidtool.runtime.engines.native.reading import READERS
 from fluidtool.tensor import CUDAPlace
 from tests.cli.support import DIGITS, ROOT, TOPICS, call, call_json, error_of, feed_file, linear_model, process
 from tests.support.checkout import child_environment
@@ -337,17 +337,17 @@ def test_a_plan_is_compiled_without_parameters(on: None, model: Path) -> None:
 def test_the_previewed_steps_are_those_of_a_run(on: None) -> None:
     model = fluidtool.load(DIGITS, engine="native")
     model.run({"image": np.zeros((1, 1, 8, 8), np.float32)})
-    (stretch,) = model.executor.plan(model.program, model.fetches, True).block(0).work
-    (form,) = stretch.forms.values()  # type: ignore[union-attr]
+    (region,) = model.executor.plan(model.program, model.fetches, True).block(0).work
+    (specialization,) = region.specializations.values()  # type: ignore[union-attr]
     (found,) = call_json("inspect", DIGITS, "--plan")["native"]["calls"]
-    kernels = [draft.kind.name.lower().replace("_", " ") for draft in form.drafts]
+    kernels = [kernel_call.kind.name.lower().replace("_", " ") for kernel_call in specialization.kernel_calls]
     assert [step["kernel"] for step in found["steps"]] == kernels
-    assert found["arena_bytes"] == form.arena.nbytes
+    assert found["arena_bytes"] == specialization.arena.nbytes
 
 
 @built
 def test_a_plan_says_what_was_left_to_numpy_and_why(on: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(READERS, "sequence_pool")  # as if there were no kernel
+    monkeypatch.delitem(IMPORTERS, "sequence_pool")  # as if there were no kernel
     out = call("inspect", TOPICS, "--plan").stdout
     assert re.search(r"^sequence_pool +no kernel$", out, re.MULTILINE)
 
@@ -389,11 +389,9 @@ def test_a_shape_that_only_a_run_can_tell_is_a_reason() -> None:
 def test_the_page_lists_every_operator_that_the_engine_reads() -> None:
     page = (ROOT / "docs" / "native.md").read_text()
     table = page.split("## What it computes", 1)[1].split("\n## ", 1)[0]
-    rows = [
-        line for line in table.splitlines() if line.startswith("| ") and line.count(" | ") == 2
-    ]  # those of stretches
+    rows = [line for line in table.splitlines() if line.startswith("| ") and line.count(" | ") == 2]  # those of regions
     listed = {name for row in rows for name in re.findall(r"`([a-z0-9_]+)`", row.split("|")[2])}
-    assert listed == set(READERS)
+    assert listed == set(IMPORTERS)
 
 
 def test_json_of_version_is_one_document(off: None) -> None:

@@ -18,7 +18,7 @@ from fluidtool.profiling.recorder import Recorder
 from fluidtool.random_feed import random_feed
 from fluidtool.runtime import Executor, Scope
 from fluidtool.runtime.engines.native import library as native
-from fluidtool.runtime.engines.native.reading import READERS
+from fluidtool.runtime.engines.native.importers import IMPORTERS
 from tests.cli.support import DIGITS, TOPICS, call, call_json, error_of, feed_file, linear_model
 
 built = pytest.mark.usefixtures("native")
@@ -90,9 +90,9 @@ def test_every_step_of_a_call_is_an_item(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @built
-def test_stretches_and_single_operators_stand_in_the_order_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_regions_and_single_operators_stand_in_the_order_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FLUIDTOOL_NATIVE", raising=False)
-    monkeypatch.delitem(READERS, "sequence_conv")  # as if there were no kernel
+    monkeypatch.delitem(IMPORTERS, "sequence_conv")  # as if there were no kernel
     found = call_json("profile", TOPICS, "--random", "--repeat", 1)
     engines = {item["engine"] for item in found["items"]}
     assert engines == {"native", "numpy"} and found["items"][0]["name"] in ("gather", "lookup_table")

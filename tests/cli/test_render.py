@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fluidtool.cli.render import amount, facts, jsonable, number, plain, printable, size, table
+from fluidtool.cli.render import amount, fields, jsonable, number, plain, printable, size, table
 from tests.cli.support import DIGITS, call, on_terminal, process
 
 pytest.importorskip("pty", reason="pseudo-terminals exist on POSIX systems only")
@@ -25,8 +25,8 @@ def test_plain_columns_stand_in_line() -> None:
     assert plain(out) == "Title\nname    count\na           1\nlonger     22\n"
 
 
-def test_plain_facts_have_no_header() -> None:
-    assert plain(facts("", [("a", 1), ("bcd", "e f")])) == "a    1\nbcd  e f\n"
+def test_plain_fields_have_no_header() -> None:
+    assert plain(fields("", [("a", 1), ("bcd", "e f")])) == "a    1\nbcd  e f\n"
 
 
 def test_plain_cells_are_one_line() -> None:

@@ -335,7 +335,7 @@ def test_missing_parameters_are_an_error(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- distributed training
-def test_options_of_distributed_training_are_handed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_options_of_distributed_training_are_delegated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seen: dict[str, Any] = {}
     monkeypatch.setattr(distribution, "distribute", lambda main, **options: seen.update(main=main, **options))
     options = ["--pservers", "a:1,b:2", "--trainers", "2", "--trainer-id", 1, "--mode", "pserver", "--async"]

@@ -1,4 +1,4 @@
-"""Which server gets which piece."""
+"""Which server gets which shard."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fluidtool.distribute.dispatchers import HashName, PSDispatcher, RoundRobin
 from fluidtool.distribute.planning import make_plan
 from fluidtool.distribute.settings import Settings
-from fluidtool.distribute.slicing import Piece
+from fluidtool.distribute.sharding import Shard
 from fluidtool.errors import ArgumentTypeError, UnsupportedOperatorError, UsageError
 from fluidtool.proto.enums import VarType
 from tests.distribute.support import A, B, C, built, mlp
@@ -22,8 +22,8 @@ from tests.support.checkout import child_environment
 SERVERS = [A, B, C]
 
 
-def piece(parameter: str, index: int, suffix: str = "") -> Piece:
-    return Piece(f"{parameter}{suffix}.block{index}", parameter, index, 0, (1,), VarType.FP32, VarType.LOD_TENSOR)
+def shard(parameter: str, index: int, suffix: str = "") -> Shard:
+    return Shard(f"{parameter}{suffix}.block{index}", parameter, index, 0, (1,), VarType.FP32, VarType.LOD_TENSOR)
 
 
 def test_round_robin_goes_on_over_calls_and_begins_anew_after_reset() -> None:
@@ -39,15 +39,15 @@ def test_hash_name_takes_the_crc_of_a_name() -> None:
 
 
 @given(st.text(min_size=1, max_size=20), st.integers(1, 9))
-def test_hash_name_puts_the_pieces_of_a_parameter_on_different_servers(name: str, servers: int) -> None:
+def test_hash_name_puts_the_shards_of_a_parameter_on_different_servers(name: str, servers: int) -> None:
     endpoints = [f"h:{port}" for port in range(1, servers + 1)]
-    found = HashName(endpoints).dispatch([piece(name, index) for index in range(servers)])
+    found = HashName(endpoints).dispatch([shard(name, index) for index in range(servers)])
     assert sorted(found) == sorted(endpoints)
 
 
 def test_hash_name_sends_a_gradient_to_where_its_parameter_is() -> None:
     rule = HashName(SERVERS)
-    assert rule.dispatch([piece("w", 1, "@GRAD")]) == rule.dispatch([piece("w", 1)])
+    assert rule.dispatch([shard("w", 1, "@GRAD")]) == rule.dispatch([shard("w", 1)])
 
 
 def test_hash_name_agrees_between_processes() -> None:
@@ -73,7 +73,7 @@ def test_a_rule_of_ones_own_decides() -> None:
             return [self.eps[-1] for _ in varlist]
 
     plan = make_plan(*built(mlp), Settings(0, 1, (A, B), slice_variables=False, dispatcher=Last))
-    assert {share.endpoint for share in plan.shares()} == {B}
+    assert {placement.endpoint for placement in plan.placements()} == {B}
 
 
 def test_a_rule_that_answers_something_else_is_refused() -> None:
@@ -102,12 +102,12 @@ def test_a_rule_that_parts_gradients_from_parameters_is_warned_of() -> None:
         make_plan(*built(mlp), Settings(0, 1, (A, B), dispatcher=ByLength))
 
 
-def test_a_rule_that_piles_up_pieces_is_warned_of() -> None:
+def test_a_rule_that_piles_up_shards_is_warned_of() -> None:
     class First(PSDispatcher):
         def dispatch(self, varlist):
             return [self.eps[0] for _ in varlist]
 
-    with pytest.warns(UserWarning, match=r"several pieces of fc_0\.w_0 on one server, which trains only the first"):
+    with pytest.warns(UserWarning, match=r"several shards of fc_0\.w_0 on one server, which trains only the first"):
         make_plan(*built(mlp), Settings(0, 1, (A, B), dispatcher=First))
 
 

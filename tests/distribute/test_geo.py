@@ -49,7 +49,7 @@ def test_a_server_adds_changes() -> None:
     assert startup.global_block().has_var("emb.block1")
 
 
-def test_the_communicator_knows_every_piece() -> None:
+def test_the_communicator_knows_every_shard() -> None:
     transpiler, _, _ = transpiled()
     assert transpiler._get_vars_info()["emb"] == {
         "var_names": ["emb.block0", "emb.block1"],

@@ -33,7 +33,7 @@ def theirs() -> dict[str, dict[str, bytes]]:
     return found
 
 
-@pytest.mark.filterwarnings("ignore:pserver .* has no optimize block")  # one job has more servers than pieces
+@pytest.mark.filterwarnings("ignore:pserver .* has no optimize block")  # one job has more servers than shards
 @pytest.mark.parametrize("name", sorted(JOBS))
 def test_programs_from_layers_are_those_of_real_paddle(name: str) -> None:
     forget_name_scopes(fluid)

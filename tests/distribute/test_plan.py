@@ -1,4 +1,4 @@
-"""The plan: every piece has a place, and it can be looked at."""
+"""The plan: every shard has a place, and it can be looked at."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def test_planning_changes_nothing() -> None:
     assert as_bytes(programs) == before
 
 
-def test_pieces_go_round_in_the_order_of_the_optimizer() -> None:
-    found = [(share.parameter.name, share.endpoint) for share in plan_of().shares()]
+def test_shards_go_round_in_the_order_of_the_optimizer() -> None:
+    found = [(placement.parameter.name, placement.endpoint) for placement in plan_of().placements()]
     assert found == [
         ("fc_0.b_0", A),
         ("fc_0.w_0.block0", B),
@@ -66,16 +66,16 @@ def test_every_row_of_every_parameter_lives_on_exactly_one_server(
     )
     rows: Counter[str] = Counter()
     for endpoint in endpoints:
-        for share in plan.shares_on(endpoint):
-            rows[share.parameter.parameter] += share.parameter.shape[0]
-            assert share.target == endpoint
+        for placement in plan.placements_on(endpoint):
+            rows[placement.parameter.parameter] += placement.parameter.shape[0]
+            assert placement.target == endpoint
     block = small()[0].global_block()
     assert rows == {p.name: p.shape[0] for p in block.all_parameters()}
 
 
 def test_gradients_carry_the_trainers_number_only_where_servers_wait_for_all() -> None:
     def names(**options: object) -> set[str]:
-        return {share.gradient.name.rpartition("@GRAD")[2] for share in plan_of(**options).shares()}
+        return {placement.gradient.name.rpartition("@GRAD")[2] for placement in plan_of(**options).placements()}
 
     assert names(trainer_id=1) == {".trainer_1", ".block0.trainer_1", ".block1.trainer_1"}
     assert names(sync=False) == {"", ".block0", ".block1"}
@@ -86,7 +86,7 @@ def test_whole_variables_are_shuffled_by_the_programs_seed() -> None:
     def order(seed: int) -> list[str]:
         main, startup = built(mlp)
         main.random_seed = seed
-        return [share.parameter.name for share in plan_of((main, startup), slice_variables=False).shares()]
+        return [placement.parameter.name for placement in plan_of((main, startup), slice_variables=False).placements()]
 
     assert order(3) == order(3)
     assert sorted(order(3)) == sorted(order(4))
@@ -137,9 +137,9 @@ def test_bytes_and_balance() -> None:
 
 def test_the_plan_as_data_survives_json() -> None:
     data = json.loads(json.dumps(plan_data(plan_of())))
-    assert data["servers"][0] == {"endpoint": A, "pieces": 3, "bytes": 48800}
+    assert data["servers"][0] == {"endpoint": A, "shards": 3, "bytes": 48800}
     weight = next(entry for entry in data["parameters"] if entry["name"] == "fc_0.w_0")
-    assert weight["pieces"][1] == {
+    assert weight["shards"][1] == {
         "name": "fc_0.w_0.block1",
         "shape": [50, 200],
         "offset": 10000,
@@ -151,5 +151,5 @@ def test_the_plan_as_data_survives_json() -> None:
 def test_the_plan_as_text() -> None:
     lines = plan_text(plan_of()).splitlines()
     assert lines[0] == "sync, 2 trainers, RoundRobin, balance 1.10"
-    assert lines[2] == "127.0.0.1:6170  3 pieces  48800 B"
+    assert lines[2] == "127.0.0.1:6170  3 shards  48800 B"
     assert "fc_0.w_0.block1  float32 [50, 200]  40000 B  127.0.0.1:6170" in lines

@@ -18,7 +18,7 @@ def made(network: Any = mlp, optimizer: Any = None, **options: Any) -> ServerJob
     return job(built(network, *([optimizer] if optimizer else [])), **options)
 
 
-def test_a_server_has_a_block_for_each_piece_that_lives_there() -> None:
+def test_a_server_has_a_block_for_each_shard_that_lives_there() -> None:
     server = made().server_main(A)
     (serving,) = server.global_block().ops
     assert serving.type == "listen_and_serv"
@@ -128,8 +128,8 @@ def test_learning_rates_are_computed_before_the_optimizers() -> None:
 
 def test_schedules_with_branches_take_their_blocks_along() -> None:
     def schedule() -> Any:
-        pieces = fluid.layers.piecewise_decay([10, 20], [0.1, 0.01, 0.001])
-        return fluid.optimizer.SGD(fluid.layers.linear_lr_warmup(pieces, 5, 0.0, 0.1))
+        shards = fluid.layers.piecewise_decay([10, 20], [0.1, 0.01, 0.001])
+        return fluid.optimizer.SGD(fluid.layers.linear_lr_warmup(shards, 5, 0.0, 0.1))
 
     server = made(optimizer=schedule).server_main(A)
     branches = [op for op in server.block(1).ops if op.type == "conditional_block"]
@@ -170,7 +170,7 @@ def test_delay_compensation_keeps_what_each_trainer_was_given() -> None:
     assert types(server.server_startup(A, program).global_block()).count("assign") == 6
 
 
-def test_a_server_without_pieces_gets_an_empty_block_and_a_warning() -> None:
+def test_a_server_without_shards_gets_an_empty_block_and_a_warning() -> None:
     def network() -> Any:
         return fluid.layers.mean(fluid.layers.fc(fluid.layers.data("x", [4]), 1))
 
@@ -180,7 +180,7 @@ def test_a_server_without_pieces_gets_an_empty_block_and_a_warning() -> None:
     assert (program.num_blocks, program.block(1).ops) == (2, [])
 
 
-def test_startup_makes_a_piece_with_its_own_shape_and_leaves_the_trainers_alone() -> None:
+def test_startup_makes_a_shard_with_its_own_shape_and_leaves_the_trainers_alone() -> None:
     server = made()
     startup = server.server_startup(A).global_block()
     (first,) = writers(startup, "fc_0.w_0.block1")
@@ -190,7 +190,7 @@ def test_startup_makes_a_piece_with_its_own_shape_and_leaves_the_trainers_alone(
     assert whole.attr("shape") == [100, 200]
 
 
-def test_listed_values_are_cut_with_their_piece() -> None:
+def test_listed_values_are_cut_with_their_shard() -> None:
     values = np.arange(20000, dtype="float32").reshape(100, 200)
 
     def network() -> Any:
@@ -224,7 +224,7 @@ def test_a_value_computed_from_others_cannot_be_cut() -> None:
     main, startup = built(mlp)
     name = "fc_0.w_0"
     startup.global_block().append_op(type="scale", inputs={"X": [name]}, outputs={"Out": [name]}, attrs={"scale": 2.0})
-    with pytest.raises(ProgramError, match=r"fc_0\.w_0 .*cannot be made piece by piece; set slice_var_up=False"):
+    with pytest.raises(ProgramError, match=r"fc_0\.w_0 .*cannot be made shard by shard; set slice_var_up=False"):
         job((main, startup))
     whole = job((main, startup), slice_variables=False)
     endpoint = whole.plan.parameters[1].endpoints[0]

@@ -99,7 +99,7 @@ class Trainer:
     def fetch(self, servers: dict[str, Server]) -> None:
         """What `recv` and `concat` do."""
         ops = self.whole.global_block().ops
-        pieces = {
+        shards = {
             name: value(servers[endpoint].scope, name)
             for op in ops
             if op.type == "recv"
@@ -107,8 +107,8 @@ class Trainer:
         }
         for op in ops:
             if op.type == "concat":
-                pieces[op.output("Out")[0]] = np.concatenate([pieces.pop(name) for name in op.input("X")])
-        for name, array in pieces.items():
+                shards[op.output("Out")[0]] = np.concatenate([shards.pop(name) for name in op.input("X")])
+        for name, array in shards.items():
             self.scope.var(name).get_tensor().set(array, fluid.CPUPlace())
 
 

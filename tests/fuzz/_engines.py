@@ -13,15 +13,15 @@ import numpy as np
 
 from fluidtool.errors import FluidError
 from fluidtool.runtime import Executor
-from fluidtool.runtime.engines.native import stretches
-from fluidtool.runtime.engines.native.bodies import convolution, normalization, products, transposed
+from fluidtool.runtime.engines.native import partition
+from fluidtool.runtime.engines.native.importers import IMPORTERS
+from fluidtool.runtime.engines.native.kernels import convolution, normalization, products, transposed
 from fluidtool.runtime.engines.native.library import INSTRUCTIONS, absence, attempt, library, usable_instructions
 from fluidtool.runtime.engines.native.lowering import memory
-from fluidtool.runtime.engines.native.reading import READERS
 from tests.fuzz._networks import Case
 
 LIMITS = (
-    (stretches, "WORTH", frozenset(READERS)), (memory, "SMALL", 0), (convolution, "pays", lambda *_: True),
+    (partition, "WORTH", frozenset(IMPORTERS)), (memory, "SMALL", 0), (convolution, "pays", lambda *_: True),
     (convolution, "GRADIENT_WORTH", 0), (convolution, "SPREAD_WORTH", 0), (convolution, "CHANNELS", 1),
     (convolution, "GRADIENT_FILTERS", 1 << 30), (convolution, "FILTERS", 1 << 30), (convolution, "SPREAD_FILTERS", 1 << 30),
     (transposed, "WORTH", 0), (transposed, "CHANNELS", 1), (products, "LEAST_SIZE", 0), (normalization, "PLANE", 1),

@@ -22,8 +22,8 @@ from fluidtool.ops.registry import find_op
 from fluidtool.ops.schema import FRAMEWORK_ATTRS
 from fluidtool.proto.enums import AttrType
 from fluidtool.runtime import Executor, Scope
-from fluidtool.runtime.engines.native.bodies import BODIES
-from fluidtool.runtime.engines.native.reading import READERS
+from fluidtool.runtime.engines.native.importers import IMPORTERS
+from fluidtool.runtime.engines.native.kernels import KERNELS
 from fluidtool.tensor import LoDTensor, SelectedRows
 from tests.support.golden import corpus, names_in, read_arrays, read_json, value_of
 
@@ -71,8 +71,8 @@ class Recipe:
 # ---------------------------------------------------------------- where networks come from
 @cache
 def packed(wanted: str) -> tuple[str, ...]:
-    """The packed cases with an operator that is `read` into stretches, or has a native `body`."""
-    chosen = READERS if wanted == "read" else BODIES
+    """The packed cases with an operator that is `read` into regions, or has a native `body`."""
+    chosen = IMPORTERS if wanted == "read" else KERNELS
     found = []
     for name in names_in("optest"):
         program = program_of(name)
@@ -96,7 +96,7 @@ def recipes() -> dict[str, tuple[Recipe, ...]]:
         values = {entry["name"]: value_of(entry, arrays) for entry in (*spec["feeds"], *spec["scope"])}
         for op in program_of(name).global_block().ops:
             given = {slot: names for slot, names in op.inputs.items() if names}
-            if op.type not in READERS or not all(name in values for names in given.values() for name in names):
+            if op.type not in IMPORTERS or not all(name in values for names in given.values() for name in names):
                 continue
             if all(isinstance(values[name], LoDTensor) for names in given.values() for name in names):
                 inputs = {slot: [single(values[name]) for name in names] for slot, names in given.items()}

@@ -33,7 +33,7 @@ def image(x: Any) -> Any:
 
 
 def divided(x: Any) -> Any:
-    """Two stretches around an operator that the native engine has no kernel for."""
+    """Two regions around an operator that the native engine has no kernel for."""
     return fluid.layers.fc(fluid.layers.cumsum(fluid.layers.fc(x, 12), axis=-1), 4)
 
 

@@ -14,18 +14,18 @@ from pathlib import Path
 import numpy as np
 
 from fluidtool.model import Model
-from fluidtool.runtime.engines.native import stretches
+from fluidtool.runtime.engines.native import partition
 from tests.fuzz._runs import Source, run, sources
 from tests.fuzz.campaign import Budget, Finding
 
 THREADS = 4
 RUNS = 100  # of a case, by all threads together
 MOST_ROWS = 60
-LARGE = 20_000  # rows of one run in so many cases that its form outweighs the room of the others
+LARGE = 20_000  # rows of one run in so many cases that its specialization outweighs the room of the others
 HOW_RARELY = 100
 TOLERANCE = 1e-5
 WARM = 40  # cases until memory may not grow any more
-GROWTH = 2 * stretches.ROOM  # bytes that a process may take more than when it was warm
+GROWTH = 2 * partition.ROOM  # bytes that a process may take more than when it was warm
 STATUS = Path("/proc/self/statm")
 
 

@@ -14,7 +14,7 @@ from fluidtool.ir import Program
 from fluidtool.profiling import recorder
 from fluidtool.profiling.recorder import Recorder
 from fluidtool.runtime import Executor
-from fluidtool.runtime.engines.native.steps import Buffer
+from fluidtool.runtime.engines.native.calls import Buffer
 from tests.fuzz import growth as campaign
 from tests.fuzz._growth import API, COMMANDS, commands_on
 from tests.support.counted_work import LIMIT, Work, growth
@@ -92,8 +92,8 @@ def test_what_is_alive_is_not_added_up_anew_for_every_operator(monkeypatch: pyte
 def test_what_is_alive_in_an_arena_is_not_added_up_anew_for_every_step() -> None:
     def work_of(size: int) -> Work:
         down = [Buffer(1) for _ in range(size // 2)]
-        drafts = [SimpleNamespace(buffers=lambda buffer=buffer: (buffer,)) for buffer in (*down, *reversed(down))]
-        call: Any = SimpleNamespace(drafts=drafts)
+        kernel_calls = [SimpleNamespace(buffers=lambda buffer=buffer: (buffer,)) for buffer in (*down, *reversed(down))]
+        call: Any = SimpleNamespace(kernel_calls=kernel_calls)
         return lambda: recorder._alive_in_arena(call)
 
     assert growth(work_of, SIZE, SMALLEST) < LIMIT

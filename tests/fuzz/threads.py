@@ -1,7 +1,8 @@
 """First runs of a model by several threads at the same moment: each gives the bits of a run that nothing disturbs.
 
-Threads take turns as often as Python allows. Some runs have another number of rows than the others, so that forms are compiled
-while others run; every fourth model is run once before, so that plans, but no forms, are there.
+Threads take turns as often as Python allows. Some runs have another number of rows than
+the others, so that specializations are compiled while others run; every fourth model is run once before, so that plans, but no
+specializations, are there.
 """
 
 from __future__ import annotations

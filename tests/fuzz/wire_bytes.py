@@ -1,4 +1,4 @@
-"""What peers of a distributed job send: messages with variables, and frames in pieces."""
+"""What peers of a distributed job send: messages with variables, and frames in chunks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def seeds() -> Sequence[bytes]:
 
 
 def check(data: bytes) -> None:
-    """A message that is taken can be sent on; frames are the same in one piece and in many."""
+    """A message that is taken can be sent on; frames are the same in one chunk and in many."""
     try:
         found = decode(data)
         sent = encoded(found)
@@ -43,19 +43,19 @@ def check(data: bytes) -> None:
     except RemoteError:
         pass
     whole = _frames([data])
-    pieces = _frames([data[at : at + 7] for at in range(0, len(data), 7)])
-    assert whole == pieces, "frames depend on the pieces that they come in"
+    chunks = _frames([data[at : at + 7] for at in range(0, len(data), 7)])
+    assert whole == chunks, "frames depend on the chunks that they come in"
     for frame in whole:
         with contextlib.suppress(RemoteError):
             decode(frame)
 
 
-def _frames(pieces: Sequence[bytes]) -> list[bytes]:
+def _frames(chunks: Sequence[bytes]) -> list[bytes]:
     """The contents up to what is no frame."""
     reader, found = FrameReader(LONGEST_FRAME), []
     try:
-        for piece in pieces:
-            for frame in reader.frames(piece):
+        for chunk in chunks:
+            for frame in reader.frames(chunk):
                 found.append(bytes(frame.content))
     except RemoteError:
         found.append(b"refused")

@@ -56,7 +56,7 @@ def words_in_common(trainers: int) -> list[dict[str, Any]]:
     return data
 
 
-def pieces(servers: list[dict[str, Any]]) -> Any:
+def shards(servers: list[dict[str, Any]]) -> Any:
     """The weight that is cut in two, from the servers."""
     found = {name: array for server in servers for name, array in server.items()}
     return np.concatenate([found["w.block0"], found["w.block1"]])
@@ -132,7 +132,7 @@ def test_sparse_tables_train_as_with_paddles_servers(
         for key in ("losses", "v"):
             np.testing.assert_allclose(trainer[key], wanted[key], rtol=2e-6, atol=2e-7, err_msg=key)
     _, values = alone(*built, data)
-    np.testing.assert_allclose(pieces(servers), values["w"], rtol=2e-4, atol=2e-6)
+    np.testing.assert_allclose(shards(servers), values["w"], rtol=2e-4, atol=2e-6)
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "decayed"])
@@ -144,7 +144,7 @@ def test_asynchronous_trainers_come_to_an_end_and_learn(
     start_values = np.random.RandomState(5).uniform(-0.1, 0.1, (100, 200)).astype("float32")
     for trainer in found:
         assert np.isfinite(trainer["losses"]).all() and np.abs(trainer["w"] - start_values).max() > 1e-4
-    assert np.isfinite(pieces(servers)).all()
+    assert np.isfinite(shards(servers)).all()
 
 
 def test_a_single_asynchronous_trainer_gets_what_one_process_gets(

@@ -66,11 +66,11 @@ def exchanged(found: ProgramDifference) -> ProgramDifference:
             return tuple(swap(part) for part in item)
         if not hasattr(item, "__dataclass_fields__"):
             return item
-        facts = {name: swap(getattr(item, name)) for name in item.__dataclass_fields__}
-        for name in [name for name in facts if name.startswith("left")]:
+        fields = {name: swap(getattr(item, name)) for name in item.__dataclass_fields__}
+        for name in [name for name in fields if name.startswith("left")]:
             twin = name.replace("left", "right")
-            facts[name], facts[twin] = facts[twin], facts[name]
-        return type(item)(**facts)
+            fields[name], fields[twin] = fields[twin], fields[name]
+        return type(item)(**fields)
 
     return swap(found)  # type: ignore[return-value]
 
@@ -150,7 +150,7 @@ def test_a_renamed_output_is_one_operator_and_not_two() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fact", "value", "change"),
+    ("field", "value", "change"),
     [
         ("shape", [-1, 5], Change("shape", [-1, 3], [-1, 5])),
         ("dtype", "float64", Change("dtype", "float32", "float64")),
@@ -159,8 +159,8 @@ def test_a_renamed_output_is_one_operator_and_not_two() -> None:
         ("need_check_feed", True, Change("need_check_feed", False, True)),
     ],
 )
-def test_what_a_variable_declares(fact: str, value: object, change: Change) -> None:
-    block = only_block(changed(lambda program: setattr(program.global_block().var("sum"), fact, value)))
+def test_what_a_variable_declares(field: str, value: object, change: Change) -> None:
+    block = only_block(changed(lambda program: setattr(program.global_block().var("sum"), field, value)))
     assert block.operators == ()
     assert [(var.name, var.changes) for var in block.variables] == [("sum", (change,))]
 
@@ -170,7 +170,7 @@ def test_a_variable_that_one_side_lacks() -> None:
     assert [(var.name, var.left, var.right) for var in block.variables] == [("more", "", "int64 [2]")]
 
 
-def test_the_version_is_a_fact_of_the_program() -> None:
+def test_the_version_is_a_field_of_the_program() -> None:
     found = changed(lambda program: setattr(program, "version", 2_006_002))
     assert found.changes == (Change("version", 1_008_005, 2_006_002),) and not found.blocks
 

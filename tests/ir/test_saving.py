@@ -147,7 +147,7 @@ def test_a_program_with_one_unusual_field_is_written_as_it_was_read(data: bytes)
 
 @settings(max_examples=50, deadline=None)
 @given(programs())
-def test_the_same_facts_give_the_same_bytes_once_their_file_is_forgotten(data: bytes) -> None:
+def test_the_same_fields_give_the_same_bytes_once_their_file_is_forgotten(data: bytes) -> None:
     program = Program.parse_from_string(data)
     forget_originals(program)
     canonical = program.serialize_to_string()

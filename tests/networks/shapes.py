@@ -49,7 +49,7 @@ def net_expand_as(fluid):
     fluid.layers.expand_as(x, y)
 
 
-def net_facts(fluid):
+def net_fields(fluid):
     L = fluid.layers
     x = L.data("x", [4, 6])
     L.shape(x)

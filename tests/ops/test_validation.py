@@ -55,14 +55,14 @@ def test_a_missing_attribute() -> None:
     assert faults(operator("feed", {"X": ["feed"]}, {"Out": ["x"]})) == ["lacks the required attribute col (INT)"]
 
 
-def test_an_attribute_that_no_body_asks_for_may_be_missing_in_a_run() -> None:
+def test_an_attribute_that_no_kernel_asks_for_may_be_missing_in_a_run() -> None:
     op = operator("flip", {"X": ["x"]}, {"Out": ["out"]})
     op.set_attr("axis", [0], AttrType.INTS)  # which Paddle 1.8.5 calls dims
     assert faults(op) == ["lacks the required attribute dims (INTS)"]
     require_valid_operator(op, find_op("flip"))
 
 
-def test_raw_bodies_look_at_their_inputs_themselves() -> None:
+def test_raw_kernels_look_at_their_inputs_themselves() -> None:
     assert faults(operator("instance_norm", {"X": ["x"]}, {"Y": ["y"]})) == []
 
 

@@ -6,13 +6,13 @@ import pytest
 
 from fluidtool.errors import ProgramError
 from fluidtool.ir import Program
-from fluidtool.passes.liveness import Liveness, Stretch, liveness, stretches
+from fluidtool.passes.liveness import Liveness, Trace, liveness, traces
 from fluidtool.proto.enums import AttrType
 from tests.support.memory_programs import Net
 
 
 def of_block(program: Program, block: int = 0) -> Liveness:
-    return liveness(Stretch((program.block(block),)))
+    return liveness(Trace((program.block(block),)))
 
 
 def positions(flow: Liveness, name: str) -> list[int]:
@@ -85,7 +85,7 @@ def test_a_branch_that_may_not_be_taken_keeps_the_value_before_it() -> None:
     assert set(range(branch + 1)) - {0} <= set(positions(flow, "b"))
 
 
-def test_a_loop_and_its_gradient_are_one_stretch() -> None:
+def test_a_loop_and_its_gradient_are_one_trace() -> None:
     net = Net()
     net.chain("b")
     with net.loop(2, reads=["x"], writes=["b"]):
@@ -96,9 +96,9 @@ def test_a_loop_and_its_gradient_are_one_stretch() -> None:
     net.program.rollback()
     attrs = {"sub_block": gradient}
     net.program.global_block().append_op(type="while_grad", inputs={"X": ["x"]}, outputs={}, attrs=attrs)
-    found = [tuple(block.idx for block in stretch.blocks) for stretch in stretches(net.program)]
+    found = [tuple(block.idx for block in trace.blocks) for trace in traces(net.program)]
     assert found == [(0,), (1, 2)]
-    inner = liveness(list(stretches(net.program))[1])
+    inner = liveness(list(traces(net.program))[1])
     assert positions(inner, "inner") == [0, 1, 2, 3]
 
 
@@ -109,7 +109,7 @@ def test_blocks_of_other_operators_are_not_followed(kind: str) -> None:
         net.step("x", "inner")
     attrs = {"sub_block": net.program.block(block)}
     net.program.global_block().append_op(type=kind, inputs={"X": ["x"]}, outputs={}, attrs=attrs)
-    assert [stretch.blocks[0].idx for stretch in stretches(net.program)] == [0]
+    assert [trace.blocks[0].idx for trace in traces(net.program)] == [0]
 
 
 def test_a_block_with_two_owners_is_not_followed() -> None:
@@ -119,7 +119,7 @@ def test_a_block_with_two_owners_is_not_followed() -> None:
         net.step("x", "inner")
     attrs = {"sub_block": net.program.block(1)}
     net.program.global_block().append_op(type="conditional_block", inputs={}, outputs={}, attrs=attrs)
-    assert len(list(stretches(net.program))) == 1
+    assert len(list(traces(net.program))) == 1
 
 
 def test_a_block_within_a_block_is_not_followed() -> None:
@@ -129,7 +129,7 @@ def test_a_block_within_a_block_is_not_followed() -> None:
         net.step("x", "deep")
     outer = net.program.block(1)
     outer.append_op(type="conditional_block", inputs={}, outputs={}, attrs={"sub_block": net.program.block(inner)})
-    assert [stretch.blocks[0].idx for stretch in stretches(net.program)] == [0, 1]
+    assert [trace.blocks[0].idx for trace in traces(net.program)] == [0, 1]
 
 
 def test_a_block_that_does_not_exist_is_an_error() -> None:
@@ -139,4 +139,4 @@ def test_a_block_that_does_not_exist_is_an_error() -> None:
         net.step("x", "inner")
     net.program.global_block().ops[-1].set_attr("sub_block", 7, AttrType.BLOCK)
     with pytest.raises(ProgramError, match="the program has no block 7: it has 2"):
-        list(stretches(net.program))
+        list(traces(net.program))

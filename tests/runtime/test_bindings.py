@@ -1,4 +1,4 @@
-"""What an executor keeps between runs: the variables of a scope, and what the constants of a stretch held."""
+"""What an executor keeps between runs: the variables of a scope, and what the constants of a region held."""
 
 from __future__ import annotations
 

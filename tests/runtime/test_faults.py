@@ -15,7 +15,7 @@ from fluidtool.ops.registry import get_op
 from fluidtool.proto.enums import AttrType
 from fluidtool.runtime import Executor, Scope
 from fluidtool.runtime.engines.native.library import library, switched_off
-from fluidtool.runtime.engines.native.stretch import Compiled
+from fluidtool.runtime.engines.native.specialization import Compiled
 from fluidtool.tensor import SelectedRows
 
 DIGITS = Path(__file__).resolve().parents[2] / "samples" / "digits"
@@ -35,25 +35,25 @@ def run(value: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("error", [ValueError("shapes"), TypeError("types"), KeyError("name"), ZeroDivisionError()])
-def test_what_a_body_cannot_compute_is_a_fault_of_the_program(
+def test_what_a_kernel_cannot_compute_is_a_fault_of_the_program(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def body(*_: Any) -> None:
+    def kernel(*_: Any) -> None:
         raise error
 
-    monkeypatch.setattr(get_op("relu"), "body", body)
+    monkeypatch.setattr(get_op("relu"), "kernel", kernel)
     with pytest.raises(OperatorError, match="operator relu failed"):
         run(np.ones(3, np.float32))
 
 
 def test_an_attribute_that_is_not_there_is_a_fault_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(get_op("relu"), "body", lambda ctx, X: X.no_such_thing)
+    monkeypatch.setattr(get_op("relu"), "kernel", lambda ctx, X: X.no_such_thing)
     with pytest.raises(AttributeError, match="no_such_thing"):
         run(np.ones(3, np.float32))
 
 
 def test_rows_where_a_tensor_is_needed_are_a_fault_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(get_op("relu"), "body", lambda ctx, X: X.astype("f4"))
+    monkeypatch.setattr(get_op("relu"), "kernel", lambda ctx, X: X.astype("f4"))
     with pytest.raises(OperatorError, match="operator relu: input X holds SelectedRows, where a tensor is needed"):
         run(SelectedRows([0], 3, np.ones((1, 2), np.float32)))
 
@@ -61,7 +61,7 @@ def test_rows_where_a_tensor_is_needed_are_a_fault_of_the_program(monkeypatch: p
 def test_an_attribute_of_another_type_is_a_fault_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     program = relu()
     program.global_block().ops[0].set_attr("use_mkldnn", [0.5], AttrType.FLOATS)
-    monkeypatch.setattr(get_op("relu"), "body", lambda ctx, X: ctx.attr("use_mkldnn").kind)
+    monkeypatch.setattr(get_op("relu"), "kernel", lambda ctx, X: ctx.attr("use_mkldnn").kind)
     with pytest.raises(OperatorError, match="has attribute use_mkldnn as FLOATS, expected BOOLEAN"):
         Executor(engine="numpy").run(program, {"x": np.ones(3, np.float32)}, ["y"], Scope())
 

@@ -24,7 +24,7 @@ from fluidtool.model import Model
 from fluidtool.profiling.recorder import Recorder
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor, Scope
-from fluidtool.runtime.engines.native.stretches import Stretch
+from fluidtool.runtime.engines.native.partition import Region
 from fluidtool.runtime.profile import Profile
 from fluidtool.runtime.remote import Connections
 from tests.runtime.native.checking import Net
@@ -199,8 +199,8 @@ def test_a_child_goes_on_where_a_thread_was_compiling_for_other_parameters(monke
         return executor.run(net.program, net.feeds, [out], net.scope)[0].numpy()
 
     run()
-    (stretch,) = executor.plan(net.program, [out]).block(0).work
-    assert isinstance(stretch, Stretch)
+    (region,) = executor.plan(net.program, [out]).block(0).work
+    assert isinstance(region, Region)
     weights = net.scope.find_var("parameter1")
     assert weights is not None
     weights.value = type(weights.value)(weights.value.array * 2)
@@ -220,7 +220,7 @@ def test_a_child_goes_on_where_a_thread_was_compiling_for_other_parameters(monke
     thread.start()
     compiling.wait()
     try:
-        assert stretch.lock.locked()
+        assert region.lock.locked()
         assert in_child(lambda: np.allclose(run(), want, rtol=0, atol=1e-5))
     finally:
         go_on.set()
@@ -236,9 +236,9 @@ def test_the_mark_of_a_run_that_was_broken_off_is_not_taken_for_a_fault() -> Non
     out = net.op("mul", "Out", {"X": rows, "Y": net.parameter(8, 2)})
     executor = Executor(engine="native")
     (want,) = executor.run(net.program, net.feeds, [out], net.scope)
-    (stretch,) = executor.plan(net.program, [out]).block(0).work
-    (form,) = stretch.forms.values()  # type: ignore[union-attr]
-    form.steps["n"][form.tables, 5] = 1  # type: ignore[union-attr]
+    (region,) = executor.plan(net.program, [out]).block(0).work
+    (specialization,) = region.specializations.values()  # type: ignore[union-attr]
+    specialization.steps["n"][specialization.tables, 5] = 1  # type: ignore[union-attr]
     (got,) = executor.run(net.program, net.feeds, [out], net.scope)
     np.testing.assert_array_equal(got.numpy(), want.numpy())
 

@@ -1,4 +1,4 @@
-"""Runs of a plan that is one native stretch go to the library without a scope of their own."""
+"""Runs of a plan that is one native region go to the library without a scope of their own."""
 
 from __future__ import annotations
 

@@ -259,7 +259,7 @@ def test_an_operator_is_not_found_before_its_module_is_complete(
     first.start()
     ARRIVING[0].wait()
     found: list[Any] = []
-    second = threading.Thread(target=lambda: found.append(registry.get_op("arriving").infer_body))
+    second = threading.Thread(target=lambda: found.append(registry.get_op("arriving").infer_by_kernel))
     second.start()
     second.join(0.05)
     assert not found

@@ -55,11 +55,11 @@ def test_the_initializer_is_used() -> None:
 
 
 @pytest.mark.parametrize(
-    ("argument", "value", "fact"),
+    ("argument", "value", "field"),
     [("trainable", False, "trainable"), ("do_model_average", True, "do_model_average")],
 )
-def test_an_argument_reaches_the_parameter(argument: str, value: Any, fact: str) -> None:
-    assert getattr(weight(ParamAttr(**{argument: value})), fact) == value
+def test_an_argument_reaches_the_parameter(argument: str, value: Any, field: str) -> None:
+    assert getattr(weight(ParamAttr(**{argument: value})), field) == value
 
 
 def trained(attr: ParamAttr, rate: float = 1.0) -> float:
@@ -139,8 +139,8 @@ def test_to_attr_of_anything_else_is_a_type_error() -> None:
 def test_to_kwargs(with_initializer: bool) -> None:
     constant = initializer.Constant()
     kwargs = ParamAttr("w", constant, 0.5).to_kwargs(with_initializer=with_initializer)
-    facts = {"name": "w", "optimize_attr": {"learning_rate": 0.5}, "regularizer": None, "trainable": True}
-    assert kwargs.items() >= facts.items()
+    fields = {"name": "w", "optimize_attr": {"learning_rate": 0.5}, "regularizer": None, "trainable": True}
+    assert kwargs.items() >= fields.items()
     assert {"gradient_clip_attr", "do_model_average"} <= set(kwargs)
     assert kwargs.get("initializer") is (constant if with_initializer else None)
     param = fluid.Program().global_block().create_parameter(shape=[1], dtype="float32", **kwargs)
@@ -173,16 +173,16 @@ def test_the_weight_is_g_times_v_over_its_norm(dim: int | None, axes: Any) -> No
 
 
 @pytest.mark.parametrize(
-    ("argument", "value", "fact", "expected"),
+    ("argument", "value", "field", "expected"),
     [
         ("learning_rate", 0.5, "optimize_attr", {"learning_rate": 0.5}),
         ("trainable", False, "trainable", False),
         ("do_model_average", True, "do_model_average", True),
     ],
 )
-def test_a_field_of_param_attr_reaches_both_parameters(argument: str, value: Any, fact: str, expected: Any) -> None:
+def test_a_field_of_param_attr_reaches_both_parameters(argument: str, value: Any, field: str, expected: Any) -> None:
     fluid.layers.fc(fluid.layers.data("x", [3]), 2, param_attr=WeightNormParamAttr(None, name="w", **{argument: value}))
-    assert [getattr(fluid.get_var(f"w_{letter}"), fact) for letter in "gv"] == [expected] * 2
+    assert [getattr(fluid.get_var(f"w_{letter}"), field) for letter in "gv"] == [expected] * 2
 
 
 def test_weight_norm_takes_the_other_fields_of_param_attr() -> None:

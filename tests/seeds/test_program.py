@@ -198,7 +198,7 @@ def _built_twice() -> tuple[Program, Program, Program]:
 
 
 def test_the_two_ways_to_a_test_program_give_the_same_programs() -> None:
-    """The documented snippets, with the mean that makes their loss a scalar. Two facts differ that change no number, in
+    """The documented snippets, with the mean that makes their loss a scalar. Two fields differ that change no number, in
     Paddle 1.8.5 as here: clone sets `is_test` on softmax, too, and keeps the declared shape of the unused mask.
     """
     forget_name_scopes(fluid)
@@ -274,7 +274,7 @@ def test_inference_optimize_sets_is_test() -> None:
     assert program.global_block().ops[0].attr("is_test") is True and program is not fluid.default_main_program()
 
 
-# ---------------------------------------------------------------- blocks and facts
+# ---------------------------------------------------------------- blocks and fields
 def test_blocks() -> None:
     program = Program()
     assert program.block(0) is program.global_block() is program.current_block()

@@ -73,14 +73,14 @@ def test_the_error_clip_argument() -> None:
         ({"persistable": False}, {"persistable": True}),
     ],
 )
-def test_a_variable_is_not_redefined_with_other_facts(first: dict[str, Any], second: dict[str, Any]) -> None:
+def test_a_variable_is_not_redefined_with_other_fields(first: dict[str, Any], second: dict[str, Any]) -> None:
     block = Program().global_block()
     block.create_var(name="x", **first)
     with pytest.raises(ValueError, match="Variable x has been created before"):
         block.create_var(name="x", **second)
 
 
-def test_a_variable_is_found_again_with_the_same_facts() -> None:
+def test_a_variable_is_found_again_with_the_same_fields() -> None:
     block = Program().global_block()
     var = block.create_var(name="x", shape=[2], dtype="float32")
     assert block.create_var(name="x", shape=[2], dtype="float32") is var
@@ -106,7 +106,7 @@ def test_to_string_takes_truth_values_only() -> None:
         Program().global_block().create_var(name="x").to_string("yes")  # type: ignore[arg-type]
 
 
-def test_set_desc_takes_the_facts_of_another_description() -> None:
+def test_set_desc_takes_the_fields_of_another_description() -> None:
     block = Program().global_block()
     var = block.create_var(name="x", shape=[1], dtype="float32")
     other = (

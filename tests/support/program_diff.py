@@ -29,9 +29,9 @@ def differences(ours: Program, theirs: Program) -> Iterator[str]:
 
 def block_differences(ours: Block, theirs: Block) -> Iterator[str]:
     at = f"block {ours.idx}"
-    for fact in ("parent_idx", "forward_block_idx"):
-        if getattr(ours, fact) != getattr(theirs, fact):
-            yield f"{at}: {fact} {getattr(ours, fact)}, expected {getattr(theirs, fact)}"
+    for field in ("parent_idx", "forward_block_idx"):
+        if getattr(ours, field) != getattr(theirs, field):
+            yield f"{at}: {field} {getattr(ours, field)}, expected {getattr(theirs, field)}"
     types = [op.type for op in ours.ops], [op.type for op in theirs.ops]
     if types[0] != types[1]:
         position = next((i for i, (a, b) in enumerate(zip(*types, strict=False)) if a != b), min(map(len, types)))
@@ -96,6 +96,6 @@ def variable_differences(ours: Variable, theirs: Variable) -> Iterator[str]:
     shapes = [tuple(max(size, -1) for size in var.shape) for var in (ours, theirs)]
     if shapes[0] != shapes[1]:
         yield f"shape {shapes[0]}, expected {shapes[1]}"
-    for fact in ("type", "dtype", "lod_level", "persistable", "need_check_feed"):
-        if getattr(ours, fact) != getattr(theirs, fact):
-            yield f"{fact} {getattr(ours, fact)}, expected {getattr(theirs, fact)}"
+    for field in ("type", "dtype", "lod_level", "persistable", "need_check_feed"):
+        if getattr(ours, field) != getattr(theirs, field):
+            yield f"{field} {getattr(ours, field)}, expected {getattr(theirs, field)}"

@@ -121,9 +121,9 @@ class PeerCommunicator(Communicator):
             self._post(dict.fromkeys(self.others, value), sequence, 0, label)
             return self._collected(value, sequence, label)
 
-    def _reduced_part(self, pieces: Sequence[Any], reduction: str, sequence: int, label: str) -> Any:
-        self._post({rank: pieces[rank] for rank in self.others}, sequence, 0, label)
-        return reduced(self._collected(pieces[self.rank], sequence, label), reduction)
+    def _reduced_part(self, chunks: Sequence[Any], reduction: str, sequence: int, label: str) -> Any:
+        self._post({rank: chunks[rank] for rank in self.others}, sequence, 0, label)
+        return reduced(self._collected(chunks[self.rank], sequence, label), reduction)
 
     def _collected(self, own: Any, sequence: int, label: str) -> list[Any]:
         return [own if rank == self.rank else self._take(rank, sequence, 0, label) for rank in range(self.size)]

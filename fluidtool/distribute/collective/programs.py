@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fluidtool.distribute.analysis import check_startup, check_untouched, param_grad_of, role_of, role_vars
 from fluidtool.distribute.appending import append, insert, make
 from fluidtool.distribute.nccl import check_member
-from fluidtool.distribute.reading import check_startup, check_untouched, pair_of, role_of, role_vars
 from fluidtool.errors import ProgramError, UsageError
 from fluidtool.ir import Block, Operator, Parameter, Program, unique_name
 from fluidtool.ir.roles import OpRole
@@ -77,7 +77,7 @@ def transpile_collective(main: Program, startup: Program, plan: CollectivePlan) 
 
 def _check_trained(main: Program, startup: Program, plan: CollectivePlan) -> None:
     ops = [op for op in main.global_block().ops if role_of(op) & (OPTIMIZE | BACKWARD)]
-    pairs = [pair for pair in map(pair_of, ops) if pair is not None]
+    pairs = [pair for pair in map(param_grad_of, ops) if pair is not None]
     if not pairs:
         raise ProgramError(
             f"there is nothing for {plan.kind} to work on: the program has no gradients of parameters; call minimize(loss) of "
@@ -95,7 +95,7 @@ def shared_parameters(main: Program, startup: Program) -> tuple[str, ...]:
     made = startup.global_block().all_parameters()
     if made:
         return tuple(parameter.name for parameter in made if not parameter.is_distributed)
-    pairs = [pair_of(op) for op in main.global_block().ops if role_of(op) & OPTIMIZE]
+    pairs = [param_grad_of(op) for op in main.global_block().ops if role_of(op) & OPTIMIZE]
     names = dict.fromkeys(pair.parameter for pair in pairs if pair is not None)
     order = [name for op in startup.global_block().ops for name in op.output_arg_names][::-1]
     known = [name for name in names if name in order]

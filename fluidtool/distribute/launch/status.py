@@ -51,7 +51,7 @@ class RoleStatus:
         (begin, first), (end, last) = self._reports[0], self._reports[-1]
         return (last - first) / (end - begin) if end > begin else None
 
-    def facts(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
         """In terms of JSON."""
         rate = self.steps_per_second
         return {
@@ -74,7 +74,7 @@ class View(Protocol):
     def line(self, role: str, text: str, is_error: bool) -> None:
         """A role wrote a line."""
 
-    def event(self, text: str, **facts: Any) -> None:
+    def event(self, text: str, **fields: Any) -> None:
         """The supervisor did something, or found something."""
 
     def status(self, roles: Sequence[RoleStatus]) -> None:

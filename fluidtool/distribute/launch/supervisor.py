@@ -137,8 +137,8 @@ class Supervisor:
         since = "" if step is None else f" from step {step}"
         names = ", ".join(role.name for role in roles)
         processes = {role.name: self._status[role.name].process for role in roles}
-        facts = {"roles": list(processes), "processes": list(processes.values()), "step": step}
-        self.view.event(f"started {names}{since}", event="start", **facts)
+        fields = {"roles": list(processes), "processes": list(processes.values()), "step": step}
+        self.view.event(f"started {names}{since}", event="start", **fields)
 
     # ------------------------------------------------------------ watching
     def _watch(self) -> tuple[int, str]:
@@ -209,8 +209,8 @@ class Supervisor:
         self._restarts += 1
         self._servers_due = None
         count = f"restart {self._restarts} of {self.recovery.restarts}"
-        facts = {"role": failed.role.name, "exit_code": code, "restart": self._restarts}
-        self.view.event(f"{what}; {count}", event="restart", **facts)
+        fields = {"role": failed.role.name, "exit_code": code, "restart": self._restarts}
+        self.view.event(f"{what}; {count}", event="restart", **fields)
         self._stop([role.name for role in restart.roles if role.name in self._running])
         if self._caught is None:
             self._start(restart.roles, restart.step)

@@ -27,7 +27,7 @@ from fluidtool.distribute.settings import DistributedMode
 from fluidtool.ops.context import OpContext
 from fluidtool.tensor import LoDTensor, SelectedRows
 
-PIECE = re.compile(r"@PIECE@?\d+$")
+PART_SUFFIX = re.compile(r"@PIECE@?\d+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class AsynchronousServer(ParameterServer):
         """Apply a gradient."""
         trainer = self.roster.heard(call, message)
         self._check_running()
-        name = PIECE.sub("", message.name)
+        name = PART_SUFFIX.sub("", message.name)
         block = self._blocks.get(name)
         if block is None:
             raise NotFound(

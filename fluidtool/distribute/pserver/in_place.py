@@ -18,7 +18,7 @@ from fluidtool.runtime.scope import ScopeVariable
 from fluidtool.tensor import LoDTensor, SelectedRows
 
 Array = np.ndarray[Any, Any]
-PIECE = 1 << 14  # elements: what is worked on at a time fits into the cache
+CHUNK = 1 << 14  # elements: what is worked on at a time fits into the cache
 FLOATS = ("float32", "float64")
 
 
@@ -58,9 +58,9 @@ class Form:
         return value.array.reshape(()).astype(like.dtype, copy=False)
 
     def _work(self, like: Array) -> Array:
-        """Room for one piece."""
+        """Room for one chunk."""
         if self._spare.dtype != like.dtype or not self._spare.size:
-            self._spare = np.empty(PIECE, like.dtype)
+            self._spare = np.empty(CHUNK, like.dtype)
         return self._spare
 
 
@@ -68,7 +68,7 @@ LATER = ("multi_precision", "use_global_beta_pow", "regularization_method", "res
 
 
 def is_plain(value: Any) -> bool:
-    """Whether it is a LoDTensor with floats in one piece of memory on the host."""
+    """Whether it is a LoDTensor with floats in one chunk of memory on the host."""
     array = value.array if type(value) is LoDTensor else None
     return type(array) is np.ndarray and array.dtype.name in FLOATS and array.flags.c_contiguous
 
@@ -81,14 +81,14 @@ def owned(holder: ScopeVariable) -> Array:
     return tensor.array.reshape(-1)  # type: ignore[no-any-return]
 
 
-def pieces(size: int) -> Iterator[slice]:
-    """The pieces of a flat array, one after the other."""
-    return (slice(start, min(start + PIECE, size)) for start in range(0, size, PIECE))
+def chunks(size: int) -> Iterator[slice]:
+    """The chunks of a flat array, one after the other."""
+    return (slice(start, min(start + CHUNK, size)) for start in range(0, size, CHUNK))
 
 
 def decay(array: Array, factor: float) -> None:
-    """array *= factor, in pieces."""
-    for part in pieces(array.size):
+    """array *= factor, in chunks."""
+    for part in chunks(array.size):
         array[part] *= factor
 
 

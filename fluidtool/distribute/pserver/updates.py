@@ -1,4 +1,4 @@
-"""The optimizers that servers run most, in place and in pieces: the mean of gradients, sgd, momentum, adam."""
+"""The optimizers that servers run most, in place and in chunks: the mean of gradients, sgd, momentum, adam."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fluidtool.distribute.pserver.in_place import (
     Form,
     alike,
     are_ascending,
+    chunks,
     decay,
     fit,
     is_gradient_of,
     is_plain,
     is_rows_of,
     owned,
-    pieces,
 )
 from fluidtool.ops import context
 from fluidtool.runtime.plan import BoundBlock, BoundStep
@@ -74,7 +74,7 @@ class Mean(Form):
         factor = 1.0 if self._scale is None else self._scale.attrs["scale"]
         by = total.dtype.type(factor)
         first, *others = arrays
-        for part in pieces(total.size):
+        for part in chunks(total.size):
             if others:
                 np.add(first[part], others[0][part], out=total[part])
             else:
@@ -102,7 +102,7 @@ class Sgd(Form):
             return False
         p, g = owned(parameter), grad.array.reshape(-1)
         work = self._work(p)
-        for part in pieces(p.size):
+        for part in chunks(p.size):
             step = work[: part.stop - part.start]
             np.multiply(g[part], rate, out=step)
             p[part] -= step
@@ -138,7 +138,7 @@ class Momentum(Form):
             decay(v, mu)
             v.reshape(shape)[grad.row_ids] += grad.value
         work = self._work(p)
-        for part in pieces(p.size):
+        for part in chunks(p.size):
             step = work[: part.stop - part.start]
             if flat is not None:
                 v[part] *= mu
@@ -191,7 +191,7 @@ class Adam(Form):
 
     def _dense(self, p: Array, m: Array, v: Array, grad: Array, step: Any) -> None:
         beta1, beta2, work = self.step.attrs["beta1"], self.step.attrs["beta2"], self._work(p)
-        for part in pieces(p.size):
+        for part in chunks(p.size):
             new = work[: part.stop - part.start]
             m[part] *= beta1
             np.multiply(grad[part], 1 - beta1, out=new)
@@ -222,7 +222,7 @@ class Adam(Form):
 
     def _move(self, p: Array, m: Array, v: Array, step: Any) -> None:
         work = self._work(p)
-        for part in pieces(p.size):
+        for part in chunks(p.size):
             self._move_part(p[part], m[part], v[part], work[: part.stop - part.start], step)
 
     def _move_part(self, p: Array, m: Array, v: Array, work: Array, step: Any) -> None:

@@ -1,8 +1,8 @@
-"""Frames: messages on a stream of bytes that gRPC carries in pieces of 1 MiB at most.
+"""Frames: messages on a stream of bytes that gRPC carries in chunks of 1 MiB at most.
 
 A frame is a header (number of the call, step, length, code, padding), padding so that the tensor in the message starts at a
-multiple of 16, the message, and padding up to a multiple of 16. Small frames travel together in one piece; one that is
-longer than the rest of its piece goes on in the next. The padding lets arrays look into what was received.
+multiple of 16, the message, and padding up to a multiple of 16. Small frames travel together in one chunk; one that is
+longer than the rest of its chunk goes on in the next. The padding lets arrays look into what was received.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from struct import Struct
 import numpy as np
 
 from fluidtool.distribute.rpc.handler import Refused
-from fluidtool.distribute.rpc.options import PIECE
+from fluidtool.distribute.rpc.options import CHUNK
 from fluidtool.distribute.rpc.wire import Buffer
 
 HEADER = Struct("<QqQII")
@@ -40,41 +40,41 @@ def frame_parts(number: int, step: int, code: int, parts: list[Buffer]) -> list[
     return [HEADER.pack(number, step, length, code, padding), NOTHING[:padding], *parts, NOTHING[:end]]
 
 
-def pieces(parts: Iterable[Buffer], size: int = PIECE) -> Iterator[bytes]:
-    """The bytes of all parts in pieces of `size`, the last one shorter; each byte is copied once."""
-    piece: list[Buffer] = []
+def chunks(parts: Iterable[Buffer], size: int = CHUNK) -> Iterator[bytes]:
+    """The bytes of all parts in chunks of `size`, the last one shorter; each byte is copied once."""
+    chunk: list[Buffer] = []
     room = size
     for part in parts:
         if len(part) < room:
-            piece.append(part)
+            chunk.append(part)
             room -= len(part)
             continue
         view, at = memoryview(part), 0
         while len(view) - at >= room:
-            piece.append(view[at : at + room])
-            yield b"".join(piece)
+            chunk.append(view[at : at + room])
+            yield b"".join(chunk)
             at += room
-            piece, room = [], size
+            chunk, room = [], size
         if at < len(view):
-            piece.append(view[at:])
+            chunk.append(view[at:])
             room -= len(view) - at
-    if piece:
-        yield b"".join(piece)
+    if chunk:
+        yield b"".join(chunk)
 
 
 class FrameReader:
-    """Puts pieces together again. Frames that lie within one piece are views of it; longer ones are copied once."""
+    """Puts chunks together again. Frames that lie within one chunk are views of it; longer ones are copied once."""
 
     def __init__(self, longest: int, make_room: Callable[[int], None] = lambda size: None) -> None:
-        """make_room: called with the size of a frame that needs more memory than a piece, before it takes it."""
+        """make_room: called with the size of a frame that needs more memory than a chunk, before it takes it."""
         self.longest, self._make_room = longest, make_room
         self._header = b""
         self._body: memoryview | None = None
         self._filled = 0
 
-    def frames(self, piece: bytes) -> Iterator[Frame]:
-        """The frames that end in this piece; raises Refused for what is no frame, or longer than allowed."""
-        view, at = memoryview(piece), 0
+    def frames(self, chunk: bytes) -> Iterator[Frame]:
+        """The frames that end in this chunk; raises Refused for what is no frame, or longer than allowed."""
+        view, at = memoryview(chunk), 0
         while at < len(view):
             if self._body is None:
                 header = bytes(view[at : at + HEADER.size - len(self._header)])
@@ -87,7 +87,7 @@ class FrameReader:
                     yield self._frame(view[at : at + size])
                     at += size
                 else:
-                    if size > PIECE:
+                    if size > CHUNK:
                         self._make_room(size)
                     self._body, self._filled = np.empty(size, np.uint8).data, 0
                 continue

@@ -10,7 +10,7 @@ from fluidtool.distribute.rpc.security import Security
 from fluidtool.distribute.rpc.wire import LARGEST_INT, Limits
 from fluidtool.errors import DeviceError, UsageError
 
-PIECE = 1 << 20  # bytes that travel in one piece
+CHUNK = 1 << 20  # bytes that travel in one chunk
 HEADER_ROOM = 1 << 20  # what a message may have beside its tensor
 
 

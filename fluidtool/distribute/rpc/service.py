@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any
 
 from fluidtool.distribute.endpoints import host_and_port
-from fluidtool.distribute.rpc.frames import Frame, FrameReader, frame_parts, pieces
+from fluidtool.distribute.rpc.frames import Frame, FrameReader, chunks, frame_parts
 from fluidtool.distribute.rpc.gate import Gate, on_threads_of
 from fluidtool.distribute.rpc.handler import Call, Handler, Message, Refused, RemoteError
 from fluidtool.distribute.rpc.ledger import Ledger
 from fluidtool.distribute.rpc.methods import SERVICE, Method, act, changes_state, read
-from fluidtool.distribute.rpc.options import HEADER_ROOM, PIECE, Options, load_grpc
+from fluidtool.distribute.rpc.options import CHUNK, HEADER_ROOM, Options, load_grpc
 from fluidtool.distribute.rpc.rooms import Room, Rooms
 from fluidtool.distribute.rpc.statuses import INTERNAL, OK, status_of
 from fluidtool.distribute.rpc.wire import LARGEST_INT, Buffer, decode, encode
@@ -167,11 +167,11 @@ class Server:
         rooms, room = self._stream_rooms, Room(peer, 0, context.cancel)
         reader = FrameReader(self._options.limits.message + HEADER_ROOM, partial(rooms.change, room))
         try:
-            for piece in requests:
-                if len(piece) > PIECE:
-                    raise Refused(f"a piece of {len(piece)} bytes came, but {PIECE} are allowed")
+            for chunk in requests:
+                if len(chunk) > CHUNK:
+                    raise Refused(f"a chunk of {len(chunk)} bytes came, but {CHUNK} are allowed")
                 replies: list[Buffer] = []
-                for frame in reader.frames(piece):
+                for frame in reader.frames(chunk):
                     reply, goes_on = self._reply(
                         frame, caller, Call(caller.trainer_id, frame.step, peer, context.is_active)
                     )
@@ -179,9 +179,9 @@ class Server:
                     if room.size:
                         rooms.arrived(room, 0)
                     if not goes_on:
-                        yield from pieces(replies)
+                        yield from chunks(replies)
                         return
-                yield from pieces(replies)
+                yield from chunks(replies)
         except Refused as error:  # bytes that are no frames: there is no way to know where the next one starts
             context.abort(self._code(status_of(error)), str(error))
         finally:

@@ -1,4 +1,4 @@
-"""Calls of a client on one lasting stream: what a step sends goes in few pieces, and nothing waits but for what it needs."""
+"""Calls of a client on one lasting stream: what a step sends goes in few chunks, and nothing waits but for what it needs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fluidtool.distribute.rpc.calls import Pending
-from fluidtool.distribute.rpc.frames import Frame, FrameReader, frame_parts, pieces
+from fluidtool.distribute.rpc.frames import Frame, FrameReader, chunks, frame_parts
 from fluidtool.distribute.rpc.handler import Gone, Late, RemoteError
 from fluidtool.distribute.rpc.methods import changes_state
 from fluidtool.distribute.rpc.options import HEADER_ROOM, Options
@@ -65,15 +65,15 @@ class Stream:
             waiting = [self._queue.get()]
             while not self._queue.empty():
                 waiting.append(self._queue.get())
-            yield from pieces(part for parts in waiting if parts is not None for part in parts)
+            yield from chunks(part for parts in waiting if parts is not None for part in parts)
             if None in waiting:
                 return
 
     def _read(self) -> None:
         try:
-            for piece in self._call:
+            for chunk in self._call:
                 with self.changed:
-                    for frame in self._reader.frames(piece):
+                    for frame in self._reader.frames(chunk):
                         self._answered(frame)
                     self.changed.notify_all()
                 if self.ended:

@@ -86,7 +86,7 @@ def encode(message: Message) -> list[Buffer]:
 
 
 def encoded(message: Message) -> bytes:
-    """The message in one piece."""
+    """The message in one chunk."""
     return b"".join(encode(message))
 
 
@@ -174,15 +174,15 @@ def decode(data: Buffer | None, limits: Limits = LIMITS) -> Message:
         if field == DIMS and len(dims) <= limits.dims:
             dims += [content] if isinstance(content, int) else _numbers(content[: 10 * limits.dims + 10])
         elif field == LOD:
-            if len(_piece(field, content)) > limits.lod_level or len(lod) > limits.lod_levels:
+            if len(_chunk(field, content)) > limits.lod_level or len(lod) > limits.lod_levels:
                 raise _malformed(f"level {len(lod)} of its LoD is more than it may have")
-            lod.append([n for f, c in _fields(_piece(field, content)) if f == 1 for n in _some(c)])
+            lod.append([n for f, c in _fields(_chunk(field, content)) if f == 1 for n in _some(c)])
         elif field in NUMBERS:
             if not isinstance(content, int):
                 raise _malformed(f"field {field} is no number")
             found[field] = _signed(content)
         else:
-            found[field] = _piece(field, content) if field <= TABLE else content
+            found[field] = _chunk(field, content) if field <= TABLE else content
     if len(dims) > limits.dims or len(lod) > limits.lod_levels:
         raise _malformed(f"{len(dims)} dimensions and {len(lod)} levels of LoD are more than it may have")
     names = [_name(found.get(field), limits) for field in (NAME, OUT_NAME, TABLE)]
@@ -239,7 +239,7 @@ def _name(data: Buffer | None, limits: Limits) -> str:
         raise _malformed(f"a name is not UTF-8: {bytes(data[:40])!r}") from error
 
 
-def _piece(field: int, content: memoryview | int) -> memoryview:
+def _chunk(field: int, content: memoryview | int) -> memoryview:
     if isinstance(content, int):
         raise _malformed(f"field {field} is a number")
     return content

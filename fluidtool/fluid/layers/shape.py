@@ -368,7 +368,7 @@ def expand_as(x: Variable, target_tensor: Variable, name: str | None = None) -> 
     return append_simple(helper, "expand_as", {"X": x, "target_tensor": target_tensor}, dtype=x.dtype)
 
 
-# ---------------------------------------------------------------- facts about shapes
+# ---------------------------------------------------------------- fields about shapes
 def shape(input: Variable) -> Variable:
     """The sizes of input, int32."""
     check_variable_and_dtype(input, "input", PLAIN, "shape")

@@ -13,8 +13,8 @@ from fluidtool.errors import ArgumentTypeError, NotOfferedError, UsageError
 class DistributeTranspilerConfig:
     """How to transpile; set attributes after construction. An unknown attribute raises NotOfferedError.
 
-    slice_var_up: cut parameters into pieces, one for each server at most. split_method: RoundRobin, HashName or a class
-    derived from PSDispatcher. min_block_size: elements of the smallest piece. mode: "pserver", "nccl2", "collective".
+    slice_var_up: cut parameters into shards, one for each server at most. split_method: RoundRobin, HashName or a class
+    derived from PSDispatcher. min_block_size: elements of the smallest shard. mode: "pserver", "nccl2", "collective".
     collective_mode: "grad_allreduce", "local_sgd", "single_process_multi_thread". wait_port: wait until the others listen.
     """
 

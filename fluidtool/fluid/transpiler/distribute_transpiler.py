@@ -34,7 +34,7 @@ class DistributeTranspiler:
     """Turns a training program into the programs of a job with parameter servers, or of one that sums gradients.
 
     config: a DistributeTranspilerConfig, whose mode is "pserver" (default), "nccl2" or "collective". `transpile` rewrites
-    the programs given in place for a trainer; the other methods give the programs of each role. `plan` tells which piece
+    the programs given in place for a trainer; the other methods give the programs of each role. `plan` tells which shard
     of which parameter lives where. Raises ArgumentTypeError or UsageError for a config that cannot work.
     """
 
@@ -94,7 +94,7 @@ class DistributeTranspiler:
 
     @property
     def plan(self) -> DistributePlan:
-        """Which piece of which parameter lives where (pserver mode); raises UsageError before `transpile`."""
+        """Which shard of which parameter lives where (pserver mode); raises UsageError before `transpile`."""
         return self._transpiled().plan
 
     def get_trainer_program(self, wait_port: bool = True) -> Program:

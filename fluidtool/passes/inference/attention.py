@@ -28,13 +28,14 @@ from fluidtool.passes.inference.attention_parts import (
     keeps_all,
     weight_of,
 )
+from fluidtool.passes.inference.match import Use
 from fluidtool.passes.inference.matching import (
     check_group,
     made_by,
     only_reader,
     vector,
 )
-from fluidtool.passes.inference.rewriting import Edit, Site, Unfit, rewrite
+from fluidtool.passes.inference.rewriting import Edit, MatchContext, NoMatch, rewrite
 from fluidtool.passes.result import PassResult
 from fluidtool.runtime.scope import Scope
 
@@ -49,29 +50,29 @@ def fuse_attention(program: Program, scope: Scope, keep: Collection[str] = ()) -
     return rewrite(NAME, rule, program, scope, keep)
 
 
-def rule(site: Site) -> Edit | None:
+def rule(match: MatchContext) -> Edit | None:
     """A softmax of a product of two heads: everything around it, or why not."""
-    if site.op.type != "softmax":
+    if match.op.type != "softmax":
         return None
-    group = _Group([site])
-    product = group.scores(site)
+    group = _Group([match])
+    product = group.scores(match)
     if product is None:
         return None
-    if int(site.op.get_attr("axis", -1)) not in (-1, 3):
-        raise Unfit("the softmax is not over the last dimension")
+    if int(match.op.get_attr("axis", -1)) not in (-1, 3):
+        raise NoMatch("the softmax is not over the last dimension")
     queries = group.heads(product, "X", is_transposed(product, "X"))
     keys = group.heads(product, "Y", not is_transposed(product, "Y"))
-    last, values = group.joined(site)
+    last, values = group.joined(match)
     parts = (queries, keys, values)
     check_same(parts)
     x, heads, size = queries.x, queries.heads, queries.size
-    weight, bias = queries.site.input("Y"), queries.bias
+    weight, bias = queries.match.input("Y"), queries.bias
     stacked = np.stack([part.weight for part in parts], axis=1).reshape(-1, 3, heads, size)
     biases = np.stack([part.biases for part in parts]).reshape(3, heads, size)
-    new_weight = site.new_parameter(f"{weight}_qkv", stacked, weight)
-    new_bias = site.new_parameter(f"{bias or weight}_qkv_bias", biases, weight)
+    new_weight = match.new_parameter(f"{weight}_qkv", stacked, weight)
+    new_bias = match.new_parameter(f"{bias or weight}_qkv_bias", biases, weight)
     result = last.output("Out")
-    removed = check_group(group.sites, [result], [*((part.site, part.x) for part in parts), *group.mask])
+    removed = check_group(group.matches, [result], [*((part.match, part.x) for part in parts), *group.mask])
     op = last.new_operator(
         "multihead_matmul",
         {
@@ -90,16 +91,16 @@ def rule(site: Site) -> Edit | None:
 class _Group:
     """What was found so far: the operators, the factor of the scores, the mask."""
 
-    sites: list[Site]
+    matches: list[MatchContext]
     alpha: float = 1.0
-    mask: list[tuple[Site, str]] = field(default_factory=list)
+    mask: list[Use] = field(default_factory=list)
 
-    def scores(self, site: Site) -> Site | None:
+    def scores(self, match: MatchContext) -> MatchContext | None:
         """The product of queries and keys that a softmax reads, through a mask and factors."""
-        reader, name = site, site.input("X")
+        reader, name = match, match.input("X")
         add = made_by(reader, name, "elementwise_add")
         if add is not None:
-            self.sites.append(add)
+            self.matches.append(add)
             self.mask.append((add, add.input("Y")))
             reader, name = add, add.input("X")
         reader, name = self.unscaled(reader, name)
@@ -108,25 +109,25 @@ class _Group:
             return None
         if add is not None:
             check_mask(add)
-        self.sites.append(product)
+        self.matches.append(product)
         self.alpha *= float(product.op.get_attr("alpha", 1.0))
         return product
 
-    def unscaled(self, reader: Site, name: str) -> tuple[Site, str]:
+    def unscaled(self, reader: MatchContext, name: str) -> Use:
         """What is behind factors, which go into alpha: the operator that reads it, and its name."""
         while (found := factor_of(reader, name)) is not None:
             reader, factor = found
-            self.sites.append(reader)
+            self.matches.append(reader)
             self.alpha *= factor
             name = reader.input("X")
         return reader, name
 
-    def heads(self, product: Site, slot: str, transposed: bool) -> Heads:
+    def heads(self, product: MatchContext, slot: str, transposed: bool) -> Heads:
         """The projection behind one side of a product, which is [.., size, length] when `transposed`."""
         reader, name = self.unscaled(product, product.input(slot))
         turned = made_by(reader, name, *TRANSPOSES)
         if turned is not None and list(turned.op.get_attr("axis", [])) == TURNED:
-            self.sites.append(turned)
+            self.matches.append(turned)
             transposed = not transposed
             reader, name = self.unscaled(turned, turned.input("X"))
         if made_by(reader, name, "slice") is not None:
@@ -134,34 +135,34 @@ class _Group:
         permutation = SPLIT_TRANSPOSED if transposed else SPLIT
         transpose = self.take(reader, name, *TRANSPOSES)
         if list(transpose.op.get_attr("axis", [])) != permutation:
-            raise Unfit(f"{name} is transposed by {transpose.op.get_attr('axis', [])}, not {permutation}")
+            raise NoMatch(f"{name} is transposed by {transpose.op.get_attr('axis', [])}, not {permutation}")
         reshape = self.take(*self.unscaled(transpose, transpose.input("X")), *RESHAPES)
         return self.projection(reshape, *self.unscaled(reshape, reshape.input("X")))
 
-    def third(self, reader: Site, name: str, transposed: bool) -> Heads:
+    def third(self, reader: MatchContext, name: str, transposed: bool) -> Heads:
         """One of queries, keys and values, cut out of one projection to [3, batch, heads, length, size]."""
         piece = self.take(reader, name, "slice")
         transpose = self.take(piece, piece.input("Input"), *TRANSPOSES)
         if transposed or list(transpose.op.get_attr("axis", [])) != THIRDS_FIRST:
-            raise Unfit(f"{name} is transposed by {transpose.op.get_attr('axis', [])}, not {THIRDS_FIRST}")
+            raise NoMatch(f"{name} is transposed by {transpose.op.get_attr('axis', [])}, not {THIRDS_FIRST}")
         reshape = self.take(transpose, transpose.input("X"), *RESHAPES)
         whole, index = self.projection(reshape, reshape, reshape.input("X"), 3), index_of(piece)
         weight = whole.weight.reshape(len(whole.weight), 3, -1)[:, index]
         return replace(whole, weight=weight, biases=whole.biases.reshape(3, -1)[index])
 
-    def take(self, reader: Site, name: str, *types: str) -> Site:
+    def take(self, reader: MatchContext, name: str, *types: str) -> MatchContext:
         """The operator of these types that gave `name`."""
         found = made_by(reader, name, *types)
         if found is None:
-            raise Unfit(f"{name} does not come from {' or '.join(types)}")
-        self.sites.append(found)
+            raise NoMatch(f"{name} does not come from {' or '.join(types)}")
+        self.matches.append(found)
         return found
 
-    def projection(self, reshape: Site, below: Site, name: str, parts: int = 1) -> Heads:
+    def projection(self, reshape: MatchContext, below: MatchContext, name: str, parts: int = 1) -> Heads:
         """x W + b, which `below` reads, and the heads (of one part, or of each of three) that the reshape makes of it."""
         add, bias = made_by(below, name, "elementwise_add"), ""
         if add is not None:
-            self.sites.append(add)
+            self.matches.append(add)
             below, bias, name = add, add.input("Y"), add.input("X")
         product = self.take(below, name, "mul", *MATMULS)
         x, weight = product.input("X"), weight_of(product)
@@ -169,41 +170,41 @@ class _Group:
         if add is not None:
             biases = vector(add, bias, int(add.op.get_attr("axis", -1)), 3)
         if biases.size != weight.shape[1]:
-            raise Unfit(f"{bias} does not hold one number for each column of {product.input('Y')}")
+            raise NoMatch(f"{bias} does not hold one number for each column of {product.input('Y')}")
         heads, size = heads_and_size(reshape, product, weight.shape[1], parts)
         return Heads(product, x, weight, bias, biases, heads, size)
 
-    def joined(self, site: Site) -> tuple[Site, Heads]:
+    def joined(self, match: MatchContext) -> tuple[MatchContext, Heads]:
         """The last operator, which joins the heads, and the values that the probabilities weigh."""
-        probabilities = site
-        dropout = only_reader(site, site.output("Out"), "dropout")
+        probabilities = match
+        dropout = only_reader(match, match.output("Out"), "dropout")
         if dropout is not None and keeps_all(dropout):
-            self.sites.append(dropout)
+            self.matches.append(dropout)
             probabilities = dropout
         product = self.next(probabilities, *MATMULS)
         plain = float(product.op.get_attr("alpha", 1.0)) == 1.0
         if not plain or product.input("X") != probabilities.output("Out") or is_transposed(product, "X"):
-            raise Unfit("the probabilities are not the first factor of a plain product with the values")
+            raise NoMatch("the probabilities are not the first factor of a plain product with the values")
         values = self.split_values(product)
         transpose = self.next(product, *TRANSPOSES)
         last = self.next(transpose, *RESHAPES)
         if list(transpose.op.get_attr("axis", [])) != SPLIT or not joins_heads(last, values):
-            raise Unfit(f"{last.output('Out')} does not join the heads again")
+            raise NoMatch(f"{last.output('Out')} does not join the heads again")
         return last, values
 
-    def split_values(self, product: Site) -> Heads:
+    def split_values(self, product: MatchContext) -> Heads:
         """The projection of the values, which must come as they are."""
         alpha = self.alpha
         values = self.heads(product, "Y", is_transposed(product, "Y"))
         if self.alpha != alpha:
-            raise Unfit("the values are scaled")
+            raise NoMatch("the values are scaled")
         return values
 
-    def next(self, site: Site, *types: str) -> Site:
+    def next(self, match: MatchContext, *types: str) -> MatchContext:
         """The one operator that reads the result."""
-        result = site.output("Out")
-        found = only_reader(site, result, *types)
+        result = match.output("Out")
+        found = only_reader(match, result, *types)
         if found is None:
-            raise Unfit(f"{result} is not read by one {' or '.join(types)} alone")
-        self.sites.append(found)
+            raise NoMatch(f"{result} is not read by one {' or '.join(types)} alone")
+        self.matches.append(found)
         return found

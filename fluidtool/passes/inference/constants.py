@@ -15,7 +15,7 @@ from fluidtool.ir import Block, Operator, Program, Variable
 from fluidtool.ir.dataflow import EMPTY, operator_effects
 from fluidtool.ir.surgery import copy_operator
 from fluidtool.ops.inference import Inferred, infer_program
-from fluidtool.passes.inference.facts import is_persistable, is_pure, is_tensor, trains, writers
+from fluidtool.passes.inference.queries import is_persistable, is_pure, is_tensor, trains, writers
 from fluidtool.passes.inference.rewriting import drop_unused
 from fluidtool.passes.result import Decision, PassResult, decide
 from fluidtool.runtime.executor import Executor

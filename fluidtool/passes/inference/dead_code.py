@@ -9,7 +9,7 @@ from typing import Any
 from fluidtool.ir import Operator, Program
 from fluidtool.ir.dataflow import operator_effects, sub_block_operators
 from fluidtool.ops.registry import find_op
-from fluidtool.passes.inference.facts import is_persistable
+from fluidtool.passes.inference.queries import is_persistable
 from fluidtool.passes.inference.rewriting import drop_unused
 from fluidtool.passes.result import Decision, PassResult, decide
 from fluidtool.runtime.scope import Scope

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from fluidtool.ir import Program
-from fluidtool.passes.inference.facts import rank
+from fluidtool.passes.inference.match import Use
 from fluidtool.passes.inference.matching import (
     check_group,
     float_type,
@@ -22,7 +22,8 @@ from fluidtool.passes.inference.matching import (
     vector,
     why_seen,
 )
-from fluidtool.passes.inference.rewriting import Edit, NewVariable, Site, Unfit, rewrite
+from fluidtool.passes.inference.queries import rank
+from fluidtool.passes.inference.rewriting import Edit, MatchContext, NewVariable, NoMatch, rewrite
 from fluidtool.passes.result import PassResult
 from fluidtool.runtime.scope import Scope
 
@@ -35,9 +36,9 @@ def fuse_seqexpand_concat_fc(program: Program, scope: Scope, keep: Collection[st
     return rewrite(NAME, rule, program, scope, keep)
 
 
-def rule(site: Site) -> Edit | None:
+def rule(match: MatchContext) -> Edit | None:
     """A product whose input is rows beside expanded ones."""
-    concat = made_by(site, site.input("X"), "concat") if site.op.type == "mul" else None
+    concat = made_by(match, match.input("X"), "concat") if match.op.type == "mul" else None
     if concat is None or len(concat.op.input("X")) < 2:
         return None
     rows, *others = concat.op.input("X")
@@ -45,11 +46,11 @@ def rule(site: Site) -> Edit | None:
     found = [expand for expand in expands if expand is not None]
     if len(found) != len(expands):
         return None
-    _check(site, concat, rows, found)
-    last, bias = _with_bias(site)
+    _check(match, concat, rows, found)
+    last, bias = _with_bias(match)
     last, activation = _with_activation(last)
     result = last.output("Out")
-    steps = {part.position: part for part in (concat, *found, site, bias or site, last)}
+    steps = {part.position: part for part in (concat, *found, match, bias or match, last)}
     reads = [(concat, rows), *((expand, expand.input("X")) for expand in found)]
     removed = check_group(steps.values(), [result], reads)
     scratch = last.fresh_name(f"{result}.fcout")
@@ -57,7 +58,7 @@ def rule(site: Site) -> Edit | None:
         "fusion_seqexpand_concat_fc",
         {
             "X": [rows, *(expand.input("X") for expand in found)],
-            "FCWeight": [site.input("Y")],
+            "FCWeight": [match.input("Y")],
             "FCBias": [bias.input("Y")] if bias is not None else [],
         },
         {"Out": [result], "FCOut": [scratch]},
@@ -67,44 +68,44 @@ def rule(site: Site) -> Edit | None:
     return Edit(removed, last.position, (op,), f"{rows} beside {len(found)} expanded", variables=variables)
 
 
-def _check(site: Site, concat: Site, rows: str, expands: list[Site]) -> None:
-    """Raise Unfit unless matrices are put side by side and multiplied with one."""
-    block = site.block
+def _check(match: MatchContext, concat: MatchContext, rows: str, expands: list[MatchContext]) -> None:
+    """Raise NoMatch unless matrices are put side by side and multiplied with one."""
+    block = match.block
     if int(concat.op.get_attr("axis", 0)) not in (1, -1) or concat.op.inputs.get("AxisTensor"):
-        raise Unfit("the rows are not put side by side (axis 1)")
-    plain = all(int(site.op.get_attr(name, 1)) == 1 for name in ("x_num_col_dims", "y_num_col_dims"))
-    if not plain or site.numbers(site.input("Y")).ndim != 2:
-        raise Unfit(f"{site.input('Y')} is no matrix")
-    if not float_type(site, rows) or rank(block, rows) != 2 or block.var_recursive(rows).lod_level != 1:
-        raise Unfit(f"{rows} is not declared as rows of one level of sequences, float32 or float64")
+        raise NoMatch("the rows are not put side by side (axis 1)")
+    plain = all(int(match.op.get_attr(name, 1)) == 1 for name in ("x_num_col_dims", "y_num_col_dims"))
+    if not plain or match.numbers(match.input("Y")).ndim != 2:
+        raise NoMatch(f"{match.input('Y')} is no matrix")
+    if not float_type(match, rows) or rank(block, rows) != 2 or block.var_recursive(rows).lod_level != 1:
+        raise NoMatch(f"{rows} is not declared as rows of one level of sequences, float32 or float64")
     for expand in expands:
         name = expand.input("X")
         if not same_value(expand, expand.input("Y"), concat, rows):
-            raise Unfit(f"{name} is expanded to the sequences of {expand.input('Y')}, not of {rows}")
+            raise NoMatch(f"{name} is expanded to the sequences of {expand.input('Y')}, not of {rows}")
         var = block.var_recursive(name)
         if var.lod_level or rank(block, name) != 2 or var.dtype != block.var_recursive(rows).dtype:
-            raise Unfit(f"{name} is not declared as one row for each sequence")
+            raise NoMatch(f"{name} is not declared as one row for each sequence")
 
 
-def _with_bias(site: Site) -> tuple[Site, Site | None]:
+def _with_bias(match: MatchContext) -> tuple[MatchContext, MatchContext | None]:
     """The sum with a bias that alone reads the product, if there is one."""
-    add = _follower(site, "elementwise_add")
-    if add is None or add.input("X") != site.output("Out"):
-        return site, None
+    add = _follower(match, "elementwise_add")
+    if add is None or add.input("X") != match.output("Out"):
+        return match, None
     try:
         values = vector(add, add.input("Y"), int(add.op.get_attr("axis", -1)), 2)
-    except Unfit:
-        return site, None
-    return (add, add) if values.size == site.numbers(site.input("Y")).shape[1] else (site, None)
+    except NoMatch:
+        return match, None
+    return (add, add) if values.size == match.numbers(match.input("Y")).shape[1] else (match, None)
 
 
-def _with_activation(site: Site) -> tuple[Site, str]:
-    after = _follower(site, *ACTIVATIONS)
-    return (site, "identity") if after is None else (after, after.op.type)
+def _with_activation(match: MatchContext) -> Use:
+    after = _follower(match, *ACTIVATIONS)
+    return (match, "identity") if after is None else (after, after.op.type)
 
 
-def _follower(site: Site, *types: str) -> Site | None:
+def _follower(match: MatchContext, *types: str) -> MatchContext | None:
     """The one operator of these types that reads the result, when nothing else does."""
-    result = site.output("Out")
-    after = only_reader(site, result, *types)
-    return None if after is None or why_seen(site, result, {after.position}) else after
+    result = match.output("Out")
+    after = only_reader(match, result, *types)
+    return None if after is None or why_seen(match, result, {after.position}) else after

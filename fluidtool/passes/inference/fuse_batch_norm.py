@@ -34,10 +34,10 @@ from fluidtool.passes.inference.linear import (
 from fluidtool.passes.inference.rewriting import (
     BATCH_NORMS,
     Edit,
+    MatchContext,
     NewParameter,
     NewVariable,
-    Site,
-    Unfit,
+    NoMatch,
     rewrite,
     uses_running_statistics,
 )
@@ -61,8 +61,8 @@ def fuse_batch_norm(
     Paddle 0.12 inference_transpiler.py and 1.8.5 conv_bn_fuse_pass.cc, whose faults are not repeated (docs/differences.md).
     """
 
-    def rule(site: Site) -> Edit | None:
-        return fold(site, keep_inner_results) if site.op.type in BATCH_NORMS else None
+    def rule(match: MatchContext) -> Edit | None:
+        return fold(match, keep_inner_results) if match.op.type in BATCH_NORMS else None
 
     return rewrite(NAME, rule, program, scope, keep)
 
@@ -70,8 +70,8 @@ def fuse_batch_norm(
 def fuse_affine_channel(program: Program, scope: Scope, keep: Collection[str] = ()) -> PassResult:
     """Fold affine_channel in the same way, in place (Paddle 1.8.5 conv_affine_channel_fuse_pass.cc)."""
 
-    def rule(site: Site) -> Edit | None:
-        return fold(site, False) if site.op.type == AFFINE else None
+    def rule(match: MatchContext) -> Edit | None:
+        return fold(match, False) if match.op.type == AFFINE else None
 
     return rewrite("fuse-affine-channel", rule, program, scope, keep)
 
@@ -91,27 +91,27 @@ class Affine:
 class Chain:
     """What stands before a normalisation: the linear operator, and the bias added to it (0 without)."""
 
-    linear: Site
-    add: Site | None
+    linear: MatchContext
+    add: MatchContext | None
     bias: Array
     bias_name: str
     axis: int
 
 
-def fold(site: Site, keep_inner_results: bool) -> Edit:
-    """The edit that folds the normalisation at `site`; raises Unfit with the reason why not."""
-    source = site.producer(site.input("X"))
+def fold(match: MatchContext, keep_inner_results: bool) -> Edit:
+    """The edit that folds the normalisation at `match`; raises NoMatch with the reason why not."""
+    source = match.producer(match.input("X"))
     if source is None or source.op.type not in (*LINEAR, "elementwise_add"):
         made = "a run is given it" if source is None else f"{source.op.type} computes it"
-        raise Unfit(f"its input {site.input('X')} does not come from a convolution or product: {made}")
-    norm = affine(site)
-    chain = chain_before(site, source, norm)
-    operators, parameters, variables = folded(site, chain, norm)
+        raise NoMatch(f"its input {match.input('X')} does not come from a convolution or product: {made}")
+    norm = affine(match)
+    chain = chain_before(match, source, norm)
+    operators, parameters, variables = folded(match, chain, norm)
     inner = [chain.linear, *([chain.add] if chain.add else [])]
     kept = tuple(superseded(each) for each in inner) if keep_inner_results else ()
     return Edit(
-        frozenset({site.position, *(each.position for each in inner)}),
-        site.position,
+        frozenset({match.position, *(each.position for each in inner)}),
+        match.position,
         (*kept, *operators),
         f"folded into {chain.linear.op.type} {', '.join(new.name for new in parameters)}",
         parameters=parameters,
@@ -119,125 +119,125 @@ def fold(site: Site, keep_inner_results: bool) -> Edit:
     )
 
 
-def superseded(site: Site) -> Operator:
+def superseded(match: MatchContext) -> Operator:
     """The operator marked as one that runs only for those who fetch its result."""
-    op = copy_operator(site.op, site.block)
+    op = copy_operator(match.op, match.block)
     op.set_attr(NAMESCOPE_ATTR, SUPERSEDED)
     return op
 
 
-def affine(site: Site) -> Affine:
-    """The normalisation as factor and shift; raises Unfit when it trains, or does more than normalise."""
-    op = site.op
+def affine(match: MatchContext) -> Affine:
+    """The normalisation as factor and shift; raises NoMatch when it trains, or does more than normalise."""
+    op = match.op
     layout = str(op.get_attr("data_layout", "NCHW"))
     if op.type == AFFINE:
-        scale, bias = _vectors(site, "Scale", "Bias")
-        return Affine(scale, bias, site.output("Out"), layout, site.input("Bias"))
-    _check_inference(site)
-    scale, bias, mean, variance = _vectors(site, "Scale", "Bias", "Mean", "Variance")
+        scale, bias = _vectors(match, "Scale", "Bias")
+        return Affine(scale, bias, match.output("Out"), layout, match.input("Bias"))
+    _check_inference(match)
+    scale, bias, mean, variance = _vectors(match, "Scale", "Bias", "Mean", "Variance")
     with np.errstate(all="ignore"):
         factor = scale / np.sqrt(variance + float(op.get_attr("epsilon", 1e-5)))
-    return Affine(factor, bias - mean * factor, site.output("Y"), layout, site.input("Bias"))
+    return Affine(factor, bias - mean * factor, match.output("Y"), layout, match.input("Bias"))
 
 
-def _vectors(site: Site, *slots: str) -> list[Array]:
-    """The parameters of a normalisation, one number for each channel, in float64; raises Unfit where they differ in size."""
-    found = [site.numbers(site.input(slot)).astype(np.float64).reshape(-1) for slot in slots]
+def _vectors(match: MatchContext, *slots: str) -> list[Array]:
+    """The parameters of a normalisation, one number for each channel, in float64; raises NoMatch where they differ in size."""
+    found = [match.numbers(match.input(slot)).astype(np.float64).reshape(-1) for slot in slots]
     if len({values.size for values in found}) > 1:
         sizes = ", ".join(f"{slot} {values.size}" for slot, values in zip(slots, found, strict=True))
-        raise Unfit(f"its parameters differ in size: {sizes}")
+        raise NoMatch(f"its parameters differ in size: {sizes}")
     return found
 
 
-def _check_inference(site: Site) -> None:
-    op = site.op
+def _check_inference(match: MatchContext) -> None:
+    op = match.op
     if not uses_running_statistics(op):
-        raise Unfit(f"it normalises by the statistics of the batch (is_test is not set); {WAY_OUT}")
+        raise NoMatch(f"it normalises by the statistics of the batch (is_test is not set); {WAY_OUT}")
     if op.get_attr("fuse_with_relu", False):
-        raise Unfit("it ends with a relu (fuse_with_relu)")
+        raise NoMatch("it ends with a relu (fuse_with_relu)")
     for slot, source in STATISTICS:
-        name = site.output(slot)
-        if name and name != site.input(source or slot) and (site.readers(name) or name in site.keep):
-            raise Unfit(f"its output {slot} ({name}) is used")
+        name = match.output(slot)
+        if name and name != match.input(source or slot) and (match.readers(name) or name in match.keep):
+            raise NoMatch(f"its output {slot} ({name}) is used")
 
 
-def chain_before(site: Site, source: Site, norm: Affine) -> Chain:
-    """The linear operator that feeds a normalisation, directly or through a bias; raises Unfit with the reason why not."""
+def chain_before(match: MatchContext, source: MatchContext, norm: Affine) -> Chain:
+    """The linear operator that feeds a normalisation, directly or through a bias; raises NoMatch with the reason why not."""
     add = source if source.op.type == "elementwise_add" else None
     found = source if add is None else add.producer(add.input("X"))
     if found is None or found.op.type not in LINEAR:
-        raise Unfit(
+        raise NoMatch(
             f"the elementwise_add before it adds to {source.input('X')}, which no convolution or product computes"
         )
     linear = found
     check_plain(linear)
     rank, axis, count = output_rank(linear), channel_axis(linear, norm.layout), channels(linear)
     if norm.factor.shape != (count,):
-        raise Unfit(f"it normalises {norm.factor.size} channels, and the {linear.op.type} computes {count}")
+        raise NoMatch(f"it normalises {norm.factor.size} channels, and the {linear.op.type} computes {count}")
     result = linear.output(result_slot(linear.op.type))
     bias_name, bias = norm.bias, np.zeros(count)
     if add is not None:
         bias_name, bias = channel_vector(linear, add, rank, axis, count)
-        _check_vanishing(add, add.output("Out"), site.position)
-    _check_vanishing(linear, result, (add or site).position)
+        _check_vanishing(add, add.output("Out"), match.position)
+    _check_vanishing(linear, result, (add or match).position)
     for name in linear.op.input_arg_names:
-        if not linear.holds_until(name, site.position):
-            raise Unfit(f"{name}, which the {linear.op.type} reads, is written again before the {site.op.type}")
+        if not linear.holds_until(name, match.position):
+            raise NoMatch(f"{name}, which the {linear.op.type} reads, is written again before the {match.op.type}")
     return Chain(linear, add, bias.astype(np.float64), bias_name, axis)
 
 
-def _check_vanishing(site: Site, name: str, reader: int) -> None:
-    reason = site.why_visible(name, reader)
+def _check_vanishing(match: MatchContext, name: str, reader: int) -> None:
+    reason = match.why_visible(name, reader)
     if reason:
-        raise Unfit(f"{reason}, as it is before the normalisation")
+        raise NoMatch(f"{reason}, as it is before the normalisation")
 
 
 def folded(
-    site: Site, chain: Chain, norm: Affine
+    match: MatchContext, chain: Chain, norm: Affine
 ) -> tuple[tuple[Operator, ...], tuple[NewParameter, ...], tuple[NewVariable, ...]]:
     """The operators, parameters and variables that come in place of the chain and the normalisation."""
     linear = chain.linear
     slot, out = weight_slot(linear.op.type), result_slot(linear.op.type)
     weight_name = linear.input(slot)
     dtype = linear.numbers(weight_name).dtype
-    weight = site.new_parameter(weight_name + SUFFIX, scaled_weight(linear, norm.factor), weight_name)
-    product = copy_operator(linear.op, site.block)
+    weight = match.new_parameter(weight_name + SUFFIX, scaled_weight(linear, norm.factor), weight_name)
+    product = copy_operator(linear.op, match.block)
     product.set_input(slot, [weight.name])
     own = linear.input("Bias")
     if own and chain.add is not None:
-        raise Unfit(f"the {linear.op.type} has a bias of its own, {own}, and another is added")
+        raise NoMatch(f"the {linear.op.type} has a bias of its own, {own}, and another is added")
     if own or linear.op.type == "fc":
         before = _own_bias(linear, own, norm.factor.size)
         values = narrowed(before * norm.factor + norm.shift, dtype)
-        bias = site.new_parameter((own or norm.bias) + SUFFIX, values, own or norm.bias)
+        bias = match.new_parameter((own or norm.bias) + SUFFIX, values, own or norm.bias)
         product.set_input("Bias", [bias.name])
         product.set_output(out, [norm.result])
         return (product,), (weight, bias), ()
-    bias = site.new_parameter(
+    bias = match.new_parameter(
         chain.bias_name + SUFFIX, narrowed(chain.bias * norm.factor + norm.shift, dtype), chain.bias_name
     )
     inner = linear.output(out)
-    scaled = NewVariable(site.fresh_name(inner + SUFFIX), inner)
+    scaled = NewVariable(match.fresh_name(inner + SUFFIX), inner)
     product.set_output(out, [scaled.name])
-    return (product, added(site, chain, scaled.name, bias.name, norm.result)), (weight, bias), (scaled,)
+    return (product, added(match, chain, scaled.name, bias.name, norm.result)), (weight, bias), (scaled,)
 
 
-def _own_bias(linear: Site, name: str, count: int) -> Array:
+def _own_bias(linear: MatchContext, name: str, count: int) -> Array:
     if not name:
         return np.zeros(count)
     values = linear.numbers(name).astype(np.float64).reshape(-1)
     if values.size != count:
-        raise Unfit(f"the bias {name} has {values.size} numbers for {count} channels")
+        raise NoMatch(f"the bias {name} has {values.size} numbers for {count} channels")
     return values
 
 
-def added(site: Site, chain: Chain, x: str, y: str, result: str) -> Operator:
+def added(match: MatchContext, chain: Chain, x: str, y: str, result: str) -> Operator:
     """The elementwise_add that gives the normalisation's result: that of the chain, or a new one."""
     if chain.add is None:
         return chain.linear.new_operator(
             "elementwise_add", {"X": [x], "Y": [y]}, {"Out": [result]}, {"axis": chain.axis}
         )
-    op = copy_operator(chain.add.op, site.block)
+    op = copy_operator(chain.add.op, match.block)
     op.set_input("X", [x])
     op.set_input("Y", [y])
     op.set_output("Out", [result])

@@ -12,8 +12,9 @@ from collections.abc import Collection
 from fluidtool.ir import Program
 from fluidtool.ir.surgery import copy_operator
 from fluidtool.passes.inference.linear import channel_vector, channels, check_plain, narrowed
+from fluidtool.passes.inference.match import Use
 from fluidtool.passes.inference.matching import check_group, made_by
-from fluidtool.passes.inference.rewriting import Edit, NewParameter, Site, Unfit, rewrite
+from fluidtool.passes.inference.rewriting import Edit, MatchContext, NewParameter, NoMatch, rewrite
 from fluidtool.passes.result import PassResult
 from fluidtool.runtime.scope import Scope
 
@@ -39,19 +40,19 @@ def fuse_bias(program: Program, scope: Scope, keep: Collection[str] = ()) -> Pas
     Paddle 1.8.5 conv_elementwise_add_fuse_pass.cc.
     """
 
-    def rule(site: Site) -> Edit | None:
-        conv = made_by(site, site.input("X"), *CONVOLUTIONS) if site.op.type == "elementwise_add" else None
-        return None if conv is None else _with_bias(site, conv)
+    def rule(match: MatchContext) -> Edit | None:
+        conv = made_by(match, match.input("X"), *CONVOLUTIONS) if match.op.type == "elementwise_add" else None
+        return None if conv is None else _with_bias(match, conv)
 
     return rewrite("fuse-conv-bias", rule, program, scope, keep)
 
 
-def _with_bias(add: Site, conv: Site) -> Edit:
+def _with_bias(add: MatchContext, conv: MatchContext) -> Edit:
     check_plain(conv)
     if conv.op.get_attr("data_format", "NCHW") not in ("NCHW", "AnyLayout"):
-        raise Unfit("conv2d_fusion knows NCHW only")
+        raise NoMatch("conv2d_fusion knows NCHW only")
     if conv.op.get_attr("fuse_relu_before_depthwise_conv", False) or conv.input("Bias"):
-        raise Unfit(f"the {conv.op.type} has a bias of its own or begins with a relu")
+        raise NoMatch(f"the {conv.op.type} has a bias of its own or begins with a relu")
     count = channels(conv)
     name, values = channel_vector(conv, add, 4, 1, count)
     parameters: tuple[NewParameter, ...] = ()
@@ -70,39 +71,39 @@ def _with_bias(add: Site, conv: Site) -> Edit:
 def fuse_residual(program: Program, scope: Scope, keep: Collection[str] = ()) -> PassResult:
     """conv2d_fusion and the elementwise_add of something of its shape become one, in place (…_add2_act_fuse_pass.cc)."""
 
-    def rule(site: Site) -> Edit | None:
-        if site.op.type != "elementwise_add":
+    def rule(match: MatchContext) -> Edit | None:
+        if match.op.type != "elementwise_add":
             return None
-        x, y = site.input("X"), site.input("Y")
-        pairs = [(conv, other) for name, other in ((x, y), (y, x)) if (conv := _bare(site, name)) is not None]
-        return _first_that_fits(site, pairs) if pairs else None
+        x, y = match.input("X"), match.input("Y")
+        pairs = [(conv, other) for name, other in ((x, y), (y, x)) if (conv := _bare(match, name)) is not None]
+        return _first_that_fits(match, pairs) if pairs else None
 
     return rewrite("fuse-conv-residual", rule, program, scope, keep)
 
 
-def _bare(site: Site, name: str) -> Site | None:
-    conv = made_by(site, name, FUSED)
+def _bare(match: MatchContext, name: str) -> MatchContext | None:
+    conv = made_by(match, name, FUSED)
     bare = conv is not None and conv.op.get_attr("activation", "relu") == "identity"
     return conv if bare and not conv.op.inputs.get("ResidualData") else None  # type: ignore[union-attr]
 
 
-def _first_that_fits(add: Site, pairs: list[tuple[Site, str]]) -> Edit:
-    reason = Unfit("")
+def _first_that_fits(add: MatchContext, pairs: list[Use]) -> Edit:
+    reason = NoMatch("")
     for conv, other in pairs:
         try:
             return _with_residual(add, conv, other)
-        except Unfit as unfit:
+        except NoMatch as unfit:
             reason = unfit
     raise reason
 
 
-def _with_residual(add: Site, conv: Site, other: str) -> Edit:
+def _with_residual(add: MatchContext, conv: MatchContext, other: str) -> Edit:
     result = conv.output("Output")
     shapes = [var.shape for name in (result, other) if (var := add.block.find_var_recursive(name)) and var.has_shape]
     if other == result or len(shapes) != 2 or shapes[0] != shapes[1] or len(shapes[0]) != 4:
-        raise Unfit(f"{other} is not declared in the shape of {result}")
+        raise NoMatch(f"{other} is not declared in the shape of {result}")
     if int(add.op.get_attr("axis", -1)) not in (-1, 0):
-        raise Unfit("the elementwise_add aligns its operands along another axis")
+        raise NoMatch("the elementwise_add aligns its operands along another axis")
     return _absorbed(conv, add, {"ResidualData": [other]}, {}, [(add, other)])
 
 
@@ -110,22 +111,22 @@ def _with_residual(add: Site, conv: Site, other: str) -> Edit:
 def fuse_activation(program: Program, scope: Scope, keep: Collection[str] = ()) -> PassResult:
     """conv2d_fusion and the activation of its result become one, in place (conv_elementwise_add_act_fuse_pass.cc)."""
 
-    def rule(site: Site) -> Edit | None:
-        if site.op.type not in ACTIVATIONS:
+    def rule(match: MatchContext) -> Edit | None:
+        if match.op.type not in ACTIVATIONS:
             return None
-        conv = made_by(site, site.input("X"), FUSED)
+        conv = made_by(match, match.input("X"), FUSED)
         if conv is None or conv.op.get_attr("activation", "relu") != "identity":
             return None
-        for name, value in ACTIVATIONS[site.op.type].items():
-            if abs(float(site.op.get_attr(name, value)) - value) > 1e-7:
-                raise Unfit(f"attribute {name} of {site.op.type} is {site.op.attr(name):g}, not {value:g}")
-        return _absorbed(conv, site, {}, {"activation": site.op.type}, [])
+        for name, value in ACTIVATIONS[match.op.type].items():
+            if abs(float(match.op.get_attr(name, value)) - value) > 1e-7:
+                raise NoMatch(f"attribute {name} of {match.op.type} is {match.op.attr(name):g}, not {value:g}")
+        return _absorbed(conv, match, {}, {"activation": match.op.type}, [])
 
     return rewrite("fuse-conv-activation", rule, program, scope, keep)
 
 
 def _absorbed(
-    conv: Site, last: Site, inputs: dict[str, list[str]], attrs: dict[str, str], more: list[tuple[Site, str]]
+    conv: MatchContext, last: MatchContext, inputs: dict[str, list[str]], attrs: dict[str, str], more: list[Use]
 ) -> Edit:
     """The edit by which a conv2d_fusion takes over the operator that alone reads its result."""
     given = [(conv, name) for name in conv.op.input_arg_names] + more

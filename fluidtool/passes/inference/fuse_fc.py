@@ -6,10 +6,10 @@ from collections.abc import Collection
 
 from fluidtool.ir import Program
 from fluidtool.ir.surgery import copy_operator
-from fluidtool.passes.inference.facts import rank
 from fluidtool.passes.inference.linear import channel_vector, channels, check_plain, output_rank
 from fluidtool.passes.inference.matching import check_group, float_type, made_by, only_reader
-from fluidtool.passes.inference.rewriting import Edit, Site, Unfit, rewrite
+from fluidtool.passes.inference.queries import rank
+from fluidtool.passes.inference.rewriting import Edit, MatchContext, NoMatch, rewrite
 from fluidtool.passes.result import PassResult
 from fluidtool.runtime.scope import Scope
 
@@ -23,27 +23,27 @@ def fuse_fc(program: Program, scope: Scope, keep: Collection[str] = ()) -> PassR
     The weight stays as it is: Paddle's padding of weights (padding_weights) is a matter of its kernels.
     """
 
-    def rule(site: Site) -> Edit | None:
-        if site.op.type == "elementwise_add":
-            product = made_by(site, site.input("X"), *PRODUCTS)
-            return None if product is None else _with_bias(site, product)
-        if site.op.type == "relu":
-            fc = made_by(site, site.input("X"), "fc")
-            return None if fc is None or fc.op.get_attr("activation_type", "") else _with_relu(site, fc)
+    def rule(match: MatchContext) -> Edit | None:
+        if match.op.type == "elementwise_add":
+            product = made_by(match, match.input("X"), *PRODUCTS)
+            return None if product is None else _with_bias(match, product)
+        if match.op.type == "relu":
+            fc = made_by(match, match.input("X"), "fc")
+            return None if fc is None or fc.op.get_attr("activation_type", "") else _with_relu(match, fc)
         return None
 
     return rewrite("fuse-fc", rule, program, scope, keep)
 
 
-def _with_bias(add: Site, product: Site) -> Edit:
+def _with_bias(add: MatchContext, product: MatchContext) -> Edit:
     check_plain(product)
     if not float_type(product, product.input("Y")):
-        raise Unfit(f"{product.input('Y')} is neither float32 nor float64")
+        raise NoMatch(f"{product.input('Y')} is neither float32 nor float64")
     columns = _columns(product)
     count = channels(product)
     name, _ = channel_vector(product, add, columns + 1, columns, count)
     if add.array(name).shape not in ((count,), (1, count)):
-        raise Unfit(f"{name} of shape {list(add.array(name).shape)} is not one number per column ({count})")
+        raise NoMatch(f"{name} of shape {list(add.array(name).shape)} is not one number per column ({count})")
     inputs = {"Input": product.op.input("X"), "W": product.op.input("Y"), "Bias": [name]}
     attrs = {"in_num_col_dims": columns, "activation_type": ""}
     fc = add.new_operator("fc", inputs, {"Out": add.op.output("Out")}, attrs)
@@ -51,19 +51,19 @@ def _with_bias(add: Site, product: Site) -> Edit:
     return Edit(group, add.position, (fc,), f"{product.op.type} and elementwise_add are an fc")
 
 
-def _columns(product: Site) -> int:
-    """in_num_col_dims of the fc that a product is; raises Unfit when it is none."""
+def _columns(product: MatchContext) -> int:
+    """in_num_col_dims of the fc that a product is; raises NoMatch when it is none."""
     op = product.op
     if op.type == "mul":
         if int(op.get_attr("y_num_col_dims", 1)) != 1 or product.numbers(product.input("Y")).ndim != 2:
-            raise Unfit("the weight of the mul is not a matrix")
+            raise NoMatch("the weight of the mul is not a matrix")
         return int(op.get_attr("x_num_col_dims", 1))
     if op.get_attr("transpose_X", False) or op.get_attr("transpose_Y", False) or op.get_attr("alpha", 1.0) != 1.0:
-        raise Unfit("the matmul transposes or scales")
+        raise NoMatch("the matmul transposes or scales")
     return output_rank(product) - 1
 
 
-def _with_relu(relu: Site, fc: Site) -> Edit:
+def _with_relu(relu: MatchContext, fc: MatchContext) -> Edit:
     group = check_group([fc, relu], relu.output("Out"), [(fc, fc.input("Input"))])
     op = copy_operator(fc.op, fc.block)
     op.set_attr("activation_type", "relu")
@@ -78,10 +78,10 @@ def fuse_repeated_fc(program: Program, scope: Scope, keep: Collection[str] = ())
     Paddle 1.8.5 repeated_fc_relu_fuse_pass.cc.
     """
 
-    def rule(site: Site) -> Edit | None:
-        if not _is_layer(site) or _next_layer(site) is not None:
+    def rule(match: MatchContext) -> Edit | None:
+        if not _is_layer(match) or _next_layer(match) is not None:
             return None
-        chain = [site]
+        chain = [match]
         while (before := made_by(chain[0], chain[0].input("Input"), "fc")) is not None and _next_layer(
             before
         ) is not None:
@@ -91,34 +91,34 @@ def fuse_repeated_fc(program: Program, scope: Scope, keep: Collection[str] = ())
     return rewrite("fuse-repeated-fc", rule, program, scope, keep)
 
 
-def _is_layer(site: Site) -> bool:
-    op = site.op
+def _is_layer(match: MatchContext) -> bool:
+    op = match.op
     return (
         op.type == "fc"
         and op.get_attr("activation_type", "") == "relu"
         and int(op.get_attr("in_num_col_dims", 1)) == 1
         and bool(op.input("Bias"))
         and not op.get_attr("padding_weights", False)
-        and rank(site.block, site.input("Input")) == 2
+        and rank(match.block, match.input("Input")) == 2
     )
 
 
-def _next_layer(site: Site) -> Site | None:
+def _next_layer(match: MatchContext) -> MatchContext | None:
     """The fc with relu that alone reads what this one computes."""
-    found = only_reader(site, site.output("Out"), "fc") if _is_layer(site) else None
-    reads = found is not None and found.input("Input") == site.output("Out") and _is_layer(found)
-    return found if reads and not site.why_wanted(site.output("Out")) else None
+    found = only_reader(match, match.output("Out"), "fc") if _is_layer(match) else None
+    reads = found is not None and found.input("Input") == match.output("Out") and _is_layer(found)
+    return found if reads and not match.why_wanted(match.output("Out")) else None
 
 
-def _row(chain: list[Site]) -> Edit:
+def _row(chain: list[MatchContext]) -> Edit:
     first, last = chain[0], chain[-1]
     inputs = {
         "X": first.op.input("Input"),
-        "W": [site.input("W") for site in chain],
-        "Bias": [site.input("Bias") for site in chain],
+        "W": [match.input("W") for match in chain],
+        "Bias": [match.input("Bias") for match in chain],
     }
-    given = [(first, first.input("Input"))] + [(site, site.input(slot)) for site in chain for slot in ("W", "Bias")]
+    given = [(first, first.input("Input"))] + [(match, match.input(slot)) for match in chain for slot in ("W", "Bias")]
     group = check_group(chain, last.output("Out"), given)
-    outputs = {"ReluOut": [site.output("Out") for site in chain[:-1]], "Out": last.op.output("Out")}
+    outputs = {"ReluOut": [match.output("Out") for match in chain[:-1]], "Out": last.op.output("Out")}
     row = last.new_operator("fusion_repeated_fc_relu", inputs, outputs, {})
     return Edit(group, last.position, (row,), f"a row of {len(chain)} fc with relu")

@@ -6,10 +6,10 @@ from collections.abc import Collection
 
 from fluidtool.ir import Program
 from fluidtool.ir.surgery import copy_operator
-from fluidtool.passes.inference.facts import rank
 from fluidtool.passes.inference.linear import channel_vector
 from fluidtool.passes.inference.matching import check_group, float_type, made_by, same_value, scalar
-from fluidtool.passes.inference.rewriting import Edit, NewVariable, Site, Unfit, rewrite
+from fluidtool.passes.inference.queries import rank
+from fluidtool.passes.inference.rewriting import Edit, MatchContext, NewVariable, NoMatch, rewrite
 from fluidtool.passes.result import PassResult
 from fluidtool.runtime.scope import Scope
 
@@ -23,18 +23,18 @@ def fuse_squared_mat_sub(program: Program, scope: Scope, keep: Collection[str] =
     The second-order term of factorisation machines (Paddle 1.8.5 squared_mat_sub_fuse_pass.cc).
     """
 
-    def rule(site: Site) -> Edit | None:
-        if site.op.type == "elementwise_sub":
-            return _difference(site)
-        if site.op.type in ("scale", "elementwise_mul"):
-            fused = made_by(site, site.input("X"), SQUARED)
-            return None if fused is None else _times(site, fused)
+    def rule(match: MatchContext) -> Edit | None:
+        if match.op.type == "elementwise_sub":
+            return _difference(match)
+        if match.op.type in ("scale", "elementwise_mul"):
+            fused = made_by(match, match.input("X"), SQUARED)
+            return None if fused is None else _times(match, fused)
         return None
 
     return rewrite("fuse-squared-mat-sub", rule, program, scope, keep)
 
 
-def _difference(sub: Site) -> Edit | None:
+def _difference(sub: MatchContext) -> Edit | None:
     squared_product = made_by(sub, sub.input("X"), "square")
     product_of_squares = made_by(sub, sub.input("Y"), "matmul", "mul")
     if squared_product is None or product_of_squares is None:
@@ -45,7 +45,7 @@ def _difference(sub: Site) -> Edit | None:
         return None
     x, y = product.input("X"), product.input("Y")
     if not (same_value(product, x, left, left.input("X")) and same_value(product, y, right, right.input("X"))):
-        raise Unfit("the squares are not those of the factors of the product")
+        raise NoMatch("the squares are not those of the factors of the product")
     for each in (product, product_of_squares):
         _check_matrices(each)
     parts = [product, squared_product, left, right, product_of_squares, sub]
@@ -60,28 +60,28 @@ def _difference(sub: Site) -> Edit | None:
     return Edit(group, sub.position, (fused,), "the square of a product less the product of the squares")
 
 
-def _check_matrices(product: Site) -> None:
+def _check_matrices(product: MatchContext) -> None:
     op = product.op
     if op.get_attr("transpose_X", False) or op.get_attr("transpose_Y", False) or op.get_attr("alpha", 1.0) != 1.0:
-        raise Unfit("the product transposes or scales")
+        raise NoMatch("the product transposes or scales")
     for slot in ("X", "Y"):
         if rank(product.block, product.input(slot)) != 2 or not float_type(product, product.input(slot)):
-            raise Unfit(f"{product.input(slot)} is not declared as a matrix of floating-point numbers")
+            raise NoMatch(f"{product.input(slot)} is not declared as a matrix of floating-point numbers")
 
 
-def _times(site: Site, fused: Site) -> Edit | None:
-    if site.op.type == "scale":
-        plain = not site.op.inputs.get("ScaleTensor") and float(site.op.get_attr("bias", 0.0)) == 0.0
-        factor = float(site.op.get_attr("scale", 1.0)) if plain else None
+def _times(match: MatchContext, fused: MatchContext) -> Edit | None:
+    if match.op.type == "scale":
+        plain = not match.op.inputs.get("ScaleTensor") and float(match.op.get_attr("bias", 0.0)) == 0.0
+        factor = float(match.op.get_attr("scale", 1.0)) if plain else None
     else:
-        factor = scalar(site, site.input("Y"))
+        factor = scalar(match, match.input("Y"))
     if factor is None:
         return None
-    group = check_group([fused, site], site.output("Out"), [(fused, fused.input("X")), (fused, fused.input("Y"))])
+    group = check_group([fused, match], match.output("Out"), [(fused, fused.input("X")), (fused, fused.input("Y"))])
     op = copy_operator(fused.op, fused.block)
     op.set_attr("scalar", float(fused.op.get_attr("scalar", 1.0)) * factor)
-    op.set_output("Out", site.op.output("Out"))
-    return Edit(group, site.position, (op,), f"times {factor:g}")
+    op.set_output("Out", match.op.output("Out"))
+    return Edit(group, match.position, (op,), f"times {factor:g}")
 
 
 # ---------------------------------------------------------------- sequence_conv
@@ -92,27 +92,27 @@ def fuse_sequence_conv(program: Program, scope: Scope, keep: Collection[str] = (
     computes something else there.
     """
 
-    def rule(site: Site) -> Edit | None:
-        add = made_by(site, site.input("X"), "elementwise_add") if site.op.type == "relu" else None
+    def rule(match: MatchContext) -> Edit | None:
+        add = made_by(match, match.input("X"), "elementwise_add") if match.op.type == "relu" else None
         conv = made_by(add, add.input("X"), "sequence_conv") if add is not None else None
-        return None if add is None or conv is None else _sequence_conv(conv, add, site)
+        return None if add is None or conv is None else _sequence_conv(conv, add, match)
 
     return rewrite("fuse-sequence-conv", rule, program, scope, keep)
 
 
-def _sequence_conv(conv: Site, add: Site, relu: Site) -> Edit:
+def _sequence_conv(conv: MatchContext, add: MatchContext, relu: MatchContext) -> Edit:
     op = conv.op
     length, start = int(op.get_attr("contextLength", 1)), int(op.get_attr("contextStart", 0))
     if op.get_attr("paddingTrainable", False) or int(op.get_attr("contextStride", 1)) != 1:
-        raise Unfit("its padding is trained or its context has a stride")
+        raise NoMatch("its padding is trained or its context has a stride")
     if not -length < start <= 0:
-        raise Unfit(f"its context of {length} rows starts {start} rows from its own and so leaves it out")
+        raise NoMatch(f"its context of {length} rows starts {start} rows from its own and so leaves it out")
     if not float_type(conv, conv.input("X")):
-        raise Unfit(f"{conv.input('X')} is neither float32 nor float64")
+        raise NoMatch(f"{conv.input('X')} is neither float32 nor float64")
     count = int(conv.numbers(conv.input("Filter")).shape[1])
     bias, _ = channel_vector(conv, add, 2, 1, count)
     if add.array(bias).size != count:
-        raise Unfit(f"{bias} of shape {list(add.array(bias).shape)} is not one number per column ({count})")
+        raise NoMatch(f"{bias} of shape {list(add.array(bias).shape)} is not one number per column ({count})")
     group = check_group([conv, add, relu], relu.output("Out"), [(conv, conv.input("X"))])
     inputs = {"X": op.input("X"), "Filter": op.input("Filter"), "Bias": [bias]}
     columns = NewVariable(relu.fresh_name(f"{relu.output('Out')}_columns"), relu.output("Out"))

@@ -12,8 +12,9 @@ from math import isclose, pi, sqrt
 
 from fluidtool.ir import Program
 from fluidtool.ir.dataflow import Version
+from fluidtool.passes.inference.match import Use
 from fluidtool.passes.inference.matching import check_group, float_type, scalar
-from fluidtool.passes.inference.rewriting import Edit, Site, Unfit, rewrite
+from fluidtool.passes.inference.rewriting import Edit, MatchContext, NoMatch, rewrite
 from fluidtool.passes.result import PassResult
 from fluidtool.runtime.scope import Scope
 
@@ -35,38 +36,38 @@ def fuse_gelu(program: Program, scope: Scope, keep: Collection[str] = ()) -> Pas
     return rewrite(NAME, rule, program, scope, keep)
 
 
-def rule(site: Site) -> Edit | str | None:
+def rule(match: MatchContext) -> Edit | str | None:
     """The last product of gelu, with all operators between x and it."""
-    if site.op.type not in ("elementwise_mul", "scale", "elementwise_div"):
+    if match.op.type not in ("elementwise_mul", "scale", "elementwise_div"):
         return None
-    cone = operators_before(site)
+    cone = operators_before(match)
     functions = [found for found in cone if found.op.type in ARGUMENTS]
     if len(functions) != 1:
         return None
     for reader, x in values_read(cone):
         reading = _Reading(reader.flow.reads[reader.position][x])
-        if not reading.is_gelu(site, functions[0]):
+        if not reading.is_gelu(match, functions[0]):
             continue
-        if not float_type(site, x):
+        if not float_type(match, x):
             return f"{x} is not declared float32 or float64"
-        result = site.output("Out")
+        result = match.output("Out")
         removed = check_group(reading.used.values(), [result], reading.readers)
-        op = site.new_operator("gelu", {"X": [x]}, {"Out": [result]}, {"approximate": functions[0].op.type == "tanh"})
-        return Edit(removed, site.position, (op,), f"gelu of {x}")
+        op = match.new_operator("gelu", {"X": [x]}, {"Out": [result]}, {"approximate": functions[0].op.type == "tanh"})
+        return Edit(removed, match.position, (op,), f"gelu of {x}")
     if functions[0].op.type == "erf":
-        return "the arithmetic around erf is not 0.5 x (1 + erf(x / sqrt 2)) so far" if _ends_at(site) else None
+        return "the arithmetic around erf is not 0.5 x (1 + erf(x / sqrt 2)) so far" if _ends_at(match) else None
     return None
 
 
-def _ends_at(site: Site) -> bool:
+def _ends_at(match: MatchContext) -> bool:
     """Whether no further arithmetic follows."""
-    return not any(reader.op.type in ARITHMETIC for reader in site.readers(site.output("Out")))
+    return not any(reader.op.type in ARITHMETIC for reader in match.readers(match.output("Out")))
 
 
-def operators_before(site: Site) -> list[Site]:
-    """The operators of arithmetic that lead to `site`, itself included, the nearest MOST_OPERATORS."""
-    found: dict[int, Site] = {}
-    waiting = [site]
+def operators_before(match: MatchContext) -> list[MatchContext]:
+    """The operators of arithmetic that lead to `match`, itself included, the nearest MOST_OPERATORS."""
+    found: dict[int, MatchContext] = {}
+    waiting = [match]
     while waiting and len(found) < MOST_OPERATORS:
         current = waiting.pop(0)
         if current.position in found:
@@ -79,14 +80,14 @@ def operators_before(site: Site) -> list[Site]:
     return list(found.values())
 
 
-def values_read(cone: Collection[Site]) -> list[tuple[Site, str]]:
+def values_read(cone: Collection[MatchContext]) -> list[Use]:
     """Every value that these operators read, each once, with the first operator that reads it."""
-    seen: dict[Version, tuple[Site, str]] = {}
-    for site in sorted(cone, key=lambda found: found.position):
-        for name in site.op.input_arg_names:
-            version = site.flow.reads[site.position].get(name)
+    seen: dict[Version, Use] = {}
+    for match in sorted(cone, key=lambda found: found.position):
+        for name in match.op.input_arg_names:
+            version = match.flow.reads[match.position].get(name)
             if version is not None:
-                seen.setdefault(version, (site, name))
+                seen.setdefault(version, (match, name))
     return list(seen.values())
 
 
@@ -95,68 +96,68 @@ class _Reading:
     """Operators read as polynomials in the value `x`."""
 
     x: Version
-    used: dict[int, Site] = field(default_factory=dict)
-    readers: list[tuple[Site, str]] = field(default_factory=list)
+    used: dict[int, MatchContext] = field(default_factory=dict)
+    readers: list[Use] = field(default_factory=list)
 
-    def is_gelu(self, site: Site, function: Site) -> bool:
-        """Whether what `site` computes is gelu of x, `function` being the erf or tanh within."""
+    def is_gelu(self, match: MatchContext, function: MatchContext) -> bool:
+        """Whether what `match` computes is gelu of x, `function` being the erf or tanh within."""
         try:
-            if not _equal(self.result_of(site), RESULT) or function.position not in self.used:
+            if not _equal(self.result_of(match), RESULT) or function.position not in self.used:
                 return False
             return _equal(self.value(function, function.input("X")), ARGUMENTS[function.op.type])
-        except Unfit:
+        except NoMatch:
             return False
 
-    def value(self, site: Site, name: str) -> Polynomial:
-        """The polynomial of a value that `site` reads; raises Unfit for what is none."""
-        if site.flow.reads[site.position].get(name) == self.x:
-            self.readers.append((site, name))
+    def value(self, match: MatchContext, name: str) -> Polynomial:
+        """The polynomial of a value that `match` reads; raises NoMatch for what is none."""
+        if match.flow.reads[match.position].get(name) == self.x:
+            self.readers.append((match, name))
             return {(1, 0): 1.0}
-        number = scalar(site, name)
+        number = scalar(match, name)
         if number is not None:
             return {(0, 0): number}
-        source = site.producer(name) if name in site.flow.reads[site.position] else None
+        source = match.producer(name) if name in match.flow.reads[match.position] else None
         if source is None:
-            raise Unfit(f"{name} is another variable")
+            raise NoMatch(f"{name} is another variable")
         return self.result_of(source)
 
-    def result_of(self, site: Site) -> Polynomial:
+    def result_of(self, match: MatchContext) -> Polynomial:
         """The polynomial of what an operator computes."""
-        op = site.op
+        op = match.op
         if op.type not in (*ARITHMETIC, *ARGUMENTS) or len(self.used) > MOST_OPERATORS:
-            raise Unfit(f"{op.type} is no arithmetic")
-        self.used[site.position] = site
-        first = self.value(site, site.input("X"))
+            raise NoMatch(f"{op.type} is no arithmetic")
+        self.used[match.position] = match
+        first = self.value(match, match.input("X"))
         if op.type in ARGUMENTS:
             return {(0, 1): 1.0}
         if op.type == "scale":
-            return self.scaled(site, first)
+            return self.scaled(match, first)
         if op.type in ("square", "pow"):
-            return _power(first, 2.0 if op.type == "square" else _factor(site))
-        second = self.value(site, site.input("Y"))
+            return _power(first, 2.0 if op.type == "square" else _factor(match))
+        second = self.value(match, match.input("Y"))
         if op.type == "elementwise_mul":
             return _product(first, second)
         if op.type == "elementwise_div":
             divisor = second.get((0, 0), 0.0)
             if len(second) != 1 or not divisor:
-                raise Unfit("a quotient by something else than a number")
+                raise NoMatch("a quotient by something else than a number")
             return _product(first, {(0, 0): 1 / divisor})
         return _sum(first, second, -1.0 if op.type == "elementwise_sub" else 1.0)
 
-    def scaled(self, site: Site, value: Polynomial) -> Polynomial:
+    def scaled(self, match: MatchContext, value: Polynomial) -> Polynomial:
         """scale * value + bias."""
-        op = site.op
+        op = match.op
         if op.inputs.get("ScaleTensor"):
-            raise Unfit("the factor is computed by the program")
+            raise NoMatch("the factor is computed by the program")
         factor, bias = float(op.get_attr("scale", 1.0)), float(op.get_attr("bias", 0.0))
         bias = bias if op.get_attr("bias_after_scale", True) else bias * factor
         return _sum(_product(value, {(0, 0): factor}), {(0, 0): bias}, 1.0)
 
 
-def _factor(site: Site) -> float:
-    if site.op.inputs.get("FactorTensor"):
-        raise Unfit("the exponent is computed by the program")
-    return float(site.op.get_attr("factor", 1.0))
+def _factor(match: MatchContext) -> float:
+    if match.op.inputs.get("FactorTensor"):
+        raise NoMatch("the exponent is computed by the program")
+    return float(match.op.get_attr("factor", 1.0))
 
 
 def _sum(left: Polynomial, right: Polynomial, sign: float) -> Polynomial:
@@ -176,7 +177,7 @@ def _product(left: Polynomial, right: Polynomial) -> Polynomial:
 
 def _power(value: Polynomial, exponent: float) -> Polynomial:
     if exponent not in (1.0, 2.0, 3.0):
-        raise Unfit(f"a power of {exponent}")
+        raise NoMatch(f"a power of {exponent}")
     result = value
     for _ in range(int(exponent) - 1):
         result = _product(result, value)

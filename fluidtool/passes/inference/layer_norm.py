@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from fluidtool.ir import Program
-from fluidtool.passes.inference.facts import rank
+from fluidtool.passes.inference.match import Use
 from fluidtool.passes.inference.matching import (
     check_group,
     float_type,
@@ -22,7 +22,8 @@ from fluidtool.passes.inference.matching import (
     vector,
     why_seen,
 )
-from fluidtool.passes.inference.rewriting import Edit, NewVariable, Site, Unfit, rewrite
+from fluidtool.passes.inference.queries import rank
+from fluidtool.passes.inference.rewriting import Edit, MatchContext, NewVariable, NoMatch, rewrite
 from fluidtool.passes.result import PassResult
 from fluidtool.runtime.scope import Scope
 
@@ -39,30 +40,30 @@ def fuse_layer_norm(program: Program, scope: Scope, keep: Collection[str] = ()) 
 class _Parts:
     """A normalisation found: its operators, the operator that reads x first, x, epsilon, the operator of the result."""
 
-    sites: tuple[Site, ...]
-    reader: Site
+    matches: tuple[MatchContext, ...]
+    reader: MatchContext
     x: str
     epsilon: float
     axis: int
 
 
-def rule(site: Site) -> Edit | str | None:
+def rule(match: MatchContext) -> Edit | str | None:
     """The operator that divides by the root, with what comes before and the scale and bias that come after."""
-    parts = find_normalisation(site)
+    parts = find_normalisation(match)
     if parts is None:
         return None
-    if not float_type(site, parts.x):
+    if not float_type(match, parts.x):
         return f"{parts.x} is not declared float32 or float64"
     if not 0 <= parts.epsilon <= EPSILON_LIMIT:
         return f"epsilon is {parts.epsilon:g}; layer_norm takes 0 to 0.001"
-    sites, names, last = list(parts.sites), {}, site
+    matches, names, last = list(parts.matches), {}, match
     for slot, kind in (("Scale", "elementwise_mul"), ("Bias", "elementwise_add")):
         found = absorb(last, kind, parts)
         if found is not None:
             last, names[slot] = found
-            sites.append(last)
+            matches.append(last)
     result = last.output("Out")
-    removed = check_group(sites, [result], [(parts.reader, parts.x)])
+    removed = check_group(matches, [result], [(parts.reader, parts.x)])
     temporaries = {slot: last.fresh_name(f"{result}.{slot.lower()}") for slot in ("Mean", "Variance")}
     op = last.new_operator(
         "layer_norm",
@@ -74,42 +75,42 @@ def rule(site: Site) -> Edit | str | None:
     return Edit(removed, last.position, (op,), f"layer_norm of {parts.x}", variables=variables)
 
 
-def absorb(site: Site, kind: str, parts: _Parts) -> tuple[Site, str] | None:
+def absorb(match: MatchContext, kind: str, parts: _Parts) -> Use | None:
     """The product with a scale (or the sum with a bias) that alone reads the result so far, and its parameter."""
-    result = site.output("Out")
-    after = only_reader(site, result, kind)
-    dimensions = rank(site.block, parts.x)
+    result = match.output("Out")
+    after = only_reader(match, result, kind)
+    dimensions = rank(match.block, parts.x)
     if (
         after is None
-        or why_seen(site, result, {after.position})
+        or why_seen(match, result, {after.position})
         or after.input("X") != result
         or parts.axis != dimensions - 1
     ):
         return None
     try:
         values = vector(after, after.input("Y"), int(after.op.get_attr("axis", -1)), dimensions)
-    except Unfit:
+    except NoMatch:
         return None
-    width = site.block.var_recursive(parts.x).shape[-1]
+    width = match.block.var_recursive(parts.x).shape[-1]
     return (after, after.input("Y")) if values.size == width and values.size > 1 else None
 
 
-def find_normalisation(site: Site) -> _Parts | None:
-    """(x - mean) / sqrt(variance + epsilon) that ends at `site`; None when it is anything else."""
-    op = site.op
-    if op.type not in ("elementwise_div", "elementwise_mul") or site.input("X") == site.input("Y"):
+def find_normalisation(match: MatchContext) -> _Parts | None:
+    """(x - mean) / sqrt(variance + epsilon) that ends at `match`; None when it is anything else."""
+    op = match.op
+    if op.type not in ("elementwise_div", "elementwise_mul") or match.input("X") == match.input("Y"):
         return None
-    for difference, root in ((site.input("X"), site.input("Y")), (site.input("Y"), site.input("X"))):
-        subtract = made_by(site, difference, "elementwise_sub")
-        if subtract is not None and (op.type == "elementwise_mul" or difference == site.input("X")):
-            found = _from(site, subtract, root, op.type == "elementwise_mul")
+    for difference, root in ((match.input("X"), match.input("Y")), (match.input("Y"), match.input("X"))):
+        subtract = made_by(match, difference, "elementwise_sub")
+        if subtract is not None and (op.type == "elementwise_mul" or difference == match.input("X")):
+            found = _from(match, subtract, root, op.type == "elementwise_mul")
             if found is not None:
                 return found
     return None
 
 
-def _from(site: Site, subtract: Site, root: str, inverse: bool) -> _Parts | None:
-    roots = _root(site, root, inverse)
+def _from(match: MatchContext, subtract: MatchContext, root: str, inverse: bool) -> _Parts | None:
+    roots = _root(match, root, inverse)
     mean = made_by(subtract, subtract.input("Y"), "reduce_mean")
     if roots is None or mean is None or not same_value(mean, mean.input("X"), subtract, subtract.input("X")):
         return None
@@ -121,17 +122,17 @@ def _from(site: Site, subtract: Site, root: str, inverse: bool) -> _Parts | None
     square = None if variance is None else made_by(variance, variance.input("X"), *SQUARES)
     if variance is None or square is None or not _squares(square, subtract):
         return None
-    axis, dimensions = _axis(mean), rank(site.block, mean.input("X"))
-    if axis is None or axis != _axis(variance) or not _aligned((site, subtract), dimensions):
+    axis, dimensions = _axis(mean), rank(match.block, mean.input("X"))
+    if axis is None or axis != _axis(variance) or not _aligned((match, subtract), dimensions):
         return None
-    sites = (mean, subtract, square, variance, add, *roots, site)
-    return _Parts(sites, mean, mean.input("X"), epsilon, axis)
+    matches = (mean, subtract, square, variance, add, *roots, match)
+    return _Parts(matches, mean, mean.input("X"), epsilon, axis)
 
 
 SQUARES = ("square", "pow", "elementwise_mul", "elementwise_pow")
 
 
-def _squares(square: Site, subtract: Site) -> bool:
+def _squares(square: MatchContext, subtract: MatchContext) -> bool:
     """Whether `square` is the square of the difference that `subtract` gave."""
     op, name = square.op, square.input("X")
     source = made_by(square, name, "elementwise_sub")
@@ -144,9 +145,9 @@ def _squares(square: Site, subtract: Site) -> bool:
     return op.type == "square" or (float(op.get_attr("factor", 1.0)) == 2.0 and not op.inputs.get("FactorTensor"))
 
 
-def _root(site: Site, name: str, inverse: bool) -> tuple[Site, ...] | None:
+def _root(match: MatchContext, name: str, inverse: bool) -> tuple[MatchContext, ...] | None:
     """The operators that take the square root (or its reciprocal)."""
-    found = made_by(site, name, "rsqrt" if inverse else "sqrt", "pow", "elementwise_pow")
+    found = made_by(match, name, "rsqrt" if inverse else "sqrt", "pow", "elementwise_pow")
     if found is None:
         return None
     wanted = -0.5 if inverse else 0.5
@@ -159,9 +160,9 @@ def _root(site: Site, name: str, inverse: bool) -> tuple[Site, ...] | None:
     return (found,)
 
 
-def _shift(site: Site, name: str) -> tuple[Site, str, float] | None:
+def _shift(match: MatchContext, name: str) -> tuple[MatchContext, str, float] | None:
     """The operator that adds epsilon, what it adds it to, and epsilon."""
-    add = made_by(site, name, "scale", "elementwise_add")
+    add = made_by(match, name, "scale", "elementwise_add")
     if add is None:
         return None
     if add.op.type == "scale":
@@ -171,7 +172,7 @@ def _shift(site: Site, name: str) -> tuple[Site, str, float] | None:
     return None if epsilon is None else (add, add.input("X"), epsilon)
 
 
-def _axis(mean: Site) -> int | None:
+def _axis(mean: MatchContext) -> int | None:
     """The first of the trailing dimensions that a reduce_mean with keep_dim averages over; None for others."""
     dimensions, op = rank(mean.block, mean.input("X")), mean.op
     if dimensions < 2 or not op.get_attr("keep_dim", False) or op.get_attr("reduce_all", False):
@@ -181,10 +182,10 @@ def _axis(mean: Site) -> int | None:
     return first if first > 0 and axes == list(range(first, dimensions)) else None
 
 
-def _aligned(sites: Collection[Site], dimensions: int) -> bool:
+def _aligned(matches: Collection[MatchContext], dimensions: int) -> bool:
     """Whether operators broadcast [.., 1] against [.., n] with all dimensions side by side."""
     return all(
-        rank(site.block, site.input("Y")) == rank(site.block, site.input("X")) == dimensions
-        and int(site.op.get_attr("axis", -1)) in (-1, 0)
-        for site in sites
+        rank(match.block, match.input("Y")) == rank(match.block, match.input("X")) == dimensions
+        and int(match.op.get_attr("axis", -1)) in (-1, 0)
+        for match in matches
     )

@@ -1,8 +1,8 @@
 """The form of every inference rewrite: a rule looks at one operator and answers with an Edit, a reason, or nothing.
 
-    def rule(site: Site) -> Edit | str | None
+    def rule(match: MatchContext) -> Edit | str | None
 
-None: this operator is no candidate. A string, or `raise Unfit(reason)`: a candidate that must stay as it is, and why. An
+None: this operator is no candidate. A string, or `raise NoMatch(reason)`: a candidate that must stay as it is, and why. An
 Edit: the operators that go and those that come. `rewrite` asks the rule at every operator of every block, applies the
 edits that do not overlap in one sweep, and sweeps again until nothing changes. A rule changes nothing itself: a new
 parameter or variable goes into the Edit.
@@ -18,9 +18,9 @@ from fluidtool.ir import Block, Operator, Program
 from fluidtool.ir.dataflow import block_flow, sub_block_operators
 from fluidtool.ir.reuse import restore_names
 from fluidtool.ir.surgery import copy_variable
+from fluidtool.passes.inference.match import Edit, MatchContext, NewParameter, NewVariable, NoMatch, on_host
 from fluidtool.passes.inference.names import BATCH_NORMS, Names, names_of, uses_running_statistics
 from fluidtool.passes.inference.quantisers import REASON, before_quantisers
-from fluidtool.passes.inference.site import Edit, NewParameter, NewVariable, Site, Unfit, on_host
 from fluidtool.passes.result import Decision, PassResult, decide
 from fluidtool.runtime.scope import Scope
 from fluidtool.tensor import LoDTensor, var_type_of
@@ -28,11 +28,11 @@ from fluidtool.tensor import LoDTensor, var_type_of
 __all__ = [
     "BATCH_NORMS",
     "Edit",
+    "MatchContext",
     "NewParameter",
     "NewVariable",
+    "NoMatch",
     "Rule",
-    "Site",
-    "Unfit",
     "drop_unused",
     "on_host",
     "rewrite",
@@ -41,7 +41,7 @@ __all__ = [
 
 SWEEPS = 100
 OUTER_INPUTS = ("parameters", "X", "Input")  # of recurrent, while, conditional_block
-Rule = Callable[[Site], "Edit | str | None"]
+Rule = Callable[[MatchContext], "Edit | str | None"]
 
 
 def rewrite(
@@ -90,7 +90,7 @@ def sweep(
     changed, used = set[str](), set[str]()
     quantised = before_quantisers(flow) if names.quantises and not exact else frozenset[int]()
     for position, op in enumerate(block.ops):
-        answer = _ask(rule, Site(flow, position, scope, keep, names))
+        answer = _ask(rule, MatchContext(flow, position, scope, keep, names))
         if isinstance(answer, str):
             left.append(decide(name, op, False, answer))
         elif answer is not None and answer.position in quantised:
@@ -115,10 +115,10 @@ def sweep(
     return bool(edits)
 
 
-def _ask(rule: Rule, site: Site) -> Edit | str | None:
+def _ask(rule: Rule, match: MatchContext) -> Edit | str | None:
     try:
-        return rule(site)
-    except (Unfit, ProgramError) as reason:  # a ProgramError: the program lacks a declaration or an attribute
+        return rule(match)
+    except (NoMatch, ProgramError) as reason:  # a ProgramError: the program lacks a declaration or an attribute
         return str(reason)
 
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from fluidtool.ir import Program
-from fluidtool.passes.inference.facts import rank
+from fluidtool.passes.inference.match import Use
 from fluidtool.passes.inference.matching import check_group, float_type, made_by, vector
-from fluidtool.passes.inference.rewriting import Edit, Site, Unfit, rewrite
+from fluidtool.passes.inference.queries import rank
+from fluidtool.passes.inference.rewriting import Edit, MatchContext, NoMatch, rewrite
 from fluidtool.passes.result import PassResult
 from fluidtool.runtime.scope import Scope
 
@@ -32,15 +33,15 @@ def fuse_skip_layer_norm(program: Program, scope: Scope, keep: Collection[str] =
     return rewrite("fuse-skip-layer-norm", skip_rule, program, scope, keep)
 
 
-def embedding_rule(site: Site) -> Edit | None:
+def embedding_rule(match: MatchContext) -> Edit | None:
     """A layer_norm of a sum of looked-up rows."""
-    if site.op.type != "layer_norm":
+    if match.op.type != "layer_norm":
         return None
-    adds: list[Site] = []
-    look_ups = _look_ups(site, site.input("X"), adds)
+    adds: list[MatchContext] = []
+    look_ups = _look_ups(match, match.input("X"), adds)
     if look_ups is None or len(look_ups) < 2:
         return None
-    parameters = _parameters(site, 3)
+    parameters = _parameters(match, 3)
     for look_up in look_ups:
         _check_look_up(look_up, look_ups[0])
     reads = [(look_up, look_up.input("Ids")) for look_up in look_ups]
@@ -50,35 +51,35 @@ def embedding_rule(site: Site) -> Edit | None:
         **parameters,
     }
     reason = f"the sum of {len(look_ups)} look-ups"
-    return _edit(site, "fused_embedding_eltwise_layernorm", inputs, [*adds, *look_ups], reads, {}, reason)
+    return _edit(match, "fused_embedding_eltwise_layernorm", inputs, [*adds, *look_ups], reads, {}, reason)
 
 
-def skip_rule(site: Site) -> Edit | None:
+def skip_rule(match: MatchContext) -> Edit | None:
     """A layer_norm of the sum of two values of one shape."""
-    if site.op.type != "layer_norm":
+    if match.op.type != "layer_norm":
         return None
-    add = made_by(site, site.input("X"), "elementwise_add")
+    add = made_by(match, match.input("X"), "elementwise_add")
     if add is None:
         return None
-    block, x, y = site.block, add.input("X"), add.input("Y")
+    block, x, y = match.block, add.input("X"), add.input("Y")
     dimensions = rank(block, x)
     if block.var_recursive(x).shape != block.var_recursive(y).shape or dimensions < 2:
-        raise Unfit(f"{x} and {y} are not declared with one shape")
-    parameters = _parameters(site, dimensions)
+        raise NoMatch(f"{x} and {y} are not declared with one shape")
+    parameters = _parameters(match, dimensions)
     inputs = {"X": [x], "Y": [y], **parameters}
     attrs = {"begin_norm_axis": dimensions - 1}
-    return _edit(site, "skip_layernorm", inputs, [add], [(add, x), (add, y)], attrs, f"the sum of {x} and {y}")
+    return _edit(match, "skip_layernorm", inputs, [add], [(add, x), (add, y)], attrs, f"the sum of {x} and {y}")
 
 
-def _look_ups(site: Site, name: str, adds: list[Site]) -> list[Site] | None:
+def _look_ups(match: MatchContext, name: str, adds: list[MatchContext]) -> list[MatchContext] | None:
     """The look-ups that a tree of sums adds up, in order; None when it adds anything else."""
-    found = made_by(site, name, *LOOK_UPS, "elementwise_add", "sum")
+    found = made_by(match, name, *LOOK_UPS, "elementwise_add", "sum")
     if found is None:
         return None
     if found.op.type in LOOK_UPS:
         return [found]
     adds.append(found)
-    total: list[Site] = []
+    total: list[MatchContext] = []
     for term in found.op.input_arg_names:
         below = _look_ups(found, term, adds)
         if below is None:
@@ -87,45 +88,45 @@ def _look_ups(site: Site, name: str, adds: list[Site]) -> list[Site] | None:
     return total
 
 
-def _check_look_up(site: Site, first: Site) -> None:
-    op, block = site.op, site.block
+def _check_look_up(match: MatchContext, first: MatchContext) -> None:
+    op, block = match.op, match.block
     if int(op.get_attr("padding_idx", NO_PADDING)) != NO_PADDING:
-        raise Unfit("a look-up has a padding_idx")
+        raise NoMatch("a look-up has a padding_idx")
     if op.get_attr("is_distributed", False) or op.get_attr("remote_prefetch", False):
-        raise Unfit("a table is distributed")
-    if site.numbers(site.input("W")).shape[1:] != first.numbers(first.input("W")).shape[1:]:
-        raise Unfit("the tables have rows of different lengths")
-    ids = block.var_recursive(site.input("Ids"))
-    if ids.lod_level or rank(block, site.output("Out")) != 3:
-        raise Unfit(f"{ids.name} is not [batch, length] words")
+        raise NoMatch("a table is distributed")
+    if match.numbers(match.input("W")).shape[1:] != first.numbers(first.input("W")).shape[1:]:
+        raise NoMatch("the tables have rows of different lengths")
+    ids = block.var_recursive(match.input("Ids"))
+    if ids.lod_level or rank(block, match.output("Out")) != 3:
+        raise NoMatch(f"{ids.name} is not [batch, length] words")
     if ids.shape[:2] != block.var_recursive(first.input("Ids")).shape[:2]:
-        raise Unfit(f"{first.input('Ids')} and {ids.name} are not declared with the same batch and length")
+        raise NoMatch(f"{first.input('Ids')} and {ids.name} are not declared with the same batch and length")
 
 
-def _parameters(site: Site, dimensions: int) -> dict[str, list[str]]:
-    """Scale and Bias of a layer_norm over the last dimension; raises Unfit for others."""
-    if not float_type(site, site.input("X")):
-        raise Unfit(f"{site.input('X')} is not declared float32 or float64")
-    if int(site.op.get_attr("begin_norm_axis", 1)) != dimensions - 1:
-        raise Unfit("the layer_norm is not over the last dimension alone")
-    if not site.input("Scale") or not site.input("Bias"):
-        raise Unfit("the layer_norm has no scale or no bias")
+def _parameters(match: MatchContext, dimensions: int) -> dict[str, list[str]]:
+    """Scale and Bias of a layer_norm over the last dimension; raises NoMatch for others."""
+    if not float_type(match, match.input("X")):
+        raise NoMatch(f"{match.input('X')} is not declared float32 or float64")
+    if int(match.op.get_attr("begin_norm_axis", 1)) != dimensions - 1:
+        raise NoMatch("the layer_norm is not over the last dimension alone")
+    if not match.input("Scale") or not match.input("Bias"):
+        raise NoMatch("the layer_norm has no scale or no bias")
     for slot in ("Scale", "Bias"):
-        vector(site, site.input(slot), -1, dimensions)
-    return {"Scale": site.op.input("Scale"), "Bias": site.op.input("Bias")}
+        vector(match, match.input(slot), -1, dimensions)
+    return {"Scale": match.op.input("Scale"), "Bias": match.op.input("Bias")}
 
 
 def _edit(
-    site: Site,
+    match: MatchContext,
     kind: str,
     inputs: dict[str, list[str]],
-    before: list[Site],
-    reads: list[tuple[Site, str]],
+    before: list[MatchContext],
+    reads: list[Use],
     attrs: dict[str, int],
     reason: str,
 ) -> Edit:
-    result = site.output("Y")
-    removed = check_group([site, *before], [result], reads)
-    epsilon = float(site.op.get_attr("epsilon", 1e-5))
-    op = site.new_operator(kind, inputs, {"Out": [result]}, {"epsilon": epsilon, **attrs})
-    return Edit(removed, site.position, (op,), reason)
+    result = match.output("Y")
+    removed = check_group([match, *before], [result], reads)
+    epsilon = float(match.op.get_attr("epsilon", 1e-5))
+    op = match.new_operator(kind, inputs, {"Out": [result]}, {"epsilon": epsilon, **attrs})
+    return Edit(removed, match.position, (op,), reason)

@@ -1,4 +1,4 @@
-"""Engines: the array libraries that operator bodies run on, one folder each."""
+"""Engines: the array libraries that operator kernels run on, one folder each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fluidtool.runtime.engines.native.library import BUILD, SWITCH, Library, abs
 from fluidtool.tensor import CUDAPlace, Place
 
 if TYPE_CHECKING:
-    from fluidtool.runtime.engines.handing import HandingEngine
+    from fluidtool.runtime.engines.delegate import DelegateEngine
 
 ENGINES = ("auto", "native", "numpy", "onnxruntime", "openvino")
 
@@ -70,10 +70,10 @@ def _chosen(engine: str, place: Place | None) -> Library | None:
     return found
 
 
-def handing_to(engine: str) -> HandingEngine | None:
-    """The engine outside that stretches are handed to, or None; raises DeviceError where its package is not installed."""
+def delegate_for(engine: str) -> DelegateEngine | None:
+    """The engine outside that regions are delegated to, or None; raises DeviceError where its package is not installed."""
     if engine in ("auto", "native", "numpy"):
         return None
-    from fluidtool.runtime.engines.handing import handing_engine
+    from fluidtool.runtime.engines.delegate import delegate_engine
 
-    return handing_engine(engine)
+    return delegate_engine(engine)

@@ -97,7 +97,7 @@ def test_gpus_of_one_process_are_joined_at_once(cupy: Any) -> None:
         np.testing.assert_array_equal(found, [3, 3, 3])
 
 
-def test_large_broadcasts_go_in_pieces(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_broadcasts_go_in_chunks(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fluidtool.distribute.collective.nccl.BROADCAST_BYTES", 12)
     for found in on_ranks(joined(), lambda ring: ring.broadcast(cupy.asarray(own(ring.rank)), 1)):
         np.testing.assert_array_equal(found, own(1))

@@ -23,7 +23,7 @@ def momentum() -> Any:
 
 
 def write_programs(folder: Path, optimizer: Callable[[], Any] = momentum) -> Path:
-    """x [40] -> 240 -> 1 with listed values for the weights, of which one is cut into pieces."""
+    """x [40] -> 240 -> 1 with listed values for the weights, of which one is cut into shards."""
     values = np.random.RandomState(5).uniform(-0.1, 0.1, (WIDTH, HIDDEN)).astype("float32")
     main, startup = fluid.Program(), fluid.Program()
     with fluid.program_guard(main, startup), fluid.unique_name.guard():

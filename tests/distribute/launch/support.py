@@ -39,9 +39,9 @@ class Remembered:
         if self.then is not None:
             self.then(role, text)
 
-    def event(self, text: str, **facts: Any) -> None:
+    def event(self, text: str, **fields: Any) -> None:
         self.texts.append(text)
-        self.events.append(facts)
+        self.events.append(fields)
 
     def status(self, roles: Sequence[RoleStatus]) -> None:
         self.statuses += 1

@@ -33,8 +33,8 @@ def test_a_job_is_done_when_all_trainers_are(tmp_path: Path) -> None:
 
 def test_what_a_role_reports_is_its_status(tmp_path: Path) -> None:
     outcome, _ = run([toy("trainer_0", TRAINS)], tmp_path)
-    facts = outcome.roles[0].facts()
-    found = {name: facts[name] for name in ("step", "loss", "bytes_sent", "bytes_received", "exit_code", "starts")}
+    fields = outcome.roles[0].fields()
+    found = {name: fields[name] for name in ("step", "loss", "bytes_sent", "bytes_received", "exit_code", "starts")}
     assert found == {"step": 2, "loss": 0.5, "bytes_sent": 10, "bytes_received": 20, "exit_code": 0, "starts": 1}
 
 

@@ -40,7 +40,7 @@ def test_a_gradient_is_applied_as_it_comes(monkeypatch: Patch, mode: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["w@GRAD@PIECE@0", "w@GRAD@PIECE@11"])
-def test_a_piece_is_applied_like_the_whole(monkeypatch: Patch, name: str) -> None:
+def test_a_shard_is_applied_like_the_whole(monkeypatch: Patch, name: str) -> None:
     with asynchronous(monkeypatch) as server:
         Trainer(server.handler, 0).send(name, ones(1.0))
         assert server.value("w")[0, 0] == pytest.approx(0.4)

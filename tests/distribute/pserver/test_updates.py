@@ -24,7 +24,7 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "adagrad": lambda: fluid.optimizer.Adagrad(0.1),
     "l2": lambda: fluid.optimizer.SGD(0.1, regularization=fluid.regularizer.L2Decay(0.01)),
 }
-WAYS = {"small pieces": 3, "one piece": 1 << 14}
+WAYS = {"small chunks": 3, "one chunk": 1 << 14}
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +66,7 @@ def test_the_bits_are_those_of_the_operators(
     found = {}
     for mode in ("in place", "operators"):
         with monkeypatch.context() as patch, fluid.unique_name.guard():
-            patch.setattr(in_place, "PIECE", WAYS[way])
+            patch.setattr(in_place, "CHUNK", WAYS[way])
             if mode == "operators":
                 patch.setattr(blocks, "update_in_place", lambda block: None)
             found[mode] = trained(patch, network(OPTIMIZERS[name]), trainers)
@@ -117,7 +117,7 @@ def test_what_a_trainer_sent_is_not_written_into(monkeypatch: Patch) -> None:
 
 def test_a_reader_never_sees_half_an_update(monkeypatch: Patch) -> None:
     """Every element moves by the same step, so all are equal whenever anybody looks."""
-    monkeypatch.setattr(in_place, "PIECE", 1)
+    monkeypatch.setattr(in_place, "CHUNK", 1)
     role = server_role(line(), sync=False)
     with running(role.main, start(role), monkeypatch) as server:
 

@@ -86,13 +86,13 @@ class TestSend:
         ):
             trainer.run(("send", {"X": ["a"]}, {}, {"epmap": trainer.endpoints}), a=np.ones(1))
 
-    def test_pieces_of_an_array_go_to_their_servers(self, trainer: Trainer) -> None:
+    def test_chunks_of_an_array_go_to_their_servers(self, trainer: Trainer) -> None:
         attrs = {"epmap": trainer.endpoints, "send_varnames": ["a.block0", "a.block1"], "sections": [1, 2]}
         trainer.run(("send", {"X": ["a"]}, {}, attrs), a=np.arange(6.0).reshape(3, 2))
         assert trainer.heard() == [[("send", "a.block0")], [("send", "a.block1")]]
         assert trainer.keepers[1].received["a.block1"].numpy().tolist() == [[2, 3], [4, 5]]
 
-    def test_pieces_of_rows_are_numbered_from_their_start(self, trainer: Trainer) -> None:
+    def test_chunks_of_rows_are_numbered_from_their_start(self, trainer: Trainer) -> None:
         rows = SelectedRows([3, 0, 3], 5, np.arange(6, dtype=np.float32).reshape(3, 2))
         attrs = {"epmap": trainer.endpoints, "send_varnames": ["t.block0", "t.block1"], "sections": [2, 3]}
         trainer.run(("send", {"X": ["t"]}, {}, attrs), t=rows)
@@ -137,7 +137,7 @@ class TestRecv:
         (found,) = trainer.run(("recv", {}, {"Out": ["moment@here"]}, attrs), fetch=["moment@here"])
         assert found.numpy().tolist() == [0, 1] and trainer.heard()[0] == [("get now", "moment")]
 
-    def test_pieces_are_put_together(self, trainer: Trainer) -> None:
+    def test_chunks_are_put_together(self, trainer: Trainer) -> None:
         for keeper, rows in zip(trainer.keepers, (1, 2), strict=True):
             keeper.variables[f"w.block{rows - 1}"] = tensor(rows, 2)
         attrs = {"epmap": trainer.endpoints, "recv_varnames": ["w.block0", "w.block1"]}
@@ -203,7 +203,7 @@ TABLE = np.arange(20, dtype=np.float32).reshape(10, 2)
 
 @pytest.fixture
 def tables(trainer: Trainer) -> dict[str, Any]:
-    """A table in two pieces, of 4 and 6 rows; attributes that name them."""
+    """A table in two chunks, of 4 and 6 rows; attributes that name them."""
     trainer.keepers[0].variables["t.block0"] = LoDTensor(TABLE[:4])
     trainer.keepers[1].variables["t.block1"] = LoDTensor(TABLE[4:])
     return {"table_names": ["t.block0", "t.block1"], "height_sections": [4, 6]}

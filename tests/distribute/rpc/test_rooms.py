@@ -17,10 +17,10 @@ import pytest
 
 from fluidtool.distribute.rpc import rooms as rooms_module
 from fluidtool.distribute.rpc.client import connect
-from fluidtool.distribute.rpc.frames import frame_parts, pieces
+from fluidtool.distribute.rpc.frames import chunks, frame_parts
 from fluidtool.distribute.rpc.gate import WAITING, Gate
 from fluidtool.distribute.rpc.handler import Late, Refused
-from fluidtool.distribute.rpc.options import PIECE, Options
+from fluidtool.distribute.rpc.options import CHUNK, Options
 from fluidtool.distribute.rpc.rooms import Rooms
 from fluidtool.distribute.rpc.security import Security
 from fluidtool.distribute.rpc.wire import Limits
@@ -253,16 +253,16 @@ def test_long_frames_of_a_stream_take_room() -> None:
     assert len(keeper.received) == 4
 
 
-def test_a_piece_that_is_longer_than_pieces_are_is_refused() -> None:
+def test_a_chunk_that_is_longer_than_chunks_are_is_refused() -> None:
     with served(Keeper()) as server, grpc.insecure_channel(server.endpoint) as channel:
         metadata = (("fluidtool-trainer", "0"),)
-        with pytest.raises(grpc.RpcError, match=r"a piece of \d+ bytes came"):
-            list(channel.stream_stream(EXCHANGE)(iter([bytes(PIECE + 1)]), timeout=60, metadata=metadata))
+        with pytest.raises(grpc.RpcError, match=r"a chunk of \d+ bytes came"):
+            list(channel.stream_stream(EXCHANGE)(iter([bytes(CHUNK + 1)]), timeout=60, metadata=metadata))
 
 
-def test_own_pieces_are_no_longer() -> None:
-    parts = frame_parts(1, 0, 1, [bytes(100), bytes(3 * PIECE)])
-    assert max(map(len, pieces(parts))) == PIECE
+def test_own_chunks_are_no_longer() -> None:
+    parts = frame_parts(1, 0, 1, [bytes(100), bytes(3 * CHUNK)])
+    assert max(map(len, chunks(parts))) == CHUNK
 
 
 def test_the_refusal_is_an_error_of_the_protocol() -> None:

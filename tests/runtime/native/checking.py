@@ -11,7 +11,7 @@ from fluidtool.ir import Program
 from fluidtool.ops.inference import infer_declared
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor, Scope
-from fluidtool.runtime.engines.native.stretches import Stretch, reasons
+from fluidtool.runtime.engines.native.partition import Region, reasons
 from fluidtool.tensor import LoDTensor
 
 Array = np.ndarray[Any, Any]
@@ -75,19 +75,19 @@ class Net:
         return [value.numpy() for value in values]
 
     def why_not(self) -> list[str]:
-        """Why stretches of the last run were left to numpy."""
+        """Why regions of the last run were left to numpy."""
         return list(reasons(self.plan.work).values())
 
-    def stretches(self) -> int:
-        """How many stretches the last run had."""
-        return sum(isinstance(step, Stretch) for step in self.plan.work)
+    def regions(self) -> int:
+        """How many regions the last run had."""
+        return sum(isinstance(step, Region) for step in self.plan.work)
 
 
 def check(net: Net, *fetches: str, rtol: float = RTOL, scale: float = 1e-30) -> None:
     """Both engines give the same, and the native one did all of it."""
     agree(net, fetches, rtol, scale)
     assert net.why_not() == []
-    assert net.stretches() == len(net.plan.work) == 1
+    assert net.regions() == len(net.plan.work) == 1
 
 
 def agree(net: Net, fetches: Sequence[str], rtol: float = RTOL, scale: float = 1e-30) -> None:

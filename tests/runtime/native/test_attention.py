@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from fluidtool.runtime.engines.native.library import Library
-from fluidtool.runtime.engines.native.stretch import Compiled
-from fluidtool.runtime.engines.native.stretches import Stretch
+from fluidtool.runtime.engines.native.partition import Region
+from fluidtool.runtime.engines.native.specialization import Compiled
 from tests.runtime.native.checking import Net, check
 
 pytestmark = pytest.mark.usefixtures("native")
@@ -17,13 +17,13 @@ HEADS = [0, 2, 1, 3]
 
 
 def compiled(net: Net) -> Compiled:
-    (stretch,) = (step for step in net.plan.work if isinstance(step, Stretch))
-    (form,) = stretch.forms.values()
-    return form
+    (region,) = (step for step in net.plan.work if isinstance(step, Region))
+    (specialization,) = region.specializations.values()
+    return specialization
 
 
 def steps(net: Net) -> Counter[str]:
-    return Counter(draft.kind.name for draft in compiled(net).drafts)
+    return Counter(kernel_call.kind.name for kernel_call in compiled(net).kernel_calls)
 
 
 def attention(net: Net, rows: int, columns: int, heads: int, factor: float, axes: Sequence[int] = HEADS) -> str:
@@ -94,7 +94,7 @@ def test_rows_in_parts_where_heads_are_few(native: Library) -> None:
         check(net, mixed, scale=1.0)
     finally:
         native.use_threads(threads)
-    (step,) = compiled(net).drafts
+    (step,) = compiled(net).kernel_calls
     assert step.tasks == 8
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from fluidtool.runtime import Executor
 from fluidtool.runtime.engines.native.bfloat16 import rounded
 from fluidtool.runtime.engines.native.library import PAIRS, library
-from fluidtool.runtime.engines.native.stretches import Stretch
+from fluidtool.runtime.engines.native.partition import Region
 from fluidtool.tensor import LoDTensor
 from tests.runtime.native.checking import RTOL, Array, Net
 from tests.support.checkout import child_environment
@@ -45,7 +45,7 @@ def check(net: Net, weights: list[str], *fetches: str, inputs: list[str], scale:
     """What the native engine gives by bf16 is what numpy gives by weights, and inputs, that were rounded before."""
     for _ in range(2):  # the second run finds the arena used
         got = run(net, *fetches)
-    assert net.why_not() == [] and net.stretches() == len(net.plan.work) == 1
+    assert net.why_not() == [] and net.regions() == len(net.plan.work) == 1
     for name in weights:
         variable = net.scope.find_var(name)
         assert variable is not None
@@ -79,10 +79,10 @@ CASES = {
 
 
 def compiled_of(net: Net) -> Any:
-    """What the only stretch of the last run became."""
-    (stretch,) = (step for step in net.plan.work if isinstance(step, Stretch))
-    (form,) = stretch.forms.values()
-    return form
+    """What the only region of the last run became."""
+    (region,) = (step for step in net.plan.work if isinstance(step, Region))
+    (specialization,) = region.specializations.values()
+    return specialization
 
 
 def stored(numbers: Array) -> Array:
@@ -93,10 +93,12 @@ def stored(numbers: Array) -> Array:
     x, w = net.data(depth, depth, of=np.eye(depth, dtype=np.float32)), net.parameter(of=numbers)
     y = net.op("mul", "Out", {"X": x, "Y": w})
     run(net, y)
-    (draft,) = (draft for draft in compiled_of(net).drafts if draft.kind.name in ("PRODUCT", "PAIRS"))
-    together = 2 if draft.kind.name == "PAIRS" else 1  # rows of weights that lie as pairs
+    (kernel_call,) = (
+        kernel_call for kernel_call in compiled_of(net).kernel_calls if kernel_call.kind.name in ("PRODUCT", "PAIRS")
+    )
+    together = 2 if kernel_call.kind.name == "PAIRS" else 1  # rows of weights that lie as pairs
     groups = -(-depth // together)
-    bits = draft.pointers[1][0].array.view(np.uint16)[: groups * width * together]
+    bits = kernel_call.pointers[1][0].array.view(np.uint16)[: groups * width * together]
     assert columns < width  # one block
     wide: Array = (bits.astype(np.uint32) << 16).view(np.float32)
     rows = wide.reshape(groups, width, together).transpose(0, 2, 1).reshape(groups * together, width)
@@ -410,7 +412,7 @@ def test_nothing_is_left_to_numpy_or_to_float32_where_pairs_are() -> None:
     x, filters = net.data(1, 3, 9, 9), net.parameter(20, 3, 3, 3)
     y = net.op("relu", "Out", {"X": net.conv(x, filters)})
     run(net, net.op("mul", "Out", {"X": y, "Y": net.parameter(20 * 49, 10)}))
-    kinds = [draft.kind.name for draft in compiled_of(net).drafts]
+    kinds = [kernel_call.kind.name for kernel_call in compiled_of(net).kernel_calls]
     assert kinds == ["NARROW", "PAIRS", "UNBLOCK", "NARROW", "PAIRS"]
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluidtool.runtime.engines.native.stretches import Stretch
+from fluidtool.runtime.engines.native.partition import Region
 from tests.runtime.native.checking import Net, agree, check
 
 pytestmark = pytest.mark.usefixtures("native")
@@ -31,9 +31,9 @@ def shuffled(net: Net, x: str, shape: tuple[int, int, int, int], groups: int) ->
 
 def kernels(net: Net) -> list[str]:
     """The kernels of the steps of the last run."""
-    (stretch,) = (step for step in net.plan.work if isinstance(step, Stretch))
-    (form,) = stretch.forms.values()
-    return [draft.kind.name for draft in form.drafts]  # type: ignore[attr-defined]
+    (region,) = (step for step in net.plan.work if isinstance(step, Region))
+    (specialization,) = region.specializations.values()
+    return [kernel_call.kind.name for kernel_call in specialization.kernel_calls]  # type: ignore[attr-defined]
 
 
 @few
@@ -222,7 +222,9 @@ def test_factors_before_a_shortcut_in_rows() -> None:
         ),
     ],
 )
-def test_forms_that_are_left_to_numpy(type: str, attrs: dict[str, Any], shape: tuple[int, ...], why: str) -> None:
+def test_specializations_that_are_left_to_numpy(
+    type: str, attrs: dict[str, Any], shape: tuple[int, ...], why: str
+) -> None:
     net = Net()
     y = net.op(type, "Out", {"X": net.data(*shape)}, **attrs)
     agree(net, [net.op("softmax", "Out", {"X": y})])

@@ -113,7 +113,7 @@ def test_interpolation(data: st.DataObject) -> None:
 
 
 def pooled(net: Net, x: str) -> str:
-    """The same image behind an operator that makes a stretch."""
+    """The same image behind an operator that makes a region."""
     return net.op("pool2d", "Out", {"X": x}, pooling_type="max", ksize=[1, 1], strides=[1, 1], paddings=[0, 0])
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from fluidtool.ops.detection.suppression import overlap_of, suppress
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor, Scope
-from fluidtool.runtime.engines.native.bodies import detection
-from fluidtool.runtime.engines.native.bodies.detection import find, native_suppress
+from fluidtool.runtime.engines.native.kernels import detection
+from fluidtool.runtime.engines.native.kernels.detection import find, native_suppress
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.tensor import LoDTensor
 from tests.runtime.native.checking import Net, agree, check

@@ -11,8 +11,8 @@ import pytest
 
 from fluidtool.runtime.engines.native import extents, lowering
 from fluidtool.runtime.engines.native.binding import bind
+from fluidtool.runtime.engines.native.calls import Buffer, KernelCall, Kind
 from fluidtool.runtime.engines.native.extents import EXTENTS, ExtentError
-from fluidtool.runtime.engines.native.steps import Buffer, Draft, Kind
 
 WIDTH = 8
 STEPS = {
@@ -40,57 +40,57 @@ STEPS = {
 }  # fmt: skip
 
 
-def step(name: str) -> Draft:
+def step(name: str) -> KernelCall:
     """A step that fits its buffers, of so many floats each, to the last."""
     kind, floats, sizes = STEPS[name]
-    return Draft(kind, {slot: (Buffer(count), 0) for slot, count in floats.items()}, sizes)
+    return KernelCall(kind, {slot: (Buffer(count), 0) for slot, count in floats.items()}, sizes)
 
 
 @pytest.mark.parametrize("name", STEPS)
 def test_a_step_that_fits_gets_its_addresses(name: str) -> None:
-    draft = step(name)
-    (bound,) = bind([draft], lambda buffer: 4096, WIDTH)
-    assert bound["kind"] == draft.kind and all(bound["p"][slot] == 4096 for slot in draft.pointers)
+    kernel_call = step(name)
+    (bound,) = bind([kernel_call], lambda buffer: 4096, WIDTH)
+    assert bound["kind"] == kernel_call.kind and all(bound["p"][slot] == 4096 for slot in kernel_call.pointers)
 
 
 @pytest.mark.parametrize(("name", "slot"), [(name, slot) for name, (_, floats, _) in STEPS.items() for slot in floats])
 def test_a_buffer_that_is_one_number_short_is_refused(name: str, slot: int) -> None:
-    draft = step(name)
-    buffer, _ = draft.pointers[slot]
+    kernel_call = step(name)
+    buffer, _ = kernel_call.pointers[slot]
     buffer.size -= 1
-    with pytest.raises(ExtentError, match=rf"{draft.kind.name} must not run: pointer {slot} reaches over"):
-        bind([draft], lambda buffer: 0, WIDTH)
+    with pytest.raises(ExtentError, match=rf"{kernel_call.kind.name} must not run: pointer {slot} reaches over"):
+        bind([kernel_call], lambda buffer: 0, WIDTH)
 
 
 @pytest.mark.parametrize("name", STEPS)
 def test_a_pointer_into_a_buffer_has_what_lies_behind_it(name: str) -> None:
-    draft = step(name)
-    draft.pointers[3] = (draft.pointers[3][0], 1)
+    kernel_call = step(name)
+    kernel_call.pointers[3] = (kernel_call.pointers[3][0], 1)
     with pytest.raises(ExtentError, match="pointer 3 reaches over"):
-        bind([draft], lambda buffer: 0, WIDTH)
+        bind([kernel_call], lambda buffer: 0, WIDTH)
 
 
 @pytest.mark.parametrize("name", STEPS)
 def test_a_step_without_a_pointer_that_it_needs_is_refused(name: str) -> None:
-    draft = step(name)
-    del draft.pointers[0]
+    kernel_call = step(name)
+    del kernel_call.pointers[0]
     with pytest.raises(ExtentError, match="without pointer 0"):
-        bind([draft], lambda buffer: 0, WIDTH)
+        bind([kernel_call], lambda buffer: 0, WIDTH)
 
 
 @pytest.mark.parametrize("size", [-1, -(2**40)])
 def test_a_negative_size_is_refused(size: int) -> None:
-    draft = step("copy")
-    draft.sizes = draft.sizes | {4: size}
+    kernel_call = step("copy")
+    kernel_call.sizes = kernel_call.sizes | {4: size}
     with pytest.raises(ExtentError, match="sizes that are not negative"):
-        bind([draft], lambda buffer: 0, WIDTH)
+        bind([kernel_call], lambda buffer: 0, WIDTH)
 
 
 def test_sizes_whose_product_would_overflow_are_refused() -> None:
-    draft = step("softmax with a mask")
-    draft.sizes = draft.sizes | {0: 2**40, 1: 2**40}
+    kernel_call = step("softmax with a mask")
+    kernel_call.sizes = kernel_call.sizes | {0: 2**40, 1: 2**40}
     with pytest.raises(ExtentError, match="reaches over"):
-        bind([draft], lambda buffer: 0, WIDTH)
+        bind([kernel_call], lambda buffer: 0, WIDTH)
 
 
 @pytest.mark.parametrize(
@@ -99,23 +99,23 @@ def test_sizes_whose_product_would_overflow_are_refused() -> None:
 def test_a_table_of_offsets_is_read(offsets: list[int], fits: bool) -> None:
     table = np.array(offsets, np.int64)
     pointers = {0: (Buffer(12), 0), 3: (Buffer(6), 0), 5: (Buffer(table.size, "constant", table), 0)}
-    draft = Draft(Kind.POOL_SEQUENCES, pointers, {0: 2, 1: 3})
+    kernel_call = KernelCall(Kind.POOL_SEQUENCES, pointers, {0: 2, 1: 3})
     if fits:
-        bind([draft], lambda buffer: 0, WIDTH)
+        bind([kernel_call], lambda buffer: 0, WIDTH)
     else:
         with pytest.raises(ExtentError):
-            bind([draft], lambda buffer: 0, WIDTH)
+            bind([kernel_call], lambda buffer: 0, WIDTH)
 
 
 def test_a_constant_counts_as_it_lies() -> None:
     strided = np.zeros((4, 6), np.float32)[:, ::2]
-    draft = step("copy")
-    draft.pointers = draft.pointers | {0: (Buffer(strided.size, "constant", strided), 0)}
-    draft.sizes = draft.sizes | {5: 3, 10: 6, 11: 2}
-    bind([draft], lambda buffer: 0, WIDTH)
-    draft.sizes = draft.sizes | {5: 4}
+    kernel_call = step("copy")
+    kernel_call.pointers = kernel_call.pointers | {0: (Buffer(strided.size, "constant", strided), 0)}
+    kernel_call.sizes = kernel_call.sizes | {5: 3, 10: 6, 11: 2}
+    bind([kernel_call], lambda buffer: 0, WIDTH)
+    kernel_call.sizes = kernel_call.sizes | {5: 4}
     with pytest.raises(ExtentError):
-        bind([replace(draft)], lambda buffer: 0, WIDTH)
+        bind([replace(kernel_call)], lambda buffer: 0, WIDTH)
 
 
 def test_every_kind_that_is_lowered_has_its_extents() -> None:

@@ -1,4 +1,4 @@
-"""Boxes that depend on shapes alone are computed while compiling, and do not cut a stretch."""
+"""Boxes that depend on shapes alone are computed while compiling, and do not cut a region."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def flat(net: Net, x: str) -> str:
     return net.op("flatten2", "Out", {"X": x}, "XShape", axis=3)
 
 
-def test_prior_boxes_lie_within_a_stretch() -> None:
+def test_prior_boxes_lie_within_a_region() -> None:
     net = Net()
     image, x = features(net)
     first = boxes(net, image, x)
@@ -50,7 +50,7 @@ def test_boxes_may_be_fetched_as_they_are() -> None:
     check(net, x, *boxes(net, image, x))
 
 
-def test_anchors_lie_within_a_stretch() -> None:
+def test_anchors_lie_within_a_region() -> None:
     net = Net()
     _, x = features(net)
     anchors = net.op(

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluidtool.runtime.engines.native.lowering.memory import view_strides
-from fluidtool.runtime.engines.native.stretches import Stretch
+from fluidtool.runtime.engines.native.partition import Region
 from tests.runtime.native.checking import Net, check
 
 pytestmark = pytest.mark.usefixtures("native")
@@ -30,9 +30,9 @@ def products(net: Net, x: str, *columns: int, bias: bool = True) -> list[str]:
 
 
 def product_steps(net: Net) -> int:
-    (stretch,) = (step for step in net.plan.work if isinstance(step, Stretch))
-    (form,) = stretch.forms.values()
-    return sum(draft.kind.name == "PRODUCT" for draft in form.drafts)
+    (region,) = (step for step in net.plan.work if isinstance(step, Region))
+    (specialization,) = region.specializations.values()
+    return sum(kernel_call.kind.name == "PRODUCT" for kernel_call in specialization.kernel_calls)
 
 
 def attention(net: Net, q: str, k: str, v: str, heads: int, rows: int) -> str:
@@ -132,9 +132,9 @@ def test_a_result_that_is_fetched_is_computed_though_another_is_the_same() -> No
 
 
 def columns_of_products(net: Net) -> list[int]:
-    (stretch,) = (step for step in net.plan.work if isinstance(step, Stretch))
-    (form,) = stretch.forms.values()
-    return [draft.sizes[2] for draft in form.drafts if draft.kind.name == "PRODUCT"]
+    (region,) = (step for step in net.plan.work if isinstance(step, Region))
+    (specialization,) = region.specializations.values()
+    return [kernel_call.sizes[2] for kernel_call in specialization.kernel_calls if kernel_call.kind.name == "PRODUCT"]
 
 
 def reshaped(shape: tuple[int, ...], order: list[int], new: tuple[int, ...]) -> None:
@@ -167,7 +167,11 @@ def test_products_know_the_weights_that_are_read_next() -> None:
     for rows, columns in ((40, 100), (100, 33), (33, 8)):
         x = net.op("mul", "Out", {"X": x, "Y": net.parameter(rows, columns)})
     check(net, x, scale=64.0)
-    (stretch,) = (step for step in net.plan.work if isinstance(step, Stretch))
-    (form,) = stretch.forms.values()
-    products = [draft for draft in form.drafts if draft.kind.name == "PRODUCT"]
-    assert [draft.pointers.get(5) for draft in products] == [products[1].pointers[1], products[2].pointers[1], None]
+    (region,) = (step for step in net.plan.work if isinstance(step, Region))
+    (specialization,) = region.specializations.values()
+    products = [kernel_call for kernel_call in specialization.kernel_calls if kernel_call.kind.name == "PRODUCT"]
+    assert [kernel_call.pointers.get(5) for kernel_call in products] == [
+        products[1].pointers[1],
+        products[2].pointers[1],
+        None,
+    ]

@@ -299,7 +299,7 @@ def test_lowering_leaves_the_graph_as_it_is() -> None:
     x, weights = net.data(1, 128, 6, 6), net.parameter(128, 4, 3, 3)
     out = net.conv(x, weights, groups=32, paddings=[1, 1])
     check(net, out)
-    (stretch,) = net.plan.work
-    (compiled,) = stretch.forms.values()
-    works = step_works(compiled.drafts)
+    (region,) = net.plan.work
+    (compiled,) = region.specializations.values()
+    works = step_works(compiled.kernel_calls)
     assert sum(work.multiply_adds for work in works) == 128 * 6 * 6 * 4 * 9

@@ -17,7 +17,7 @@ few = settings(max_examples=60, deadline=None)
 
 
 def image(net: Net, shape: tuple[int, ...], blocked: bool) -> str:
-    """An image within a stretch, away from zero, in blocks of channels or in rows."""
+    """An image within a region, away from zero, in blocks of channels or in rows."""
     x = net.data(of=(3 + net.random.standard_normal(shape)).astype(np.float32))
     if not blocked:
         return net.op("scale", "Out", {"X": x}, scale=2.0, bias=0.0)
@@ -77,9 +77,11 @@ def test_between_convolutions_it_stays_in_blocks() -> None:
     inputs = {"X": x} | factors(net, 36, True, True)
     x = net.op("relu", "Out", {"X": net.op("group_norm", "Y", inputs, groups=4, epsilon=1e-5)})
     check(net, net.conv(x, net.parameter(7, 36, 3, 3), paddings=[1, 1]), scale=50)
-    (stretch,) = net.plan.work
-    (form,) = stretch.forms.values()  # type: ignore[union-attr]
-    names = [draft.kind.name for draft in form.drafts if draft.kind.name not in ("HALO",)]
+    (region,) = net.plan.work
+    (specialization,) = region.specializations.values()  # type: ignore[union-attr]
+    names = [
+        kernel_call.kind.name for kernel_call in specialization.kernel_calls if kernel_call.kind.name not in ("HALO",)
+    ]
     assert names[0] == "BLOCK" and names[-1] == "UNBLOCK" and "BLOCK" not in names[1:]
     assert "GROUP_NORM_BLOCKED" in names and "ELEMENTWISE" not in names
 

@@ -1,4 +1,4 @@
-"""Nodes wait for their first reader where that needs less memory."""
+"""Nodes wait for their first importer where that needs less memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packed constants: the forms of a stretch share them, by what they are made of and how."""
+"""Packed constants: the specializations of a region share them, by what they are made of and how."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from fluidtool.runtime import Executor
-from fluidtool.runtime.engines.native.packed import SHORT, PackedConstants, Piece
-from fluidtool.runtime.engines.native.steps import Kind
-from fluidtool.runtime.engines.native.stretches import Stretch
+from fluidtool.runtime.engines.native.calls import Kind
+from fluidtool.runtime.engines.native.packed import SHORT, PackedConstants, Packing
+from fluidtool.runtime.engines.native.partition import Region
 from fluidtool.tensor import LoDTensor
 from tests.runtime.native.checking import Array, Net
 
@@ -39,15 +39,15 @@ class Program:
         return got.numpy()
 
     @property
-    def stretch(self) -> Stretch:
+    def region(self) -> Region:
         (found,) = self.executor.plan(self.net.program, [self.out]).block(0).work
-        assert isinstance(found, Stretch)
+        assert isinstance(found, Region)
         return found
 
     def constants(self) -> list[dict[int, Any]]:
-        """By form: the arrays that its steps read, by address."""
-        forms = self.stretch.forms.values()
-        return [{array.ctypes.data: array for array in form.keep} for form in forms]
+        """By specialization: the arrays that its steps read, by address."""
+        specializations = self.region.specializations.values()
+        return [{array.ctypes.data: array for array in specialization.keep} for specialization in specializations]
 
 
 def with_product() -> Program:
@@ -77,7 +77,7 @@ def with_gru() -> Program:
     [with_product, partial(with_convolution, 32, 16, 3, 3), partial(with_convolution, 32, 16, 2, 2), with_gru],
     ids=["product", "convolution by winograd", "convolution", "gru"],
 )
-def test_forms_for_other_sizes_read_the_same_packed_weights(make: Callable[[], Program]) -> None:
+def test_specializations_for_other_sizes_read_the_same_packed_weights(make: Callable[[], Program]) -> None:
     made = make()
     made.run(2), made.run(3)
     first, second = made.constants()
@@ -110,11 +110,11 @@ def test_other_parameters_are_packed_by_themselves() -> None:
 
 
 @pytest.mark.usefixtures("native")
-def test_what_no_form_reads_is_given_back() -> None:
+def test_what_no_specialization_reads_is_given_back() -> None:
     made = with_convolution(32, 16, 3, 3)
     made.run(1)
     kept = [ref(array) for found in made.constants() for array in found.values()]
-    made.stretch.forms.clear()
+    made.region.specializations.clear()
     gc.collect()
     assert kept and all(found() is None for found in kept)
 
@@ -142,7 +142,7 @@ def test_parts_of_a_parameter_are_told_by_where_they_lie() -> None:
 
 def test_the_same_arrays_packed_in_another_way_are_something_else() -> None:
     packed = PackedConstants([PARAMETER])
-    pieces = [Piece(Kind.PACK, {0: PARAMETER}, {0: rows}, 1) for rows in (4, 3)]
-    found = [packed.get(24, [piece], lambda: np.zeros(24, np.float32)) for piece in (*pieces, pieces[0])]
+    packings = [Packing(Kind.PACK, {0: PARAMETER}, {0: rows}, 1) for rows in (4, 3)]
+    found = [packed.get(24, [packing], lambda: np.zeros(24, np.float32)) for packing in (*packings, packings[0])]
     assert found[0] is found[2] is not found[1]
-    assert packed.get(25, pieces[:1], lambda: np.ones(25, np.float32)).all()
+    assert packed.get(25, packings[:1], lambda: np.ones(25, np.float32)).all()

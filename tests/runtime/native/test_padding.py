@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fluidtool.runtime import Executor
-from fluidtool.runtime.engines.native.steps import Kind
+from fluidtool.runtime.engines.native.calls import Kind
 from fluidtool.tensor import LoDTensor
 from tests.runtime.native.checking import Net, agree, check
 
@@ -19,7 +19,7 @@ few = settings(max_examples=60, deadline=None)
 
 
 def image(net: Net, shape: tuple[int, ...], blocked: bool) -> str:
-    """An image within a stretch, in blocks of channels or in rows."""
+    """An image within a region, in blocks of channels or in rows."""
     if not blocked:
         return net.op("softmax", "Out", {"X": net.data(*shape)}, axis=-1)
     attrs = {"pooling_type": "max", "ksize": [1, 1], "strides": [1, 1], "paddings": [0, 0]}
@@ -27,10 +27,10 @@ def image(net: Net, shape: tuple[int, ...], blocked: bool) -> str:
 
 
 def kernels(net: Net, fetch: str) -> list[Kind]:
-    """The steps of the one stretch of the last run."""
-    (stretch,) = net.plan.work
-    (form,) = stretch.forms.values()  # type: ignore[union-attr]
-    return [draft.kind for draft in form.drafts]
+    """The steps of the one region of the last run."""
+    (region,) = net.plan.work
+    (specialization,) = region.specializations.values()  # type: ignore[union-attr]
+    return [kernel_call.kind for kernel_call in specialization.kernel_calls]
 
 
 @few

@@ -1,4 +1,4 @@
-"""Lookups whose rows are pooled: one step and one form for any ids in so many sequences of any lengths."""
+"""Lookups whose rows are pooled: one step and one specialization for any ids in so many sequences of any lengths."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from fluidtool.errors import FluidError
 from fluidtool.runtime import Executor
+from fluidtool.runtime.engines.native.partition import Region
 from fluidtool.runtime.engines.native.pooling import pooled_inputs
-from fluidtool.runtime.engines.native.stretches import Stretch
 from fluidtool.tensor import LoDTensor
 from tests.runtime.native.checking import RTOL, Net
 
@@ -61,14 +61,14 @@ class Clicks:
         np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=0, atol=RTOL * np.abs(want.numpy()).max())
 
     @property
-    def stretch(self) -> Stretch:
+    def region(self) -> Region:
         (found,) = self.executor.plan(self.net.program, [self.out]).block(0).work
-        assert isinstance(found, Stretch)
+        assert isinstance(found, Region)
         return found
 
     def steps(self) -> Counter[str]:
-        form = next(iter(self.stretch.forms.values()))
-        return Counter(draft.kind.name for draft in form.drafts)
+        specialization = next(iter(self.region.specializations.values()))
+        return Counter(kernel_call.kind.name for kernel_call in specialization.kernel_calls)
 
 
 @pytest.mark.parametrize("pool", ["SUM", "AVERAGE", "SQRT", "MAX", "FIRST", "LAST"])
@@ -80,18 +80,18 @@ def test_rows_are_pooled_as_they_are_looked_up(pool: str, width: int, lookup: st
     assert clicks.steps() == {"GATHER_POOL": 1, "PRODUCT": 1}
 
 
-def test_one_form_serves_sequences_of_any_lengths() -> None:
+def test_one_specialization_serves_sequences_of_any_lengths() -> None:
     clicks = Clicks(10, ["SUM", "MAX", "AVERAGE"])
     for seed, lengths in enumerate(([3, 1, 7, 2], [1, 1, 1, 1], [40, 1, 2, 9], [2, 5, 5, 30])):
         clicks.check(clicks.feed(lengths, lengths[::-1], lengths, seed=seed))
-    assert len(clicks.stretch.forms) == 1
+    assert len(clicks.region.specializations) == 1
 
 
-def test_another_number_of_sequences_is_another_form() -> None:
+def test_another_number_of_sequences_is_another_specialization() -> None:
     clicks = Clicks()
     clicks.check(clicks.feed([2, 3]))
     clicks.check(clicks.feed([2, 3, 4]))
-    assert len(clicks.stretch.forms) == 2
+    assert len(clicks.region.specializations) == 2
 
 
 @pytest.mark.parametrize("pool", ["SUM", "AVERAGE", "MAX", "LAST"])
@@ -136,7 +136,7 @@ def test_rows_that_somebody_else_reads_are_in_memory() -> None:
     clicks.out = clicks.net.op("mul", "Out", {"X": both, "Y": clicks.net.parameter(20, 4)})
     for lengths in (LENGTHS, [1, 2, 3, 4]):
         clicks.check(clicks.feed(lengths))
-    assert len(clicks.stretch.forms) == 2 and clicks.steps()["POOL_SEQUENCES"] == 2
+    assert len(clicks.region.specializations) == 2 and clicks.steps()["POOL_SEQUENCES"] == 2
 
 
 def test_sequences_of_another_variable_are_compiled_for_their_lengths() -> None:
@@ -149,7 +149,7 @@ def test_sequences_of_another_variable_are_compiled_for_their_lengths() -> None:
     clicks.ids.append(other)
     for lengths in ([3, 1], [2, 2]):
         clicks.check(clicks.feed([4, 0], lengths))
-    assert clicks.stretch.pooled == frozenset()
+    assert clicks.region.pooled == frozenset()
 
 
 def test_rows_of_several_ids_are_compiled_for_their_number() -> None:

@@ -1,4 +1,4 @@
-"""What a stretch would compile to is found out without its parameters: nothing is packed, nothing is run."""
+"""What a region would compile to is found out without its parameters: nothing is packed, nothing is run."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor
 from fluidtool.runtime.engines.native.graph import NotNativeError
 from fluidtool.runtime.engines.native.library import Library
+from fluidtool.runtime.engines.native.partition import Region
 from fluidtool.runtime.engines.native.preview import Preview, preview, short_sequences
-from fluidtool.runtime.engines.native.stretches import Stretch
 from tests.runtime.native.checking import Net
 from tests.support.checkout import child_environment
 
@@ -54,10 +54,10 @@ def layers() -> tuple[Net, str]:
 
 
 def previewed(net: Net, out: str) -> Preview:
-    (stretch,) = Executor(engine="native").plan(net.program, [out]).block(0).work
-    assert isinstance(stretch, Stretch)
+    (region,) = Executor(engine="native").plan(net.program, [out]).block(0).work
+    assert isinstance(region, Region)
     metas: dict[str, Any] = {name: TensorMeta(array.shape, VarType.FP32) for name, array in net.feeds.items()}
-    return preview(stretch, net.program.global_block(), metas)
+    return preview(region, net.program.global_block(), metas)
 
 
 def test_nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,11 +72,11 @@ def test_the_sizes_are_those_of_a_run() -> None:
     net, out = layers()
     seen = previewed(net, out)
     net.run("native", out)
-    (stretch,) = net.plan.work
-    (form,) = stretch.forms.values()  # type: ignore[union-attr]
-    assert seen.arena_bytes == form.arena.nbytes  # type: ignore[union-attr]
-    assert seen.constant_bytes == sum({id(array): array.nbytes for array in form.keep}.values())  # type: ignore[union-attr]
-    assert len(seen.steps) == len(form.drafts)  # type: ignore[union-attr]
+    (region,) = net.plan.work
+    (specialization,) = region.specializations.values()  # type: ignore[union-attr]
+    assert seen.arena_bytes == specialization.arena.nbytes  # type: ignore[union-attr]
+    assert seen.constant_bytes == sum({id(array): array.nbytes for array in specialization.keep}.values())  # type: ignore[union-attr]
+    assert len(seen.steps) == len(specialization.kernel_calls)  # type: ignore[union-attr]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows does not say how much memory a process has used")

@@ -1,4 +1,4 @@
-"""Places of the largest numbers, and splits: what numpy's bodies give, ties and NaN included."""
+"""Places of the largest numbers, and splits: what numpy's kernels give, ties and NaN included."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def among(shape: tuple[int, ...], seed: int, ties: bool, nan: bool) -> Array:
 
 
 def within(net: Net, numbers: Array) -> str:
-    """The numbers, in a stretch that is worth a call."""
+    """The numbers, in a region that is worth a call."""
     return net.op("reshape2", "Out", {"X": net.data(of=numbers)}, "XShape", shape=list(numbers.shape))
 
 
 def worth(net: Net) -> str:
-    """Something that makes all of a program one stretch."""
+    """Something that makes all of a program one region."""
     return net.op("softmax", "Out", {"X": net.data(2, 3)}, axis=-1)
 
 

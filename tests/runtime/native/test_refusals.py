@@ -1,4 +1,4 @@
-"""What numpy's bodies refuse is not computed natively; a fault of the engine is not taken for one of the program."""
+"""What numpy's kernels refuse is not computed natively; a fault of the engine is not taken for one of the program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fluidtool.ops.registry import get_op
 from fluidtool.proto.enums import AttrType
 from fluidtool.runtime import Executor
 from fluidtool.runtime.engines.native.graph import NativeFaultError
-from fluidtool.runtime.engines.native.reading import READERS
+from fluidtool.runtime.engines.native.importers import IMPORTERS
 from fluidtool.tensor import LoDTensor
 from tests.runtime.native.checking import Net, agree, check
 
@@ -136,11 +136,11 @@ def test_a_parameter_with_a_lod_keeps_it() -> None:
 @pytest.mark.parametrize(
     "fault", [KeyError("axis"), TypeError("no number"), AttributeError("shape"), ValueError("four")]
 )
-def test_a_fault_of_a_reader_is_raised_as_one(fault: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    def reader(*_: Any) -> None:
+def test_a_fault_of_a_importer_is_raised_as_one(fault: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def importer(*_: Any) -> None:
         raise fault
 
-    monkeypatch.setitem(READERS, "softmax", reader)
+    monkeypatch.setitem(IMPORTERS, "softmax", importer)
     net = Net()
     y = net.op("softmax", "Out", {"X": net.data(4, 6)})
     with pytest.raises(NativeFaultError, match="softmax cannot be compiled") as raised:
@@ -148,11 +148,11 @@ def test_a_fault_of_a_reader_is_raised_as_one(fault: Exception, monkeypatch: pyt
     assert not isinstance(raised.value, FluidError) and raised.value.__cause__ is fault
 
 
-def test_a_reader_that_makes_another_shape_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def reader(r: Any, op: Operator, attrs: dict[str, Any]) -> None:
+def test_a_importer_that_makes_another_shape_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def importer(r: Any, op: Operator, attrs: dict[str, Any]) -> None:
         r.add("view", [r.get(op, "X")], op, "Out", (6, 4))
 
-    monkeypatch.setitem(READERS, "softmax", reader)
+    monkeypatch.setitem(IMPORTERS, "softmax", importer)
     net = Net()
     y = net.op("softmax", "Out", {"X": net.data(4, 6)})
     agree(net, [y])
@@ -160,7 +160,7 @@ def test_a_reader_that_makes_another_shape_is_not_believed(monkeypatch: pytest.M
 
 
 def test_alike_operators_are_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fluidtool.runtime.engines.native.reading import refusals
+    from fluidtool.runtime.engines.native.importers import refusals
 
     asked: list[str] = []
     original = refusals.run_checks
@@ -206,15 +206,15 @@ def test_a_list_that_names_a_variable_without_value() -> None:
 
 
 IDLE = {"momentum", "seed", "fix_seed", "is_test", "out_stride"}  # of training; of images of several sizes
-BY_BODIES = {"anchor_generator", "prior_box", "density_prior_box"}  # whose readers call them
+BY_KERNELS = {"anchor_generator", "prior_box", "density_prior_box"}  # whose importers call them
 
 
-@pytest.mark.parametrize("type", sorted(READERS.keys() - BY_BODIES))
-def test_a_reader_knows_every_attribute_that_the_body_asks_for(type: str) -> None:
+@pytest.mark.parametrize("type", sorted(IMPORTERS.keys() - BY_KERNELS))
+def test_a_importer_knows_every_attribute_that_the_kernel_asks_for(type: str) -> None:
     info = get_op(type)
-    body, reader = (inspect.getsource(sys.modules[of.__module__]) for of in (info.body, READERS[type]))
-    asked = {*info.body_attrs, *re.findall(r'ctx\.attr\("(\w+)"\)', body)} & info.attrs.keys()
-    assert not [name for name in sorted(asked - IDLE) if f'"{name}"' not in reader]
+    kernel, importer = (inspect.getsource(sys.modules[of.__module__]) for of in (info.kernel, IMPORTERS[type]))
+    asked = {*info.kernel_attrs, *re.findall(r'ctx\.attr\("(\w+)"\)', kernel)} & info.attrs.keys()
+    assert not [name for name in sorted(asked - IDLE) if f'"{name}"' not in importer]
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])

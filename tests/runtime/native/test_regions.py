@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fluidtool.ops.detection.proposals import best_first
 from fluidtool.tensor import LoDTensor
-from tests.runtime.native.test_bodies import agree, counted
+from tests.runtime.native.test_operator_kernels import agree, counted
 
 pytestmark = pytest.mark.usefixtures("native")
 few = settings(max_examples=60, deadline=None)

@@ -1,4 +1,4 @@
-"""Deformable convolutions and products of few rows: native bodies give numpy's numbers."""
+"""Deformable convolutions and products of few rows: native kernels give numpy's numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluidtool.errors import OperatorError
-from tests.runtime.native.test_bodies import agree, counted, outputs_of
+from tests.runtime.native.test_operator_kernels import agree, counted, outputs_of
 
 pytestmark = pytest.mark.usefixtures("native")
 few = settings(max_examples=60, deadline=None)

@@ -1,4 +1,4 @@
-"""What moves and compares the rows of sequences gives numpy's numbers and numpy's LoD within stretches."""
+"""What moves and compares the rows of sequences gives numpy's numbers and numpy's LoD within regions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stretches over sequences give numpy's numbers and numpy's LoD."""
+"""Regions over sequences give numpy's numbers and numpy's LoD."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_projected_lstm_whose_cells_are_read_is_left_to_numpy() -> None:
     out = projected_lstm(net, [3, 2], 8, 5)
     cells = next(op for op in net.program.global_block().ops if op.type == "lstmp").outputs["Cell"][0]
     agree(net, [out, cells], rtol=1e-5)
-    assert net.stretches() == 0
+    assert net.regions() == 0
 
 
 @pytest.mark.parametrize("size", [96, 200])
@@ -137,7 +137,7 @@ def test_lstm_keeps_numbers_that_are_none() -> None:
     net.feeds[gates].array[1, 4] = np.nan
     out = lstm(net, gates, 9)
     want, got = net.run("numpy", out)[0], net.run("native", out)[0]
-    assert np.isnan(want).any() and net.stretches() == 1
+    assert np.isnan(want).any() and net.regions() == 1
     np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
 
 
@@ -182,7 +182,7 @@ def test_gru_keeps_numbers_that_are_none() -> None:
     net.feeds[gates].array[1, 4] = np.nan
     out = gru(net, gates, 9)
     want, got = net.run("numpy", out)[0], net.run("native", out)[0]
-    assert np.isnan(want).any() and net.stretches() == 1
+    assert np.isnan(want).any() and net.regions() == 1
     np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
 
 

@@ -1,4 +1,4 @@
-"""What a stretch keeps by the signature of its inputs: forms within a room of bytes, and why there is none for some."""
+"""What a region keeps by the signature of its inputs: specializations within a room of bytes, and why there is none for some."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from fluidtool.runtime import Executor
-from fluidtool.runtime.engines.native import stretches
+from fluidtool.runtime.engines.native import partition
 from fluidtool.runtime.engines.native.graph import NotNativeError
-from fluidtool.runtime.engines.native.stretches import Stretch
+from fluidtool.runtime.engines.native.partition import Region
 from fluidtool.tensor import LoDTensor
 from tests.runtime.native.checking import Array, Net
 
@@ -39,14 +39,14 @@ class Sized:
         return got.numpy()
 
     @property
-    def stretch(self) -> Stretch:
+    def region(self) -> Region:
         (found,) = self.executor.plan(self.net.program, [self.out]).block(0).work
-        assert isinstance(found, Stretch)
+        assert isinstance(found, Region)
         return found
 
     def sizes(self) -> list[int]:
-        """The first size of the inputs that there are forms for, the newest last."""
-        return [key[0][0][0] for key in self.stretch.forms]
+        """The first size of the inputs that there are specializations for, the newest last."""
+        return [key[0][0][0] for key in self.region.specializations]
 
 
 def dense() -> Sized:
@@ -83,12 +83,12 @@ def test_an_empty_batch_says_nothing_about_others(before: tuple[int, ...]) -> No
     for rows in (*before, 0, 0, 4):
         assert made.run(rows, 40).shape == (rows, 8)
     assert made.sizes() == [*before, 4]
-    assert not made.stretch.refused and not made.stretch.divisions
+    assert not made.region.refused and not made.region.divisions
 
 
-def test_no_number_of_empty_batches_wears_a_stretch_out() -> None:
+def test_no_number_of_empty_batches_wears_a_region_out() -> None:
     made = dense()
-    for _ in range(2 * stretches.PATIENCE):
+    for _ in range(2 * partition.PATIENCE):
         made.run(0, 40)
     made.run(3, 40)
     assert made.sizes() == [3]
@@ -115,7 +115,7 @@ def test_a_rank_without_a_kernel_says_nothing_about_others(order: list[tuple[int
     made = matched()
     for shape in order:
         made.run(*shape)
-    assert made.sizes() == [5, 3] and len(made.stretch.refused) == 1
+    assert made.sizes() == [5, 3] and len(made.region.refused) == 1
 
 
 def test_a_data_type_without_a_kernel_says_nothing_about_others() -> None:
@@ -132,32 +132,32 @@ def test_a_signature_that_was_refused_is_not_tried_again(monkeypatch: pytest.Mon
     tried = counting(made, monkeypatch)
     for _ in range(3):
         made.run(6)
-    assert tried.count(made.stretch.outputs) == 1
+    assert tried.count(made.region.outputs) == 1
 
 
-def test_a_stretch_that_never_compiles_is_given_up_after_some_signatures(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_region_that_never_compiles_is_given_up_after_some_signatures(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Sized(2, 3, 4)
     turned = made.net.op("transpose2", "Out", {"X": made.x}, "XShape", axis=[0, 2, 1])
     made.out = made.net.op(
         "matmul", "Out", {"X": turned, "Y": made.net.op("relu", "Out", {"X": turned})}, transpose_X=True
     )
     tried = counting(made, monkeypatch)
-    for size in range(1, stretches.PATIENCE + 6):
+    for size in range(1, partition.PATIENCE + 6):
         made.run(size, 3, 4)
-    assert tried.count(made.stretch.outputs) == stretches.PATIENCE
-    assert len(made.stretch.divisions) == 1
+    assert tried.count(made.region.outputs) == partition.PATIENCE
+    assert len(made.region.divisions) == 1
 
 
 def test_reasons_are_kept_for_a_bounded_number_of_signatures() -> None:
     made = matched()
     made.run(5, 6)
-    for number in range(2 * stretches.MOST_KEPT):
-        made.stretch.refuse(number, NotNativeError("no kernel", result=made.out if number % 2 else ""))
-    assert len(made.stretch.refused) == stretches.MOST_KEPT and len(made.stretch.divisions) == 1
+    for number in range(2 * partition.MOST_KEPT):
+        made.region.refuse(number, NotNativeError("no kernel", result=made.out if number % 2 else ""))
+    assert len(made.region.refused) == partition.MOST_KEPT and len(made.region.divisions) == 1
 
 
 def counting(made: Sized, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The outputs of every stretch that is compiled from here on."""
+    """The outputs of every region that is compiled from here on."""
     seen: list[Any] = []
     library = made.executor.native
     assert library is not None
@@ -174,36 +174,36 @@ def counting(made: Sized, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 # ---------------------------------------------------------------- room
 @pytest.fixture
 def little_room(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setattr(stretches, "ROOM", 1 << 20)
+    monkeypatch.setattr(partition, "ROOM", 1 << 20)
     yield 1 << 20
 
 
-def memory(stretch: Stretch) -> int:
-    return sum(form.memory for form in stretch.forms.values())
+def memory(region: Region) -> int:
+    return sum(specialization.memory for specialization in region.specializations.values())
 
 
-def test_forms_of_small_inputs_are_kept_up_to_a_number() -> None:
+def test_specializations_of_small_inputs_are_kept_up_to_a_number() -> None:
     made = dense()
-    for rows in range(1, stretches.MOST_KEPT + 3):
+    for rows in range(1, partition.MOST_KEPT + 3):
         made.run(rows, 40)
-    assert made.sizes() == list(range(3, stretches.MOST_KEPT + 3))
+    assert made.sizes() == list(range(3, partition.MOST_KEPT + 3))
 
 
-def test_forms_take_no_more_than_their_room(little_room: int) -> None:
+def test_specializations_take_no_more_than_their_room(little_room: int) -> None:
     made = dense()
     for rows in (500, 1000, 1500, 2000, 2500):
         made.run(rows, 40)
-        assert memory(made.stretch) <= max(little_room, 2 * next(reversed(made.stretch.forms.values())).memory)
+        assert memory(made.region) <= max(little_room, 2 * next(reversed(made.region.specializations.values())).memory)
     assert made.sizes()[-1] == 2500 and len(made.sizes()) < 5
 
 
-def test_the_newest_form_is_kept_however_large(little_room: int) -> None:
+def test_the_newest_specialization_is_kept_however_large(little_room: int) -> None:
     made = dense()
     made.run(20_000, 40)
-    assert made.sizes() == [20_000] and memory(made.stretch) > little_room
+    assert made.sizes() == [20_000] and memory(made.region) > little_room
 
 
-def test_one_of_two_large_forms_in_turn_is_not_compiled_again_and_again(little_room: int) -> None:
+def test_one_of_two_large_specializations_in_turn_is_not_compiled_again_and_again(little_room: int) -> None:
     made = dense()
     for _ in range(2):
         for rows in (20_000, 19_000):
@@ -211,7 +211,7 @@ def test_one_of_two_large_forms_in_turn_is_not_compiled_again_and_again(little_r
     assert sorted(made.sizes()) == [19_000, 20_000]
 
 
-def test_a_large_form_makes_way_for_a_small_one(little_room: int) -> None:
+def test_a_large_specialization_makes_way_for_a_small_one(little_room: int) -> None:
     made = dense()
     made.run(20_000, 40)
     made.run(10, 40)
@@ -227,7 +227,7 @@ def test_what_was_used_last_stays(little_room: int) -> None:
     assert made.sizes() == [1000, 2400]
 
 
-def test_stretches_of_one_block_share_the_room() -> None:
+def test_regions_of_one_block_share_the_room() -> None:
     made = Sized(3, 8)
     value = made.x
     for _ in range(4):
@@ -236,4 +236,4 @@ def test_stretches_of_one_block_share_the_room() -> None:
     made.out = value
     made.run(3, 8)
     work = made.executor.plan(made.net.program, [made.out]).block(0).work
-    assert [part.share for part in work if isinstance(part, Stretch)] == [4] * 4
+    assert [part.share for part in work if isinstance(part, Region)] == [4] * 4

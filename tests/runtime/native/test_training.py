@@ -1,4 +1,4 @@
-"""Native bodies of what only training needs give numpy's numbers: gradients, losses, updates in place."""
+"""Native kernels of what only training needs give numpy's numbers: gradients, losses, updates in place."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fluidtool.errors import OperatorError
 from fluidtool.ir import Program
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor, Scope
-from fluidtool.runtime.engines.native.bodies import convolution, transposed
+from fluidtool.runtime.engines.native.kernels import convolution, transposed
 from fluidtool.tensor import LoDTensor, SelectedRows
-from tests.runtime.native.test_bodies import agree, counted, few, outputs_of
+from tests.runtime.native.test_operator_kernels import agree, counted, few, outputs_of
 
 pytestmark = pytest.mark.usefixtures("native")
 
@@ -174,7 +174,7 @@ def test_several_filters_for_a_channel_are_left_to_numpy(monkeypatch: pytest.Mon
 # ---------------------------------------------------------------- gradients of convolutions in groups, and that stride
 @pytest.fixture
 def small_convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the native bodies do convolutions that would not pay."""
+    """Let the native kernels do convolutions that would not pay."""
     for name in ("WORTH", "DEPTH", "GRADIENT_WORTH", "SPREAD_WORTH", "CHANNELS"):
         monkeypatch.setattr(convolution, name, 0)
     for name in ("FILTERS", "GRADIENT_FILTERS", "SPREAD_FILTERS"):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluidtool.tensor import LoDTensor
-from tests.runtime.native.test_bodies import agree, counted
+from tests.runtime.native.test_operator_kernels import agree, counted
 
 pytestmark = pytest.mark.usefixtures("native")
 few = settings(max_examples=80, deadline=None)

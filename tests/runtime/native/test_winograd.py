@@ -18,12 +18,12 @@ few = settings(max_examples=40, deadline=None)
 sizes = st.integers(1, 20)
 
 
-def node(channels: int, filters: int, size: int, images: int = 1, **facts: Any) -> Node:
+def node(channels: int, filters: int, size: int, images: int = 1, **attrs: Any) -> Node:
     x, y = Value("x", (images, channels, size, size)), Value("y", (images, filters, size, size))
-    window = facts.pop("window", (3, 3))
-    weights = np.broadcast_to(np.float32(0), (filters, channels // facts.get("groups", 1), *window))
+    window = attrs.pop("window", (3, 3))
+    weights = np.broadcast_to(np.float32(0), (filters, channels // attrs.get("groups", 1), *window))
     usual = {"weights": weights, "strides": (1, 1), "dilations": (1, 1), "pads": (1, 1, 1, 1), "groups": 1}
-    return Node("conv", [x], y, usual | facts)
+    return Node("conv", [x], y, usual | attrs)
 
 
 @pytest.mark.parametrize(
@@ -36,10 +36,10 @@ def test_the_square_is_chosen_by_the_work_and_the_filters_to_read(
 
 
 @pytest.mark.parametrize(
-    "facts", [{"strides": (2, 1)}, {"dilations": (1, 2)}, {"groups": 2}, {"window": (3, 1)}, {"window": (5, 5)}]
+    "attrs", [{"strides": (2, 1)}, {"dilations": (1, 2)}, {"groups": 2}, {"window": (3, 1)}, {"window": (5, 5)}]
 )
-def test_other_convolutions_are_computed_as_they_are(facts: dict[str, Any]) -> None:
-    assert outputs_by_side(node(64, 64, 56, **facts), 8) == 0
+def test_other_convolutions_are_computed_as_they_are(attrs: dict[str, Any]) -> None:
+    assert outputs_by_side(node(64, 64, 56, **attrs), 8) == 0
 
 
 def test_channels_that_fill_no_vector_are_computed_as_they_are() -> None:

@@ -1,4 +1,4 @@
-"""The cupy engine: the same operator bodies on a GPU."""
+"""The cupy engine: the same operator kernels on a GPU."""
 
 from __future__ import annotations
 

@@ -6,31 +6,31 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
-from fluidtool.runtime.engines.native.steps import ALIGNMENT, Buffer, Draft
+from fluidtool.runtime.engines.native.calls import ALIGNMENT, Buffer, KernelCall
 
 Place = tuple[int, int]  # offset and end
 OVERLAPS, AT_LEAST = 64, 1 << 20  # how many buffers may be alive at a step on the average, and in all at least
 
 
-def lifetimes(drafts: Sequence[Draft]) -> dict[Buffer, tuple[int, int]]:
+def lifetimes(kernel_calls: Sequence[KernelCall]) -> dict[Buffer, tuple[int, int]]:
     """The first and the last step that touch each buffer of the arena."""
     found: dict[Buffer, tuple[int, int]] = {}
-    for number, draft in enumerate(drafts):
-        for buffer in draft.buffers():
+    for number, kernel_call in enumerate(kernel_calls):
+        for buffer in kernel_call.buffers():
             if buffer.role == "arena":
                 found[buffer] = (found.get(buffer, (number, number))[0], number)
     return found
 
 
-def lay_out(drafts: Sequence[Draft]) -> tuple[dict[Buffer, int], int]:
+def lay_out(kernel_calls: Sequence[KernelCall]) -> tuple[dict[Buffer, int], int]:
     """(offset in floats of each buffer, size of the arena): the largest first, each into the lowest gap that fits.
 
     Where very many buffers live very long, those that are needed first come first instead, which takes less time.
     """
-    alive = lifetimes(drafts)
-    placed: list[list[Place]] = [[] for _ in drafts]  # by step, what is alive
-    if sum(last - first + 1 for first, last in alive.values()) > AT_LEAST + OVERLAPS * len(drafts):
-        return _in_turn(alive, len(drafts))
+    alive = lifetimes(kernel_calls)
+    placed: list[list[Place]] = [[] for _ in kernel_calls]  # by step, what is alive
+    if sum(last - first + 1 for first, last in alive.values()) > AT_LEAST + OVERLAPS * len(kernel_calls):
+        return _in_turn(alive, len(kernel_calls))
     offsets: dict[Buffer, int] = {}
     size = 0
     for buffer in sorted(alive, key=lambda b: (-b.size, alive[b])):
@@ -80,10 +80,10 @@ def _in_turn(alive: Mapping[Buffer, tuple[int, int]], steps: int) -> tuple[dict[
     return offsets, size
 
 
-def lower_bound(drafts: Sequence[Draft]) -> int:
+def lower_bound(kernel_calls: Sequence[KernelCall]) -> int:
     """The most floats that are alive at one step: no arrangement needs less."""
-    changes = [0] * (len(drafts) + 1)
-    for buffer, (first, last) in lifetimes(drafts).items():
+    changes = [0] * (len(kernel_calls) + 1)
+    for buffer, (first, last) in lifetimes(kernel_calls).items():
         changes[first] += buffer.size
         changes[last + 1] -= buffer.size
     return max(accumulate(changes))

@@ -19,9 +19,9 @@ def join_attention(graph: Graph) -> None:
     for node in [node for node in graph.nodes if node.kind == "matmul"]:
         softmax = maker(node.inputs[0], "softmax")
         scores = None if softmax is None else maker(softmax.inputs[0], "matmul")
-        if softmax is None or scores is None or scores.facts.get("heads_last") or scores.output.shape[-1] > MOST_KEYS:
+        if softmax is None or scores is None or scores.attrs.get("heads_last") or scores.output.shape[-1] > MOST_KEYS:
             continue
-        node.kind, node.facts = "attention", node.facts | softmax.facts | {"swap_k": scores.facts["swap_y"]}
+        node.kind, node.attrs = "attention", node.attrs | softmax.attrs | {"swap_k": scores.attrs["swap_y"]}
         node.inputs = [*scores.inputs, node.inputs[1], *softmax.inputs[1:]]
         graph.nodes.remove(softmax)
         graph.nodes.remove(scores)

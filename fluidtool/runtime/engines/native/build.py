@@ -50,14 +50,14 @@ class Variant(NamedTuple):
         return [f"-DVL={self.lanes}", f"-DTILE={self.tile}", f"-DUNROLL={self.unroll}", f"-DTABLE={table}", *self.flags]
 
 
-KERNELS = ("images", "matrices")
+COMMON_UNITS = ("images", "matrices")
 AVX512 = ("-mavx512f", "-mavx512dq", "-mavx2", "-mfma")
 # The sums of a tile fill the registers: 16 of 8 lanes (12 sums, 2 weights, 1 pixel), 32 of 16 lanes (28 sums). On ARM the compiler
 # makes two NEON registers of a vector of `portable`.
-PORTABLE = Variant("portable", KERNELS)
+PORTABLE = Variant("portable", COMMON_UNITS)
 X86_64 = (
-    Variant("avx2", KERNELS, 8, 6, 8, ("-mavx2", "-mfma"), ("__AVX2__", "__FMA__")),
-    Variant("avx512", KERNELS, 16, 14, 4, AVX512, ("__AVX512F__", "__AVX512DQ__")),
+    Variant("avx2", COMMON_UNITS, 8, 6, 8, ("-mavx2", "-mfma"), ("__AVX2__", "__FMA__")),
+    Variant("avx512", COMMON_UNITS, 16, 14, 4, AVX512, ("__AVX512F__", "__AVX512DQ__")),
     Variant(
         "avx512_bf16",
         ("pairs",),  # the others are those of avx512
@@ -119,7 +119,7 @@ def variants_of_this_processor(command: list[str]) -> list[Variant]:
     if not usable:
         return [PORTABLE]
     best = usable[-1]
-    return [each for each in usable if each is best or (best.units != KERNELS and each.lanes == best.lanes)]
+    return [each for each in usable if each is best or (best.units != COMMON_UNITS and each.lanes == best.lanes)]
 
 
 def chosen_variants(command: list[str], wanted: str) -> list[Variant]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from fluidtool.runtime.engines.native.calls import NARROW, Buffer, KernelCall, Kind
 from fluidtool.runtime.engines.native.graph import NativeFaultError
-from fluidtool.runtime.engines.native.steps import NARROW, Buffer, Draft, Kind
 
 FLOAT, HALF, PLACE = 4, 2, 8  # bytes of what lies behind a pointer: float32, 16 bits, int64
 LANES = 2048  # of attention: the keys whose scores of a few rows fit SCORES of src/attention.c
@@ -29,7 +29,7 @@ class Sizes(dict[int, int]):
 
     __slots__ = ("step", "width")
 
-    def __init__(self, step: Draft, width: int) -> None:
+    def __init__(self, step: KernelCall, width: int) -> None:
         super().__init__(step.sizes)
         self.step, self.width = step, width
         for slot, size in self.items():
@@ -96,17 +96,17 @@ def span(length: int, *axes: Axis) -> tuple[int, int]:
     return low, high + length
 
 
-def check(draft: Draft, width: int) -> None:
+def check(kernel_call: KernelCall, width: int) -> None:
     """Raise ExtentError for a step that would read or write beyond one of its buffers."""
-    touched = EXTENTS.get(draft.kind)
+    touched = EXTENTS.get(kernel_call.kind)
     need(touched is not None, "known extents")
     assert touched is not None
-    sizes = Sizes(draft, width)
-    need(draft.tasks >= 1, "a part")
+    sizes = Sizes(kernel_call, width)
+    need(kernel_call.tasks >= 1, "a part")
     for slot, low, high, each in touched(sizes):
         if low >= high:
             continue
-        found = draft.pointers.get(slot)
+        found = kernel_call.pointers.get(slot)
         need(found is not None, f"pointer {slot}")
         assert found is not None
         buffer, offset = found

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.runtime.engines.native.graph import NONE, Activation, Graph, Node, Value
-from fluidtool.runtime.engines.native.reading.registry import ADD, AFFINE, MULTIPLY
+from fluidtool.runtime.engines.native.importers.registry import ADD, AFFINE, MULTIPLY
 
 Finder = Callable[[Value], Node | None]
 
@@ -43,27 +43,27 @@ def sweep(graph: Graph, rule: Callable[[Node, Finder], Node | None]) -> None:
             """The node that made a value which only the node asking reads."""
             return maker.get(value) if uses[value] == 1 else None
 
-        taker = rule(node, alone)
-        if taker is None:
+        producer = rule(node, alone)
+        if producer is None:
             kept[node] = None
             maker[node.output] = node
         else:
-            # The taker writes what this node wrote, at this node's place: all it reads is there by then.
-            del kept[taker]
-            taker.output = node.output
-            kept[taker] = None
-            maker[node.output] = taker
+            # The producer writes what this node wrote, at this node's place: all it reads is there by then.
+            del kept[producer]
+            producer.output = node.output
+            kept[producer] = None
+            maker[node.output] = producer
     graph.nodes = list(kept)
 
 
 def fold_border(node: Node, alone: Finder) -> Node | None:
     """A border of zeros around what a convolution reads: into its padding."""
     before = alone(node.inputs[0]) if node.kind == "conv" else None
-    if before is None or before.kind != "pad" or before.facts["zeros"] is None:
+    if before is None or before.kind != "pad" or before.attrs["zeros"] is None:
         return None
-    more, facts = before.facts["zeros"], node.facts
+    more, attrs = before.attrs["zeros"], node.attrs
     before.kind, before.activation = node.kind, node.activation
-    before.facts = facts | {"pads": tuple(own + extra for own, extra in zip(facts["pads"], more, strict=True))}
+    before.attrs = attrs | {"pads": tuple(own + extra for own, extra in zip(attrs["pads"], more, strict=True))}
     return before
 
 
@@ -79,7 +79,7 @@ def fold_affine(node: Node, alone: Finder) -> Node | None:
         or before.residual
     ):
         return None
-    scale, shift, old = node.facts["scale"], node.facts["shift"], before.facts
+    scale, shift, old = node.attrs["scale"], node.attrs["shift"], before.attrs
     old["shift"] = shift if old["shift"] is None else old["shift"].astype(np.float64) * scale + shift
     old["scale"] = scale if old["scale"] is None else old["scale"] * scale
     before.activation = node.activation
@@ -88,19 +88,19 @@ def fold_affine(node: Node, alone: Finder) -> Node | None:
 
 def fold_affine_of_products(node: Node, alone: Finder) -> Node | None:
     """A product of rows, then a vector added to each row, or multiplied with it: its bias, or a part of its weights."""
-    if node.kind != "binary" or node.facts["operation"] not in (ADD, MULTIPLY) or node.inputs[1].array is None:
+    if node.kind != "binary" or node.attrs["operation"] not in (ADD, MULTIPLY) or node.inputs[1].array is None:
         return None
     before, numbers = alone(node.inputs[0]), node.inputs[1].array
-    columns = before.facts["weights"].shape[1] if before is not None and before.kind == "product" else 0
-    by_row = columns > 1 and prod(node.facts["y_shape"]) == node.facts["y_shape"][-1] == columns
+    columns = before.attrs["weights"].shape[1] if before is not None and before.kind == "product" else 0
+    by_row = columns > 1 and prod(node.attrs["y_shape"]) == node.attrs["y_shape"][-1] == columns
     if before is None or not by_row or node.output.shape[-1] != columns or before.activation != NONE:
         return None
-    old, numbers = before.facts["shift"], numbers.reshape(-1)
-    if node.facts["operation"] == MULTIPLY:
-        before.facts["weights"] = before.facts["weights"] * numbers
-        before.facts["shift"] = None if old is None else old * numbers
+    old, numbers = before.attrs["shift"], numbers.reshape(-1)
+    if node.attrs["operation"] == MULTIPLY:
+        before.attrs["weights"] = before.attrs["weights"] * numbers
+        before.attrs["shift"] = None if old is None else old * numbers
     else:
-        before.facts["shift"] = numbers if old is None else old + numbers
+        before.attrs["shift"] = numbers if old is None else old + numbers
     before.activation = node.activation
     return before
 
@@ -123,7 +123,7 @@ def fold_scale_before(node: Node, alone: Finder) -> Node | None:
     before = alone(node.inputs[0])
     if before is None or before.kind != "unary" or not _is_factor(before.activation):
         return None
-    before.kind, before.facts, before.inputs = "matmul", node.facts, [before.inputs[0], node.inputs[1]]
+    before.kind, before.attrs, before.inputs = "matmul", node.attrs, [before.inputs[0], node.inputs[1]]
     return before
 
 
@@ -131,19 +131,19 @@ def fold_factor(node: Node, alone: Finder) -> Node | None:
     """A factor of every number of a product before a softmax, which multiplies as it reads; the product stays."""
     before = alone(node.inputs[0]) if node.kind == "softmax" else None
     if before is not None and before.kind == "matmul" and _is_factor(before.activation):
-        node.facts["factor"] *= before.activation.constants[0]
+        node.attrs["factor"] *= before.activation.constants[0]
         before.activation = NONE
     return None
 
 
 def fold_heads(node: Node, alone: Finder) -> Node | None:
     """Heads of attention that are put side by side: their product stores them so."""
-    if node.kind != "transpose" or tuple(node.facts["axes"]) != (0, 2, 1, 3):
+    if node.kind != "transpose" or tuple(node.attrs["axes"]) != (0, 2, 1, 3):
         return None
     before = alone(node.inputs[0])
     if before is None or before.kind != "matmul":
         return None
-    before.facts = before.facts | {"heads_last": True}
+    before.attrs = before.attrs | {"heads_last": True}
     return before
 
 
@@ -153,24 +153,24 @@ def _is_factor(activation: Activation) -> bool:
 
 def fold_mask(node: Node, alone: Finder) -> Node | None:
     """An addition before a softmax (the mask of attention)."""
-    if node.kind != "softmax" or node.facts["mask_shape"] is not None:
+    if node.kind != "softmax" or node.attrs["mask_shape"] is not None:
         return None
     before = alone(node.inputs[0])
-    if before is None or before.kind != "binary" or before.facts["operation"] != ADD or before.activation != NONE:
+    if before is None or before.kind != "binary" or before.attrs["operation"] != ADD or before.activation != NONE:
         return None
     mask = before.inputs[1]
     if len(node.output.shape) != 4 or mask.integer:
         return None
-    before.kind, before.facts = "softmax", {"factor": 1.0, "mask_shape": before.facts["y_shape"]}
+    before.kind, before.attrs = "softmax", {"factor": 1.0, "mask_shape": before.attrs["y_shape"]}
     before.activation = node.activation
     return before
 
 
 def fold_residual(node: Node, alone: Finder) -> Node | None:
     """An addition of another value of the same shape, after a convolution, a product, or factors by channel."""
-    if node.kind != "binary" or node.facts["operation"] != ADD or node.inputs[0].shape != node.inputs[1].shape:
+    if node.kind != "binary" or node.attrs["operation"] != ADD or node.inputs[0].shape != node.inputs[1].shape:
         return None
-    takers = [
+    producers = [
         (before, other)
         for value, other in (tuple(node.inputs), tuple(reversed(node.inputs)))
         if (before := alone(value)) is not None
@@ -180,19 +180,19 @@ def fold_residual(node: Node, alone: Finder) -> Node | None:
         and other.array is None
         and not _reads(before, other)
     ]
-    if not takers:
+    if not producers:
         return None
     # What the other one reads may be forgotten earlier: let that be the larger.
-    taker, residual = min(takers, key=lambda pair: prod(pair[0].inputs[0].shape))
-    taker.residual, taker.activation = residual, node.activation
-    return taker
+    producer, residual = min(producers, key=lambda pair: prod(pair[0].inputs[0].shape))
+    producer.residual, producer.activation = residual, node.activation
+    return producer
 
 
 def is_by_channel(node: Node) -> bool:
     """Whether a node multiplies every channel of an image by a number of its own, as squeeze and excitation does."""
-    if node.kind != "binary" or node.facts["operation"] != MULTIPLY or len(node.output.shape) != 4:
+    if node.kind != "binary" or node.attrs["operation"] != MULTIPLY or len(node.output.shape) != 4:
         return False
-    return tuple(node.facts["y_shape"][1:]) == (node.output.shape[1], 1, 1) and node.output.shape[2:] != (1, 1)
+    return tuple(node.attrs["y_shape"][1:]) == (node.output.shape[1], 1, 1) and node.output.shape[2:] != (1, 1)
 
 
 def fold_norm_residual(node: Node, alone: Finder) -> Node | None:
@@ -200,12 +200,12 @@ def fold_norm_residual(node: Node, alone: Finder) -> Node | None:
     if node.kind != "layer_norm" or node.residual is not None:
         return None
     before = alone(node.inputs[0])
-    if before is None or before.kind != "binary" or before.facts["operation"] != ADD or before.activation != NONE:
+    if before is None or before.kind != "binary" or before.attrs["operation"] != ADD or before.activation != NONE:
         return None
     if before.inputs[0].shape != before.inputs[1].shape or before.inputs[1].array is not None:
         return None
     before.residual = before.inputs.pop()
-    before.kind, before.facts, before.activation = "layer_norm", node.facts, node.activation
+    before.kind, before.attrs, before.activation = "layer_norm", node.attrs, node.activation
     return before
 
 

@@ -18,13 +18,13 @@ Shape = tuple[int, ...]
 class NotNativeError(FluidError):
     """Something that the native engine has no kernel for.
 
-    result: the output of the operator that it is about; reader: an input that no native operator can take. Without
-    either, the whole stretch is left to numpy.
+    result: the output of the operator that it is about; operand: an input that no native operator can take. Without
+    either, the whole region is left to numpy.
     """
 
-    def __init__(self, message: str, *, result: str = "", reader: str = "") -> None:
+    def __init__(self, message: str, *, result: str = "", operand: str = "") -> None:
         super().__init__(message)
-        self.result, self.reader = result, reader
+        self.result, self.operand = result, operand
 
 
 class NativeFaultError(Exception):
@@ -65,12 +65,12 @@ class Value:
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """One computation: `kind` says which (lowering.py), `facts` how."""
+    """One computation: `kind` says which (lowering.py), `attrs` how."""
 
     kind: str
     inputs: list[Value]
     output: Value
-    facts: dict[str, Any] = field(default_factory=dict)
+    attrs: dict[str, Any] = field(default_factory=dict)
     activation: Activation = NONE
     residual: Value | None = None
 
@@ -89,15 +89,15 @@ class Graph:
         kept = []
         for node in reversed(self.nodes):
             if node.output in needed:
-                needed.update(reads(node))
+                needed.update(operands(node))
                 kept.append(node)
         self.nodes = kept[::-1]
 
     def uses(self) -> Counter[Value]:
         """How often each value is read, by a node or from outside."""
-        return Counter(value for node in self.nodes for value in reads(node)) + Counter(self.outputs)
+        return Counter(value for node in self.nodes for value in operands(node)) + Counter(self.outputs)
 
 
-def reads(node: Node) -> Iterable[Value]:
+def operands(node: Node) -> Iterable[Value]:
     """What a node reads."""
     return (*node.inputs, *(() if node.residual is None else (node.residual,)))

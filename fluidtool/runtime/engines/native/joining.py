@@ -37,8 +37,8 @@ def merge_products(graph: Graph) -> None:
         if node.residual is not None:
             node.residual = stands_for.get(node.residual, node.residual)
         if node.kind == "product" and node.output not in outputs:
-            row = (node.facts["weights"][:1] + 0.0).tobytes()  # most differ here already; -0.0 equals 0.0
-            key = node.inputs[0], node.residual, node.facts["matrix"], node.activation, node.output.shape, row
+            row = (node.attrs["weights"][:1] + 0.0).tobytes()  # most differ here already; -0.0 equals 0.0
+            key = node.inputs[0], node.residual, node.attrs["matrix"], node.activation, node.output.shape, row
             twin = next((other for other in first.setdefault(key, []) if have_same_numbers(other, node)), None)
             if twin is not None:
                 stands_for[node.output] = twin.output
@@ -50,8 +50,8 @@ def merge_products(graph: Graph) -> None:
 
 def have_same_numbers(one: Node, other: Node) -> bool:
     """Whether two products multiply by the same weights and add the same shift."""
-    weights, others = one.facts["weights"], other.facts["weights"]
-    shift, other_shift = one.facts["shift"], other.facts["shift"]
+    weights, others = one.attrs["weights"], other.attrs["weights"]
+    shift, other_shift = one.attrs["shift"], other.attrs["shift"]
     if shift is None or other_shift is None:
         if shift is not other_shift:
             return False
@@ -66,7 +66,7 @@ def join_products(graph: Graph) -> None:
     outputs = set(graph.outputs)
     for node in graph.nodes:
         if node.kind == "product" and joins(node) and node.output not in outputs:
-            groups.setdefault((node.inputs[0], node.facts["matrix"], node.activation), []).append(node)
+            groups.setdefault((node.inputs[0], node.attrs["matrix"], node.activation), []).append(node)
     replaced: dict[Node, list[Node]] = {}
     for group in groups.values():
         if len(group) > 1:
@@ -78,26 +78,26 @@ def join_products(graph: Graph) -> None:
 
 def joins(node: Node) -> bool:
     """Whether a product may be part of a joint one."""
-    return node.residual is None and node.facts["weights"].shape[1] % WHOLE == 0 and len(node.output.shape) > 1
+    return node.residual is None and node.attrs["weights"].shape[1] % WHOLE == 0 and len(node.output.shape) > 1
 
 
 def group_product(group: list[Node]) -> Node:
     """The joint product."""
     first = group[0]
-    weights = SideBySide(tuple(node.facts["weights"] for node in group))
+    weights = SideBySide(tuple(node.attrs["weights"] for node in group))
     shift = None
-    if any(node.facts["shift"] is not None for node in group):
+    if any(node.attrs["shift"] is not None for node in group):
         shift = np.concatenate(
             [
-                np.zeros(node.facts["weights"].shape[1], np.float32)
-                if node.facts["shift"] is None
-                else node.facts["shift"]
+                np.zeros(node.attrs["weights"].shape[1], np.float32)
+                if node.attrs["shift"] is None
+                else node.attrs["shift"]
                 for node in group
             ]
         )
     out = Value(f"{first.output.name} and {len(group) - 1} more", (*first.output.shape[:-1], weights.shape[1]))
-    facts = first.facts | {"weights": weights, "shift": shift}
-    return Node("product", list(first.inputs), out, facts, first.activation)
+    attrs = first.attrs | {"weights": weights, "shift": shift}
+    return Node("product", list(first.inputs), out, attrs, first.activation)
 
 
 def slices(group: list[Node], joint: Value) -> list[Node]:
@@ -105,7 +105,7 @@ def slices(group: list[Node], joint: Value) -> list[Node]:
     found, start = [], 0
     for node in group:
         shape = node.output.shape
-        facts = {"starts": [0] * (len(shape) - 1) + [start], "sizes": list(shape)}
-        found.append(Node("slice", [joint], node.output, facts))
+        attrs = {"starts": [0] * (len(shape) - 1) + [start], "sizes": list(shape)}
+        found.append(Node("slice", [joint], node.output, attrs))
         start += shape[-1]
     return found

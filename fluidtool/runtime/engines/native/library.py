@@ -21,15 +21,15 @@ from fluidtool.runtime.engines.native.graph import NativeFaultError
 
 if TYPE_CHECKING:
     from fluidtool.ir import Operator
+    from fluidtool.runtime.engines.native.importers.refusals import Attributes
+    from fluidtool.runtime.engines.native.importers.registry import Lod
     from fluidtool.runtime.engines.native.packed import Packed
-    from fluidtool.runtime.engines.native.reading.refusals import Attributes
-    from fluidtool.runtime.engines.native.reading.registry import Lod
-    from fluidtool.runtime.engines.native.stretch import Compiled
+    from fluidtool.runtime.engines.native.specialization import Compiled
 
 FOLDER = Path(__file__).parent
 SWITCH, THREADS, INSTRUCTIONS = "FLUIDTOOL_NATIVE", "FLUIDTOOL_THREADS", "FLUIDTOOL_INSTRUCTIONS"
 PAIRS = "avx512_bf16"  # the instructions of src/pairs.c
-BUGS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)  # of a reader or of the lowering
+BUGS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)  # of an importer or of the lowering
 MOST_THREADS = 256  # as in src/pool.c
 BUILD = "python -m fluidtool.runtime.engines.native.build"
 
@@ -72,11 +72,11 @@ class Library:
         packed: Packed | None = None,
         pooled: Collection[str] = (),
     ) -> Compiled:
-        """Compile a stretch (stretch.py); raises NotNativeError where a kernel is missing."""
-        from fluidtool.runtime.engines.native.stretch import compile_stretch
+        """Compile a region (specialization.py); raises NotNativeError where a kernel is missing."""
+        from fluidtool.runtime.engines.native.specialization import compile_region
 
         try:
-            return compile_stretch(ops, given, constants, wanted, self, lods, packed, pooled)
+            return compile_region(ops, given, constants, wanted, self, lods, packed, pooled)
         except BUGS as error:
             if isinstance(error, FluidError):
                 raise

@@ -29,10 +29,10 @@ def spread_activations(graph: Graph) -> None:
         kept.remove(before)
         active = [Value(value.name, value.shape) for value in before.inputs]
         kept += [
-            Node("unary", [value], output, dict(node.facts), node.activation)
+            Node("unary", [value], output, dict(node.attrs), node.activation)
             for value, output in zip(before.inputs, active, strict=True)
         ]
-        kept.append(Node("concat", list(active), node.output, before.facts))
+        kept.append(Node("concat", list(active), node.output, before.attrs))
     graph.nodes = kept
 
 
@@ -59,7 +59,7 @@ class Mixed:
 def mix_channels(graph: Graph) -> None:
     """Shuffled channels, with the concatenations before and the slices behind them: one node `mix` for each result.
 
-    facts: by input `taken`, the channels that are written and those that they are.
+    attrs: by input `taken`, the channels that are written and those that they are.
     """
     maker = {node.output: node for node in graph.nodes}
     shuffles = {node.output: order for node in graph.nodes if (order := shuffled(node, maker)) is not None}
@@ -89,13 +89,13 @@ def _mixed(node: Node, shuffles: dict[Value, Any], found: dict[Value, Mixed]) ->
         return found.get(source, alone(source)).take(order)
     if len(node.output.shape) != 4 or len(node.inputs[0].shape) != 4:
         return None
-    if node.kind == "concat" and node.facts["axis"] == 1:
+    if node.kind == "concat" and node.attrs["axis"] == 1:
         counts = [value.shape[1] for value in node.inputs]
         which, channels = np.repeat(np.arange(len(counts)), counts), np.concatenate([np.arange(n) for n in counts])
         return Mixed(tuple(node.inputs), which, channels)
     size = node.inputs[0].shape
-    if node.kind == "slice" and all(node.facts["sizes"][axis] == size[axis] for axis in (0, 2, 3)):
-        start = node.facts["starts"][1]
+    if node.kind == "slice" and all(node.attrs["sizes"][axis] == size[axis] for axis in (0, 2, 3)):
+        start = node.attrs["starts"][1]
         source = node.inputs[0]
         return found.get(source, alone(source)).take(start + np.arange(node.output.shape[1]))
     return None
@@ -117,7 +117,7 @@ def shuffled(node: Node, maker: dict[Value, Node]) -> tuple[Value, Any] | None:
     """The image that a reshape, a transpose and a reshape back shuffle, and the order of its channels; else None."""
     turned = maker.get(node.inputs[0]) if node.kind == "view" else None
     split = maker.get(turned.inputs[0]) if turned is not None and turned.kind == "transpose" else None
-    if turned is None or split is None or split.kind != "view" or tuple(turned.facts["axes"]) != (0, 2, 1, 3, 4):
+    if turned is None or split is None or split.kind != "view" or tuple(turned.attrs["axes"]) != (0, 2, 1, 3, 4):
         return None
     x, wide = split.inputs[0], split.output.shape
     if len(x.shape) != 4 or node.output.shape != x.shape or (wide[0], *wide[3:]) != (x.shape[0], *x.shape[2:]):

@@ -6,30 +6,30 @@ from collections import Counter
 from collections.abc import Sequence
 from math import prod
 
-from fluidtool.runtime.engines.native.graph import Graph, Node, Value, reads
+from fluidtool.runtime.engines.native.graph import Graph, Node, Value, operands
 
 PATIENCE = 64  # nodes to look at for each node, on the average: what comes to use very late is left where it is
 AT_LEAST = 1 << 16
 
 
 def delay(graph: Graph) -> None:
-    """Move nodes to their first reader where less is alive meanwhile, in place."""
+    """Move nodes to their first importer where less is alive meanwhile, in place."""
     nodes, outputs = graph.nodes, set(graph.outputs)
     patience = AT_LEAST + PATIENCE * len(nodes)
     places = {node: place for place, node in enumerate(nodes)}
-    readers: dict[Value, list[Node]] = {value: [] for node in nodes for value in (node.output, *reads(node))}
+    importers: dict[Value, list[Node]] = {value: [] for node in nodes for value in (node.output, *operands(node))}
     for node in nodes:
-        for value in reads(node):
-            readers[value].append(node)
+        for value in operands(node):
+            importers[value].append(node)
     for node in reversed(nodes.copy()):
         first = places[node]
-        last = min((places[reader] for reader in readers[node.output]), default=first) - 1
+        last = min((places[importer] for importer in importers[node.output]), default=first) - 1
         patience -= last - first
         if last <= first or patience < 0:
             continue
         before, later = nodes[first : last + 1], [*nodes[first + 1 : last + 1], node]
-        kept = {value for other in before for value in (other.output, *reads(other))}
-        kept = {value for value in kept if any(places[reader] > last for reader in readers[value])} | outputs
+        kept = {value for other in before for value in (other.output, *operands(other))}
+        kept = {value for value in kept if any(places[importer] > last for importer in importers[value])} | outputs
         if most_alive(later, kept) < most_alive(before, kept):
             nodes[first : last + 1] = later
             places |= {other: first + number for number, other in enumerate(later)}
@@ -40,7 +40,7 @@ def most_alive(nodes: Sequence[Node], kept: set[Value]) -> int:
 
     What only lives through is left out. A residual that dies gives its place to the result.
     """
-    left = Counter(value for node in nodes for value in reads(node) if value.array is None)
+    left = Counter(value for node in nodes for value in operands(node) if value.array is None)
     left.update(kept)
     made = {node.output for node in nodes}
     size = most = sum(prod(value.shape) for value in left if value not in made)
@@ -48,7 +48,7 @@ def most_alive(nodes: Sequence[Node], kept: set[Value]) -> int:
         in_place = node.residual is not None and left[node.residual] == 1
         size += 0 if in_place else prod(node.output.shape)
         most = max(most, size)
-        for value in reads(node):
+        for value in operands(node):
             left[value] -= 1
             if left[value] == 0 and not (in_place and value is node.residual):
                 size -= prod(value.shape)

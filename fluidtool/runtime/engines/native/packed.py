@@ -1,4 +1,4 @@
-"""Constants as the kernels read them: packed once, shared by all forms of a stretch."""
+"""Constants as the kernels read them: packed once, shared by all specializations of a region."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from fluidtool.runtime.engines.native.steps import Kind
+from fluidtool.runtime.engines.native.calls import Kind
 from fluidtool.tensor.files import file_of, private
 
 SHORT = 1 << 16  # bytes of an array that is compared as it is
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class Packing:
     """A step that packs a constant, or a part of it: what it reads, its sizes, and into how many parts it may be cut."""
 
     kind: Kind
@@ -32,7 +32,9 @@ class Piece:
 class Packed(Protocol):
     """Where constants that some steps pack are looked for."""
 
-    def get(self, size: int, pieces: Sequence[Piece], make: Callable[[], NDArray[np.float32]]) -> NDArray[np.float32]:
+    def get(
+        self, size: int, packings: Sequence[Packing], make: Callable[[], NDArray[np.float32]]
+    ) -> NDArray[np.float32]:
         """So many floats, packed by these steps; `make` packs them."""
 
     def private(self, array: NDArray[Any]) -> NDArray[Any]:
@@ -40,7 +42,7 @@ class Packed(Protocol):
 
 
 class PackedConstants:
-    """What was packed from some parameters, for as long as a form uses it. Parameters count as unchanging."""
+    """What was packed from some parameters, for as long as a specialization uses it. Parameters count as unchanging."""
 
     def __init__(self, parameters: Sequence[NDArray[Any]] = ()) -> None:
         self.parameters = tuple(parameters)
@@ -57,18 +59,20 @@ class PackedConstants:
             self.parameters = tuple(parameters)  # the next look finds the same tuple
         return same
 
-    def get(self, size: int, pieces: Sequence[Piece], make: Callable[[], NDArray[np.float32]]) -> NDArray[np.float32]:
+    def get(
+        self, size: int, packings: Sequence[Packing], make: Callable[[], NDArray[np.float32]]
+    ) -> NDArray[np.float32]:
         """The floats that these steps have packed before; else they are made now."""
         recipe = (
             size,
             tuple(
                 (
-                    piece.kind,
-                    piece.at,
-                    *piece.sizes.items(),
-                    *((slot, self.mark(a)) for slot, a in piece.arrays.items()),
+                    packing.kind,
+                    packing.at,
+                    *packing.sizes.items(),
+                    *((slot, self.mark(a)) for slot, a in packing.arrays.items()),
                 )
-                for piece in pieces
+                for packing in packings
             ),
         )
         found = self._found.get(recipe)
@@ -77,7 +81,7 @@ class PackedConstants:
         return found
 
     def private(self, array: NDArray[Any]) -> NDArray[Any]:
-        """An array of a parameter that is used as it is, in memory of its own and the same for all forms; others stay."""
+        """An array of a parameter that is used as it is, in memory of its own and the same for all specializations; others stay."""
         if file_of(array) is None:
             return array
         recipe = self.mark(array)
@@ -100,7 +104,9 @@ class PackedConstants:
 class ForeseenConstants:
     """In place of packed constants where only their sizes count: nothing is packed, and no parameter is read."""
 
-    def get(self, size: int, pieces: Sequence[Piece], make: Callable[[], NDArray[np.float32]]) -> NDArray[np.float32]:
+    def get(
+        self, size: int, packings: Sequence[Packing], make: Callable[[], NDArray[np.float32]]
+    ) -> NDArray[np.float32]:
         """So many floats, which take memory when somebody writes them: nobody does."""
         return np.zeros(size, np.float32)
 

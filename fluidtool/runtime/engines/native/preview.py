@@ -1,4 +1,4 @@
-"""What a stretch compiles to for given shapes, without a run and without the values of its parameters."""
+"""What a region compiles to for given shapes, without a run and without the values of its parameters."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from fluidtool.errors import FluidError
 from fluidtool.ir import Block
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.runtime.engines.native.arena import lower_bound
+from fluidtool.runtime.engines.native.calls import KernelCall, Kind, is_narrow
 from fluidtool.runtime.engines.native.graph import Node, NotNativeError
+from fluidtool.runtime.engines.native.importers import registry
+from fluidtool.runtime.engines.native.importers.registry import Lod
 from fluidtool.runtime.engines.native.packed import ForeseenConstants
-from fluidtool.runtime.engines.native.reading import registry
-from fluidtool.runtime.engines.native.reading.registry import Lod
-from fluidtool.runtime.engines.native.steps import Draft, Kind, is_narrow
-from fluidtool.runtime.engines.native.stretch import Compiled
-from fluidtool.runtime.engines.native.stretches import WORTH, Stretch
+from fluidtool.runtime.engines.native.partition import WORTH, Region
+from fluidtool.runtime.engines.native.specialization import Compiled
 from fluidtool.tensor import numpy_dtype
 
 LARGEST = 2**59  # elements: of 16 bytes each, as many as numpy can count
@@ -73,7 +73,7 @@ class CompiledStep:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A stretch compiled: its steps and its memory in bytes; or `reason`, why numpy computes it."""
+    """A region compiled: its steps and its memory in bytes; or `reason`, why numpy computes it."""
 
     operators: int
     steps: tuple[CompiledStep, ...] = ()
@@ -83,35 +83,35 @@ class Preview:
     reason: str = ""
 
 
-def preview(stretch: Stretch, block: Block, metas: Mapping[str, TensorMeta | None]) -> Preview:
-    """Compile a stretch of a block for inputs of the shapes in `metas`; parameters count as declared, filled with zeros, and
+def preview(region: Region, block: Block, metas: Mapping[str, TensorMeta | None]) -> Preview:
+    """Compile a region of a block for inputs of the shapes in `metas`; parameters count as declared, filled with zeros, and
     sequences as of one row each.
     """
-    count = len(stretch.steps)
+    count = len(region.steps)
     try:
-        given = {name: stand_in(name, block, metas.get(name)) for name in stretch.inputs}
-        compiled = stretch.library.compile(
-            stretch.operators(),
+        given = {name: stand_in(name, block, metas.get(name)) for name in region.inputs}
+        compiled = region.library.compile(
+            region.operators(),
             given,
-            {name: zeros(name, block) for name in stretch.constants},
-            stretch.outputs,
+            {name: zeros(name, block) for name in region.constants},
+            region.outputs,
             {name: short_sequences(name, block, array) for name, array in given.items()},
             ForeseenConstants(),
-            pooled=stretch.pooled,
+            pooled=region.pooled,
         )
     except NotNativeError as error:
-        stretch.divide(error)  # as a run does
+        region.divide(error)  # as a run does
         return Preview(count, reason=str(error))
     if not isinstance(compiled, Compiled):
-        handed: Any = compiled  # by another engine, which keeps the graph
-        return Preview(count, tuple(handed_step(node) for node in handed.graph.nodes))
-    drafts, stretch_width = compiled.drafts, compiled.library.width
+        delegated: Any = compiled  # by another engine, which keeps the graph
+        return Preview(count, tuple(delegated_step(node) for node in delegated.graph.nodes))
+    kernel_calls, region_width = compiled.kernel_calls, compiled.library.width
     constants = {id(array): array.nbytes for array in compiled.keep}
     return Preview(
         count,
-        tuple(compiled_step(draft, stretch_width) for draft in drafts),
+        tuple(compiled_step(kernel_call, region_width) for kernel_call in kernel_calls),
         compiled.arena.nbytes,
-        4 * lower_bound(drafts),
+        4 * lower_bound(kernel_calls),
         sum(constants.values()),
     )
 
@@ -155,58 +155,58 @@ def zeros(name: str, block: Block) -> Any:
         raise NotNativeError(f"the parameter {name}: {error}") from error
 
 
-def kernel_name(draft: Draft) -> str:
+def kernel_name(kernel_call: KernelCall) -> str:
     """The kernel of a step: 'product', 'product bf16' by weights of 16 bits, 'product pairs', 'layer norm', …"""
-    if draft.kind is Kind.PAIRS and draft.node is not None:
-        return "product pairs" if draft.node.kind == "product" else "convolution pairs"
-    return draft.kind.name.lower().replace("_", " ") + (" bf16" if is_narrow(draft) else "")
+    if kernel_call.kind is Kind.PAIRS and kernel_call.node is not None:
+        return "product pairs" if kernel_call.node.kind == "product" else "convolution pairs"
+    return kernel_call.kind.name.lower().replace("_", " ") + (" bf16" if is_narrow(kernel_call) else "")
 
 
-def compiled_step(draft: Draft, width: int) -> CompiledStep:
+def compiled_step(kernel_call: KernelCall, width: int) -> CompiledStep:
     """A step as it is shown."""
-    node, kernel = draft.node, kernel_name(draft)
-    layout = LAYOUTS.get(draft.kind, "blocks of {}" if draft.blocked else "rows")
-    lanes = draft.sizes.get({Kind.BLOCK: 8, Kind.NARROW: 8, Kind.HALO: 7}.get(draft.kind, -1), width)
+    node, kernel = kernel_call.node, kernel_name(kernel_call)
+    layout = LAYOUTS.get(kernel_call.kind, "blocks of {}" if kernel_call.blocked else "rows")
+    lanes = kernel_call.sizes.get({Kind.BLOCK: 8, Kind.NARROW: 8, Kind.HALO: 7}.get(kernel_call.kind, -1), width)
     if node is None:  # what puts an output where the caller wants it
-        return CompiledStep(kernel, "", "", (), layout.format(lanes), draft.tasks)
-    name = OPERATIONS.get(node.facts.get("operation", -1), node.kind.replace("_", " "))
-    if draft.kind in (Kind.BLOCK, Kind.UNBLOCK, Kind.HALO, Kind.PACK, Kind.NARROW):
-        return CompiledStep(kernel, f"for {name}", "", (), layout.format(lanes), draft.tasks)
+        return CompiledStep(kernel, "", "", (), layout.format(lanes), kernel_call.tasks)
+    name = OPERATIONS.get(node.attrs.get("operation", -1), node.kind.replace("_", " "))
+    if kernel_call.kind in (Kind.BLOCK, Kind.UNBLOCK, Kind.HALO, Kind.PACK, Kind.NARROW):
+        return CompiledStep(kernel, f"for {name}", "", (), layout.format(lanes), kernel_call.tasks)
     parts = [] if node.kind == "unary" else [name]
     parts += ["residual"] if node.residual is not None else []
     parts += [ACTIVATIONS[node.activation.kind]] if node.activation.kind else []
     shape = node.output.shape
-    return CompiledStep(kernel, " + ".join(parts), node.output.name, shape, layout.format(lanes), draft.tasks)
+    return CompiledStep(kernel, " + ".join(parts), node.output.name, shape, layout.format(lanes), kernel_call.tasks)
 
 
-def handed_step(node: Node) -> CompiledStep:
+def delegated_step(node: Node) -> CompiledStep:
     """A computation that another library does in its own way."""
-    name = OPERATIONS.get(node.facts.get("operation", -1), node.kind.replace("_", " "))
+    name = OPERATIONS.get(node.attrs.get("operation", -1), node.kind.replace("_", " "))
     activation = [ACTIVATIONS[node.activation.kind]] if node.activation.kind else []
     computes = " + ".join([*([] if node.kind == "unary" else [name]), *activation])
     return CompiledStep(node.kind.replace("_", " "), computes, node.output.name, node.output.shape, "rows", 1)
 
 
 def left_to_numpy(work: Iterable[Any]) -> dict[str, str]:
-    """Operators outside every stretch, those included at which one was cut: type -> why."""
+    """Operators outside every region, those included at which one was cut: type -> why."""
     found: dict[str, str] = {}
     for item in work:
-        if not isinstance(item, Stretch):
+        if not isinstance(item, Region):
             found.setdefault(item.op.type, why_left(item.op.type))
             continue
         division = item.last_division
         if division is None:
             continue
         for part in division.parts:
-            if not isinstance(part, Stretch) and part.op.type not in found:
+            if not isinstance(part, Region) and part.op.type not in found:
                 found[part.op.type] = division.reason if division.culprit is part else why_left(part.op.type)
         found |= {type: why for type, why in left_to_numpy(item.parts).items() if type not in found}
     return found
 
 
 def why_left(op_type: str) -> str:
-    """Why an operator is in no stretch."""
-    if op_type not in registry.READERS:
+    """Why an operator is in no region."""
+    if op_type not in registry.IMPORTERS:
         return "no kernel"
     further = "its result is kept or more than its result is read"
     return further if op_type in WORTH else f"nothing beside it that is worth a call, or {further}"

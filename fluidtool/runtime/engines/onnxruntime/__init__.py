@@ -1,4 +1,4 @@
-"""ONNX Runtime as an engine: a stretch becomes an ONNX graph in memory (opset 20; extra `onnxruntime`)."""
+"""ONNX Runtime as an engine: a region becomes an ONNX graph in memory (opset 20; extra `onnxruntime`)."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class OnnxGraph:
             helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
             for name, shape in zip(named, shapes, strict=True)
         ]
-        graph = helper.make_graph(nodes, "stretch", self.inputs, results, initializers)
+        graph = helper.make_graph(nodes, "region", self.inputs, results, initializers)
         opset = [helper.make_opsetid("", OPSET)]
         return bytes(helper.make_model(graph, opset_imports=opset, ir_version=IR_VERSION).SerializeToString())
 

@@ -1,4 +1,4 @@
-"""OpenVINO as an engine: a stretch becomes an OpenVINO model in memory (operation set 13; extra `openvino`)."""
+"""OpenVINO as an engine: a region becomes an OpenVINO model in memory (operation set 13; extra `openvino`)."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def load(
     import openvino
 
     settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
-    model = openvino.Model([graph.ops.result(output) for output in outputs], graph.inputs, "stretch")
+    model = openvino.Model([graph.ops.result(output) for output in outputs], graph.inputs, "region")
     compiled = openvino.Core().compile_model(model, "CPU", settings)
     request = compiled.create_infer_request()
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 
-from fluidtool.runtime.engines.native.graph import Graph, NotNativeError, Value, reads
+from fluidtool.runtime.engines.native.calls import Buffer, KernelCall, Plain, row_major
+from fluidtool.runtime.engines.native.graph import Graph, NotNativeError, Value, operands
+from fluidtool.runtime.engines.native.importers.registry import need
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.lowering.channels import parts_of_wholes, share_halos
 from fluidtool.runtime.engines.native.lowering.convolution import needs_halo, reach
 from fluidtool.runtime.engines.native.lowering.memory import LOWER, NO_HALO, Halo, Lowering, joined
 from fluidtool.runtime.engines.native.lowering.pairs import by_pairs, half_halos, half_uses, pairs
-from fluidtool.runtime.engines.native.lowering.products import foretell
+from fluidtool.runtime.engines.native.lowering.products import prefetch
 from fluidtool.runtime.engines.native.lowering.transposed import needed_halo
 from fluidtool.runtime.engines.native.packed import Packed
-from fluidtool.runtime.engines.native.reading.registry import need
-from fluidtool.runtime.engines.native.steps import Buffer, Draft, Plain, row_major
 
 PARTS = (
     "convolution", "products", "attention", "elementwise", "rows", "moves", "sequences", "training",
@@ -29,7 +29,7 @@ for part in PARTS:
 class Lowered:
     """Steps, the buffers of the inputs and of the outputs, and those of the offsets of inputs that are pooled."""
 
-    drafts: list[Draft]
+    kernel_calls: list[KernelCall]
     inputs: list[Buffer]
     outputs: list[Buffer]
     offsets: dict[Value, Buffer]
@@ -49,8 +49,8 @@ def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lower
     for value, buffer in zip(graph.inputs, inputs, strict=True):
         low.plains[value] = Plain(buffer, 0, row_major(value.shape))
     for node in graph.nodes:
-        low.reading = tuple(reads(node))
-        for value in low.reading:
+        low.operands = tuple(operands(node))
+        for value in low.operands:
             low.left[value] -= 1
         before = len(low.steps.steps)
         try:
@@ -58,9 +58,9 @@ def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lower
         except NotNativeError as error:
             error.result = node.output.name
             raise
-        for draft in low.steps.steps[before:]:
-            draft.node, draft.blocked = node, node.output in low.blockeds
-    foretell(low.steps.steps, library.width)
+        for kernel_call in low.steps.steps[before:]:
+            kernel_call.node, kernel_call.blocked = node, node.output in low.blockeds
+    prefetch(low.steps.steps, library.width)
     outputs: dict[Buffer, None] = {}
     for value in graph.outputs:
         place = low.contiguous(value)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from fluidtool.runtime.engines.native.calls import Buffer, Kind, Plain
 from fluidtool.runtime.engines.native.graph import Node, Value
 from fluidtool.runtime.engines.native.lowering.memory import SMALL, Lowering, broadcast_strides, lowers
-from fluidtool.runtime.engines.native.steps import Buffer, Kind, Plain
 
 ROWS = 32  # of a task: fewer would not be worth packing keys and values for
 
@@ -15,15 +15,15 @@ def _attention(low: Lowering, node: Node) -> None:
     q, k, v, *mask = node.inputs
     outer, inner = (1,) * (4 - len(q.shape)) + q.shape[:-2]
     rows, depth = q.shape[-2:]
-    keys, columns = k.shape[-2 if node.facts["swap_k"] else -1], node.output.shape[-1]
+    keys, columns = k.shape[-2 if node.attrs["swap_k"] else -1], node.output.shape[-1]
     source = low.plain(q)
     if source.strides[-1] != 1:
         source = low.contiguous(q)
     of_q, of_k, of_v = (_strides(place, value) for place, value in ((source, q), (low.plain(k), k), (low.plain(v), v)))
-    of_key, of_depth = of_k[2:] if node.facts["swap_k"] else of_k[:1:-1]
-    of_value, of_column = of_v[:1:-1] if node.facts["swap_y"] else of_v[2:]
+    of_key, of_depth = of_k[2:] if node.attrs["swap_k"] else of_k[:1:-1]
+    of_value, of_column = of_v[:1:-1] if node.attrs["swap_y"] else of_v[2:]
     out = low.new_plain(node.output)
-    of_row, of_inner = (inner * columns, columns) if node.facts.get("heads_last") else (columns, rows * columns)
+    of_row, of_inner = (inner * columns, columns) if node.attrs.get("heads_last") else (columns, rows * columns)
     parts = _parts(low, outer * inner, rows, rows * keys * (depth + columns))
     lanes, tasks = low.width, outer * inner * parts
     room = -(-keys // lanes) * lanes * depth + -(-columns // lanes) * lanes * keys
@@ -36,11 +36,11 @@ def _attention(low: Lowering, node: Node) -> None:
     if mask:
         place = low.contiguous(mask[0])
         pointers[2] = (place.buffer, place.offset)
-        n |= dict(enumerate(broadcast_strides(place.strides, mask[0].shape, node.facts["mask_shape"]), start=21))
+        n |= dict(enumerate(broadcast_strides(place.strides, mask[0].shape, node.attrs["mask_shape"]), start=21))
     pointers |= {3: (out.buffer, 0), 6: (Buffer(tasks * room), 0)}
     constants = (*node.activation.constants, 0.0, 0.0, 0.0)[:3]
     low.steps.add(Kind.ATTENTION, pointers, n, activation=node.activation,
-                  numbers=(*constants, node.facts["factor"]), tasks=tasks)  # fmt: skip
+                  numbers=(*constants, node.attrs["factor"]), tasks=tasks)  # fmt: skip
 
 
 def _strides(place: Plain, value: Value) -> tuple[int, ...]:

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from fluidtool.runtime.engines.native.calls import Blocked, Buffer, Kind
 from fluidtool.runtime.engines.native.graph import Graph, Node, Value
 from fluidtool.runtime.engines.native.lowering.memory import NO_HALO, Halo, Lowering, joined, lowers
-from fluidtool.runtime.engines.native.steps import Blocked, Buffer, Kind
 
 BLOCKS = frozenset(
     {"conv", "conv_transpose", "affine", "pool", "interpolate", "mix", "pixel_shuffle", "local_response"}
@@ -80,14 +80,14 @@ def is_of_channels(node: Node) -> bool:
     if len(node.inputs[0].shape) != 4 or len(node.output.shape) != 4:
         return False
     if node.kind == "concat":
-        return bool(node.facts["axis"] == 1)
+        return bool(node.attrs["axis"] == 1)
     size = node.inputs[0].shape
-    return all(node.facts["sizes"][axis] == size[axis] for axis in (0, 2, 3))
+    return all(node.attrs["sizes"][axis] == size[axis] for axis in (0, 2, 3))
 
 
 def starts_at_block(node: Node, width: int) -> bool:
     """Whether a slice is one of whole blocks of channels, but for the last."""
-    return is_of_channels(node) and node.facts["starts"][1] % width == 0
+    return is_of_channels(node) and node.attrs["starts"][1] % width == 0
 
 
 def concat_blocked(low: Lowering, node: Node) -> bool:
@@ -113,7 +113,7 @@ def slice_blocked(low: Lowering, node: Node) -> bool:
     x = node.inputs[0]
     if not is_of_channels(node) or not lies_blocked(low, x):
         return False
-    place, start, count = low.blocked(x), node.facts["starts"][1], node.output.shape[1]
+    place, start, count = low.blocked(x), node.attrs["starts"][1], node.output.shape[1]
     fits = all(has >= wanted for has, wanted in zip(place.halo, low.halos.get(node.output, NO_HALO), strict=True))
     if start % low.width == 0 and fits and node.output not in low.whole:
         low.blockeds[node.output] = place.channels(start, node.output.shape)
@@ -125,12 +125,12 @@ def slice_blocked(low: Lowering, node: Node) -> bool:
 @lowers("mix")
 def _mix(low: Lowering, node: Node) -> None:
     places = [low.blocked(value) for value in node.inputs]
-    regroup(low, places, low.new_blocked(node.output), node.facts["taken"])
+    regroup(low, places, low.new_blocked(node.output), node.attrs["taken"])
 
 
 @lowers("pixel_shuffle")
 def _pixel_shuffle(low: Lowering, node: Node) -> None:
-    spread_pixels(low, low.blocked(node.inputs[0]), low.new_blocked(node.output), node.facts["factor"])
+    spread_pixels(low, low.blocked(node.inputs[0]), low.new_blocked(node.output), node.attrs["factor"])
 
 
 def spread_pixels(low: Lowering, source: Blocked, out: Blocked, factor: int) -> None:

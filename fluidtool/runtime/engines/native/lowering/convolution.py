@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fluidtool.runtime.engines.native.bfloat16 import rounded
+from fluidtool.runtime.engines.native.calls import Blocked, Buffer, Kind, constant
 from fluidtool.runtime.engines.native.graph import Node, Shape
+from fluidtool.runtime.engines.native.importers.registry import need
 from fluidtool.runtime.engines.native.lowering.memory import (
     NO_HALO,
     SMALL,
@@ -21,9 +23,7 @@ from fluidtool.runtime.engines.native.lowering.memory import (
     padded_bias,
 )
 from fluidtool.runtime.engines.native.lowering.winograd import outputs_by_side, winograd
-from fluidtool.runtime.engines.native.packed import Piece
-from fluidtool.runtime.engines.native.reading.registry import need
-from fluidtool.runtime.engines.native.steps import Blocked, Buffer, Kind, constant
+from fluidtool.runtime.engines.native.packed import Packing
 
 PART_BYTES = 200_000  # of an image that a part sweeps over again and again: they stay in the second cache
 NEAR_BYTES = 4  # of weights for each of an image, up to which threads rather share out the image than the weights
@@ -34,8 +34,8 @@ PART_PIXELS = 48  # that a part should have at least
 
 def is_depthwise(node: Node) -> bool:
     """Whether each channel is convolved with one filter of its own."""
-    count, inner, *_ = node.facts["weights"].shape
-    return bool(node.facts["groups"] == node.inputs[0].shape[1] == count and inner == 1)
+    count, inner, *_ = node.attrs["weights"].shape
+    return bool(node.attrs["groups"] == node.inputs[0].shape[1] == count and inner == 1)
 
 
 def needs_halo(node: Node, width: int) -> bool:
@@ -47,12 +47,12 @@ def needs_halo(node: Node, width: int) -> bool:
 
 def reach(node: Node, windows: Shape) -> Halo:
     """The zeros around its first input that a node reads whose windows are as many as the last two sizes say."""
-    (top, left, _, _), size = node.facts["pads"], node.inputs[0].shape[2:]
+    (top, left, _, _), size = node.attrs["pads"], node.inputs[0].shape[2:]
     below, right = (
         (out - 1) * s + (w - 1) * d + 1 - before - size
         for out, s, w, d, before, size in zip(
-            windows[2:], node.facts["strides"], node.facts["weights"].shape[-2:],
-            node.facts["dilations"], (top, left), size, strict=True,
+            windows[2:], node.attrs["strides"], node.attrs["weights"].shape[-2:],
+            node.attrs["dilations"], (top, left), size, strict=True,
         )
     )  # fmt: skip
     return top, left, max(below, 0), max(right, 0)
@@ -63,13 +63,13 @@ def _conv(low: Lowering, node: Node) -> None:
     if is_depthwise(node):
         _depthwise(low, node)
         return
-    node = replace(node, facts=join_groups(low, node.facts))
-    x, facts = node.inputs[0], node.facts
+    node = replace(node, attrs=join_groups(low, node.attrs))
+    x, attrs = node.inputs[0], node.attrs
     if outputs := outputs_by_side(node, low.width):
         winograd(low, node, outputs)
         return
-    source = low.blocked(x, narrow=facts["groups"] == 1)
-    if facts["weights"].shape[2:] == (1, 1) and facts["strides"] != (1, 1) and not any(facts["pads"]):
+    source = low.blocked(x, narrow=attrs["groups"] == 1)
+    if attrs["weights"].shape[2:] == (1, 1) and attrs["strides"] != (1, 1) and not any(attrs["pads"]):
         source = _subsampled(low, node, source)
     convolve(low, node, source, conv_output(low, node))
 
@@ -81,10 +81,10 @@ def convolve(
     """The step of a convolution. spread: where in `out` the first pixel lies, and its steps in rows and columns; `packed`:
     its filters, where several steps have the same.
     """
-    x, facts, groups = node.inputs[0], node.facts, node.facts["groups"]
-    count, inner, *_ = facts["weights"].shape
-    weights, bias = packed or pack_filter(low, facts, source.lanes)
-    offsets, lengths = segments(facts, inner, source)
+    x, attrs, groups = node.inputs[0], node.attrs, node.attrs["groups"]
+    count, inner, *_ = attrs["weights"].shape
+    weights, bias = packed or pack_filter(low, attrs, source.lanes)
+    offsets, lengths = segments(attrs, inner, source)
     n = image_sizes(node, source, out)
     blocks = -(-(count // groups) // low.width)
     n |= {3: blocks, 4: len(offsets), 5: lengths[0], 6: lengths[1], 7: lengths[2]}
@@ -94,8 +94,8 @@ def convolve(
     if spread == (0, 1, 1):
         flatten(n, node)
     n[12], n[13] = spread[1] * n[12], spread[2] * n[13]
-    work = prod(node.output.shape) * prod(facts["weights"].shape[1:])
-    touched = [min(w, s) for w, s in zip(facts["weights"].shape[2:], facts["strides"], strict=True)]
+    work = prod(node.output.shape) * prod(attrs["weights"].shape[1:])
+    touched = [min(w, s) for w, s in zip(attrs["weights"].shape[2:], attrs["strides"], strict=True)]
     image = 4 * x.shape[1] * prod(node.output.shape[2:]) * prod(touched)
     tasks = cut_image(low, n, work, image, 4 * weights.size)
     table = np.asarray(offsets, np.int64)
@@ -104,20 +104,20 @@ def convolve(
     low.steps.add(Kind.CONVOLUTION, pointers, n, activation=node.activation, tasks=tasks)
 
 
-def join_groups(low: Lowering, facts: dict[str, Any]) -> dict[str, Any]:
-    """The facts of a convolution with groups of few channels put together, with zeros between, to whole vectors."""
-    weights, groups = facts["weights"], facts["groups"]
+def join_groups(low: Lowering, attrs: dict[str, Any]) -> dict[str, Any]:
+    """The attrs of a convolution with groups of few channels put together, with zeros between, to whole vectors."""
+    weights, groups = attrs["weights"], attrs["groups"]
     count, inner, *window = weights.shape
     each = count // groups
     together = lcm(low.width // gcd(inner, low.width), low.width // gcd(each, low.width))
     if groups == 1 or together == 1:
-        return facts
+        return attrs
     need(groups % together == 0, "groups of few channels")
     wide = np.zeros((groups // together, together, each, together, inner, *window), np.float32)
     for number in range(together):
         wide[:, number, :, number] = weights.reshape(groups // together, together, each, inner, *window)[:, number]
     weights = wide.reshape(count, together * inner, *window)
-    return {**facts, "weights": weights, "groups": groups // together}
+    return {**attrs, "weights": weights, "groups": groups // together}
 
 
 def _subsampled(low: Lowering, node: Node, source: Blocked) -> Blocked:
@@ -125,21 +125,21 @@ def _subsampled(low: Lowering, node: Node, source: Blocked) -> Blocked:
     shape = (*source.shape[:2], *node.output.shape[2:])
     place = Blocked(Buffer(0), shape, source.lanes, NO_HALO)
     place.buffer.size = place.size
-    down, right = node.facts["strides"]
+    down, right = node.attrs["strides"]
     n = {0: shape[0], 1: source.blocks, 2: shape[2], 3: shape[3], 4: source.lanes, 5: source.image, 6: source.block}
     low.steps.add(
         Kind.SUBSAMPLE, {0: (source.buffer, source.origin), 3: (place.buffer, 0)},
         n | {7: down * source.row, 8: right * source.lanes}, tasks=low.parts(place.size, prod(shape[::2]) * source.blocks),
     )  # fmt: skip
-    node.facts = node.facts | {"strides": (1, 1)}
+    node.attrs = node.attrs | {"strides": (1, 1)}
     return place
 
 
 def _pointers(
     low: Lowering, node: Node, source: Blocked, out: Blocked, weights: Buffer, bias: Buffer | None
 ) -> dict[int, Any]:
-    facts = node.facts
-    start = source.origin - facts["pads"][0] * source.row - facts["pads"][1] * source.lanes
+    attrs = node.attrs
+    start = source.origin - attrs["pads"][0] * source.row - attrs["pads"][1] * source.lanes
     residual = low.blockeds[node.residual] if node.residual is not None else None
     return {
         0: (source.buffer, start),
@@ -153,8 +153,8 @@ def _pointers(
 def image_sizes(node: Node, source: Blocked, out: Blocked) -> dict[int, int]:
     """The sizes of a step that say how many pixels there are, and where; one part."""
     images, _, rows, columns = node.output.shape
-    down, right = node.facts["strides"]
-    *_, forward = node.facts.get("frames", ONE_FRAME)
+    down, right = node.attrs["strides"]
+    *_, forward = node.attrs.get("frames", ONE_FRAME)
     return {
         0: images, 1: rows, 2: columns, 8: forward * source.image, 9: down * source.row, 10: right * source.lanes,
         11: out.image, 12: out.row, 13: out.lanes, 25: 1, 26: 1, 28: 1,
@@ -172,15 +172,15 @@ def residual_sizes(low: Lowering, node: Node) -> dict[int, int]:
 def flatten(n: dict[int, int], node: Node) -> None:
     """Rows that follow each other without a gap in everything, from the first pixel of each to the last, are one row."""
     strides = ((9, 10), (12, 13), (16, 17)) if node.residual is not None else ((9, 10), (12, 13))
-    if node.facts["weights"].shape[2:] == (1, 1) and all(n[row] == n[2] * n[pixel] for row, pixel in strides):
+    if node.attrs["weights"].shape[2:] == (1, 1) and all(n[row] == n[2] * n[pixel] for row, pixel in strides):
         n[2] *= n[1]
         n[1] = 1
 
 
-def segments(facts: dict[str, Any], inner: int, source: Blocked) -> tuple[list[int], tuple[int, int, int]]:
+def segments(attrs: dict[str, Any], inner: int, source: Blocked) -> tuple[list[int], tuple[int, int, int]]:
     """(offsets of the segments, (length, length of the last ones, how many last ones))."""
-    lines, columns = facts["weights"].shape[2:]
-    (frames, behind, _), (down, right) = facts.get("frames", ONE_FRAME), facts["dilations"]
+    lines, columns = attrs["weights"].shape[2:]
+    (frames, behind, _), (down, right) = attrs.get("frames", ONE_FRAME), attrs["dilations"]
     rows = [
         frame * behind * source.image + row * down * source.row
         for frame in range(frames)
@@ -202,16 +202,16 @@ def segments(facts: dict[str, Any], inner: int, source: Blocked) -> tuple[list[i
     return offsets + last, (source.lanes * (columns if together else 1), rest, len(last))
 
 
-def pack_filter(low: Lowering, facts: dict[str, Any], lanes: int) -> Packed:
+def pack_filter(low: Lowering, attrs: dict[str, Any], lanes: int) -> Packed:
     """The filters of a convolution as its kernel reads them."""
-    (weights, scale), groups, width = low.filters(facts), facts["groups"], low.width
+    (weights, scale), groups, width = low.filters(attrs), attrs["groups"], low.width
     count, inner, rows, columns = weights.shape
     each = -(-(count // groups) // width) * width
     size = groups * each * inner * rows * columns
     arrays = {0: weights} if scale is None else {0: weights, 1: scale}
     n = dict(enumerate((count // groups, inner, rows * columns, groups, size // groups, lanes)))
-    piece = Piece(Kind.PACK_FILTER, arrays, n, groups * -(-each // (2 * width)))
-    return low.settle(size, [piece]), padded_bias(facts["shift"], groups, each)
+    packing = Packing(Kind.PACK_FILTER, arrays, n, groups * -(-each // (2 * width)))
+    return low.materialize(size, [packing]), padded_bias(attrs["shift"], groups, each)
 
 
 def cut_image(low: Lowering, n: dict[int, int], work: int, x_bytes: int, w_bytes: int) -> int:
@@ -243,25 +243,25 @@ def _even(pairs: int, others: int, threads: int) -> int:
 
 
 def _depthwise(low: Lowering, node: Node) -> None:
-    facts, width = node.facts, low.width
+    attrs, width = node.attrs, low.width
     source = low.blocked(node.inputs[0])
     out = conv_output(low, node)
-    count, _, rows, columns = facts["weights"].shape
+    count, _, rows, columns = attrs["weights"].shape
     blocks = -(-count // width)
     weights: NDArray[Any] = np.zeros((blocks * width, rows * columns), np.float64)
-    weights[:count] = facts["weights"].reshape(count, -1)
-    if facts["scale"] is not None:
-        weights[:count] *= facts["scale"].reshape(-1, 1)
+    weights[:count] = attrs["weights"].reshape(count, -1)
+    if attrs["scale"] is not None:
+        weights[:count] *= attrs["scale"].reshape(-1, 1)
     if low.narrow:
         weights = rounded(weights)
     packed = constant(weights.reshape(blocks, width, -1).transpose(0, 2, 1))
-    bias = padded_bias(facts["shift"], 1, blocks * width)
+    bias = padded_bias(attrs["shift"], 1, blocks * width)
     images, _, *size = node.output.shape
     n = dict(
-        enumerate((images, *size, blocks, rows, columns, *facts["pads"][:2], source.image, source.row, source.block))
+        enumerate((images, *size, blocks, rows, columns, *attrs["pads"][:2], source.image, source.row, source.block))
     )
     n |= {11: out.image, 12: out.row, 13: out.lanes, 14: out.block}
-    n |= dict(enumerate((*facts["strides"], *facts["dilations"], source.shape[2]), 20)) | {27: source.shape[3]}
+    n |= dict(enumerate((*attrs["strides"], *attrs["dilations"], source.shape[2]), 20)) | {27: source.shape[3]}
     n |= residual_sizes(low, node)
     n[25] = min(size[0], low.library.threads) if images < low.library.threads else 1
     tasks = low.parts(prod(node.output.shape) * rows * columns, images * blocks * n[25])
@@ -274,7 +274,7 @@ def _affine(low: Lowering, node: Node) -> None:
     """A factor and a shift by channel: a depthwise convolution of one tap."""
     need(len(node.output.shape) == 4, "batch_norm of no image")
     ones = np.ones((node.output.shape[1], 1, 1, 1), np.float32)
-    node.facts |= {
+    node.attrs |= {
         "weights": ones,
         "strides": (1, 1),
         "dilations": (1, 1),
@@ -286,12 +286,12 @@ def _affine(low: Lowering, node: Node) -> None:
 
 @lowers("pool")
 def _pool(low: Lowering, node: Node) -> None:
-    source, facts = low.blocked(node.inputs[0]), node.facts
+    source, attrs = low.blocked(node.inputs[0]), node.attrs
     out = low.new_blocked(node.output)
     images, _, rows, columns = node.output.shape
-    n = dict(enumerate((images, rows, columns, out.blocks, *facts["window"], *facts["strides"], *facts["pads"][:2])))
+    n = dict(enumerate((images, rows, columns, out.blocks, *attrs["window"], *attrs["strides"], *attrs["pads"][:2])))
     n |= dict(enumerate((*source.shape[2:], source.image, source.row, source.block), 10))
-    n |= dict(enumerate((out.image, out.row, out.block, facts["mode"], int(facts["adaptive"])), 15))
+    n |= dict(enumerate((out.image, out.row, out.block, attrs["mode"], int(attrs["adaptive"])), 15))
     work = prod(node.inputs[0].shape)
     pointers = {0: (source.buffer, source.origin), 3: (out.buffer, out.origin)}
     low.steps.add(Kind.POOL, pointers, n, tasks=low.parts(work, images * out.blocks * rows))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fluidtool.runtime.engines.native.graph import Node
+from fluidtool.runtime.engines.native.importers.registry import ALONE
 from fluidtool.runtime.engines.native.lowering.memory import Lowering, broadcast_strides, lowers
-from fluidtool.runtime.engines.native.reading.registry import ALONE
 
 
 @lowers("unary")
@@ -14,12 +14,12 @@ def _unary(low: Lowering, node: Node) -> None:
 
 @lowers("binary")
 def _binary(low: Lowering, node: Node) -> None:
-    _elementwise(low, node, node.facts["operation"])
+    _elementwise(low, node, node.attrs["operation"])
 
 
 def _elementwise(low: Lowering, node: Node, operation: int) -> None:
     x, rest = node.inputs[0], node.inputs[1:]
-    y_shape = node.facts.get("y_shape", x.shape)
+    y_shape = node.attrs.get("y_shape", x.shape)
     lies_blocked = [
         v for v in node.inputs if v in low.blockeds and v not in low.plains and v.shape == node.output.shape
     ]

@@ -6,16 +6,16 @@ from math import prod
 
 import numpy as np
 
+from fluidtool.runtime.engines.native.calls import Buffer, Kind, constant
 from fluidtool.runtime.engines.native.graph import Node
 from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers
-from fluidtool.runtime.engines.native.steps import Buffer, Kind, constant
 
 
 @lowers("interpolate")
 def _interpolate(low: Lowering, node: Node) -> None:
-    """facts: by axis `cells` [outputs, taps] and `shares` of the same shape, or None where pixels are copied."""
+    """attrs: by axis `cells` [outputs, taps] and `shares` of the same shape, or None where pixels are copied."""
     source, out = low.blocked(node.inputs[0]), low.new_blocked(node.output)
-    cells, weights = node.facts["cells"], node.facts["shares"]
+    cells, weights = node.attrs["cells"], node.attrs["shares"]
     steps = (source.row, source.lanes)
     offsets = np.concatenate([(axis * step).reshape(-1) for axis, step in zip(cells, steps, strict=True)])
     table = np.ascontiguousarray(offsets, np.int64)

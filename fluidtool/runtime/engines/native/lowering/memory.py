@@ -13,24 +13,24 @@ from numpy.typing import NDArray
 
 from fluidtool.runtime.engines.native.bfloat16 import rounded
 from fluidtool.runtime.engines.native.binding import bind
-from fluidtool.runtime.engines.native.graph import Activation, Node, Shape, Value
-from fluidtool.runtime.engines.native.joining import SideBySide
-from fluidtool.runtime.engines.native.library import Library
-from fluidtool.runtime.engines.native.packed import Packed, Piece
-from fluidtool.runtime.engines.native.reading.registry import need
-from fluidtool.runtime.engines.native.steps import (
+from fluidtool.runtime.engines.native.calls import (
     ALIGNMENT,
     LARGE_PAGE,
     Blocked,
     Buffer,
-    Draft,
-    Drafts,
+    KernelCall,
+    KernelCalls,
     Kind,
     Plain,
     aligned_floats,
     constant,
     row_major,
 )
+from fluidtool.runtime.engines.native.graph import Activation, Node, Shape, Value
+from fluidtool.runtime.engines.native.importers.registry import need
+from fluidtool.runtime.engines.native.joining import SideBySide
+from fluidtool.runtime.engines.native.library import Library
+from fluidtool.runtime.engines.native.packed import Packed, Packing
 from fluidtool.tensor.files import forget
 
 Place = TypeVar("Place", bound=Plain | Blocked)
@@ -65,7 +65,7 @@ class Lowering:
     library: Library
     left: Counter[Value]
     halos: dict[Value, Halo]
-    steps: Drafts = field(default_factory=Drafts)
+    steps: KernelCalls = field(default_factory=KernelCalls)
     plains: Places[Plain] = field(default_factory=Places)
     blockeds: Places[Blocked] = field(default_factory=Places)
     narrows: Places[Blocked] = field(default_factory=Places)
@@ -75,7 +75,7 @@ class Lowering:
     half_uses: Counter[tuple[Value, Shape]] = field(default_factory=Counter)
     half_halos: dict[Value, Halo] = field(default_factory=dict)
     offsets: dict[Value, Buffer] = field(default_factory=dict)
-    reading: tuple[Value, ...] = ()
+    operands: tuple[Value, ...] = ()
     outputs: frozenset[Value] = frozenset()
     chunk: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
     kept: Packed | None = None
@@ -193,7 +193,7 @@ class Lowering:
     def free(self, buffer: Buffer, value: Value) -> bool:
         """Whether nobody needs the buffer any more, but for `value`, which the node at hand reads place by place."""
         lying = [places.lying[buffer] for places in (self.plains, self.blockeds, self.narrows)]
-        needed = (self.left[v] or (v is not value and v in self.reading) for found in lying for v in found)
+        needed = (self.left[v] or (v is not value and v in self.operands) for found in lying for v in found)
         if buffer.role != "arena" or any(needed):
             return False
         for found in lying:
@@ -254,29 +254,29 @@ class Lowering:
         """A constant matrix [K][N], or several side by side, as packed weights: of 32 bits each, or of 16."""
         depth, columns = weights.shape
         count = -(-columns // self.width) * self.width * depth
-        start, pieces = 0, []
+        start, packings = 0, []
         for part in weights.parts if isinstance(weights, SideBySide) else (weights,):
             matrix = part if part.dtype == np.float32 else part.astype(np.float32)
             n = dict(enumerate((*matrix.shape, *(stride // 4 for stride in matrix.strides), 1, 1)))
             n |= {10: int(self.narrow), 11: start, 12: columns}
-            pieces.append(Piece(Kind.PACK, {0: matrix}, n, self.parts(matrix.size, -(-depth // PACKED_ROWS))))
+            packings.append(Packing(Kind.PACK, {0: matrix}, n, self.parts(matrix.size, -(-depth // PACKED_ROWS))))
             start += matrix.shape[1]
-        return self.settle(-(-count // 2) if self.narrow else count, pieces)
+        return self.materialize(-(-count // 2) if self.narrow else count, packings)
 
-    def settle(self, size: int, pieces: Sequence[Piece]) -> Buffer:
-        """A constant of so many floats that these steps write now, unless an earlier form has had them do it."""
+    def materialize(self, size: int, packings: Sequence[Packing]) -> Buffer:
+        """A constant of so many floats that these steps write now, unless an earlier specialization has had them do it."""
 
         def make() -> NDArray[np.float32]:
             room = self.room(size)
-            for piece in pieces:
-                self.run_now(piece.kind, {**piece.arrays, 3: room[piece.at :]}, piece.sizes, piece.tasks)
+            for packing in packings:
+                self.run_now(packing.kind, {**packing.arrays, 3: room[packing.at :]}, packing.sizes, packing.tasks)
             return room
 
-        return Buffer(size, "constant", make() if self.kept is None else self.kept.get(size, pieces, make))
+        return Buffer(size, "constant", make() if self.kept is None else self.kept.get(size, packings, make))
 
-    def filters(self, facts: dict[str, Any]) -> tuple[NDArray[np.float32], Any]:
+    def filters(self, attrs: dict[str, Any]) -> tuple[NDArray[np.float32], Any]:
         """The filters of a convolution, and the factors by channel that they are yet to be multiplied with, or None."""
-        weights, scale = np.ascontiguousarray(facts["weights"], np.float32), facts["scale"]
+        weights, scale = np.ascontiguousarray(attrs["weights"], np.float32), attrs["scale"]
         if not self.narrow:
             return weights, None if scale is None else np.ascontiguousarray(scale, np.float32)
         factors = np.float32(1) if scale is None else np.asarray(scale, np.float32).reshape(-1, 1, 1, 1)
@@ -290,8 +290,8 @@ class Lowering:
         if kind not in ANY_ADDRESS:
             arrays = {slot: np.require(array, requirements="A") for slot, array in arrays.items()}
         buffers = {slot: Buffer(array.size, "constant", array) for slot, array in arrays.items()}
-        draft = Draft(kind, {slot: (buffer, 0) for slot, buffer in buffers.items()}, sizes, tasks=most)
-        self.library.run(bind([draft], lambda buffer: int(buffer.array.ctypes.data), self.width))
+        kernel_call = KernelCall(kind, {slot: (buffer, 0) for slot, buffer in buffers.items()}, sizes, tasks=most)
+        self.library.run(bind([kernel_call], lambda buffer: int(buffer.array.ctypes.data), self.width))
         for array in read.values():
             forget(array)
 

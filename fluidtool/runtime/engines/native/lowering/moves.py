@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from fluidtool.runtime.engines.native.calls import Plain, row_major
 from fluidtool.runtime.engines.native.graph import Node
 from fluidtool.runtime.engines.native.lowering.channels import concat_blocked, slice_blocked
 from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers, view_strides
-from fluidtool.runtime.engines.native.steps import Plain, row_major
 
 
 @lowers("view")
@@ -21,7 +21,7 @@ def _view(low: Lowering, node: Node) -> None:
 @lowers("transpose")
 def _transpose(low: Lowering, node: Node) -> None:
     place = low.plain(node.inputs[0])
-    strides = tuple(place.strides[axis] for axis in node.facts["axes"])
+    strides = tuple(place.strides[axis] for axis in node.attrs["axes"])
     low.plains[node.output] = Plain(place.buffer, place.offset, strides)
 
 
@@ -30,7 +30,7 @@ def _slice(low: Lowering, node: Node) -> None:
     if slice_blocked(low, node):
         return
     place = low.plain(node.inputs[0])
-    starts, sizes = node.facts["starts"], tuple(node.facts["sizes"])
+    starts, sizes = node.attrs["starts"], tuple(node.attrs["sizes"])
     offset = place.offset + sum(start * stride for start, stride in zip(starts, place.strides, strict=True))
     view = Plain(place.buffer, offset, place.strides)
     if node.output.shape == sizes:
@@ -44,7 +44,7 @@ def _slice(low: Lowering, node: Node) -> None:
 def _concat(low: Lowering, node: Node) -> None:
     if concat_blocked(low, node):
         return
-    out, axis, start = low.new_plain(node.output), node.facts["axis"], 0
+    out, axis, start = low.new_plain(node.output), node.attrs["axis"], 0
     for value in node.inputs:
         target = Plain(out.buffer, start * out.strides[axis], out.strides)
         low.copy(low.plain(value), target, value.shape)
@@ -53,7 +53,7 @@ def _concat(low: Lowering, node: Node) -> None:
 
 @lowers("stack")
 def _stack(low: Lowering, node: Node) -> None:
-    out, axis = low.new_plain(node.output), node.facts["axis"]
+    out, axis = low.new_plain(node.output), node.attrs["axis"]
     strides = (*out.strides[:axis], *out.strides[axis + 1 :])
     for number, value in enumerate(node.inputs):
         low.copy(low.plain(value), Plain(out.buffer, number * out.strides[axis], strides), value.shape)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from fluidtool.runtime.engines.native.calls import Buffer, Kind, constant
 from fluidtool.runtime.engines.native.graph import Node
 from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers
-from fluidtool.runtime.engines.native.steps import Buffer, Kind, constant
 
 COST = 8  # of a number, in multiplications
 
@@ -21,28 +21,28 @@ def _group_norm(low: Lowering, node: Node) -> None:
         _blocked(low, node)
         return
     images, channels = x.shape[:2]
-    facts, rows = node.facts, images * node.facts["groups"]
+    attrs, rows = node.attrs, images * node.attrs["groups"]
     source, out = low.contiguous(x), low.reuse_plain(x, node.output) or low.new_plain(node.output)
-    n = {0: rows, 1: facts["groups"], 2: channels // facts["groups"], 3: prod(x.shape[2:])}
-    pointers = {0: (source.buffer, source.offset), 1: numbers_of(facts["scale"]), 2: numbers_of(facts["shift"])}
+    n = {0: rows, 1: attrs["groups"], 2: channels // attrs["groups"], 3: prod(x.shape[2:])}
+    pointers = {0: (source.buffer, source.offset), 1: numbers_of(attrs["scale"]), 2: numbers_of(attrs["shift"])}
     pointers[3] = (out.buffer, out.offset)
     add(low, Kind.GROUP_NORM, pointers, n, node, rows)
 
 
 def _blocked(low: Lowering, node: Node) -> None:
-    x, facts = node.inputs[0], node.facts
+    x, attrs = node.inputs[0], node.attrs
     images, channels, rows, columns = x.shape
     source = low.blocked(x)
     out = low.reuse_blocked(x, node.output) or low.new_blocked(node.output)
-    each = channels // facts["groups"]
+    each = channels // attrs["groups"]
     together = each // low.width if each % low.width == 0 else 1 if low.width % each == 0 else out.blocks
     n = dict(enumerate((images, out.blocks, rows, columns, channels, each, together)))
     n |= dict(enumerate((source.image, source.block, source.row, out.image, out.block, out.row), 7))
     lanes = out.blocks * low.width
     pointers = {
         0: (source.buffer, source.origin),
-        1: (constant(filled(facts["scale"], channels, lanes, 1)), 0),
-        2: (constant(filled(facts["shift"], channels, lanes, 0)), 0),
+        1: (constant(filled(attrs["scale"], channels, lanes, 1)), 0),
+        2: (constant(filled(attrs["shift"], channels, lanes, 0)), 0),
         3: (out.buffer, out.origin),
         4: (Buffer(2 * images * lanes), 0),
     }
@@ -51,19 +51,19 @@ def _blocked(low: Lowering, node: Node) -> None:
 
 @lowers("local_response")
 def _local_response(low: Lowering, node: Node) -> None:
-    facts, source, out = node.facts, low.blocked(node.inputs[0]), low.new_blocked(node.output)
+    attrs, source, out = node.attrs, low.blocked(node.inputs[0]), low.new_blocked(node.output)
     images, channels, rows, columns = node.output.shape
-    n = dict(enumerate((images, out.blocks, rows, columns, channels, facts["around"])))
-    n |= dict(enumerate((source.image, source.block, source.row, out.image, out.block, out.row, facts["fourths"]), 6))
+    n = dict(enumerate((images, out.blocks, rows, columns, channels, attrs["around"])))
+    n |= dict(enumerate((source.image, source.block, source.row, out.image, out.block, out.row, attrs["fourths"]), 6))
     pointers = {0: (source.buffer, source.origin), 3: (out.buffer, out.origin)}
     tasks = low.parts(COST * prod(node.output.shape), images * out.blocks * rows)
-    low.steps.add(Kind.LOCAL_RESPONSE, pointers, n, numbers=facts["numbers"], tasks=tasks)
+    low.steps.add(Kind.LOCAL_RESPONSE, pointers, n, numbers=attrs["numbers"], tasks=tasks)
 
 
 def add(low: Lowering, kind: Kind, pointers: dict[int, Any], n: dict[int, int], node: Node, most: int) -> None:
     """The step: constants of the activation first, epsilon behind them."""
     constants = node.activation.constants
-    numbers = (*constants, *(0.0,) * (3 - len(constants)), node.facts["epsilon"])
+    numbers = (*constants, *(0.0,) * (3 - len(constants)), node.attrs["epsilon"])
     tasks = low.parts(COST * prod(node.output.shape), most)
     low.steps.add(kind, pointers, n, activation=node.activation, numbers=numbers, tasks=tasks)
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from fluidtool.runtime.engines.native.calls import Blocked, Buffer, Kind, Plain, row_major
 from fluidtool.runtime.engines.native.graph import Node, Shape
+from fluidtool.runtime.engines.native.importers.registry import need
 from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers
-from fluidtool.runtime.engines.native.reading.registry import need
-from fluidtool.runtime.engines.native.steps import Blocked, Buffer, Kind, Plain, row_major
 
 AXES = 5
 Axis = tuple[int, int, int, Any]  # size of the result, strides of what is read and of what is written, places or None
@@ -19,7 +19,7 @@ Axis = tuple[int, int, int, Any]  # size of the result, strides of what is read 
 
 @lowers("pad")
 def _pad(low: Lowering, node: Node) -> None:
-    x, sources = node.inputs[0], node.facts["sources"]
+    x, sources = node.inputs[0], node.attrs["sources"]
     source: Plain | Blocked
     out: Plain | Blocked
     if x in low.blockeds and x not in low.plains and sources[1] is None:
@@ -44,7 +44,7 @@ def _pad(low: Lowering, node: Node) -> None:
         5: (Buffer(table.size, "constant", table), 0),
     }
     sizes = [size for size, *_ in axes]
-    low.steps.add(Kind.PAD, pointers, n, numbers=(node.facts["value"],), tasks=low.parts(prod(sizes), prod(sizes[:3])))
+    low.steps.add(Kind.PAD, pointers, n, numbers=(node.attrs["value"],), tasks=low.parts(prod(sizes), prod(sizes[:3])))
 
 
 def pixels(place: Blocked) -> Shape:

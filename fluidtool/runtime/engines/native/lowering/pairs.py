@@ -2,7 +2,7 @@
 
 Their inputs lie as halves, numbers of 16 bits, with channels in blocks; a matrix as an image of one row, with a pixel for
 each of its rows. The form says which: the shape of an image, or (depth, rows) of a matrix. A node that is computed by pairs
-writes floats, halves, or both, as its readers want.
+writes floats, halves, or both, as its importers want.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from fluidtool.runtime.engines.native.calls import Blocked, Buffer, Kind, row_major
 from fluidtool.runtime.engines.native.graph import Graph, Node, Shape, Value
 from fluidtool.runtime.engines.native.joining import SideBySide
 from fluidtool.runtime.engines.native.library import Library
@@ -35,8 +36,7 @@ from fluidtool.runtime.engines.native.lowering.memory import (
     joined,
     padded_bias,
 )
-from fluidtool.runtime.engines.native.packed import Piece
-from fluidtool.runtime.engines.native.steps import Blocked, Buffer, Kind, row_major
+from fluidtool.runtime.engines.native.packed import Packing
 
 
 def by_pairs(node: Node, library: Library) -> bool:
@@ -46,12 +46,12 @@ def by_pairs(node: Node, library: Library) -> bool:
 
 def read_form(node: Node) -> Shape:
     """The form in which a node reads its first input."""
-    return node.facts["matrix"][::-1] if node.kind == "product" else node.inputs[0].shape
+    return node.attrs["matrix"][::-1] if node.kind == "product" else node.inputs[0].shape
 
 
 def written_form(node: Node) -> Shape:
     """The form in which a node can write halves."""
-    return (node.output.shape[-1], node.facts["matrix"][0]) if node.kind == "product" else node.output.shape
+    return (node.output.shape[-1], node.attrs["matrix"][0]) if node.kind == "product" else node.output.shape
 
 
 def half_uses(graph: Graph, library: Library) -> Counter[tuple[Value, Shape]]:
@@ -116,30 +116,30 @@ def half(low: Lowering, value: Value, form: Shape, whole: bool = False) -> Block
 
 
 def written_half(low: Lowering, node: Node) -> Blocked | None:
-    """Room for the result of a node as halves, if it has readers that want them."""
+    """Room for the result of a node as halves, if it has importers that want them."""
     form = written_form(node)
     return new_half(low, node.output, form, low.width) if low.half_uses[node.output, form] else None
 
 
 def floats_wanted(low: Lowering, node: Node) -> bool:
-    """Whether the result of a node has readers that want floats."""
+    """Whether the result of a node has importers that want floats."""
     return low.left[node.output] > low.half_uses[node.output, written_form(node)]
 
 
 # ---------------------------------------------------------------- steps
 def _convolution(low: Lowering, node: Node) -> None:
-    node, residual = replace(node, facts=join_groups(low, node.facts)), None
-    x, facts, groups = node.inputs[0], node.facts, node.facts["groups"]
+    node, residual = replace(node, attrs=join_groups(low, node.attrs)), None
+    x, attrs, groups = node.inputs[0], node.attrs, node.attrs["groups"]
     source = half(low, x, x.shape, groups > 1)
     if node.residual is not None:
         residual = low.blocked(node.residual)
     out = conv_output(low, node) if floats_wanted(low, node) else None
     place = written_half(low, node)
-    count, inner, *window = facts["weights"].shape
+    count, inner, *window = attrs["weights"].shape
     blocks = -(-(count // groups) // low.width)
     inner += inner % 2
-    offsets, lengths = segments(facts, inner, source)
-    packed = _pack_filters(low, facts, source.lanes)
+    offsets, lengths = segments(attrs, inner, source)
+    packed = _pack_filters(low, attrs, source.lanes)
     n = image_sizes(node, source, out or place or source)
     n |= {3: blocks, 4: len(offsets), 5: lengths[0], 6: lengths[1] + lengths[1] % 2, 7: lengths[2]}
     n |= {19: groups, 20: inner // source.lanes * source.block, 21: 2 * packed.size // groups, 23: low.width}
@@ -151,9 +151,9 @@ def _convolution(low: Lowering, node: Node) -> None:
     n |= residual_sizes(low, node)
     if place is None or place.row == n[2] * place.lanes:
         flatten(n, node)
-    start = source.origin - facts["pads"][0] * source.row - facts["pads"][1] * source.lanes
-    bias = padded_bias(facts["shift"], groups, blocks * low.width)
-    touched = [min(w, s) for w, s in zip(window, facts["strides"], strict=True)]
+    start = source.origin - attrs["pads"][0] * source.row - attrs["pads"][1] * source.lanes
+    bias = padded_bias(attrs["shift"], groups, blocks * low.width)
+    touched = [min(w, s) for w, s in zip(window, attrs["strides"], strict=True)]
     tasks = cut_image(
         low, n, prod(node.output.shape) * inner * prod(window),
         2 * x.shape[1] * prod(node.output.shape[2:]) * prod(touched), 4 * packed.size,
@@ -167,8 +167,8 @@ def _convolution(low: Lowering, node: Node) -> None:
 
 
 def _product(low: Lowering, node: Node) -> None:
-    facts = node.facts
-    (rows, depth), columns = facts["matrix"], facts["weights"].shape[1]
+    attrs = node.attrs
+    (rows, depth), columns = attrs["matrix"], attrs["weights"].shape[1]
     source = half(low, node.inputs[0], (depth, rows))
     residual = low.contiguous(node.residual) if node.residual is not None else None
     out = None
@@ -178,13 +178,13 @@ def _product(low: Lowering, node: Node) -> None:
     place = written_half(low, node)
     blocks, (whole, rest) = -(-columns // low.width), divmod(depth + depth % 2, low.width)
     offsets = [block * source.block for block in range(whole + bool(rest))]
-    packed = _pack_matrix(low, facts["weights"])
+    packed = _pack_matrix(low, attrs["weights"])
     n = {0: 1, 1: 1, 2: rows, 3: blocks, 4: len(offsets), 5: low.width, 6: rest, 7: int(rest > 0), 10: low.width}
     n |= {13: columns, 14: low.width, 17: columns, 18: low.width, 19: 1, 23: columns - (blocks - 1) * low.width}
     n |= {25: 1, 26: 1, 28: 1}
     if place is not None:
         n[30] = place.block
-    bias = padded_bias(facts["shift"], 1, blocks * low.width)
+    bias = padded_bias(attrs["shift"], 1, blocks * low.width)
     tasks = cut_image(low, n, rows * depth * columns, 2 * rows * depth, 4 * packed.size)
     _add(low, node, n, tasks, offsets, {
         0: (source.buffer, 0), 1: (packed, 0), 2: None if bias is None else (bias, 0),
@@ -203,8 +203,8 @@ def _add(
 
 
 # ---------------------------------------------------------------- weights
-def _pack_filters(low: Lowering, facts: dict[str, Any], lanes: int) -> Buffer:
-    weights, groups = np.ascontiguousarray(facts["weights"], np.float32), facts["groups"]
+def _pack_filters(low: Lowering, attrs: dict[str, Any], lanes: int) -> Buffer:
+    weights, groups = np.ascontiguousarray(attrs["weights"], np.float32), attrs["groups"]
     count, inner, *window = weights.shape
     each = -(-(count // groups) // low.width) * low.width
     taps = prod(window)
@@ -212,19 +212,19 @@ def _pack_filters(low: Lowering, facts: dict[str, Any], lanes: int) -> Buffer:
     n = dict(enumerate((count // groups, inner, taps, groups, size // groups, lanes)))
     n |= dict(enumerate((inner * taps, taps, 1, count // groups * inner * taps, 0, each // low.width), 6))
     arrays = {0: weights}
-    if facts["scale"] is not None:
-        arrays[1] = np.ascontiguousarray(facts["scale"], np.float32)
-    return low.settle(size // 2, [Piece(Kind.PACK_PAIRS, arrays, n, groups * each // low.width)])
+    if attrs["scale"] is not None:
+        arrays[1] = np.ascontiguousarray(attrs["scale"], np.float32)
+    return low.materialize(size // 2, [Packing(Kind.PACK_PAIRS, arrays, n, groups * each // low.width)])
 
 
 def _pack_matrix(low: Lowering, weights: Any) -> Buffer:
     depth, columns = weights.shape
-    start, blocks, pieces = 0, -(-columns // low.width), []
+    start, blocks, packings = 0, -(-columns // low.width), []
     for part in weights.parts if isinstance(weights, SideBySide) else (weights,):
         matrix = part if part.dtype == np.float32 else part.astype(np.float32)
         by_depth, by_column = (stride // 4 for stride in matrix.strides)
         n = dict(enumerate((matrix.shape[1], depth, 1, 1, 0, low.width, by_column, by_depth, 0, 0)))
         n |= {10: start, 11: blocks}
-        pieces.append(Piece(Kind.PACK_PAIRS, {0: matrix}, n, -(-matrix.shape[1] // low.width)))
+        packings.append(Packing(Kind.PACK_PAIRS, {0: matrix}, n, -(-matrix.shape[1] // low.width)))
         start += matrix.shape[1] // low.width
-    return low.settle(blocks * low.width * (depth + depth % 2) // 2, pieces)
+    return low.materialize(blocks * low.width * (depth + depth % 2) // 2, packings)

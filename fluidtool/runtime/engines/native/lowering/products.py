@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from fluidtool.runtime.engines.native.calls import NARROW, Buffer, KernelCall, Kind, is_narrow
 from fluidtool.runtime.engines.native.graph import Node
 from fluidtool.runtime.engines.native.lowering.memory import PACKED_ROWS, SMALL, Lowering, lowers, padded_bias
-from fluidtool.runtime.engines.native.steps import NARROW, Buffer, Draft, Kind, is_narrow
 
 ROWS = 24  # of one thread, below which a product is rather cut by columns
 
 
 @lowers("product")
 def _product(low: Lowering, node: Node) -> None:
-    facts = node.facts
-    (rows, depth), columns = facts["matrix"], facts["weights"].shape[1]
+    attrs = node.attrs
+    (rows, depth), columns = attrs["matrix"], attrs["weights"].shape[1]
     source = low.contiguous(node.inputs[0])
     residual = low.contiguous(node.residual) if node.residual is not None else None
     out = low.reuse_plain(node.residual, node.output) if node.residual is not None else None
     out = out or low.new_plain(node.output)
-    packed = low.pack(facts["weights"])
-    bias = padded_bias(facts["shift"], 1, -(-columns // low.width) * low.width)
+    packed = low.pack(attrs["weights"])
+    bias = padded_bias(attrs["shift"], 1, -(-columns // low.width) * low.width)
     n = {0: rows, 1: depth, 2: columns, 3: depth, 4: columns, 5: columns, 6: 1, 7: 1}
     n[NARROW] = int(low.narrow)
     tasks = cut(low, n)
@@ -53,17 +53,17 @@ def group_of(width: int) -> int:
     return 3 if width == 16 else 2
 
 
-def foretell(drafts: list[Draft], width: int) -> None:
+def prefetch(kernel_calls: list[KernelCall], width: int) -> None:
     """Tell each product which constant weights are read next: its threads ask for them while they compute."""
-    coming: Draft | None = None
-    for draft in reversed(drafts):
-        if draft.kind in (Kind.PRODUCT, Kind.ATTENTION) and not is_narrow(draft):
+    coming: KernelCall | None = None
+    for kernel_call in reversed(kernel_calls):
+        if kernel_call.kind in (Kind.PRODUCT, Kind.ATTENTION) and not is_narrow(kernel_call):
             if coming is not None:
                 columns = group_of(width) * width
-                draft.pointers[5] = coming.pointers[1]
-                draft.sizes |= {17: -(-coming.sizes[2] // columns), 18: columns * coming.sizes[1]}
-            if draft.kind is Kind.PRODUCT and draft.pointers[1][0].role == "constant":
-                coming = draft
+                kernel_call.pointers[5] = coming.pointers[1]
+                kernel_call.sizes |= {17: -(-coming.sizes[2] // columns), 18: columns * coming.sizes[1]}
+            if kernel_call.kind is Kind.PRODUCT and kernel_call.pointers[1][0].role == "constant":
+                coming = kernel_call
 
 
 @lowers("matmul")
@@ -79,10 +79,10 @@ def _matmul(low: Lowering, node: Node) -> None:
     out = low.new_plain(node.output)
     blocks = -(-columns // low.width)
     each, of_outer = blocks * low.width * depth, inner * rows * columns
-    of_row, of_inner = (inner * columns, columns) if node.facts.get("heads_last") else (columns, rows * columns)
+    of_row, of_inner = (inner * columns, columns) if node.attrs.get("heads_last") else (columns, rows * columns)
     packed = Buffer(outer * inner * each)
     by_depth, by_column = other.strides[-2:]
-    if node.facts["swap_y"]:
+    if node.attrs["swap_y"]:
         by_depth, by_column = by_column, by_depth
     outer_y = (0,) * (4 - len(y.shape)) + other.strides[:-2]
     n = dict(enumerate((depth, columns, by_depth, by_column, outer * inner, outer, *outer_y, inner * each, each)))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from math import prod
 
+from fluidtool.runtime.engines.native.calls import Kind
 from fluidtool.runtime.engines.native.graph import Node
 from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers
-from fluidtool.runtime.engines.native.steps import Kind
 
 
 @lowers("extreme_place")
 def _extreme_place(low: Lowering, node: Node) -> None:
     source, out = low.contiguous(node.inputs[0]), low.new_plain(node.output)
-    outer, axis, inner = node.facts["sizes"]
-    n = {0: outer, 1: axis, 2: inner, 3: int(node.facts["smallest"])}
+    outer, axis, inner = node.attrs["sizes"]
+    n = {0: outer, 1: axis, 2: inner, 3: int(node.attrs["smallest"])}
     pointers = {0: (source.buffer, source.offset), 3: (out.buffer, 0)}
     tasks = low.parts(outer * axis * inner, outer * -(-inner // low.width))
     low.steps.add(Kind.EXTREME_PLACE, pointers, n, tasks=tasks)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from math import prod
 
+from fluidtool.runtime.engines.native.calls import Kind
 from fluidtool.runtime.engines.native.graph import Node
 from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers
-from fluidtool.runtime.engines.native.steps import Kind
 
 
 @lowers("reduce")
 def _reduce(low: Lowering, node: Node) -> None:
     source, out = low.contiguous(node.inputs[0]), low.new_plain(node.output)
-    outer, axis, inner = node.facts["sizes"]
-    n = {0: outer, 1: axis, 2: inner, 3: node.facts["how"]}
+    outer, axis, inner = node.attrs["sizes"]
+    n = {0: outer, 1: axis, 2: inner, 3: node.attrs["how"]}
     pointers = {0: (source.buffer, source.offset), 3: (out.buffer, 0)}
     low.steps.add(Kind.REDUCE, pointers, n, tasks=low.parts(outer * axis * inner, outer * -(-inner // low.width)))
 
@@ -23,7 +23,7 @@ def _softmax_axis(low: Lowering, node: Node) -> None:
     x = node.inputs[0]
     source = low.contiguous(x)
     out = low.reuse_plain(x, node.output) or low.new_plain(node.output)
-    outer, axis, inner = node.facts["sizes"]
+    outer, axis, inner = node.attrs["sizes"]
     pointers = {0: (source.buffer, source.offset), 3: (out.buffer, out.offset)}
     tasks = low.parts(20 * prod(x.shape), outer * -(-inner // low.width))
     low.steps.add(Kind.SOFTMAX_AXIS, pointers, {0: outer, 1: axis, 2: inner}, tasks=tasks)

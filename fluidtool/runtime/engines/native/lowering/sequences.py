@@ -8,56 +8,56 @@ from typing import Any
 
 import numpy as np
 
+from fluidtool.runtime.engines.native.calls import Buffer, Kind, Plain, constant
 from fluidtool.runtime.engines.native.graph import Node
 from fluidtool.runtime.engines.native.lowering.memory import SMALL, Lowering, lowers
-from fluidtool.runtime.engines.native.packed import Piece
-from fluidtool.runtime.engines.native.steps import Buffer, Kind, Plain, constant
+from fluidtool.runtime.engines.native.packed import Packing
 
 
 @lowers("lstm")
 def _lstm(low: Lowering, node: Node) -> None:
     """An LSTM; where `projection` has weights, `fed_back` is how many numbers they leave of the size."""
-    x, facts = low.contiguous(node.inputs[0]), node.facts
-    (fed_back, size), sequences = (facts["weights"].shape[0], facts["weights"].shape[1] // 4), len(facts["offsets"]) - 1
-    starts, rows = packed_rows(facts["offsets"], facts["reverse"])
+    x, attrs = low.contiguous(node.inputs[0]), node.attrs
+    (fed_back, size), sequences = (attrs["weights"].shape[0], attrs["weights"].shape[1] // 4), len(attrs["offsets"]) - 1
+    starts, rows = packed_rows(attrs["offsets"], attrs["reverse"])
     out = low.new_plain(node.output)
     table = np.concatenate([starts, rows])
     blocks = -(-size // low.width)
     parts = min(blocks, low.library.threads) if 4 * size * size > SMALL else 1
-    n = {0: len(starts) - 1, 1: size, 2: sequences, 3: parts, 4: int(facts["peepholes"])}
-    n |= dict(zip((5, 6, 7, 9), facts["activations"], strict=False)) | {8: fed_back}
-    projection = facts.get("projection")
+    n = {0: len(starts) - 1, 1: size, 2: sequences, 3: parts, 4: int(attrs["peepholes"])}
+    n |= dict(zip((5, 6, 7, 9), attrs["activations"], strict=False)) | {8: fed_back}
+    projection = attrs.get("projection")
     pointers = {
         0: (x.buffer, x.offset),
-        1: (packed_gates(low, [facts["weights"]], size), 0),
-        2: (constant(padded(facts["bias"].reshape(-1, size), low.width)), 0),
+        1: (packed_gates(low, [attrs["weights"]], size), 0),
+        2: (constant(padded(attrs["bias"].reshape(-1, size), low.width)), 0),
         3: (out.buffer, out.offset),
         4: (Buffer((3 * size if projection is None else 2 * (size + fed_back)) * sequences), 0),
         5: (Buffer(table.size, "constant", table), 0),
         6: None if projection is None else (packed_gates(low, [projection], fed_back), 0),
     }
     kind = Kind.LSTM_SEQUENCES if projection is None else Kind.PROJECTED_SEQUENCES
-    low.steps.add(kind, pointers, n, numbers=facts.get("bounds", (0.0, 0.0)))
+    low.steps.add(kind, pointers, n, numbers=attrs.get("bounds", (0.0, 0.0)))
 
 
 @lowers("gru")
 def _gru(low: Lowering, node: Node) -> None:
-    x, facts = low.contiguous(node.inputs[0]), node.facts
-    size, sequences = facts["weights"].shape[0], len(facts["offsets"]) - 1
-    starts, rows = packed_rows(facts["offsets"], facts["reverse"])
-    memory, flat = Buffer(4 * size * sequences), facts["weights"].reshape(-1)
+    x, attrs = low.contiguous(node.inputs[0]), node.attrs
+    size, sequences = attrs["weights"].shape[0], len(attrs["offsets"]) - 1
+    starts, rows = packed_rows(attrs["offsets"], attrs["reverse"])
+    memory, flat = Buffer(4 * size * sequences), attrs["weights"].reshape(-1)
     matrices = flat[: 2 * size * size].reshape(size, 2 * size), flat[2 * size * size :].reshape(size, size)
     for initial in node.inputs[1:]:
-        order = np.argsort(-np.diff(facts["offsets"]), kind="stable")
+        order = np.argsort(-np.diff(attrs["offsets"]), kind="stable")
         first_states(low, low.contiguous(initial), order, size, memory)
     out, table = low.new_plain(node.output), np.concatenate([starts, rows])
     parts = min(-(-size // low.width), low.library.threads) if 2 * size * size > SMALL else 1
-    n = {0: len(starts) - 1, 1: size, 2: sequences, 3: parts, 4: len(node.inputs) - 1, 5: int(facts["origin"])}
-    n |= {6 + i: kind for i, kind in enumerate(facts["activations"])}
+    n = {0: len(starts) - 1, 1: size, 2: sequences, 3: parts, 4: len(node.inputs) - 1, 5: int(attrs["origin"])}
+    n |= {6 + i: kind for i, kind in enumerate(attrs["activations"])}
     pointers = {
         0: (x.buffer, x.offset),
         1: (packed_gates(low, matrices, size), 0),
-        2: (constant(padded(facts["bias"].reshape(-1, size), low.width)), 0),
+        2: (constant(padded(attrs["bias"].reshape(-1, size), low.width)), 0),
         3: (out.buffer, out.offset),
         4: (memory, 0),
         5: (Buffer(table.size, "constant", table), 0),
@@ -94,7 +94,7 @@ def padded(vectors: Any, width: int) -> Any:
 
 def packed_gates(low: Lowering, matrices: Sequence[Any], size: int) -> Buffer:
     """Each matrix [depth][gates * size] as for each register of units [depth][gates][lanes], one after the other."""
-    at, pieces, width = 0, [], low.width
+    at, packings, width = 0, [], low.width
     for weights in matrices:
         depth = weights.shape[0]
         gates, blocks = weights.shape[1] // size, -(-size // width)
@@ -104,14 +104,14 @@ def packed_gates(low: Lowering, matrices: Sequence[Any], size: int) -> Buffer:
         strides = [0, 0, width, gates * blocks * width, blocks * width, 1]
         target = [0, 0, depth * gates * width, gates * width, width, 1]
         n = dict(enumerate([*sizes, *strides, *target]))
-        pieces.append(Piece(Kind.COPY, {0: np.ascontiguousarray(weights)}, n, blocks, at))
+        packings.append(Packing(Kind.COPY, {0: np.ascontiguousarray(weights)}, n, blocks, at))
         at += blocks * depth * gates * width
-    return low.settle(at, pieces)
+    return low.materialize(at, packings)
 
 
 @lowers("pick_rows")
 def _pick_rows(low: Lowering, node: Node) -> None:
-    x, rows = low.contiguous(node.inputs[0]), node.facts["rows"]
+    x, rows = low.contiguous(node.inputs[0]), node.attrs["rows"]
     count, width = node.inputs[0].shape[0], prod(node.inputs[0].shape[1:])
     out = low.new_plain(node.output)
     ids = np.where(rows < 0, count, rows)
@@ -122,7 +122,7 @@ def _pick_rows(low: Lowering, node: Node) -> None:
 
 @lowers("sequence_softmax")
 def _sequence_softmax(low: Lowering, node: Node) -> None:
-    x, offsets = low.contiguous(node.inputs[0]), np.asarray(node.facts["offsets"], np.int64)
+    x, offsets = low.contiguous(node.inputs[0]), np.asarray(node.attrs["offsets"], np.int64)
     out = low.new_plain(node.output)
     table = Buffer(2 * offsets.size, "constant", offsets)
     pointers = {0: (x.buffer, x.offset), 3: (out.buffer, out.offset), 5: (table, 0)}
@@ -141,10 +141,10 @@ def _cosine(low: Lowering, node: Node) -> None:
 
 @lowers("sequence_pool")
 def _sequence_pool(low: Lowering, node: Node) -> None:
-    x, offsets = low.contiguous(node.inputs[0]), np.asarray(node.facts["offsets"], np.int64)
+    x, offsets = low.contiguous(node.inputs[0]), np.asarray(node.attrs["offsets"], np.int64)
     width = prod(node.output.shape[1:])
     out = low.new_plain(node.output)
     pointers = {0: (x.buffer, x.offset), 3: (out.buffer, out.offset), 5: (Buffer(offsets.size, "constant", offsets), 0)}
-    n = {0: len(offsets) - 1, 1: width, 2: node.facts["how"]}
+    n = {0: len(offsets) - 1, 1: width, 2: node.attrs["how"]}
     tasks = low.parts(prod(node.inputs[0].shape), -(-width // low.width))
-    low.steps.add(Kind.POOL_SEQUENCES, pointers, n, numbers=(node.facts["empty"],), tasks=tasks)
+    low.steps.add(Kind.POOL_SEQUENCES, pointers, n, numbers=(node.attrs["empty"],), tasks=tasks)

@@ -6,10 +6,10 @@ from math import lcm
 
 import numpy as np
 
+from fluidtool.runtime.engines.native.calls import Blocked, Buffer, Kind
 from fluidtool.runtime.engines.native.graph import Node
+from fluidtool.runtime.engines.native.importers.registry import need
 from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers
-from fluidtool.runtime.engines.native.reading.registry import need
-from fluidtool.runtime.engines.native.steps import Blocked, Buffer, Kind
 
 TILE = 16  # at least that of src/: numbers of a window that are summed at once
 
@@ -22,7 +22,7 @@ def _filter_gradient(low: Lowering, node: Node) -> None:
     groups = x.shape[1] // inner
     source, grads = low.blocked(x, narrow=groups == 1), low.blocked(grad)
     offsets = _offsets(node, source)
-    down, right = node.facts["strides"]
+    down, right = node.attrs["strides"]
     out = low.new_plain(node.output)
     images, _, rows, columns = grad.shape
     pairs = -(-grads.blocks // 2)
@@ -32,7 +32,7 @@ def _filter_gradient(low: Lowering, node: Node) -> None:
     n |= dict(enumerate((grads.image, grads.row, grads.block, by_number), 8))
     if groups > 1:
         n |= {12: inner // low.width * source.block, 13: count // groups // (2 * low.width)}
-    start = source.origin - node.facts["pads"][0] * source.row - node.facts["pads"][1] * source.lanes
+    start = source.origin - node.attrs["pads"][0] * source.row - node.attrs["pads"][1] * source.lanes
     room = Buffer(pairs * 2 * low.width * (offsets.size + TILE))
     pointers = {
         0: (source.buffer, start),
@@ -60,7 +60,7 @@ def bundled(width: int, groups: int, count: int, inner: int) -> int:
 def _offsets(node: Node, source: Blocked) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Where each number of a window lies: input channel, row, column, in the order of the filters."""
     _, inner, rows, columns = node.output.shape
-    down, right = node.facts["dilations"]
+    down, right = node.attrs["dilations"]
     channel, row, column = np.ogrid[:inner, :rows, :columns]
     block, lane = np.divmod(channel, source.lanes)
     offsets = block * source.block + lane + row * down * source.row + column * right * source.lanes

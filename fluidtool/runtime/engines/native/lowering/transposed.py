@@ -12,19 +12,19 @@ from typing import Any
 
 import numpy as np
 
+from fluidtool.runtime.engines.native.calls import Blocked
 from fluidtool.runtime.engines.native.graph import Node, Value
 from fluidtool.runtime.engines.native.lowering.channels import spread_pixels
 from fluidtool.runtime.engines.native.lowering.convolution import convolve
 from fluidtool.runtime.engines.native.lowering.memory import Halo, Lowering, lowers
-from fluidtool.runtime.engines.native.steps import Blocked
 
 Phase = tuple[int, int, int, int, int]  # first tap, taps, first output, outputs, zeros before the first input
 
 
 def phases(node: Node, axis: int) -> Iterator[Phase]:
     """On one axis: output `first + stride * j` sums taps `tap + stride * t` of inputs that step back from j."""
-    stride, before = node.facts["strides"][axis], node.facts["pads"][axis]
-    size, window = node.output.shape[2 + axis], node.facts["weights"].shape[2 + axis]
+    stride, before = node.attrs["strides"][axis], node.attrs["pads"][axis]
+    size, window = node.output.shape[2 + axis], node.attrs["weights"].shape[2 + axis]
     for tap in range(stride):
         taps, first = -(-(window - tap) // stride), (tap - before) % stride
         outputs = -(-(size - first) // stride)
@@ -34,20 +34,20 @@ def phases(node: Node, axis: int) -> Iterator[Phase]:
 
 def reach_of_all(node: Node, axis: int) -> tuple[int, int]:
     """On one axis: how many inputs before and behind its own the pixels of an input need."""
-    stride, before = node.facts["strides"][axis], node.facts["pads"][axis]
-    window = node.facts["weights"].shape[2 + axis]
+    stride, before = node.attrs["strides"][axis], node.attrs["pads"][axis]
+    window = node.attrs["weights"].shape[2 + axis]
     return (window - 1 - before) // stride, (stride - 1 + before) // stride
 
 
 def is_together(node: Node, width: int) -> bool:
     """Whether all phases are better one convolution: they are whole, and a vector has room for the channels of all."""
-    facts, (images, count, *size) = node.facts, node.output.shape
-    down, right = facts["strides"]
+    attrs, (images, count, *size) = node.attrs, node.output.shape
+    down, right = attrs["strides"]
     if down != right or count * down * right > width or down * right == 1 or images < 1:
         return False
     whole = all(out == down * given for out, given in zip(size, node.inputs[0].shape[2:], strict=True))
     taps = prod(max(sum(reach_of_all(node, axis)) + 1, 0) for axis in (0, 1))
-    return whole and min(reach_of_all(node, 0) + reach_of_all(node, 1)) >= 0 and taps < prod(facts["weights"].shape[2:])
+    return whole and min(reach_of_all(node, 0) + reach_of_all(node, 1)) >= 0 and taps < prod(attrs["weights"].shape[2:])
 
 
 def needed_halo(node: Node, width: int) -> Halo:
@@ -72,16 +72,16 @@ def _conv_transpose(low: Lowering, node: Node) -> None:
     if is_together(node, low.width):
         _together(low, node, source, out)
         return
-    strides, facts = node.facts["strides"], node.facts
+    strides, attrs = node.attrs["strides"], node.attrs
     for row, _, top, height, above in phases(node, 0):
         for column, _, left, width, before in phases(node, 1):
-            filters = facts["weights"][:, :, row :: strides[0], column :: strides[1]][..., ::-1, ::-1].swapaxes(0, 1)
+            filters = attrs["weights"][:, :, row :: strides[0], column :: strides[1]][..., ::-1, ::-1].swapaxes(0, 1)
             part: dict[str, Any] = {
                 "weights": np.ascontiguousarray(filters),
                 "pads": (above, before, 0, 0),
                 "groups": 1,
             }
-            part |= {"strides": (1, 1), "dilations": (1, 1), "scale": facts["scale"], "shift": facts["shift"]}
+            part |= {"strides": (1, 1), "dilations": (1, 1), "scale": attrs["scale"], "shift": attrs["shift"]}
             value = Value(node.output.name, (*node.output.shape[:2], height, width))
             piece = Node("conv", node.inputs, value, part, node.activation)
             convolve(low, piece, source, out, (top * out.row + left * out.lanes, *strides))
@@ -89,14 +89,14 @@ def _conv_transpose(low: Lowering, node: Node) -> None:
 
 def _together(low: Lowering, node: Node, source: Blocked, out: Blocked) -> None:
     """One convolution with a channel for each phase of each channel, then its channels as pixels."""
-    facts, stride = node.facts, node.facts["strides"][0]
+    attrs, stride = node.attrs, node.attrs["strides"][0]
     (above, below), (left, right) = (reach_of_all(node, axis) for axis in (0, 1))
-    channels, count, *window = facts["weights"].shape
+    channels, count, *window = attrs["weights"].shape
     filters = np.zeros((count, stride, stride, channels, above + below + 1, left + right + 1), np.float32)
     for row, column in product(range(window[0]), range(window[1])):
-        (back, down), (aside, over) = divmod(row - facts["pads"][0], stride), divmod(column - facts["pads"][1], stride)
-        filters[:, down, over, :, above - back, left - aside] = facts["weights"][:, :, row, column].T
-    scale, shift = (None if facts[name] is None else np.repeat(facts[name], stride**2) for name in ("scale", "shift"))
+        (back, down), (aside, over) = divmod(row - attrs["pads"][0], stride), divmod(column - attrs["pads"][1], stride)
+        filters[:, down, over, :, above - back, left - aside] = attrs["weights"][:, :, row, column].T
+    scale, shift = (None if attrs[name] is None else np.repeat(attrs[name], stride**2) for name in ("scale", "shift"))
     part: dict[str, Any] = {
         "weights": filters.reshape(-1, channels, *filters.shape[-2:]), "pads": (above, left, below, right), "groups": 1,
         "strides": (1, 1), "dilations": (1, 1), "scale": scale, "shift": shift,

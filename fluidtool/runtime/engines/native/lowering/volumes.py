@@ -5,29 +5,29 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
+from fluidtool.runtime.engines.native.calls import Blocked, Buffer, Kind, Plain
 from fluidtool.runtime.engines.native.graph import Node, Value
 from fluidtool.runtime.engines.native.lowering.convolution import convolve, join_groups, pack_filter
 from fluidtool.runtime.engines.native.lowering.memory import NO_HALO, Lowering, conv_output, lowers
-from fluidtool.runtime.engines.native.steps import Blocked, Buffer, Kind, Plain
 
 
 @lowers("conv3d")
 def _conv3d(low: Lowering, node: Node) -> None:
     """One step for each volume: an image convolution whose windows reach over several images."""
-    facts, x, volumes = dict(node.facts), node.inputs[0], node.facts["volumes"]
-    count, inner, depth, rows, columns = facts["weights"].shape
-    stride, dilation = facts["along"]
-    facts |= {
-        "weights": facts["weights"].reshape(count, inner, depth * rows, columns),
+    attrs, x, volumes = dict(node.attrs), node.inputs[0], node.attrs["volumes"]
+    count, inner, depth, rows, columns = attrs["weights"].shape
+    stride, dilation = attrs["along"]
+    attrs |= {
+        "weights": attrs["weights"].reshape(count, inner, depth * rows, columns),
         "frames": (depth, dilation, stride),
     }
-    facts = join_groups(low, facts)
-    source, out = low.blocked(x, narrow=facts["groups"] == 1), conv_output(low, node)
-    packed = pack_filter(low, facts, source.lanes)
+    attrs = join_groups(low, attrs)
+    source, out = low.blocked(x, narrow=attrs["groups"] == 1), conv_output(low, node)
+    packed = pack_filter(low, attrs, source.lanes)
     made = node.output.shape[0] // volumes
     for volume in range(volumes):
         first = volume * made
-        piece = Node("conv", [x], Value(node.output.name, (made, *node.output.shape[1:])), facts, node.activation)
+        piece = Node("conv", [x], Value(node.output.name, (made, *node.output.shape[1:])), attrs, node.activation)
         if node.residual is not None:
             piece.residual = Value(node.residual.name, piece.output.shape)
             low.blockeds[piece.residual] = frames_from(low.blockeds[node.residual], first, made)
@@ -43,7 +43,7 @@ def frames_from(place: Blocked, first: int, count: int) -> Blocked:
 @lowers("pool_frames")
 def _pool_frames(low: Lowering, node: Node) -> None:
     """Of each volume the frames are the rows of one image, and all that lies in a frame its columns."""
-    x, facts, volumes = node.inputs[0], node.facts, node.facts["volumes"]
+    x, attrs, volumes = node.inputs[0], node.attrs, node.attrs["volumes"]
     source = low.blocked(x)
     if source.apart:
         source = whole_frames(low, node, source)
@@ -51,9 +51,9 @@ def _pool_frames(low: Lowering, node: Node) -> None:
     out.buffer.size = out.size
     low.blockeds[node.output] = out
     depth, made, columns = x.shape[0] // volumes, node.output.shape[0] // volumes, source.image // low.width
-    n = dict(enumerate((volumes, made, columns, 1, facts["window"], 1, facts["stride"], 1, facts["before"], 0)))
+    n = dict(enumerate((volumes, made, columns, 1, attrs["window"], 1, attrs["stride"], 1, attrs["before"], 0)))
     n |= dict(enumerate((depth, columns, depth * source.image, source.image, 0), 10))
-    n |= dict(enumerate((made * out.image, out.image, 0, facts["mode"], 0), 15))
+    n |= dict(enumerate((made * out.image, out.image, 0, attrs["mode"], 0), 15))
     pointers = {0: (source.buffer, source.start), 3: (out.buffer, 0)}
     low.steps.add(Kind.POOL, pointers, n, tasks=low.parts(prod(x.shape), volumes * made))
 

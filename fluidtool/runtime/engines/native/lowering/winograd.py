@@ -6,10 +6,10 @@ from math import prod
 
 import numpy as np
 
+from fluidtool.runtime.engines.native.calls import Blocked, Buffer, Kind
 from fluidtool.runtime.engines.native.graph import Node
 from fluidtool.runtime.engines.native.lowering.memory import Lowering, conv_output, padded_bias
-from fluidtool.runtime.engines.native.packed import Piece
-from fluidtool.runtime.engines.native.steps import Blocked, Buffer, Kind
+from fluidtool.runtime.engines.native.packed import Packing
 
 LEAST_CHANNELS = 16
 WINDOWS = 28  # MOST_TILES of src/winograd.c
@@ -21,9 +21,9 @@ MOST_FILTERS = 4_000_000  # floats of transformed filters
 
 def outputs_by_side(node: Node, width: int) -> int:
     """Of how many pixels the squares are that are computed at once: 2, 4, or 0 where plain convolution is better."""
-    facts = node.facts
-    count, channels, *window = facts["weights"].shape
-    plain = facts["strides"] == facts["dilations"] == (1, 1) and facts["groups"] == 1
+    attrs = node.attrs
+    count, channels, *window = attrs["weights"].shape
+    plain = attrs["strides"] == attrs["dilations"] == (1, 1) and attrs["groups"] == 1
     if not plain or window != [3, 3] or min(count, channels) < LEAST_CHANNELS or channels % width:
         return 0
     pixels, filters = node.output.shape[0] * prod(node.output.shape[2:]), count * channels
@@ -60,7 +60,7 @@ def _add_windows(
     low: Lowering, node: Node, source: Blocked, shape: tuple[int, int, int], outputs: int, windows: Buffer,
     strip: tuple[int, int],
 ) -> None:  # fmt: skip
-    n = dict(enumerate((*shape, source.blocks, outputs, *node.facts["pads"][:2], *source.shape[2:])))
+    n = dict(enumerate((*shape, source.blocks, outputs, *node.attrs["pads"][:2], *source.shape[2:])))
     count = strip[1] - strip[0]
     block = count * low.width
     n |= dict(enumerate((source.image, source.row, source.block, block, source.blocks * block, strip[0], count), 9))
@@ -90,10 +90,10 @@ def _add_products(
 
 
 def _pack(low: Lowering, node: Node, outputs: int) -> tuple[Buffer, Buffer | None]:
-    facts = node.facts
-    weights, scale = low.filters(facts)
+    attrs = node.attrs
+    weights, scale = low.filters(attrs)
     count, channels = weights.shape[:2]
     each = -(-count // low.width) * low.width
     arrays = {0: weights} if scale is None else {0: weights, 1: scale}
-    piece = Piece(Kind.PACK_WINOGRAD, arrays, {0: count, 1: channels, 2: outputs}, each // low.width)
-    return low.settle((outputs + 2) ** 2 * each * channels, [piece]), padded_bias(facts["shift"], 1, each)
+    packing = Packing(Kind.PACK_WINOGRAD, arrays, {0: count, 1: channels, 2: outputs}, each // low.width)
+    return low.materialize((outputs + 2) ** 2 * each * channels, [packing]), padded_bias(attrs["shift"], 1, each)

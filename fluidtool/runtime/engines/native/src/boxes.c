@@ -6,7 +6,7 @@
    n: 0 images, 1 anchors, 2-3 rows and columns of cells, 4 classes; 5-6 by what rows and columns are divided, 7 pixels of a
    cell, 8 whether boxes are cut off at the image.  f: 0 least confidence, 1-2 factor and shift of a place in its cell */
 
-/* Sigmoid, divided in double as numpy's body does: what is kept must not depend on the last bit. */
+/* Sigmoid, divided in double as numpy's kernel does: what is kept must not depend on the last bit. */
 INLINE float exact_sigmoid(float x) { return (float)(1 / (1 + (double)(float)exp(-(double)x))); }
 
 /* Confidences of some cells, -1 for those that are not kept; returns whether there are others. */

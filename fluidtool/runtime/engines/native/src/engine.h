@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* One step. Python fills it (fluidtool/runtime/engines/native/steps.py has the same layout, a test compares them).
+/* One step. Python fills it (fluidtool/runtime/engines/native/calls.py has the same layout, a test compares them).
    `p` are pointers, `n` sizes and strides in elements, `f` numbers; their meaning by kind stands at each kernel. */
 typedef struct ft_step {
     int32_t kind;

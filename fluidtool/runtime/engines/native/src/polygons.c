@@ -1,5 +1,5 @@
 /* Polygons that do not overlap better ones. Included by images.c. A polygon is its corners, x and y in turn. Two intersect by
-   the even-odd rule, in slabs between the heights of all corners and crossings, as numpy's body has it. */
+   the even-odd rule, in slabs between the heights of all corners and crossings, as numpy's kernel has it. */
 enum { MOST_EDGES = 32 }; /* of two polygons */
 
 typedef struct {

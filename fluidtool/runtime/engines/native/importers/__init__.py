@@ -1,0 +1,56 @@
+"""Operators -> nodes. One function an operator; what has no kernel raises NotNativeError and stays with numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from importlib import import_module
+
+from fluidtool.ir import Operator
+from fluidtool.runtime.engines.native.graph import Graph, NotNativeError, Value
+from fluidtool.runtime.engines.native.importers.refusals import Attributes, Refusals, require_agreement
+from fluidtool.runtime.engines.native.importers.registry import IMPORTERS, GraphBuilder, Lod, need
+from fluidtool.runtime.engines.native.importers.sequences import passing_lod_on
+from fluidtool.runtime.engines.native.importers.volumes import read_by_frames
+
+PARTS = (
+    "convolution", "products", "elementwise", "rows", "moves", "sequences",
+    "transposed", "interpolation", "reductions", "ranking", "padding", "normalization", "detection", "grids", "volumes", "channels",
+)  # fmt: skip
+for part in PARTS:
+    import_module(f"{__name__}.{part}")
+
+
+def read_graph(
+    ops: Sequence[tuple[Operator, Attributes]],
+    given: Mapping[str, Value],
+    wanted: Sequence[str],
+    lods: Mapping[str, Lod],
+) -> tuple[Graph, dict[str, Lod]]:
+    """The graph of operators (each with its parsed attributes) from these inputs and constants to these outputs,
+    and the LoDs of all values that have one.
+
+    Each operator's own inference and checks run on the shapes at hand before its importer, which must agree with them. Raises
+    NotNativeError for what is left to numpy; anything else that is raised is a fault of an importer.
+    """
+    builder, refusals = GraphBuilder(), Refusals()
+    builder.values.update(given)
+    builder.lods.update({name: lod for name, lod in lods.items() if lod})
+    for op, attrs in ops:
+        try:
+            results = refusals.results(builder, op, attrs)
+            with passing_lod_on(builder, op) if builder.lods else nullcontext():
+                if not read_by_frames(builder, op, attrs):
+                    IMPORTERS[op.type](builder, op, attrs)
+            require_agreement(builder, op, results)
+        except NotNativeError as error:
+            error.result = op.output_arg_names[0]
+            raise
+    missing = [name for name in wanted if name not in builder.values]
+    need(not missing, f"{missing} is not computed")
+    outputs = [builder.values[name] for name in wanted]
+    need(all(value.array is None for value in outputs), "an output is a constant")
+    inputs = [value for value in given.values() if value.array is None]
+    graph = Graph(inputs, outputs, builder.nodes)
+    graph.drop_unread()
+    return graph, builder.lods

@@ -1,0 +1,68 @@
+"""What moves numbers between channels, space and time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fluidtool.ir import Operator
+from fluidtool.runtime.engines.native.graph import Node, Value
+from fluidtool.runtime.engines.native.importers.registry import GraphBuilder, imports, need
+
+
+@imports("shuffle_channel", "channel_shuffle")
+def _shuffle(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x, groups = r.get(op, "X"), int(attrs["group" if op.type == "shuffle_channel" else "groups"])
+    need(len(x.shape) == 4 and attrs.get("data_format", "NCHW") in ("NCHW", "AnyLayout"), "no NCHW image")
+    need(groups > 0 and x.shape[1] % groups == 0, "groups of different sizes")
+    n, c, h, w = x.shape
+    split = r.add("view", [x], op, "Out", (n, groups, c // groups, h, w))
+    turned = r.add("transpose", [split], op, "Out", (n, c // groups, groups, h, w), axes=[0, 2, 1, 3, 4])
+    r.add("view", [turned], op, "Out", x.shape)
+
+
+@imports("pixel_shuffle")
+def _pixel_shuffle(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x, factor = r.get(op, "X"), int(attrs["upscale_factor"])
+    need(len(x.shape) == 4 and attrs.get("data_format", "NCHW") in ("NCHW", "AnyLayout"), "no NCHW image")
+    need(factor > 0 and x.shape[1] % factor**2 == 0, "channels that make no pixels")
+    n, c, h, w = x.shape
+    r.add("pixel_shuffle", [x], op, "Out", (n, c // factor**2, h * factor, w * factor), factor=factor)
+
+
+@imports("temporal_shift")
+def _temporal_shift(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    """Slices of the channels, of which the first two come from the images before and behind, put together again."""
+    x, segments, share = r.get(op, "X"), int(attrs["seg_num"]), float(attrs["shift_ratio"])
+    need(len(x.shape) == 4 and attrs.get("data_format", "NCHW") in ("NCHW", "AnyLayout"), "no NCHW image")
+    images, channels, *size = x.shape
+    need(segments > 0 and images % segments == 0 and 0 < share < 0.5, "segments that do not fit")
+    first, second = int(channels * share), int(channels * 2 * share)
+    need(0 < first < second < channels, "segments that do not fit")
+    at, name = np.arange(images), op.outputs["Out"][0]
+    parts = []
+    for start, end, step in ((0, first, -1), (first, second, 1), (second, channels, 0)):
+        shape = (images, end - start, *size)
+        part = Value(name, shape)
+        r.nodes.append(Node("slice", [x], part, {"starts": [0, start, 0, 0], "sizes": shape}))
+        if step:
+            inside = (at % segments + step >= 0) & (at % segments + step < segments)
+            node_attrs = {"sources": [np.where(inside, at + step, -1), None, None, None], "value": 0.0, "zeros": None}
+            shifted = Value(name, shape)
+            r.nodes.append(Node("pad", [part], shifted, node_attrs))
+            part = shifted
+        parts.append(part)
+    r.add("concat", parts, op, "Out", x.shape, axis=1)
+
+
+@imports("im2sequence")
+def _im2sequence(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x = r.get(op, "X")
+    need(len(x.shape) == 4 and not op.inputs.get("Y"), "images of several sizes")
+    n, c, h, w = x.shape
+    need(tuple(attrs["kernels"]) == (h, 1) and attrs["strides"][1] == 1, "windows that are no columns of the image")
+    need(not any(attrs["paddings"]), "windows that are no columns of the image")
+    turned = r.add("transpose", [x], op, "Out", (n, w, c, h), axes=[0, 3, 1, 2])
+    r.add("view", [turned], op, "Out", (n * w, c * h))
+    r.lods[op.outputs["Out"][0]] = (tuple(range(0, n * w + 1, w)),)

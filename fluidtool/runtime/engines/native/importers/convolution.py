@@ -1,0 +1,144 @@
+"""Convolutions, pooling, normalisation by channel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fluidtool.ir import Operator
+from fluidtool.runtime.engines.native.graph import Activation, Shape, Value
+from fluidtool.runtime.engines.native.importers.registry import ADD, MULTIPLY, GraphBuilder, imports, need
+
+
+def padding(
+    attrs: Mapping[str, Any], size: Shape, window: Sequence[int], strides: Sequence[int], dilations: Any
+) -> Any:
+    """(top, left, bottom, right) by Paddle 1.8's `padding_algorithm`."""
+    algorithm, pads = attrs.get("padding_algorithm", "EXPLICIT"), [int(p) for p in attrs["paddings"]]
+    if algorithm == "VALID":
+        return 0, 0, 0, 0
+    if algorithm == "SAME":
+        sums = [
+            max((-(-n // s) - 1) * s + w - n, 0) for n, w, s in zip(size, window, strides, strict=True)
+        ]  # Paddle sets the dilations to 1
+        need(tuple(dilations) == (1, 1), "SAME padding of a dilated window")
+        return sums[0] // 2, sums[1] // 2, sums[0] - sums[0] // 2, sums[1] - sums[1] // 2
+    need(algorithm == "EXPLICIT" and len(pads) in (2, 4), "paddings that do not fit")
+    if len(pads) == 2:
+        return pads[0], pads[1], pads[0], pads[1]
+    return pads[0], pads[2], pads[1], pads[3]
+
+
+@imports("conv2d", "depthwise_conv2d")
+def _conv(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x, weights = r.get(op, "Input"), r.constant(op, "Filter")
+    need(attrs.get("data_format", "NCHW") in ("NCHW", "AnyLayout"), "convolution in NHWC")
+    need(not attrs.get("fuse_relu_before_depthwise_conv"), "ReLU before a depthwise convolution")
+    need(not op.inputs.get("ResidualData") and not attrs.get("fuse_activation"), "a convolution that is fused already")
+    need(len(x.shape) == 4 and weights.dtype == np.float32, "not a float32 image")
+    strides, dilations = tuple(attrs["strides"]), tuple(attrs["dilations"])
+    groups, (count, inner, *window) = int(attrs["groups"]), weights.shape
+    need(groups > 0 and inner * groups == x.shape[1] and count % groups == 0, "filters that do not fit")
+    need(len(strides) == len(dilations) == len(window) == 2 and min(*strides, *dilations) > 0, "steps that do not fit")
+    top, left, bottom, right = padding(attrs, x.shape[2:], window, strides, dilations)
+    rows, columns = (
+        (n + before + after - (d * (w - 1) + 1)) // s + 1
+        for n, before, after, d, w, s in zip(
+            x.shape[2:], (top, left), (bottom, right), dilations, window, strides, strict=True
+        )
+    )
+    need(min(rows, columns, top + 1, left + 1, bottom + 1, right + 1) > 0, "windows that do not fit")
+    bias = r.constant(op, "Bias") if op.inputs.get("Bias") else None
+    r.add(
+        "conv",
+        [x],
+        op,
+        "Output",
+        (x.shape[0], count, rows, columns),
+        Activation(1) if attrs.get("fuse_relu") else Activation(),
+        weights=weights,
+        scale=None,
+        shift=None if bias is None else bias.reshape(-1),
+        strides=strides,
+        dilations=dilations,
+        pads=(top, left, bottom, right),
+        groups=groups,
+    )
+
+
+@imports("batch_norm")
+def _batch_norm(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x = r.get(op, "X")
+    need(attrs.get("is_test") or attrs.get("use_global_stats"), "batch_norm in training mode")
+    need(not attrs.get("trainable_statistics"), "batch_norm in training mode")
+    need(not attrs.get("fuse_with_relu"), "batch_norm that ends with a relu")
+    need(attrs.get("data_layout", "NCHW") in ("NCHW", "AnyLayout") or len(x.shape) == 2, "batch_norm in NHWC")
+    scale, bias, mean, variance = (
+        r.constant(op, slot).astype(np.float64).reshape(-1) for slot in ("Scale", "Bias", "Mean", "Variance")
+    )
+    factor = scale / np.sqrt(variance + float(attrs["epsilon"]))
+    if len(x.shape) == 4:
+        r.add("affine", [x], op, "Y", x.shape, scale=factor, shift=bias - mean * factor)
+        return
+    need(len(x.shape) > 1, "batch_norm of a vector")
+    shape = (1, factor.size) + (1,) * (len(x.shape) - 2)
+    for operation, numbers in ((MULTIPLY, factor), (ADD, bias - mean * factor)):
+        other = Value("", shape, numbers.astype(np.float32).reshape(shape))
+        x = r.add("binary", [x, other], op, "Y", x.shape, operation=operation, y_shape=shape)
+
+
+@imports("affine_channel")
+def _affine_channel(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x = r.get(op, "X")
+    need(attrs.get("data_layout", "NCHW") in ("NCHW", "AnyLayout"), "affine_channel in NHWC")
+    scale, bias = (r.constant(op, slot).astype(np.float64).reshape(-1) for slot in ("Scale", "Bias"))
+    r.add("affine", [x], op, "Out", x.shape, scale=scale, shift=bias)
+
+
+@imports("pool2d")
+def _pool(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x = r.get(op, "X")
+    need(len(x.shape) == 4 and attrs.get("data_format", "NCHW") in ("NCHW", "AnyLayout"), "pooling of no NCHW image")
+    size, window, strides = x.shape[2:], tuple(attrs["ksize"]), tuple(attrs["strides"])
+    adaptive, maximum = bool(attrs.get("adaptive")), attrs["pooling_type"] == "max"
+    need(attrs["pooling_type"] in ("max", "avg"), "pooling of another kind")
+    need(len(window) == len(strides) == 2, "windows that do not fit")
+    need(not (adaptive and maximum), "adaptive windows of a maximum")  # Paddle's do not adapt
+    everywhere = bool(attrs.get("global_pooling"))
+    window = size if everywhere else window
+    if (everywhere and not adaptive) or (adaptive and window == (1, 1)):
+        window, strides, pads, adaptive = size, (1, 1), (0, 0, 0, 0), False
+    elif adaptive:  # as many results as the window has cells: with global_pooling one for each cell
+        pads = (0, 0, 0, 0)
+    else:
+        pads = padding(attrs, size, window, strides, (1, 1))
+    need(min(*window, *strides) > 0, "windows that do not fit")
+    if adaptive:
+        rows, columns = window
+    else:
+        more = [s - 1 if attrs.get("ceil_mode") else 0 for s in strides]
+        rows, columns = (
+            (n + before + after - w + extra) // s + 1
+            for n, before, after, w, extra, s in zip(size, pads[:2], pads[2:], window, more, strides, strict=True)
+        )
+    need(
+        maximum or adaptive or attrs.get("exclusive", True) or not attrs.get("ceil_mode"),
+        "inclusive mean of part of a window",
+    )
+    need(min(rows, columns, *(pad + 1 for pad in pads)) > 0, "windows that do not fit")
+    mode = 0 if maximum else 1 if attrs.get("exclusive", True) or adaptive else 2
+    need(mode != 2 or pads[:2] == pads[2:], "inclusive mean with uneven padding")
+    r.add(
+        "pool",
+        [x],
+        op,
+        "Out",
+        (*x.shape[:2], rows, columns),
+        window=window,
+        strides=strides,
+        pads=pads,
+        mode=mode,
+        adaptive=adaptive,
+    )

@@ -1,0 +1,169 @@
+"""Elementwise operators and activations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from fluidtool.ir import Operator
+from fluidtool.runtime.engines.native.graph import Activation, Shape, Value
+from fluidtool.runtime.engines.native.importers.registry import (
+    ABS,
+    ADD,
+    AFFINE,
+    CLIP,
+    DIVIDE,
+    EXP,
+    GELU,
+    GELU_TANH,
+    HARD_SIGMOID,
+    HARD_SWISH,
+    LARGER,
+    LEAKY,
+    MULTIPLY,
+    PRELU,
+    SIGMOID,
+    SMALLER,
+    SOFTSIGN,
+    SQRT,
+    SQUARE,
+    SUBTRACT,
+    SWISH,
+    TANH,
+    GraphBuilder,
+    imports,
+    need,
+)
+
+OPERATIONS = {
+    "elementwise_add": ADD,
+    "elementwise_sub": SUBTRACT,
+    "elementwise_mul": MULTIPLY,
+    "elementwise_div": DIVIDE,
+    "elementwise_max": LARGER,
+    "elementwise_min": SMALLER,
+}
+EITHER_WAY = frozenset({"elementwise_add", "elementwise_mul", "elementwise_max", "elementwise_min"})
+ACTIVATIONS: dict[str, Callable[[dict[str, Any]], Activation]] = {
+    "relu": lambda a: Activation(1),
+    "relu6": lambda a: Activation(2, (float(a["threshold"]),)),
+    "sigmoid": lambda a: Activation(SIGMOID),
+    "tanh": lambda a: Activation(TANH),
+    "gelu": lambda a: Activation(GELU_TANH if a.get("approximate") else GELU),
+    "leaky_relu": lambda a: Activation(LEAKY, (float(a["alpha"]),)),
+    "hard_swish": lambda a: Activation(HARD_SWISH, (float(a["threshold"]), float(a["offset"]), float(a["scale"]))),
+    "swish": lambda a: Activation(SWISH, (float(a["beta"]),)),
+    "exp": lambda a: Activation(EXP),
+    "sqrt": lambda a: Activation(SQRT),
+    "square": lambda a: Activation(SQUARE),
+    "hard_sigmoid": lambda a: Activation(HARD_SIGMOID, (float(a["slope"]), float(a["offset"]))),
+    "softsign": lambda a: Activation(SOFTSIGN),
+    "abs": lambda a: Activation(ABS),
+    "brelu": lambda a: Activation(CLIP, (float(a["t_min"]), float(a["t_max"]))),
+}
+
+
+@imports(*OPERATIONS)
+def _binary(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x, y = r.get(op, "X"), r.get(op, "Y")
+    need(not (x.integer or y.integer), "integers")
+    axis = int(attrs.get("axis", -1))
+    need(len(y.shape) <= len(x.shape), "broadcasting of X")
+    if len(x.shape) == len(y.shape) and prod(x.shape) < prod(y.shape) and op.type in EITHER_WAY:
+        x, y = y, x
+    operation, y_shape = OPERATIONS[op.type], aligned(x.shape, y.shape, axis)
+    need(all(b in (1, a) for a, b in zip(x.shape, y_shape, strict=True)), "broadcasting of X")
+    if len(x.shape) == 4 != len(y.shape) and y_shape[1:] == (x.shape[1], 1, 1) and y.array is None:
+        y = r.add("view", [y], op, "Out", y_shape)
+    if y.array is not None and len(x.shape) == 4 and y_shape == (1, x.shape[1], 1, 1) and operation in (ADD, MULTIPLY):
+        numbers = y.array.astype(np.float64).reshape(-1)
+        ones, zeros = np.ones_like(numbers), np.zeros_like(numbers)
+        scale, shift = (ones, numbers) if operation == ADD else (numbers, zeros)
+        r.add("affine", [x], op, "Out", x.shape, scale=scale, shift=shift)
+        return
+    r.add("binary", [x, y], op, "Out", x.shape, operation=operation, y_shape=y_shape)
+
+
+def aligned(x: Shape, y: Shape, axis: int) -> Shape:
+    """The shape of Y with ones put around it, so that it broadcasts to X (Paddle 1.8 elementwise_op_function.h)."""
+    if len(x) == len(y):
+        return y
+    start = len(x) - len(y) if axis == -1 else axis
+    while len(y) + start > len(x) and y[-1] == 1:
+        y = y[:-1]
+    need(0 <= start <= len(x) - len(y), "shapes that do not broadcast")
+    return (1,) * start + y + (1,) * (len(x) - start - len(y))
+
+
+@imports(*ACTIVATIONS)
+def _activation(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x = r.get(op, "X")
+    need(not x.integer, "integers")
+    r.add("unary", [x], op, "Out", x.shape, ACTIVATIONS[op.type](attrs))
+
+
+@imports("clip")
+def _clip(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x = r.get(op, "X")
+    need(not op.inputs.get("Min") and not op.inputs.get("Max"), "computed bounds")
+    low, high = float(attrs["min"]), float(attrs["max"])
+    need(low <= high, "bounds that do not fit")
+    r.add("unary", [x], op, "Out", x.shape, Activation(CLIP, (low, high)))
+
+
+@imports("prelu")
+def _prelu(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x, slopes = r.get(op, "X"), r.constant(op, "Alpha")
+    shape = {
+        "all": (1,) * len(x.shape),
+        "channel": (1, *x.shape[1:2], *(1 for _ in x.shape[2:])),
+        "element": (1, *x.shape[1:]),
+    }
+    y_shape = shape.get(attrs["mode"], ())
+    need(attrs.get("data_format", "NCHW") in ("NCHW", "AnyLayout"), "slopes of the last dimension")
+    need(y_shape and slopes.size == prod(y_shape) and slopes.dtype == np.float32, "slopes that do not fit")
+    other = Value(op.inputs["Alpha"][0], y_shape, slopes.reshape(y_shape))
+    r.add("binary", [x, other], op, "Out", x.shape, operation=PRELU, y_shape=y_shape)
+
+
+@imports("sum")
+def _sum(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    parts = [r.values[name] for name in op.inputs["X"] if name in r.values]
+    need(len(parts) == len(op.inputs["X"]) and not any(part.integer for part in parts), "parts that are not there")
+    need(len({part.shape for part in parts}) == 1, "parts of several shapes")
+    total = parts[0]
+    for part in parts[1:]:
+        total = r.add("binary", [total, part], op, "Out", total.shape, operation=ADD, y_shape=part.shape)
+    if len(parts) == 1:
+        r.alias(total, op, "Out")
+
+
+@imports("scale")
+def _scale(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x = r.get(op, "X")
+    need(not op.inputs.get("ScaleTensor") and not x.integer, "a computed scale")
+    factor, bias = float(attrs["scale"]), float(attrs["bias"])
+    bias = bias if attrs.get("bias_after_scale", True) else bias * factor
+    if (factor, bias) == (1.0, 0.0):
+        r.alias(x, op, "Out")
+    else:
+        r.add("unary", [x], op, "Out", x.shape, Activation(AFFINE, (factor, bias)))
+
+
+@imports("dropout")
+def _dropout(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x = r.get(op, "X")
+    need(attrs.get("is_test"), "dropout in training mode")
+    if attrs.get("dropout_implementation") == "upscale_in_train":
+        r.alias(x, op, "Out")
+    else:
+        factor = float(np.float32(1.0) - np.float32(attrs["dropout_prob"]))
+        r.add("unary", [x], op, "Out", x.shape, Activation(AFFINE, (factor, 0.0)))
+
+
+@imports("assign")
+def _assign(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    r.alias(r.get(op, "X"), op, "Out")

@@ -1,0 +1,50 @@
+"""Resampling of images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fluidtool.ir import Operator
+from fluidtool.runtime.engines.native.importers.registry import GraphBuilder, imports, need
+
+
+@imports(
+    "nearest_interp",
+    "bilinear_interp",
+    "bicubic_interp",
+    "nearest_interp_v2",
+    "bilinear_interp_v2",
+    "bicubic_interp_v2",
+)
+def _interpolate(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    from fluidtool.ops.nn.interpolation import METHODS, axis_ratio, axis_taps
+
+    x, method = r.get(op, "X"), attrs["interp_method"]
+    need(not any(op.inputs.get(slot) for slot in ("OutSize", "SizeTensor", "Scale")), "a computed size")
+    need(len(x.shape) == 4 and attrs["data_layout"] == "NCHW" and method in METHODS[4], "resampling of no NCHW image")
+    sizes, scales = asked_sizes(attrs, x.shape[2:])
+    need(min(sizes) > 0, "sizes that are not positive")
+    if tuple(sizes) == x.shape[2:]:
+        r.alias(x, op, "Out")
+        return
+    corners, mode = attrs["align_corners"], attrs["align_mode"]
+    taps = [
+        axis_taps(np, method, size, count, axis_ratio(np, size, count, scale, corners), corners, mode)
+        for size, count, scale in zip(x.shape[2:], sizes, scales, strict=True)
+    ]
+    cells = [axis.cells.T for axis in taps]
+    weights = None if taps[0].weights is None else [axis.weights.T for axis in taps]
+    r.add("interpolate", [x], op, "Out", (*x.shape[:2], *sizes), cells=cells, shares=weights)
+
+
+def asked_sizes(attrs: dict[str, Any], sizes: Sequence[int]) -> tuple[list[int], list[float]]:
+    """(output sizes, factors that fix the ratio or 0): the attribute scale counts before out_h and out_w."""
+    declared, outputs = attrs["scale"], [int(attrs["out_h"]), int(attrs["out_w"])]
+    scales = list(declared) if isinstance(declared, list) else [declared] * 2
+    if len(scales) > 1 and min(scales[:2]) > 0:
+        outputs = [int(np.float32(size) * np.float32(s)) for size, s in zip(sizes, scales[:2], strict=True)]
+    by_factor = isinstance(declared, list) and len(scales) > 1
+    return outputs, [float(s) for s in scales[:2]] if by_factor else [0.0, 0.0]

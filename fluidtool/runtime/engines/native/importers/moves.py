@@ -1,0 +1,126 @@
+"""Reshapes, transposes, slices, concatenation."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from fluidtool.ir import Operator
+from fluidtool.runtime.engines.native.importers.registry import GraphBuilder, axis_within, imports, need
+
+
+@imports("reshape", "reshape2")
+def _reshape(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x = r.get(op, "X")
+    need(not op.inputs.get("Shape") and not op.inputs.get("ShapeTensor"), "a computed shape")
+    shape = [x.shape[i] if size == 0 else int(size) for i, size in enumerate(attrs["shape"])]
+    if -1 in shape:
+        shape[shape.index(-1)] = prod(x.shape) // max(prod(size for size in shape if size != -1), 1)
+    need(prod(shape) == prod(x.shape), "a reshape that does not fit")
+    r.add("view", [x], op, "Out", shape)
+
+
+@imports("flatten", "flatten2")
+def _flatten(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x, axis = r.get(op, "X"), int(attrs["axis"])
+    need(0 <= axis <= len(x.shape), f"axis {axis} of {len(x.shape)} dimensions")
+    r.add("view", [x], op, "Out", (prod(x.shape[:axis]), prod(x.shape[axis:])))
+
+
+@imports("flatten_contiguous_range")
+def _flatten_range(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x = r.get(op, "X")
+    start, stop = (axis_within(attrs[name], len(x.shape)) for name in ("start_axis", "stop_axis"))
+    r.add("view", [x], op, "Out", (*x.shape[:start], prod(x.shape[start : stop + 1]), *x.shape[stop + 1 :]))
+
+
+@imports("squeeze", "squeeze2")
+def _squeeze(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x = r.get(op, "X")
+    axes = [axis_within(axis, len(x.shape)) for axis in attrs["axes"]] or range(len(x.shape))
+    r.add("view", [x], op, "Out", [n for i, n in enumerate(x.shape) if i not in axes or n != 1])
+
+
+@imports("unsqueeze", "unsqueeze2")
+def _unsqueeze(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x = r.get(op, "X")
+    need(not op.inputs.get("AxesTensor") and not op.inputs.get("AxesTensorList"), "computed axes")
+    shape = list(x.shape)
+    for axis in attrs["axes"]:
+        shape.insert(axis_within(axis, len(shape) + 1), 1)
+    r.add("view", [x], op, "Out", shape)
+
+
+@imports("transpose", "transpose2")
+def _transpose(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x = r.get(op, "X")
+    axes = [axis_within(axis, len(x.shape)) for axis in attrs["axis"]]
+    need(sorted(axes) == list(range(len(x.shape))), "a transpose that leaves axes out")
+    r.add("transpose", [x], op, "Out", [x.shape[axis] for axis in axes], axes=axes)
+
+
+@imports("slice")
+def _slice(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x = r.get(op, "Input")
+    need(not any(op.inputs.get(slot) for slot in op.inputs if slot != "Input") and not x.integer, "computed bounds")
+    starts, shape, dropped = [0] * len(x.shape), list(x.shape), attrs.get("decrease_axis") or []
+    for axis, start, end in zip(attrs["axes"], attrs["starts"], attrs["ends"], strict=True):
+        place = axis_within(axis, len(x.shape))
+        size = x.shape[place]
+        if axis in dropped and (start, end) == (-1, 0):  # the last one
+            end = size
+        start, end = (min(max(bound + size if bound < 0 else bound, 0), size) for bound in (start, end))
+        starts[place], shape[place] = start, end - start
+    places = {axis_within(axis, len(x.shape)) for axis in dropped}
+    kept = [size for place, size in enumerate(shape) if place not in places]
+    r.add("slice", [x], op, "Out", kept or [1], starts=starts, sizes=shape)
+
+
+@imports("split", results=("Out",))
+def _split(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x, names = r.get(op, "X"), op.outputs["Out"]
+    need(not op.inputs.get("AxisTensor") and not op.inputs.get("SectionsTensorList"), "computed sizes")
+    axis = axis_within(attrs["axis"], len(x.shape))
+    sizes = sections(x.shape[axis], int(attrs["num"]), [int(size) for size in attrs["sections"]])
+    need(sum(sizes) == x.shape[axis] and min(sizes) > 0 and len(sizes) == len(names), "sizes that do not fit")
+    lod, start = r.lods.get(op.inputs["X"][0], ()), 0
+    for number, size in enumerate(sizes):
+        shape = [*x.shape[:axis], size, *x.shape[axis + 1 :]]
+        starts = [start if place == axis else 0 for place in range(len(shape))]
+        r.add("slice", [x], op, "Out", shape, number=number, starts=starts, sizes=shape)
+        r.lods[names[number]] = lod if axis else ()
+        start += size
+
+
+def sections(size: int, number: int, asked: list[int]) -> list[int]:
+    """The sizes of the pieces: so many equal ones, or those asked for, where -1 is what is left."""
+    if number > 0:
+        return [size // number] * number
+    known = sum(piece for piece in asked if piece != -1)
+    return [size - known if piece == -1 else piece for piece in asked]
+
+
+@imports("concat")
+def _concat(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    need(not op.inputs.get("AxisTensor"), "a computed axis")
+    parts = [r.values[name] for name in op.inputs["X"] if name in r.values]
+    need(len(parts) == len(op.inputs["X"]) and not any(part.integer for part in parts), "parts that are not there")
+    shape = list(parts[0].shape)
+    axis = axis_within(attrs["axis"], len(shape))
+    fit = all([*part.shape[:axis], *part.shape[axis + 1 :]] == shape[:axis] + shape[axis + 1 :] for part in parts)
+    need(fit, "a concat that does not fit")
+    shape[axis] = sum(part.shape[axis] for part in parts)
+    lods = [r.lods.get(name, ()) for name in op.inputs["X"]]
+    need(axis or not any(lods), "concat of sequences, one behind the other")
+    r.lods[op.outputs["Out"][0]] = lods[0] if axis else ()
+    r.add("concat", parts, op, "Out", shape, axis=axis)
+
+
+@imports("stack")
+def _stack(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    parts = [r.values[name] for name in op.inputs["X"] if name in r.values]
+    need(len(parts) == len(op.inputs["X"]) and not any(part.integer for part in parts), "parts that are not there")
+    shape = parts[0].shape
+    need(all(part.shape == shape for part in parts), "a stack that does not fit")
+    axis = axis_within(attrs["axis"], len(shape) + 1)
+    r.add("stack", parts, op, "Y", (*shape[:axis], len(parts), *shape[axis:]), axis=axis)

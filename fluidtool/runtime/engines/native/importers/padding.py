@@ -1,0 +1,76 @@
+"""Borders around tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fluidtool.ir import Operator
+from fluidtool.runtime.engines.native.graph import Value
+from fluidtool.runtime.engines.native.importers.registry import GraphBuilder, imports, need
+
+Border = tuple[int, int]
+NONE: Border = (0, 0)
+
+
+@imports("pad")
+def _pad(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x, pads = r.get(op, "X"), [int(pad) for pad in attrs["paddings"]]
+    need(len(pads) == 2 * len(x.shape) and min(pads) >= 0, "paddings that do not fit")
+    add_border(r, op, x, list(zip(pads[::2], pads[1::2], strict=True)), "constant", float(attrs["pad_value"]))
+
+
+@imports("pad2d")
+def _pad2d(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x, pads, mode = r.get(op, "X"), [int(pad) for pad in attrs["paddings"]], attrs["mode"]
+    need(not op.inputs.get("Paddings"), "computed paddings")
+    need(len(x.shape) == 4 and len(pads) == 4 and mode in ("constant", "reflect", "edge"), "paddings that do not fit")
+    space = [(pads[0], pads[1]), (pads[2], pads[3])]
+    borders = [NONE, *space, NONE] if attrs["data_format"] == "NHWC" else [NONE, NONE, *space]
+    add_border(r, op, x, borders, mode, float(attrs["pad_value"]))
+
+
+@imports("pad3d")
+def _pad3d(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x, pads, mode = r.get(op, "X"), [int(pad) for pad in attrs["paddings"]], attrs["mode"]
+    need(not op.inputs.get("Paddings"), "computed paddings")
+    need(len(x.shape) == 5 and len(pads) == 6, "paddings that do not fit")
+    need(mode in ("constant", "reflect", "replicate", "circular"), "paddings that do not fit")
+    space = [(pads[4], pads[5]), (pads[2], pads[3]), (pads[0], pads[1])]
+    borders = [NONE, *space, NONE] if attrs["data_format"] == "NDHWC" else [NONE, NONE, *space]
+    fits = all(max(border) < size for size, border in zip(x.shape, borders, strict=True) if border != NONE)
+    need(fits or mode != "reflect", "paddings that do not fit")
+    add_border(r, op, x, borders, mode, float(attrs["value"]))
+
+
+def add_border(r: GraphBuilder, op: Operator, x: Value, borders: Sequence[Border], mode: str, value: float) -> None:
+    """The node: for every axis with a border, the place that each number comes from, -1 for `value`."""
+    shape = [size + before + after for size, (before, after) in zip(x.shape, borders, strict=True)]
+    need(min(shape) > 0, "paddings that do not fit")
+    if all(border == NONE for border in borders):
+        r.alias(x, op, "Out")
+        return
+    sources = [
+        None if border == NONE else places(size, border, mode)
+        for size, border in zip(x.shape, borders, strict=True)
+    ]  # fmt: skip
+    zeros = mode == "constant" and value == 0 and min(min(border) for border in borders) >= 0
+    image = len(shape) == 4 and borders[0] == borders[1] == NONE
+    more = [before for before, _ in borders[2:]] + [after for _, after in borders[2:]] if zeros and image else None
+    r.add("pad", [x], op, "Out", shape, sources=sources, value=value, zeros=more)
+
+
+def places(size: int, border: Border, mode: str) -> Any:
+    """Where each place of a bordered axis takes its number from (`_sources` of fluidtool/ops/tensor/pad.py); or -1."""
+    at = np.arange(-border[0], size + border[1])
+    if mode == "constant":
+        return np.where((at >= 0) & (at < size), at, -1)
+    if mode in ("edge", "replicate"):
+        return np.clip(at, 0, size - 1)
+    if mode == "circular":
+        return at % size
+    mirrored = np.minimum(abs(at), 2 * size - 2 - abs(at))
+    need(mirrored.min() >= 0, "a mirror image of more than there is")
+    return mirrored

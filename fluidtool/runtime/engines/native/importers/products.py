@@ -1,0 +1,61 @@
+"""Products of matrices."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from fluidtool.ir import Operator
+from fluidtool.runtime.engines.native.graph import Activation
+from fluidtool.runtime.engines.native.importers.registry import AFFINE, GraphBuilder, imports, need
+
+
+@imports("mul")
+def _mul(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x, y = r.get(op, "X"), r.get(op, "Y")
+    left, right = int(attrs["x_num_col_dims"]), int(attrs["y_num_col_dims"])
+    rows, depth, columns = prod(x.shape[:left]), prod(x.shape[left:]), prod(y.shape[right:])
+    need(y.array is not None and y.array.dtype == np.float32, "mul by what is computed")
+    shape = (*x.shape[:left], *y.shape[right:])
+    r.add("product", [x], op, "Out", shape, matrix=(rows, depth), weights=y.array.reshape(depth, columns), shift=None)
+
+
+@imports("fc")
+def _fc(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x, weights = r.get(op, "Input"), r.constant(op, "W")
+    need(not attrs.get("padding_weights") and weights.dtype == np.float32, "fc with padded weights")
+    left = int(attrs["in_num_col_dims"])
+    bias = r.constant(op, "Bias") if op.inputs.get("Bias") else None
+    act = attrs.get("activation_type", "")
+    need(act in ("", "relu"), f"fc with {act}")
+    shape = (*x.shape[:left], weights.shape[1])
+    matrix = (prod(x.shape[:left]), prod(x.shape[left:]))
+    shift = None if bias is None else bias.reshape(-1)
+    r.add("product", [x], op, "Out", shape, Activation(1 if act else 0), matrix=matrix, weights=weights, shift=shift)
+
+
+@imports("matmul", "matmul_v2")
+def _matmul(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x, y = r.get(op, "X"), r.get(op, "Y")
+    swap_x, swap_y = (
+        bool(attrs.get(a, attrs.get(b))) for a, b in (("transpose_X", "trans_x"), ("transpose_Y", "trans_y"))
+    )
+    alpha = float(attrs.get("alpha", 1.0))
+    more = attrs.get("head_number", 1) > 1 or attrs.get("fused_transpose_Out") or attrs.get("fused_reshape_Out")
+    need(not more, "matmul by heads, or with what a pass fused into it")
+    need(len(x.shape) >= 2 and len(y.shape) >= 2 and not swap_x, "matmul of a vector or of a transposed X")
+    depth, columns = (y.shape[-1], y.shape[-2]) if swap_y else (y.shape[-2], y.shape[-1])
+    need(x.shape[-1] == depth, "matmul of sizes that do not fit")
+    if y.array is not None and len(y.shape) == 2:
+        weights = y.array.T if swap_y else y.array
+        need(weights.dtype == np.float32, "matmul of no float32")
+        weights = weights if alpha == 1.0 else weights * np.float32(alpha)
+        shape = (*x.shape[:-1], columns)
+        r.add("product", [x], op, "Out", shape, matrix=(prod(x.shape[:-1]), depth), weights=weights, shift=None)
+        return
+    need(x.shape[:-2] == y.shape[:-2] and 2 < len(x.shape) <= 4, "matmul with broadcasting")
+    r.add("matmul", [x, y], op, "Out", (*x.shape[:-1], columns), swap_y=swap_y)
+    if alpha != 1.0:
+        r.nodes[-1].activation = Activation(AFFINE, (alpha, 0.0))

@@ -1,0 +1,38 @@
+"""Where the largest numbers along an axis are."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from fluidtool.ir import Operator
+from fluidtool.proto.enums import VarType
+from fluidtool.runtime.engines.native.importers.registry import GraphBuilder, axis_within, imports, need
+
+MOST = 1 << 31  # places that a lane can hold
+
+
+@imports("arg_max", "arg_min")
+def _extreme_place(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x = r.get(op, "X")
+    need(attrs["dtype"] in (-1, VarType.INT64), "places of no int64")
+    need(not attrs.get("flatten"), "the place in a whole tensor")
+    axis = axis_within(attrs["axis"], len(x.shape))
+    need(x.shape[axis] < MOST, "an axis too long")
+    shape = [*x.shape[:axis], *([1] if attrs["keepdims"] else []), *x.shape[axis + 1 :]]
+    need(shape, "a result without dimensions")
+    sizes = (prod(x.shape[:axis]), x.shape[axis], prod(x.shape[axis + 1 :]))
+    node_attrs: dict[str, Any] = {"sizes": sizes, "smallest": op.type == "arg_min"}
+    r.add("extreme_place", [x], op, "Out", shape, integer=True, **node_attrs)
+
+
+@imports("top_k", "top_k_v2", results=("Out", "Indices"))
+def _top_k(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
+    x, count = r.get(op, "X"), int(attrs["k"])
+    need(not op.inputs.get("K"), "a computed k")
+    need(axis_within(attrs.get("axis", -1), len(x.shape)) == len(x.shape) - 1, "the largest along an inner axis")
+    need(attrs.get("largest", True), "the smallest numbers")
+    need(0 < count <= x.shape[-1], "a k that does not fit")
+    shape = (*x.shape[:-1], count)
+    places = r.add("top_k", [x], op, "Indices", shape, integer=True)
+    r.add("pick", [x, places], op, "Out", shape)

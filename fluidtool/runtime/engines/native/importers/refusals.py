@@ -1,0 +1,261 @@
+"""What an operator refuses: its inference and the checks of its kernel run on the shapes at hand, before any importer.
+
+A kernel is called with arrays that have a shape, a data type and a LoD but no numbers. It makes its checks, and ends where it
+starts to compute. So nothing that numpy's kernels refuse by its shapes, sequences and attributes is computed natively.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from types import SimpleNamespace
+from typing import Any, NoReturn, cast
+
+import numpy as np
+
+from fluidtool.errors import FluidError, OperatorError
+from fluidtool.ir import Operator
+from fluidtool.ops.context import OpContext
+from fluidtool.ops.inference import infer_operator
+from fluidtool.ops.registry import OpInfo, get_op
+from fluidtool.ops.schema import FRAMEWORK_ATTRS, TensorMeta
+from fluidtool.proto.enums import AttrType, VarType
+from fluidtool.runtime.engines.native.graph import NotNativeError, Shape
+from fluidtool.runtime.engines.native.importers.registry import GraphBuilder
+from fluidtool.tensor import LoDTensor
+
+WHOLE = frozenset({AttrType.INT, AttrType.LONG, AttrType.BOOLEAN})
+SEVERAL = frozenset({AttrType.INTS, AttrType.LONGS, AttrType.BOOLEANS})
+ALIKE = {
+    **dict.fromkeys(WHOLE, WHOLE),
+    **dict.fromkeys(SEVERAL, SEVERAL),
+    AttrType.FLOAT: WHOLE | {AttrType.FLOAT},
+    AttrType.FLOATS: SEVERAL | {AttrType.FLOATS},
+}
+"""The types that importers take for a declared one."""
+ROWS_BY_LOD = frozenset({"sequence_pool", "sequence_expand", "sequence_expand_as", "sequence_concat", "im2sequence"})
+"""Operators whose inference, as Paddle's, leaves the number of rows to the LoD of a run."""
+FAILURES = (ArithmeticError, LookupError, TypeError, ValueError)  # of a kernel whose attributes or shapes cannot work
+
+
+class Attributes(dict[str, Any]):
+    """The attributes of an operator, declared defaults included; `form` tells those with other values from them."""
+
+    __slots__ = ("form",)
+
+    def __init__(self, attrs: dict[str, Any]) -> None:
+        super().__init__(attrs)
+        self.form = repr(sorted(item for item in attrs.items() if item[0] not in FRAMEWORK_ATTRS))
+
+
+def every_attribute(op: Operator, info: OpInfo) -> Attributes:
+    """The attributes of an operator. Raises NotNativeError where one has another type than is declared, or is required and
+    missing: numpy's kernel says what is wrong.
+    """
+    attrs: dict[str, Any] = {}
+    for name, spec in info.attrs.items():
+        if not op.has_attr(name):
+            if spec.required:
+                raise NotNativeError(f"{op.type} without the attribute {name}", result=op.output_arg_names[0])
+            attrs[name] = spec.default
+        elif op.attr_type(name) not in ALIKE.get(spec.type, (spec.type,)):
+            raise NotNativeError(f"the attribute {name} of another type", result=op.output_arg_names[0])
+    return Attributes(attrs | {name: op.attr(name) for name in op.attr_names})
+
+
+# ---------------------------------------------------------------- arrays without numbers
+class ComputesError(Exception):
+    """A kernel asks for numbers: its checks are done."""
+
+
+class NoNumbers:
+    """An array of which there are only shape and data type."""
+
+    __slots__ = ("dtype", "shape")
+
+    def __init__(self, shape: Shape, dtype: Any) -> None:
+        self.shape, self.dtype = shape, dtype
+
+    @property
+    def ndim(self) -> int:
+        """How many dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """How many numbers."""
+        return prod(self.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def reshape(self, *sizes: Any) -> NoNumbers:
+        """The same in another shape, with one -1 at most; raises ValueError as numpy does."""
+        wanted = sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
+        return NoNumbers(np.broadcast_to(np.float32(0), self.shape).reshape(tuple(wanted)).shape, self.dtype)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise ComputesError
+
+
+def _computes(*_: Any, **__: Any) -> NoReturn:
+    raise ComputesError
+
+
+for _name in [
+    "add",
+    "radd",
+    "sub",
+    "rsub",
+    "mul",
+    "rmul",
+    "truediv",
+    "rtruediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "neg",
+    "abs",
+    "matmul",
+    "rmatmul",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "eq",
+    "ne",
+    "and",
+    "or",
+    "xor",
+    "invert",
+    "iadd",
+    "isub",
+    "imul",
+    "itruediv",
+    "getitem",
+    "setitem",
+    "iter",
+    "array",
+    "bool",
+    "int",
+    "float",
+    "index",
+    "contains",
+]:
+    setattr(NoNumbers, f"__{_name}__", _computes)
+
+
+class _Nothing:
+    """An array library, or a device, that computes nothing."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise ComputesError
+
+
+_NOTHING = _Nothing()
+_RUNTIME: Any = SimpleNamespace(
+    device=SimpleNamespace(name="cpu", xp=_NOTHING, host=_computes, array=_computes, special=_computes),
+    host=SimpleNamespace(xp=np),  # LoDs are there, on the host
+    generator=_computes,
+    add_rows=_computes,
+)
+
+
+# ---------------------------------------------------------------- what is refused
+class Refusals:
+    """What operators of a region make of the shapes at hand; alike ones are asked once."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, list[tuple[str, int, Shape]]] = {}
+
+    def results(self, builder: GraphBuilder, op: Operator, attrs: Attributes) -> list[tuple[str, int, Shape]]:
+        """The shapes of an operator's results by slot and number, -1 for sizes that are not told.
+
+        Raises NotNativeError for what the operator refuses.
+        """
+        values, lods = builder.values, builder.lods
+        key = (
+            op.type,
+            attrs.form,
+            tuple([
+                (slot, *[(value.shape, value.integer, lods.get(name)) if (value := values.get(name)) else None for name in names])
+                for slot, names in op.inputs.items()
+            ]),
+            tuple([(slot, len(names)) for slot, names in op.outputs.items()]),
+        )  # fmt: skip
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = list(asked(builder, op, attrs))
+        return found
+
+
+def asked(builder: GraphBuilder, op: Operator, attrs: Attributes) -> Iterator[tuple[str, int, Shape]]:
+    """The same, by the operator's inference and its kernel."""
+    try:
+        metas = {name: meta_of(builder, name) for names in op.inputs.values() for name in names}
+        shapes = {name: meta.shape for name, meta in infer_operator(op, metas.get).items()}
+        run_checks(builder, op, attrs)
+    except OperatorError as error:
+        raise NotNativeError(str(error)) from error
+    for slot, names in op.outputs.items():
+        for number, name in enumerate(names):
+            if name in shapes:
+                yield slot, number, (-1, *shapes[name][1:]) if op.type in ROWS_BY_LOD else shapes[name]
+
+
+def meta_of(builder: GraphBuilder, name: str) -> TensorMeta | None:
+    """What is known of a value."""
+    value = builder.values.get(name)
+    if value is None:
+        return None
+    return TensorMeta(value.shape, VarType.INT64 if value.integer else VarType.FP32, len(builder.lods.get(name, ())))
+
+
+def run_checks(builder: GraphBuilder, op: Operator, attrs: Attributes) -> None:
+    """Call the kernel until it computes. Raises OperatorError for what it refuses."""
+    info = get_op(op.type)
+    holders = {slot: tuple(holder_of(builder, name) for name in names) for slot, names in op.inputs.items() if names}
+    outputs = {
+        slot: tuple(SimpleNamespace(name=name, value=None, pending_lod=None) for name in names)
+        for slot, names in op.outputs.items()
+        if names
+    }
+    args: list[Any] = []
+    for slot in () if info.raw else info.inputs:
+        found: Sequence[Any] = holders.get(slot.name, ())
+        arrays = [None if holder.value is None else holder.value.array for holder in found]
+        if slot.duplicable:
+            args.append(arrays)
+            continue
+        value = arrays[0] if arrays else None
+        if value is None and not slot.dispensable:
+            raise OperatorError(f"operator {op.type}: there is no value for its input {slot.name}")
+        args.append(value)
+    context = OpContext(op, info, cast(Any, holders), cast(Any, outputs), None, _RUNTIME)
+    try:
+        info.kernel(context, *args, **{name: attrs[name] for name in info.kernel_attrs})
+    except ComputesError:
+        return
+    except FluidError:
+        raise
+    except FAILURES as error:
+        raise OperatorError(f"operator {op.type} failed: {error}") from error
+
+
+def holder_of(builder: GraphBuilder, name: str) -> Any:
+    """A variable that holds a value without its numbers."""
+    value = builder.values.get(name)
+    if value is None:
+        return SimpleNamespace(name=name, value=None)
+    array = NoNumbers(value.shape, np.dtype(np.int64 if value.integer else np.float32))
+    return SimpleNamespace(name=name, value=LoDTensor(array, [list(level) for level in builder.lods.get(name, ())]))
+
+
+def require_agreement(builder: GraphBuilder, op: Operator, results: Sequence[tuple[str, int, Shape]]) -> None:
+    """Raise NotNativeError unless the importer has made what the operator's inference says."""
+    for slot, number, shape in results:
+        value = builder.values.get(op.outputs[slot][number])
+        if value is None or value.shape == shape:
+            continue
+        if len(value.shape) != len(shape) or any(a not in (b, -1) for a, b in zip(shape, value.shape, strict=True)):
+            raise NotNativeError(f"{op.type} to the shape {list(value.shape)} where {list(shape)} is inferred")

@@ -1,0 +1,105 @@
+"""Faster kernels for single operators: the same results as the kernels in ops/, from the native library.
+
+Regions (partition.py) need an inference program; these serve training, loops and sequences too. A kernel here gets the
+library before what the operator's own kernel gets, and returns NotImplemented for what it does not do: other data types,
+SelectedRows, what only later versions of Paddle write. Then the operator's own kernel computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from fluidtool.runtime.engines.native.kernels.convolution import conv2d, conv2d_gradient
+from fluidtool.runtime.engines.native.kernels.pooling import pool2d_gradient
+from fluidtool.runtime.engines.native.kernels.recurrent import lstm, lstm_gradient
+from fluidtool.runtime.engines.native.library import Library
+
+Kernel = Callable[..., Any]
+
+
+def later(module: str, name: str) -> Kernel:
+    """A kernel of a module that is loaded when it is first run."""
+
+    @cache
+    def found() -> Kernel:
+        there: Kernel = getattr(import_module(f"{__name__}.{module}"), name)
+        return there
+
+    def kernel(*inputs: Any, **attrs: Any) -> Any:
+        return found()(*inputs, **attrs)
+
+    return kernel
+
+
+UPDATES: Mapping[str, Mapping[str, str]] = {
+    "adagrad": {"Param": "ParamOut", "Moment": "MomentOut"},
+    "adam": {"Param": "ParamOut", "Moment1": "Moment1Out", "Moment2": "Moment2Out"},
+    "momentum": {"Param": "ParamOut", "Velocity": "VelocityOut"},
+    "sgd": {"Param": "ParamOut"},
+}
+"""Operators whose kernels here can change what they are given: the inputs, and the outputs that take their places."""
+KERNELS: Mapping[str, Kernel] = {
+    "adagrad": later("rows", "adagrad"),
+    "adam": later("updates", "adam"),
+    "batch_norm": later("normalization", "batch_norm"),
+    "batch_norm_grad": later("normalization", "batch_norm_gradient"),
+    "conv2d": conv2d,
+    "conv2d_grad": conv2d_gradient,
+    "conv2d_transpose": later("transposed", "conv2d_transpose"),
+    "conv2d_transpose_grad": later("transposed", "conv2d_transpose_gradient"),
+    "crf_decoding": later("viterbi", "crf_decoding"),
+    "deformable_conv": later("deformable", "deformable_conv"),
+    "deformable_conv_v1": later("deformable", "deformable_conv_v1"),
+    "depthwise_conv2d": later("depthwise", "depthwise_conv2d"),
+    "depthwise_conv2d_grad": later("depthwise", "depthwise_conv2d_gradient"),
+    "generate_proposals": later("detection", "generate_proposals"),
+    "generate_proposals_v2": later("detection", "generate_proposals_v2"),
+    "gru": later("gru", "gru"),
+    "gru_grad": later("gru", "gru_gradient"),
+    "layer_norm": later("normalization", "layer_norm"),
+    "layer_norm_grad": later("normalization", "layer_norm_gradient"),
+    "leaky_relu_grad": later("activations", "leaky_relu_gradient"),
+    "lookup_table_grad": later("rows", "lookup_table_gradient"),
+    "lookup_table_v2_grad": later("rows", "lookup_table_gradient"),
+    "lstm": lstm,
+    "lstm_grad": lstm_gradient,
+    "momentum": later("updates", "momentum"),
+    "mul": later("products", "mul"),
+    "multiclass_nms": later("detection", "multiclass_nms"),
+    "multiclass_nms2": later("detection", "multiclass_nms2"),
+    "multiclass_nms3": later("detection", "multiclass_nms3"),
+    "pool2d_grad": pool2d_gradient,
+    "relu6_grad": later("activations", "relu6_gradient"),
+    "relu_grad": later("activations", "relu_gradient"),
+    "retinanet_detection_output": later("detection", "retinanet_detection_output"),
+    "roi_align": later("regions", "roi_align"),
+    "roi_pool": later("regions", "roi_pool"),
+    "sequence_conv_grad": later("sequences", "sequence_conv_gradient"),
+    "sgd": later("updates", "sgd"),
+    "sigmoid_grad": later("activations", "sigmoid_gradient"),
+    "softmax_with_cross_entropy": later("losses", "softmax_with_cross_entropy"),
+    "softmax_with_cross_entropy_grad": later("losses", "softmax_with_cross_entropy_gradient"),
+    "sum": later("rows", "sum_of_rows"),
+    "tanh_grad": later("activations", "tanh_gradient"),
+    "top_k": later("ranking", "top_k"),
+}
+
+
+def fastest_kernel(type: str, own: Kernel, library: Library | None) -> Kernel:
+    """The kernel to run for operators of this type: `own`, or a faster one in front of it."""
+    faster = KERNELS.get(type) if library is not None else None
+    if faster is None:
+        return own
+
+    def kernel(*inputs: Any, **attrs: Any) -> Any:
+        result = faster(library, *inputs, **attrs)
+        return own(*inputs, **attrs) if result is NotImplemented else result
+
+    def updating(*inputs: Any, in_place: bool = False, **attrs: Any) -> Any:
+        result = faster(library, *inputs, in_place=in_place, **attrs)
+        return own(*inputs, **attrs) if result is NotImplemented else result
+
+    return updating if type in UPDATES else kernel

@@ -1,0 +1,50 @@
+"""Gradients of activations by what these made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fluidtool.ops.context import OpContext
+from fluidtool.runtime.engines.native.calls import Kind
+from fluidtool.runtime.engines.native.graph import Activation
+from fluidtool.runtime.engines.native.kernels.direct import are_floats, in_rows, parts, run_step
+from fluidtool.runtime.engines.native.library import Library
+
+RELU, RELU6, SIGMOID, TANH, LEAKY_RELU = 1, 2, 3, 4, 6  # `enum ft_activation` of src/engine.h
+
+
+def relu_gradient(library: Library, ctx: OpContext, Out: Any, Out_grad: Any) -> Any:
+    """What the gradient of fluidtool.ops.activation's relu does with float32."""
+    return gradient(library, RELU, Out, Out_grad)
+
+
+def relu6_gradient(library: Library, ctx: OpContext, Out: Any, Out_grad: Any, *, threshold: float) -> Any:
+    """The same of relu6."""
+    return gradient(library, RELU6, Out, Out_grad, threshold)
+
+
+def leaky_relu_gradient(library: Library, ctx: OpContext, Out: Any, Out_grad: Any, *, alpha: float) -> Any:
+    """The same of leaky_relu."""
+    return gradient(library, LEAKY_RELU, Out, Out_grad, alpha)
+
+
+def sigmoid_gradient(library: Library, ctx: OpContext, Out: Any, Out_grad: Any) -> Any:
+    """The same of sigmoid."""
+    return gradient(library, SIGMOID, Out, Out_grad)
+
+
+def tanh_gradient(library: Library, ctx: OpContext, Out: Any, Out_grad: Any) -> Any:
+    """The same of tanh."""
+    return gradient(library, TANH, Out, Out_grad)
+
+
+def gradient(library: Library, kind: int, made: Any, grad: Any, constant: float = 0.0) -> Any:
+    """The gradient that comes in, times the activation's slope where it made what it made."""
+    if made is None or grad is None or not are_floats(made, grad) or made.shape != grad.shape or not made.size:
+        return NotImplemented
+    found, sizes = np.empty(made.shape, np.float32), {0: made.size}
+    arrays, tasks = (in_rows(made), in_rows(grad), found), parts(library, made.size)
+    run_step(library, Kind.ACTIVATION_GRADIENT, arrays, sizes, tasks, (constant,), Activation(kind))
+    return found

@@ -1,0 +1,219 @@
+"""Large conv2d and its gradients, on blocked layouts; the filter is packed on every call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from operator import le
+from typing import Any
+
+import numpy as np
+
+from fluidtool.ops.context import OpContext
+from fluidtool.ops.nn.conv_common import Convolution, bias_grad, plan_convolution, require_like_output
+from fluidtool.ops.nn.windows import CHANNELS_LAST, Windows
+from fluidtool.runtime.engines.native.arena import lay_out
+from fluidtool.runtime.engines.native.binding import bind
+from fluidtool.runtime.engines.native.calls import Buffer, aligned_floats
+from fluidtool.runtime.engines.native.graph import Graph, Node, NotNativeError, Shape, Value
+from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, in_rows
+from fluidtool.runtime.engines.native.library import Library
+from fluidtool.runtime.engines.native.lowering import lower
+from fluidtool.runtime.engines.native.lowering.training import bundled
+
+WORTH, SHALLOW_WORTH = 1 << 22, 1 << 24
+"""Multiplications from which on packing filters and images pays; numpy's products are as fast below."""
+DEPTH, SHALLOW = 32, 8
+"""Numbers that make up one result, from which on the first holds, or the second: columns of few are soon laid out."""
+GRADIENT_WORTH, SPREAD_WORTH = 1 << 20, 1 << 22
+"""The first for gradients, and for those by an input whose windows move by more than one."""
+CHANNELS = 8
+"""Of the input, from which on its gradient pays: they fill vectors, and numpy adds up columns for each."""
+FILTERS, GRADIENT_FILTERS, SPREAD_FILTERS = 2, 4, 1
+"""For each pixel of all images, above which filters take more time to pack than to apply: in the same three."""
+FUSED = ("fuse_relu", "fuse_activation", "fuse_brelu", "fuse_relu_before_depthwise_conv")
+
+
+def conv2d(library: Library, ctx: OpContext, Input: Any, Filter: Any, Bias: Any, ResidualData: Any) -> Any:
+    """What fluidtool.ops.nn.conv.conv2d does without bias, residual data and fused activations."""
+    if not are_floats(Input, Filter) or Bias is not None or ResidualData is not None or is_fused(ctx):
+        return NotImplemented
+    plan = plan_convolution(ctx, Input.shape, Filter.shape)
+    if not suits(plan, Input):
+        return NotImplemented
+    if not pays(Filter.shape, plan.output_shape):
+        return NotImplemented
+    (top, bottom), (left, right) = plan.windows.paddings
+    x = Value("Input", Input.shape)
+    node = conv_node(x, Filter, (top, left, bottom, right), plan.windows, plan.groups, plan.output_shape)
+    try:
+        return compute(library, {x: Input}, {"Output": node})["Output"]
+    except NotNativeError:
+        return NotImplemented
+
+
+def conv2d_gradient(library: Library, ctx: OpContext, Input: Any, Filter: Any, Bias: Any, Output_grad: Any) -> Any:
+    """What fluidtool.ops.nn.conv.conv2d_grad does: dInput, where windows move by one, is a convolution of dOutput."""
+    if not are_floats(Input, Filter, Output_grad) or is_fused(ctx):
+        return NotImplemented
+    plan = plan_convolution(ctx, Input.shape, Filter.shape)
+    require_like_output(ctx, "Output@GRAD", Output_grad, plan.output_shape)
+    if not suits(plan, Input):
+        return NotImplemented
+    x, grad = Value("Input", Input.shape), Value("Output@GRAD", Output_grad.shape)
+    nodes: dict[str, Node] = {}
+    if ctx.wants("Input@GRAD") and (node := input_gradient(plan, grad, Input.shape, Filter)) is not None:
+        nodes["Input@GRAD"] = node
+    if ctx.wants("Filter@GRAD") and (node := filter_gradient(library, plan, x, grad, Filter.shape)) is not None:
+        nodes["Filter@GRAD"] = node
+    if not nodes:
+        return NotImplemented
+    try:
+        grads = compute(library, {x: Input, grad: Output_grad}, nodes)
+    except NotNativeError:
+        return NotImplemented
+    if "Filter@GRAD" in grads:
+        grads["Filter@GRAD"] = unbundled(grads["Filter@GRAD"], Filter.shape, plan.groups)
+    if ctx.wants("Input@GRAD") and "Input@GRAD" not in grads:
+        grads["Input@GRAD"] = plan.input_grad(np, Output_grad, Filter)
+    if ctx.wants("Filter@GRAD") and "Filter@GRAD" not in grads:
+        grads["Filter@GRAD"] = plan.filter_grad(np, Input, Output_grad)
+    if ctx.wants("Bias@GRAD"):
+        grads["Bias@GRAD"] = bias_grad(Output_grad, plan.data_format)
+    return grads
+
+
+def is_fused(ctx: OpContext) -> bool:
+    """Whether the operator does more than convolve."""
+    return any(ctx.attr(name) for name in FUSED)
+
+
+def suits(plan: Convolution, x: Array) -> bool:
+    """Whether the kernels are for it: images with the channels first, windows of more than one cell that fit."""
+    windows = plan.windows
+    if x.ndim != 4 or plan.data_format in CHANNELS_LAST or prod(windows.kernel) == 1:
+        return False
+    if x.size == 0 or 0 in plan.output_shape:
+        return False
+    return all(
+        before >= 0 and after >= 0 and size + before + after >= extent
+        for size, extent, (before, after) in zip(plan.sizes, windows.extents, windows.paddings, strict=True)
+    )
+
+
+def input_gradient(plan: Convolution, grad: Value, shape: Shape, weights: Array) -> Node | None:
+    """dInput: dOutput convolved with the filters turned round, their inputs and outputs exchanged; None if that is slower."""
+    windows = plan.windows
+    work, pixels = prod(grad.shape) * prod(weights.shape[1:]), grad.shape[0] * prod(grad.shape[2:])
+    if shape[1] < CHANNELS:
+        return None
+    if not windows.unit_strides:
+        fits = plan.groups == 1 and work >= SPREAD_WORTH and SPREAD_FILTERS * pixels >= len(weights)
+        return transposed_node(grad, weights, windows, shape) if fits and spreads(windows) else None
+    (top, bottom), (left, right) = (
+        (extent - 1 - before, size + before - count)
+        for extent, (before, _), size, count in zip(
+            windows.extents, windows.paddings, plan.sizes, grad.shape[2:], strict=True
+        )
+    )
+    count, inner, *kernel = weights.shape
+    turned_shape = (plan.groups * inner, count // plan.groups, *kernel)
+    if min(top, bottom, left, right) < 0 or work < GRADIENT_WORTH or FILTERS * pixels < turned_shape[0]:
+        return None
+    groups = weights.reshape(plan.groups, count // plan.groups, inner, *kernel)
+    turned = groups.swapaxes(1, 2)[..., ::-1, ::-1].reshape(turned_shape)
+    return conv_node(grad, turned, (top, left, bottom, right), windows, plan.groups, shape)
+
+
+def filter_gradient(library: Library, plan: Convolution, x: Value, grad: Value, filters: Shape) -> Node | None:
+    """dFilter by the library, with what lies between groups of few channels; None where numpy's is as good."""
+    count, inner, *window = filters
+    pixels = grad.shape[0] * prod(grad.shape[2:])
+    if pixels * prod(filters) < GRADIENT_WORTH or GRADIENT_FILTERS * pixels < count:
+        return None
+    try:
+        together = bundled(library.width, plan.groups, count // plan.groups, inner)
+    except NotNativeError:
+        return None
+    return windows_gradient(x, grad, (count, together * inner, *window), plan.windows)
+
+
+def windows_gradient(x: Value, grad: Value, filters: Shape, windows: Windows) -> Node:
+    """For each filter the sum over all windows of x, each times the gradient of what it gave."""
+    (top, bottom), (left, right) = windows.paddings
+    attrs = {"weights": Filters(filters), "strides": windows.strides, "dilations": windows.dilations}
+    return Node(
+        "filter_gradient", [x, grad], Value("Filter@GRAD", filters), attrs | {"pads": (top, left, bottom, right)}
+    )
+
+
+def unbundled(wide: Array, filters: Shape, groups: int) -> Array:
+    """The filters' gradient without what lies between groups that were computed as one."""
+    count, inner, *window = filters
+    together = wide.shape[1] // inner
+    if together == 1:
+        return wide
+    blocks = wide.reshape(groups // together, together, count // groups, together, inner, *window)
+    found = np.empty((groups // together, together, count // groups, inner, *window), np.float32)
+    for number in range(together):
+        found[:, number] = blocks[:, number, :, number]
+    return found.reshape(filters)
+
+
+def spreads(windows: Windows) -> bool:
+    """Whether there is a kernel for the transpose of these windows: no dilation, no cell that no window meets."""
+    padded = min(min(pair) for pair in windows.paddings) >= 0
+    return padded and set(windows.dilations) == {1} and all(map(le, windows.strides, windows.kernel))
+
+
+def transposed_node(x: Value, weights: Array, windows: Windows, shape: Shape) -> Node:
+    """[N, O, windows] spread by filters [O, C, kh, kw] over `shape`: what a convolution's gradient by its input does."""
+    (top, _), (left, _) = windows.paddings
+    attrs = {"weights": in_rows(weights), "scale": None, "shift": None, "strides": tuple(windows.strides)}
+    return Node("conv_transpose", [x], Value("Output", shape), attrs | {"pads": (top, left)})
+
+
+def pays(filters: Shape, output: Shape) -> bool:
+    """Whether the native kernel is the faster one."""
+    depth, pixels = prod(filters[1:]), output[0] * prod(output[2:])
+    work = prod(output) * depth
+    enough = (depth >= DEPTH and work >= WORTH) or (depth >= SHALLOW and work >= SHALLOW_WORTH)
+    return enough and FILTERS * pixels >= filters[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Filters of which only the shape counts."""
+
+    shape: Shape
+
+
+def conv_node(
+    x: Value, weights: Array, pads: tuple[int, int, int, int], windows: Windows, groups: int, shape: Shape
+) -> Node:
+    """[N, C, H, W] convolved with [O, C / groups, kh, kw] -> `shape`. pads: top, left, bottom, right."""
+    attrs = {"weights": in_rows(weights), "scale": None, "shift": None, "groups": groups, "pads": pads}
+    attrs |= {"strides": tuple(windows.strides), "dilations": tuple(windows.dilations)}
+    return Node("conv", [x], Value("Output", shape), attrs)
+
+
+def compute(library: Library, given: Mapping[Value, Array], nodes: Mapping[str, Node]) -> dict[str, Any]:
+    """What the nodes make of these arrays, by the nodes' names. Raises NotNativeError where there is no kernel."""
+    graph = Graph(list(given), [node.output for node in nodes.values()], list(nodes.values()))
+    lowered = lower(graph, library)
+    for buffer, array in zip(lowered.inputs, given.values(), strict=True):
+        buffer.array = in_rows(array)
+    results = {name: np.empty(node.output.shape, np.float32) for name, node in nodes.items()}
+    for buffer, array in zip(lowered.outputs, results.values(), strict=True):
+        buffer.array = array
+    offsets, size = lay_out(lowered.kernel_calls)
+    arena = aligned_floats(size)
+
+    def address(buffer: Buffer) -> int:
+        if buffer.role == "arena":
+            return int(arena.ctypes.data) + 4 * offsets[buffer]
+        return int(buffer.array.ctypes.data)
+
+    library.run(bind(lowered.kernel_calls, address, library.width))
+    return results

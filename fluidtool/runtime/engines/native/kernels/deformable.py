@@ -1,0 +1,38 @@
+"""deformable_conv: the samples natively, on all threads; numpy multiplies them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fluidtool.ops.context import OpContext
+from fluidtool.ops.nn.deformable_conv import convolve
+from fluidtool.runtime.engines.native.calls import Kind
+from fluidtool.runtime.engines.native.kernels.direct import are_floats, in_rows, parts, run_step
+from fluidtool.runtime.engines.native.library import Library
+
+
+def deformable_conv(library: Library, ctx: OpContext, Input: Any, Offset: Any, Mask: Any, Filter: Any) -> Any:
+    """What fluidtool.ops.nn.deformable_conv does, to the rounding of float32; not for offsets that are no numbers."""
+    if not are_floats(Input, Offset, Mask, Filter) or not np.isfinite(Offset).all():
+        return NotImplemented
+    return convolve(ctx, Input, Offset, Filter, Mask, partial(gather, library))
+
+
+def deformable_conv_v1(library: Library, ctx: OpContext, Input: Any, Offset: Any, Filter: Any) -> Any:
+    """The same without a mask."""
+    return deformable_conv(library, ctx, Input, Offset, None, Filter)
+
+
+def gather(library: Library, xp: Any, planes: Any, positions: list[Any], mask: Any) -> Any:
+    """What fluidtool.ops.nn.deformable_conv.gather gives."""
+    count, channels, height, width = planes.shape
+    places = positions[0].shape[1]
+    out = np.empty((count, channels, places), np.float32)
+    down, across = (in_rows(position.astype(np.float32, copy=False)) for position in positions)
+    sizes = dict(enumerate((count, channels, height, width, places)))
+    arrays = (in_rows(planes), down, across, out, in_rows(mask))
+    run_step(library, Kind.SAMPLE_PLANES, arrays, sizes, parts(library, out.size))
+    return out

@@ -1,0 +1,99 @@
+"""depthwise_conv2d and its gradients, plane by plane as they lie."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from fluidtool.ops.context import OpContext
+from fluidtool.ops.nn.conv_common import Convolution, plan_convolution, require_like_output
+from fluidtool.runtime.engines.native.calls import Kind
+from fluidtool.runtime.engines.native.kernels.convolution import is_fused, suits
+from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, in_rows, run_step
+from fluidtool.runtime.engines.native.library import Library
+
+PART = 1 << 12  # floats that are worth a thread
+
+
+def depthwise_conv2d(library: Library, ctx: OpContext, Input: Any, Filter: Any, Bias: Any, ResidualData: Any) -> Any:
+    """What fluidtool.ops.nn.conv.depthwise_conv2d does with a filter for each channel and nothing more."""
+    if not are_floats(Input, Filter) or Bias is not None or ResidualData is not None or is_fused(ctx):
+        return NotImplemented
+    plan = plan_convolution(ctx, Input.shape, Filter.shape)
+    if not by_channel(plan, Input):
+        return NotImplemented
+    planes = Planes(library, plan, Input)
+    out = np.empty(plan.output_shape, np.float32)
+    tasks = planes.parts(prod(out.shape[:2]))
+    size = planes.size + planes.reach + planes.size
+    arrays = (in_rows(Input), in_rows(Filter), None, out, planes.memory(tasks, size), planes.offsets)
+    run_step(library, Kind.DEPTHWISE_PLANES, arrays, planes.sizes(size), tasks)
+    return out
+
+
+def depthwise_conv2d_gradient(
+    library: Library, ctx: OpContext, Input: Any, Filter: Any, Bias: Any, Output_grad: Any
+) -> Any:
+    """What fluidtool.ops.nn.conv.depthwise_conv2d_grad does with a filter for each channel and no bias."""
+    if not are_floats(Input, Filter, Output_grad) or is_fused(ctx) or ctx.wants("Bias@GRAD"):
+        return NotImplemented
+    plan = plan_convolution(ctx, Input.shape, Filter.shape)
+    require_like_output(ctx, "Output@GRAD", Output_grad, plan.output_shape)
+    if not by_channel(plan, Input):
+        return NotImplemented
+    planes = Planes(library, plan, Input)
+    by_input = np.empty(Input.shape, np.float32) if ctx.wants("Input@GRAD") else None
+    by_filter = np.empty(Filter.shape, np.float32) if ctx.wants("Filter@GRAD") else None
+    tasks = planes.parts(Input.shape[1])
+    size = 3 * planes.size + 2 * planes.reach
+    given = (in_rows(Input), in_rows(Filter), in_rows(Output_grad), by_input)
+    arrays = (*given, planes.memory(tasks, size), planes.offsets, by_filter)
+    run_step(library, Kind.DEPTHWISE_PLANES_GRADIENT, arrays, planes.sizes(size), tasks)
+    return {"Input@GRAD": by_input, "Filter@GRAD": by_filter}
+
+
+def by_channel(plan: Convolution, x: Array) -> bool:
+    """Whether the kernels are for it: images with the channels first, one filter for each channel."""
+    return suits(plan, x) and plan.groups == x.shape[1] == plan.filter_shape[0]
+
+
+class Planes:
+    """The sizes of a step (src/planes.c): a plane as it lies with its padding, and what else a task needs."""
+
+    def __init__(self, library: Library, plan: Convolution, x: Array) -> None:
+        self.library, self.plan, self.shape = library, plan, x.shape
+        windows = plan.windows
+        self.rows, self.columns = (
+            max(before + size, (count - 1) * stride + extent)
+            for size, count, stride, extent, (before, _) in zip(
+                plan.sizes, plan.counts, windows.strides, windows.extents, windows.paddings, strict=True
+            )
+        )
+        down, right = (np.arange(taps) * step for taps, step in zip(windows.kernel, windows.dilations, strict=True))
+        self.offsets = np.ascontiguousarray((down[:, None] * self.columns + right).reshape(-1), np.int64)
+
+    @property
+    def reach(self) -> int:
+        """How far the last cell of a window is from the first."""
+        return int(self.offsets[-1])
+
+    @property
+    def size(self) -> int:
+        """Floats of a padded plane, with some for vectors that reach beyond it."""
+        return self.rows * self.columns + 4 * self.library.width
+
+    def parts(self, most: int) -> int:
+        """Into how many parts the work is cut."""
+        return max(1, min(most, 4 * self.library.threads, prod(self.shape) // PART))
+
+    def memory(self, tasks: int, floats: int) -> Array:
+        """So many floats for each task."""
+        return np.empty(tasks * floats, np.float32)
+
+    def sizes(self, floats: int) -> dict[int, int]:
+        """The numbers of a step."""
+        before = [pad for pad, _ in self.plan.windows.paddings]
+        numbers = (*self.shape, *self.plan.counts, *self.plan.windows.strides, *before)
+        return dict(enumerate((*numbers, self.rows, self.columns, self.offsets.size, floats, self.reach)))

@@ -1,0 +1,83 @@
+"""softmax_with_cross_entropy and its gradient, row by row."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from fluidtool.ops.context import OpContext
+from fluidtool.ops.loss.labels import check_classes
+from fluidtool.runtime.engines.native.calls import Kind
+from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, in_rows, run_step
+from fluidtool.runtime.engines.native.library import Library
+
+PART = 1 << 12  # numbers that are worth a thread
+
+
+def softmax_with_cross_entropy(
+    library: Library, ctx: OpContext, Logits: Any, Label: Any, *, soft_label: bool, ignore_index: int, axis: int
+) -> Any:
+    """What fluidtool.ops.loss.softmax_with_cross_entropy does with float32 along the last axis, to its rounding."""
+    if not fits(ctx, Logits, Label, soft_label, axis):
+        return NotImplemented
+    labels = None
+    if not soft_label:
+        counted = check_classes(ctx, Label, Logits.shape[-1], ignore_index)
+        labels = numbers(Label, counted)
+    softmax, loss = np.empty(Logits.shape, np.float32), np.empty((*Logits.shape[:-1], 1), np.float32)
+    arrays = (in_rows(Logits), labels, in_rows(Label) if soft_label else None, softmax, loss)
+    run_step(library, Kind.CROSS_ENTROPY, arrays, rows_and_columns(Logits), tasks(library, Logits))
+    return {"Softmax": softmax, "Loss": loss}
+
+
+def softmax_with_cross_entropy_gradient(
+    library: Library,
+    ctx: OpContext,
+    Label: Any,
+    Softmax: Any,
+    Loss_grad: Any,
+    *,
+    soft_label: bool,
+    ignore_index: int,
+    axis: int,
+) -> Any:
+    """What the gradient of fluidtool.ops.loss.softmax_with_cross_entropy does with float32 along the last axis."""
+    if not fits(ctx, Softmax, Label, soft_label, axis) or not are_floats(Loss_grad):
+        return NotImplemented
+    classes = Softmax.shape[-1]
+    if Loss_grad.shape != (*Softmax.shape[:-1], 1):
+        return NotImplemented
+    labels = None
+    if not soft_label:
+        check_classes(ctx, Label, classes, ignore_index)
+        labels = numbers(Label, (Label >= 0) & (Label < classes))
+    found = np.empty(Softmax.shape, np.float32)
+    arrays = (in_rows(Softmax), labels, in_rows(Label) if soft_label else None, found, in_rows(Loss_grad))
+    run_step(library, Kind.CROSS_ENTROPY_GRADIENT, arrays, rows_and_columns(Softmax), tasks(library, Softmax))
+    return found
+
+
+def fits(ctx: OpContext, x: Any, label: Any, soft_label: bool, axis: int) -> bool:
+    """Whether x is float32 along its last axis with labels of its shape, in a program of Paddle 1.x."""
+    if x is None or not are_floats(x) or not x.size or axis not in (-1, x.ndim - 1) or ctx.op.has_attr("use_softmax"):
+        return False
+    if soft_label:
+        return are_floats(label) and label.shape == x.shape
+    return type(label) is np.ndarray and label.dtype.kind in "iu" and label.shape == (*x.shape[:-1], 1)
+
+
+def numbers(labels: Array, counted: Array) -> Array:
+    """Labels as the library reads them: -1 for those that do not count. (Bytes without a sign hold no -1.)"""
+    return np.where(counted, labels.astype(np.int64), np.int64(-1))
+
+
+def rows_and_columns(x: Array) -> dict[int, int]:
+    """The sizes of a step."""
+    return {0: prod(x.shape[:-1]), 1: x.shape[-1]}
+
+
+def tasks(library: Library, x: Array) -> int:
+    """Into how many parts the rows are cut."""
+    return max(1, min(prod(x.shape[:-1]), 4 * library.threads, x.size // PART))

@@ -1,0 +1,155 @@
+"""layer_norm and its gradient, row by row; batch_norm and its gradient, channel by channel."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from fluidtool.ops.context import OpContext
+from fluidtool.ops.nn.batch_norm import uses_running_statistics
+from fluidtool.ops.nn.windows import CHANNELS_LAST
+from fluidtool.runtime.engines.native.calls import Kind
+from fluidtool.runtime.engines.native.graph import NONE, RELU
+from fluidtool.runtime.engines.native.kernels.direct import are_floats, in_rows, run_step
+from fluidtool.runtime.engines.native.library import Library
+
+PART = 1 << 13  # floats that are worth a thread
+PLANE = 4  # numbers of a plane below which numpy, which goes along the channels, is faster
+
+
+def layer_norm(
+    library: Library, ctx: OpContext, X: Any, Scale: Any, Bias: Any, *, epsilon: float, begin_norm_axis: int
+) -> Any:
+    """What fluidtool.ops.nn.layer_norm does with float32, to its rounding."""
+    if not fits(begin_norm_axis, X, Scale, Bias):
+        return NotImplemented
+    rows, columns = prod(X.shape[:begin_norm_axis]), prod(X.shape[begin_norm_axis:])
+    out, statistics = np.empty(X.shape, np.float32), np.empty((2, rows), np.float32)
+    arrays = (in_rows(X), in_rows(Scale), in_rows(Bias), out, None, statistics)
+    run_step(library, Kind.LAYER_NORM, arrays, {0: rows, 1: columns}, parts(library, rows, columns), (epsilon,))
+    return {"Y": out, "Mean": statistics[0], "Variance": statistics[1]}
+
+
+def layer_norm_gradient(
+    library: Library,
+    ctx: OpContext,
+    X: Any,
+    Scale: Any,
+    Bias: Any,
+    Mean: Any,
+    Variance: Any,
+    Y_grad: Any,
+    *,
+    epsilon: float,
+    begin_norm_axis: int,
+) -> Any:
+    """What the gradient of fluidtool.ops.nn.layer_norm does with float32, to its rounding."""
+    if not fits(begin_norm_axis, X, Scale, Bias) or not are_floats(Mean, Variance, Y_grad) or Y_grad.size != X.size:
+        return NotImplemented
+    rows, columns = prod(X.shape[:begin_norm_axis]), prod(X.shape[begin_norm_axis:])
+    if Mean.size != rows or Variance.size != rows:
+        return NotImplemented
+    tasks = parts(library, rows, columns)
+    grad, sums = np.empty(X.shape, np.float32), np.zeros((tasks, 2, columns), np.float32)
+    arrays = tuple(in_rows(array) for array in (X, Scale, Mean, Variance, Y_grad))
+    sizes = {0: rows, 1: columns}
+    run_step(library, Kind.LAYER_NORM_GRADIENT, (None,), sizes, tasks, (epsilon,), behind=(*arrays, grad, sums))
+    by_scale, by_bias = sums.sum(axis=0)
+    grads: dict[str, Any] = {"X@GRAD": grad}
+    if Scale is not None:
+        grads["Scale@GRAD"] = by_scale.reshape(Scale.shape)
+    if Bias is not None:
+        grads["Bias@GRAD"] = by_bias.reshape(Bias.shape)
+    return grads
+
+
+def fits(axis: int, x: Any, scale: Any, bias: Any) -> bool:
+    """Whether x is float32 with rows, and scale and bias are as long as one."""
+    if not are_floats(x, scale, bias) or not 0 < axis < x.ndim or x.size == 0:
+        return False
+    return all(value is None or value.size == prod(x.shape[axis:]) for value in (scale, bias))
+
+
+def batch_norm(
+    library: Library, ctx: OpContext, X: Any, Scale: Any, Bias: Any, Mean: Any, Variance: Any, MomentumTensor: Any
+) -> Any:
+    """What fluidtool.ops.nn.batch_norm does with float32 by the statistics of the batch, to its rounding."""
+    if MomentumTensor is not None or not are_planes(ctx, X) or not by_channel(X, Scale, Bias, Mean, Variance):
+        return NotImplemented
+    out, statistics = np.empty(X.shape, np.float32), np.empty((2, X.shape[1]), np.float32)
+    arrays = [in_rows(array) for array in (X, Scale, Bias)]
+    run_step(
+        library,
+        Kind.BATCH_NORM,
+        (None,),
+        planes(X),
+        channel_parts(library, X),
+        (0, 0, 0, ctx.attr("epsilon")),
+        RELU if ctx.attr("fuse_with_relu") else NONE,
+        behind=(*arrays, out, *statistics),
+    )
+    mean, variance = statistics
+    momentum = ctx.attr("momentum")
+    return {
+        "Y": out,
+        "MeanOut": Mean * momentum + mean * (1 - momentum),
+        "VarianceOut": Variance * momentum + variance * (1 - momentum),
+        "SavedMean": mean,
+        "SavedVariance": 1 / np.sqrt(variance + ctx.attr("epsilon")),
+    }
+
+
+def batch_norm_gradient(
+    library: Library,
+    ctx: OpContext,
+    X: Any,
+    Scale: Any,
+    Bias: Any,
+    SavedMean: Any,
+    SavedVariance: Any,
+    ReserveSpace: Any,
+    Y_grad: Any,
+    Mean: Any,
+    Variance: Any,
+) -> Any:
+    """What the gradient of fluidtool.ops.nn.batch_norm does with float32 by the statistics of the batch, to its rounding."""
+    if not are_planes(ctx, X) or not by_channel(X, Scale, SavedMean, SavedVariance):
+        return NotImplemented
+    if not are_floats(Y_grad) or Y_grad.shape != X.shape:
+        return NotImplemented
+    grad, by_scale, by_bias = (np.empty(shape, np.float32) for shape in (X.shape, Scale.shape, Scale.shape))
+    arrays = [in_rows(array) for array in (X, Scale, SavedMean, SavedVariance, Y_grad)]
+    results = grad, by_scale, by_bias
+    run_step(
+        library, Kind.BATCH_NORM_GRADIENT, (None,), planes(X), channel_parts(library, X), behind=(*arrays, *results)
+    )
+    return {"X@GRAD": grad, "Scale@GRAD": by_scale, "Bias@GRAD": by_bias}
+
+
+def are_planes(ctx: OpContext, x: Any) -> bool:
+    """Whether x is float32 with channels in dimension 1, each a row worth a vector, and the batch's statistics count."""
+    if not are_floats(x) or x.ndim < 3 or x.size == 0 or prod(x.shape[2:]) < PLANE:
+        return False
+    return ctx.attr("data_layout") not in CHANNELS_LAST and not uses_running_statistics(ctx)
+
+
+def by_channel(x: Any, *values: Any) -> bool:
+    """Whether all are float32 with a number for each channel of x."""
+    return all(value is not None and value.shape == (x.shape[1],) for value in values) and are_floats(*values)
+
+
+def planes(x: Any) -> dict[int, int]:
+    """The sizes of a step over images, channels and planes."""
+    return {0: x.shape[0], 1: x.shape[1], 2: prod(x.shape[2:])}
+
+
+def channel_parts(library: Library, x: Any) -> int:
+    """Into how many parts the channels are cut."""
+    return max(1, min(int(x.shape[1]), 4 * library.threads, int(x.size) // PART))
+
+
+def parts(library: Library, rows: int, columns: int) -> int:
+    """Into how many parts the rows are cut."""
+    return max(1, min(rows, library.threads, rows * columns // PART))

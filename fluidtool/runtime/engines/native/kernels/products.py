@@ -1,0 +1,33 @@
+"""mul of few rows: by the matrix as it lies, for what runs operator by operator (loops above all)."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from fluidtool.ops.context import OpContext
+from fluidtool.runtime.engines.native.calls import Kind
+from fluidtool.runtime.engines.native.kernels.direct import PART, are_floats, in_rows, run_step
+from fluidtool.runtime.engines.native.library import Library
+
+LEAST_ROWS, MOST_ROWS = 2, 16  # BLAS is quicker with one, and with so many that the matrix is worth packing
+LEAST_SIZE = 1 << 16  # numbers of the matrix that are worth the call
+MOST_DEPTH = 2048  # that is summed up in one go: errors grow with it
+
+
+def mul(library: Library, ctx: OpContext, X: Any, Y: Any, *, x_num_col_dims: int, y_num_col_dims: int) -> Any:
+    """What fluidtool.ops.math.mul does, to the rounding of float32."""
+    if not are_floats(X, Y) or not (0 < x_num_col_dims < X.ndim and 0 < y_num_col_dims < Y.ndim):
+        return NotImplemented
+    rows, depth = prod(X.shape[:x_num_col_dims]), prod(X.shape[x_num_col_dims:])
+    columns = prod(Y.shape[y_num_col_dims:])
+    if depth != prod(Y.shape[:y_num_col_dims]) or not LEAST_ROWS <= rows <= MOST_ROWS:
+        return NotImplemented
+    if depth > MOST_DEPTH or Y.size < LEAST_SIZE or not Y.flags.c_contiguous:
+        return NotImplemented
+    out = np.empty(X.shape[:x_num_col_dims] + Y.shape[y_num_col_dims:], np.float32)
+    tasks = max(1, min(2 * library.threads, columns // (4 * library.width), Y.size // PART))
+    run_step(library, Kind.FEW_ROWS, (in_rows(X), Y, None, out), {0: rows, 1: depth, 2: columns}, tasks)
+    return out

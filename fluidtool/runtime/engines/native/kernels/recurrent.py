@@ -1,0 +1,166 @@
+"""lstm and lstm_grad: every sequence runs through all steps on one thread, gates in one pass after the product."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fluidtool.ops.context import OpContext
+from fluidtool.ops.rnn.lstm_layer import LANES, check_gate_shapes, check_initial, check_pair
+from fluidtool.ops.rnn.packing import Packing, pack_sequences
+from fluidtool.runtime.engines.native.calls import Kind
+from fluidtool.runtime.engines.native.kernels.direct import are_floats, have_shape, in_rows, pack_matrix, run_step
+from fluidtool.runtime.engines.native.kernels.extents import ROWS, SEQUENCES
+from fluidtool.runtime.engines.native.library import Library
+
+ACTIVATIONS = {"identity": 0, "relu": 1, "sigmoid": 3, "tanh": 4}  # enum ft_activation of src/engine.h
+NEAR = 1 << 19  # bytes of weights that stay close to a processor
+
+
+def lstm(
+    library: Library,
+    ctx: OpContext,
+    Input: Any,
+    H0: Any,
+    C0: Any,
+    Weight: Any,
+    Bias: Any,
+    *,
+    use_peepholes: bool,
+    is_reverse: bool,
+    gate_activation: str,
+    cell_activation: str,
+    candidate_activation: str,
+) -> Any:
+    """What fluidtool.ops.rnn.lstm does, to the rounding of float32."""
+    names = (gate_activation, cell_activation, candidate_activation)
+    if not are_floats(Input, H0, C0, Weight, Bias) or not set(names) <= ACTIVATIONS.keys():
+        return NotImplemented
+    size = check_gate_shapes(ctx, Input, Weight, Bias, use_peepholes)
+    packing = pack_sequences(ctx, "Input", len(Input), is_reverse)
+    check_pair(ctx, H0, C0)
+    check_initial(ctx, len(packing.order), "H0", H0, size)
+    check_initial(ctx, len(packing.order), "C0", C0, size)
+    if not covers(packing, len(Input)):
+        return NotImplemented
+    hidden, cell, activated = (np.empty((len(Input), size), np.float32) for _ in range(3))
+    gates = np.empty_like(Input, order="C")
+    ranks, tasks = cut(library, packing, size)
+    arrays = (
+        in_rows(Input),
+        pack_matrix(library, in_rows(Weight)),
+        in_rows(Bias),
+        in_rows(packing.ordered(H0)),
+        in_rows(packing.ordered(C0)),
+        hidden,
+        cell,
+        gates,
+        activated,
+        np.array(packing.starts, np.int64),
+        in_rows(packing.rows.astype(np.int64, copy=False)),
+        np.empty(2 * size * ranks * tasks, np.float32),
+    )
+    numbers = sizes(packing, size, ranks, use_peepholes, names)
+    run_step(library, Kind.LSTM, (None,), numbers, tasks, behind=arrays)
+    ctx.set_lod("BatchGate", packing.lod())
+    return {"Hidden": hidden, "Cell": cell, "BatchGate": gates, "BatchCellPreAct": activated}
+
+
+def lstm_gradient(
+    library: Library,
+    ctx: OpContext,
+    Input: Any,
+    H0: Any,
+    C0: Any,
+    Weight: Any,
+    Bias: Any,
+    Hidden: Any,
+    Cell: Any,
+    BatchGate: Any,
+    BatchCellPreAct: Any,
+    Hidden_grad: Any,
+    *,
+    use_peepholes: bool,
+    is_reverse: bool,
+    gate_activation: str,
+    cell_activation: str,
+    candidate_activation: str,
+) -> Any:
+    """What fluidtool.ops.rnn.lstm's gradient does, to the rounding of float32: also where Paddle's leaves a part out."""
+    names = (gate_activation, cell_activation, candidate_activation)
+    frames, gates = (Hidden, Cell, BatchCellPreAct, Hidden_grad), (Input, BatchGate)
+    if not are_floats(*frames, *gates, H0, C0, Weight, Bias) or not set(names) <= ACTIVATIONS.keys():
+        return NotImplemented
+    size = check_gate_shapes(ctx, Input, Weight, Bias, use_peepholes)
+    packing = pack_sequences(ctx, "Input", len(Input), is_reverse)
+    rows, sequences = len(Input), len(packing.order)
+    fits = have_shape((rows, size), *frames) and have_shape(Input.shape, *gates) and covers(packing, rows)
+    if not fits or not have_shape((sequences, size), H0, C0):
+        return NotImplemented
+    input_grad, before = np.empty((rows, 4 * size), np.float32), np.empty((rows, size), np.float32)
+    cell_before = np.empty((rows, size), np.float32) if use_peepholes else None
+    h0_grad, c0_grad = (None if initial is None else np.zeros_like(initial, order="C") for initial in (H0, C0))
+    ranks, tasks = cut(library, packing, size)
+    arrays = (
+        in_rows(Hidden_grad),
+        pack_matrix(library, in_rows(Weight), transposed=True),
+        in_rows(Bias),
+        in_rows(packing.ordered(H0)),
+        in_rows(packing.ordered(C0)),
+        in_rows(Hidden),
+        in_rows(Cell),
+        in_rows(BatchGate),
+        in_rows(BatchCellPreAct),
+        np.array(packing.starts, np.int64),
+        in_rows(packing.rows.astype(np.int64, copy=False)),
+        np.empty(6 * size * ranks * tasks, np.float32),
+        input_grad,
+        before,
+        cell_before,
+        h0_grad,
+        c0_grad,
+    )
+    numbers = sizes(packing, size, ranks, use_peepholes, names) | {7: int(size % LANES == 0)}
+    run_step(library, Kind.LSTM_GRADIENT, (None,), numbers, tasks, behind=arrays)
+    return {
+        "Input@GRAD": input_grad,
+        "H0@GRAD": None if h0_grad is None else packing.unordered(np, h0_grad),
+        "C0@GRAD": None if c0_grad is None else packing.unordered(np, c0_grad),
+        "Weight@GRAD": before.T @ input_grad,
+        "Bias@GRAD": bias_gradient(input_grad, cell_before, Cell),
+    }
+
+
+def bias_gradient(grads: Any, cell_before: Any, cell: Any) -> Any:
+    """[1, 4 * size]; where the cells before are given, [1, 7 * size] with the peepholes' gradients behind."""
+    sums = grads.sum(axis=0)
+    if cell_before is None:
+        return sums[None]
+    size = cell.shape[1]
+    seen = zip((cell_before, cell_before, cell), range(size, 4 * size, size), strict=True)
+    return np.concatenate([sums, *((grads[:, at : at + size] * state).sum(axis=0) for state, at in seen)])[None]
+
+
+def covers(packing: Packing, rows: int) -> bool:
+    """Whether there are rows, and each belongs to exactly one sequence."""
+    return 0 < rows == packing.starts[-1] and int(packing.rows.min()) == 0 and int(packing.rows.max()) == rows - 1
+
+
+def cut(library: Library, packing: Packing, size: int) -> tuple[int, int]:
+    """(sequences of a task, tasks): few sequences, more where the weights come from far."""
+    ranks = 14 if library.width == 16 else 6
+    if 16 * size * size > NEAR:
+        ranks = max(ranks, -(-packing.first // library.threads))
+    return ranks, -(-packing.first // ranks)
+
+
+def sizes(packing: Packing, size: int, ranks: int, use_peepholes: bool, names: tuple[str, str, str]) -> dict[int, int]:
+    """The numbers of a step (src/recurrent.c)."""
+    gate, cell, candidate = (ACTIVATIONS[name] for name in names)
+    return packed_sizes(packing) | {1: size, 2: ranks, 3: int(use_peepholes), 4: gate, 5: cell, 6: candidate}
+
+
+def packed_sizes(packing: Packing) -> dict[int, int]:
+    """Steps, rows and sequences."""
+    return {0: len(packing.starts) - 1, ROWS: len(packing.rows), SEQUENCES: len(packing.order)}

@@ -1,0 +1,118 @@
+"""Sparse gradients: rows that are added up, and optimizers that move only these rows."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from fluidtool.ops.context import OpContext
+from fluidtool.ops.distributed.tables import NO_PADDING
+from fluidtool.runtime.engines.native.calls import Kind
+from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, in_rows, parts, run_step
+from fluidtool.runtime.engines.native.library import Library
+from fluidtool.tensor import SelectedRows
+
+
+def sum_of_rows(library: Library, ctx: OpContext, X: list[Any]) -> Any:
+    """What fluidtool.ops.math.sum does with SelectedRows of float32 and nothing else."""
+    if not all(are_rows(x) for x in X):
+        return NotImplemented
+    first = X[0]
+    if any(x.table_height != first.table_height or x.value.shape[1:] != first.value.shape[1:] for x in X):
+        return NotImplemented
+    ids, values = np.concatenate([x.row_ids for x in X]), np.concatenate([x.value for x in X])
+    rows, sums = merged(library, ids, values)
+    return SelectedRows(rows, first.table_height, sums)
+
+
+def adagrad(
+    library: Library,
+    ctx: OpContext,
+    Param: Any,
+    Grad: Any,
+    Moment: Any,
+    LearningRate: Any,
+    *,
+    epsilon: float,
+    in_place: bool = False,
+) -> Any:
+    """What fluidtool.ops.optimizers.adagrad.adagrad does with a sparse gradient."""
+    if not moves_rows(ctx, Grad, LearningRate, Param, Moment):
+        return NotImplemented
+    rows, values = merged(library, Grad.row_ids, Grad.value)
+    param, moment = ours(in_place, Param, Moment)
+    sizes = {0: len(rows), 1: prod(Param.shape[1:]), 2: len(param)}
+    numbers = (float(LearningRate.reshape(())), epsilon)
+    arrays = (param, moment, in_rows(values), in_rows(rows))
+    run_step(library, Kind.ADAGRAD_ROWS, arrays, sizes, parts(library, values.size), numbers)
+    return {"ParamOut": param, "MomentOut": moment}
+
+
+def lookup_table_gradient(
+    library: Library, ctx: OpContext, W: Any, Ids: Any, Out_grad: Any, *, is_sparse: bool, padding_idx: int
+) -> Any:
+    """What the dense gradient of fluidtool.ops.embedding.lookup_table does with a table of float32 on the host."""
+    if is_sparse or padding_idx != NO_PADDING or not are_floats(W, Out_grad) or W is None or W.ndim != 2:
+        return NotImplemented
+    if type(Ids) is not np.ndarray or Ids.dtype.kind not in "iu" or Ids.size * W.shape[1] != Out_grad.size:
+        return NotImplemented
+    ids = Ids.reshape(-1)
+    if not ids.size or not Out_grad.size or ids.min() < 0 or ids.max() >= len(W):
+        return NotImplemented
+    grad = np.zeros(W.shape, np.float32)
+    add_rows(library, grad, ids, Out_grad)
+    return grad
+
+
+def ours(in_place: bool, *arrays: Array) -> tuple[Array, ...]:
+    """The arrays, row-major, to be changed: these themselves, or copies."""
+    return arrays if in_place else tuple(np.array(array, order="C") for array in arrays)
+
+
+def merged(library: Library, ids: Array, values: Array) -> tuple[Array, Array]:
+    """Rows ascending and each once, and the sums of the values of equal ones; what is so already is given back."""
+    if (ids[1:] > ids[:-1]).all():
+        return ids, values
+    rows, places = np.unique(ids, return_inverse=True)
+    sums = np.zeros((len(rows), *values.shape[1:]), np.float32)
+    add_rows(library, sums, places, values)
+    return rows, sums
+
+
+def add_rows(library: Library, y: Array, places: Array, values: Array, factor: float = 1.0) -> None:
+    """y[places[i]] += factor * values[i], in this order; y is contiguous, and the places are rows of it."""
+    arrays = (in_rows(values), np.ascontiguousarray(places, np.int64), y)
+    sizes = {0: len(places), 1: prod(y.shape[1:]), 2: len(y)}
+    run_step(library, Kind.SCATTER_ROWS, arrays, sizes, min(parts(library, values.size), library.threads), (factor,))
+
+
+def are_places(y: Any, places: Any, values: Any) -> bool:
+    """Whether these are arrays of the host: y of float32, rows of it that exist, and a value of its width for each."""
+    if not are_floats(y, values) or type(places) is not np.ndarray or places.dtype.kind not in "iu":
+        return False
+    if places.ndim != 1 or values.shape != (*places.shape, *y.shape[1:]) or not values.size:
+        return False
+    return y.flags.c_contiguous and bool(places.min() >= 0 and places.max() < len(y))
+
+
+def are_rows(grad: Any) -> bool:
+    """Whether these are SelectedRows of float32 on the host: at least one, and a value for each."""
+    if not isinstance(grad, SelectedRows) or not len(grad.row_ids) or not are_floats(grad.tensor.array):
+        return False
+    return grad.tensor.array is not None and len(grad.value) == len(grad.row_ids) and grad.value.size > 0
+
+
+def moves_rows(ctx: OpContext, grad: Any, rate: Any, param: Any, *others: Any) -> bool:
+    """Whether a sparse gradient of rows that exist moves dense float32 of one shape, in a program of Paddle 1.x."""
+    if (
+        not are_rows(grad)
+        or not are_floats(rate, param, *others)
+        or rate.size != 1
+        or ctx.op.has_attr("multi_precision")
+    ):
+        return False
+    if any(other.shape != param.shape for other in others) or grad.value.shape[1:] != param.shape[1:]:
+        return False
+    return bool(grad.row_ids.min() >= 0 and grad.row_ids.max() < len(param))

@@ -1,0 +1,32 @@
+"""crf_decoding: every sequence for itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fluidtool.ops.context import OpContext
+from fluidtool.ops.structured.sequences import check_crf_shapes, tagged_runs
+from fluidtool.runtime.engines.native.calls import Kind
+from fluidtool.runtime.engines.native.kernels.direct import are_floats, in_rows, parts, run_step
+from fluidtool.runtime.engines.native.kernels.extents import ROWS, SEQUENCES
+from fluidtool.runtime.engines.native.library import Library
+
+
+def crf_decoding(library: Library, ctx: OpContext, Emission: Any, Transition: Any, Label: Any, Length: Any) -> Any:
+    """What fluidtool.ops.structured.crf_decoding does without Label."""
+    if not are_floats(Emission, Transition) or Label is not None:
+        return NotImplemented
+    tags = check_crf_shapes(ctx, Emission, Transition, Length)
+    starts, lengths = tagged_runs(ctx, Emission, Length, "Emission")
+    if not Emission.size or not lengths.size:
+        return NotImplemented
+    path = np.zeros(Emission.size // tags, np.int64)
+    room = (int(lengths.max()) + 2) * (tags + library.width)
+    tasks = max(1, min(len(lengths), parts(library, tags * Emission.size)))
+    runs = np.stack([starts, lengths], axis=1).astype(np.int64)
+    sizes = {0: len(lengths), 1: tags, 2: room, ROWS: len(path), SEQUENCES: int(lengths.max())}
+    arrays = (in_rows(Emission), in_rows(Transition), np.empty(tasks * room, np.float32), None, path, runs)
+    run_step(library, Kind.VITERBI, arrays, sizes, tasks)
+    return path.reshape((Emission.shape[0], 1) if Length is None else Emission.shape[:2])
