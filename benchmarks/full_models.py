@@ -41,7 +41,7 @@ def compared(model: Path, paddle: str | None, rounds: int, burst: float, threads
             worker.end()
     absent |= {worker.engine.name: worker.lost for worker in workers if worker.lost}
     rows = {
-        worker.engine.name: {"milliseconds": statistics.median(worker.bursts), "error": worker.attrs["error"]}
+        worker.engine.name: {"milliseconds": statistics.median(worker.bursts), "error": worker.fields["error"]}
         for worker in workers
         if not worker.lost
     }

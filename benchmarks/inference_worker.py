@@ -65,8 +65,8 @@ def main() -> None:
         return
     errors = [float(np.abs(a[: len(b)] - b).max() / np.abs(b).max()) for a, b in zip(outputs, wanted, strict=True)]
     now, most = resident()
-    attrs = {"load_s": loaded - start, "first_s": first - loaded, "rel_err": errors, "arena_bytes": arena(model)}
-    print(json.dumps(attrs | {"rss_mb": now, "rss_peak_mb": most}), flush=True)
+    fields = {"load_s": loaded - start, "first_s": first - loaded, "rel_err": errors, "arena_bytes": arena(model)}
+    print(json.dumps(fields | {"rss_mb": now, "rss_peak_mb": most}), flush=True)
     for line in sys.stdin:
         times = []
         for _ in range(int(line)):

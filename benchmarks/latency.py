@@ -56,7 +56,7 @@ def prepare(engine: Engine, model: Path, batch: int) -> None:
 
 def row(worker: Worker, workers: Sequence[Worker], rounds: Sequence[dict[str, float]]) -> dict[str, Any]:
     """What one engine's rounds came to."""
-    engine, attrs = worker.engine, worker.attrs
+    engine, fields = worker.engine, worker.fields
     peers = [
         other.engine.name
         for other in workers
@@ -70,10 +70,10 @@ def row(worker: Worker, workers: Sequence[Worker], rounds: Sequence[dict[str, fl
         "milliseconds": statistics.median(worker.bursts),
         "least": min(worker.bursts),
         "foreign": statistics.median(worker.foreign),
-        "error": max(attrs["rel_err"], default=None),
-        "resident_mb": attrs["rss_mb"],
-        "resident_most_mb": attrs["rss_peak_mb"],
-        "arena_bytes": attrs.get("arena_bytes"),
+        "error": max(fields["rel_err"], default=None),
+        "resident_mb": fields["rss_mb"],
+        "resident_most_mb": fields["rss_peak_mb"],
+        "arena_bytes": fields.get("arena_bytes"),
     }
 
 

@@ -151,8 +151,8 @@ def main():
         if a.shape[1:] == b.shape[1:]
     ]
     now, most = resident()
-    attrs = {"first_s": time.perf_counter() - start, "rel_err": errors, "rss_mb": now, "rss_peak_mb": most}
-    print(json.dumps(attrs), flush=True)
+    fields = {"first_s": time.perf_counter() - start, "rel_err": errors, "rss_mb": now, "rss_peak_mb": most}
+    print(json.dumps(fields), flush=True)
     for line in sys.stdin:
         times = []
         for _ in range(int(line)):

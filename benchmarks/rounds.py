@@ -1,6 +1,6 @@
 """Processes that take turns at measuring, so that what else the machine does falls on all of them.
 
-A worker prints a line of JSON with attrs about itself when it is ready; then, for every number on its standard input, it runs
+A worker prints a line of JSON with fields about itself when it is ready; then, for every number on its standard input, it runs
 so often and prints the milliseconds of each run as JSON. Lines that are not JSON - Paddle greets - are passed over.
 """
 
@@ -80,7 +80,7 @@ class Worker:
 
     engine: Engine
     process: subprocess.Popen[str]
-    attrs: dict[str, Any]
+    fields: dict[str, Any]
     complaints: IO[str]
     runs: int = LEAST
     bursts: list[float] = field(default_factory=list)
@@ -103,7 +103,7 @@ class Worker:
         except OSError as error:
             raise Absent(str(error)) from error
         worker = cls(engine, process, {}, complaints)
-        worker.attrs = worker.heard()
+        worker.fields = worker.heard()
         worker.pause()
         return worker
 
@@ -189,8 +189,8 @@ def cold(engine: Engine, *arguments: str) -> tuple[float, float] | None:
         [*engine.command, *arguments], capture_output=True, text=True, env=engine.variables(), check=False
     )
     seconds = time.perf_counter() - start
-    attrs = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    return (seconds, attrs[-1]["rss_peak_mb"]) if attrs and not done.returncode else None
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return (seconds, found[-1]["rss_peak_mb"]) if found and not done.returncode else None
 
 
 def cpu_of(process: int) -> float:

@@ -38,4 +38,4 @@ def trained(network: str, paddle: str, rounds: int, burst: float, threads: int) 
 
 def speed(worker: Worker) -> float:
     """Examples per second."""
-    return float(worker.attrs["batch"]) * 1e3 / statistics.median(worker.bursts)
+    return float(worker.fields["batch"]) * 1e3 / statistics.median(worker.bursts)

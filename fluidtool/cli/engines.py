@@ -108,10 +108,10 @@ def engine_used(executor: Executor, plan: Plan, watched: str) -> dict[str, Any]:
     called = [region for region in regions if region.specializations]
     why = reasons(regions)
     if not called:
-        return used | {"reason": next(iter(why.values()), "no operators that are worth a call")}
+        return used | {"reason": next(iter(why.values()), "no operators that are worth a region")}
     done: dict[str, Any] = {
         "native_operators": sum(len(region.steps) for region in called),
-        "calls": len(called),
+        "regions": len(called),
         **({"left_to_numpy": dict(why)} if why else {}),
     }
     if delegate is not None:
@@ -123,13 +123,13 @@ def engine_used(executor: Executor, plan: Plan, watched: str) -> dict[str, Any]:
 
 
 def used_text(used: Mapping[str, Any]) -> str:
-    """'native (avx2, 2 threads), 12 of 13 operators in 1 call'."""
+    """'native (avx2, 2 threads), 12 of 13 operators in 1 region'."""
     from fluidtool.runtime.engines.native.library import PAIRS
 
-    if "calls" not in used:
+    if "regions" not in used:
         return f"{used['name']} ({used['reason']})" if "reason" in used else str(used["name"])
-    calls = f"{used['calls']} call{'s' if used['calls'] != 1 else ''}"
-    part = f"{used['native_operators']} of {used['operators']} operators in {calls}"
+    regions = f"{used['regions']} region{'s' if used['regions'] != 1 else ''}"
+    part = f"{used['native_operators']} of {used['operators']} operators in {regions}"
     how = used.get("instructions") or used["version"]
     rounded = "pairs" if used.get("instructions") == PAIRS else "weights"
     precision = f", {used['precision']} {rounded}" if "precision" in used else ""

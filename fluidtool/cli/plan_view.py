@@ -20,7 +20,7 @@ from fluidtool.runtime.plan import Plan, Step, trains
 
 
 class PlanView:
-    """`--plan`: the steps, the memory, and the calls into the native engine with what they are compiled to."""
+    """`--plan`: the steps, the memory, and the regions of the native engine with what they are compiled to."""
 
     def __init__(self, model: Model, batch: int, shapes: Mapping[str, tuple[int, ...]]) -> None:
         self.delegate = delegate_for(model.engine)
@@ -35,8 +35,8 @@ class PlanView:
         self.trains = any(trains(step.op) for step in self.steps)
         block = plan.program.global_block()
         inferred = infer_program(plan.program, metas)
-        self.calls: list[Preview] = []
-        self.engines: list[tuple[str, int | None, str]] = []  # of each step: engine, call, kernel
+        self.regions: list[Preview] = []
+        self.engines: list[tuple[str, int | None, str]] = []  # of each step: engine, region, kernel
 
         def look(item: Step | Region | Chain) -> None:
             if isinstance(item, Chain):
@@ -48,12 +48,12 @@ class PlanView:
                 return
             found = {name: inferred.find(block, name) for name in item.inputs}
             sized = {name: meta and meta.with_shape(with_batch(meta.shape, batch)) for name, meta in found.items()}
-            call = preview(item, block, sized)
+            compiled = preview(item, block, sized)
             if item.parts:
                 for part in item.parts:
                     look(part)
                 return
-            self.calls.append(call)
+            self.regions.append(compiled)
             self.engines += self._of(item)
 
         for item in work:
@@ -62,36 +62,42 @@ class PlanView:
         self.left = left_to_numpy(work) if watched else {}
 
     def _of(self, region: Region) -> list[tuple[str, int | None, str]]:
-        number = len(self.calls)
-        if self.calls[-1].reason:
+        number = len(self.regions)
+        if self.regions[-1].reason:
             return [("numpy", number, kernel(step.info.module)) for step in region.steps]
         name = "native" if self.delegate is None else self.delegate.name
-        return [(name, number, f"call {number}")] * len(region.steps)
+        return [(name, number, f"region {number}")] * len(region.steps)
 
     def data(self) -> Any:
-        """The steps, the peak of memory, the calls."""
+        """The steps, the peak of memory, the regions."""
         return {
             "inputs": self.sizes,
             "peak_activation_bytes": self.memory.peak,
             "unknown_sizes": self.memory.unknown,
             "delegated_to": None if self.delegate is None else self.delegate.name,
-            "native": {**self.native, "calls": [asdict(call) for call in self.calls], "left_to_numpy": self.left},
+            "native": {
+                **self.native,
+                "regions": [asdict(region) for region in self.regions],
+                "left_to_numpy": self.left,
+            },
             "steps": [
                 {
                     "operator": step.op.type,
                     "engine": engine,
-                    "call": call,
+                    "region": region,
                     "kernel": name,
                     "outputs": step.op.output_arg_names,
                     "release": step.release,
                     "alive_bytes": alive,
                 }
-                for step, (engine, call, name), alive in zip(self.steps, self.engines, self.memory.by_step, strict=True)
+                for step, (engine, region, name), alive in zip(
+                    self.steps, self.engines, self.memory.by_step, strict=True
+                )
             ],
         }
 
     def tables(self) -> Iterable[Table]:
-        """Fields, then the steps, then what each call is compiled to."""
+        """Fields, then the steps, then what each region is compiled to."""
         unknown = self.memory.unknown
         yield fields(
             "",
@@ -108,8 +114,8 @@ class PlanView:
         for position, (step, (engine, _, name), alive) in enumerate(rows):
             out.add(position, step.op.type, engine, name, "\n".join(step.release), size(alive))
         yield out
-        for number, call in enumerate(self.calls, 1):
-            yield from call_tables(number, call)
+        for number, region in enumerate(self.regions, 1):
+            yield from region_tables(number, region)
         left = table("Left to numpy", "operator", "because")
         for op_type, reason in self.left.items():
             left.add(op_type, reason)
@@ -121,28 +127,28 @@ class PlanView:
         if self.trains:
             return "not used: a program that trains runs operator by operator"
         taken = sum(engine != "numpy" for engine, _, _ in self.engines)
-        calls = sum(not call.reason for call in self.calls)
-        counted = f"{taken} of {len(self.steps)} operators in {calls} call{'s' if calls != 1 else ''}"
+        regions = sum(not region.reason for region in self.regions)
+        counted = f"{taken} of {len(self.steps)} operators in {regions} region{'s' if regions != 1 else ''}"
         return f"{counted} ({self.native['instructions'] if self.delegate is None else self.delegate.version})"
 
 
-def call_tables(number: int, call: Preview) -> Iterable[Table]:
-    """The memory and the steps of one call; or the reason why there is none."""
-    operators = f"{call.operators} operator{'s' if call.operators != 1 else ''}"
-    if call.reason:
-        yield fields(f"Call {number}: {operators}, left to numpy", [("because", call.reason)])
+def region_tables(number: int, region: Preview) -> Iterable[Table]:
+    """The memory and the kernel calls of one region; or the reason why there is none."""
+    operators = f"{region.operators} operator{'s' if region.operators != 1 else ''}"
+    if region.reason:
+        yield fields(f"Region {number}: {operators}, left to numpy", [("because", region.reason)])
         return
-    if not call.arena_bytes:
-        count = len(call.steps)
-        yield fields(f"Call {number}: {operators} delegated as {count} computation{'s' if count != 1 else ''}", ())
+    if not region.arena_bytes:
+        count = len(region.kernel_calls)
+        yield fields(f"Region {number}: {operators} delegated as {count} computation{'s' if count != 1 else ''}", ())
         return
-    arena = f"{size(call.arena_bytes)}; no arrangement needs less than {size(call.lower_bound_bytes)}"
+    arena = f"{size(region.arena_bytes)}; no arrangement needs less than {size(region.lower_bound_bytes)}"
     yield fields(
-        f"Call {number}: {operators} in {len(call.steps)} step{'s' if len(call.steps) != 1 else ''}",
-        [("arena", arena), ("constants", f"{size(call.constant_bytes)} of packed weights and tables")],
+        f"Region {number}: {operators} in {len(region.kernel_calls)} kernel call{'s' if len(region.kernel_calls) != 1 else ''}",
+        [("arena", arena), ("constants", f"{size(region.constant_bytes)} of packed weights and tables")],
     )
-    out = table("", ">#", "!kernel", "computes", "!layout", "!shape", ">parts")
-    for position, step in enumerate(call.steps):
-        shape = shape_text(step.shape) if step.result else ""
-        out.add(position, step.kernel, step.computes, step.layout, shape, step.parts)
+    out = table("", ">#", "!kernel", "computes", "!layout", "!shape", ">tasks")
+    for position, shown in enumerate(region.kernel_calls):
+        shape = shape_text(shown.shape) if shown.result else ""
+        out.add(position, shown.kernel, shown.computes, shown.layout, shape, shown.tasks)
     yield out

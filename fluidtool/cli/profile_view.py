@@ -103,7 +103,7 @@ def data(found: Profile, engine: Mapping[str, Any]) -> Any:
                 "name": item.name,
                 "kernel": item.kernel,
                 "engine": item.engine,
-                "call": item.call,
+                "region": item.region,
                 "result": item.result,
                 "shape": item.shape,
                 "times": item.times,

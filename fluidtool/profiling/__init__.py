@@ -17,7 +17,7 @@ from fluidtool.runtime.engines import native_library
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An operator that ran by itself, or a step of a call into the native engine.
+    """An operator that ran by itself, or a kernel call of a region.
 
     seconds: the median of the runs, without what ran within it. reached: part of the machine's peak, in terms of what
     limits it, 'multiply-adds' or 'memory' (`limit`); None where nothing is counted.
@@ -26,7 +26,7 @@ class Item:
     name: str
     kernel: str
     engine: str
-    call: int | None
+    region: int | None
     result: str
     shape: tuple[int, ...]
     times: int
@@ -114,7 +114,7 @@ def _items(recorders: Sequence[Recorder], peak: Peak) -> tuple[Item, ...]:
         limit, reached = peak.reached(work, own, total.times)
         found.append(
             Item(
-                what.name, what.kernel, what.engine, what.call, what.result, what.shape, total.times, own, own / whole,
+                what.name, what.kernel, what.engine, what.region, what.result, what.shape, total.times, own, own / whole,
                 work, limit, reached,
             )
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The observer that times a run: every operator, and within a call into the native engine every step."""
+"""The observer that times a run: every operator, and within a region every kernel call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fluidtool.profiling.work import NO_WORK, Work, array_of, node_multiply_adds
 from fluidtool.runtime.engines.native.arena import lifetimes
 from fluidtool.runtime.engines.native.graph import Graph
 from fluidtool.runtime.engines.native.partition import BoundRegion
-from fluidtool.runtime.engines.native.preview import compiled_step
+from fluidtool.runtime.engines.native.preview import kernel_call_view
 from fluidtool.runtime.engines.native.specialization import Compiled
 from fluidtool.runtime.plan import BoundStep
 from fluidtool.tensor import CUDAPlace, LoDTensor
@@ -32,7 +32,7 @@ class What:
     name: str
     kernel: str
     engine: str
-    call: int | None
+    region: int | None
     result: str
     shape: tuple[int, ...]
 
@@ -76,7 +76,7 @@ class Recorder:
         self._alive = Sizes()
         for name, value in feed.items():
             self._alive.put(name, _size(value))
-        self._calls = 0
+        self._regions = 0
         self._engine = "native"
         self._threads: dict[int, int] = {}
         self._lock = locks.lock()
@@ -121,47 +121,47 @@ class Recorder:
             self._remember(key, start, self._alive.total)
             self._forget(step.release)
 
-    # ---------------------------------------------------------------- calls
+    # ---------------------------------------------------------------- regions
     def _region(self, step: BoundRegion) -> None:
         outer = getattr(self._within, "seconds", 0.0)
         self._within.seconds = 0.0
-        self._within.call = None
+        self._within.region = None
         start = perf_counter()
         step.run(self)
         length = perf_counter() - start
         within, self._within.seconds = self._within.seconds, outer + length
-        number, self._within.call = self._within.call, None
+        number, self._within.region = self._within.region, None
         with self._lock:
             if number is not None:
-                self.seconds["call", number] += length - within
+                self.seconds["region", number] += length - within
             if number is not None and self.details:
                 for name, holder in step.outputs.items():
                     self._alive.put(name, 0 if holder is None else _size(holder.value))
-                what = What(f"in and out of call {number}", "in and out", self._engine, number, "", ())
-                self._add(("call", number), what, NO_WORK)
+                what = What(f"in and out of region {number}", "in and out", self._engine, number, "", ())
+                self._add(("region", number), what, NO_WORK)
             self._forget(step.release)
 
     def steps(self, compiled: Compiled, seconds: NDArray[Any]) -> None:
-        """The steps of a call have run one after the other, and are over now."""
+        """The kernel calls of a region have run one after the other, and are over now."""
         end, took = perf_counter(), float(seconds.sum())
         with self._lock:
-            self._calls += 1
-            number = self._within.call = self._calls
+            self._regions += 1
+            number = self._within.region = self._regions
             self._engine = "native"
             for position, own in enumerate(seconds.tolist()):
                 self.seconds[number, position] += own
             if self.details:
-                self._describe_call(number, compiled, seconds, end - took)
+                self._describe_kernel_calls(number, compiled, seconds, end - took)
         self._within.seconds += took + perf_counter() - end  # what the profiler itself takes is nobody's
 
-    def _describe_call(self, number: int, compiled: Compiled, seconds: NDArray[Any], start: float) -> None:
-        """Keep what the steps of a call did."""
+    def _describe_kernel_calls(self, number: int, compiled: Compiled, seconds: NDArray[Any], start: float) -> None:
+        """Keep what the kernel calls of a region did."""
         alive = _alive_in_arena(compiled)
         outside = self._alive.total + sum(4 * value.floats for _, value, _ in compiled.outputs)
-        self._event(f"call {number}", "native", start, float(seconds.sum()), ())
+        self._event(f"region {number}", "native", start, float(seconds.sum()), ())
         works = step_works(compiled.kernel_calls)
         for position, (kernel_call, work) in enumerate(zip(compiled.kernel_calls, works, strict=True)):
-            shown = compiled_step(kernel_call, compiled.library.width)
+            shown = kernel_call_view(kernel_call, compiled.library.width)
             name = f"{shown.kernel} {shown.computes}" if not shown.result else shown.computes or shown.kernel
             what = What(name, shown.kernel, "native", number, shown.result, tuple(shown.shape))
             own = float(seconds[position])
@@ -176,16 +176,16 @@ class Recorder:
         result = call()
         length = perf_counter() - start
         with self._lock:
-            self._calls += 1
-            number = self._within.call = self._calls
+            self._regions += 1
+            number = self._within.region = self._regions
             self._engine = engine
             self.seconds[number, 0] += length
             if self.details:
-                self._describe_handed(number, graph, start, length)
+                self._describe_delegated(number, graph, start, length)
         self._within.seconds += length
         return result
 
-    def _describe_handed(self, number: int, graph: Graph, start: float, length: float) -> None:
+    def _describe_delegated(self, number: int, graph: Graph, start: float, length: float) -> None:
         """Keep what a region did that another library computed."""
         name, outputs = f"region {number}", graph.outputs
         what = What(name, "region", self._engine, number, outputs[0].name, outputs[0].shape)

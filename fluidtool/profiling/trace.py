@@ -9,7 +9,7 @@ from fluidtool.profiling import Profile
 
 
 def chrome_trace(profile: Profile, name: str) -> str:
-    """The last run that was watched: a bar for each operator, call and step, and the memory as a counter.
+    """The last run that was watched: a bar for each operator, region and kernel call, and the memory as a counter.
 
     Source of the format: the Trace Event Format (events "X", "C", "M"; times in microseconds).
     """

@@ -106,7 +106,7 @@ def _same_memory(a: Any, b: Any) -> bool:
 
 # ---------------------------------------------------------------- steps of the native engine
 def step_works(kernel_calls: Iterable[KernelCall]) -> list[Work]:
-    """Of each step of a call. What a computation multiplies counts for the first of its steps that does not only move."""
+    """Of each kernel call of a region. What a computation multiplies counts for the first of its steps that does not only move."""
     found: list[Work] = []
     counted: set[int] = set()
     for kernel_call in kernel_calls:

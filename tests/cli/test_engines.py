@@ -95,13 +95,13 @@ def test_the_times_of_numpy_name_it(model: Path, x: Path) -> None:
 @built
 def test_the_times_of_the_native_engine_name_instructions_and_calls(on: None, model: Path, x: Path) -> None:
     stderr = call("run", model, "--feed", x, "--engine", "native", "--repeat", 3).stderr
-    assert re.fullmatch(r"3 runs by native \(\w+, \d+ threads?\), 4 of 4 operators in 1 call\n", stderr)
+    assert re.fullmatch(r"3 runs by native \(\w+, \d+ threads?\), 4 of 4 operators in 1 region\n", stderr)
 
 
 @built
 def test_the_engine_in_json(on: None, model: Path, x: Path) -> None:
     engine = call_json("run", model, "--feed", x, "--repeat", 2)["engine"]
-    assert (engine["name"], engine["native_operators"], engine["calls"]) == ("native", 4, 1)
+    assert (engine["name"], engine["native_operators"], engine["regions"]) == ("native", 4, 1)
     assert engine["instructions"] in ("avx512_bf16", "avx512", "avx2", "portable")
 
 
@@ -154,7 +154,7 @@ def test_weights_of_16_bits(on: None, model: Path, tmp_path: Path) -> None:
     assert (weights["name"], weights["precision"]) == ("native", "bf16")
     said = call("run", model, "--feed", tmp_path / "unit.npy", "--precision", "bf16", "--repeat", 2).stderr
     assert re.fullmatch(
-        r"2 runs by native \(\w+, \d+ threads?, bf16 (weights|pairs)\), 4 of 4 operators in 1 call\n", said
+        r"2 runs by native \(\w+, \d+ threads?, bf16 (weights|pairs)\), 4 of 4 operators in 1 region\n", said
     )
 
 
@@ -162,9 +162,9 @@ def test_weights_of_16_bits(on: None, model: Path, tmp_path: Path) -> None:
 def test_the_plan_and_the_profile_name_products_of_16_bits(on: None, model: Path, x: Path) -> None:
     found = []
     for precision in ("float32", "bf16"):
-        (plan,) = call_json("inspect", model, "--plan", "--precision", precision)["native"]["calls"]
+        (plan,) = call_json("inspect", model, "--plan", "--precision", precision)["native"]["regions"]
         steps = call_json("profile", model, "--feed", x, "--repeat", 1, "--precision", precision)["items"]
-        (planned,) = (step["kernel"] for step in plan["steps"] if step["kernel"].startswith("product"))
+        (planned,) = (step["kernel"] for step in plan["kernel_calls"] if step["kernel"].startswith("product"))
         (product,) = (item for item in steps if item["kernel"].startswith("product"))
         found.append((planned, product["kernel"], plan["constant_bytes"], product["bytes"]))
     wide, narrow = found
@@ -300,17 +300,17 @@ def test_version_names_instructions_threads_and_library(on: None) -> None:
 # ---------------------------------------------------------------- inspect --plan
 def test_a_plan_without_the_engine_says_why(not_built: None, model: Path) -> None:
     out = call("inspect", model, "--plan").stdout
-    assert re.search(r"^native engine +not built: ", out, re.MULTILINE) and "Call 1" not in out
+    assert re.search(r"^native engine +not built: ", out, re.MULTILINE) and "Region 1" not in out
     data = call_json("inspect", model, "--plan")
-    assert data["native"]["calls"] == [] and {step["engine"] for step in data["steps"]} == {"numpy"}
+    assert data["native"]["regions"] == [] and {step["engine"] for step in data["steps"]} == {"numpy"}
 
 
 @built
 def test_a_plan_shows_calls_and_their_steps(on: None) -> None:
     out = call("inspect", DIGITS, "--plan").stdout
-    assert re.search(r"^native engine +11 of 11 operators in 1 call \(\w+\)$", out, re.MULTILINE)
-    assert re.search(r"^ 0 +conv2d +native +call 1 +image ", out, re.MULTILINE)
-    assert re.search(r"^Call 1: 11 operators in \d+ steps$", out, re.MULTILINE)
+    assert re.search(r"^native engine +11 of 11 operators in 1 region \(\w+\)$", out, re.MULTILINE)
+    assert re.search(r"^ 0 +conv2d +native +region 1 +image ", out, re.MULTILINE)
+    assert re.search(r"^Region 1: 11 operators in \d+ kernel calls$", out, re.MULTILINE)
     assert re.search(r"^arena +\S+ KiB; no arrangement needs less than \S+ KiB$", out, re.MULTILINE)
     assert re.search(r"^\d+ +convolution +conv \+ relu +blocks of \d+ +\[1, 16, 8, 8\] +\d+$", out, re.MULTILINE)
 
@@ -318,19 +318,19 @@ def test_a_plan_shows_calls_and_their_steps(on: None) -> None:
 @built
 def test_a_plan_in_json_has_the_compiled_steps(on: None) -> None:
     data = call_json("inspect", DIGITS, "--plan", "--batch", 3)
-    (found,) = data["native"]["calls"]
+    (found,) = data["native"]["regions"]
     assert found["operators"] == 11 and found["reason"] == ""
     assert 0 < found["lower_bound_bytes"] <= found["arena_bytes"]
-    assert found["steps"][-1]["kernel"] == "softmax" and found["steps"][-1]["shape"] == [3, 10]
-    assert all((step["engine"], step["call"]) == ("native", 1) for step in data["steps"])
+    assert found["kernel_calls"][-1]["kernel"] == "softmax" and found["kernel_calls"][-1]["shape"] == [3, 10]
+    assert all((step["engine"], step["region"]) == ("native", 1) for step in data["steps"])
 
 
 @built
 def test_a_plan_is_compiled_without_parameters(on: None, model: Path) -> None:
-    want = call_json("inspect", model, "--plan")["native"]["calls"]
+    want = call_json("inspect", model, "--plan")["native"]["regions"]
     for name in ("w", "b"):
         (model / name).unlink()
-    assert call_json("inspect", model, "--plan")["native"]["calls"] == want
+    assert call_json("inspect", model, "--plan")["native"]["regions"] == want
 
 
 @built
@@ -339,9 +339,9 @@ def test_the_previewed_steps_are_those_of_a_run(on: None) -> None:
     model.run({"image": np.zeros((1, 1, 8, 8), np.float32)})
     (region,) = model.executor.plan(model.program, model.fetches, True).block(0).work
     (specialization,) = region.specializations.values()  # type: ignore[union-attr]
-    (found,) = call_json("inspect", DIGITS, "--plan")["native"]["calls"]
+    (found,) = call_json("inspect", DIGITS, "--plan")["native"]["regions"]
     kernels = [kernel_call.kind.name.lower().replace("_", " ") for kernel_call in specialization.kernel_calls]
-    assert [step["kernel"] for step in found["steps"]] == kernels
+    assert [step["kernel"] for step in found["kernel_calls"]] == kernels
     assert found["arena_bytes"] == specialization.arena.nbytes
 
 
@@ -368,7 +368,7 @@ fluid.io.save_inference_model(sys.argv[1], ["words", "price"], [out], executor)
 def test_sequences_count_as_of_one_row_each(on: None, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", CLICKS, tmp_path], env=child_environment(), check=True)
     shown = call("inspect", tmp_path, "--plan", "--batch", "3").stdout
-    assert re.search(r"^native engine +(\d+) of \1 operators in 1 call", shown, re.MULTILINE)
+    assert re.search(r"^native engine +(\d+) of \1 operators in 1 region", shown, re.MULTILINE)
     assert re.search(r"gather pool +gather pool +rows +\[3, 6\]", shown)
 
 

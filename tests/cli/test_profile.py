@@ -83,10 +83,10 @@ def test_every_step_of_a_call_is_an_item(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delenv("FLUIDTOOL_NATIVE", raising=False)
     found = call_json("profile", DIGITS, "--random", "--repeat", 2, "--engine", "native")
     kernels = [item["kernel"] for item in found["items"]]
-    (plan,) = call_json("inspect", DIGITS, "--plan")["native"]["calls"]
-    assert kernels == [*(step["kernel"] for step in plan["steps"]), "in and out"]
+    (plan,) = call_json("inspect", DIGITS, "--plan")["native"]["regions"]
+    assert kernels == [*(step["kernel"] for step in plan["kernel_calls"]), "in and out"]
     convolution = next(item for item in found["items"] if item["name"] == "conv + relu")
-    assert convolution["multiply_adds"] == 16 * 8 * 8 * 9 and convolution["call"] == 1
+    assert convolution["multiply_adds"] == 16 * 8 * 8 * 9 and convolution["region"] == 1
 
 
 @built

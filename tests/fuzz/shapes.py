@@ -25,7 +25,8 @@ LARGE = 20_000  # rows of one run in so many cases that its specialization outwe
 HOW_RARELY = 100
 TOLERANCE = 1e-5
 WARM = 40  # cases until memory may not grow any more
-GROWTH = 2 * partition.ROOM  # bytes that a process may take more than when it was warm
+SHADOW = 10 if "TSAN_OPTIONS" in os.environ else 1  # bytes that ThreadSanitizer keeps for each, at most
+GROWTH = SHADOW * 2 * partition.ROOM  # bytes that a process may take more than when it was warm
 STATUS = Path("/proc/self/statm")
 
 

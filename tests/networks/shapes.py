@@ -49,7 +49,7 @@ def net_expand_as(fluid):
     fluid.layers.expand_as(x, y)
 
 
-def net_fields(fluid):
+def net_queries(fluid):
     L = fluid.layers
     x = L.data("x", [4, 6])
     L.shape(x)

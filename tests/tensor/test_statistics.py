@@ -10,10 +10,10 @@ import pytest
 from fluidtool.tensor.statistics import Statistics, statistics
 
 
-@pytest.mark.parametrize("piece", [3, 1 << 20])
+@pytest.mark.parametrize("chunk", [3, 1 << 20])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "uint8", "int64"])
-def test_numbers(dtype: str, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fluidtool.tensor.statistics.PIECE", piece)
+def test_numbers(dtype: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluidtool.tensor.statistics.CHUNK", chunk)
     array = np.array([[5, 0, 7], [1, 0, 2]], dtype)
     found = statistics(array)
     assert (found.elements, found.minimum, found.maximum, found.zeros) == (6, 0, 7, 2)

@@ -242,7 +242,7 @@ def test_a_region_is_cut_at_what_is_not_delegated(engine: str) -> None:
 def test_the_plan_says_what_is_delegated(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     data = call_json("inspect", DIGITS, "--plan", "--engine", engine)
     assert data["delegated_to"] == engine and {step["engine"] for step in data["steps"]} == {engine}
-    assert len(data["native"]["calls"]) == 1
+    assert len(data["native"]["regions"]) == 1
     monkeypatch.delitem(IMPORTERS, "sequence_pool")  # as if there were no reader
     out = call("inspect", TOPICS, "--plan", "--engine", engine).stdout
     assert "sequence_pool" in out.split("Left to numpy")[1]
@@ -250,7 +250,7 @@ def test_the_plan_says_what_is_delegated(engine: str, monkeypatch: pytest.Monkey
 
 def test_run_says_who_computed(engine: str) -> None:
     result = call("run", DIGITS, "--random", "--engine", engine, "--repeat", 2)
-    assert f"2 runs by {engine} (" in result.stderr and "11 of 11 operators in 1 call" in result.stderr
+    assert f"2 runs by {engine} (" in result.stderr and "11 of 11 operators in 1 region" in result.stderr
 
 
 def test_a_profile_shows_regions_as_one(engine: str) -> None:

@@ -40,7 +40,7 @@ if status.exists():
     most = next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM"))
 else:
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(view.calls[0].constant_bytes, most * 1024)
+print(view.regions[0].constant_bytes, most * 1024)
 """
 
 
@@ -65,7 +65,7 @@ def test_nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("a step ran")
 
     monkeypatch.setattr(Library, "run", refuse)
-    assert [step.kernel for step in previewed(*layers()).steps]
+    assert [step.kernel for step in previewed(*layers()).kernel_calls]
 
 
 def test_the_sizes_are_those_of_a_run() -> None:
@@ -76,7 +76,7 @@ def test_the_sizes_are_those_of_a_run() -> None:
     (specialization,) = region.specializations.values()  # type: ignore[union-attr]
     assert seen.arena_bytes == specialization.arena.nbytes  # type: ignore[union-attr]
     assert seen.constant_bytes == sum({id(array): array.nbytes for array in specialization.keep}.values())  # type: ignore[union-attr]
-    assert len(seen.steps) == len(specialization.kernel_calls)  # type: ignore[union-attr]
+    assert len(seen.kernel_calls) == len(specialization.kernel_calls)  # type: ignore[union-attr]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows does not say how much memory a process has used")

@@ -60,23 +60,23 @@ ACTIVATIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class CompiledStep:
-    """One step: its kernel, what it computes (fused parts included), how the result lies, into how many parts it is cut."""
+class KernelCallView:
+    """One kernel call: its kernel, what it computes with all that is fused into it, the layout of the result, its tasks."""
 
     kernel: str
     computes: str
     result: str
     shape: tuple[int, ...]
     layout: str
-    parts: int
+    tasks: int
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A region compiled: its steps and its memory in bytes; or `reason`, why numpy computes it."""
+    """A region compiled: its kernel calls and its memory in bytes; or `reason`, why numpy computes it."""
 
     operators: int
-    steps: tuple[CompiledStep, ...] = ()
+    kernel_calls: tuple[KernelCallView, ...] = ()
     arena_bytes: int = 0
     lower_bound_bytes: int = 0
     constant_bytes: int = 0
@@ -104,12 +104,12 @@ def preview(region: Region, block: Block, metas: Mapping[str, TensorMeta | None]
         return Preview(count, reason=str(error))
     if not isinstance(compiled, Compiled):
         delegated: Any = compiled  # by another engine, which keeps the graph
-        return Preview(count, tuple(delegated_step(node) for node in delegated.graph.nodes))
-    kernel_calls, region_width = compiled.kernel_calls, compiled.library.width
+        return Preview(count, tuple(node_view(node) for node in delegated.graph.nodes))
+    kernel_calls, width = compiled.kernel_calls, compiled.library.width
     constants = {id(array): array.nbytes for array in compiled.keep}
     return Preview(
         count,
-        tuple(compiled_step(kernel_call, region_width) for kernel_call in kernel_calls),
+        tuple(kernel_call_view(kernel_call, width) for kernel_call in kernel_calls),
         compiled.arena.nbytes,
         4 * lower_bound(kernel_calls),
         sum(constants.values()),
@@ -156,35 +156,35 @@ def zeros(name: str, block: Block) -> Any:
 
 
 def kernel_name(kernel_call: KernelCall) -> str:
-    """The kernel of a step: 'product', 'product bf16' by weights of 16 bits, 'product pairs', 'layer norm', …"""
+    """The kernel of a call: 'product', 'product bf16' by weights of 16 bits, 'product pairs', 'layer norm', …"""
     if kernel_call.kind is Kind.PAIRS and kernel_call.node is not None:
         return "product pairs" if kernel_call.node.kind == "product" else "convolution pairs"
     return kernel_call.kind.name.lower().replace("_", " ") + (" bf16" if is_narrow(kernel_call) else "")
 
 
-def compiled_step(kernel_call: KernelCall, width: int) -> CompiledStep:
-    """A step as it is shown."""
+def kernel_call_view(kernel_call: KernelCall, width: int) -> KernelCallView:
+    """A kernel call as it is shown."""
     node, kernel = kernel_call.node, kernel_name(kernel_call)
     layout = LAYOUTS.get(kernel_call.kind, "blocks of {}" if kernel_call.blocked else "rows")
     lanes = kernel_call.sizes.get({Kind.BLOCK: 8, Kind.NARROW: 8, Kind.HALO: 7}.get(kernel_call.kind, -1), width)
     if node is None:  # what puts an output where the caller wants it
-        return CompiledStep(kernel, "", "", (), layout.format(lanes), kernel_call.tasks)
+        return KernelCallView(kernel, "", "", (), layout.format(lanes), kernel_call.tasks)
     name = OPERATIONS.get(node.attrs.get("operation", -1), node.kind.replace("_", " "))
     if kernel_call.kind in (Kind.BLOCK, Kind.UNBLOCK, Kind.HALO, Kind.PACK, Kind.NARROW):
-        return CompiledStep(kernel, f"for {name}", "", (), layout.format(lanes), kernel_call.tasks)
+        return KernelCallView(kernel, f"for {name}", "", (), layout.format(lanes), kernel_call.tasks)
     parts = [] if node.kind == "unary" else [name]
     parts += ["residual"] if node.residual is not None else []
     parts += [ACTIVATIONS[node.activation.kind]] if node.activation.kind else []
     shape = node.output.shape
-    return CompiledStep(kernel, " + ".join(parts), node.output.name, shape, layout.format(lanes), kernel_call.tasks)
+    return KernelCallView(kernel, " + ".join(parts), node.output.name, shape, layout.format(lanes), kernel_call.tasks)
 
 
-def delegated_step(node: Node) -> CompiledStep:
+def node_view(node: Node) -> KernelCallView:
     """A computation that another library does in its own way."""
     name = OPERATIONS.get(node.attrs.get("operation", -1), node.kind.replace("_", " "))
     activation = [ACTIVATIONS[node.activation.kind]] if node.activation.kind else []
     computes = " + ".join([*([] if node.kind == "unary" else [name]), *activation])
-    return CompiledStep(node.kind.replace("_", " "), computes, node.output.name, node.output.shape, "rows", 1)
+    return KernelCallView(node.kind.replace("_", " "), computes, node.output.name, node.output.shape, "rows", 1)
 
 
 def left_to_numpy(work: Iterable[Any]) -> dict[str, str]:

@@ -9,7 +9,7 @@ import numpy as np
 from fluidtool.ops.context import OpContext
 from fluidtool.runtime.engines.native.calls import Kind
 from fluidtool.runtime.engines.native.graph import Activation
-from fluidtool.runtime.engines.native.kernels.direct import are_floats, in_rows, parts, run_step
+from fluidtool.runtime.engines.native.kernels.direct import are_floats, in_rows, run_step, task_count
 from fluidtool.runtime.engines.native.library import Library
 
 RELU, RELU6, SIGMOID, TANH, LEAKY_RELU = 1, 2, 3, 4, 6  # `enum ft_activation` of src/engine.h
@@ -45,6 +45,6 @@ def gradient(library: Library, kind: int, made: Any, grad: Any, constant: float 
     if made is None or grad is None or not are_floats(made, grad) or made.shape != grad.shape or not made.size:
         return NotImplemented
     found, sizes = np.empty(made.shape, np.float32), {0: made.size}
-    arrays, tasks = (in_rows(made), in_rows(grad), found), parts(library, made.size)
+    arrays, tasks = (in_rows(made), in_rows(grad), found), task_count(library, made.size)
     run_step(library, Kind.ACTIVATION_GRADIENT, arrays, sizes, tasks, (constant,), Activation(kind))
     return found

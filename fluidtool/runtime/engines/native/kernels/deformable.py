@@ -10,7 +10,7 @@ import numpy as np
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.nn.deformable_conv import convolve
 from fluidtool.runtime.engines.native.calls import Kind
-from fluidtool.runtime.engines.native.kernels.direct import are_floats, in_rows, parts, run_step
+from fluidtool.runtime.engines.native.kernels.direct import are_floats, in_rows, run_step, task_count
 from fluidtool.runtime.engines.native.library import Library
 
 
@@ -34,5 +34,5 @@ def gather(library: Library, xp: Any, planes: Any, positions: list[Any], mask: A
     down, across = (in_rows(position.astype(np.float32, copy=False)) for position in positions)
     sizes = dict(enumerate((count, channels, height, width, places)))
     arrays = (in_rows(planes), down, across, out, in_rows(mask))
-    run_step(library, Kind.SAMPLE_PLANES, arrays, sizes, parts(library, out.size))
+    run_step(library, Kind.SAMPLE_PLANES, arrays, sizes, task_count(library, out.size))
     return out

@@ -14,7 +14,7 @@ from fluidtool.runtime.engines.native.kernels.convolution import is_fused, suits
 from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, in_rows, run_step
 from fluidtool.runtime.engines.native.library import Library
 
-PART = 1 << 12  # floats that are worth a thread
+GRAIN = 1 << 12  # floats that are worth a thread
 
 
 def depthwise_conv2d(library: Library, ctx: OpContext, Input: Any, Filter: Any, Bias: Any, ResidualData: Any) -> Any:
@@ -26,7 +26,7 @@ def depthwise_conv2d(library: Library, ctx: OpContext, Input: Any, Filter: Any, 
         return NotImplemented
     planes = Planes(library, plan, Input)
     out = np.empty(plan.output_shape, np.float32)
-    tasks = planes.parts(prod(out.shape[:2]))
+    tasks = planes.task_count(prod(out.shape[:2]))
     size = planes.size + planes.reach + planes.size
     arrays = (in_rows(Input), in_rows(Filter), None, out, planes.memory(tasks, size), planes.offsets)
     run_step(library, Kind.DEPTHWISE_PLANES, arrays, planes.sizes(size), tasks)
@@ -46,7 +46,7 @@ def depthwise_conv2d_gradient(
     planes = Planes(library, plan, Input)
     by_input = np.empty(Input.shape, np.float32) if ctx.wants("Input@GRAD") else None
     by_filter = np.empty(Filter.shape, np.float32) if ctx.wants("Filter@GRAD") else None
-    tasks = planes.parts(Input.shape[1])
+    tasks = planes.task_count(Input.shape[1])
     size = 3 * planes.size + 2 * planes.reach
     given = (in_rows(Input), in_rows(Filter), in_rows(Output_grad), by_input)
     arrays = (*given, planes.memory(tasks, size), planes.offsets, by_filter)
@@ -84,9 +84,9 @@ class Planes:
         """Floats of a padded plane, with some for vectors that reach beyond it."""
         return self.rows * self.columns + 4 * self.library.width
 
-    def parts(self, most: int) -> int:
-        """Into how many parts the work is cut."""
-        return max(1, min(most, 4 * self.library.threads, prod(self.shape) // PART))
+    def task_count(self, most: int) -> int:
+        """How many tasks the work is cut into."""
+        return max(1, min(most, 4 * self.library.threads, prod(self.shape) // GRAIN))
 
     def memory(self, tasks: int, floats: int) -> Array:
         """So many floats for each task."""

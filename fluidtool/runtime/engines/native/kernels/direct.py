@@ -14,7 +14,7 @@ from fluidtool.runtime.engines.native.kernels.extents import BEHIND, check_call
 from fluidtool.runtime.engines.native.library import STEP, Library, first_byte
 
 Array = NDArray[Any]
-PART = 1 << 14  # floats that are worth a thread
+GRAIN = 1 << 14  # floats that are worth a thread
 NO_POINTERS = (None,) * BEHIND
 
 
@@ -38,9 +38,9 @@ def address(array: Array | None) -> int:
     return 0 if array is None else first_byte(array)
 
 
-def parts(library: Library, count: int) -> int:
-    """Into how many parts a pass over `count` floats is cut."""
-    return max(1, min(4 * library.threads, count // PART))
+def task_count(library: Library, count: int) -> int:
+    """How many tasks a pass over `count` floats is cut into."""
+    return max(1, min(4 * library.threads, count // GRAIN))
 
 
 def run_step(

@@ -13,7 +13,7 @@ from fluidtool.runtime.engines.native.calls import Kind
 from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, in_rows, run_step
 from fluidtool.runtime.engines.native.library import Library
 
-PART = 1 << 12  # numbers that are worth a thread
+GRAIN = 1 << 12  # numbers that are worth a thread
 
 
 def softmax_with_cross_entropy(
@@ -79,5 +79,5 @@ def rows_and_columns(x: Array) -> dict[int, int]:
 
 
 def tasks(library: Library, x: Array) -> int:
-    """Into how many parts the rows are cut."""
-    return max(1, min(prod(x.shape[:-1]), 4 * library.threads, x.size // PART))
+    """How many tasks the rows are cut into."""
+    return max(1, min(prod(x.shape[:-1]), 4 * library.threads, x.size // GRAIN))

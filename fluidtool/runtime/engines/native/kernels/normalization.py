@@ -15,7 +15,7 @@ from fluidtool.runtime.engines.native.graph import NONE, RELU
 from fluidtool.runtime.engines.native.kernels.direct import are_floats, in_rows, run_step
 from fluidtool.runtime.engines.native.library import Library
 
-PART = 1 << 13  # floats that are worth a thread
+GRAIN = 1 << 13  # floats that are worth a thread
 PLANE = 4  # numbers of a plane below which numpy, which goes along the channels, is faster
 
 
@@ -28,7 +28,7 @@ def layer_norm(
     rows, columns = prod(X.shape[:begin_norm_axis]), prod(X.shape[begin_norm_axis:])
     out, statistics = np.empty(X.shape, np.float32), np.empty((2, rows), np.float32)
     arrays = (in_rows(X), in_rows(Scale), in_rows(Bias), out, None, statistics)
-    run_step(library, Kind.LAYER_NORM, arrays, {0: rows, 1: columns}, parts(library, rows, columns), (epsilon,))
+    run_step(library, Kind.LAYER_NORM, arrays, {0: rows, 1: columns}, task_count(library, rows, columns), (epsilon,))
     return {"Y": out, "Mean": statistics[0], "Variance": statistics[1]}
 
 
@@ -51,7 +51,7 @@ def layer_norm_gradient(
     rows, columns = prod(X.shape[:begin_norm_axis]), prod(X.shape[begin_norm_axis:])
     if Mean.size != rows or Variance.size != rows:
         return NotImplemented
-    tasks = parts(library, rows, columns)
+    tasks = task_count(library, rows, columns)
     grad, sums = np.empty(X.shape, np.float32), np.zeros((tasks, 2, columns), np.float32)
     arrays = tuple(in_rows(array) for array in (X, Scale, Mean, Variance, Y_grad))
     sizes = {0: rows, 1: columns}
@@ -146,10 +146,10 @@ def planes(x: Any) -> dict[int, int]:
 
 
 def channel_parts(library: Library, x: Any) -> int:
-    """Into how many parts the channels are cut."""
-    return max(1, min(int(x.shape[1]), 4 * library.threads, int(x.size) // PART))
+    """How many tasks the channels are cut into."""
+    return max(1, min(int(x.shape[1]), 4 * library.threads, int(x.size) // GRAIN))
 
 
-def parts(library: Library, rows: int, columns: int) -> int:
-    """Into how many parts the rows are cut."""
-    return max(1, min(rows, library.threads, rows * columns // PART))
+def task_count(library: Library, rows: int, columns: int) -> int:
+    """How many tasks the rows are cut into."""
+    return max(1, min(rows, library.threads, rows * columns // GRAIN))

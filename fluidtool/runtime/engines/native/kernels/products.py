@@ -9,7 +9,7 @@ import numpy as np
 
 from fluidtool.ops.context import OpContext
 from fluidtool.runtime.engines.native.calls import Kind
-from fluidtool.runtime.engines.native.kernels.direct import PART, are_floats, in_rows, run_step
+from fluidtool.runtime.engines.native.kernels.direct import GRAIN, are_floats, in_rows, run_step
 from fluidtool.runtime.engines.native.library import Library
 
 LEAST_ROWS, MOST_ROWS = 2, 16  # BLAS is quicker with one, and with so many that the matrix is worth packing
@@ -28,6 +28,6 @@ def mul(library: Library, ctx: OpContext, X: Any, Y: Any, *, x_num_col_dims: int
     if depth > MOST_DEPTH or Y.size < LEAST_SIZE or not Y.flags.c_contiguous:
         return NotImplemented
     out = np.empty(X.shape[:x_num_col_dims] + Y.shape[y_num_col_dims:], np.float32)
-    tasks = max(1, min(2 * library.threads, columns // (4 * library.width), Y.size // PART))
+    tasks = max(1, min(2 * library.threads, columns // (4 * library.width), Y.size // GRAIN))
     run_step(library, Kind.FEW_ROWS, (in_rows(X), Y, None, out), {0: rows, 1: depth, 2: columns}, tasks)
     return out

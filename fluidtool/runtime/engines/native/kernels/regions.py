@@ -43,7 +43,7 @@ def roi_align(
     memory = CELL * (pooled_height + pooled_width) + 2 * max(height, width) + pooled_height * height
     memory += pooled_width * width + (width + pooled_height * pooled_width) * width_of_vector
     memory += memory % 2  # every task's starts at a double
-    tasks = parts_of(library, len(ROIs))
+    tasks = task_count(library, len(ROIs))
     out = np.empty((len(ROIs), channels, pooled_height, pooled_width), np.float32)
     sizes = dict(enumerate((len(ROIs), channels, height, width, pooled_height, pooled_width, sampling_ratio)))
     sizes |= {7: int(is_aligned(ctx)), 8: int(saved_since(ctx, 2, 0)), 9: memory, ROWS: len(X)}
@@ -75,7 +75,7 @@ def roi_pool(
     edges = edges_of(ctx, X, ROIs, spatial_scale, pooled_height, pooled_width)
     out = np.empty((len(ROIs), channels, pooled_height, pooled_width), np.float32)
     places = np.empty(out.shape, np.int64) if ctx.wants("Argmax") else None
-    tasks = parts_of(library, len(ROIs))
+    tasks = task_count(library, len(ROIs))
     memory = np.empty(tasks * 2 * pooled_height * pooled_width * library.width, np.float32)
     table = np.concatenate([image[:, None], *edges], axis=1).astype(np.int64)
     sizes = dict(enumerate((len(ROIs), channels, height, width, pooled_height, pooled_width))) | {ROWS: len(X)}
@@ -83,8 +83,8 @@ def roi_pool(
     return {"Out": out, "Argmax": places}
 
 
-def parts_of(library: Library, regions: int) -> int:
-    """Into how many parts the regions are cut."""
+def task_count(library: Library, regions: int) -> int:
+    """How many tasks the regions are cut into."""
     return min(regions, 4 * library.threads) if library.threads > 1 else 1
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.distributed.tables import NO_PADDING
 from fluidtool.runtime.engines.native.calls import Kind
-from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, in_rows, parts, run_step
+from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, in_rows, run_step, task_count
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.tensor import SelectedRows
 
@@ -46,7 +46,7 @@ def adagrad(
     sizes = {0: len(rows), 1: prod(Param.shape[1:]), 2: len(param)}
     numbers = (float(LearningRate.reshape(())), epsilon)
     arrays = (param, moment, in_rows(values), in_rows(rows))
-    run_step(library, Kind.ADAGRAD_ROWS, arrays, sizes, parts(library, values.size), numbers)
+    run_step(library, Kind.ADAGRAD_ROWS, arrays, sizes, task_count(library, values.size), numbers)
     return {"ParamOut": param, "MomentOut": moment}
 
 
@@ -85,7 +85,9 @@ def add_rows(library: Library, y: Array, places: Array, values: Array, factor: f
     """y[places[i]] += factor * values[i], in this order; y is contiguous, and the places are rows of it."""
     arrays = (in_rows(values), np.ascontiguousarray(places, np.int64), y)
     sizes = {0: len(places), 1: prod(y.shape[1:]), 2: len(y)}
-    run_step(library, Kind.SCATTER_ROWS, arrays, sizes, min(parts(library, values.size), library.threads), (factor,))
+    run_step(
+        library, Kind.SCATTER_ROWS, arrays, sizes, min(task_count(library, values.size), library.threads), (factor,)
+    )
 
 
 def are_places(y: Any, places: Any, values: Any) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fluidtool.ops.context import OpContext
 from fluidtool.runtime.engines.native.calls import Kind
-from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, have_shape, in_rows, parts, run_step
+from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, have_shape, in_rows, run_step, task_count
 from fluidtool.runtime.engines.native.kernels.rows import add_rows, merged, moves_rows, ours
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.tensor import SelectedRows
@@ -74,7 +74,7 @@ def adam_whole(
     news = room(in_place, *olds)
     arrays = [in_rows(array) for array in (olds[0], grad, *olds[1:])]
     size = olds[0].size
-    run_step(library, Kind.ADAM, (None, constants), {0: size}, parts(library, size), behind=(*arrays, *news))
+    run_step(library, Kind.ADAM, (None, constants), {0: size}, task_count(library, size), behind=(*arrays, *news))
     return news
 
 
@@ -83,7 +83,7 @@ def adam_rows(library: Library, grad: SelectedRows, news: tuple[Array, ...], con
     rows, values = merged(library, grad.row_ids, grad.value)
     arrays = (*news, in_rows(values), in_rows(rows))
     sizes = {0: len(rows), 1: values.size // len(rows), 2: len(news[0])}
-    run_step(library, Kind.ADAM_ROWS, (None, constants), sizes, parts(library, values.size), behind=arrays)
+    run_step(library, Kind.ADAM_ROWS, (None, constants), sizes, task_count(library, values.size), behind=arrays)
     return news
 
 
@@ -107,7 +107,7 @@ def sgd(library: Library, ctx: OpContext, Param: Any, LearningRate: Any, Grad: A
     (out,) = room(in_place, Param)
     rate = (float(LearningRate.reshape(())),)
     arrays = (in_rows(Param), in_rows(Grad), out)
-    run_step(library, Kind.DESCEND, arrays, {0: Param.size}, parts(library, Param.size), rate)
+    run_step(library, Kind.DESCEND, arrays, {0: Param.size}, task_count(library, Param.size), rate)
     return {"ParamOut": out}
 
 
@@ -130,7 +130,7 @@ def momentum(
     arrays = [in_rows(array) for array in (Param, Grad, Velocity)]
     numbers = (mu, float(LearningRate.reshape(())))
     sizes = {0: Param.size, 1: int(use_nesterov)}
-    run_step(library, Kind.MOMENTUM, (*arrays, param, velocity), sizes, parts(library, Param.size), numbers)
+    run_step(library, Kind.MOMENTUM, (*arrays, param, velocity), sizes, task_count(library, Param.size), numbers)
     return {"ParamOut": param, "VelocityOut": velocity}
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.structured.sequences import check_crf_shapes, tagged_runs
 from fluidtool.runtime.engines.native.calls import Kind
-from fluidtool.runtime.engines.native.kernels.direct import are_floats, in_rows, parts, run_step
+from fluidtool.runtime.engines.native.kernels.direct import are_floats, in_rows, run_step, task_count
 from fluidtool.runtime.engines.native.kernels.extents import ROWS, SEQUENCES
 from fluidtool.runtime.engines.native.library import Library
 
@@ -24,7 +24,7 @@ def crf_decoding(library: Library, ctx: OpContext, Emission: Any, Transition: An
         return NotImplemented
     path = np.zeros(Emission.size // tags, np.int64)
     room = (int(lengths.max()) + 2) * (tags + library.width)
-    tasks = max(1, min(len(lengths), parts(library, tags * Emission.size)))
+    tasks = max(1, min(len(lengths), task_count(library, tags * Emission.size)))
     runs = np.stack([starts, lengths], axis=1).astype(np.int64)
     sizes = {0: len(lengths), 1: tags, 2: room, ROWS: len(path), SEQUENCES: int(lengths.max())}
     arrays = (in_rows(Emission), in_rows(Transition), np.empty(tasks * room, np.float32), None, path, runs)

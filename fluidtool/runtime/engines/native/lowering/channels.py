@@ -179,7 +179,7 @@ def regroup(
             pointers[slot] = (place.buffer, place.origin)
             n |= {7 + 2 * number: place.image, 8 + 2 * number: place.row}
         work = images * len(entries) * longest * rows * columns * low.width
-        low.steps.add(Kind.REGROUP, pointers, n, tasks=low.parts(work, images * rows * len(entries)))
+        low.steps.add(Kind.REGROUP, pointers, n, tasks=low.task_count(work, images * rows * len(entries)))
 
 
 def recipes(

@@ -129,7 +129,7 @@ def _subsampled(low: Lowering, node: Node, source: Blocked) -> Blocked:
     n = {0: shape[0], 1: source.blocks, 2: shape[2], 3: shape[3], 4: source.lanes, 5: source.image, 6: source.block}
     low.steps.add(
         Kind.SUBSAMPLE, {0: (source.buffer, source.origin), 3: (place.buffer, 0)},
-        n | {7: down * source.row, 8: right * source.lanes}, tasks=low.parts(place.size, prod(shape[::2]) * source.blocks),
+        n | {7: down * source.row, 8: right * source.lanes}, tasks=low.task_count(place.size, prod(shape[::2]) * source.blocks),
     )  # fmt: skip
     node.attrs = node.attrs | {"strides": (1, 1)}
     return place
@@ -264,7 +264,7 @@ def _depthwise(low: Lowering, node: Node) -> None:
     n |= dict(enumerate((*attrs["strides"], *attrs["dilations"], source.shape[2]), 20)) | {27: source.shape[3]}
     n |= residual_sizes(low, node)
     n[25] = min(size[0], low.library.threads) if images < low.library.threads else 1
-    tasks = low.parts(prod(node.output.shape) * rows * columns, images * blocks * n[25])
+    tasks = low.task_count(prod(node.output.shape) * rows * columns, images * blocks * n[25])
     pointers = _pointers(low, node, source, out, packed, bias) | {0: (source.buffer, source.origin)}
     low.steps.add(Kind.DEPTHWISE, pointers, n, activation=node.activation, tasks=tasks)
 
@@ -294,4 +294,4 @@ def _pool(low: Lowering, node: Node) -> None:
     n |= dict(enumerate((out.image, out.row, out.block, attrs["mode"], int(attrs["adaptive"])), 15))
     work = prod(node.inputs[0].shape)
     pointers = {0: (source.buffer, source.origin), 3: (out.buffer, out.origin)}
-    low.steps.add(Kind.POOL, pointers, n, tasks=low.parts(work, images * out.blocks * rows))
+    low.steps.add(Kind.POOL, pointers, n, tasks=low.task_count(work, images * out.blocks * rows))

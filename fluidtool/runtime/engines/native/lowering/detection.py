@@ -35,7 +35,7 @@ def _yolo(
     out, count = low.new_plain(node.output), node.attrs["anchors"].size // 2
     n = n | dict(enumerate((images, count, height, width, node.attrs["classes"])))
     pointers = pointers | {0: (x.buffer, x.offset), 3: (out.buffer, 0)}
-    tasks = low.parts(COST * prod(node.output.shape), images * count * -(-height * width // low.width))
+    tasks = low.task_count(COST * prod(node.output.shape), images * count * -(-height * width // low.width))
     low.steps.add(kind, pointers, n, numbers=numbers, tasks=tasks)
 
 
@@ -51,5 +51,5 @@ def _decode_boxes(low: Lowering, node: Node) -> None:
     else:
         pointers[2] = (constant(np.array(attrs["variance"] or [1.0] * 4)), 0)
     n = {0: rows, 1: columns, 2: attrs["along"], 3: 4 if len(node.inputs) > 2 else 0}
-    tasks = low.parts(COST * rows * columns, rows * -(-columns // low.width))
+    tasks = low.task_count(COST * rows * columns, rows * -(-columns // low.width))
     low.steps.add(Kind.DECODE_BOXES, pointers, n, numbers=(attrs["pixel"],), tasks=tasks)

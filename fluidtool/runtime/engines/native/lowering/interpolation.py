@@ -30,4 +30,4 @@ def _interpolate(low: Lowering, node: Node) -> None:
         5: (Buffer(table.size, "constant", table), 0),
     }
     work = prod(node.output.shape) * prod(taps)
-    low.steps.add(Kind.INTERPOLATE, pointers, n, tasks=low.parts(work, images * out.blocks * rows))
+    low.steps.add(Kind.INTERPOLATE, pointers, n, tasks=low.task_count(work, images * out.blocks * rows))

@@ -120,7 +120,10 @@ class Lowering:
                 enumerate((place.shape[0] * place.blocks, place.rows, columns, top, bottom, left, right, lanes))
             )
             self.steps.add(
-                Kind.HALO, {3: (place.buffer, 0)}, sizes, tasks=self.parts(place.size - prod(place.shape), sizes[0])
+                Kind.HALO,
+                {3: (place.buffer, 0)},
+                sizes,
+                tasks=self.task_count(place.size - prod(place.shape), sizes[0]),
             )
 
     def plain(self, value: Value) -> Plain:
@@ -139,7 +142,7 @@ class Lowering:
         found = self.new_plain(value)
         sizes = dict(enumerate((n, c, h, w, source.image, source.block, source.row, source.blocks)))
         pointers = {0: (source.buffer, source.origin), 3: (found.buffer, 0)}
-        self.steps.add(Kind.UNBLOCK, pointers, sizes, tasks=self.parts(prod(value.shape), n * h * source.blocks))
+        self.steps.add(Kind.UNBLOCK, pointers, sizes, tasks=self.task_count(prod(value.shape), n * h * source.blocks))
         return found
 
     def contiguous(self, value: Value) -> Plain:
@@ -165,7 +168,7 @@ class Lowering:
         found = self.new_blocked(value, c if narrow else 0)
         sizes = dict(enumerate((n, c, h, w, found.image, found.block, found.row, found.blocks, found.lanes)))
         pointers = {0: (source.buffer, source.offset), 3: (found.buffer, found.origin)}
-        self.steps.add(Kind.BLOCK, pointers, sizes, tasks=self.parts(prod(value.shape), n * h * found.blocks))
+        self.steps.add(Kind.BLOCK, pointers, sizes, tasks=self.task_count(prod(value.shape), n * h * found.blocks))
         return found
 
     def reuse_blocked(self, value: Value, out: Value) -> Blocked | None:
@@ -201,8 +204,8 @@ class Lowering:
         return True
 
     # ------------------------------------------------------------ shared steps
-    def parts(self, work: int, most: int) -> int:
-        """Into how many parts to cut a step of so many multiplications."""
+    def task_count(self, work: int, most: int) -> int:
+        """How many tasks to cut a kernel call of so many multiplications into."""
         threads = self.library.threads
         return max(1, min(most, 4 * threads)) if threads > 1 and work > SMALL else 1
 
@@ -213,7 +216,7 @@ class Lowering:
         padded = [1] * (6 - len(sizes))
         n = [*padded, *sizes, *padded, *strides[0], *padded, *strides[1]]
         pointers = {0: (source.buffer, source.offset), 3: (target.buffer, target.offset)}
-        self.steps.add(Kind.COPY, pointers, dict(enumerate(n)), tasks=self.parts(prod(shape), prod(sizes[:-1])))
+        self.steps.add(Kind.COPY, pointers, dict(enumerate(n)), tasks=self.task_count(prod(shape), prod(sizes[:-1])))
 
     def elementwise(
         self, operation: int, shape: Shape, a: Any, b: Any, y: Any, activation: Activation, added: Any = None
@@ -237,7 +240,7 @@ class Lowering:
             need(b is not None and strides[-1][-1] == 1, "an addition to rows of single numbers")
             n |= {20 + i: s for i, s in enumerate(outer[-1])}
         work = prod(sizes) * (20 if activation.kind > 2 else 2)
-        tasks = self.parts(work, max(prod(sizes[:-1]), sizes[-1] // 64))
+        tasks = self.task_count(work, max(prod(sizes[:-1]), sizes[-1] // 64))
         pointers = {0: a[0], 1: None if b is None else b[0], 2: None if added is None else added[0], 3: y[0]}
         self.steps.add(Kind.ELEMENTWISE, pointers, n, activation=activation, tasks=tasks)
 
@@ -259,7 +262,7 @@ class Lowering:
             matrix = part if part.dtype == np.float32 else part.astype(np.float32)
             n = dict(enumerate((*matrix.shape, *(stride // 4 for stride in matrix.strides), 1, 1)))
             n |= {10: int(self.narrow), 11: start, 12: columns}
-            packings.append(Packing(Kind.PACK, {0: matrix}, n, self.parts(matrix.size, -(-depth // PACKED_ROWS))))
+            packings.append(Packing(Kind.PACK, {0: matrix}, n, self.task_count(matrix.size, -(-depth // PACKED_ROWS))))
             start += matrix.shape[1]
         return self.materialize(-(-count // 2) if self.narrow else count, packings)
 

@@ -56,7 +56,7 @@ def _local_response(low: Lowering, node: Node) -> None:
     n = dict(enumerate((images, out.blocks, rows, columns, channels, attrs["around"])))
     n |= dict(enumerate((source.image, source.block, source.row, out.image, out.block, out.row, attrs["fourths"]), 6))
     pointers = {0: (source.buffer, source.origin), 3: (out.buffer, out.origin)}
-    tasks = low.parts(COST * prod(node.output.shape), images * out.blocks * rows)
+    tasks = low.task_count(COST * prod(node.output.shape), images * out.blocks * rows)
     low.steps.add(Kind.LOCAL_RESPONSE, pointers, n, numbers=attrs["numbers"], tasks=tasks)
 
 
@@ -64,7 +64,7 @@ def add(low: Lowering, kind: Kind, pointers: dict[int, Any], n: dict[int, int], 
     """The step: constants of the activation first, epsilon behind them."""
     constants = node.activation.constants
     numbers = (*constants, *(0.0,) * (3 - len(constants)), node.attrs["epsilon"])
-    tasks = low.parts(COST * prod(node.output.shape), most)
+    tasks = low.task_count(COST * prod(node.output.shape), most)
     low.steps.add(kind, pointers, n, activation=node.activation, numbers=numbers, tasks=tasks)
 
 

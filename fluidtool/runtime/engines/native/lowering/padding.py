@@ -44,7 +44,9 @@ def _pad(low: Lowering, node: Node) -> None:
         5: (Buffer(table.size, "constant", table), 0),
     }
     sizes = [size for size, *_ in axes]
-    low.steps.add(Kind.PAD, pointers, n, numbers=(node.attrs["value"],), tasks=low.parts(prod(sizes), prod(sizes[:3])))
+    low.steps.add(
+        Kind.PAD, pointers, n, numbers=(node.attrs["value"],), tasks=low.task_count(prod(sizes), prod(sizes[:3]))
+    )
 
 
 def pixels(place: Blocked) -> Shape:

@@ -110,7 +110,7 @@ def half(low: Lowering, value: Value, form: Shape, whole: bool = False) -> Block
     n |= dict(enumerate(strides, 9))
     low.steps.add(
         Kind.NARROW, {0: (source, start), 3: (place.buffer, place.origin // 2)}, n,
-        tasks=low.parts(place.size, images * place.blocks * rows),
+        tasks=low.task_count(place.size, images * place.blocks * rows),
     )  # fmt: skip
     return place
 

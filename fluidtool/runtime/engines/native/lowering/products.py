@@ -88,7 +88,7 @@ def _matmul(low: Lowering, node: Node) -> None:
     n = dict(enumerate((depth, columns, by_depth, by_column, outer * inner, outer, *outer_y, inner * each, each)))
     n[12] = columns
     low.steps.add(Kind.PACK, {0: (other.buffer, other.offset), 3: (packed, 0)}, n,
-                  tasks=low.parts(packed.size, outer * inner * -(-depth // PACKED_ROWS)))  # fmt: skip
+                  tasks=low.task_count(packed.size, outer * inner * -(-depth // PACKED_ROWS)))  # fmt: skip
     outer_x = (0,) * (4 - len(x.shape)) + source.strides[:-2]
     n = {0: rows, 1: depth, 2: columns, 3: source.strides[-2], 4: of_row, 6: outer, 7: inner}
     n |= {8: outer_x[0], 9: outer_x[1], 10: inner * each, 11: each, 12: of_outer, 13: of_inner}

@@ -15,7 +15,7 @@ def _extreme_place(low: Lowering, node: Node) -> None:
     outer, axis, inner = node.attrs["sizes"]
     n = {0: outer, 1: axis, 2: inner, 3: int(node.attrs["smallest"])}
     pointers = {0: (source.buffer, source.offset), 3: (out.buffer, 0)}
-    tasks = low.parts(outer * axis * inner, outer * -(-inner // low.width))
+    tasks = low.task_count(outer * axis * inner, outer * -(-inner // low.width))
     low.steps.add(Kind.EXTREME_PLACE, pointers, n, tasks=tasks)
 
 
@@ -26,7 +26,7 @@ def _top_k(low: Lowering, node: Node) -> None:
     rows = prod(x.shape[:-1])
     n = {0: rows, 1: x.shape[-1], 2: node.output.shape[-1]}
     pointers = {0: (source.buffer, source.offset), 3: (out.buffer, 0)}
-    low.steps.add(Kind.TOP_K, pointers, n, tasks=low.parts(prod(x.shape), rows))
+    low.steps.add(Kind.TOP_K, pointers, n, tasks=low.task_count(prod(x.shape), rows))
 
 
 @lowers("pick")
@@ -36,4 +36,4 @@ def _pick(low: Lowering, node: Node) -> None:
     rows = prod(x.shape[:-1])
     n = {0: rows, 1: x.shape[-1], 2: node.output.shape[-1]}
     pointers = {0: (source.buffer, source.offset), 3: (out.buffer, 0), 5: (where.buffer, 0)}
-    low.steps.add(Kind.PICK, pointers, n, tasks=low.parts(prod(node.output.shape), rows))
+    low.steps.add(Kind.PICK, pointers, n, tasks=low.task_count(prod(node.output.shape), rows))

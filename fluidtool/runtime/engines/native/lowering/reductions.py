@@ -15,7 +15,7 @@ def _reduce(low: Lowering, node: Node) -> None:
     outer, axis, inner = node.attrs["sizes"]
     n = {0: outer, 1: axis, 2: inner, 3: node.attrs["how"]}
     pointers = {0: (source.buffer, source.offset), 3: (out.buffer, 0)}
-    low.steps.add(Kind.REDUCE, pointers, n, tasks=low.parts(outer * axis * inner, outer * -(-inner // low.width)))
+    low.steps.add(Kind.REDUCE, pointers, n, tasks=low.task_count(outer * axis * inner, outer * -(-inner // low.width)))
 
 
 @lowers("softmax_axis")
@@ -25,5 +25,5 @@ def _softmax_axis(low: Lowering, node: Node) -> None:
     out = low.reuse_plain(x, node.output) or low.new_plain(node.output)
     outer, axis, inner = node.attrs["sizes"]
     pointers = {0: (source.buffer, source.offset), 3: (out.buffer, out.offset)}
-    tasks = low.parts(20 * prod(x.shape), outer * -(-inner // low.width))
+    tasks = low.task_count(20 * prod(x.shape), outer * -(-inner // low.width))
     low.steps.add(Kind.SOFTMAX_AXIS, pointers, {0: outer, 1: axis, 2: inner}, tasks=tasks)

@@ -27,7 +27,7 @@ def _softmax(low: Lowering, node: Node) -> None:
         n |= {2: x.shape[1], 3: x.shape[2]} | {4 + i: stride for i, stride in enumerate(strides)}
     out = low.reuse_plain(x, node.output) or low.new_plain(node.output)
     pointers[3] = (out.buffer, out.offset)
-    tasks = low.parts(20 * prod(x.shape), n[0])
+    tasks = low.task_count(20 * prod(x.shape), n[0])
     low.steps.add(Kind.SOFTMAX, pointers, n, numbers=(node.attrs["factor"],), tasks=tasks)
 
 
@@ -46,7 +46,7 @@ def _layer_norm(low: Lowering, node: Node) -> None:
         4: None if residual is None else (residual.buffer, residual.offset),
     }
     low.steps.add(Kind.LAYER_NORM, pointers, {0: rows, 1: columns}, activation=node.activation,
-                  numbers=(attrs["epsilon"],), tasks=low.parts(10 * rows * columns, rows))  # fmt: skip
+                  numbers=(attrs["epsilon"],), tasks=low.task_count(10 * rows * columns, rows))  # fmt: skip
 
 
 @lowers("gather_pool")
@@ -59,7 +59,7 @@ def _gather_pool(low: Lowering, node: Node) -> None:
         low.offsets[ids] = Buffer(2 * (sequences + 1), "input")
     n = {0: sequences, 1: width, 2: attrs["how"], 3: attrs["zero"], 4: attrs["table"].shape[0]}
     pointers = {0: (_table(attrs["table"]), 0), 1: (low.offsets[ids], 0), 3: (out.buffer, 0), 5: (source.buffer, 0)}
-    tasks = low.parts(prod(ids.shape) * width, sequences)
+    tasks = low.task_count(prod(ids.shape) * width, sequences)
     low.steps.add(Kind.GATHER_POOL, pointers, n, numbers=(attrs["empty"],), tasks=tasks)
 
 
@@ -75,4 +75,4 @@ def _gather(low: Lowering, node: Node) -> None:
     out, memory = low.new_plain(node.output), _table(table)
     n = {0: prod(ids.shape), 1: table.shape[1], 3: node.attrs["zero"], 4: table.shape[0]}
     low.steps.add(Kind.GATHER_ROWS, {0: (memory, 0), 3: (out.buffer, 0), 5: (source.buffer, 0)}, n,
-                  tasks=low.parts(n[0] * n[1], n[0]))  # fmt: skip
+                  tasks=low.task_count(n[0] * n[1], n[0]))  # fmt: skip

@@ -117,7 +117,7 @@ def _pick_rows(low: Lowering, node: Node) -> None:
     ids = np.where(rows < 0, count, rows)
     pointers = {0: (x.buffer, x.offset), 3: (out.buffer, 0), 5: (Buffer(2 * ids.size, "constant", ids), 0)}
     n = {0: ids.size, 1: width, 3: count, 4: count + 1}
-    low.steps.add(Kind.GATHER_ROWS, pointers, n, tasks=low.parts(ids.size * width, ids.size))
+    low.steps.add(Kind.GATHER_ROWS, pointers, n, tasks=low.task_count(ids.size * width, ids.size))
 
 
 @lowers("sequence_softmax")
@@ -126,7 +126,7 @@ def _sequence_softmax(low: Lowering, node: Node) -> None:
     out = low.new_plain(node.output)
     table = Buffer(2 * offsets.size, "constant", offsets)
     pointers = {0: (x.buffer, x.offset), 3: (out.buffer, out.offset), 5: (table, 0)}
-    tasks = low.parts(20 * prod(node.output.shape), len(offsets) - 1)
+    tasks = low.task_count(20 * prod(node.output.shape), len(offsets) - 1)
     low.steps.add(Kind.SOFTMAX_SEQUENCES, pointers, {0: len(offsets) - 1}, tasks=tasks)
 
 
@@ -136,7 +136,7 @@ def _cosine(low: Lowering, node: Node) -> None:
     width, out = prod(node.inputs[0].shape[1:]), low.new_plain(node.output)
     pointers = {0: (x.buffer, x.offset), 1: (y.buffer, y.offset), 3: (out.buffer, out.offset)}
     n = {0: rows, 1: width, 2: width if node.inputs[1].shape[0] == rows else 0}
-    low.steps.add(Kind.COSINE, pointers, n, tasks=low.parts(3 * rows * width, rows))
+    low.steps.add(Kind.COSINE, pointers, n, tasks=low.task_count(3 * rows * width, rows))
 
 
 @lowers("sequence_pool")
@@ -146,5 +146,5 @@ def _sequence_pool(low: Lowering, node: Node) -> None:
     out = low.new_plain(node.output)
     pointers = {0: (x.buffer, x.offset), 3: (out.buffer, out.offset), 5: (Buffer(offsets.size, "constant", offsets), 0)}
     n = {0: len(offsets) - 1, 1: width, 2: node.attrs["how"]}
-    tasks = low.parts(prod(node.inputs[0].shape), -(-width // low.width))
+    tasks = low.task_count(prod(node.inputs[0].shape), -(-width // low.width))
     low.steps.add(Kind.POOL_SEQUENCES, pointers, n, numbers=(node.attrs["empty"],), tasks=tasks)

@@ -55,7 +55,7 @@ def _pool_frames(low: Lowering, node: Node) -> None:
     n |= dict(enumerate((depth, columns, depth * source.image, source.image, 0), 10))
     n |= dict(enumerate((made * out.image, out.image, 0, attrs["mode"], 0), 15))
     pointers = {0: (source.buffer, source.start), 3: (out.buffer, 0)}
-    low.steps.add(Kind.POOL, pointers, n, tasks=low.parts(prod(x.shape), volumes * made))
+    low.steps.add(Kind.POOL, pointers, n, tasks=low.task_count(prod(x.shape), volumes * made))
 
 
 def whole_frames(low: Lowering, node: Node, source: Blocked) -> Blocked:

@@ -64,7 +64,7 @@ def _add_windows(
     count = strip[1] - strip[0]
     block = count * low.width
     n |= dict(enumerate((source.image, source.row, source.block, block, source.blocks * block, strip[0], count), 9))
-    tasks = low.parts(windows.size, count * source.blocks)
+    tasks = low.task_count(windows.size, count * source.blocks)
     low.steps.add(Kind.WINOGRAD_WINDOWS, {0: (source.buffer, source.origin), 3: (windows, 0)}, n, tasks=tasks)
 
 
