@@ -27,8 +27,8 @@ def resident() -> tuple[float, float]:
 
 def arena(model: Any) -> int | None:
     """Bytes of activations that the native engine keeps for what the model was run with; None without it."""
-    from fluidtool.runtime.engines.native.partition import Region
-    from fluidtool.runtime.engines.native.specialization import Compiled
+    from fluidtool.runtime.engines.native.compiler import Compiled
+    from fluidtool.runtime.partition import Region
 
     work = model.executor.plan(model.program, model.fetches, True).block(0).work
     specializations = [each for item in work if isinstance(item, Region) for each in item.specializations.values()]

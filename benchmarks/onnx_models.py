@@ -9,9 +9,9 @@ import numpy as np
 
 import fluidtool
 from fluidtool.runtime.engines.delegate.translating import translate
-from fluidtool.runtime.engines.native.partition import every_attribute
-from fluidtool.runtime.engines.native.specialization import import_region
+from fluidtool.runtime.engines.native.compiler import import_region
 from fluidtool.runtime.engines.onnxruntime import OnnxGraph
+from fluidtool.runtime.partition import every_attribute
 
 
 def write(folder: Path, batch: int) -> Path:

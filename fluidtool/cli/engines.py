@@ -92,7 +92,7 @@ def engine_used(executor: Executor, plan: Plan, watched: str) -> dict[str, Any]:
 
     watched: the option that had every operator run by itself, or ''.
     """
-    from fluidtool.runtime.engines.native.partition import Region, reasons
+    from fluidtool.runtime.partition import Region, reasons
     from fluidtool.tensor import CUDAPlace
 
     block = plan.block(0)

@@ -14,8 +14,8 @@ from fluidtool.ops.inference import infer_program
 from fluidtool.passes.cost import footprint, input_metas, with_batch
 from fluidtool.runtime.chains import Chain
 from fluidtool.runtime.engines import delegate_for, native_library
-from fluidtool.runtime.engines.native.partition import Region
 from fluidtool.runtime.engines.native.preview import Preview, left_to_numpy, preview
+from fluidtool.runtime.partition import Region
 from fluidtool.runtime.plan import Plan, Step, trains
 
 

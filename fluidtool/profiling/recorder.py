@@ -17,10 +17,10 @@ from fluidtool import locks
 from fluidtool.passes.peak import Sizes
 from fluidtool.profiling.work import NO_WORK, Work, array_of, node_multiply_adds, operator_work, step_works
 from fluidtool.runtime.engines.native.arena import lifetimes
-from fluidtool.runtime.engines.native.graph import Graph
-from fluidtool.runtime.engines.native.partition import BoundRegion
+from fluidtool.runtime.engines.native.compiler import Compiled
 from fluidtool.runtime.engines.native.preview import kernel_call_view
-from fluidtool.runtime.engines.native.specialization import Compiled
+from fluidtool.runtime.graph.ir import Graph
+from fluidtool.runtime.partition import BoundRegion
 from fluidtool.runtime.plan import BoundStep
 from fluidtool.tensor import CUDAPlace, LoDTensor
 

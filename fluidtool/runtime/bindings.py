@@ -12,7 +12,7 @@ from fluidtool.runtime.scope import Scope, ScopeVariable, Stock, StoredVariable
 from fluidtool.tensor import LoDTensor
 
 if TYPE_CHECKING:
-    from fluidtool.runtime.engines.native.partition import Region
+    from fluidtool.runtime.partition import Region
 
 
 @dataclass(eq=False, slots=True)

@@ -27,11 +27,11 @@ from fluidtool.ops.registry import OpInfo, get_op
 from fluidtool.ops.validation import require_valid_operator
 from fluidtool.runtime.bindings import Bindings, bindings_of
 from fluidtool.runtime.chains import BoundChain, Chain, find_chains
+from fluidtool.runtime.engines.native.compiler import Compiler
 from fluidtool.runtime.engines.native.library import Library
-from fluidtool.runtime.engines.native.partition import BoundRegion, Region, find_regions
-from fluidtool.runtime.engines.native.specialization import Compiler
 from fluidtool.runtime.engines.numpy import keep_freed_memory
 from fluidtool.runtime.ownership import holds_alone
+from fluidtool.runtime.partition import BoundRegion, Region, find_regions
 from fluidtool.runtime.scope import Scope, ScopeVariable
 from fluidtool.tensor import LoDTensor
 

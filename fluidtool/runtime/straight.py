@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.errors import FluidError
-from fluidtool.runtime.engines.native.partition import lod_of_value
+from fluidtool.runtime.partition import lod_of_value
 from fluidtool.runtime.plan import Plan
 from fluidtool.runtime.scope import Scope
 from fluidtool.tensor import LoDTensor

@@ -21,9 +21,9 @@ from fluidtool.errors import DeviceError, UsageError
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime.engines.native import library as native
-from fluidtool.runtime.engines.native.graph import NotNativeError
-from fluidtool.runtime.engines.native.importers import IMPORTERS
 from fluidtool.runtime.engines.native.preview import short_sequences, stand_in
+from fluidtool.runtime.graph.importers import IMPORTERS
+from fluidtool.runtime.graph.ir import UnsupportedError
 from fluidtool.tensor import CUDAPlace
 from tests.cli.support import DIGITS, ROOT, TOPICS, call, call_json, error_of, feed_file, linear_model, process
 from tests.support.checkout import child_environment
@@ -375,13 +375,13 @@ def test_sequences_count_as_of_one_row_each(on: None, tmp_path: Path) -> None:
 def test_sequences_that_an_operator_makes_are_a_reason() -> None:
     block = fluidtool.load(TOPICS).program.global_block()
     name = next(op for op in block.ops if op.type == "lookup_table").output("Out")[0]
-    with pytest.raises(NotNativeError, match=f"only a run can tell how long the sequences of {name} are"):
+    with pytest.raises(UnsupportedError, match=f"only a run can tell how long the sequences of {name} are"):
         short_sequences(name, block, np.zeros((3, 1)))
 
 
 def test_a_shape_that_only_a_run_can_tell_is_a_reason() -> None:
     block = fluidtool.load(DIGITS).program.global_block()
-    with pytest.raises(NotNativeError, match=r"only a run can tell the shape of image \(\[1, -1, 8\]\)"):
+    with pytest.raises(UnsupportedError, match=r"only a run can tell the shape of image \(\[1, -1, 8\]\)"):
         stand_in("image", block, TensorMeta((1, -1, 8), VarType.FP32))
 
 

@@ -18,7 +18,7 @@ from fluidtool.profiling.recorder import Recorder
 from fluidtool.random_feed import random_feed
 from fluidtool.runtime import Executor, Scope
 from fluidtool.runtime.engines.native import library as native
-from fluidtool.runtime.engines.native.importers import IMPORTERS
+from fluidtool.runtime.graph.importers import IMPORTERS
 from tests.cli.support import DIGITS, TOPICS, call, call_json, error_of, feed_file, linear_model
 
 built = pytest.mark.usefixtures("native")

@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 
 from fluidtool.errors import FluidError
-from fluidtool.runtime import Executor
-from fluidtool.runtime.engines.native import partition
-from fluidtool.runtime.engines.native.importers import IMPORTERS
+from fluidtool.runtime import Executor, partition
 from fluidtool.runtime.engines.native.kernels import convolution, normalization, products, transposed
 from fluidtool.runtime.engines.native.library import INSTRUCTIONS, absence, attempt, library, usable_instructions
 from fluidtool.runtime.engines.native.lowering import memory
+from fluidtool.runtime.graph.importers import IMPORTERS
 from tests.fuzz._networks import Case
 
 LIMITS = (

@@ -22,8 +22,8 @@ from fluidtool.ops.registry import find_op
 from fluidtool.ops.schema import FRAMEWORK_ATTRS
 from fluidtool.proto.enums import AttrType
 from fluidtool.runtime import Executor, Scope
-from fluidtool.runtime.engines.native.importers import IMPORTERS
 from fluidtool.runtime.engines.native.kernels import KERNELS
+from fluidtool.runtime.graph.importers import IMPORTERS
 from fluidtool.tensor import LoDTensor, SelectedRows
 from tests.support.golden import corpus, names_in, read_arrays, read_json, value_of
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from fluidtool.model import Model
-from fluidtool.runtime.engines.native import partition
+from fluidtool.runtime import partition
 from tests.fuzz._runs import Source, run, sources
 from tests.fuzz.campaign import Budget, Finding
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fluidtool.runtime.engines.native.importers import refusals
 from fluidtool.runtime.engines.native.library import library
+from fluidtool.runtime.graph.importers import refusals
 from tests.fuzz import native_invalid, native_valid
 from tests.fuzz._engines import as_it_was
 from tests.fuzz.campaign import Budget

@@ -24,7 +24,7 @@ from fluidtool.model import Model
 from fluidtool.profiling.recorder import Recorder
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor, Scope
-from fluidtool.runtime.engines.native.partition import Region
+from fluidtool.runtime.partition import Region
 from fluidtool.runtime.profile import Profile
 from fluidtool.runtime.remote import Connections
 from tests.runtime.native.checking import Net

@@ -16,7 +16,7 @@ import pytest
 import fluidtool
 from fluidtool.errors import DeviceError, OperatorError, UsageError
 from fluidtool.runtime import Executor
-from fluidtool.runtime.engines.native.importers import IMPORTERS
+from fluidtool.runtime.graph.importers import IMPORTERS
 from fluidtool.tensor import CUDAPlace
 from tests.cli.support import DIGITS, TOPICS, call, call_json, error_of
 from tests.runtime.native.checking import Array, Net

@@ -11,7 +11,7 @@ from fluidtool.ir import Program
 from fluidtool.ops.inference import infer_declared
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor, Scope
-from fluidtool.runtime.engines.native.partition import Region, reasons
+from fluidtool.runtime.partition import Region, reasons
 from fluidtool.tensor import LoDTensor
 
 Array = np.ndarray[Any, Any]

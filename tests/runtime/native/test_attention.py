@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from fluidtool.runtime.engines.native.compiler import Compiled
 from fluidtool.runtime.engines.native.library import Library
-from fluidtool.runtime.engines.native.partition import Region
-from fluidtool.runtime.engines.native.specialization import Compiled
+from fluidtool.runtime.partition import Region
 from tests.runtime.native.checking import Net, check
 
 pytestmark = pytest.mark.usefixtures("native")

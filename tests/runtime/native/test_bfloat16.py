@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from fluidtool.runtime import Executor
 from fluidtool.runtime.engines.native.bfloat16 import rounded
 from fluidtool.runtime.engines.native.library import PAIRS, library
-from fluidtool.runtime.engines.native.partition import Region
+from fluidtool.runtime.partition import Region
 from fluidtool.tensor import LoDTensor
 from tests.runtime.native.checking import RTOL, Array, Net
 from tests.support.checkout import child_environment

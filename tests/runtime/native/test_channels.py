@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluidtool.runtime.engines.native.partition import Region
+from fluidtool.runtime.partition import Region
 from tests.runtime.native.checking import Net, agree, check
 
 pytestmark = pytest.mark.usefixtures("native")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluidtool.runtime.engines.native.lowering.memory import view_strides
-from fluidtool.runtime.engines.native.partition import Region
+from fluidtool.runtime.partition import Region
 from tests.runtime.native.checking import Net, check
 
 pytestmark = pytest.mark.usefixtures("native")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fluidtool.runtime.engines.native.graph import Graph, Node, Value
-from fluidtool.runtime.engines.native.ordering import delay, most_alive
+from fluidtool.runtime.graph.ir import Graph, Node, Value
+from fluidtool.runtime.graph.rewrites.ordering import delay, most_alive
 from tests.runtime.native.checking import Net, check
 
 

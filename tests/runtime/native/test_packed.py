@@ -14,7 +14,7 @@ import pytest
 from fluidtool.runtime import Executor
 from fluidtool.runtime.engines.native.calls import Kind
 from fluidtool.runtime.engines.native.packed import SHORT, PackedConstants, Packing
-from fluidtool.runtime.engines.native.partition import Region
+from fluidtool.runtime.partition import Region
 from fluidtool.tensor import LoDTensor
 from tests.runtime.native.checking import Array, Net
 

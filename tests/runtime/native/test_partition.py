@@ -14,13 +14,12 @@ from hypothesis import given, settings
 
 from fluidtool.errors import DeviceError, OperatorError, UsageError
 from fluidtool.proto.enums import VarType
-from fluidtool.runtime import Executor
-from fluidtool.runtime.engines.native import partition
+from fluidtool.runtime import Executor, partition
 from fluidtool.runtime.engines.native.arena import lay_out, lifetimes, lower_bound
 from fluidtool.runtime.engines.native.build import COMMON_UNITS
 from fluidtool.runtime.engines.native.calls import Kind
 from fluidtool.runtime.engines.native.library import FOLDER, STEP, Library, usable_instructions
-from fluidtool.runtime.engines.native.partition import ONE_BY_ONE, Region
+from fluidtool.runtime.partition import ONE_BY_ONE, Region
 from fluidtool.tensor import LoDTensor
 from tests.runtime.native.checking import Net, agree, check
 from tests.support.checkout import child_environment

@@ -10,8 +10,8 @@ import pytest
 
 from fluidtool.errors import FluidError
 from fluidtool.runtime import Executor
-from fluidtool.runtime.engines.native.partition import Region
-from fluidtool.runtime.engines.native.pooling import pooled_inputs
+from fluidtool.runtime.graph.rewrites.pooling import pooled_inputs
+from fluidtool.runtime.partition import Region
 from fluidtool.tensor import LoDTensor
 from tests.runtime.native.checking import RTOL, Net
 

@@ -12,10 +12,10 @@ import pytest
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor
-from fluidtool.runtime.engines.native.graph import NotNativeError
 from fluidtool.runtime.engines.native.library import Library
-from fluidtool.runtime.engines.native.partition import Region
 from fluidtool.runtime.engines.native.preview import Preview, preview, short_sequences
+from fluidtool.runtime.graph.ir import UnsupportedError
+from fluidtool.runtime.partition import Region
 from tests.runtime.native.checking import Net
 from tests.support.checkout import child_environment
 
@@ -99,5 +99,5 @@ def test_sequences_of_a_single_number_are_known_by_a_run_alone() -> None:
     net = Net()
     x = net.data()
     net.program.global_block().vars[x].lod_level = 1
-    with pytest.raises(NotNativeError, match=f"{x} has sequences but no rows"):
+    with pytest.raises(UnsupportedError, match=f"{x} has sequences but no rows"):
         short_sequences(x, net.program.global_block(), np.zeros(()))

@@ -15,8 +15,8 @@ from fluidtool.ir import Operator
 from fluidtool.ops.registry import get_op
 from fluidtool.proto.enums import AttrType
 from fluidtool.runtime import Executor
-from fluidtool.runtime.engines.native.graph import NativeFaultError
-from fluidtool.runtime.engines.native.importers import IMPORTERS
+from fluidtool.runtime.graph.importers import IMPORTERS
+from fluidtool.runtime.graph.ir import EngineFaultError
 from fluidtool.tensor import LoDTensor
 from tests.runtime.native.checking import Net, agree, check
 
@@ -143,7 +143,7 @@ def test_a_fault_of_a_importer_is_raised_as_one(fault: Exception, monkeypatch: p
     monkeypatch.setitem(IMPORTERS, "softmax", importer)
     net = Net()
     y = net.op("softmax", "Out", {"X": net.data(4, 6)})
-    with pytest.raises(NativeFaultError, match="softmax cannot be compiled") as raised:
+    with pytest.raises(EngineFaultError, match="softmax cannot be compiled") as raised:
         net.run("native", y)
     assert not isinstance(raised.value, FluidError) and raised.value.__cause__ is fault
 
@@ -160,7 +160,7 @@ def test_a_importer_that_makes_another_shape_is_not_believed(monkeypatch: pytest
 
 
 def test_alike_operators_are_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fluidtool.runtime.engines.native.importers import refusals
+    from fluidtool.runtime.graph.importers import refusals
 
     asked: list[str] = []
     original = refusals.run_checks

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fluidtool.runtime import Executor
-from fluidtool.runtime.engines.native import partition
-from fluidtool.runtime.engines.native.graph import NotNativeError
-from fluidtool.runtime.engines.native.partition import Region
+from fluidtool.runtime import Executor, partition
+from fluidtool.runtime.graph.ir import UnsupportedError
+from fluidtool.runtime.partition import Region
 from fluidtool.tensor import LoDTensor
 from tests.runtime.native.checking import Array, Net
 
@@ -152,7 +151,7 @@ def test_reasons_are_kept_for_a_bounded_number_of_signatures() -> None:
     made = matched()
     made.run(5, 6)
     for number in range(2 * partition.MOST_KEPT):
-        made.region.refuse(number, NotNativeError("no kernel", result=made.out if number % 2 else ""))
+        made.region.refuse(number, UnsupportedError("no kernel", result=made.out if number % 2 else ""))
     assert len(made.region.refused) == partition.MOST_KEPT and len(made.region.divisions) == 1
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluidtool.runtime.engines.native.graph import Node, Value
 from fluidtool.runtime.engines.native.lowering.winograd import outputs_by_side
+from fluidtool.runtime.graph.ir import Node, Value
 from tests.runtime.native.checking import Net, check
 
 pytestmark = pytest.mark.usefixtures("native")

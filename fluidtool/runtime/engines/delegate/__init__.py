@@ -18,12 +18,12 @@ from fluidtool.errors import DeviceError
 from fluidtool.ir import Operator
 from fluidtool.runtime.engines.delegate.target import Target
 from fluidtool.runtime.engines.delegate.translating import translate
-from fluidtool.runtime.engines.native.graph import Graph, Shape
-from fluidtool.runtime.engines.native.importers.refusals import Attributes
-from fluidtool.runtime.engines.native.importers.registry import Lod
+from fluidtool.runtime.engines.native.compiler import Watch, check_bounds, import_region
 from fluidtool.runtime.engines.native.library import thread_count
 from fluidtool.runtime.engines.native.packed import Packed
-from fluidtool.runtime.engines.native.specialization import Watch, check_bounds, import_region
+from fluidtool.runtime.graph.importers.refusals import Attributes
+from fluidtool.runtime.graph.importers.registry import Lod
+from fluidtool.runtime.graph.ir import Graph, Shape
 from fluidtool.tensor.files import check_unchanged
 
 DELEGATES = ("onnxruntime", "openvino")
@@ -87,7 +87,7 @@ class DelegateEngine:
         packed: Packed | None = None,
         pooled: Collection[str] = (),
     ) -> Handed:
-        """Compile operators for inputs of these shapes and LoDs; raises NotNativeError where an operation is missing.
+        """Compile operators for inputs of these shapes and LoDs; raises UnsupportedError where an operation is missing.
 
         The library outside packs what it packs by itself, not in `packed`.
         """

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from fluidtool.runtime.engines.native.graph import Shape
+from fluidtool.runtime.graph.ir import Shape
 
 BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
 UNARY = ("relu", "sigmoid", "tanh", "exp", "sqrt", "abs")

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from fluidtool.runtime.engines.delegate.target import BINARY, Target
-from fluidtool.runtime.engines.native.graph import RELU, Activation, Graph, Node, NotNativeError, Shape, Value
-from fluidtool.runtime.engines.native.importers import registry
+from fluidtool.runtime.graph.importers import registry
+from fluidtool.runtime.graph.ir import RELU, Activation, Graph, Node, Shape, UnsupportedError, Value
 
 Inputs = list[Any]
 Translator = Callable[[Target, Node, Inputs], Any]
 
 
 def translate(graph: Graph, target: Target) -> list[Any]:
-    """The outputs of the graph, built in `target`; raises NotNativeError for a computation without an operation."""
+    """The outputs of the graph, built in `target`; raises UnsupportedError for a computation without an operation."""
     found: dict[Value, Any] = {value: target.input(value.name, value.shape, value.integer) for value in graph.inputs}
 
     def operand(value: Value) -> Any:
@@ -28,11 +28,11 @@ def translate(graph: Graph, target: Target) -> list[Any]:
     for node in graph.nodes:
         translator = TRANSLATORS.get(node.kind)
         if translator is None or node.residual is not None:
-            raise NotNativeError(f"{node.kind} is not delegated", result=node.output.name)
+            raise UnsupportedError(f"{node.kind} is not delegated", result=node.output.name)
         try:
             out = translator(target, node, [operand(value) for value in node.inputs])
             found[node.output] = activated(target, out, node.activation)
-        except NotNativeError as error:
+        except UnsupportedError as error:
             error.result = node.output.name
             raise
     return [operand(value) for value in graph.outputs]
@@ -63,7 +63,7 @@ def activated(t: Target, x: Any, activation: Activation) -> Any:
     if kind == registry.HARD_SWISH:
         threshold, offset, scale = numbers
         return t.binary("multiply", x, _affine(t, t.clip(_affine(t, x, 1.0, offset), 0.0, threshold), 1 / scale, 0.0))
-    raise NotNativeError(f"activation {kind} is not delegated")
+    raise UnsupportedError(f"activation {kind} is not delegated")
 
 
 PLAIN = {
@@ -114,14 +114,14 @@ def _pool(t: Target, node: Node, inputs: Inputs) -> Any:
     window, strides, before = attrs["window"], attrs["strides"], attrs["pads"][:2]
     if attrs["adaptive"]:
         if any(n % count for n, count in zip(size, counts, strict=True)):
-            raise NotNativeError("adaptive windows of different sizes are not delegated")
+            raise UnsupportedError("adaptive windows of different sizes are not delegated")
         window = strides = tuple(n // count for n, count in zip(size, counts, strict=True))
     after = tuple(
         max((count - 1) * s + w - top - n, 0)
         for count, s, w, top, n in zip(counts, strides, window, before, size, strict=True)
     )
     if any(pad >= w for pad, w in zip((*before, *after), (*window, *window), strict=True)):
-        raise NotNativeError("windows that see nothing but padding are not delegated")
+        raise UnsupportedError("windows that see nothing but padding are not delegated")
     return t.pool(inputs[0], window, strides, (*before, *after), attrs["mode"])
 
 
@@ -146,13 +146,13 @@ def _binary(t: Target, node: Node, inputs: Inputs) -> Any:
     if node.inputs[1].shape != node.attrs["y_shape"]:
         y = t.reshape(y, node.attrs["y_shape"])
     if node.attrs["operation"] == registry.PRELU:
-        raise NotNativeError("prelu is not delegated")
+        raise UnsupportedError("prelu is not delegated")
     return t.binary(BINARY[node.attrs["operation"]], x, y)
 
 
 def _softmax(t: Target, node: Node, inputs: Inputs) -> Any:
     if node.attrs["mask_shape"] is not None or node.attrs["factor"] != 1.0:
-        raise NotNativeError("a softmax that is fused already")
+        raise UnsupportedError("a softmax that is fused already")
     return t.softmax(inputs[0])
 
 
@@ -188,7 +188,7 @@ def _stack(t: Target, node: Node, inputs: Inputs) -> Any:
 
 def _view(t: Target, node: Node, inputs: Inputs) -> Any:
     if prod(node.inputs[0].shape) != prod(node.output.shape):
-        raise NotNativeError("a view of other sizes")
+        raise UnsupportedError("a view of other sizes")
     return t.reshape(inputs[0], node.output.shape)
 
 

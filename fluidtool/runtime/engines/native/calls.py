@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fluidtool.runtime.engines.native.graph import NONE, Activation, Node, Shape
+from fluidtool.runtime.graph.ir import NONE, Activation, Node, Shape
 
 ALIGNMENT = 16  # floats: a line of the cache
 LARGE_PAGE = 1 << 19  # floats: 2 MiB

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fluidtool.runtime.engines.native.calls import NARROW, Buffer, KernelCall, Kind
-from fluidtool.runtime.engines.native.graph import NativeFaultError
+from fluidtool.runtime.graph.ir import EngineFaultError
 
 FLOAT, HALF, PLACE = 4, 2, 8  # bytes of what lies behind a pointer: float32, 16 bits, int64
 LANES = 2048  # of attention: the keys whose scores of a few rows fit SCORES of src/attention.c
@@ -20,7 +20,7 @@ Touched = Iterator[tuple[int, int, int, int]]  # slot, first number, the one beh
 Axis = tuple[int, int]  # how many, how far apart
 
 
-class ExtentError(NativeFaultError):
+class ExtentError(EngineFaultError):
     """A step that would leave its buffers, and must not run."""
 
 

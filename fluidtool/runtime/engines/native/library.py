@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from fluidtool.errors import FluidError, UsageError
 from fluidtool.processors import processors
-from fluidtool.runtime.engines.native.graph import NativeFaultError
+from fluidtool.runtime.graph.ir import EngineFaultError
 
 if TYPE_CHECKING:
     from fluidtool.ir import Operator
-    from fluidtool.runtime.engines.native.importers.refusals import Attributes
-    from fluidtool.runtime.engines.native.importers.registry import Lod
+    from fluidtool.runtime.engines.native.compiler import Compiled
     from fluidtool.runtime.engines.native.packed import Packed
-    from fluidtool.runtime.engines.native.specialization import Compiled
+    from fluidtool.runtime.graph.importers.refusals import Attributes
+    from fluidtool.runtime.graph.importers.registry import Lod
 
 FOLDER = Path(__file__).parent
 SWITCH, THREADS, INSTRUCTIONS = "FLUIDTOOL_NATIVE", "FLUIDTOOL_THREADS", "FLUIDTOOL_INSTRUCTIONS"
@@ -72,8 +72,8 @@ class Library:
         packed: Packed | None = None,
         pooled: Collection[str] = (),
     ) -> Compiled:
-        """Compile a region (specialization.py); raises NotNativeError where a kernel is missing."""
-        from fluidtool.runtime.engines.native.specialization import compile_region
+        """Compile a region (specialization.py); raises UnsupportedError where a kernel is missing."""
+        from fluidtool.runtime.engines.native.compiler import compile_region
 
         try:
             return compile_region(ops, given, constants, wanted, self, lods, packed, pooled)
@@ -81,7 +81,7 @@ class Library:
             if isinstance(error, FluidError):
                 raise
             types = ", ".join(dict.fromkeys(op.type for op, _ in ops))
-            raise NativeFaultError(f"{types} cannot be compiled: {type(error).__name__}: {error}") from error
+            raise EngineFaultError(f"{types} cannot be compiled: {type(error).__name__}: {error}") from error
 
     def run_timed(self, steps: NDArray[np.void]) -> NDArray[np.float64]:
         """The same; returns how many seconds each step took."""

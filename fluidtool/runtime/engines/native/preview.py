@@ -14,12 +14,12 @@ from fluidtool.ir import Block
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.runtime.engines.native.arena import lower_bound
 from fluidtool.runtime.engines.native.calls import KernelCall, Kind, is_narrow
-from fluidtool.runtime.engines.native.graph import Node, NotNativeError
-from fluidtool.runtime.engines.native.importers import registry
-from fluidtool.runtime.engines.native.importers.registry import Lod
+from fluidtool.runtime.engines.native.compiler import Compiled
 from fluidtool.runtime.engines.native.packed import ForeseenConstants
-from fluidtool.runtime.engines.native.partition import WORTH, Region
-from fluidtool.runtime.engines.native.specialization import Compiled
+from fluidtool.runtime.graph.importers import registry
+from fluidtool.runtime.graph.importers.registry import Lod
+from fluidtool.runtime.graph.ir import Node, UnsupportedError
+from fluidtool.runtime.partition import WORTH, Region
 from fluidtool.tensor import numpy_dtype
 
 LARGEST = 2**59  # elements: of 16 bytes each, as many as numpy can count
@@ -99,7 +99,7 @@ def preview(region: Region, block: Block, metas: Mapping[str, TensorMeta | None]
             ForeseenConstants(),
             pooled=region.pooled,
         )
-    except NotNativeError as error:
+    except UnsupportedError as error:
         region.divide(error)  # as a run does
         return Preview(count, reason=str(error))
     if not isinstance(compiled, Compiled):
@@ -117,29 +117,29 @@ def preview(region: Region, block: Block, metas: Mapping[str, TensorMeta | None]
 
 
 def stand_in(name: str, block: Block, meta: TensorMeta | None) -> Any:
-    """An array of the shape and data type of an input; raises NotNativeError where only a run can tell them."""
+    """An array of the shape and data type of an input; raises UnsupportedError where only a run can tell them."""
     if meta is None or any(size < 0 for size in meta.shape):
         shape = "" if meta is None else f" ({list(meta.shape)})"
-        raise NotNativeError(f"only a run can tell the shape of {name}{shape}")
+        raise UnsupportedError(f"only a run can tell the shape of {name}{shape}")
     check_size(name, meta.shape)
     return np.broadcast_to(np.zeros((), numpy_dtype(meta.dtype)), meta.shape)
 
 
 def check_size(name: str, shape: Sequence[int]) -> None:
-    """Raise NotNativeError for more elements than a machine has addresses for, whatever their type."""
+    """Raise UnsupportedError for more elements than a machine has addresses for, whatever their type."""
     if prod(shape) > LARGEST:
-        raise NotNativeError(f"no memory holds {name}, declared {list(shape)}")
+        raise UnsupportedError(f"no memory holds {name}, declared {list(shape)}")
 
 
 def short_sequences(name: str, block: Block, array: Any) -> Lod:
-    """The LoD of an input that is fed, a row each; raises NotNativeError for sequences that an operator makes."""
+    """The LoD of an input that is fed, a row each; raises UnsupportedError for sequences that an operator makes."""
     var = block.vars.get(name)
     if var is None or not var.lod_level:
         return ()
     if any(name in op.output_arg_names for op in block.ops if op.type != "feed"):
-        raise NotNativeError(f"only a run can tell how long the sequences of {name} are")
+        raise UnsupportedError(f"only a run can tell how long the sequences of {name} are")
     if not array.ndim:
-        raise NotNativeError(f"{name} has sequences but no rows")
+        raise UnsupportedError(f"{name} has sequences but no rows")
     return (tuple(range(len(array) + 1)),) * var.lod_level
 
 
@@ -147,12 +147,12 @@ def zeros(name: str, block: Block) -> Any:
     """A parameter as it is declared."""
     var = block.vars.get(name)
     if var is None or not var.has_shape or var.dtype is None or any(size < 0 for size in var.shape):
-        raise NotNativeError(f"the parameter {name} has no declared shape")
+        raise UnsupportedError(f"the parameter {name} has no declared shape")
     check_size(name, var.shape)
     try:
         return np.zeros(tuple(var.shape), numpy_dtype(var.dtype))
     except FluidError as error:
-        raise NotNativeError(f"the parameter {name}: {error}") from error
+        raise UnsupportedError(f"the parameter {name}: {error}") from error
 
 
 def kernel_name(kernel_call: KernelCall) -> str:

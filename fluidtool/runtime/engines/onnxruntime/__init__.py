@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fluidtool.runtime.engines.native.graph import Shape
+from fluidtool.runtime.graph.ir import Shape
 
 OPSET, IR_VERSION = 20, 9
 LARGE = 1024  # numbers: larger constants stay outside of the protobuf message

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fluidtool.runtime.engines.native.graph import Shape
+from fluidtool.runtime.graph.ir import Shape
 
 UNARY = {"relu": "relu", "sigmoid": "sigmoid", "tanh": "tanh", "exp": "exp", "sqrt": "sqrt", "abs": "abs"}
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from fluidtool.ops.context import OpContext
 from fluidtool.runtime.engines.native.calls import Kind
-from fluidtool.runtime.engines.native.graph import Activation
 from fluidtool.runtime.engines.native.kernels.direct import are_floats, in_rows, run_step, task_count
 from fluidtool.runtime.engines.native.library import Library
+from fluidtool.runtime.graph.ir import Activation
 
 RELU, RELU6, SIGMOID, TANH, LEAKY_RELU = 1, 2, 3, 4, 6  # `enum ft_activation` of src/engine.h
 

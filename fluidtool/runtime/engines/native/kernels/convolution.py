@@ -16,11 +16,11 @@ from fluidtool.ops.nn.windows import CHANNELS_LAST, Windows
 from fluidtool.runtime.engines.native.arena import lay_out
 from fluidtool.runtime.engines.native.binding import bind
 from fluidtool.runtime.engines.native.calls import Buffer, aligned_floats
-from fluidtool.runtime.engines.native.graph import Graph, Node, NotNativeError, Shape, Value
 from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, in_rows
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.lowering import lower
 from fluidtool.runtime.engines.native.lowering.training import bundled
+from fluidtool.runtime.graph.ir import Graph, Node, Shape, UnsupportedError, Value
 
 WORTH, SHALLOW_WORTH = 1 << 22, 1 << 24
 """Multiplications from which on packing filters and images pays; numpy's products are as fast below."""
@@ -49,7 +49,7 @@ def conv2d(library: Library, ctx: OpContext, Input: Any, Filter: Any, Bias: Any,
     node = conv_node(x, Filter, (top, left, bottom, right), plan.windows, plan.groups, plan.output_shape)
     try:
         return compute(library, {x: Input}, {"Output": node})["Output"]
-    except NotNativeError:
+    except UnsupportedError:
         return NotImplemented
 
 
@@ -71,7 +71,7 @@ def conv2d_gradient(library: Library, ctx: OpContext, Input: Any, Filter: Any, B
         return NotImplemented
     try:
         grads = compute(library, {x: Input, grad: Output_grad}, nodes)
-    except NotNativeError:
+    except UnsupportedError:
         return NotImplemented
     if "Filter@GRAD" in grads:
         grads["Filter@GRAD"] = unbundled(grads["Filter@GRAD"], Filter.shape, plan.groups)
@@ -134,7 +134,7 @@ def filter_gradient(library: Library, plan: Convolution, x: Value, grad: Value, 
         return None
     try:
         together = bundled(library.width, plan.groups, count // plan.groups, inner)
-    except NotNativeError:
+    except UnsupportedError:
         return None
     return windows_gradient(x, grad, (count, together * inner, *window), plan.windows)
 
@@ -199,7 +199,7 @@ def conv_node(
 
 
 def compute(library: Library, given: Mapping[Value, Array], nodes: Mapping[str, Node]) -> dict[str, Any]:
-    """What the nodes make of these arrays, by the nodes' names. Raises NotNativeError where there is no kernel."""
+    """What the nodes make of these arrays, by the nodes' names. Raises UnsupportedError where there is no kernel."""
     graph = Graph(list(given), [node.output for node in nodes.values()], list(nodes.values()))
     lowered = lower(graph, library)
     for buffer, array in zip(lowered.inputs, given.values(), strict=True):

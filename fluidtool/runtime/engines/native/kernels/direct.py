@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fluidtool.runtime.engines.native.calls import TASKS, Kind
-from fluidtool.runtime.engines.native.graph import NONE, Activation
 from fluidtool.runtime.engines.native.kernels.extents import BEHIND, check_call
 from fluidtool.runtime.engines.native.library import STEP, Library, first_byte
+from fluidtool.runtime.graph.ir import NONE, Activation
 
 Array = NDArray[Any]
 GRAIN = 1 << 14  # floats that are worth a thread

@@ -11,9 +11,9 @@ from fluidtool.ops.context import OpContext
 from fluidtool.ops.nn.batch_norm import uses_running_statistics
 from fluidtool.ops.nn.windows import CHANNELS_LAST
 from fluidtool.runtime.engines.native.calls import Kind
-from fluidtool.runtime.engines.native.graph import NONE, RELU
 from fluidtool.runtime.engines.native.kernels.direct import are_floats, in_rows, run_step
 from fluidtool.runtime.engines.native.library import Library
+from fluidtool.runtime.graph.ir import NONE, RELU
 
 GRAIN = 1 << 13  # floats that are worth a thread
 PLANE = 4  # numbers of a plane below which numpy, which goes along the channels, is faster

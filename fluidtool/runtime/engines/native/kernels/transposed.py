@@ -9,7 +9,6 @@ from fluidtool.ops.context import OpContext
 from fluidtool.ops.nn.conv_common import bias_grad, require_like_output
 from fluidtool.ops.nn.conv_transpose import TransposedConvolution, plan_transposed
 from fluidtool.ops.nn.windows import CHANNELS_LAST
-from fluidtool.runtime.engines.native.graph import Node, NotNativeError, Shape, Value
 from fluidtool.runtime.engines.native.kernels.convolution import (
     FUSED,
     compute,
@@ -20,6 +19,7 @@ from fluidtool.runtime.engines.native.kernels.convolution import (
 )
 from fluidtool.runtime.engines.native.kernels.direct import are_floats
 from fluidtool.runtime.engines.native.library import Library
+from fluidtool.runtime.graph.ir import Node, Shape, UnsupportedError, Value
 
 WORTH = 1 << 24
 """Multiplications from which on packing filters and images pays; numpy's products are as fast below."""
@@ -38,7 +38,7 @@ def conv2d_transpose(library: Library, ctx: OpContext, Input: Any, Filter: Any, 
     node = transposed_node(x, Filter, plan.windows, plan.output_shape)
     try:
         return compute(library, {x: Input}, {"Output": node})["Output"]
-    except NotNativeError:
+    except UnsupportedError:
         return NotImplemented
 
 
@@ -61,7 +61,7 @@ def conv2d_transpose_gradient(
         nodes["Filter@GRAD"] = windows_gradient(grad, x, Filter.shape, plan.windows)
     try:
         grads = compute(library, {x: Input, grad: Output_grad}, nodes)
-    except NotNativeError:
+    except UnsupportedError:
         return NotImplemented
     if ctx.wants("Bias@GRAD"):
         grads["Bias@GRAD"] = bias_grad(Output_grad, plan.data_format)

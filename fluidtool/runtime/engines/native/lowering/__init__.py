@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from fluidtool.runtime.engines.native.calls import Buffer, KernelCall, Plain, row_major
-from fluidtool.runtime.engines.native.graph import Graph, NotNativeError, Value, operands
-from fluidtool.runtime.engines.native.importers.registry import need
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.lowering.channels import parts_of_wholes, share_halos
 from fluidtool.runtime.engines.native.lowering.convolution import needs_halo, reach
@@ -16,6 +14,8 @@ from fluidtool.runtime.engines.native.lowering.pairs import by_pairs, half_halos
 from fluidtool.runtime.engines.native.lowering.products import prefetch
 from fluidtool.runtime.engines.native.lowering.transposed import needed_halo
 from fluidtool.runtime.engines.native.packed import Packed
+from fluidtool.runtime.graph.importers.registry import need
+from fluidtool.runtime.graph.ir import Graph, UnsupportedError, Value, operands
 
 PARTS = (
     "convolution", "products", "attention", "elementwise", "rows", "moves", "sequences", "training",
@@ -36,7 +36,7 @@ class Lowered:
 
 
 def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lowered:
-    """The steps of a graph. Raises NotNativeError.
+    """The steps of a graph. Raises UnsupportedError.
 
     What is packed from constants is looked for in `packed`, and kept there.
     """
@@ -55,7 +55,7 @@ def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lower
         before = len(low.steps.steps)
         try:
             (pairs if by_pairs(node, library) else LOWER[node.kind])(low, node)
-        except NotNativeError as error:
+        except UnsupportedError as error:
             error.result = node.output.name
             raise
         for kernel_call in low.steps.steps[before:]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fluidtool.runtime.engines.native.calls import Buffer, Kind, Plain
-from fluidtool.runtime.engines.native.graph import Node, Value
 from fluidtool.runtime.engines.native.lowering.memory import SMALL, Lowering, broadcast_strides, lowers
+from fluidtool.runtime.graph.ir import Node, Value
 
 ROWS = 32  # of a task: fewer would not be worth packing keys and values for
 

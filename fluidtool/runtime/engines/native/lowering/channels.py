@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from fluidtool.runtime.engines.native.calls import Blocked, Buffer, Kind
-from fluidtool.runtime.engines.native.graph import Graph, Node, Value
 from fluidtool.runtime.engines.native.lowering.memory import NO_HALO, Halo, Lowering, joined, lowers
+from fluidtool.runtime.graph.ir import Graph, Node, Value
 
 BLOCKS = frozenset(
     {"conv", "conv_transpose", "affine", "pool", "interpolate", "mix", "pixel_shuffle", "local_response"}

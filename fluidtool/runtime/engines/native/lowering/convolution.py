@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from fluidtool.runtime.engines.native.bfloat16 import rounded
 from fluidtool.runtime.engines.native.calls import Blocked, Buffer, Kind, constant
-from fluidtool.runtime.engines.native.graph import Node, Shape
-from fluidtool.runtime.engines.native.importers.registry import need
 from fluidtool.runtime.engines.native.lowering.memory import (
     NO_HALO,
     SMALL,
@@ -24,6 +22,8 @@ from fluidtool.runtime.engines.native.lowering.memory import (
 )
 from fluidtool.runtime.engines.native.lowering.winograd import outputs_by_side, winograd
 from fluidtool.runtime.engines.native.packed import Packing
+from fluidtool.runtime.graph.importers.registry import need
+from fluidtool.runtime.graph.ir import Node, Shape
 
 PART_BYTES = 200_000  # of an image that a part sweeps over again and again: they stay in the second cache
 NEAR_BYTES = 4  # of weights for each of an image, up to which threads rather share out the image than the weights

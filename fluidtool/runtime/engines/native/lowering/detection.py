@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from fluidtool.runtime.engines.native.calls import Kind, constant
-from fluidtool.runtime.engines.native.graph import Node
 from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers
+from fluidtool.runtime.graph.ir import Node
 
 COST = 50  # of a box or a score, in multiplications
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fluidtool.runtime.engines.native.graph import Node
-from fluidtool.runtime.engines.native.importers.registry import ALONE
 from fluidtool.runtime.engines.native.lowering.memory import Lowering, broadcast_strides, lowers
+from fluidtool.runtime.graph.importers.registry import ALONE
+from fluidtool.runtime.graph.ir import Node
 
 
 @lowers("unary")

@@ -7,8 +7,8 @@ from math import prod
 import numpy as np
 
 from fluidtool.runtime.engines.native.calls import Buffer, Kind, constant
-from fluidtool.runtime.engines.native.graph import Node
 from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers
+from fluidtool.runtime.graph.ir import Node
 
 
 @lowers("interpolate")

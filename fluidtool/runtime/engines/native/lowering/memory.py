@@ -26,11 +26,11 @@ from fluidtool.runtime.engines.native.calls import (
     constant,
     row_major,
 )
-from fluidtool.runtime.engines.native.graph import Activation, Node, Shape, Value
-from fluidtool.runtime.engines.native.importers.registry import need
-from fluidtool.runtime.engines.native.joining import SideBySide
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.packed import Packed, Packing
+from fluidtool.runtime.graph.importers.registry import need
+from fluidtool.runtime.graph.ir import Activation, Node, Shape, Value
+from fluidtool.runtime.graph.rewrites.joining import SideBySide
 from fluidtool.tensor.files import forget
 
 Place = TypeVar("Place", bound=Plain | Blocked)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fluidtool.runtime.engines.native.calls import Plain, row_major
-from fluidtool.runtime.engines.native.graph import Node
 from fluidtool.runtime.engines.native.lowering.channels import concat_blocked, slice_blocked
 from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers, view_strides
+from fluidtool.runtime.graph.ir import Node
 
 
 @lowers("view")

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from fluidtool.runtime.engines.native.calls import Blocked, Buffer, Kind, Plain, row_major
-from fluidtool.runtime.engines.native.graph import Node, Shape
-from fluidtool.runtime.engines.native.importers.registry import need
 from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers
+from fluidtool.runtime.graph.importers.registry import need
+from fluidtool.runtime.graph.ir import Node, Shape
 
 AXES = 5
 Axis = tuple[int, int, int, Any]  # size of the result, strides of what is read and of what is written, places or None

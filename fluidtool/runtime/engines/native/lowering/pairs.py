@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 
 from fluidtool.runtime.engines.native.calls import Blocked, Buffer, Kind, row_major
-from fluidtool.runtime.engines.native.graph import Graph, Node, Shape, Value
-from fluidtool.runtime.engines.native.joining import SideBySide
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.lowering.convolution import (
     cut_image,
@@ -37,6 +35,8 @@ from fluidtool.runtime.engines.native.lowering.memory import (
     padded_bias,
 )
 from fluidtool.runtime.engines.native.packed import Packing
+from fluidtool.runtime.graph.ir import Graph, Node, Shape, Value
+from fluidtool.runtime.graph.rewrites.joining import SideBySide
 
 
 def by_pairs(node: Node, library: Library) -> bool:

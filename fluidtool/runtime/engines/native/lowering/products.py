@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fluidtool.runtime.engines.native.calls import NARROW, Buffer, KernelCall, Kind, is_narrow
-from fluidtool.runtime.engines.native.graph import Node
 from fluidtool.runtime.engines.native.lowering.memory import PACKED_ROWS, SMALL, Lowering, lowers, padded_bias
+from fluidtool.runtime.graph.ir import Node
 
 ROWS = 24  # of one thread, below which a product is rather cut by columns
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import prod
 
 from fluidtool.runtime.engines.native.calls import Kind
-from fluidtool.runtime.engines.native.graph import Node
 from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers
+from fluidtool.runtime.graph.ir import Node
 
 
 @lowers("extreme_place")

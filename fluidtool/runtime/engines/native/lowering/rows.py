@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from fluidtool.runtime.engines.native.calls import Buffer, Kind, constant
-from fluidtool.runtime.engines.native.graph import Node
-from fluidtool.runtime.engines.native.importers.registry import need
 from fluidtool.runtime.engines.native.lowering.memory import Lowering, broadcast_strides, lowers
+from fluidtool.runtime.graph.importers.registry import need
+from fluidtool.runtime.graph.ir import Node
 
 
 @lowers("softmax")

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from fluidtool.runtime.engines.native.calls import Buffer, Kind, Plain, constant
-from fluidtool.runtime.engines.native.graph import Node
 from fluidtool.runtime.engines.native.lowering.memory import SMALL, Lowering, lowers
 from fluidtool.runtime.engines.native.packed import Packing
+from fluidtool.runtime.graph.ir import Node
 
 
 @lowers("lstm")

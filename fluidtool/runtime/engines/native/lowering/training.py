@@ -7,9 +7,9 @@ from math import lcm
 import numpy as np
 
 from fluidtool.runtime.engines.native.calls import Blocked, Buffer, Kind
-from fluidtool.runtime.engines.native.graph import Node
-from fluidtool.runtime.engines.native.importers.registry import need
 from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers
+from fluidtool.runtime.graph.importers.registry import need
+from fluidtool.runtime.graph.ir import Node
 
 TILE = 16  # at least that of src/: numbers of a window that are summed at once
 

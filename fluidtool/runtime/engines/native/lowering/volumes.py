@@ -6,9 +6,9 @@ from dataclasses import replace
 from math import prod
 
 from fluidtool.runtime.engines.native.calls import Blocked, Buffer, Kind, Plain
-from fluidtool.runtime.engines.native.graph import Node, Value
 from fluidtool.runtime.engines.native.lowering.convolution import convolve, join_groups, pack_filter
 from fluidtool.runtime.engines.native.lowering.memory import NO_HALO, Lowering, conv_output, lowers
+from fluidtool.runtime.graph.ir import Node, Value
 
 
 @lowers("conv3d")

@@ -7,9 +7,9 @@ from math import prod
 import numpy as np
 
 from fluidtool.runtime.engines.native.calls import Blocked, Buffer, Kind
-from fluidtool.runtime.engines.native.graph import Node
 from fluidtool.runtime.engines.native.lowering.memory import Lowering, conv_output, padded_bias
 from fluidtool.runtime.engines.native.packed import Packing
+from fluidtool.runtime.graph.ir import Node
 
 LEAST_CHANNELS = 16
 WINDOWS = 28  # MOST_TILES of src/winograd.c

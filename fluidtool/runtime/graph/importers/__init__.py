@@ -1,4 +1,4 @@
-"""Operators -> nodes. One function an operator; what has no kernel raises NotNativeError and stays with numpy."""
+"""Operators -> nodes. One function an operator; what has no kernel raises UnsupportedError and stays with numpy."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from contextlib import nullcontext
 from importlib import import_module
 
 from fluidtool.ir import Operator
-from fluidtool.runtime.engines.native.graph import Graph, NotNativeError, Value
-from fluidtool.runtime.engines.native.importers.refusals import Attributes, Refusals, require_agreement
-from fluidtool.runtime.engines.native.importers.registry import IMPORTERS, GraphBuilder, Lod, need
-from fluidtool.runtime.engines.native.importers.sequences import passing_lod_on
-from fluidtool.runtime.engines.native.importers.volumes import read_by_frames
+from fluidtool.runtime.graph.importers.refusals import Attributes, Refusals, require_agreement
+from fluidtool.runtime.graph.importers.registry import IMPORTERS, GraphBuilder, Lod, need
+from fluidtool.runtime.graph.importers.sequences import passing_lod_on
+from fluidtool.runtime.graph.importers.volumes import read_by_frames
+from fluidtool.runtime.graph.ir import Graph, UnsupportedError, Value
 
 PARTS = (
     "convolution", "products", "elementwise", "rows", "moves", "sequences",
@@ -31,7 +31,7 @@ def read_graph(
     and the LoDs of all values that have one.
 
     Each operator's own inference and checks run on the shapes at hand before its importer, which must agree with them. Raises
-    NotNativeError for what is left to numpy; anything else that is raised is a fault of an importer.
+    UnsupportedError for what is left to numpy; anything else that is raised is a fault of an importer.
     """
     builder, refusals = GraphBuilder(), Refusals()
     builder.values.update(given)
@@ -43,7 +43,7 @@ def read_graph(
                 if not read_by_frames(builder, op, attrs):
                     IMPORTERS[op.type](builder, op, attrs)
             require_agreement(builder, op, results)
-        except NotNativeError as error:
+        except UnsupportedError as error:
             error.result = op.output_arg_names[0]
             raise
     missing = [name for name in wanted if name not in builder.values]

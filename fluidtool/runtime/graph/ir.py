@@ -15,7 +15,7 @@ from fluidtool.errors import FluidError
 Shape = tuple[int, ...]
 
 
-class NotNativeError(FluidError):
+class UnsupportedError(FluidError):
     """Something that the native engine has no kernel for.
 
     result: the output of the operator that it is about; operand: an input that no native operator can take. Without
@@ -27,7 +27,7 @@ class NotNativeError(FluidError):
         self.result, self.operand = result, operand
 
 
-class NativeFaultError(Exception):
+class EngineFaultError(Exception):
     """A fault of the native engine itself, which is no fault of the program: reported as an internal error."""
 
 

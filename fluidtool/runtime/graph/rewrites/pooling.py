@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from math import prod
 
 from fluidtool.ir import Operator
-from fluidtool.runtime.engines.native.graph import Graph, Node
+from fluidtool.runtime.graph.ir import Graph, Node
 
 LOOKUPS = ("lookup_table", "lookup_table_v2")
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.runtime.engines.native.fusing import ACTIVE
-from fluidtool.runtime.engines.native.graph import NONE, Graph, Node, Value
+from fluidtool.runtime.graph.ir import NONE, Graph, Node, Value
+from fluidtool.runtime.graph.rewrites.fusion import ACTIVE
 
 
 def spread_activations(graph: Graph) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from fluidtool.ir import Operator
 from fluidtool.proto.enums import VarType
-from fluidtool.runtime.engines.native.importers.registry import GraphBuilder, axis_within, imports, need
+from fluidtool.runtime.graph.importers.registry import GraphBuilder, axis_within, imports, need
 
 MOST = 1 << 31  # places that a lane can hold
 

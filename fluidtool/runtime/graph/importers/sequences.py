@@ -11,8 +11,8 @@ import numpy as np
 
 from fluidtool.ir import Operator
 from fluidtool.ops.registry import get_op
-from fluidtool.runtime.engines.native.graph import Shape, Value
-from fluidtool.runtime.engines.native.importers.registry import GraphBuilder, Lod, imports, need
+from fluidtool.runtime.graph.importers.registry import GraphBuilder, Lod, imports, need
+from fluidtool.runtime.graph.ir import Shape, Value
 
 OWN_LOD = frozenset(
     {

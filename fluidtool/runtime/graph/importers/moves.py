@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from fluidtool.ir import Operator
-from fluidtool.runtime.engines.native.importers.registry import GraphBuilder, axis_within, imports, need
+from fluidtool.runtime.graph.importers.registry import GraphBuilder, axis_within, imports, need
 
 
 @imports("reshape", "reshape2")

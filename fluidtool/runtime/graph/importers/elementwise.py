@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ir import Operator
-from fluidtool.runtime.engines.native.graph import Activation, Shape, Value
-from fluidtool.runtime.engines.native.importers.registry import (
+from fluidtool.runtime.graph.importers.registry import (
     ABS,
     ADD,
     AFFINE,
@@ -37,6 +36,7 @@ from fluidtool.runtime.engines.native.importers.registry import (
     imports,
     need,
 )
+from fluidtool.runtime.graph.ir import Activation, Shape, Value
 
 OPERATIONS = {
     "elementwise_add": ADD,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from math import prod
 
-from fluidtool.runtime.engines.native.graph import Graph, Node, Value, operands
+from fluidtool.runtime.graph.ir import Graph, Node, Value, operands
 
 PATIENCE = 64  # nodes to look at for each node, on the average: what comes to use very late is left where it is
 AT_LEAST = 1 << 16

@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from fluidtool.ir import Operator
-from fluidtool.runtime.engines.native.importers.registry import GraphBuilder, imports, need
+from fluidtool.runtime.graph.importers.registry import GraphBuilder, imports, need
 
 HOW = {"reduce_sum": 0, "reduce_mean": 1, "reduce_max": 2, "reduce_min": 3, "reduce_prod": 4}  # as in src/reductions.c
 

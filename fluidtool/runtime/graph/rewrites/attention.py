@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fluidtool.runtime.engines.native.graph import NONE, Graph, Node, Value
+from fluidtool.runtime.graph.ir import NONE, Graph, Node, Value
 
 MOST_KEYS = 2048  # whose scores of a few rows fit a cache (SCORES of src/attention.c, by at most eight rows)
 

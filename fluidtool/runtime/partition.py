@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from fluidtool import locks
 from fluidtool.runtime.bindings import Bindings, array_of
-from fluidtool.runtime.engines.native.graph import NotNativeError
-from fluidtool.runtime.engines.native.importers.refusals import Attributes, every_attribute
-from fluidtool.runtime.engines.native.importers.registry import IMPORTERS, RESULTS, Lod
+from fluidtool.runtime.engines.native.compiler import Compiler, Runner, Watch
 from fluidtool.runtime.engines.native.packed import PackedConstants
-from fluidtool.runtime.engines.native.pooling import pooled_inputs
-from fluidtool.runtime.engines.native.specialization import Compiler, Runner, Watch
+from fluidtool.runtime.graph.importers.refusals import Attributes, every_attribute
+from fluidtool.runtime.graph.importers.registry import IMPORTERS, RESULTS, Lod
+from fluidtool.runtime.graph.ir import UnsupportedError
+from fluidtool.runtime.graph.rewrites.pooling import pooled_inputs
 from fluidtool.tensor import LoDTensor
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Region:
     _operators: list[tuple[Operator, Attributes]] = field(default_factory=list)
 
     def operators(self) -> list[tuple[Operator, Attributes]]:
-        """The operators with their attributes, read once; raises NotNativeError for attributes that cannot be read."""
+        """The operators with their attributes, read once; raises UnsupportedError for attributes that cannot be read."""
         if not self._operators:
             self._operators = [(step.op, every_attribute(step.op, step.info)) for step in self.steps]
         return self._operators
@@ -173,14 +173,14 @@ class Region:
                 self.packed,
                 self.pooled,
             )
-        except NotNativeError as error:
+        except UnsupportedError as error:
             return self.refuse(key, error)
         self.failures = None
         self.specializations[key] = specialization
         self.trim()
         return specialization
 
-    def refuse(self, key: Any, error: NotNativeError) -> Division | None:
+    def refuse(self, key: Any, error: UnsupportedError) -> Division | None:
         """Note why there is no specialization for a signature; what runs it instead."""
         refusal = self.refused[key] = Refusal(str(error), self.divide(error))
         if len(self.refused) > MOST_KEPT:
@@ -191,7 +191,7 @@ class Region:
                 self.given_up = refusal
         return refusal.division
 
-    def divide(self, error: NotNativeError) -> Division | None:
+    def divide(self, error: UnsupportedError) -> Division | None:
         """Cut at the operator that has no kernel after all; what is left on both sides may be native."""
         culprit = next(
             (

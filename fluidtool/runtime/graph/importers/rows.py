@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ir import Operator
-from fluidtool.runtime.engines.native.importers.registry import GraphBuilder, axis_within, imports, need
+from fluidtool.runtime.graph.importers.registry import GraphBuilder, axis_within, imports, need
 
 
 @imports("softmax")

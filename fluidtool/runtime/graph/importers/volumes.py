@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ir import Operator
-from fluidtool.runtime.engines.native.graph import Activation, Node, Value
-from fluidtool.runtime.engines.native.importers.registry import IMPORTERS, GraphBuilder, imports, need
+from fluidtool.runtime.graph.importers.registry import IMPORTERS, GraphBuilder, imports, need
+from fluidtool.runtime.graph.ir import Activation, Node, Value
 
 Pads = tuple[tuple[int, int], ...]
 BY_FRAME = frozenset(

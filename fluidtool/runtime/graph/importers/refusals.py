@@ -20,8 +20,8 @@ from fluidtool.ops.inference import infer_operator
 from fluidtool.ops.registry import OpInfo, get_op
 from fluidtool.ops.schema import FRAMEWORK_ATTRS, TensorMeta
 from fluidtool.proto.enums import AttrType, VarType
-from fluidtool.runtime.engines.native.graph import NotNativeError, Shape
-from fluidtool.runtime.engines.native.importers.registry import GraphBuilder
+from fluidtool.runtime.graph.importers.registry import GraphBuilder
+from fluidtool.runtime.graph.ir import Shape, UnsupportedError
 from fluidtool.tensor import LoDTensor
 
 WHOLE = frozenset({AttrType.INT, AttrType.LONG, AttrType.BOOLEAN})
@@ -49,17 +49,17 @@ class Attributes(dict[str, Any]):
 
 
 def every_attribute(op: Operator, info: OpInfo) -> Attributes:
-    """The attributes of an operator. Raises NotNativeError where one has another type than is declared, or is required and
+    """The attributes of an operator. Raises UnsupportedError where one has another type than is declared, or is required and
     missing: numpy's kernel says what is wrong.
     """
     attrs: dict[str, Any] = {}
     for name, spec in info.attrs.items():
         if not op.has_attr(name):
             if spec.required:
-                raise NotNativeError(f"{op.type} without the attribute {name}", result=op.output_arg_names[0])
+                raise UnsupportedError(f"{op.type} without the attribute {name}", result=op.output_arg_names[0])
             attrs[name] = spec.default
         elif op.attr_type(name) not in ALIKE.get(spec.type, (spec.type,)):
-            raise NotNativeError(f"the attribute {name} of another type", result=op.output_arg_names[0])
+            raise UnsupportedError(f"the attribute {name} of another type", result=op.output_arg_names[0])
     return Attributes(attrs | {name: op.attr(name) for name in op.attr_names})
 
 
@@ -171,7 +171,7 @@ class Refusals:
     def results(self, builder: GraphBuilder, op: Operator, attrs: Attributes) -> list[tuple[str, int, Shape]]:
         """The shapes of an operator's results by slot and number, -1 for sizes that are not told.
 
-        Raises NotNativeError for what the operator refuses.
+        Raises UnsupportedError for what the operator refuses.
         """
         values, lods = builder.values, builder.lods
         key = (
@@ -196,7 +196,7 @@ def asked(builder: GraphBuilder, op: Operator, attrs: Attributes) -> Iterator[tu
         shapes = {name: meta.shape for name, meta in infer_operator(op, metas.get).items()}
         run_checks(builder, op, attrs)
     except OperatorError as error:
-        raise NotNativeError(str(error)) from error
+        raise UnsupportedError(str(error)) from error
     for slot, names in op.outputs.items():
         for number, name in enumerate(names):
             if name in shapes:
@@ -252,10 +252,10 @@ def holder_of(builder: GraphBuilder, name: str) -> Any:
 
 
 def require_agreement(builder: GraphBuilder, op: Operator, results: Sequence[tuple[str, int, Shape]]) -> None:
-    """Raise NotNativeError unless the importer has made what the operator's inference says."""
+    """Raise UnsupportedError unless the importer has made what the operator's inference says."""
     for slot, number, shape in results:
         value = builder.values.get(op.outputs[slot][number])
         if value is None or value.shape == shape:
             continue
         if len(value.shape) != len(shape) or any(a not in (b, -1) for a, b in zip(shape, value.shape, strict=True)):
-            raise NotNativeError(f"{op.type} to the shape {list(value.shape)} where {list(shape)} is inferred")
+            raise UnsupportedError(f"{op.type} to the shape {list(value.shape)} where {list(shape)} is inferred")

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ir import Operator
-from fluidtool.runtime.engines.native.graph import Value
-from fluidtool.runtime.engines.native.importers.registry import GraphBuilder, imports, need
+from fluidtool.runtime.graph.importers.registry import GraphBuilder, imports, need
+from fluidtool.runtime.graph.ir import Value
 
 Border = tuple[int, int]
 NONE: Border = (0, 0)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ir import Operator
-from fluidtool.runtime.engines.native.importers.registry import GraphBuilder, imports, need
+from fluidtool.runtime.graph.importers.registry import GraphBuilder, imports, need
 
 SAVED_BY_2 = 2_000_000  # the version of programs from Paddle 2.0 on
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ir import Operator
-from fluidtool.runtime.engines.native.graph import Node, Value
-from fluidtool.runtime.engines.native.importers.registry import GraphBuilder, imports, need
+from fluidtool.runtime.graph.importers.registry import GraphBuilder, imports, need
+from fluidtool.runtime.graph.ir import Node, Value
 
 
 @imports("shuffle_channel", "channel_shuffle")

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.runtime.engines.native.graph import NONE, Activation, Graph, Node, Value
-from fluidtool.runtime.engines.native.importers.registry import ADD, AFFINE, MULTIPLY
+from fluidtool.runtime.graph.importers.registry import ADD, AFFINE, MULTIPLY
+from fluidtool.runtime.graph.ir import NONE, Activation, Graph, Node, Value
 
 Finder = Callable[[Value], Node | None]
 

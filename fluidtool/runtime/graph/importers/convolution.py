@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ir import Operator
-from fluidtool.runtime.engines.native.graph import Activation, Shape, Value
-from fluidtool.runtime.engines.native.importers.registry import ADD, MULTIPLY, GraphBuilder, imports, need
+from fluidtool.runtime.graph.importers.registry import ADD, MULTIPLY, GraphBuilder, imports, need
+from fluidtool.runtime.graph.ir import Activation, Shape, Value
 
 
 def padding(

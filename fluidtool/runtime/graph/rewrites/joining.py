@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.runtime.engines.native.graph import Graph, Node, Shape, Value
+from fluidtool.runtime.graph.ir import Graph, Node, Shape, Value
 
 WHOLE = 16  # columns: the weights of products whose columns are a multiple are packed together, block by block
 

@@ -11,9 +11,9 @@ from fluidtool.errors import FluidError
 from fluidtool.ir import Operator
 from fluidtool.ops.context import OpContext, Runtime
 from fluidtool.ops.registry import get_op
-from fluidtool.runtime.engines.native.graph import NotNativeError, Value
-from fluidtool.runtime.engines.native.importers.registry import GraphBuilder, imports
 from fluidtool.runtime.engines.numpy import NUMPY
+from fluidtool.runtime.graph.importers.registry import GraphBuilder, imports
+from fluidtool.runtime.graph.ir import UnsupportedError, Value
 
 DEVICE_ONLY = cast(Runtime, SimpleNamespace(device=NUMPY, host=NUMPY))
 
@@ -27,6 +27,6 @@ def _grid(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     try:
         results = info.kernel(context, *inputs, **{name: attrs[name] for name in info.kernel_attrs})
     except FluidError as error:  # which numpy's kernel raises again, with the place in the program
-        raise NotNativeError(str(error)) from error
+        raise UnsupportedError(str(error)) from error
     for slot, array in results.items():
         r.add("view", [Value(op.outputs[slot][0], array.shape, array)], op, slot, array.shape)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ir import Operator
-from fluidtool.runtime.engines.native.graph import Activation
-from fluidtool.runtime.engines.native.importers.registry import AFFINE, GraphBuilder, imports, need
+from fluidtool.runtime.graph.importers.registry import AFFINE, GraphBuilder, imports, need
+from fluidtool.runtime.graph.ir import Activation
 
 
 @imports("mul")

@@ -15,21 +15,21 @@ from fluidtool import locks
 from fluidtool.errors import OperatorError
 from fluidtool.ir import Operator
 from fluidtool.runtime.engines.native.arena import lay_out
-from fluidtool.runtime.engines.native.attention import join_attention
 from fluidtool.runtime.engines.native.binding import bind
 from fluidtool.runtime.engines.native.calls import ALIGNMENT, LARGE_PAGE, Buffer, KernelCall, Kind, aligned_floats
-from fluidtool.runtime.engines.native.fusing import fuse
-from fluidtool.runtime.engines.native.graph import Graph, NotNativeError, Value
-from fluidtool.runtime.engines.native.importers import read_graph
-from fluidtool.runtime.engines.native.importers.refusals import Attributes
-from fluidtool.runtime.engines.native.importers.registry import Lod
-from fluidtool.runtime.engines.native.joining import join_products, merge_products
 from fluidtool.runtime.engines.native.library import Library, first_byte
 from fluidtool.runtime.engines.native.lowering import lower
-from fluidtool.runtime.engines.native.mixing import mix_channels, spread_activations
-from fluidtool.runtime.engines.native.ordering import delay
 from fluidtool.runtime.engines.native.packed import Packed
-from fluidtool.runtime.engines.native.pooling import pool_lookups
+from fluidtool.runtime.graph.importers import read_graph
+from fluidtool.runtime.graph.importers.refusals import Attributes
+from fluidtool.runtime.graph.importers.registry import Lod
+from fluidtool.runtime.graph.ir import Graph, UnsupportedError, Value
+from fluidtool.runtime.graph.rewrites.attention import join_attention
+from fluidtool.runtime.graph.rewrites.fusion import fuse
+from fluidtool.runtime.graph.rewrites.joining import join_products, merge_products
+from fluidtool.runtime.graph.rewrites.mixing import mix_channels, spread_activations
+from fluidtool.runtime.graph.rewrites.ordering import delay
+from fluidtool.runtime.graph.rewrites.pooling import pool_lookups
 from fluidtool.tensor.files import check_unchanged, file_of, forget, private
 
 BEYOND = 5  # the size of a step that looks rows up, which it sets when an id is no row of its table
@@ -84,7 +84,7 @@ class Compiler(Protocol):
         packed: Packed | None = None,
         pooled: Collection[str] = (),
     ) -> Runner:
-        """Compile operators for inputs of these shapes and LoDs; raises NotNativeError where something is missing.
+        """Compile operators for inputs of these shapes and LoDs; raises UnsupportedError where something is missing.
 
         What is packed from constants is looked for in `packed`, and kept there. Inputs that are `pooled` (pooling.py) may have
         any number of rows, in as many sequences, if `any_rows`.
@@ -189,19 +189,19 @@ def import_region(
     wanted: Sequence[str],
     lods: Mapping[str, Lod] | None = None,
 ) -> Understood:
-    """The graph of operators for inputs of these shapes and LoDs; raises NotNativeError for what cannot be read."""
+    """The graph of operators for inputs of these shapes and LoDs; raises UnsupportedError for what cannot be read."""
     values = {name: Value(name, tuple(array.shape), integer=array.dtype != np.float32) for name, array in given.items()}
     for name, array in (*given.items(), *constants.items()):
         widened = array.dtype == np.int32 and name in given
         if (array.dtype not in (np.float32, np.int64) and not widened) or array.size == 0:
-            raise NotNativeError(f"{name} is {array.dtype} {array.shape}", operand=name)
+            raise UnsupportedError(f"{name} is {array.dtype} {array.shape}", operand=name)
     values |= {
         name: Value(name, tuple(array.shape), array, array.dtype != np.float32) for name, array in constants.items()
     }
     graph, found = read_graph(ops, values, wanted, lods or {})
     bounds = [(n.inputs[0].name, n.attrs["table"].shape[0]) for n in graph.nodes if n.kind == "gather"]
     if any(name not in given for name, _ in bounds):
-        raise NotNativeError("ids are computed within the region")
+        raise UnsupportedError("ids are computed within the region")
     return Understood(graph, bounds, {name: [list(level) for level in found.get(name, ())] for name in wanted})
 
 
@@ -215,7 +215,7 @@ def compile_region(
     packed: Packed | None = None,
     pooled: Collection[str] = (),
 ) -> Compiled:
-    """Compile operators for inputs of these shapes and LoDs; raises NotNativeError where a kernel is missing.
+    """Compile operators for inputs of these shapes and LoDs; raises UnsupportedError where a kernel is missing.
 
     Constants may lie in a mapped file: what is not packed is copied, but for very large tables. Raises UnreadableError when
     the file was written to.

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from fluidtool.ir import Operator
-from fluidtool.runtime.engines.native.graph import NONE, Activation, Node, NotNativeError, Value
+from fluidtool.runtime.graph.ir import NONE, Activation, Node, UnsupportedError, Value
 
 Lod = tuple[tuple[int, ...], ...]
 IMPORTERS: dict[str, Callable[[GraphBuilder, Operator, dict[str, Any]], None]] = {}
@@ -26,13 +26,13 @@ def imports(*types: str, results: tuple[str, ...] = ()) -> Callable[[Any], Any]:
 
 
 def need(condition: Any, message: str) -> None:
-    """Raise NotNativeError unless the condition holds."""
+    """Raise UnsupportedError unless the condition holds."""
     if not condition:
-        raise NotNativeError(message)
+        raise UnsupportedError(message)
 
 
 def axis_within(axis: Any, rank: int) -> int:
-    """The axis counted from the front; raises NotNativeError for one that is out of range, which numpy then refuses."""
+    """The axis counted from the front; raises UnsupportedError for one that is out of range, which numpy then refuses."""
     need(-rank <= int(axis) < rank, f"axis {axis} of {rank} dimensions")
     return int(axis) % rank
 
