@@ -27,12 +27,12 @@ def resident() -> tuple[float, float]:
 
 def arena(model: Any) -> int | None:
     """Bytes of activations that the native engine keeps for what the model was run with; None without it."""
-    from fluidtool.runtime.engines.native.compiler import Compiled
+    from fluidtool.runtime.engines.native.compiler import NativeRegion
     from fluidtool.runtime.partition import Region
 
     work = model.executor.plan(model.program, model.fetches, True).block(0).work
-    specializations = [each for item in work if isinstance(item, Region) for each in item.specializations.values()]
-    sizes = [each.arena.nbytes for each in specializations if isinstance(each, Compiled)]
+    specializations = [each for item in work if isinstance(item, Region) for each in item.specializations.kept.values()]
+    sizes = [each.arena.nbytes for each in specializations if isinstance(each, NativeRegion)]
     return sum(sizes) if sizes else None
 
 

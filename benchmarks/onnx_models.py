@@ -9,9 +9,10 @@ import numpy as np
 
 import fluidtool
 from fluidtool.runtime.engines.delegate.translating import translate
-from fluidtool.runtime.engines.native.compiler import import_region
 from fluidtool.runtime.engines.onnxruntime import OnnxGraph
-from fluidtool.runtime.partition import every_attribute
+from fluidtool.runtime.graph.importers.refusals import every_attribute
+from fluidtool.runtime.graph.pipeline import import_region
+from fluidtool.runtime.graph.spec import RegionSpec
 
 
 def write(folder: Path, batch: int) -> Path:
@@ -44,9 +45,9 @@ def whole(model: Any, graph: OnnxGraph, inputs: Any) -> tuple[list[str], list[tu
     constants = {name: model.scope.find_var(name).value.numpy() for name in model.files.parameters}
     read = {name for step in steps for name in step.op.input_arg_names}
     known = {name: array for name, array in constants.items() if name in read}
-    ops = [(step.op, every_attribute(step)) for step in steps]
-    understood = import_region(ops, inputs, known, model.fetches).graph
-    return translate(understood, graph), [value.shape for value in understood.outputs]
+    ops = [(step.op, every_attribute(step.op, step.info)) for step in steps]
+    imported = import_region(RegionSpec(ops, inputs, known, model.fetches)).graph
+    return translate(imported, graph), [value.shape for value in imported.outputs]
 
 
 def lstm(model: Any, graph: OnnxGraph, inputs: Any) -> list[str]:

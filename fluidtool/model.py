@@ -20,9 +20,9 @@ from fluidtool.ir.variable import data_type_name
 from fluidtool.ops.validation import require_valid
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor, Policy, Scope
-from fluidtool.runtime.engines import delegate_for, native_library
+from fluidtool.runtime.dependencies import names_used
+from fluidtool.runtime.engines.registry import engine_for
 from fluidtool.runtime.executor import Observer
-from fluidtool.runtime.plan import names_used
 from fluidtool.runtime.scope import ScopeVariable, Stock, StoredVariable
 from fluidtool.tensor import CPUPlace, LoDTensor, LoDTensorArray, Place, SelectedRows, var_type_of
 
@@ -192,8 +192,7 @@ def load(
     """
     place = CPUPlace() if place is None else place
     if engine != "auto" or precision != "float32":
-        native_library(engine, place, precision)
-        delegate_for(engine)
+        engine_for(engine, place, precision)
     files = open_model(source, model_filename=model_filename, params=params, need_parameters=need_parameters)
     if validate:
         require_valid(files.program, files.program_source)

@@ -99,13 +99,13 @@ def engine_used(executor: Executor, plan: Plan, watched: str) -> dict[str, Any]:
     used: dict[str, Any] = {"name": "numpy", "operators": len(block.steps)}
     if isinstance(executor.place, CUDAPlace):
         return used | {"name": "cupy"}
-    delegate = executor.delegate
-    if executor.native is None and delegate is None:
+    engine = executor.engine
+    if engine is None:
         return used
     if watched:
         return used | {"reason": f"{watched} looks at every operator by itself"}
     regions = [step for step in block.work if isinstance(step, Region)]
-    called = [region for region in regions if region.specializations]
+    called = [region for region in regions if region.specializations.kept]
     why = reasons(regions)
     if not called:
         return used | {"reason": next(iter(why.values()), "no operators that are worth a region")}
@@ -114,12 +114,9 @@ def engine_used(executor: Executor, plan: Plan, watched: str) -> dict[str, Any]:
         "regions": len(called),
         **({"left_to_numpy": dict(why)} if why else {}),
     }
-    if delegate is not None:
-        return used | {"name": delegate.name, "version": delegate.version, "threads": delegate.threads} | done
-    library = executor.native
-    assert library is not None
-    name = {"name": "native", "instructions": library.instructions, "threads": library.threads}
-    return used | name | ({} if library.precision == "float32" else {"precision": library.precision}) | done
+    version = "instructions" if engine.name == "native" else "version"
+    name = {"name": engine.name, version: engine.version, "threads": engine.threads}
+    return used | name | ({} if engine.precision == "float32" else {"precision": engine.precision}) | done
 
 
 def used_text(used: Mapping[str, Any]) -> str:

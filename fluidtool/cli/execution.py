@@ -27,7 +27,7 @@ from fluidtool.io.atomic import held_names, write_file
 from fluidtool.model import Model
 from fluidtool.runtime.executor import Observer
 from fluidtool.runtime.finite import FiniteCheck
-from fluidtool.runtime.plan import BoundStep
+from fluidtool.runtime.step import BoundStep
 from fluidtool.tensor import LoDTensor
 from fluidtool.tensor.compare import Comparison
 
@@ -130,7 +130,7 @@ def _run(model: Model, request: Request) -> Outcome:
     seconds = []
     runs = request.warmup + request.repeat
     plan = model.executor.plan(model.program, wanted, True)
-    counts_steps = runs == 1 and model.executor.native is None and sys.stderr.isatty()
+    counts_steps = runs == 1 and model.executor.engine is None and sys.stderr.isatty()
     with progress("running", len(plan.block(0).steps) if counts_steps else runs) as advance:
         observer: Observer | None = FiniteCheck() if request.check_nan else None
         if counts_steps:

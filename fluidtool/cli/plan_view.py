@@ -13,19 +13,21 @@ from fluidtool.model import Model
 from fluidtool.ops.inference import infer_program
 from fluidtool.passes.cost import footprint, input_metas, with_batch
 from fluidtool.runtime.chains import Chain
-from fluidtool.runtime.engines import delegate_for, native_library
+from fluidtool.runtime.dependencies import trains
 from fluidtool.runtime.engines.native.preview import Preview, left_to_numpy, preview
+from fluidtool.runtime.engines.registry import engine_for
 from fluidtool.runtime.partition import Region
-from fluidtool.runtime.plan import Plan, Step, trains
+from fluidtool.runtime.plan import Plan
+from fluidtool.runtime.step import Step
 
 
 class PlanView:
     """`--plan`: the steps, the memory, and the regions of the native engine with what they are compiled to."""
 
     def __init__(self, model: Model, batch: int, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        self.delegate = delegate_for(model.engine)
-        native = native_library(model.engine, precision=model.precision)
-        plan = Plan(model.program, tuple(model.fetches), needed_only=True, native=native, delegate=self.delegate)
+        engine = engine_for(model.engine, precision=model.precision)
+        self.delegate = None if engine is None or engine.name == "native" else engine
+        plan = Plan(model.program, tuple(model.fetches), needed_only=True, engine=engine)
         work = plan.block(0).work
         self.steps = plan.block(0).steps
         metas = input_metas(model.program, model.feeds, batch, shapes)
@@ -58,7 +60,7 @@ class PlanView:
 
         for item in work:
             look(item)
-        watched = (plan.native or plan.delegate) is not None and not self.trains
+        watched = engine is not None and not self.trains
         self.left = left_to_numpy(work) if watched else {}
 
     def _of(self, region: Region) -> list[tuple[str, int | None, str]]:

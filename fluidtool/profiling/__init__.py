@@ -12,7 +12,7 @@ from fluidtool.model import Model
 from fluidtool.profiling.machine import Peak, measure_peak
 from fluidtool.profiling.recorder import Event, Recorder
 from fluidtool.profiling.work import Work
-from fluidtool.runtime.engines import native_library
+from fluidtool.runtime.engines.native.library import library as native_library
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,8 @@ def profile(
 
     The machine's peak is measured before and after, which takes a tenth of a second. Raises what Model.run raises.
     """
-    library = model.executor.native if model.executor.delegate is None else native_library()
+    engine = model.executor.engine
+    library = native_library() if engine is not None else None
     peak = measure_peak(library)
     for _ in range(warmup):
         model.run(feed, fetch)

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from fluidtool import locks
 from fluidtool.passes.peak import Sizes
 from fluidtool.profiling.work import NO_WORK, Work, array_of, node_multiply_adds, operator_work, step_works
+from fluidtool.runtime.bound_region import BoundRegion
 from fluidtool.runtime.engines.native.arena import lifetimes
-from fluidtool.runtime.engines.native.compiler import Compiled
+from fluidtool.runtime.engines.native.compiler import NativeRegion
 from fluidtool.runtime.engines.native.preview import kernel_call_view
 from fluidtool.runtime.graph.ir import Graph
-from fluidtool.runtime.partition import BoundRegion
-from fluidtool.runtime.plan import BoundStep
+from fluidtool.runtime.step import BoundStep
 from fluidtool.tensor import CUDAPlace, LoDTensor
 
 
@@ -141,7 +141,7 @@ class Recorder:
                 self._add(("region", number), what, NO_WORK)
             self._forget(step.release)
 
-    def steps(self, compiled: Compiled, seconds: NDArray[Any]) -> None:
+    def kernel_calls(self, compiled: NativeRegion, seconds: NDArray[Any]) -> None:
         """The kernel calls of a region have run one after the other, and are over now."""
         end, took = perf_counter(), float(seconds.sum())
         with self._lock:
@@ -154,7 +154,7 @@ class Recorder:
                 self._describe_kernel_calls(number, compiled, seconds, end - took)
         self._within.seconds += took + perf_counter() - end  # what the profiler itself takes is nobody's
 
-    def _describe_kernel_calls(self, number: int, compiled: Compiled, seconds: NDArray[Any], start: float) -> None:
+    def _describe_kernel_calls(self, number: int, compiled: NativeRegion, seconds: NDArray[Any], start: float) -> None:
         """Keep what the kernel calls of a region did."""
         alive = _alive_in_arena(compiled)
         outside = self._alive.total + sum(4 * value.floats for _, value, _ in compiled.outputs)
@@ -232,7 +232,7 @@ def _size(value: Any) -> int:
     return int(getattr(array, "nbytes", 0))
 
 
-def _alive_in_arena(compiled: Compiled) -> list[int]:
+def _alive_in_arena(compiled: NativeRegion) -> list[int]:
     """Bytes of the arena that hold something while each step runs."""
     changes = [0] * (len(compiled.kernel_calls) + 1)
     for buffer, (first, last) in lifetimes(compiled.kernel_calls).items():

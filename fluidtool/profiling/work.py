@@ -12,7 +12,7 @@ import numpy as np
 from fluidtool.passes.cost import COUNTERS, Unknown
 from fluidtool.runtime.engines.native.calls import KernelCall, Kind, is_narrow
 from fluidtool.runtime.graph.ir import Node, operands
-from fluidtool.runtime.plan import BoundStep
+from fluidtool.runtime.step import BoundStep
 from fluidtool.tensor import LoDTensor, SelectedRows
 
 MOVING = frozenset(

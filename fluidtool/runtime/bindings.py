@@ -4,30 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fluidtool.runtime.scope import Scope, ScopeVariable, Stock, StoredVariable
 from fluidtool.tensor import LoDTensor
 
-if TYPE_CHECKING:
-    from fluidtool.runtime.partition import Region
-
 
 @dataclass(eq=False, slots=True)
 class Bindings:
-    """The persistable variables of a block in a scope whose names were of `version`; constants by the region."""
+    """The persistable variables of a block in a scope whose names were of `version`; constants by what needs them, a region."""
 
     version: tuple[object, ...]
     holders: dict[str, ScopeVariable]
-    constants: dict[Region, Constants] = field(default_factory=dict)
+    constants: dict[object, Constants] = field(default_factory=dict)
 
-    def constants_of(self, region: Region) -> Constants:
-        """The constants of a region: they persist, all of them."""
-        found = self.constants.get(region)
+    def constants_of(self, owner: object, names: Iterable[str]) -> Constants:
+        """The constants of a region, which is their owner here: they persist, all of them."""
+        found = self.constants.get(owner)
         if found is None:
-            found = self.constants[region] = Constants(tuple(self.holders[name] for name in region.constants))
+            found = self.constants[owner] = Constants(tuple(self.holders[name] for name in names))
         return found
 
 

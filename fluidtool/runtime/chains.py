@@ -8,17 +8,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.math.elementwise_common import aligned
 from fluidtool.ops.math.rectified import rectified
 from fluidtool.ops.math.repeated import repeated
 from fluidtool.ops.nn.batch_norm import channels_with, running_line, uses_running_statistics
+from fluidtool.runtime.step import BoundStep, Step
 from fluidtool.tensor import LoDTensor
-
-if TYPE_CHECKING:
-    from fluidtool.runtime.plan import BoundStep, Step
 
 HEADS = frozenset({"conv2d", "depthwise_conv2d"})  # each result is an array that nobody else holds a part of
 STATISTICS = ("Scale", "Bias", "Mean", "Variance")

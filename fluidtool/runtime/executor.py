@@ -14,12 +14,14 @@ from fluidtool.errors import FeedError, FetchError
 from fluidtool.ir import Operator, Program
 from fluidtool.ops.concurrency import HOLDER
 from fluidtool.ops.context import Device, OpContext, Remote
-from fluidtool.runtime.engines import delegate_for, device_for, native_library
+from fluidtool.runtime.block import BoundBlock
 from fluidtool.runtime.engines.numpy import NUMPY
-from fluidtool.runtime.plan import BoundBlock, BoundStep, Plan
+from fluidtool.runtime.engines.registry import device_for, engine_for
+from fluidtool.runtime.plan import Plan
 from fluidtool.runtime.policy import Policy
 from fluidtool.runtime.remote import Servers
 from fluidtool.runtime.scope import Scope
+from fluidtool.runtime.step import BoundStep
 from fluidtool.runtime.straight import run_straight
 from fluidtool.tensor import CPUPlace, LoDTensor, LoDTensorArray, Place, SelectedRows
 
@@ -100,17 +102,10 @@ class Runtime:
         return self._generator()
 
     def add_rows(self, total: Any, rows: Any, values: Any) -> None:
-        """total[rows[i]] += values[i], in this order, by the native library where it can."""
-        native = self.plan.native
-        if native is not None:
-            from fluidtool.runtime.engines.native.kernels.rows import (  # many programs never need it
-                add_rows,
-                are_places,
-            )
-
-            if are_places(total, rows, values):
-                add_rows(native, total, rows, values)
-                return
+        """total[rows[i]] += values[i], in this order, by the engine where it can."""
+        engine = self.plan.engine
+        if engine is not None and engine.add_rows(total, rows, values):
+            return
         self.device.xp.add.at(total, rows, values)
 
     def bind_block(self, block: int, scope: Scope) -> BoundBlock:
@@ -153,8 +148,7 @@ class Executor:
         self.device = device_for(self.place)
         self.policy = Policy() if policy is None else policy
         self.seed = seed
-        self.native = native_library(engine, self.place, precision)
-        self.delegate = delegate_for(engine)
+        self.engine = engine_for(engine, self.place, precision)
         self.servers = Servers(self.policy) if servers is None else servers
         self._plans: WeakKeyDictionary[Program, dict[Any, Plan]] = WeakKeyDictionary()
         self._generators: WeakKeyDictionary[Program, np.random.Generator] = WeakKeyDictionary()
@@ -228,7 +222,7 @@ class Executor:
             plans = self._plans.setdefault(program, {})
             plan = plans.get(key)
             if plan is None:
-                plan = Plan(program, *key[1:], self.native, self.delegate)
+                plan = Plan(program, *key[1:], self.engine)
                 for old in [k for k in plans if k[0] != key[0]] or list(plans)[: -PLANS_KEPT + 1]:
                     del plans[old]
                 plans[key] = plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fluidtool.errors import NotFiniteError
-from fluidtool.runtime.plan import BoundStep, located
+from fluidtool.runtime.step import BoundStep, located
 from fluidtool.tensor import LoDTensor, SelectedRows
 
 

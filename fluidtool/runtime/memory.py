@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fluidtool.runtime.plan import BoundStep
 from fluidtool.runtime.scope import Scope
+from fluidtool.runtime.step import BoundStep
 from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows
 
 

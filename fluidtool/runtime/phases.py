@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fluidtool.ir import Operator, Program
 from fluidtool.ir.reuse import with_original_names
 from fluidtool.ir.roles import ROLE_ATTR, ROLE_VAR_ATTR, OpRole
-from fluidtool.runtime.plan import FEED_FETCH, names_used
+from fluidtool.runtime.dependencies import FEED_FETCH, names_used
 
 ONCE = OpRole.Optimize | OpRole.LRSched | OpRole.RPC | OpRole.Dist
 

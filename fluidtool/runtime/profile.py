@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fluidtool import locks
-from fluidtool.runtime.plan import BoundStep
+from fluidtool.runtime.step import BoundStep
 
 
 @dataclass(frozen=True, slots=True)

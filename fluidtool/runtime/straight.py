@@ -1,4 +1,4 @@
-"""The straight way through a plan that is one region: no scope of its own, no variables, what is fed goes to the library."""
+"""The straight way through a plan that is one region: no scope of its own, no variables, what is fed goes to the engine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.errors import FluidError
-from fluidtool.runtime.partition import lod_of_value
+from fluidtool.runtime.bound_region import lod_of_value
 from fluidtool.runtime.plan import Plan
 from fluidtool.runtime.scope import Scope
 from fluidtool.tensor import LoDTensor
@@ -25,18 +25,19 @@ def run_straight(plan: Plan, feed: Mapping[str, Any], scope: Scope) -> list[Any]
         return None
     values = [feed.get(name) for name in region.inputs]
     arrays = [value.array if type(value) is LoDTensor else value for value in values]
-    constants = plan.bindings(scope).constants_of(region).arrays()
+    constants = plan.bindings(scope).constants_of(region, region.constants).arrays()
     if constants is None or not all([type(array) is np.ndarray for array in arrays]):
         return None
     lods = [lod_of_value(value) for value in values]
-    with region.lock:
-        specialization = region.specialization(region.signature(arrays, lods), constants)
-    if specialization is None:
+    specializations = region.specializations
+    with specializations.lock:
+        compiled = specializations.get(region.signature(arrays, lods), constants)
+    if compiled is None:
         return None
     try:
         given = dict(zip(region.inputs, arrays, strict=True))
-        results = specialization.run(given, None, dict(zip(region.inputs, lods, strict=True)))
+        results = compiled.run(given, None, dict(zip(region.inputs, lods, strict=True)))
     except (FluidError, MemoryError):  # of the values at hand; any other exception is a fault of ours
         return None
-    kept = specialization.lods
+    kept = compiled.lods
     return [LoDTensor(results.pop(name), [list(level) for level in kept[name]]) for name in plan.fetches]

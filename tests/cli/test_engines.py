@@ -20,6 +20,7 @@ import fluidtool
 from fluidtool.errors import DeviceError, UsageError
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.proto.enums import VarType
+from fluidtool.runtime.engines import threads
 from fluidtool.runtime.engines.native import library as native
 from fluidtool.runtime.engines.native.preview import short_sequences, stand_in
 from fluidtool.runtime.graph.importers import IMPORTERS
@@ -218,12 +219,12 @@ def test_threads_that_cannot_be(model: Path, x: Path, count: str) -> None:
 
 # ---------------------------------------------------------------- the library of Python
 def test_load_takes_an_engine(model: Path) -> None:
-    assert fluidtool.load(model, engine="numpy").executor.native is None
+    assert fluidtool.load(model, engine="numpy").executor.engine is None
 
 
 @built
 def test_load_takes_the_native_engine(model: Path) -> None:
-    assert fluidtool.load(model, engine="native").executor.native is native.library()
+    assert fluidtool.load(model, engine="native").executor.engine.library is native.library()  # type: ignore[union-attr]
 
 
 def test_load_refuses_an_unknown_engine_before_anything_is_run(model: Path) -> None:
@@ -338,7 +339,7 @@ def test_the_previewed_steps_are_those_of_a_run(on: None) -> None:
     model = fluidtool.load(DIGITS, engine="native")
     model.run({"image": np.zeros((1, 1, 8, 8), np.float32)})
     (region,) = model.executor.plan(model.program, model.fetches, True).block(0).work
-    (specialization,) = region.specializations.values()  # type: ignore[union-attr]
+    (specialization,) = region.specializations.kept.values()  # type: ignore[union-attr]
     (found,) = call_json("inspect", DIGITS, "--plan")["native"]["regions"]
     kernels = [kernel_call.kind.name.lower().replace("_", " ") for kernel_call in specialization.kernel_calls]
     assert [step["kernel"] for step in found["kernel_calls"]] == kernels
@@ -403,24 +404,24 @@ def test_json_of_version_is_one_document(off: None) -> None:
 def test_a_number_of_threads_that_is_none_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLUIDTOOL_THREADS", text)
     with pytest.raises(UsageError, match=r"FLUIDTOOL_THREADS is .* expected a number of threads from 1 on"):
-        native.thread_count()
+        threads.thread_count()
 
 
 @pytest.mark.parametrize(
     ("text", "count"), [("1", 1), ("2", 2), (" 3 ", 3), ("0000000002", 2), ("1000", 4), ("9" * 5000, 4), ("", 4)]
 )
 def test_no_more_threads_than_processors(text: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "processors", lambda: 4)
+    monkeypatch.setattr(threads, "processors", lambda: 4)
     monkeypatch.setenv("FLUIDTOOL_THREADS", text)
-    assert native.thread_count() == count
+    assert threads.thread_count() == count
 
 
 @pytest.mark.parametrize(("text", "count"), [("3", 3), ("99", 4), ("0", 4), ("all", 4)])
 def test_what_paddle_calls_cpu_num_is_a_hint(text: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "processors", lambda: 4)
+    monkeypatch.setattr(threads, "processors", lambda: 4)
     monkeypatch.delenv("FLUIDTOOL_THREADS", raising=False)
     monkeypatch.setenv("CPU_NUM", text)
-    assert native.thread_count() == count
+    assert threads.thread_count() == count
 
 
 def test_threads_of_a_run_are_no_more_than_processors(model: Path, x: Path, monkeypatch: pytest.MonkeyPatch) -> None:

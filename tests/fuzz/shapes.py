@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from fluidtool.model import Model
-from fluidtool.runtime import partition
+from fluidtool.runtime import specialization
 from tests.fuzz._runs import Source, run, sources
 from tests.fuzz.campaign import Budget, Finding
 
@@ -26,7 +26,7 @@ HOW_RARELY = 100
 TOLERANCE = 1e-5
 WARM = 40  # cases until memory may not grow any more
 SHADOW = 10 if "TSAN_OPTIONS" in os.environ else 1  # bytes that ThreadSanitizer keeps for each, at most
-GROWTH = SHADOW * 2 * partition.ROOM  # bytes that a process may take more than when it was warm
+GROWTH = SHADOW * 2 * specialization.ROOM  # bytes that a process may take more than when it was warm
 STATUS = Path("/proc/self/statm")
 
 

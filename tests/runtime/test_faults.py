@@ -14,7 +14,7 @@ from fluidtool.ir import Program
 from fluidtool.ops.registry import get_op
 from fluidtool.proto.enums import AttrType
 from fluidtool.runtime import Executor, Scope
-from fluidtool.runtime.engines.native.compiler import Compiled
+from fluidtool.runtime.engines.native.compiler import NativeRegion
 from fluidtool.runtime.engines.native.library import library, switched_off
 from fluidtool.tensor import SelectedRows
 
@@ -79,7 +79,7 @@ def test_the_straight_way_does_not_run_again_after_a_fault(monkeypatch: pytest.M
         runs.append(1)
         raise AttributeError("no such thing")
 
-    monkeypatch.setattr(Compiled, "run", broken)
+    monkeypatch.setattr(NativeRegion, "run", broken)
     with pytest.raises(AttributeError, match="no such thing"):
         model.run(feed)
     assert runs == [1]

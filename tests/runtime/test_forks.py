@@ -206,8 +206,8 @@ def test_a_child_goes_on_where_a_thread_was_compiling_for_other_parameters(monke
     weights.value = type(weights.value)(weights.value.array * 2)
     want = net.run("numpy", out)[0]
     compiling, go_on = threading.Event(), threading.Event()
-    assert executor.native is not None
-    compile, caller = type(executor.native).compile, threading.get_ident()
+    assert executor.engine is not None
+    compile, caller = type(executor.engine).compile, threading.get_ident()
 
     def slow(*arguments: Any) -> Any:
         if threading.get_ident() != caller:
@@ -215,12 +215,12 @@ def test_a_child_goes_on_where_a_thread_was_compiling_for_other_parameters(monke
             go_on.wait()
         return compile(*arguments)
 
-    monkeypatch.setattr(type(executor.native), "compile", slow)
+    monkeypatch.setattr(type(executor.engine), "compile", slow)
     thread = threading.Thread(target=run)
     thread.start()
     compiling.wait()
     try:
-        assert region.lock.locked()
+        assert region.specializations.lock.locked()
         assert in_child(lambda: np.allclose(run(), want, rtol=0, atol=1e-5))
     finally:
         go_on.set()
@@ -237,7 +237,7 @@ def test_the_mark_of_a_run_that_was_broken_off_is_not_taken_for_a_fault() -> Non
     executor = Executor(engine="native")
     (want,) = executor.run(net.program, net.feeds, [out], net.scope)
     (region,) = executor.plan(net.program, [out]).block(0).work
-    (specialization,) = region.specializations.values()  # type: ignore[union-attr]
+    (specialization,) = region.specializations.kept.values()  # type: ignore[union-attr]
     specialization.steps["n"][specialization.tables, 5] = 1  # type: ignore[union-attr]
     (got,) = executor.run(net.program, net.feeds, [out], net.scope)
     np.testing.assert_array_equal(got.numpy(), want.numpy())

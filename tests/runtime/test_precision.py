@@ -6,7 +6,7 @@ import pytest
 
 from fluidtool.errors import DeviceError, UsageError
 from fluidtool.runtime import Executor
-from fluidtool.runtime.engines import native_library
+from fluidtool.runtime.engines.registry import engine_for
 from fluidtool.tensor import CUDAPlace
 
 
@@ -28,7 +28,7 @@ def test_an_unknown_engine_is_said_to_be_none() -> None:
 
 def test_a_gpu_does_not_round() -> None:
     with pytest.raises(UsageError, match="needs the native engine, but the device is a GPU"):
-        native_library("auto", CUDAPlace(0), "bf16")
+        engine_for("auto", CUDAPlace(0), "bf16")
 
 
 def test_no_engine_no_rounding(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from fluidtool.errors import OperatorError, UninitializedError
 from fluidtool.ir import Program
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor, Scope
-from fluidtool.runtime.plan import BoundBlock
+from fluidtool.runtime.block import BoundBlock
 from fluidtool.tensor import LoDTensor
 
 Array = np.ndarray[Any, Any]

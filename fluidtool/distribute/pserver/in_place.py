@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from fluidtool.runtime.ownership import is_shared
-from fluidtool.runtime.plan import BoundStep
 from fluidtool.runtime.scope import ScopeVariable
+from fluidtool.runtime.step import BoundStep
 from fluidtool.tensor import LoDTensor, SelectedRows
 
 Array = np.ndarray[Any, Any]

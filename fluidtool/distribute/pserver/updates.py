@@ -21,8 +21,9 @@ from fluidtool.distribute.pserver.in_place import (
     owned,
 )
 from fluidtool.ops import context
-from fluidtool.runtime.plan import BoundBlock, BoundStep
+from fluidtool.runtime.block import BoundBlock
 from fluidtool.runtime.scope import ScopeVariable
+from fluidtool.runtime.step import BoundStep
 from fluidtool.tensor import SelectedRows
 
 OWN_REFERENCES = 2  # references to an array that one attribute alone holds, counted there
@@ -177,7 +178,7 @@ class Adam(Form):
 
     def _is_ours(self, grad: Any, parameter: ScopeVariable) -> bool:
         """A dense gradient, where the native engine is not there to do it."""
-        return self.context.runtime.plan.native is None and is_gradient_of(grad, parameter)
+        return not self.context.runtime.plan.changed_by(self.context.op) and is_gradient_of(grad, parameter)
 
     def _step_size(self, like: Array, sparse: bool) -> Any:
         """Sparse gradients move the powers on before they are used, as Paddle's kernel does."""

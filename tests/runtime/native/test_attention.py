@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from fluidtool.runtime.engines.native.compiler import Compiled
+from fluidtool.runtime.engines.native.compiler import NativeRegion
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.partition import Region
 from tests.runtime.native.checking import Net, check
@@ -16,9 +16,9 @@ pytestmark = pytest.mark.usefixtures("native")
 HEADS = [0, 2, 1, 3]
 
 
-def compiled(net: Net) -> Compiled:
+def compiled(net: Net) -> NativeRegion:
     (region,) = (step for step in net.plan.work if isinstance(step, Region))
-    (specialization,) = region.specializations.values()
+    (specialization,) = region.specializations.kept.values()
     return specialization
 
 

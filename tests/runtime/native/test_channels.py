@@ -32,7 +32,7 @@ def shuffled(net: Net, x: str, shape: tuple[int, int, int, int], groups: int) ->
 def kernels(net: Net) -> list[str]:
     """The kernels of the steps of the last run."""
     (region,) = (step for step in net.plan.work if isinstance(step, Region))
-    (specialization,) = region.specializations.values()
+    (specialization,) = region.specializations.kept.values()
     return [kernel_call.kind.name for kernel_call in specialization.kernel_calls]  # type: ignore[attr-defined]
 
 

@@ -31,7 +31,7 @@ def products(net: Net, x: str, *columns: int, bias: bool = True) -> list[str]:
 
 def product_steps(net: Net) -> int:
     (region,) = (step for step in net.plan.work if isinstance(step, Region))
-    (specialization,) = region.specializations.values()
+    (specialization,) = region.specializations.kept.values()
     return sum(kernel_call.kind.name == "PRODUCT" for kernel_call in specialization.kernel_calls)
 
 
@@ -133,7 +133,7 @@ def test_a_result_that_is_fetched_is_computed_though_another_is_the_same() -> No
 
 def columns_of_products(net: Net) -> list[int]:
     (region,) = (step for step in net.plan.work if isinstance(step, Region))
-    (specialization,) = region.specializations.values()
+    (specialization,) = region.specializations.kept.values()
     return [kernel_call.sizes[2] for kernel_call in specialization.kernel_calls if kernel_call.kind.name == "PRODUCT"]
 
 
@@ -168,7 +168,7 @@ def test_products_know_the_weights_that_are_read_next() -> None:
         x = net.op("mul", "Out", {"X": x, "Y": net.parameter(rows, columns)})
     check(net, x, scale=64.0)
     (region,) = (step for step in net.plan.work if isinstance(step, Region))
-    (specialization,) = region.specializations.values()
+    (specialization,) = region.specializations.kept.values()
     products = [kernel_call for kernel_call in specialization.kernel_calls if kernel_call.kind.name == "PRODUCT"]
     assert [kernel_call.pointers.get(5) for kernel_call in products] == [
         products[1].pointers[1],

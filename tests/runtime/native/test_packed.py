@@ -46,7 +46,7 @@ class Program:
 
     def constants(self) -> list[dict[int, Any]]:
         """By specialization: the arrays that its steps read, by address."""
-        specializations = self.region.specializations.values()
+        specializations = self.region.specializations.kept.values()
         return [{array.ctypes.data: array for array in specialization.keep} for specialization in specializations]
 
 
@@ -114,7 +114,7 @@ def test_what_no_specialization_reads_is_given_back() -> None:
     made = with_convolution(32, 16, 3, 3)
     made.run(1)
     kept = [ref(array) for found in made.constants() for array in found.values()]
-    made.region.specializations.clear()
+    made.region.specializations.kept.clear()
     gc.collect()
     assert kept and all(found() is None for found in kept)
 

@@ -29,7 +29,7 @@ def image(net: Net, shape: tuple[int, ...], blocked: bool) -> str:
 def kernels(net: Net, fetch: str) -> list[Kind]:
     """The steps of the one region of the last run."""
     (region,) = net.plan.work
-    (specialization,) = region.specializations.values()  # type: ignore[union-attr]
+    (specialization,) = region.specializations.kept.values()  # type: ignore[union-attr]
     return [kernel_call.kind for kernel_call in specialization.kernel_calls]
 
 

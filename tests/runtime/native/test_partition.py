@@ -14,7 +14,7 @@ from hypothesis import given, settings
 
 from fluidtool.errors import DeviceError, OperatorError, UsageError
 from fluidtool.proto.enums import VarType
-from fluidtool.runtime import Executor, partition
+from fluidtool.runtime import Executor, specialization
 from fluidtool.runtime.engines.native.arena import lay_out, lifetimes, lower_bound
 from fluidtool.runtime.engines.native.build import COMMON_UNITS
 from fluidtool.runtime.engines.native.calls import Kind
@@ -91,7 +91,7 @@ def test_another_batch_size_is_compiled_anew_and_both_are_kept() -> None:
         (got,) = executor.run(net.program, net.feeds, [out], net.scope)
         np.testing.assert_allclose(got.numpy(), net.run("numpy", out)[0], atol=1e-5)
     (region,) = executor.plan(net.program, [out]).block(0).work
-    assert len(region.specializations) == 3  # type: ignore[union-attr]
+    assert len(region.specializations.kept) == 3  # type: ignore[union-attr]
 
 
 def test_what_has_no_kernel_runs_on_numpy_between_regions() -> None:
@@ -159,7 +159,7 @@ def test_buffers_that_live_together_do_not_overlap() -> None:
     net, out = residual_block()
     net.run("native", out)
     (region,) = net.plan.work
-    (specialization,) = region.specializations.values()  # type: ignore[union-attr]
+    (specialization,) = region.specializations.kept.values()  # type: ignore[union-attr]
     kernel_calls = specialization.kernel_calls
     offsets, size = lay_out(kernel_calls)
     alive = lifetimes(kernel_calls)
@@ -199,7 +199,7 @@ def test_threads_that_use_more_shapes_than_are_kept_do_not_disturb_each_other(mo
     weight = net.scope.find_var("parameter1").value.array
     executor = Executor(engine="native")
     wrong: list[float] = []
-    monkeypatch.setattr(partition, "MOST_KEPT", 8)
+    monkeypatch.setattr(specialization, "MOST_KEPT", 8)
 
     def work() -> None:
         for rows in [*range(1, 12)] * 6:
@@ -275,9 +275,9 @@ def gives_the_same(name: str, value: str) -> None:
 
 
 def test_numpy_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Executor(engine="numpy").native is None
+    assert Executor(engine="numpy").engine is None
     monkeypatch.setenv("FLUIDTOOL_NATIVE", "0")
-    assert Executor().native is None
+    assert Executor().engine is None
 
 
 def test_an_unknown_engine_is_refused() -> None:
@@ -286,7 +286,7 @@ def test_an_unknown_engine_is_refused() -> None:
 
 
 def test_an_engine_that_is_not_built_says_how_to_build_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fluidtool.runtime.engines.library", lambda: None)
+    monkeypatch.setattr("fluidtool.runtime.engines.native.engine.library", lambda: None)
     with pytest.raises(DeviceError, match=r"python -m fluidtool\.runtime\.engines\.native\.build"):
         Executor(engine="native")
 

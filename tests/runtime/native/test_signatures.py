@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fluidtool.runtime import Executor, partition
+from fluidtool.runtime import Executor, specialization
 from fluidtool.runtime.graph.ir import UnsupportedError
+from fluidtool.runtime.graph.spec import RegionSpec
 from fluidtool.runtime.partition import Region
 from fluidtool.tensor import LoDTensor
 from tests.runtime.native.checking import Array, Net
@@ -45,7 +46,7 @@ class Sized:
 
     def sizes(self) -> list[int]:
         """The first size of the inputs that there are specializations for, the newest last."""
-        return [key[0][0][0] for key in self.region.specializations]
+        return [key[0][0][0] for key in self.region.specializations.kept]
 
 
 def dense() -> Sized:
@@ -82,12 +83,12 @@ def test_an_empty_batch_says_nothing_about_others(before: tuple[int, ...]) -> No
     for rows in (*before, 0, 0, 4):
         assert made.run(rows, 40).shape == (rows, 8)
     assert made.sizes() == [*before, 4]
-    assert not made.region.refused and not made.region.divisions
+    assert not made.region.specializations.refused and not made.region.divisions
 
 
 def test_no_number_of_empty_batches_wears_a_region_out() -> None:
     made = dense()
-    for _ in range(2 * partition.PATIENCE):
+    for _ in range(2 * specialization.PATIENCE):
         made.run(0, 40)
     made.run(3, 40)
     assert made.sizes() == [3]
@@ -114,7 +115,7 @@ def test_a_rank_without_a_kernel_says_nothing_about_others(order: list[tuple[int
     made = matched()
     for shape in order:
         made.run(*shape)
-    assert made.sizes() == [5, 3] and len(made.region.refused) == 1
+    assert made.sizes() == [5, 3] and len(made.region.specializations.refused) == 1
 
 
 def test_a_data_type_without_a_kernel_says_nothing_about_others() -> None:
@@ -141,58 +142,60 @@ def test_a_region_that_never_compiles_is_given_up_after_some_signatures(monkeypa
         "matmul", "Out", {"X": turned, "Y": made.net.op("relu", "Out", {"X": turned})}, transpose_X=True
     )
     tried = counting(made, monkeypatch)
-    for size in range(1, partition.PATIENCE + 6):
+    for size in range(1, specialization.PATIENCE + 6):
         made.run(size, 3, 4)
-    assert tried.count(made.region.outputs) == partition.PATIENCE
+    assert tried.count(made.region.outputs) == specialization.PATIENCE
     assert len(made.region.divisions) == 1
 
 
 def test_reasons_are_kept_for_a_bounded_number_of_signatures() -> None:
     made = matched()
     made.run(5, 6)
-    for number in range(2 * partition.MOST_KEPT):
+    for number in range(2 * specialization.MOST_KEPT):
         made.region.refuse(number, UnsupportedError("no kernel", result=made.out if number % 2 else ""))
-    assert len(made.region.refused) == partition.MOST_KEPT and len(made.region.divisions) == 1
+    assert len(made.region.specializations.refused) == specialization.MOST_KEPT and len(made.region.divisions) == 1
 
 
 def counting(made: Sized, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The outputs of every region that is compiled from here on."""
     seen: list[Any] = []
-    library = made.executor.native
-    assert library is not None
-    compile = type(library).compile
+    engine = made.executor.engine
+    assert engine is not None
+    compile = type(engine).compile
 
-    def counted(self: Any, ops: Any, given: Any, constants: Any, wanted: Any, *more: Any) -> Any:
-        seen.append(wanted)
-        return compile(self, ops, given, constants, wanted, *more)
+    def counted(self: Any, spec: RegionSpec, *more: Any) -> Any:
+        seen.append(spec.outputs)
+        return compile(self, spec, *more)
 
-    monkeypatch.setattr(type(library), "compile", counted)
+    monkeypatch.setattr(type(engine), "compile", counted)
     return seen
 
 
 # ---------------------------------------------------------------- room
 @pytest.fixture
 def little_room(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setattr(partition, "ROOM", 1 << 20)
+    monkeypatch.setattr(specialization, "ROOM", 1 << 20)
     yield 1 << 20
 
 
 def memory(region: Region) -> int:
-    return sum(specialization.memory for specialization in region.specializations.values())
+    return sum(specialization.memory for specialization in region.specializations.kept.values())
 
 
 def test_specializations_of_small_inputs_are_kept_up_to_a_number() -> None:
     made = dense()
-    for rows in range(1, partition.MOST_KEPT + 3):
+    for rows in range(1, specialization.MOST_KEPT + 3):
         made.run(rows, 40)
-    assert made.sizes() == list(range(3, partition.MOST_KEPT + 3))
+    assert made.sizes() == list(range(3, specialization.MOST_KEPT + 3))
 
 
 def test_specializations_take_no_more_than_their_room(little_room: int) -> None:
     made = dense()
     for rows in (500, 1000, 1500, 2000, 2500):
         made.run(rows, 40)
-        assert memory(made.region) <= max(little_room, 2 * next(reversed(made.region.specializations.values())).memory)
+        assert memory(made.region) <= max(
+            little_room, 2 * next(reversed(made.region.specializations.kept.values())).memory
+        )
     assert made.sizes()[-1] == 2500 and len(made.sizes()) < 5
 
 
@@ -235,4 +238,4 @@ def test_regions_of_one_block_share_the_room() -> None:
     made.out = value
     made.run(3, 8)
     work = made.executor.plan(made.net.program, [made.out]).block(0).work
-    assert [part.share for part in work if isinstance(part, Region)] == [4] * 4
+    assert [part.specializations.share for part in work if isinstance(part, Region)] == [4] * 4

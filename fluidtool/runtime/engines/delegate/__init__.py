@@ -6,27 +6,25 @@ graph of it. What a target has no operation for stays with the native engine's k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fluidtool.errors import DeviceError
-from fluidtool.ir import Operator
+from fluidtool.runtime.engines.base import Engine, Kernel, Watch
 from fluidtool.runtime.engines.delegate.target import Target
 from fluidtool.runtime.engines.delegate.translating import translate
-from fluidtool.runtime.engines.native.compiler import Watch, check_bounds, import_region
-from fluidtool.runtime.engines.native.library import thread_count
-from fluidtool.runtime.engines.native.packed import Packed
-from fluidtool.runtime.graph.importers.refusals import Attributes
+from fluidtool.runtime.engines.registry import engine_for
+from fluidtool.runtime.engines.threads import thread_count
 from fluidtool.runtime.graph.importers.registry import Lod
-from fluidtool.runtime.graph.ir import Graph, Shape
+from fluidtool.runtime.graph.ir import Shape
+from fluidtool.runtime.graph.pipeline import ImportedRegion, import_region
+from fluidtool.runtime.graph.spec import RegionSpec
 from fluidtool.tensor.files import check_unchanged
 
-DELEGATES = ("onnxruntime", "openvino")
 Call = Callable[[Mapping[str, NDArray[Any]]], Sequence[NDArray[Any]]]
 
 
@@ -44,71 +42,76 @@ class Package(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
-    """A region that a library computes."""
+class DelegatedRegion:
+    """A region that a library outside computes; `memory`: bytes of the constants, of which it has its own copy."""
 
     engine: str
-    graph: Graph
-    wanted: tuple[str, ...]
-    bounds: list[tuple[str, int]]
-    lods: dict[str, list[list[int]]]
-    memory: int  # bytes of the constants, of which the library has its own copy
+    imported: ImportedRegion
+    outputs: tuple[str, ...]
+    memory: int
     call: Call
+
+    @property
+    def lods(self) -> Mapping[str, list[list[int]]]:
+        """Of the outputs, by name."""
+        return self.imported.lods
 
     def run(
         self, given: Mapping[str, Any], watch: Watch | None = None, lods: Mapping[str, Lod] | None = None
     ) -> dict[str, Any]:
         """Compute the outputs (fresh arrays) from the inputs, by name."""
-        check_bounds(self.bounds, given)
-        arrays = {value.name: np.ascontiguousarray(given[value.name], value.dtype) for value in self.graph.inputs}
-        found = (
-            self.call(arrays) if watch is None else watch.delegated(self.engine, self.graph, lambda: self.call(arrays))
-        )
-        return dict(zip(self.wanted, found, strict=True))
+        self.imported.check_bounds(given)
+        graph = self.imported.graph
+        arrays = {value.name: np.ascontiguousarray(given[value.name], value.dtype) for value in graph.inputs}
+        found = self.call(arrays) if watch is None else watch.delegated(self.engine, graph, lambda: self.call(arrays))
+        return dict(zip(self.outputs, found, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class DelegateEngine:
-    """An engine that compiles regions by a library outside."""
+    """An engine that compiles regions by a library outside; single operators run by the kernels of `others`, if any."""
 
     name: str
     version: str
     threads: int
     package: Package
+    others: Engine | None = None
     any_rows: bool = False
+    precision: str = "float32"
 
-    def compile(
-        self,
-        ops: Sequence[tuple[Operator, Attributes]],
-        given: Mapping[str, NDArray[Any]],
-        constants: Mapping[str, NDArray[Any]],
-        wanted: Sequence[str],
-        lods: Mapping[str, Lod] | None = None,
-        packed: Packed | None = None,
-        pooled: Collection[str] = (),
-    ) -> Handed:
-        """Compile operators for inputs of these shapes and LoDs; raises UnsupportedError where an operation is missing.
-
-        The library outside packs what it packs by itself, not in `packed`.
-        """
-        check_unchanged(constants.values())
-        understood = import_region(ops, given, constants, wanted, lods)
-        graph = understood.graph
+    def compile(self, spec: RegionSpec, packed: Any = None) -> DelegatedRegion:
+        """Compile operators for inputs of these shapes and LoDs; raises UnsupportedError where an operation is missing."""
+        check_unchanged(spec.constants.values())
+        imported = import_region(spec)
         target = self.package.target()
-        outputs = translate(graph, target)
-        shapes = [value.shape for value in graph.outputs]
+        outputs = translate(imported.graph, target)
+        shapes = [value.shape for value in imported.graph.outputs]
         call = self.package.load(target, outputs, shapes, self.threads)
-        memory = sum(array.nbytes for array in constants.values())
-        return Handed(self.name, graph, tuple(wanted), understood.bounds, understood.lods, memory, call)
+        memory = sum(array.nbytes for array in spec.constants.values())
+        return DelegatedRegion(self.name, imported, tuple(spec.outputs), memory, call)
+
+    def packing(self, constants: tuple[NDArray[Any], ...]) -> None:
+        """None: the library packs what it packs by itself."""
+
+    def kernel(self, type: str, own: Kernel) -> Kernel:
+        """The kernel of the other engine."""
+        return own if self.others is None else self.others.kernel(type, own)
+
+    def updates(self, type: str) -> Mapping[str, str]:
+        """What the other engine's kernel for a type can change where it lies."""
+        return {} if self.others is None else self.others.updates(type)
+
+    def add_rows(self, total: Any, rows: Any, values: Any) -> bool:
+        """total[rows[i]] += values[i] by the other engine."""
+        return self.others is not None and self.others.add_rows(total, rows, values)
 
 
-def delegate_engine(name: str) -> DelegateEngine:
-    """The engine of that name; raises DeviceError where its package is not installed."""
-    package: Any = import_module(f"fluidtool.runtime.engines.{name}")
+def delegate_engine(name: str, package: Package) -> DelegateEngine:
+    """The engine of a package; raises DeviceError where that is not installed. What is not delegated, others compute."""
     try:
         version = package.version()
     except ImportError as error:
         raise DeviceError(
             f"the engine {name} is not here ({error}); install it: pip install 'fluidtool[{name}]'"
         ) from error
-    return DelegateEngine(name, version, thread_count(), package)
+    return DelegateEngine(name, version, thread_count(), package, engine_for())

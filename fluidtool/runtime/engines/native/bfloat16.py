@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-PRECISIONS = ("float32", "bf16")
-
 
 def rounded(numbers: Any) -> NDArray[np.float32]:
     """float32 numbers of any shape with bfloat16 values: the nearest, of two as near the even one.

@@ -1,35 +1,29 @@
-"""A region: operators that run as one call into the library, compiled for the shapes of what they are given."""
+"""A region compiled for the native engine: kernel calls with addresses, run by one call into the library."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fluidtool import locks
 from fluidtool.errors import OperatorError
-from fluidtool.ir import Operator
+from fluidtool.runtime.engines.base import Watch
 from fluidtool.runtime.engines.native.arena import lay_out
 from fluidtool.runtime.engines.native.binding import bind
 from fluidtool.runtime.engines.native.calls import ALIGNMENT, LARGE_PAGE, Buffer, KernelCall, Kind, aligned_floats
 from fluidtool.runtime.engines.native.library import Library, first_byte
 from fluidtool.runtime.engines.native.lowering import lower
 from fluidtool.runtime.engines.native.packed import Packed
-from fluidtool.runtime.graph.importers import read_graph
-from fluidtool.runtime.graph.importers.refusals import Attributes
 from fluidtool.runtime.graph.importers.registry import Lod
-from fluidtool.runtime.graph.ir import Graph, UnsupportedError, Value
-from fluidtool.runtime.graph.rewrites.attention import join_attention
-from fluidtool.runtime.graph.rewrites.fusion import fuse
-from fluidtool.runtime.graph.rewrites.joining import join_products, merge_products
-from fluidtool.runtime.graph.rewrites.mixing import mix_channels, spread_activations
-from fluidtool.runtime.graph.rewrites.ordering import delay
-from fluidtool.runtime.graph.rewrites.pooling import pool_lookups
+from fluidtool.runtime.graph.ir import Value
+from fluidtool.runtime.graph.pipeline import check_bounds, import_region, rewrite
+from fluidtool.runtime.graph.spec import RegionSpec
 from fluidtool.tensor.files import check_unchanged, file_of, forget, private
 
 BEYOND = 5  # the size of a step that looks rows up, which it sets when an id is no row of its table
@@ -37,62 +31,8 @@ IDS = 6  # the size of a step that pools what it looks up which says how many id
 Mention = tuple[int, int, int]  # step, pointer, offset in bytes
 
 
-class Watch(Protocol):
-    """Somebody who wants to know how long everything takes."""
-
-    def steps(self, compiled: Compiled, seconds: NDArray[np.float64]) -> None:
-        """The steps of a call have run, each in so many seconds."""
-
-    def delegated(self, engine: str, graph: Graph, call: Callable[[], Any]) -> Any:
-        """Run a region that another library computes, and return what it returns."""
-
-    def __call__(self, step: Any, block: int) -> None:
-        """Run a step of a plan."""
-
-
-class Runner(Protocol):
-    """A region, compiled; `lods` are those of its outputs."""
-
-    @property
-    def lods(self) -> Mapping[str, list[list[int]]]:
-        """By name."""
-
-    @property
-    def memory(self) -> int:
-        """The bytes that it takes for itself."""
-
-    def run(
-        self, given: Mapping[str, Any], watch: Watch | None = None, lods: Mapping[str, Lod] | None = None
-    ) -> dict[str, Any]:
-        """Compute the outputs (fresh arrays) from the inputs and, of those that are pooled, their LoDs, by name."""
-
-
-class Compiler(Protocol):
-    """What compiles regions: the native library, or an engine outside."""
-
-    @property
-    def any_rows(self) -> bool:
-        """Whether what is compiled takes pooled inputs of any number of rows."""
-
-    def compile(
-        self,
-        ops: Sequence[tuple[Operator, Attributes]],
-        given: Mapping[str, NDArray[Any]],
-        constants: Mapping[str, NDArray[Any]],
-        wanted: Sequence[str],
-        lods: Mapping[str, Lod] | None = None,
-        packed: Packed | None = None,
-        pooled: Collection[str] = (),
-    ) -> Runner:
-        """Compile operators for inputs of these shapes and LoDs; raises UnsupportedError where something is missing.
-
-        What is packed from constants is looked for in `packed`, and kept there. Inputs that are `pooled` (pooling.py) may have
-        any number of rows, in as many sequences, if `any_rows`.
-        """
-
-
 @dataclass(slots=True)
-class Compiled:
+class NativeRegion:
     """Steps with addresses, the memory behind them, and what to patch before each run."""
 
     library: Library
@@ -147,7 +87,7 @@ class Compiled:
             if watch is None:
                 self.library.run(self.steps)
             else:
-                watch.steps(self, self.library.run_timed(self.steps))
+                watch.kernel_calls(self, self.library.run_timed(self.steps))
             if self.bounds and self._went_beyond():
                 check_bounds(self.bounds, given)
                 self.library.run(self.steps)  # the marks may have been left by a run that was broken off
@@ -163,81 +103,23 @@ class Compiled:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Understood:
-    """A region as a graph; inputs that are ids with the rows of their tables; the LoD of each output."""
-
-    graph: Graph
-    bounds: list[tuple[str, int]]
-    lods: dict[str, list[list[int]]]
-
-
-def check_bounds(bounds: Iterable[tuple[str, int]], given: Mapping[str, Any]) -> None:
-    """Raise OperatorError for an id that is no row of its table."""
-    for name, rows in bounds:
-        ids = given[name]
-        if ids.size and (int(ids.min()) < 0 or int(ids.max()) >= rows):
-            raise OperatorError(
-                f"{name} holds an id of {int(ids.min())} to {int(ids.max())}, the table has {rows} rows"
-            )
-
-
-def import_region(
-    ops: Sequence[tuple[Operator, Attributes]],
-    given: Mapping[str, NDArray[Any]],
-    constants: Mapping[str, NDArray[Any]],
-    wanted: Sequence[str],
-    lods: Mapping[str, Lod] | None = None,
-) -> Understood:
-    """The graph of operators for inputs of these shapes and LoDs; raises UnsupportedError for what cannot be read."""
-    values = {name: Value(name, tuple(array.shape), integer=array.dtype != np.float32) for name, array in given.items()}
-    for name, array in (*given.items(), *constants.items()):
-        widened = array.dtype == np.int32 and name in given
-        if (array.dtype not in (np.float32, np.int64) and not widened) or array.size == 0:
-            raise UnsupportedError(f"{name} is {array.dtype} {array.shape}", operand=name)
-    values |= {
-        name: Value(name, tuple(array.shape), array, array.dtype != np.float32) for name, array in constants.items()
-    }
-    graph, found = read_graph(ops, values, wanted, lods or {})
-    bounds = [(n.inputs[0].name, n.attrs["table"].shape[0]) for n in graph.nodes if n.kind == "gather"]
-    if any(name not in given for name, _ in bounds):
-        raise UnsupportedError("ids are computed within the region")
-    return Understood(graph, bounds, {name: [list(level) for level in found.get(name, ())] for name in wanted})
-
-
-def compile_region(
-    ops: Sequence[tuple[Operator, Attributes]],
-    given: Mapping[str, NDArray[Any]],
-    constants: Mapping[str, NDArray[Any]],
-    wanted: Sequence[str],
-    library: Library,
-    lods: Mapping[str, Lod] | None = None,
-    packed: Packed | None = None,
-    pooled: Collection[str] = (),
-) -> Compiled:
-    """Compile operators for inputs of these shapes and LoDs; raises UnsupportedError where a kernel is missing.
+def compile_region(spec: RegionSpec, library: Library, packed: Packed | None = None) -> NativeRegion:
+    """Compile a region; raises UnsupportedError where a kernel is missing.
 
     Constants may lie in a mapped file: what is not packed is copied, but for very large tables. Raises UnreadableError when
     the file was written to.
     """
-    check_unchanged(constants.values())
-    understood = import_region(ops, given, constants, wanted, lods)
-    graph = understood.graph
-    pool_lookups(graph, pooled)
-    spread_activations(graph)
-    fuse(graph)
-    merge_products(graph)
-    join_attention(graph)
-    join_products(graph)
-    mix_channels(graph)
-    delay(graph)
+    check_unchanged(spec.constants.values())
+    imported = import_region(spec)
+    graph = imported.graph
+    rewrite(graph, spec.pooled)
     lowered = lower(graph, library, packed)
     kernel_calls = lowered.kernel_calls
     for buffer in {
         buffer for kernel_call in kernel_calls for buffer in kernel_call.buffers() if buffer.role == "constant"
     }:
         buffer.array = private(buffer.array) if packed is None else packed.private(buffer.array)
-    for array in constants.values():
+    for array in spec.constants.values():
         forget(array)
     offsets, size = lay_out(kernel_calls)
     arena = aligned_floats(size, LARGE_PAGE if size > LARGE_PAGE else ALIGNMENT)
@@ -262,9 +144,9 @@ def compile_region(
     ]
     outs = [
         (name, value, mentioned[buffer])
-        for name, value, buffer in zip(wanted, graph.outputs, lowered.outputs, strict=True)
+        for name, value, buffer in zip(spec.outputs, graph.outputs, lowered.outputs, strict=True)
     ]
-    return Compiled(
+    return NativeRegion(
         library,
         steps,
         kernel_calls,
@@ -274,9 +156,9 @@ def compile_region(
         ins,
         offsets_of,
         outs,
-        understood.bounds,
+        imported.bounds,
         tables,
-        understood.lods,
+        imported.lods,
     )
 
 

@@ -6,31 +6,19 @@ import ctypes
 import itertools
 import os
 import sys
-from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fluidtool.errors import FluidError, UsageError
-from fluidtool.processors import processors
-from fluidtool.runtime.graph.ir import EngineFaultError
-
-if TYPE_CHECKING:
-    from fluidtool.ir import Operator
-    from fluidtool.runtime.engines.native.compiler import Compiled
-    from fluidtool.runtime.engines.native.packed import Packed
-    from fluidtool.runtime.graph.importers.refusals import Attributes
-    from fluidtool.runtime.graph.importers.registry import Lod
+from fluidtool.runtime.engines.threads import MOST_THREADS, thread_count
 
 FOLDER = Path(__file__).parent
-SWITCH, THREADS, INSTRUCTIONS = "FLUIDTOOL_NATIVE", "FLUIDTOOL_THREADS", "FLUIDTOOL_INSTRUCTIONS"
+SWITCH, INSTRUCTIONS = "FLUIDTOOL_NATIVE", "FLUIDTOOL_INSTRUCTIONS"
 PAIRS = "avx512_bf16"  # the instructions of src/pairs.c
-BUGS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)  # of an importer or of the lowering
-MOST_THREADS = 256  # as in src/pool.c
 BUILD = "python -m fluidtool.runtime.engines.native.build"
 
 STEP = np.dtype(
@@ -51,7 +39,6 @@ class Library:
     threads: int
     handle: ctypes.CDLL
     precision: str = "float32"
-    any_rows: bool = True
 
     @property
     def pairs(self) -> bool:
@@ -61,27 +48,6 @@ class Library:
     def run(self, steps: NDArray[np.void]) -> None:
         """Run an array of STEP, one after the other. The steps hold addresses: whoever made them keeps the arrays alive."""
         self.handle.ft_run(first_byte(steps), len(steps))
-
-    def compile(
-        self,
-        ops: Sequence[tuple[Operator, Attributes]],
-        given: Mapping[str, NDArray[Any]],
-        constants: Mapping[str, NDArray[Any]],
-        wanted: Sequence[str],
-        lods: Mapping[str, Lod] | None = None,
-        packed: Packed | None = None,
-        pooled: Collection[str] = (),
-    ) -> Compiled:
-        """Compile a region (specialization.py); raises UnsupportedError where a kernel is missing."""
-        from fluidtool.runtime.engines.native.compiler import compile_region
-
-        try:
-            return compile_region(ops, given, constants, wanted, self, lods, packed, pooled)
-        except BUGS as error:
-            if isinstance(error, FluidError):
-                raise
-            types = ", ".join(dict.fromkeys(op.type for op, _ in ops))
-            raise EngineFaultError(f"{types} cannot be compiled: {type(error).__name__}: {error}") from error
 
     def run_timed(self, steps: NDArray[np.void]) -> NDArray[np.float64]:
         """The same; returns how many seconds each step took."""
@@ -113,26 +79,6 @@ def library_path() -> Path | None:
         return Path(named)
     path = FOLDER / ("_engine.dll" if sys.platform == "win32" else "_engine.so")
     return path if path.is_file() else None
-
-
-def thread_count() -> int:
-    """Threads to use: FLUIDTOOL_THREADS, else CPU_NUM, else one for each processor that this process may run on.
-
-    Never more than there are processors: threads that take turns on one only wait for each other. Raises UsageError when
-    FLUIDTOOL_THREADS is not a whole number from 1 on; CPU_NUM, which Paddle means otherwise too, is then left aside.
-    """
-    text = os.environ.get(THREADS, "").strip()
-    if text and not _is_count(text):
-        raise UsageError(
-            f"{THREADS} is {text!r}; expected a number of threads from 1 on, or nothing for one per processor"
-        )
-    hint = os.environ.get("CPU_NUM", "").strip()
-    wanted = text or (hint if _is_count(hint) else "")
-    return min(int(wanted.lstrip("0")[:9]) if wanted else processors(), processors(), MOST_THREADS)
-
-
-def _is_count(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and bool(text.strip("0"))
 
 
 def switched_off() -> bool:

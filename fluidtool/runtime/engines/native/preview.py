@@ -14,11 +14,12 @@ from fluidtool.ir import Block
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.runtime.engines.native.arena import lower_bound
 from fluidtool.runtime.engines.native.calls import KernelCall, Kind, is_narrow
-from fluidtool.runtime.engines.native.compiler import Compiled
+from fluidtool.runtime.engines.native.compiler import NativeRegion
 from fluidtool.runtime.engines.native.packed import ForeseenConstants
 from fluidtool.runtime.graph.importers import registry
 from fluidtool.runtime.graph.importers.registry import Lod
 from fluidtool.runtime.graph.ir import Node, UnsupportedError
+from fluidtool.runtime.graph.spec import RegionSpec
 from fluidtool.runtime.partition import WORTH, Region
 from fluidtool.tensor import numpy_dtype
 
@@ -90,29 +91,24 @@ def preview(region: Region, block: Block, metas: Mapping[str, TensorMeta | None]
     count = len(region.steps)
     try:
         given = {name: stand_in(name, block, metas.get(name)) for name in region.inputs}
-        compiled = region.library.compile(
-            region.operators(),
-            given,
-            {name: zeros(name, block) for name in region.constants},
-            region.outputs,
-            {name: short_sequences(name, block, array) for name, array in given.items()},
-            ForeseenConstants(),
-            pooled=region.pooled,
-        )
+        constants = {name: zeros(name, block) for name in region.constants}
+        lods = {name: short_sequences(name, block, array) for name, array in given.items()}
+        spec = RegionSpec(region.operators(), given, constants, region.outputs, lods, region.pooled)
+        compiled = region.engine.compile(spec, ForeseenConstants())
     except UnsupportedError as error:
         region.divide(error)  # as a run does
         return Preview(count, reason=str(error))
-    if not isinstance(compiled, Compiled):
+    if not isinstance(compiled, NativeRegion):
         delegated: Any = compiled  # by another engine, which keeps the graph
-        return Preview(count, tuple(node_view(node) for node in delegated.graph.nodes))
+        return Preview(count, tuple(node_view(node) for node in delegated.imported.graph.nodes))
     kernel_calls, width = compiled.kernel_calls, compiled.library.width
-    constants = {id(array): array.nbytes for array in compiled.keep}
+    packed = {id(array): array.nbytes for array in compiled.keep}
     return Preview(
         count,
         tuple(kernel_call_view(kernel_call, width) for kernel_call in kernel_calls),
         compiled.arena.nbytes,
         4 * lower_bound(kernel_calls),
-        sum(constants.values()),
+        sum(packed.values()),
     )
 
 

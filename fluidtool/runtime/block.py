@@ -1,0 +1,196 @@
+"""A block compiled, and bound to the variables of a scope: a loop over steps that are ready."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fluidtool.errors import FluidError, OperatorError
+from fluidtool.ir import Block
+from fluidtool.ops.context import OpContext
+from fluidtool.ops.registry import get_op
+from fluidtool.runtime.bindings import Bindings, bindings_of
+from fluidtool.runtime.bound_region import BoundRegion
+from fluidtool.runtime.chains import BoundChain, Chain, find_chains
+from fluidtool.runtime.dependencies import (
+    DELETE,
+    FEED_FETCH,
+    dead_after,
+    names_used,
+    needed_operators,
+    trains,
+    without_fetched,
+    without_superseded,
+)
+from fluidtool.runtime.engines.base import Engine
+from fluidtool.runtime.partition import Region, find_regions
+from fluidtool.runtime.scope import Scope, ScopeVariable
+from fluidtool.runtime.step import BoundStep, BoundUpdate, Step, kernel_attrs, located, misfit_of, where
+
+EMPTY = "@EMPTY@"
+# Of a kernel that is given what cannot work.
+FAILURES = (ValueError, TypeError, LookupError, ArithmeticError, MemoryError)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPlan:
+    """The steps of one block and the variables that it declares; `work` is the steps, with regions or chains put together.
+
+    `hidden_names` are those that occur within a region alone: nobody sees them unless its steps run one by one. `sole`:
+    the region that is all there is, and gives every fetch. `plain`: no step runs another block or does more than compute its
+    outputs, so that after a run nobody has a hand on its variables.
+    """
+
+    index: int
+    steps: tuple[Step, ...]
+    work: tuple[Step | Region | Chain, ...]
+    local_names: tuple[str, ...]
+    persistable_names: tuple[str, ...]
+    hidden_names: frozenset[str] = frozenset()
+    sole: Region | None = None
+    plain: bool = False
+
+
+def compile_block(block: Block, fetches: Iterable[str], needed_only: bool, engine: Engine | None = None) -> BlockPlan:
+    """Compile one block. Values of block 0 are released after their last use; sub-blocks keep theirs."""
+    ops = [op for op in block.ops if op.type not in FEED_FETCH]
+    fetched = set(fetches)
+    ops = [without_fetched(op, fetched) if op.type == DELETE else op for op in ops]
+    if needed_only:
+        ops = needed_operators(block.program, ops, fetched)
+    elif block.idx == 0:
+        ops = without_superseded(block, ops, fetched)
+    steps = [Step(op, info := get_op(op.type), kernel_attrs(op, info)) for op in ops]
+    local = tuple(v.name for v in block.vars.values() if not v.persistable)
+    persistable = tuple(v.name for v in block.vars.values() if v.persistable)
+    if block.idx == 0:
+        dead = dead_after(block.program, ops, set(local) - fetched)
+        steps = [Step(s.op, s.info, s.attrs, dead[i]) for i, s in enumerate(steps)]
+    work: Sequence[Step | Region | Chain] = steps
+    if block.idx == 0 and not any(trains(op) for op in ops):
+        if engine is not None:
+            work = find_regions(steps, frozenset(persistable), fetched, engine)
+        else:
+            used = [names_used(block.program, op) for op in ops]
+            work = find_chains(steps, used, frozenset(fetched.union(persistable)))
+    hidden = hidden_within(work) & set(local)
+    for part in work:
+        if isinstance(part, Region):  # what is hidden has no variable to release
+            part.release = tuple(name for name in part.release if name not in hidden)
+    seen = tuple(name for name in local if name not in hidden)
+    sole = sole_region(work, fetched, set(persistable))
+    plain = not any(step.info.side_effects or step.op.sub_blocks() for step in steps)
+    return BlockPlan(block.idx, tuple(steps), tuple(work), seen, persistable, hidden, sole, plain)
+
+
+def sole_region(work: Sequence[Step | Region | Chain], fetched: set[str], persistable: set[str]) -> Region | None:
+    """The region that is all there is to do, gives just what is fetched, and takes parameters as constants only."""
+    if len(work) != 1 or not isinstance(work[0], Region):
+        return None
+    region = work[0]
+    whole = set(region.outputs) == fetched and persistable.isdisjoint((*region.inputs, *region.outputs))
+    return region if whole else None
+
+
+def hidden_within(work: Sequence[Step | Region | Chain]) -> frozenset[str]:
+    """What operators of regions write and nothing outside their region mentions."""
+    inner: set[str] = set()
+    for part in work:
+        if isinstance(part, Region):
+            inner.update(name for step in part.steps for name in step.op.output_arg_names)
+    for part in work:
+        if isinstance(part, Region):
+            inner.difference_update(part.inputs, part.constants, part.outputs)
+        elif isinstance(part, Step):
+            inner.difference_update(part.op.input_arg_names, part.op.output_arg_names)
+    return frozenset(inner)
+
+
+class BoundBlock:
+    """A block bound to the variables of one scope: run it as often as you like. `fed`: the names in the scope before that."""
+
+    __slots__ = ("bindings", "fed", "holders", "index", "runtime", "scope", "steps")
+
+    def __init__(self, plan: BlockPlan, scope: Scope, runtime: Any, found: Bindings | None = None) -> None:
+        self.index, self.scope, self.runtime = plan.index, scope, runtime
+        self.fed = set(scope.local_var_names())
+        self.bindings = bindings = bindings_of(plan.persistable_names, scope) if found is None else found
+        self.holders = holders = bindings.holders.copy()
+        for name in plan.local_names:
+            holders[name] = scope.var(name)
+
+        def lookup(name: str) -> ScopeVariable | None:
+            if name == EMPTY or not name:
+                return None
+            found = holders.get(name)
+            if found is None:
+                above = None if name in plan.hidden_names else scope.find_var(name)
+                found = holders[name] = above or scope.var(name)
+            return found
+
+        def lookup_all(names: dict[str, list[str]]) -> dict[str, tuple[Any, ...]]:
+            return {slot: tuple(lookup(name) for name in arguments) for slot, arguments in names.items() if arguments}
+
+        def bind(step: Step | Region | Chain) -> BoundStep | BoundRegion | BoundChain:
+            if isinstance(step, Chain):
+                ended = tuple(holders[name] for name in step.release if name in holders)
+                return BoundChain(step, [bound(part) for part in step.steps], ended)
+            if isinstance(step, Region):
+                stay = tuple(holders[name] for name in step.release if name in holders)
+                return BoundRegion(step, lookup, bind, stay, bindings)
+            return bound(step)
+
+        def bound(step: Step) -> BoundStep:
+            inputs, outputs = lookup_all(step.op.inputs), lookup_all(step.op.outputs)
+            release = tuple(holders[name] for name in step.release if name in holders)
+            context = OpContext(step.op, step.info, inputs, outputs, scope, runtime)
+            kind = BoundUpdate if runtime.plan.changed_by(step.op) else BoundStep
+            return kind(step, context, release)
+
+        self.steps = tuple(bind(step) for step in plan.work)
+
+    def forget_values(self) -> bool:
+        """Empty the variables of the scope; False where it has one that this block has not looked up."""
+        return all(self.holders.get(variable.name) is variable for variable in self.scope.emptied())
+
+    def run(self) -> None:
+        """Run every step in order; errors say which operator, where, and what it was given."""
+        observer = self.runtime.observer
+        step = None
+        try:
+            if observer is None:
+                for step in self.steps:
+                    step.run()
+                    for holder in step.release:
+                        holder.value = None
+            else:
+                whole = getattr(observer, "whole_regions", False)
+                for step in one_by_one(self.steps, whole):
+                    observer(step, self.index)
+                    for holder in step.release:
+                        holder.value = None
+        except FluidError as error:
+            if step is not None and not getattr(error, "located", False):
+                error.located = True  # type: ignore[attr-defined]
+                error.args = (f"{error.args[0]} [{where(step)}]", *error.args[1:])
+            raise
+        except FAILURES as error:
+            assert step is not None
+            raise located(OperatorError(f"operator {step.context.op.type} failed: {error} [{where(step)}]")) from error
+        except AttributeError as error:  # a fault of ours, unless an input is not what kernels take
+            misfit = None if step is None else misfit_of(step)
+            if step is None or misfit is None:
+                raise
+            raise located(OperatorError(f"operator {step.context.op.type}: {misfit} [{where(step)}]")) from error
+
+
+def one_by_one(
+    steps: Iterable[BoundStep | BoundRegion | BoundChain], whole: bool = False
+) -> Iterator[BoundStep | BoundRegion]:
+    """Every step by itself; regions stay `whole` for those who know them."""
+    for step in steps:
+        if isinstance(step, BoundChain) or (isinstance(step, BoundRegion) and not whole):
+            yield from step.steps
+        else:
+            yield step

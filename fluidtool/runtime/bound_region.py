@@ -1,0 +1,94 @@
+"""A region bound to the variables of a scope."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fluidtool.runtime.bindings import Bindings, array_of
+from fluidtool.runtime.engines.base import CompiledRegion, Watch
+from fluidtool.runtime.graph.importers.registry import Lod
+from fluidtool.runtime.partition import Division, Region
+from fluidtool.runtime.scope import ScopeVariable
+from fluidtool.tensor import LoDTensor
+
+Lookup = Callable[[str], ScopeVariable | None]
+
+
+class BoundRegion:
+    """A region whose names are looked up."""
+
+    __slots__ = ("_at_work", "_bind", "_bound", "_parts", "constants", "inputs", "outputs", "region", "release")
+
+    def __init__(
+        self,
+        region: Region,
+        lookup: Lookup,
+        bind: Callable[[Any], Any],
+        release: tuple[Any, ...],
+        bindings: Bindings,
+    ) -> None:
+        self.region, self.release = region, release
+        self._bind = bind
+        self._at_work: Any = None
+        self._bound: list[Any] | None = None
+        self._parts: dict[Division, list[Any]] = {}
+        self.inputs = [lookup(name) for name in region.inputs]
+        self.constants = bindings.constants_of(region, region.constants)
+        self.outputs = {name: lookup(name) for name in region.outputs}
+
+    @property
+    def steps(self) -> Sequence[Any]:
+        """The steps one by one, for numpy and for those who watch every operator."""
+        if self._bound is None:
+            self._bound = [self._bind(step) for step in self.region.steps]
+        return self._bound
+
+    def parts(self, division: Division | None) -> Sequence[Any]:
+        """The steps, with those put together that are native in spite of one between them."""
+        if division is None:
+            return self.steps
+        found = self._parts.get(division)
+        if found is None:
+            found = self._parts[division] = [self._bind(part) for part in division.parts]
+        return found
+
+    @property
+    def context(self) -> Any:
+        """The operator that is at work, for messages."""
+        return (self._at_work or self.steps[0]).context
+
+    def run(self, watch: Watch | None = None) -> None:
+        """In one call, or one by one where there is no kernel for these inputs; `watch` times what is done."""
+        arrays = [array_of(holder) for holder in self.inputs]
+        lods = [lod_of(holder) for holder in self.inputs]
+        constants = self.constants.arrays()
+        found: CompiledRegion | Division | None = None
+        if constants is not None and all([array is not None for array in arrays]):
+            with self.region.specializations.lock:
+                found = self.region.found(arrays, lods, constants)
+        if found is None or isinstance(found, Division):
+            for step in self.parts(found):
+                self._at_work = step
+                if watch is None:
+                    step.run()
+                else:
+                    watch(step, 0)
+            return
+        self._at_work = None
+        given = dict(zip(self.region.inputs, arrays, strict=True))
+        results = found.run(given, watch, dict(zip(self.region.inputs, lods, strict=True)))
+        for name, holder in self.outputs.items():
+            if holder is not None:
+                holder.pending_lod = None
+                holder.set_tensor(results[name], [list(level) for level in found.lods[name]])
+
+
+def lod_of(holder: Any) -> Lod:
+    """The LoD of a variable's tensor."""
+    return lod_of_value(holder.value if holder is not None else None)
+
+
+def lod_of_value(value: Any) -> Lod:
+    """The LoD of a tensor; none for everything else."""
+    return tuple(map(tuple, value.offsets)) if type(value) is LoDTensor else ()

@@ -1,0 +1,82 @@
+"""What operators of a block depend on: which of them are needed, and which of its values are dead after each."""
+
+from __future__ import annotations
+
+from fluidtool.ir import Block, Operator, Program
+from fluidtool.ir.hidden_names import hidden_reads, hidden_writes
+from fluidtool.ir.reuse import original_names
+from fluidtool.ir.roles import NAMESCOPE_ATTR, ROLE_ATTR, SUPERSEDED, OpRole
+from fluidtool.ir.surgery import copy_operator
+from fluidtool.ops.registry import get_op
+
+DELETE = "delete_var"
+FEED_FETCH = frozenset({"feed", "fetch"})
+
+
+def trains(op: Operator) -> bool:
+    """Whether the operator belongs to training: what came before it must then be there one by one."""
+    return op.type.endswith("_grad") or bool(int(op.get_attr(ROLE_ATTR, 0)) & (OpRole.Backward | OpRole.Optimize))
+
+
+def without_fetched(deletion: Operator, fetched: set[str]) -> Operator:
+    """A `delete_var` operator that leaves fetched variables alone."""
+    if fetched.isdisjoint(deletion.input("X")):
+        return deletion
+    copy = copy_operator(deletion, deletion.block)
+    copy._inputs = {"X": [name for name in deletion.input("X") if name not in fetched]}
+    return copy
+
+
+def names_used(program: Program, op: Operator) -> set[str]:
+    """Every name that an operator, or any block below it, reads or writes."""
+    names = {*op.input_arg_names, *op.output_arg_names, *hidden_reads(op), *hidden_writes(op)}
+    for index in op.sub_blocks():
+        for inner in program.block(index).ops:
+            names |= names_used(program, inner)
+    return names
+
+
+def needed_operators(program: Program, ops: list[Operator], fetched: set[str]) -> list[Operator]:
+    """The operators that the fetches depend on, and those with effects beyond their outputs.
+
+    Deletions are left out: they would ask for what they delete.
+    """
+    wanted, kept = set(fetched), []
+    for op in reversed(ops):
+        if op.type == DELETE:
+            continue
+        info = get_op(op.type)
+        if info.side_effects or wanted.intersection(op.output_arg_names):
+            kept.append(op)
+            wanted |= names_used(program, op)
+    return kept[::-1]
+
+
+def is_superseded(op: Operator) -> bool:
+    """Whether a rewrite put other operators in place of this one."""
+    return bool(op.get_attr(NAMESCOPE_ATTR, "") == SUPERSEDED)
+
+
+def without_superseded(block: Block, ops: list[Operator], fetched: set[str]) -> list[Operator]:
+    """The operators without those that a rewrite left behind for their results, where nothing reads or fetches these."""
+    if not any(is_superseded(op) for op in ops):
+        return ops
+    kept: list[Operator] = []
+    wanted = set(fetched)
+    for op in reversed(ops):
+        if not is_superseded(op) or wanted.intersection(op.output_arg_names):
+            kept.append(op)
+            wanted |= names_used(block.program, op)
+    return kept[::-1]
+
+
+def dead_after(program: Program, ops: list[Operator], releasable: set[str]) -> list[tuple[str, ...]]:
+    """For each operator the names whose last use it is; where variables share one, the last use before the next one's."""
+    seen: set[str] = set()
+    dead: list[tuple[str, ...]] = []
+    for op in reversed(ops):
+        names = (names_used(program, op) & releasable) - seen
+        seen |= names
+        seen -= (original_names(op).keys() & set(op.output_arg_names)) - set(op.input_arg_names)
+        dead.append(tuple(sorted(names)))
+    return dead[::-1]

@@ -1,0 +1,96 @@
+"""The native engine: regions compiled to kernel calls, and kernels for single operators."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from fluidtool.errors import DeviceError, FluidError
+from fluidtool.runtime.engines.base import Kernel
+from fluidtool.runtime.engines.native.compiler import NativeRegion, compile_region
+from fluidtool.runtime.engines.native.library import BUILD, SWITCH, Library, absence, library, switched_off
+from fluidtool.runtime.engines.native.packed import Packed, PackedConstants
+from fluidtool.runtime.graph.ir import EngineFaultError
+from fluidtool.runtime.graph.spec import RegionSpec
+
+BUGS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)  # of an importer or of the lowering
+
+
+@dataclass(frozen=True, slots=True)
+class NativeEngine:
+    """The engine on a library."""
+
+    library: Library
+    any_rows: bool = True
+    name: str = "native"
+
+    @property
+    def version(self) -> str:
+        """The instructions that the library uses."""
+        return self.library.instructions
+
+    @property
+    def threads(self) -> int:
+        """How many compute."""
+        return self.library.threads
+
+    @property
+    def precision(self) -> str:
+        """What products and convolutions are rounded to."""
+        return self.library.precision
+
+    def compile(self, spec: RegionSpec, packed: Packed | None = None) -> NativeRegion:
+        """Compile a region (compiler.py); raises UnsupportedError where a kernel is missing."""
+        try:
+            return compile_region(spec, self.library, packed)
+        except BUGS as error:
+            if isinstance(error, FluidError):
+                raise
+            types = ", ".join(dict.fromkeys(op.type for op, _ in spec.operators))
+            raise EngineFaultError(f"{types} cannot be compiled: {type(error).__name__}: {error}") from error
+
+    def packing(self, constants: tuple[NDArray[Any], ...]) -> PackedConstants:
+        """Where packed constants are kept."""
+        return PackedConstants(constants)
+
+    def kernel(self, type: str, own: Kernel) -> Kernel:
+        """The kernel to run for operators of a type (kernels/)."""
+        from fluidtool.runtime.engines.native.kernels import fastest_kernel  # many programs never need it
+
+        return fastest_kernel(type, own, self.library)
+
+    def updates(self, type: str) -> Mapping[str, str]:
+        """What its kernel for a type can change where it lies."""
+        from fluidtool.runtime.engines.native.kernels import UPDATES  # many programs never need it
+
+        return UPDATES.get(type, {})
+
+    def add_rows(self, total: Any, rows: Any, values: Any) -> bool:
+        """total[rows[i]] += values[i], in this order, for floats and places."""
+        from fluidtool.runtime.engines.native.kernels.rows import add_rows, are_places  # many programs never need it
+
+        if not are_places(total, rows, values):
+            return False
+        add_rows(self.library, total, rows, values)
+        return True
+
+
+def open_engine(precision: str, *, required: bool) -> NativeEngine | None:
+    """The engine; None where it is switched off or not there, unless it is required: then raises DeviceError."""
+    if switched_off() and not required:
+        return None
+    found = library()
+    if found is None:
+        if required:
+            raise DeviceError(f"the native engine is not here; {absence() or f'build it by {BUILD}'}")
+        return None
+    return NativeEngine(found if precision == "float32" else replace(found, precision=precision))
+
+
+def why_not() -> str:
+    """Why the native engine is not in use."""
+    return absence() or f"switched off by {SWITCH}={os.environ.get(SWITCH)}"

@@ -1,0 +1,7 @@
+"""numpy: every operator by its own kernel."""
+
+from __future__ import annotations
+
+
+def open_engine(precision: str, *, required: bool) -> None:
+    """None: nothing computes beside the operators' kernels."""

@@ -1,0 +1,11 @@
+"""OpenVINO as an engine, where it is installed."""
+
+from __future__ import annotations
+
+from fluidtool.runtime.engines import openvino
+from fluidtool.runtime.engines.delegate import DelegateEngine, delegate_engine
+
+
+def open_engine(precision: str, *, required: bool) -> DelegateEngine:
+    """The engine; raises DeviceError where its package is not installed."""
+    return delegate_engine("openvino", openvino)

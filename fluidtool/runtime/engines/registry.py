@@ -1,0 +1,95 @@
+"""The engines: one row each. A new one is a folder with `open_engine`, and a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from fluidtool.errors import DeviceError, UsageError
+from fluidtool.ops.context import Device
+from fluidtool.tensor import CUDAPlace, Place
+
+if TYPE_CHECKING:
+    from fluidtool.runtime.engines.base import Engine
+
+AUTO = "auto"  # the native engine where it is there, else numpy
+PRECISIONS = ("float32", "bf16")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRow:
+    """An engine: its name, which is that of its folder; the device that it computes on; the extra that installs what it needs.
+
+    precisions: what products and convolutions can be rounded to.
+    """
+
+    name: str
+    device: str
+    needs: str
+    extra: str = ""
+    precisions: tuple[str, ...] = ("float32",)
+
+
+TABLE = (
+    EngineRow("native", "CPU", "a C compiler when fluidtool is installed", precisions=PRECISIONS),
+    EngineRow("numpy", "CPU", "nothing"),
+    EngineRow("onnxruntime", "CPU", "ONNX Runtime and onnx", "onnxruntime"),
+    EngineRow("openvino", "CPU", "OpenVINO", "openvino"),
+    EngineRow("cupy", "GPU", "an NVIDIA GPU and cupy", "gpu-cuda12"),
+)
+ENGINES = (AUTO, *(row.name for row in TABLE if row.device == "CPU"))
+
+
+def device_for(place: Place) -> Device:
+    """The arrays of a place; raises DeviceError when this machine does not have it."""
+    if isinstance(place, CUDAPlace):
+        from fluidtool.runtime.engines.cupy import CupyDevice
+
+        return CupyDevice(place.device_id)
+    from fluidtool.runtime.engines.numpy import NUMPY
+
+    return NUMPY
+
+
+def engine_for(name: str = AUTO, place: Place | None = None, precision: str = "float32") -> Engine | None:
+    """The engine of that name; None where every operator runs by its own kernel, on numpy or on a GPU.
+
+    precision: 'bf16' rounds the weights of products and convolutions, and on some processors their inputs (docs/native.md),
+    which only the native engine does. Raises UsageError for an unknown engine or precision, or one that does not belong to
+    `place` or to the engine, DeviceError when what is asked for is not there.
+    """
+    _require_precision(name, place, precision)
+    if name not in ENGINES:
+        raise UsageError(f"there is no engine {name!r}; the engines are {', '.join(ENGINES)}")
+    if isinstance(place, CUDAPlace):
+        if name != AUTO:
+            raise UsageError(f"the engine {name} computes on the CPU, but the device is a GPU; leave one of them out")
+        return None
+    found = _open(name, precision)
+    if precision != "float32" and found is None:
+        from fluidtool.runtime.engines.native.engine import why_not
+
+        raise DeviceError(f"the precision {precision} needs the native engine, which is not in use: {why_not()}")
+    return found
+
+
+def _require_precision(name: str, place: Place | None, precision: str) -> None:
+    if precision not in PRECISIONS:
+        raise UsageError(f"there is no precision {precision!r}; the precisions are {', '.join(PRECISIONS)}")
+    fitting = (AUTO, *(row.name for row in TABLE if precision in row.precisions))
+    if name in ENGINES and name not in fitting:
+        raise UsageError(
+            f"the precision {precision} needs the native engine, found the engine {name}; take engine native"
+        )
+    if precision != "float32" and isinstance(place, CUDAPlace):
+        raise UsageError(
+            f"the precision {precision} needs the native engine, but the device is a GPU; leave one of them out"
+        )
+
+
+def _open(name: str, precision: str) -> Engine | None:
+    """auto: the native engine unless it is switched off or not there."""
+    module = import_module(f"fluidtool.runtime.engines.{'native' if name == AUTO else name}.engine")
+    found: Engine | None = module.open_engine(precision, required=name != AUTO)
+    return found

@@ -1,0 +1,29 @@
+"""What a region is compiled from."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from numpy.typing import NDArray
+
+from fluidtool.ir import Operator
+from fluidtool.runtime.graph.importers.refusals import Attributes
+from fluidtool.runtime.graph.importers.registry import Lod
+
+
+@dataclass(frozen=True, slots=True)
+class RegionSpec:
+    """Operators with their attributes, arrays by the name of the variable, and the names of what is to be computed.
+
+    Of `inputs` only the shapes, data types and `lods` count; `constants` may be packed, folded and kept. Inputs that are
+    `pooled` (rewrites/pooling.py) may have any number of rows, in as many sequences, if the engine takes any.
+    """
+
+    operators: Sequence[tuple[Operator, Attributes]]
+    inputs: Mapping[str, NDArray[Any]]
+    constants: Mapping[str, NDArray[Any]]
+    outputs: Sequence[str]
+    lods: Mapping[str, Lod] = field(default_factory=dict)
+    pooled: Collection[str] = ()

@@ -1,0 +1,223 @@
+"""Steps: one operator each, ready to be bound to the variables of a scope; bound, they are what a run loops over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from fluidtool.errors import FluidError, OperatorError, UninitializedError
+from fluidtool.ir import Operator
+from fluidtool.ir.callstack import written_in
+from fluidtool.ir.operator import as_attr_value
+from fluidtool.ops.context import OpContext
+from fluidtool.ops.registry import OpInfo
+from fluidtool.ops.validation import require_valid_operator
+from fluidtool.runtime.ownership import holds_alone
+from fluidtool.runtime.scope import ScopeVariable
+from fluidtool.tensor import LoDTensor
+
+
+class Located(Protocol):
+    """Whatever runs an operator, for messages."""
+
+    @property
+    def context(self) -> OpContext:
+        """The operator that is at work, with its variables."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operator, ready to bind."""
+
+    op: Operator
+    info: OpInfo
+    attrs: dict[str, Any]
+    release: tuple[str, ...] = ()
+
+
+def kernel_attrs(op: Operator, info: OpInfo) -> dict[str, Any]:
+    """The keyword arguments of the kernel: the program's values as the declared types, else the declared defaults.
+
+    Raises OperatorError for an operator that is not what its schema says.
+    """
+    require_valid_operator(op, info)
+    attrs = {}
+    for name in info.kernel_attrs:
+        spec = info.attrs[name]
+        if not op.has_attr(name):
+            attrs[name] = spec.default
+        elif op.attr_type(name) == spec.type:
+            attrs[name] = op.attr(name)
+        else:
+            attrs[name] = as_attr_value(spec.type, op.attr(name))
+    return attrs
+
+
+class BoundStep:
+    """A step whose names are looked up: what the loop calls."""
+
+    __slots__ = ("args", "attrs", "context", "first", "kernel", "lods", "outputs", "release")
+
+    def __init__(self, step: Step, context: OpContext, release: tuple[ScopeVariable, ...]) -> None:
+        info = step.info
+        self.context, self.attrs, self.release = context, step.attrs, release
+        self.kernel = context.runtime.plan.kernel_of(info)
+        self.args: tuple[tuple[Any, bool, Any], ...] = ()
+        if not info.raw:
+            self.args = tuple((slot, slot.duplicable, context.inputs.get(slot.name, ())) for slot in info.inputs)
+        self.outputs = context.outputs
+        self.first = info.outputs[0].name if info.outputs else ""
+        self.lods = info.share_lod
+
+    def run(self) -> None:
+        """Read the inputs, compute, store the outputs."""
+        self.store(self.compute())
+
+    def compute(self) -> Any:
+        """What the kernel makes of the inputs."""
+        args: list[Any] = []
+        for slot, duplicable, holders in self.args:
+            if duplicable:
+                values = [read(holder) for holder in holders]
+                if any([value is None for value in values]):
+                    self._missing_of(slot.name, holders, values)
+                args.append(values)
+            else:
+                value = read(holders[0]) if holders else None
+                if value is None and not slot.dispensable:
+                    self._missing(slot.name, holders)
+                args.append(value)
+        return self.kernel(self.context, *args, **self.attrs)
+
+    def store(self, result: Any) -> None:
+        """Put what the kernel returned into the outputs."""
+        if result is None:
+            return
+        if type(result) is not dict:
+            result = {self.first: result}
+        for slot, value in result.items():
+            holders = self.outputs.get(slot)
+            if not holders:
+                continue
+            if type(value) is list:
+                for holder, item in zip(holders, value, strict=False):
+                    self._put(slot, holder, item)
+            else:
+                self._put(slot, holders[0], value)
+
+    def _put(self, slot: str, holder: ScopeVariable | None, value: Any) -> None:
+        if value is None or holder is None:
+            return
+        lod = holder.pending_lod
+        holder.pending_lod = None
+        if lod is None:
+            lod = value.offsets if type(value) is LoDTensor else []
+            for source, target in self.lods:
+                if target == slot:
+                    lod = self._source_lod(source, slot, holder) or lod
+        if type(value) is LoDTensor:
+            if value.array is None:
+                holder.value = value
+            else:
+                holder.set_tensor(value.array, lod)
+        elif hasattr(value, "dtype") and hasattr(value, "shape"):
+            holder.set_tensor(value if value.shape else self.context.array(value), lod)
+        else:
+            holder.value = value
+
+    def _source_lod(self, source: str, slot: str, holder: ScopeVariable) -> list[list[int]]:
+        targets = self.outputs[slot]
+        index = next((i for i, other in enumerate(targets) if other is holder), 0) if len(targets) > 1 else 0
+        sources = self.context.inputs.get(source, ())
+        return self.context.lod(source, index if index < len(sources) else 0)
+
+    def _missing_of(self, slot: str, holders: tuple[ScopeVariable | None, ...], values: list[Any]) -> None:
+        """Raise UninitializedError for a variable of a list that holds no value.
+
+        A gap in the list (@EMPTY@) is none, nor is a variable that only orders `send` and `recv`.
+        """
+        if self.context.info.side_effects:
+            return
+        for holder, value in zip(holders, values, strict=True):
+            if holder is not None and value is None:
+                self._missing(slot, (holder,))
+
+    def _missing(self, slot: str, holders: tuple[ScopeVariable | None, ...]) -> None:
+        op = self.context.op
+        if not holders or holders[0] is None:
+            raise OperatorError(f"operator {op.type} in block {op.block.idx} names no variable for its input {slot}")
+        raise UninitializedError(
+            f"input {slot} of operator {op.type} in block {op.block.idx} is variable {holders[0].name}, which holds no "
+            "value: feed it, load it into the scope, or run the startup program first"
+        )
+
+
+class BoundUpdate(BoundStep):
+    """A step that changes variables where they lie, when nobody but the scope holds their arrays."""
+
+    __slots__ = ("changed", "in_place", "usual")
+
+    def __init__(self, step: Step, context: OpContext, release: tuple[ScopeVariable, ...]) -> None:
+        super().__init__(step, context, release)
+        self.usual, self.in_place = step.attrs, {**step.attrs, "in_place": True}
+        pairs = context.runtime.plan.changed_by(step.op).items()
+        same = all(step.op.input(old) == step.op.output(new) for old, new in pairs)
+        self.changed = tuple(context.inputs[old][0] for old, _ in pairs) if same else ()
+
+    def compute(self) -> Any:
+        """What the kernel makes of the inputs, which it may take the place of."""
+        alone = bool(self.changed) and all([holds_alone(holder) for holder in self.changed])
+        self.attrs = self.in_place if alone else self.usual
+        return super().compute()
+
+
+def read(holder: ScopeVariable | None) -> Any:
+    """What a kernel gets of a variable: the bare array of a LoDTensor, other values as they are, None for nothing."""
+    if holder is None:
+        return None
+    value = holder.value
+    if type(value) is LoDTensor:
+        if value.array is not None:
+            return value.array
+        return value if value.shape() != [0] else None
+    return value
+
+
+def misfit_of(step: Located) -> str | None:
+    """The input of a step that is no tensor, as kernels expect one; None without. Attributes were checked at compiling."""
+    for slot, holders in step.context.inputs.items():
+        for holder in holders:
+            value = None if holder is None else holder.value
+            if value is not None and not (type(value) is LoDTensor and value.array is not None):
+                kind = "no value" if type(value) is LoDTensor else type(value).__name__
+                return f"input {slot} holds {kind}, where a tensor is needed"
+    return None
+
+
+def located(error: FluidError) -> FluidError:
+    """Mark an error whose message already says where it happened."""
+    error.located = True  # type: ignore[attr-defined]
+    return error
+
+
+def where(step: Located) -> str:
+    """'block 0, X=img (1, 3, 4) float32 -> Out=t; written in train.py, line 7: t = …' for messages."""
+    op = step.context.op
+    shown = []
+    for slot, holders in step.context.inputs.items():
+        for holder in holders[:4]:
+            if holder is not None:
+                shown.append(f"{slot}={holder.name} {describe(holder.value)}")
+    outputs = ", ".join(f"{slot}={', '.join(names)}" for slot, names in op.outputs.items() if names)
+    line = written_in(op)
+    return (
+        f"block {op.block.idx}, {', '.join(shown) or 'no inputs'} -> {outputs or 'no outputs'}"
+        f"{f'; written in {line}' if line else ''}"
+    )
+
+
+def describe(value: Any) -> str:
+    """Shape and data type of a value, for messages."""
+    if isinstance(value, LoDTensor):
+        return "(no value)" if value.array is None else f"{tuple(value.array.shape)} {value.array.dtype}"
+    return "(no value)" if value is None else type(value).__name__
