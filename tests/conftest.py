@@ -17,6 +17,7 @@ settings.register_profile("search", deadline=None, suppress_health_check=[Health
 settings.register_profile("repeatable", settings.get_profile("search"), derandomize=True)
 settings.load_profile("repeatable")
 
+os.environ.setdefault("FLUIDTOOL_VERIFY", "1")  # graphs of regions are looked at after each rewrite
 MOST_PROCESSES = 8  # each of them collects all tests first
 
 

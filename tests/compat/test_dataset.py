@@ -169,7 +169,7 @@ def test_movielens_with_other_rows(home: Path) -> None:
         movielens.user_info()
 
 
-IMPORTERS: list[tuple[Callable[[], Any], str]] = [
+CREATORS: list[tuple[Callable[[], Any], str]] = [
     (mnist.train, "mnist/train-images-idx3-ubyte.gz"),
     (mnist.test, "mnist/t10k-images-idx3-ubyte.gz"),
     (uci_housing.train, "uci_housing/housing.data"),
@@ -181,7 +181,7 @@ IMPORTERS: list[tuple[Callable[[], Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("call", "file"), IMPORTERS)
+@pytest.mark.parametrize(("call", "file"), CREATORS)
 def test_a_missing_file_is_named_with_the_ways_out(home: Path, call: Callable[[], Any], file: str) -> None:
     with pytest.raises(DataFileNotFoundError) as caught:
         call()

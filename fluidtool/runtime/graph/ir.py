@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -63,41 +64,55 @@ class Value:
         return np.int64 if self.integer else np.float32
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Node:
-    """One computation: `kind` says which (lowering.py), `attrs` how."""
+    """One computation: `kind` says which, `attrs` how. Nobody changes a node; a rewrite puts others in its place."""
 
     kind: str
-    inputs: list[Value]
+    inputs: Sequence[Value]
     output: Value
-    attrs: dict[str, Any] = field(default_factory=dict)
+    attrs: Mapping[str, Any] = field(default_factory=dict)
     activation: Activation = NONE
     residual: Value | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", tuple(self.inputs))
+        object.__setattr__(self, "attrs", MappingProxyType(dict(self.attrs)))
 
-@dataclass(slots=True)
+
+@dataclass(frozen=True, slots=True)
 class Graph:
     """Nodes in order, the values that come from outside, and those that somebody outside reads."""
 
-    inputs: list[Value]
-    outputs: list[Value]
-    nodes: list[Node]
+    inputs: Sequence[Value]
+    outputs: Sequence[Value]
+    nodes: Sequence[Node]
 
-    def drop_unread(self) -> None:
-        """Forget nodes whose result nobody reads."""
+    _uses: list[Counter[Value]] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def with_nodes(self, nodes: Iterable[Node]) -> Graph:
+        """The graph with these nodes."""
+        return Graph(self.inputs, self.outputs, tuple(nodes))
+
+    def without_unread(self) -> Graph:
+        """The graph without nodes whose result nobody reads."""
         needed = set(self.outputs)
         kept = []
         for node in reversed(self.nodes):
             if node.output in needed:
                 needed.update(operands(node))
                 kept.append(node)
-        self.nodes = kept[::-1]
+        return self.with_nodes(reversed(kept))
 
     def uses(self) -> Counter[Value]:
-        """How often each value is read, by a node or from outside."""
-        return Counter(value for node in self.nodes for value in operands(node)) + Counter(self.outputs)
+        """How often each value is read, by a node or from outside; counted once, and not to be changed."""
+        if not self._uses:
+            found = Counter(value for node in self.nodes for value in operands(node))
+            found.update(self.outputs)
+            self._uses.append(found)
+        return self._uses[0]
 
 
 def operands(node: Node) -> Iterable[Value]:
     """What a node reads."""
-    return (*node.inputs, *(() if node.residual is None else (node.residual,)))
+    return node.inputs if node.residual is None else (*node.inputs, node.residual)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,26 @@ from fluidtool.errors import OperatorError
 from fluidtool.runtime.graph.importers import read_graph
 from fluidtool.runtime.graph.ir import Graph, UnsupportedError, Value
 from fluidtool.runtime.graph.rewrites.attention import join_attention
-from fluidtool.runtime.graph.rewrites.fusion import fuse
+from fluidtool.runtime.graph.rewrites.fusion import (
+    fold_activation,
+    fold_affine,
+    fold_affine_of_products,
+    fold_border,
+    fold_factor,
+    fold_heads,
+    fold_mask,
+    fold_norm_residual,
+    fold_residual,
+    fold_scale,
+    fold_scale_before,
+)
 from fluidtool.runtime.graph.rewrites.joining import join_products, merge_products
 from fluidtool.runtime.graph.rewrites.mixing import mix_channels, spread_activations
 from fluidtool.runtime.graph.rewrites.ordering import delay
 from fluidtool.runtime.graph.rewrites.pooling import pool_lookups
+from fluidtool.runtime.graph.rewrites.rewriting import Outcome, Rule, sweep
 from fluidtool.runtime.graph.spec import RegionSpec
+from fluidtool.runtime.graph.verify import is_wanted, verify
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +78,69 @@ def import_region(spec: RegionSpec) -> ImportedRegion:
     )
 
 
-REWRITES: tuple[Callable[[Graph], None], ...] = (
-    spread_activations,
-    fuse,
-    merge_products,
-    join_attention,
-    join_products,
-    mix_channels,
-    delay,
+@dataclass(frozen=True, slots=True)
+class NamedRewrite:
+    """A rewrite, and the name that people see."""
+
+    name: str
+    apply: Callable[[Graph], Outcome]
+
+    @property
+    def purpose(self) -> str:
+        """One line: the first of the docstring of its rule."""
+        rule = self.apply.keywords["rule"] if isinstance(self.apply, partial) else self.apply
+        return str(rule.__doc__).partition("\n")[0]
+
+
+def by_rule(name: str, rule: Rule) -> NamedRewrite:
+    """A rewrite that asks a rule at every node."""
+    return NamedRewrite(name, partial(sweep, rule=rule))
+
+
+REWRITES = (
+    by_rule("spread activations", spread_activations),
+    by_rule("fold border", fold_border),
+    by_rule("fold affine", fold_affine),
+    by_rule("fold affine of products", fold_affine_of_products),
+    by_rule("fold scale", fold_scale),
+    by_rule("fold scale before", fold_scale_before),
+    by_rule("fold mask", fold_mask),
+    by_rule("fold factor", fold_factor),
+    by_rule("fold heads", fold_heads),
+    by_rule("fold residual", fold_residual),
+    by_rule("fold norm residual", fold_norm_residual),
+    by_rule("fold activation", fold_activation),
+    NamedRewrite("merge products", merge_products),
+    by_rule("join attention", join_attention),
+    NamedRewrite("join products", join_products),
+    NamedRewrite("mix channels", mix_channels),
+    NamedRewrite("delay", delay),
 )
 
 
-def rewrite(graph: Graph, pooled: Iterable[str]) -> None:
-    """Run every rewrite, in order; `pooled` inputs are looked up and pooled in one."""
-    pool_lookups(graph, frozenset(pooled))
-    for apply in REWRITES:
-        apply(graph)
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What a rewrite did to a graph."""
+
+    rewrite: NamedRewrite
+    outcome: Outcome
+
+
+def rewrites(graph: Graph, pooled: Collection[str]) -> Iterator[Applied]:
+    """Run every rewrite, in order, on what the one before it has left; `pooled` inputs are looked up and pooled in one."""
+    checked = is_wanted()
+    if checked:
+        verify(graph, "import")
+    for named in (by_rule("pool lookups", pool_lookups(pooled)), *REWRITES):
+        outcome = named.apply(graph)
+        graph = outcome.graph
+        if checked:
+            verify(graph, named.name)
+        yield Applied(named, outcome)
+
+
+def rewritten(graph: Graph, pooled: Collection[str]) -> Graph:
+    """The graph after every rewrite."""
+    for applied in rewrites(graph, pooled):
+        graph = applied.outcome.graph
+    return graph

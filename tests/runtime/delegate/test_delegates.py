@@ -243,7 +243,7 @@ def test_the_plan_says_what_is_delegated(engine: str, monkeypatch: pytest.Monkey
     data = call_json("inspect", DIGITS, "--plan", "--engine", engine)
     assert data["delegated_to"] == engine and {step["engine"] for step in data["steps"]} == {engine}
     assert len(data["native"]["regions"]) == 1
-    monkeypatch.delitem(IMPORTERS, "sequence_pool")  # as if there were no reader
+    monkeypatch.delitem(IMPORTERS, "sequence_pool")  # as if there were no importer
     out = call("inspect", TOPICS, "--plan", "--engine", engine).stdout
     assert "sequence_pool" in out.split("Left to numpy")[1]
 

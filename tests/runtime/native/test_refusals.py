@@ -137,10 +137,10 @@ def test_a_parameter_with_a_lod_keeps_it() -> None:
     "fault", [KeyError("axis"), TypeError("no number"), AttributeError("shape"), ValueError("four")]
 )
 def test_a_fault_of_a_importer_is_raised_as_one(fault: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    def importer(*_: Any) -> None:
+    def faulty(*_: Any) -> None:
         raise fault
 
-    monkeypatch.setitem(IMPORTERS, "softmax", importer)
+    monkeypatch.setitem(IMPORTERS, "softmax", faulty)
     net = Net()
     y = net.op("softmax", "Out", {"X": net.data(4, 6)})
     with pytest.raises(EngineFaultError, match="softmax cannot be compiled") as raised:
@@ -149,10 +149,10 @@ def test_a_fault_of_a_importer_is_raised_as_one(fault: Exception, monkeypatch: p
 
 
 def test_a_importer_that_makes_another_shape_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def importer(r: Any, op: Operator, attrs: dict[str, Any]) -> None:
+    def faulty(r: Any, op: Operator, attrs: dict[str, Any]) -> None:
         r.add("view", [r.get(op, "X")], op, "Out", (6, 4))
 
-    monkeypatch.setitem(IMPORTERS, "softmax", importer)
+    monkeypatch.setitem(IMPORTERS, "softmax", faulty)
     net = Net()
     y = net.op("softmax", "Out", {"X": net.data(4, 6)})
     agree(net, [y])
@@ -206,11 +206,11 @@ def test_a_list_that_names_a_variable_without_value() -> None:
 
 
 IDLE = {"momentum", "seed", "fix_seed", "is_test", "out_stride"}  # of training; of images of several sizes
-BY_KERNELS = {"anchor_generator", "prior_box", "density_prior_box"}  # whose importers call them
+BY_KERNELS = {"anchor_generator", "prior_box", "density_prior_box"}  # whose importers call their kernels
 
 
 @pytest.mark.parametrize("type", sorted(IMPORTERS.keys() - BY_KERNELS))
-def test_a_importer_knows_every_attribute_that_the_kernel_asks_for(type: str) -> None:
+def test_an_importer_knows_every_attribute_that_the_kernel_asks_for(type: str) -> None:
     info = get_op(type)
     kernel, importer = (inspect.getsource(sys.modules[of.__module__]) for of in (info.kernel, IMPORTERS[type]))
     asked = {*info.kernel_attrs, *re.findall(r'ctx\.attr\("(\w+)"\)', kernel)} & info.attrs.keys()

@@ -22,7 +22,7 @@ from fluidtool.runtime.engines.native.lowering import lower
 from fluidtool.runtime.engines.native.packed import Packed
 from fluidtool.runtime.graph.importers.registry import Lod
 from fluidtool.runtime.graph.ir import Value
-from fluidtool.runtime.graph.pipeline import check_bounds, import_region, rewrite
+from fluidtool.runtime.graph.pipeline import check_bounds, import_region, rewritten
 from fluidtool.runtime.graph.spec import RegionSpec
 from fluidtool.tensor.files import check_unchanged, file_of, forget, private
 
@@ -111,8 +111,7 @@ def compile_region(spec: RegionSpec, library: Library, packed: Packed | None = N
     """
     check_unchanged(spec.constants.values())
     imported = import_region(spec)
-    graph = imported.graph
-    rewrite(graph, spec.pooled)
+    graph = rewritten(imported.graph, spec.pooled)
     lowered = lower(graph, library, packed)
     kernel_calls = lowered.kernel_calls
     for buffer in {

@@ -51,6 +51,4 @@ def read_graph(
     outputs = [builder.values[name] for name in wanted]
     need(all(value.array is None for value in outputs), "an output is a constant")
     inputs = [value for value in given.values() if value.array is None]
-    graph = Graph(inputs, outputs, builder.nodes)
-    graph.drop_unread()
-    return graph, builder.lods
+    return Graph(inputs, outputs, builder.nodes).without_unread(), builder.lods

@@ -11,11 +11,11 @@ from fluidtool.errors import FluidError
 from fluidtool.ir import Operator
 from fluidtool.ops.context import OpContext, Runtime
 from fluidtool.ops.registry import get_op
-from fluidtool.runtime.engines.numpy import NUMPY
 from fluidtool.runtime.graph.importers.registry import GraphBuilder, imports
 from fluidtool.runtime.graph.ir import UnsupportedError, Value
 
-DEVICE_ONLY = cast(Runtime, SimpleNamespace(device=NUMPY, host=NUMPY))
+_HOST = SimpleNamespace(name="numpy", xp=np, array=np.asarray, host=np.asarray)
+DEVICE_ONLY = cast(Runtime, SimpleNamespace(device=_HOST, host=_HOST))
 
 
 @imports("prior_box", "density_prior_box", results=("Boxes", "Variances"))

@@ -9,7 +9,7 @@ import numpy as np
 
 from fluidtool.ir import Operator
 from fluidtool.runtime.graph.importers.registry import AFFINE, GraphBuilder, imports, need
-from fluidtool.runtime.graph.ir import Activation
+from fluidtool.runtime.graph.ir import NONE, Activation
 
 
 @imports("mul")
@@ -56,6 +56,5 @@ def _matmul(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
         r.add("product", [x], op, "Out", shape, matrix=(prod(x.shape[:-1]), depth), weights=weights, shift=None)
         return
     need(x.shape[:-2] == y.shape[:-2] and 2 < len(x.shape) <= 4, "matmul with broadcasting")
-    r.add("matmul", [x, y], op, "Out", (*x.shape[:-1], columns), swap_y=swap_y)
-    if alpha != 1.0:
-        r.nodes[-1].activation = Activation(AFFINE, (alpha, 0.0))
+    factor = NONE if alpha == 1.0 else Activation(AFFINE, (alpha, 0.0))
+    r.add("matmul", [x, y], op, "Out", (*x.shape[:-1], columns), factor, swap_y=swap_y)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
 from typing import Any
@@ -199,15 +199,21 @@ def _lstmp(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     projection = r.constant(op, "ProjWeight")
     need(projection.dtype == np.float32 and len(projection.shape) == 2, "a projection that does not fit")
     identity, bounds = attrs["proj_activation"] == "identity", (float(attrs["cell_clip"]), float(attrs["proj_clip"]))
-    add_lstm(r, op, attrs, projection.shape[0], "Projection", projection=projection, bounds=bounds)
-    node_attrs = r.nodes[-1].attrs
-    node_attrs["activations"].append(
-        0 if identity else node_attrs["activations"][1]
-    )  # that of the cells (Paddle 1.8.5 lstmp_op.h)
+    # What is projected goes through the activation of the cells (Paddle 1.8.5 lstmp_op.h).
+    further = ["identity" if identity else attrs["cell_activation"]]
+    add_lstm(r, op, attrs, projection.shape[0], "Projection", further, projection=projection, bounds=bounds)
 
 
-def add_lstm(r: GraphBuilder, op: Operator, attrs: dict[str, Any], size: int, slot: str, **more: Any) -> None:
-    """The node; what is fed back is the hidden state, or its `projection`."""
+def add_lstm(
+    r: GraphBuilder,
+    op: Operator,
+    attrs: dict[str, Any],
+    size: int,
+    slot: str,
+    further: Sequence[str] = (),
+    **more: Any,
+) -> None:
+    """The node; what is fed back is the hidden state, or its `projection`, which goes through a `further` activation."""
     x, weights, bias = r.get(op, "Input"), r.constant(op, "Weight"), r.constant(op, "Bias")
     need(not op.inputs.get("H0") and not op.inputs.get("C0"), "an LSTM that is given its first state")
     names = [attrs[name] for name in ("gate_activation", "cell_activation", "candidate_activation")]
@@ -224,7 +230,7 @@ def add_lstm(r: GraphBuilder, op: Operator, attrs: dict[str, Any], size: int, sl
     }
     node_attrs |= {
         "offsets": offsets_of(r, op, "Input", x.shape[0]),
-        "activations": [ACTIVATIONS[name] for name in names],
+        "activations": [ACTIVATIONS[name] for name in (*names, *further)],
     }
     r.add("lstm", [x], op, slot, (x.shape[0], fed_back), **node_attrs, **more)
 

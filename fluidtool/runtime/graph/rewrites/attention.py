@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from fluidtool.runtime.graph.ir import NONE, Graph, Node, Value
+from fluidtool.runtime.graph.ir import NONE, Node, Value
+from fluidtool.runtime.graph.rewrites.rewriting import ELSEWHERE, NoMatch, Producer, Rewrite
 
 MOST_KEYS = 2048  # whose scores of a few rows fit a cache (SCORES of src/attention.c, by at most eight rows)
 
 
-def join_attention(graph: Graph) -> None:
-    """Put them together, in place, wherever nobody else reads the scores: no more than a few rows of these are in memory."""
-    uses = graph.uses()
-    makers = {node.output: node for node in graph.nodes}
+def join_attention(node: Node, alone: Producer) -> Rewrite | NoMatch:
+    """Scores that nobody else reads are weighed as they come: no more than a few rows of them are in memory."""
 
-    def maker(value: Value, kind: str) -> Node | None:
-        node = makers.get(value)
-        return node if node is not None and node.kind == kind and node.activation == NONE and uses[value] == 1 else None
+    def producer(value: Value, kind: str) -> Node | None:
+        found = alone(value)
+        return found if found is not None and found.kind == kind and found.activation == NONE else None
 
-    for node in [node for node in graph.nodes if node.kind == "matmul"]:
-        softmax = maker(node.inputs[0], "softmax")
-        scores = None if softmax is None else maker(softmax.inputs[0], "matmul")
-        if softmax is None or scores is None or scores.attrs.get("heads_last") or scores.output.shape[-1] > MOST_KEYS:
-            continue
-        node.kind, node.attrs = "attention", node.attrs | softmax.attrs | {"swap_k": scores.attrs["swap_y"]}
-        node.inputs = [*scores.inputs, node.inputs[1], *softmax.inputs[1:]]
-        graph.nodes.remove(softmax)
-        graph.nodes.remove(scores)
+    softmax = producer(node.inputs[0], "softmax") if node.kind == "matmul" else None
+    scores = None if softmax is None else producer(softmax.inputs[0], "matmul")
+    if softmax is None or scores is None:
+        return ELSEWHERE
+    if scores.attrs.get("heads_last"):
+        return NoMatch("the scores are stored with their heads last")
+    if scores.output.shape[-1] > MOST_KEYS:
+        return NoMatch(
+            f"there are {scores.output.shape[-1]} keys, and rows of more than {MOST_KEYS} scores fit no cache"
+        )
+    attrs = {**node.attrs, **softmax.attrs, "swap_k": scores.attrs["swap_y"]}
+    inputs = (*scores.inputs, node.inputs[1], *softmax.inputs[1:])
+    joined = Node("attention", inputs, node.output, attrs, node.activation, node.residual)
+    return Rewrite({softmax: (), scores: (), node: (joined,)})

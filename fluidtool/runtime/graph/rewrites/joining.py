@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from fluidtool.runtime.graph.ir import Graph, Node, Shape, Value
+from fluidtool.runtime.graph.ir import Graph, Node, Shape, Value, operands
+from fluidtool.runtime.graph.rewrites.rewriting import Outcome
 
 WHOLE = 16  # columns: the weights of products whose columns are a multiple are packed together, block by block
 
@@ -24,18 +26,16 @@ class SideBySide:
         return self.parts[0].shape[0], sum(part.shape[1] for part in self.parts)
 
 
-def merge_products(graph: Graph) -> None:
-    """Compute products of the same rows by the same numbers once, in place, whatever parameters the numbers are of.
+def merge_products(graph: Graph) -> Outcome:
+    """Compute products of the same rows by the same numbers once, whatever parameters the numbers are of.
 
     Startup programs with a seed give parameters of one shape the same numbers: queries, keys and values are then one.
     """
     first: dict[Any, list[Node]] = {}
     stands_for: dict[Value, Value] = {}
     outputs, kept = set(graph.outputs), []
-    for node in graph.nodes:
-        node.inputs = [stands_for.get(value, value) for value in node.inputs]
-        if node.residual is not None:
-            node.residual = stands_for.get(node.residual, node.residual)
+    for old in graph.nodes:
+        node = reading(old, stands_for)
         if node.kind == "product" and node.output not in outputs:
             row = (node.attrs["weights"][:1] + 0.0).tobytes()  # most differ here already; -0.0 equals 0.0
             key = node.inputs[0], node.residual, node.attrs["matrix"], node.activation, node.output.shape, row
@@ -45,7 +45,16 @@ def merge_products(graph: Graph) -> None:
                 continue
             first[key].append(node)
         kept.append(node)
-    graph.nodes = kept
+    return Outcome(graph.with_nodes(kept), len(stands_for)) if stands_for else Outcome(graph)
+
+
+def reading(node: Node, stands_for: Mapping[Value, Value]) -> Node:
+    """The node with other values in the places of some that it reads."""
+    if not stands_for.keys() & operands(node):
+        return node
+    inputs = [stands_for.get(value, value) for value in node.inputs]
+    residual = node.residual and stands_for.get(node.residual, node.residual)
+    return replace(node, inputs=inputs, residual=residual)
 
 
 def have_same_numbers(one: Node, other: Node) -> bool:
@@ -60,20 +69,22 @@ def have_same_numbers(one: Node, other: Node) -> bool:
     return weights is others or np.array_equal(weights, others)
 
 
-def join_products(graph: Graph) -> None:
-    """Put such products together, in place: each result is a slice of the joint one."""
+def join_products(graph: Graph) -> Outcome:
+    """Put such products together: each result is a slice of the joint one."""
     groups: dict[Any, list[Node]] = {}
     outputs = set(graph.outputs)
     for node in graph.nodes:
         if node.kind == "product" and joins(node) and node.output not in outputs:
             groups.setdefault((node.inputs[0], node.attrs["matrix"], node.activation), []).append(node)
     replaced: dict[Node, list[Node]] = {}
-    for group in groups.values():
-        if len(group) > 1:
-            product = group_product(group)
-            replaced |= {node: [] for node in group}
-            replaced[group[0]] = [product, *slices(group, product.output)]
-    graph.nodes = [new for node in graph.nodes for new in replaced.get(node, (node,))]
+    joint = [group for group in groups.values() if len(group) > 1]
+    for group in joint:
+        product = group_product(group)
+        replaced |= {node: [] for node in group}
+        replaced[group[0]] = [product, *slices(group, product.output)]
+    if not joint:
+        return Outcome(graph)
+    return Outcome(graph.with_nodes(new for node in graph.nodes for new in replaced.get(node, (node,))), len(joint))
 
 
 def joins(node: Node) -> bool:
@@ -96,8 +107,8 @@ def group_product(group: list[Node]) -> Node:
             ]
         )
     out = Value(f"{first.output.name} and {len(group) - 1} more", (*first.output.shape[:-1], weights.shape[1]))
-    attrs = first.attrs | {"weights": weights, "shift": shift}
-    return Node("product", list(first.inputs), out, attrs, first.activation)
+    attrs = {**first.attrs, "weights": weights, "shift": shift}
+    return Node("product", first.inputs, out, attrs, first.activation)
 
 
 def slices(group: list[Node], joint: Value) -> list[Node]:

@@ -9,36 +9,27 @@ import numpy as np
 
 from fluidtool.runtime.graph.ir import NONE, Graph, Node, Value
 from fluidtool.runtime.graph.rewrites.fusion import ACTIVE
+from fluidtool.runtime.graph.rewrites.rewriting import ELSEWHERE, NoMatch, Outcome, Producer, Rewrite
 
 
-def spread_activations(graph: Graph) -> None:
+def spread_activations(node: Node, alone: Producer) -> Rewrite | NoMatch:
     """An activation of a concatenation becomes one of each part, where all can be done by what makes the parts."""
-    uses = graph.uses()
-    maker = {node.output: node for node in graph.nodes}
-    kept: list[Node] = []
-    for node in graph.nodes:
-        before = maker.get(node.inputs[0]) if node.kind == "unary" and uses[node.inputs[0]] == 1 else None
-        parts = [maker.get(value) for value in before.inputs] if before is not None else []
-        if (
-            before is None
-            or before.kind != "concat"
-            or not all(part is not None and _free(part, uses) for part in parts)
-        ):
-            kept.append(node)
-            continue
-        kept.remove(before)
-        active = [Value(value.name, value.shape) for value in before.inputs]
-        kept += [
-            Node("unary", [value], output, dict(node.attrs), node.activation)
-            for value, output in zip(before.inputs, active, strict=True)
-        ]
-        kept.append(Node("concat", list(active), node.output, before.attrs))
-    graph.nodes = kept
+    before = alone(node.inputs[0]) if node.kind == "unary" else None
+    if before is None or before.kind != "concat":
+        return ELSEWHERE
+    if not all(_is_free(alone(value)) for value in before.inputs):
+        return NoMatch("not every part of the concatenation can be stored with an activation")
+    active = [Value(value.name, value.shape) for value in before.inputs]
+    parts = [
+        Node("unary", [value], output, node.attrs, node.activation)
+        for value, output in zip(before.inputs, active, strict=True)
+    ]
+    return Rewrite({before: (), node: (*parts, Node("concat", active, node.output, before.attrs))})
 
 
-def _free(node: Node, uses: Any) -> bool:
-    """Whether a node can take an activation that is asked of its result alone."""
-    return node.kind in ACTIVE and node.activation == NONE and uses[node.output] == 1
+def _is_free(node: Node | None) -> bool:
+    """Whether a node can take an activation."""
+    return node is not None and node.kind in ACTIVE and node.activation == NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +47,7 @@ class Mixed:
         return Mixed(tuple(self.values[i] for i in left), np.searchsorted(left, which), channels)
 
 
-def mix_channels(graph: Graph) -> None:
+def mix_channels(graph: Graph) -> Outcome:
     """Shuffled channels, with the concatenations before and the slices behind them: one node `mix` for each result.
 
     attrs: by input `taken`, the channels that are written and those that they are.
@@ -64,17 +55,15 @@ def mix_channels(graph: Graph) -> None:
     maker = {node.output: node for node in graph.nodes}
     shuffles = {node.output: order for node in graph.nodes if (order := shuffled(node, maker)) is not None}
     if not shuffles:
-        return
+        return Outcome(graph)
     found: dict[Value, Mixed] = {}
     for node in graph.nodes:
         mixed = _mixed(node, shuffles, found)
         if mixed is not None:
             found[node.output] = mixed
     through = {value for value in found if _from_shuffle(maker[value], shuffles)}
-    for number, node in enumerate(graph.nodes):
-        if node.output in through:
-            graph.nodes[number] = _node(node, found[node.output])
-    graph.drop_unread()
+    nodes = [_node(node, found[node.output]) if node.output in through else node for node in graph.nodes]
+    return Outcome(graph.with_nodes(nodes).without_unread(), len(through))
 
 
 def _from_shuffle(node: Node, shuffles: dict[Value, Any]) -> bool:
@@ -110,7 +99,7 @@ def alone(value: Value) -> Mixed:
 def _node(node: Node, mixed: Mixed) -> Node:
     """The node that makes all of it in one go."""
     taken = [(np.flatnonzero(mixed.which == i), mixed.channels[mixed.which == i]) for i in range(len(mixed.values))]
-    return Node("mix", list(mixed.values), node.output, {"taken": taken})
+    return Node("mix", mixed.values, node.output, {"taken": taken})
 
 
 def shuffled(node: Node, maker: dict[Value, Node]) -> tuple[Value, Any] | None:

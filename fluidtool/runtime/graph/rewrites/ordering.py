@@ -7,32 +7,35 @@ from collections.abc import Sequence
 from math import prod
 
 from fluidtool.runtime.graph.ir import Graph, Node, Value, operands
+from fluidtool.runtime.graph.rewrites.rewriting import Outcome
 
 PATIENCE = 64  # nodes to look at for each node, on the average: what comes to use very late is left where it is
 AT_LEAST = 1 << 16
 
 
-def delay(graph: Graph) -> None:
-    """Move nodes to their first importer where less is alive meanwhile, in place."""
-    nodes, outputs = graph.nodes, set(graph.outputs)
+def delay(graph: Graph) -> Outcome:
+    """Move nodes to their first reader where less is alive meanwhile."""
+    nodes, outputs, moved = list(graph.nodes), set(graph.outputs), 0
     patience = AT_LEAST + PATIENCE * len(nodes)
     places = {node: place for place, node in enumerate(nodes)}
-    importers: dict[Value, list[Node]] = {value: [] for node in nodes for value in (node.output, *operands(node))}
+    readers: dict[Value, list[Node]] = {value: [] for node in nodes for value in (node.output, *operands(node))}
     for node in nodes:
         for value in operands(node):
-            importers[value].append(node)
+            readers[value].append(node)
     for node in reversed(nodes.copy()):
         first = places[node]
-        last = min((places[importer] for importer in importers[node.output]), default=first) - 1
+        last = min((places[reader] for reader in readers[node.output]), default=first) - 1
         patience -= last - first
         if last <= first or patience < 0:
             continue
         before, later = nodes[first : last + 1], [*nodes[first + 1 : last + 1], node]
         kept = {value for other in before for value in (other.output, *operands(other))}
-        kept = {value for value in kept if any(places[importer] > last for importer in importers[value])} | outputs
+        kept = {value for value in kept if any(places[reader] > last for reader in readers[value])} | outputs
         if most_alive(later, kept) < most_alive(before, kept):
             nodes[first : last + 1] = later
             places |= {other: first + number for number, other in enumerate(later)}
+            moved += 1
+    return Outcome(graph.with_nodes(nodes), moved) if moved else Outcome(graph)
 
 
 def most_alive(nodes: Sequence[Node], kept: set[Value]) -> int:

@@ -43,7 +43,7 @@ def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lower
     whole = parts_of_wholes(graph, library.width)
     halos = needed_halos(graph, library)
     share_halos(halos, graph, whole, library.width)
-    low = Lowering(library, graph.uses(), halos, whole=whole, outputs=frozenset(graph.outputs), kept=packed)
+    low = Lowering(library, graph.uses().copy(), halos, whole=whole, outputs=frozenset(graph.outputs), kept=packed)
     low.half_uses, low.half_halos = half_uses(graph, library), half_halos(graph, library)
     inputs = [Buffer(value.floats, "input") for value in graph.inputs]
     for value, buffer in zip(graph.inputs, inputs, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from math import gcd, lcm, prod
 from typing import Any
@@ -71,6 +72,7 @@ def _conv(low: Lowering, node: Node) -> None:
     source = low.blocked(x, narrow=attrs["groups"] == 1)
     if attrs["weights"].shape[2:] == (1, 1) and attrs["strides"] != (1, 1) and not any(attrs["pads"]):
         source = _subsampled(low, node, source)
+        node = replace(node, attrs={**attrs, "strides": (1, 1)})
     convolve(low, node, source, conv_output(low, node))
 
 
@@ -104,7 +106,7 @@ def convolve(
     low.steps.add(Kind.CONVOLUTION, pointers, n, activation=node.activation, tasks=tasks)
 
 
-def join_groups(low: Lowering, attrs: dict[str, Any]) -> dict[str, Any]:
+def join_groups(low: Lowering, attrs: Mapping[str, Any]) -> Mapping[str, Any]:
     """The attrs of a convolution with groups of few channels put together, with zeros between, to whole vectors."""
     weights, groups = attrs["weights"], attrs["groups"]
     count, inner, *window = weights.shape
@@ -131,7 +133,6 @@ def _subsampled(low: Lowering, node: Node, source: Blocked) -> Blocked:
         Kind.SUBSAMPLE, {0: (source.buffer, source.origin), 3: (place.buffer, 0)},
         n | {7: down * source.row, 8: right * source.lanes}, tasks=low.task_count(place.size, prod(shape[::2]) * source.blocks),
     )  # fmt: skip
-    node.attrs = node.attrs | {"strides": (1, 1)}
     return place
 
 
@@ -177,7 +178,7 @@ def flatten(n: dict[int, int], node: Node) -> None:
         n[1] = 1
 
 
-def segments(attrs: dict[str, Any], inner: int, source: Blocked) -> tuple[list[int], tuple[int, int, int]]:
+def segments(attrs: Mapping[str, Any], inner: int, source: Blocked) -> tuple[list[int], tuple[int, int, int]]:
     """(offsets of the segments, (length, length of the last ones, how many last ones))."""
     lines, columns = attrs["weights"].shape[2:]
     (frames, behind, _), (down, right) = attrs.get("frames", ONE_FRAME), attrs["dilations"]
@@ -202,7 +203,7 @@ def segments(attrs: dict[str, Any], inner: int, source: Blocked) -> tuple[list[i
     return offsets + last, (source.lanes * (columns if together else 1), rest, len(last))
 
 
-def pack_filter(low: Lowering, attrs: dict[str, Any], lanes: int) -> Packed:
+def pack_filter(low: Lowering, attrs: Mapping[str, Any], lanes: int) -> Packed:
     """The filters of a convolution as its kernel reads them."""
     (weights, scale), groups, width = low.filters(attrs), attrs["groups"], low.width
     count, inner, rows, columns = weights.shape
@@ -274,14 +275,8 @@ def _affine(low: Lowering, node: Node) -> None:
     """A factor and a shift by channel: a depthwise convolution of one tap."""
     need(len(node.output.shape) == 4, "batch_norm of no image")
     ones = np.ones((node.output.shape[1], 1, 1, 1), np.float32)
-    node.attrs |= {
-        "weights": ones,
-        "strides": (1, 1),
-        "dilations": (1, 1),
-        "pads": NO_HALO,
-        "groups": node.output.shape[1],
-    }
-    _depthwise(low, node)
+    taps = {"weights": ones, "strides": (1, 1), "dilations": (1, 1), "pads": NO_HALO, "groups": node.output.shape[1]}
+    _depthwise(low, replace(node, attrs={**node.attrs, **taps}))
 
 
 @lowers("pool")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, TypeVar
@@ -277,7 +277,7 @@ class Lowering:
 
         return Buffer(size, "constant", make() if self.kept is None else self.kept.get(size, packings, make))
 
-    def filters(self, attrs: dict[str, Any]) -> tuple[NDArray[np.float32], Any]:
+    def filters(self, attrs: Mapping[str, Any]) -> tuple[NDArray[np.float32], Any]:
         """The filters of a convolution, and the factors by channel that they are yet to be multiplied with, or None."""
         weights, scale = np.ascontiguousarray(attrs["weights"], np.float32), attrs["scale"]
         if not self.narrow:

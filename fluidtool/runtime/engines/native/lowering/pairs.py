@@ -2,12 +2,13 @@
 
 Their inputs lie as halves, numbers of 16 bits, with channels in blocks; a matrix as an image of one row, with a pixel for
 each of its rows. The form says which: the shape of an image, or (depth, rows) of a matrix. A node that is computed by pairs
-writes floats, halves, or both, as its importers want.
+writes floats, halves, or both, as its readers want.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -116,13 +117,13 @@ def half(low: Lowering, value: Value, form: Shape, whole: bool = False) -> Block
 
 
 def written_half(low: Lowering, node: Node) -> Blocked | None:
-    """Room for the result of a node as halves, if it has importers that want them."""
+    """Room for the result of a node as halves, if it has readers that want them."""
     form = written_form(node)
     return new_half(low, node.output, form, low.width) if low.half_uses[node.output, form] else None
 
 
 def floats_wanted(low: Lowering, node: Node) -> bool:
-    """Whether the result of a node has importers that want floats."""
+    """Whether the result of a node has readers that want floats."""
     return low.left[node.output] > low.half_uses[node.output, written_form(node)]
 
 
@@ -203,7 +204,7 @@ def _add(
 
 
 # ---------------------------------------------------------------- weights
-def _pack_filters(low: Lowering, attrs: dict[str, Any], lanes: int) -> Buffer:
+def _pack_filters(low: Lowering, attrs: Mapping[str, Any], lanes: int) -> Buffer:
     weights, groups = np.ascontiguousarray(attrs["weights"], np.float32), attrs["groups"]
     count, inner, *window = weights.shape
     each = -(-(count // groups) // low.width) * low.width

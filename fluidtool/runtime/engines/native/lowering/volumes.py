@@ -21,16 +21,17 @@ def _conv3d(low: Lowering, node: Node) -> None:
         "weights": attrs["weights"].reshape(count, inner, depth * rows, columns),
         "frames": (depth, dilation, stride),
     }
-    attrs = join_groups(low, attrs)
-    source, out = low.blocked(x, narrow=attrs["groups"] == 1), conv_output(low, node)
-    packed = pack_filter(low, attrs, source.lanes)
+    joined = join_groups(low, attrs)
+    source, out = low.blocked(x, narrow=joined["groups"] == 1), conv_output(low, node)
+    packed = pack_filter(low, joined, source.lanes)
     made = node.output.shape[0] // volumes
     for volume in range(volumes):
         first = volume * made
-        piece = Node("conv", [x], Value(node.output.name, (made, *node.output.shape[1:])), attrs, node.activation)
+        value, residual = Value(node.output.name, (made, *node.output.shape[1:])), None
         if node.residual is not None:
-            piece.residual = Value(node.residual.name, piece.output.shape)
-            low.blockeds[piece.residual] = frames_from(low.blockeds[node.residual], first, made)
+            residual = Value(node.residual.name, value.shape)
+            low.blockeds[residual] = frames_from(low.blockeds[node.residual], first, made)
+        piece = Node("conv", [x], value, joined, node.activation, residual)
         given = frames_from(source, volume * (x.shape[0] // volumes), x.shape[0] // volumes)
         convolve(low, piece, given, frames_from(out, first, made), packed=packed)
 

@@ -1,0 +1,1 @@
+"""The graph of a region: imported, rewritten, verified; no engine is needed."""
