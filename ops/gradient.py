@@ -19,32 +19,6 @@ from fluidtool.proto.enums import AttrType
 
 GRAD = "@GRAD"
 EMPTY = "@EMPTY@"
-# Operators whose gradient makers copy no attribute of the framework: their gradients have no name scope.
-WITHOUT_SCOPE = frozenset(
-    [
-        "assign",
-        "bce_loss",
-        "bmm",
-        "cast",
-        "conditional_block",
-        "cumsum",
-        "increment",
-        "index_sample",
-        "mean",
-        "meshgrid",
-        "minus",
-        "partial_concat",
-        "partial_sum",
-        "py_func",
-        "reorder_lod_tensor_by_rank",
-        "reverse",
-        "scale",
-        "sign",
-        "sum",
-        "top_k",
-        "where",
-    ]
-)
 
 
 def grad_name(name: str) -> str:
@@ -132,7 +106,7 @@ def make_grad_ops(op: Operator, no_grad: Collection[str] = (), grad_block: Block
         made = info.maker(context)
     else:
         made = [] if info.gradient is None else [plain_grad_op(context)]
-    if op.type in WITHOUT_SCOPE:
+    if not info.traits.gradient_scope:
         for description in made:
             description.attrs.pop(NAMESCOPE_ATTR, None)
             description.attrs.pop(ROLE_VAR_ATTR, None)

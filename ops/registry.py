@@ -28,7 +28,9 @@ from types import CodeType
 from typing import Any
 
 from fluidtool.errors import UnsupportedOperatorError
+from fluidtool.ops.multiply_adds import MultiplyAdds
 from fluidtool.ops.schema import AttrSpec, Slot, attr_specs, slots
+from fluidtool.ops.traits import NO_TRAITS, Traits
 
 Kernel = Callable[..., Any]
 GradMaker = Callable[..., list[Any]]
@@ -36,7 +38,7 @@ GradMaker = Callable[..., list[Any]]
 
 @dataclass(slots=True)
 class OpInfo:
-    """One operator: schema, kernel, inference, gradient."""
+    """One operator: schema, kernel, inference, gradient, traits."""
 
     type: str
     inputs: tuple[Slot, ...]
@@ -48,6 +50,8 @@ class OpInfo:
     raw: bool = False
     random: bool = False
     side_effects: bool = False
+    multiply_adds: MultiplyAdds | None = None
+    traits: Traits = NO_TRAITS
     infer_by_kernel: Kernel | None = None
     infer_attrs: tuple[str, ...] = ()
     gradient: GradInfo | None = None
@@ -122,6 +126,8 @@ def op(
     raw: bool = False,
     random: bool = False,
     side_effects: bool = False,
+    multiply_adds: MultiplyAdds | None = None,
+    traits: Traits = NO_TRAITS,
 ) -> Callable[[Kernel], OpInfo]:
     """Register the decorated kernel as operator `type` and return its OpInfo.
 
@@ -129,6 +135,8 @@ def op(
     raw: the kernel reads and writes variables through ctx itself (control flow); it gets no positional inputs.
     random: draws random numbers; such operators are never folded or merged.
     side_effects: does more than compute its outputs (prints, writes files, talks); never dropped.
+    multiply_adds: counts them by the shapes at hand; None: it has none worth counting.
+    traits: what passes and distribution ask for.
     """
 
     def register(kernel: Kernel) -> OpInfo:
@@ -144,8 +152,13 @@ def op(
             raw=raw,
             random=random,
             side_effects=side_effects,
+            multiply_adds=multiply_adds,
+            traits=traits,
             module=kernel.__module__,
         )
+        unknown = [name for name in traits.input_names() if name not in {slot.name for slot in declared_inputs}]
+        if unknown:
+            raise ValueError(f"operator {type}: its traits name inputs {unknown} that it does not have")
         if type in _REGISTRY.infos:
             raise ValueError(f"operator {type} is registered twice: {_REGISTRY.infos[type].module} and {info.module}")
         _REGISTRY.infos[type] = info
@@ -196,6 +209,16 @@ def find_op(type: str) -> OpInfo | None:
         if info is not None:
             _REGISTRY.complete[type] = info
     return info
+
+
+def traits_of(type: str) -> Traits:
+    """The traits of an operator type, the defaults for one that is unknown; imports no operator."""
+    info = _REGISTRY.infos.get(type)
+    if info is not None:
+        return info.traits
+    from fluidtool.ops.index import TRAITS
+
+    return TRAITS.get(type, NO_TRAITS)
 
 
 def get_op(type: str) -> OpInfo:

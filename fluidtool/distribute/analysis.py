@@ -8,34 +8,14 @@ from dataclasses import dataclass
 from fluidtool.errors import ProgramError, UnsupportedOperatorError
 from fluidtool.ir import Block, Operator, Parameter, Program, Variable
 from fluidtool.ir.roles import NAMESCOPE_ATTR, ROLE_ATTR, ROLE_VAR_ATTR, OpRole
+from fluidtool.ops.index import TRAITS
+from fluidtool.ops.registry import traits_of
 from fluidtool.proto.enums import VarType
 
 # Name scopes of set_gradient_clip, and of an optimizer's grad_clip (which Paddle 1.8.5 hands to servers in a form that fails).
 CLIP_SCOPES = ("@CLIP", "/gradient_clip")
 UPDATE_VARS_ATTR = "distribute_update_vars"
-LOOKUPS = ("lookup_table", "lookup_table_v2")
-REMOTE_LOOKUPS = (*LOOKUPS, "nce")
-TABLE_SLOTS = {"nce": "Weight"}
 SCHEDULES = (int(OpRole.LRSched), int(OpRole.LRSched | OpRole.Optimize))
-DISTRIBUTED_TYPES = frozenset(
-    {
-        *("send", "recv", "send_barrier", "fetch_barrier", "listen_and_serv", "fake_init", "split_byref", "prefetch"),
-        *("distributed_lookup_table", "gen_nccl_id", "c_gen_nccl_id", "c_comm_init", "c_comm_init_all"),
-    }
-)
-# Optimizers that servers run, and those of their inputs that have the parameter's shape and are cut like it.
-CUT_INPUTS: dict[str, frozenset[str]] = {
-    "adam": frozenset({"Moment1", "Moment2"}),
-    "adagrad": frozenset({"Moment"}),
-    "adamax": frozenset({"Moment", "InfNorm"}),
-    "decayed_adagrad": frozenset({"Moment"}),
-    "dpsgd": frozenset(),
-    "ftrl": frozenset({"SquaredAccumulator", "LinearAccumulator"}),
-    "lars_momentum": frozenset({"Velocity"}),
-    "momentum": frozenset({"Velocity"}),
-    "rmsprop": frozenset({"Moment", "MeanSquare"}),  # and MeanGrad, where it is used: see cut_inputs
-    "sgd": frozenset(),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +102,28 @@ def trained(program: Program, pairs: tuple[ParamGrad, ...]) -> tuple[ParamGrad, 
 
 def cut_inputs(op: Operator) -> frozenset[str]:
     """The inputs of an optimizer operator that are cut like its parameter."""
-    centered = op.type == "rmsprop" and op.get_attr("centered") is True
-    return CUT_INPUTS[op.type] | (frozenset({"MeanGrad"}) if centered else frozenset())
+    traits = traits_of(op.type)
+    found = frozenset(traits.sharded or ())
+    if traits.sharded_if is not None and op.get_attr(traits.sharded_if[0]) is True:
+        found |= {traits.sharded_if[1]}
+    return found
 
 
 def table_of(op: Operator) -> str:
     """The table that a lookup reads; "" for none."""
-    names = op.input(TABLE_SLOTS.get(op.type, "W"))
+    slot = traits_of(op.type).table
+    names = op.input(slot) if slot else []
     return names[0] if names else ""
+
+
+def is_lookup(op: Operator) -> bool:
+    """Whether the operator does nothing but look rows of a table up."""
+    return traits_of(op.type).plain_lookup
+
+
+def asks_servers(op: Operator) -> bool:
+    """Whether the operator may ask servers for rows of its table."""
+    return bool(traits_of(op.type).table) and op.get_attr("remote_prefetch") is True
 
 
 def distributed_table(program: Program) -> str | None:
@@ -137,7 +131,7 @@ def distributed_table(program: Program) -> str | None:
 
     Raises ProgramError for more than one, or for one that another lookup takes as a plain parameter.
     """
-    lookups = [op for op in program.global_block().ops if op.type in LOOKUPS]
+    lookups = [op for op in program.global_block().ops if is_lookup(op)]
     tables = list(dict.fromkeys(table_of(op) for op in lookups if op.get_attr("is_distributed") is True))
     if len(tables) > 1:
         raise ProgramError(
@@ -158,8 +152,7 @@ def distributed_table(program: Program) -> str | None:
 def remote_tables(program: Program) -> list[str]:
     """Tables that a trainer may ask for single rows instead of holding them (`embedding(is_sparse=True)`)."""
     ops = program.global_block().ops
-    found = (table_of(op) for op in ops if op.type in REMOTE_LOOKUPS and op.get_attr("remote_prefetch") is True)
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(table_of(op) for op in ops if asks_servers(op)))
 
 
 def sparse_tables(program: Program) -> list[str]:
@@ -174,7 +167,7 @@ def check_untouched(main: Program, startup: Program) -> None:
     """Raises ProgramError for programs that have been transpiled for distribution before."""
     for what, program in (("main", main), ("startup", startup)):
         for op in program.global_block().ops:
-            if op.type in DISTRIBUTED_TYPES:
+            if traits_of(op.type).transpiled:
                 raise ProgramError(
                     f"the {what} program has been transpiled already (it has an operator {op.type}); "
                     "build the programs anew, or clone() them before they are transpiled"
@@ -201,10 +194,11 @@ def check_optimizers(program: Program, analysis: Analysis) -> None:
                 f"optimizer operator {op.type} does not say which parameter it works for (attribute op_role_var), so that no "
                 "server can take it over; append it within program._optimized_guard([parameter, gradient])"
             )
-        if op.input("Param") and op.input("Grad") and op.type not in CUT_INPUTS:
+        if op.input("Param") and op.input("Grad") and traits_of(op.type).sharded is None:
+            known = sorted(type for type, traits in TRAITS.items() if traits.sharded is not None)
             raise UnsupportedOptimizerError(
                 f"Not supported optimizer for distributed training: {op.type} (parameter {op.input('Param')[0]}); "
-                f"parameter servers run {', '.join(sorted(CUT_INPUTS))}"
+                f"parameter servers run {', '.join(known)}"
             )
 
 

@@ -149,7 +149,7 @@ def _remote(main: Program, plans: Iterable[ParameterPlan]) -> set[str]:
 
 def _sparse_tables(main: Program, remote: set[str], table: TablePlan | None) -> tuple[str, ...]:
     """In the order of the program: tables of sparse lookups, of remote ones, and the distributed one."""
-    looked_up = [analyses.table_of(op) for op in main.global_block().ops if op.type in analyses.LOOKUPS]
+    looked_up = [analyses.table_of(op) for op in main.global_block().ops if analyses.is_lookup(op)]
     names = [*analyses.sparse_tables(main), *(name for name in looked_up if name in remote)]
     return tuple(dict.fromkeys([*names, *([table.name] if table else [])]))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fluidtool.distribute.analysis import LOOKUPS, REMOTE_LOOKUPS, table_of
+from fluidtool.distribute.analysis import asks_servers, is_lookup, table_of
 from fluidtool.distribute.appending import insert, make
 from fluidtool.distribute.plan import ParameterPlan
 from fluidtool.ir import Block, Operator, Program
@@ -17,9 +17,8 @@ def look_up_remotely(program: Program, parameter: ParameterPlan, trainer_id: int
     replaced in its own place.
     """
     block = program.global_block()
-    ops = [op for op in block.ops if op.type in REMOTE_LOOKUPS and table_of(op) == parameter.name]
-    ops = [op for op in ops if op.get_attr("remote_prefetch") is True]
-    for kind in LOOKUPS:
+    ops = [op for op in block.ops if asks_servers(op) and table_of(op) == parameter.name]
+    for kind in sorted({op.type for op in ops if is_lookup(op)}):
         lookups = [op for op in ops if op.type == kind]
         if lookups and _may_be_one(block, lookups):
             _replace(block, lookups, parameter, trainer_id)
@@ -27,7 +26,7 @@ def look_up_remotely(program: Program, parameter: ParameterPlan, trainer_id: int
             for op in lookups:
                 _replace(block, [op], parameter, trainer_id)
     for op in ops:
-        if op.type not in LOOKUPS:
+        if not is_lookup(op):
             _query_servers(op, parameter, trainer_id)
 
 

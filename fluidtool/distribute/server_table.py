@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from fluidtool.distribute.analysis import LOOKUPS, table_of
+from fluidtool.distribute.analysis import is_lookup, table_of
 from fluidtool.distribute.appending import append, declare_like
 from fluidtool.distribute.plan import TablePlan
 from fluidtool.distribute.server import Server
@@ -69,7 +69,7 @@ def _update_of(server: Server, table: TablePlan) -> Operator:
 def _prefetch_block(server: Server, table: TablePlan, parent: Block) -> str:
     """Look up the rows that a trainer asks for; "ids:block" for `listen_and_serv`."""
     block, source = server.program.create_block(parent.idx), server.source.global_block()
-    first = next(op for op in source.ops if op.type in LOOKUPS and table_of(op) == table.name)
+    first = next(op for op in source.ops if is_lookup(op) and table_of(op) == table.name)
     (ids,), (rows,) = declare_prefetch(
         server.globals, source, first.input("Ids")[0], first.output("Out")[0], [server.index]
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fluidtool.distribute.analysis import LOOKUPS, table_of
+from fluidtool.distribute.analysis import is_lookup, table_of
 from fluidtool.distribute.appending import DIST, RPC, declare_like, insert, make
 from fluidtool.distribute.plan import DistributePlan, TablePlan
 from fluidtool.ir import Block, Program
@@ -23,7 +23,7 @@ def rows_name(index: int) -> str:
 def use_table(program: Program, table: TablePlan, servers: Sequence[str]) -> None:
     """Put split_ids, prefetch and merge_ids in the place of the first lookup; all lookups of the table go."""
     block = program.global_block()
-    lookups = [op for op in block.ops if op.type in LOOKUPS and table_of(op) == table.name]
+    lookups = [op for op in block.ops if is_lookup(op) and table_of(op) == table.name]
     place = next(index for index, op in enumerate(block.ops) if op is lookups[0])
     block.ops[:] = [op for op in block.ops if not any(op is each for each in lookups)]
     ids = [op.input("Ids")[0] for op in lookups]

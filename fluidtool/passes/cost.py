@@ -1,28 +1,23 @@
 """What a program costs to run: multiply-adds by operator, and the memory of its activations along a plan.
 
-Counted are the operators that multiply matrices or convolve; everything else is small beside them. Sizes come from shape
-inference. A first size that only a run can tell (the batch, the rows of sequences) counts as the batch asked for.
+Counted are the operators that declare how (`ops/multiply_adds.py`), by the sizes of shape inference. A first size that only
+a run can tell (the batch, the rows of sequences) counts as the batch asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 
 from fluidtool.ir import Block, Operator, Program
 from fluidtool.ops.inference import Inferred, declared_meta, infer_program
+from fluidtool.ops.multiply_adds import Shape, Shapes, UnknownShapeError
 from fluidtool.ops.registry import find_op
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.ops.validation import Broken, schema_faults
 from fluidtool.runtime.plan import Plan
 from fluidtool.tensor import numpy_dtype
-
-Shape = tuple[int, ...]
-Shapes = Callable[
-    ..., Shape
-]  # (slot, index=0, rank=0) -> shape of that input, of this rank at least; outputs by '>' + slot
-Counter = Callable[[Operator, Shapes], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +31,6 @@ class Cost:
     by_operator: dict[str, int]
     unknown: tuple[str, ...] = ()
     loops: bool = False
-
-
-class Unknown(Exception):
-    """A size that cannot be told."""
 
 
 def input_metas(
@@ -70,15 +61,16 @@ def count(program: Program, inputs: Mapping[str, TensorMeta] | None = None, batc
     loops = False
     for block in program.blocks:
         for op in block.ops:
-            counter = COUNTERS.get(op.type)
             loops = loops or bool(op.sub_blocks())
-            if counter is None:
+            info = find_op(op.type)
+            if info is None or info.multiply_adds is None:
                 continue
             try:
-                if any(fault.broken is Broken.ATTRIBUTE_TYPE for fault in schema_faults(op, find_op(op.type))):
-                    raise Unknown
-                by_operator[op.type] = by_operator.get(op.type, 0) + counter(op, _shapes_of(block, op, inferred, batch))
-            except Unknown:
+                if any(fault.broken is Broken.ATTRIBUTE_TYPE for fault in schema_faults(op, info)):
+                    raise UnknownShapeError
+                number = info.multiply_adds(op, _shapes_of(block, op, inferred, batch))
+                by_operator[op.type] = by_operator.get(op.type, 0) + number
+            except UnknownShapeError:
                 unknown[op.type] = None
     return Cost(sum(by_operator.values()), by_operator, tuple(unknown), loops)
 
@@ -89,101 +81,10 @@ def _shapes_of(block: Block, op: Operator, inferred: Inferred, batch: int) -> Sh
         meta = inferred.find(block, names[index]) if index < len(names) else None
         found = () if meta is None else with_batch(meta.shape, batch)
         if meta is None or len(found) < rank or any(size < 0 for size in found):
-            raise Unknown
+            raise UnknownShapeError
         return found
 
     return shape
-
-
-# ---------------------------------------------------------------- how each operator counts
-def _convolution(op: Operator, shape: Shapes) -> int:
-    """Every output element takes one product for each element of its filter."""
-    filters = shape("Filter", 0)
-    return prod(shape(">Output", 0)) * prod(filters[1:])
-
-
-def _transposed(op: Operator, shape: Shapes) -> int:
-    """Every input element meets each element of its filter."""
-    return prod(shape("Input", 0)) * prod(shape("Filter", 0)[1:])
-
-
-def _mul(op: Operator, shape: Shapes) -> int:
-    """X flattened to [rows, depth] times Y flattened to [depth, columns]."""
-    x, y = shape("X", 0), shape("Y", 0)
-    return prod(x) * prod(y[int(op.get_attr("y_num_col_dims", 1)) :])
-
-
-def _fc(op: Operator, shape: Shapes) -> int:
-    return prod(shape("Input", 0)) * shape("W", 0, 2)[1]
-
-
-def _matmul(op: Operator, shape: Shapes) -> int:
-    """The elements of the output, each a dot product as long as the last axis of X (or the one before, transposed)."""
-    x, y = shape("X", 0, 1), shape("Y", 0, 1)
-    transposed = op.get_attr("transpose_X", False) or op.get_attr("trans_x", False)
-    depth = x[-2] if transposed and len(x) > 1 else x[-1]
-    y_transposed = op.get_attr("transpose_Y", False) or op.get_attr("trans_y", False)
-    columns = 1 if len(y) == 1 else y[-2] if y_transposed else y[-1]
-    rows = 1 if len(x) == 1 else x[-1] if transposed else x[-2]
-    batch_x, batch_y = x[:-2], y[:-2]
-    return max(prod(batch_x), prod(batch_y)) * rows * columns * depth
-
-
-def _recurrent(slot: str, weight: str) -> Counter:
-    """Every row of the input goes through the recurrent weight once."""
-
-    def counter(op: Operator, shape: Shapes) -> int:
-        return shape(slot, 0, 1)[0] * prod(shape(weight, 0))
-
-    return counter
-
-
-def _projected(op: Operator, shape: Shapes) -> int:
-    """`lstmp`: the recurrent weight, and the projection after it."""
-    return shape("Input", 0, 1)[0] * (prod(shape("Weight", 0)) + prod(shape("ProjWeight", 0)))
-
-
-def _stacked(op: Operator, shape: Shapes) -> int:
-    """`rnn`, `cudnn_lstm`: input [time, batch, size]; every weight matrix once for each step and row."""
-    slot = "WeightList" if op.input("WeightList") else "W"
-    names = op.input(slot)
-    weights = sum(
-        prod(shape(slot, index)) for index in range(len(names)) if slot == "W" or len(shape(slot, index)) == 2
-    )
-    steps = prod(shape("Input", 0)[:2])
-    return steps * weights
-
-
-def _sequence_conv(op: Operator, shape: Shapes) -> int:
-    return shape("X", 0, 1)[0] * prod(shape("Filter", 0))
-
-
-def _row_conv(op: Operator, shape: Shapes) -> int:
-    return shape("X", 0, 1)[0] * prod(shape("Filter", 0))
-
-
-def _bilinear(op: Operator, shape: Shapes) -> int:
-    """out[k] = x W[k] y for each row."""
-    return shape("X", 0, 1)[0] * prod(shape("Weight", 0))
-
-
-COUNTERS: dict[str, Counter] = {
-    **dict.fromkeys(
-        ("conv2d", "depthwise_conv2d", "conv3d", "deformable_conv", "deformable_conv_v1", "conv2d_fusion"), _convolution
-    ),
-    **dict.fromkeys(("conv2d_transpose", "depthwise_conv2d_transpose", "conv3d_transpose"), _transposed),
-    "mul": _mul,
-    "fc": _fc,
-    **dict.fromkeys(("matmul", "matmul_v2", "bmm"), _matmul),
-    "lstm": _recurrent("Input", "Weight"),
-    "gru": _recurrent("Input", "Weight"),
-    "lstmp": _projected,
-    "gru_unit": _recurrent("Input", "Weight"),
-    **dict.fromkeys(("rnn", "cudnn_lstm"), _stacked),
-    "sequence_conv": _sequence_conv,
-    "row_conv": _row_conv,
-    "bilinear_tensor_product": _bilinear,
-}
 
 
 # ---------------------------------------------------------------- memory

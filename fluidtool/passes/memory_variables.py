@@ -10,31 +10,13 @@ from fluidtool.ir.dataflow import EMPTY
 from fluidtool.ir.reuse import ORIGINAL_NAMES_ATTR
 from fluidtool.ir.roles import CALLSTACK_ATTR, NAMESCOPE_ATTR, ROLE_ATTR, ROLE_VAR_ATTR, OpRole
 from fluidtool.ops.gradient import GRAD
-from fluidtool.ops.registry import find_op
+from fluidtool.ops.registry import find_op, traits_of
+from fluidtool.ops.traits import Memory
 from fluidtool.passes.liveness import Liveness
 from fluidtool.proto.enums import AttrType, VarType
 
 # Attributes whose text is no name of a variable, or one that is renamed with it.
 NO_NAMES = frozenset({CALLSTACK_ATTR, NAMESCOPE_ATTR, ROLE_VAR_ATTR, ORIGINAL_NAMES_ATTR})
-# Operators for which the name itself has a meaning: other processes know it, or it is printed.
-NAMED = frozenset({"send", "recv", "prefetch", "listen_and_serv", "fl_listen_and_serv", "checkpoint_notify", "print"})
-# Operators that are done with what they use when they end; only the names must stay, which stand in their blocks too.
-STEPS = frozenset({"recurrent", "recurrent_grad"})
-# Operators of Paddle whose output is a view of their input, and those that add to the LoD that their output has already.
-VIEWS = frozenset({"coalesce_tensor", "lod_reset", "shrink_rnn_memory"})
-KEEP_LOD = frozenset({"reorder_lod_tensor_by_rank", "reorder_lod_tensor_by_rank_grad"})
-# Operators that compute otherwise when this input has a LoD. Paddle's operators leave the LoD of an output as it was where
-# they have none to give, so that the one of the variable before would be taken for it.
-ASK_FOR_LOD = {
-    "bipartite_match": "DistMat",
-    "ctc_align": "Input",
-    "lod_reset": "Y",
-    "merge_lod_tensor": "X",
-    "reorder_lod_tensor_by_rank": "X",
-    "sequence_expand": "X",
-    "shrink_rnn_memory": "X",
-    "split_lod_tensor": "X",
-}
 BY_LOD = "an operator asks whether it, or what takes its LoD, has one"
 BY_VIEW = "in Paddle an operator's output is a view of its input there, or keeps its LoD"
 TEXT = frozenset({AttrType.STRING, AttrType.STRINGS})
@@ -68,7 +50,7 @@ class Untouchable:
     def __init__(self, program: Program, skip: Collection[str], skip_grads: bool = False, renames: bool = True) -> None:
         self.program, self.skip = program, skip
         owners = [op for op in _operators(program) if op.sub_blocks()]
-        plain = {} if renames else {id(op): op for op in owners if op.type in STEPS}
+        plain = {} if renames else {id(op): op for op in owners if traits_of(op.type).memory == "scoped"}
         inner = {index for op in plain.values() for index in op.sub_blocks()}
         self.fed = {name for op in _of_type(program, "feed") for name in op.output_arg_names}
         self.fetched = {name for op in _of_type(program, "fetch") for name in op.input_arg_names}
@@ -77,8 +59,8 @@ class Untouchable:
         self.in_attributes = set(_named_by_attributes(program))
         self.by_name = {name for op in _operators(program) if _is_named(op) for name in _arguments(op)}
         self.on_cpu = {n for op in _operators(program) if op.get_attr("force_cpu", False) for n in op.output_arg_names}
-        views = {name for op in _operators(program) if op.type in VIEWS for name in _arguments(op)}
-        views |= {name for op in _operators(program) if op.type in KEEP_LOD for name in op.output_arg_names}
+        views = {name for op in _with(program, "view") for name in _arguments(op)}
+        views |= {name for op in _with(program, "keeps_lod") for name in op.output_arg_names}
         asked = _asked_for_lod(program) if renames else set()
         self.in_paddles_way = {**dict.fromkeys(asked, BY_LOD), **dict.fromkeys(views, BY_VIEW)}
         self.users: dict[str, set[int]] = {}
@@ -132,6 +114,10 @@ def _of_type(program: Program, kind: str) -> Iterator[Operator]:
     return (op for op in _operators(program) if op.type == kind)
 
 
+def _with(program: Program, memory: Memory) -> Iterator[Operator]:
+    return (op for op in _operators(program) if traits_of(op.type).memory == memory)
+
+
 def _arguments(op: Operator) -> Iterable[str]:
     return (*op.input_arg_names, *op.output_arg_names)
 
@@ -154,13 +140,17 @@ def _named_by_attributes(program: Program) -> Iterator[str]:
 
 
 def _asked_for_lod(program: Program) -> set[str]:
-    """The variables declared without a LoD whose LoD would reach an operator that computes otherwise with one."""
+    """The variables declared without a LoD whose LoD would reach an operator that computes otherwise with one.
+
+    Paddle's operators leave the LoD of an output as it was where they have none to give, so that the one of the variable
+    before would be taken for it.
+    """
     writers: dict[str, list[Operator]] = {}
     for op in _operators(program):
         for name in set(op.output_arg_names):
             writers.setdefault(name, []).append(op)
-    asking = [op for op in _operators(program) if op.type in ASK_FOR_LOD]
-    found = {name for op in asking for name in _without_lod(op, op.input(ASK_FOR_LOD[op.type]))}
+    asking = [(op, slot) for op in _operators(program) if (slot := traits_of(op.type).lod_branch)]
+    found = {name for op, slot in asking for name in _without_lod(op, op.input(slot))}
     waiting = list(found)
     while waiting:
         name = waiting.pop()
@@ -190,4 +180,4 @@ def _lod_sources(op: Operator, output: str) -> Iterator[str]:
 
 def _is_named(op: Operator) -> bool:
     role = OpRole(int(op.get_attr(ROLE_ATTR, 0)))
-    return op.type in NAMED or bool(role & (OpRole.RPC | OpRole.Dist))
+    return traits_of(op.type).memory == "named" or bool(role & (OpRole.RPC | OpRole.Dist))

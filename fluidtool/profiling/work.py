@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.passes.cost import COUNTERS, Unknown
+from fluidtool.ops.multiply_adds import UnknownShapeError, known_multiply_adds
 from fluidtool.runtime.engines.native.calls import KernelCall, Kind, is_narrow
 from fluidtool.runtime.graph.ir import Node, operands
 from fluidtool.runtime.step import BoundStep
@@ -66,21 +66,15 @@ def operator_work(step: BoundStep) -> Work:
 
 def _multiply_adds(step: BoundStep) -> int:
     context = step.context
-    counter = COUNTERS.get(context.op.type)
-    if counter is None:
-        return 0
 
     def shape(slot: str, index: int = 0, rank: int = 0) -> tuple[int, ...]:
         holders = (context.outputs if slot[0] == ">" else context.inputs).get(slot.lstrip(">"), ())
         array = array_of(holders[index].value) if index < len(holders) else None
         if array is None or array.ndim < rank:
-            raise Unknown
+            raise UnknownShapeError
         return tuple(array.shape)
 
-    try:
-        return counter(context.op, shape)
-    except (Unknown, IndexError):
-        return 0
+    return known_multiply_adds(context.info.multiply_adds, context.op, shape)
 
 
 def _arrays(slots: dict[str, tuple[Any, ...]]) -> list[Any]:

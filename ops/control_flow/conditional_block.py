@@ -9,12 +9,20 @@ from fluidtool.ops.control_flow.scopes import drop_scopes, has_gradient, keep_sc
 from fluidtool.ops.gradient import GradMakerContext, OpDescription, grad_name
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import block, strings
+from fluidtool.ops.traits import Traits
 from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows
 
 ATTRS: dict[str, Any] = {"sub_block": block(), "is_scalar_condition": False, "skip_eager_deletion_vars": strings()}
 
 
-@op("conditional_block", inputs="Cond* Input*", outputs="Out* Scope", attrs=ATTRS, raw=True)
+@op(
+    "conditional_block",
+    inputs="Cond* Input*",
+    outputs="Out* Scope",
+    attrs=ATTRS,
+    raw=True,
+    traits=Traits(gradient_scope=False),
+)
 def conditional_block(ctx: OpContext, *, sub_block: int, is_scalar_condition: bool) -> None:
     """Run `sub_block` in a scope of its own if the condition holds (Paddle 1.8.5 conditional_block_op.cc).
 

@@ -16,6 +16,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.gradient import GRAD, GradMakerContext, OpDescription
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta, strings
+from fluidtool.ops.traits import Traits
 from fluidtool.tensor import LoDTensor
 
 PythonFunction = Callable[..., Any]
@@ -55,6 +56,7 @@ def registered_function_count() -> int:
     attrs={"forward_callable_id": 0, "backward_callable_id": -1, "backward_skip_vars": strings()},
     raw=True,
     side_effects=True,
+    traits=Traits(gradient_scope=False),
 )
 def py_func(ctx: OpContext, *, forward_callable_id: int) -> dict[str, list[Any]]:
     """Out = function(*X): LoDTensors on the host in, arrays or LoDTensors (one, or a list of them, or None) out.

@@ -11,6 +11,7 @@ from fluidtool.ops.gradient import GradMakerContext, OpDescription
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.ops.sequence.picking import join_lods, offsets_of, take_sequences
+from fluidtool.ops.traits import Traits
 from fluidtool.proto.enums import VarType
 from fluidtool.tensor import LoDRankTable, LoDTensor, LoDTensorArray
 
@@ -37,7 +38,13 @@ def _(ctx: InferContext) -> TensorMeta:
     return TensorMeta((1,), VarType.INT64)
 
 
-@op("reorder_lod_tensor_by_rank", inputs="X RankTable", outputs="Out", raw=True)
+@op(
+    "reorder_lod_tensor_by_rank",
+    inputs="X RankTable",
+    outputs="Out",
+    raw=True,
+    traits=Traits(gradient_scope=False, memory="keeps_lod", lod_branch="X"),
+)
 def reorder_lod_tensor_by_rank(ctx: OpContext) -> Any:
     """The sequences of X (rows without a LoD) in the order of the table (Paddle 1.8.5 reorder_lod_tensor_by_rank_op.cc)."""
     return _reordered(ctx, [index for index, _ in _table(ctx).items])
@@ -55,7 +62,7 @@ def _(context: GradMakerContext) -> list[OpDescription]:
     return [OpDescription("reorder_lod_tensor_by_rank_grad", inputs, {"Out": context.input_grad("X")})]
 
 
-@op("reorder_lod_tensor_by_rank_grad", inputs="X RankTable", outputs="Out", raw=True)
+@op("reorder_lod_tensor_by_rank_grad", inputs="X RankTable", outputs="Out", raw=True, traits=Traits(memory="keeps_lod"))
 def reorder_lod_tensor_by_rank_grad(ctx: OpContext) -> Any:
     """X, the gradient of the reordered tensor, in the order before."""
     items = _table(ctx).items
@@ -154,7 +161,7 @@ def _(context: GradMakerContext) -> list[OpDescription]:
     return [context.describe("lod_tensor_to_array", inputs, {"Out": context.input_grad("X")})]
 
 
-@op("shrink_rnn_memory", inputs="X RankTable I", outputs="Out", raw=True)
+@op("shrink_rnn_memory", inputs="X RankTable I", outputs="Out", raw=True, traits=Traits(memory="view", lod_branch="X"))
 def shrink_rnn_memory(ctx: OpContext) -> Any:
     """The first rows (sequences, with a LoD) of X: as many as there are sequences longer than I.
 

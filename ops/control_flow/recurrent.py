@@ -19,6 +19,7 @@ from fluidtool.ops.control_flow.scopes import (
 from fluidtool.ops.gradient import GradMakerContext, OpDescription, grad_name
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import STRINGS, block, required, strings
+from fluidtool.ops.traits import Traits
 from fluidtool.tensor import LoDTensor
 
 ATTRS: dict[str, Any] = {
@@ -32,7 +33,14 @@ ATTRS: dict[str, Any] = {
 }
 
 
-@op("recurrent", inputs="inputs* initial_states* parameters*", outputs="outputs* step_scopes", attrs=ATTRS, raw=True)
+@op(
+    "recurrent",
+    inputs="inputs* initial_states* parameters*",
+    outputs="outputs* step_scopes",
+    attrs=ATTRS,
+    raw=True,
+    traits=Traits(memory="scoped"),
+)
 def recurrent(
     ctx: OpContext,
     *,
@@ -104,6 +112,7 @@ def _(context: GradMakerContext) -> list[OpDescription]:
     outputs="inputs@GRAD* initial_states@GRAD* parameters@GRAD*",
     attrs=ATTRS,
     raw=True,
+    traits=Traits(memory="scoped"),
 )
 def recurrent_grad(
     ctx: OpContext,

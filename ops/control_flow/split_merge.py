@@ -9,12 +9,13 @@ from fluidtool.ops.gradient import GradMakerContext, OpDescription
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.ops.sequence.picking import join_lods, take_sequences
+from fluidtool.ops.traits import Traits
 from fluidtool.tensor import LoDTensor
 
 ATTRS: dict[str, Any] = {"level": 0}
 
 
-@op("split_lod_tensor", inputs="X Mask", outputs="OutTrue OutFalse", attrs=ATTRS)
+@op("split_lod_tensor", inputs="X Mask", outputs="OutTrue OutFalse", attrs=ATTRS, traits=Traits(lod_branch="X"))
 def split_lod_tensor(ctx: OpContext, X: Any, Mask: Any, *, level: int) -> dict[str, Any]:
     """The sequences of X at LoD level `level` (rows without a LoD) by Mask [n, 1]: OutTrue and OutFalse.
 
@@ -51,7 +52,14 @@ def _(context: GradMakerContext) -> list[OpDescription]:
     return [context.describe("merge_lod_tensor", inputs, {"Out": context.input_grad("X")})]
 
 
-@op("merge_lod_tensor", inputs="X Mask InTrue InFalse", outputs="Out", attrs=ATTRS, raw=True)
+@op(
+    "merge_lod_tensor",
+    inputs="X Mask InTrue InFalse",
+    outputs="Out",
+    attrs=ATTRS,
+    raw=True,
+    traits=Traits(lod_branch="X"),
+)
 def merge_lod_tensor(ctx: OpContext, *, level: int) -> Any:
     """The sequences of InTrue and InFalse in the order of Mask [n, 1]; X gives the LoD levels above `level`.
 

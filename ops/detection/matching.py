@@ -9,6 +9,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.detection.suppression import descending
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.ops.traits import Traits
 from fluidtool.proto.enums import VarType
 
 MANY_ROWS = 130  # from here on Paddle sorts all pairs instead of searching; equal distances then go by rows first
@@ -50,6 +51,7 @@ def match_rest(np: Any, distances: Any, indices: Any, matched: Any, threshold: f
     inputs="DistMat",
     outputs="ColToRowMatchIndices ColToRowMatchDist",
     attrs={"match_type": "bipartite", "dist_threshold": 0.5},
+    traits=Traits(lod_branch="DistMat"),
 )
 def bipartite_match(ctx: OpContext, DistMat: Any, *, match_type: str, dist_threshold: float) -> dict[str, Any]:
     """For each of N sequences of DistMat [K, M] the row that each column is matched to, [N, M] int32, -1 for none.

@@ -8,6 +8,7 @@ from fluidtool.errors import UnsupportedOperatorError
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import BLOCKS, AttrSpec, strings
+from fluidtool.ops.traits import Traits
 
 ENDPOINT = "127.0.0.1:6164"
 
@@ -34,6 +35,7 @@ ENDPOINT = "127.0.0.1:6164"
     },
     raw=True,
     side_effects=True,
+    traits=Traits(transpiled=True, memory="named"),
 )
 def listen_and_serv(ctx: OpContext) -> None:
     """Serve parameters until the last trainer completes (Paddle 1.8.5 listen_and_serv_op.cc).
@@ -50,6 +52,7 @@ def listen_and_serv(ctx: OpContext) -> None:
     outputs="",
     attrs={"endpoint": ENDPOINT, "sync_mode": True, "Fanin": 1, "optimize_blocks": AttrSpec(BLOCKS, [])},
     side_effects=True,
+    traits=Traits(memory="named"),
 )
 def fl_listen_and_serv(ctx: OpContext, X: list[Any]) -> NoReturn:
     """Serve parameters in federated learning, which no program that fluidtool makes does."""

@@ -10,6 +10,7 @@ from fluidtool.ops.distributed.rpc import ENDPOINT
 from fluidtool.ops.files.disk import write_file
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import LONGS, STRING, TensorMeta, longs, required, strings
+from fluidtool.ops.traits import Traits
 from fluidtool.proto.enums import VarType
 from fluidtool.tensor import LoDTensor, SelectedRows
 from fluidtool.tensor.streams import write_tensor
@@ -26,6 +27,7 @@ from fluidtool.tensor.streams import write_tensor
         "trainer_id": 0,
     },
     side_effects=True,
+    traits=Traits(memory="named"),
 )
 def checkpoint_notify(ctx: OpContext, *, epmap: list[str], dir: str, lookup_table: str) -> None:
     """Tell the server at epmap[i] to save its part of a table as <dir>/<lookup_table>_<i>, and wait until it has.
@@ -99,7 +101,7 @@ def _shape(ctx: OpContext, text: str) -> tuple[int, ...]:
     return tuple(int(size) for size in sizes)
 
 
-@op("fake_init", inputs="", outputs="Out", attrs={"shape": required(LONGS)})
+@op("fake_init", inputs="", outputs="Out", attrs={"shape": required(LONGS)}, traits=Traits(transpiled=True))
 def fake_init(ctx: OpContext, *, shape: list[int]) -> Any:
     """Give Out its dimensions and no memory: its values live on servers (Paddle 1.8.5 fake_init_op.cc)."""
     variable = ctx.op.block.find_var_recursive(ctx.op.output("Out")[0])

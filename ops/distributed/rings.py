@@ -7,6 +7,7 @@ from typing import Any
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, STRING, STRINGS, ints, required, strings
+from fluidtool.ops.traits import Traits
 
 
 @op(
@@ -15,6 +16,7 @@ from fluidtool.ops.schema import INT, STRING, STRINGS, ints, required, strings
     outputs="Out",
     attrs={"endpoint": required(STRING), "other_endpoints": required(STRINGS), "rank": required(INT)},
     side_effects=True,
+    traits=Traits(transpiled=True),
 )
 def c_gen_nccl_id(ctx: OpContext, *, endpoint: str, other_endpoints: list[str], rank: int) -> Any:
     """Out = the identifier of a new ring: rank 0 makes it and sends it to the others, which listen at their endpoints.
@@ -38,6 +40,7 @@ def c_gen_nccl_id(ctx: OpContext, *, endpoint: str, other_endpoints: list[str], 
         "hierarchical_allreduce_inter_nranks": 1,
     },
     side_effects=True,
+    traits=Traits(transpiled=True),
 )
 def gen_nccl_id(ctx: OpContext, *, trainers: list[str], trainer_id: int) -> Any:
     """NCCLID = the identifier of the ring of all trainers, which a ParallelExecutor joins (Paddle 1.8.5 gen_nccl_id_op.cc).
@@ -54,6 +57,7 @@ def gen_nccl_id(ctx: OpContext, *, trainers: list[str], trainer_id: int) -> Any:
     outputs="",
     attrs={"nranks": required(INT), "rank": required(INT), "ring_id": 0},
     side_effects=True,
+    traits=Traits(transpiled=True),
 )
 def c_comm_init(ctx: OpContext, X: Any, *, nranks: int, rank: int) -> None:
     """Join ring `ring_id`, which the identifier X names, as `rank` of `nranks` (Paddle 1.8.5 c_comm_init_op.cc)."""
@@ -61,7 +65,14 @@ def c_comm_init(ctx: OpContext, X: Any, *, nranks: int, rank: int) -> None:
     ctx.runtime.communicators.join(ctx.op, X, rank, nranks)
 
 
-@op("c_comm_init_all", inputs="", outputs="", attrs={"devices": ints(), "ring_id": 0}, side_effects=True)
+@op(
+    "c_comm_init_all",
+    inputs="",
+    outputs="",
+    attrs={"devices": ints(), "ring_id": 0},
+    side_effects=True,
+    traits=Traits(transpiled=True),
+)
 def c_comm_init_all(ctx: OpContext) -> None:
     """Make ring `ring_id` of all devices of this process (Paddle 1.8.5 c_comm_init_all_op.cc)."""
     ctx.runtime.communicators.join_devices(ctx.op)

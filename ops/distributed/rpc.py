@@ -8,6 +8,7 @@ from fluidtool.ir import Operator
 from fluidtool.ops.context import OpContext, RemoteVariable
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import longs, strings
+from fluidtool.ops.traits import Traits
 from fluidtool.tensor import LoDTensor, SelectedRows
 
 ENDPOINT = "127.0.0.1:6164"
@@ -51,6 +52,7 @@ def stored(ctx: OpContext, value: Any) -> Any:
         "use_send_handler": True,
     },
     side_effects=True,
+    traits=Traits(transpiled=True, memory="named"),
 )
 def send(
     ctx: OpContext,
@@ -138,6 +140,7 @@ def cut(ctx: OpContext, value: Any, names: list[str], sections: list[int]) -> li
         "do_not_run": 0,
     },
     side_effects=True,
+    traits=Traits(transpiled=True, memory="named"),
 )
 def recv(
     ctx: OpContext, X: list[Any], *, with_barrier: bool, recv_varnames: list[str], do_not_run: int
@@ -203,6 +206,7 @@ def _place(ctx: OpContext) -> int:
     outputs="Out*",
     attrs={"trainer_id": 0, "endpoints": strings(ENDPOINT), "half_async": False},
     side_effects=True,
+    traits=Traits(transpiled=True),
 )
 def send_barrier(ctx: OpContext, X: list[Any], *, endpoints: list[str], half_async: bool) -> None:
     """Tell the endpoints that this trainer has sent everything (Paddle 1.8.5 send_barrier_op.cc).
@@ -222,6 +226,7 @@ def send_barrier(ctx: OpContext, X: list[Any], *, endpoints: list[str], half_asy
     outputs="Out*",
     attrs={"trainer_id": 0, "endpoints": strings(ENDPOINT)},
     side_effects=True,
+    traits=Traits(transpiled=True),
 )
 def fetch_barrier(ctx: OpContext, X: list[Any], *, endpoints: list[str]) -> None:
     """Tell the endpoints that this trainer has fetched everything, which ends its step (Paddle 1.8.5 fetch_barrier_op.cc)."""

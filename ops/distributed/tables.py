@@ -9,12 +9,20 @@ from fluidtool.ops.context import InferContext, OpContext, RemoteVariable
 from fluidtool.ops.distributed.rpc import ENDPOINT, has_memory, one_each, stored
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta, long, longs, strings
+from fluidtool.ops.traits import Traits
 from fluidtool.tensor import LoDTensor, SelectedRows
 
 NO_PADDING = -1
 
 
-@op("prefetch", inputs="X*", outputs="Out*", attrs={"trainer_id": 0, "epmap": strings(ENDPOINT)}, side_effects=True)
+@op(
+    "prefetch",
+    inputs="X*",
+    outputs="Out*",
+    attrs={"trainer_id": 0, "epmap": strings(ENDPOINT)},
+    side_effects=True,
+    traits=Traits(transpiled=True, memory="named"),
+)
 def prefetch(ctx: OpContext, X: list[Any], *, epmap: list[str]) -> dict[str, list[Any]]:
     """Out[i] = what the server at epmap[i] computes of the ids X[i]; X that hold no value are left out.
 
@@ -123,6 +131,7 @@ def table_shape(W: Any) -> list[int]:
         "dtype": 5,
     },
     lod="Ids",
+    traits=Traits(table="W", transpiled=True),
 )
 def distributed_lookup_table(
     ctx: OpContext,

@@ -10,6 +10,7 @@ from fluidtool.ops.embedding.rows import find_rows
 from fluidtool.ops.gradient import GradMakerContext, OpDescription
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta, ints
+from fluidtool.ops.traits import Traits
 from fluidtool.proto.enums import VarType
 from fluidtool.tensor import SelectedRows
 
@@ -65,7 +66,7 @@ def merge_ids(ctx: OpContext, Ids: list[Any], Rows: list[Any], X: list[Any]) -> 
     return out
 
 
-@op("split_byref", inputs="X", outputs="Out*", attrs={"sections": ints(), "num": 0})
+@op("split_byref", inputs="X", outputs="Out*", attrs={"sections": ints(), "num": 0}, traits=Traits(transpiled=True))
 def split_byref(ctx: OpContext, X: Any, *, sections: list[int], num: int) -> list[Any]:
     """Out[i] = consecutive rows of X: `sections` of them, or `num` equal parts (Paddle 1.8.5 split_byref_op.h)."""
     lengths = _lengths(ctx, len(X), sections, num)

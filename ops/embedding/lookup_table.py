@@ -15,6 +15,7 @@ from fluidtool.ops.distributed.tables import (
 from fluidtool.ops.embedding.rows import add_rows, find_rows
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta, long, longs, strings
+from fluidtool.ops.traits import Traits
 from fluidtool.proto.enums import VarType
 from fluidtool.tensor import SelectedRows
 
@@ -84,7 +85,14 @@ def _infer_gradient(W: TensorMeta, is_sparse: bool) -> TensorMeta:
     return TensorMeta(W.shape, W.dtype, 0, kind)
 
 
-@op("lookup_table", inputs="W Ids", outputs="Out", attrs=_TABLE_ATTRS | {"grad_inplace": False}, lod="Ids")
+@op(
+    "lookup_table",
+    inputs="W Ids",
+    outputs="Out",
+    attrs=_TABLE_ATTRS | {"grad_inplace": False},
+    lod="Ids",
+    traits=Traits(table="W", plain_lookup=True),
+)
 def lookup_table(ctx: OpContext, W: Any, Ids: Any, *, padding_idx: int) -> Any:
     """Out [..., width] = W[ids] for Ids [..., 1]; zeros where an id is padding_idx (unless that is -1).
 
@@ -118,7 +126,14 @@ def _(ctx: InferContext, W: TensorMeta, Ids: TensorMeta, Out_grad: TensorMeta, *
     return _infer_gradient(W, is_sparse)
 
 
-@op("lookup_table_v2", inputs="W Ids", outputs="Out", attrs=_TABLE_ATTRS, lod="Ids")
+@op(
+    "lookup_table_v2",
+    inputs="W Ids",
+    outputs="Out",
+    attrs=_TABLE_ATTRS,
+    lod="Ids",
+    traits=Traits(table="W", plain_lookup=True),
+)
 def lookup_table_v2(ctx: OpContext, W: Any, Ids: Any, *, padding_idx: int) -> Any:
     """Out [..., width] = W[ids] for Ids [...]; otherwise as lookup_table (Paddle 1.8.5 lookup_table_v2_op.h)."""
     return _looked_up(ctx, W, Ids, padding_idx)

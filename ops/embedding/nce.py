@@ -19,6 +19,7 @@ from fluidtool.ops.loss.binary import sigmoid
 from fluidtool.ops.loss.labels import check_classes
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, TensorMeta, ints, longs, required, strings
+from fluidtool.ops.traits import Traits
 from fluidtool.proto.enums import VarType
 from fluidtool.tensor import SelectedRows
 
@@ -60,6 +61,7 @@ def _sampler(ctx: OpContext, probabilities: Any, alias: Any, stay: Any) -> Sampl
         "custom_neg_classes": ints(),
     },
     random=True,
+    traits=Traits(table="Weight"),
 )
 def nce(
     ctx: OpContext,

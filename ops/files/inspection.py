@@ -9,6 +9,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.gradient import GradMakerContext, OpDescription
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import BOOLEAN, INT, STRING, TensorMeta, required
+from fluidtool.ops.traits import Traits
 
 PHASES = ("FORWARD", "BACKWARD", "BOTH")
 
@@ -30,6 +31,7 @@ PHASES = ("FORWARD", "BACKWARD", "BOTH")
     },
     lod="In",
     side_effects=True,
+    traits=Traits(memory="named"),
 )
 def print_(
     ctx: OpContext,

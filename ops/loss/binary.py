@@ -8,6 +8,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.loss.checks import same_shape
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import FLOAT, TensorMeta, required
+from fluidtool.ops.traits import Traits
 
 
 def sigmoid(ctx: OpContext, x: Any) -> Any:
@@ -59,7 +60,7 @@ def sigmoid_cross_entropy_with_logits_grad(
     return _counted(ctx, Out_grad * (sigmoid(ctx, X) - Label), Label, normalize, ignore_index)
 
 
-@op("bce_loss", inputs="X Label", outputs="Out", lod="X")
+@op("bce_loss", inputs="X Label", outputs="Out", lod="X", traits=Traits(gradient_scope=False))
 def bce_loss(ctx: OpContext, X: Any, Label: Any) -> Any:
     """Out = -label * log(x) - (1 - label) * log(1 - x), logarithms not below -100; X in [0, 1] (bce_loss_op.h)."""
     same_shape(ctx, X=X, Label=Label)

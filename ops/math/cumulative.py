@@ -9,11 +9,12 @@ from fluidtool.ops.gradient import GradMakerContext, OpDescription
 from fluidtool.ops.math.versions import later_attr
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, TensorMeta, required
+from fluidtool.ops.traits import Traits
 
 CUMSUM_ATTRS: dict[str, Any] = {"axis": -1, "exclusive": False, "reverse": False}
 
 
-@op("cumsum", inputs="X", outputs="Out", attrs=CUMSUM_ATTRS, lod="X")
+@op("cumsum", inputs="X", outputs="Out", attrs=CUMSUM_ATTRS, lod="X", traits=Traits(gradient_scope=False))
 def cumsum(ctx: OpContext, X: Any, *, axis: int, exclusive: bool, reverse: bool) -> Any:
     """The running sum along `axis`; exclusive leaves out the element itself, reverse starts at the end (cum_op.h).
 
@@ -105,7 +106,7 @@ def cumprod_grad(ctx: OpContext, X: Any, Out: Any, Out_grad: Any, *, dim: int, e
     return ctx.xp.moveaxis(stacked, 0, dim)
 
 
-@op("increment", inputs="X", outputs="Out", attrs={"step": 1.0}, lod="X")
+@op("increment", inputs="X", outputs="Out", attrs={"step": 1.0}, lod="X", traits=Traits(gradient_scope=False))
 def increment(ctx: OpContext, X: Any, *, step: float) -> Any:
     """The one number in X plus `step`, taken in the data type of X (increment_op.h)."""
     ctx.require(X.size == 1, f"X must hold one number, found shape {list(X.shape)}")

@@ -8,6 +8,7 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.matrix_common import product, product_grads, transposed
 from fluidtool.ops.math.versions import scalar_shape
+from fluidtool.ops.multiply_adds import matmul_multiply_adds
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import USE_MKLDNN, TensorMeta, ints
 
@@ -33,6 +34,7 @@ Shape = tuple[int, ...]
         **USE_MKLDNN,
     },
     lod="X",
+    multiply_adds=matmul_multiply_adds,
 )
 def matmul(ctx: OpContext, X: Any, Y: Any, *, transpose_X: bool, transpose_Y: bool, alpha: float) -> Any:
     """alpha * X · Y over the last two dimensions, either one transposed on demand (Paddle 1.8.5 matmul_op.cc).

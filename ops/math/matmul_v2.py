@@ -7,13 +7,22 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.matrix_common import multiplied, product, product_grads, transposed
 from fluidtool.ops.math.versions import scalar_shape
+from fluidtool.ops.multiply_adds import matmul_multiply_adds
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.ops.traits import Traits
 
 Shape = tuple[int, ...]
 
 
-@op("matmul_v2", inputs="X Y", outputs="Out", attrs={"trans_x": False, "trans_y": False}, lod="X")
+@op(
+    "matmul_v2",
+    inputs="X Y",
+    outputs="Out",
+    attrs={"trans_x": False, "trans_y": False},
+    lod="X",
+    multiply_adds=matmul_multiply_adds,
+)
 def matmul_v2(ctx: OpContext, X: Any, Y: Any, *, trans_x: bool, trans_y: bool) -> Any:
     """X · Y over the last two dimensions, batches broadcast; vectors are rows on the left and columns on the right."""
     x, y = _matrices(ctx, X, Y)
@@ -96,7 +105,9 @@ def _check_vector(ctx: OpContext | InferContext, x: Shape, vec: Shape) -> None:
     ctx.require(fits, f"X must be a matrix and Vec as long as its rows, found shapes {list(x)} and {list(vec)}")
 
 
-@op("bmm", inputs="X Y", outputs="Out", lod="X")
+@op(
+    "bmm", inputs="X Y", outputs="Out", lod="X", traits=Traits(gradient_scope=False), multiply_adds=matmul_multiply_adds
+)
 def bmm(ctx: OpContext, X: Any, Y: Any) -> Any:
     """Each X [batch, rows, inner] times its Y [batch, inner, columns] (bmm_op.cc)."""
     _check_batches(ctx, X.shape, Y.shape)

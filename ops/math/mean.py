@@ -9,9 +9,10 @@ from fluidtool.ops.math.values import require_tensor
 from fluidtool.ops.math.versions import scalar_shape
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.ops.traits import Traits
 
 
-@op("mean", inputs="X", outputs="Out")
+@op("mean", inputs="X", outputs="Out", traits=Traits(gradient_scope=False))
 def mean(ctx: OpContext, X: Any) -> Any:
     """The average of all elements of X (floating point, any shape), shape [1]; from Paddle 2.5 on []."""
     require_tensor(ctx, "X", X)

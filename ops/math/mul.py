@@ -5,9 +5,11 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from fluidtool.ir.operator import Operator
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.matrix_common import multiplied
 from fluidtool.ops.math.wiring import wired
+from fluidtool.ops.multiply_adds import Shapes
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import USE_MKLDNN, TensorMeta, floats
 
@@ -22,7 +24,13 @@ ATTRS: dict[str, Any] = {
 }
 
 
-@op("mul", inputs="X Y", outputs="Out", attrs=ATTRS, lod="X")
+def _multiply_adds(op: Operator, shape: Shapes) -> int:
+    """X flattened to [rows, depth] times Y flattened to [depth, columns]."""
+    x, y = shape("X"), shape("Y")
+    return prod(x) * prod(y[int(op.get_attr("y_num_col_dims", 1)) :])
+
+
+@op("mul", inputs="X Y", outputs="Out", attrs=ATTRS, lod="X", multiply_adds=_multiply_adds)
 def mul(ctx: OpContext, X: Any, Y: Any, *, x_num_col_dims: int, y_num_col_dims: int) -> Any:
     """X · Y, X flattened before dimension `x_num_col_dims`, Y before `y_num_col_dims` (Paddle 1.8.5 mul_op.cc).
 

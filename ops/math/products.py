@@ -7,6 +7,7 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.matrix_common import multiplied, summed_batches
 from fluidtool.ops.math.versions import saved_since
+from fluidtool.ops.multiply_adds import rows_multiply_adds
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import USE_MKLDNN, TensorMeta
 
@@ -149,7 +150,13 @@ def _cross_dim(ctx: OpContext, x: Shape, y: Shape, dim: int) -> int:
     return dim % len(x)
 
 
-@op("bilinear_tensor_product", inputs="X Y Weight Bias?", outputs="Out", lod="X")
+@op(
+    "bilinear_tensor_product",
+    inputs="X Y Weight Bias?",
+    outputs="Out",
+    lod="X",
+    multiply_adds=rows_multiply_adds("X", "Weight"),
+)
 def bilinear_tensor_product(ctx: OpContext, X: Any, Y: Any, Weight: Any, Bias: Any) -> Any:
     """Out[n, k] = X[n] · Weight[k] · Y[n] + Bias[k] (bilinear_tensor_product_op.h).
 

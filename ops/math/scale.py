@@ -9,6 +9,7 @@ from fluidtool.ops.gradient import GradMakerContext, OpDescription
 from fluidtool.ops.math.values import require_tensor
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.ops.traits import Traits
 from fluidtool.tensor import SelectedRows
 
 
@@ -18,6 +19,7 @@ from fluidtool.tensor import SelectedRows
     outputs="Out",
     attrs={"scale": 1.0, "bias": 0.0, "bias_after_scale": True},
     lod="X",
+    traits=Traits(gradient_scope=False),
 )
 def scale(ctx: OpContext, X: Any, ScaleTensor: Any, *, scale: float, bias: float, bias_after_scale: bool) -> Any:
     """scale * X + bias, or scale * (X + bias); X is a tensor of any number type or SelectedRows (scale_op.h).
@@ -54,7 +56,7 @@ def _(context: GradMakerContext) -> list[OpDescription]:
     return [context.describe("scale", inputs, {"Out": context.input_grad("X")}, bias=0.0)]
 
 
-@op("minus", inputs="X Y", outputs="Out", lod="X")
+@op("minus", inputs="X Y", outputs="Out", lod="X", traits=Traits(gradient_scope=False))
 def minus(ctx: OpContext, X: Any, Y: Any) -> Any:
     """X - Y of one shape and data type (minus_op.h)."""
     ctx.require(X.size == Y.size, f"X of shape {list(X.shape)} and Y of shape {list(Y.shape)} must have one shape")
@@ -75,7 +77,7 @@ def _(context: GradMakerContext) -> list[OpDescription]:
     return [context.describe("scale", dict(given), {"Out": names}, scale=factor) for names, factor in wanted if names]
 
 
-@op("sign", inputs="X", outputs="Out", lod="X")
+@op("sign", inputs="X", outputs="Out", lod="X", traits=Traits(gradient_scope=False))
 def sign(ctx: OpContext, X: Any) -> Any:
     """-1, 0 or 1 by the sign of each element, in the data type of X (sign_op.h)."""
     require_tensor(ctx, "X", X)

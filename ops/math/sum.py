@@ -8,11 +8,12 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.gradient import GradMakerContext, OpDescription
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import USE_MKLDNN, TensorMeta
+from fluidtool.ops.traits import Traits
 from fluidtool.proto.enums import VarType
 from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows
 
 
-@op("sum", inputs="X*", outputs="Out", attrs=USE_MKLDNN, lod="X")
+@op("sum", inputs="X*", outputs="Out", attrs=USE_MKLDNN, lod="X", traits=Traits(gradient_scope=False))
 def sum(ctx: OpContext, X: list[Any]) -> Any:
     """The sum of all X (Paddle 1.8.5 sum_op.h).
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.multiply_adds import convolution_multiply_adds
 from fluidtool.ops.nn.conv_common import (
     convolution,
     convolution_grad,
@@ -59,7 +60,14 @@ CONV3D: dict[str, Any] = {
 }
 
 
-@op("conv2d", inputs="Input Filter Bias? ResidualData?", outputs="Output", attrs=CONV2D, lod="Input")
+@op(
+    "conv2d",
+    inputs="Input Filter Bias? ResidualData?",
+    outputs="Output",
+    attrs=CONV2D,
+    lod="Input",
+    multiply_adds=convolution_multiply_adds,
+)
 def conv2d(ctx: OpContext, Input: Any, Filter: Any, Bias: Any, ResidualData: Any) -> Any:
     """2-D convolution, NCHW or NHWC, floating point; Filter is [O, C / groups, kh, kw] in both (Paddle 1.8.5 conv_op.h)."""
     return convolution(ctx, Input, Filter, Bias, ResidualData)
@@ -97,7 +105,14 @@ def conv2d_grad_grad(
 conv2d_grad_grad.infer(infer_grad_grad)
 
 
-@op("depthwise_conv2d", inputs="Input Filter Bias? ResidualData?", outputs="Output", attrs=CONV2D, lod="Input")
+@op(
+    "depthwise_conv2d",
+    inputs="Input Filter Bias? ResidualData?",
+    outputs="Output",
+    attrs=CONV2D,
+    lod="Input",
+    multiply_adds=convolution_multiply_adds,
+)
 def depthwise_conv2d(ctx: OpContext, Input: Any, Filter: Any, Bias: Any, ResidualData: Any) -> Any:
     """conv2d with as many groups as input channels (Paddle 1.8.5 conv_op.cc: on the CPU the same kernel as conv2d)."""
     return convolution(ctx, Input, Filter, Bias, ResidualData)
@@ -132,7 +147,14 @@ def depthwise_conv2d_grad_grad(
 depthwise_conv2d_grad_grad.infer(infer_grad_grad)
 
 
-@op("conv3d", inputs="Input Filter ResidualData?", outputs="Output", attrs=CONV3D, lod="Input")
+@op(
+    "conv3d",
+    inputs="Input Filter ResidualData?",
+    outputs="Output",
+    attrs=CONV3D,
+    lod="Input",
+    multiply_adds=convolution_multiply_adds,
+)
 def conv3d(ctx: OpContext, Input: Any, Filter: Any, ResidualData: Any) -> Any:
     """3-D convolution, NCDHW or NDHWC, floating point; Filter is [O, C / groups, kd, kh, kw] (Paddle 1.8.5 conv_op.h)."""
     return convolution(ctx, Input, Filter, None, ResidualData)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.multiply_adds import transposed_multiply_adds
 from fluidtool.ops.nn.conv_common import (
     bias_grad,
     check_bias,
@@ -171,7 +172,13 @@ def infer_transposed(ctx: InferContext, Input: TensorMeta, Filter: TensorMeta) -
     return Input.with_shape(plan_transposed(ctx, Input.shape, Filter.shape).output_shape).with_lod_level(0)
 
 
-@op("conv2d_transpose", inputs="Input Filter Bias?", outputs="Output", attrs=CONV2D_TRANSPOSE)
+@op(
+    "conv2d_transpose",
+    inputs="Input Filter Bias?",
+    outputs="Output",
+    attrs=CONV2D_TRANSPOSE,
+    multiply_adds=transposed_multiply_adds,
+)
 def conv2d_transpose(ctx: OpContext, Input: Any, Filter: Any, Bias: Any) -> Any:
     """2-D transposed convolution, NCHW or NHWC, floating point (Paddle 1.8.5 conv_transpose_op.h)."""
     return fused_tail(ctx, transposed_convolution(ctx, Input, Filter, Bias))
@@ -189,7 +196,13 @@ def conv2d_transpose_grad(ctx: OpContext, Input: Any, Filter: Any, Bias: Any, Ou
     return transposed_convolution_grad(ctx, Input, Filter, Output_grad)
 
 
-@op("depthwise_conv2d_transpose", inputs="Input Filter Bias?", outputs="Output", attrs=CONV2D_TRANSPOSE)
+@op(
+    "depthwise_conv2d_transpose",
+    inputs="Input Filter Bias?",
+    outputs="Output",
+    attrs=CONV2D_TRANSPOSE,
+    multiply_adds=transposed_multiply_adds,
+)
 def depthwise_conv2d_transpose(ctx: OpContext, Input: Any, Filter: Any, Bias: Any) -> Any:
     """conv2d_transpose with as many groups as input channels."""
     return fused_tail(ctx, transposed_convolution(ctx, Input, Filter, Bias))
@@ -209,7 +222,13 @@ def depthwise_conv2d_transpose_grad(
     return transposed_convolution_grad(ctx, Input, Filter, Output_grad)
 
 
-@op("conv3d_transpose", inputs="Input Filter", outputs="Output", attrs=CONV3D_TRANSPOSE)
+@op(
+    "conv3d_transpose",
+    inputs="Input Filter",
+    outputs="Output",
+    attrs=CONV3D_TRANSPOSE,
+    multiply_adds=transposed_multiply_adds,
+)
 def conv3d_transpose(ctx: OpContext, Input: Any, Filter: Any) -> Any:
     """3-D transposed convolution, NCDHW or NDHWC, floating point (Paddle 1.8.5 conv_transpose_op.h)."""
     return transposed_convolution(ctx, Input, Filter)

@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.multiply_adds import convolution_multiply_adds
 from fluidtool.ops.nn.precision import require_floating, require_shape, widened
 from fluidtool.ops.nn.sampling import sample, sample_grad
 from fluidtool.ops.nn.windows import UNKNOWN, Windows, lay_windows, require_outputs
@@ -160,7 +161,13 @@ def _convolve_grad(ctx: OpContext, Input: Any, Offset: Any, Filter: Any, Mask: A
     return {slot: grad.astype(Input.dtype, copy=False) for slot, grad in grads.items()}
 
 
-@op("deformable_conv", inputs="Input Offset Mask Filter", outputs="Output", attrs=DEFORMABLE)
+@op(
+    "deformable_conv",
+    inputs="Input Offset Mask Filter",
+    outputs="Output",
+    attrs=DEFORMABLE,
+    multiply_adds=convolution_multiply_adds,
+)
 def deformable_conv(ctx: OpContext, Input: Any, Offset: Any, Mask: Any, Filter: Any) -> Any:
     """Deformable convolution v2, NCHW: Offset [N, 2 * deformable_groups * taps, H', W'] holds (row, column) moves by kernel
     cell, Mask [N, deformable_groups * taps, H', W'] weights (Paddle 1.8.5 deformable_conv_op.h).
@@ -184,7 +191,13 @@ def deformable_conv_grad(
     return _convolve_grad(ctx, Input, Offset, Filter, Mask, Output_grad)
 
 
-@op("deformable_conv_v1", inputs="Input Offset Filter", outputs="Output", attrs=DEFORMABLE)
+@op(
+    "deformable_conv_v1",
+    inputs="Input Offset Filter",
+    outputs="Output",
+    attrs=DEFORMABLE,
+    multiply_adds=convolution_multiply_adds,
+)
 def deformable_conv_v1(ctx: OpContext, Input: Any, Offset: Any, Filter: Any) -> Any:
     """Deformable convolution v1: as deformable_conv, without a mask (Paddle 1.8.5 deformable_conv_v1_op.h)."""
     return convolve(ctx, Input, Offset, Filter, None)

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from fluidtool.ir.operator import Operator
 from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.multiply_adds import Shapes
 from fluidtool.ops.nn.fused_activation import activate, require_activation
 from fluidtool.ops.nn.precision import require_floating, widened
 from fluidtool.ops.nn.windows import UNKNOWN
@@ -43,6 +45,11 @@ def _require_bias(ctx: OpContext | InferContext, bias: Any, width: int) -> None:
         ctx.require(prod(bias.shape) == width, f"input Bias must hold {width} numbers, found shape {tuple(bias.shape)}")
 
 
+def _multiply_adds(op: Operator, shape: Shapes) -> int:
+    """Every row of Input meets each column of W."""
+    return prod(shape("Input")) * shape("W", rank=2)[1]
+
+
 @op(
     "fc",
     inputs="Input W Bias?",
@@ -60,6 +67,7 @@ def _require_bias(ctx: OpContext | InferContext, bias: Any, width: int) -> None:
         **USE_MKLDNN,
     },
     lod="Input",
+    multiply_adds=_multiply_adds,
 )
 def fc(ctx: OpContext, Input: Any, W: Any, Bias: Any) -> Any:
     """act(Input [rows, K] x W [K, N] + Bias [N]), floating point (Paddle 1.8.5 fc_op.cc)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.multiply_adds import convolution_multiply_adds
 from fluidtool.ops.nn.conv_common import convolution_with_bias, infer_convolution
 from fluidtool.ops.nn.fused_activation import activate
 from fluidtool.ops.registry import op
@@ -62,7 +63,14 @@ def _infer_conv_add_act(ctx: InferContext, Input: TensorMeta, Filter: TensorMeta
     return {"Output": out, "Outputs": parts}
 
 
-@op("conv2d_fusion", inputs=INPUTS, outputs="Output Outputs*?", attrs=WITH_ACTIVATION, lod="Input->Output")
+@op(
+    "conv2d_fusion",
+    inputs=INPUTS,
+    outputs="Output Outputs*?",
+    attrs=WITH_ACTIVATION,
+    lod="Input->Output",
+    multiply_adds=convolution_multiply_adds,
+)
 def conv2d_fusion(ctx: OpContext, Input: Any, Filter: Any, Bias: Any, ResidualData: Any) -> dict[str, Any]:
     """act(conv2d(Input, Filter) + Bias + ResidualData) (Paddle 1.8 fused/conv_fusion_op.cc).
 

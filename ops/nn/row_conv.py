@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.multiply_adds import rows_multiply_adds
 from fluidtool.ops.nn.precision import require_rank, require_shape
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
@@ -26,7 +27,7 @@ def _steps_left(ctx: OpContext, X: Any, Filter: Any) -> tuple[Any, Any]:
     return X[None], ctx.array(ctx.np.asarray(left, dtype="int64"))
 
 
-@op("row_conv", inputs="X Filter", outputs="Out", lod="X")
+@op("row_conv", inputs="X Filter", outputs="Out", lod="X", multiply_adds=rows_multiply_adds("X", "Filter"))
 def row_conv(ctx: OpContext, X: Any, Filter: Any) -> Any:
     """Out[t] = sum over w of Filter[w] * X[t + w] within a sequence; X [steps, width] with LoD, or [batch, time, width].
 

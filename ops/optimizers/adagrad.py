@@ -15,10 +15,17 @@ from fluidtool.ops.optimizers.common import (
     with_rows,
 )
 from fluidtool.ops.registry import op
+from fluidtool.ops.traits import Traits
 from fluidtool.tensor import SelectedRows
 
 
-@op("adagrad", inputs="Param Grad Moment LearningRate", outputs="ParamOut MomentOut", attrs={"epsilon": 1e-06})
+@op(
+    "adagrad",
+    inputs="Param Grad Moment LearningRate",
+    outputs="ParamOut MomentOut",
+    attrs={"epsilon": 1e-06},
+    traits=Traits(sharded=("Moment",)),
+)
 def adagrad(ctx: OpContext, Param: Any, Grad: Any, Moment: Any, LearningRate: Any, *, epsilon: float) -> Any:
     """m += g²; p -= lr * g / (sqrt(m) + epsilon); only the named rows move for SelectedRows (adagrad_op.h)."""
     check_shapes(ctx, Param=Param, Moment=Moment)
@@ -44,6 +51,7 @@ like_inputs(adagrad, ParamOut="Param", MomentOut="Moment")
     inputs="Param Grad Moment LearningRate",
     outputs="ParamOut MomentOut",
     attrs={"decay": 0.95, "epsilon": 1e-06},
+    traits=Traits(sharded=("Moment",)),
 )
 def decayed_adagrad(
     ctx: OpContext, Param: Any, Grad: Any, Moment: Any, LearningRate: Any, *, decay: float, epsilon: float
@@ -99,6 +107,7 @@ like_inputs(adadelta, ParamOut="Param", AvgSquaredGradOut="AvgSquaredGrad", AvgS
     inputs="Param MeanSquare MeanGrad? LearningRate Grad Moment",
     outputs="ParamOut MomentOut MeanSquareOut MeanGradOut",
     attrs={"epsilon": 1e-10, "decay": 0.9, "momentum": 0.0, "centered": False},
+    traits=Traits(sharded=("Moment", "MeanSquare"), sharded_if=("centered", "MeanGrad")),
 )
 def rmsprop(
     ctx: OpContext,
@@ -144,6 +153,7 @@ like_inputs(rmsprop, ParamOut="Param", MomentOut="Moment", MeanSquareOut="MeanSq
     inputs="Param SquaredAccumulator LinearAccumulator Grad LearningRate",
     outputs="ParamOut SquaredAccumOut LinearAccumOut",
     attrs={"l1": 0.0, "l2": 0.0, "lr_power": -0.5},
+    traits=Traits(sharded=("SquaredAccumulator", "LinearAccumulator")),
 )
 def ftrl(
     ctx: OpContext,

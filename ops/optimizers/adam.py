@@ -19,6 +19,7 @@ from fluidtool.ops.optimizers.common import (
 )
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import long
+from fluidtool.ops.traits import Traits
 from fluidtool.tensor import SelectedRows
 
 _ADAM_ATTRS: dict[str, Any] = {
@@ -81,6 +82,7 @@ def _skips_update(ctx: OpContext) -> bool:
     inputs="Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow Beta1Tensor? Beta2Tensor?",
     outputs="ParamOut Moment1Out Moment2Out Beta1PowOut Beta2PowOut",
     attrs=_ADAM_ATTRS,
+    traits=Traits(sharded=("Moment1", "Moment2")),
 )
 def adam(
     ctx: OpContext,

@@ -15,6 +15,7 @@ from fluidtool.ops.optimizers.common import (
 )
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import FLOAT, required
+from fluidtool.ops.traits import Traits
 
 
 @op(
@@ -22,6 +23,7 @@ from fluidtool.ops.schema import FLOAT, required
     inputs="Param Grad LearningRate Moment InfNorm Beta1Pow",
     outputs="ParamOut MomentOut InfNormOut",
     attrs={"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-08},
+    traits=Traits(sharded=("Moment", "InfNorm")),
 )
 def adamax(
     ctx: OpContext,

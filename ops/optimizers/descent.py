@@ -18,10 +18,11 @@ from fluidtool.ops.optimizers.common import (
 )
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import FLOAT, floats, required, strings
+from fluidtool.ops.traits import Traits
 from fluidtool.tensor import SelectedRows
 
 
-@op("sgd", inputs="Param LearningRate Grad", outputs="ParamOut")
+@op("sgd", inputs="Param LearningRate Grad", outputs="ParamOut", traits=Traits(sharded=()))
 def sgd(ctx: OpContext, Param: Any, LearningRate: Any, Grad: Any) -> Any:
     """ParamOut = Param - lr * Grad; Grad is dense or SelectedRows, Param may be SelectedRows too (sgd_op.h)."""
     refuse_master_weights(ctx)
@@ -73,6 +74,7 @@ def _regularised(param: Any, grad: Any, method: str, coefficient: float, rescale
     inputs="Param Grad Velocity LearningRate",
     outputs="ParamOut VelocityOut",
     attrs={"mu": required(FLOAT), "use_nesterov": False},
+    traits=Traits(sharded=("Velocity",)),
 )
 def momentum(
     ctx: OpContext, Param: Any, Grad: Any, Velocity: Any, LearningRate: Any, *, mu: float, use_nesterov: bool
@@ -157,6 +159,7 @@ like_inputs(merged_momentum, ParamOut="Param", VelocityOut="Velocity")
     inputs="Param Grad Velocity LearningRate",
     outputs="ParamOut VelocityOut",
     attrs={"mu": required(FLOAT), "lars_coeff": 0.001, "lars_weight_decay": 0.0005},
+    traits=Traits(sharded=("Velocity",)),
 )
 def lars_momentum(
     ctx: OpContext,

@@ -7,6 +7,7 @@ from typing import Any
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.optimizers.common import check_shapes, like_inputs, number
 from fluidtool.ops.registry import op
+from fluidtool.ops.traits import Traits
 
 
 @op(
@@ -15,6 +16,7 @@ from fluidtool.ops.registry import op
     outputs="ParamOut",
     attrs={"clip": 10.0, "batch_size": 16.0, "sigma": 1.0, "seed": 0},
     random=True,
+    traits=Traits(sharded=()),
 )
 def dpsgd(
     ctx: OpContext,

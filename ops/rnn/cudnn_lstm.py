@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.multiply_adds import stacked_multiply_adds
 from fluidtool.ops.registry import op
 from fluidtool.ops.rnn.stack import Stack, dropout_masks, packings, run_stack, stack_gradients
 from fluidtool.ops.rnn.stacked_layers import LayerWeights, LstmLayer
@@ -72,6 +73,7 @@ def _make_stack(
         "is_test": False,
         "seed": -1,
     },
+    multiply_adds=stacked_multiply_adds,
 )
 def cudnn_lstm(
     ctx: OpContext,

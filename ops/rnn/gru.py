@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.multiply_adds import rows_multiply_adds
 from fluidtool.ops.registry import op
 from fluidtool.ops.rnn.activations import activation
 from fluidtool.ops.rnn.gru_cell import GruCell, GruWeights, check_gru_shapes
@@ -40,6 +41,7 @@ def run_gru(xp: Any, packing: Packing, gates: Any, weight: Any, cell: GruCell, h
     outputs="BatchGate~ BatchResetHiddenPrev~ BatchHidden~ Hidden",
     attrs={"activation": "tanh", "gate_activation": "sigmoid", "is_reverse": False, "origin_mode": False},
     lod="Input->Hidden",
+    multiply_adds=rows_multiply_adds("Input", "Weight"),
 )
 def gru(
     ctx: OpContext,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.multiply_adds import rows_multiply_adds
 from fluidtool.ops.registry import op
 from fluidtool.ops.rnn.lstm_layer import (
     LstmRun,
@@ -32,6 +33,7 @@ from fluidtool.ops.schema import TensorMeta
         "candidate_activation": "tanh",
     },
     lod="Input->Hidden Input->Cell",
+    multiply_adds=rows_multiply_adds("Input", "Weight"),
 )
 def lstm(
     ctx: OpContext,

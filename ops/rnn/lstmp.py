@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.multiply_adds import rows_multiply_adds
 from fluidtool.ops.registry import op
 from fluidtool.ops.rnn.activations import IDENTITY, Activation, activation
 from fluidtool.ops.rnn.lstm_layer import (
@@ -49,6 +50,7 @@ def _projection_activation(ctx: OpContext, proj_activation: str, cell_activation
         "proj_activation": "tanh",
     },
     lod="Input->Projection Input->Cell",
+    multiply_adds=rows_multiply_adds("Input", "Weight", "ProjWeight"),
 )
 def lstmp(
     ctx: OpContext,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.multiply_adds import stacked_multiply_adds
 from fluidtool.ops.registry import op
 from fluidtool.ops.rnn.activations import RELU, TANH
 from fluidtool.ops.rnn.stack import Stack, dropout_masks, packings, run_stack, stack_gradients
@@ -95,6 +96,7 @@ def _make_stack(
     inputs="Input PreState* WeightList* SequenceLength?",
     outputs="Out DropoutState State* Reserve~",
     attrs=ATTRS,
+    multiply_adds=stacked_multiply_adds,
 )
 def rnn(
     ctx: OpContext,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.multiply_adds import rows_multiply_adds
 from fluidtool.ops.registry import op
 from fluidtool.ops.rnn.activations import FULL_SIGMOID, IDENTITY, RELU, TANH, Activation, full_sigmoid
 from fluidtool.ops.rnn.gru_cell import GruCell, GruWeights, check_gru_shapes
@@ -37,6 +38,7 @@ def _check_previous(ctx: OpContext | InferContext, slot: str, previous: Any, row
     inputs="Input HiddenPrev Weight Bias?",
     outputs="Gate~ ResetHiddenPrev~ Hidden",
     attrs={"activation": 2, "gate_activation": 1, "origin_mode": False},
+    multiply_adds=rows_multiply_adds("Input", "Weight"),
 )
 def gru_unit(
     ctx: OpContext,

@@ -6,6 +6,7 @@ from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.gradient import GradMakerContext, OpDescription
+from fluidtool.ops.multiply_adds import rows_multiply_adds
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, TensorMeta, required
 from fluidtool.ops.sequence.picking import row_sequences, single_level
@@ -19,7 +20,14 @@ ATTRS: dict[str, Any] = {
 }
 
 
-@op("sequence_conv", inputs="X PaddingData? Filter", outputs="Out", attrs=ATTRS, lod="X")
+@op(
+    "sequence_conv",
+    inputs="X PaddingData? Filter",
+    outputs="Out",
+    attrs=ATTRS,
+    lod="X",
+    multiply_adds=rows_multiply_adds("X", "Filter"),
+)
 def sequence_conv(
     ctx: OpContext,
     X: Any,

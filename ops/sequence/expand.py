@@ -9,10 +9,11 @@ from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.ops.sequence.picking import check_rows, offsets_of, row_sequences, take_sequences
 from fluidtool.ops.sequence.segments import scatter_sum, segment_sum
+from fluidtool.ops.traits import Traits
 from fluidtool.tensor.lod import LoD
 
 
-@op("sequence_expand", inputs="X Y", outputs="Out", attrs={"ref_level": -1})
+@op("sequence_expand", inputs="X Y", outputs="Out", attrs={"ref_level": -1}, traits=Traits(lod_branch="X"))
 def sequence_expand(ctx: OpContext, X: Any, Y: Any, *, ref_level: int) -> Any:
     """Repeat the i-th sequence (or row) of X as often as the i-th sequence of Y has items at LoD level `ref_level`.
 

@@ -7,10 +7,17 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta, ints
+from fluidtool.ops.traits import Traits
 from fluidtool.tensor.lod import LoD, lod_fault
 
 
-@op("lod_reset", inputs="X Y?", outputs="Out", attrs={"target_lod": ints(), "append": False})
+@op(
+    "lod_reset",
+    inputs="X Y?",
+    outputs="Out",
+    attrs={"target_lod": ints(), "append": False},
+    traits=Traits(memory="view", lod_branch="Y"),
+)
 def lod_reset(ctx: OpContext, X: Any, Y: Any, *, target_lod: list[int], append: bool) -> Any:
     """X with the LoD of Y, else with the offsets that Y holds, else with `target_lod`; `append` puts it below X's own.
 

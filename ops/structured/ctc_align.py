@@ -7,6 +7,7 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.ops.traits import Traits
 
 
 @op(
@@ -14,6 +15,7 @@ from fluidtool.ops.schema import TensorMeta
     inputs="Input InputLength?",
     outputs="Output OutputLength?",
     attrs={"blank": 0, "merge_repeated": True, "padding_value": 0},
+    traits=Traits(lod_branch="Input"),
 )
 def ctc_align(
     ctx: OpContext, Input: Any, InputLength: Any, *, blank: int, merge_repeated: bool, padding_value: int

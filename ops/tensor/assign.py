@@ -12,6 +12,7 @@ from fluidtool.ops.math.wiring import wired
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, TensorMeta, required
 from fluidtool.ops.tensor.arguments import dims
+from fluidtool.ops.traits import Traits
 from fluidtool.proto.enums import VarType
 from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows
 
@@ -30,7 +31,7 @@ def copied(value: Any) -> Any:
     return value
 
 
-@op("assign", inputs="X?", outputs="Out", lod="X")
+@op("assign", inputs="X?", outputs="Out", lod="X", traits=Traits(gradient_scope=False))
 def assign(ctx: OpContext, X: Any) -> Any:
     """X: a LoDTensor, SelectedRows or LoDTensorArray (Paddle 1.8.5 assign_op.h); nothing when X holds nothing."""
     return copied(X)
@@ -44,7 +45,14 @@ def _(ctx: InferContext, X: TensorMeta | None) -> TensorMeta | None:
 assign.grad_maker(wired("assign", "X=Out@GRAD", "Out=X@GRAD"))
 
 
-@op("cast", inputs="X", outputs="Out", attrs={"out_dtype": required(INT), "in_dtype": required(INT)}, lod="X")
+@op(
+    "cast",
+    inputs="X",
+    outputs="Out",
+    attrs={"out_dtype": required(INT), "in_dtype": required(INT)},
+    lod="X",
+    traits=Traits(gradient_scope=False),
+)
 def cast(ctx: OpContext, X: Any, *, out_dtype: int) -> Any:
     """X in data type `out_dtype`: numbers are cut towards zero, whatever is not 0 is true (Paddle 1.8.5 cast_op.h)."""
     return X.astype(ctx.dtype(out_dtype), copy=False)

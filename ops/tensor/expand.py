@@ -19,6 +19,7 @@ from fluidtool.ops.tensor.arguments import (
     meta_of_same_rows,
     numbers,
 )
+from fluidtool.ops.traits import Traits
 
 
 def summed_repeats(grad: Any, shape: Sequence[int], times: Sequence[int]) -> Any:
@@ -244,7 +245,7 @@ def broadcast_tensors_grad(ctx: OpContext, X: list[Any], Out_grad: list[Any]) ->
     return {"X@GRAD": [summed_to(grad, x.shape) for x, grad in zip(X, Out_grad, strict=True)]}
 
 
-@op("meshgrid", inputs="X*", outputs="Out*")
+@op("meshgrid", inputs="X*", outputs="Out*", traits=Traits(gradient_scope=False))
 def meshgrid(ctx: OpContext, X: list[Any]) -> Any:
     """Every vector of X along an axis of its own, repeated along the others' (Paddle 1.8.5 meshgrid_op.h)."""
     for i, x in enumerate(X):

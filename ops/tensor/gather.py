@@ -9,6 +9,7 @@ from fluidtool.ops.math.versions import later_attr, saved_since
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.ops.tensor.arguments import axis_in, in_range, lod_of_same_rows, meta_of_same_rows, number, same_dtype
+from fluidtool.ops.traits import Traits
 from fluidtool.proto.enums import VarType
 
 
@@ -165,7 +166,7 @@ def scatter_nd_add_grad(ctx: OpContext, Index: Any, Updates: Any, Out_grad: Any)
     return {"X@GRAD": Out_grad, "Updates@GRAD": picked}
 
 
-@op("where", inputs="Condition X Y", outputs="Out", lod="X")
+@op("where", inputs="Condition X Y", outputs="Out", lod="X", traits=Traits(gradient_scope=False))
 def where(ctx: OpContext, Condition: Any, X: Any, Y: Any) -> Any:
     """X where Condition holds, else Y, all of one shape (Paddle 1.8.5 where_op.h)."""
     ctx.require(Condition.dtype.kind == "b", f"Condition should be bool, found {Condition.dtype}")

@@ -9,6 +9,7 @@ from fluidtool.ops.gradient import GradMakerContext, OpDescription
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, USE_MKLDNN, TensorMeta, required
 from fluidtool.ops.tensor.arguments import Context, axis_in, same_dtype
+from fluidtool.ops.traits import Traits
 from fluidtool.proto.enums import VarType
 
 COLUMNS = {"start_index": 0, "length": -1}
@@ -32,7 +33,7 @@ def _shapes(X: list[Any]) -> list[tuple[int, ...]]:
     return [tuple(x.shape) for x in X]
 
 
-@op("partial_concat", inputs="X*", outputs="Out", attrs=COLUMNS, lod="X")
+@op("partial_concat", inputs="X*", outputs="Out", attrs=COLUMNS, lod="X", traits=Traits(gradient_scope=False))
 def partial_concat(ctx: OpContext, X: list[Any], *, start_index: int, length: int) -> Any:
     """`length` columns (-1: the rest) from start_index on of every matrix X, side by side (1.8.5 partial_concat_op.h)."""
     columns = _columns(ctx, _shapes(X), start_index, length)
@@ -66,7 +67,14 @@ def _(context: GradMakerContext) -> list[OpDescription]:
     return [context.describe("partial_concat_grad", inputs, {"X@GRAD": context.input_grad("X", drop_empty=False)})]
 
 
-@op("partial_sum", inputs="X*", outputs="Out", attrs={**COLUMNS, **USE_MKLDNN}, lod="X")
+@op(
+    "partial_sum",
+    inputs="X*",
+    outputs="Out",
+    attrs={**COLUMNS, **USE_MKLDNN},
+    lod="X",
+    traits=Traits(gradient_scope=False),
+)
 def partial_sum(ctx: OpContext, X: list[Any], *, start_index: int, length: int) -> Any:
     """The sum of `length` columns (-1: the rest) from start_index on of every matrix X (1.8.5 partial_sum_op.h)."""
     columns = _columns(ctx, _shapes(X), start_index, length)
@@ -104,6 +112,7 @@ def _(context: GradMakerContext) -> list[OpDescription]:
     inputs="Input*",
     outputs="Output* FusedOutput",
     attrs={"dtype": required(INT), "copy_data": False, "set_constant": False, "constant": 0.0, "check_name": False},
+    traits=Traits(memory="view"),
 )
 def coalesce_tensor(
     ctx: OpContext,

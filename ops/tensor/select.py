@@ -16,6 +16,7 @@ from fluidtool.ops.tensor.arguments import (
     meta_of_same_rows,
     same_dtype,
 )
+from fluidtool.ops.traits import Traits
 
 
 def _select_where(ctx: OpContext, Index: Any, shape: tuple[int, ...], dim: int) -> tuple[Any, ...]:
@@ -55,7 +56,7 @@ def _sampled(ctx: OpContext, X: Any, Index: Any) -> tuple[Any, ...]:
     return index_grid(ctx, Index.shape, 1, Index)
 
 
-@op("index_sample", inputs="X Index", outputs="Out")
+@op("index_sample", inputs="X Index", outputs="Out", traits=Traits(gradient_scope=False))
 def index_sample(ctx: OpContext, X: Any, Index: Any) -> Any:
     """From every row of X the elements at the places in the same row of Index (Paddle 1.8.5 index_sample_op.h)."""
     return X[_sampled(ctx, X, Index)]

@@ -11,6 +11,7 @@ from fluidtool.ops.registry import op
 from fluidtool.ops.schema import LONG, AttrSpec, TensorMeta, required
 from fluidtool.ops.tensor.arguments import axis_in, index_grid, number
 from fluidtool.ops.tensor.partial_sort import partial_sort
+from fluidtool.ops.traits import Traits
 from fluidtool.proto.enums import VarType
 
 PARTITION_FROM = 2048
@@ -74,7 +75,7 @@ def _how_many(ctx: OpContext, X: Any, K: Any, k: int, axis: int) -> int:
     return count
 
 
-@op("top_k", inputs="X K?", outputs="Out Indices", attrs={"k": 1}, lod="X")
+@op("top_k", inputs="X K?", outputs="Out Indices", attrs={"k": 1}, lod="X", traits=Traits(gradient_scope=False))
 def top_k(ctx: OpContext, X: Any, K: Any, *, k: int) -> Any:
     """The k largest numbers of every row and their places, int64, largest first (Paddle 1.8.5 top_k_op.h).
 

@@ -1,0 +1,50 @@
+"""What is known of an operator beside its schema: plain data, which passes and distribution ask for by type.
+
+An operator declares it (`@op(..., traits=Traits(table="W"))`), and `registry.traits_of` answers from the generated
+`ops/index.py`, without importing the operator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Literal
+
+Memory = Literal["named", "scoped", "view", "keeps_lod"]
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """Traits of one operator; those of most are the defaults.
+
+    gradient_scope: its gradient operators have its name scope and `op_role_var` (False: Paddle's maker copies neither).
+    sharded: of an optimizer that parameter servers run: the inputs that are sliced like its parameter; None: servers do
+    not run it. sharded_if: (attribute, input), for an input that is sliced only where the attribute is true.
+    table: the input whose rows are looked up by ids, and may be on servers. plain_lookup: it does nothing else.
+    transpiled: only a transpiler for distributed training makes it.
+    memory: what keeps its variables from sharing memory with others. "named": their names have a meaning outside, for
+    other processes or in what is printed. "scoped": only the names must stay; when it ends, it is done with the values.
+    "view": in Paddle, an output is a view of an input. "keeps_lod": in Paddle, outputs keep the LoD that they had.
+    lod_branch: the input that it treats in another way when it has a LoD.
+    """
+
+    gradient_scope: bool = True
+    sharded: tuple[str, ...] | None = None
+    sharded_if: tuple[str, str] | None = None
+    table: str = ""
+    plain_lookup: bool = False
+    transpiled: bool = False
+    memory: Memory | None = None
+    lod_branch: str = ""
+
+    def declared(self) -> dict[str, object]:
+        """The traits that are not the defaults, by name."""
+        found = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: value for name, value in found.items() if value != getattr(NO_TRAITS, name)}
+
+    def input_names(self) -> tuple[str, ...]:
+        """The input slots that traits name."""
+        conditional = () if self.sharded_if is None else (self.sharded_if[1],)
+        return (*(self.sharded or ()), *conditional, *filter(None, (self.table, self.lod_branch)))
+
+
+NO_TRAITS = Traits()
