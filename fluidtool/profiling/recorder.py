@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fluidtool import locks
 from fluidtool.passes.peak import Sizes
-from fluidtool.profiling.work import NO_WORK, Work, array_of, node_multiply_adds, operator_work, step_works
+from fluidtool.profiling.work import NO_WORK, Work, array_of, operator_work, step_works
 from fluidtool.runtime.bound_region import BoundRegion
 from fluidtool.runtime.engines.native.arena import lifetimes
 from fluidtool.runtime.engines.native.compiler import NativeRegion
@@ -189,7 +189,7 @@ class Recorder:
         """Keep what a region did that another library computed."""
         name, outputs = f"region {number}", graph.outputs
         what = What(name, "region", self._engine, number, outputs[0].name, outputs[0].shape)
-        self._add((number, 0), what, Work(sum(map(node_multiply_adds, graph.nodes)), 0))
+        self._add((number, 0), what, Work(sum(node.multiply_adds for node in graph.nodes), 0))
         self._event(name, self._engine, start, length, what.shape)
         self._remember((number, 0), start, self._alive.total + sum(4 * prod(v.shape) for v in outputs))
 

@@ -105,18 +105,23 @@ def step_works(kernel_calls: Iterable[KernelCall]) -> list[Work]:
     counted: set[int] = set()
     for kernel_call in kernel_calls:
         node = kernel_call.node
-        if kernel_call.kind in MOVING or node is None:
+        if node is None or _moves(kernel_call, node):
             found.append(Work(0, _moved(kernel_call)))
             continue
-        multiply_adds = 0 if id(node) in counted else node_multiply_adds(node)
+        multiply_adds = 0 if id(node) in counted else node.multiply_adds
         if kernel_call.kind is Kind.WINOGRAD:  # a step for each strip of windows
             multiply_adds = (
-                node_multiply_adds(node) * kernel_call.sizes[9] // prod(kernel_call.sizes[axis] for axis in range(3))
+                node.multiply_adds * kernel_call.sizes[9] // prod(kernel_call.sizes[axis] for axis in range(3))
             )
         counted.add(id(node))
         spared = 2 * prod(node.attrs["weights"].shape) if is_narrow(kernel_call) else 0
         found.append(Work(multiply_adds, node_bytes(node) - spared))
     return found
+
+
+def _moves(kernel_call: KernelCall, node: Node) -> bool:
+    """Whether a kernel call only moves numbers; rows that are gathered for a computation are its first states."""
+    return kernel_call.kind in MOVING or (kernel_call.kind is Kind.GATHER_ROWS and node.multiply_adds > 0)
 
 
 def _moved(kernel_call: KernelCall) -> int:
@@ -126,24 +131,6 @@ def _moved(kernel_call: KernelCall) -> int:
     """
     sizes = [buffer.size for buffer in kernel_call.buffers()]
     return 4 * 2 * min(sizes) if sizes and kernel_call.kind is not Kind.HALO else 0
-
-
-def node_multiply_adds(node: Node) -> int:
-    """Of a convolution, a product or attention; 0 for all else."""
-    shape: tuple[int, ...] = node.attrs["weights"].shape if "weights" in node.attrs else ()
-    if node.kind in ("conv", "conv3d"):
-        return prod(node.output.shape) * prod(shape[1:])
-    if node.kind == "conv_transpose":
-        return prod(node.inputs[0].shape) * prod(shape[1:])
-    if node.kind == "product":
-        rows, depth = node.attrs["matrix"]
-        return int(rows * depth) * shape[1]
-    if node.kind == "matmul":
-        return prod(node.output.shape) * node.inputs[0].shape[-1]
-    if node.kind == "attention":
-        keys = node.inputs[1].shape[-2 if node.attrs["swap_k"] else -1]
-        return (prod(node.inputs[0].shape) + prod(node.output.shape)) * keys
-    return 0
 
 
 def node_bytes(node: Node) -> int:

@@ -66,7 +66,10 @@ class Value:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Node:
-    """One computation: `kind` says which, `attrs` how. Nobody changes a node; a rewrite puts others in its place."""
+    """One computation: `kind` says which, `attrs` how. Nobody changes a node; a rewrite puts others in its place.
+
+    multiply_adds: those of the operators that it computes, by their definition.
+    """
 
     kind: str
     inputs: Sequence[Value]
@@ -74,6 +77,7 @@ class Node:
     attrs: Mapping[str, Any] = field(default_factory=dict)
     activation: Activation = NONE
     residual: Value | None = None
+    multiply_adds: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "inputs", tuple(self.inputs))

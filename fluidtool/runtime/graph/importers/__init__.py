@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from importlib import import_module
 
 from fluidtool.ir import Operator
+from fluidtool.runtime.graph.importers.counting import multiply_adds_of, with_multiply_adds
 from fluidtool.runtime.graph.importers.refusals import Attributes, Refusals, require_agreement
 from fluidtool.runtime.graph.importers.registry import IMPORTERS, GraphBuilder, Lod, need
 from fluidtool.runtime.graph.importers.sequences import passing_lod_on
@@ -39,10 +40,12 @@ def read_graph(
     for op, attrs in ops:
         try:
             results = refusals.results(builder, op, attrs)
+            multiply_adds, before = multiply_adds_of(builder, op, results), len(builder.nodes)
             with passing_lod_on(builder, op) if builder.lods else nullcontext():
                 if not read_by_frames(builder, op, attrs):
                     IMPORTERS[op.type](builder, op, attrs)
             require_agreement(builder, op, results)
+            builder.nodes[before:] = with_multiply_adds(builder.nodes[before:], multiply_adds)
         except UnsupportedError as error:
             error.result = op.output_arg_names[0]
             raise

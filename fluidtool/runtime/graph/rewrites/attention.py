@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fluidtool.runtime.graph.ir import NONE, Node, Value
 from fluidtool.runtime.graph.rewrites.rewriting import ELSEWHERE, NoMatch, Producer, Rewrite
 
@@ -27,5 +29,6 @@ def join_attention(node: Node, alone: Producer) -> Rewrite | NoMatch:
         )
     attrs = {**node.attrs, **softmax.attrs, "swap_k": scores.attrs["swap_y"]}
     inputs = (*scores.inputs, node.inputs[1], *softmax.inputs[1:])
-    joined = Node("attention", inputs, node.output, attrs, node.activation, node.residual)
+    multiply_adds = node.multiply_adds + softmax.multiply_adds + scores.multiply_adds
+    joined = replace(node, kind="attention", inputs=inputs, attrs=attrs, multiply_adds=multiply_adds)
     return Rewrite({softmax: (), scores: (), node: (joined,)})

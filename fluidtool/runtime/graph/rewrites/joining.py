@@ -108,7 +108,8 @@ def group_product(group: list[Node]) -> Node:
         )
     out = Value(f"{first.output.name} and {len(group) - 1} more", (*first.output.shape[:-1], weights.shape[1]))
     attrs = {**first.attrs, "weights": weights, "shift": shift}
-    return Node("product", first.inputs, out, attrs, first.activation)
+    multiply_adds = sum(node.multiply_adds for node in group)
+    return Node("product", first.inputs, out, attrs, first.activation, multiply_adds=multiply_adds)
 
 
 def slices(group: list[Node], joint: Value) -> list[Node]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fluidtool.runtime.graph.ir import Graph, Node, Value
 
@@ -38,7 +38,8 @@ Rule = Callable[[Node, Producer], Rewrite | NoMatch]
 
 def merged(before: Node, node: Node, into: Node) -> Rewrite:
     """A node and the one before it become one, at the place of the later: all that it reads is there by then."""
-    return Rewrite({before: (), node: (into,)})
+    multiply_adds = before.multiply_adds + node.multiply_adds
+    return Rewrite({before: (), node: (replace(into, multiply_adds=multiply_adds),)})
 
 
 def sweep(graph: Graph, rule: Rule) -> Outcome:
