@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ops.multiply_adds import UnknownShapeError, known_multiply_adds
+from fluidtool.ops.registry import traits_of
 from fluidtool.runtime.engines.native.calls import KernelCall, Kind, is_narrow
 from fluidtool.runtime.graph.ir import Node, operands
 from fluidtool.runtime.step import BoundStep
@@ -29,7 +30,6 @@ MOVING = frozenset(
         Kind.REGROUP,
     }
 )
-TABLES = frozenset({"lookup_table", "lookup_table_v2", "gather"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def operator_work(step: BoundStep) -> Work:
     inputs, outputs = _arrays(context.inputs), _arrays(context.outputs)
     written = [array for array in outputs if not any(_same_memory(array, other) for other in inputs)]
     moved = sum(array.nbytes for array in written)
-    if op.type in TABLES:
+    if traits_of(op.type).plain_lookup or op.type == "gather":
         return Work(0, 2 * moved)
     in_place = [array for array in outputs if any(array is other for other in inputs)]
     if written or in_place:

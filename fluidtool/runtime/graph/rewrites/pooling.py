@@ -8,10 +8,9 @@ from dataclasses import replace
 from math import prod
 
 from fluidtool.ir import Operator
+from fluidtool.ops.registry import traits_of
 from fluidtool.runtime.graph.ir import Node
 from fluidtool.runtime.graph.rewrites.rewriting import ELSEWHERE, NoMatch, Producer, Rewrite, Rule, merged
-
-LOOKUPS = ("lookup_table", "lookup_table_v2")
 
 
 def pooled_inputs(ops: Iterable[Operator], inputs: Iterable[str], outputs: Collection[str]) -> frozenset[str]:
@@ -27,10 +26,12 @@ def pooled_inputs(ops: Iterable[Operator], inputs: Iterable[str], outputs: Colle
         kinds = [op.type for op in readers.get(name, ())]
         return kinds == ["sequence_pool"] and writes[name] == 1 and name not in outputs
 
+    def looks_up(op: Operator, name: str) -> bool:
+        return traits_of(op.type).plain_lookup and op.inputs["Ids"] == [name] and name not in op.inputs["W"]
+
     def only_ids(name: str) -> bool:
         found = readers.get(name, ())
-        is_ids = (op.type in LOOKUPS and op.inputs["Ids"] == [name] and name not in op.inputs["W"] for op in found)
-        return bool(found) and all(is_ids) and all(pooled(op.outputs["Out"][0]) for op in found)
+        return bool(found) and all(looks_up(op, name) and pooled(op.outputs["Out"][0]) for op in found)
 
     return frozenset(name for name in inputs if not writes[name] and only_ids(name))
 
