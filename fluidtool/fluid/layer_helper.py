@@ -9,6 +9,7 @@ from fluidtool.errors import ArgumentTypeError, UsageError
 from fluidtool.fluid.framework import default_main_program, default_startup_program
 from fluidtool.fluid.initializer import Constant, Initializer, Xavier
 from fluidtool.fluid.param_attr import ParamAttr, WeightNormParamAttr
+from fluidtool.fluid.weight_norm import create_weight_norm
 from fluidtool.ir import Operator, Parameter, Program, Variable, unique_name
 from fluidtool.ir.variable import data_type
 from fluidtool.proto.enums import VarType
@@ -110,9 +111,7 @@ class LayerHelper:
         if attr.initializer is None:
             attr.initializer = default_initializer or self._default_initializer(dtype, is_bias)
         if isinstance(attr, WeightNormParamAttr):
-            from fluidtool.fluid.weight_norm import create_weight_norm
-
-            return create_weight_norm(self, attr, list(shape), dtype)
+            return create_weight_norm(self.main_program, self.startup_program, self.name, attr, list(shape), dtype)
         fields = {"shape": list(shape), "dtype": dtype, "type": type, **attr.to_kwargs()}
         self.startup_program.global_block().create_parameter(**fields, initializer=attr.initializer)
         return self.main_program.global_block().create_parameter(**fields)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fluidtool.fluid.checks import check_variable_and_dtype
 from fluidtool.fluid.param_attr import WeightNormParamAttr
-from fluidtool.ir import Block, Variable, unique_name
+from fluidtool.ir import Block, Program, Variable, unique_name
 from fluidtool.proto.enums import VarType
 
-if TYPE_CHECKING:
-    from fluidtool.fluid.layer_helper import LayerHelper
+SCALABLE = ("float16", "float32", "float64", "int32", "int64")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,29 +59,59 @@ class _Builder:
         return self.op("transpose", column, "transpose", out, axis=order)
 
 
-def create_weight_norm(helper: LayerHelper, attr: WeightNormParamAttr, shape: list[int], dtype: VarType) -> Variable:
-    """Create g and v in both programs, initialise g = |v|, and return the variable of the weight."""
-    from fluidtool.fluid.layers import elementwise_div, elementwise_mul, reshape
+def create_weight_norm(
+    main: Program, startup: Program, name: str, attr: WeightNormParamAttr, shape: list[int], dtype: VarType
+) -> Variable:
+    """Create g and v in both programs, initialise g = |v|, and return the variable of the weight.
 
+    name: of the layer. Raises ArgumentTypeError for a data type that cannot be scaled.
+    """
     lengths = [1] * len(shape)
     if attr.dim is not None:
         lengths[attr.dim] = shape[attr.dim]
-    made = {}
-    for suffix, size in (("_g", lengths), ("_v", shape)):
-        fields = {**attr.to_kwargs(), "name": f"{attr.name}{suffix}", "shape": size, "dtype": dtype}
-        initializer = {"initializer": attr.initializer} if suffix == "_v" else {}
-        made["startup" + suffix] = helper.startup_program.global_block().create_parameter(**fields, **initializer)
-    startup = _Builder(helper.startup_program.global_block(), helper.name, dtype)
-    startup.norm_except(made["startup_v"], attr.dim, made["startup_g"])
-    startup.op("reshape", made["startup_g"], "reshape", made["startup_g"], shape=lengths)
-    for suffix, size in (("_g", lengths), ("_v", shape)):
-        fields = {**attr.to_kwargs(), "name": f"{attr.name}{suffix}", "shape": size, "dtype": dtype}
-        made["main" + suffix] = helper.main_program.global_block().create_parameter(**fields)
-    main = _Builder(helper.main_program.current_block(), helper.name, dtype)
-    norm = main.norm_except(made["main_v"], attr.dim)
-    scale = elementwise_div(x=made["main_g"], y=norm)
-    if attr.dim is not None:
-        scale = reshape(x=scale, shape=[shape[attr.dim]])
-    weight: Variable = elementwise_mul(x=made["main_v"], y=scale, axis=-1 if attr.dim is None else attr.dim)
+    fields = {**attr.to_kwargs(), "dtype": dtype}
+    g_fields = fields | {"name": f"{attr.name}_g", "shape": lengths}
+    v_fields = fields | {"name": f"{attr.name}_v", "shape": shape}
+    block = startup.global_block()
+    g = block.create_parameter(**g_fields)
+    v = block.create_parameter(**v_fields, initializer=attr.initializer)
+    start = _Builder(block, name, dtype)
+    start.norm_except(v, attr.dim, g)
+    start.op("reshape", g, "reshape", g, shape=lengths)
+    block = main.global_block()
+    g = block.create_parameter(**g_fields)
+    v = block.create_parameter(**v_fields)
+    check_variable_and_dtype(g, "x", SCALABLE, "elementwise_div")
+    weight = _scaled(_Builder(main.current_block(), name, dtype), g, v, attr.dim)
     WeightNormParamAttr.params_with_weight_norm.append(weight)
     return weight
+
+
+def _scaled(builder: _Builder, g: Variable, v: Variable, dim: int | None) -> Variable:
+    """v * (g / |v|), of operators and names as layers give them; layers themselves create parameters by this file."""
+    scale = _elementwise(builder.block, "elementwise_div", g, builder.norm_except(v, dim), -1)
+    if dim is not None:
+        scale = _reshaped(builder.block, scale, [v.shape[dim]])
+    return _elementwise(builder.block, "elementwise_mul", v, scale, -1 if dim is None else dim)
+
+
+def _elementwise(block: Block, op_type: str, x: Variable, y: Variable, axis: int) -> Variable:
+    out = _temporary(block, unique_name.generate(op_type), x.dtype)
+    attrs = {"axis": axis, "use_mkldnn": False}
+    block.append_op(type=op_type, inputs={"X": [x], "Y": [y]}, outputs={"Out": [out]}, attrs=attrs)
+    return out
+
+
+def _reshaped(block: Block, x: Variable, shape: list[int]) -> Variable:
+    name = unique_name.generate("reshape2")
+    out, x_shape = _temporary(block, name, x.dtype), _temporary(block, name, x.dtype, stop_gradient=True)
+    block.append_op(
+        type="reshape2", inputs={"X": [x]}, outputs={"Out": [out], "XShape": [x_shape]}, attrs={"shape": shape}
+    )
+    return out
+
+
+def _temporary(block: Block, name: str, dtype: VarType | None, stop_gradient: bool = False) -> Variable:
+    return block.create_var(
+        name=unique_name.generate(f"{name}.tmp"), dtype=dtype, persistable=False, stop_gradient=stop_gradient
+    )

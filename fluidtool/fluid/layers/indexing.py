@@ -14,7 +14,7 @@ from fluidtool.fluid.layer_helper import LayerHelper
 from fluidtool.fluid.layers.building import append_simple
 from fluidtool.fluid.layers.creation import assign, zeros
 from fluidtool.fluid.layers.shape import MOVABLE, PLAIN, has_tensors, number_tensors, reshape, slice
-from fluidtool.ir import Variable
+from fluidtool.ir import Variable, unique_name
 from fluidtool.ir.variable import data_type
 from fluidtool.proto.enums import VarType
 
@@ -389,8 +389,6 @@ def _check_numbers(values: Sequence[Any], label: str, lowest: int) -> None:
 
 def random_crop(x: Variable, shape: Sequence[int], seed: int | Variable | None = None) -> Variable:
     """A part of each instance at a random place."""
-    from fluidtool.ir import unique_name
-
     helper = LayerHelper("random_crop")
     check_variable_and_dtype(x, "x", ("float32", "float64", "uint8", "int16", "int32"), "random_crop")
     check_type(shape, "shape", (list, Variable), "random_crop")
