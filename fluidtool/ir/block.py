@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fluidtool.errors import ProgramError, WrongKindError
 from fluidtool.ir.operator import Operator, hooks
 from fluidtool.ir.variable import Parameter, Variable
+from fluidtool.proto.enums import VarType
 
 if TYPE_CHECKING:
     from fluidtool.ir.program import Program
@@ -207,8 +208,6 @@ class Block:
 
     def clone_variable(self, var: Variable, force_persistable: bool = True) -> Variable:
         """Declare a copy of a variable of another block here; tensors become persistable unless told otherwise."""
-        from fluidtool.proto.enums import VarType
-
         plain = var.type in (VarType.STEP_SCOPES, VarType.RAW)
         fields: dict[str, Any] = {"name": var.name, "persistable": var.persistable, "type": var.type}
         if var.type == VarType.SELECTED_ROWS:
@@ -307,9 +306,7 @@ class Block:
     # -- text and compatibility
     def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
         """The block as protobuf text; with_details adds what the format does not keep of variables."""
-        from fluidtool.ir import text
-
-        return text.block_to_string(self, throw_on_error, with_details)
+        return self.program.text_of(self, throw_on_error, with_details)
 
     def sync_with_cpp(self) -> None:
         """Kept for scripts: there is no second copy of the block to synchronise with."""

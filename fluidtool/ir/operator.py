@@ -239,9 +239,7 @@ class Operator:
     # -- text
     def to_string(self, throw_on_error: bool = False) -> str:
         """The operator as protobuf text."""
-        from fluidtool.ir import text
-
-        return text.operator_to_string(self, throw_on_error)
+        return self._block.program.text_of(self, throw_on_error)
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{slot}={names}" for slot, names in self._inputs.items())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +18,20 @@ if TYPE_CHECKING:
 
 S = TypeVar("S")
 T = TypeVar("T")
+
+
+class _Functions:
+    """What methods call that stands in files which import this one; `fluidtool.ir` fills it when it is imported."""
+
+    clone: Callable[[Program, bool], Program]
+    prune: Callable[[Program, Sequence[str], Any], Program]
+    inference_optimize: Callable[[Program, bool], Program]
+    decode: Callable[[bytes, Program], Program]
+    encode: Callable[[Program], bytes]
+    to_string: Callable[[Program | Block | Operator | Variable, bool, bool], str]
+
+
+functions = _Functions
 
 
 class Program:
@@ -212,50 +226,44 @@ class Program:
     # -- copies and cuts (fluidtool.ir.surgery)
     def clone(self, for_test: bool = False) -> Program:
         """A copy; for_test drops backward and optimizer operators and sets `is_test`."""
-        from fluidtool.ir import surgery
-
-        return surgery.clone(self, for_test)
+        return functions.clone(self, for_test)
 
     def prune(self, targets: Any) -> Program:
         """A copy with only what computes `targets` (variables, names or operators)."""
-        from fluidtool.ir import surgery
-
-        return surgery.prune(self, [], targets)
+        return functions.prune(self, [], targets)
 
     def prune_with_input(self, feeded_var_names: list[str], targets: Any) -> Program:
         """A copy with only what computes `targets` from these inputs."""
-        from fluidtool.ir import surgery
-
-        return surgery.prune(self, feeded_var_names, targets)
+        return functions.prune(self, feeded_var_names, targets)
 
     def inference_optimize(self, prune_read_op: bool = True) -> Program:
         """A copy for inference: `is_test` set, readers dropped."""
-        from fluidtool.ir import surgery
-
-        return surgery.inference_optimize(self, prune_read_op)
+        return functions.inference_optimize(self, prune_read_op)
 
     # -- bytes and text (fluidtool.ir.codec, fluidtool.ir.text)
     @classmethod
     def parse_from_string(cls, binary_str: bytes) -> Self:
         """A program from ProgramDesc bytes; raises UnreadableError when they are not one."""
-        from fluidtool.ir import codec
-
-        return codec.decode_program(binary_str, cls())
+        program = cls()
+        functions.decode(binary_str, program)
+        return program
 
     def serialize_to_string(self) -> bytes:
         """ProgramDesc bytes: those that it was parsed from, where nothing has changed since.
 
         What was changed since or built here is written in a fixed order, so the same program always gives the same bytes.
         """
-        from fluidtool.ir import codec
-
-        return codec.encode_program(self)
+        return functions.encode(self)
 
     def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
         """The program as protobuf text; with_details adds what the format does not keep of variables."""
-        from fluidtool.ir import text
+        return self.text_of(self, throw_on_error, with_details)
 
-        return text.program_to_string(self, throw_on_error, with_details)
+    def text_of(
+        self, part: Program | Block | Operator | Variable, throw_on_error: bool = False, with_details: bool = False
+    ) -> str:
+        """A part of the program, or all of it, as protobuf text."""
+        return functions.to_string(part, throw_on_error, with_details)
 
     @property
     def desc(self) -> ProgramDesc:

@@ -19,7 +19,20 @@ from fluidtool.proto.protobuf import Message, text_format
 PARAMETER_FIELDS = ("trainable", "optimize_attr", "regularizer", "do_model_average")
 
 
-def program_to_string(program: Program, throw_on_error: bool, with_details: bool = False) -> str:
+def to_string(
+    item: Program | Block | Operator | Variable, throw_on_error: bool = False, with_details: bool = False
+) -> str:
+    """Whatever of a program is given; raises ProgramError on an incomplete one when throw_on_error."""
+    if isinstance(item, Program):
+        return _program_text(item, throw_on_error, with_details)
+    if isinstance(item, Block):
+        return _block_text(item, throw_on_error, with_details)
+    if isinstance(item, Variable):
+        return _variable_text(item, throw_on_error, with_details)
+    return _operator_text(item, throw_on_error)
+
+
+def _program_text(program: Program, throw_on_error: bool, with_details: bool = False) -> str:
     """The program; raises ProgramError on an incomplete one when throw_on_error."""
     _must_be_bool(throw_on_error, with_details)
     return "".join(program_pieces(program, throw_on_error, with_details))
@@ -32,7 +45,7 @@ def program_pieces(program: Program, throw_on_error: bool = False, with_details:
     return _message_pieces(_complete(messages.program_message(program), throw_on_error))
 
 
-def block_to_string(block: Block, throw_on_error: bool, with_details: bool = False) -> str:
+def _block_text(block: Block, throw_on_error: bool, with_details: bool = False) -> str:
     """One block, `blocks { … }`."""
     _must_be_bool(throw_on_error, with_details)
     if with_details:
@@ -43,13 +56,13 @@ def block_to_string(block: Block, throw_on_error: bool, with_details: bool = Fal
 def _detailed_pieces(block: Block, throw_on_error: bool) -> Iterator[str]:
     yield f"blocks {{\n  idx: {block.idx}\n  parent_idx: {block.parent_idx}\n"
     for var in block.vars.values():
-        yield "  vars {\n" + indent(variable_to_string(var, throw_on_error, True), "    ") + "  }\n"
+        yield "  vars {\n" + indent(_variable_text(var, throw_on_error, True), "    ") + "  }\n"
     for op in block.ops:
-        yield "  ops {\n" + indent(operator_to_string(op, throw_on_error), "    ") + "  }\n"
+        yield "  ops {\n" + indent(_operator_text(op, throw_on_error), "    ") + "  }\n"
     yield "}\n"
 
 
-def variable_to_string(var: Variable, throw_on_error: bool, with_details: bool = False) -> str:
+def _variable_text(var: Variable, throw_on_error: bool, with_details: bool = False) -> str:
     """One variable."""
     _must_be_bool(throw_on_error, with_details)
     text = _message_text(messages.variable_message(var), throw_on_error)
@@ -59,7 +72,7 @@ def variable_to_string(var: Variable, throw_on_error: bool, with_details: bool =
     return text
 
 
-def operator_to_string(op: Operator, throw_on_error: bool) -> str:
+def _operator_text(op: Operator, throw_on_error: bool) -> str:
     """One operator."""
     return _message_text(messages.operator_message(op), throw_on_error)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fluidtool.errors import ArgumentTypeError, ProgramError
+from fluidtool.ir import unique_name
 from fluidtool.ir.original import Original
 from fluidtool.proto.enums import VarType
 
@@ -96,8 +97,6 @@ class Variable:
         belong_to_optimizer: bool = False,
     ) -> None:
         if name is None:
-            from fluidtool.ir import unique_name
-
             name = unique_name.generate("_generated_var")
         self._block, self._name = block, name
         self._type: VarType | int = type
@@ -228,9 +227,7 @@ class Variable:
 
     def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
         """The variable as protobuf text; with_details adds what the format does not keep."""
-        from fluidtool.ir import text
-
-        return text.variable_to_string(self, throw_on_error, with_details)
+        return self._block.program.text_of(self, throw_on_error, with_details)
 
     def __repr__(self) -> str:
         kind = VarType(self._type).name if self._type in VarType._value2member_map_ else str(self._type)
