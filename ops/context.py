@@ -256,7 +256,9 @@ class OpContext:
         """The offsets of the last LoD level; raises OperatorError when the input has no LoD."""
         lod = self.lod(slot, index)
         if not lod:
-            self.fail(f"input {slot} needs a LoD of at least one level, found none; feed it with sequence lengths")
+            raise self.error(
+                f"input {slot} needs a LoD of at least one level, found none; feed it with sequence lengths"
+            )
         return lod[-1]
 
     def dims_only(self, shape: Sequence[int]) -> LoDTensor:
@@ -282,17 +284,12 @@ class OpContext:
             return self.op.attr(name)
         spec = self.info.attrs.get(name) or FRAMEWORK_ATTRS[name]
         if spec.required:
-            self.fail(f"lacks the required attribute {name}")
+            raise self.error(f"lacks the required attribute {name}")
         return spec.default
 
-    def fail(self, what: str) -> Any:
-        """Raise OperatorError: `what` says which input or attribute, what was expected, what was found, the way out."""
-        raise OperatorError(f"operator {self.op.type}: {what}")
-
-    def require(self, condition: Any, what: str) -> None:
-        """Raise OperatorError with `what` unless the condition holds."""
-        if not condition:
-            self.fail(what)
+    def error(self, what: str) -> OperatorError:
+        """The error to raise: `what` says which input or attribute, what was expected, what was found, the way out."""
+        return OperatorError(f"operator {self.op.type}: {what}")
 
 
 class InferContext:
@@ -331,11 +328,6 @@ class InferContext:
         spec = self.info.attrs.get(name) or FRAMEWORK_ATTRS[name]
         return spec.default
 
-    def fail(self, what: str) -> Any:
-        """Raise OperatorError: the shapes cannot work."""
-        raise OperatorError(f"operator {self.op.type}: {what}")
-
-    def require(self, condition: Any, what: str) -> None:
-        """Raise OperatorError with `what` unless the condition holds."""
-        if not condition:
-            self.fail(what)
+    def error(self, what: str) -> OperatorError:
+        """The error to raise when the shapes cannot work."""
+        return OperatorError(f"operator {self.op.type}: {what}")

@@ -33,10 +33,14 @@ def maxout_grad(ctx: OpContext, X: Any, Out: Any, Out_grad: Any, *, groups: int,
 
 def _grouped(ctx: OpContext | InferContext, shape: tuple[int, ...], groups: int, axis: int) -> tuple[int, ...]:
     """The shape with the channels split into groups."""
-    ctx.require(len(shape) == 4, f"X must have 4 dimensions, found shape {list(shape)}")
-    ctx.require(axis in (1, 3, -1), f"axis must be 1, 3 or -1, found {axis}")
+    if len(shape) != 4:
+        raise ctx.error(f"X must have 4 dimensions, found shape {list(shape)}")
+    if axis not in (1, 3, -1):
+        raise ctx.error(f"axis must be 1, 3 or -1, found {axis}")
     channels = shape[axis]
-    ctx.require(groups > 1, f"groups must be greater than 1, found {groups}")
-    ctx.require(channels < 0 or channels % groups == 0, f"{channels} channels cannot be split into groups of {groups}")
+    if groups <= 1:
+        raise ctx.error(f"groups must be greater than 1, found {groups}")
+    if not (channels < 0 or channels % groups == 0):
+        raise ctx.error(f"{channels} channels cannot be split into groups of {groups}")
     split = (channels // groups if channels > 0 else channels, groups)
     return shape[: axis % 4] + split + shape[axis % 4 + 1 :]

@@ -43,18 +43,19 @@ def _slopes(ctx: OpContext, X: Any, Alpha: Any, mode: str) -> Any:
     if mode == "all":
         shape = [1] * X.ndim
     elif mode == "channel":
-        ctx.require(X.ndim > 1, f"mode channel needs an X of at least 2 dimensions, found shape {list(X.shape)}")
+        if X.ndim <= 1:
+            raise ctx.error(f"mode channel needs an X of at least 2 dimensions, found shape {list(X.shape)}")
         channel = X.ndim - 1 if later_attr(ctx, "data_format", "NCHW").endswith("C") else 1
         shape = [X.shape[i] if i == channel else 1 for i in range(X.ndim)]
     elif mode == "element":
         shape = [1, *X.shape[1:]]
     else:
-        ctx.fail(f"mode must be all, channel or element, found {mode!r}")
+        raise ctx.error(f"mode must be all, channel or element, found {mode!r}")
     expected = 1
     for size in shape:
         expected *= size
-    ctx.require(
-        Alpha.size == expected,
-        f"Alpha of shape {list(Alpha.shape)} must hold {expected} slopes for mode {mode} and X of shape {list(X.shape)}",
-    )
+    if Alpha.size != expected:
+        raise ctx.error(
+            f"Alpha of shape {list(Alpha.shape)} must hold {expected} slopes for mode {mode} and X of shape {list(X.shape)}"
+        )
     return Alpha.reshape(shape)

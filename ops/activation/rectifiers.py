@@ -185,7 +185,8 @@ def selu_grad(ctx: OpContext, Out: Any, Out_grad: Any, *, scale: float, alpha: f
 @activation("celu", {"alpha": 1.0})
 def celu(ctx: OpContext, X: Any, *, alpha: float) -> Any:
     """max(X, 0) + min(0, alpha * (exp(X / alpha) - 1)) (Paddle 2.6 celu)."""
-    ctx.require(alpha, "alpha must not be 0")
+    if not alpha:
+        raise ctx.error("alpha must not be 0")
     negative = X.dtype.type(alpha) * ctx.xp.expm1(X / X.dtype.type(alpha))
     return ctx.xp.maximum(X, X.dtype.type(0)) + ctx.xp.minimum(negative, X.dtype.type(0))
 

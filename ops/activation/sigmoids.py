@@ -142,7 +142,8 @@ def hard_sigmoid_grad(ctx: OpContext, Out: Any, Out_grad: Any, *, slope: float) 
 @activation("hard_swish", {"threshold": 6.0, "scale": 6.0, "offset": 3.0})
 def hard_swish(ctx: OpContext, X: Any, *, threshold: float, scale: float, offset: float) -> Any:
     """X * min(max(X + offset, 0), threshold) / scale."""
-    ctx.require(scale, "scale must not be 0")
+    if not scale:
+        raise ctx.error("scale must not be 0")
     return X * clipped(ctx, X + X.dtype.type(offset), 0, threshold) / X.dtype.type(scale)
 
 

@@ -18,7 +18,8 @@ from fluidtool.ops.schema import USE_CUDNN, USE_MKLDNN, TensorMeta
 )
 def softmax(ctx: OpContext, X: Any, *, axis: int) -> Any:
     """Softmax of X along `axis`, any shape, floating point (Paddle 1.8.5 softmax_op.cc)."""
-    ctx.require(-X.ndim <= axis < max(X.ndim, 1), f"axis {axis} is out of range for X of shape {X.shape}")
+    if not -X.ndim <= axis < max(X.ndim, 1):
+        raise ctx.error(f"axis {axis} is out of range for X of shape {X.shape}")
     if X.size == 0:
         return X
     out = ctx.xp.exp(X - X.max(axis=axis, keepdims=True))
@@ -28,9 +29,8 @@ def softmax(ctx: OpContext, X: Any, *, axis: int) -> Any:
 
 @softmax.infer
 def _(ctx: InferContext, X: TensorMeta, *, axis: int) -> TensorMeta:
-    ctx.require(
-        not X.rank or -X.rank <= axis < X.rank, f"attribute axis {axis} is out of range for X of shape {list(X.shape)}"
-    )
+    if X.rank and not -X.rank <= axis < X.rank:
+        raise ctx.error(f"attribute axis {axis} is out of range for X of shape {list(X.shape)}")
     return X
 
 

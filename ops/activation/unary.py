@@ -33,7 +33,7 @@ def activation(
                 return SelectedRows(X.row_ids, X.table_height, checked(ctx, X.value, **values))
             require_tensor(ctx, "X", X)
             if X.dtype.kind in "iub" and not integers:
-                ctx.fail(f"X must be floating point, found {X.dtype}; insert a cast")
+                raise ctx.error(f"X must be floating point, found {X.dtype}; insert a cast")
             return kernel(ctx, X, **values)
 
         info = op(type, inputs="X", outputs="Out", attrs=attrs or {}, lod="X")(checked)

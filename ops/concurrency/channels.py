@@ -37,8 +37,10 @@ def channel_create(ctx: OpContext, *, data_type: int, capacity: int) -> None:
     (Fluid 0.14 channel_create_op.cc)
     """
     known = ", ".join(f"{kind.name} ({int(kind)})" for kind in map(VarType, CONTAINERS))
-    ctx.require(data_type in CONTAINERS, f"Data type {data_type} is not in [{known}]")
-    ctx.require(capacity >= 0, f"capacity must be 0 or more, found {capacity}")
+    if data_type not in CONTAINERS:
+        raise ctx.error(f"Data type {data_type} is not in [{known}]")
+    if capacity < 0:
+        raise ctx.error(f"capacity must be 0 or more, found {capacity}")
     holder = ctx.outputs["Out"][0]
     holder.value = Channel(holder.name, data_type, capacity)
 
@@ -79,7 +81,7 @@ def channel_close(ctx: OpContext) -> None:
 def channel_of(ctx: OpContext, value: Any) -> Channel:
     """The value as a channel; raises OperatorError when it is none."""
     if not isinstance(value, Channel):
-        ctx.fail(f"expected a channel that channel_create made, found {type(value).__name__}")
+        raise ctx.error(f"expected a channel that channel_create made, found {type(value).__name__}")
     channel: Channel = value
     return channel
 
@@ -88,9 +90,11 @@ def sending(ctx: OpContext, index: int, channel: Channel, holder: Any) -> Case:
     """The case that sends a variable; raises OperatorError when it is empty, or of another kind than the channel's."""
     value = holder.value
     if value is None or (isinstance(value, LoDTensor) and value.array is None):
-        ctx.fail(f"{holder.name} holds no value to send; a variable is empty once it was sent, unless with is_copy")
+        raise ctx.error(
+            f"{holder.name} holds no value to send; a variable is empty once it was sent, unless with is_copy"
+        )
     if not isinstance(value, CONTAINERS[channel.data_type]):
-        ctx.fail(
+        raise ctx.error(
             "Channel type is not same as the type of the data being sent: "
             f"{channel.name} carries {VarType(channel.data_type).name}, {holder.name} is a {type(value).__name__}"
         )

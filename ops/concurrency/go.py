@@ -17,11 +17,11 @@ def go(ctx: OpContext, *, sub_block: int) -> None:
     """
     root = ctx.scope.root()
     missing = [name for name in ctx.op.input("X") if root.find_var(name) is None]
-    ctx.require(
-        not missing,
-        "All variables used in the go block should be created in the global scope, which "
-        f"{', '.join(missing)} is not; make it persistable, or send it over a channel",
-    )
+    if missing:
+        raise ctx.error(
+            "All variables used in the go block should be created in the global scope, which "
+            f"{', '.join(missing)} is not; make it persistable, or send it over a channel"
+        )
     scope = root.new_scope()
     kernel = ctx.bind_block(sub_block, scope)
     talk = ctx.runtime.talk

@@ -30,7 +30,8 @@ def select(ctx: OpContext, *, sub_block: int, cases: list[str]) -> None:
     """
     parsed = [_parse(ctx, text) for text in cases]
     defaults = [index for index, action, _, _ in parsed if action == DEFAULT]
-    ctx.require(len(defaults) < 2, "Select can only contain one default case.")
+    if len(defaults) >= 2:
+        raise ctx.error("Select can only contain one default case.")
     waiting = [_case(ctx, *case) for case in parsed if case[1] != DEFAULT]
     names = [case.channel.name for case in waiting]
     chosen = goroutines(ctx).select(waiting, bool(defaults), place(ctx, names))
@@ -49,13 +50,15 @@ def _parse(ctx: OpContext, text: str) -> tuple[int, int, str, str]:
     fields = [part for part in text.split(",") if part]
     for number, what in enumerate(("index", "type")):
         if len(fields) <= number or not fields[number].isdigit():
-            ctx.fail(f"Cannot get case {what} from {text!r}")
+            raise ctx.error(f"Cannot get case {what} from {text!r}")
     index, action = int(fields[0]), int(fields[1])
-    ctx.require(action in (DEFAULT, SEND, RECEIVE), f"the case type of {text!r} must be 0, 1 or 2, found {action}")
+    if action not in (DEFAULT, SEND, RECEIVE):
+        raise ctx.error(f"the case type of {text!r} must be 0, 1 or 2, found {action}")
     if action == DEFAULT:
         return index, action, "", ""
     for number, what in ((2, "channel"), (3, "channel variable")):
-        ctx.require(len(fields) > number, f"Cannot get case {what} from {text!r}")
+        if len(fields) <= number:
+            raise ctx.error(f"Cannot get case {what} from {text!r}")
     return index, action, fields[2], fields[3]
 
 
@@ -64,7 +67,8 @@ def _case(ctx: OpContext, index: int, action: int, channel_name: str, value_name
     channel = channel_of(ctx, None if found is None else found.value)
     holder = ctx.scope.find_var(value_name)
     if action == SEND:
-        ctx.require(holder is not None, f"there is no variable {value_name} to send")
+        if holder is None:
+            raise ctx.error(f"there is no variable {value_name} to send")
         return sending(ctx, index, channel, holder)
     return Case(index, channel, ctx.scope.var(value_name) if holder is None else holder, sends=False)
 

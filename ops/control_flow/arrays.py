@@ -18,9 +18,10 @@ def index_of(ctx: OpContext, slot: str = "I") -> int:
     """The index that an input of one element holds; raises OperatorError for any other input."""
     array = ctx.value(slot).array
     if array is None or array.size != 1:
-        ctx.fail(f"{slot} must hold one number, found {'nothing' if array is None else f'shape {array.shape}'}")
+        raise ctx.error(f"{slot} must hold one number, found {'nothing' if array is None else f'shape {array.shape}'}")
     index = int(array.item())
-    ctx.require(index >= 0, f"{slot} must not be negative, found {index}")
+    if index < 0:
+        raise ctx.error(f"{slot} must not be negative, found {index}")
     return index
 
 
@@ -28,7 +29,7 @@ def array_of(ctx: OpContext, slot: str) -> LoDTensorArray:
     """The array of tensors of an input; raises OperatorError for any other kind."""
     value = ctx.value(slot)
     if not isinstance(value, LoDTensorArray):
-        ctx.fail(f"input {slot} must hold an array of tensors, found {type(value).__name__}")
+        raise ctx.error(f"input {slot} must hold an array of tensors, found {type(value).__name__}")
     array: LoDTensorArray = value
     return array
 
@@ -44,7 +45,8 @@ def write_to_array(ctx: OpContext) -> dict[str, list[Any]] | None:
     while len(items) <= index:
         items.append(LoDTensor())
     if source.value is not None:
-        ctx.require(isinstance(source.value, LoDTensor), f"X must be a tensor, found {type(source.value).__name__}")
+        if not isinstance(source.value, LoDTensor):
+            raise ctx.error(f"X must be a tensor, found {type(source.value).__name__}")
         items[index] = shared(source.value)
     return {"Out": [items]}
 
@@ -75,7 +77,8 @@ def read_from_array(ctx: OpContext) -> dict[str, list[Any]] | None:
     found = items[index] if index < len(items) else None
     if found is not None and found.array is not None:
         return {"Out": [shared(found)]}
-    ctx.require(is_gradient, f"item {index} of the array X was never written; X has {len(items)} items")
+    if not is_gradient:
+        raise ctx.error(f"item {index} of the array X was never written; X has {len(items)} items")
     return None if written is None else {"Out": [zeros_like(ctx, written)]}
 
 
@@ -110,9 +113,8 @@ def tensor_array_to_tensor(ctx: OpContext, X: LoDTensorArray, *, axis: int, use_
     """
     items = _items(ctx, X)
     rank = items[0].ndim
-    ctx.require(
-        -rank - use_stack <= axis < rank + use_stack, f"axis {axis} is out of range for items of shape {items[0].shape}"
-    )
+    if not -rank - use_stack <= axis < rank + use_stack:
+        raise ctx.error(f"axis {axis} is out of range for items of shape {items[0].shape}")
     join = ctx.xp.stack if use_stack else ctx.xp.concatenate
     sizes = [1 if use_stack and axis in (rank, -rank - 1) else item.shape[axis] for item in items]
     return {"Out": join(items, axis=axis), "OutIndex": ctx.array(sizes, VarType.INT32)}
@@ -143,8 +145,11 @@ def tensor_array_to_tensor_grad(
 
 
 def _items(ctx: OpContext, X: Any) -> list[Any]:
-    ctx.require(isinstance(X, LoDTensorArray), f"input X must hold an array of tensors, found {type(X).__name__}")
-    ctx.require(len(X) > 0, "the array X has no items to join")
+    if not isinstance(X, LoDTensorArray):
+        raise ctx.error(f"input X must hold an array of tensors, found {type(X).__name__}")
+    if len(X) <= 0:
+        raise ctx.error("the array X has no items to join")
     empty = [number for number, item in enumerate(X) if item.array is None]
-    ctx.require(not empty, f"items {empty} of the array X were never written")
+    if empty:
+        raise ctx.error(f"items {empty} of the array X were never written")
     return [item.array for item in X]

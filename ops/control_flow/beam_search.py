@@ -46,7 +46,8 @@ def beam_search(
     """
     np = ctx.np
     sources = _source_offsets(ctx, level, scores.shape[0])
-    ctx.require(beam_size > 0, f"beam_size must be positive, found {beam_size}")
+    if beam_size <= 0:
+        raise ctx.error(f"beam_size must be positive, found {beam_size}")
     previous, before = ctx.host(pre_ids).reshape(-1), ctx.host(pre_scores).reshape(-1)
     table = ctx.host(scores).reshape(scores.shape[0], prod(scores.shape[1:])).astype(np.float32)
     for name, size, expected in (
@@ -54,9 +55,8 @@ def beam_search(
         ("pre_scores", before.size, len(table)),
         ("ids", table.size if ids is None else ids.size, table.size),
     ):
-        ctx.require(
-            size == expected, f"{name} must have {expected} values, as scores {scores.shape} says, found {size}"
-        )
+        if size != expected:
+            raise ctx.error(f"{name} must have {expected} values, as scores {scores.shape} says, found {size}")
     tokens = (
         np.broadcast_to(np.arange(table.shape[1]), table.shape) if ids is None else ctx.host(ids).reshape(table.shape)
     )
@@ -94,11 +94,13 @@ def _(
 def _source_offsets(ctx: OpContext, level: int, rows: int) -> list[int]:
     """The rows at which the sources begin: level `level` of the LoD of scores, told in rows."""
     lod = ctx.lod("scores")
-    ctx.require(0 <= level < len(lod), f"level {level} is out of range: scores has {len(lod)} LoD levels")
+    if not 0 <= level < len(lod):
+        raise ctx.error(f"level {level} is out of range: scores has {len(lod)} LoD levels")
     offsets = lod[level]
     for below in lod[level + 1 :]:
         offsets = [below[offset] for offset in offsets]
-    ctx.require(offsets[-1] == rows, f"the LoD of scores covers {offsets[-1]} rows, but it has {rows}")
+    if offsets[-1] != rows:
+        raise ctx.error(f"the LoD of scores covers {offsets[-1]} rows, but it has {rows}")
     return offsets
 
 

@@ -28,24 +28,26 @@ def beam_search_decode(
     """
     np = ctx.np
     ids, scores = array_of(ctx, "Ids"), array_of(ctx, "Scores")
-    ctx.require(len(ids) > 0, "the array Ids has no steps")
-    ctx.require(len(ids) == len(scores), f"Ids and Scores must have as many steps, found {len(ids)} and {len(scores)}")
+    if len(ids) <= 0:
+        raise ctx.error("the array Ids has no steps")
+    if len(ids) != len(scores):
+        raise ctx.error(f"Ids and Scores must have as many steps, found {len(ids)} and {len(scores)}")
     for number, step in enumerate(ids):
-        ctx.require(
-            len(step.offsets) == 2 and step.array is not None and scores[number].array is not None,
-            f"step {number} must be a selection of beam_search with two LoD levels, found {len(step.offsets)} levels",
-        )
+        if len(step.offsets) != 2 or step.array is None or scores[number].array is None:
+            raise ctx.error(
+                f"step {number} must be a selection of beam_search with two LoD levels, found {len(step.offsets)} levels"
+            )
     tokens = [ctx.host(step.array).reshape(-1) for step in ids]
     values = [ctx.host(step.array).reshape(-1) for step in scores]
     lods = [step.offsets for step in ids]
     sources = len(lods[0][0]) - 1
-    ctx.require(sources > 0, "step 0 of Ids has no source sentences")
+    if sources <= 0:
+        raise ctx.error("step 0 of Ids has no source sentences")
     counts, lengths, out_tokens, out_values = [], [], [], []
     for source in range(sources):
         found = _hypotheses(lods, tokens, values, source, end_id)
-        ctx.require(
-            len(found) <= beam_size, f"source {source} has {len(found)} hypotheses, more than beam_size {beam_size}"
-        )
+        if len(found) > beam_size:
+            raise ctx.error(f"source {source} has {len(found)} hypotheses, more than beam_size {beam_size}")
         # A beam that never filled up leaves sentences of no tokens.
         found = sorted(found, key=lambda sentence: -sentence[1][0]) + [([], [])] * (beam_size - len(found))
         counts.append(len(found))
@@ -97,16 +99,15 @@ def gather_tree(ctx: OpContext, Ids: Any, Parents: Any) -> Any:
     gather_tree_op.h).
     """
     xp = ctx.xp
-    ctx.require(
-        Ids.ndim == 3 and Ids.shape == Parents.shape,
-        f"Ids and Parents must have the same shape (steps, batch, beam), found {Ids.shape} and {Parents.shape}",
-    )
+    if Ids.ndim != 3 or Ids.shape != Parents.shape:
+        raise ctx.error(
+            f"Ids and Parents must have the same shape (steps, batch, beam), found {Ids.shape} and {Parents.shape}"
+        )
     if Ids.size == 0:
         return Ids
     low, high = int(Parents.min()), int(Parents.max())
-    ctx.require(
-        low >= 0 and high < Ids.shape[2], f"Parents must lie in [0, {Ids.shape[2]}), found values from {low} to {high}"
-    )
+    if not (low >= 0 and high < Ids.shape[2]):
+        raise ctx.error(f"Parents must lie in [0, {Ids.shape[2]}), found values from {low} to {high}")
     steps, parents = [Ids[-1]], Parents[-1]
     for step in range(Ids.shape[0] - 2, -1, -1):
         steps.append(xp.take_along_axis(Ids[step], parents, axis=1))

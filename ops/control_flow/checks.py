@@ -17,7 +17,8 @@ def assert_holds(ctx: OpContext, Cond: Any, Data: list[Any], *, summarize: int) 
 
     (Paddle 2.6.2 assert_op.cc; negative `summarize` shows all)
     """
-    ctx.require(Cond.size == 1, f"Cond must hold one boolean, found shape {Cond.shape}")
+    if Cond.size != 1:
+        raise ctx.error(f"Cond must hold one boolean, found shape {Cond.shape}")
     if bool(Cond.item()):
         return
     shown = []
@@ -26,7 +27,7 @@ def assert_holds(ctx: OpContext, Cond: Any, Data: list[Any], *, summarize: int) 
         some = values if summarize < 0 else values[:summarize]
         more = ", …" if len(some) < len(values) else ""
         shown.append(f"{name} {tuple(data.shape)} = [{', '.join(str(value) for value in some.tolist())}{more}]")
-    ctx.fail(f"the condition {ctx.op.input('Cond')[0]} does not hold{': ' if shown else ''}{'; '.join(shown)}")
+    raise ctx.error(f"the condition {ctx.op.input('Cond')[0]} does not hold{': ' if shown else ''}{'; '.join(shown)}")
 
 
 @op("get_places", inputs="", outputs="Out", attrs={"device_count": 0, "device_type": "AUTO"})
@@ -37,12 +38,13 @@ def get_places(ctx: OpContext, *, device_count: int, device_type: str) -> dict[s
     """
     kind = "CUDA" if isinstance(ctx.place, CUDAPlace) else "CPU"
     wanted = kind if device_type == "AUTO" else device_type
-    ctx.require(
-        wanted == kind, f"device_type is {device_type}, but this run is on {ctx.place}; run it on {device_type}"
-    )
-    ctx.require(device_count >= 0, f"device_count must not be negative, found {device_count}")
+    if wanted != kind:
+        raise ctx.error(f"device_type is {device_type}, but this run is on {ctx.place}; run it on {device_type}")
+    if device_count < 0:
+        raise ctx.error(f"device_count must not be negative, found {device_count}")
     if kind == "CPU":
         return {"Out": [[CPUPlace() for _ in range(device_count or os.cpu_count() or 1)]]}
     available = int(ctx.xp.cuda.runtime.getDeviceCount())
-    ctx.require(device_count <= available, f"device_count is {device_count}, but this machine has {available} GPUs")
+    if device_count > available:
+        raise ctx.error(f"device_count is {device_count}, but this machine has {available} GPUs")
     return {"Out": [[CUDAPlace(number) for number in range(device_count or available)]]}

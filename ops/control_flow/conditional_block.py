@@ -57,7 +57,7 @@ def _holds(ctx: OpContext, is_scalar_condition: bool) -> bool:
         return all(_size(holder.value) != 0 for holder in watched if holder is not None)
     array = ctx.value("X" if early else "Cond").array
     if array is None or array.size != 1:
-        ctx.fail(f"Cond must hold one boolean, found {'nothing' if array is None else f'shape {array.shape}'}")
+        raise ctx.error(f"Cond must hold one boolean, found {'nothing' if array is None else f'shape {array.shape}'}")
     return bool(array.item())
 
 

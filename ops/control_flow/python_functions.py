@@ -69,10 +69,8 @@ def py_func(ctx: OpContext, *, forward_callable_id: int) -> dict[str, list[Any]]
     wanted = ctx.outputs.get("Out", ())
     if not wanted and results == [None]:
         return {}
-    ctx.require(
-        len(results) == len(wanted),
-        f"Output number not match. Expected {len(wanted)}, but the function gave {len(results)}",
-    )
+    if len(results) != len(wanted):
+        raise ctx.error(f"Output number not match. Expected {len(wanted)}, but the function gave {len(results)}")
     return {"Out": [None if holder is None else _result(ctx, i, results[i]) for i, holder in enumerate(wanted)]}
 
 
@@ -86,7 +84,8 @@ def _on_host(ctx: OpContext, value: Any) -> LoDTensor:
 
 
 def _result(ctx: OpContext, index: int, value: Any) -> LoDTensor:
-    ctx.require(value is not None, f"Output tensor {index} should not be nullptr: the function gave None for it")
+    if value is None:
+        raise ctx.error(f"Output tensor {index} should not be nullptr: the function gave None for it")
     tensor = value
     if not isinstance(value, LoDTensor):
         tensor = LoDTensor()

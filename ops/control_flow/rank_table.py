@@ -20,10 +20,10 @@ from fluidtool.tensor import LoDRankTable, LoDTensor, LoDTensorArray
 def lod_rank_table(ctx: OpContext, X: Any, *, level: int) -> LoDRankTable:
     """The sequences of one LoD level of X, longest first (Paddle 1.8.5 lod_rank_table_op.cc)."""
     levels = len(ctx.lod("X"))
-    ctx.require(
-        0 <= level < levels,
-        f"level {level} is out of range: X has {levels} LoD levels; feed it with sequence lengths of enough levels",
-    )
+    if not 0 <= level < levels:
+        raise ctx.error(
+            f"level {level} is out of range: X has {levels} LoD levels; feed it with sequence lengths of enough levels"
+        )
     return LoDRankTable.from_lod(ctx.lod("X"), level)
 
 
@@ -72,10 +72,8 @@ def reorder_lod_tensor_by_rank_grad(ctx: OpContext) -> Any:
 def _reordered(ctx: OpContext, order: list[int]) -> Any:
     X, lod = _array(ctx), ctx.lod("X")
     count = len(lod[0]) - 1 if lod else X.shape[0]
-    ctx.require(
-        max(order, default=-1) < count,
-        f"RankTable ranks {len(order)} sequences, but X has {count} {'sequences' if lod else 'rows'}",
-    )
+    if max(order, default=-1) >= count:
+        raise ctx.error(f"RankTable ranks {len(order)} sequences, but X has {count} {'sequences' if lod else 'rows'}")
     reordered, rows = take_sequences(ctx, lod, order)
     ctx.set_lod("Out", reordered)
     return X[ctx.array(rows)]
@@ -88,21 +86,20 @@ def lod_tensor_to_array(ctx: OpContext) -> LoDTensorArray:
     (Paddle 1.8.5 lod_tensor_to_array_op.cc)
     """
     X, table, lod = _array(ctx), _table(ctx), ctx.lod("X")
-    ctx.require(table.level < len(lod), f"X needs a LoD of at least {table.level + 1} levels, found {len(lod)}")
+    if table.level >= len(lod):
+        raise ctx.error(f"X needs a LoD of at least {table.level + 1} levels, found {len(lod)}")
     offsets = lod[table.level]
-    ctx.require(
-        max(index for index, _ in table.items) < len(offsets) - 1,
-        f"RankTable ranks {len(table.items)} sequences, but X has {len(offsets) - 1}",
-    )
+    if max(index for index, _ in table.items) >= len(offsets) - 1:
+        raise ctx.error(f"RankTable ranks {len(table.items)} sequences, but X has {len(offsets) - 1}")
     starts = ctx.np.asarray([offsets[index] for index, _ in table.items])
     lengths = ctx.np.asarray([length for _, length in table.items])
     out = LoDTensorArray()
     for step in range(table.items[0][1]):
         deeper, rows = take_sequences(ctx, lod[table.level + 1 :], starts[lengths > step] + step)
-        ctx.require(
-            not len(rows) or rows.max() < X.shape[0],
-            f"RankTable asks for sequences of up to {table.items[0][1]} elements, which X of {X.shape[0]} rows has not",
-        )
+        if len(rows) and rows.max() >= X.shape[0]:
+            raise ctx.error(
+                f"RankTable asks for sequences of up to {table.items[0][1]} elements, which X of {X.shape[0]} rows has not"
+            )
         out.append(LoDTensor(X[ctx.array(rows)], deeper))
     return out
 
@@ -126,14 +123,14 @@ def array_to_lod_tensor(ctx: OpContext) -> Any:
     (Paddle 1.8.5 array_to_lod_tensor_op.cc)
     """
     steps, table = array_of(ctx, "X"), _table(ctx)
-    ctx.require(
-        len(steps) > 0 and len(steps) >= table.items[0][1],
-        f"the array X has {len(steps)} steps, but RankTable has a sequence of {table.items[0][1]}",
-    )
+    if len(steps) <= 0 or len(steps) < table.items[0][1]:
+        raise ctx.error(f"the array X has {len(steps)} steps, but RankTable has a sequence of {table.items[0][1]}")
     empty = [number for number, step in enumerate(steps) if step.array is None]
-    ctx.require(not empty, f"steps {empty} of the array X were never written")
+    if empty:
+        raise ctx.error(f"steps {empty} of the array X were never written")
     depths = {len(step.offsets) for step in steps}
-    ctx.require(len(depths) == 1, f"the steps of X must have the same number of LoD levels, found {sorted(depths)}")
+    if len(depths) != 1:
+        raise ctx.error(f"the steps of X must have the same number of LoD levels, found {sorted(depths)}")
     counts = [len(step.offsets[0]) - 1 if step.offsets else step.array.shape[0] for step in steps]
     bases = ctx.np.asarray(offsets_of(counts))
     ranks = sorted(range(len(table.items)), key=lambda rank: table.items[rank][0])
@@ -141,9 +138,8 @@ def array_to_lod_tensor(ctx: OpContext) -> Any:
     picks = ctx.np.concatenate([bases[:length] + rank for rank, length in zip(ranks, lengths, strict=True)])
     needed = (ctx.np.asarray(lengths)[:, None] > ctx.np.arange(len(steps))).sum(axis=0)
     for step, (need, count) in enumerate(zip(needed.tolist(), counts, strict=True)):
-        ctx.require(
-            need <= count, f"step {step} of X has {count} elements, but RankTable has {need} sequences that long"
-        )
+        if need > count:
+            raise ctx.error(f"step {step} of X has {count} elements, but RankTable has {need} sequences that long")
     deeper, rows = take_sequences(ctx, join_lods([step.offsets for step in steps]), picks)
     ctx.set_lod("Out", [*table.coarse_lod, offsets_of(lengths), *deeper])
     return ctx.xp.concatenate([step.array for step in steps])[ctx.array(rows)]
@@ -172,7 +168,8 @@ def shrink_rnn_memory(ctx: OpContext) -> Any:
     available = len(lod[0]) - 1 if lod else X.shape[0]
     if lod and count > available:
         return X[:count]
-    ctx.require(count <= available, f"X has {available} rows, but RankTable has {count} sequences still running")
+    if count > available:
+        raise ctx.error(f"X has {available} rows, but RankTable has {count} sequences still running")
     shrunk, rows = take_sequences(ctx, lod, range(count))
     ctx.set_lod("Out", shrunk)
     return X[: len(rows)]
@@ -202,15 +199,19 @@ def shrink_rnn_memory_grad(ctx: OpContext, X: Any, Out_grad: Any) -> Any:
 def _table(ctx: OpContext) -> LoDRankTable:
     table = ctx.value("RankTable")
     if not isinstance(table, LoDRankTable):
-        ctx.fail(f"input RankTable must hold a rank table, found {type(table).__name__}; make one with lod_rank_table")
-    ctx.require(table.items, "the rank table has no sequences")
+        raise ctx.error(
+            f"input RankTable must hold a rank table, found {type(table).__name__}; make one with lod_rank_table"
+        )
+    if not table.items:
+        raise ctx.error("the rank table has no sequences")
     ranked: LoDRankTable = table
     return ranked
 
 
 def _array(ctx: OpContext) -> Any:
     value = ctx.value("X")
-    ctx.require(isinstance(value, LoDTensor) and value.array is not None, "input X must hold a tensor")
+    if not (isinstance(value, LoDTensor) and value.array is not None):
+        raise ctx.error("input X must hold a tensor")
     return value.array
 
 

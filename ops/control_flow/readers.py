@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from threading import Condition
-from typing import Protocol, cast
+from typing import Protocol
 
 from fluidtool.errors import OperatorError
 from fluidtool.ops.context import OpContext
@@ -132,16 +132,16 @@ def create_py_reader(
 ) -> None:
     """Make a reader over the queue that `blocking_queue` holds, unless there is one (Paddle 1.8.5 create_py_reader_op.cc)."""
     queue = ctx.value("blocking_queue")
-    ctx.require(
-        hasattr(queue, "pop") and not isinstance(queue, list),
-        f"blocking_queue must hold a queue, found {type(queue).__name__}; put a TensorQueue into that variable first",
-    )
+    if not (hasattr(queue, "pop") and not isinstance(queue, list)):
+        raise ctx.error(
+            f"blocking_queue must hold a queue, found {type(queue).__name__}; put a TensorQueue into that variable first"
+        )
     count = len(ranks)
-    ctx.require(
-        sum(ranks) == len(shape_concat) and {len(lod_levels), len(dtypes), len(need_check_feed)} == {count},
-        f"ranks {ranks}, shape_concat {shape_concat}, lod_levels {lod_levels}, dtypes {dtypes} and need_check_feed "
-        f"{need_check_feed} must describe the same tensors",
-    )
+    if sum(ranks) != len(shape_concat) or {len(lod_levels), len(dtypes), len(need_check_feed)} != {count}:
+        raise ctx.error(
+            f"ranks {ranks}, shape_concat {shape_concat}, lod_levels {lod_levels}, dtypes {dtypes} and need_check_feed "
+            f"{need_check_feed} must describe the same tensors"
+        )
     slots, start = [], 0
     for rank, lod_level, dtype, check in zip(ranks, lod_levels, dtypes, need_check_feed, strict=True):
         slots.append(Slot(tuple(shape_concat[start : start + rank]), dtype, lod_level, bool(check)))
@@ -185,21 +185,21 @@ def read(ctx: OpContext, *, throw_eof_exp: bool) -> dict[str, list[LoDTensor]]:
                 "operator read: there is no next batch, the queue is closed and empty; reset the reader to start again"
             )
         return {"Out": [LoDTensor() for _ in names]}
-    ctx.require(
-        len(batch) == len(names) == len(reader.slots),
-        f"a batch must have {len(names)} tensors ({', '.join(names)}), found {len(batch)}",
-    )
+    if not len(batch) == len(names) == len(reader.slots):
+        raise ctx.error(f"a batch must have {len(names)} tensors ({', '.join(names)}), found {len(batch)}")
     for name, slot, tensor in zip(names, reader.slots, batch, strict=True):
-        ctx.require(tensor.array is not None, f"the batch holds no value for {name}")
+        if tensor.array is None:
+            raise ctx.error(f"the batch holds no value for {name}")
         fault = slot.fault(tensor)
-        ctx.require(fault is None, f"the batch does not fit {name}: {fault}")
+        if fault is not None:
+            raise ctx.error(f"the batch does not fit {name}: {fault}")
     return {"Out": [LoDTensor(ctx.array(tensor.array), tensor.offsets) for tensor in batch]}
 
 
 def _reader(ctx: OpContext, slot: str) -> Reader:
     reader = ctx.value(slot)
-    ctx.require(
-        isinstance(reader, Reader),
-        f"input {slot} must hold a reader, found {type(reader).__name__}; run the startup program, which makes it",
-    )
-    return cast(Reader, reader)
+    if not isinstance(reader, Reader):
+        raise ctx.error(
+            f"input {slot} must hold a reader, found {type(reader).__name__}; run the startup program, which makes it"
+        )
+    return reader

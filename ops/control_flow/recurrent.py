@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.control_flow.scopes import (
@@ -128,10 +128,12 @@ def recurrent_grad(
 
     The gradient of an ex-state becomes that of the state of the step before; gradients of parameters add up.
     """
-    ctx.require(is_train, "is_train is not set, so recurrent kept no steps to run backwards; set it to True")
+    if not is_train:
+        raise ctx.error("is_train is not set, so recurrent kept no steps to run backwards; set it to True")
     length = _steps(ctx)
     scopes = kept_scopes(ctx, "step_scopes")
-    ctx.require(len(scopes) == length, f"recurrent kept {len(scopes)} steps, but its inputs have {length}")
+    if len(scopes) != length:
+        raise ctx.error(f"recurrent kept {len(scopes)} steps, but its inputs have {length}")
     input_names, parameter_names = ctx.op.input("inputs"), ctx.op.input("parameters")
     gradients: list[list[Any]] = [[] for _ in input_names]
     totals: list[Any] = [None] * len(parameter_names)
@@ -162,21 +164,24 @@ def recurrent_grad(
 
 def _steps(ctx: OpContext) -> int:
     """The number of steps: the first dimension of every input."""
-    ctx.require(ctx.inputs.get("inputs"), "recurrent needs at least one variable in its slot inputs to tell the steps")
+    if not ctx.inputs.get("inputs"):
+        raise ctx.error("recurrent needs at least one variable in its slot inputs to tell the steps")
     shapes = [ctx.value("inputs", i).shape() for i in range(len(ctx.inputs["inputs"]))]
     lengths = {shape[0] if shape else 0 for shape in shapes}
-    ctx.require(len(lengths) == 1, f"the inputs must have the same number of steps, found shapes {shapes}")
+    if len(lengths) != 1:
+        raise ctx.error(f"the inputs must have the same number of steps, found shapes {shapes}")
     length = lengths.pop()
-    ctx.require(length > 0, f"the inputs have no steps, found shapes {shapes}")
+    if length <= 0:
+        raise ctx.error(f"the inputs have no steps, found shapes {shapes}")
     return int(length)
 
 
 def _check_states(ctx: OpContext, has_states: bool, ex_states: list[str], states: list[str]) -> None:
     initial = len(ctx.inputs.get("initial_states", ()))
-    ctx.require(
-        not has_states or len(ex_states) == len(states) == initial,
-        f"ex_states, states and initial_states must be as many, found {len(ex_states)}, {len(states)} and {initial}",
-    )
+    if has_states and not len(ex_states) == len(states) == initial:
+        raise ctx.error(
+            f"ex_states, states and initial_states must be as many, found {len(ex_states)}, {len(states)} and {initial}"
+        )
 
 
 def _order(length: int, reverse: bool) -> Sequence[int]:
@@ -194,8 +199,8 @@ def _held(ctx: OpContext, scope: Any, name: str) -> LoDTensor:
     variable = scope.find_var(name)
     value = None if variable is None else variable.value
     if not isinstance(value, LoDTensor) or value.array is None:
-        ctx.fail(f"the block of the step left its variable {name} without a value")
-    return cast(LoDTensor, value)
+        raise ctx.error(f"the block of the step left its variable {name} without a value")
+    return value
 
 
 def _local(scope: Any, name: str) -> Any:

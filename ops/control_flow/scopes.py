@@ -42,7 +42,9 @@ def kept_scopes(ctx: OpContext, slot: str) -> list[Any]:
     """The scopes that the forward operator left; raises OperatorError when it left none."""
     holders = ctx.inputs.get(slot, ())
     if not holders or not isinstance(holders[0].value, list):
-        ctx.fail(f"input {slot} holds no scopes; the forward operator must run before its gradient, in the same run")
+        raise ctx.error(
+            f"input {slot} holds no scopes; the forward operator must run before its gradient, in the same run"
+        )
     scopes: list[Any] = holders[0].value
     return scopes
 
@@ -96,10 +98,10 @@ def added(ctx: OpContext, left: Any, right: Any) -> Any:
         total = dense.array.copy()
         ctx.xp.add.at(total, ctx.array(sparse.row_ids), sparse.value)
         return LoDTensor(total, dense.offsets)
-    ctx.require(
-        left.array.shape == right.array.shape,
-        f"gradients of different steps have shapes {left.array.shape} and {right.array.shape}; they cannot be added",
-    )
+    if left.array.shape != right.array.shape:
+        raise ctx.error(
+            f"gradients of different steps have shapes {left.array.shape} and {right.array.shape}; they cannot be added"
+        )
     return LoDTensor(left.array + right.array, left.offsets or right.offsets)
 
 

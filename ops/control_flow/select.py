@@ -54,7 +54,8 @@ def _(context: GradMakerContext) -> list[OpDescription]:
 def _branch(ctx: OpContext, count: int, what: str) -> int:
     mask = ctx.value("Mask").array
     if mask is None or mask.size != 1:
-        ctx.fail(f"Mask must hold one number, found {'nothing' if mask is None else f'shape {mask.shape}'}")
+        raise ctx.error(f"Mask must hold one number, found {'nothing' if mask is None else f'shape {mask.shape}'}")
     branch = int(mask.item())
-    ctx.require(0 <= branch < count, f"Mask is {branch}, but there are {count} {what}, numbered from 0")
+    if not 0 <= branch < count:
+        raise ctx.error(f"Mask is {branch}, but there are {count} {what}, numbered from 0")
     return branch

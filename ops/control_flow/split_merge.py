@@ -23,10 +23,10 @@ def split_lod_tensor(ctx: OpContext, X: Any, Mask: Any, *, level: int) -> dict[s
     """
     chosen, lod = _mask(ctx, Mask, level), ctx.lod("X")[level:]
     count = len(lod[0]) - 1 if lod else X.shape[0]
-    ctx.require(
-        len(chosen) == count,
-        f"Mask has {len(chosen)} rows, but X has {count} {'sequences' if lod else 'rows'}; they must be as many",
-    )
+    if len(chosen) != count:
+        raise ctx.error(
+            f"Mask has {len(chosen)} rows, but X has {count} {'sequences' if lod else 'rows'}; they must be as many"
+        )
     outs = {}
     for slot, picks in (("OutTrue", chosen.nonzero()[0]), ("OutFalse", (~chosen).nonzero()[0])):
         taken, rows = take_sequences(ctx, lod, picks)
@@ -69,15 +69,16 @@ def merge_lod_tensor(ctx: OpContext, *, level: int) -> Any:
     parts = [_branch(ctx, slot) for slot in ("InTrue", "InFalse")]
     counts = [len(part.offsets[0]) - 1 if part.offsets else part.shape()[0] for part in parts]
     expected = [int(chosen.sum()), int((~chosen).sum())]
-    ctx.require(
-        counts == expected,
-        f"Mask has {expected[0]} true and {expected[1]} false rows, but InTrue has {counts[0]} and InFalse {counts[1]} "
-        "sequences or rows",
-    )
+    if counts != expected:
+        raise ctx.error(
+            f"Mask has {expected[0]} true and {expected[1]} false rows, but InTrue has {counts[0]} and InFalse {counts[1]} "
+            "sequences or rows"
+        )
     filled = [part for part, count in zip(parts, counts, strict=True) if count]
     if not filled:
         filled = [part for part in parts if part.array is not None][:1]
-    ctx.require(filled, "neither InTrue nor InFalse holds a value; one of the branches must run")
+    if not filled:
+        raise ctx.error("neither InTrue nor InFalse holds a value; one of the branches must run")
     place = ctx.np.where(chosen, chosen.cumsum() - 1, counts[0] + (~chosen).cumsum() - 1)
     deeper, rows = take_sequences(ctx, join_lods([part.offsets for part in filled]), place)
     ctx.set_lod("Out", [*ctx.lod("X")[:level], *deeper])
@@ -109,12 +110,15 @@ merge_lod_tensor_infer.infer_by_kernel = merge_lod_tensor.infer_by_kernel
 def _branch(ctx: OpContext, slot: str) -> LoDTensor:
     """The value of a branch; that of a branch that did not run is an empty tensor."""
     value = ctx.value(slot) if ctx.has(slot) else LoDTensor()
-    ctx.require(isinstance(value, LoDTensor), f"input {slot} must hold a tensor, found {type(value).__name__}")
+    if not isinstance(value, LoDTensor):
+        raise ctx.error(f"input {slot} must hold a tensor, found {type(value).__name__}")
     tensor: LoDTensor = value
     return tensor
 
 
 def _mask(ctx: OpContext, Mask: Any, level: int) -> Any:
-    ctx.require(level >= 0, f"level must not be negative, found {level}")
-    ctx.require(Mask.ndim == 2 and Mask.shape[1] == 1, f"Mask must have shape (n, 1), found {Mask.shape}")
+    if level < 0:
+        raise ctx.error(f"level must not be negative, found {level}")
+    if Mask.ndim != 2 or Mask.shape[1] != 1:
+        raise ctx.error(f"Mask must have shape (n, 1), found {Mask.shape}")
     return ctx.host(Mask)[:, 0].astype(bool)

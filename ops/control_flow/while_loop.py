@@ -76,7 +76,9 @@ def _changed_in_place(ctx: OpContext, sub_block: int) -> set[str]:
 def _condition(ctx: OpContext) -> bool:
     array = ctx.value("Condition").array
     if array is None or array.size != 1:
-        ctx.fail(f"Condition must hold one boolean, found {'nothing' if array is None else f'shape {array.shape}'}")
+        raise ctx.error(
+            f"Condition must hold one boolean, found {'nothing' if array is None else f'shape {array.shape}'}"
+        )
     return bool(array.item())
 
 
@@ -127,13 +129,14 @@ def while_grad(ctx: OpContext, *, sub_block: int, is_test: bool, original_output
     Gradients from outside are linked into every step. The gradient of a variable that the loop carries from step to
     step replaces the outer one; those of all others add up.
     """
-    ctx.require(not is_test, "is_test is set, so the loop kept no steps to run backwards; set it to False")
+    if is_test:
+        raise ctx.error("is_test is set, so the loop kept no steps to run backwards; set it to False")
     scopes = kept_scopes(ctx, "StepScopes")
     outside = ctx.inputs.get("Out@GRAD", ())
-    ctx.require(
-        len(outside) == len(original_output_grad),
-        f"Out@GRAD and original_output_grad must be as many, found {len(outside)} and {len(original_output_grad)}",
-    )
+    if len(outside) != len(original_output_grad):
+        raise ctx.error(
+            f"Out@GRAD and original_output_grad must be as many, found {len(outside)} and {len(original_output_grad)}"
+        )
     links = [(holder, name) for holder, name in zip(outside, original_output_grad, strict=True) if holder is not None]
     for holder, _ in links:
         _fill_missing(ctx, holder)

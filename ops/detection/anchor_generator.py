@@ -58,13 +58,11 @@ def anchor_generator(
 def _check_anchors(
     ctx: OpContext | InferContext, sizes: Sequence[float], ratios: Sequence[float], stride: Sequence[float]
 ) -> None:
-    ctx.require(
-        len(stride) == 2 and min(stride) > 0, f"attribute stride must be two numbers above 0, found {list(stride)}"
-    )
+    if not (len(stride) == 2 and min(stride) > 0):
+        raise ctx.error(f"attribute stride must be two numbers above 0, found {list(stride)}")
     for name, values in (("anchor_sizes", sizes), ("aspect_ratios", ratios)):
-        ctx.require(
-            len(values) > 0 and min(values) > 0, f"attribute {name} needs numbers above 0, found {list(values)}"
-        )
+        if not (len(values) > 0 and min(values) > 0):
+            raise ctx.error(f"attribute {name} needs numbers above 0, found {list(values)}")
 
 
 @anchor_generator.infer

@@ -81,11 +81,11 @@ def images(
     np = ctx.np
     anchors, boxes, crowd, info = map(ctx.host, (Anchor, GtBoxes, IsCrowd, ImInfo))
     starts, crowd_starts = ctx.sequences("GtBoxes"), ctx.sequences("IsCrowd")
-    ctx.require(
-        starts == crowd_starts and len(info) >= len(starts) - 1,
-        f"inputs GtBoxes, IsCrowd and ImInfo must describe the same images, found LoD {starts}, LoD {crowd_starts} and "
-        f"{len(info)} rows",
-    )
+    if starts != crowd_starts or len(info) < len(starts) - 1:
+        raise ctx.error(
+            f"inputs GtBoxes, IsCrowd and ImInfo must describe the same images, found LoD {starts}, LoD {crowd_starts} and "
+            f"{len(info)} rows"
+        )
     number = anchors.dtype.type
     inside = np.arange(len(anchors))
     for image, (start, end) in enumerate(pairwise(starts)):

@@ -72,23 +72,26 @@ def _check(
     ctx: OpContext | InferContext, prior: Any, scale: Any, target: Any, code_type: str, axis: int, variance: list[float]
 ) -> None:
     check_boxes(ctx, "PriorBox", prior)
-    ctx.require(code_type in (ENCODE, DECODE), f"attribute code_type must be {ENCODE} or {DECODE}, found {code_type!r}")
-    ctx.require(axis in (0, 1), f"attribute axis must be 0 or 1, found {axis}")
-    ctx.require(len(variance) in (0, 4), f"attribute variance must have 4 numbers, found {list(variance)}")
-    ctx.require(scale is None or not variance, "input PriorBoxVar and attribute variance exclude each other; drop one")
-    if scale is not None:
-        ctx.require(
-            fits(scale.shape, prior.shape),
-            f"input PriorBoxVar must have the shape of PriorBox {tuple(prior.shape)}, found {tuple(scale.shape)}",
+    if code_type not in (ENCODE, DECODE):
+        raise ctx.error(f"attribute code_type must be {ENCODE} or {DECODE}, found {code_type!r}")
+    if axis not in (0, 1):
+        raise ctx.error(f"attribute axis must be 0 or 1, found {axis}")
+    if len(variance) not in (0, 4):
+        raise ctx.error(f"attribute variance must have 4 numbers, found {list(variance)}")
+    if scale is not None and variance:
+        raise ctx.error("input PriorBoxVar and attribute variance exclude each other; drop one")
+    if scale is not None and not fits(scale.shape, prior.shape):
+        raise ctx.error(
+            f"input PriorBoxVar must have the shape of PriorBox {tuple(prior.shape)}, found {tuple(scale.shape)}"
         )
     if code_type == ENCODE:
         check_boxes(ctx, "TargetBox", target)
     else:
-        ctx.require(
-            fits(target.shape, (-1, prior.shape[0], 4) if axis == 0 else (prior.shape[0], -1, 4)),
-            f"input TargetBox must be [N, M, 4] with {prior.shape[0]} priors along dimension {1 - axis} "
-            f"(attribute axis is {axis}), found shape {tuple(target.shape)}",
-        )
+        if not fits(target.shape, (-1, prior.shape[0], 4) if axis == 0 else (prior.shape[0], -1, 4)):
+            raise ctx.error(
+                f"input TargetBox must be [N, M, 4] with {prior.shape[0]} priors along dimension {1 - axis} "
+                f"(attribute axis is {axis}), found shape {tuple(target.shape)}"
+            )
 
 
 @box_coder.infer

@@ -18,13 +18,10 @@ def box_clip(ctx: OpContext, Input: Any, ImInfo: Any) -> Any:
     """
     _check_clip(ctx, Input, ImInfo)
     levels = ctx.lod("Input")
-    ctx.require(
-        len(levels) == 1, f"input Input needs a LoD of one level, found {len(levels)}; feed it with sequence lengths"
-    )
-    ctx.require(
-        len(levels[0]) - 1 == ImInfo.shape[0],
-        f"input Input has {len(levels[0]) - 1} sequences, but ImInfo has {ImInfo.shape[0]} rows",
-    )
+    if len(levels) != 1:
+        raise ctx.error(f"input Input needs a LoD of one level, found {len(levels)}; feed it with sequence lengths")
+    if len(levels[0]) - 1 != ImInfo.shape[0]:
+        raise ctx.error(f"input Input has {len(levels[0]) - 1} sequences, but ImInfo has {ImInfo.shape[0]} rows")
     xp = ctx.xp
     height, width = (round_away(xp, ImInfo[:, side] / ImInfo[:, 2]) - 1 for side in (0, 1))
     image = ctx.array(ctx.np.repeat(ctx.np.arange(len(levels[0]) - 1), ctx.np.diff(levels[0])))
@@ -34,10 +31,8 @@ def box_clip(ctx: OpContext, Input: Any, ImInfo: Any) -> Any:
 
 
 def _check_clip(ctx: OpContext | InferContext, boxes: Any, info: Any) -> None:
-    ctx.require(
-        len(boxes.shape) > 1 and boxes.shape[-1] in (4, -1),
-        f"input Input must hold boxes of 4 numbers, [..., 4], found shape {tuple(boxes.shape)}",
-    )
+    if len(boxes.shape) <= 1 or boxes.shape[-1] not in (4, -1):
+        raise ctx.error(f"input Input must hold boxes of 4 numbers, [..., 4], found shape {tuple(boxes.shape)}")
     check_info(ctx, info)
 
 
@@ -86,17 +81,20 @@ def box_decoder_and_assign(
 
 def _check_assign(ctx: OpContext | InferContext, prior: Any, variance: Any, target: Any, score: Any) -> None:
     check_boxes(ctx, "PriorBox", prior)
-    ctx.require(variance is not None, "input PriorBoxVar is missing; give it the four variances")
-    ctx.require(tuple(variance.shape) in ((4,), (-1,)), f"input PriorBoxVar must be [4], found {tuple(variance.shape)}")
-    ctx.require(len(score.shape) == 2, f"input BoxScore must be [R, C], found shape {tuple(score.shape)}")
+    if variance is None:
+        raise ctx.error("input PriorBoxVar is missing; give it the four variances")
+    if tuple(variance.shape) not in ((4,), (-1,)):
+        raise ctx.error(f"input PriorBoxVar must be [4], found {tuple(variance.shape)}")
+    if len(score.shape) != 2:
+        raise ctx.error(f"input BoxScore must be [R, C], found shape {tuple(score.shape)}")
     shape = tuple(target.shape)
     fits = len(shape) == 2 and (shape[1] == score.shape[1] * 4 or -1 in (shape[1], score.shape[1]))
     regions = {prior.shape[0], score.shape[0], *shape[:1]} - {-1}
-    ctx.require(
-        fits and len(regions) <= 1,
-        f"input TargetBox must be [R, C * 4] for PriorBox {tuple(prior.shape)} and BoxScore {tuple(score.shape)}, "
-        f"found shape {shape}",
-    )
+    if not (fits and len(regions) <= 1):
+        raise ctx.error(
+            f"input TargetBox must be [R, C * 4] for PriorBox {tuple(prior.shape)} and BoxScore {tuple(score.shape)}, "
+            f"found shape {shape}"
+        )
 
 
 @box_decoder_and_assign.infer
@@ -127,10 +125,8 @@ def polygon_box_transform(ctx: OpContext, Input: Any) -> Any:
 
 
 def _check_geometry(ctx: OpContext | InferContext, tensor: Any) -> None:
-    ctx.require(
-        len(tensor.shape) == 4 and (tensor.shape[1] == -1 or tensor.shape[1] % 2 == 0),
-        f"input Input must be [N, 2 * points, H, W], found shape {tuple(tensor.shape)}",
-    )
+    if not (len(tensor.shape) == 4 and (tensor.shape[1] == -1 or tensor.shape[1] % 2 == 0)):
+        raise ctx.error(f"input Input must be [N, 2 * points, H, W], found shape {tuple(tensor.shape)}")
 
 
 @polygon_box_transform.infer

@@ -19,18 +19,14 @@ def fits(found: Any, expected: Any) -> bool:
 def check_boxes(ctx: OpContext | InferContext, slot: str, boxes: Any, width: int = 4) -> None:
     """Fail unless `boxes` (array or TensorMeta) is [N, width]."""
     shape = tuple(boxes.shape)
-    ctx.require(
-        fits(shape, (-1, width)),
-        f"input {slot} must hold one box of {width} numbers a row, [N, {width}], found shape {shape}",
-    )
+    if not fits(shape, (-1, width)):
+        raise ctx.error(f"input {slot} must hold one box of {width} numbers a row, [N, {width}], found shape {shape}")
 
 
 def check_info(ctx: OpContext | InferContext, info: Any) -> None:
     """Fail unless the input ImInfo is [N, 3]."""
-    ctx.require(
-        fits(info.shape, (-1, 3)),
-        f"input ImInfo must be [N, 3] (height, width, scale), found shape {tuple(info.shape)}",
-    )
+    if not fits(info.shape, (-1, 3)):
+        raise ctx.error(f"input ImInfo must be [N, 3] (height, width, scale), found shape {tuple(info.shape)}")
 
 
 def corners(boxes: Any) -> tuple[Any, Any, Any, Any]:

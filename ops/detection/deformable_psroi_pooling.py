@@ -147,24 +147,24 @@ def _check(ctx: OpContext | InferContext, x: Any, rois: Any, trans: Any) -> None
         },
     )
     for name in ("group_size", "part_size"):
-        ctx.require(
-            len(attr[name]) == 2 and min(attr[name]) > 0,
-            f"attribute {name} must be two numbers above 0, found {list(attr[name])}",
-        )
+        if not (len(attr[name]) == 2 and min(attr[name]) > 0):
+            raise ctx.error(f"attribute {name} must be two numbers above 0, found {list(attr[name])}")
     channels = attr["output_dim"] * attr["group_size"][0] * attr["group_size"][1]
-    ctx.require(
-        x.shape[1] == -1 or x.shape[1] >= channels,
-        f"input Input needs output_dim * group_size = {channels} channels, found shape {tuple(x.shape)}",
-    )
+    if x.shape[1] != -1 and x.shape[1] < channels:
+        raise ctx.error(
+            f"input Input needs output_dim * group_size = {channels} channels, found shape {tuple(x.shape)}"
+        )
     if attr["no_trans"]:
         return
     shape, classes = tuple(trans.shape), attr["output_dim"]
-    ctx.require(
+    if not (
         fits(shape, (rois.shape[0], -1, *attr["part_size"]))
-        and (shape[1] == -1 or (shape[1] % 2 == 0 and 1 <= shape[1] // 2 <= classes)),
-        f"input Trans must be [R, 2 * classes, {attr['part_size'][0]}, {attr['part_size'][1]}] with 1 to {classes} classes "
-        f"for {rois.shape[0]} regions, found shape {shape}",
-    )
+        and (shape[1] == -1 or (shape[1] % 2 == 0 and 1 <= shape[1] // 2 <= classes))
+    ):
+        raise ctx.error(
+            f"input Trans must be [R, 2 * classes, {attr['part_size'][0]}, {attr['part_size'][1]}] with 1 to {classes} classes "
+            f"for {rois.shape[0]} regions, found shape {shape}"
+        )
 
 
 @deformable_psroi_pooling.infer

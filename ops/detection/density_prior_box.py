@@ -94,13 +94,15 @@ def density_prior_box(
 def _check_densities(
     ctx: OpContext | InferContext, sizes: Sequence[float], ratios: Sequence[float], densities: Sequence[int]
 ) -> None:
-    ctx.require(len(ratios) > 0, "attribute fixed_ratios is empty, expected one number at least")
-    ctx.require(
-        len(sizes) == len(densities) and len(sizes) > 0,
-        f"attributes fixed_sizes and densities must have the same length above 0, found {len(sizes)} and {len(densities)}",
-    )
+    if len(ratios) <= 0:
+        raise ctx.error("attribute fixed_ratios is empty, expected one number at least")
+    if len(sizes) != len(densities) or len(sizes) <= 0:
+        raise ctx.error(
+            f"attributes fixed_sizes and densities must have the same length above 0, found {len(sizes)} and {len(densities)}"
+        )
     for name, values in (("fixed_sizes", sizes), ("fixed_ratios", ratios), ("densities", densities)):
-        ctx.require(all(v > 0 for v in values), f"attribute {name} needs numbers above 0, found {list(values)}")
+        if not all(v > 0 for v in values):
+            raise ctx.error(f"attribute {name} needs numbers above 0, found {list(values)}")
 
 
 @density_prior_box.infer

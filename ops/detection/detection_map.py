@@ -142,10 +142,10 @@ def detection_map(
     _check(ctx, DetectRes, Label, ap_type)
     np, tally = ctx.np, Tally()
     starts, label_starts = ctx.sequences("DetectRes"), ctx.sequences("Label")
-    ctx.require(
-        len(starts) == len(label_starts),
-        f"inputs DetectRes and Label must have as many sequences, found {len(starts) - 1} and {len(label_starts) - 1}",
-    )
+    if len(starts) != len(label_starts):
+        raise ctx.error(
+            f"inputs DetectRes and Label must have as many sequences, found {len(starts) - 1} and {len(label_starts) - 1}"
+        )
     detections, labels = ctx.host(DetectRes), ctx.host(Label)
     if PosCount is not None and HasState is not None and int(ctx.host(HasState).reshape(-1)[0]):
         counts = ctx.host(PosCount).reshape(-1)
@@ -184,17 +184,14 @@ def mean_precision(np: Any, tally: Tally, background: int, eleven_points: bool, 
 
 
 def _check(ctx: OpContext | InferContext, detections: Any, labels: Any, ap_type: str) -> None:
-    ctx.require(
-        fits(detections.shape, (-1, 6)),
-        f"input DetectRes must be [M, 6] (label, score, box), found shape {tuple(detections.shape)}",
-    )
-    ctx.require(
-        len(labels.shape) == 2 and labels.shape[1] in (5, 6, -1),
-        f"input Label must be [K, 6] or [K, 5] (label, maybe difficult, box), found shape {tuple(labels.shape)}",
-    )
-    ctx.require(
-        ap_type in ("integral", "11point"), f"attribute ap_type must be 'integral' or '11point', found {ap_type!r}"
-    )
+    if not fits(detections.shape, (-1, 6)):
+        raise ctx.error(f"input DetectRes must be [M, 6] (label, score, box), found shape {tuple(detections.shape)}")
+    if len(labels.shape) != 2 or labels.shape[1] not in (5, 6, -1):
+        raise ctx.error(
+            f"input Label must be [K, 6] or [K, 5] (label, maybe difficult, box), found shape {tuple(labels.shape)}"
+        )
+    if ap_type not in ("integral", "11point"):
+        raise ctx.error(f"attribute ap_type must be 'integral' or '11point', found {ap_type!r}")
 
 
 @detection_map.infer

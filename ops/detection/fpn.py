@@ -44,7 +44,8 @@ def distribute_fpn_proposals(
     _check_levels(ctx, FpnRois, min_level, max_level, refer_scale)
     np, rois = ctx.np, ctx.host(FpnRois)
     offsets = offsets_of(ctx, "FpnRois", "RoisNum")
-    ctx.require(offsets[-1] == len(rois), f"input FpnRois holds {len(rois)} boxes, but its images count {offsets[-1]}")
+    if offsets[-1] != len(rois):
+        raise ctx.error(f"input FpnRois holds {len(rois)} boxes, but its images count {offsets[-1]}")
     scale = np.sqrt(area_or_zero(np, rois, int(later_attr(ctx, "pixel_offset", True)))) / rois.dtype.type(refer_scale)
     logarithm = np.log2((scale + rois.dtype.type(1e-6)).astype("float64")).astype(rois.dtype)
     level = np.floor(logarithm + refer_level).clip(min_level, max_level).astype("int64") - min_level
@@ -67,8 +68,10 @@ def distribute_fpn_proposals(
 
 def _check_levels(ctx: OpContext | InferContext, rois: Any, low: int, high: int, scale: int) -> None:
     check_boxes(ctx, "FpnRois", rois)
-    ctx.require(low <= high, f"attribute min_level must not be above max_level, found {low} and {high}")
-    ctx.require(scale > 0, f"attribute refer_scale must be above 0, found {scale}")
+    if not low <= high:
+        raise ctx.error(f"attribute min_level must not be above max_level, found {low} and {high}")
+    if not scale > 0:
+        raise ctx.error(f"attribute refer_scale must be above 0, found {scale}")
 
 
 @distribute_fpn_proposals.infer
@@ -104,11 +107,11 @@ def collect_fpn_proposals(
     offsets = [offsets_of(ctx, "MultiLevelRois", "MultiLevelRoIsNum", level) for level in range(len(MultiLevelRois))]
     images = len(offsets[0]) - 1
     for level, (starts, rois, scores) in enumerate(zip(offsets, MultiLevelRois, MultiLevelScores, strict=True)):
-        ctx.require(
-            len(starts) - 1 == images and starts[-1] == len(rois) == len(scores),
-            f"level {level} of MultiLevelRois must have {images} sequences and as many boxes as scores, found "
-            f"{len(starts) - 1} sequences, {len(rois)} boxes and {len(scores)} scores",
-        )
+        if not (len(starts) - 1 == images and starts[-1] == len(rois) == len(scores)):
+            raise ctx.error(
+                f"level {level} of MultiLevelRois must have {images} sequences and as many boxes as scores, found "
+                f"{len(starts) - 1} sequences, {len(rois)} boxes and {len(scores)} scores"
+            )
     image = np.concatenate([np.repeat(np.arange(images), np.diff(starts)) for starts in offsets])
     scores = np.concatenate([ctx.host(level).reshape(-1) for level in MultiLevelScores])
     rois = np.concatenate([ctx.host(level) for level in MultiLevelRois])
@@ -120,11 +123,12 @@ def collect_fpn_proposals(
 
 
 def _check_collect(ctx: OpContext | InferContext, rois: list[Any], scores: list[Any], count: int) -> None:
-    ctx.require(
-        len(rois) == len(scores) > 0,
-        f"inputs MultiLevelRois and MultiLevelScores need one tensor per level each, found {len(rois)} and {len(scores)}",
-    )
-    ctx.require(count >= 0, f"attribute post_nms_topN must not be negative, found {count}")
+    if not len(rois) == len(scores) > 0:
+        raise ctx.error(
+            f"inputs MultiLevelRois and MultiLevelScores need one tensor per level each, found {len(rois)} and {len(scores)}"
+        )
+    if count < 0:
+        raise ctx.error(f"attribute post_nms_topN must not be negative, found {count}")
     for level_rois, level_scores in zip(rois, scores, strict=True):
         check_boxes(ctx, "MultiLevelRois", level_rois)
         check_boxes(ctx, "MultiLevelScores", level_scores, width=1)

@@ -85,10 +85,10 @@ def image_masks(
         background = np.flatnonzero(labels == 0)[:1]
         rois, ignored = rois[:1] / scale * scale, np.zeros((1, size * size), "int32")
         return Masks(rois, background if len(background) else np.zeros(1, "int64"), np.zeros(1, "int64"), ignored)
-    ctx.require(
-        len(objects) > 0,
-        "input Rois holds regions with a class, but GtSegms no object with a class that is no crowd in their image",
-    )
+    if len(objects) <= 0:
+        raise ctx.error(
+            "input Rois holds regions with a class, but GtSegms no object with a class that is no crowd in their image"
+        )
     boxes = rois[positive] / scale
     overlaps = pixel_overlaps(np, boxes, np.stack([bounds(np, polygons) for polygons in objects]))
     best = overlaps.argmax(axis=1)
@@ -126,18 +126,20 @@ def generate_mask_labels(
         ctx.host, (ImInfo, GtClasses.reshape(-1), IsCrowd.reshape(-1), GtSegms, Rois, LabelsInt32.reshape(-1))
     )
     levels, roi_starts, gt_starts = ctx.lod("GtSegms"), ctx.sequences("Rois"), ctx.sequences("GtClasses")
-    ctx.require(
-        len(levels) == 3,
-        f"input GtSegms needs a LoD of three levels (objects, polygons, points), found {len(levels)}; feed it with them",
-    )
-    ctx.require(
-        levels[0] == gt_starts == ctx.sequences("IsCrowd") and len(roi_starts) == len(gt_starts) <= len(info) + 1,
-        f"inputs GtClasses, IsCrowd and GtSegms must list the same objects for as many images as Rois has, found LoD "
-        f"{gt_starts}, {ctx.sequences('IsCrowd')}, {levels[0]} and {len(roi_starts) - 1} images",
-    )
-    ctx.require(len(labels) == len(rois), f"input LabelsInt32 must have {len(rois)} labels, found {len(labels)}")
+    if len(levels) != 3:
+        raise ctx.error(
+            f"input GtSegms needs a LoD of three levels (objects, polygons, points), found {len(levels)}; feed it with them"
+        )
+    if not (levels[0] == gt_starts == ctx.sequences("IsCrowd") and len(roi_starts) == len(gt_starts) <= len(info) + 1):
+        raise ctx.error(
+            f"inputs GtClasses, IsCrowd and GtSegms must list the same objects for as many images as Rois has, found LoD "
+            f"{gt_starts}, {ctx.sequences('IsCrowd')}, {levels[0]} and {len(roi_starts) - 1} images"
+        )
+    if len(labels) != len(rois):
+        raise ctx.error(f"input LabelsInt32 must have {len(rois)} labels, found {len(labels)}")
     polygons = [points[a:b] for a, b in pairwise(levels[2])]
-    ctx.require(all(map(len, polygons)), "input GtSegms has a polygon without points; leave it out")
+    if not all(map(len, polygons)):
+        raise ctx.error("input GtSegms has a polygon without points; leave it out")
     objects = [polygons[a:b] for a, b in pairwise(levels[1])]
     found = []
     for image, (start, end) in enumerate(pairwise(roi_starts)):
@@ -147,10 +149,10 @@ def generate_mask_labels(
         drawn = [objects[n] for n in numbers if classes[n] > 0 and crowd[n] == 0]
         found.append(image_masks(ctx, rois[start:end], labels[start:end], info[image, 2], drawn, resolution))
     chosen = np.concatenate([np.zeros(0, "int64"), *[masks.labels for masks in found]])
-    ctx.require(
-        not len(chosen) or int(chosen.max()) < num_classes,
-        f"input LabelsInt32 must be below num_classes = {num_classes}, found {int(chosen.max(initial=0))}",
-    )
+    if len(chosen) and not int(chosen.max()) < num_classes:
+        raise ctx.error(
+            f"input LabelsInt32 must be below num_classes = {num_classes}, found {int(chosen.max(initial=0))}"
+        )
     positive = np.flatnonzero(chosen > 0)
     targets = np.full((len(chosen), num_classes, resolution**2), -1, "int32")
     empty = np.zeros((0, resolution**2), "int32")

@@ -59,13 +59,13 @@ def bipartite_match(ctx: OpContext, DistMat: Any, *, match_type: str, dist_thres
     Greedy from the largest distance down, no row twice; 'per_prediction' then gives free columns their best row from
     dist_threshold on. Without LoD DistMat is one sequence (Paddle 1.8.5 bipartite_match_op.cc).
     """
-    ctx.require(DistMat.ndim == 2, f"input DistMat must be [K, M], found shape {DistMat.shape}")
-    ctx.require(
-        match_type in ("bipartite", "per_prediction"),
-        f"attribute match_type must be 'bipartite' or 'per_prediction', found {match_type!r}",
-    )
+    if DistMat.ndim != 2:
+        raise ctx.error(f"input DistMat must be [K, M], found shape {DistMat.shape}")
+    if match_type not in ("bipartite", "per_prediction"):
+        raise ctx.error(f"attribute match_type must be 'bipartite' or 'per_prediction', found {match_type!r}")
     levels = ctx.lod("DistMat")
-    ctx.require(len(levels) <= 1, f"input DistMat takes one level of LoD, found {len(levels)}")
+    if len(levels) > 1:
+        raise ctx.error(f"input DistMat takes one level of LoD, found {len(levels)}")
     np, distances = ctx.np, ctx.host(DistMat)
     indices, matched = [], []
     for start, end in pairwise(levels[0] if levels else [0, len(distances)]):
@@ -82,7 +82,8 @@ def bipartite_match(ctx: OpContext, DistMat: Any, *, match_type: str, dist_thres
 
 @bipartite_match.infer
 def _(ctx: InferContext, DistMat: TensorMeta) -> dict[str, TensorMeta]:
-    ctx.require(DistMat.rank == 2, f"input DistMat must be [K, M], found shape {DistMat.shape}")
+    if DistMat.rank != 2:
+        raise ctx.error(f"input DistMat must be [K, M], found shape {DistMat.shape}")
     return {
         "ColToRowMatchIndices": TensorMeta(DistMat.shape, VarType.INT32),
         "ColToRowMatchDist": TensorMeta(DistMat.shape, DistMat.dtype),
@@ -100,17 +101,15 @@ def target_assign(ctx: OpContext, X: Any, MatchIndices: Any, NegIndices: Any, *,
     xp = ctx.xp
     starts = ctx.sequences("X")
     batch, priors = MatchIndices.shape
-    ctx.require(
-        len(starts) - 1 == batch,
-        f"input X must have one sequence for each of the {batch} rows of MatchIndices, found {len(starts) - 1}",
-    )
+    if len(starts) - 1 != batch:
+        raise ctx.error(
+            f"input X must have one sequence for each of the {batch} rows of MatchIndices, found {len(starts) - 1}"
+        )
     first = ctx.array(starts)[:-1, None]
     matched = MatchIndices > -1
     rows = xp.where(matched, first + MatchIndices, 0)
-    ctx.require(
-        not bool((matched & (rows >= ctx.array(starts)[1:, None])).any()),
-        f"input MatchIndices names a row beyond an image's sequence of X; the LoD of X is {starts}",
-    )
+    if bool((matched & (rows >= ctx.array(starts)[1:, None])).any()):
+        raise ctx.error(f"input MatchIndices names a row beyond an image's sequence of X; the LoD of X is {starts}")
     column = xp.arange(priors) % X.shape[1]
     weight = matched.astype("float32")
     if X.shape[0] == 0:
@@ -119,21 +118,22 @@ def target_assign(ctx: OpContext, X: Any, MatchIndices: Any, NegIndices: Any, *,
         taken = xp.where(matched[..., None], X[rows, column], xp.asarray(mismatch_value, X.dtype))
     if NegIndices is not None:
         bounds = ctx.sequences("NegIndices")
-        ctx.require(len(bounds) - 1 == batch, f"input NegIndices needs {batch} sequences, found {len(bounds) - 1}")
+        if len(bounds) - 1 != batch:
+            raise ctx.error(f"input NegIndices needs {batch} sequences, found {len(bounds) - 1}")
         image = ctx.array(ctx.np.repeat(ctx.np.arange(batch), ctx.np.diff(bounds)))
         prior = NegIndices.reshape(-1)
-        ctx.require(
-            prior.size == 0 or (int(prior.min()) >= 0 and int(prior.max()) < priors),
-            f"input NegIndices must name priors 0 to {priors - 1}",
-        )
+        if not (prior.size == 0 or (int(prior.min()) >= 0 and int(prior.max()) < priors)):
+            raise ctx.error(f"input NegIndices must name priors 0 to {priors - 1}")
         taken[image, prior] = mismatch_value
         weight[image, prior] = 1.0
     return {"Out": taken, "OutWeight": weight[..., None]}
 
 
 def _check_assign(ctx: OpContext | InferContext, x: Any, indices: Any) -> None:
-    ctx.require(len(x.shape) == 3, f"input X must be [G, P, K], found shape {tuple(x.shape)}")
-    ctx.require(len(indices.shape) == 2, f"input MatchIndices must be [N, M], found shape {tuple(indices.shape)}")
+    if len(x.shape) != 3:
+        raise ctx.error(f"input X must be [G, P, K], found shape {tuple(x.shape)}")
+    if len(indices.shape) != 2:
+        raise ctx.error(f"input MatchIndices must be [N, M], found shape {tuple(indices.shape)}")
 
 
 @target_assign.infer
@@ -210,19 +210,20 @@ def _check_mining(
     shapes = tuple(loss.shape), tuple(indices.shape), tuple(distances.shape)
     # Before a run sizes may be declared wrongly: ssd_loss reshapes ClsLoss by a tensor, and its declaration says [-1, 1].
     known = isinstance(ctx, OpContext)
-    ctx.require(
-        all(len(shape) == 2 for shape in shapes) and (not known or len(set(shapes)) == 1),
-        f"inputs ClsLoss, MatchIndices and MatchDist must all be [N, M], found shapes {shapes[0]}, {shapes[1]}, {shapes[2]}",
-    )
+    if not (all(len(shape) == 2 for shape in shapes) and (not known or len(set(shapes)) == 1)):
+        raise ctx.error(
+            f"inputs ClsLoss, MatchIndices and MatchDist must all be [N, M], found shapes {shapes[0]}, {shapes[1]}, {shapes[2]}"
+        )
     if mining_type == "hard_example":
-        ctx.require(sample_size > 0, f"attribute sample_size must be above 0 for hard_example, found {sample_size}")
+        if sample_size <= 0:
+            raise ctx.error(f"attribute sample_size must be above 0 for hard_example, found {sample_size}")
         return
-    ctx.require(
-        mining_type == "max_negative",
-        f"attribute mining_type must be 'max_negative' or 'hard_example', found {mining_type!r}",
-    )
-    ctx.require(ratio > 0, f"attribute neg_pos_ratio must be above 0, found {ratio}")
-    ctx.require(0 < threshold < 1, f"attribute neg_dist_threshold must lie between 0 and 1, found {threshold}")
+    if mining_type != "max_negative":
+        raise ctx.error(f"attribute mining_type must be 'max_negative' or 'hard_example', found {mining_type!r}")
+    if not ratio > 0:
+        raise ctx.error(f"attribute neg_pos_ratio must be above 0, found {ratio}")
+    if not 0 < threshold < 1:
+        raise ctx.error(f"attribute neg_dist_threshold must lie between 0 and 1, found {threshold}")
 
 
 @mine_hard_examples.infer

@@ -25,15 +25,16 @@ def check_sizes(
     ctx: OpContext | InferContext, min_sizes: Sequence[float], max_sizes: Sequence[float], ratios: Sequence[float]
 ) -> None:
     """Fail on sizes that are not positive, or on a max_size that is not above its min_size."""
-    ctx.require(
-        len(min_sizes) > 0 and min(min_sizes) > 0, f"attribute min_sizes needs numbers above 0, found {list(min_sizes)}"
-    )
-    ctx.require(all(r > 0 for r in ratios), f"attribute aspect_ratios needs numbers above 0, found {list(ratios)}")
-    if max_sizes:
-        ctx.require(
-            len(max_sizes) == len(min_sizes) and all(b > a for a, b in zip(min_sizes, max_sizes, strict=True)),
+    if not (len(min_sizes) > 0 and min(min_sizes) > 0):
+        raise ctx.error(f"attribute min_sizes needs numbers above 0, found {list(min_sizes)}")
+    if not all(r > 0 for r in ratios):
+        raise ctx.error(f"attribute aspect_ratios needs numbers above 0, found {list(ratios)}")
+    if max_sizes and not (
+        len(max_sizes) == len(min_sizes) and all(b > a for a, b in zip(min_sizes, max_sizes, strict=True))
+    ):
+        raise ctx.error(
             f"attribute max_sizes must give one larger number for each of min_sizes {list(min_sizes)}, "
-            f"found {list(max_sizes)}",
+            f"found {list(max_sizes)}"
         )
 
 

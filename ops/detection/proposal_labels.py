@@ -105,13 +105,15 @@ def generate_proposal_labels(
     overlap_before = ctx.host(ctx.value("MaxOverlap").array).reshape(-1) if ctx.has("MaxOverlap") else None
     rois, classes, crowd, truths, info = map(ctx.host, (RpnRois, GtClasses, IsCrowd, GtBoxes, ImInfo))
     starts, gt_starts = ctx.sequences("RpnRois"), ctx.sequences("GtBoxes")
-    ctx.require(
+    if not (
         ctx.sequences("GtClasses") == ctx.sequences("IsCrowd") == gt_starts
-        and len(gt_starts) == len(starts) <= len(info) + 1,
-        f"RpnRois has {len(starts) - 1} sequences; GtClasses, IsCrowd and GtBoxes must share one LoD with as many and "
-        f"ImInfo needs as many rows, found LoD {ctx.sequences('GtClasses')}, {ctx.sequences('IsCrowd')}, {gt_starts} and "
-        f"{len(info)} rows",
-    )
+        and len(gt_starts) == len(starts) <= len(info) + 1
+    ):
+        raise ctx.error(
+            f"RpnRois has {len(starts) - 1} sequences; GtClasses, IsCrowd and GtBoxes must share one LoD with as many and "
+            f"ImInfo needs as many rows, found LoD {ctx.sequences('GtClasses')}, {ctx.sequences('IsCrowd')}, {gt_starts} and "
+            f"{len(info)} rows"
+        )
     parts: dict[str, list[Any]] = {slot: [] for slot in (*SLOTS, "MaxOverlapWithGT")}
     counts = []
     for image in range(len(starts) - 1):
@@ -160,7 +162,8 @@ def expand(ctx: OpContext, deltas: Any, label: Any, class_nums: int, agnostic: b
     positive = np.flatnonzero(label > 0)
     column = np.ones_like(label[positive]) if agnostic else label[positive]
     highest = int(column.max(initial=0))
-    ctx.require(highest < class_nums, f"input GtClasses must be below class_nums = {class_nums}, found {highest}")
+    if highest >= class_nums:
+        raise ctx.error(f"input GtClasses must be below class_nums = {class_nums}, found {highest}")
     targets = np.zeros((len(label), class_nums, 4), deltas.dtype)
     weights = np.zeros_like(targets)
     targets[positive, column] = deltas[positive]
@@ -172,10 +175,8 @@ def _check(ctx: OpContext | InferContext, rois: Any, boxes: Any, info: Any, weig
     check_boxes(ctx, "RpnRois", rois)
     check_boxes(ctx, "GtBoxes", boxes)
     check_info(ctx, info)
-    ctx.require(
-        len(weights) == 4 and all(weights),
-        f"attribute bbox_reg_weights must be four numbers but 0, found {list(weights)}",
-    )
+    if not (len(weights) == 4 and all(weights)):
+        raise ctx.error(f"attribute bbox_reg_weights must be four numbers but 0, found {list(weights)}")
 
 
 @generate_proposal_labels.infer

@@ -116,29 +116,26 @@ def _check(
     ctx: OpContext | InferContext, scores: Any, deltas: Any, info: Any, info_slot: str, width: int, anchors: Any
 ) -> None:
     shape = tuple(scores.shape)
-    ctx.require(len(shape) == 4, f"input Scores must be [N, A, H, W], found shape {shape}")
+    if len(shape) != 4:
+        raise ctx.error(f"input Scores must be [N, A, H, W], found shape {shape}")
     expected = (shape[0], -1 if shape[1] == -1 else 4 * shape[1], *shape[2:])
-    ctx.require(
-        fits(deltas.shape, expected),
-        f"input BboxDeltas must be {expected} for Scores of shape {shape}, found shape {tuple(deltas.shape)}",
-    )
-    ctx.require(
-        fits(info.shape, (shape[0], width)),
-        f"input {info_slot} must be [{shape[0]}, {width}], found shape {tuple(info.shape)}",
-    )
-    ctx.require(
-        len(anchors.shape) > 1 and anchors.shape[-1] in (4, -1),
-        f"input Anchors must be [H, W, A, 4], found shape {tuple(anchors.shape)}",
-    )
+    if not fits(deltas.shape, expected):
+        raise ctx.error(
+            f"input BboxDeltas must be {expected} for Scores of shape {shape}, found shape {tuple(deltas.shape)}"
+        )
+    if not fits(info.shape, (shape[0], width)):
+        raise ctx.error(f"input {info_slot} must be [{shape[0]}, {width}], found shape {tuple(info.shape)}")
+    if len(anchors.shape) <= 1 or anchors.shape[-1] not in (4, -1):
+        raise ctx.error(f"input Anchors must be [H, W, A, 4], found shape {tuple(anchors.shape)}")
 
 
 def _check_anchors(ctx: OpContext, Scores: Any, Anchors: Any, Variances: Any) -> None:
     count = Scores.size // max(Scores.shape[0], 1)
-    ctx.require(
-        Anchors.size == 4 * count and Variances.size == 4 * count,
-        f"inputs Anchors and Variances must hold {count} boxes, one for each score of an image, found shapes "
-        f"{Anchors.shape} and {Variances.shape}",
-    )
+    if Anchors.size != 4 * count or Variances.size != 4 * count:
+        raise ctx.error(
+            f"inputs Anchors and Variances must hold {count} boxes, one for each score of an image, found shapes "
+            f"{Anchors.shape} and {Variances.shape}"
+        )
 
 
 @op(

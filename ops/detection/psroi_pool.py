@@ -73,11 +73,11 @@ def _check(
 ) -> None:
     check_regions(ctx, "X", x, rois)
     check_pooled(ctx, output_channels=channels, pooled_height=height, pooled_width=width, spatial_scale=scale)
-    ctx.require(
-        x.shape[1] in (channels * height * width, -1),
-        f"input X must have output_channels * pooled_height * pooled_width = {channels * height * width} channels, "
-        f"found shape {tuple(x.shape)}",
-    )
+    if x.shape[1] not in (channels * height * width, -1):
+        raise ctx.error(
+            f"input X must have output_channels * pooled_height * pooled_width = {channels * height * width} channels, "
+            f"found shape {tuple(x.shape)}"
+        )
 
 
 @psroi_pool.infer

@@ -13,17 +13,17 @@ from fluidtool.ops.schema import TensorMeta
 
 def check_regions(ctx: OpContext | InferContext, slot: str, x: Any, rois: Any, width: int = 4) -> None:
     """Fail unless the input `slot` is [N, C, H, W] and ROIs [R, width]."""
-    ctx.require(len(x.shape) == 4, f"input {slot} must be [N, C, H, W], found shape {tuple(x.shape)}")
-    ctx.require(
-        fits(rois.shape, (-1, width)),
-        f"input ROIs must hold {width} numbers a row, [R, {width}], found shape {tuple(rois.shape)}",
-    )
+    if len(x.shape) != 4:
+        raise ctx.error(f"input {slot} must be [N, C, H, W], found shape {tuple(x.shape)}")
+    if not fits(rois.shape, (-1, width)):
+        raise ctx.error(f"input ROIs must hold {width} numbers a row, [R, {width}], found shape {tuple(rois.shape)}")
 
 
 def check_pooled(ctx: OpContext | InferContext, **sizes: float) -> None:
     """Fail unless every attribute is above 0."""
     for name, value in sizes.items():
-        ctx.require(value > 0, f"attribute {name} must be above 0, found {value}")
+        if not value > 0:
+            raise ctx.error(f"attribute {name} must be above 0, found {value}")
 
 
 def pooled_meta(
@@ -46,14 +46,10 @@ def region_offsets(ctx: OpContext, rois: Any, images: int) -> list[int]:
             break
     else:
         offsets = ctx.sequences("ROIs")
-    ctx.require(
-        len(offsets) - 1 == images,
-        f"{source} must tell the regions of {images} images, found those of {len(offsets) - 1}",
-    )
-    ctx.require(
-        offsets[0] == 0 and offsets[-1] == len(rois) and all(a <= b for a, b in pairwise(offsets)),
-        f"{source} counts {offsets[-1]} regions, but ROIs holds {len(rois)}",
-    )
+    if len(offsets) - 1 != images:
+        raise ctx.error(f"{source} must tell the regions of {images} images, found those of {len(offsets) - 1}")
+    if not (offsets[0] == 0 and offsets[-1] == len(rois) and all(a <= b for a, b in pairwise(offsets))):
+        raise ctx.error(f"{source} counts {offsets[-1]} regions, but ROIs holds {len(rois)}")
     return offsets
 
 

@@ -107,18 +107,18 @@ def decode(np: Any, deltas: Any, anchors: Any, info: Any) -> Any:
 
 def _check(ctx: OpContext | InferContext, boxes: list[Any], scores: list[Any], anchors: list[Any], info: Any) -> None:
     counts = len(boxes), len(scores), len(anchors)
-    ctx.require(
-        counts[0] > 0 and len(set(counts)) == 1,
-        f"inputs BBoxes, Scores and Anchors need one tensor per level each, found {counts[0]}, {counts[1]} and {counts[2]}",
-    )
+    if not (counts[0] > 0 and len(set(counts)) == 1):
+        raise ctx.error(
+            f"inputs BBoxes, Scores and Anchors need one tensor per level each, found {counts[0]}, {counts[1]} and {counts[2]}"
+        )
     for level, (box, score, anchor) in enumerate(zip(boxes, scores, anchors, strict=True)):
         shapes = tuple(box.shape), tuple(score.shape), tuple(anchor.shape)
         count = max(shapes[0][1:2], default=-1)
-        ctx.require(
-            fits(shapes[0], (-1, -1, 4)) and fits(shapes[1], (-1, count, -1)) and fits(shapes[2], (count, 4)),
-            f"level {level} must have BBoxes [N, M, 4], Scores [N, M, C] and Anchors [M, 4], found shapes "
-            f"{shapes[0]}, {shapes[1]} and {shapes[2]}",
-        )
+        if not (fits(shapes[0], (-1, -1, 4)) and fits(shapes[1], (-1, count, -1)) and fits(shapes[2], (count, 4))):
+            raise ctx.error(
+                f"level {level} must have BBoxes [N, M, 4], Scores [N, M, C] and Anchors [M, 4], found shapes "
+                f"{shapes[0]}, {shapes[1]} and {shapes[2]}"
+            )
     check_info(ctx, info)
 
 

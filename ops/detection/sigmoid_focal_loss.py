@@ -41,12 +41,12 @@ def sigmoid_focal_loss(ctx: OpContext, X: Any, Label: Any, FgNum: Any, *, gamma:
 
 
 def _check(ctx: OpContext | InferContext, x: Any, label: Any, count: Any) -> None:
-    ctx.require(len(x.shape) == 2, f"input X must be [N, C], found shape {tuple(x.shape)}")
-    ctx.require(
-        fits(label.shape, (x.shape[0], 1)),
-        f"input Label must be [{x.shape[0]}, 1], found shape {tuple(label.shape)}",
-    )
-    ctx.require(tuple(count.shape) in ((1,), (-1,), ()), f"input FgNum must be [1], found shape {tuple(count.shape)}")
+    if len(x.shape) != 2:
+        raise ctx.error(f"input X must be [N, C], found shape {tuple(x.shape)}")
+    if not fits(label.shape, (x.shape[0], 1)):
+        raise ctx.error(f"input Label must be [{x.shape[0]}, 1], found shape {tuple(label.shape)}")
+    if tuple(count.shape) not in ((1,), (-1,), ()):
+        raise ctx.error(f"input FgNum must be [1], found shape {tuple(count.shape)}")
 
 
 @sigmoid_focal_loss.infer

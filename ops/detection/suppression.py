@@ -72,23 +72,23 @@ def suppress(np: Any, boxes: Any, overlap: Overlap, threshold: float, eta: float
 def check_scores(ctx: OpContext | InferContext, boxes: Any, scores: Any, flat: bool) -> None:
     """Fail unless boxes [N, M, width] go with scores [N, C, M] or, where `flat` may be, boxes [M, C, 4] with [M, C]."""
     ranks = (2, 3) if flat else (3,)
-    ctx.require(
-        len(scores.shape) in ranks and len(boxes.shape) == 3,
-        f"input BBoxes must have 3 dimensions and Scores {' or '.join(map(str, ranks))}, found shapes "
-        f"{tuple(boxes.shape)} and {tuple(scores.shape)}",
-    )
+    if len(scores.shape) not in ranks or len(boxes.shape) != 3:
+        raise ctx.error(
+            f"input BBoxes must have 3 dimensions and Scores {' or '.join(map(str, ranks))}, found shapes "
+            f"{tuple(boxes.shape)} and {tuple(scores.shape)}"
+        )
     three = len(scores.shape) == 3
     widths: Sequence[int] = WIDTHS if three else (4,)
-    ctx.require(
-        boxes.shape[2] in (*widths, -1),
-        f"the last dimension of input BBoxes must be one of {', '.join(map(str, widths))}, found shape {tuple(boxes.shape)}",
-    )
+    if boxes.shape[2] not in (*widths, -1):
+        raise ctx.error(
+            f"the last dimension of input BBoxes must be one of {', '.join(map(str, widths))}, found shape {tuple(boxes.shape)}"
+        )
     expected, found = (scores.shape[2], boxes.shape[1]) if three else (scores.shape[1], boxes.shape[1])
-    ctx.require(
-        expected == found or -1 in (expected, found),
-        f"inputs BBoxes and Scores do not go together: dimension 1 of BBoxes {tuple(boxes.shape)} must be the last "
-        f"dimension of Scores {tuple(scores.shape)}",
-    )
+    if expected != found and -1 not in (expected, found):
+        raise ctx.error(
+            f"inputs BBoxes and Scores do not go together: dimension 1 of BBoxes {tuple(boxes.shape)} must be the last "
+            f"dimension of Scores {tuple(scores.shape)}"
+        )
 
 
 def row_width(boxes: Any) -> int:

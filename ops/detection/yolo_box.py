@@ -95,21 +95,20 @@ def _decode(
 def _check(
     ctx: OpContext | InferContext, x: Any, sizes: Any, class_num: int, anchors: list[int], iou_aware: bool
 ) -> None:
-    ctx.require(
-        len(anchors) > 0 and len(anchors) % 2 == 0,
-        f"attribute anchors must list pairs of width and height, found {len(anchors)} numbers",
-    )
-    ctx.require(class_num > 0, f"attribute class_num must be above 0, found {class_num}")
+    if len(anchors) <= 0 or len(anchors) % 2 != 0:
+        raise ctx.error(f"attribute anchors must list pairs of width and height, found {len(anchors)} numbers")
+    if class_num <= 0:
+        raise ctx.error(f"attribute class_num must be above 0, found {class_num}")
     channels = len(anchors) // 2 * (class_num + (6 if iou_aware else 5))
-    ctx.require(
-        fits(x.shape, (-1, channels, -1, -1)),
-        f"input X must be [N, {channels}, H, W] ({len(anchors) // 2} anchors, {class_num} classes), "
-        f"found shape {tuple(x.shape)}",
-    )
-    ctx.require(
-        fits(sizes.shape, (x.shape[0], 2)),
-        f"input ImgSize must be [{x.shape[0]}, 2] (height and width of each image of X), found {tuple(sizes.shape)}",
-    )
+    if not fits(x.shape, (-1, channels, -1, -1)):
+        raise ctx.error(
+            f"input X must be [N, {channels}, H, W] ({len(anchors) // 2} anchors, {class_num} classes), "
+            f"found shape {tuple(x.shape)}"
+        )
+    if not fits(sizes.shape, (x.shape[0], 2)):
+        raise ctx.error(
+            f"input ImgSize must be [{x.shape[0]}, 2] (height and width of each image of X), found {tuple(sizes.shape)}"
+        )
 
 
 @yolo_box.infer

@@ -74,10 +74,8 @@ def targets(ctx: OpContext, h: Head, GTBox: Any, score: Any) -> Targets:
     channel = xp.where(valid, of_anchor[best], -1)
     column, row = (x * h.width).astype("int64"), (y * h.height).astype("int64")
     used, cell = channel >= 0, row * h.width + column
-    ctx.require(
-        not bool((used & ((cell < 0) | (cell >= h.height * h.width))).any()),
-        "input GTBox must hold centres and sizes relative to the image, from 0 to below 1",
-    )
+    if bool((used & ((cell < 0) | (cell >= h.height * h.width))).any()):
+        raise ctx.error("input GTBox must hold centres and sizes relative to the image, from 0 to below 1")
     anchor_w, anchor_h = h.anchors[best, 0], h.anchors[best, 1]
     safe_w, safe_h = xp.where(valid, w, 1), xp.where(valid, height, 1)
     location = (
@@ -178,30 +176,25 @@ def class_labels(ctx: OpContext, GTLabel: Any, outputs: Any) -> Any:
 
 def _check(ctx: OpContext | InferContext, x: Any, boxes: Any, labels: Any, scores: Any) -> None:
     anchors, mask, class_num = ctx.attr("anchors"), ctx.attr("anchor_mask"), ctx.attr("class_num")
-    ctx.require(
-        len(anchors) > 0 and len(anchors) % 2 == 0,
-        f"attribute anchors must list pairs of width and height, found {len(anchors)} numbers",
-    )
-    ctx.require(
-        len(mask) > 0 and all(0 <= anchor < len(anchors) // 2 for anchor in mask),
-        f"attribute anchor_mask must name anchors 0 to {len(anchors) // 2 - 1}, found {list(mask)}",
-    )
-    ctx.require(class_num > 0, f"attribute class_num must be above 0, found {class_num}")
+    if len(anchors) <= 0 or len(anchors) % 2 != 0:
+        raise ctx.error(f"attribute anchors must list pairs of width and height, found {len(anchors)} numbers")
+    if not (len(mask) > 0 and all(0 <= anchor < len(anchors) // 2 for anchor in mask)):
+        raise ctx.error(f"attribute anchor_mask must name anchors 0 to {len(anchors) // 2 - 1}, found {list(mask)}")
+    if class_num <= 0:
+        raise ctx.error(f"attribute class_num must be above 0, found {class_num}")
     channels = len(mask) * (5 + class_num)
     shape = tuple(x.shape)
-    ctx.require(
-        fits(shape, (-1, channels, -1, -1)) and fits(shape[2:3], shape[3:]),
-        f"input X must be [N, {channels}, H, H] ({len(mask)} anchors, {class_num} classes), found shape {shape}",
-    )
-    ctx.require(
-        fits(boxes.shape, (x.shape[0], -1, 4)),
-        f"input GTBox must be [N, B, 4], found shape {tuple(boxes.shape)}",
-    )
-    for slot, value in (("GTLabel", labels), ("GTScore", scores)):
-        ctx.require(
-            value is None or fits(value.shape, boxes.shape[:2]),
-            f"input {slot} must be [N, B] as GTBox {tuple(boxes.shape)}, found shape {getattr(value, 'shape', None)}",
+    if not (fits(shape, (-1, channels, -1, -1)) and fits(shape[2:3], shape[3:])):
+        raise ctx.error(
+            f"input X must be [N, {channels}, H, H] ({len(mask)} anchors, {class_num} classes), found shape {shape}"
         )
+    if not fits(boxes.shape, (x.shape[0], -1, 4)):
+        raise ctx.error(f"input GTBox must be [N, B, 4], found shape {tuple(boxes.shape)}")
+    for slot, value in (("GTLabel", labels), ("GTScore", scores)):
+        if not (value is None or fits(value.shape, boxes.shape[:2])):
+            raise ctx.error(
+                f"input {slot} must be [N, B] as GTBox {tuple(boxes.shape)}, found shape {getattr(value, 'shape', None)}"
+            )
 
 
 @yolov3_loss.infer

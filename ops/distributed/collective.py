@@ -20,19 +20,19 @@ REDUCE_TYPES = ("sum", "prod", "max", "min")  # the numbers of reduce_type: thos
 
 def _ring(ctx: OpContext, array: Any) -> Ring:
     """The ring of the operator; the order of the program's collectives has been compared then."""
-    ctx.require(
-        hasattr(array, "shape") and hasattr(array, "dtype"),
-        f"its input X must be a dense tensor with values, found a {type(array).__name__}; use dense gradients "
-        "(is_sparse=False)",
-    )
+    if not (hasattr(array, "shape") and hasattr(array, "dtype")):
+        raise ctx.error(
+            f"its input X must be a dense tensor with values, found a {type(array).__name__}; use dense gradients "
+            "(is_sparse=False)"
+        )
     return ctx.runtime.communicators.ring(ctx.op, array)  # type: ignore[no-any-return]
 
 
 def _ranks(ctx: OpContext, ring: Ring, nranks: int) -> None:
-    ctx.require(
-        nranks == ring.size,
-        f"nranks is {nranks}, but ring {ctx.attr('ring_id')} has {ring.size} ranks; transpile for as many as there are",
-    )
+    if nranks != ring.size:
+        raise ctx.error(
+            f"nranks is {nranks}, but ring {ctx.attr('ring_id')} has {ring.size} ranks; transpile for as many as there are"
+        )
 
 
 def _same(ctx: InferContext, X: TensorMeta) -> TensorMeta:
@@ -79,9 +79,8 @@ def _(ctx: GradMakerContext) -> list[OpDescription]:
 @op("allreduce", inputs="X", outputs="Out", attrs={"reduce_type": 0, "sync_mode": False}, lod="X", side_effects=True)
 def allreduce(ctx: OpContext, X: Any, *, reduce_type: int) -> Any:
     """Out = the reduction of the X of all ranks of ring 0; 0 sum, 1 product, 2 max, 3 min (Paddle 1.8.5 allreduce_op.h)."""
-    ctx.require(
-        0 <= reduce_type < len(REDUCE_TYPES), f"reduce_type is {reduce_type}; 0 sum, 1 product, 2 max, 3 min are there"
-    )
+    if not 0 <= reduce_type < len(REDUCE_TYPES):
+        raise ctx.error(f"reduce_type is {reduce_type}; 0 sum, 1 product, 2 max, 3 min are there")
     return _ring(ctx, X).all_reduce(X, REDUCE_TYPES[reduce_type])
 
 
@@ -141,7 +140,8 @@ def c_reducescatter(ctx: OpContext, X: Any, *, nranks: int) -> Any:
 @c_reducescatter.infer
 def _(ctx: InferContext, X: TensorMeta, *, nranks: int) -> TensorMeta:
     rows = X.shape[0]
-    ctx.require(rows < 0 or rows % nranks == 0, f"X of {rows} rows cannot be split over {nranks} processes")
+    if not (rows < 0 or rows % nranks == 0):
+        raise ctx.error(f"X of {rows} rows cannot be split over {nranks} processes")
     return X.with_shape((rows // nranks if rows > 0 else rows, *X.shape[1:]))
 
 

@@ -34,7 +34,8 @@ def checkpoint_notify(ctx: OpContext, *, epmap: list[str], dir: str, lookup_tabl
 
     Paddle 1.8.5 checkpoint_notify_op.cc.
     """
-    ctx.require(dir and lookup_table, "attributes dir and lookup_table must name a folder and a table")
+    if not (dir and lookup_table):
+        raise ctx.error("attributes dir and lookup_table must name a folder and a table")
     folders = [(endpoint, f"{dir}/{lookup_table}_{index}") for index, endpoint in enumerate(epmap)]
     ctx.runtime.remote.checkpoint(ctx.op, folders)
 
@@ -72,11 +73,11 @@ def recv_save(
 
     slice_shapes: text such as "50,8"; shape: of the whole (Paddle 1.8.5 recv_save_op.cc).
     """
-    ctx.require(
-        len(slice_varnames) == len(remote_varnames) == len(slice_shapes) == len(endpoints) > 0,
-        "slice_varnames, remote_varnames, slice_shapes and endpoints must be as many, found "
-        f"{len(slice_varnames)}, {len(remote_varnames)}, {len(slice_shapes)}, {len(endpoints)}",
-    )
+    if not len(slice_varnames) == len(remote_varnames) == len(slice_shapes) == len(endpoints) > 0:
+        raise ctx.error(
+            "slice_varnames, remote_varnames, slice_shapes and endpoints must be as many, found "
+            f"{len(slice_varnames)}, {len(remote_varnames)}, {len(slice_shapes)}, {len(endpoints)}"
+        )
     path = ctx.runtime.file_path(file_path, ctx.op)
     places = zip(endpoints, remote_varnames, slice_varnames, strict=True)
     slices = ctx.runtime.remote.receive(
@@ -84,20 +85,20 @@ def recv_save(
     )
     for name, text, value in zip(slice_varnames, slice_shapes, slices, strict=True):
         found = value.array.shape if isinstance(value, LoDTensor) else None
-        ctx.require(
-            found == _shape(ctx, text) and value.array.dtype == ctx.dtype(dtype),
-            f"slice {name} should be {ctx.dtype(dtype)} of shape {text}, but the server keeps {value!r:.80}",
-        )
+        if found != _shape(ctx, text) or value.array.dtype != ctx.dtype(dtype):
+            raise ctx.error(
+                f"slice {name} should be {ctx.dtype(dtype)} of shape {text}, but the server keeps {value!r:.80}"
+            )
     whole = ctx.np.concatenate([value.array.reshape(-1) for value in slices])
-    ctx.require(
-        whole.size == prod(shape), f"the slices have {whole.size} elements, but attribute shape is {list(shape)}"
-    )
+    if whole.size != prod(shape):
+        raise ctx.error(f"the slices have {whole.size} elements, but attribute shape is {list(shape)}")
     write_file(path, write_tensor(LoDTensor(whole.reshape(tuple(shape)))), ctx.op.type, overwrite)
 
 
 def _shape(ctx: OpContext, text: str) -> tuple[int, ...]:
     sizes = [size.strip() for size in text.split(",") if size.strip()]
-    ctx.require(all(size.isdecimal() for size in sizes), f"slice_shapes takes sizes such as '50,8', found {text!r}")
+    if not all(size.isdecimal() for size in sizes):
+        raise ctx.error(f"slice_shapes takes sizes such as '50,8', found {text!r}")
     return tuple(int(size) for size in sizes)
 
 

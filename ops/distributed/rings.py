@@ -23,7 +23,8 @@ def c_gen_nccl_id(ctx: OpContext, *, endpoint: str, other_endpoints: list[str], 
 
     other_endpoints: of the other ranks, in order (Paddle 1.8.5 c_gen_nccl_id_op.cc).
     """
-    ctx.require(0 <= rank <= len(other_endpoints), f"rank is {rank}; there are {len(other_endpoints) + 1} endpoints")
+    if not 0 <= rank <= len(other_endpoints):
+        raise ctx.error(f"rank is {rank}; there are {len(other_endpoints) + 1} endpoints")
     endpoints = [*other_endpoints[:rank], endpoint, *other_endpoints[rank:]]
     return ctx.runtime.communicators.identify(ctx.op, ctx.op.output("Out")[0], endpoints, rank)
 
@@ -47,7 +48,8 @@ def gen_nccl_id(ctx: OpContext, *, trainers: list[str], trainer_id: int) -> Any:
 
     More communicators, and groups for hierarchical sums, are not made: one ring carries everything.
     """
-    ctx.require(0 <= trainer_id < len(trainers), f"trainer_id is {trainer_id}; there are {len(trainers)} trainers")
+    if not 0 <= trainer_id < len(trainers):
+        raise ctx.error(f"trainer_id is {trainer_id}; there are {len(trainers)} trainers")
     return ctx.runtime.communicators.identify(ctx.op, ctx.op.output("NCCLID")[0], trainers, trainer_id)
 
 
@@ -61,7 +63,8 @@ def gen_nccl_id(ctx: OpContext, *, trainers: list[str], trainer_id: int) -> Any:
 )
 def c_comm_init(ctx: OpContext, X: Any, *, nranks: int, rank: int) -> None:
     """Join ring `ring_id`, which the identifier X names, as `rank` of `nranks` (Paddle 1.8.5 c_comm_init_op.cc)."""
-    ctx.require(0 <= rank < nranks, f"rank is {rank}; with nranks {nranks} it goes from 0 to {nranks - 1}")
+    if not 0 <= rank < nranks:
+        raise ctx.error(f"rank is {rank}; with nranks {nranks} it goes from 0 to {nranks - 1}")
     ctx.runtime.communicators.join(ctx.op, X, rank, nranks)
 
 

@@ -16,11 +16,11 @@ ENDPOINT = "127.0.0.1:6164"
 
 def one_each(ctx: OpContext, what: str, names: list[str], endpoints: list[str]) -> list[tuple[str, str]]:
     """Each name with its endpoint; fails unless there are as many of both."""
-    ctx.require(
-        len(names) == len(endpoints),
-        f"it names {len(names)} {what} ({', '.join(names[:4])}), but attribute epmap has {len(endpoints)} endpoints; give "
-        "each its endpoint",
-    )
+    if len(names) != len(endpoints):
+        raise ctx.error(
+            f"it names {len(names)} {what} ({', '.join(names[:4])}), but attribute epmap has {len(endpoints)} endpoints; give "
+            "each its endpoint"
+        )
     return list(zip(names, endpoints, strict=True))
 
 
@@ -77,7 +77,8 @@ def send(
         places = one_each(ctx, "variables", [holder.name for holder in holders], epmap)
         ctx.runtime.remote.send(ctx.op, _with_memory(places, [holder.value for holder in holders]))
     else:
-        ctx.require(len(holders) == 1, f"with send_varnames it takes one variable X, found {len(holders)}")
+        if len(holders) != 1:
+            raise ctx.error(f"with send_varnames it takes one variable X, found {len(holders)}")
         name, value = holders[0].name, holders[0].value
         if not has_memory(value) or ctx.runtime.remote.hand_over([name], [value]):
             return
@@ -99,7 +100,7 @@ def _hand_over_ids(ctx: OpContext, tables: list[str], ids: list[Any]) -> None:
     """The send of a program in geo_sgd_mode: says which rows of which tables a step has changed."""
     handed = ctx.runtime.remote.hand_over(tables, ids)
     if not handed and (not ids or any(has_memory(value) for value in ids)):
-        ctx.fail(
+        raise ctx.error(
             "its program trains in geo_sgd_mode, but nothing exchanges parameters; start a fluid.communicator.Communicator"
         )
 
@@ -108,10 +109,8 @@ def cut(ctx: OpContext, value: Any, names: list[str], sections: list[int]) -> li
     """The shards of a value by name: `sections` rows each; rows of SelectedRows are numbered from the shard's start."""
     if len(names) == 1 and not isinstance(value, SelectedRows):
         return [(names[0], value)]
-    ctx.require(
-        len(names) == len(sections),
-        f"it has {len(names)} send_varnames, but {len(sections)} sections; give one for each",
-    )
+    if len(names) != len(sections):
+        raise ctx.error(f"it has {len(names)} send_varnames, but {len(sections)} sections; give one for each")
     shards, start = [], 0
     for name, length in zip(names, sections, strict=True):
         end = start + length
@@ -123,7 +122,8 @@ def cut(ctx: OpContext, value: Any, names: list[str], sections: list[int]) -> li
         shards.append((name, shard))
         start = end
     rows = value.table_height if isinstance(value, SelectedRows) else len(value.array)
-    ctx.require(start == rows, f"the sections {list(sections)} cover {start} rows, but X has {rows}")
+    if start != rows:
+        raise ctx.error(f"the sections {list(sections)} cover {start} rows, but X has {rows}")
     return shards
 
 
@@ -157,10 +157,8 @@ def recv(
     values = ctx.runtime.remote.receive(ctx.op, wanted(ctx, ctx.op), with_barrier)
     if not recv_varnames:
         return [stored(ctx, value) for value in values]
-    ctx.require(
-        all(isinstance(value, LoDTensor) for value in values),
-        "shards of a variable must be LoDTensors to be put together",
-    )
+    if not all(isinstance(value, LoDTensor) for value in values):
+        raise ctx.error("shards of a variable must be LoDTensors to be put together")
     return [LoDTensor(ctx.array(ctx.np.concatenate([value.array for value in values])))]
 
 
@@ -169,9 +167,8 @@ def wanted(ctx: OpContext, op: Operator) -> list[RemoteVariable]:
     shards = list(op.get_attr("recv_varnames", ()) or ())
     outputs = shards or op.output("Out")
     names = shards or list(op.get_attr("varnames", ()) or ()) or outputs
-    ctx.require(
-        len(names) == len(outputs), f"it has {len(outputs)} outputs, but {len(names)} varnames; give one for each"
-    )
+    if len(names) != len(outputs):
+        raise ctx.error(f"it has {len(outputs)} outputs, but {len(names)} varnames; give one for each")
     places = one_each(ctx, "variables", names, list(op.get_attr("epmap", ()) or ()))
     return [RemoteVariable(endpoint, name, out) for (name, endpoint), out in zip(places, outputs, strict=True)]
 

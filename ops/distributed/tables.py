@@ -30,9 +30,8 @@ def prefetch(ctx: OpContext, X: list[Any], *, epmap: list[str]) -> dict[str, lis
     """
     names, outputs = ctx.op.input("X"), ctx.op.output("Out")
     places = one_each(ctx, "variables", names, epmap)
-    ctx.require(
-        len(outputs) == len(names), f"it has {len(names)} inputs X, but {len(outputs)} outputs; give one for each"
-    )
+    if len(outputs) != len(names):
+        raise ctx.error(f"it has {len(names)} inputs X, but {len(outputs)} outputs; give one for each")
     asked, requests = [], []
     for index, (name, endpoint) in enumerate(places):
         value = ctx.inputs["X"][index].value
@@ -64,15 +63,15 @@ def remote_rows(
     asked once, for ids numbered from the start of its shard (Paddle 1.8.5 parameter_prefetch.cc).
     """
     np = ctx.np
-    ctx.require(
-        len(endpoints) == len(tables) == len(heights) > 0,
-        f"table_names, height_sections and endpoints must be as many, found {len(tables)}, {len(heights)}, {len(endpoints)}",
-    )
+    if not len(endpoints) == len(tables) == len(heights) > 0:
+        raise ctx.error(
+            f"table_names, height_sections and endpoints must be as many, found {len(tables)}, {len(heights)}, {len(endpoints)}"
+        )
     unique = np.unique(np.asarray(ids, np.int64))
     starts = [0, *accumulate(int(height) for height in heights)]
     outside = unique[(unique < 0) | (unique >= starts[-1])]
     if outside.size:
-        ctx.fail(
+        raise ctx.error(
             f"input Ids holds {int(outside[0])}, expected 0 to {starts[-1] - 1}; correct the ids or enlarge the table"
         )
     requests = []
@@ -83,10 +82,10 @@ def remote_rows(
             requests.append((place, LoDTensor(here.reshape(-1, 1))))
     values = ctx.runtime.remote.prefetch(ctx.op, requests)
     for (place, asked), value in zip(requests, values, strict=True):
-        ctx.require(
-            isinstance(value, LoDTensor) and value.array.ndim == 2 and len(value.array) == len(asked.array),
-            f"{place.endpoint} was asked for {len(asked.array)} rows of {place.table_name} and answered with {value!r:.80}",
-        )
+        if not (isinstance(value, LoDTensor) and value.array.ndim == 2 and len(value.array) == len(asked.array)):
+            raise ctx.error(
+                f"{place.endpoint} was asked for {len(asked.array)} rows of {place.table_name} and answered with {value!r:.80}"
+            )
     return unique, np.concatenate([value.array for value in values]) if values else None
 
 
@@ -160,13 +159,12 @@ def distributed_lookup_table(
 
 
 def _ids(ctx: OpContext, ids: Any, version: str) -> Any:
-    ctx.require(ids.dtype.kind in "iu", f"input Ids must hold integers (int64), found {ids.dtype}; cast them")
+    if ids.dtype.kind not in "iu":
+        raise ctx.error(f"input Ids must hold integers (int64), found {ids.dtype}; cast them")
     if version != "lookup_table":
         return ids
-    ctx.require(
-        ids.ndim >= 1 and ids.shape[-1] == 1,
-        f"input Ids must have size 1 in its last dimension, found shape {ids.shape}",
-    )
+    if ids.ndim < 1 or ids.shape[-1] != 1:
+        raise ctx.error(f"input Ids must have size 1 in its last dimension, found shape {ids.shape}")
     return ids[..., 0]
 
 

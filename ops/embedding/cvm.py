@@ -24,10 +24,8 @@ def cvm(ctx: OpContext, X: Any, CVM: Any, *, use_cvm: bool) -> Any:
 
 def _check(ctx: OpContext | InferContext, X: Any) -> None:
     shape = tuple(X.shape)
-    ctx.require(
-        len(shape) == 2 and (shape[1] >= 2 or shape[1] == -1),
-        f"input X must be [N, width] with at least the two columns show and click, found shape {shape}",
-    )
+    if not (len(shape) == 2 and (shape[1] >= 2 or shape[1] == -1)):
+        raise ctx.error(f"input X must be [N, width] with at least the two columns show and click, found shape {shape}")
 
 
 @cvm.infer
@@ -42,10 +40,9 @@ def cvm_grad(ctx: OpContext, X: Any, CVM: Any, Y_grad: Any, *, use_cvm: bool) ->
     xp, counts = ctx.xp, CVM
     if ctx.lod("X"):
         lengths = ctx.np.diff(ctx.sequences("X"))
-        ctx.require(
-            len(lengths) == len(CVM),
-            f"input CVM must have one row per sequence of X ({len(lengths)}), found shape {CVM.shape}",
-        )
+        if len(lengths) != len(CVM):
+            raise ctx.error(f"input CVM must have one row per sequence of X ({len(lengths)}), found shape {CVM.shape}")
         counts = CVM[ctx.array(ctx.np.repeat(ctx.np.arange(len(lengths)), lengths))]
-    ctx.require(len(counts) == len(X), f"input CVM must have one row per row of X ({len(X)}), found shape {CVM.shape}")
+    if len(counts) != len(X):
+        raise ctx.error(f"input CVM must have one row per row of X ({len(X)}), found shape {CVM.shape}")
     return xp.concatenate([counts.astype(X.dtype, copy=False), Y_grad[:, 2:] if use_cvm else Y_grad], axis=1)

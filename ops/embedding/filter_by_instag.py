@@ -27,10 +27,10 @@ def filter_by_instag(
     np = ctx.np
     tag_offsets = np.asarray(ctx.lod("Ins_tag")[0] if ctx.lod("Ins_tag") else ctx.sequences("Ins_tag"))
     offsets = np.asarray(ctx.lod("Ins")[0]) if is_lod and ctx.lod("Ins") else np.arange(len(Ins) + 1)
-    ctx.require(
-        len(offsets) >= len(tag_offsets),
-        f"Ins has {len(offsets) - 1} samples, but Ins_tag (LoD) lists the tags of {len(tag_offsets) - 1}",
-    )
+    if len(offsets) < len(tag_offsets):
+        raise ctx.error(
+            f"Ins has {len(offsets) - 1} samples, but Ins_tag (LoD) lists the tags of {len(tag_offsets) - 1}"
+        )
     wanted = np.isin(ctx.host(Ins_tag).reshape(-1), ctx.host(Filter_tag).reshape(-1))
     sums = np.concatenate([[0], np.cumsum(wanted)])
     kept = np.flatnonzero(sums[tag_offsets[1:]] > sums[tag_offsets[:-1]])

@@ -23,8 +23,10 @@ def hash(ctx: OpContext, X: Any, *, num_hash: int, mod_by: int) -> Any:
     X int32 or int64; its memory is hashed (Paddle 1.8.5 hash_op.h).
     """
     xp = ctx.xp
-    ctx.require(X.dtype.kind == "i" and X.dtype.itemsize in (4, 8), f"input X must be int32 or int64, found {X.dtype}")
-    ctx.require(mod_by > 0 and num_hash > 0, f"mod_by and num_hash must be positive, found {mod_by} and {num_hash}")
+    if X.dtype.kind != "i" or X.dtype.itemsize not in (4, 8):
+        raise ctx.error(f"input X must be int32 or int64, found {X.dtype}")
+    if not (mod_by > 0 and num_hash > 0):
+        raise ctx.error(f"mod_by and num_hash must be positive, found {mod_by} and {num_hash}")
     keys = words(xp, X.reshape(-1, X.shape[-1]))
     hashed = [xxh64(xp, keys, seed) % xp.uint64(mod_by) for seed in range(num_hash)]
     return xp.stack(hashed, axis=-1).astype(X.dtype).reshape(*X.shape[:-1], num_hash, 1)

@@ -30,15 +30,16 @@ def _paths(ctx: OpContext, W: Any, Label: Any, PathTable: Any, PathCode: Any, nu
     """Given paths, or those of a complete tree: class c is node c + num_classes, its ancestors are the halves of that."""
     xp = ctx.xp
     if PathTable is not None:
-        ctx.require(
-            PathCode is not None and PathCode.shape == PathTable.shape,
-            f"inputs PathTable and PathCode must have the same shape, found {PathTable.shape} and "
-            f"{None if PathCode is None else PathCode.shape}",
-        )
+        if PathCode is None or PathCode.shape != PathTable.shape:
+            raise ctx.error(
+                f"inputs PathTable and PathCode must have the same shape, found {PathTable.shape} and "
+                f"{None if PathCode is None else PathCode.shape}"
+            )
         valid = xp.cumsum(PathTable < 0, axis=1) == 0
         rows, bits = xp.where(valid, PathTable, 0), (PathCode != 0) & valid
     else:
-        ctx.require(num_classes >= 2, f"attribute num_classes must be at least 2, found {num_classes}")
+        if num_classes < 2:
+            raise ctx.error(f"attribute num_classes must be at least 2, found {num_classes}")
         labels = Label.reshape(-1, 1)
         check_classes(ctx, labels, num_classes)
         depth = xp.arange((num_classes - 1).bit_length())
@@ -48,7 +49,9 @@ def _paths(ctx: OpContext, W: Any, Label: Any, PathTable: Any, PathCode: Any, nu
         rows, bits = xp.where(valid, rows, 0), bits & valid
     height = table_shape(W)[0]
     if rows.size and int(rows.max()) >= height:
-        ctx.fail(f"a path goes to row {int(rows.max())}, but W has {height} rows; check num_classes and PathTable")
+        raise ctx.error(
+            f"a path goes to row {int(rows.max())}, but W has {height} rows; check num_classes and PathTable"
+        )
     return Paths(rows, bits, valid)
 
 
@@ -77,7 +80,8 @@ def hierarchical_sigmoid(
     hierarchical_sigmoid_op.h).
     """
     xp, paths = ctx.xp, _paths(ctx, W, Label, PathTable, PathCode, num_classes)
-    ctx.require(len(paths.rows) == len(X), f"X and Label must have one row per sample, found {X.shape}, {Label.shape}")
+    if len(paths.rows) != len(X):
+        raise ctx.error(f"X and Label must have one row per sample, found {X.shape}, {Label.shape}")
     logits = xp.matmul(rows_of(ctx, W, paths.rows), X[:, :, None])[..., 0]
     if Bias is not None:
         logits = logits + Bias.reshape(-1)[paths.rows]
@@ -130,9 +134,8 @@ def hierarchical_sigmoid_grad(
     if ctx.wants("Bias@GRAD"):
         results["Bias@GRAD"] = add_rows(ctx, Bias.size, rows, slope.reshape(-1)).reshape(Bias.shape)
     if ctx.wants("W@GRAD"):
-        ctx.require(
-            not is_sparse or PathTable is not None, "is_sparse=True needs a custom tree: give PathTable and PathCode"
-        )
+        if is_sparse and PathTable is None:
+            raise ctx.error("is_sparse=True needs a custom tree: give PathTable and PathCode")
         values = (slope[..., None] * X[:, None, :]).reshape(-1, X.shape[1])
         on_path = paths.valid.reshape(-1)
         results["W@GRAD"] = weight_gradient(ctx, table_shape(W)[0], rows[on_path], values[on_path], is_sparse)

@@ -50,17 +50,20 @@ def merge_ids(ctx: OpContext, Ids: list[Any], Rows: list[Any], X: list[Any]) -> 
     Ids, Rows: columns of integers; X [rows, width] (Paddle 1.8.5 merge_ids_op.h).
     """
     np = ctx.np
-    ctx.require(len(Rows) == len(X), f"inputs Rows and X must be as many, found {len(Rows)} and {len(X)}")
+    if len(Rows) != len(X):
+        raise ctx.error(f"inputs Rows and X must be as many, found {len(Rows)} and {len(X)}")
     rows = np.concatenate([ctx.host(item).reshape(-1) for item in Rows])
     values = ctx.xp.concatenate(X)
-    ctx.require(len(rows) == len(values), f"inputs Rows name {len(rows)} rows, but X holds {len(values)}")
-    ctx.require(len(np.unique(rows)) == len(rows), "inputs Rows must not name a row twice")
+    if len(rows) != len(values):
+        raise ctx.error(f"inputs Rows name {len(rows)} rows, but X holds {len(values)}")
+    if len(np.unique(rows)) != len(rows):
+        raise ctx.error("inputs Rows must not name a row twice")
     table, out = SelectedRows(rows), []
     for index, item in enumerate(Ids):
         ids = ctx.host(item).reshape(-1)
         places = find_rows(ctx, table, ids)
         if (places < 0).any():
-            ctx.fail(f"input Ids[{index}] holds {int(ids[places < 0][0])}, which no input Rows names")
+            raise ctx.error(f"input Ids[{index}] holds {int(ids[places < 0][0])}, which no input Rows names")
         out.append(values[ctx.array(places)])
         ctx.set_lod("Out", ctx.lod("Ids", index), index)
     return out
@@ -71,17 +74,18 @@ def split_byref(ctx: OpContext, X: Any, *, sections: list[int], num: int) -> lis
     """Out[i] = consecutive rows of X: `sections` of them, or `num` equal parts (Paddle 1.8.5 split_byref_op.h)."""
     lengths = _lengths(ctx, len(X), sections, num)
     ends = list(accumulate(lengths))
-    ctx.require(
-        ends[-1] <= len(X), f"the sections {lengths} take {ends[-1]} rows, but X has {len(X)} (shape {X.shape})"
-    )
+    if ends[-1] > len(X):
+        raise ctx.error(f"the sections {lengths} take {ends[-1]} rows, but X has {len(X)} (shape {X.shape})")
     return [X[end - length : end] for end, length in zip(ends, lengths, strict=True)]
 
 
 def _lengths(ctx: OpContext | InferContext, rows: int, sections: list[int], num: int) -> list[int]:
     if num > 0:
-        ctx.require(rows < 0 or rows % num == 0, f"X of {rows} rows cannot be split into {num} equal parts")
+        if not (rows < 0 or rows % num == 0):
+            raise ctx.error(f"X of {rows} rows cannot be split into {num} equal parts")
         return [rows // num if rows >= 0 else -1] * num
-    ctx.require(len(sections) > 0, "either attribute sections or num must say how to split")
+    if len(sections) <= 0:
+        raise ctx.error("either attribute sections or num must say how to split")
     return list(sections)
 
 
@@ -100,7 +104,8 @@ def _(ctx: GradMakerContext) -> list[OpDescription]:
 def ref_by_trainer_id(ctx: OpContext, X: list[Any], TrainerId: Any) -> Any:
     """Out = X[TrainerId]; TrainerId [1] (Paddle 1.8.5 ref_by_trainer_id_op.h)."""
     trainer = int(ctx.host(TrainerId).reshape(-1)[0])
-    ctx.require(0 <= trainer < len(X), f"TrainerId is {trainer}, but input X has {len(X)} variables")
+    if not 0 <= trainer < len(X):
+        raise ctx.error(f"TrainerId is {trainer}, but input X has {len(X)} variables")
     return X[trainer]
 
 

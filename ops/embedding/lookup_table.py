@@ -32,7 +32,8 @@ _TABLE_ATTRS: dict[str, Any] = {
 
 
 def _looked_up(ctx: OpContext, W: Any, ids: Any, padding_idx: int) -> Any:
-    ctx.require(ids.dtype.kind in "iu", f"input Ids must hold integers (int64), found {ids.dtype}; cast them")
+    if ids.dtype.kind not in "iu":
+        raise ctx.error(f"input Ids must hold integers (int64), found {ids.dtype}; cast them")
     if lives_on_servers(ctx):
         return look_up_remotely(ctx, W, ids, padding_idx, *remote_shards(ctx))
     if isinstance(W, SelectedRows):
@@ -51,7 +52,7 @@ def _checked(ctx: OpContext, ids: Any, height: int, padding_idx: int) -> Any:
         ids = ctx.xp.where(ids == padding_idx, 0, ids)
     outside = (ids < 0) | (ids >= height)
     if outside.any():
-        ctx.fail(
+        raise ctx.error(
             f"input Ids holds {int(ids[outside][0])}, expected 0 to {height - 1} (table W has {height} rows); "
             "correct the ids or enlarge the table"
         )
@@ -63,7 +64,9 @@ def _places(ctx: OpContext, table: SelectedRows, ids: Any, padding_idx: int) -> 
     places = find_rows(ctx, table, host)
     missing = (places < 0) & ((host != padding_idx) | (padding_idx == NO_PADDING))
     if missing.any():
-        ctx.fail(f"input Ids holds {int(host[missing][0])}, which table W (SelectedRows of {len(table.row_ids)}) lacks")
+        raise ctx.error(
+            f"input Ids holds {int(host[missing][0])}, which table W (SelectedRows of {len(table.row_ids)}) lacks"
+        )
     return ctx.array(places.clip(min=0))
 
 
@@ -98,20 +101,17 @@ def lookup_table(ctx: OpContext, W: Any, Ids: Any, *, padding_idx: int) -> Any:
 
     W [rows, width] of floats or int8, or SelectedRows that hold the ids (Paddle 1.8.5 lookup_table_op.h).
     """
-    ctx.require(
-        Ids.ndim >= 1 and Ids.shape[-1] == 1,
-        f"input Ids must have size 1 in its last dimension, found shape {Ids.shape}",
-    )
+    if Ids.ndim < 1 or Ids.shape[-1] != 1:
+        raise ctx.error(f"input Ids must have size 1 in its last dimension, found shape {Ids.shape}")
     return _looked_up(ctx, W, Ids[..., 0], padding_idx)
 
 
 @lookup_table.infer
 def _(ctx: InferContext, W: TensorMeta, Ids: TensorMeta) -> TensorMeta:
-    ctx.require(W.rank == 2, f"table W must have two dimensions, found shape {W.shape}")
-    ctx.require(
-        Ids.rank >= 1 and Ids.shape[-1] in (1, -1),
-        f"input Ids must have size 1 in its last dimension, found shape {Ids.shape}",
-    )
+    if W.rank != 2:
+        raise ctx.error(f"table W must have two dimensions, found shape {W.shape}")
+    if Ids.rank < 1 or Ids.shape[-1] not in (1, -1):
+        raise ctx.error(f"input Ids must have size 1 in its last dimension, found shape {Ids.shape}")
     return TensorMeta((*Ids.shape[:-1], W.shape[1]), W.dtype, Ids.lod_level)
 
 
@@ -141,7 +141,8 @@ def lookup_table_v2(ctx: OpContext, W: Any, Ids: Any, *, padding_idx: int) -> An
 
 @lookup_table_v2.infer
 def _(ctx: InferContext, W: TensorMeta, Ids: TensorMeta) -> TensorMeta:
-    ctx.require(W.rank == 2, f"table W must have two dimensions, found shape {W.shape}")
+    if W.rank != 2:
+        raise ctx.error(f"table W must have two dimensions, found shape {W.shape}")
     return TensorMeta((*Ids.shape, W.shape[1]), W.dtype, Ids.lod_level)
 
 

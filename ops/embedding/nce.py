@@ -26,20 +26,19 @@ from fluidtool.tensor import SelectedRows
 
 def _sampler(ctx: OpContext, probabilities: Any, alias: Any, stay: Any) -> Sampler:
     kind, classes = ctx.attr("sampler"), ctx.attr("num_total_classes")
-    ctx.require(
-        kind in (0, 1, 2), f"attribute sampler must be 0 (uniform), 1 (log-uniform) or 2 (custom), found {kind}"
-    )
+    if kind not in (0, 1, 2):
+        raise ctx.error(f"attribute sampler must be 0 (uniform), 1 (log-uniform) or 2 (custom), found {kind}")
     if kind == LOG_UNIFORM:
         return LogUniformSampler(ctx.np, classes - 1)
     if kind != CUSTOM:
         return UniformSampler(classes)
     tables = {"CustomDistProbs": probabilities, "CustomDistAlias": alias, "CustomDistAliasProbs": stay}
     for slot, table in tables.items():
-        ctx.require(
-            table is not None and table.size == classes,
-            f"sampler 2 (custom) needs the input {slot} with one number per class ({classes}), "
-            f"found {'none' if table is None else table.shape}",
-        )
+        if table is None or table.size != classes:
+            raise ctx.error(
+                f"sampler 2 (custom) needs the input {slot} with one number per class ({classes}), "
+                f"found {'none' if table is None else table.shape}"
+            )
     return CustomSampler(*(ctx.host(table).reshape(-1) for table in tables.values()))
 
 
@@ -85,9 +84,8 @@ def nce(
     [N, true classes], Weight [classes, D]; custom_neg_classes stand for drawn ones (Paddle 1.8.5 nce_op.h).
     """
     labels = Label.reshape(len(Label), -1)
-    ctx.require(
-        len(labels) == len(Input), f"Input and Label must have one row per sample: {Input.shape}, {Label.shape}"
-    )
+    if len(labels) != len(Input):
+        raise ctx.error(f"Input and Label must have one row per sample: {Input.shape}, {Label.shape}")
     check_classes(ctx, labels, num_total_classes)
     sampler = _sampler(ctx, CustomDistProbs, CustomDistAlias, CustomDistAliasProbs)
     negatives = ctx.np.array([custom_neg_classes] * len(labels), ctx.np.int64)
@@ -121,10 +119,10 @@ def _(
     num_neg_samples: int,
     custom_neg_classes: list[int],
 ) -> dict[str, TensorMeta]:
-    ctx.require(
-        not custom_neg_classes or len(custom_neg_classes) == num_neg_samples,
-        f"custom_neg_classes must be num_neg_samples={num_neg_samples} classes, found {len(custom_neg_classes)}",
-    )
+    if custom_neg_classes and len(custom_neg_classes) != num_neg_samples:
+        raise ctx.error(
+            f"custom_neg_classes must be num_neg_samples={num_neg_samples} classes, found {len(custom_neg_classes)}"
+        )
     true = Label.shape[1] if Label.rank == 2 else 1
     samples = (Label.shape[0], true + num_neg_samples if true >= 0 else -1)
     return {

@@ -48,12 +48,13 @@ class BloomFilter:
         np = ctx.np
         memory = np.ascontiguousarray(ctx.host(tensor)).view(np.uint8).reshape(-1)
         header = memory[:BLOOM_FILTER_HEADER].view(np.uint64) if len(memory) >= BLOOM_FILTER_HEADER else [0]
-        ctx.require(
-            header[0] == BLOOM_FILTER_MAGIC and int(header[1]) > 0,
-            f"input {slot} is no Bloom filter: it must begin with the number {BLOOM_FILTER_MAGIC}, found {int(header[0])}",
-        )
+        if not (header[0] == BLOOM_FILTER_MAGIC and int(header[1]) > 0):
+            raise ctx.error(
+                f"input {slot} is no Bloom filter: it must begin with the number {BLOOM_FILTER_MAGIC}, found {int(header[0])}"
+            )
         m, bits = int(header[1]), np.unpackbits(memory[BLOOM_FILTER_HEADER:])
-        ctx.require(len(bits) >= m, f"input {slot} is cut short: it announces {m} bits and holds {len(bits)}")
+        if len(bits) < m:
+            raise ctx.error(f"input {slot} is cut short: it announces {m} bits and holds {len(bits)}")
         return cls(bits, m, int(header[2]))
 
     def contains(self, np: Any, keys: Any) -> Any:
@@ -81,14 +82,14 @@ def _places(np: Any, keys: Any, num_emb: int, rand_len: int, space_len: int) -> 
 
 def _check(ctx: OpContext | InferContext, W: Any) -> None:
     num_emb, rand_len, space_len = ctx.attr("num_emb"), ctx.attr("rand_len"), ctx.attr("space_len")
-    ctx.require(
-        rand_len > 0 and num_emb > 0 and num_emb % rand_len == 0 and space_len > 0,
-        f"num_emb ({num_emb}) must be a multiple of rand_len ({rand_len}), and space_len ({space_len}) positive",
-    )
-    ctx.require(
-        tuple(W.shape) == (space_len + rand_len, 1),
-        f"input W must have shape ({space_len + rand_len}, 1) = (space_len + rand_len, 1), found {tuple(W.shape)}",
-    )
+    if not (rand_len > 0 and num_emb > 0 and num_emb % rand_len == 0 and space_len > 0):
+        raise ctx.error(
+            f"num_emb ({num_emb}) must be a multiple of rand_len ({rand_len}), and space_len ({space_len}) positive"
+        )
+    if tuple(W.shape) != (space_len + rand_len, 1):
+        raise ctx.error(
+            f"input W must have shape ({space_len + rand_len}, 1) = (space_len + rand_len, 1), found {tuple(W.shape)}"
+        )
 
 
 @op(

@@ -11,25 +11,25 @@ from fluidtool.ops.schema import TensorMeta
 
 def _pairs(ctx: OpContext, X: Any, RankOffset: Any, MaxRank: int) -> Any:
     """Per sample and other item: whether there is one, the block of the parameter, the row of X; each [N, MaxRank]."""
-    ctx.require(
-        RankOffset.shape == (len(X), 2 * MaxRank + 1),
-        f"input RankOffset must have shape {(len(X), 2 * MaxRank + 1)} for X {X.shape} and MaxRank {MaxRank}, "
-        f"found {RankOffset.shape}",
-    )
+    if RankOffset.shape != (len(X), 2 * MaxRank + 1):
+        raise ctx.error(
+            f"input RankOffset must have shape {(len(X), 2 * MaxRank + 1)} for X {X.shape} and MaxRank {MaxRank}, "
+            f"found {RankOffset.shape}"
+        )
     own, others, rows = RankOffset[:, :1] - 1, RankOffset[:, 1::2] - 1, RankOffset[:, 2::2]
     valid = (own >= 0) & (others >= 0)
     blocks, rows = ctx.xp.where(valid, own * MaxRank + others, 0), ctx.xp.where(valid, rows, 0)
     if blocks.size and (int(blocks.max()) >= MaxRank**2 or int(rows.max()) >= len(X) or int(rows.min()) < 0):
-        ctx.fail(f"input RankOffset holds a rank above MaxRank ({MaxRank}) or a row outside X ({len(X)} rows)")
+        raise ctx.error(f"input RankOffset holds a rank above MaxRank ({MaxRank}) or a row outside X ({len(X)} rows)")
     return valid, blocks, rows
 
 
 def _check(ctx: OpContext | InferContext, X: Any, RankParam: Any, MaxRank: int) -> None:
     expected = X.shape[1] * MaxRank**2
-    ctx.require(
-        len(RankParam.shape) == 2 and (RankParam.shape[0] == expected or -1 in (RankParam.shape[0], X.shape[1])),
-        f"input RankParam must have {expected} rows (columns of X * MaxRank²), found shape {tuple(RankParam.shape)}",
-    )
+    if not (len(RankParam.shape) == 2 and (RankParam.shape[0] == expected or -1 in (RankParam.shape[0], X.shape[1]))):
+        raise ctx.error(
+            f"input RankParam must have {expected} rows (columns of X * MaxRank²), found shape {tuple(RankParam.shape)}"
+        )
 
 
 @op("rank_attention", inputs="X RankOffset RankParam", outputs="Out", attrs={"MaxRank": 3})

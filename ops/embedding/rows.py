@@ -27,13 +27,15 @@ def check_rows(ctx: OpContext, selected: SelectedRows, slot: str, height: int | 
     """Fail unless there is one value per row number, and each number is a row of the table."""
     rows, value = selected.row_ids, selected.value
     height = selected.table_height if height is None else height
-    ctx.require(
-        len(rows) == len(value),
-        f"{slot} (SelectedRows) must have one value per row, found {len(rows)} rows and values of shape {value.shape}",
-    )
+    if len(rows) != len(value):
+        raise ctx.error(
+            f"{slot} (SelectedRows) must have one value per row, found {len(rows)} rows and values of shape {value.shape}"
+        )
     if len(rows) and not (rows.min() >= 0 and rows.max() < height):
         wrong = rows.min() if rows.min() < 0 else rows.max()
-        ctx.fail(f"{slot} (SelectedRows) names row {int(wrong)}, but the table has {height} rows, 0 to {height - 1}")
+        raise ctx.error(
+            f"{slot} (SelectedRows) names row {int(wrong)}, but the table has {height} rows, 0 to {height - 1}"
+        )
 
 
 def find_rows(ctx: OpContext, table: SelectedRows, ids: Any) -> Any:

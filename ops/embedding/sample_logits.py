@@ -47,10 +47,10 @@ def sample_logits(
     xp, (rows, classes) = ctx.xp, Logits.shape
     check_classes(ctx, Labels, classes, slot="Labels")
     if use_customized_samples:
-        ctx.require(
-            CustomizedSamples is not None and CustomizedProbabilities is not None,
-            "use_customized_samples=True needs the inputs CustomizedSamples and CustomizedProbabilities",
-        )
+        if CustomizedSamples is None or CustomizedProbabilities is None:
+            raise ctx.error(
+                "use_customized_samples=True needs the inputs CustomizedSamples and CustomizedProbabilities"
+            )
         samples, probabilities = CustomizedSamples, CustomizedProbabilities
         check_classes(ctx, samples, classes, slot="CustomizedSamples")
     else:
@@ -73,7 +73,8 @@ def sample_logits(
 def _drawn(ctx: OpContext, labels: Any, classes: int, count: int, seed: int, dtype: Any) -> tuple[Any, Any]:
     """True and drawn classes per row, and how likely each is to be among them."""
     xp, sampler = ctx.xp, LogUniformSampler(ctx.np, classes)
-    ctx.require(0 < count <= classes, f"num_samples must be between 1 and the {classes} classes, found {count}")
+    if not 0 < count <= classes:
+        raise ctx.error(f"num_samples must be between 1 and the {classes} classes, found {count}")
     negatives, tries = _distinct(ctx, sampler, count, seed)
     drawn = xp.broadcast_to(ctx.array(negatives), (len(labels), count))
     samples = xp.concatenate([labels, drawn], axis=1)
@@ -102,10 +103,10 @@ def _(
     *,
     num_samples: int,
 ) -> dict[str, TensorMeta]:
-    ctx.require(
-        Logits.rank == 2 and Labels.rank == 2,
-        f"inputs Logits [N, classes] and Labels [N, T] must have two dimensions, found {Logits.shape}, {Labels.shape}",
-    )
+    if Logits.rank != 2 or Labels.rank != 2:
+        raise ctx.error(
+            f"inputs Logits [N, classes] and Labels [N, T] must have two dimensions, found {Logits.shape}, {Labels.shape}"
+        )
     both = (Labels.shape[0], Labels.shape[1] + num_samples)
     return {
         "Samples": TensorMeta(both, VarType.INT64),

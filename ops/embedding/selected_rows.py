@@ -16,7 +16,9 @@ from fluidtool.tensor import SelectedRows
 
 def _selected(ctx: OpContext, X: Any) -> SelectedRows:
     if not isinstance(X, SelectedRows):
-        ctx.fail("input X must hold SelectedRows (a sparse gradient), found a dense tensor; leave this operator out")
+        raise ctx.error(
+            "input X must hold SelectedRows (a sparse gradient), found a dense tensor; leave this operator out"
+        )
     selected: SelectedRows = X
     return selected
 
@@ -57,11 +59,11 @@ def split_selected_rows(ctx: OpContext, X: Any, *, height_sections: list[int]) -
     selected, np = _selected(ctx, X), ctx.np
     starts = [0, *accumulate(height_sections)]
     rows = selected.row_ids
-    ctx.require(
-        not len(rows) or (rows.min() >= 0 and rows.max() < starts[-1]),
-        f"height_sections {list(height_sections)} cover {starts[-1]} rows, but X holds row "
-        f"{int(rows.max()) if len(rows) else 0}",
-    )
+    if len(rows) and not (rows.min() >= 0 and rows.max() < starts[-1]):
+        raise ctx.error(
+            f"height_sections {list(height_sections)} cover {starts[-1]} rows, but X holds row "
+            f"{int(rows.max()) if len(rows) else 0}"
+        )
     parts = []
     for start, length in zip(starts[:-1], height_sections, strict=True):
         here = np.flatnonzero((rows >= start) & (rows < start + length))

@@ -26,7 +26,7 @@ def lookup_sparse_table(ctx: OpContext, W: Any, Ids: Any, *, is_test: bool) -> A
     W may hold values for more rows than it has ids (Paddle 1.8.5 lookup_sparse_table_op.cc).
     """
     if not isinstance(W, SelectedRows):
-        ctx.fail("input W must hold SelectedRows, found a dense tensor; use lookup_table")
+        raise ctx.error("input W must hold SelectedRows, found a dense tensor; use lookup_table")
     ids = ctx.host(Ids).reshape(-1)
     known = find_rows(ctx, W, ids)
     if is_test:
@@ -42,10 +42,10 @@ def _grown(ctx: OpContext, table: SelectedRows, unknown: Any) -> SelectedRows:
     """The table with rows for the unknown ids; it replaces variable W, because it is meant to remember them."""
     new = list(dict.fromkeys(int(id) for id in unknown))
     rows = ctx.np.concatenate([table.row_ids, ctx.np.array(new, ctx.np.int64)])
-    ctx.require(
-        len(rows) <= len(table.value),
-        f"table W is full: it has values for {len(table.value)} rows, {len(rows)} ids are asked for; enlarge it",
-    )
+    if len(rows) > len(table.value):
+        raise ctx.error(
+            f"table W is full: it has values for {len(table.value)} rows, {len(rows)} ids are asked for; enlarge it"
+        )
     grown = SelectedRows(rows, table.table_height, table.value)
     ctx.inputs["W"][0].value = grown
     return grown
@@ -63,13 +63,16 @@ def lookup_table_dequant(ctx: OpContext, W: Any, Ids: Any, *, padding_idx: int) 
     W [rows, 2 + n] of float32: min, max, then n numbers whose memory is 4n bytes (lookup_table_dequant_op.h).
     """
     xp = ctx.xp
-    ctx.require(W.ndim == 2 and W.shape[1] > 2, f"table W must have more than two columns, found shape {W.shape}")
+    if W.ndim != 2 or W.shape[1] <= 2:
+        raise ctx.error(f"table W must have more than two columns, found shape {W.shape}")
     ids = Ids[..., 0]
     padding = (ids == padding_idx) & (padding_idx != -1)
     rows = xp.where(padding, 0, ids)
     outside = (rows < 0) | (rows >= len(W))
     if outside.any():
-        ctx.fail(f"input Ids holds {int(rows[outside][0])}, expected 0 to {len(W) - 1} (table W has {len(W)} rows)")
+        raise ctx.error(
+            f"input Ids holds {int(rows[outside][0])}, expected 0 to {len(W) - 1} (table W has {len(W)} rows)"
+        )
     lowest, highest = W[rows, 0], W[rows, 1]
     codes = xp.ascontiguousarray(W[:, 2:]).view(xp.uint8)[rows].astype(W.dtype)
     out = codes * ((highest - lowest) / 256)[..., None] + lowest[..., None]

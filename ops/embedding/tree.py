@@ -18,20 +18,20 @@ def tdm_child(ctx: OpContext, X: Any, TreeInfo: Any, *, child_nums: int, dtype: 
     TreeInfo [nodes, 3 + child_nums] = (item or 0, layer, parent, children …); node 0 and nodes without a first child
     give zeros (Paddle 1.8.5 tdm_child_op.h).
     """
-    ctx.require(
-        TreeInfo.ndim == 2 and TreeInfo.shape[1] >= 3 + child_nums,
-        f"input TreeInfo must have at least 3 + child_nums = {3 + child_nums} columns, found shape {TreeInfo.shape}",
-    )
+    if TreeInfo.ndim != 2 or TreeInfo.shape[1] < 3 + child_nums:
+        raise ctx.error(
+            f"input TreeInfo must have at least 3 + child_nums = {3 + child_nums} columns, found shape {TreeInfo.shape}"
+        )
     nodes = len(TreeInfo)
     outside = (X < 0) | (nodes <= X)
     if outside.any():
-        ctx.fail(f"input X holds node {int(X[outside][0])}, expected 0 to {nodes - 1}")
+        raise ctx.error(f"input X holds node {int(X[outside][0])}, expected 0 to {nodes - 1}")
     children = TreeInfo[X][..., 3 : 3 + child_nums]
     has_child = (X != 0)[..., None] & (children[..., :1] != 0)
     children = ctx.xp.where(has_child, children, 0)
     wrong = (children < 0) | (children >= nodes)
     if wrong.any():
-        ctx.fail(f"input TreeInfo names child {int(children[wrong][0])}, but has only {nodes} nodes")
+        raise ctx.error(f"input TreeInfo names child {int(children[wrong][0])}, but has only {nodes} nodes")
     is_item = has_child & (TreeInfo[children][..., 0] != 0)
     kind, shape = ctx.dtype(dtype), _child_shape(X.shape, child_nums)
     return {"Child": children.astype(kind).reshape(shape), "LeafMask": is_item.astype(kind).reshape(shape)}
@@ -75,20 +75,20 @@ def tdm_sampler(
     travel, nodes = ctx.host(Travel), ctx.host(Layer).reshape(-1)
     travel = travel.reshape(len(travel), -1)
     layers = len(neg_samples_num_list)
-    ctx.require(
-        len(layer_offset_lod) == layers + 1 and travel.shape[1] == layers and layer_offset_lod[-1] <= len(nodes),
-        f"neg_samples_num_list names {layers} layers: layer_offset_lod needs {layers + 1} offsets within Layer's "
-        f"{len(nodes)} nodes (found {list(layer_offset_lod)}) and Travel {layers} columns (found shape {travel.shape})",
-    )
+    if len(layer_offset_lod) != layers + 1 or travel.shape[1] != layers or layer_offset_lod[-1] > len(nodes):
+        raise ctx.error(
+            f"neg_samples_num_list names {layers} layers: layer_offset_lod needs {layers + 1} offsets within Layer's "
+            f"{len(nodes)} nodes (found {list(layer_offset_lod)}) and Travel {layers} columns (found shape {travel.shape})"
+        )
     if ((leaves < 0) | (leaves >= len(travel))).any():
-        ctx.fail(f"input X must hold leaves 0 to {len(travel) - 1}, found {leaves[:12].tolist()}")
+        raise ctx.error(f"input X must hold leaves 0 to {len(travel) - 1}, found {leaves[:12].tolist()}")
     generator, columns = ctx.generator(seed), []
     for layer, (start, end) in enumerate(pairwise(layer_offset_lod)):
         count, positive = neg_samples_num_list[layer], travel[leaves, layer]
-        ctx.require(
-            0 <= count <= end - start - 1,
-            f"layer {layer} has {end - start} nodes, so at most {end - start - 1} negative samples, found {count}",
-        )
+        if not 0 <= count <= end - start - 1:
+            raise ctx.error(
+                f"layer {layer} has {end - start} nodes, so at most {end - start - 1} negative samples, found {count}"
+            )
         negative = _others(np, generator, nodes[start:end], positive, count)
         columns.append((positive, negative))
     return _sampled(ctx, columns, output_positive, dtype)

@@ -49,7 +49,8 @@ def print_(
 ) -> Any:
     """Show In on stderr, at most first_n times when that is positive, and pass it on (Paddle 1.8.5 print_op.cc)."""
     phase = print_phase.upper()
-    ctx.require(phase in PHASES, f"print_phase should be one of {', '.join(PHASES)}, found {print_phase!r}")
+    if phase not in PHASES:
+        raise ctx.error(f"print_phase should be one of {', '.join(PHASES)}, found {print_phase!r}")
     shown = phase in ("BOTH", "FORWARD" if is_forward else "BACKWARD")
     if shown and (first_n <= 0 or _times(ctx) <= first_n):
         lines = [f"{int(time.time())}\t{message}\tThe place is:{ctx.place}"]
@@ -103,7 +104,7 @@ def delete_var(ctx: OpContext) -> None:
 
 
 def _executors_own(ctx: OpContext) -> Any:
-    return ctx.fail("it stands for what the executor feeds and fetches; it does not run by itself")
+    raise ctx.error("it stands for what the executor feeds and fetches; it does not run by itself")
 
 
 @op("feed", inputs="X", outputs="Out", attrs={"col": required(INT)}, raw=True)

@@ -22,7 +22,8 @@ LOOKUP_TABLE_PATH = "kLookupTablePath"
 
 
 def _path(ctx: OpContext, path: str) -> str:
-    ctx.require(path, "the attribute file_path is empty; name a file")
+    if not path:
+        raise ctx.error("the attribute file_path is empty; name a file")
     allowed: str = ctx.runtime.file_path(path, ctx.op)
     return allowed
 
@@ -31,10 +32,8 @@ def _stream(ctx: OpContext, value: Any, name: str, as_fp16: bool) -> list[Any]:
     """The stream of a value, brought to the host."""
     if isinstance(value, SelectedRows):
         return write_selected_rows(SelectedRows(value.row_ids, value.table_height, ctx.host(value.value)))
-    ctx.require(
-        isinstance(value, LoDTensor),
-        f"variable {name} is a {type(value).__name__}; LoDTensor and SelectedRows can be saved",
-    )
+    if not isinstance(value, LoDTensor):
+        raise ctx.error(f"variable {name} is a {type(value).__name__}; LoDTensor and SelectedRows can be saved")
     if value.array is None:
         raise UninitializedError(f"operator {ctx.op.type}: variable {name} holds no value, there is nothing to save")
     array = ctx.host(value.array)
@@ -77,16 +76,17 @@ def save_combine(
     Paddle 1.8.5 save_combine_op.h.
     """
     names = ctx.op.input("X")
-    ctx.require(names, "X should name at least one variable")
+    if not names:
+        raise ctx.error("X should name at least one variable")
     parts: list[Any] = []
     for index, name in enumerate(names):
         value = ctx.value("X", index)
-        ctx.require(
-            isinstance(value, LoDTensor), f"variable {name} is a {type(value).__name__}; only LoDTensors go here"
-        )
+        if not isinstance(value, LoDTensor):
+            raise ctx.error(f"variable {name} is a {type(value).__name__}; only LoDTensors go here")
         parts += _stream(ctx, value, name, save_as_fp16)
     if save_to_memory:
-        ctx.require(ctx.wants("Y"), "save_to_memory needs a variable in the output Y")
+        if not ctx.wants("Y"):
+            raise ctx.error("save_to_memory needs a variable in the output Y")
         return {"Y": b"".join(parts)}
     write_file(_path(ctx, file_path), parts, ctx.op.type, overwrite)
     return None
@@ -123,13 +123,10 @@ def load(ctx: OpContext, *, load_as_fp16: bool, file_path: str, seek: int, shape
 
 def _piece(ctx: OpContext, tensor: LoDTensor, seek: int, shape: list[int], path: str) -> Any:
     count, flat = prod(shape), tensor.numpy().reshape(-1)
-    ctx.require(
-        shape and all(size >= 0 for size in shape), f"seek needs the shape of what to load, found shape {list(shape)}"
-    )
-    ctx.require(
-        seek + count <= len(flat),
-        f"{count} elements from element {seek} on are asked for, but {path} holds {len(flat)}",
-    )
+    if not (shape and all(size >= 0 for size in shape)):
+        raise ctx.error(f"seek needs the shape of what to load, found shape {list(shape)}")
+    if seek + count > len(flat):
+        raise ctx.error(f"{count} elements from element {seek} on are asked for, but {path} holds {len(flat)}")
     return flat[seek : seek + count].reshape(shape)
 
 

@@ -18,10 +18,13 @@ NO_PADDING = -1
 
 def _check(ctx: OpContext | InferContext, W: Any, Ids: Any) -> None:
     table, ids = tuple(W.shape), tuple(Ids.shape)
-    ctx.require(len(table) == 2, f"input W must be [words, width], found shape {table}")
-    ctx.require(ids and ids[-1] == 1, f"the last dimension of input Ids must be 1, found shape {ids}")
+    if len(table) != 2:
+        raise ctx.error(f"input W must be [words, width], found shape {table}")
+    if not (ids and ids[-1] == 1):
+        raise ctx.error(f"the last dimension of input Ids must be 1, found shape {ids}")
     combiner = ctx.attr("combiner")
-    ctx.require(combiner == "sum", f'attribute combiner must be "sum", found {combiner!r}')
+    if combiner != "sum":
+        raise ctx.error(f'attribute combiner must be "sum", found {combiner!r}')
 
 
 def _known_ids(ctx: OpContext, W: Any, Ids: Any, padding_idx: int) -> tuple[Any, Any]:
@@ -31,7 +34,7 @@ def _known_ids(ctx: OpContext, W: Any, Ids: Any, padding_idx: int) -> tuple[Any,
     counts = ids != padding_idx if padding_idx != NO_PADDING else ids == ids
     wrong = ids[counts & ((ids < 0) | (ids >= len(W)))]
     if wrong.size:
-        ctx.fail(f"input Ids must lie between 0 and {len(W) - 1}, found {int(wrong[0])}")
+        raise ctx.error(f"input Ids must lie between 0 and {len(W) - 1}, found {int(wrong[0])}")
     return ids, counts
 
 

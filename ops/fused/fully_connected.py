@@ -15,7 +15,8 @@ from fluidtool.ops.sequence.picking import row_sequences, single_level
 def _check_product(ctx: OpContext | InferContext, left: str, a: Any, right: str, b: Any) -> None:
     x, y = tuple(a), tuple(b)
     fits = len(x) == 2 and len(y) == 2 and (x[1] == y[0] or -1 in (x[1], y[0]))
-    ctx.require(fits, f"{left} [rows, n] must fit {right} [n, columns], found shapes {x} and {y}")
+    if not fits:
+        raise ctx.error(f"{left} [rows, n] must fit {right} [n, columns], found shapes {x} and {y}")
 
 
 @op("fusion_repeated_fc_relu", inputs="X W* Bias*", outputs="ReluOut*~ Out", lod="X->Out")
@@ -34,10 +35,8 @@ def fusion_repeated_fc_relu(ctx: OpContext, X: Any, W: list[Any], Bias: list[Any
 
 
 def _check_layers(ctx: OpContext | InferContext, weights: int, biases: int) -> None:
-    ctx.require(
-        weights == biases and weights > 1,
-        f"inputs W and Bias must name as many variables, at least two; found {weights} and {biases}",
-    )
+    if not (weights == biases and weights > 1):
+        raise ctx.error(f"inputs W and Bias must name as many variables, at least two; found {weights} and {biases}")
 
 
 @fusion_repeated_fc_relu.infer
@@ -90,15 +89,13 @@ def fusion_seqexpand_concat_fc(
     _check_inputs(ctx, len(X))
     offsets = single_level(ctx, "X", len(X[0]))
     for index, value in enumerate(X[1:], 1):
-        ctx.require(
-            value.ndim == 2 and len(value) == len(offsets) - 1,
-            f"input X[{index}] must have one row per sequence of X[0] ({len(offsets) - 1}), found shape {value.shape}",
-        )
+        if value.ndim != 2 or len(value) != len(offsets) - 1:
+            raise ctx.error(
+                f"input X[{index}] must have one row per sequence of X[0] ({len(offsets) - 1}), found shape {value.shape}"
+            )
     sizes = [value.shape[1] for value in X]
-    ctx.require(
-        FCWeight.ndim == 2 and FCWeight.shape[0] == sum(sizes),
-        f"input FCWeight must have {sum(sizes)} rows, found shape {FCWeight.shape}",
-    )
+    if FCWeight.ndim != 2 or FCWeight.shape[0] != sum(sizes):
+        raise ctx.error(f"input FCWeight must have {sum(sizes)} rows, found shape {FCWeight.shape}")
     by_sequence = ctx.xp.concatenate([*X[1:]], axis=1) @ FCWeight[sizes[0] :]
     if FCBias is not None:
         by_sequence = by_sequence + FCBias.reshape(-1)
@@ -108,7 +105,8 @@ def fusion_seqexpand_concat_fc(
 
 
 def _check_inputs(ctx: OpContext | InferContext, count: int) -> None:
-    ctx.require(count > 1, f"input X must name at least two variables, found {count}")
+    if count <= 1:
+        raise ctx.error(f"input X must name at least two variables, found {count}")
 
 
 @fusion_seqexpand_concat_fc.infer

@@ -62,7 +62,8 @@ def check_projection(ctx: OpContext | InferContext, X: Any, WeightX: Any) -> Non
     """Raise OperatorError unless X [rows, M] fits WeightX [M, columns]."""
     x, weight = tuple(X.shape), tuple(WeightX.shape)
     fits = len(x) == 2 and len(weight) == 2 and (x[1] == weight[0] or -1 in (x[1], weight[0]))
-    ctx.require(fits, f"input X [rows, M] must fit input WeightX [M, columns], found shapes {x} and {weight}")
+    if not fits:
+        raise ctx.error(f"input X [rows, M] must fit input WeightX [M, columns], found shapes {x} and {weight}")
 
 
 @op(
@@ -148,7 +149,7 @@ def fused_embedding_fc_lstm(
     ids = Ids.reshape(-1)
     words = len(Embeddings)
     if ids.size and not bool(((ids >= 0) & (ids < words)).all()):
-        ctx.fail(f"input Ids must lie between 0 and {words - 1}, found {int(ids.min())} to {int(ids.max())}")
+        raise ctx.error(f"input Ids must lie between 0 and {words - 1}, found {int(ids.min())} to {int(ids.max())}")
     activations = (gate_activation, cell_activation, candidate_activation)
     return _run(ctx, "Ids", Embeddings[ids], WeightH, Bias, H0, C0, use_peepholes, is_reverse, activations)
 

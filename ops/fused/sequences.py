@@ -32,9 +32,8 @@ def fusion_seqconv_eltadd_relu(
     """
     xp, np = ctx.xp, ctx.np
     _check_context(ctx, X, Filter)
-    ctx.require(
-        Bias.size == Filter.shape[1], f"input Bias must hold {Filter.shape[1]} numbers, found shape {Bias.shape}"
-    )
+    if Bias.size != Filter.shape[1]:
+        raise ctx.error(f"input Bias must hold {Filter.shape[1]} numbers, found shape {Bias.shape}")
     offsets = single_level(ctx, "X", len(X))
     bounds, sequences = np.asarray(offsets), row_sequences(ctx, offsets)
     out, width = xp.zeros((len(X), Filter.shape[1]), dtype=X.dtype), X.shape[1]
@@ -50,15 +49,14 @@ def fusion_seqconv_eltadd_relu(
 def _check_context(ctx: OpContext | InferContext, X: Any, Filter: Any) -> None:
     length, start, stride = ctx.attr("contextLength"), ctx.attr("contextStart"), ctx.attr("contextStride")
     x, weight = tuple(X.shape), tuple(Filter.shape)
-    ctx.require(stride == 1, f"attribute contextStride must be 1, found {stride}")
-    ctx.require(
-        length > 0 and length + start > 0,
-        f"attributes contextLength and contextStart + contextLength must be above 0, found {length} and {start}",
-    )
-    ctx.require(
-        len(x) == 2 and len(weight) == 2 and (x[1] < 0 or weight[0] == length * x[1]),
-        f"input Filter must be [{length} * columns of X, n], found shape {weight} for X of shape {x}",
-    )
+    if stride != 1:
+        raise ctx.error(f"attribute contextStride must be 1, found {stride}")
+    if not (length > 0 and length + start > 0):
+        raise ctx.error(
+            f"attributes contextLength and contextStart + contextLength must be above 0, found {length} and {start}"
+        )
+    if not (len(x) == 2 and len(weight) == 2 and (x[1] < 0 or weight[0] == length * x[1])):
+        raise ctx.error(f"input Filter must be [{length} * columns of X, n], found shape {weight} for X of shape {x}")
 
 
 @fusion_seqconv_eltadd_relu.infer
@@ -71,10 +69,11 @@ def _(ctx: InferContext, X: TensorMeta, Filter: TensorMeta, Bias: TensorMeta) ->
 def _pooled(ctx: OpContext, X: list[Any], pooltype: str) -> list[Any]:
     """[sequences, columns] of every input; all must hold as many sequences."""
     if pooltype not in POOL_TYPES:
-        ctx.fail(f"attribute pooltype must be one of {', '.join(POOL_TYPES)}, found {pooltype!r}")
+        raise ctx.error(f"attribute pooltype must be one of {', '.join(POOL_TYPES)}, found {pooltype!r}")
     pooled = []
     for index, rows in enumerate(X):
-        ctx.require(rows.ndim == 2, f"input X[{index}] must be a matrix, found shape {rows.shape}")
+        if rows.ndim != 2:
+            raise ctx.error(f"input X[{index}] must be a matrix, found shape {rows.shape}")
         offsets = single_level(ctx, "X", len(rows), index)
         sums = segment_sum(ctx, rows, offsets)
         lengths = ctx.np.maximum(ctx.np.diff(offsets), 1).astype(rows.dtype)
@@ -82,10 +81,10 @@ def _pooled(ctx: OpContext, X: list[Any], pooltype: str) -> list[Any]:
             divisors = lengths if pooltype == "AVERAGE" else ctx.np.sqrt(lengths)
             sums /= ctx.array(divisors)[:, None]
         pooled.append(sums)
-        ctx.require(
-            len(sums) == len(pooled[0]),
-            f"input X[{index}] must hold as many sequences as X[0] ({len(pooled[0])}), found {len(sums)}",
-        )
+        if len(sums) != len(pooled[0]):
+            raise ctx.error(
+                f"input X[{index}] must hold as many sequences as X[0] ({len(pooled[0])}), found {len(sums)}"
+            )
     return pooled
 
 
@@ -95,9 +94,11 @@ def _joined(ctx: OpContext, parts: list[Any]) -> Any:
 
 
 def _check_inputs(ctx: OpContext | InferContext, count: int) -> None:
-    ctx.require(count > 0, "input X must name at least one variable, found none")
+    if count <= 0:
+        raise ctx.error("input X must name at least one variable, found none")
     axis = ctx.attr("axis")
-    ctx.require(axis == 1, f"attribute axis must be 1, found {axis}")
+    if axis != 1:
+        raise ctx.error(f"attribute axis must be 1, found {axis}")
 
 
 @op("fusion_seqpool_concat", inputs="X*", outputs="Out", attrs={"pooltype": "SUM", "axis": 1})
@@ -136,13 +137,12 @@ def fusion_seqpool_cvm_concat(ctx: OpContext, X: list[Any], CVM: Any, *, pooltyp
 
 def _check_cvm(ctx: OpContext | InferContext, X: list[Any]) -> None:
     _check_inputs(ctx, len(X))
-    ctx.require(ctx.attr("use_cvm"), "attribute use_cvm must be True, found False")
+    if not ctx.attr("use_cvm"):
+        raise ctx.error("attribute use_cvm must be True, found False")
     for index, rows in enumerate(X):
         shape = tuple(rows.shape)
-        ctx.require(
-            len(shape) == 2 and (shape[1] >= 2 or shape[1] < 0),
-            f"input X[{index}] must have at least the two columns show and click, found shape {shape}",
-        )
+        if not (len(shape) == 2 and (shape[1] >= 2 or shape[1] < 0)):
+            raise ctx.error(f"input X[{index}] must have at least the two columns show and click, found shape {shape}")
 
 
 @fusion_seqpool_cvm_concat.infer

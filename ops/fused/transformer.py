@@ -22,7 +22,7 @@ def _normalized(
     length = rows.shape[1]
     for slot, value in ((scale_slot, scale), (bias_slot, bias)):
         if value is not None and value.size != length:
-            ctx.fail(f"input {slot} must hold {length} numbers, found shape {value.shape}")
+            raise ctx.error(f"input {slot} must hold {length} numbers, found shape {value.shape}")
     out, mean, variance = center(ctx.xp, rows, (1,))
     out *= 1 / ctx.xp.sqrt(variance + epsilon)
     if scale is not None:
@@ -49,9 +49,8 @@ def multihead_matmul(
     xp = ctx.xp
     size = _head_size(ctx, Input, W, head_number)
     batch, length, hidden = Input.shape
-    ctx.require(
-        Bias.size == W.size // hidden, f"input Bias must hold {W.size // hidden} numbers, found shape {Bias.shape}"
-    )
+    if Bias.size != W.size // hidden:
+        raise ctx.error(f"input Bias must hold {W.size // hidden} numbers, found shape {Bias.shape}")
     projected = widened(Input) @ widened(W).reshape(hidden, -1) + widened(Bias).reshape(-1)
     query, key, value = projected.reshape(batch, length, 3, head_number, size).transpose(2, 0, 3, 1, 4)
     scores = (query * alpha) @ key.swapaxes(2, 3)
@@ -67,10 +66,10 @@ def _head_size(ctx: OpContext | InferContext, Input: Any, W: Any, heads: int) ->
     given, weight = tuple(Input.shape), tuple(W.shape)
     columns = prod(weight[1:])
     fits = len(given) == 3 and heads > 0 and columns % (3 * heads) == 0 and given[2] in (weight[0], -1)
-    ctx.require(
-        fits,
-        f"input Input [N, length, hidden] must fit input W [hidden, 3, {heads} heads, size], found {given} and {weight}",
-    )
+    if not fits:
+        raise ctx.error(
+            f"input Input [N, length, hidden] must fit input W [hidden, 3, {heads} heads, size], found {given} and {weight}"
+        )
     return int(columns // (3 * heads))
 
 
@@ -90,7 +89,8 @@ def _(
 @op("skip_layernorm", inputs="X Y Scale Bias", outputs="Out", attrs={"epsilon": 1e-05, "begin_norm_axis": 1})
 def skip_layernorm(ctx: OpContext, X: Any, Y: Any, Scale: Any, Bias: Any, *, epsilon: float) -> Any:
     """Layer normalisation of X + Y over the last dimension (Paddle 2.6.2 skip_layernorm_kernel.cu)."""
-    ctx.require(X.shape == Y.shape, f"inputs X and Y must have the same shape, found {X.shape} and {Y.shape}")
+    if X.shape != Y.shape:
+        raise ctx.error(f"inputs X and Y must have the same shape, found {X.shape} and {Y.shape}")
     rows = (widened(X) + widened(Y)).reshape(-1, X.shape[-1])
     out, _, _ = _normalized(ctx, rows, Scale, Bias, epsilon, "Scale", "Bias")
     return out.reshape(X.shape).astype(X.dtype, copy=False)
@@ -127,13 +127,14 @@ def fused_fc_elementwise_layernorm(
     (Paddle 2.6.2 fused_fc_elementwise_layernorm_op.cu).
     """
     depth = prod(X.shape[x_num_col_dims:])
-    ctx.require(W.ndim == 2 and W.shape[0] == depth, f"input W must have {depth} rows, found shape {W.shape}")
+    if W.ndim != 2 or W.shape[0] != depth:
+        raise ctx.error(f"input W must have {depth} rows, found shape {W.shape}")
     product = widened(X).reshape(-1, depth) @ widened(W)
-    ctx.require(
-        Y.size == product.size and 0 < begin_norm_axis < Y.ndim,
-        f"input Y must hold {product.size} numbers and more than {begin_norm_axis} dimensions (begin_norm_axis), "
-        f"found shape {Y.shape}",
-    )
+    if not (Y.size == product.size and 0 < begin_norm_axis < Y.ndim):
+        raise ctx.error(
+            f"input Y must hold {product.size} numbers and more than {begin_norm_axis} dimensions (begin_norm_axis), "
+            f"found shape {Y.shape}"
+        )
     if Bias0 is not None:
         product += widened(Bias0).reshape(-1)
     rows = prod(Y.shape[:begin_norm_axis])
@@ -180,7 +181,7 @@ def fused_embedding_eltwise_layernorm(
     summed: Any = 0
     for index, (ids, table) in enumerate(zip(Ids, Embs, strict=True)):
         if ids.size and not bool(((ids >= 0) & (ids < len(table))).all()):
-            ctx.fail(
+            raise ctx.error(
                 f"input Ids[{index}] must lie between 0 and {len(table) - 1}, found {int(ids.min())} to {int(ids.max())}"
             )
         summed = summed + widened(table)[ids.reshape(ids.shape[:2])]
@@ -190,14 +191,15 @@ def fused_embedding_eltwise_layernorm(
 
 
 def _check_tables(ctx: OpContext | InferContext, Ids: list[Any], Embs: list[Any]) -> None:
-    ctx.require(
-        len(Ids) == len(Embs) > 0, f"inputs Ids and Embs must name as many variables, found {len(Ids)} and {len(Embs)}"
-    )
+    if not len(Ids) == len(Embs) > 0:
+        raise ctx.error(f"inputs Ids and Embs must name as many variables, found {len(Ids)} and {len(Embs)}")
     shapes = [tuple(ids.shape) for ids in Ids]
     fits = all(len(shape) in (2, 3) and shape[:2] == shapes[0][:2] and shape[2:] in ((), (1,)) for shape in shapes)
-    ctx.require(fits, f"every input Ids must be [N, length, 1], found shapes {shapes}")
+    if not fits:
+        raise ctx.error(f"every input Ids must be [N, length, 1], found shapes {shapes}")
     widths = {table.shape[-1] for table in Embs}
-    ctx.require(len(widths) == 1, f"the tables of input Embs must have rows of one length, found {sorted(widths)}")
+    if len(widths) != 1:
+        raise ctx.error(f"the tables of input Embs must have rows of one length, found {sorted(widths)}")
 
 
 @fused_embedding_eltwise_layernorm.infer

@@ -66,7 +66,7 @@ def bce_loss(ctx: OpContext, X: Any, Label: Any) -> Any:
     same_shape(ctx, X=X, Label=Label)
     outside = (X < 0) | (X > 1)
     if outside.any():
-        ctx.fail(f"input X must lie in [0, 1], found {X[outside][0]}; feed it through a sigmoid")
+        raise ctx.error(f"input X must lie in [0, 1], found {X[outside][0]}; feed it through a sigmoid")
     xp = ctx.xp
     return (Label - 1) * xp.maximum(xp.log(1 - X), -100) - Label * xp.maximum(xp.log(X), -100)
 
@@ -96,7 +96,8 @@ def one_column(ctx: OpContext | InferContext, **inputs: Any) -> None:
     same_shape(ctx, **inputs)
     for slot, value in inputs.items():
         shape = tuple(value.shape)
-        ctx.require(len(shape) == 2 and shape[1] in (1, -1), f"input {slot} must have shape [N, 1], found {shape}")
+        if len(shape) != 2 or shape[1] not in (1, -1):
+            raise ctx.error(f"input {slot} must have shape [N, 1], found {shape}")
 
 
 @log_loss.infer

@@ -25,12 +25,11 @@ def center_loss(
     X [N, D], Label N integers, Centers [cluster_num, D], CenterUpdateRate [1] (Paddle 1.8.5 center_loss_op.h).
     """
     _check(ctx, X, Centers)
-    ctx.require(
-        len(Centers) == cluster_num,
-        f"input Centers must have cluster_num={cluster_num} rows, found shape {Centers.shape}",
-    )
+    if len(Centers) != cluster_num:
+        raise ctx.error(f"input Centers must have cluster_num={cluster_num} rows, found shape {Centers.shape}")
     labels = Label.reshape(-1)
-    ctx.require(len(labels) == len(X), f"input Label must hold {len(X)} labels, found shape {Label.shape}")
+    if len(labels) != len(X):
+        raise ctx.error(f"input Label must hold {len(X)} labels, found shape {Label.shape}")
     check_classes(ctx, labels, cluster_num)
     difference = X - Centers[labels]
     loss = (difference * difference).sum(axis=1, keepdims=True) / 2
@@ -45,10 +44,8 @@ def _moved(ctx: OpContext, centers: Any, labels: Any, difference: Any, rate: Any
 
 def _check(ctx: OpContext | InferContext, X: Any, Centers: Any) -> None:
     x, centers = tuple(X.shape), tuple(Centers.shape)
-    ctx.require(
-        len(x) == 2 and len(centers) == 2 and (x[1] == centers[1] or -1 in (x[1], centers[1])),
-        f"inputs X [N, D] and Centers [classes, D] must agree in D, found {x} and {centers}",
-    )
+    if not (len(x) == 2 and len(centers) == 2 and (x[1] == centers[1] or -1 in (x[1], centers[1]))):
+        raise ctx.error(f"inputs X [N, D] and Centers [classes, D] must agree in D, found {x} and {centers}")
 
 
 @center_loss.infer

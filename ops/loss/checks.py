@@ -12,4 +12,5 @@ def same_shape(ctx: OpContext | InferContext, **inputs: Any) -> None:
     (first, base), *others = ((slot, tuple(value.shape)) for slot, value in inputs.items())
     for slot, shape in others:
         fits = len(shape) == len(base) and all(a == b or -1 in (a, b) for a, b in zip(base, shape, strict=True))
-        ctx.require(fits, f"inputs {first} and {slot} must have the same shape, found {base} and {shape}")
+        if not fits:
+            raise ctx.error(f"inputs {first} and {slot} must have the same shape, found {base} and {shape}")

@@ -14,7 +14,7 @@ def column(ctx: OpContext | InferContext, X: Any, Label: Any) -> tuple[int, ...]
     """The shape of hard labels with a last axis of size 1; fails when it does not fit X."""
     shape = (*X.shape[:-1], 1)
     if tuple(Label.shape) not in (shape, shape[:-1]) and -1 not in (*X.shape, *Label.shape):
-        ctx.fail(
+        raise ctx.error(
             f"input Label must have shape {shape} or {shape[:-1]} for X of shape {tuple(X.shape)}, "
             f"found {tuple(Label.shape)}"
         )
@@ -35,10 +35,8 @@ def cross_entropy(ctx: OpContext, X: Any, Label: Any, *, soft_label: bool, ignor
     Labels equal to ignore_index give 0 (Paddle 1.8.5 cross_entropy_op.cc).
     """
     if soft_label:
-        ctx.require(
-            X.shape == Label.shape,
-            f"soft labels must have the shape of X {X.shape}, found Label of shape {Label.shape}",
-        )
+        if X.shape != Label.shape:
+            raise ctx.error(f"soft labels must have the shape of X {X.shape}, found Label of shape {Label.shape}")
         return -(Label * finite(ctx, ctx.xp.log(X))).sum(axis=-1, keepdims=True)
     labels = Label.reshape(column(ctx, X, Label))
     counted = check_classes(ctx, labels, X.shape[-1], ignore_index)

@@ -26,10 +26,10 @@ def _kept(ctx: OpContext, epsilon: float) -> float:
 def _check(ctx: OpContext | InferContext, X: Any, PriorDist: Any) -> None:
     if PriorDist is not None:
         shape = tuple(PriorDist.shape)
-        ctx.require(
-            len(shape) == 2 and shape[0] in (1, -1) and (shape[1] == X.shape[-1] or -1 in (shape[1], X.shape[-1])),
-            f"input PriorDist must have shape (1, {X.shape[-1]}), one probability per class, found {shape}",
-        )
+        if not (len(shape) == 2 and shape[0] in (1, -1) and (shape[1] == X.shape[-1] or -1 in (shape[1], X.shape[-1]))):
+            raise ctx.error(
+                f"input PriorDist must have shape (1, {X.shape[-1]}), one probability per class, found {shape}"
+            )
 
 
 @label_smooth.infer

@@ -12,12 +12,12 @@ def check_classes(
 ) -> Any:
     """Where `labels` count (are not `ignore_index`); fails when one of them is not in [0, classes)."""
     if labels.dtype.kind not in "iu":
-        ctx.fail(f"input {slot} must hold class numbers (int64), found {labels.dtype}; cast it to int64")
+        raise ctx.error(f"input {slot} must hold class numbers (int64), found {labels.dtype}; cast it to int64")
     counted = ctx.xp.ones(labels.shape, bool) if ignore_index is None else labels != ignore_index
     outside = counted & ((labels < 0) | (labels >= classes))
     if outside.any():
         allowed = "" if ignore_index is None else f" or ignore_index ({ignore_index})"
-        ctx.fail(
+        raise ctx.error(
             f"input {slot} holds class {int(labels[outside][0])}, expected 0 to {classes - 1}{allowed}; "
             "correct the labels or the number of classes"
         )

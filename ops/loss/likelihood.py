@@ -12,7 +12,8 @@ from fluidtool.ops.schema import TensorMeta, long
 
 
 def _check_reduction(ctx: OpContext | InferContext, reduction: str, *known: str) -> None:
-    ctx.require(reduction in known, f"attribute reduction must be one of {', '.join(known)}, found {reduction!r}")
+    if reduction not in known:
+        raise ctx.error(f"attribute reduction must be one of {', '.join(known)}, found {reduction!r}")
 
 
 @op("kldiv_loss", inputs="X Target", outputs="Loss", attrs={"reduction": "mean"})
@@ -88,16 +89,15 @@ def _weights(ctx: OpContext, X: Any, Label: Any, Weight: Any, ignore_index: int)
 def _check_nll(ctx: OpContext | InferContext, X: Any, Label: Any, Weight: Any, reduction: str) -> None:
     _check_reduction(ctx, reduction, "none", "sum", "mean")
     shape = tuple(X.shape)
-    ctx.require(len(shape) in (2, 4), f"input X must be [N, classes] or [N, classes, H, W], found shape {shape}")
+    if len(shape) not in (2, 4):
+        raise ctx.error(f"input X must be [N, classes] or [N, classes, H, W], found shape {shape}")
     expected = shape[:1] + shape[2:]
-    ctx.require(
-        tuple(Label.shape) == expected or -1 in (*shape, *Label.shape),
-        f"input Label must have shape {expected} for X of shape {shape}, found {tuple(Label.shape)}",
-    )
-    ctx.require(
-        Weight is None or tuple(Weight.shape) == shape[1:2] or -1 in (*shape, *Weight.shape),
-        f"input Weight must hold one number per class ({shape[1]}), found shape {Weight is not None and Weight.shape}",
-    )
+    if tuple(Label.shape) != expected and -1 not in (*shape, *Label.shape):
+        raise ctx.error(f"input Label must have shape {expected} for X of shape {shape}, found {tuple(Label.shape)}")
+    if Weight is not None and tuple(Weight.shape) != shape[1:2] and -1 not in (*shape, *Weight.shape):
+        raise ctx.error(
+            f"input Weight must hold one number per class ({shape[1]}), found shape {Weight is not None and Weight.shape}"
+        )
 
 
 @nll_loss.infer

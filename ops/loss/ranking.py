@@ -51,11 +51,11 @@ def _check_rank_loss(ctx: OpContext | InferContext, Label: Any, Left: Any, Right
     for slot, value in (("Label", Label), ("Left", Left), ("Right", Right)):
         shape = tuple(value.shape)
         fits = len(shape) in (1, 2) and (shape[0] == Label.shape[0] or -1 in (shape[0], Label.shape[0]))
-        ctx.require(
-            fits and shape[1:] in ((), (1,), (-1,)),
-            f"inputs Label, Left and Right must have shape [N] or [N, 1] with one N ({Label.shape[0]}), "
-            f"found {slot} of shape {shape}",
-        )
+        if not (fits and shape[1:] in ((), (1,), (-1,))):
+            raise ctx.error(
+                f"inputs Label, Left and Right must have shape [N] or [N, 1] with one N ({Label.shape[0]}), "
+                f"found {slot} of shape {shape}"
+            )
 
 
 @rank_loss.infer
@@ -89,11 +89,12 @@ def bpr_loss(ctx: OpContext, X: Any, Label: Any) -> Any:
 
 def _check_bpr(ctx: OpContext | InferContext, X: Any, Label: Any) -> None:
     expected = (*X.shape[:-1], 1)
-    ctx.require(
-        tuple(Label.shape) == expected or -1 in (*X.shape, *Label.shape),
-        f"input Label must have shape {expected} for X of shape {tuple(X.shape)}, found {tuple(Label.shape)}",
-    )
-    ctx.require(X.shape[-1] != 1, f"input X of shape {tuple(X.shape)} needs at least two classes to rank, found 1")
+    if tuple(Label.shape) != expected and -1 not in (*X.shape, *Label.shape):
+        raise ctx.error(
+            f"input Label must have shape {expected} for X of shape {tuple(X.shape)}, found {tuple(Label.shape)}"
+        )
+    if X.shape[-1] == 1:
+        raise ctx.error(f"input X of shape {tuple(X.shape)} needs at least two classes to rank, found 1")
 
 
 @bpr_loss.infer

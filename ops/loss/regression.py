@@ -56,11 +56,10 @@ def smooth_l1_loss(ctx: OpContext, X: Any, Y: Any, InsideWeight: Any, OutsideWei
 
 def _check(ctx: OpContext | InferContext, X: Any, Y: Any, inside: Any, outside: Any) -> None:
     same_shape(ctx, X=X, Y=Y)
-    ctx.require(len(X.shape) >= 2, f"input X must have at least two dimensions, found shape {tuple(X.shape)}")
-    ctx.require(
-        (inside is None) == (outside is None),
-        "inputs InsideWeight and OutsideWeight must be given together, found only one of them",
-    )
+    if len(X.shape) < 2:
+        raise ctx.error(f"input X must have at least two dimensions, found shape {tuple(X.shape)}")
+    if (inside is None) != (outside is None):
+        raise ctx.error("inputs InsideWeight and OutsideWeight must be given together, found only one of them")
     if inside is not None:
         same_shape(ctx, X=X, InsideWeight=inside, OutsideWeight=outside)
 

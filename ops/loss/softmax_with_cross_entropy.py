@@ -35,13 +35,14 @@ def _expected(logits: Any, axis: int, soft_label: bool) -> tuple[int, ...]:
 
 def _check(ctx: OpContext | InferContext, logits: Any, label: Any, axis: int, soft_label: bool) -> None:
     rank = len(logits.shape)
-    ctx.require(-rank <= axis < rank, f"axis {axis} is out of range for Logits of shape {tuple(logits.shape)}")
+    if not -rank <= axis < rank:
+        raise ctx.error(f"axis {axis} is out of range for Logits of shape {tuple(logits.shape)}")
     expected = _expected(logits, axis, soft_label)
-    ctx.require(
-        -1 in (*logits.shape, *label.shape) or tuple(label.shape) == expected,
-        f"input Label must have shape {expected} for Logits of shape {tuple(logits.shape)} "
-        f"({'soft' if soft_label else 'hard'} labels, axis {axis}), found {tuple(label.shape)}",
-    )
+    if -1 not in (*logits.shape, *label.shape) and tuple(label.shape) != expected:
+        raise ctx.error(
+            f"input Label must have shape {expected} for Logits of shape {tuple(logits.shape)} "
+            f"({'soft' if soft_label else 'hard'} labels, axis {axis}), found {tuple(label.shape)}"
+        )
 
 
 @op(

@@ -38,17 +38,20 @@ def clip_grad(ctx: OpContext, X: Any, Min: Any, Max: Any, Out_grad: Any, *, min:
 
 def _bounds(ctx: OpContext, Min: Any, Max: Any, low: float, high: float) -> tuple[float, float]:
     for slot, tensor in (("Min", Min), ("Max", Max)):
-        ctx.require(tensor is None or tensor.size == 1, f"{slot} must hold one number")
+        if tensor is not None and tensor.size != 1:
+            raise ctx.error(f"{slot} must hold one number")
     low = low if Min is None else float(ctx.host(Min).reshape(()))
     high = high if Max is None else float(ctx.host(Max).reshape(()))
-    ctx.require(low <= high, f"min {low} must not be above max {high}")
+    if not low <= high:
+        raise ctx.error(f"min {low} must not be above max {high}")
     return low, high
 
 
 @op("clip_by_norm", inputs="X", outputs="Out", attrs={"max_norm": required(FLOAT)}, lod="X")
 def clip_by_norm(ctx: OpContext, X: Any, *, max_norm: float) -> Any:
     """X scaled down to the length max_norm when it is longer; rows of SelectedRows are merged first (clip_by_norm_op.h)."""
-    ctx.require(max_norm > 0, f"max_norm must be greater than 0, found {max_norm}")
+    if not max_norm > 0:
+        raise ctx.error(f"max_norm must be greater than 0, found {max_norm}")
     if isinstance(X, SelectedRows):
         merged = merged_rows(ctx, [X])
         return SelectedRows(merged.row_ids, merged.table_height, _shortened(ctx, merged.value, max_norm))

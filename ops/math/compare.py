@@ -120,10 +120,10 @@ def _(ctx: InferContext, Input: TensorMeta, Other: TensorMeta) -> TensorMeta:
 
 
 def _close(ctx: OpContext, Input: Any, Other: Any) -> Any:
-    ctx.require(
-        Input.size == Other.size and Input.dtype == Other.dtype,
-        f"Input {list(Input.shape)} {Input.dtype} and Other {list(Other.shape)} {Other.dtype} must be alike",
-    )
+    if Input.size != Other.size or Input.dtype != Other.dtype:
+        raise ctx.error(
+            f"Input {list(Input.shape)} {Input.dtype} and Other {list(Other.shape)} {Other.dtype} must be alike"
+        )
     absolute, relative = _tolerance(ctx, "Atol"), _tolerance(ctx, "Rtol")
     x, y = Input.astype("float64"), Other.astype("float64").reshape(Input.shape)
     close = abs(x - y) <= absolute + relative * abs(y)

@@ -45,7 +45,8 @@ def _(context: GradMakerContext) -> list[OpDescription]:
 
 def _running_sum(ctx: OpContext, x: Any, axis: int, exclusive: bool, reverse: bool) -> Any:
     rank = max(x.ndim, 1)
-    ctx.require(-rank <= axis < rank, f"axis {axis} is out of range for X of shape {list(x.shape)}")
+    if not -rank <= axis < rank:
+        raise ctx.error(f"axis {axis} is out of range for X of shape {list(x.shape)}")
     values = x.reshape(x.shape or (1,))
     values = ctx.xp.flip(values, axis) if reverse else values
     out = values.cumsum(axis=axis, dtype=x.dtype)
@@ -69,7 +70,8 @@ def cumsum_grad(ctx: OpContext, X: Any, Out_grad: Any, *, axis: int, exclusive: 
 @op("cumprod", inputs="X", outputs="Out", attrs={"dim": required(INT), "exclusive": False, "reverse": False})
 def cumprod(ctx: OpContext, X: Any, *, dim: int, exclusive: bool, reverse: bool) -> Any:
     """The running product along `dim` (Paddle 2.x); exclusive and reverse as in cumsum."""
-    ctx.require(-X.ndim <= dim < max(X.ndim, 1), f"dim {dim} is out of range for X of shape {list(X.shape)}")
+    if not -X.ndim <= dim < max(X.ndim, 1):
+        raise ctx.error(f"dim {dim} is out of range for X of shape {list(X.shape)}")
     if not X.ndim:
         return ctx.xp.ones_like(X) if exclusive else X
     values = ctx.xp.flip(X, dim) if reverse else X
@@ -109,7 +111,8 @@ def cumprod_grad(ctx: OpContext, X: Any, Out: Any, Out_grad: Any, *, dim: int, e
 @op("increment", inputs="X", outputs="Out", attrs={"step": 1.0}, lod="X", traits=Traits(gradient_scope=False))
 def increment(ctx: OpContext, X: Any, *, step: float) -> Any:
     """The one number in X plus `step`, taken in the data type of X (increment_op.h)."""
-    ctx.require(X.size == 1, f"X must hold one number, found shape {list(X.shape)}")
+    if X.size != 1:
+        raise ctx.error(f"X must hold one number, found shape {list(X.shape)}")
     return X + X.dtype.type(step)
 
 

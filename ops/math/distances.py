@@ -47,7 +47,8 @@ def squared_l2_norm_grad(ctx: OpContext, X: Any, Out_grad: Any) -> Any:
 
 
 def _one_number(ctx: OpContext, Out_grad: Any) -> Any:
-    ctx.require(Out_grad.size == 1, f"Out@GRAD must hold one number, found shape {list(Out_grad.shape)}")
+    if Out_grad.size != 1:
+        raise ctx.error(f"Out@GRAD must hold one number, found shape {list(Out_grad.shape)}")
     return Out_grad.reshape(())
 
 
@@ -86,10 +87,8 @@ def squared_l2_distance_grad(ctx: OpContext, X: Any, Y: Any, sub_result: Any, Ou
 def _check_rows(ctx: OpContext | InferContext, x: tuple[int, ...], y: tuple[int, ...]) -> None:
     fits = len(x) == len(y) >= 2 and (x[0] == -1 or y[0] in (1, -1, x[0]))
     known = -1 not in x[1:] + y[1:]
-    ctx.require(
-        fits and (not known or math.prod(x[1:]) == math.prod(y[1:])),
-        f"X {list(x)} and Y {list(y)} must be rows of one length; Y as many as X, or one",
-    )
+    if not (fits and (not known or math.prod(x[1:]) == math.prod(y[1:]))):
+        raise ctx.error(f"X {list(x)} and Y {list(y)} must be rows of one length; Y as many as X, or one")
 
 
 @op("dist", inputs="X Y", outputs="Out", attrs={"p": 2.0})
@@ -97,7 +96,8 @@ def dist(ctx: OpContext, X: Any, Y: Any, *, p: float) -> Any:
     """The p-norm of X - Y (broadcast) as one number; p may be 0 (elements that differ), inf and -inf (dist_op.h)."""
     x, y = aligned(ctx, X, Y, -1)
     size = abs(x - y)
-    ctx.require(size.size or not math.isinf(p), "X and Y have no elements to take the norm of")
+    if not (size.size or not math.isinf(p)):
+        raise ctx.error("X and Y have no elements to take the norm of")
     if p == 0:
         out = (size != 0).sum()
     elif math.isinf(p):

@@ -40,12 +40,12 @@ def einsum_grad(
 ) -> dict[str, Any]:
     """The gradient by each operand: the einsum of dOut and the others, repeated along labels that stand nowhere else."""
     terms, out = _terms(ctx, equation, [x.ndim for x in Operands])
-    ctx.require("..." not in equation, f"the gradient of einsum with an ellipsis ({equation!r}) is not computed")
+    if "..." in equation:
+        raise ctx.error(f"the gradient of einsum with an ellipsis ({equation!r}) is not computed")
     grads = []
     for i, (term, operand) in enumerate(zip(terms, Operands, strict=True)):
-        ctx.require(
-            len(set(term)) == len(term), f"the gradient of a diagonal ({term!r} in {equation!r}) is not computed"
-        )
+        if len(set(term)) != len(term):
+            raise ctx.error(f"the gradient of a diagonal ({term!r} in {equation!r}) is not computed")
         others = [(t, x) for k, (t, x) in enumerate(zip(terms, Operands, strict=True)) if k != i] + [(out, Out_grad)]
         known = {label for other, _ in others for label in other}
         alone = [k for k, label in enumerate(term) if label not in known]
@@ -64,7 +64,8 @@ def _terms(ctx: OpContext | InferContext, equation: str, ranks: list[int]) -> tu
         len(term.replace("...", "")) <= rank if "..." in term else len(term) == rank
         for term, rank in zip(terms, ranks, strict=True)
     )
-    ctx.require(fits, f"equation {equation!r} does not fit operands of {ranks} dimensions")
+    if not fits:
+        raise ctx.error(f"equation {equation!r} does not fit operands of {ranks} dimensions")
     if not arrow:
         labels = left.replace(",", "").replace(".", "")
         once = sorted(label for label in set(labels) if labels.count(label) == 1)
@@ -75,18 +76,18 @@ def _terms(ctx: OpContext | InferContext, equation: str, ranks: list[int]) -> tu
 @op("multi_dot", inputs="X*", outputs="Out")
 def multi_dot(ctx: OpContext, X: list[Any]) -> Any:
     """The product of all X, matrices, the first and the last perhaps vectors; multiplied in the cheapest order."""
-    ctx.require(len(X) >= 2, f"X must hold at least 2 matrices, found {len(X)}")
-    ctx.require(
-        all(x.ndim == 2 for x in X[1:-1]) and all(1 <= x.ndim <= 2 for x in X),
-        f"X must be matrices, the first and the last perhaps vectors; found shapes {[list(x.shape) for x in X]}",
-    )
+    if len(X) < 2:
+        raise ctx.error(f"X must hold at least 2 matrices, found {len(X)}")
+    if not (all(x.ndim == 2 for x in X[1:-1]) and all(1 <= x.ndim <= 2 for x in X)):
+        raise ctx.error(
+            f"X must be matrices, the first and the last perhaps vectors; found shapes {[list(x.shape) for x in X]}"
+        )
     chain = [
         x.reshape(1, -1) if not i and x.ndim == 1 else x.reshape(-1, 1) if x.ndim == 1 else x for i, x in enumerate(X)
     ]
     for i, (a, b) in enumerate(pairwise(chain)):
-        ctx.require(
-            a.shape[1] == b.shape[0], f"X[{i}] {list(a.shape)} and X[{i + 1}] {list(b.shape)} cannot be multiplied"
-        )
+        if a.shape[1] != b.shape[0]:
+            raise ctx.error(f"X[{i}] {list(a.shape)} and X[{i + 1}] {list(b.shape)} cannot be multiplied")
     shape = (X[0].shape[:-1] if X[0].ndim == 2 else ()) + (X[-1].shape[1:] if X[-1].ndim == 2 else ())
     return _multiplied(chain).reshape(shape)
 
@@ -149,7 +150,5 @@ def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
 
 
 def _check_square(ctx: OpContext | InferContext, shape: tuple[int, ...], slot: str) -> None:
-    ctx.require(
-        len(shape) >= 2 and (shape[-1] == shape[-2] or -1 in shape[-2:]),
-        f"{slot} must hold square matrices in its last two dimensions, found shape {list(shape)}",
-    )
+    if not (len(shape) >= 2 and (shape[-1] == shape[-2] or -1 in shape[-2:])):
+        raise ctx.error(f"{slot} must hold square matrices in its last two dimensions, found shape {list(shape)}")

@@ -81,7 +81,8 @@ def _(ctx: InferContext, Y: TensorMeta, DOut: TensorMeta, DDX: TensorMeta | None
 def elementwise_mul(ctx: OpContext, X: Any, Y: Any, *, axis: int) -> Any:
     """X * Y, Y broadcast from dimension `axis` of X on; sparse rows X may be multiplied by one number Y."""
     if isinstance(X, SelectedRows):
-        ctx.require(Y.size == 1, f"Y must hold one number when X is SelectedRows, found shape {list(Y.shape)}")
+        if Y.size != 1:
+            raise ctx.error(f"Y must hold one number when X is SelectedRows, found shape {list(Y.shape)}")
         return SelectedRows(X.row_ids, X.table_height, X.value * Y.reshape(()).astype(X.value.dtype))
     x, y = aligned(ctx, X, Y, axis)
     return x & y if x.dtype == bool else repeated(ctx.xp, ctx.xp.multiply, x, y)

@@ -23,11 +23,13 @@ def aligned_shapes(ctx: OpContext | InferContext, x: Shape, y: Shape, axis: int)
     if len(x) != len(y):
         start = abs(len(x) - len(y)) if axis == -1 else axis
         if not 0 <= start < rank and x and y:
-            ctx.fail(f"axis {axis} is out of range for shapes {list(x)} and {list(y)}: expected -1, or 0 to {rank - 1}")
+            raise ctx.error(
+                f"axis {axis} is out of range for shapes {list(x)} and {list(y)}: expected -1, or 0 to {rank - 1}"
+            )
         x, y = (x, _placed(y, start, rank)) if len(x) > len(y) else (_placed(x, start, rank), y)
     fits = len(x) == len(y) and all(a == b or 1 in (a, b) or -1 in (a, b) for a, b in zip(x, y, strict=True))
     if not fits:
-        ctx.fail(f"shapes {list(x)} of X and {list(y)} of Y do not broadcast together with axis {axis}")
+        raise ctx.error(f"shapes {list(x)} of X and {list(y)} of Y do not broadcast together with axis {axis}")
     return x, y
 
 
@@ -42,7 +44,7 @@ def aligned(ctx: OpContext, X: Any, Y: Any, axis: int) -> tuple[Any, Any]:
     require_tensor(ctx, "X", X)
     require_tensor(ctx, "Y", Y)
     if X.dtype != Y.dtype:
-        ctx.fail(f"X is {X.dtype} and Y is {Y.dtype}; both must be of one data type: insert a cast")
+        raise ctx.error(f"X is {X.dtype} and Y is {Y.dtype}; both must be of one data type: insert a cast")
     if X.shape == Y.shape:
         return X, Y
     x, y = aligned_shapes(ctx, X.shape, Y.shape, axis)
@@ -80,7 +82,9 @@ def quotient(ctx: OpContext, x: Any, y: Any) -> Any:
 def refuse_zero(ctx: OpContext, y: Any) -> None:
     """Raise OperatorError when the divisor Y, of an integer type, holds a zero."""
     if not bool((y != 0).all()):
-        ctx.fail(f"Y ({y.dtype}) holds a zero: integers cannot be divided by it; cast to a floating type, or mask it")
+        raise ctx.error(
+            f"Y ({y.dtype}) holds a zero: integers cannot be divided by it; cast to a floating type, or mask it"
+        )
 
 
 def grad_lod(ctx: OpContext) -> None:

@@ -61,7 +61,8 @@ def bitwise_xor(ctx: OpContext, X: Any, Y: Any) -> Any:
 @op("bitwise_not", inputs="X", outputs="Out", lod="X")
 def bitwise_not(ctx: OpContext, X: Any) -> Any:
     """Every bit of X turned over, of integers or bool (Paddle 2.x)."""
-    ctx.require(X.dtype.kind in "iub", f"X must be of an integer type or bool, found {X.dtype}")
+    if X.dtype.kind not in "iub":
+        raise ctx.error(f"X must be of an integer type or bool, found {X.dtype}")
     return ctx.xp.invert(X)
 
 
@@ -73,7 +74,8 @@ def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
 def _fitting(ctx: OpContext, X: Any, Y: Any, whole: bool = False) -> tuple[Any, Any]:
     if whole:
         fits = X.dtype == Y.dtype and X.dtype.kind in "iub"
-        ctx.require(fits, f"X and Y must be of one integer type or bool, found {X.dtype} and {Y.dtype}")
+        if not fits:
+            raise ctx.error(f"X and Y must be of one integer type or bool, found {X.dtype} and {Y.dtype}")
     if X.shape == Y.shape:
         return X, Y
     x, y = aligned_shapes(ctx, X.shape, Y.shape, -1)

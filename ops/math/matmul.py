@@ -60,7 +60,8 @@ def matmul(ctx: OpContext, X: Any, Y: Any, *, transpose_X: bool, transpose_Y: bo
 def _by_heads(ctx: OpContext, x: Any, y: Any, heads: int, alpha: float) -> Any:
     """Columns of X and rows of Y cut into `heads` parts; the products of the parts side by side."""
     width = x.shape[-1]
-    ctx.require(width % heads == 0, f"head_number {heads} must divide the {width} columns of X")
+    if width % heads != 0:
+        raise ctx.error(f"head_number {heads} must divide the {width} columns of X")
     size = width // heads
     parts = [x[..., i * size : (i + 1) * size] @ y[..., i * size : (i + 1) * size, :] for i in range(heads)]
     out = ctx.xp.concatenate(parts, axis=-1)
@@ -95,7 +96,7 @@ def matmul_grad(
 def _matrices(ctx: OpContext, X: Any, Y: Any) -> tuple[Any, Any]:
     """X and Y, whose shapes fit, as stacks of matrices with batches that go together."""
     if X.dtype != Y.dtype:
-        ctx.fail(f"X is {X.dtype} and Y is {Y.dtype}; both must be of one data type: insert a cast")
+        raise ctx.error(f"X is {X.dtype} and Y is {Y.dtype}; both must be of one data type: insert a cast")
     x = X.reshape(1, -1) if X.ndim == 1 else X
     y = Y.reshape(-1, 1) if Y.ndim == 1 else Y
     if x.ndim > 2 and y.ndim > 2 and x.shape[:-2] != y.shape[:-2]:
@@ -104,22 +105,21 @@ def _matrices(ctx: OpContext, X: Any, Y: Any) -> tuple[Any, Any]:
 
 
 def _out_shape(ctx: OpContext | InferContext, x: Shape, y: Shape, transpose_x: bool, transpose_y: bool) -> Shape:
-    ctx.require(x and y, f"X and Y must have at least 1 dimension, found shapes {list(x)} and {list(y)}")
+    if not (x and y):
+        raise ctx.error(f"X and Y must have at least 1 dimension, found shapes {list(x)} and {list(y)}")
     rows = (1, x[0]) if len(x) == 1 else x
     columns = (y[0], 1) if len(y) == 1 else y
     height, inner = (rows[-1], rows[-2]) if transpose_x else (rows[-2], rows[-1])
     other, width = (columns[-1], columns[-2]) if transpose_y else (columns[-2], columns[-1])
-    ctx.require(
-        inner == other or -1 in (inner, other),
-        f"the columns of X {list(x)} ({inner}) and the rows of Y {list(y)} ({other}) must be equal in number; "
-        f"transpose_X is {transpose_x}, transpose_Y is {transpose_y}",
-    )
+    if inner != other and -1 not in (inner, other):
+        raise ctx.error(
+            f"the columns of X {list(x)} ({inner}) and the rows of Y {list(y)} ({other}) must be equal in number; "
+            f"transpose_X is {transpose_x}, transpose_Y is {transpose_y}"
+        )
     x_batch, y_batch = rows[:-2], columns[:-2]
     unknown = any(size < 0 for size in x_batch + y_batch)
-    ctx.require(
-        not x_batch or not y_batch or unknown or prod(x_batch) == prod(y_batch),
-        f"the batches of X {list(x)} and of Y {list(y)} must be equal, or one of them a single matrix",
-    )
+    if not (not x_batch or not y_batch or unknown or prod(x_batch) == prod(y_batch)):
+        raise ctx.error(f"the batches of X {list(x)} and of Y {list(y)} must be equal, or one of them a single matrix")
     out = [*(x_batch or y_batch), height, width]
     if len(x) == 1 and out[-2] == 1:
         out.pop(-2)

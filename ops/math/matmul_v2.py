@@ -52,8 +52,10 @@ def matmul_v2_grad(ctx: OpContext, X: Any, Y: Any, Out_grad: Any, *, trans_x: bo
 
 
 def _matrices(ctx: OpContext, X: Any, Y: Any) -> tuple[Any, Any]:
-    ctx.require(X.dtype == Y.dtype, f"X is {X.dtype} and Y is {Y.dtype}; both must be of one data type: insert a cast")
-    ctx.require(X.ndim and Y.ndim, f"X and Y must have dimensions, found shapes {list(X.shape)} and {list(Y.shape)}")
+    if X.dtype != Y.dtype:
+        raise ctx.error(f"X is {X.dtype} and Y is {Y.dtype}; both must be of one data type: insert a cast")
+    if not (X.ndim and Y.ndim):
+        raise ctx.error(f"X and Y must have dimensions, found shapes {list(X.shape)} and {list(Y.shape)}")
     return X.reshape(1, -1) if X.ndim == 1 else X, Y.reshape(-1, 1) if Y.ndim == 1 else Y
 
 
@@ -61,11 +63,11 @@ def _out_shape(ctx: OpContext | InferContext, x: Shape, y: Shape, trans_x: bool,
     rows = (1, *x) if len(x) == 1 else (*x[:-2], x[-1], x[-2]) if trans_x else x
     columns = (*y, 1) if len(y) == 1 else (*y[:-2], y[-1], y[-2]) if trans_y else y
     inner, other = rows[-1], columns[-2]
-    ctx.require(
-        inner == other or -1 in (inner, other),
-        f"the columns of X {list(x)} ({inner}) and the rows of Y {list(y)} ({other}) must be equal in number; "
-        f"trans_x is {trans_x}, trans_y is {trans_y}",
-    )
+    if inner != other and -1 not in (inner, other):
+        raise ctx.error(
+            f"the columns of X {list(x)} ({inner}) and the rows of Y {list(y)} ({other}) must be equal in number; "
+            f"trans_x is {trans_x}, trans_y is {trans_y}"
+        )
     out = _broadcast_batch(ctx, rows, columns)
     out += (rows[-2],) if len(x) > 1 else ()
     out += (columns[-1],) if len(y) > 1 else ()
@@ -77,7 +79,8 @@ def _broadcast_batch(ctx: OpContext | InferContext, x: Shape, y: Shape) -> Shape
     rank = max(len(x), len(y)) - 2
     a, b = (1,) * (rank + 2 - len(x)) + x[:-2], (1,) * (rank + 2 - len(y)) + y[:-2]
     fits = all(p == q or 1 in (p, q) or -1 in (p, q) for p, q in zip(a, b, strict=True))
-    ctx.require(fits, f"the batches of matrices of shapes {list(x)} and {list(y)} do not broadcast together")
+    if not fits:
+        raise ctx.error(f"the batches of matrices of shapes {list(x)} and {list(y)} do not broadcast together")
     return tuple(q if p == 1 else p if q == 1 else max(p, q) for p, q in zip(a, b, strict=True))
 
 
@@ -102,7 +105,8 @@ def mv_grad(ctx: OpContext, X: Any, Vec: Any, Out_grad: Any) -> dict[str, Any]:
 
 def _check_vector(ctx: OpContext | InferContext, x: Shape, vec: Shape) -> None:
     fits = len(x) == 2 and len(vec) == 1 and (x[1] == vec[0] or -1 in (x[1], vec[0]))
-    ctx.require(fits, f"X must be a matrix and Vec as long as its rows, found shapes {list(x)} and {list(vec)}")
+    if not fits:
+        raise ctx.error(f"X must be a matrix and Vec as long as its rows, found shapes {list(x)} and {list(vec)}")
 
 
 @op(
@@ -128,7 +132,7 @@ def bmm_grad(ctx: OpContext, X: Any, Y: Any, Out_grad: Any) -> dict[str, Any]:
 
 def _check_batches(ctx: OpContext | InferContext, x: Shape, y: Shape) -> None:
     fits = len(x) == len(y) == 3 and all(p == q or -1 in (p, q) for p, q in ((x[0], y[0]), (x[2], y[1])))
-    ctx.require(
-        fits,
-        f"X must be [batch, rows, inner] and Y [batch, inner, columns], found shapes {list(x)} and {list(y)}",
-    )
+    if not fits:
+        raise ctx.error(
+            f"X must be [batch, rows, inner] and Y [batch, inner, columns], found shapes {list(x)} and {list(y)}"
+        )

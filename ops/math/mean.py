@@ -16,7 +16,8 @@ from fluidtool.ops.traits import Traits
 def mean(ctx: OpContext, X: Any) -> Any:
     """The average of all elements of X (floating point, any shape), shape [1]; from Paddle 2.5 on []."""
     require_tensor(ctx, "X", X)
-    ctx.require(X.size, f"X of shape {list(X.shape)} has no elements to take the mean of")
+    if not X.size:
+        raise ctx.error(f"X of shape {list(X.shape)} has no elements to take the mean of")
     return X.mean(dtype=None if X.dtype.itemsize == 2 else X.dtype).astype(X.dtype).reshape(scalar_shape(ctx))
 
 
@@ -28,5 +29,6 @@ def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
 @mean.grad(inputs="X Out@GRAD", outputs="X@GRAD", lod="X")
 def mean_grad(ctx: OpContext, X: Any, Out_grad: Any) -> Any:
     """dX = dOut / size, everywhere."""
-    ctx.require(Out_grad.size == 1, f"Out@GRAD must hold one number, found shape {list(Out_grad.shape)}")
+    if Out_grad.size != 1:
+        raise ctx.error(f"Out@GRAD must hold one number, found shape {list(Out_grad.shape)}")
     return ctx.xp.broadcast_to(Out_grad.reshape(()) / X.dtype.type(max(X.size, 1)), X.shape).copy()

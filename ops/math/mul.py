@@ -111,7 +111,7 @@ def _(
 
 def _matrices(ctx: OpContext, X: Any, Y: Any, x_cols: int, y_cols: int) -> tuple[Any, Any]:
     if X.dtype != Y.dtype:
-        ctx.fail(f"X is {X.dtype} and Y is {Y.dtype}; both must be of one data type: insert a cast")
+        raise ctx.error(f"X is {X.dtype} and Y is {Y.dtype}; both must be of one data type: insert a cast")
     rows, columns = ctx.settled((X.shape, Y.shape), lambda: _shapes(ctx, X.shape, Y.shape, x_cols, y_cols))
     return X.reshape(rows), Y.reshape(columns)
 
@@ -129,14 +129,14 @@ def _check_ranks(
     ctx: OpContext | InferContext, x: tuple[int, ...], y: tuple[int, ...], x_cols: int, y_cols: int
 ) -> None:
     for slot, shape, cols in (("X", x, x_cols), ("Y", y, y_cols)):
-        ctx.require(
-            0 < cols < len(shape),
-            f"{slot} of shape {list(shape)} must have more than {slot.lower()}_num_col_dims = {cols} dimensions",
-        )
+        if not 0 < cols < len(shape):
+            raise ctx.error(
+                f"{slot} of shape {list(shape)} must have more than {slot.lower()}_num_col_dims = {cols} dimensions"
+            )
 
 
 def _check_inner(ctx: OpContext | InferContext, x: tuple[int, ...], y: tuple[int, ...], inner: int, other: int) -> None:
-    ctx.require(
-        inner == other,
-        f"X of shape {list(x)} flattens to {inner} columns, Y of shape {list(y)} to {other} rows; they must be equal",
-    )
+    if inner != other:
+        raise ctx.error(
+            f"X of shape {list(x)} flattens to {inner} columns, Y of shape {list(y)} to {other} rows; they must be equal"
+        )

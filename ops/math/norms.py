@@ -43,7 +43,8 @@ def norm_grad(ctx: OpContext, X: Any, Norm: Any, Out_grad: Any, *, axis: int) ->
 
 
 def _check_axis(ctx: OpContext | InferContext, rank: int, axis: int) -> None:
-    ctx.require(-rank <= axis < rank, f"axis {axis} is out of range for an X of {rank} dimensions")
+    if not -rank <= axis < rank:
+        raise ctx.error(f"axis {axis} is out of range for an X of {rank} dimensions")
 
 
 @op(

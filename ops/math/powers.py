@@ -191,7 +191,8 @@ def pow_grad(ctx: OpContext, X: Any, FactorTensor: Any, Out_grad: Any, *, factor
 def _factor(ctx: OpContext, tensor: Any, factor: float) -> float:
     if tensor is None:
         return factor
-    ctx.require(tensor.size == 1, f"FactorTensor must hold one number, found shape {list(tensor.shape)}")
+    if tensor.size != 1:
+        raise ctx.error(f"FactorTensor must hold one number, found shape {list(tensor.shape)}")
     return float(ctx.host(tensor).reshape(()))
 
 

@@ -39,14 +39,16 @@ def dot_grad(ctx: OpContext, X: Any, Y: Any, Out_grad: Any) -> dict[str, Any]:
 
 def _check_dot(ctx: OpContext | InferContext, x: Shape, y: Shape) -> None:
     fits = len(x) == len(y) and 1 <= len(x) <= 2 and all(a == b or -1 in (a, b) for a, b in zip(x, y, strict=True))
-    ctx.require(fits, f"X and Y must be vectors, or stacks of them, of one shape; found {list(x)} and {list(y)}")
+    if not fits:
+        raise ctx.error(f"X and Y must be vectors, or stacks of them, of one shape; found {list(x)} and {list(y)}")
 
 
 @op("addmm", inputs="Input X Y", outputs="Out", attrs={"Alpha": 1.0, "Beta": 1.0, **USE_MKLDNN})
 def addmm(ctx: OpContext, Input: Any, X: Any, Y: Any, *, Alpha: float, Beta: float) -> Any:
     """Beta * Input + Alpha * X · Y of matrices; Input broadcasts to the product (addmm_op.h)."""
     shape = _addmm_shape(ctx, Input.shape, X.shape, Y.shape)
-    ctx.require(Input.dtype == X.dtype == Y.dtype, f"dtypes must agree, found {Input.dtype}, {X.dtype}, {Y.dtype}")
+    if not Input.dtype == X.dtype == Y.dtype:
+        raise ctx.error(f"dtypes must agree, found {Input.dtype}, {X.dtype}, {Y.dtype}")
     return (multiplied(X, Y) * X.dtype.type(Alpha) + Input * X.dtype.type(Beta)).reshape(shape)
 
 
@@ -74,14 +76,16 @@ def _addmm_shape(ctx: OpContext | InferContext, given: Shape, x: Shape, y: Shape
     matrices = len(x) == len(y) == 2 and 1 <= len(given) <= 2 and (x[1] == y[0] or -1 in (x[1], y[0]))
     out = (x[0], y[1]) if matrices else ()
     fits = matrices and all(a in (1, -1, b) or b == -1 for a, b in zip(given[::-1], out[::-1], strict=False))
-    ctx.require(fits, f"Input {list(given)} must broadcast to the product of matrices X {list(x)} and Y {list(y)}")
+    if not fits:
+        raise ctx.error(f"Input {list(given)} must broadcast to the product of matrices X {list(x)} and Y {list(y)}")
     return out
 
 
 @op("kron", inputs="X Y", outputs="Out")
 def kron(ctx: OpContext, X: Any, Y: Any) -> Any:
     """The Kronecker product: every element of X times the whole of Y, dimension by dimension (kron_op.h)."""
-    ctx.require(X.dtype == Y.dtype, f"X is {X.dtype} and Y is {Y.dtype}; both must be of one data type")
+    if X.dtype != Y.dtype:
+        raise ctx.error(f"X is {X.dtype} and Y is {Y.dtype}; both must be of one data type")
     x, y = _same_rank(X.shape, Y.shape)
     out = X.reshape(_interleaved(x, (1,) * len(y))) * Y.reshape(_interleaved((1,) * len(x), y))
     return out.reshape([a * b for a, b in zip(x, y, strict=True)])
@@ -141,12 +145,16 @@ def _crossed(ctx: OpContext, a: Any, b: Any, axis: int) -> Any:
 
 
 def _cross_dim(ctx: OpContext, x: Shape, y: Shape, dim: int) -> int:
-    ctx.require(x == y, f"X and Y must have one shape, found {list(x)} and {list(y)}")
+    if x != y:
+        raise ctx.error(f"X and Y must have one shape, found {list(x)} and {list(y)}")
     if dim == 9:
-        ctx.require(3 in x, f"X of shape {list(x)} has no dimension of size 3 for a cross product")
+        if 3 not in x:
+            raise ctx.error(f"X of shape {list(x)} has no dimension of size 3 for a cross product")
         return x.index(3)
-    ctx.require(-len(x) <= dim < len(x), f"dim {dim} is out of range for X of shape {list(x)}")
-    ctx.require(x[dim] == 3, f"dimension {dim} of X {list(x)} must be of size 3 for a cross product")
+    if not -len(x) <= dim < len(x):
+        raise ctx.error(f"dim {dim} is out of range for X of shape {list(x)}")
+    if x[dim] != 3:
+        raise ctx.error(f"dimension {dim} of X {list(x)} must be of size 3 for a cross product")
     return dim % len(x)
 
 
@@ -191,10 +199,10 @@ def bilinear_tensor_product_grad(ctx: OpContext, X: Any, Y: Any, Weight: Any, Ou
 
 def _check_bilinear(ctx: OpContext | InferContext, x: Shape, y: Shape, weight: Shape) -> None:
     fits = len(x) == len(y) == 2 and len(weight) == 3 and (x[0] == y[0] or -1 in (x[0], y[0]))
-    ctx.require(
-        fits and x[1] in (-1, weight[1]) and y[1] in (-1, weight[2]),
-        f"X [rows, m], Y [rows, n] and Weight [size, m, n] must fit, found {list(x)}, {list(y)}, {list(weight)}",
-    )
+    if not (fits and x[1] in (-1, weight[1]) and y[1] in (-1, weight[2])):
+        raise ctx.error(
+            f"X [rows, m], Y [rows, n] and Weight [size, m, n] must fit, found {list(x)}, {list(y)}, {list(weight)}"
+        )
 
 
 @op("fsp", inputs="X Y", outputs="Out")
@@ -224,4 +232,5 @@ def fsp_grad(ctx: OpContext, X: Any, Y: Any, Out_grad: Any) -> dict[str, Any]:
 
 def _check_fsp(ctx: OpContext | InferContext, x: Shape, y: Shape) -> None:
     fits = len(x) == len(y) == 4 and x[2:] == y[2:] and (x[0] == y[0] or -1 in (x[0], y[0]))
-    ctx.require(fits, f"X and Y must be [batch, channels, height, width] alike, found {list(x)} and {list(y)}")
+    if not fits:
+        raise ctx.error(f"X and Y must be [batch, channels, height, width] alike, found {list(x)} and {list(y)}")

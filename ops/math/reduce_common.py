@@ -24,7 +24,8 @@ def reduced_axes(
     if reduce_all or not dims or not rank:
         return tuple(range(rank))
     for d in dims:
-        ctx.require(-rank <= d < rank, f"dim {list(dims)} is out of range for X of shape {list(shape)}")
+        if not -rank <= d < rank:
+            raise ctx.error(f"dim {list(dims)} is out of range for X of shape {list(shape)}")
     return tuple(sorted({d % rank for d in dims}))
 
 
@@ -38,10 +39,10 @@ def reduced_shape(ctx: OpContext | InferContext, shape: Shape, axes: Sequence[in
 def spread(ctx: OpContext, reduced: Any, shape: Shape, axes: Sequence[int]) -> Any:
     """A reduced value as a view that broadcasts to `shape`; raises OperatorError when it holds another number."""
     kept = tuple(1 if i in axes else size for i, size in enumerate(shape))
-    ctx.require(
-        reduced.size == prod(kept),
-        f"a value of shape {list(reduced.shape)} does not belong to X of shape {list(shape)} reduced over {list(axes)}",
-    )
+    if reduced.size != prod(kept):
+        raise ctx.error(
+            f"a value of shape {list(reduced.shape)} does not belong to X of shape {list(shape)} reduced over {list(axes)}"
+        )
     return reduced.reshape(kept)
 
 
@@ -62,6 +63,5 @@ def keep_lod(ctx: OpContext, axes: Sequence[int]) -> None:
 
 def require_elements(ctx: OpContext, X: Any, axes: Sequence[int], what: str) -> None:
     """Raise OperatorError where an empty dimension is to be reduced by an operation that has no neutral value."""
-    ctx.require(
-        all(X.shape[axis] for axis in axes), f"X of shape {list(X.shape)} has no elements to take the {what} of"
-    )
+    if not all(X.shape[axis] for axis in axes):
+        raise ctx.error(f"X of shape {list(X.shape)} has no elements to take the {what} of")

@@ -26,7 +26,8 @@ def cummin(ctx: OpContext, x: Any, *, axis: int, dtype: int) -> dict[str, Any]:
 
 def _running(ctx: OpContext, x: Any, axis: int, dtype: int, beats: Any) -> dict[str, Any]:
     rank = max(x.ndim, 1)
-    ctx.require(-rank <= axis < rank, f"axis {axis} is out of range for x of shape {list(x.shape)}")
+    if not -rank <= axis < rank:
+        raise ctx.error(f"axis {axis} is out of range for x of shape {list(x.shape)}")
     values = ctx.xp.moveaxis(x.reshape(x.shape or (1,)), axis, 0)
     best, place = values[:1], ctx.xp.zeros((1, *values.shape[1:]), ctx.dtype(dtype))
     outs, places = [best], [place]

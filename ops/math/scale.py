@@ -27,7 +27,8 @@ def scale(ctx: OpContext, X: Any, ScaleTensor: Any, *, scale: float, bias: float
     scale (a number, or the one in ScaleTensor) and bias are taken in the data type of X: integers cut them.
     """
     if ScaleTensor is not None:
-        ctx.require(ScaleTensor.size == 1, f"ScaleTensor must hold one number, found shape {list(ScaleTensor.shape)}")
+        if ScaleTensor.size != 1:
+            raise ctx.error(f"ScaleTensor must hold one number, found shape {list(ScaleTensor.shape)}")
         scale = float(ctx.host(ScaleTensor).reshape(()))
     if isinstance(X, SelectedRows):
         return SelectedRows(X.row_ids, X.table_height, _scaled(X.value, scale, bias, bias_after_scale))
@@ -59,8 +60,10 @@ def _(context: GradMakerContext) -> list[OpDescription]:
 @op("minus", inputs="X Y", outputs="Out", lod="X", traits=Traits(gradient_scope=False))
 def minus(ctx: OpContext, X: Any, Y: Any) -> Any:
     """X - Y of one shape and data type (minus_op.h)."""
-    ctx.require(X.size == Y.size, f"X of shape {list(X.shape)} and Y of shape {list(Y.shape)} must have one shape")
-    ctx.require(X.dtype == Y.dtype, f"X is {X.dtype} and Y is {Y.dtype}; both must be of one data type")
+    if X.size != Y.size:
+        raise ctx.error(f"X of shape {list(X.shape)} and Y of shape {list(Y.shape)} must have one shape")
+    if X.dtype != Y.dtype:
+        raise ctx.error(f"X is {X.dtype} and Y is {Y.dtype}; both must be of one data type")
     return X - Y.reshape(X.shape)
 
 

@@ -20,7 +20,8 @@ def sum(ctx: OpContext, X: list[Any]) -> Any:
     Tensors of one shape and data type add up elementwise (empty ones are left out); SelectedRows alone give merged
     SelectedRows, beside tensors they are added into their rows; arrays add up position by position.
     """
-    ctx.require(X and all(x is not None for x in X), "an input X holds no value")
+    if not (X and all(x is not None for x in X)):
+        raise ctx.error("an input X holds no value")
     if isinstance(X[0], LoDTensorArray):
         return _sum_arrays(ctx, X)
     sparse = [x for x in X if isinstance(x, SelectedRows)]
@@ -34,11 +35,10 @@ def _sum_dense(ctx: OpContext, dense: list[Any], sparse: list[SelectedRows]) -> 
     filled = [x for x in dense if x.size] or dense[:1]
     total = filled[0]
     for other in filled[1:]:
-        ctx.require(
-            other.size == total.size,
-            f"the inputs X must have one shape, found {list(total.shape)} and {list(other.shape)}",
-        )
-        ctx.require(other.dtype == total.dtype, f"the inputs X must have one dtype, found {total.dtype}, {other.dtype}")
+        if other.size != total.size:
+            raise ctx.error(f"the inputs X must have one shape, found {list(total.shape)} and {list(other.shape)}")
+        if other.dtype != total.dtype:
+            raise ctx.error(f"the inputs X must have one dtype, found {total.dtype}, {other.dtype}")
         total = total + (other if other.shape == total.shape else other.reshape(total.shape))
     if any(len(rows.row_ids) for rows in sparse):
         total = total.copy()
@@ -52,11 +52,13 @@ def _sum_dense(ctx: OpContext, dense: list[Any], sparse: list[SelectedRows]) -> 
 def check_rows(ctx: OpContext, rows: SelectedRows, shape: tuple[int, ...]) -> None:
     """Raise OperatorError unless every row number is a row of a table of this shape, of rows as wide as these."""
     low, high = int(rows.row_ids.min()), int(rows.row_ids.max())
-    ctx.require(low >= 0 and high < shape[0], f"row numbers {low} to {high} do not lie in a table of {shape[0]} rows")
+    if not (low >= 0 and high < shape[0]):
+        raise ctx.error(f"row numbers {low} to {high} do not lie in a table of {shape[0]} rows")
     width, expected = rows.value.size // max(len(rows.row_ids), 1), 1
     for size in shape[1:]:
         expected *= size
-    ctx.require(width == expected, f"sparse rows hold {width} numbers each, the table's rows hold {expected}")
+    if width != expected:
+        raise ctx.error(f"sparse rows hold {width} numbers each, the table's rows hold {expected}")
 
 
 def merged_rows(ctx: OpContext, parts: list[SelectedRows]) -> SelectedRows:
@@ -69,11 +71,11 @@ def merged_rows(ctx: OpContext, parts: list[SelectedRows]) -> SelectedRows:
         )
     first = filled[0]
     for part in filled:
-        ctx.require(
-            part.table_height == first.table_height and part.value.shape[1:] == first.value.shape[1:],
-            f"sparse inputs must be rows of one table, found heights {first.table_height} and {part.table_height}, row "
-            f"shapes {list(first.value.shape[1:])} and {list(part.value.shape[1:])}",
-        )
+        if part.table_height != first.table_height or part.value.shape[1:] != first.value.shape[1:]:
+            raise ctx.error(
+                f"sparse inputs must be rows of one table, found heights {first.table_height} and {part.table_height}, row "
+                f"shapes {list(first.value.shape[1:])} and {list(part.value.shape[1:])}"
+            )
     ids = ctx.np.concatenate([part.row_ids for part in filled])
     rows, position = ctx.np.unique(ids, return_inverse=True)
     values = first.value if len(filled) == 1 else ctx.xp.concatenate([part.value for part in filled])
@@ -88,7 +90,8 @@ def merged_rows(ctx: OpContext, parts: list[SelectedRows]) -> SelectedRows:
 def _sum_arrays(ctx: OpContext, arrays: list[Any]) -> LoDTensorArray:
     total = LoDTensorArray()
     for array in arrays:
-        ctx.require(isinstance(array, LoDTensorArray), "every input X must be a LoDTensorArray when the first one is")
+        if not isinstance(array, LoDTensorArray):
+            raise ctx.error("every input X must be a LoDTensorArray when the first one is")
         for index, item in enumerate(array):
             if index == len(total):
                 total.append(LoDTensor())
@@ -97,7 +100,8 @@ def _sum_arrays(ctx: OpContext, arrays: list[Any]) -> LoDTensorArray:
             if total[index].array is None:
                 total[index] = LoDTensor(item.array, item.offsets)
             else:
-                ctx.require(total[index].offsets == item.offsets, f"the LoD at position {index} differs between inputs")
+                if total[index].offsets != item.offsets:
+                    raise ctx.error(f"the LoD at position {index} differs between inputs")
                 total[index] = LoDTensor(total[index].array + item.array, item.offsets)
     return total
 

@@ -16,10 +16,10 @@ def accuracy(ctx: OpContext, Out: Any, Indices: Any, Label: Any) -> Any:
 
     Indices [N, k] of top_k, Label [N, 1] integers; Accuracy is float32, the counts int32 (Paddle 1.8.5 accuracy_op.h).
     """
-    ctx.require(
-        Indices.ndim == 2 and Label.size == len(Indices),
-        f"inputs Indices [N, k] and Label [N, 1] must agree in N, found {Indices.shape} and {Label.shape}",
-    )
+    if Indices.ndim != 2 or Label.size != len(Indices):
+        raise ctx.error(
+            f"inputs Indices [N, k] and Label [N, 1] must agree in N, found {Indices.shape} and {Label.shape}"
+        )
     xp, total = ctx.xp, len(Indices)
     correct = (Indices == Label.reshape(-1, 1)).any(axis=1).sum()
     return {

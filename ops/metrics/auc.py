@@ -28,11 +28,11 @@ def auc(
     """
     buckets, length = num_thresholds + 1, prod(_shape(num_thresholds, slide_steps))
     for slot, stat in (("StatPos", StatPos), ("StatNeg", StatNeg)):
-        ctx.require(
-            stat.size == length,
-            f"input {slot} must hold {length} counts for num_thresholds={num_thresholds} and "
-            f"slide_steps={slide_steps}, found shape {stat.shape}",
-        )
+        if stat.size != length:
+            raise ctx.error(
+                f"input {slot} must hold {length} counts for num_thresholds={num_thresholds} and "
+                f"slide_steps={slide_steps}, found shape {stat.shape}"
+            )
     positive, negative = _histograms(ctx, Predict, Label, num_thresholds)
     now = int(StatPos.reshape(-1)[-1]) % slide_steps * buckets if slide_steps else 0
     positives = _updated(StatPos.reshape(-1), positive, now, slide_steps)
@@ -51,14 +51,16 @@ def _shape(num_thresholds: int, slide_steps: int) -> tuple[int, ...]:
 
 
 def _histograms(ctx: OpContext, Predict: Any, Label: Any, num_thresholds: int) -> tuple[Any, Any]:
-    ctx.require(
-        Predict.ndim == 2 and Label.size == len(Predict),
-        f"inputs Predict [N, classes] and Label [N, 1] must agree in N, found {Predict.shape} and {Label.shape}",
-    )
+    if Predict.ndim != 2 or Label.size != len(Predict):
+        raise ctx.error(
+            f"inputs Predict [N, classes] and Label [N, 1] must agree in N, found {Predict.shape} and {Label.shape}"
+        )
     scores = Predict[:, -1]
     outside = ~((scores >= 0) & (scores <= 1))
     if outside.any():
-        ctx.fail(f"input Predict must lie in [0, 1], found {scores[outside][0]}; feed it through a sigmoid or softmax")
+        raise ctx.error(
+            f"input Predict must lie in [0, 1], found {scores[outside][0]}; feed it through a sigmoid or softmax"
+        )
     places = (scores * num_thresholds).astype(ctx.xp.int64)
     is_positive = Label.reshape(-1) != 0
     positive = ctx.xp.bincount(places[is_positive], minlength=num_thresholds + 1)

@@ -52,7 +52,8 @@ def chunk_eval(
     [sequences, length] with SeqLength (Paddle 1.8.5 chunk_eval_op.h). Counts on the host.
     """
     np = ctx.np
-    ctx.require(chunk_scheme in SCHEMES, f"chunk_scheme must be one of {', '.join(SCHEMES)}, found {chunk_scheme!r}")
+    if chunk_scheme not in SCHEMES:
+        raise ctx.error(f"chunk_scheme must be one of {', '.join(SCHEMES)}, found {chunk_scheme!r}")
     scheme = SCHEMES[chunk_scheme]
     (inferred, labels), last = _tokens(ctx, Inference, Label, SeqLength)
     found = [
@@ -68,24 +69,25 @@ def _tokens(ctx: OpContext, Inference: Any, Label: Any, SeqLength: Any) -> tuple
     """The tokens of all sequences in one row each, and which of them is the last of its sequence."""
     np = ctx.np
     inferred, labels, lod = ctx.host(Inference), ctx.host(Label), ctx.lod("Label")
-    ctx.require(
-        inferred.size == labels.size,
-        f"inputs Inference and Label must have as many tokens, found shapes {inferred.shape} and {labels.shape}",
-    )
-    if lod:
-        ctx.require(
-            len(lod) == 1 and lod == ctx.lod("Inference"),
-            f"inputs Inference and Label must have the same LoD of one level, found {ctx.lod('Inference')} and {lod}",
+    if inferred.size != labels.size:
+        raise ctx.error(
+            f"inputs Inference and Label must have as many tokens, found shapes {inferred.shape} and {labels.shape}"
         )
+    if lod:
+        if len(lod) != 1 or lod != ctx.lod("Inference"):
+            raise ctx.error(
+                f"inputs Inference and Label must have the same LoD of one level, found {ctx.lod('Inference')} and {lod}"
+            )
         lengths, rows = np.diff(lod[0]), (inferred.reshape(-1), labels.reshape(-1))
     else:
-        ctx.require(SeqLength is not None, "inputs have no LoD, so SeqLength must tell the length of each sequence")
+        if SeqLength is None:
+            raise ctx.error("inputs have no LoD, so SeqLength must tell the length of each sequence")
         lengths = ctx.host(SeqLength).reshape(-1)
         inferred, labels = (tokens.reshape(len(lengths), -1) for tokens in (inferred, labels))
-        ctx.require(
-            bool(((lengths >= 0) & (lengths <= inferred.shape[1])).all()),
-            f"input SeqLength must lie between 0 and {inferred.shape[1]}, found {lengths[:12].tolist()}",
-        )
+        if not bool(((lengths >= 0) & (lengths <= inferred.shape[1])).all()):
+            raise ctx.error(
+                f"input SeqLength must lie between 0 and {inferred.shape[1]}, found {lengths[:12].tolist()}"
+            )
         within = np.arange(inferred.shape[1]) < lengths[:, None]
         rows = inferred[within], labels[within]
     last = np.zeros(len(rows[0]), bool)
@@ -98,7 +100,7 @@ def _chunks(ctx: OpContext, tokens: Any, last: Any, scheme: Scheme, other: int, 
     np = ctx.np
     wrong = (tokens < 0) | (tokens > other * scheme.tags)
     if wrong.any():
-        ctx.fail(
+        raise ctx.error(
             f"input {slot} holds {int(tokens[wrong][0])}, expected 0 to {other * scheme.tags} "
             f"({other} chunk types of {scheme.tags} tags, and one for outside)"
         )

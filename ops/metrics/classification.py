@@ -27,10 +27,10 @@ def precision_recall(
     """
     xp = ctx.xp
     predicted, labels = Indices.reshape(-1), Labels.reshape(-1)
-    ctx.require(
-        len(predicted) == len(labels) and (Weights is None or Weights.size == len(labels)),
-        f"inputs Indices, Labels and Weights must have one row per sample, found {Indices.shape} and {Labels.shape}",
-    )
+    if not (len(predicted) == len(labels) and (Weights is None or Weights.size == len(labels))):
+        raise ctx.error(
+            f"inputs Indices, Labels and Weights must have one row per sample, found {Indices.shape} and {Labels.shape}"
+        )
     check_classes(ctx, predicted, class_number, slot="Indices")
     check_classes(ctx, labels, class_number, slot="Labels")
     dtype = MaxProbs.dtype
@@ -105,10 +105,10 @@ def mean_iou(
     """
     xp = ctx.xp
     predicted, labels = Predictions.reshape(-1), Labels.reshape(-1)
-    ctx.require(
-        len(predicted) == len(labels),
-        f"inputs Predictions and Labels must have the same shape, found {Predictions.shape} and {Labels.shape}",
-    )
+    if len(predicted) != len(labels):
+        raise ctx.error(
+            f"inputs Predictions and Labels must have the same shape, found {Predictions.shape} and {Labels.shape}"
+        )
     check_classes(ctx, predicted, num_classes, slot="Predictions")
     check_classes(ctx, labels, num_classes, slot="Labels")
     wrong = predicted != labels
@@ -161,14 +161,15 @@ def positive_negative_pair(
     equal scores count as neutral and as negative (Paddle 1.8.5 positive_negative_pair_op.h).
     """
     xp, width = ctx.xp, Score.shape[1]
-    ctx.require(-width <= column < width, f"column {column} is out of range for Score of shape {Score.shape}")
+    if not -width <= column < width:
+        raise ctx.error(f"column {column} is out of range for Score of shape {Score.shape}")
     query = QueryID.reshape(-1)
     fields = [Score[:, column], Label.reshape(-1), xp.ones_like(Score[:, 0]) if Weight is None else Weight.reshape(-1)]
-    ctx.require(
-        all(len(field) == len(query) for field in fields),
-        f"inputs Score, Label, QueryID and Weight must have one row per document, found {Score.shape}, {Label.shape} "
-        f"and {QueryID.shape}",
-    )
+    if not all(len(field) == len(query) for field in fields):
+        raise ctx.error(
+            f"inputs Score, Label, QueryID and Weight must have one row per document, found {Score.shape}, {Label.shape} "
+            f"and {QueryID.shape}"
+        )
     counts = xp.zeros(3, Score.dtype)
     for one in xp.unique(query):
         counts = counts + _count_pairs(ctx, *(field[query == one] for field in fields))

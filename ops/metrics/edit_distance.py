@@ -25,14 +25,14 @@ def edit_distance(ctx: OpContext, Hyps: Any, Refs: Any, HypsLength: Any, RefsLen
     np = ctx.np
     hyps, hyp_lengths = _padded(ctx, "Hyps", Hyps, HypsLength)
     refs, ref_lengths = _padded(ctx, "Refs", Refs, RefsLength)
-    ctx.require(
-        len(hyp_lengths) == len(ref_lengths),
-        f"inputs Hyps and Refs must have as many sequences, found {len(hyp_lengths)} and {len(ref_lengths)}",
-    )
+    if len(hyp_lengths) != len(ref_lengths):
+        raise ctx.error(
+            f"inputs Hyps and Refs must have as many sequences, found {len(hyp_lengths)} and {len(ref_lengths)}"
+        )
     distances = _distances(np, hyps, hyp_lengths, refs, ref_lengths).astype(np.float32)
     if normalized:
         if (ref_lengths == 0).any():
-            ctx.fail(
+            raise ctx.error(
                 f"reference {int(np.flatnonzero(ref_lengths == 0)[0])} is empty, so its distance cannot be "
                 "normalized; leave it out or set normalized to False"
             )
@@ -48,11 +48,13 @@ def _padded(ctx: OpContext, slot: str, tokens: Any, lengths: Any) -> tuple[Any, 
     np, host = ctx.np, ctx.host(tokens)
     if lengths is not None:
         counts = ctx.host(lengths).reshape(-1)
-        ctx.require(
-            host.ndim == 2 and len(counts) == len(host) and bool(((counts >= 0) & (counts <= host.shape[1])).all()),
-            f"input {slot} [sequences, length] and its lengths do not fit: shapes {host.shape} and {counts.shape}, "
-            f"lengths {counts[:12].tolist()}",
-        )
+        if not (
+            host.ndim == 2 and len(counts) == len(host) and bool(((counts >= 0) & (counts <= host.shape[1])).all())
+        ):
+            raise ctx.error(
+                f"input {slot} [sequences, length] and its lengths do not fit: shapes {host.shape} and {counts.shape}, "
+                f"lengths {counts[:12].tolist()}"
+            )
         return host, counts
     offsets = np.asarray(ctx.sequences(slot))
     counts = np.diff(offsets)

@@ -18,10 +18,10 @@ def _sizes(ctx: OpContext, OutputShape: Any, rank: int) -> tuple[int, ...]:
     shape = (
         ctx.attr("output_shape") if OutputShape is None else [int(size) for size in ctx.host(OutputShape).reshape(-1)]
     )
-    ctx.require(
-        len(shape) == rank + 2 and min(shape) > 0,
-        f"the output's shape (OutputShape or output_shape) must be {rank + 2} positive numbers, found {shape}",
-    )
+    if not (len(shape) == rank + 2 and min(shape) > 0):
+        raise ctx.error(
+            f"the output's shape (OutputShape or output_shape) must be {rank + 2} positive numbers, found {shape}"
+        )
     return tuple(shape[2:])
 
 
@@ -41,10 +41,8 @@ def _base(ctx: OpContext, sizes: tuple[int, ...], dtype: Any) -> Any:
 
 
 def _rank(ctx: OpContext | InferContext, shape: tuple[int, ...]) -> int:
-    ctx.require(
-        len(shape) == 3 and tuple(shape[1:]) in ((2, 3), (3, 4)),
-        f"Theta must have shape (N, 2, 3), or (N, 3, 4) for volumes, found {tuple(shape)}",
-    )
+    if len(shape) != 3 or tuple(shape[1:]) not in ((2, 3), (3, 4)):
+        raise ctx.error(f"Theta must have shape (N, 2, 3), or (N, 3, 4) for volumes, found {tuple(shape)}")
     return shape[1]
 
 

@@ -90,7 +90,8 @@ def normalize(
     elif X.size == channels.count:
         out = X
     else:
-        ctx.require(X.size > 0, f"X {X.shape} is empty; a batch without elements has no mean and variance to train on")
+        if X.size <= 0:
+            raise ctx.error(f"X {X.shape} is empty; a batch without elements has no mean and variance to train on")
         momentum = ctx.attr("momentum") if MomentumTensor is None else float(ctx.host(MomentumTensor).reshape(-1)[0])
         out, mean, variance = center(xp, widened(X), channels.axes)
         inverse_std = 1 / xp.sqrt(variance + ctx.attr("epsilon"))
@@ -128,10 +129,10 @@ def normalize_grad(
         zeros = xp.zeros_like(Scale)
         return {"X@GRAD": out_grad, "Scale@GRAD": zeros, "Bias@GRAD": zeros}
     if uses_running_statistics(ctx):
-        ctx.require(
-            Mean is not None and Variance is not None,
-            "it needs Mean and Variance, as is_test or use_global_stats is set; rebuild the backward pass with use_global_stats",
-        )
+        if Mean is None or Variance is None:
+            raise ctx.error(
+                "it needs Mean and Variance, as is_test or use_global_stats is set; rebuild the backward pass with use_global_stats"
+            )
         inverse_std = 1 / xp.sqrt(channels.spread(Variance) + ctx.attr("epsilon"))
         normalized = (widened(X) - channels.spread(Mean)) * inverse_std
         x_grad = grad * (scale * inverse_std)
@@ -148,12 +149,13 @@ def normalize_grad(
 
 def infer_normalize(ctx: InferContext, X: TensorMeta, Scale: TensorMeta) -> dict[str, TensorMeta]:
     """Y is like X, every statistic like Scale."""
-    ctx.require(2 <= X.rank <= 5, f"input X must have 2 to 5 dimensions, found shape {X.shape}")
+    if not 2 <= X.rank <= 5:
+        raise ctx.error(f"input X must have 2 to 5 dimensions, found shape {X.shape}")
     count = X.shape[-1] if ctx.attr("data_layout") in CHANNELS_LAST else X.shape[1]
-    ctx.require(
-        Scale.rank == 1 and (UNKNOWN in (count, Scale.shape[0]) or Scale.shape[0] == count),
-        f"input Scale must have shape ({count},) as X {X.shape} has channels in {ctx.attr('data_layout')}, found {Scale.shape}",
-    )
+    if not (Scale.rank == 1 and (UNKNOWN in (count, Scale.shape[0]) or Scale.shape[0] == count)):
+        raise ctx.error(
+            f"input Scale must have shape ({count},) as X {X.shape} has channels in {ctx.attr('data_layout')}, found {Scale.shape}"
+        )
     statistic = Scale.with_shape([count]).with_lod_level(0)
     return {
         "Y": X,

@@ -40,7 +40,8 @@ def batch_norm_grad_grad(
     ddx, dy = None if DDX is None else widened(DDX), widened(DY)
     ddscale, ddbias = (None if value is None else channels.spread(value) for value in (DDScale, DDBias))
     if uses_running_statistics(ctx):
-        ctx.require(Mean is not None and Variance is not None, "with running statistics it needs Mean and Variance")
+        if Mean is None or Variance is None:
+            raise ctx.error("with running statistics it needs Mean and Variance")
         inverse_std = 1 / xp.sqrt(channels.spread(Variance) + ctx.attr("epsilon"))
         normalized = (widened(X) - channels.spread(Mean)) * inverse_std
         ddy = 0.0 if ddx is None else ddx * (scale * inverse_std)

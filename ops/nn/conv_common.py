@@ -65,12 +65,13 @@ class Convolution:
 
 def plan_convolution(ctx: OpContext | InferContext, shape: Sequence[int], filter_shape: Sequence[int]) -> Convolution:
     """Read the attributes and check the shapes (Paddle 1.8.5 conv_op.cc); raises OperatorError when they cannot work."""
-    ctx.require(
-        len(shape) in (4, 5) and len(filter_shape) == len(shape),
-        f"Input must have 4 dimensions (or 5 with depth) and Filter as many, found {tuple(shape)} and {tuple(filter_shape)}",
-    )
+    if len(shape) not in (4, 5) or len(filter_shape) != len(shape):
+        raise ctx.error(
+            f"Input must have 4 dimensions (or 5 with depth) and Filter as many, found {tuple(shape)} and {tuple(filter_shape)}"
+        )
     data_format, groups = ctx.attr("data_format"), ctx.attr("groups")
-    ctx.require(groups > 0, f"attribute groups must be positive, found {groups}")
+    if groups <= 0:
+        raise ctx.error(f"attribute groups must be positive, found {groups}")
     batch, channels, sizes = split_shape(shape, data_format)
     windows = lay_windows(
         ctx,
@@ -81,15 +82,15 @@ def plan_convolution(ctx: OpContext | InferContext, shape: Sequence[int], filter
         ctx.attr("padding_algorithm"),
         ctx.attr("dilations"),
     )
-    ctx.require(
-        UNKNOWN in (channels, filter_shape[1]) or channels == filter_shape[1] * groups,
-        f"Input {tuple(shape)} ({data_format}) has {channels} channels; Filter {tuple(filter_shape)} with groups {groups} "
-        f"expects {filter_shape[1]} * {groups}",
-    )
-    ctx.require(
-        filter_shape[0] % groups == 0 or filter_shape[0] == UNKNOWN,
-        f"Filter {tuple(filter_shape)} has {filter_shape[0]} output channels, not a multiple of groups {groups}",
-    )
+    if UNKNOWN not in (channels, filter_shape[1]) and channels != filter_shape[1] * groups:
+        raise ctx.error(
+            f"Input {tuple(shape)} ({data_format}) has {channels} channels; Filter {tuple(filter_shape)} with groups {groups} "
+            f"expects {filter_shape[1]} * {groups}"
+        )
+    if filter_shape[0] % groups != 0 and filter_shape[0] != UNKNOWN:
+        raise ctx.error(
+            f"Filter {tuple(filter_shape)} has {filter_shape[0]} output channels, not a multiple of groups {groups}"
+        )
     counts = windows.output_sizes(sizes)
     require_outputs(ctx, sizes, windows, counts)
     return Convolution(windows, groups, data_format, batch, sizes, tuple(filter_shape), counts)
@@ -99,16 +100,13 @@ def check_types(ctx: OpContext, Input: Any, Filter: Any) -> None:
     """Refuse integers and inputs of different types."""
     require_floating(ctx, "Input", Input)
     if Input.dtype != Filter.dtype:
-        ctx.fail(f"Input and Filter must have one data type, found {Input.dtype} and {Filter.dtype}")
+        raise ctx.error(f"Input and Filter must have one data type, found {Input.dtype} and {Filter.dtype}")
 
 
 def check_bias(ctx: OpContext | InferContext, Bias: Any, channels: int) -> None:
     """Refuse a bias that is not as long as the output has channels, where both are known."""
-    if Bias is not None and UNKNOWN not in (channels, *Bias.shape):
-        ctx.require(
-            prod(Bias.shape) == channels,
-            f"Bias must hold {channels} numbers as Filter says, found shape {tuple(Bias.shape)}",
-        )
+    if Bias is not None and UNKNOWN not in (channels, *Bias.shape) and prod(Bias.shape) != channels:
+        raise ctx.error(f"Bias must hold {channels} numbers as Filter says, found shape {tuple(Bias.shape)}")
 
 
 def per_channel(bias: Any, rank: int, data_format: str) -> Any:
@@ -186,15 +184,14 @@ def convolution_grad(ctx: OpContext, Input: Any, Filter: Any, out_grad: Any) -> 
 
 def require_plain(ctx: OpContext) -> None:
     """Gradients are those of the bare operator: refuse a fused activation."""
-    ctx.require(
-        not ctx.attr("fuse_relu") and not ctx.attr("fuse_activation"),
-        "it has a fused activation and so no gradient; train the program from before the fusion",
-    )
+    if ctx.attr("fuse_relu") or ctx.attr("fuse_activation"):
+        raise ctx.error("it has a fused activation and so no gradient; train the program from before the fusion")
 
 
 def require_like_output(ctx: OpContext, slot: str, grad: Any, shape: tuple[int, ...]) -> None:
     """Refuse a gradient that is not shaped like the output."""
-    ctx.require(tuple(grad.shape) == shape, f"{slot} must have the output's shape {shape}, found {tuple(grad.shape)}")
+    if tuple(grad.shape) != shape:
+        raise ctx.error(f"{slot} must have the output's shape {shape}, found {tuple(grad.shape)}")
 
 
 def bias_grad(out_grad: Any, data_format: str) -> Any:

@@ -83,12 +83,13 @@ def plan_transposed(
     ctx: OpContext | InferContext, shape: Sequence[int], filter_shape: Sequence[int]
 ) -> TransposedConvolution:
     """Read the attributes and check the shapes (Paddle 1.8.5 conv_transpose_op.cc); the filter is [C, O / groups, k...]."""
-    ctx.require(
-        len(shape) in (4, 5) and len(filter_shape) == len(shape),
-        f"Input must have 4 dimensions (or 5 with depth) and Filter as many, found {tuple(shape)} and {tuple(filter_shape)}",
-    )
+    if len(shape) not in (4, 5) or len(filter_shape) != len(shape):
+        raise ctx.error(
+            f"Input must have 4 dimensions (or 5 with depth) and Filter as many, found {tuple(shape)} and {tuple(filter_shape)}"
+        )
     data_format, groups = ctx.attr("data_format"), ctx.attr("groups")
-    ctx.require(groups > 0, f"attribute groups must be positive, found {groups}")
+    if groups <= 0:
+        raise ctx.error(f"attribute groups must be positive, found {groups}")
     batch, channels, sizes = split_shape(shape, data_format)
     windows = lay_windows(
         ctx,
@@ -99,14 +100,14 @@ def plan_transposed(
         ctx.attr("padding_algorithm"),
         ctx.attr("dilations"),
     )
-    ctx.require(
-        UNKNOWN in (channels, filter_shape[0]) or channels == filter_shape[0],
-        f"Input {tuple(shape)} ({data_format}) has {channels} channels; Filter {tuple(filter_shape)} expects {filter_shape[0]}",
-    )
-    ctx.require(
-        channels % groups == 0 or channels == UNKNOWN,
-        f"Input {tuple(shape)} ({data_format}) has {channels} channels, not a multiple of groups {groups}",
-    )
+    if UNKNOWN not in (channels, filter_shape[0]) and channels != filter_shape[0]:
+        raise ctx.error(
+            f"Input {tuple(shape)} ({data_format}) has {channels} channels; Filter {tuple(filter_shape)} expects {filter_shape[0]}"
+        )
+    if channels % groups != 0 and channels != UNKNOWN:
+        raise ctx.error(
+            f"Input {tuple(shape)} ({data_format}) has {channels} channels, not a multiple of groups {groups}"
+        )
     outputs = _output_sizes(ctx, sizes, windows)
     return TransposedConvolution(windows, groups, data_format, batch, filter_shape[1] * groups, outputs)
 
@@ -122,18 +123,19 @@ def _output_sizes(ctx: OpContext | InferContext, sizes: tuple[int, ...], windows
     extra = ctx.op.attr("output_padding") if ctx.op.has_attr("output_padding") else []
     if extra and not wanted:
         wanted = [size + more if size != UNKNOWN else UNKNOWN for size, more in zip(least, extra, strict=True)]
-    ctx.require(len(wanted) in (0, len(least)), f"attribute output_size must have {len(least)} numbers, found {wanted}")
+    if len(wanted) not in (0, len(least)):
+        raise ctx.error(f"attribute output_size must have {len(least)} numbers, found {wanted}")
     for size, low, stride in zip(wanted, least, windows.strides, strict=False):
-        ctx.require(
-            UNKNOWN in (size, low) or low <= size < low + stride,
-            f"attribute output_size {wanted} is out of reach: with strides {windows.strides} the smallest output is "
-            f"{least} and each size must be below that plus its stride",
-        )
+        if not (UNKNOWN in (size, low) or low <= size < low + stride):
+            raise ctx.error(
+                f"attribute output_size {wanted} is out of reach: with strides {windows.strides} the smallest output is "
+                f"{least} and each size must be below that plus its stride"
+            )
     outputs = tuple(wanted) or least
-    ctx.require(
-        all(size > 0 or size == UNKNOWN for size in outputs),
-        f"the output would have sizes {outputs}: the paddings {windows.paddings} are larger than Input {sizes} spreads to",
-    )
+    if not all(size > 0 or size == UNKNOWN for size in outputs):
+        raise ctx.error(
+            f"the output would have sizes {outputs}: the paddings {windows.paddings} are larger than Input {sizes} spreads to"
+        )
     return outputs
 
 

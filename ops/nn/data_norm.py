@@ -24,7 +24,8 @@ SHOW_PRECISION = 1e-7
 
 def _shown(ctx: OpContext, X: Any, slot_dim: int) -> Any:
     """1 where the slot of a cell was shown: slots are `slot_dim` wide, and the first cell of one that was not is zero."""
-    ctx.require(X.shape[1] % slot_dim == 0, f"attribute slot_dim {slot_dim} must divide the width of X {X.shape}")
+    if X.shape[1] % slot_dim != 0:
+        raise ctx.error(f"attribute slot_dim {slot_dim} must divide the width of X {X.shape}")
     shown = ctx.xp.abs(X[:, ::slot_dim]) >= SHOW_PRECISION
     return ctx.xp.repeat(shown, slot_dim, axis=1)
 
@@ -32,7 +33,7 @@ def _shown(ctx: OpContext, X: Any, slot_dim: int) -> Any:
 def _require_scale(ctx: OpContext, scale_w: Any, bias: Any, width: int) -> None:
     for slot, value in {"scale_w": scale_w, "bias": bias}.items():
         if value is None:
-            ctx.fail(f"enable_scale_and_shift is set, but there is no input {slot}")
+            raise ctx.error(f"enable_scale_and_shift is set, but there is no input {slot}")
         require_shape(ctx, slot, value, (width,), "the width of X")
 
 
@@ -84,7 +85,8 @@ def _(
     BatchSum: TensorMeta,
     BatchSquareSum: TensorMeta,
 ) -> dict[str, TensorMeta]:
-    ctx.require(2 <= X.rank <= 5, f"input X must have 2 to 5 dimensions, found shape {X.shape}")
+    if not 2 <= X.rank <= 5:
+        raise ctx.error(f"input X must have 2 to 5 dimensions, found shape {X.shape}")
     statistic = X.with_shape([X.shape[1] if ctx.attr("data_layout") == "NCHW" else X.shape[-1]]).with_lod_level(0)
     return {"Y": X, "Means": statistic, "Scales": statistic}
 

@@ -74,28 +74,26 @@ class Deformable:
 
 
 def _plan(ctx: OpContext | InferContext, shape: Sequence[int], filter_shape: Sequence[int]) -> Deformable:
-    ctx.require(
-        len(shape) == 4 and len(filter_shape) == 4,
-        f"Input and Filter must have 4 dimensions, found {tuple(shape)} and {tuple(filter_shape)}",
-    )
+    if len(shape) != 4 or len(filter_shape) != 4:
+        raise ctx.error(f"Input and Filter must have 4 dimensions, found {tuple(shape)} and {tuple(filter_shape)}")
     sizes = shape[2:]
     windows = lay_windows(
         ctx, sizes, filter_shape[2:], ctx.attr("strides"), ctx.attr("paddings"), dilations=ctx.attr("dilations")
     )
     groups, deformable_groups = ctx.attr("groups"), ctx.attr("deformable_groups")
-    ctx.require(
-        groups > 0 and deformable_groups > 0,
-        f"attributes groups and deformable_groups must be positive, found {groups} and {deformable_groups}",
-    )
-    ctx.require(
-        shape[1] == UNKNOWN or (shape[1] == filter_shape[1] * groups and shape[1] % deformable_groups == 0),
-        f"Input {tuple(shape)} has {shape[1]} channels; Filter {tuple(filter_shape)} with groups {groups} expects "
-        f"{filter_shape[1] * groups}, and deformable_groups {deformable_groups} must divide them",
-    )
-    ctx.require(
-        filter_shape[0] % groups == 0,
-        f"Filter {tuple(filter_shape)} has {filter_shape[0]} output channels, not a multiple of groups {groups}",
-    )
+    if not (groups > 0 and deformable_groups > 0):
+        raise ctx.error(
+            f"attributes groups and deformable_groups must be positive, found {groups} and {deformable_groups}"
+        )
+    if not (shape[1] == UNKNOWN or (shape[1] == filter_shape[1] * groups and shape[1] % deformable_groups == 0)):
+        raise ctx.error(
+            f"Input {tuple(shape)} has {shape[1]} channels; Filter {tuple(filter_shape)} with groups {groups} expects "
+            f"{filter_shape[1] * groups}, and deformable_groups {deformable_groups} must divide them"
+        )
+    if filter_shape[0] % groups != 0:
+        raise ctx.error(
+            f"Filter {tuple(filter_shape)} has {filter_shape[0]} output channels, not a multiple of groups {groups}"
+        )
     counts = windows.output_sizes(sizes)
     require_outputs(ctx, sizes, windows, counts)
     return Deformable(windows, groups, deformable_groups, counts, tuple(shape), tuple(filter_shape))

@@ -21,12 +21,13 @@ DROPOUT: dict[str, Any] = {
 
 def _upscales(ctx: OpContext, dropout_prob: float) -> bool:
     """Whether training scales up (upscale_in_train) instead of inference scaling down (downgrade_in_infer)."""
-    ctx.require(0 <= dropout_prob <= 1, f"attribute dropout_prob must be between 0 and 1, found {dropout_prob}")
+    if not 0 <= dropout_prob <= 1:
+        raise ctx.error(f"attribute dropout_prob must be between 0 and 1, found {dropout_prob}")
     implementation = ctx.attr("dropout_implementation")
-    ctx.require(
-        implementation in ("upscale_in_train", "downgrade_in_infer"),
-        f"attribute dropout_implementation must be 'upscale_in_train' or 'downgrade_in_infer', found {implementation!r}",
-    )
+    if implementation not in ("upscale_in_train", "downgrade_in_infer"):
+        raise ctx.error(
+            f"attribute dropout_implementation must be 'upscale_in_train' or 'downgrade_in_infer', found {implementation!r}"
+        )
     return bool(implementation == "upscale_in_train")
 
 
@@ -56,7 +57,8 @@ def _drop_grad(ctx: OpContext, Mask: Any, out_grad: Any) -> Any:
 
 def _infer(ctx: InferContext, X: TensorMeta) -> dict[str, TensorMeta]:
     probability = ctx.attr("dropout_prob")
-    ctx.require(0.0 <= probability <= 1.0, f"'dropout_prob' must be between 0.0 and 1.0, found {probability}")
+    if not 0.0 <= probability <= 1.0:
+        raise ctx.error(f"'dropout_prob' must be between 0.0 and 1.0, found {probability}")
     if ctx.attr("is_test"):
         return {"Out": X}
     return {"Out": X, "Mask": X.with_dtype(VarType.UINT8).with_lod_level(0)}
@@ -93,9 +95,8 @@ def dropout_grad(ctx: OpContext, Mask: Any, Out_grad: Any) -> Any:
 )
 def dropout_nd(ctx: OpContext, X: Any, Seed: Any, *, axis: list[int]) -> dict[str, Any]:
     """dropout that keeps or drops whole slices: one draw per index of the axes in `axis` (Paddle 2.6 dropout_nd)."""
-    ctx.require(
-        all(-X.ndim <= a < X.ndim for a in axis), f"attribute axis {axis} is out of range for X of shape {X.shape}"
-    )
+    if not all(-X.ndim <= a < X.ndim for a in axis):
+        raise ctx.error(f"attribute axis {axis} is out of range for X of shape {X.shape}")
     kept = {a % X.ndim for a in axis} or set(range(X.ndim))
     return _drop(ctx, X, Seed, tuple(size if a in kept else 1 for a, size in enumerate(X.shape)))
 

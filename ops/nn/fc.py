@@ -22,27 +22,28 @@ PADDING = 4
 def _output_shape(ctx: OpContext | InferContext, shape: Sequence[int], weight: Sequence[int]) -> tuple[int, ...]:
     """The shape of Out: the leading dimensions of Input, then the columns of W."""
     columns = ctx.attr("in_num_col_dims")
-    ctx.require(
-        0 < columns < len(shape),
-        f"attribute in_num_col_dims must be between 1 and {len(shape) - 1} for Input of shape {tuple(shape)}, found {columns}",
-    )
-    ctx.require(len(weight) == 2, f"input W must have 2 dimensions, found shape {tuple(weight)}")
+    if not 0 < columns < len(shape):
+        raise ctx.error(
+            f"attribute in_num_col_dims must be between 1 and {len(shape) - 1} for Input of shape {tuple(shape)}, found {columns}"
+        )
+    if len(weight) != 2:
+        raise ctx.error(f"input W must have 2 dimensions, found shape {tuple(weight)}")
     rows, width = weight
     if ctx.attr("padding_weights"):
         rows, width = rows - PADDING, width - PADDING
     inner = shape[columns:]
-    ctx.require(
-        UNKNOWN in inner or prod(inner) == rows,
-        f"input Input of shape {tuple(shape)} has rows of {prod(inner)} elements (in_num_col_dims {columns}), input W of "
-        f"shape {tuple(weight)} expects {rows}",
-    )
+    if UNKNOWN not in inner and prod(inner) != rows:
+        raise ctx.error(
+            f"input Input of shape {tuple(shape)} has rows of {prod(inner)} elements (in_num_col_dims {columns}), input W of "
+            f"shape {tuple(weight)} expects {rows}"
+        )
     return (*shape[:columns], width)
 
 
 def _require_bias(ctx: OpContext | InferContext, bias: Any, width: int) -> None:
     """Refuse a bias that is not as long as a row of Out, where both are known."""
-    if bias is not None and UNKNOWN not in (width, *bias.shape):
-        ctx.require(prod(bias.shape) == width, f"input Bias must hold {width} numbers, found shape {tuple(bias.shape)}")
+    if bias is not None and UNKNOWN not in (width, *bias.shape) and prod(bias.shape) != width:
+        raise ctx.error(f"input Bias must hold {width} numbers, found shape {tuple(bias.shape)}")
 
 
 def _multiply_adds(op: Operator, shape: Shapes) -> int:
@@ -72,7 +73,8 @@ def _multiply_adds(op: Operator, shape: Shapes) -> int:
 def fc(ctx: OpContext, Input: Any, W: Any, Bias: Any) -> Any:
     """act(Input [rows, K] x W [K, N] + Bias [N]), floating point (Paddle 1.8.5 fc_op.cc)."""
     require_floating(ctx, "Input", Input)
-    ctx.require(Input.dtype == W.dtype, f"Input and W must have one data type, found {Input.dtype} and {W.dtype}")
+    if Input.dtype != W.dtype:
+        raise ctx.error(f"Input and W must have one data type, found {Input.dtype} and {W.dtype}")
     shape = _output_shape(ctx, Input.shape, W.shape)
     _require_bias(ctx, Bias, shape[-1])
     require_activation(ctx, ctx.attr("activation_type"))

@@ -49,9 +49,8 @@ def _conv_add_act(ctx: OpContext, Input: Any, Filter: Any, Bias: Any, ResidualDa
     sections = ctx.attr("split_channels")
     if not ctx.wants("Outputs") or not sections:
         return {"Output": out}
-    ctx.require(
-        sum(sections) == out.shape[1], f"attribute split_channels {sections} must add up to the {out.shape[1]} channels"
-    )
+    if sum(sections) != out.shape[1]:
+        raise ctx.error(f"attribute split_channels {sections} must add up to the {out.shape[1]} channels")
     ends = [sum(sections[: i + 1]) for i in range(len(sections))]
     return {"Output": out, "Outputs": [out[:, end - size : end] for size, end in zip(sections, ends, strict=True)]}
 

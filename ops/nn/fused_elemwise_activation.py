@@ -68,10 +68,10 @@ def _compound(ctx: OpContext | InferContext) -> Compound:
     names = [name.removesuffix("_grad") for name in ctx.attr("functor_list")]
     unary_outside = len(names) == 2 and names[1] in BINARY
     binary, unary = (names[1], names[0]) if unary_outside else (names[0], names[-1]) if names else ("", "")
-    ctx.require(
-        len(names) == 2 and binary in BINARY and unary in UNARY,
-        f"attribute functor_list must be one of {', '.join(BINARY)} and one of {', '.join(UNARY)}, found {names}",
-    )
+    if len(names) != 2 or binary not in BINARY or unary not in UNARY:
+        raise ctx.error(
+            f"attribute functor_list must be one of {', '.join(BINARY)} and one of {', '.join(UNARY)}, found {names}"
+        )
     return Compound(unary, binary == "elementwise_mul", unary_outside, ctx.attr("scale"), ctx.attr("axis"))
 
 
@@ -96,10 +96,10 @@ def _run_grad(ctx: OpContext, X: Any, Y: Any, Out: Any, IntermediateOut: Any, ou
     """Gradients by X, Y and the intermediate value; X may be absent where it is only added."""
     compound = _compound(ctx)
     if X is None:
-        ctx.require(not compound.multiplies, "input X is absent, but the gradient of elementwise_mul needs it")
-        ctx.require(
-            not compound.unary_outside or IntermediateOut is not None, "inputs X and IntermediateOut are both absent"
-        )
+        if compound.multiplies:
+            raise ctx.error("input X is absent, but the gradient of elementwise_mul needs it")
+        if compound.unary_outside and IntermediateOut is None:
+            raise ctx.error("inputs X and IntermediateOut are both absent")
         X = Out
     grads = {}
     if compound.unary_outside:

@@ -26,21 +26,18 @@ def _require(ctx: OpContext, X: Any, Grid: Any) -> tuple[str, str, bool]:
     """(mode, padding_mode, align_corners): attributes of Paddle 2.x, with the values that 1.8.5 knows only."""
     require_floating(ctx, "X", X)
     require_rank(ctx, "X", X, 4, 5)
-    ctx.require(
-        Grid.ndim == X.ndim and Grid.shape[0] == X.shape[0] and Grid.shape[-1] == X.ndim - 2,
-        f"input Grid must have shape ({X.shape[0]}, {'height, width' if X.ndim == 4 else 'depth, height, width'}, "
-        f"{X.ndim - 2}) for X of shape {X.shape}, found {Grid.shape}",
-    )
-    ctx.require(
-        saved_since(ctx, 2, 0) or ctx.op.has_attr("mode") or Grid.shape[1:-1] == X.shape[2:],
-        f"input Grid {Grid.shape} must be as high and wide as X {X.shape}",
-    )
+    if Grid.ndim != X.ndim or Grid.shape[0] != X.shape[0] or Grid.shape[-1] != X.ndim - 2:
+        raise ctx.error(
+            f"input Grid must have shape ({X.shape[0]}, {'height, width' if X.ndim == 4 else 'depth, height, width'}, "
+            f"{X.ndim - 2}) for X of shape {X.shape}, found {Grid.shape}"
+        )
+    if not (saved_since(ctx, 2, 0) or ctx.op.has_attr("mode") or Grid.shape[1:-1] == X.shape[2:]):
+        raise ctx.error(f"input Grid {Grid.shape} must be as high and wide as X {X.shape}")
     mode, padding = later_attr(ctx, "mode", "bilinear"), later_attr(ctx, "padding_mode", "zeros")
-    ctx.require(mode in ("bilinear", "nearest"), f"attribute mode must be 'bilinear' or 'nearest', found {mode!r}")
-    ctx.require(
-        padding in ("zeros", "border", "reflection"),
-        f"attribute padding_mode must be 'zeros', 'border' or 'reflection', found {padding!r}",
-    )
+    if mode not in ("bilinear", "nearest"):
+        raise ctx.error(f"attribute mode must be 'bilinear' or 'nearest', found {mode!r}")
+    if padding not in ("zeros", "border", "reflection"):
+        raise ctx.error(f"attribute padding_mode must be 'zeros', 'border' or 'reflection', found {padding!r}")
     return mode, padding, later_attr(ctx, "align_corners", True)
 
 
@@ -111,10 +108,8 @@ def grid_sampler(ctx: OpContext, X: Any, Grid: Any) -> Any:
 
 @grid_sampler.infer
 def _(ctx: InferContext, X: TensorMeta, Grid: TensorMeta) -> TensorMeta:
-    ctx.require(
-        X.rank in (4, 5) and Grid.rank == X.rank,
-        f"inputs X and Grid must both have 4 or 5 dimensions, found {X.shape} and {Grid.shape}",
-    )
+    if X.rank not in (4, 5) or Grid.rank != X.rank:
+        raise ctx.error(f"inputs X and Grid must both have 4 or 5 dimensions, found {X.shape} and {Grid.shape}")
     return X.with_shape([*X.shape[:2], *Grid.shape[1:-1]])
 
 

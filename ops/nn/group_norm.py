@@ -15,14 +15,15 @@ GROUP_NORM: dict[str, Any] = {"epsilon": 1e-05, "groups": required(INT), "data_l
 
 
 def _require_groups(ctx: OpContext | InferContext, shape: tuple[int, ...], groups: int) -> None:
-    ctx.require(len(shape) >= 2, f"input X must have at least 2 dimensions, found shape {tuple(shape)}")
+    if len(shape) < 2:
+        raise ctx.error(f"input X must have at least 2 dimensions, found shape {tuple(shape)}")
     channels = split_shape(shape, ctx.attr("data_layout"))[1]
     size = -(-channels // max(groups, 1))
-    ctx.require(
-        channels == UNKNOWN or (0 < groups <= channels and (groups - 1) * size < channels),
-        f"attribute groups must split the {channels} channels of X {tuple(shape)} ({ctx.attr('data_layout')}) into groups "
-        f"that each have some, found {groups}",
-    )
+    if not (channels == UNKNOWN or (0 < groups <= channels and (groups - 1) * size < channels)):
+        raise ctx.error(
+            f"attribute groups must split the {channels} channels of X {tuple(shape)} ({ctx.attr('data_layout')}) into groups "
+            f"that each have some, found {groups}"
+        )
 
 
 def _blocks(channels: int, groups: int) -> list[tuple[slice, int]]:

@@ -14,23 +14,22 @@ from fluidtool.ops.schema import INTS, TensorMeta, ints, required
 
 def _windows(ctx: OpContext) -> Windows:
     kernels, strides, paddings = ctx.attr("kernels"), ctx.attr("strides"), ctx.attr("paddings")
-    ctx.require(
-        len(kernels) == 2 and min(kernels) > 0, f"attribute kernels must be 2 positive numbers, found {kernels}"
-    )
-    ctx.require(
-        len(strides) == 2 and min(strides) > 0, f"attribute strides must be 2 positive numbers, found {strides}"
-    )
-    ctx.require(len(paddings) == 4, f"attribute paddings must be [up, left, down, right], found {paddings}")
+    if not (len(kernels) == 2 and min(kernels) > 0):
+        raise ctx.error(f"attribute kernels must be 2 positive numbers, found {kernels}")
+    if not (len(strides) == 2 and min(strides) > 0):
+        raise ctx.error(f"attribute strides must be 2 positive numbers, found {strides}")
+    if len(paddings) != 4:
+        raise ctx.error(f"attribute paddings must be [up, left, down, right], found {paddings}")
     up, left, down, right = paddings
     return Windows(tuple(kernels), tuple(strides), ((up, down), (left, right)), (1, 1))
 
 
 def _counts(ctx: OpContext, windows: Windows, height: int, width: int) -> tuple[int, ...]:
     counts = windows.output_sizes((height, width))
-    ctx.require(
-        min(counts) >= 0,
-        f"no window fits: an image of {height} x {width}, kernels {windows.kernel}, paddings {windows.paddings}",
-    )
+    if min(counts) < 0:
+        raise ctx.error(
+            f"no window fits: an image of {height} x {width}, kernels {windows.kernel}, paddings {windows.paddings}"
+        )
     return counts
 
 
@@ -72,7 +71,8 @@ def im2sequence(ctx: OpContext, X: Any, Y: Any, *, out_stride: list[int]) -> Any
 
 @im2sequence.infer
 def _(ctx: InferContext, X: TensorMeta, Y: TensorMeta | None) -> TensorMeta:
-    ctx.require(X.rank == 4, f"input X must have 4 dimensions, found shape {X.shape}")
+    if X.rank != 4:
+        raise ctx.error(f"input X must have 4 dimensions, found shape {X.shape}")
     return X.with_shape([X.shape[0], X.shape[1] * prod(ctx.attr("kernels"))]).with_lod_level(1)
 
 

@@ -26,10 +26,8 @@ ACTIVATIONS = ("", "identity", "leaky_relu", "elu")
 
 
 def _require_activation(ctx: OpContext, activation: str) -> None:
-    ctx.require(
-        activation in ACTIVATIONS,
-        f"attribute activation must be 'identity', 'leaky_relu' or 'elu', found {activation!r}",
-    )
+    if activation not in ACTIVATIONS:
+        raise ctx.error(f"attribute activation must be 'identity', 'leaky_relu' or 'elu', found {activation!r}")
 
 
 @op("inplace_abn", inputs=BATCH_NORM_INPUTS, outputs=BATCH_NORM_OUTPUTS, attrs=INPLACE_ABN, lod="X->Y")

@@ -43,7 +43,7 @@ def instance_norm(ctx: OpContext, *, epsilon: float) -> dict[str, Any]:
     """
     X, Scale, Bias = (_optional(ctx, slot) for slot in ("X", "Scale", "Bias"))
     if X is None:
-        ctx.fail("input X holds no value: feed it or load it into the scope")
+        raise ctx.error("input X holds no value: feed it or load it into the scope")
     require_floating(ctx, "X", X)
     require_rank(ctx, "X", X, 2, 3, 4, 5)
     for slot, value in {"Scale": Scale, "Bias": Bias}.items():
@@ -66,7 +66,8 @@ def _(ctx: InferContext) -> dict[str, TensorMeta] | None:
     X: TensorMeta | None = ctx.meta(ctx.op.input("X")[0])
     if X is None:
         return None
-    ctx.require(2 <= X.rank <= 5, f"input X must have 2 to 5 dimensions, found shape {X.shape}")
+    if not 2 <= X.rank <= 5:
+        raise ctx.error(f"input X must have 2 to 5 dimensions, found shape {X.shape}")
     batch, channels = X.shape[:2]
     statistic = X.with_shape([batch * channels if min(batch, channels) >= 0 else -1]).with_lod_level(0)
     return {"Y": X, "SavedMean": statistic, "SavedVariance": statistic}

@@ -34,13 +34,13 @@ def _check(ctx: OpContext | InferContext, shape: Sequence[int]) -> tuple[int, ..
     """The spatial sizes of X, once its rank and the method fit."""
     methods = METHODS.get(len(shape))
     if methods is None:
-        ctx.fail(f"input X must have 3 to 5 dimensions, found shape {tuple(shape)}")
+        raise ctx.error(f"input X must have 3 to 5 dimensions, found shape {tuple(shape)}")
         return ()
     method = ctx.attr("interp_method")
-    ctx.require(
-        method in methods,
-        f"attribute interp_method must be {' or '.join(methods)} for X of shape {tuple(shape)}, found {method!r}",
-    )
+    if method not in methods:
+        raise ctx.error(
+            f"attribute interp_method must be {' or '.join(methods)} for X of shape {tuple(shape)}, found {method!r}"
+        )
     return split_shape(shape, ctx.attr("data_layout"))[2]
 
 
@@ -53,18 +53,14 @@ def _scales(ctx: OpContext, rank: int, scale: Any) -> list[float]:
     if scale is not None:
         values = [float(value) for value in ctx.host(scale).reshape(-1)]
         values = values if len(values) > 1 else values * rank
-        ctx.require(
-            len(values) >= rank and min(values) > 0,
-            f"input Scale must hold 1 or {rank} positive numbers, found {values}",
-        )
+        if not (len(values) >= rank and min(values) > 0):
+            raise ctx.error(f"input Scale must hold 1 or {rank} positive numbers, found {values}")
         return values[:rank]
     declared = ctx.attr("scale")
     if not isinstance(declared, list):
         return [declared] * rank
-    ctx.require(
-        len(declared) <= 1 or (len(declared) >= rank and min(declared) > 0),
-        f"attribute scale must be {rank} positive numbers, found {declared}",
-    )
+    if not (len(declared) <= 1 or (len(declared) >= rank and min(declared) > 0)):
+        raise ctx.error(f"attribute scale must be {rank} positive numbers, found {declared}")
     return declared[:rank] if len(declared) > 1 or (rank == 1 and declared) else [0.0] * rank
 
 
@@ -73,21 +69,24 @@ def _run_sizes(ctx: OpContext, X: Any, OutSize: Any, SizeTensor: list[Any], Scal
     sizes = _check(ctx, X.shape)
     rank = len(sizes)
     if SizeTensor:
-        ctx.require(len(SizeTensor) == rank, f"input SizeTensor must be {rank} tensors, found {len(SizeTensor)}")
+        if len(SizeTensor) != rank:
+            raise ctx.error(f"input SizeTensor must be {rank} tensors, found {len(SizeTensor)}")
         outputs, scales = [int(ctx.host(value).reshape(-1)[0]) for value in SizeTensor], [0.0] * rank
     else:
         outputs, scales = _attr_sizes(ctx, rank), _scales(ctx, rank, Scale)
         if min(scales) > 0:
             outputs = [int(ctx.np.float32(size) * ctx.np.float32(s)) for size, s in zip(sizes, scales, strict=True)]
         if OutSize is not None:
-            ctx.require(OutSize.size == rank, f"input OutSize must hold {rank} numbers, found shape {OutSize.shape}")
+            if OutSize.size != rank:
+                raise ctx.error(f"input OutSize must hold {rank} numbers, found shape {OutSize.shape}")
             outputs = [int(value) for value in ctx.host(OutSize).reshape(-1)]
             ctx.set_lod("Out", ctx.lod("X"))
-    ctx.require(
-        min(outputs) > 0,
-        f"the output sizes must be positive, found {outputs}; set out_h and out_w, scale, OutSize or SizeTensor",
-    )
-    ctx.require(min(sizes) > 0, f"input X of shape {X.shape} has no cells to interpolate between")
+    if min(outputs) <= 0:
+        raise ctx.error(
+            f"the output sizes must be positive, found {outputs}; set out_h and out_w, scale, OutSize or SizeTensor"
+        )
+    if min(sizes) <= 0:
+        raise ctx.error(f"input X of shape {X.shape} has no cells to interpolate between")
     by_factor = isinstance(ctx.attr("scale"), list)
     return outputs, scales if by_factor else [0.0] * rank
 

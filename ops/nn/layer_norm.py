@@ -22,21 +22,18 @@ def _rows(ctx: OpContext, X: Any, begin_norm_axis: int) -> tuple[int, int]:
 
 
 def _require_axis(ctx: OpContext | InferContext, shape: tuple[int, ...], begin_norm_axis: int) -> None:
-    ctx.require(
-        0 < begin_norm_axis < len(shape),
-        f"attribute begin_norm_axis must be between 1 and {len(shape) - 1} for X of shape {tuple(shape)}, "
-        f"found {begin_norm_axis}",
-    )
+    if not 0 < begin_norm_axis < len(shape):
+        raise ctx.error(
+            f"attribute begin_norm_axis must be between 1 and {len(shape) - 1} for X of shape {tuple(shape)}, "
+            f"found {begin_norm_axis}"
+        )
 
 
 def _require_factors(ctx: OpContext | InferContext, row: tuple[int, ...], scale: Any, bias: Any) -> None:
     """Refuse factors that are not as long as a row, where both are known."""
     for slot, value in (("Scale", scale), ("Bias", bias)):
-        if value is not None and UNKNOWN not in (*row, *value.shape):
-            ctx.require(
-                prod(value.shape) == prod(row),
-                f"input {slot} must hold {prod(row)} numbers, found shape {tuple(value.shape)}",
-            )
+        if value is not None and UNKNOWN not in (*row, *value.shape) and prod(value.shape) != prod(row):
+            raise ctx.error(f"input {slot} must hold {prod(row)} numbers, found shape {tuple(value.shape)}")
 
 
 @op(

@@ -32,7 +32,8 @@ def lrn(ctx: OpContext, X: Any, *, n: int, k: float, alpha: float, beta: float, 
     """Out = X / MidOut^beta, MidOut = k + alpha * sum of X² over the n channels around, NCHW or NHWC (lrn_op.cc)."""
     require_floating(ctx, "X", X)
     require_rank(ctx, "X", X, 4)
-    ctx.require(n > 0 and n % 2 == 1, f"attribute n must be an odd positive number, found {n}")
+    if not (n > 0 and n % 2 == 1):
+        raise ctx.error(f"attribute n must be an odd positive number, found {n}")
     x, number = channels_first(X, data_format), X.dtype.type
     middle = _sum_neighbours(ctx.xp, x * x, n) * number(alpha) + number(k)
     out = x * middle ** number(-beta)
@@ -41,7 +42,8 @@ def lrn(ctx: OpContext, X: Any, *, n: int, k: float, alpha: float, beta: float, 
 
 @lrn.infer
 def _(ctx: InferContext, X: TensorMeta) -> dict[str, TensorMeta]:
-    ctx.require(X.rank == 4, f"input X must have 4 dimensions, found shape {X.shape}")
+    if X.rank != 4:
+        raise ctx.error(f"input X must have 4 dimensions, found shape {X.shape}")
     return {"Out": X, "MidOut": X.with_lod_level(0)}
 
 

@@ -84,9 +84,11 @@ class Pooling:
 
 def plan_pooling(ctx: OpContext | InferContext, shape: Sequence[int]) -> Pooling:
     """Read the attributes and check the shape (Paddle 1.8.5 pool_op.cc); raises OperatorError when they cannot work."""
-    ctx.require(len(shape) in (4, 5), f"X must have 4 dimensions (or 5 with depth), found {tuple(shape)}")
+    if len(shape) not in (4, 5):
+        raise ctx.error(f"X must have 4 dimensions (or 5 with depth), found {tuple(shape)}")
     kind, data_format, adaptive = ctx.attr("pooling_type"), ctx.attr("data_format"), ctx.attr("adaptive")
-    ctx.require(kind in ("max", "avg"), f"attribute pooling_type must be 'max' or 'avg', found {kind!r}")
+    if kind not in ("max", "avg"):
+        raise ctx.error(f"attribute pooling_type must be 'max' or 'avg', found {kind!r}")
     batch, channels, sizes = split_shape(shape, data_format)
     kernel, algorithm, paddings = list(ctx.attr("ksize")), ctx.attr("padding_algorithm"), ctx.attr("paddings")
     if ctx.attr("global_pooling"):

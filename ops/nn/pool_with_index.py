@@ -64,10 +64,10 @@ def _pool_grad(ctx: OpContext, X: Any, Mask: Any, out_grad: Any) -> Any:
     """Every maximum's cell gets its window's gradient."""
     require_shape(ctx, "Out@GRAD", out_grad, Mask.shape, "the shape of Mask")
     xp, cells = ctx.xp, prod(X.shape[2:])
-    ctx.require(
-        not Mask.size or (int(Mask.max()) < cells and int(Mask.min()) >= -1),
-        f"input Mask must hold positions below {cells}, as X has shape {X.shape}; found {Mask.min()} to {Mask.max()}",
-    )
+    if Mask.size and not (int(Mask.max()) < cells and int(Mask.min()) >= -1):
+        raise ctx.error(
+            f"input Mask must hold positions below {cells}, as X has shape {X.shape}; found {Mask.min()} to {Mask.max()}"
+        )
     planes = xp.arange(X.shape[0] * X.shape[1]).reshape(*X.shape[:2], *[1] * (X.ndim - 2)) * cells
     found = Mask >= 0
     positions = xp.where(found, planes + Mask, 0)
@@ -75,7 +75,8 @@ def _pool_grad(ctx: OpContext, X: Any, Mask: Any, out_grad: Any) -> Any:
 
 
 def _infer(ctx: InferContext, X: TensorMeta, rank: int) -> dict[str, TensorMeta]:
-    ctx.require(X.rank == rank + 2, f"input X must have {rank + 2} dimensions, found shape {X.shape}")
+    if X.rank != rank + 2:
+        raise ctx.error(f"input X must have {rank + 2} dimensions, found shape {X.shape}")
     counts = _lay(ctx, X.shape[2:])[1]
     out = X.with_shape([*X.shape[:2], *(count if count > 0 else UNKNOWN for count in counts)]).with_lod_level(0)
     return {"Out": out, "Mask": out.with_dtype(VarType.INT32)}

@@ -19,10 +19,8 @@ def _steps_left(ctx: OpContext, X: Any, Filter: Any) -> tuple[Any, Any]:
     if not lod:
         require_rank(ctx, "X", X, 3)
         return X, ctx.xp.arange(X.shape[1], 0, -1)
-    ctx.require(
-        len(lod) == 1 and X.ndim == 2,
-        f"input X must be [steps, width] with a LoD of one level, found {X.shape} and {lod}",
-    )
+    if len(lod) != 1 or X.ndim != 2:
+        raise ctx.error(f"input X must be [steps, width] with a LoD of one level, found {X.shape} and {lod}")
     left = [end - step for start, end in zip(lod[0], lod[0][1:], strict=False) for step in range(start, end)]
     return X[None], ctx.array(ctx.np.asarray(left, dtype="int64"))
 
@@ -43,7 +41,8 @@ def row_conv(ctx: OpContext, X: Any, Filter: Any) -> Any:
 
 @row_conv.infer
 def _(ctx: InferContext, X: TensorMeta, Filter: TensorMeta) -> TensorMeta:
-    ctx.require(Filter.rank == 2, f"input Filter must have 2 dimensions, found shape {Filter.shape}")
+    if Filter.rank != 2:
+        raise ctx.error(f"input Filter must have 2 dimensions, found shape {Filter.shape}")
     return X
 
 
@@ -68,14 +67,10 @@ def _(ctx: InferContext, X: TensorMeta, Filter: TensorMeta, Out_grad: TensorMeta
 
 
 def _require_shift(ctx: OpContext | InferContext, x: tuple[int, ...], y: tuple[int, ...]) -> None:
-    ctx.require(
-        len(x) == 2 and len(y) == 2 and (x[0] == y[0] or -1 in (x[0], y[0])),
-        f"inputs X and Y must be [batch, width] with one batch size, found {tuple(x)} and {tuple(y)}",
-    )
-    ctx.require(
-        -1 in (x[1], y[1]) or (y[1] % 2 == 1 and y[1] <= x[1]),
-        f"input Y must have an odd width of at most {x[1]}, the width of X, found {tuple(y)}",
-    )
+    if not (len(x) == 2 and len(y) == 2 and (x[0] == y[0] or -1 in (x[0], y[0]))):
+        raise ctx.error(f"inputs X and Y must be [batch, width] with one batch size, found {tuple(x)} and {tuple(y)}")
+    if not (-1 in (x[1], y[1]) or (y[1] % 2 == 1 and y[1] <= x[1])):
+        raise ctx.error(f"input Y must have an odd width of at most {x[1]}, the width of X, found {tuple(y)}")
 
 
 @op("conv_shift", inputs="X Y", outputs="Out", lod="X")

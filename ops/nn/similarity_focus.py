@@ -24,11 +24,10 @@ def similarity_focus(ctx: OpContext, X: Any, *, axis: int, indexes: list[int]) -
     similarity_focus_op.h). The choice is sequential and runs on the host.
     """
     require_rank(ctx, "X", X, 4)
-    ctx.require(axis in (1, 2, 3), f"attribute axis must be 1, 2 or 3, found {axis}")
-    ctx.require(
-        bool(indexes) and all(0 <= index < X.shape[axis] for index in indexes),
-        f"attribute indexes must be indexes of axis {axis} of X {X.shape}, found {indexes}",
-    )
+    if axis not in (1, 2, 3):
+        raise ctx.error(f"attribute axis must be 1, 2 or 3, found {axis}")
+    if not (bool(indexes) and all(0 <= index < X.shape[axis] for index in indexes)):
+        raise ctx.error(f"attribute indexes must be indexes of axis {axis} of X {X.shape}, found {indexes}")
     x = ctx.np.moveaxis(ctx.host(X), axis, 1)
     focus = ctx.np.zeros((len(x), 1, *x.shape[2:]), dtype=X.dtype)
     for image, marks in zip(x, focus[:, 0], strict=True):
@@ -54,5 +53,6 @@ def _greedy(np: Any, cells: Any) -> list[tuple[int, int]]:
 
 @similarity_focus.infer
 def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
-    ctx.require(X.rank == 4, f"input X must have 4 dimensions, found shape {X.shape}")
+    if X.rank != 4:
+        raise ctx.error(f"input X must have 4 dimensions, found shape {X.shape}")
     return X

@@ -14,7 +14,8 @@ def _matrix(ctx: OpContext, Weight: Any, U: Any, V: Any, dim: int) -> Any:
     """Weight as a matrix with `dim` as rows, once U and V fit."""
     require_floating(ctx, "Weight", Weight)
     require_rank(ctx, "Weight", Weight, 2, 3, 4, 5)
-    ctx.require(dim in (0, 1), f"attribute dim must be 0 or 1, found {dim}")
+    if dim not in (0, 1):
+        raise ctx.error(f"attribute dim must be 0 or 1, found {dim}")
     rows = Weight.shape[dim]
     require_shape(ctx, "U", U, (rows,), f"the size of axis {dim} of Weight {Weight.shape}")
     require_shape(

@@ -41,11 +41,12 @@ def _width(channels: int, pyramid_height: int) -> int:
 def _check(ctx: OpContext, X: Any, pyramid_height: int, pooling_type: str) -> None:
     require_floating(ctx, "X", X)
     require_rank(ctx, "X", X, 4)
-    ctx.require(X.shape[2] * X.shape[3] > 0, f"input X {X.shape} has no cells to pool")
-    ctx.require(pyramid_height > 0, f"attribute pyramid_height must be positive, found {pyramid_height}")
-    ctx.require(
-        pooling_type in ("max", "avg"), f"attribute pooling_type must be 'max' or 'avg', found {pooling_type!r}"
-    )
+    if X.shape[2] * X.shape[3] <= 0:
+        raise ctx.error(f"input X {X.shape} has no cells to pool")
+    if pyramid_height <= 0:
+        raise ctx.error(f"attribute pyramid_height must be positive, found {pyramid_height}")
+    if pooling_type not in ("max", "avg"):
+        raise ctx.error(f"attribute pooling_type must be 'max' or 'avg', found {pooling_type!r}")
 
 
 def _lengths(ctx: OpContext, bins: list[AxisBins], dtype: Any) -> Any:
@@ -73,7 +74,8 @@ def spp(ctx: OpContext, X: Any, *, pyramid_height: int, pooling_type: str) -> An
 
 @spp.infer
 def _(ctx: InferContext, X: TensorMeta, *, pyramid_height: int) -> TensorMeta:
-    ctx.require(X.rank == 4, f"input X must have 4 dimensions, found shape {X.shape}")
+    if X.rank != 4:
+        raise ctx.error(f"input X must have 4 dimensions, found shape {X.shape}")
     width = UNKNOWN if X.shape[1] == UNKNOWN else _width(X.shape[1], pyramid_height)
     return X.with_shape([X.shape[0], width]).with_lod_level(0)
 

@@ -17,15 +17,16 @@ def _children(ctx: OpContext, edges: Any, nodes: int) -> list[list[int]]:
     """The children of every node, 1-based, from (parent, child) pairs; pairs with a zero are filling."""
     filled = [(int(parent), int(child)) for parent, child in edges if parent != 0 and child != 0]
     count = len(filled) + 1
-    ctx.require(count <= nodes, f"EdgeSet has {count - 1} edges, so {count} nodes; NodesVector holds {nodes}")
+    if count > nodes:
+        raise ctx.error(f"EdgeSet has {count - 1} edges, so {count} nodes; NodesVector holds {nodes}")
     children: list[list[int]] = [[] for _ in range(count + 1)]
     for parent, child in edges:
         if parent == 0 or child == 0:
             break
-        ctx.require(
-            1 <= parent <= count and 1 <= child <= count,
-            f"EdgeSet names the edge {int(parent)} -> {int(child)}; nodes are numbered from 1 to {count}",
-        )
+        if not (1 <= parent <= count and 1 <= child <= count):
+            raise ctx.error(
+                f"EdgeSet names the edge {int(parent)} -> {int(child)}; nodes are numbered from 1 to {count}"
+            )
         children[int(parent)].append(int(child))
     return children
 
@@ -78,7 +79,8 @@ def _check(ctx: OpContext, NodesVector: Any, EdgeSet: Any, Filter: Any, max_dept
     require_shape(
         ctx, "EdgeSet", EdgeSet, (len(NodesVector), EdgeSet.shape[1], 2), "pairs for each of NodesVector's trees"
     )
-    ctx.require(max_depth > 0, f"attribute max_depth must be positive, found {max_depth}")
+    if max_depth <= 0:
+        raise ctx.error(f"attribute max_depth must be positive, found {max_depth}")
 
 
 @op("tree_conv", inputs="NodesVector EdgeSet Filter", outputs="Out", attrs={"max_depth": 2})
@@ -98,11 +100,11 @@ def tree_conv(ctx: OpContext, NodesVector: Any, EdgeSet: Any, Filter: Any, *, ma
 
 @tree_conv.infer
 def _(ctx: InferContext, NodesVector: TensorMeta, EdgeSet: TensorMeta, Filter: TensorMeta) -> TensorMeta:
-    ctx.require(
-        NodesVector.rank == 3 and EdgeSet.rank == 3 and Filter.rank == 4,
-        f"NodesVector and EdgeSet must have 3 dimensions and Filter 4, found {NodesVector.shape}, {EdgeSet.shape} and "
-        f"{Filter.shape}",
-    )
+    if NodesVector.rank != 3 or EdgeSet.rank != 3 or Filter.rank != 4:
+        raise ctx.error(
+            f"NodesVector and EdgeSet must have 3 dimensions and Filter 4, found {NodesVector.shape}, {EdgeSet.shape} and "
+            f"{Filter.shape}"
+        )
     return NodesVector.with_shape([EdgeSet.shape[0], NodesVector.shape[1], *Filter.shape[2:]]).with_lod_level(0)
 
 

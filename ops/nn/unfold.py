@@ -24,14 +24,11 @@ def _windows(ctx: OpContext | InferContext, sizes: Sequence[int]) -> tuple[Windo
     """The windows, and how many there are on each axis."""
     for name in ("kernel_sizes", "strides", "dilations"):
         values = ctx.attr(name)
-        ctx.require(
-            len(values) == 2 and min(values) > 0, f"attribute {name} must be 2 positive numbers, found {values}"
-        )
+        if not (len(values) == 2 and min(values) > 0):
+            raise ctx.error(f"attribute {name} must be 2 positive numbers, found {values}")
     paddings = ctx.attr("paddings")
-    ctx.require(
-        len(paddings) == 4 and min(paddings) >= 0,
-        f"attribute paddings must be [up, left, down, right], none negative, found {paddings}",
-    )
+    if not (len(paddings) == 4 and min(paddings) >= 0):
+        raise ctx.error(f"attribute paddings must be [up, left, down, right], none negative, found {paddings}")
     up, left, down, right = paddings
     windows = Windows(
         tuple(ctx.attr("kernel_sizes")),
@@ -72,7 +69,8 @@ def unfold(ctx: OpContext, X: Any) -> Any:
 
 @unfold.infer
 def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
-    ctx.require(X.rank == 4, f"input X must have 4 dimensions, found shape {X.shape}")
+    if X.rank != 4:
+        raise ctx.error(f"input X must have 4 dimensions, found shape {X.shape}")
     windows, counts = _windows(ctx, X.shape[2:])
     rows = UNKNOWN if X.shape[1] == UNKNOWN else X.shape[1] * prod(windows.kernel)
     return X.with_shape([X.shape[0], rows, UNKNOWN if UNKNOWN in counts else prod(counts)]).with_lod_level(0)
@@ -89,19 +87,19 @@ def unfold_grad(ctx: OpContext, X: Any, Y_grad: Any) -> Any:
 
 def _fold_plan(ctx: OpContext | InferContext, shape: Sequence[int]) -> tuple[Windows, tuple[int, ...], tuple[int, ...]]:
     """(windows, their counts, output sizes) of `fold` for X of this shape."""
-    ctx.require(len(shape) == 3, f"input X must have 3 dimensions, found shape {tuple(shape)}")
+    if len(shape) != 3:
+        raise ctx.error(f"input X must have 3 dimensions, found shape {tuple(shape)}")
     sizes = tuple(ctx.attr("output_sizes"))
-    ctx.require(len(sizes) == 2, f"attribute output_sizes must be 2 numbers, found {list(sizes)}")
+    if len(sizes) != 2:
+        raise ctx.error(f"attribute output_sizes must be 2 numbers, found {list(sizes)}")
     windows, counts = _windows(ctx, sizes)
     kernel = prod(windows.kernel)
-    ctx.require(
-        shape[1] == UNKNOWN or shape[1] % kernel == 0,
-        f"input X {tuple(shape)} must have rows in multiples of {kernel}, the cells of a kernel",
-    )
-    ctx.require(
-        shape[2] in (UNKNOWN, prod(counts)),
-        f"input X {tuple(shape)} must have {prod(counts)} columns: output_sizes {list(sizes)} hold {counts} windows",
-    )
+    if shape[1] != UNKNOWN and shape[1] % kernel != 0:
+        raise ctx.error(f"input X {tuple(shape)} must have rows in multiples of {kernel}, the cells of a kernel")
+    if shape[2] not in (UNKNOWN, prod(counts)):
+        raise ctx.error(
+            f"input X {tuple(shape)} must have {prod(counts)} columns: output_sizes {list(sizes)} hold {counts} windows"
+        )
     return windows, counts, sizes
 
 

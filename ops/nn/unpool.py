@@ -20,10 +20,10 @@ def _sizes(ctx: OpContext | InferContext, sizes: Sequence[int]) -> tuple[int, ..
     if asked and min(asked) > 0:
         return tuple(asked)
     kernel, strides, paddings = ctx.attr("ksize"), ctx.attr("strides"), ctx.attr("paddings")
-    ctx.require(
-        len(kernel) == len(strides) == len(paddings) == len(sizes),
-        f"attributes ksize, strides and paddings must have {len(sizes)} numbers, found {kernel}, {strides}, {paddings}",
-    )
+    if not len(kernel) == len(strides) == len(paddings) == len(sizes):
+        raise ctx.error(
+            f"attributes ksize, strides and paddings must have {len(sizes)} numbers, found {kernel}, {strides}, {paddings}"
+        )
     return tuple(
         (size - 1) * stride - 2 * padding + k if size > 0 else UNKNOWN
         for size, k, stride, padding in zip(sizes, kernel, strides, paddings, strict=True)
@@ -34,10 +34,10 @@ def _positions(ctx: OpContext, Indices: Any, cells: int) -> Any:
     """Flat positions in Out of every value of X."""
     if Indices.size:
         low, high = int(Indices.min()), int(Indices.max())
-        ctx.require(
-            low >= 0 and high < cells,
-            f"input Indices must be positions from 0 to {cells - 1}, the cells of a plane of Out; found {low} to {high}",
-        )
+        if not (low >= 0 and high < cells):
+            raise ctx.error(
+                f"input Indices must be positions from 0 to {cells - 1}, the cells of a plane of Out; found {low} to {high}"
+            )
     planes = ctx.xp.arange(prod(Indices.shape[:2])).reshape(*Indices.shape[:2], *[1] * (Indices.ndim - 2))
     return planes * cells + Indices
 
@@ -46,7 +46,8 @@ def _unpool(ctx: OpContext, X: Any, Indices: Any, rank: int) -> Any:
     require_rank(ctx, "X", X, rank + 2)
     require_shape(ctx, "Indices", Indices, X.shape, "the shape of X")
     sizes = _sizes(ctx, X.shape[2:])
-    ctx.require(min(sizes) > 0, f"the output would have sizes {sizes}; check ksize, strides and paddings")
+    if min(sizes) <= 0:
+        raise ctx.error(f"the output would have sizes {sizes}; check ksize, strides and paddings")
     out = ctx.xp.zeros(prod(X.shape[:2]) * prod(sizes), dtype=X.dtype)
     out[_positions(ctx, Indices, prod(sizes))] = X
     return out.reshape(*X.shape[:2], *sizes)
@@ -58,7 +59,8 @@ def _unpool_grad(ctx: OpContext, X: Any, Indices: Any, out_grad: Any) -> Any:
 
 
 def _infer(ctx: InferContext, X: TensorMeta, rank: int) -> TensorMeta:
-    ctx.require(X.rank == rank + 2, f"input X must have {rank + 2} dimensions, found shape {X.shape}")
+    if X.rank != rank + 2:
+        raise ctx.error(f"input X must have {rank + 2} dimensions, found shape {X.shape}")
     return X.with_shape([*X.shape[:2], *_sizes(ctx, X.shape[2:])]).with_lod_level(0)
 
 
@@ -70,7 +72,8 @@ def _infer(ctx: InferContext, X: TensorMeta, rank: int) -> TensorMeta:
 )
 def unpool(ctx: OpContext, X: Any, Indices: Any, *, unpooling_type: str) -> Any:
     """Out = zeros with X at Indices (h * W + w in a plane of Out), NCHW (Paddle 1.8.5 unpool_op.h)."""
-    ctx.require(unpooling_type == "max", f"attribute unpooling_type must be 'max', found {unpooling_type!r}")
+    if unpooling_type != "max":
+        raise ctx.error(f"attribute unpooling_type must be 'max', found {unpooling_type!r}")
     return _unpool(ctx, X, Indices, 2)
 
 

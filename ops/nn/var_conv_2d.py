@@ -43,21 +43,22 @@ class Image:
 def _images(ctx: OpContext, X: Any, W: Any) -> Iterator[Image]:
     """The images by the LoD of X, ROW and COLUMN, whose sequences are cells, rows and columns of each."""
     require_floating(ctx, "X", X)
-    ctx.require(X.ndim == 2 and X.shape[1] == 1, f"input X must have shape (cells, 1), found {X.shape}")
+    if X.ndim != 2 or X.shape[1] != 1:
+        raise ctx.error(f"input X must have shape (cells, 1), found {X.shape}")
     kernel, strides = (ctx.attr("KernelH"), ctx.attr("KernelW")), (ctx.attr("StrideH"), ctx.attr("StrideW"))
     channels, filters = ctx.attr("InputChannel"), ctx.attr("OutputChannel")
-    ctx.require(
-        min(*kernel, *strides, channels, filters) > 0,
-        f"kernel {kernel}, strides {strides}, InputChannel {channels} and OutputChannel {filters} must be positive",
-    )
+    if min(*kernel, *strides, channels, filters) <= 0:
+        raise ctx.error(
+            f"kernel {kernel}, strides {strides}, InputChannel {channels} and OutputChannel {filters} must be positive"
+        )
     require_shape(ctx, "W", W, (filters, channels * prod(kernel)), "OutputChannel, InputChannel * KernelH * KernelW")
     cells, rows, columns = (
         ctx.lod(slot)[0] if ctx.lod(slot) else ctx.sequences(slot) for slot in ("X", "ROW", "COLUMN")
     )
-    ctx.require(
-        len(cells) == len(rows) == len(columns),
-        f"X, ROW and COLUMN must have one sequence per image, found {len(cells) - 1}, {len(rows) - 1}, {len(columns) - 1}",
-    )
+    if not len(cells) == len(rows) == len(columns):
+        raise ctx.error(
+            f"X, ROW and COLUMN must have one sequence per image, found {len(cells) - 1}, {len(rows) - 1}, {len(columns) - 1}"
+        )
     windows = Windows(kernel, strides, ((kernel[0] // 2, 0), (kernel[1] // 2, 0)), (1, 1))
     column, output = 0, 0
     for i in range(len(cells) - 1):

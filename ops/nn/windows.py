@@ -86,20 +86,17 @@ def lay_windows(
     dilations. A size of -1 keeps the paddings of SAME open: then the strides alone say how many windows there are.
     """
     rank = len(sizes)
-    ctx.require(len(kernel) == rank, f"the kernel {list(kernel)} must have {rank} sizes, as the input has spatial axes")
-    ctx.require(
-        len(strides) == rank and all(stride > 0 for stride in strides),
-        f"attribute strides must be {rank} positive numbers, found {list(strides)}",
-    )
+    if len(kernel) != rank:
+        raise ctx.error(f"the kernel {list(kernel)} must have {rank} sizes, as the input has spatial axes")
+    if not (len(strides) == rank and all(stride > 0 for stride in strides)):
+        raise ctx.error(f"attribute strides must be {rank} positive numbers, found {list(strides)}")
     steps = [1] * rank if dilations is None else list(dilations)
-    ctx.require(
-        len(steps) == rank and all(step > 0 for step in steps),
-        f"attribute dilations must be {rank} positive numbers, found {steps}",
-    )
-    ctx.require(
-        len(paddings) in (rank, 2 * rank),
-        f"attribute paddings must have {rank} numbers or {2 * rank} (a pair per axis), found {list(paddings)}",
-    )
+    if not (len(steps) == rank and all(step > 0 for step in steps)):
+        raise ctx.error(f"attribute dilations must be {rank} positive numbers, found {steps}")
+    if len(paddings) not in (rank, 2 * rank):
+        raise ctx.error(
+            f"attribute paddings must have {rank} numbers or {2 * rank} (a pair per axis), found {list(paddings)}"
+        )
     pairs = _pairs(paddings, rank)
     if padding_algorithm == "SAME":
         steps = [1] * rank
@@ -124,12 +121,14 @@ def require_outputs(
     ctx: OpContext | InferContext, sizes: Sequence[int], windows: Windows, counts: Sequence[int]
 ) -> None:
     """Refuse windows that do not fit: every known count must be positive."""
-    ctx.require(
+    if not (
         all(count > 0 or count == UNKNOWN for count in counts)
-        and not any(size != UNKNOWN and count == UNKNOWN for size, count in zip(sizes, counts, strict=True)),
-        f"no window fits: input sizes {tuple(sizes)}, kernel {windows.kernel}, strides {windows.strides}, paddings "
-        f"{windows.paddings}, dilations {windows.dilations} give {tuple(counts)} outputs; each must be positive",
-    )
+        and not any(size != UNKNOWN and count == UNKNOWN for size, count in zip(sizes, counts, strict=True))
+    ):
+        raise ctx.error(
+            f"no window fits: input sizes {tuple(sizes)}, kernel {windows.kernel}, strides {windows.strides}, paddings "
+            f"{windows.paddings}, dilations {windows.dilations} give {tuple(counts)} outputs; each must be positive"
+        )
 
 
 def pad(xp: Any, x: Any, paddings: Sequence[tuple[int, int]], value: Any = 0) -> Any:

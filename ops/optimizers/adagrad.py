@@ -128,9 +128,8 @@ def rmsprop(
     mean is the decayed mean gradient when centered, else 0. Rows that SelectedRows do not name have gradient 0.
     """
     check_shapes(ctx, Param=Param, MeanSquare=MeanSquare, Moment=Moment)
-    ctx.require(
-        not centered or MeanGrad is not None, "centered=True needs the input MeanGrad; give it zeros like Param"
-    )
+    if centered and MeanGrad is None:
+        raise ctx.error("centered=True needs the input MeanGrad; give it zeros like Param")
     unchanged = {"ParamOut": Param, "MomentOut": Moment, "MeanSquareOut": MeanSquare, "MeanGradOut": MeanGrad}
     if is_empty(Grad):
         return unchanged

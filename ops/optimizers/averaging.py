@@ -38,10 +38,10 @@ def average_accumulates(
     The window is full after num_updates * average_window steps, at least min_ and at most max_average_window
     (Paddle 1.8.5 average_accumulates_op.h).
     """
-    ctx.require(
-        min_average_window <= max_average_window,
-        f"attribute min_average_window ({min_average_window}) must not exceed max_average_window ({max_average_window})",
-    )
+    if min_average_window > max_average_window:
+        raise ctx.error(
+            f"attribute min_average_window ({min_average_window}) must not exceed max_average_window ({max_average_window})"
+        )
     check_shapes(ctx, param=param, in_sum_1=in_sum_1, in_sum_2=in_sum_2, in_sum_3=in_sum_3)
     accumulated, old = _count(ctx, in_num_accumulates) + 1, _count(ctx, in_old_num_accumulates)
     updates = _count(ctx, in_num_updates) + 1

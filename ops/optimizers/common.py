@@ -52,12 +52,14 @@ def check_shapes(ctx: OpContext | InferContext, **inputs: Any) -> None:
     (first, base), *others = ((slot, tuple(value.shape)) for slot, value in inputs.items())
     for slot, shape in others:
         fits = len(shape) == len(base) and all(a == b or -1 in (a, b) for a, b in zip(base, shape, strict=True))
-        ctx.require(fits, f"inputs {first} and {slot} must have the same shape, found {base} and {shape}")
+        if not fits:
+            raise ctx.error(f"inputs {first} and {slot} must have the same shape, found {base} and {shape}")
 
 
 def number(ctx: OpContext, value: Any, like: Any, slot: str = "LearningRate") -> Any:
     """The single number that an input holds, as a scalar array of the data type of `like`."""
-    ctx.require(value.size == 1, f"input {slot} must hold one number, found shape {value.shape}")
+    if value.size != 1:
+        raise ctx.error(f"input {slot} must hold one number, found shape {value.shape}")
     return value.reshape(()).astype(like.dtype, copy=False)
 
 
@@ -81,11 +83,11 @@ def check_gradient(ctx: OpContext, Param: Any, Grad: Any) -> None:
         check_shapes(ctx, Param=Param, Grad=Grad)
         return
     check_rows(ctx, Grad, "input Grad", len(Param))
-    ctx.require(
-        tuple(Grad.value.shape[1:]) == tuple(Param.shape[1:]),
-        f"input Grad (SelectedRows) must have rows of shape {tuple(Param.shape[1:])} like Param, "
-        f"found {tuple(Grad.value.shape[1:])}",
-    )
+    if tuple(Grad.value.shape[1:]) != tuple(Param.shape[1:]):
+        raise ctx.error(
+            f"input Grad (SelectedRows) must have rows of shape {tuple(Param.shape[1:])} like Param, "
+            f"found {tuple(Grad.value.shape[1:])}"
+        )
 
 
 def dense_gradient(ctx: OpContext, Param: Any, Grad: Any) -> Any:

@@ -42,11 +42,13 @@ def _sgd(ctx: OpContext, param: Any, grad: Any, rate: Any) -> Any:
 
 def _sgd_on_rows(ctx: OpContext, Param: SelectedRows, LearningRate: Any, Grad: Any) -> SelectedRows:
     if not isinstance(Grad, SelectedRows):
-        ctx.fail("input Param holds SelectedRows, so Grad must hold SelectedRows too, found a dense tensor")
+        raise ctx.error("input Param holds SelectedRows, so Grad must hold SelectedRows too, found a dense tensor")
     check_rows(ctx, Grad, "input Grad")
     places = find_rows(ctx, Param, Grad.row_ids)
     if (places < 0).any():
-        ctx.fail(f"input Grad names row {int(Grad.row_ids[places < 0][0])}, which Param (SelectedRows) does not hold")
+        raise ctx.error(
+            f"input Grad names row {int(Grad.row_ids[places < 0][0])}, which Param (SelectedRows) does not hold"
+        )
     values = Param.value.copy()
     ctx.xp.add.at(values, ctx.array(places), -number(ctx, LearningRate, values) * Grad.value)
     return SelectedRows(Param.row_ids, Param.table_height, values)
@@ -133,11 +135,11 @@ def merged_momentum(
     """momentum of many parameters at once; one learning rate serves all, or each has its own (Paddle 2.6.2)."""
     refuse_master_weights(ctx)
     count = len(Param)
-    ctx.require(
-        len(Grad) == len(Velocity) == count and len(LearningRate) in (1, count),
-        f"inputs must be as many as Param ({count}), found {len(Grad)} Grad, {len(Velocity)} Velocity, "
-        f"{len(LearningRate)} LearningRate",
-    )
+    if not (len(Grad) == len(Velocity) == count and len(LearningRate) in (1, count)):
+        raise ctx.error(
+            f"inputs must be as many as Param ({count}), found {len(Grad)} Grad, {len(Velocity)} Velocity, "
+            f"{len(LearningRate)} LearningRate"
+        )
     methods = list(regularization_method) or [""] * count
     coefficients = list(regularization_coeff) or [0.0] * count
     params, velocities = [], []
@@ -211,7 +213,8 @@ def dgc_momentum(
     if int(rampup_begin_step) < 0:
         return None
     ranks = int(ctx.host(nranks).reshape(-1)[0])
-    ctx.require(ranks > 1, f"input nranks must be at least 2 (compression serves several trainers), found {ranks}")
+    if ranks <= 1:
+        raise ctx.error(f"input nranks must be at least 2 (compression serves several trainers), found {ranks}")
     check_shapes(ctx, Param=Param, Velocity=Velocity)
     rate = number(ctx, LearningRate, Param)
     grad = dense_gradient(ctx, Param, Grad)
@@ -238,7 +241,8 @@ def dgc_clip_by_norm(ctx: OpContext, current_step: Any, X: Any, *, rampup_begin_
     """Out = X scaled to a norm of at most max_norm from step rampup_begin_step on; before, nothing (dgc_clip_by_norm_op.h)."""
     if int(rampup_begin_step) < 0 or int(ctx.host(current_step).reshape(-1)[0]) < int(rampup_begin_step):
         return None
-    ctx.require(max_norm > 0, f"attribute max_norm must be positive, found {max_norm}")
+    if not max_norm > 0:
+        raise ctx.error(f"attribute max_norm must be positive, found {max_norm}")
     selected = isinstance(X, SelectedRows)
     values = X.value if selected else X
     norm = ctx.xp.sqrt((values * values).sum())

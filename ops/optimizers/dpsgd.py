@@ -31,7 +31,8 @@ def dpsgd(
 ) -> Any:
     """p -= lr * (g / max(|g| / clip, 1) + noise / batch_size); noise is one number of N(0, sigma²) (dpsgd_op.h)."""
     check_shapes(ctx, Param=Param, Grad=Grad)
-    ctx.require(clip > 0 and batch_size > 0, f"clip and batch_size must be positive, found {clip} and {batch_size}")
+    if not (clip > 0 and batch_size > 0):
+        raise ctx.error(f"clip and batch_size must be positive, found {clip} and {batch_size}")
     norm = ctx.xp.sqrt((Grad * Grad).sum())
     scale = ctx.xp.maximum(norm / clip, 1)
     noise = float(ctx.generator(seed).normal(0.0, sigma))

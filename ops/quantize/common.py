@@ -13,22 +13,24 @@ SMALLEST_SCALE = 1e-6
 
 def levels(ctx: OpContext | InferContext, bit_length: int) -> int:
     """How many steps a number of `bit_length` bits has on either side of 0: 127 for 8 bits."""
-    ctx.require(1 <= bit_length <= 16, f"attribute bit_length must be between 1 and 16, found {bit_length}")
+    if not 1 <= bit_length <= 16:
+        raise ctx.error(f"attribute bit_length must be between 1 and 16, found {bit_length}")
     return int(2 ** (bit_length - 1) - 1)
 
 
 def check_axis(ctx: OpContext | InferContext, X: Any, quant_axis: int) -> None:
     """Fail unless quant_axis is a dimension of X that scales may run along (0 or 1)."""
     rank = len(X.shape)
-    ctx.require(
-        quant_axis in (0, 1) and quant_axis < rank,
-        f"attribute quant_axis must be 0 or 1 and a dimension of X (shape {tuple(X.shape)}), found {quant_axis}",
-    )
+    if not (quant_axis in (0, 1) and quant_axis < rank):
+        raise ctx.error(
+            f"attribute quant_axis must be 0 or 1 and a dimension of X (shape {tuple(X.shape)}), found {quant_axis}"
+        )
 
 
 def largest(ctx: OpContext, X: Any, axis: int | None = None) -> Any:
     """max |x|, of everything as [1], or along `axis` as [channels]; fails for an empty X."""
-    ctx.require(X.size > 0, f"input X must not be empty: its largest value sets the scale (shape {X.shape})")
+    if X.size <= 0:
+        raise ctx.error(f"input X must not be empty: its largest value sets the scale (shape {X.shape})")
     if axis is None:
         return abs(X).max().reshape(1)
     return abs(X).max(axis=tuple(i for i in range(X.ndim) if i != axis))

@@ -20,7 +20,8 @@ from fluidtool.proto.enums import VarType
 )
 def fake_dequantize_max_abs(ctx: OpContext, X: Any, Scale: Any, *, max_range: float) -> Any:
     """Out = X * scale / max_range; Scale [1] (Paddle 1.8.5 fake_dequantize_op.h)."""
-    ctx.require(Scale.size >= 1 and max_range != 0, f"needs a scale and max_range other than 0, found {max_range}")
+    if Scale.size < 1 or max_range == 0:
+        raise ctx.error(f"needs a scale and max_range other than 0, found {max_range}")
     return X * Scale.reshape(-1)[0] / X.dtype.type(max_range)
 
 
@@ -42,23 +43,23 @@ def fake_channel_wise_dequantize_max_abs(ctx: OpContext, X: Any, Scales: list[An
     Scales[0] runs along dimension 0 (quant_axis of Paddle 2.x), or along dimension 1 (x_num_col_dims) when there is a
     Scales[1] of one number (Paddle 1.8.5 fake_dequantize_op.cc).
     """
-    ctx.require(
-        len(Scales) in (1, 2) and len(quant_bits) >= len(Scales),
-        f"takes one or two Scales and as many quant_bits, found {len(Scales)} and {list(quant_bits)}",
-    )
+    if len(Scales) not in (1, 2) or len(quant_bits) < len(Scales):
+        raise ctx.error(f"takes one or two Scales and as many quant_bits, found {len(Scales)} and {list(quant_bits)}")
     attr, default = ("quant_axis", 0) if len(Scales) == 1 else ("x_num_col_dims", 1)
     axis = int(ctx.op.attr(attr)) if ctx.op.has_attr(attr) else default
-    ctx.require(0 <= axis < X.ndim, f"{attr} {axis} is out of range for X of shape {X.shape}")
-    ctx.require(
-        Scales[0].size == X.shape[axis],
-        f"Scales[0] must hold {X.shape[axis]} numbers, one per channel of X (dimension {axis} of {X.shape}), "
-        f"found shape {Scales[0].shape}",
-    )
+    if not 0 <= axis < X.ndim:
+        raise ctx.error(f"{attr} {axis} is out of range for X of shape {X.shape}")
+    if Scales[0].size != X.shape[axis]:
+        raise ctx.error(
+            f"Scales[0] must hold {X.shape[axis]} numbers, one per channel of X (dimension {axis} of {X.shape}), "
+            f"found shape {Scales[0].shape}"
+        )
     out, range_ = X * along(Scales[0], X, axis), 1
     for bits in quant_bits[: len(Scales)]:
         range_ *= levels(ctx, bits)
     if len(Scales) == 2:
-        ctx.require(Scales[1].size == 1, f"Scales[1] must hold one number, found shape {Scales[1].shape}")
+        if Scales[1].size != 1:
+            raise ctx.error(f"Scales[1] must hold one number, found shape {Scales[1].shape}")
         out = out * Scales[1].reshape(-1)[0]
     return out / X.dtype.type(range_)
 
@@ -71,7 +72,8 @@ def _(ctx: InferContext, X: TensorMeta, Scales: list[TensorMeta]) -> TensorMeta:
 @op("dequantize_abs_max", inputs="X Scale", outputs="Out", attrs={"max_range": required(FLOAT)}, lod="X")
 def dequantize_abs_max(ctx: OpContext, X: Any, Scale: Any, *, max_range: float) -> Any:
     """Out (float32) = scale * X / max_range; X int8 or int16, Scale [1] (Paddle 1.8.5 dequantize_abs_max_op.cc)."""
-    ctx.require(max_range != 0, "attribute max_range must not be 0")
+    if max_range == 0:
+        raise ctx.error("attribute max_range must not be 0")
     single = ctx.xp.float32
     return Scale.reshape(-1)[0].astype(single) * X.astype(single) / single(max_range)
 
@@ -84,7 +86,8 @@ def _(ctx: InferContext, X: TensorMeta, Scale: TensorMeta) -> TensorMeta:
 @op("dequantize_log", inputs="X Dict", outputs="Out", lod="X")
 def dequantize_log(ctx: OpContext, X: Any, Dict: Any) -> Any:
     """Out = Dict[x], or -Dict[x + 128] for negative x; X int8, Dict [128] float32 (Paddle 1.8.5 dequantize_log_op.cc)."""
-    ctx.require(Dict.size >= 128, f"input Dict must hold 128 numbers, found shape {Dict.shape}")
+    if Dict.size < 128:
+        raise ctx.error(f"input Dict must hold 128 numbers, found shape {Dict.shape}")
     codes, table = X.astype(ctx.xp.int64), Dict.reshape(-1)
     return ctx.xp.where(codes < 0, -table[codes & 127], table[codes & 127])
 
@@ -135,7 +138,8 @@ def quantize_linear(
         outputs["OutScale"] = largest(ctx, X, axis)
     elif not is_test:
         rate = ctx.op.attr("moving_rate") if ctx.op.has_attr("moving_rate") else 0.9
-        ctx.require(InAccum is not None and InState is not None, "training needs the inputs InAccum and InState")
+        if InAccum is None or InState is None:
+            raise ctx.error("training needs the inputs InAccum and InState")
         state, accum = rate * InState.reshape(-1)[:1] + 1, rate * InAccum.reshape(-1)[:1] + largest(ctx, X)
         outputs = {"OutScale": accum / state, "OutState": state, "OutAccum": accum}
     scale = along(outputs["OutScale"], X, axis)

@@ -67,7 +67,8 @@ def _channel_scale(ctx: OpContext, X: Any, axis: int) -> Any:
     """max |x| per channel; with is_test (Paddle 2.x) what OutScale holds already."""
     if ctx.op.has_attr("is_test") and ctx.op.attr("is_test"):
         scale = kept(ctx, "OutScale")
-        ctx.require(scale is not None, "is_test=True takes the scales from variable OutScale, which holds no value")
+        if scale is None:
+            raise ctx.error("is_test=True takes the scales from variable OutScale, which holds no value")
         return scale
     return largest(ctx, X, axis)
 
@@ -123,7 +124,8 @@ def fake_quantize_range_abs_max(
     """
     if is_test:
         return {"Out": _quantized(ctx, X, InScale, bit_length)} | untouched(ctx, OutScale=1, OutScales=window_size)
-    ctx.require(Iter is not None, "training needs the input Iter, the number of runs so far; give it or set is_test")
+    if Iter is None:
+        raise ctx.error("training needs the input Iter, the number of runs so far; give it or set is_test")
     scales, scale = _range_scale(ctx, largest(ctx, X), InScale, int(ctx.host(Iter).reshape(-1)[0]), window_size)
     return {"Out": _quantized(ctx, X, scale, bit_length), "OutScale": scale, "OutScales": scales}
 
@@ -157,10 +159,8 @@ def _(
 
 def _moving_average(ctx: OpContext, X: Any, InAccum: Any, InState: Any, moving_rate: float) -> dict[str, Any]:
     """state = rate * state + 1; accum = rate * accum + max |x|; scale = accum / state."""
-    ctx.require(
-        InAccum is not None and InState is not None,
-        "training needs the inputs InAccum and InState; give them or set is_test",
-    )
+    if InAccum is None or InState is None:
+        raise ctx.error("training needs the inputs InAccum and InState; give them or set is_test")
     state = moving_rate * InState.reshape(-1)[:1] + 1
     accum = moving_rate * InAccum.reshape(-1)[:1] + largest(ctx, X)
     return {"OutScale": accum / state, "OutState": state, "OutAccum": accum}

@@ -33,14 +33,16 @@ GAUSSIAN: dict[str, Any] = {"mean": 0.0, "std": 1.0, "seed": 0, "dtype": 5}
 
 def _floating(ctx: OpContext, dtype: int) -> Any:
     floating = dtype in (VarType.FP16, VarType.BF16, VarType.FP32, VarType.FP64)
-    ctx.require(floating, f"dtype should be a floating point type, found {dtype}")
+    if not floating:
+        raise ctx.error(f"dtype should be a floating point type, found {dtype}")
     return ctx.dtype(dtype)
 
 
 def uniform(ctx: OpContext, shape: tuple[int, ...], min: float, max: float, seed: int, dtype: int) -> Any:
     """Numbers drawn evenly from [min, max)."""
     wanted = _floating(ctx, dtype)
-    ctx.require(min <= max, f"max should not lie below min, found [{min}, {max})")
+    if not min <= max:
+        raise ctx.error(f"max should not lie below min, found [{min}, {max})")
     precise = "float64" if dtype == VarType.FP64 else "float32"
     drawn = ctx.generator(seed).random(shape, dtype=precise)
     return (drawn * drawn.dtype.type(max - min) + drawn.dtype.type(min)).astype(wanted, copy=False)
@@ -50,10 +52,10 @@ def with_diagonal(ctx: OpContext, drawn: Any, count: int, step: int, value: floa
     """`drawn` with `count` elements, step + 1 apart, set to `value` (Paddle 1.8.5 uniform_random_op.cc)."""
     if count > 0:
         last = (count - 1) * (step + 1)
-        ctx.require(
-            step >= 0 and last < drawn.size,
-            f"diag_num {count} with diag_step {step} needs {last + 1} elements, the shape has {drawn.size}",
-        )
+        if not (step >= 0 and last < drawn.size):
+            raise ctx.error(
+                f"diag_num {count} with diag_step {step} needs {last + 1} elements, the shape has {drawn.size}"
+            )
         drawn.reshape(-1)[: last + 1 : step + 1] = value
     return drawn
 
@@ -282,7 +284,8 @@ def gaussian_inplace(ctx: OpContext, x: Any, *, mean: float, std: float, seed: i
 def exponential(ctx: OpContext, X: Any) -> Any:
     """Numbers of the exponential distribution of rate `lambda`, shape and data type of X (Paddle 2.6.2)."""
     rate = ctx.attr("lambda")
-    ctx.require(rate > 0, f"lambda should be positive, found {rate}")
+    if not rate > 0:
+        raise ctx.error(f"lambda should be positive, found {rate}")
     return ctx.array(ctx.generator().exponential(1 / rate, X.shape).astype(_floating(ctx, var_type_of(X.dtype))))
 
 
@@ -290,7 +293,8 @@ def exponential(ctx: OpContext, X: Any) -> Any:
 def poisson(ctx: OpContext, X: Any) -> Any:
     """Numbers of the Poisson distributions of the rates X, data type of X (Paddle 2.6.2 poisson_kernel.cc)."""
     rates = ctx.host(X)
-    ctx.require(not rates.size or float(rates.min()) >= 0, "X should hold rates, none negative")
+    if rates.size and not float(rates.min()) >= 0:
+        raise ctx.error("X should hold rates, none negative")
     return ctx.array(ctx.generator().poisson(rates).astype(rates.dtype))
 
 

@@ -34,7 +34,8 @@ def randint(
     seed: int,
 ) -> Any:
     """Whole numbers drawn evenly from [low, high), int32 or int64 (Paddle 1.8.5 randint_op.cc)."""
-    ctx.require(low < high, f"high should be above low, found [{low}, {high})")
+    if not low < high:
+        raise ctx.error(f"high should be above low, found [{low}, {high})")
     sizes = concrete_shape(ctx, integers(ctx, ShapeTensor, ShapeTensorList, shape))
     return ctx.array(ctx.generator(seed).integers(low, high, sizes), dtype)
 
@@ -54,7 +55,8 @@ def _(
 @op("randperm", inputs="", outputs="Out", attrs={"n": required(INT), "dtype": 3, "seed": 0}, random=True)
 def randperm(ctx: OpContext, *, n: int, dtype: int, seed: int) -> Any:
     """The numbers from 0 to n - 1 in random order (Paddle 1.8.5 randperm_op.h)."""
-    ctx.require(n > 0, f"n should be positive, found {n}")
+    if n <= 0:
+        raise ctx.error(f"n should be positive, found {n}")
     return ctx.array(ctx.generator(seed).permutation(n), dtype)
 
 
@@ -80,8 +82,10 @@ def sampling_id(ctx: OpContext, X: Any, *, min: float, max: float, seed: int) ->
 
     A number drawn from [min, max) falls into one of the cumulated probabilities (Paddle 1.8.5 sampling_id_op.h).
     """
-    ctx.require(X.ndim == 2 and X.shape[1] > 0, f"X should have the shape [rows, places], found {X.shape}")
-    ctx.require(min < max, f"max should be above min, found [{min}, {max})")
+    if X.ndim != 2 or X.shape[1] <= 0:
+        raise ctx.error(f"X should have the shape [rows, places], found {X.shape}")
+    if not min < max:
+        raise ctx.error(f"max should be above min, found [{min}, {max})")
     drawn = ctx.generator(seed).uniform(min, max, len(X)).astype(X.dtype)
     beyond = (ctx.array(drawn)[:, None] - ctx.xp.cumsum(X, axis=1)) < 0
     last = X.shape[1] - 1
@@ -112,9 +116,11 @@ def multinomial(ctx: OpContext, X: Any, *, num_samples: int, replacement: bool) 
     Paddle 2.6.2 multinomial_kernel.cc. Without replacement no place comes twice.
     """
     weights = ctx.host(X).astype("float64").reshape(-1, X.shape[-1] if X.ndim else 1)
-    ctx.require(X.ndim in (1, 2), f"X should have one or two dimensions, found shape {X.shape}")
+    if X.ndim not in (1, 2):
+        raise ctx.error(f"X should have one or two dimensions, found shape {X.shape}")
     fine = bool((weights >= 0).all()) and bool((weights.sum(axis=1) > 0).all())
-    ctx.require(fine, "X should hold weights: none negative, some positive in every row")
+    if not fine:
+        raise ctx.error("X should hold weights: none negative, some positive in every row")
     generator = ctx.generator(later_attr(ctx, "seed", 0))
     if replacement:
         total = weights.cumsum(axis=1)
@@ -122,10 +128,8 @@ def multinomial(ctx: OpContext, X: Any, *, num_samples: int, replacement: bool) 
         places = (drawn[:, :, None] >= total[:, None, :]).sum(axis=2)
     else:
         enough = int((weights > 0).sum(axis=1).min())
-        ctx.require(
-            num_samples <= enough,
-            f"num_samples is {num_samples}, but a row of X has {enough} places of a positive weight",
-        )
+        if num_samples > enough:
+            raise ctx.error(f"num_samples is {num_samples}, but a row of X has {enough} places of a positive weight")
         waits = generator.exponential(size=weights.shape) / ctx.np.where(weights > 0, weights, 1)
         waits[weights == 0] = ctx.np.inf
         places = waits.argsort(axis=1)[:, :num_samples]

@@ -17,7 +17,8 @@ def _seed(ctx: OpContext) -> int:
     """The number that the variable Seed holds, or the attribute startup_seed before it holds one."""
     if ctx.has("Seed") and ctx.value("Seed").is_initialized():
         values = ctx.host(ctx.value("Seed").array).reshape(-1)
-        ctx.require(len(values) > 0, "Seed should hold a number, found an empty tensor")
+        if len(values) <= 0:
+            raise ctx.error("Seed should hold a number, found an empty tensor")
         return int(values[0])
     return int(ctx.attr("startup_seed"))
 
@@ -45,11 +46,12 @@ def random_crop(ctx: OpContext, *, shape: list[int]) -> Any:
     """
     x = ctx.value("X").array
     batch = x.ndim - len(shape)
-    ctx.require(batch >= 0, f"shape {list(shape)} has more dimensions than X of shape {list(x.shape)}")
-    ctx.require(
-        all(0 < size <= whole for size, whole in zip(shape, x.shape[batch:], strict=True)),
-        f"shape {list(shape)} should be positive and fit into {list(x.shape[batch:])}, the last sizes of X",
-    )
+    if batch < 0:
+        raise ctx.error(f"shape {list(shape)} has more dimensions than X of shape {list(x.shape)}")
+    if not all(0 < size <= whole for size, whole in zip(shape, x.shape[batch:], strict=True)):
+        raise ctx.error(
+            f"shape {list(shape)} should be positive and fit into {list(x.shape[batch:])}, the last sizes of X"
+        )
     generator, count = _generator(ctx), prod(x.shape[:batch])
     rows = x.reshape((count, *x.shape[batch:]))
     places: list[Any] = [ctx.xp.arange(count).reshape((count,) + (1,) * len(shape))]
@@ -84,7 +86,8 @@ def shuffle_batch(ctx: OpContext) -> Any:
     Paddle 1.8.5 shuffle_batch_op.h.
     """
     x = ctx.value("X").array
-    ctx.require(x.ndim > 0, "X should have at least one dimension")
+    if x.ndim <= 0:
+        raise ctx.error("X should have at least one dimension")
     generator, rows = _generator(ctx), x.reshape(prod(x.shape[:-1]), x.shape[-1])
     order = ctx.array(generator.permutation(len(rows)), VarType.INT64)
     ctx.set_lod("Out", ctx.lod("X"))

@@ -48,6 +48,6 @@ def activation(ctx: OpContext | InferContext, attr: str, name: str) -> Activatio
     """The activation that attribute `attr` names; raises OperatorError for a name outside the four."""
     found = BY_NAME.get(name)
     if found is None:
-        ctx.fail(f"attribute {attr} must be one of {', '.join(BY_NAME)}, found {name!r}")
+        raise ctx.error(f"attribute {attr} must be one of {', '.join(BY_NAME)}, found {name!r}")
     assert found is not None
     return found

@@ -19,15 +19,14 @@ def _check(
     """The hidden size; raises OperatorError when the shapes do not fit."""
     x, weight = tuple(X.shape), tuple(LSTMWeight.shape)
     if len(x) != 2 or len(weight) != 2 or weight[1] % 4 or weight[0] != x[1] + weight[1] // 4:
-        ctx.fail(f"input LSTMWeight must be [D + M, 4 * D] for X [rows, M], found shapes {weight} and {x}")
+        raise ctx.error(f"input LSTMWeight must be [D + M, 4 * D] for X [rows, M], found shapes {weight} and {x}")
     size = int(weight[1] // 4)
     for slot, value, expected in (
         ("LSTMBias", LSTMBias, (1, 4 * size)),
         ("AttentionWeight", AttentionWeight, (x[1] + size, 1)),
     ):
-        ctx.require(
-            tuple(value.shape) == expected, f"input {slot} must have shape {expected}, found {tuple(value.shape)}"
-        )
+        if tuple(value.shape) != expected:
+            raise ctx.error(f"input {slot} must have shape {expected}, found {tuple(value.shape)}")
     return size
 
 

@@ -29,11 +29,11 @@ def _weights(
 ) -> list[list[LayerWeights]]:
     shapes = _shapes(features, size, layers, directions)
     sizes = [prod(shape) for shape in shapes]
-    ctx.require(
-        sum(sizes) == W.size,
-        f"input W must hold {sum(sizes)} numbers for {features} features, hidden size {size}, {layers} layers and "
-        f"{directions} directions; found {W.size}",
-    )
+    if sum(sizes) != W.size:
+        raise ctx.error(
+            f"input W must hold {sum(sizes)} numbers for {features} features, hidden size {size}, {layers} layers and "
+            f"{directions} directions; found {W.size}"
+        )
     starts, flat = accumulate(sizes, initial=0), W.reshape(-1)
     parts = [
         flat[start : start + length].reshape(shape) for start, length, shape in zip(starts, sizes, shapes, strict=False)
@@ -49,12 +49,14 @@ def _make_stack(
     ctx: OpContext, Input: Any, InitH: Any, InitC: Any, W: Any, layers: int, is_bidirec: bool, masks: Any
 ) -> Stack:
     directions = 2 if is_bidirec else 1
-    ctx.require(Input.ndim == 3, f"input Input must be [steps, sequences, features], found shape {Input.shape}")
+    if Input.ndim != 3:
+        raise ctx.error(f"input Input must be [steps, sequences, features], found shape {Input.shape}")
     steps, sequences, features = Input.shape
     size = InitH.shape[-1]
     expected = (layers * directions, sequences, size)
     found = (tuple(InitH.shape), tuple(InitC.shape))
-    ctx.require(found == (expected, expected), f"inputs InitH and InitC must have shape {expected}, found {found}")
+    if found != (expected, expected):
+        raise ctx.error(f"inputs InitH and InitC must have shape {expected}, found {found}")
     weights = _weights(ctx, W, features, size, layers, directions)
     return Stack(LstmLayer(), weights, packings(ctx, steps, sequences, None, directions), masks)
 
@@ -120,7 +122,8 @@ def _(
     is_bidirec: bool,
     hidden_size: int,
 ) -> dict[str, TensorMeta]:
-    ctx.require(Input.rank == 3, f"input Input must be [steps, sequences, features], found shape {Input.shape}")
+    if Input.rank != 3:
+        raise ctx.error(f"input Input must be [steps, sequences, features], found shape {Input.shape}")
     width = hidden_size * (2 if is_bidirec else 1)
     return {"Out": Input.with_shape((*Input.shape[:2], width)), "last_h": InitH, "last_c": InitC}
 
@@ -149,10 +152,10 @@ def cudnn_lstm_grad(
     """Backpropagation through the stack; the forward run is done again, with the dropout masks of Cache."""
     xp = ctx.xp
     dropped = dropout_prob > 0 and not is_test and num_layers > 1
-    ctx.require(
-        not dropped or Cache is not None,
-        "with dropout, input Cache must name the variable that the forward operator kept its masks in; found none",
-    )
+    if dropped and Cache is None:
+        raise ctx.error(
+            "with dropout, input Cache must name the variable that the forward operator kept its masks in; found none"
+        )
     stack = _make_stack(ctx, Input, InitH, InitC, W, num_layers, is_bidirec, Cache if dropped else None)
     states = [InitH, InitC]
     run = run_stack(xp, stack, Input.reshape(-1, Input.shape[2]), states)

@@ -153,12 +153,15 @@ def bias_gradient(xp: Any, packing: Packing, gate_grads: Any, run_state: Any, c0
 def check_initial(ctx: OpContext, sequences: int, slot: str, value: Any, width: int) -> None:
     """Raise OperatorError unless an initial state is absent or [sequences, width]."""
     if value is not None and tuple(value.shape) != (sequences, width):
-        ctx.fail(f"input {slot} must have one row per sequence, shape {(sequences, width)}, found {tuple(value.shape)}")
+        raise ctx.error(
+            f"input {slot} must have one row per sequence, shape {(sequences, width)}, found {tuple(value.shape)}"
+        )
 
 
 def check_pair(ctx: OpContext, H0: Any, C0: Any) -> None:
     """Raise OperatorError when H0 comes without C0."""
-    ctx.require(H0 is None or C0 is not None, "input H0 needs input C0 beside it, found none; give both or neither")
+    if H0 is not None and C0 is None:
+        raise ctx.error("input H0 needs input C0 beside it, found none; give both or neither")
 
 
 def check_gate_shapes(
@@ -173,16 +176,13 @@ def check_gate_shapes(
     """The hidden size of Input [rows, 4 * size]; raises OperatorError when Weight or Bias does not fit it."""
     shape, weight, bias = tuple(Input.shape), tuple(Weight.shape), tuple(Bias.shape)
     if len(shape) != 2 or shape[1] % 4 or shape[1] == 0:
-        ctx.fail(f"input Input must be [rows, 4 * hidden size], found shape {shape}")
+        raise ctx.error(f"input Input must be [rows, 4 * hidden size], found shape {shape}")
     size = shape[1] // 4
     if shape[1] > 0:
         expected = (size if fed_back is None else fed_back, 4 * size)
-        ctx.require(
-            weight == expected, f"input {weight_slot} must have shape {expected} for gates of {shape}, found {weight}"
-        )
+        if weight != expected:
+            raise ctx.error(f"input {weight_slot} must have shape {expected} for gates of {shape}, found {weight}")
         width = (7 if use_peepholes else 4) * size
-        ctx.require(
-            bias == (1, width),
-            f"input Bias must have shape (1, {width}) with use_peepholes={use_peepholes}, found {bias}",
-        )
+        if bias != (1, width):
+            raise ctx.error(f"input Bias must have shape (1, {width}) with use_peepholes={use_peepholes}, found {bias}")
     return int(size)

@@ -25,7 +25,7 @@ from fluidtool.ops.schema import TensorMeta
 def _check_projection(ctx: OpContext | InferContext, ProjWeight: Any, size: int) -> None:
     shape = tuple(ProjWeight.shape)
     if len(shape) != 2 or (size > 0 and shape[0] != size):
-        ctx.fail(f"input ProjWeight must be [hidden size {size}, projection size], found shape {shape}")
+        raise ctx.error(f"input ProjWeight must be [hidden size {size}, projection size], found shape {shape}")
 
 
 def _projection_activation(ctx: OpContext, proj_activation: str, cell_activation: str) -> Activation:

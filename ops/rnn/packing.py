@@ -83,10 +83,12 @@ def pack_sequences(ctx: OpContext, slot: str, rows: int, is_reverse: bool = Fals
     """
     lod = ctx.lod(slot)
     if len(lod) != 1:
-        ctx.fail(f"input {slot} needs a LoD of exactly one level, found {len(lod)}; feed it with sequence lengths")
+        raise ctx.error(
+            f"input {slot} needs a LoD of exactly one level, found {len(lod)}; feed it with sequence lengths"
+        )
     offsets = lod[0]
     if offsets[-1] != rows:
-        ctx.fail(f"the LoD of input {slot} ends at {offsets[-1]}, but it has {rows} rows; the two must agree")
+        raise ctx.error(f"the LoD of input {slot} ends at {offsets[-1]}, but it has {rows} rows; the two must agree")
     bounds = ctx.np.asarray(offsets, dtype=ctx.np.int64)
     return pack_runs(ctx, bounds[:-1], ctx.np.diff(bounds), is_reverse)
 

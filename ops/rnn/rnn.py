@@ -36,17 +36,15 @@ def _weights(
 ) -> list[list[LayerWeights]]:
     """WeightList holds the two matrices of every layer and direction, then the two biases of each."""
     count = layers * directions
-    ctx.require(
-        len(WeightList) == 4 * count,
-        f"input WeightList must hold 4 arrays for each of {layers} layers and {directions} directions, "
-        f"found {len(WeightList)}",
-    )
+    if len(WeightList) != 4 * count:
+        raise ctx.error(
+            f"input WeightList must hold 4 arrays for each of {layers} layers and {directions} directions, "
+            f"found {len(WeightList)}"
+        )
     rows = {weight.shape[0] for weight in WeightList}
     size = WeightList[1].shape[1] if WeightList[1].ndim == 2 else 0
-    ctx.require(
-        rows == {kind.gates * size},
-        f"every array of input WeightList must have {kind.gates} * {size} rows, found {sorted(rows)}",
-    )
+    if rows != {kind.gates * size}:
+        raise ctx.error(f"every array of input WeightList must have {kind.gates} * {size} rows, found {sorted(rows)}")
     flat = [
         LayerWeights(
             WeightList[2 * i], WeightList[2 * i + 1], WeightList[2 * (count + i)], WeightList[2 * (count + i) + 1]
@@ -69,25 +67,29 @@ def _make_stack(
 ) -> Stack:
     kind = KINDS.get(mode)
     if kind is None:
-        ctx.fail(f"attribute mode must be one of {', '.join(KINDS)}, found {mode!r}")
+        raise ctx.error(f"attribute mode must be one of {', '.join(KINDS)}, found {mode!r}")
     assert kind is not None
-    ctx.require(Input.ndim == 3, f"input Input must be [steps, sequences, features], found shape {Input.shape}")
+    if Input.ndim != 3:
+        raise ctx.error(f"input Input must be [steps, sequences, features], found shape {Input.shape}")
     steps, sequences = Input.shape[:2]
     directions = 2 if is_bidirec else 1
     layers = _weights(ctx, WeightList, kind, num_layers, directions)
     states = 2 if mode == "LSTM" else 1
     expected = (num_layers * directions, sequences, layers[0][0].recurrent.shape[1])
     found = [tuple(state.shape) for state in PreState]
-    ctx.require(found == [expected] * states, f"input PreState must be {states} of shape {expected}, found {found}")
+    if found != [expected] * states:
+        raise ctx.error(f"input PreState must be {states} of shape {expected}, found {found}")
     width = layers[0][0].inputs.shape[1]
-    ctx.require(Input.shape[2] == width, f"input Input must have {width} features, found shape {Input.shape}")
+    if Input.shape[2] != width:
+        raise ctx.error(f"input Input must have {width} features, found shape {Input.shape}")
     lengths = None
     if SequenceLength is not None:
         lengths = ctx.np.asarray(ctx.host(SequenceLength)).reshape(-1).astype(ctx.np.int64)
         fits = len(lengths) == sequences and bool(((lengths >= 0) & (lengths <= steps)).all())
-        ctx.require(
-            fits, f"input SequenceLength must be {sequences} numbers from 0 to {steps}, found {lengths.tolist()}"
-        )
+        if not fits:
+            raise ctx.error(
+                f"input SequenceLength must be {sequences} numbers from 0 to {steps}, found {lengths.tolist()}"
+            )
     return Stack(kind, layers, packings(ctx, steps, sequences, lengths, directions), masks)
 
 
@@ -143,7 +145,8 @@ def _(
     is_bidirec: bool,
     hidden_size: int,
 ) -> dict[str, Any]:
-    ctx.require(Input.rank == 3, f"input Input must be [steps, sequences, features], found shape {Input.shape}")
+    if Input.rank != 3:
+        raise ctx.error(f"input Input must be [steps, sequences, features], found shape {Input.shape}")
     width = hidden_size * (2 if is_bidirec else 1)
     return {
         "Out": Input.with_shape((*Input.shape[:2], width)),

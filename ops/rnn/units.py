@@ -17,7 +17,7 @@ BY_NUMBER = (IDENTITY, FULL_SIGMOID, TANH, RELU)
 def _numbered(ctx: OpContext, attr: str, number: int) -> Activation:
     if not 0 <= number < len(BY_NUMBER):
         names = ", ".join(f"{i} ({activation.name})" for i, activation in enumerate(BY_NUMBER))
-        ctx.fail(f"attribute {attr} must be one of {names}; found {number}")
+        raise ctx.error(f"attribute {attr} must be one of {names}; found {number}")
     return BY_NUMBER[number]
 
 
@@ -30,7 +30,8 @@ def _unit_cell(ctx: OpContext, activation: int, gate_activation: int, origin_mod
 def _check_previous(ctx: OpContext | InferContext, slot: str, previous: Any, rows: int, size: int) -> None:
     shape = tuple(previous.shape)
     fits = len(shape) == 2 and shape[1] in (size, -1) and (shape[0] == rows or -1 in (shape[0], rows))
-    ctx.require(fits, f"input {slot} must have shape {(rows, size)}, found {shape}")
+    if not fits:
+        raise ctx.error(f"input {slot} must have shape {(rows, size)}, found {shape}")
 
 
 @op(
@@ -117,12 +118,10 @@ def _lstm_unit_gates(ctx: OpContext, X: Any, size: int, forget_bias: float) -> t
 def _check_lstm_unit(ctx: OpContext | InferContext, X: Any, C_prev: Any) -> None:
     given, previous = tuple(X.shape), tuple(C_prev.shape)
     if len(given) != 2 or len(previous) != 2:
-        ctx.fail(f"inputs X and C_prev must be matrices, found shapes {given} and {previous}")
+        raise ctx.error(f"inputs X and C_prev must be matrices, found shapes {given} and {previous}")
     _check_previous(ctx, "C_prev", C_prev, given[0], previous[1])
-    ctx.require(
-        -1 in (given[1], previous[1]) or given[1] == 4 * previous[1],
-        f"input X must be 4 times as wide as C_prev of shape {previous}, found shape {given}",
-    )
+    if -1 not in (given[1], previous[1]) and given[1] != 4 * previous[1]:
+        raise ctx.error(f"input X must be 4 times as wide as C_prev of shape {previous}, found shape {given}")
 
 
 @op("lstm_unit", inputs="X C_prev", outputs="C H", attrs={"forget_bias": 0.0})

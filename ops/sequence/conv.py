@@ -53,9 +53,8 @@ def sequence_conv(
 
 @sequence_conv.infer
 def _(ctx: InferContext, X: TensorMeta, PaddingData: TensorMeta | None, Filter: TensorMeta) -> TensorMeta:
-    ctx.require(
-        X.rank == 2 and Filter.rank == 2, f"X and Filter must be matrices, found shapes {X.shape} and {Filter.shape}"
-    )
+    if X.rank != 2 or Filter.rank != 2:
+        raise ctx.error(f"X and Filter must be matrices, found shapes {X.shape} and {Filter.shape}")
     return X.with_shape((X.shape[0], Filter.shape[1]))
 
 
@@ -106,19 +105,22 @@ def sequence_conv_grad(
 
 
 def _check(ctx: OpContext, X: Any, Filter: Any, length: int, stride: int) -> None:
-    ctx.require(length > 0, f"contextLength must be positive, found {length}")
-    ctx.require(stride == 1, f"contextStride must be 1, found {stride}; no other stride exists")
-    ctx.require(
-        X.ndim == 2 and Filter.ndim == 2 and Filter.shape[0] == length * X.shape[1],
-        f"Filter must have contextLength * width of X = {length} * {X.shape[-1]} rows, found X {X.shape}, "
-        f"Filter {Filter.shape}",
-    )
+    if length <= 0:
+        raise ctx.error(f"contextLength must be positive, found {length}")
+    if stride != 1:
+        raise ctx.error(f"contextStride must be 1, found {stride}; no other stride exists")
+    if X.ndim != 2 or Filter.ndim != 2 or Filter.shape[0] != length * X.shape[1]:
+        raise ctx.error(
+            f"Filter must have contextLength * width of X = {length} * {X.shape[-1]} rows, found X {X.shape}, "
+            f"Filter {Filter.shape}"
+        )
 
 
 def _check_padding(ctx: OpContext, X: Any, padding: Any, length: int, start: int) -> None:
     expected = (max(0, -start) + max(0, start + length - 1), X.shape[1])
     found = None if padding is None else padding.shape
-    ctx.require(found == expected, f"PaddingData must have shape {expected} for this context, found {found}")
+    if found != expected:
+        raise ctx.error(f"PaddingData must have shape {expected} for this context, found {found}")
 
 
 def _sources(ctx: OpContext, X: Any, length: int, start: int) -> tuple[Any, Any, Any]:

@@ -26,7 +26,8 @@ def sequence_expand(ctx: OpContext, X: Any, Y: Any, *, ref_level: int) -> Any:
 
 @sequence_expand.infer
 def _(ctx: InferContext, X: TensorMeta, Y: TensorMeta) -> TensorMeta:
-    ctx.require(X.rank >= 2, f"X must have at least 2 dimensions, found shape {X.shape}")
+    if X.rank < 2:
+        raise ctx.error(f"X must have at least 2 dimensions, found shape {X.shape}")
     return X.with_shape((-1, *X.shape[1:]))
 
 
@@ -41,16 +42,20 @@ def sequence_expand_grad(ctx: OpContext, X: Any, Y: Any, Out_grad: Any, *, ref_l
 def _expanded(ctx: OpContext, X: Any, ref_level: int) -> tuple[LoD, Any]:
     """LoD of the output and the row of X behind every row of the output."""
     x_lod, y_lod = ctx.lod("X"), ctx.lod("Y")
-    ctx.require(X.ndim >= 2, f"X must have at least 2 dimensions, found shape {X.shape}")
-    ctx.require(len(x_lod) <= 1, f"X must have at most one LoD level, found {len(x_lod)}")
-    ctx.require(y_lod, "input Y needs a LoD, found none; feed it with sequence lengths")
-    ctx.require(-1 <= ref_level < len(y_lod), f"ref_level must be -1 or in [0, {len(y_lod)}), found {ref_level}")
+    if X.ndim < 2:
+        raise ctx.error(f"X must have at least 2 dimensions, found shape {X.shape}")
+    if len(x_lod) > 1:
+        raise ctx.error(f"X must have at most one LoD level, found {len(x_lod)}")
+    if not y_lod:
+        raise ctx.error("input Y needs a LoD, found none; feed it with sequence lengths")
+    if not -1 <= ref_level < len(y_lod):
+        raise ctx.error(f"ref_level must be -1 or in [0, {len(y_lod)}), found {ref_level}")
     repeats = ctx.np.diff(y_lod[ref_level])
     count = len(x_lod[0]) - 1 if x_lod else X.shape[0]
-    ctx.require(
-        count == len(repeats),
-        f"X has {count} {'sequences' if x_lod else 'rows'}, but level {ref_level} of Y's LoD has {len(repeats)} sequences",
-    )
+    if count != len(repeats):
+        raise ctx.error(
+            f"X has {count} {'sequences' if x_lod else 'rows'}, but level {ref_level} of Y's LoD has {len(repeats)} sequences"
+        )
     if x_lod:
         check_rows(ctx, "X", x_lod[0], X.shape[0])
     return take_sequences(ctx, x_lod, ctx.np.repeat(ctx.np.arange(count), repeats))
@@ -77,11 +82,11 @@ def sequence_expand_as_grad(ctx: OpContext, X: Any, Y: Any, Out_grad: Any) -> An
 
 def _row_offsets(ctx: OpContext, X: Any) -> list[int]:
     y_lod = ctx.lod("Y")
-    ctx.require(X.ndim >= 2, f"X must have at least 2 dimensions, found shape {X.shape}")
-    ctx.require(len(y_lod) == 1, f"input Y needs a LoD of one level, found {len(y_lod)}; feed it with sequence lengths")
+    if X.ndim < 2:
+        raise ctx.error(f"X must have at least 2 dimensions, found shape {X.shape}")
+    if len(y_lod) != 1:
+        raise ctx.error(f"input Y needs a LoD of one level, found {len(y_lod)}; feed it with sequence lengths")
     offsets = offsets_of(ctx.np.diff(y_lod[0]))
-    ctx.require(
-        len(offsets) - 1 == X.shape[0],
-        f"X has {X.shape[0]} rows, but Y has {len(offsets) - 1} sequences; they must be as many",
-    )
+    if len(offsets) - 1 != X.shape[0]:
+        raise ctx.error(f"X has {X.shape[0]} rows, but Y has {len(offsets) - 1} sequences; they must be as many")
     return offsets

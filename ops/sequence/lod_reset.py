@@ -26,12 +26,14 @@ def lod_reset(ctx: OpContext, X: Any, Y: Any, *, target_lod: list[int], append: 
     lod: LoD = ctx.lod("Y") if Y is not None else []
     if not lod:
         level = target_lod if Y is None else ctx.host(Y).reshape(-1).tolist()
-        ctx.require(len(level) > 1, f"the target LoD must have at least two offsets, found {list(level)}")
+        if len(level) <= 1:
+            raise ctx.error(f"the target LoD must have at least two offsets, found {list(level)}")
         lod = [[int(offset) for offset in level]]
         if append:
             lod = [*ctx.lod("X"), *lod]
     fault = lod_fault(lod[-1:] if append else lod, X.shape[0])
-    ctx.require(fault is None, f"the target LoD does not fit X of {X.shape[0]} rows: {fault}")
+    if fault is not None:
+        raise ctx.error(f"the target LoD does not fit X of {X.shape[0]} rows: {fault}")
     ctx.set_lod("Out", lod)
     return X
 

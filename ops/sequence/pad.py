@@ -19,18 +19,18 @@ def sequence_pad(ctx: OpContext, X: Any, PadValue: Any, *, padded_length: int) -
     PadValue has one value or the shape of a row; `padded_length` -1 is the longest length (Paddle 1.8.5
     sequence_pad_op.cc).
     """
-    ctx.require(X.ndim >= 2, f"X must have at least 2 dimensions, found shape {X.shape}")
-    ctx.require(
-        PadValue.size == 1 or PadValue.shape == X.shape[1:],
-        f"PadValue must have one value or the shape of a row of X, {X.shape[1:]}, found {PadValue.shape}",
-    )
+    if X.ndim < 2:
+        raise ctx.error(f"X must have at least 2 dimensions, found shape {X.shape}")
+    if PadValue.size != 1 and PadValue.shape != X.shape[1:]:
+        raise ctx.error(
+            f"PadValue must have one value or the shape of a row of X, {X.shape[1:]}, found {PadValue.shape}"
+        )
     offsets = single_level(ctx, "X", X.shape[0])
     lengths = ctx.np.diff(offsets)
     longest = int(lengths.max(initial=0))
     size = longest if padded_length == -1 else padded_length
-    ctx.require(
-        size >= longest, f"padded_length must be -1 or at least the longest sequence, {longest}, found {padded_length}"
-    )
+    if size < longest:
+        raise ctx.error(f"padded_length must be -1 or at least the longest sequence, {longest}, found {padded_length}")
     filler = PadValue.reshape(()) if PadValue.size == 1 else PadValue
     out = ctx.xp.empty((len(lengths), size, *X.shape[1:]), dtype=X.dtype)
     out[...] = filler
@@ -40,7 +40,8 @@ def sequence_pad(ctx: OpContext, X: Any, PadValue: Any, *, padded_length: int) -
 
 @sequence_pad.infer
 def _(ctx: InferContext, X: TensorMeta, PadValue: TensorMeta, *, padded_length: int) -> dict[str, TensorMeta]:
-    ctx.require(X.rank >= 2, f"X must have at least 2 dimensions, found shape {X.shape}")
+    if X.rank < 2:
+        raise ctx.error(f"X must have at least 2 dimensions, found shape {X.shape}")
     steps = 1 if padded_length == -1 else padded_length  # what Paddle writes for a length that only a run can tell
     out = TensorMeta((-1, steps, *X.shape[1:]), X.dtype)
     return {"Out": out, "Length": TensorMeta((-1,), VarType.INT64)}
@@ -63,7 +64,8 @@ def sequence_unpad(ctx: OpContext, X: Any, Length: Any) -> Any:
 
 @sequence_unpad.infer
 def _(ctx: InferContext, X: TensorMeta, Length: TensorMeta) -> TensorMeta:
-    ctx.require(X.rank >= 2, f"X must have at least 2 dimensions, found shape {X.shape}")
+    if X.rank < 2:
+        raise ctx.error(f"X must have at least 2 dimensions, found shape {X.shape}")
     return TensorMeta((-1, *(X.shape[2:] or (1,))), X.dtype, 1)
 
 
@@ -72,26 +74,23 @@ def sequence_unpad_grad(ctx: OpContext, X: Any, Out_grad: Any) -> Any:
     """The gradient padded with zeros; its LoD tells the lengths."""
     offsets = single_level(ctx, "Out@GRAD", Out_grad.shape[0])
     longest = max((end - start for start, end in pairwise(offsets)), default=0)
-    ctx.require(
-        len(offsets) - 1 == X.shape[0] and longest <= X.shape[1],
-        f"Out@GRAD has {len(offsets) - 1} sequences of up to {longest} rows, which do not fit X {X.shape}",
-    )
+    if len(offsets) - 1 != X.shape[0] or longest > X.shape[1]:
+        raise ctx.error(
+            f"Out@GRAD has {len(offsets) - 1} sequences of up to {longest} rows, which do not fit X {X.shape}"
+        )
     grad = ctx.xp.zeros(X.shape, dtype=Out_grad.dtype)
     grad[_cells(ctx, offsets)] = Out_grad.reshape(-1, *X.shape[2:])
     return grad
 
 
 def _unpadded_offsets(ctx: OpContext, X: Any, Length: Any) -> list[int]:
-    ctx.require(X.ndim >= 2, f"X must have at least 2 dimensions, found shape {X.shape}")
-    ctx.require(
-        Length.size == X.shape[0],
-        f"Length must have one value for each of {X.shape[0]} items of X, found {Length.size}",
-    )
+    if X.ndim < 2:
+        raise ctx.error(f"X must have at least 2 dimensions, found shape {X.shape}")
+    if Length.size != X.shape[0]:
+        raise ctx.error(f"Length must have one value for each of {X.shape[0]} items of X, found {Length.size}")
     lengths = ctx.host(Length).reshape(-1)
-    ctx.require(
-        ((lengths >= 0) & (lengths <= X.shape[1])).all(),
-        f"Length must lie in [0, {X.shape[1]}], the padded length, found {lengths[:12].tolist()}",
-    )
+    if not ((lengths >= 0) & (lengths <= X.shape[1])).all():
+        raise ctx.error(f"Length must lie in [0, {X.shape[1]}], the padded length, found {lengths[:12].tolist()}")
     return offsets_of(lengths)
 
 
@@ -108,7 +107,8 @@ def sequence_mask(ctx: OpContext, X: Any, MaxLenTensor: Any, *, maxlen: int, out
     """
     if MaxLenTensor is not None:
         maxlen = int(ctx.host(MaxLenTensor).reshape(-1)[0])
-        ctx.require(maxlen > 0, f"MaxLenTensor must be positive, found {maxlen}")
+        if maxlen <= 0:
+            raise ctx.error(f"MaxLenTensor must be positive, found {maxlen}")
     elif maxlen < 0:
         maxlen = int(X.max()) if X.size else 0
     steps = ctx.xp.arange(maxlen, dtype=X.dtype)

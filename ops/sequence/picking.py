@@ -19,16 +19,17 @@ def sequence_offsets(ctx: OpContext, slot: str, rows: int, index: int = 0) -> li
 def single_level(ctx: OpContext, slot: str, rows: int, index: int = 0) -> list[int]:
     """The offsets of an input of `rows` rows that must have exactly one LoD level."""
     levels = len(ctx.lod(slot, index))
-    ctx.require(levels == 1, f"input {slot} needs a LoD of one level, found {levels}; feed it with sequence lengths")
+    if levels != 1:
+        raise ctx.error(f"input {slot} needs a LoD of one level, found {levels}; feed it with sequence lengths")
     return sequence_offsets(ctx, slot, rows, index)
 
 
 def check_rows(ctx: OpContext, slot: str, offsets: Sequence[int], rows: int) -> None:
     """Raise OperatorError unless the offsets end at the number of rows."""
-    ctx.require(
-        offsets[-1] == rows,
-        f"the LoD of input {slot} covers {offsets[-1]} rows, but it has {rows}; feed lengths that add up to its rows",
-    )
+    if offsets[-1] != rows:
+        raise ctx.error(
+            f"the LoD of input {slot} covers {offsets[-1]} rows, but it has {rows}; feed lengths that add up to its rows"
+        )
 
 
 def offsets_of(lengths: Iterable[int]) -> list[int]:

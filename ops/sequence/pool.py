@@ -23,7 +23,8 @@ def sequence_pool(ctx: OpContext, X: Any, *, pooltype: str, pad_value: float, is
 
     Empty sequences give `pad_value`. MaxIndex (int32, rows of X) is written for MAX in training only.
     """
-    ctx.require(pooltype in POOL_TYPES, f"pooltype must be one of {', '.join(POOL_TYPES)}, found {pooltype!r}")
+    if pooltype not in POOL_TYPES:
+        raise ctx.error(f"pooltype must be one of {', '.join(POOL_TYPES)}, found {pooltype!r}")
     offsets = sequence_offsets(ctx, "X", X.shape[0])
     ctx.set_lod("Out", ctx.lod("X")[:-1])
     if pooltype == "MAX":
@@ -67,7 +68,8 @@ def sequence_pool_grad(ctx: OpContext, X: Any, MaxIndex: Any, Out_grad: Any, *, 
         return share[ctx.array(row_sequences(ctx, offsets))]
     grad = xp.zeros(X.shape, dtype=Out_grad.dtype)
     if pooltype == "MAX":
-        ctx.require(MaxIndex is not None, "input MaxIndex holds no value; run sequence_pool with is_test=False first")
+        if MaxIndex is None:
+            raise ctx.error("input MaxIndex holds no value; run sequence_pool with is_test=False first")
         width = prod(X.shape[1:])
         columns = xp.broadcast_to(xp.arange(width), (Out_grad.shape[0], width))
         rows, flat = MaxIndex.reshape(columns.shape), grad.reshape(X.shape[0], width)

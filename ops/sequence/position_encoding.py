@@ -18,10 +18,10 @@ def add_position_encoding(ctx: OpContext, X: Any, *, alpha: float, beta: float) 
     """
     np, lod = ctx.np, ctx.lod("X")
     expected = 2 if lod else 3
-    ctx.require(
-        X.ndim == expected, f"X must have {expected} dimensions {'with' if lod else 'without'} a LoD, found {X.shape}"
-    )
-    ctx.require(X.shape[-1] % 2 == 0, f"the last dimension of X must be even, found {X.shape[-1]}")
+    if X.ndim != expected:
+        raise ctx.error(f"X must have {expected} dimensions {'with' if lod else 'without'} a LoD, found {X.shape}")
+    if X.shape[-1] % 2 != 0:
+        raise ctx.error(f"the last dimension of X must be even, found {X.shape[-1]}")
     half = X.shape[-1] // 2
     positions = row_positions(ctx, single_level(ctx, "X", X.shape[0])) if lod else np.arange(X.shape[1])
     wavelengths = 10000.0 ** (np.arange(half) / (half - 1) if half > 1 else np.ones(half))

@@ -46,14 +46,14 @@ def sequence_concat_grad(ctx: OpContext, X: list[Any], Out_grad: Any) -> dict[st
 def _concatenated(ctx: OpContext, X: list[Any]) -> tuple[LoD, list[Any]]:
     """LoD of the output, and for every input the rows of the output that its rows become."""
     np = ctx.np
-    ctx.require(X, "input X names no variable")
-    ctx.require(
-        len({x.shape[1:] for x in X}) == 1,
-        f"the inputs must agree in all but the first dimension, found {[x.shape for x in X]}",
-    )
+    if not X:
+        raise ctx.error("input X names no variable")
+    if len({x.shape[1:] for x in X}) != 1:
+        raise ctx.error(f"the inputs must agree in all but the first dimension, found {[x.shape for x in X]}")
     lengths = [np.diff(single_level(ctx, "X", x.shape[0], k)) for k, x in enumerate(X)]
     counts = [len(sizes) for sizes in lengths]
-    ctx.require(len(set(counts)) == 1, f"the inputs must have the same number of sequences, found {counts}")
+    if len(set(counts)) != 1:
+        raise ctx.error(f"the inputs must have the same number of sequences, found {counts}")
     offsets = offsets_of(sum(lengths))
     starts, rows = np.asarray(offsets[:-1]), []
     for sizes in lengths:
@@ -65,21 +65,24 @@ def _concatenated(ctx: OpContext, X: list[Any]) -> tuple[LoD, list[Any]]:
 @op("sequence_reshape", inputs="X", outputs="Out", attrs={"new_dim": required(INT)})
 def sequence_reshape(ctx: OpContext, X: Any, *, new_dim: int) -> Any:
     """[T, D] -> [T * D / new_dim, new_dim], sequence by sequence (Paddle 1.8.5 sequence_reshape_op.cc)."""
-    ctx.require(X.ndim == 2, f"X must be a matrix, found shape {X.shape}")
-    ctx.require(new_dim > 0, f"new_dim must be positive, found {new_dim}")
+    if X.ndim != 2:
+        raise ctx.error(f"X must be a matrix, found shape {X.shape}")
+    if new_dim <= 0:
+        raise ctx.error(f"new_dim must be positive, found {new_dim}")
     offsets = single_level(ctx, "X", X.shape[0])
     for number, (start, end) in enumerate(pairwise(offsets)):
-        ctx.require(
-            (end - start) * X.shape[1] % new_dim == 0,
-            f"sequence {number} of X has {end - start} * {X.shape[1]} values, which new_dim {new_dim} does not divide",
-        )
+        if (end - start) * X.shape[1] % new_dim != 0:
+            raise ctx.error(
+                f"sequence {number} of X has {end - start} * {X.shape[1]} values, which new_dim {new_dim} does not divide"
+            )
     ctx.set_lod("Out", [[offset * X.shape[1] // new_dim for offset in offsets]])
     return X.reshape(-1, new_dim)
 
 
 @sequence_reshape.infer
 def _(ctx: InferContext, X: TensorMeta, *, new_dim: int) -> TensorMeta:
-    ctx.require(X.rank == 2, f"X must be a matrix, found shape {X.shape}")
+    if X.rank != 2:
+        raise ctx.error(f"X must be a matrix, found shape {X.shape}")
     return X.with_shape((-1, new_dim))
 
 

@@ -38,15 +38,15 @@ def _slices(ctx: OpContext, X: Any, Offset: Any, Length: Any) -> tuple[Any, Any]
     offsets = ctx.np.asarray(single_level(ctx, "X", X.shape[0]))
     starts, sizes = ctx.host(Offset).reshape(-1), ctx.host(Length).reshape(-1)
     count = len(offsets) - 1
-    ctx.require(
-        len(starts) == count and len(sizes) == count,
-        f"Offset and Length must have one value for each of {count} sequences of X, found {len(starts)} and {len(sizes)}",
-    )
-    for number, (start, size, length) in enumerate(zip(starts, sizes, ctx.np.diff(offsets), strict=True)):
-        ctx.require(
-            start >= 0 and size >= 0 and start + size <= length,
-            f"Offset {start} and Length {size} reach outside sequence {number} of X, which has {length} rows",
+    if len(starts) != count or len(sizes) != count:
+        raise ctx.error(
+            f"Offset and Length must have one value for each of {count} sequences of X, found {len(starts)} and {len(sizes)}"
         )
+    for number, (start, size, length) in enumerate(zip(starts, sizes, ctx.np.diff(offsets), strict=True)):
+        if not (start >= 0 and size >= 0 and start + size <= length):
+            raise ctx.error(
+                f"Offset {start} and Length {size} reach outside sequence {number} of X, which has {length} rows"
+            )
     return offsets[:-1] + starts, sizes
 
 
@@ -54,9 +54,8 @@ def _slices(ctx: OpContext, X: Any, Offset: Any, Length: Any) -> tuple[Any, Any]
 def sequence_scatter(ctx: OpContext, X: Any, Ids: Any, Updates: Any) -> Any:
     """Out = X; Out[i, Ids[t]] += Updates[t] for every row t of sequence i of Ids (Paddle 1.8.5 sequence_scatter_op.h)."""
     cells = _cells(ctx, X, Ids)
-    ctx.require(
-        Updates.size == Ids.size, f"Updates must have as many values as Ids, found {Updates.shape} and {Ids.shape}"
-    )
+    if Updates.size != Ids.size:
+        raise ctx.error(f"Updates must have as many values as Ids, found {Updates.shape} and {Ids.shape}")
     out = X.reshape(X.shape[0], prod(X.shape[1:])).copy()
     ctx.xp.add.at(out, cells, Updates.reshape(-1))
     return out.reshape(X.shape)
@@ -78,18 +77,21 @@ def _cells(ctx: OpContext, X: Any, Ids: Any) -> tuple[Any, Any]:
     """Row and column of X that every id means."""
     offsets = single_level(ctx, "Ids", Ids.shape[0])
     count, width = len(offsets) - 1, prod(X.shape[1:])
-    ctx.require(count <= X.shape[0], f"Ids has {count} sequences, but X only {X.shape[0]} rows")
+    if count > X.shape[0]:
+        raise ctx.error(f"Ids has {count} sequences, but X only {X.shape[0]} rows")
     columns = Ids.reshape(-1)
     if columns.size:
         low, high = int(columns.min()), int(columns.max())
-        ctx.require(low >= 0 and high < width, f"Ids must lie in [0, {width}), found values from {low} to {high}")
+        if not (low >= 0 and high < width):
+            raise ctx.error(f"Ids must lie in [0, {width}), found values from {low} to {high}")
     return ctx.array(row_sequences(ctx, offsets)), columns
 
 
 @op("sequence_erase", inputs="X", outputs="Out", attrs={"tokens": required(INTS)})
 def sequence_erase(ctx: OpContext, X: Any, *, tokens: list[int]) -> Any:
     """X [T, 1] of integers without the rows that hold one of `tokens` (Paddle 1.8.5 sequence_erase_op.h)."""
-    ctx.require(X.ndim >= 1 and X.size == X.shape[0], f"X must have one value a row, found shape {X.shape}")
+    if X.ndim < 1 or X.size != X.shape[0]:
+        raise ctx.error(f"X must have one value a row, found shape {X.shape}")
     offsets = sequence_offsets(ctx, "X", X.shape[0])
     values = ctx.host(X).reshape(-1)
     kept = ~ctx.np.isin(values, ctx.np.asarray(tokens, dtype=values.dtype))
@@ -115,8 +117,10 @@ def sequence_enumerate(ctx: OpContext, X: Any, *, win_size: int, pad_value: int)
 
     (Paddle 1.8.5 sequence_enumerate_op.h)
     """
-    ctx.require(X.ndim == 2 and X.shape[1] == 1, f"X must have shape (rows, 1), found {X.shape}")
-    ctx.require(win_size >= 2, f"win_size must be at least 2, found {win_size}")
+    if X.ndim != 2 or X.shape[1] != 1:
+        raise ctx.error(f"X must have shape (rows, 1), found {X.shape}")
+    if win_size < 2:
+        raise ctx.error(f"win_size must be at least 2, found {win_size}")
     offsets = sequence_offsets(ctx, "X", X.shape[0])
     rows = ctx.np.arange(X.shape[0])[:, None] + ctx.np.arange(win_size)
     inside = rows < ctx.np.repeat(offsets[1:], ctx.np.diff(offsets))[:, None]

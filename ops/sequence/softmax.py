@@ -14,7 +14,8 @@ from fluidtool.ops.sequence.segments import segment_max, segment_sum
 @op("sequence_softmax", inputs="X", outputs="Out", attrs={"data_format": "AnyLayout", **USE_CUDNN}, lod="X")
 def sequence_softmax(ctx: OpContext, X: Any) -> Any:
     """Softmax of X ([T] or [T, 1]) within every sequence of the last LoD level (Paddle 1.8.5 sequence_softmax_op.cc)."""
-    ctx.require(X.ndim >= 1 and X.size == X.shape[0], f"X must have one value a row, found shape {X.shape}")
+    if X.ndim < 1 or X.size != X.shape[0]:
+        raise ctx.error(f"X must have one value a row, found shape {X.shape}")
     offsets = sequence_offsets(ctx, "X", X.shape[0])
     owner = ctx.array(row_sequences(ctx, offsets))
     peaks, _ = segment_max(ctx, X, offsets, 0)

@@ -79,11 +79,10 @@ def sequence_topk_avg_pooling_grad(
 
 
 def _most(ctx: OpContext, topks: list[int], channel_num: int) -> int:
-    ctx.require(channel_num > 0, f"channel_num must be positive, found {channel_num}")
-    ctx.require(
-        topks and min(topks) > 0 and max(topks) == topks[-1],
-        f"topks must be positive and end with the largest, found {topks}",
-    )
+    if channel_num <= 0:
+        raise ctx.error(f"channel_num must be positive, found {channel_num}")
+    if not (topks and min(topks) > 0 and max(topks) == topks[-1]):
+        raise ctx.error(f"topks must be positive and end with the largest, found {topks}")
     return topks[-1]
 
 
@@ -93,14 +92,12 @@ def _matrices(ctx: OpContext, X: Any, ROW: Any, COLUMN: Any, channel_num: int) -
     rows = ctx.np.diff(single_level(ctx, "ROW", ROW.shape[0])).tolist()
     columns = ctx.np.diff(single_level(ctx, "COLUMN", COLUMN.shape[0])).tolist()
     count = len(starts) - 1
-    ctx.require(
-        len(rows) == count and len(columns) == count,
-        f"X, ROW and COLUMN must have as many sequences, found {count}, {len(rows)} and {len(columns)}",
-    )
+    if len(rows) != count or len(columns) != count:
+        raise ctx.error(f"X, ROW and COLUMN must have as many sequences, found {count}, {len(rows)} and {len(columns)}")
     for number, (start, end) in enumerate(pairwise(starts)):
-        ctx.require(
-            end - start == channel_num * rows[number] * columns[number],
-            f"sequence {number} of X must have channel_num * rows * columns = {channel_num} * {rows[number]} * "
-            f"{columns[number]} values, found {end - start}",
-        )
+        if end - start != channel_num * rows[number] * columns[number]:
+            raise ctx.error(
+                f"sequence {number} of X must have channel_num * rows * columns = {channel_num} * {rows[number]} * "
+                f"{columns[number]} values, found {end - start}"
+            )
         yield start, rows[number], columns[number]

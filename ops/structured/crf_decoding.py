@@ -28,7 +28,8 @@ def crf_decoding(ctx: OpContext, Emission: Any, Transition: Any, Label: Any, Len
     rows = Emission.size // tags if tags else 0
     if Label is not None:
         fits = Label.size == rows
-        ctx.require(fits, f"input Label must have one tag per row of Emission ({rows}), found shape {Label.shape}")
+        if not fits:
+            raise ctx.error(f"input Label must have one tag per row of Emission ({rows}), found shape {Label.shape}")
         path = (path == packing.pack(Label.reshape(-1))).astype(xp.int64)
     shape = (Emission.shape[0], 1) if Length is None else Emission.shape[:2]
     return packing.unpack(xp, path, rows).reshape(shape)

@@ -43,7 +43,9 @@ def _align_rows(ctx: OpContext, Input: Any, blank: int, merge_repeated: bool) ->
         bounds = np.asarray(level, dtype=np.int64)[bounds]
     tokens = ctx.host(Input).reshape(-1)
     if bounds[-1] != len(tokens):
-        ctx.fail(f"the LoD of input Input ends at {bounds[-1]}, but it holds {len(tokens)} tokens; the two must agree")
+        raise ctx.error(
+            f"the LoD of input Input ends at {bounds[-1]}, but it holds {len(tokens)} tokens; the two must agree"
+        )
     before = np.concatenate([tokens[:0], tokens[:1], tokens[:-1]])[: len(tokens)]
     before[bounds[:-1][bounds[:-1] < len(tokens)]] = -1
     kept = _kept(np, tokens, before, blank, merge_repeated)
@@ -59,14 +61,14 @@ def _align_padded(
     xp = ctx.xp
     if Input.ndim != 2 or InputLength is None or InputLength.size != len(Input):
         found = "none" if InputLength is None else InputLength.shape
-        ctx.fail(
+        raise ctx.error(
             "input Input needs a LoD, or must be [N, longest] with an input InputLength of N numbers; "
             f"found Input of shape {Input.shape} without LoD and InputLength {found}"
         )
     lengths = InputLength.reshape(-1, 1)
     width = Input.shape[1]
     if lengths.size and not bool(((lengths >= 0) & (lengths <= width)).all()):
-        ctx.fail(
+        raise ctx.error(
             f"input InputLength must lie between 0 and {width}, found {ctx.host(lengths).reshape(-1).tolist()[:12]}"
         )
     before = xp.concatenate([xp.full((len(Input), 1), -1, dtype=Input.dtype), Input[:, :-1]], axis=1)

@@ -43,7 +43,8 @@ def linear_chain_crf(ctx: OpContext, Emission: Any, Transition: Any, Label: Any,
     ending = (alpha[last] * transition_exps[END]).sum(axis=1)
     cost[: len(last)] += xp.log(ending) - Transition[END][labels[last]]
     positive = bool((scale > 0).all()) and bool((ending > 0).all())
-    ctx.require(positive, "the score of every path vanishes: inputs Emission and Transition are too far below zero")
+    if not positive:
+        raise ctx.error("the score of every path vanishes: inputs Emission and Transition are too far below zero")
     return {
         "Alpha": packing.unpack(xp, alpha, len(flat)).reshape(Emission.shape),
         "EmissionExps": emission_exps.reshape(Emission.shape),
@@ -54,10 +55,13 @@ def linear_chain_crf(ctx: OpContext, Emission: Any, Transition: Any, Label: Any,
 
 def packed_labels(ctx: OpContext, packing: Packing, Label: Any, rows: int, tags: int) -> Any:
     """Label as packed tag numbers; raises OperatorError for another number of rows or a tag out of range."""
-    ctx.require(Label.size == rows, f"input Label must have one tag per row of Emission ({rows}), found {Label.shape}")
+    if Label.size != rows:
+        raise ctx.error(f"input Label must have one tag per row of Emission ({rows}), found {Label.shape}")
     labels = packing.pack(Label.reshape(-1))
     if labels.size and not bool(((labels >= 0) & (labels < tags)).all()):
-        ctx.fail(f"input Label must hold tags from 0 to {tags - 1}, found {int(labels.min())} to {int(labels.max())}")
+        raise ctx.error(
+            f"input Label must hold tags from 0 to {tags - 1}, found {int(labels.min())} to {int(labels.max())}"
+        )
     return labels
 
 

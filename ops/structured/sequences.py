@@ -21,21 +21,23 @@ def tagged_runs(ctx: OpContext, Emission: Any, Length: Any, lod_slot: str) -> tu
     np = ctx.np
     if Length is None:
         lod = ctx.lod(lod_slot)
-        ctx.require(lod, f"input {lod_slot} needs a LoD (or give the input Length); found none")
+        if not lod:
+            raise ctx.error(f"input {lod_slot} needs a LoD (or give the input Length); found none")
         bounds = np.asarray(lod[0], dtype=np.int64)
-        ctx.require(
-            bounds[-1] == Emission.shape[0],
-            f"the LoD of input {lod_slot} ends at {bounds[-1]}, but Emission has {Emission.shape[0]} rows",
-        )
+        if bounds[-1] != Emission.shape[0]:
+            raise ctx.error(
+                f"the LoD of input {lod_slot} ends at {bounds[-1]}, but Emission has {Emission.shape[0]} rows"
+            )
         return bounds[:-1], np.diff(bounds)
     lengths = np.asarray(ctx.host(Length)).reshape(-1).astype(np.int64)
     sequences, longest = Emission.shape[:2]
-    ctx.require(
-        len(lengths) == sequences,
-        f"input Length must have one number per sequence of Emission ({sequences}), found {len(lengths)}",
-    )
+    if len(lengths) != sequences:
+        raise ctx.error(
+            f"input Length must have one number per sequence of Emission ({sequences}), found {len(lengths)}"
+        )
     fits = ((lengths >= 0) & (lengths <= longest)).all()
-    ctx.require(fits, f"input Length must lie between 0 and {longest}, found {lengths.tolist()[:12]}")
+    if not fits:
+        raise ctx.error(f"input Length must lie between 0 and {longest}, found {lengths.tolist()[:12]}")
     return np.arange(sequences) * longest, lengths
 
 
@@ -43,13 +45,14 @@ def check_crf_shapes(ctx: OpContext | InferContext, Emission: Any, Transition: A
     """The number of tags; raises OperatorError unless Transition is [tags + 2, tags] and Emission ends in tags."""
     emission, transition = tuple(Emission.shape), tuple(Transition.shape)
     rank = 2 if Length is None else 3
-    ctx.require(
-        len(emission) == rank,
-        f"input Emission must have rank {rank} {'without' if rank == 2 else 'with'} an input Length, found {emission}",
-    )
+    if len(emission) != rank:
+        raise ctx.error(
+            f"input Emission must have rank {rank} {'without' if rank == 2 else 'with'} an input Length, found {emission}"
+        )
     known = [size for size in (emission[-1], transition[-1] if transition else -1) if size >= 0]
     fits = len(transition) == 2 and len(set(known)) <= 1 and (-1 in transition or transition[0] == transition[1] + 2)
-    ctx.require(
-        fits, f"input Transition must be [tags + 2, tags] with the {emission[-1]} tags of Emission, found {transition}"
-    )
+    if not fits:
+        raise ctx.error(
+            f"input Transition must be [tags + 2, tags] with the {emission[-1]} tags of Emission, found {transition}"
+        )
     return int(emission[-1])

@@ -40,9 +40,10 @@ def _check(ctx: OpContext | InferContext, Input: Any, Transition: Any) -> int:
     shape, transition = tuple(Input.shape), tuple(Transition.shape)
     tags = transition[-1] if transition else 0
     fits = len(shape) == 3 and transition == (tags, tags) and shape[2] in (tags, -1) and tags > 0
-    ctx.require(
-        fits, f"input Input [N, longest, tags] must fit Transition [tags, tags], found {shape} and {transition}"
-    )
+    if not fits:
+        raise ctx.error(
+            f"input Input [N, longest, tags] must fit Transition [tags, tags], found {shape} and {transition}"
+        )
     return int(tags)
 
 
@@ -65,7 +66,8 @@ def viterbi_decode(
     lengths = np.asarray(ctx.host(Length)).reshape(-1).astype(np.int64)
     sequences, longest = Input.shape[:2]
     fits = len(lengths) == sequences and bool(((lengths >= 0) & (lengths <= longest)).all())
-    ctx.require(fits, f"input Length must be {sequences} numbers from 0 to {longest}, found {lengths.tolist()[:12]}")
+    if not fits:
+        raise ctx.error(f"input Length must be {sequences} numbers from 0 to {longest}, found {lengths.tolist()[:12]}")
     packing = pack_runs(ctx, np.arange(sequences) * longest, lengths)
     nothing = xp.zeros(tags, dtype=Transition.dtype)
     start, stop = (Transition[-1], Transition[-2]) if include_bos_eos_tag else (nothing, nothing)

@@ -20,9 +20,11 @@ def _absolute(lod: list[list[int]], np: Any) -> Any:
 
 def _row_bounds(ctx: OpContext, slot: str, rows: int) -> Any:
     lod = ctx.lod(slot)
-    ctx.require(lod, f"input {slot} needs a LoD, or give the inputs LogitsLength and LabelLength; found neither")
+    if not lod:
+        raise ctx.error(f"input {slot} needs a LoD, or give the inputs LogitsLength and LabelLength; found neither")
     bounds = _absolute(lod, ctx.np)
-    ctx.require(bounds[-1] == rows, f"the LoD of input {slot} ends at {bounds[-1]}, but it has {rows} rows")
+    if bounds[-1] != rows:
+        raise ctx.error(f"the LoD of input {slot} ends at {bounds[-1]}, but it has {rows} rows")
     return bounds
 
 
@@ -40,7 +42,7 @@ def _checked_lengths(ctx: OpContext, slot: str, value: Any, sequences: int, long
     lengths = ctx.np.asarray(ctx.host(value)).reshape(-1).astype(ctx.np.int64)
     fits = len(lengths) == sequences and bool(((lengths >= 0) & (lengths <= longest)).all())
     if not fits:
-        ctx.fail(f"input {slot} must be {sequences} numbers from 0 to {longest}, found {lengths.tolist()[:12]}")
+        raise ctx.error(f"input {slot} must be {sequences} numbers from 0 to {longest}, found {lengths.tolist()[:12]}")
     return lengths
 
 
@@ -61,34 +63,37 @@ def warpctc(
     """
     np = ctx.np
     classes = int(Logits.shape[-1]) if Logits.ndim else 0
-    ctx.require(0 <= blank < classes, f"attribute blank must lie below the {classes} classes of Logits, found {blank}")
+    if not 0 <= blank < classes:
+        raise ctx.error(f"attribute blank must lie below the {classes} classes of Logits, found {blank}")
     if LogitsLength is not None and LabelLength is not None:
-        ctx.require(
-            Logits.ndim == 3 and Label.ndim >= 2 and Label.shape[0] == Logits.shape[1],
-            "with LogitsLength, input Logits must be [longest, N, classes] and Label [N, longest label]; "
-            f"found shapes {Logits.shape} and {Label.shape}",
-        )
+        if Logits.ndim != 3 or Label.ndim < 2 or Label.shape[0] != Logits.shape[1]:
+            raise ctx.error(
+                "with LogitsLength, input Logits must be [longest, N, classes] and Label [N, longest label]; "
+                f"found shapes {Logits.shape} and {Label.shape}"
+            )
         longest, sequences = Logits.shape[:2]
         logits, lengths = Logits, _checked_lengths(ctx, "LogitsLength", LogitsLength, sequences, longest)
         labels = np.asarray(ctx.host(Label)).reshape(sequences, -1)
         label_lengths = _checked_lengths(ctx, "LabelLength", LabelLength, sequences, labels.shape[1])
     else:
-        ctx.require(Logits.ndim == 2, f"input Logits with a LoD must be [rows, classes], found shape {Logits.shape}")
+        if Logits.ndim != 2:
+            raise ctx.error(f"input Logits with a LoD must be [rows, classes], found shape {Logits.shape}")
         logits, lengths = _padded(ctx, Logits, _row_bounds(ctx, "Logits", len(Logits)))
         bounds = _row_bounds(ctx, "Label", len(Label))
-        ctx.require(Label.size == len(Label), f"input Label must be [rows, 1], found shape {Label.shape}")
+        if Label.size != len(Label):
+            raise ctx.error(f"input Label must be [rows, 1], found shape {Label.shape}")
         label_lengths = np.diff(bounds)
-        ctx.require(
-            len(lengths) == len(label_lengths),
-            f"inputs Logits and Label must hold as many sequences, found {len(lengths)} and {len(label_lengths)}",
-        )
+        if len(lengths) != len(label_lengths):
+            raise ctx.error(
+                f"inputs Logits and Label must hold as many sequences, found {len(lengths)} and {len(label_lengths)}"
+            )
         column = np.arange(label_lengths.max(initial=0))
         given = column < label_lengths[:, None]
         labels = np.zeros(given.shape, dtype=np.int64)
         labels[given] = np.asarray(ctx.host(Label)).reshape(-1)
     used = labels[np.arange(labels.shape[1]) < label_lengths[:, None]]
     if used.size and not ((used >= 0) & (used < classes)).all():
-        ctx.fail(f"input Label must hold classes from 0 to {classes - 1}, found {used.min()} to {used.max()}")
+        raise ctx.error(f"input Label must hold classes from 0 to {classes - 1}, found {used.min()} to {used.max()}")
     loss, gradient = ctc_loss(ctx, logits, labels, lengths, label_lengths, blank)
     return {"WarpCTCGrad": gradient, "Loss": loss[:, None]}
 

@@ -23,7 +23,8 @@ def numbers(ctx: OpContext, values: Any) -> list[int]:
 def number(ctx: OpContext, values: Any, slot: str) -> int:
     """The one whole number that a tensor holds."""
     found = numbers(ctx, values)
-    ctx.require(len(found) == 1, f"input {slot} should hold one number, found a tensor of shape {values.shape}")
+    if len(found) != 1:
+        raise ctx.error(f"input {slot} should hold one number, found a tensor of shape {values.shape}")
     return found[0]
 
 
@@ -50,16 +51,16 @@ def inferred_integers(
 def axis_in(ctx: Context, axis: int, rank: int, name: str = "axis") -> int:
     """The axis counted from the front; fails when it is out of range."""
     bound = max(rank, 1)
-    ctx.require(-bound <= axis < bound, f"{name} should be in [{-bound}, {bound}), found {axis}")
+    if not -bound <= axis < bound:
+        raise ctx.error(f"{name} should be in [{-bound}, {bound}), found {axis}")
     return int(axis) + rank if axis < 0 else int(axis)
 
 
 def allocatable(ctx: OpContext, shape: Sequence[int]) -> tuple[int, ...]:
     """The shape, unless no machine could hold a tensor of it."""
     count = prod(int(size) for size in shape)
-    ctx.require(
-        count <= MOST_ELEMENTS, f"the output would have {count} elements, of shape {list(shape)}; no memory holds it"
-    )
+    if count > MOST_ELEMENTS:
+        raise ctx.error(f"the output would have {count} elements, of shape {list(shape)}; no memory holds it")
     return tuple(shape)
 
 
@@ -114,17 +115,18 @@ def as_declared(ctx: OpContext, array: Any, height: int, slot: str = "Out") -> A
 def same_dtype(ctx: OpContext, first: Any, others: Sequence[Any], slots: str) -> None:
     """Fail unless all arrays have one data type."""
     for other in others:
-        ctx.require(
-            other.dtype == first.dtype, f"{slots} should have one data type, found {first.dtype} and {other.dtype}"
-        )
+        if other.dtype != first.dtype:
+            raise ctx.error(f"{slots} should have one data type, found {first.dtype} and {other.dtype}")
 
 
 def in_range(ctx: OpContext, index: Any, size: int, slot: str, what: str) -> None:
     """Fail unless 0 <= index < size everywhere."""
-    ctx.require(index.dtype.kind in "iu", f"{slot} should hold int32 or int64, found {index.dtype}")
+    if index.dtype.kind not in "iu":
+        raise ctx.error(f"{slot} should hold int32 or int64, found {index.dtype}")
     if index.size:
         low, high = int(index.min()), int(index.max())
-        ctx.require(low >= 0 and high < size, f"{slot} should lie in [0, {size}), {what}, found {low} to {high}")
+        if not (low >= 0 and high < size):
+            raise ctx.error(f"{slot} should lie in [0, {size}), {what}, found {low} to {high}")
 
 
 def index_grid(ctx: OpContext, shape: Sequence[int], axis: int, index: Any) -> tuple[Any, ...]:

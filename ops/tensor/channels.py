@@ -12,9 +12,11 @@ from fluidtool.ops.tensor.arguments import Context
 
 
 def _channels_first(ctx: Context, X: Any, slot: str = "X") -> bool:
-    ctx.require(len(X.shape) == 4, f"{slot} should have four dimensions, found shape {list(X.shape)}")
+    if len(X.shape) != 4:
+        raise ctx.error(f"{slot} should have four dimensions, found shape {list(X.shape)}")
     layout = later_attr(ctx, "data_format", "NCHW")
-    ctx.require(layout in ("NCHW", "NHWC", "AnyLayout"), f"data_format should be NCHW or NHWC, found {layout!r}")
+    if layout not in ("NCHW", "NHWC", "AnyLayout"):
+        raise ctx.error(f"data_format should be NCHW or NHWC, found {layout!r}")
     return bool(layout != "NHWC")
 
 
@@ -41,12 +43,14 @@ def _gathered(X: Any, factor: int) -> Any:
 
 
 def _positive(ctx: Context, value: int, name: str) -> int:
-    ctx.require(value > 0, f"{name} should be positive, found {value}")
+    if not value > 0:
+        raise ctx.error(f"{name} should be positive, found {value}")
     return value
 
 
 def _divisible(ctx: Context, size: int, by: int, what: str) -> None:
-    ctx.require(size < 0 or size % by == 0, f"{what} should be a multiple of {by}, found {size}")
+    if not (size < 0 or size % by == 0):
+        raise ctx.error(f"{what} should be a multiple of {by}, found {size}")
 
 
 def _times(size: int, factor: int) -> int:
@@ -109,14 +113,16 @@ def _exchanged(X: Any, outer: int) -> Any:
 @op("shuffle_channel", inputs="X", outputs="Out", attrs={"group": 1})
 def shuffle_channel(ctx: OpContext, X: Any, *, group: int) -> Any:
     """The channels of `group` groups taken in turn (Paddle 1.8.5 shuffle_channel_op.h)."""
-    ctx.require(X.ndim == 4, f"X should have four dimensions, found shape {X.shape}")
+    if X.ndim != 4:
+        raise ctx.error(f"X should have four dimensions, found shape {X.shape}")
     _divisible(ctx, X.shape[1], _positive(ctx, group, "group"), "the channels of X")
     return _exchanged(X, group)
 
 
 @shuffle_channel.infer
 def _(ctx: InferContext, X: TensorMeta, *, group: int) -> TensorMeta:
-    ctx.require(X.rank == 4, f"X should have four dimensions, found shape {list(X.shape)}")
+    if X.rank != 4:
+        raise ctx.error(f"X should have four dimensions, found shape {list(X.shape)}")
     return X.with_lod_level(0)
 
 
@@ -141,8 +147,10 @@ def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
 
 
 def _depth_shape(ctx: Context, X: Any, blocksize: int) -> tuple[int, int, int, int]:
-    ctx.require(len(X.shape) == 4, f"X should have four dimensions, found shape {list(X.shape)}")
-    ctx.require(blocksize > 1, f"blocksize should be above 1, found {blocksize}")
+    if len(X.shape) != 4:
+        raise ctx.error(f"X should have four dimensions, found shape {list(X.shape)}")
+    if blocksize <= 1:
+        raise ctx.error(f"blocksize should be above 1, found {blocksize}")
     n, c, h, w = X.shape
     _divisible(ctx, c, blocksize * blocksize, "the channels of X")
     _divisible(ctx, h, blocksize, "the height of X")
@@ -180,7 +188,8 @@ def _segments(ctx: Context, X: Any, seg_num: int, shift_ratio: float) -> bool:
     first = _channels_first(ctx, X)
     _positive(ctx, seg_num, "seg_num")
     _divisible(ctx, X.shape[0], seg_num, "the batch size of X")
-    ctx.require(0 < shift_ratio < 0.5, f"shift_ratio should be in (0, 0.5), found {shift_ratio}")
+    if not 0 < shift_ratio < 0.5:
+        raise ctx.error(f"shift_ratio should be in (0, 0.5), found {shift_ratio}")
     return first
 
 

@@ -15,14 +15,16 @@ REAL = {complex_type: real_type for real_type, complex_type in COMPLEX.items()}
 
 
 def _complex_dtype(ctx: OpContext, dtype: Any, slot: str) -> Any:
-    ctx.require(dtype in ("float32", "float64"), f"{slot} should be float32 or float64, found {dtype}")
+    if dtype not in ("float32", "float64"):
+        raise ctx.error(f"{slot} should be float32 or float64, found {dtype}")
     return "complex64" if dtype == "float32" else "complex128"
 
 
 @op("as_complex", inputs="X", outputs="Out")
 def as_complex(ctx: OpContext, X: Any) -> Any:
     """The pairs in the last axis of X (size 2) as complex numbers (Paddle 2.6.2 as_complex_kernel.cc)."""
-    ctx.require(X.ndim > 0 and X.shape[-1] == 2, f"the last size of X should be 2, found shape {X.shape}")
+    if X.ndim <= 0 or X.shape[-1] != 2:
+        raise ctx.error(f"the last size of X should be 2, found shape {X.shape}")
     return ctx.xp.ascontiguousarray(X).view(_complex_dtype(ctx, X.dtype, "X"))[..., 0]
 
 
@@ -40,7 +42,8 @@ def as_complex_grad(ctx: OpContext, Out_grad: Any) -> Any:
 @op("as_real", inputs="X", outputs="Out")
 def as_real(ctx: OpContext, X: Any) -> Any:
     """Complex numbers as pairs in a new last axis (Paddle 2.6.2 as_real_kernel.cc)."""
-    ctx.require(X.dtype.kind == "c", f"X should be complex, found {X.dtype}")
+    if X.dtype.kind != "c":
+        raise ctx.error(f"X should be complex, found {X.dtype}")
     return ctx.xp.stack([X.real, X.imag], axis=-1)
 
 

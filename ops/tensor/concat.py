@@ -22,20 +22,19 @@ def joined_shape(ctx: Context, shapes: Sequence[Sequence[int]], axis: int) -> tu
     """The shape of a concatenation; sizes may be -1 when they are not known."""
     out = list(shapes[0])
     for i, shape in enumerate(shapes[1:], 1):
-        ctx.require(
-            len(shape) == len(out), f"X[{i}] of shape {list(shape)} and X[0] of shape {list(shapes[0])} differ in rank"
-        )
+        if len(shape) != len(out):
+            raise ctx.error(f"X[{i}] of shape {list(shape)} and X[0] of shape {list(shapes[0])} differ in rank")
         for j, size in enumerate(shape):
             if j == axis:
                 out[j] = -1 if size < 0 or out[j] < 0 else out[j] + size
             elif out[j] < 0:
                 out[j] = size
             else:
-                ctx.require(
-                    size in (out[j], -1),
-                    f"X[{i}] of shape {list(shape)} and X[0] of shape {list(shapes[0])} differ at axis {j}; "
-                    f"only axis {axis} may differ",
-                )
+                if size not in (out[j], -1):
+                    raise ctx.error(
+                        f"X[{i}] of shape {list(shape)} and X[0] of shape {list(shapes[0])} differ at axis {j}; "
+                        f"only axis {axis} may differ"
+                    )
     return tuple(out)
 
 
@@ -45,10 +44,8 @@ def _joined_lod(ctx: OpContext, count: int, rows: int) -> list[list[int]]:
     depth = len(lods[0])
     if depth == 0 or any(not lod for lod in lods):
         return []
-    ctx.require(
-        all(len(lod) == depth for lod in lods),
-        f"the LoD levels of X should be equally many, found {[len(d) for d in lods]}",
-    )
+    if not all(len(lod) == depth for lod in lods):
+        raise ctx.error(f"the LoD levels of X should be equally many, found {[len(d) for d in lods]}")
     return lengths_to_offsets([[length for lod in lods for length in lod[level]] for level in range(depth)])
 
 
@@ -58,8 +55,10 @@ def concat(ctx: OpContext, X: list[Any], AxisTensor: Any, *, axis: int) -> Any:
 
     Paddle 1.8.5 concat_op.h; where only some of X have a LoD, it leaves X[0]'s, which no longer fits: here there is none.
     """
-    ctx.require(X, "X should name at least one tensor")
-    ctx.require(all(x is not None for x in X), "a tensor of X holds no value")
+    if not X:
+        raise ctx.error("X should name at least one tensor")
+    if not all(x is not None for x in X):
+        raise ctx.error("a tensor of X holds no value")
     place = _axis(ctx, AxisTensor, axis, X[0].ndim)
     joined_shape(ctx, [x.shape for x in X], place)
     same_dtype(ctx, X[0], X, "the tensors of X")
@@ -105,18 +104,20 @@ def _pieces(x: Any, sizes: Sequence[int], axis: int) -> list[Any]:
 def split_sizes(ctx: Context, size: int, num: int, sections: Sequence[int]) -> list[int]:
     """The sizes of the pieces of an axis: `num` equal ones, or `sections`, of which one may be -1 (the rest)."""
     if num > 0:
-        ctx.require(
-            size < 0 or size % num == 0, f"{num} equal pieces asked for, but the axis to be split has size {size}"
-        )
+        if not (size < 0 or size % num == 0):
+            raise ctx.error(f"{num} equal pieces asked for, but the axis to be split has size {size}")
         return [size // num if size >= 0 else -1] * num
     sizes, unknown = list(sections), [i for i, section in enumerate(sections) if section == -1]
-    ctx.require(len(unknown) <= 1, f"only one of sections can be -1, found {sizes}")
-    ctx.require(all(section >= -1 for section in sizes), f"sections should be 0 or more, or one -1, found {sizes}")
+    if len(unknown) > 1:
+        raise ctx.error(f"only one of sections can be -1, found {sizes}")
+    if not all(section >= -1 for section in sizes):
+        raise ctx.error(f"sections should be 0 or more, or one -1, found {sizes}")
     if size < 0:
         return sizes
     known = sum(section for section in sizes if section != -1)
     fits = known < size if unknown else known == size
-    ctx.require(fits, f"sections {sizes} do not add up to the size {size} of the axis to be split")
+    if not fits:
+        raise ctx.error(f"sections {sizes} do not add up to the size {size} of the axis to be split")
     for i in unknown:
         sizes[i] = size - known
     return sizes
@@ -136,7 +137,8 @@ def split(
     asked = [number(ctx, item, "SectionsTensorList") for item in SectionsTensorList] or sections
     count = len(ctx.op.output("Out"))
     sizes = split_sizes(ctx, X.shape[place], num, asked)
-    ctx.require(len(sizes) == count, f"num and sections {[num, asked]} ask for {len(sizes)} pieces, Out names {count}")
+    if len(sizes) != count:
+        raise ctx.error(f"num and sections {[num, asked]} ask for {len(sizes)} pieces, Out names {count}")
     if place != 0:
         for i in range(count):
             ctx.set_lod("Out", ctx.lod("X"), i)
@@ -172,9 +174,11 @@ split.grad_maker(wired("concat", "X=Out@GRAD AxisTensor", "Out=X@GRAD"))
 @op("stack", inputs="X*", outputs="Y", attrs={"axis": 0})
 def stack(ctx: OpContext, X: list[Any], *, axis: int) -> Any:
     """The tensors X, all of one shape, along a new axis; the LoD is X[0]'s (Paddle 1.8.5 stack_op.cc)."""
-    ctx.require(X, "X should name at least one tensor")
+    if not X:
+        raise ctx.error("X should name at least one tensor")
     shapes = [tuple(x.shape) for x in X]
-    ctx.require(len(set(shapes)) == 1, f"the tensors of X should have one shape, found {sorted(set(shapes))}")
+    if len(set(shapes)) != 1:
+        raise ctx.error(f"the tensors of X should have one shape, found {sorted(set(shapes))}")
     same_dtype(ctx, X[0], X, "the tensors of X")
     ctx.set_lod("Y", ctx.lod("X"))
     return ctx.xp.stack(X, axis=axis_in(ctx, axis, X[0].ndim + 1))
@@ -215,7 +219,8 @@ def _unstacked_meta(ctx: InferContext, X: TensorMeta, axis: int, slot: str) -> l
 def unstack(ctx: OpContext, X: Any, *, axis: int, num: int) -> Any:
     """X taken apart along `axis` of size `num`, which the pieces no longer have (Paddle 1.8.5 unstack_op.h)."""
     size = X.shape[axis_in(ctx, axis, X.ndim)]
-    ctx.require(num in (size, 0), f"num should be the size {size} of axis {axis} of X, found {num}")
+    if num not in (size, 0):
+        raise ctx.error(f"num should be the size {size} of axis {axis} of X, found {num}")
     return {"Y": _unstacked(ctx, X, axis)}
 
 

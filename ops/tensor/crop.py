@@ -14,15 +14,15 @@ from fluidtool.ops.tensor.arguments import inferred_integers, integers, lod_of_s
 def _box(ctx: OpContext, whole: Sequence[int], offsets: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
     """The slices of a box; fails unless it lies within `whole`."""
     rank = len(whole)
-    ctx.require(
-        len(offsets) == rank, f"offsets should hold one number per dimension of X, {rank}, found {list(offsets)}"
-    )
-    ctx.require(len(shape) == rank, f"shape should hold one number per dimension of X, {rank}, found {list(shape)}")
+    if len(offsets) != rank:
+        raise ctx.error(f"offsets should hold one number per dimension of X, {rank}, found {list(offsets)}")
+    if len(shape) != rank:
+        raise ctx.error(f"shape should hold one number per dimension of X, {rank}, found {list(shape)}")
     for axis, (offset, size, limit) in enumerate(zip(offsets, shape, whole, strict=True)):
-        ctx.require(
-            offset >= 0 and size >= 0 and offset + size <= limit,
-            f"offsets {list(offsets)} and shape {list(shape)} leave X of shape {list(whole)} at axis {axis}",
-        )
+        if not (offset >= 0 and size >= 0 and offset + size <= limit):
+            raise ctx.error(
+                f"offsets {list(offsets)} and shape {list(shape)} leave X of shape {list(whole)} at axis {axis}"
+            )
     return tuple(slice(offset, offset + size) for offset, size in zip(offsets, shape, strict=True))
 
 
@@ -76,10 +76,8 @@ def crop_tensor(
     """The box at `offsets` in X; a size -1 or 0 is whatever is left (Paddle 1.8.5 crop_tensor_op.h)."""
     sizes = integers(ctx, None if ShapeTensor else Shape, ShapeTensor, shape)
     begin = integers(ctx, None if OffsetsTensor else Offsets, OffsetsTensor, offsets)
-    ctx.require(
-        len(begin) == len(sizes) == X.ndim,
-        f"offsets {begin} and shape {sizes} should hold one number per dimension of X, {X.ndim}",
-    )
+    if not len(begin) == len(sizes) == X.ndim:
+        raise ctx.error(f"offsets {begin} and shape {sizes} should hold one number per dimension of X, {X.ndim}")
     out = X[_box(ctx, X.shape, begin, _rest(X.shape, begin, sizes))]
     lod_of_same_rows(ctx, X, out)
     return out

@@ -29,10 +29,10 @@ def summed_repeats(grad: Any, shape: Sequence[int], times: Sequence[int]) -> Any
 
 
 def _times(ctx: Context, times: Sequence[int], rank: int) -> list[int]:
-    ctx.require(
-        len(times) == rank, f"expand_times should hold one number per dimension of X, {rank}, found {list(times)}"
-    )
-    ctx.require(all(t > 0 or t == -1 for t in times), f"expand_times should be positive, found {list(times)}")
+    if len(times) != rank:
+        raise ctx.error(f"expand_times should hold one number per dimension of X, {rank}, found {list(times)}")
+    if not all(t > 0 or t == -1 for t in times):
+        raise ctx.error(f"expand_times should be positive, found {list(times)}")
     return list(times)
 
 
@@ -44,7 +44,8 @@ def _multiplied(shape: Sequence[int], times: Sequence[int]) -> tuple[int, ...]:
 def expand(ctx: OpContext, X: Any, ExpandTimes: Any, expand_times_tensor: list[Any], *, expand_times: list[int]) -> Any:
     """X repeated expand_times along its axes (Paddle 1.8.5 expand_op.h)."""
     times = _times(ctx, integers(ctx, ExpandTimes, expand_times_tensor, expand_times), X.ndim)
-    ctx.require(all(t > 0 for t in times), f"expand_times should be positive, found {times}")
+    if not all(t > 0 for t in times):
+        raise ctx.error(f"expand_times should be positive, found {times}")
     allocatable(ctx, _multiplied(X.shape, times))
     out = ctx.xp.tile(X, times)
     lod_of_same_rows(ctx, X, out)
@@ -78,9 +79,10 @@ expand_grad.grad_maker(wired("expand", "X=X@GRAD@GRAD ExpandTimes expand_times_t
 
 def _times_as(ctx: Context, shape: Sequence[int], target: Sequence[int]) -> list[int]:
     fits = len(shape) == len(target) and all(s > 0 and t % s == 0 for s, t in zip(shape, target, strict=True))
-    ctx.require(
-        fits, f"target_tensor of shape {list(target)} should be a multiple of X of shape {list(shape)} along every axis"
-    )
+    if not fits:
+        raise ctx.error(
+            f"target_tensor of shape {list(target)} should be a multiple of X of shape {list(shape)} along every axis"
+        )
     return [t // s for s, t in zip(shape, target, strict=True)]
 
 
@@ -106,17 +108,18 @@ def expand_as_grad(ctx: OpContext, X: Any, target_tensor: Any, Out_grad: Any) ->
 def broadcast_shape(ctx: Context, shape: Sequence[int], asked: Sequence[int]) -> tuple[int, ...]:
     """`asked` with -1 (keep X's size) filled in; X's dimensions stand at its end and may be 1."""
     added = len(asked) - len(shape)
-    ctx.require(added >= 0, f"shape {list(asked)} has fewer dimensions than X of shape {list(shape)}")
-    ctx.require(
-        all(size >= 0 for size in asked[:added]), f"shape {list(asked)}: -1 stands for a size that X does not have"
-    )
+    if added < 0:
+        raise ctx.error(f"shape {list(asked)} has fewer dimensions than X of shape {list(shape)}")
+    if not all(size >= 0 for size in asked[:added]):
+        raise ctx.error(f"shape {list(asked)}: -1 stands for a size that X does not have")
     out = list(asked)
     for i, size in enumerate(shape):
         wanted = out[added + i]
         if wanted == -1:
             out[added + i] = size
         fits = size in (1, wanted, -1) or wanted == -1
-        ctx.require(fits, f"X of shape {list(shape)} cannot be expanded to shape {list(asked)}")
+        if not fits:
+            raise ctx.error(f"X of shape {list(shape)} cannot be expanded to shape {list(asked)}")
     return tuple(out)
 
 
@@ -175,7 +178,8 @@ def expand_as_v2_grad(ctx: OpContext, X: Any, Out_grad: Any) -> Any:
 def _tiled(ctx: Context, shape: Sequence[int], times: Sequence[int]) -> tuple[list[int], list[int]]:
     """Shape and repeats made equally long by 1s in front."""
     rank = max(len(shape), len(times))
-    ctx.require(all(t > 0 or t == -1 for t in times), f"repeat_times should be positive, found {list(times)}")
+    if not all(t > 0 or t == -1 for t in times):
+        raise ctx.error(f"repeat_times should be positive, found {list(times)}")
     return [1] * (rank - len(shape)) + list(shape), [1] * (rank - len(times)) + list(times)
 
 
@@ -184,7 +188,8 @@ def tile(ctx: OpContext, X: Any, RepeatTimes: Any, repeat_times_tensor: list[Any
     """X repeated along its last axes, or along new ones in front (Paddle 2.6.2 tile_kernel.cc)."""
     times = integers(ctx, RepeatTimes, repeat_times_tensor, repeat_times)
     shape, repeats = _tiled(ctx, X.shape, times)
-    ctx.require(all(t > 0 for t in repeats), f"repeat_times should be positive, found {times}")
+    if not all(t > 0 for t in repeats):
+        raise ctx.error(f"repeat_times should be positive, found {times}")
     allocatable(ctx, _multiplied(shape, repeats))
     out = ctx.xp.tile(X.reshape(shape), repeats)
     lod_of_same_rows(ctx, X, out)
@@ -214,14 +219,14 @@ def tile_grad(
 
 
 def _common_shape(ctx: Context, shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    ctx.require(shapes, "X should name at least one tensor")
+    if not shapes:
+        raise ctx.error("X should name at least one tensor")
     rank = max(len(shape) for shape in shapes)
     out = [1] * rank
     for shape in shapes:
         for i, size in enumerate(shape, rank - len(shape)):
-            ctx.require(
-                size in (1, -1) or out[i] in (1, -1, size), f"X of shapes {[list(s) for s in shapes]} do not broadcast"
-            )
+            if size not in (1, -1) and out[i] not in (1, -1, size):
+                raise ctx.error(f"X of shapes {[list(s) for s in shapes]} do not broadcast")
             out[i] = size if out[i] == 1 else (out[i] if size == 1 else max(size, out[i]))
     return tuple(out)
 
@@ -249,7 +254,8 @@ def broadcast_tensors_grad(ctx: OpContext, X: list[Any], Out_grad: list[Any]) ->
 def meshgrid(ctx: OpContext, X: list[Any]) -> Any:
     """Every vector of X along an axis of its own, repeated along the others' (Paddle 1.8.5 meshgrid_op.h)."""
     for i, x in enumerate(X):
-        ctx.require(x.ndim <= 1, f"X[{i}] should have one dimension, found shape {x.shape}")
+        if x.ndim > 1:
+            raise ctx.error(f"X[{i}] should have one dimension, found shape {x.shape}")
     return {"Out": list(ctx.xp.meshgrid(*(x.reshape(-1) for x in X), indexing="ij"))}
 
 
@@ -274,14 +280,15 @@ def repeat_interleave(ctx: OpContext, X: Any, RepeatsTensor: Any, *, Repeats: in
     """Every slice of X along `dim`, so many times in a row (Paddle 2.6.2 repeat_interleave_kernel.h)."""
     axis = axis_in(ctx, dim, X.ndim, "dim")
     if RepeatsTensor is None:
-        ctx.require(Repeats > 0, f"Repeats should be positive, found {Repeats}")
+        if Repeats <= 0:
+            raise ctx.error(f"Repeats should be positive, found {Repeats}")
         allocatable(ctx, (X.size, Repeats))
         return ctx.xp.repeat(X, Repeats, axis=axis)
     times = numbers(ctx, RepeatsTensor)
-    ctx.require(
-        len(times) == X.shape[axis] and all(t >= 0 for t in times),
-        f"RepeatsTensor should hold {X.shape[axis]} numbers, none negative, one per slice of X, found {times[:12]}",
-    )
+    if not (len(times) == X.shape[axis] and all(t >= 0 for t in times)):
+        raise ctx.error(
+            f"RepeatsTensor should hold {X.shape[axis]} numbers, none negative, one per slice of X, found {times[:12]}"
+        )
     return ctx.xp.repeat(X, times, axis=axis)
 
 

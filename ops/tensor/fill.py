@@ -15,7 +15,8 @@ from fluidtool.tensor import LoDTensor, LoDTensorArray, as_data_type
 
 def concrete_shape(ctx: OpContext, shape: list[int]) -> tuple[int, ...]:
     """The shape, when every size is known and not negative."""
-    ctx.require(all(size >= 0 for size in shape), f"shape should have no negative size, found {list(shape)}")
+    if not all(size >= 0 for size in shape):
+        raise ctx.error(f"shape should have no negative size, found {list(shape)}")
     return allocatable(ctx, shape)
 
 
@@ -51,8 +52,8 @@ def _constant(ctx: OpContext, value: float, text: str, dtype: Any) -> Any:
     try:
         whole = dtype.kind in "iu" and text.lstrip("+-").isdigit()
         return cast_number(ctx, int(text) if whole else float(text), dtype)
-    except (ValueError, OverflowError):
-        return ctx.fail(f"str_value {text!r} is not a number of type {dtype}")
+    except (ValueError, OverflowError) as error:
+        raise ctx.error(f"str_value {text!r} is not a number of type {dtype}") from error
 
 
 @op(
@@ -81,7 +82,8 @@ def fill_constant(
     if ValueTensor is None:
         array = ctx.xp.full(sizes, _constant(ctx, value, str_value, wanted), wanted)
     else:
-        ctx.require(ValueTensor.size == 1, f"ValueTensor should hold one number, found shape {ValueTensor.shape}")
+        if ValueTensor.size != 1:
+            raise ctx.error(f"ValueTensor should hold one number, found shape {ValueTensor.shape}")
         array = ctx.xp.full(sizes, ValueTensor.reshape(()), wanted)
     return as_declared(ctx, array, height(sizes, ShapeTensor, ShapeTensorList))
 
@@ -103,8 +105,10 @@ def batch_size_like_shape(
     ctx: Context, shape: list[int], rows: int, in_axis: int, out_axis: int, rank: int
 ) -> list[int]:
     """`shape` with `rows` at out_axis; in_axis must be an axis of an input of this rank."""
-    ctx.require(0 <= in_axis < rank, f"input_dim_idx should be in [0, {rank}), found {in_axis}")
-    ctx.require(0 <= out_axis < len(shape), f"output_dim_idx should be in [0, {len(shape)}), found {out_axis}")
+    if not 0 <= in_axis < rank:
+        raise ctx.error(f"input_dim_idx should be in [0, {rank}), found {in_axis}")
+    if not 0 <= out_axis < len(shape):
+        raise ctx.error(f"output_dim_idx should be in [0, {len(shape)}), found {out_axis}")
     return [rows if i == out_axis else size for i, size in enumerate(shape)]
 
 
@@ -158,11 +162,13 @@ def fill_any_like(ctx: OpContext, X: Any, *, value: float, dtype: int) -> Any:
 
 def _filled_like(ctx: OpContext, X: Any, value: float, dtype: int) -> Any:
     wanted = X.dtype if dtype < 0 else ctx.dtype(dtype)
-    ctx.require(value == value, f"value should be a number, found {value}")
+    if value != value:
+        raise ctx.error(f"value should be a number, found {value}")
     if wanted.kind in "iu":
         limits = ctx.np.iinfo(wanted)
         fits = limits.min <= value <= limits.max
-        ctx.require(fits, f"value {value} is out of the range of {wanted}, {limits.min} to {limits.max}")
+        if not fits:
+            raise ctx.error(f"value {value} is out of the range of {wanted}, {limits.min} to {limits.max}")
     return ctx.xp.full(X.shape, cast_number(ctx, value, wanted), wanted)
 
 

@@ -14,7 +14,8 @@ from fluidtool.proto.enums import VarType
 
 
 def _gather_axis(ctx: OpContext, rank: int) -> int:
-    ctx.require(rank > 0, "X should have at least one dimension")
+    if rank <= 0:
+        raise ctx.error("X should have at least one dimension")
     if ctx.has("Axis"):
         axis = ctx.value("Axis").array
         return axis_in(ctx, number(ctx, axis, "Axis"), rank)
@@ -23,7 +24,8 @@ def _gather_axis(ctx: OpContext, rank: int) -> int:
 
 def _flat_index(ctx: OpContext, index: Any, slot: str) -> Any:
     column = index.ndim == 2 and index.shape[1] == 1
-    ctx.require(index.ndim <= 1 or column, f"{slot} should have the shape [n] or [n, 1], found {index.shape}")
+    if not (index.ndim <= 1 or column):
+        raise ctx.error(f"{slot} should have the shape [n] or [n, 1], found {index.shape}")
     return index.reshape(-1) if column else index
 
 
@@ -58,8 +60,10 @@ def gather_grad(ctx: OpContext, X: Any, Index: Any, Out_grad: Any, *, overwrite:
 
 def _nd_index(ctx: OpContext, index: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
     depth = index.shape[-1] if index.ndim else 0
-    ctx.require(index.ndim >= 1, "Index should have at least one dimension")
-    ctx.require(depth <= len(shape), f"the last size of Index is {depth}, but the tensor has the shape {list(shape)}")
+    if index.ndim < 1:
+        raise ctx.error("Index should have at least one dimension")
+    if depth > len(shape):
+        raise ctx.error(f"the last size of Index is {depth}, but the tensor has the shape {list(shape)}")
     for i in range(depth):
         in_range(ctx, index[..., i], shape[i], f"Index[..., {i}]", f"the size of axis {i}")
     return tuple(index[..., i] for i in range(depth))
@@ -77,7 +81,8 @@ def gather_nd(ctx: OpContext, X: Any, Index: Any) -> Any:
 @gather_nd.infer
 def _(ctx: InferContext, X: TensorMeta, Index: TensorMeta) -> TensorMeta:
     depth = Index.shape[-1]
-    ctx.require(depth <= X.rank, f"the last size of Index is {depth}, but X has the shape {list(X.shape)}")
+    if depth > X.rank:
+        raise ctx.error(f"the last size of Index is {depth}, but X has the shape {list(X.shape)}")
     return meta_of_same_rows(X, (*Index.shape[:-1], *X.shape[depth:]))
 
 
@@ -102,10 +107,10 @@ def scatter(ctx: OpContext, X: Any, Ids: Any, Updates: Any, *, overwrite: bool) 
     in_range(ctx, ids, X.shape[0] if X.ndim else 0, "Ids", "the rows of X")
     same_dtype(ctx, X, [Updates], "X and Updates")
     expected = (len(ids), *X.shape[1:]) if Updates.ndim == X.ndim else X.shape[1:]
-    ctx.require(
-        tuple(Updates.shape) == tuple(expected),
-        f"Updates should have the shape {list(expected)}, a row of X per entry of Ids, found {list(Updates.shape)}",
-    )
+    if tuple(Updates.shape) != tuple(expected):
+        raise ctx.error(
+            f"Updates should have the shape {list(expected)}, a row of X per entry of Ids, found {list(Updates.shape)}"
+        )
     out = X.copy()
     if overwrite:
         out[ids] = Updates
@@ -139,11 +144,11 @@ def scatter_nd_add(ctx: OpContext, X: Any, Index: Any, Updates: Any) -> Any:
     """X plus Updates at the index vectors in the last dimension of Index (Paddle 1.8.5 scatter_nd_add_op.h)."""
     where = _nd_index(ctx, Index, X.shape)
     expected = (*Index.shape[:-1], *X.shape[Index.shape[-1] :])
-    ctx.require(
-        tuple(Updates.shape) == expected,
-        f"Updates should have the shape {list(expected)} for X {list(X.shape)} and Index {list(Index.shape)}, "
-        f"found {list(Updates.shape)}",
-    )
+    if tuple(Updates.shape) != expected:
+        raise ctx.error(
+            f"Updates should have the shape {list(expected)} for X {list(X.shape)} and Index {list(Index.shape)}, "
+            f"found {list(Updates.shape)}"
+        )
     same_dtype(ctx, X, [Updates], "X and Updates")
     ctx.set_lod("Out", ctx.lod("X"))
     if not where:
@@ -169,12 +174,11 @@ def scatter_nd_add_grad(ctx: OpContext, Index: Any, Updates: Any, Out_grad: Any)
 @op("where", inputs="Condition X Y", outputs="Out", lod="X", traits=Traits(gradient_scope=False))
 def where(ctx: OpContext, Condition: Any, X: Any, Y: Any) -> Any:
     """X where Condition holds, else Y, all of one shape (Paddle 1.8.5 where_op.h)."""
-    ctx.require(Condition.dtype.kind == "b", f"Condition should be bool, found {Condition.dtype}")
+    if Condition.dtype.kind != "b":
+        raise ctx.error(f"Condition should be bool, found {Condition.dtype}")
     same_dtype(ctx, X, [Y], "X and Y")
-    ctx.require(
-        tuple(Condition.shape) == tuple(X.shape) == tuple(Y.shape),
-        f"Condition, X and Y should have one shape, found {Condition.shape}, {X.shape} and {Y.shape}",
-    )
+    if not tuple(Condition.shape) == tuple(X.shape) == tuple(Y.shape):
+        raise ctx.error(f"Condition, X and Y should have one shape, found {Condition.shape}, {X.shape} and {Y.shape}")
     return ctx.xp.where(Condition, X, Y)
 
 

@@ -15,10 +15,8 @@ from fluidtool.proto.enums import VarType
 
 def _values(ctx: OpContext, values: list[Any], shape: list[int], dtype: Any) -> Any:
     sizes = concrete_shape(ctx, shape)
-    ctx.require(
-        len(values) == prod(sizes),
-        f"{len(values)} values do not fill the shape {list(shape)} of {prod(sizes)} elements",
-    )
+    if len(values) != prod(sizes):
+        raise ctx.error(f"{len(values)} values do not fill the shape {list(shape)} of {prod(sizes)} elements")
     host = ctx.np.asarray(values, "float64" if dtype.kind == "f" else None)
     return ctx.array(host.astype(dtype).reshape(sizes))
 
@@ -54,9 +52,8 @@ def assign_value(
         VarType.INT32: int32_values,
         VarType.INT64: int64_values,
     }
-    ctx.require(
-        dtype in by_type, f"dtype should be one of {', '.join(VarType(t).name for t in by_type)}, found {dtype}"
-    )
+    if dtype not in by_type:
+        raise ctx.error(f"dtype should be one of {', '.join(VarType(t).name for t in by_type)}, found {dtype}")
     return _values(ctx, by_type[dtype] or later_attr(ctx, "values", []), shape, ctx.dtype(dtype))
 
 

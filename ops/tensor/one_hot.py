@@ -15,27 +15,31 @@ ATTRS = {"depth": -1, "dtype": 5, "allow_out_of_range": False}
 
 def _encoded(ctx: OpContext, ids: Any, depth_tensor: Any, depth: int, dtype: int, allow_out_of_range: bool) -> Any:
     size = depth if depth_tensor is None else number(ctx, depth_tensor, "depth_tensor")
-    ctx.require(size > 0, f"depth should be positive, found {size}")
-    ctx.require(ids.dtype.kind in "iu", f"X should hold int32 or int64, found {ids.dtype}")
+    if size <= 0:
+        raise ctx.error(f"depth should be positive, found {size}")
+    if ids.dtype.kind not in "iu":
+        raise ctx.error(f"X should hold int32 or int64, found {ids.dtype}")
     if ids.size and not allow_out_of_range:
         low, high = int(ids.min()), int(ids.max())
-        ctx.require(
-            low >= 0 and high < size,
-            f"X should lie in [0, {size}), the depth, found {low} to {high}; set allow_out_of_range for rows of zeros",
-        )
+        if not (low >= 0 and high < size):
+            raise ctx.error(
+                f"X should lie in [0, {size}), the depth, found {low} to {high}; set allow_out_of_range for rows of zeros"
+            )
     return (ids[..., None] == ctx.xp.arange(size, dtype=ids.dtype)).astype(ctx.dtype(dtype))
 
 
 @op("one_hot", inputs="X depth_tensor?", outputs="Out", attrs=ATTRS, lod="X")
 def one_hot(ctx: OpContext, X: Any, depth_tensor: Any, *, depth: int, dtype: int, allow_out_of_range: bool) -> Any:
     """A 1 at place X of `depth` places, 0 elsewhere; the last size of X is 1 (Paddle 1.8.5 one_hot_op.h)."""
-    ctx.require(X.ndim >= 2 and X.shape[-1] == 1, f"the last size of X should be 1, found shape {X.shape}")
+    if X.ndim < 2 or X.shape[-1] != 1:
+        raise ctx.error(f"the last size of X should be 1, found shape {X.shape}")
     return _encoded(ctx, X[..., 0], depth_tensor, depth, dtype, allow_out_of_range)
 
 
 @one_hot.infer
 def _(ctx: InferContext, X: TensorMeta, depth_tensor: TensorMeta | None, *, depth: int, dtype: int) -> TensorMeta:
-    ctx.require(X.rank >= 2 and X.shape[-1] in (1, -1), f"the last size of X should be 1, found shape {list(X.shape)}")
+    if X.rank < 2 or X.shape[-1] not in (1, -1):
+        raise ctx.error(f"the last size of X should be 1, found shape {list(X.shape)}")
     return X.with_shape((*X.shape[:-1], depth if depth_tensor is None else -1)).with_dtype(VarType(dtype))
 
 
@@ -59,14 +63,16 @@ def _(ctx: InferContext, X: TensorMeta, depth_tensor: TensorMeta | None, *, dept
 )
 def shard_index(ctx: OpContext, X: Any, *, index_num: int, nshards: int, shard_id: int, ignore_value: int) -> Any:
     """Numbers below index_num as places within shard `shard_id`, others as ignore_value (Paddle 1.8.5 shard_index_op.h)."""
-    ctx.require(index_num > 0, f"index_num should be positive, found {index_num}")
-    ctx.require(nshards > 0, f"nshards should be positive, found {nshards}")
-    ctx.require(0 <= shard_id < nshards, f"shard_id should be in [0, {nshards}), found {shard_id}")
+    if index_num <= 0:
+        raise ctx.error(f"index_num should be positive, found {index_num}")
+    if nshards <= 0:
+        raise ctx.error(f"nshards should be positive, found {nshards}")
+    if not 0 <= shard_id < nshards:
+        raise ctx.error(f"shard_id should be in [0, {nshards}), found {shard_id}")
     if X.size:
         low, high = int(X.min()), int(X.max())
-        ctx.require(
-            low >= 0 and high < index_num, f"X should lie in [0, {index_num}), the index_num, found {low} to {high}"
-        )
+        if not (low >= 0 and high < index_num):
+            raise ctx.error(f"X should lie in [0, {index_num}), the index_num, found {low} to {high}")
     size = (index_num + nshards - 1) // nshards
     return ctx.xp.where(X // size == shard_id, X % size, X.dtype.type(ignore_value))
 

@@ -36,7 +36,8 @@ def kthvalue(ctx: OpContext, X: Any, *, k: int, axis: int, keepdim: bool) -> Any
         return {"Out": X, "Indices": ctx.array([0], "int64").reshape(())}
     place = axis_in(ctx, axis, X.ndim)
     size = X.shape[place]
-    ctx.require(1 <= k <= size, f"k should be in [1, {size}], the size of axis {axis} of X, found {k}")
+    if not 1 <= k <= size:
+        raise ctx.error(f"k should be in [1, {size}], the size of axis {axis} of X, found {k}")
     order = sorted_indices(ctx, X, place, False)
     return _one_per_row(ctx, X, order[(*(slice(None),) * place, slice(k - 1, k))], place, keepdim)
 
@@ -54,7 +55,8 @@ def mode(ctx: OpContext, X: Any, *, axis: int, keepdim: bool) -> Any:
     if X.ndim == 0:
         return {"Out": X, "Indices": ctx.array([0], "int64").reshape(())}
     place = axis_in(ctx, axis, X.ndim)
-    ctx.require(X.shape[place] > 0, f"X of shape {X.shape} has nothing to choose from along axis {axis}")
+    if X.shape[place] <= 0:
+        raise ctx.error(f"X of shape {X.shape} has nothing to choose from along axis {axis}")
     rows = ctx.xp.moveaxis(X, place, -1)
     order = sorted_indices(ctx, rows, rows.ndim - 1, False)
     ordered = picked(ctx, rows, order, rows.ndim - 1)
@@ -105,10 +107,10 @@ def searchsorted(ctx: OpContext, SortedSequence: Any, Values: Any, *, out_int32:
     side, dtype = "right" if right else "left", "int32" if out_int32 else "int64"
     if SortedSequence.ndim <= 1:
         return ctx.xp.searchsorted(SortedSequence, Values, side=side).astype(dtype)
-    ctx.require(
-        tuple(SortedSequence.shape[:-1]) == tuple(Values.shape[:-1]),
-        f"SortedSequence {SortedSequence.shape} and Values {Values.shape} should agree in all sizes but the last",
-    )
+    if tuple(SortedSequence.shape[:-1]) != tuple(Values.shape[:-1]):
+        raise ctx.error(
+            f"SortedSequence {SortedSequence.shape} and Values {Values.shape} should agree in all sizes but the last"
+        )
     sequences = SortedSequence.reshape(-1, SortedSequence.shape[-1])
     rows = Values.reshape(len(sequences), -1)
     found = [ctx.xp.searchsorted(s, v, side=side) for s, v in zip(sequences, rows, strict=True)]
@@ -123,13 +125,18 @@ def _(ctx: InferContext, SortedSequence: TensorMeta, Values: TensorMeta, *, out_
 @op("bincount", inputs="X Weights?", outputs="Out", attrs={"minlength": 0})
 def bincount(ctx: OpContext, X: Any, Weights: Any, *, minlength: int) -> Any:
     """How often each number comes in X, or the sum of its Weights (Paddle 2.6.2 bincount_kernel.cc)."""
-    ctx.require(X.ndim == 1, f"X should have one dimension, found shape {X.shape}")
-    ctx.require(minlength >= 0, f"minlength should not be negative, found {minlength}")
-    ctx.require(X.dtype.kind in "iu", f"X should hold int32 or int64, found {X.dtype}")
-    ctx.require(not X.size or int(X.min()) >= 0, "X should not hold negative numbers")
+    if X.ndim != 1:
+        raise ctx.error(f"X should have one dimension, found shape {X.shape}")
+    if minlength < 0:
+        raise ctx.error(f"minlength should not be negative, found {minlength}")
+    if X.dtype.kind not in "iu":
+        raise ctx.error(f"X should hold int32 or int64, found {X.dtype}")
+    if X.size and not int(X.min()) >= 0:
+        raise ctx.error("X should not hold negative numbers")
     if Weights is None:
         return ctx.xp.bincount(X, minlength=minlength).astype(X.dtype)
-    ctx.require(Weights.shape == X.shape, f"Weights should have the shape of X {X.shape}, found {Weights.shape}")
+    if Weights.shape != X.shape:
+        raise ctx.error(f"Weights should have the shape of X {X.shape}, found {Weights.shape}")
     dtype = Weights.dtype if Weights.dtype.kind == "f" else "float64"
     return ctx.xp.bincount(X, Weights, minlength).astype(dtype)
 
@@ -145,15 +152,18 @@ def histogram(ctx: OpContext, X: Any, *, bins: int, min: int, max: int) -> Any:
 
     Paddle 2.6.2 histogram_kernel.cc.
     """
-    ctx.require(bins > 0, f"bins should be positive, found {bins}")
-    ctx.require(max >= min, f"max should not lie below min, found [{min}, {max}]")
+    if bins <= 0:
+        raise ctx.error(f"bins should be positive, found {bins}")
+    if not max >= min:
+        raise ctx.error(f"max should not lie below min, found [{min}, {max}]")
     values = ctx.host(X).reshape(-1).astype("float64")
     if not len(values):
         return ctx.xp.zeros(bins, "int64")
     low, high = (float(values.min()), float(values.max())) if min == max == 0 else (float(min), float(max))
     low, high = (low - 1, high + 1) if low == high else (low, high)
     finite = bool(ctx.np.isfinite([low, high]).all())
-    ctx.require(finite, "the range of X is not finite; set min and max")
+    if not finite:
+        raise ctx.error("the range of X is not finite; set min and max")
     inside = values[(values >= low) & (values <= high)]
     places = ctx.np.minimum(((inside - low) * bins / (high - low)).astype("int64"), bins - 1)
     return ctx.array(ctx.np.bincount(places, minlength=bins), VarType.INT64)

@@ -37,9 +37,8 @@ def _sources(ctx: OpContext, size: int, border: Border, mode: str) -> Any:
     if mode == "circular":
         return places % size
     mirrored = np.minimum(abs(places), 2 * size - 2 - abs(places))
-    ctx.require(
-        mirrored.min(initial=0) >= 0, f"a border of {border} is too wide for mode reflect of an axis of size {size}"
-    )
+    if mirrored.min(initial=0) < 0:
+        raise ctx.error(f"a border of {border} is too wide for mode reflect of an axis of size {size}")
     return mirrored
 
 
@@ -47,7 +46,8 @@ def copied_border(ctx: OpContext, X: Any, borders: Sequence[Border], mode: str) 
     """X with a border that repeats its own numbers."""
     for axis, border in enumerate(borders):
         if border != (0, 0):
-            ctx.require(X.shape[axis] > 0, f"mode {mode} needs numbers to repeat, X has the shape {X.shape}")
+            if X.shape[axis] <= 0:
+                raise ctx.error(f"mode {mode} needs numbers to repeat, X has the shape {X.shape}")
             X = ctx.xp.take(X, ctx.array(_sources(ctx, X.shape[axis], border, mode), "int64"), axis=axis)
     return X
 
@@ -71,8 +71,10 @@ def copied_border_grad(ctx: OpContext, grad: Any, borders: Sequence[Border], mod
 
 
 def _pairs(ctx: Context, paddings: Sequence[int], rank: int) -> list[Border]:
-    ctx.require(len(paddings) == 2 * rank, f"paddings should hold {2 * rank} numbers for X, found {list(paddings)}")
-    ctx.require(all(p >= 0 for p in paddings), f"paddings should not be negative, found {list(paddings)}")
+    if len(paddings) != 2 * rank:
+        raise ctx.error(f"paddings should hold {2 * rank} numbers for X, found {list(paddings)}")
+    if not all(p >= 0 for p in paddings):
+        raise ctx.error(f"paddings should not be negative, found {list(paddings)}")
     return [(paddings[2 * i], paddings[2 * i + 1]) for i in range(rank)]
 
 
@@ -103,10 +105,14 @@ MODES_2D = ("constant", "reflect", "edge")
 
 
 def _borders_2d(ctx: Context, paddings: Sequence[int], rank: int, mode: str, data_format: str) -> list[Border]:
-    ctx.require(rank == 4, f"X should have four dimensions, found {rank}")
-    ctx.require(len(paddings) == 4, f"paddings should hold [top, bottom, left, right], found {list(paddings)}")
-    ctx.require(mode in MODES_2D, f"mode should be one of {', '.join(MODES_2D)}, found {mode!r}")
-    ctx.require(data_format in ("NCHW", "NHWC"), f"data_format should be NCHW or NHWC, found {data_format!r}")
+    if rank != 4:
+        raise ctx.error(f"X should have four dimensions, found {rank}")
+    if len(paddings) != 4:
+        raise ctx.error(f"paddings should hold [top, bottom, left, right], found {list(paddings)}")
+    if mode not in MODES_2D:
+        raise ctx.error(f"mode should be one of {', '.join(MODES_2D)}, found {mode!r}")
+    if data_format not in ("NCHW", "NHWC"):
+        raise ctx.error(f"data_format should be NCHW or NHWC, found {data_format!r}")
     top, bottom, left, right = paddings
     if data_format == "NCHW":
         return [(0, 0), (0, 0), (top, bottom), (left, right)]
@@ -129,10 +135,8 @@ def pad2d(
 ) -> Any:
     """Images with a border: pad_value, mirrored (reflect) or repeated (edge) pixels (Paddle 1.8.5 pad2d_op.cc)."""
     borders = _borders_2d(ctx, _given_2d(ctx, Paddings, paddings), X.ndim, mode, data_format)
-    ctx.require(
-        all(size + sum(border) > 0 for size, border in zip(X.shape, borders, strict=True)),
-        f"paddings {borders} leave nothing of X of shape {X.shape}",
-    )
+    if not all(size + sum(border) > 0 for size, border in zip(X.shape, borders, strict=True)):
+        raise ctx.error(f"paddings {borders} leave nothing of X of shape {X.shape}")
     return constant_border(ctx, X, borders, pad_value) if mode == "constant" else copied_border(ctx, X, borders, mode)
 
 
@@ -167,10 +171,14 @@ PAD3D: dict[str, AttrSpec | float | str] = {
 
 
 def _borders_3d(ctx: Context, paddings: Sequence[int], rank: int, mode: str, data_format: str) -> list[Border]:
-    ctx.require(rank == 5, f"X should have five dimensions, found {rank}")
-    ctx.require(len(paddings) == 6, f"paddings should hold six numbers (left, right, top, ...), found {list(paddings)}")
-    ctx.require(mode in MODES_3D, f"mode should be one of {', '.join(MODES_3D)}, found {mode!r}")
-    ctx.require(data_format in ("NCDHW", "NDHWC"), f"data_format should be NCDHW or NDHWC, found {data_format!r}")
+    if rank != 5:
+        raise ctx.error(f"X should have five dimensions, found {rank}")
+    if len(paddings) != 6:
+        raise ctx.error(f"paddings should hold six numbers (left, right, top, ...), found {list(paddings)}")
+    if mode not in MODES_3D:
+        raise ctx.error(f"mode should be one of {', '.join(MODES_3D)}, found {mode!r}")
+    if data_format not in ("NCDHW", "NDHWC"):
+        raise ctx.error(f"data_format should be NCDHW or NDHWC, found {data_format!r}")
     space = [(paddings[4], paddings[5]), (paddings[2], paddings[3]), (paddings[0], paddings[1])]
     return [(0, 0), (0, 0), *space] if data_format == "NCDHW" else [(0, 0), *space, (0, 0)]
 
@@ -185,7 +193,8 @@ def pad3d(
         return constant_border(ctx, X, borders, value)
     if mode == "reflect":
         fits = all(max(border) < size for size, border in zip(X.shape, borders, strict=True) if border != (0, 0))
-        ctx.require(fits, f"mode reflect needs paddings below the sizes of X {list(X.shape)}, found {borders}")
+        if not fits:
+            raise ctx.error(f"mode reflect needs paddings below the sizes of X {list(X.shape)}, found {borders}")
     return copied_border(ctx, X, borders, mode)
 
 
@@ -213,7 +222,8 @@ def pad3d_grad(
 
 def _borders_like(ctx: Context, x: Sequence[int], y: Sequence[int]) -> list[Border]:
     fits = len(x) == len(y) and all(wide >= narrow or wide < 0 for wide, narrow in zip(x, y, strict=True))
-    ctx.require(fits, f"Y of shape {list(y)} should fit into X of shape {list(x)}")
+    if not fits:
+        raise ctx.error(f"Y of shape {list(y)} should fit into X of shape {list(x)}")
     return [(0, wide - narrow) for wide, narrow in zip(x, y, strict=True)]
 
 

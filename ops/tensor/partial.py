@@ -18,14 +18,18 @@ CHUNK_BYTES = 4096
 
 def _columns(ctx: Context, shapes: list[tuple[int, ...]], start_index: int, length: int) -> slice:
     """The range of columns that is taken from every matrix."""
-    ctx.require(shapes, "X should name at least one tensor")
-    ctx.require(all(len(shape) == 2 for shape in shapes), f"X should be matrices, found shapes {shapes}")
+    if not shapes:
+        raise ctx.error("X should name at least one tensor")
+    if not all(len(shape) == 2 for shape in shapes):
+        raise ctx.error(f"X should be matrices, found shapes {shapes}")
     known = {shape for shape in shapes if min(shape) >= 0}
-    ctx.require(len(known) <= 1, f"the matrices of X should have one shape, found {sorted(known)}")
+    if len(known) > 1:
+        raise ctx.error(f"the matrices of X should have one shape, found {sorted(known)}")
     width = shapes[0][1]
     start = axis_in(ctx, start_index, width, "start_index")
     stop = width if length < 0 else start + length
-    ctx.require(stop <= width, f"columns {start} to {stop} are asked for, but X has {width} columns")
+    if stop > width:
+        raise ctx.error(f"columns {start} to {stop} are asked for, but X has {width} columns")
     return slice(start, stop)
 
 
@@ -130,16 +134,14 @@ def coalesce_tensor(
     come). Output and FusedOutput do not share memory here. Paddle 1.8.5 coalesce_tensor_op.cc, on the CPU.
     """
     names = ctx.op.input("Input"), ctx.op.output("Output")
-    ctx.require(
-        len(names[0]) == len(names[1]) > 0,
-        f"Input and Output should be as many, found {len(names[0])}, {len(names[1])}",
-    )
-    ctx.require(not check_name or names[0] == names[1], "check_name asks for Input and Output of the same names")
+    if not len(names[0]) == len(names[1]) > 0:
+        raise ctx.error(f"Input and Output should be as many, found {len(names[0])}, {len(names[1])}")
+    if check_name and names[0] != names[1]:
+        raise ctx.error("check_name asks for Input and Output of the same names")
     wanted = ctx.dtype(dtype)
     for x in Input:
-        ctx.require(
-            x.dtype == wanted, f"Input should be of the data type {wanted} of the attribute dtype, found {x.dtype}"
-        )
+        if x.dtype != wanted:
+            raise ctx.error(f"Input should be of the data type {wanted} of the attribute dtype, found {x.dtype}")
     chunk = CHUNK_BYTES // wanted.itemsize
     starts, total = [], 0
     for x in Input:

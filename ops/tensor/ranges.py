@@ -14,7 +14,8 @@ from fluidtool.proto.enums import VarType
 
 def _scalar(ctx: OpContext, values: Any, slot: str) -> Any:
     """The one number of a tensor, on the host, in its data type."""
-    ctx.require(values.size == 1, f"input {slot} should hold one number, found a tensor of shape {values.shape}")
+    if values.size != 1:
+        raise ctx.error(f"input {slot} should hold one number, found a tensor of shape {values.shape}")
     return ctx.host(values).reshape(-1)[0]
 
 
@@ -25,10 +26,10 @@ def range_(ctx: OpContext, Start: Any, End: Any, Step: Any) -> Any:
     As in Paddle each number is the one before plus Step, rounding included.
     """
     start, end, step = _scalar(ctx, Start, "Start"), _scalar(ctx, End, "End"), _scalar(ctx, Step, "Step")
-    ctx.require(step != 0, "Step should not be 0")
-    ctx.require(
-        start == end or (start < end) == (step > 0), f"Step {step} does not lead from Start {start} to End {end}"
-    )
+    if step == 0:
+        raise ctx.error("Step should not be 0")
+    if start != end and (start < end) != (step > 0):
+        raise ctx.error(f"Step {step} does not lead from Start {start} to End {end}")
     if Start.dtype.kind == "f":
         count = int(ctx.np.ceil(abs((end - start) / step)))
     else:
@@ -50,7 +51,8 @@ def linspace(ctx: OpContext, Start: Any, Stop: Any, Num: Any) -> Any:
     From Paddle 2.0 on the second half counts back from Stop and the attribute dtype says the data type.
     """
     count = number(ctx, Num, "Num")
-    ctx.require(count > 0, f"Num should be positive, found {count}")
+    if not count > 0:
+        raise ctx.error(f"Num should be positive, found {count}")
     dtype = ctx.dtype(later_attr(ctx, "dtype", None)) if ctx.op.has_attr("dtype") else Start.dtype
     exact = Start.dtype if Start.dtype.kind == "f" else ctx.np.dtype("float64")
     start, stop = exact.type(_scalar(ctx, Start, "Start")), exact.type(_scalar(ctx, Stop, "Stop"))
@@ -74,7 +76,8 @@ def _(ctx: InferContext, Start: TensorMeta, Stop: TensorMeta, Num: TensorMeta) -
 def eye(ctx: OpContext, *, dtype: int, num_rows: int, num_columns: int) -> Any:
     """Ones on the diagonal of a num_rows x num_columns matrix of zeros; -1 columns: as many as rows (1.8.5 eye_op.h)."""
     columns = num_rows if num_columns == -1 else num_columns
-    ctx.require(num_rows >= 0 and columns >= 0, f"num_rows and num_columns found {num_rows} and {num_columns}")
+    if not (num_rows >= 0 and columns >= 0):
+        raise ctx.error(f"num_rows and num_columns found {num_rows} and {num_columns}")
     return ctx.xp.eye(num_rows, columns, dtype=ctx.dtype(dtype))
 
 
@@ -87,7 +90,8 @@ def _(ctx: InferContext, *, dtype: int, num_rows: int, num_columns: int) -> Tens
 def logspace(ctx: OpContext, Start: Any, Stop: Any, Num: Any, Base: Any, *, dtype: int) -> Any:
     """Base to the power of Num numbers evenly spaced from Start to Stop (Paddle 2.6.2 logspace_kernel.cc)."""
     count = number(ctx, Num, "Num")
-    ctx.require(count > 0, f"Num should be positive, found {count}")
+    if not count > 0:
+        raise ctx.error(f"Num should be positive, found {count}")
     start, stop, base = (float(_scalar(ctx, v, s)) for v, s in ((Start, "Start"), (Stop, "Stop"), (Base, "Base")))
     return ctx.array(base ** ctx.np.linspace(start, stop, count), dtype)
 

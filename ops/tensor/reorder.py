@@ -16,7 +16,8 @@ from fluidtool.tensor import LoDTensorArray
 
 def _axes(ctx: Context, axes: list[int], rank: int, name: str) -> list[int]:
     places = [axis_in(ctx, axis, rank, f"every axis of {name}") for axis in axes]
-    ctx.require(len(set(places)) == len(places), f"{name} should name every axis once, found {list(axes)}")
+    if len(set(places)) != len(places):
+        raise ctx.error(f"{name} should name every axis once, found {list(axes)}")
     return places
 
 
@@ -30,7 +31,8 @@ def flip(ctx: OpContext) -> Any:
 
 def _flipped(ctx: Context, rank: int) -> list[int]:
     name = "axis" if ctx.op.has_attr("axis") else "dims"
-    ctx.require(ctx.op.has_attr(name), "the required attribute dims (INTS) is missing")
+    if not ctx.op.has_attr(name):
+        raise ctx.error("the required attribute dims (INTS) is missing")
     return _axes(ctx, ctx.op.attr(name), rank, name)
 
 
@@ -49,9 +51,8 @@ flip.grad_maker(wired("flip", "X=Out@GRAD", "Out=X@GRAD"))
 def reverse(ctx: OpContext, X: Any, *, axis: list[int]) -> Any:
     """X backwards along the axes; of a LoDTensorArray the items (Paddle 1.8.5 reverse_op.h, arrays from 2.0 on)."""
     if isinstance(X, LoDTensorArray):
-        ctx.require(
-            list(axis) in ([0], [-1]), f"the items of a LoDTensorArray lie along axis 0, found axis {list(axis)}"
-        )
+        if list(axis) not in ([0], [-1]):
+            raise ctx.error(f"the items of a LoDTensorArray lie along axis 0, found axis {list(axis)}")
         return LoDTensorArray(reversed(X))
     return ctx.xp.flip(X, tuple(_axes(ctx, axis, X.ndim, "axis")))
 
@@ -70,7 +71,8 @@ def _rolled(ctx: OpContext, X: Any, shifts: list[int], dims: list[int], sign: in
     axes = later_attr(ctx, "axis", dims)
     if not axes and len(shifts) == 1:
         return ctx.xp.roll(X, sign * shifts[0])
-    ctx.require(len(axes) == len(shifts), f"dims {list(axes)} and shifts {list(shifts)} should be of one length")
+    if len(axes) != len(shifts):
+        raise ctx.error(f"dims {list(axes)} and shifts {list(shifts)} should be of one length")
     places = [axis_in(ctx, axis, X.ndim, "every axis of dims") for axis in axes]
     return ctx.xp.roll(X, tuple(sign * shift for shift in shifts), axis=tuple(places))
 

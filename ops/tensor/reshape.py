@@ -32,22 +32,28 @@ def resolved_shape(ctx: Context, shape: Sequence[int], x: Sequence[int]) -> tupl
     Sizes of x may be -1 when they are not known yet.
     """
     where = f"shape {list(shape)} for X of shape {list(x)}"
-    ctx.require(sum(size == -1 for size in shape) <= 1, f"only one size of shape can be -1, found {list(shape)}")
-    ctx.require(all(size >= -1 for size in shape), f"sizes of shape must be -1 or more, found {list(shape)}")
+    if sum(size == -1 for size in shape) > 1:
+        raise ctx.error(f"only one size of shape can be -1, found {list(shape)}")
+    if not all(size >= -1 for size in shape):
+        raise ctx.error(f"sizes of shape must be -1 or more, found {list(shape)}")
     copied = [i for i, size in enumerate(shape) if size == 0]
     if copied and copied[-1] >= len(x):
-        ctx.require(0 in x, f"{where}: 0 stands for the size of X at index {copied[-1]}, which X does not have")
+        if 0 not in x:
+            raise ctx.error(f"{where}: 0 stands for the size of X at index {copied[-1]}, which X does not have")
         copied = [i for i in copied if i < len(x)]
     out = [x[i] if i in copied else size for i, size in enumerate(shape)]
     if any(size < 0 for size in x):
         return _left_unknown(shape, out, x)
     size, known = prod(x), prod(s for s in out if s != -1)
     if -1 in out:
-        ctx.require(known, f"{where}: -1 beside a size of 0 could stand for any size")
-        ctx.require(size % known == 0, f"{where}: {size} elements cannot be divided by {known}")
+        if not known:
+            raise ctx.error(f"{where}: -1 beside a size of 0 could stand for any size")
+        if size % known != 0:
+            raise ctx.error(f"{where}: {size} elements cannot be divided by {known}")
         out[out.index(-1)] = size // known
     else:
-        ctx.require(known == size, f"{where}: {known} elements asked for, {size} are there")
+        if known != size:
+            raise ctx.error(f"{where}: {known} elements asked for, {size} are there")
     return tuple(out)
 
 
@@ -139,7 +145,8 @@ def _(ctx: InferContext, DOut: TensorMeta, DDX: TensorMeta) -> TensorMeta:
 
 def _flat(ctx: Context, shape: Sequence[int], axis: int) -> tuple[int, int]:
     rank = len(shape)
-    ctx.require(0 <= axis <= rank, f"axis should be in [0, {rank}] for X of shape {list(shape)}, found {axis}")
+    if not 0 <= axis <= rank:
+        raise ctx.error(f"axis should be in [0, {rank}] for X of shape {list(shape)}, found {axis}")
     outer, inner = shape[:axis], shape[axis:]
     return _product(outer), _product(inner)
 
@@ -190,7 +197,8 @@ def _contiguous(ctx: Context, shape: Sequence[int], start: int, stop: int) -> tu
     if not shape:
         return (1,)
     first, last = axis_in(ctx, start, len(shape), "start_axis"), axis_in(ctx, stop, len(shape), "stop_axis")
-    ctx.require(first <= last, f"stop_axis should not lie before start_axis, found {start} to {stop}")
+    if first > last:
+        raise ctx.error(f"stop_axis should not lie before start_axis, found {start} to {stop}")
     return (*shape[:first], _product(shape[first : last + 1]), *shape[last + 1 :])
 
 

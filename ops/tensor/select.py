@@ -22,7 +22,8 @@ from fluidtool.ops.traits import Traits
 def _select_where(ctx: OpContext, Index: Any, shape: tuple[int, ...], dim: int) -> tuple[Any, ...]:
     axis = axis_in(ctx, dim, len(shape), "dim")
     column = Index.ndim == 2 and Index.shape[1] == 1
-    ctx.require(Index.ndim == 1 or column, f"Index should have the shape [n], found {Index.shape}")
+    if not (Index.ndim == 1 or column):
+        raise ctx.error(f"Index should have the shape [n], found {Index.shape}")
     in_range(ctx, Index, shape[axis], "Index", f"the size of axis {axis} of X")
     return (*(slice(None),) * axis, Index.reshape(-1))
 
@@ -51,7 +52,8 @@ def index_select_grad(ctx: OpContext, X: Any, Index: Any, Out_grad: Any, *, dim:
 
 def _sampled(ctx: OpContext, X: Any, Index: Any) -> tuple[Any, ...]:
     fits = X.ndim == Index.ndim == 2 and len(X) == len(Index)
-    ctx.require(fits, f"X and Index should be matrices of as many rows, found {X.shape} and {Index.shape}")
+    if not fits:
+        raise ctx.error(f"X and Index should be matrices of as many rows, found {X.shape} and {Index.shape}")
     in_range(ctx, Index, X.shape[1], "Index", "the row length of X")
     return index_grid(ctx, Index.shape, 1, Index)
 
@@ -78,17 +80,18 @@ def index_sample_grad(ctx: OpContext, X: Any, Index: Any, Out_grad: Any) -> Any:
 def _chosen(ctx: OpContext, Ids: Any, count: int, rows: int) -> Any:
     ids = Ids.reshape(-1)
     in_range(ctx, ids, count, "Ids", "the number of tensors in X")
-    ctx.require(len(ids) == rows, f"Ids should choose for each of the {rows} rows of X, found shape {Ids.shape}")
+    if len(ids) != rows:
+        raise ctx.error(f"Ids should choose for each of the {rows} rows of X, found shape {Ids.shape}")
     return ids
 
 
 @op("multiplex", inputs="Ids X*", outputs="Out")
 def multiplex(ctx: OpContext, Ids: Any, X: list[Any]) -> Any:
     """Row i of the tensor X[Ids[i]], for every i (Paddle 1.8.5 multiplex_op.h)."""
-    ctx.require(X, "X should name at least one tensor")
-    ctx.require(
-        len({tuple(x.shape) for x in X}) == 1, f"the tensors of X should have one shape, found {[x.shape for x in X]}"
-    )
+    if not X:
+        raise ctx.error("X should name at least one tensor")
+    if len({tuple(x.shape) for x in X}) != 1:
+        raise ctx.error(f"the tensors of X should have one shape, found {[x.shape for x in X]}")
     same_dtype(ctx, X[0], X, "the tensors of X")
     ids = _chosen(ctx, Ids, len(X), len(X[0]))
     return ctx.xp.stack(X)[ids, ctx.xp.arange(len(ids))]
@@ -119,9 +122,10 @@ def _along(ctx: OpContext, Input: Any, Index: Any, Axis: int) -> tuple[Any, ...]
     fits = Input.ndim == Index.ndim and all(
         small <= large for i, (small, large) in enumerate(zip(Index.shape, Input.shape, strict=True)) if i != axis
     )
-    ctx.require(
-        fits, f"Index of shape {Index.shape} should not exceed Input of shape {Input.shape} outside of axis {axis}"
-    )
+    if not fits:
+        raise ctx.error(
+            f"Index of shape {Index.shape} should not exceed Input of shape {Input.shape} outside of axis {axis}"
+        )
     in_range(ctx, Index, Input.shape[axis], "Index", f"the size of axis {axis} of Input")
     return index_grid(ctx, Index.shape, axis, Index)
 
@@ -158,13 +162,15 @@ def put_along_axis(
     ctx: OpContext, Input: Any, Index: Any, Value: Any, *, Axis: int, Reduce: str, Include_self: bool
 ) -> Any:
     """Input with Value put in, added, multiplied ... at the places that take_along_axis would read (Paddle 2.6.2)."""
-    ctx.require(Reduce in REDUCE, f"Reduce should be one of {', '.join(REDUCE)}, found {Reduce!r}")
+    if Reduce not in REDUCE:
+        raise ctx.error(f"Reduce should be one of {', '.join(REDUCE)}, found {Reduce!r}")
     where = tuple(ctx.host(place) for place in _along(ctx, Input, Index, Axis))
     out = ctx.host(Input).copy()
     fits = Value.ndim <= Index.ndim and all(
         have in (1, want) for have, want in zip(Value.shape[::-1], Index.shape[::-1], strict=False)
     )
-    ctx.require(fits, f"Value of shape {Value.shape} should broadcast to the shape of Index, {Index.shape}")
+    if not fits:
+        raise ctx.error(f"Value of shape {Value.shape} should broadcast to the shape of Index, {Index.shape}")
     values = ctx.np.broadcast_to(ctx.host(Value), Index.shape)
     if Reduce == "assign":
         out[where] = values
@@ -191,7 +197,8 @@ def _(ctx: InferContext, Input: TensorMeta, Index: TensorMeta, Value: TensorMeta
 @op("masked_select", inputs="X Mask", outputs="Y")
 def masked_select(ctx: OpContext, X: Any, Mask: Any) -> Any:
     """The elements of X where Mask holds, in order, one dimension (Paddle 2.6.2 masked_select_kernel.cc)."""
-    ctx.require(Mask.dtype.kind == "b", f"Mask should be bool, found {Mask.dtype}")
+    if Mask.dtype.kind != "b":
+        raise ctx.error(f"Mask should be bool, found {Mask.dtype}")
     shape = ctx.np.broadcast_shapes(X.shape, Mask.shape)
     return ctx.xp.broadcast_to(X, shape)[ctx.xp.broadcast_to(Mask, shape)]
 
@@ -214,10 +221,8 @@ def index_add(ctx: OpContext, X: Any, Index: Any, AddValue: Any, *, axis: int) -
     """X plus the slices of AddValue at Index along `axis` (Paddle 2.6.2 index_add_kernel.cc)."""
     out = X.copy()
     where = _select_where(ctx, Index, X.shape, axis)
-    ctx.require(
-        tuple(AddValue.shape) == tuple(out[where].shape),
-        f"AddValue should have the shape {out[where].shape}, found {AddValue.shape}",
-    )
+    if tuple(AddValue.shape) != tuple(out[where].shape):
+        raise ctx.error(f"AddValue should have the shape {out[where].shape}, found {AddValue.shape}")
     ctx.xp.add.at(out, where, AddValue)
     return out
 
@@ -230,7 +235,8 @@ def _(ctx: InferContext, X: TensorMeta, Index: TensorMeta, AddValue: TensorMeta)
 @op("index_put", inputs="x indices* value", outputs="out", attrs={"accumulate": False})
 def index_put(ctx: OpContext, x: Any, indices: list[Any], value: Any, *, accumulate: bool) -> Any:
     """x with `value` put in, or added with `accumulate`, at the index tensors (Paddle 2.6.2 index_put_kernel.cc)."""
-    ctx.require(len(indices) <= x.ndim, f"{len(indices)} index tensors for x of {x.ndim} dimensions")
+    if len(indices) > x.ndim:
+        raise ctx.error(f"{len(indices)} index tensors for x of {x.ndim} dimensions")
     where: list[Any] = []
     for index in indices:
         if index.dtype.kind == "b":

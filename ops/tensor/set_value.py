@@ -29,13 +29,14 @@ ATTRS: dict[str, AttrSpec | int] = {
 def _places(
     ctx: OpContext, shape: tuple[int, ...], axes: list[int], starts: list[int], ends: list[int], steps: list[int]
 ) -> tuple[slice, ...]:
-    ctx.require(
-        len(axes) == len(starts) == len(ends) == len(steps),
-        f"axes, starts, ends and steps should be of one length, found {[len(v) for v in (axes, starts, ends, steps)]}",
-    )
+    if not len(axes) == len(starts) == len(ends) == len(steps):
+        raise ctx.error(
+            f"axes, starts, ends and steps should be of one length, found {[len(v) for v in (axes, starts, ends, steps)]}"
+        )
     cut = [slice(None)] * len(shape)
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        ctx.require(step != 0, f"the step of axis {axis} is 0")
+        if step == 0:
+            raise ctx.error(f"the step of axis {axis} is 0")
         cut[axis_in(ctx, axis, len(shape), "every axis of axes")] = slice(start, end, step)
     return tuple(cut)
 
@@ -43,7 +44,8 @@ def _places(
 def _value_shape(ctx: OpContext, region: tuple[int, ...], dropped: list[int], added: list[int]) -> tuple[int, ...]:
     """The shape that a value for this region has: without the axes of an index, with the axes of None."""
     places = {axis_in(ctx, axis, len(region), "every axis of decrease_axes") for axis in dropped}
-    ctx.require(all(region[p] == 1 for p in places), f"decrease_axes {dropped} should have size 1 in {list(region)}")
+    if not all(region[p] == 1 for p in places):
+        raise ctx.error(f"decrease_axes {dropped} should have size 1 in {list(region)}")
     shape = [size for axis, size in enumerate(region) if axis not in places]
     for axis in added:
         shape.insert(axis, 1)
@@ -57,9 +59,10 @@ def _given(ctx: OpContext, ValueTensor: Any, shape: list[int], dtype: Any) -> An
     for name in VALUES:
         numbers = later_attr(ctx, name, [])
         if len(numbers):
-            ctx.require(len(numbers) == prod(shape), f"{name} holds {len(numbers)} numbers for the shape {list(shape)}")
+            if len(numbers) != prod(shape):
+                raise ctx.error(f"{name} holds {len(numbers)} numbers for the shape {list(shape)}")
             return ctx.array(numbers).reshape(shape).astype(dtype)
-    return ctx.fail("neither ValueTensor nor an attribute holds a value")
+    raise ctx.error("neither ValueTensor nor an attribute holds a value")
 
 
 @op("set_value", inputs="Input ValueTensor? " + SLOTS, outputs="Out", attrs=ATTRS, lod="Input")
@@ -100,7 +103,8 @@ def set_value(
     fits = len(value.shape) <= len(wanted) and all(
         have in (1, want) for have, want in zip(value.shape[::-1], wanted[::-1], strict=False)
     )
-    ctx.require(fits, f"a value of shape {list(value.shape)} cannot be broadcast to the region {list(wanted)}")
+    if not fits:
+        raise ctx.error(f"a value of shape {list(value.shape)} cannot be broadcast to the region {list(wanted)}")
     out = Input.copy()
     out[cut] = ctx.xp.broadcast_to(value, wanted).reshape(region)
     return out

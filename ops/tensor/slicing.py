@@ -35,10 +35,10 @@ def bounds(ctx: Context, start: int, end: int, size: int, axis: int, decreased: 
     low = min(max(start + size if start < 0 else start, 0), size)
     high = min(max(end + size if end < 0 else end, 0), size)
     empty_allowed = saved_since(ctx, 2, 0) and not decreased
-    ctx.require(
-        low < high or (low == high and empty_allowed),
-        f"the range {start}:{end} of axis {axis} of size {size} is empty; its end should lie behind its start",
-    )
+    if not (low < high or (low == high and empty_allowed)):
+        raise ctx.error(
+            f"the range {start}:{end} of axis {axis} of size {size} is empty; its end should lie behind its start"
+        )
     return low, high
 
 
@@ -48,9 +48,8 @@ def without_axes(
     """`shape` without these axes, each of size 1."""
     places = {axis_in(ctx, axis, len(shape), "every axis of decrease_axis") for axis in dropped}
     for place in places:
-        ctx.require(
-            shape[place] in (1, -1), f"axis {place} of decrease_axis should be cut to size 1, found {shape[place]}"
-        )
+        if shape[place] not in (1, -1):
+            raise ctx.error(f"axis {place} of decrease_axis should be cut to size 1, found {shape[place]}")
     kept = tuple(size for place, size in enumerate(shape) if place not in places)
     return kept or if_nothing_is_left
 
@@ -59,10 +58,10 @@ def slices(
     ctx: OpContext, shape: Sequence[int], axes: list[int], starts: list[int], ends: list[int], dropped: list[int]
 ) -> tuple[Any, ...]:
     """One Python slice per axis."""
-    ctx.require(
-        len(axes) == len(starts) == len(ends),
-        f"axes, starts and ends should be of one length, found {len(axes)}, {len(starts)} and {len(ends)}",
-    )
+    if not len(axes) == len(starts) == len(ends):
+        raise ctx.error(
+            f"axes, starts and ends should be of one length, found {len(axes)}, {len(starts)} and {len(ends)}"
+        )
     cut = [slice(None)] * len(shape)
     for axis, start, end in zip(axes, starts, ends, strict=True):
         place = axis_in(ctx, axis, len(shape), "every axis of axes")
@@ -76,13 +75,13 @@ def starts_with_rows(axes: Sequence[int], rank: int) -> bool:
 
 
 def _range_of_items(ctx: OpContext, Input: LoDTensorArray, starts: list[int], ends: list[int]) -> tuple[int, int]:
-    ctx.require(
-        len(starts) == len(ends) == 1, "a LoDTensorArray is cut along its one axis: starts and ends hold one number"
-    )
+    if not len(starts) == len(ends) == 1:
+        raise ctx.error("a LoDTensorArray is cut along its one axis: starts and ends hold one number")
     size = len(Input)
     low = max(starts[0] + size if starts[0] < 0 else starts[0], 0)
     high = min(max(ends[0] + size if ends[0] < 0 else ends[0], 0), size)
-    ctx.require(low < high, f"the range {starts[0]}:{ends[0]} of a LoDTensorArray of {size} items is empty")
+    if not low < high:
+        raise ctx.error(f"the range {starts[0]}:{ends[0]} of a LoDTensorArray of {size} items is empty")
     return low, high
 
 

@@ -68,10 +68,10 @@ def _retied(ctx: OpContext, rows: Any, index: Any, tied: Any, k: int) -> Any:
 
 def _how_many(ctx: OpContext, X: Any, K: Any, k: int, axis: int) -> int:
     count = k if K is None else number(ctx, K, "K")
-    ctx.require(X.ndim > 0, "X should have at least one dimension")
-    ctx.require(
-        1 <= count <= X.shape[axis], f"k should be in [1, {X.shape[axis]}], the size of axis {axis} of X, found {count}"
-    )
+    if X.ndim <= 0:
+        raise ctx.error("X should have at least one dimension")
+    if not 1 <= count <= X.shape[axis]:
+        raise ctx.error(f"k should be in [1, {X.shape[axis]}], the size of axis {axis} of X, found {count}")
     return count
 
 
@@ -87,9 +87,11 @@ def top_k(ctx: OpContext, X: Any, K: Any, *, k: int) -> Any:
 
 @top_k.infer
 def _(ctx: InferContext, X: TensorMeta, K: TensorMeta | None, *, k: int) -> dict[str, TensorMeta]:
-    ctx.require(X.rank > 0, "X should have at least one dimension")
+    if X.rank <= 0:
+        raise ctx.error("X should have at least one dimension")
     count = k if K is None else -1
-    ctx.require(X.shape[-1] < 0 or count <= X.shape[-1], f"k is {k}, but the rows of X have {X.shape[-1]} elements")
+    if X.shape[-1] >= 0 and count > X.shape[-1]:
+        raise ctx.error(f"k is {k}, but the rows of X have {X.shape[-1]} elements")
     out = X.with_shape((*X.shape[:-1], count))
     return {"Out": out, "Indices": out.with_dtype(VarType.INT64)}
 
@@ -176,7 +178,8 @@ def _extreme_index(ctx: OpContext, X: Any, sign: int, axis: int, keepdims: bool,
     flat = later_attr(ctx, "flatten", False)
     place = 0 if flat else axis_in(ctx, axis, X.ndim)
     source = X.reshape(-1) if flat or X.ndim == 0 else X
-    ctx.require(source.shape[place] > 0, f"X of shape {X.shape} has nothing to choose from along axis {place}")
+    if source.shape[place] <= 0:
+        raise ctx.error(f"X of shape {X.shape} has nothing to choose from along axis {place}")
     if source.dtype.kind == "f":
         source = ctx.xp.where(ctx.xp.isnan(source), source.dtype.type(-sign * float("inf")), source)
     found = (source.argmax if sign > 0 else source.argmin)(axis=place)
@@ -188,7 +191,8 @@ def _extreme_index(ctx: OpContext, X: Any, sign: int, axis: int, keepdims: bool,
 
 def _index_type(ctx: OpContext, dtype: int) -> Any:
     wanted = VarType.INT64 if dtype < 0 else dtype
-    ctx.require(wanted in (VarType.INT32, VarType.INT64), f"dtype should be INT32, INT64 or -1, found {dtype}")
+    if wanted not in (VarType.INT32, VarType.INT64):
+        raise ctx.error(f"dtype should be INT32, INT64 or -1, found {dtype}")
     return ctx.dtype(wanted)
 
 

@@ -38,10 +38,9 @@ def squeezed(ctx: Context, shape: Sequence[int], axes: Sequence[int]) -> tuple[i
             -1,
         ):  # a size that only a run can tell is taken for 1, as in Paddle
             removed.add(place)
-        elif place < len(shape) and shape[place] >= 0:
-            ctx.require(
-                saved_since(ctx, 2, 0),
-                f"axis {axis} to be squeezed should have size 1, found {shape[place]} in X of shape {list(shape)}",
+        elif place < len(shape) and shape[place] >= 0 and not saved_since(ctx, 2, 0):
+            raise ctx.error(
+                f"axis {axis} to be squeezed should have size 1, found {shape[place]} in X of shape {list(shape)}"
             )
     return tuple(size for place, size in enumerate(shape) if place not in removed)
 
@@ -51,10 +50,10 @@ def unsqueezed(ctx: Context, shape: Sequence[int], axes: Sequence[int]) -> tuple
     out = list(shape)
     for axis in axes:
         place = axis + len(out) + 1 if axis < 0 else axis
-        ctx.require(
-            0 <= place <= len(out),
-            f"every axis of axes should be in [{-len(out) - 1}, {len(out)}] for a shape {out}, found {axis}",
-        )
+        if not 0 <= place <= len(out):
+            raise ctx.error(
+                f"every axis of axes should be in [{-len(out) - 1}, {len(out)}] for a shape {out}, found {axis}"
+            )
         out.insert(place, 1)
     return tuple(out)
 

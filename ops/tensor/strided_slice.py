@@ -30,14 +30,17 @@ def strided_range(ctx: Context, start: int, end: int, stride: int, size: int) ->
     """
     later = saved_since(ctx, 2, 0)
     text = f"the range {start}:{end}:{stride} of an axis of size {size}"
-    ctx.require(stride != 0, f"{text} has the stride 0")
+    if stride == 0:
+        raise ctx.error(f"{text} has the stride 0")
     begin = start + size if start < 0 else start
     if end < 0 and not (end == -1 and stride < 0):
         end = max(end + size, 0) if later else end + size
     forward = begin < end if stride > 0 else begin > end
-    ctx.require(forward or (later and begin == end), f"{text} is empty: its end does not lie in the stride's direction")
+    if not (forward or (later and begin == end)):
+        raise ctx.error(f"{text} is empty: its end does not lie in the stride's direction")
     low, high = (max(begin, 0), min(end, size)) if stride > 0 else (max(end + 1, 0), min(begin + 1, size))
-    ctx.require(low < high or later, f"{text} is empty")
+    if not (low < high or later):
+        raise ctx.error(f"{text} is empty")
     if low >= high:
         return slice(0, 0)
     if stride > 0:
@@ -49,11 +52,11 @@ def strided_range(ctx: Context, start: int, end: int, stride: int, size: int) ->
 def _slices(
     ctx: OpContext, shape: tuple[int, ...], axes: list[int], starts: list[int], ends: list[int], strides: list[int]
 ) -> tuple[slice, ...]:
-    ctx.require(
-        len(axes) == len(starts) == len(ends) == len(strides),
-        "axes, starts, ends and strides should be of one length, found "
-        f"{len(axes)}, {len(starts)}, {len(ends)} and {len(strides)}",
-    )
+    if not len(axes) == len(starts) == len(ends) == len(strides):
+        raise ctx.error(
+            "axes, starts, ends and strides should be of one length, found "
+            f"{len(axes)}, {len(starts)}, {len(ends)} and {len(strides)}"
+        )
     cut = [slice(None)] * len(shape)
     for axis, start, end, stride in zip(axes, starts, ends, strides, strict=True):
         place = axis_in(ctx, axis, len(shape), "every axis of axes")

@@ -24,13 +24,16 @@ def _in_order_of_appearance(ctx: OpContext, X: Any) -> tuple[Any, Any, Any]:
 
 
 def _index_dtype(ctx: Context, dtype: int) -> VarType:
-    ctx.require(dtype in (VarType.INT32, VarType.INT64), f"dtype should be INT32 or INT64, found {dtype}")
+    if dtype not in (VarType.INT32, VarType.INT64):
+        raise ctx.error(f"dtype should be INT32 or INT64, found {dtype}")
     return VarType(dtype)
 
 
 def _vector(ctx: OpContext, X: Any) -> Any:
-    ctx.require(X.ndim == 1, f"X should have one dimension, found shape {X.shape}")
-    ctx.require(X.size > 0, "X is empty")
+    if X.ndim != 1:
+        raise ctx.error(f"X should have one dimension, found shape {X.shape}")
+    if X.size <= 0:
+        raise ctx.error("X is empty")
     return X
 
 

@@ -13,19 +13,17 @@ from fluidtool.ops.sequence.picking import offsets_of, single_level
 def _check(ctx: OpContext | InferContext, X: Any, Y: Any, W: Any) -> None:
     x, y, weight, channels = tuple(X.shape), tuple(Y.shape), tuple(W.shape), ctx.attr("dim_t")
     fits = len(x) == 2 and len(y) == 2 and len(weight) == 3 and weight == (x[1], channels, y[1])
-    ctx.require(
-        fits,
-        f"inputs X [rows, m] and Y [rows, n] must fit W [m, dim_t {channels}, n], found shapes {x}, {y} and {weight}",
-    )
+    if not fits:
+        raise ctx.error(
+            f"inputs X [rows, m] and Y [rows, n] must fit W [m, dim_t {channels}, n], found shapes {x}, {y} and {weight}"
+        )
 
 
 def _pairs(ctx: OpContext, X: Any, Y: Any) -> tuple[list[int], list[int]]:
     """The offsets of X and of Y, which must hold as many sequences."""
     left, right = single_level(ctx, "X", len(X)), single_level(ctx, "Y", len(Y))
-    ctx.require(
-        len(left) == len(right),
-        f"inputs X and Y must hold as many sequences, found {len(left) - 1} and {len(right) - 1}",
-    )
+    if len(left) != len(right):
+        raise ctx.error(f"inputs X and Y must hold as many sequences, found {len(left) - 1} and {len(right) - 1}")
     return left, right
 
 
@@ -52,10 +50,8 @@ def match_matrix_tensor(ctx: OpContext, X: Any, Y: Any, W: Any) -> dict[str, Any
 @match_matrix_tensor.infer
 def _(ctx: InferContext, X: TensorMeta, Y: TensorMeta, W: TensorMeta) -> dict[str, TensorMeta]:
     _check(ctx, X, Y, W)
-    ctx.require(
-        X.lod_level >= 1 and Y.lod_level >= 1,
-        f"inputs X and Y need a LoD of one level, found {X.lod_level} and {Y.lod_level}",
-    )
+    if not (X.lod_level >= 1 and Y.lod_level >= 1):
+        raise ctx.error(f"inputs X and Y need a LoD of one level, found {X.lod_level} and {Y.lod_level}")
     out = X.with_shape((-1, 1))
     return {"Out": out, "Tmp": out.with_lod_level(0)}
 
