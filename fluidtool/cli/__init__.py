@@ -1,4 +1,4 @@
-"""The command line: one file per command (`commands.py` lists them), option groups that they share, rendering."""
+"""The command line: `commands/` has a file for each, `options/` what they are asked with, `views/` what they show."""
 
 from __future__ import annotations
 

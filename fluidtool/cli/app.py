@@ -18,6 +18,7 @@ from fluidtool.cli.help import help_page
 from fluidtool.errors import EXIT_OK, UsageError
 
 SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+COMMANDS_PACKAGE = "fluidtool.cli.commands"
 ORDER = "fluidtool.order"  # where a command finds the order of its options
 TAKES_A_COMMAND_LINE = frozenset({"exec", "launch"})
 SEVERAL_VALUES = frozenset({"--fetch", "--targets", "--inputs", "--data", "--fuse", "--skip"})
@@ -93,7 +94,7 @@ def spread(args: Sequence[str], with_value: set[str]) -> list[str]:
 
 
 class Commands(TyperGroup):
-    """The commands of `commands.py`, each imported when it is called; every failure becomes a paragraph and a code."""
+    """The commands of `commands`, each imported when it is called; every failure becomes a paragraph and a code."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The names, in the order of the table."""
@@ -103,7 +104,7 @@ class Commands(TyperGroup):
         """The command of this name, or None."""
         if cmd_name not in COMMANDS:
             return None
-        function = getattr(import_module(COMMANDS[cmd_name][0]), cmd_name)
+        function = getattr(import_module(f"{COMMANDS_PACKAGE}.{cmd_name}"), cmd_name)
         single = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=SETTINGS)
         single.command(cmd_name, cls=Command)(function)
         return get_command(single)

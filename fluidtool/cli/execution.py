@@ -19,8 +19,8 @@ from fluidtool.cli.fetches import Fetches, chosen
 from fluidtool.cli.opening import open_model
 from fluidtool.cli.progress import progress
 from fluidtool.cli.render import fields, number, show, show_json
-from fluidtool.cli.results import compare_all, differences_table, outputs_data, outputs_table, read_expected
-from fluidtool.cli.statistics import shown, statistics
+from fluidtool.cli.views.run import compare_all, differences_table, outputs_data, outputs_table, read_expected
+from fluidtool.cli.views.times import shown, statistics
 from fluidtool.errors import EXIT_FINDING, FetchError, OperatorError, OutputExistsError, UsageError
 from fluidtool.io.arrays import archive_bytes, arrays_of, npy_bytes, write_archive, write_folder
 from fluidtool.io.atomic import held_names, write_file

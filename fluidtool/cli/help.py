@@ -38,7 +38,7 @@ def help_page(bold: bool = False) -> str:
         "Read, inspect, check, transpile, train and run PaddlePaddle Fluid models without Paddle.",
         "",
         heading("Commands:"),
-        *(f"  {name:{width}}  {summary}" for name, (_, summary) in COMMANDS.items()),
+        *(f"  {name:{width}}  {summary}" for name, summary in COMMANDS.items()),
         "",
         heading("Exit codes:"),
         *(f"  {code:<{width}}  {meaning}" for code, meaning in EXIT_CODES),

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import typer
 
-from fluidtool.cli.launch_views import JsonView, outcome_fields, outcome_table, view
 from fluidtool.cli.render import show
+from fluidtool.cli.views.launch import JsonView, outcome_fields, outcome_table, view
 from fluidtool.distribute.launch.blueprint import Blueprint, draw
 from fluidtool.distribute.launch.local import LocalEngine
 from fluidtool.distribute.launch.plans import Checkpoints, Role, base_environment

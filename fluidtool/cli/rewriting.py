@@ -14,7 +14,7 @@ from fluidtool.cli.feeds import gather
 from fluidtool.cli.opening import did_you_mean, open_model
 from fluidtool.cli.progress import progress
 from fluidtool.cli.render import Table, number, show, show_json
-from fluidtool.cli.rewriting_tables import (
+from fluidtool.cli.views.transpile import (
     comparisons_table,
     decisions_table,
     fields_table,

@@ -33,7 +33,7 @@ class SplitMethod(StrEnum):
 def list_passes(names: list[str] | None) -> list[str] | None:
     """`--fuse help` lists what there is, whatever else is on the command line."""
     if names and "help" in names:
-        from fluidtool.cli.rewriting_tables import show_passes
+        from fluidtool.cli.views.transpile import show_passes
 
         show_passes()
         raise typer.Exit

@@ -23,7 +23,7 @@ from tests.support.checkout import child_environment
 
 def test_help_lists_every_command_and_every_exit_code() -> None:
     page = help_page()
-    for name, (_, summary) in COMMANDS.items():
+    for name, summary in COMMANDS.items():
         assert f"{name} " in page and summary in page
     for name in dir(errors):
         if name.startswith("EXIT_"):
@@ -55,7 +55,7 @@ def test_help_imports_no_library() -> None:
 def test_a_command_does_not_import_the_others() -> None:
     code = (
         "import sys; from fluidtool.cli.app import run_command; run_command(['version']);"
-        "print({'numpy', 'google.protobuf', 'fluidtool.cli.run', 'fluidtool.cli.inspect'} & sys.modules.keys())"
+        "print({'numpy', 'google.protobuf', 'fluidtool.cli.commands.run', 'fluidtool.cli.commands.inspect'} & sys.modules.keys())"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=child_environment()
@@ -65,7 +65,7 @@ def test_a_command_does_not_import_the_others() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help_of_its_own(name: str) -> None:
-    function = getattr(import_module(COMMANDS[name][0]), name)
+    function = getattr(import_module(f"fluidtool.cli.commands.{name}"), name)
     result = call(name, "--help")
     assert result.exit_code == 0
     assert f"Usage: fluidtool {name} [OPTIONS]" in result.stdout
@@ -132,7 +132,7 @@ def _fail_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     def version() -> NoReturn:
         raise error
 
-    monkeypatch.setattr("fluidtool.cli.version.version", version)
+    monkeypatch.setattr("fluidtool.cli.commands.version.version", version)
 
 
 @pytest.mark.parametrize("error", [KeyError("lost"), MemoryError(), KeyboardInterrupt()])

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fluidtool.cli.launch_views import LiveView, cells, status_text, view
+from fluidtool.cli.views.launch import LiveView, cells, status_text, view
 from fluidtool.distribute.launch.progress import Report
 from fluidtool.distribute.launch.status import RoleStatus
 from tests.cli.support import call, error_of, process

@@ -27,7 +27,7 @@ import resource, sys
 from pathlib import Path
 from fluidtool import fluid
 from fluidtool.model import load
-from fluidtool.cli.plan_view import PlanView
+from fluidtool.cli.views.plan import PlanView
 main = fluid.Program()
 with fluid.program_guard(main, fluid.Program()):
     value = fluid.data("x", [-1, 8192], "float32")

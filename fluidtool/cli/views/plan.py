@@ -8,7 +8,7 @@ from typing import Any
 
 from fluidtool.cli.engines import native_fields, native_text
 from fluidtool.cli.render import Table, fields, shape_text, size, table
-from fluidtool.cli.view_parts import kernel
+from fluidtool.cli.views.program import kernel
 from fluidtool.model import Model
 from fluidtool.ops.inference import infer_program
 from fluidtool.passes.cost import footprint, input_metas, with_batch

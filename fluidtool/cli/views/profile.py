@@ -13,7 +13,7 @@ from fluidtool.cli.feeds import gather
 from fluidtool.cli.fetches import chosen
 from fluidtool.cli.opening import open_model
 from fluidtool.cli.render import Table, fields, number, shape_text, show, show_json, size, table
-from fluidtool.cli.statistics import milliseconds, statistics
+from fluidtool.cli.views.times import milliseconds, statistics
 from fluidtool.errors import OutputExistsError
 from fluidtool.io.atomic import write_file
 from fluidtool.profiling import Item, Profile, profile

@@ -11,7 +11,7 @@ from fluidtool.cli.failures import say
 from fluidtool.cli.opening import open_model
 from fluidtool.cli.options import OUTPUT, AllowFiles, AllowNetwork, Batch, Json, ModelFile, ModelPath, ParamsPath
 from fluidtool.cli.progress import progress
-from fluidtool.cli.render import Table, fields, show, show_json, size, table
+from fluidtool.cli.render import show, show_json
 from fluidtool.errors import EXIT_FINDING
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def check(
 
 def _faults(opened: Model, json: bool) -> list[Finding]:
     """Show everything that is wrong with a model."""
+    from fluidtool.cli.views.check import count_text, findings_table
     from fluidtool.io.parameters import persistables
     from fluidtool.passes.verify import verify_model
 
@@ -67,16 +68,17 @@ def _faults(opened: Model, json: bool) -> list[Finding]:
     if json:
         show_json({"program": opened.files.program_source, "findings": [asdict(finding) for finding in found]})
     else:
-        show(_table(found, opened))
+        show(findings_table(found, opened.program.num_blocks > 1))
     operators = sum(len(block.ops) for block in opened.program.blocks)
     parameters = len(persistables(opened.program))
-    say(f"{opened.files.program_source}: {operators} operators, {parameters} parameters, {_count(found)}")
+    say(f"{opened.files.program_source}: {operators} operators, {parameters} parameters, {count_text(found)}")
     return found
 
 
 def _security(opened: Model, batch: int, json: bool) -> list[Finding]:
     """Show what a program could do, and the memory that it declares."""
-    from fluidtool.passes.security import Reach, declared_memory, not_allowed
+    from fluidtool.cli.views.check import count_text, findings_table, reach_table
+    from fluidtool.passes.security import declared_memory, not_allowed
 
     refused = not_allowed(opened.program, opened.policy)
     found, memory = [each.finding() for each in refused], declared_memory(opened.program, batch)
@@ -85,35 +87,6 @@ def _security(opened: Model, batch: int, json: bool) -> list[Finding]:
         show_json({"program": opened.files.program_source, **data})
         return found
     reached = {each.reach for each in refused}
-    largest = f"{memory.largest_variable}, {size(memory.largest)}" if memory.largest_variable else "none"
-    unknown = (
-        [("not counted", f"{', '.join(memory.unknown)} (sizes that only a run can tell)")] if memory.unknown else []
-    )
-    answers = [(reach.named, "see below" if reach in reached else "none") for reach in Reach]
-    amounts = [
-        ("parameters", size(memory.parameters)),
-        ("activations", f"{size(memory.activations)} at once, for batch {batch}"),
-        ("largest variable", largest),
-        *unknown,
-    ]
-    show(fields("", [*answers, *amounts]), _table(found, opened))
-    say(f"{opened.files.program_source}: {_count(found)}")
+    show(reach_table(reached, memory, batch), findings_table(found, opened.program.num_blocks > 1))
+    say(f"{opened.files.program_source}: {count_text(found)}")
     return found
-
-
-def _table(found: list[Finding], opened: Model) -> Table:
-    out = table("", "!code", "where", "finding")
-    for finding in found:
-        out.add(finding.code, place(finding, opened.program.num_blocks > 1), finding.message)
-    return out
-
-
-def _count(found: list[Finding]) -> str:
-    return f"{len(found)} finding{'s' if len(found) != 1 else ''}" if found else "no findings"
-
-
-def place(finding: Finding, blocks: bool) -> str:
-    """'12 conv2d', 'block 1, 3 mul', or the variable."""
-    if finding.position is None:
-        return finding.variable
-    return (f"block {finding.block}, " if blocks else "") + f"{finding.position} {finding.operator}"

@@ -1,69 +1,19 @@
-"""`fluidtool diff`."""
+"""What `diff` shows: the fields, operators, variables and parameters that two programs do not have in common."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-import typer
+from fluidtool.cli.render import Table, number, table
+from fluidtool.io.difference import ParameterDifference
+from fluidtool.ir.difference import BlockDifference, OperatorDifference, ProgramDifference
 
-from fluidtool.cli.failures import say
-from fluidtool.cli.opening import open_model
-from fluidtool.cli.options import Json, ModelFile
-from fluidtool.cli.progress import progress
-from fluidtool.cli.render import Table, number, show, show_json, table
-from fluidtool.errors import EXIT_FINDING
-
-if TYPE_CHECKING:
-    from fluidtool.io.difference import ParameterDifference
-    from fluidtool.ir.difference import BlockDifference, OperatorDifference, ProgramDifference
-
-HELP = "A folder, a program file, or the prefix of .pdmodel and .pdiparams."
-A = Annotated[str, typer.Argument(metavar="A", help=HELP)]
-B = Annotated[str, typer.Argument(metavar="B", help="What A is compared with, likewise.")]
 LONGEST = 100  # characters of one value in a table
 GONE, NEW, OTHER = "-", "+", "~"
 COLOURS = {GONE: "red", NEW: "green", OTHER: "yellow"}
 
 
-def diff(
-    a: A,
-    b: B,
-    params: Annotated[
-        bool, typer.Option("--params", help="Compare the parameters too; reads the weights of both models.")
-    ] = False,
-    callstack: Annotated[
-        bool, typer.Option("--callstack", help="Compare the recorded call stacks of operators too.")
-    ] = False,
-    model_file: ModelFile = None,
-    json: Json = False,
-) -> None:
-    """Show what two programs do not have in common; exit code 1 if anything.
-
-    Operators are aligned by type and outputs, variables by name, sub-blocks by the operators that hold them. What A alone
-    has is marked -, what B alone has +, and what both have but differently ~, with the fields that differ below.
-    """
-    from fluidtool.io.difference import parameter_differences
-    from fluidtool.ir.difference import difference
-
-    left, right = (open_model(path, model_file, need_parameters=params, validate=False) for path in (a, b))
-    with progress("comparing"):
-        found = difference(left.program, right.program, callstack=callstack)
-        weights = parameter_differences(left.files.parameters, right.files.parameters) if params else []
-    equal = found.equal and not weights
-    if json:
-        weights_data = {"parameters": [asdict(item) for item in weights]} if params else {}
-        show_json({"equal": equal, **asdict(found), **weights_data})
-    else:
-        single = left.program.num_blocks == right.program.num_blocks == 1
-        show(*tables(found, single), *([parameters_table(weights)] if weights else []))
-    say(f"{a} and {b}: {count_text(found, weights, len(left.files.parameters) if params else None)}")
-    if not equal:
-        raise typer.Exit(EXIT_FINDING)
-
-
-# ---------------------------------------------------------------- tables
 def tables(found: ProgramDifference, single_block: bool) -> Iterator[Table]:
     """The program's fields, then operators and variables of each block that differs."""
     if found.changes:

@@ -86,7 +86,7 @@ def inspect(
     if format is Format.TEXT:
         sys.stdout.writelines(map(printable, program_pieces(opened.program, with_details=with_details)))
         return
-    from fluidtool.cli.views import VIEWS
+    from fluidtool.cli.views.inspect import VIEWS
 
     view = VIEWS[views[0]](opened, batch, shapes)
     if json or format is Format.JSON:

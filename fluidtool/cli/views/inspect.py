@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, Protocol
 
-from fluidtool.cli.plan_view import PlanView
 from fluidtool.cli.progress import progress
 from fluidtool.cli.render import Table, amount, fields, number, shape_text, size, table
-from fluidtool.cli.view_parts import (
+from fluidtool.cli.views.plan import PlanView
+from fluidtool.cli.views.program import (
     attributes,
     block_title,
     declared_table,

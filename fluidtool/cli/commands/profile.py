@@ -97,7 +97,7 @@ def profile(
         from fluidtool.cli.engines import use_threads
 
         use_threads(threads)  # before numpy comes in
-    from fluidtool.cli.profile_view import Request, show_profile
+    from fluidtool.cli.views.profile import Request, show_profile
 
     show_profile(
         Request(

@@ -1,0 +1,19 @@
+"""Every command by its name: a module here whose function of that name it is, and its line in the help.
+
+A module is imported when its command is called. A new command is a new file and a row here.
+"""
+
+COMMANDS: dict[str, str] = {
+    "run": "Run a model; show, save or compare its outputs.",
+    "profile": "Show how long each operator and step takes, and how fast it is.",
+    "inspect": "Show what a model is: inputs, outputs, operators, parameters, plan.",
+    "prune": "Cut a model down to what some outputs need, and save it.",
+    "train": "Train programs with optimizer operators; save their parameters.",
+    "transpile": "Rewrite a program: fuse operators, save memory, distribute.",
+    "launch": "Start all roles of a distributed job, and keep them going.",
+    "diff": "Show what two programs do not have in common; exit code 1 if anything.",
+    "check": "Find faults in a model without running it; exit code 1 on any.",
+    "exec": "Run a Python script that imports paddle, without Paddle.",
+    "ops": "Show which operators are implemented, and how one is declared.",
+    "version": "Show the version of fluidtool, Python, numpy and the engines.",
+}

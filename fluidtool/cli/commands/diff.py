@@ -1,0 +1,56 @@
+"""`fluidtool diff`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from fluidtool.cli.failures import say
+from fluidtool.cli.opening import open_model
+from fluidtool.cli.options import Json, ModelFile
+from fluidtool.cli.progress import progress
+from fluidtool.cli.render import show, show_json
+from fluidtool.errors import EXIT_FINDING
+
+HELP = "A folder, a program file, or the prefix of .pdmodel and .pdiparams."
+A = Annotated[str, typer.Argument(metavar="A", help=HELP)]
+B = Annotated[str, typer.Argument(metavar="B", help="What A is compared with, likewise.")]
+
+
+def diff(
+    a: A,
+    b: B,
+    params: Annotated[
+        bool, typer.Option("--params", help="Compare the parameters too; reads the weights of both models.")
+    ] = False,
+    callstack: Annotated[
+        bool, typer.Option("--callstack", help="Compare the recorded call stacks of operators too.")
+    ] = False,
+    model_file: ModelFile = None,
+    json: Json = False,
+) -> None:
+    """Show what two programs do not have in common; exit code 1 if anything.
+
+    Operators are aligned by type and outputs, variables by name, sub-blocks by the operators that hold them. What A alone
+    has is marked -, what B alone has +, and what both have but differently ~, with the fields that differ below.
+    """
+    from fluidtool.cli.views.diff import count_text, parameters_table, tables
+    from fluidtool.io.difference import parameter_differences
+    from fluidtool.ir.difference import difference
+
+    left, right = (open_model(path, model_file, need_parameters=params, validate=False) for path in (a, b))
+    with progress("comparing"):
+        found = difference(left.program, right.program, callstack=callstack)
+        weights = parameter_differences(left.files.parameters, right.files.parameters) if params else []
+    equal = found.equal and not weights
+    if json:
+        weights_data = {"parameters": [asdict(item) for item in weights]} if params else {}
+        show_json({"equal": equal, **asdict(found), **weights_data})
+    else:
+        single = left.program.num_blocks == right.program.num_blocks == 1
+        show(*tables(found, single), *([parameters_table(weights)] if weights else []))
+    say(f"{a} and {b}: {count_text(found, weights, len(left.files.parameters) if params else None)}")
+    if not equal:
+        raise typer.Exit(EXIT_FINDING)
