@@ -15,6 +15,7 @@ from typer.main import get_command
 from fluidtool.cli.commands import COMMANDS
 from fluidtool.cli.failures import report
 from fluidtool.cli.help import help_page
+from fluidtool.cli.options.changed import with_changes
 from fluidtool.errors import EXIT_OK, UsageError
 
 SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -106,7 +107,7 @@ class Commands(TyperGroup):
             return None
         function = getattr(import_module(f"{COMMANDS_PACKAGE}.{cmd_name}"), cmd_name)
         single = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=SETTINGS)
-        single.command(cmd_name, cls=Command)(function)
+        single.command(cmd_name, cls=Command)(with_changes(function))
         return get_command(single)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

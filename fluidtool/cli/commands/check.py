@@ -9,7 +9,11 @@ import typer
 
 from fluidtool.cli.failures import say
 from fluidtool.cli.opening import open_model
-from fluidtool.cli.options import OUTPUT, AllowFiles, AllowNetwork, Batch, Json, ModelFile, ModelPath, ParamsPath
+from fluidtool.cli.options.inputs import Batch
+from fluidtool.cli.options.model import ModelFile, ModelPath, ParamsPath
+from fluidtool.cli.options.outputs import Json
+from fluidtool.cli.options.panels import OUTPUT
+from fluidtool.cli.options.safety import AllowFiles, AllowNetwork
 from fluidtool.cli.progress import progress
 from fluidtool.cli.render import show, show_json
 from fluidtool.errors import EXIT_FINDING

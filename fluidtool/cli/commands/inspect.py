@@ -10,7 +10,11 @@ import typer
 
 from fluidtool.cli.failures import say
 from fluidtool.cli.opening import open_model, parse_shapes
-from fluidtool.cli.options import MODEL, OUTPUT, Batch, Engine, Json, ModelFile, ModelPath, Precision, Shapes
+from fluidtool.cli.options.inputs import Batch, Shapes
+from fluidtool.cli.options.model import ModelFile, ModelPath
+from fluidtool.cli.options.outputs import Json
+from fluidtool.cli.options.panels import MODEL, OUTPUT
+from fluidtool.cli.options.running import Engine, Precision
 from fluidtool.cli.render import printable, show, show_json
 from fluidtool.errors import UsageError
 from fluidtool.ir.text import program_pieces

@@ -7,7 +7,10 @@ from typing import Annotated
 
 import typer
 
-from fluidtool.cli.options import OUTPUT
+from fluidtool.cli.options.changed import Changed
+from fluidtool.cli.options.distribution import Pservers, Trainers
+from fluidtool.cli.options.outputs import Json
+from fluidtool.cli.options.training import Checkpoint, Keep, Resume
 
 JOB, PLACES, RECOVERY = "The job", "Where it runs", "Failures"
 
@@ -38,20 +41,17 @@ def launch(
         ),
     ] = None,
     pservers: Annotated[
-        str | None,
-        typer.Option(
-            "--pservers",
+        Pservers,
+        Changed(
             metavar="N|HOST:PORT,...",
-            rich_help_panel=JOB,
+            panel=JOB,
             help="How many servers, or their endpoints (default: the folder's; 1 for a script).",
         ),
     ] = None,
     trainers: Annotated[
-        str | None,
-        typer.Option(
-            "--trainers",
-            metavar="N|HOST:PORT,...",
-            rich_help_panel=JOB,
+        Trainers,
+        Changed(
+            panel=JOB,
             help="How many trainers; in collective mode also their endpoints (default: the folder's; 1 for a script).",
         ),
     ] = None,
@@ -98,25 +98,14 @@ def launch(
             help="The Ray cluster, such as auto or ray://head:10001 (default: a new one on this machine).",
         ),
     ] = None,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(
-            "--checkpoint", metavar="DIR", rich_help_panel=RECOVERY, help="Every role saves checkpoints below DIR."
-        ),
-    ] = None,
+    checkpoint: Annotated[Checkpoint, Changed(panel=RECOVERY, help="Every role saves checkpoints below DIR.")] = None,
     checkpoint_every: Annotated[
         int,
         typer.Option("--checkpoint-every", metavar="N", min=1, rich_help_panel=RECOVERY, help="After N steps each."),
     ] = 100,
-    keep: Annotated[
-        int,
-        typer.Option("--keep", metavar="K", min=2, rich_help_panel=RECOVERY, help="How many of a role are kept."),
-    ] = 2,
+    keep: Annotated[Keep, Changed(min=2, panel=RECOVERY, help="How many of a role are kept.")] = 2,
     resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume", rich_help_panel=RECOVERY, help="Go on from the newest step that all roles have saved."
-        ),
+        Resume, Changed(panel=RECOVERY, help="Go on from the newest step that all roles have saved.")
     ] = False,
     restarts: Annotated[
         int,
@@ -149,14 +138,7 @@ def launch(
             help="After how long without a report or a line of any trainer a job has failed (0: never).",
         ),
     ] = 300.0,
-    json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            rich_help_panel=OUTPUT,
-            help="A line of JSON for each event on stdout; what roles write on stderr.",
-        ),
-    ] = False,
+    json: Annotated[Json, Changed(help="A line of JSON for each event on stdout; what roles write on stderr.")] = False,
 ) -> None:
     """Start all roles of a distributed job, and keep them going.
 

@@ -11,7 +11,8 @@ import typer
 
 from fluidtool.cli.failures import say, say_error
 from fluidtool.cli.opening import open_model
-from fluidtool.cli.options import Json, ModelFile
+from fluidtool.cli.options.model import ModelFile
+from fluidtool.cli.options.outputs import Json
 from fluidtool.cli.render import show, show_json
 from fluidtool.errors import EXIT_UNSUPPORTED, UnsupportedOperatorError, UsageError
 

@@ -7,51 +7,24 @@ from typing import Annotated
 
 import typer
 
-from fluidtool.cli.options import (
-    INPUTS,
-    OUTPUT,
-    RUNNING,
-    AllowFiles,
-    AllowNetwork,
-    Batch,
-    Engine,
-    Force,
-    Json,
-    ModelFile,
-    ModelPath,
-    ParamsPath,
-    Precision,
-    Shapes,
-    Threads,
-)
+from fluidtool.cli.options.changed import Changed
+from fluidtool.cli.options.inputs import Batch, Feeds, Lods, Random, Seed, Shapes
+from fluidtool.cli.options.model import ModelFile, ModelPath, ParamsPath
+from fluidtool.cli.options.outputs import Fetch, Force, Json
+from fluidtool.cli.options.panels import OUTPUT
+from fluidtool.cli.options.running import Engine, Precision, Repeat, Threads, Warmup
+from fluidtool.cli.options.safety import AllowFiles, AllowNetwork
 
 
 def profile(
     model: ModelPath,
-    feed: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--feed", metavar="[NAME=]FILE", rich_help_panel=INPUTS, help="The value of an input, as 'run' takes it."
-        ),
-    ] = None,
-    lod: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--lod", metavar="NAME=[[2,3]]", rich_help_panel=INPUTS, help="Sequence lengths, as 'run' takes them."
-        ),
-    ] = None,
-    random: Annotated[
-        bool, typer.Option("--random", rich_help_panel=INPUTS, help="Random values for every input that is not fed.")
-    ] = False,
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, rich_help_panel=INPUTS, help="The seed of all that is random.")
-    ] = 0,
+    feed: Annotated[Feeds, Changed(help="The value of an input, as 'run' takes it.")] = None,
+    lod: Annotated[Lods, Changed(help="Sequence lengths, as 'run' takes them.")] = None,
+    random: Random = False,
+    seed: Seed = 0,
     batch: Batch = 1,
     shape: Shapes = None,
-    fetch: Annotated[
-        list[str] | None,
-        typer.Option("--fetch", metavar="NAME...", rich_help_panel=OUTPUT, help="Fetch these instead of the outputs."),
-    ] = None,
+    fetch: Fetch = None,
     top: Annotated[
         int,
         typer.Option(
@@ -76,13 +49,8 @@ def profile(
     engine: Engine = "auto",
     precision: Precision = "float32",
     threads: Threads = None,
-    repeat: Annotated[
-        int,
-        typer.Option("--repeat", metavar="N", min=1, rich_help_panel=RUNNING, help="Runs that a median is taken of."),
-    ] = 10,
-    warmup: Annotated[
-        int, typer.Option("--warmup", metavar="N", min=0, rich_help_panel=RUNNING, help="Runs before, not counted.")
-    ] = 1,
+    repeat: Annotated[Repeat, Changed(help="Runs that a median is taken of.")] = 10,
+    warmup: Warmup = 1,
     params: ParamsPath = None,
     model_file: ModelFile = None,
     allow_files: AllowFiles = None,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fluidtool.cli.failures import say
 from fluidtool.cli.opening import did_you_mean, open_model
-from fluidtool.cli.options import Force, Json, ModelFile, ModelPath, ParamsPath
+from fluidtool.cli.options.changed import Changed
+from fluidtool.cli.options.inputs import InputNames
+from fluidtool.cli.options.model import ModelFile, ModelPath, ParamsPath
+from fluidtool.cli.options.outputs import Force, Json, RequiredOutput, RequiredTargets
+from fluidtool.cli.options.panels import NO_PANEL
 from fluidtool.cli.progress import progress
 from fluidtool.cli.render import show, show_json, size, table
 from fluidtool.errors import ProgramError
@@ -21,23 +24,20 @@ if TYPE_CHECKING:
 def prune(
     model: ModelPath,
     targets: Annotated[
-        list[str],
-        typer.Option("--targets", metavar="NAME...", help="The variables that the cut model computes, its outputs."),
+        RequiredTargets,
+        Changed(panel=NO_PANEL, help="The variables that the cut model computes, its outputs."),
     ],
     output: Annotated[
-        Path,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="OUT",
+        RequiredOutput,
+        Changed(
+            panel=NO_PANEL,
             help="Where the cut model goes: a folder for a folder, a prefix for a .pdmodel with .pdiparams.",
         ),
     ],
     inputs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--inputs",
-            metavar="NAME...",
+        InputNames,
+        Changed(
+            panel=NO_PANEL,
             help="The variables that the cut model is fed (default: those inputs of MODEL that the targets need).",
         ),
     ] = None,

@@ -7,62 +7,29 @@ from typing import Annotated
 
 import typer
 
-from fluidtool.cli.options import (
-    INPUTS,
-    OUTPUT,
-    RUNNING,
-    AllowFiles,
-    AllowNetwork,
-    Batch,
-    Engine,
-    Force,
-    Json,
-    ModelFile,
-    ModelPath,
-    ParamsPath,
-    Precision,
-    Shapes,
-    Threads,
-)
+from fluidtool.cli.options.changed import Changed
+from fluidtool.cli.options.inputs import Batch, Feeds, InputNames, Lods, Random, Seed, Shapes
+from fluidtool.cli.options.model import ModelFile, ModelPath, ParamsPath
+from fluidtool.cli.options.outputs import Fetch, Force, Json, Output
+from fluidtool.cli.options.running import Device, Engine, Precision, Repeat, Threads, Warmup
+from fluidtool.cli.options.safety import AllowFiles, AllowNetwork
+from fluidtool.cli.options.training import BatchSize, Data, DropLast, Epochs, Log, Loss, Save, Shuffle
 
 OUTPUTS, CHECKS, ROLES = "Which outputs", "Checks", "A role of a distributed job"
 
 
 def run(
     model: ModelPath,
-    feed: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--feed",
-            metavar="[NAME=]FILE",
-            rich_help_panel=INPUTS,
-            help="The value of an input: .npy, .npz (arrays by name), or - for standard input. NAME= may be left out "
-            "where there is one input or the file is called like it.",
-        ),
-    ] = None,
-    lod: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--lod",
-            metavar="NAME=[[2,3]]",
-            rich_help_panel=INPUTS,
-            help="The sequence lengths of an input, a list for each level; or a JSON file with the lengths by name.",
-        ),
-    ] = None,
-    random: Annotated[
-        bool, typer.Option("--random", rich_help_panel=INPUTS, help="Random values for every input that is not fed.")
-    ] = False,
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, rich_help_panel=INPUTS, help="The seed of all that is random.")
-    ] = 0,
+    feed: Feeds = None,
+    lod: Lods = None,
+    random: Random = False,
+    seed: Seed = 0,
     batch: Batch = 1,
     shape: Shapes = None,
     fetch: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--fetch",
-            metavar="NAME...",
-            rich_help_panel=OUTPUTS,
+        Fetch,
+        Changed(
+            panel=OUTPUTS,
             help="Variables to fetch instead of the model's outputs: any intermediate, or patterns such as 'fc_*'.",
         ),
     ] = None,
@@ -70,12 +37,9 @@ def run(
         bool, typer.Option("--fetch-all", rich_help_panel=OUTPUTS, help="Fetch whatever is computed.")
     ] = False,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
+        Output,
+        Changed(
             metavar="FILE.npz|DIR",
-            rich_help_panel=OUTPUT,
             help="Save the outputs: FILE.npz by name, a new folder with a .npy for each, or - for .npz on stdout.",
         ),
     ] = None,
@@ -104,63 +68,29 @@ def run(
             help="Stop at the first operator that makes NaN or infinity and name it; exit code 5.",
         ),
     ] = False,
-    device: Annotated[
-        str, typer.Option("--device", metavar="cpu|gpu|gpu:N", rich_help_panel=RUNNING, help="Where to compute.")
-    ] = "cpu",
+    device: Device = "cpu",
     engine: Engine = "auto",
     precision: Precision = "float32",
     threads: Threads = None,
-    repeat: Annotated[
-        int,
-        typer.Option("--repeat", metavar="N", min=1, rich_help_panel=RUNNING, help="Run N times; show the times."),
-    ] = 1,
-    warmup: Annotated[
-        int, typer.Option("--warmup", metavar="N", min=0, rich_help_panel=RUNNING, help="Runs before, not counted.")
-    ] = 0,
+    repeat: Repeat = 1,
+    warmup: Warmup = 0,
     params: ParamsPath = None,
     model_file: ModelFile = None,
     data: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--data",
-            metavar="[NAME=]FILE...",
-            rich_help_panel=ROLES,
+        Data,
+        Changed(
+            panel=ROLES,
             help="MODEL is a trainer's folder: the examples that it trains on with the others, as in 'fluidtool train'.",
         ),
     ] = None,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option("--inputs", metavar="NAME...", rich_help_panel=ROLES, help="As in 'fluidtool train'."),
-    ] = None,
-    batch_size: Annotated[
-        int | None,
-        typer.Option(
-            "--batch-size", metavar="N", min=1, rich_help_panel=ROLES, help="Examples in a mini-batch of each trainer."
-        ),
-    ] = None,
-    epochs: Annotated[
-        int, typer.Option("--epochs", metavar="N", min=1, rich_help_panel=ROLES, help="How often to go over the data.")
-    ] = 1,
-    shuffle: Annotated[
-        bool, typer.Option("--shuffle/--no-shuffle", rich_help_panel=ROLES, help="Another order in every epoch.")
-    ] = True,
-    drop_last: Annotated[
-        bool, typer.Option("--drop-last", rich_help_panel=ROLES, help="Leave an incomplete last mini-batch out.")
-    ] = False,
-    loss: Annotated[
-        str | None,
-        typer.Option("--loss", metavar="NAME", rich_help_panel=ROLES, help="The loss, where the program has several."),
-    ] = None,
-    save: Annotated[
-        Path | None,
-        typer.Option("--save", metavar="DIR", rich_help_panel=ROLES, help="Trainer 0 saves the parameters at the end."),
-    ] = None,
-    log: Annotated[
-        Path | None,
-        typer.Option(
-            "--log", metavar="FILE", rich_help_panel=ROLES, help="Trainer 0 writes a line of JSON for each step."
-        ),
-    ] = None,
+    inputs: Annotated[InputNames, Changed(panel=ROLES, help="As in 'fluidtool train'.")] = None,
+    batch_size: Annotated[BatchSize, Changed(panel=ROLES, help="Examples in a mini-batch of each trainer.")] = None,
+    epochs: Annotated[Epochs, Changed(panel=ROLES)] = 1,
+    shuffle: Annotated[Shuffle, Changed(panel=ROLES)] = True,
+    drop_last: Annotated[DropLast, Changed(panel=ROLES)] = False,
+    loss: Annotated[Loss, Changed(panel=ROLES, help="The loss, where the program has several.")] = None,
+    save: Annotated[Save, Changed(panel=ROLES, help="Trainer 0 saves the parameters at the end.")] = None,
+    log: Annotated[Log, Changed(panel=ROLES, help="Trainer 0 writes a line of JSON for each step.")] = None,
     allow_files: AllowFiles = None,
     allow_network: AllowNetwork = False,
 ) -> None:

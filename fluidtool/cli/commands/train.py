@@ -7,9 +7,28 @@ from typing import Annotated
 
 import typer
 
-from fluidtool.cli.options import INPUTS, OUTPUT, AllowFiles, AllowNetwork, Force
+from fluidtool.cli.options.changed import Changed
+from fluidtool.cli.options.inputs import InputNames, Lods, Seed
+from fluidtool.cli.options.model import Startup
+from fluidtool.cli.options.outputs import Fetch, Force, Json, Targets
+from fluidtool.cli.options.panels import CHECKPOINTS, OUTPUT, RUNNING
+from fluidtool.cli.options.running import Device
+from fluidtool.cli.options.safety import AllowFiles, AllowNetwork
+from fluidtool.cli.options.training import (
+    BatchSize,
+    Checkpoint,
+    DropLast,
+    Epochs,
+    Keep,
+    Log,
+    Loss,
+    RequiredData,
+    Resume,
+    Save,
+    Shuffle,
+)
 
-PROGRAMS, DATA, CHECKPOINTS, RUNNING = "Programs", INPUTS, "Checkpoints", "How to run"
+PROGRAMS = "Programs"
 
 
 def train(
@@ -21,71 +40,19 @@ def train(
             "startup_program), or the main program's file.",
         ),
     ],
-    data: Annotated[
-        list[str],
-        typer.Option(
-            "--data",
-            metavar="[NAME=]FILE...",
-            rich_help_panel=DATA,
-            help="The examples: .npz (an array for each input, NAME.lod with the sequence lengths), .npy, or a folder of "
-            "NAME.npy. The leading axis counts the examples; files for the same input are put together. Arrays called "
-            "step0_feed0, step0_feed1, ... are mini-batches as they are.",
-        ),
-    ],
-    lod: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--lod",
-            metavar="NAME=[[2,3]]",
-            rich_help_panel=DATA,
-            help="The sequence lengths of an input, a list for each level; or a JSON file with the lengths by name.",
-        ),
-    ] = None,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--inputs",
-            metavar="NAME...",
-            rich_help_panel=DATA,
-            help="The inputs that feed0, feed1, ... of ready mini-batches are for (default: in order of their use).",
-        ),
-    ] = None,
-    batch_size: Annotated[
-        int | None,
-        typer.Option(
-            "--batch-size",
-            metavar="N",
-            min=1,
-            rich_help_panel=DATA,
-            help="Examples in a mini-batch (default: what the program declares, else 32).",
-        ),
-    ] = None,
-    epochs: Annotated[
-        int, typer.Option("--epochs", metavar="N", min=1, rich_help_panel=DATA, help="How often to go over the data.")
-    ] = 1,
-    shuffle: Annotated[
-        bool, typer.Option("--shuffle/--no-shuffle", rich_help_panel=DATA, help="Another order in every epoch.")
-    ] = True,
-    drop_last: Annotated[
-        bool, typer.Option("--drop-last", rich_help_panel=DATA, help="Leave an incomplete last mini-batch out.")
-    ] = False,
+    data: RequiredData,
+    lod: Lods = None,
+    inputs: InputNames = None,
+    batch_size: BatchSize = None,
+    epochs: Epochs = 1,
+    shuffle: Shuffle = True,
+    drop_last: DropLast = False,
     main: Annotated[
         str | None,
         typer.Option("--main", metavar="FILE", rich_help_panel=PROGRAMS, help="The main program's file."),
     ] = None,
-    startup: Annotated[
-        str | None,
-        typer.Option("--startup", metavar="FILE", rich_help_panel=PROGRAMS, help="The startup program's file."),
-    ] = None,
-    loss: Annotated[
-        str | None,
-        typer.Option(
-            "--loss",
-            metavar="NAME",
-            rich_help_panel=PROGRAMS,
-            help="The loss (default: where the backward pass starts).",
-        ),
-    ] = None,
+    startup: Annotated[Startup, Changed(panel=PROGRAMS)] = None,
+    loss: Annotated[Loss, Changed(panel=PROGRAMS)] = None,
     init: Annotated[
         Path | None,
         typer.Option(
@@ -96,18 +63,8 @@ def train(
             "lacks stays as the startup program makes it.",
         ),
     ] = None,
-    fetch: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--fetch", metavar="NAME...", rich_help_panel=OUTPUT, help="Further variables to log with the loss."
-        ),
-    ] = None,
-    save: Annotated[
-        Path | None,
-        typer.Option(
-            "--save", metavar="DIR", rich_help_panel=OUTPUT, help="Save all that persists at the end, a file each."
-        ),
-    ] = None,
+    fetch: Annotated[Fetch, Changed(help="Further variables to log with the loss.")] = None,
+    save: Save = None,
     save_inference_model: Annotated[
         Path | None,
         typer.Option(
@@ -117,22 +74,9 @@ def train(
             help="Save a model that computes --targets at the end.",
         ),
     ] = None,
-    targets: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--targets", metavar="NAME...", rich_help_panel=OUTPUT, help="The outputs of the inference model."
-        ),
-    ] = None,
-    log: Annotated[
-        Path | None,
-        typer.Option("--log", metavar="FILE", rich_help_panel=OUTPUT, help="Write a line of JSON for each step here."),
-    ] = None,
-    json: Annotated[
-        bool,
-        typer.Option(
-            "--json", rich_help_panel=OUTPUT, help="A line of JSON for each step on stdout instead of the table."
-        ),
-    ] = False,
+    targets: Targets = None,
+    log: Log = None,
+    json: Annotated[Json, Changed(help="A line of JSON for each step on stdout instead of the table.")] = False,
     log_every: Annotated[
         int,
         typer.Option(
@@ -140,10 +84,7 @@ def train(
         ),
     ] = 1,
     force: Force = False,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option("--checkpoint", metavar="DIR", rich_help_panel=CHECKPOINTS, help="Save checkpoints below DIR."),
-    ] = None,
+    checkpoint: Checkpoint = None,
     checkpoint_every: Annotated[
         str,
         typer.Option(
@@ -153,31 +94,10 @@ def train(
             help="After how many steps or epochs.",
         ),
     ] = "1epoch",
-    keep: Annotated[
-        int,
-        typer.Option("--keep", metavar="K", min=1, rich_help_panel=CHECKPOINTS, help="How many checkpoints are kept."),
-    ] = 3,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume",
-            rich_help_panel=CHECKPOINTS,
-            help="Go on from the latest checkpoint, if there is one; the result is that of an unbroken run.",
-        ),
-    ] = False,
-    device: Annotated[
-        str, typer.Option("--device", metavar="cpu|gpu|gpu:N", rich_help_panel=RUNNING, help="Where to compute.")
-    ] = "cpu",
-    seed: Annotated[
-        int,
-        typer.Option(
-            "--seed",
-            metavar="N",
-            min=1,
-            rich_help_panel=RUNNING,
-            help="The seed of the order, and of all that is random.",
-        ),
-    ] = 1,
+    keep: Keep = 3,
+    resume: Resume = False,
+    device: Device = "cpu",
+    seed: Annotated[Seed, Changed(min=1, panel=RUNNING, help="The seed of the order, and of all that is random.")] = 1,
     allow_nan: Annotated[
         bool, typer.Option("--allow-nan", rich_help_panel=RUNNING, help="Go on when the loss is NaN or infinite.")
     ] = False,

@@ -3,44 +3,45 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from fluidtool.cli.app import ORDER
-from fluidtool.cli.options import AllowFiles, AllowNetwork, Batch, Force, Json, ModelFile, ModelPath, ParamsPath, Shapes
-from fluidtool.cli.transpile_options import (
-    AllInference,
+from fluidtool.cli.options.changed import Changed
+from fluidtool.cli.options.distribution import (
     AllRoles,
     Distribute,
-    Explain,
-    Feeds,
-    Fuse,
-    FuseBn,
-    Level,
-    Lods,
-    Measure,
-    MemoryOptimize,
     MinBlockSize,
     Mode,
     ModeOption,
     NoSlice,
-    OutputPath,
     PlanOnly,
     Pservers,
-    RandomInputs,
-    ReleaseMemory,
-    Rtol,
-    Seed,
-    Skip,
     SplitMethod,
     SplitMethodOption,
-    Startup,
     Sync,
     TrainerId,
     Trainers,
+)
+from fluidtool.cli.options.inputs import Batch, Feeds, Lods, Random, Seed, Shapes
+from fluidtool.cli.options.model import ModelFile, ModelPath, ParamsPath, Startup
+from fluidtool.cli.options.outputs import Force, Json, Output
+from fluidtool.cli.options.panels import INPUTS
+from fluidtool.cli.options.passes import (
+    AllInference,
+    Explain,
+    Fuse,
+    FuseBn,
+    Level,
+    Measure,
+    MemoryOptimize,
+    ReleaseMemory,
+    Rtol,
+    Skip,
     Verify,
 )
+from fluidtool.cli.options.safety import AllowFiles, AllowNetwork
 from fluidtool.errors import UsageError
 
 NAMES = {
@@ -61,20 +62,29 @@ def transpile(
     level: Level = None,
     release_memory: ReleaseMemory = False,
     skip: Skip = None,
-    output: OutputPath = None,
+    output: Output = None,
     explain: Explain = False,
     json: Json = False,
     force: Force = False,
     verify: Verify = False,
     rtol: Rtol = None,
     measure: Measure = False,
-    feed: Feeds = None,
-    lod: Lods = None,
-    random: RandomInputs = False,
-    seed: Seed = 0,
+    feed: Annotated[
+        Feeds,
+        Changed(help="What to verify and measure with, as of 'fluidtool run' (default: random values)."),
+    ] = None,
+    lod: Annotated[Lods, Changed(help="The sequence lengths of an input.")] = None,
+    random: Random = False,
+    seed: Annotated[Seed, Changed(help="The seed of random values.")] = 0,
     batch: Batch = 1,
     shape: Shapes = None,
-    startup: Startup = None,
+    startup: Annotated[
+        Startup,
+        Changed(
+            panel=INPUTS,
+            help="The program that initializes the parameters, where MODEL is a training program.",
+        ),
+    ] = None,
     params: ParamsPath = None,
     model_file: ModelFile = None,
     allow_files: AllowFiles = None,
@@ -140,7 +150,7 @@ def transpile(
                 seed=seed,
                 batch=batch,
                 shapes=shape or [],
-                startup=startup,
+                startup=None if startup is None else Path(startup),
                 allow_files=allow_files or [],
                 allow_network=allow_network,
             )
@@ -170,7 +180,7 @@ def transpile(
             raise UsageError(f"{option} is about passes; leave it out with --distribute")
     distribution.distribute(
         Path(model),
-        startup=startup,
+        startup=Path(startup),
         pservers=pservers,
         trainers=trainers,
         trainer_id=trainer_id,

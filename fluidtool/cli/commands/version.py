@@ -12,7 +12,7 @@ import typer
 
 from fluidtool._version import __version__
 from fluidtool.cli.engines import DELEGATES, delegate_text, native_fields, native_text
-from fluidtool.cli.options import Json
+from fluidtool.cli.options.outputs import Json
 from fluidtool.cli.render import fields, show, show_json
 
 PACKAGES = ("numpy", "protobuf", "typer", "rich")

@@ -1,0 +1,92 @@
+"""The roles of a distributed job, and how they exchange gradients."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+DISTRIBUTED = "Distributed training (what is left out comes from PADDLE_* variables)"
+
+
+class Mode(StrEnum):
+    """How trainers exchange gradients."""
+
+    PSERVER = "pserver"
+    NCCL2 = "nccl2"
+    COLLECTIVE = "collective"
+
+
+class SplitMethod(StrEnum):
+    """How slices of parameters are placed on servers."""
+
+    ROUND_ROBIN = "RoundRobin"
+    HASH_NAME = "HashName"
+
+
+Distribute = Annotated[
+    bool,
+    typer.Option(
+        "--distribute", rich_help_panel=DISTRIBUTED, help="Write the programs of each role of a distributed job."
+    ),
+]
+Pservers = Annotated[
+    str | None,
+    typer.Option("--pservers", metavar="HOST:PORT,...", rich_help_panel=DISTRIBUTED, help="The parameter servers."),
+]
+Trainers = Annotated[
+    str | None,
+    typer.Option(
+        "--trainers",
+        metavar="N|HOST:PORT,...",
+        rich_help_panel=DISTRIBUTED,
+        help="How many trainers there are; their endpoints in the modes without servers.",
+    ),
+]
+TrainerId = Annotated[
+    int | None,
+    typer.Option(
+        "--trainer-id", metavar="N", min=0, rich_help_panel=DISTRIBUTED, help="The programs of this trainer only."
+    ),
+]
+AllRoles = Annotated[
+    bool, typer.Option("--all", rich_help_panel=DISTRIBUTED, help="The programs of every trainer and server.")
+]
+ModeOption = Annotated[
+    Mode | None,
+    typer.Option("--mode", rich_help_panel=DISTRIBUTED, help="How gradients are exchanged (default: pserver)."),
+]
+Sync = Annotated[
+    bool | None,
+    typer.Option(
+        "--sync/--async", rich_help_panel=DISTRIBUTED, help="Whether trainers wait for each other (default: sync)."
+    ),
+]
+NoSlice = Annotated[
+    bool,
+    typer.Option("--no-slice", rich_help_panel=DISTRIBUTED, help="Do not slice parameters over servers."),
+]
+SplitMethodOption = Annotated[
+    SplitMethod | None,
+    typer.Option(
+        "--split-method",
+        case_sensitive=False,
+        rich_help_panel=DISTRIBUTED,
+        help="How slices are placed on servers (default: RoundRobin).",
+    ),
+]
+MinBlockSize = Annotated[
+    int | None,
+    typer.Option(
+        "--min-block-size",
+        metavar="N",
+        min=1,
+        rich_help_panel=DISTRIBUTED,
+        help="The least number of elements of a slice (default: 8192).",
+    ),
+]
+PlanOnly = Annotated[
+    bool,
+    typer.Option("--plan", rich_help_panel=DISTRIBUTED, help="Show what goes where; write nothing."),
+]

@@ -1,0 +1,63 @@
+"""What a model is fed: files, sequence lengths, random values."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fluidtool.cli.options.panels import INPUTS
+
+Feeds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--feed",
+        metavar="[NAME=]FILE",
+        rich_help_panel=INPUTS,
+        help="The value of an input: .npy, .npz (arrays by name), or - for standard input. NAME= may be left out "
+        "where there is one input or the file is called like it.",
+    ),
+]
+Lods = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--lod",
+        metavar="NAME=[[2,3]]",
+        rich_help_panel=INPUTS,
+        help="The sequence lengths of an input, a list for each level; or a JSON file with the lengths by name.",
+    ),
+]
+Random = Annotated[
+    bool, typer.Option("--random", rich_help_panel=INPUTS, help="Random values for every input that is not fed.")
+]
+Seed = Annotated[
+    int, typer.Option("--seed", metavar="N", min=0, rich_help_panel=INPUTS, help="The seed of all that is random.")
+]
+Batch = Annotated[
+    int,
+    typer.Option(
+        "--batch",
+        metavar="N",
+        min=1,
+        rich_help_panel=INPUTS,
+        help="What stands for a first size of -1 that is not given.",
+    ),
+]
+Shapes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape",
+        metavar="NAME=1,3,224,224",
+        rich_help_panel=INPUTS,
+        help="The shape of an input whose sizes are not all declared (repeatable; NAME= may be left out for one input).",
+    ),
+]
+InputNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--inputs",
+        metavar="NAME...",
+        rich_help_panel=INPUTS,
+        help="The inputs that feed0, feed1, ... of ready mini-batches are for (default: in order of their use).",
+    ),
+]

@@ -1,0 +1,36 @@
+"""Which model: its path, its parameters, its program's file."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fluidtool.cli.options.panels import MODEL
+
+ModelPath = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A folder, a program file (__model__, *.pdmodel, *.pb), or the common prefix of .pdmodel and .pdiparams.",
+    ),
+]
+ParamsPath = Annotated[
+    str | None,
+    typer.Option(
+        "--params",
+        metavar="FILE|DIR",
+        rich_help_panel=MODEL,
+        help="Where the parameters are: one combined or pickled file, or a folder with a file for each.",
+    ),
+]
+ModelFile = Annotated[
+    str | None,
+    typer.Option(
+        "--model-file", metavar="NAME", rich_help_panel=MODEL, help="The program's file name within the folder MODEL."
+    ),
+]
+Startup = Annotated[
+    str | None,
+    typer.Option("--startup", metavar="FILE", rich_help_panel=MODEL, help="The startup program's file."),
+]

@@ -1,0 +1,35 @@
+"""What a command gives: which variables, where to, and how it is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fluidtool.cli.options.panels import OUTPUT
+
+Json = Annotated[
+    bool, typer.Option("--json", rich_help_panel=OUTPUT, help="One JSON document on stdout instead of tables.")
+]
+Force = Annotated[
+    bool, typer.Option("--force", rich_help_panel=OUTPUT, help="Replace the output where it exists already.")
+]
+Fetch = Annotated[
+    list[str] | None,
+    typer.Option("--fetch", metavar="NAME...", rich_help_panel=OUTPUT, help="Fetch these instead of the outputs."),
+]
+_TARGETS = typer.Option(
+    "--targets", metavar="NAME...", rich_help_panel=OUTPUT, help="The outputs of the inference model."
+)
+Targets = Annotated[list[str] | None, _TARGETS]
+RequiredTargets = Annotated[list[str], _TARGETS]
+_OUTPUT = typer.Option(
+    "--output",
+    "-o",
+    metavar="OUT",
+    rich_help_panel=OUTPUT,
+    help="Where the result goes, laid out like MODEL. Without it nothing is written.",
+)
+Output = Annotated[Path | None, _OUTPUT]
+RequiredOutput = Annotated[Path, _OUTPUT]

@@ -1,0 +1,50 @@
+"""How to run: device, engine, precision, threads, how often."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fluidtool.cli.options.panels import RUNNING
+
+Device = Annotated[
+    str, typer.Option("--device", metavar="cpu|gpu|gpu:N", rich_help_panel=RUNNING, help="Where to compute.")
+]
+Engine = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        metavar="NAME",
+        rich_help_panel=RUNNING,
+        help="What computes on the CPU: auto (native where it is built and fits, else numpy), native, numpy, or what is "
+        "installed of onnxruntime and openvino.",
+    ),
+]
+Precision = Annotated[
+    str,
+    typer.Option(
+        "--precision",
+        metavar="float32|bf16",
+        rich_help_panel=RUNNING,
+        help="bf16 rounds the weights of products and convolutions to 16 bits, with AVX512-BF16 their inputs too; "
+        "sums stay float32; native engine only.",
+    ),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        metavar="N",
+        min=1,
+        max=256,
+        rich_help_panel=RUNNING,
+        help="Threads of the engine, at most one for each processor (the default).",
+    ),
+]
+Repeat = Annotated[
+    int, typer.Option("--repeat", metavar="N", min=1, rich_help_panel=RUNNING, help="Run N times; show the times.")
+]
+Warmup = Annotated[
+    int, typer.Option("--warmup", metavar="N", min=0, rich_help_panel=RUNNING, help="Runs before, not counted.")
+]
