@@ -10,25 +10,7 @@ from tests.support.checkout import ROOT
 from tests.support.import_graph import Graph, circles, import_graph
 
 PARENT_TYPES = frozenset(f"fluidtool.ir.{name}" for name in ("block", "operator", "program", "variable"))
-# These two go: the graph of a region moves out of the native engine, and its lowering is taken apart.
-PLAN = frozenset(f"fluidtool.runtime.{name}" for name in ("bindings", "chains", "engines.native.partition", "plan"))
-NATIVE = frozenset(
-    f"fluidtool.runtime.engines.native.{name}"
-    for name in (
-        "binding",
-        "library",
-        "lowering",
-        "lowering.channels",
-        "lowering.convolution",
-        "lowering.memory",
-        "lowering.pairs",
-        "lowering.products",
-        "lowering.transposed",
-        "lowering.winograd",
-        "specialization",
-    )
-)
-KNOWN = {PARENT_TYPES, PLAN, NATIVE}
+KNOWN = {PARENT_TYPES}
 
 
 @pytest.fixture(scope="module")
