@@ -1,7 +1,7 @@
 """`fluid.backward`: gradients appended to programs (Paddle 1.8.5 backward.py)."""
 
 from fluidtool.fluid.offers import refuse_other_names
-from fluidtool.passes.append_backward import append_backward, gradients
+from fluidtool.passes.backward import append_backward, gradients
 
 __all__ = ["append_backward", "gradients"]
 

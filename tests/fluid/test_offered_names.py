@@ -8,7 +8,7 @@ import fluidtool.fluid as fluid
 from fluidtool.errors import NotOfferedError
 from fluidtool.fluid import reader_decorators
 from fluidtool.fluid.data_feeder import DataFeeder
-from fluidtool.passes.append_backward import append_backward
+from fluidtool.passes.backward import append_backward
 
 READER_NAMES = [
     "ComposeNotAligned",

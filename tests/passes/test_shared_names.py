@@ -7,7 +7,7 @@ import pytest
 from fluidtool.fluid.transpiler import InferenceTranspiler
 from fluidtool.ir import Program
 from fluidtool.ir.reuse import original_names, restore_names, shares_names, unshared, with_original_names
-from fluidtool.passes.append_backward import append_backward
+from fluidtool.passes.backward import append_backward
 from fluidtool.passes.cut import cut_to
 from fluidtool.passes.memory_optimize import memory_optimize
 from fluidtool.passes.release_memory import release_memory

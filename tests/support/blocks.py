@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ir import Block, Program
-from fluidtool.passes.append_backward import append_backward
+from fluidtool.passes.backward import append_backward
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor, Scope
 from fluidtool.tensor import LoDTensor

@@ -18,7 +18,7 @@ from fluidtool.io.inference import inference_program
 from fluidtool.io.saving import Layout, save_model
 from fluidtool.ir import Program, Variable
 from fluidtool.ir.roles import ROLE_ATTR, ROLE_VAR_ATTR, OpRole
-from fluidtool.passes.append_backward import append_backward
+from fluidtool.passes.backward import append_backward
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Scope
 from fluidtool.tensor import LoDTensor

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from fluidtool.ir import Operator, Program, Variable
 from fluidtool.ir.roles import ROLE_ATTR, ROLE_VAR_ATTR, OpRole
 from fluidtool.ops.inference import infer_declared
-from fluidtool.passes.append_backward import append_backward
+from fluidtool.passes.backward import append_backward
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor, Scope
 from fluidtool.tensor import LoDTensor

@@ -19,7 +19,7 @@ from fluidtool.fluid.layer_helper import LayerHelper
 from fluidtool.fluid.regularizer import WeightDecayRegularizer, append_regularization_ops
 from fluidtool.ir import Block, Operator, Parameter, Program, Variable, unique_name
 from fluidtool.ir.roles import DEVICE_ATTR
-from fluidtool.passes.append_backward import append_backward
+from fluidtool.passes.backward import append_backward
 from fluidtool.proto.enums import VarType
 
 ParamGrad = tuple[Variable, Variable | None]

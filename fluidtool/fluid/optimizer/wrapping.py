@@ -10,7 +10,7 @@ from fluidtool.fluid import layers
 from fluidtool.fluid.framework import default_startup_program, program_guard
 from fluidtool.fluid.optimizer.base import Optimizer, ParamGrad
 from fluidtool.ir import Operator, Program, Variable
-from fluidtool.passes.append_backward import append_backward
+from fluidtool.passes.backward import append_backward
 
 
 class RecomputeOptimizer(Optimizer):

@@ -7,7 +7,7 @@ names, as Paddle's maps are.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from fluidtool.ir import Operator
@@ -123,7 +123,19 @@ class _Summing:
 
 def rename(description: OpDescription, old: str, new: str) -> None:
     """Read and write `new` wherever `old` stands."""
-    for names in (*description.inputs.values(), *description.outputs.values()):
+    rename_inputs(description, old, new)
+    rename_outputs(description, old, new)
+
+
+def rename_inputs(description: OpDescription, old: str, new: str) -> None:
+    """Read `new` wherever `old` is read."""
+    for names in description.inputs.values():
+        names[:] = [new if name == old else name for name in names]
+
+
+def rename_outputs(description: OpDescription, old: str, new: str) -> None:
+    """Write `new` wherever `old` is written."""
+    for names in description.outputs.values():
         names[:] = [new if name == old else name for name in names]
 
 
@@ -133,29 +145,36 @@ def sum_repeated(descriptions: list[OpDescription], block_idx: int) -> list[OpDe
 
 
 # ---------------------------------------------------------------- branches without gradients
-def drop_no_grad(descriptions: list[OpDescription], no_grad: set[str]) -> list[OpDescription]:
-    """Drop operators that give or take only unwanted gradients (no_grad grows by what they gave); fill the gaps with
-    zeros where an operator that stays reads an unwanted gradient.
+def drop_no_grad(
+    descriptions: Iterable[OpDescription], no_grad: Collection[str]
+) -> tuple[list[OpDescription], frozenset[str]]:
+    """Drop operators that give or take only unwanted gradients; fill the gaps with zeros where an operator that stays
+    reads an unwanted gradient. The second is no_grad with what was dropped for what it takes.
     """
-    kept = [description for description in descriptions if not _only_no_grad(description, no_grad)]
+    kept, unwanted = _without_no_grad(descriptions, no_grad)
     out: list[OpDescription] = []
     for description in kept:
         for name in input_arguments(description):
-            if GRAD in name and name in no_grad:
+            if GRAD in name and name in unwanted:
                 out.append(backward_op("fill_zeros_like", {"X": [strip_grad(name)]}, {"Out": [name]}))
         out.append(description)
-    return out
+    return out, unwanted
 
 
-def _only_no_grad(description: OpDescription, no_grad: set[str]) -> bool:
-    written = output_arguments(description)
-    if not written or all(name in no_grad for name in written):
-        return True
-    gradients = [name for name in input_arguments(description) if GRAD in name]
-    if gradients and all(name in no_grad for name in gradients):
-        no_grad.update(written)
-        return True
-    return False
+def _without_no_grad(
+    descriptions: Iterable[OpDescription], no_grad: Collection[str]
+) -> tuple[list[OpDescription], frozenset[str]]:
+    kept, unwanted = [], set(no_grad)
+    for description in descriptions:
+        written = output_arguments(description)
+        gradients = [name for name in input_arguments(description) if GRAD in name]
+        if unwanted.issuperset(written):
+            continue
+        if gradients and unwanted.issuperset(gradients):
+            unwanted.update(written)
+        else:
+            kept.append(description)
+    return kept, frozenset(unwanted)
 
 
 # ---------------------------------------------------------------- parts that are not connected to the loss

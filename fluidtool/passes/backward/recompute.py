@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from fluidtool.errors import UnsupportedOperatorError
 from fluidtool.ir import Block, Operator, unique_name
 from fluidtool.ir.roles import ROLE_ATTR, OpRole
 from fluidtool.ops.gradient import OpDescription, make_grad_ops
-from fluidtool.passes.gradient_ops import drop_no_grad, output_arguments, rename, sum_repeated
+from fluidtool.passes.backward.descriptions import drop_no_grad, output_arguments, rename, sum_repeated
 from fluidtool.proto.enums import AttrType, VarType
 
 Segment = tuple[int, int]
@@ -43,7 +43,7 @@ class _Uses:
 
 
 def recompute_gradients(
-    block: Block, path: Sequence[Operator], no_grad: set[str], checkpoints: Sequence[str]
+    block: Block, path: Sequence[Operator], no_grad: Collection[str], checkpoints: Sequence[str]
 ) -> tuple[list[OpDescription], dict[str, str]]:
     """Gradient operators of `path` with the forward segments between checkpoints computed again.
 
@@ -92,7 +92,8 @@ def recompute_gradients(
         differentiate(again, rename_too=True)
     if not segments:
         differentiate(ops, rename_too=False)
-    return drop_no_grad(sum_repeated(descriptions, block.idx), no_grad), grad_to_var
+    needed, _ = drop_no_grad(sum_repeated(descriptions, block.idx), no_grad)
+    return needed, grad_to_var
 
 
 def _seed_dropouts(block: Block, ops: list[Operator]) -> list[Operator]:
