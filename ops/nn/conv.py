@@ -17,7 +17,19 @@ from fluidtool.ops.nn.conv_common import (
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import USE_CUDNN, USE_MKLDNN, TensorMeta, floats, ints
 
-FUSED: dict[str, Any] = {"fuse_relu": False, "fuse_activation": "", "fuse_alpha": 0.0, "fuse_beta": 0.0}
+INPUTS, GRAD_INPUTS = "Input Filter Bias? ResidualData?", "Input Filter Bias? Output@GRAD"
+GRAD_OUTPUTS = "Input@GRAD Filter@GRAD Bias@GRAD?"
+SECOND_INPUTS, SECOND_OUTPUTS = "Input Filter DOutput DDInput? DDFilter?", "DDOutput DFilter DInput"
+COMMON: dict[str, Any] = {
+    "workspace_size_MB": 512,
+    "exhaustive_search": False,
+    "fuse_relu": False,
+    "fuse_activation": "",
+    "fuse_alpha": 0.0,
+    "fuse_beta": 0.0,
+    **USE_CUDNN,
+    **USE_MKLDNN,
+}
 CONV2D: dict[str, Any] = {
     "is_test": False,
     "strides": ints(1, 1),
@@ -36,11 +48,7 @@ CONV2D: dict[str, Any] = {
     "Scale_weights": floats(1.0),
     "force_fp32_output": False,
     "data_format": "NCHW",
-    "workspace_size_MB": 512,
-    "exhaustive_search": False,
-    **FUSED,
-    **USE_CUDNN,
-    **USE_MKLDNN,
+    **COMMON,
 }
 CONV3D: dict[str, Any] = {
     "is_test": False,
@@ -52,35 +60,20 @@ CONV3D: dict[str, Any] = {
     "fuse_residual_connection": False,
     "data_format": "NCDHW",
     "force_fp32_output": False,
-    "workspace_size_MB": 512,
-    "exhaustive_search": False,
-    **FUSED,
-    **USE_CUDNN,
-    **USE_MKLDNN,
+    **COMMON,
 }
 
 
-@op(
-    "conv2d",
-    inputs="Input Filter Bias? ResidualData?",
-    outputs="Output",
-    attrs=CONV2D,
-    lod="Input",
-    multiply_adds=convolution_multiply_adds,
-)
+@op("conv2d", inputs=INPUTS, outputs="Output", attrs=CONV2D, lod="Input", multiply_adds=convolution_multiply_adds)
 def conv2d(ctx: OpContext, Input: Any, Filter: Any, Bias: Any, ResidualData: Any) -> Any:
     """2-D convolution, NCHW or NHWC, floating point; Filter is [O, C / groups, kh, kw] in both (Paddle 1.8.5 conv_op.h)."""
     return convolution(ctx, Input, Filter, Bias, ResidualData)
 
 
-@conv2d.infer
-def _(
-    ctx: InferContext, Input: TensorMeta, Filter: TensorMeta, Bias: TensorMeta | None, ResidualData: TensorMeta | None
-) -> TensorMeta:
-    return infer_convolution(ctx, Input, Filter, Bias)
+conv2d.infer(infer_convolution)
 
 
-@conv2d.grad(inputs="Input Filter Bias? Output@GRAD", outputs="Input@GRAD Filter@GRAD Bias@GRAD?")
+@conv2d.grad(inputs=GRAD_INPUTS, outputs=GRAD_OUTPUTS)
 def conv2d_grad(ctx: OpContext, Input: Any, Filter: Any, Bias: Any, Output_grad: Any) -> dict[str, Any]:
     """Gradients by input, filter and bias."""
     return convolution_grad(ctx, Input, Filter, Output_grad)
@@ -89,12 +82,7 @@ def conv2d_grad(ctx: OpContext, Input: Any, Filter: Any, Bias: Any, Output_grad:
 conv2d_grad.grad_maker(second_gradient)
 
 
-@op(
-    "conv2d_grad_grad",
-    inputs="Input Filter DOutput DDInput? DDFilter?",
-    outputs="DDOutput DFilter DInput",
-    attrs=CONV2D,
-)
+@op("conv2d_grad_grad", inputs=SECOND_INPUTS, outputs=SECOND_OUTPUTS, attrs=CONV2D)
 def conv2d_grad_grad(
     ctx: OpContext, Input: Any, Filter: Any, DOutput: Any, DDInput: Any, DDFilter: Any
 ) -> dict[str, Any]:
@@ -107,7 +95,7 @@ conv2d_grad_grad.infer(infer_grad_grad)
 
 @op(
     "depthwise_conv2d",
-    inputs="Input Filter Bias? ResidualData?",
+    inputs=INPUTS,
     outputs="Output",
     attrs=CONV2D,
     lod="Input",
@@ -118,25 +106,16 @@ def depthwise_conv2d(ctx: OpContext, Input: Any, Filter: Any, Bias: Any, Residua
     return convolution(ctx, Input, Filter, Bias, ResidualData)
 
 
-@depthwise_conv2d.infer
-def _(
-    ctx: InferContext, Input: TensorMeta, Filter: TensorMeta, Bias: TensorMeta | None, ResidualData: TensorMeta | None
-) -> TensorMeta:
-    return infer_convolution(ctx, Input, Filter, Bias)
+depthwise_conv2d.infer(infer_convolution)
 
 
-@depthwise_conv2d.grad(inputs="Input Filter Bias? Output@GRAD", outputs="Input@GRAD Filter@GRAD Bias@GRAD?")
+@depthwise_conv2d.grad(inputs=GRAD_INPUTS, outputs=GRAD_OUTPUTS)
 def depthwise_conv2d_grad(ctx: OpContext, Input: Any, Filter: Any, Bias: Any, Output_grad: Any) -> dict[str, Any]:
     """Gradients by input, filter and bias."""
     return convolution_grad(ctx, Input, Filter, Output_grad)
 
 
-@op(
-    "depthwise_conv2d_grad_grad",
-    inputs="Input Filter DOutput DDInput? DDFilter?",
-    outputs="DDOutput DFilter DInput",
-    attrs=CONV2D,
-)
+@op("depthwise_conv2d_grad_grad", inputs=SECOND_INPUTS, outputs=SECOND_OUTPUTS, attrs=CONV2D)
 def depthwise_conv2d_grad_grad(
     ctx: OpContext, Input: Any, Filter: Any, DOutput: Any, DDInput: Any, DDFilter: Any
 ) -> dict[str, Any]:
@@ -174,12 +153,7 @@ def conv3d_grad(ctx: OpContext, Input: Any, Filter: Any, ResidualData: Any, Outp
 conv3d_grad.grad_maker(second_gradient)
 
 
-@op(
-    "conv3d_grad_grad",
-    inputs="Input Filter DOutput DDInput? DDFilter?",
-    outputs="DDOutput DFilter DInput",
-    attrs=CONV3D,
-)
+@op("conv3d_grad_grad", inputs=SECOND_INPUTS, outputs=SECOND_OUTPUTS, attrs=CONV3D)
 def conv3d_grad_grad(
     ctx: OpContext, Input: Any, Filter: Any, DOutput: Any, DDInput: Any, DDFilter: Any
 ) -> dict[str, Any]:

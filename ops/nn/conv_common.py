@@ -201,7 +201,11 @@ def bias_grad(out_grad: Any, data_format: str) -> Any:
 
 
 def infer_convolution(
-    ctx: InferContext, Input: TensorMeta, Filter: TensorMeta, Bias: TensorMeta | None = None
+    ctx: InferContext,
+    Input: TensorMeta,
+    Filter: TensorMeta,
+    Bias: TensorMeta | None = None,
+    ResidualData: TensorMeta | None = None,
 ) -> TensorMeta:
     """The output's shape; sizes of -1 stay open."""
     check_bias(ctx, Bias, Filter.shape[0] if Filter.rank else UNKNOWN)

@@ -55,7 +55,9 @@ def _conv_add_act(ctx: OpContext, Input: Any, Filter: Any, Bias: Any, ResidualDa
     return {"Output": out, "Outputs": [out[:, end - size : end] for size, end in zip(sections, ends, strict=True)]}
 
 
-def _infer_conv_add_act(ctx: InferContext, Input: TensorMeta, Filter: TensorMeta) -> dict[str, Any]:
+def _infer_conv_add_act(
+    ctx: InferContext, Input: TensorMeta, Filter: TensorMeta, Bias: TensorMeta | None, ResidualData: TensorMeta | None
+) -> dict[str, Any]:
     out = infer_convolution(ctx, Input, Filter)
     sections = ctx.attr("split_channels")
     parts = [out.with_shape([out.shape[0], size, *out.shape[2:]]) for size in sections]
@@ -78,11 +80,7 @@ def conv2d_fusion(ctx: OpContext, Input: Any, Filter: Any, Bias: Any, ResidualDa
     return _conv_add_act(ctx, Input, Filter, Bias, ResidualData)
 
 
-@conv2d_fusion.infer
-def _(
-    ctx: InferContext, Input: TensorMeta, Filter: TensorMeta, Bias: TensorMeta | None, ResidualData: TensorMeta | None
-) -> dict[str, Any]:
-    return _infer_conv_add_act(ctx, Input, Filter)
+conv2d_fusion.infer(_infer_conv_add_act)
 
 
 @op("fused_conv2d_add_act", inputs=INPUTS, outputs="Output Outputs*?", attrs=WITH_ACTIVATION)
@@ -91,11 +89,7 @@ def fused_conv2d_add_act(ctx: OpContext, Input: Any, Filter: Any, Bias: Any, Res
     return _conv_add_act(ctx, Input, Filter, Bias, ResidualData)
 
 
-@fused_conv2d_add_act.infer
-def _(
-    ctx: InferContext, Input: TensorMeta, Filter: TensorMeta, Bias: TensorMeta | None, ResidualData: TensorMeta | None
-) -> dict[str, Any]:
-    return _infer_conv_add_act(ctx, Input, Filter)
+fused_conv2d_add_act.infer(_infer_conv_add_act)
 
 
 def _onednn(ctx: OpContext, Input: Any, Filter: Any, Bias: Any, ResidualData: Any) -> Any:
@@ -105,17 +99,19 @@ def _onednn(ctx: OpContext, Input: Any, Filter: Any, Bias: Any, ResidualData: An
     return activate(ctx, out, ctx.attr("fuse_activation"), ctx.attr("fuse_alpha"), ctx.attr("fuse_beta"))
 
 
+def _infer_onednn(
+    ctx: InferContext, Input: TensorMeta, Filter: TensorMeta, Bias: TensorMeta | None, ResidualData: TensorMeta | None
+) -> TensorMeta:
+    return infer_convolution(ctx, Input, Filter)
+
+
 @op("fused_conv2d", inputs=INPUTS, outputs="Output", attrs=ONEDNN)
 def fused_conv2d(ctx: OpContext, Input: Any, Filter: Any, Bias: Any, ResidualData: Any) -> Any:
     """act(conv2d(Input, Filter) + Bias + ResidualData), as Paddle 2.6's oneDNN passes write it."""
     return _onednn(ctx, Input, Filter, Bias, ResidualData)
 
 
-@fused_conv2d.infer
-def _(
-    ctx: InferContext, Input: TensorMeta, Filter: TensorMeta, Bias: TensorMeta | None, ResidualData: TensorMeta | None
-) -> TensorMeta:
-    return infer_convolution(ctx, Input, Filter)
+fused_conv2d.infer(_infer_onednn)
 
 
 @op("fused_conv3d", inputs=INPUTS, outputs="Output", attrs=ONEDNN)
@@ -124,8 +120,4 @@ def fused_conv3d(ctx: OpContext, Input: Any, Filter: Any, Bias: Any, ResidualDat
     return _onednn(ctx, Input, Filter, Bias, ResidualData)
 
 
-@fused_conv3d.infer
-def _(
-    ctx: InferContext, Input: TensorMeta, Filter: TensorMeta, Bias: TensorMeta | None, ResidualData: TensorMeta | None
-) -> TensorMeta:
-    return infer_convolution(ctx, Input, Filter)
+fused_conv3d.infer(_infer_onednn)
