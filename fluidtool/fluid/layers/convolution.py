@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.errors import ArgumentTypeError, UsageError
@@ -41,9 +42,9 @@ def conv2d(
     depthwise = channels == groups and num_filters % channels == 0 and not use_cudnn
     op_type = "depthwise_conv2d" if depthwise else "conv2d"
     helper = LayerHelper(op_type, param_attr=param_attr, bias_attr=bias_attr, act=act, name=name, use_cudnn=use_cudnn)
-    extra = {"fuse_relu_before_depthwise_conv": False}
     options = _Options(num_filters, filter_size, stride, padding, dilation, groups, use_cudnn, data_format)
-    return options.append(helper, op_type, input, channels, 2, extra)
+    extra = {"fuse_relu_before_depthwise_conv": False}
+    return _convolution(helper, input, options, channels, 2, extra)
 
 
 def conv3d(
@@ -66,7 +67,7 @@ def conv3d(
     check_cudnn(use_cudnn)
     channels = _channels(input, check_format(data_format, 3))
     options = _Options(num_filters, filter_size, stride, padding, dilation, groups, use_cudnn, data_format)
-    return options.append(helper, "conv3d", input, channels, 3, {})
+    return _convolution(helper, input, options, channels, 3, {})
 
 
 def _channels(input: Variable, last: bool) -> int:
@@ -76,45 +77,44 @@ def _channels(input: Variable, last: bool) -> int:
     return channels
 
 
+@dataclass(frozen=True, slots=True)
 class _Options:
     """The arguments of a convolution."""
 
-    def __init__(
-        self,
-        num_filters: int,
-        filter_size: Any,
-        stride: Any,
-        padding: Any,
-        dilation: Any,
-        groups: int | None,
-        use_cudnn: bool,
-        data_format: str,
-    ) -> None:
-        self.num_filters, self.filter_size, self.stride = num_filters, filter_size, stride
-        self.padding, self.dilation, self.groups = padding, dilation, groups
-        self.use_cudnn, self.data_format = use_cudnn, data_format
+    num_filters: int
+    filter_size: Any
+    stride: Any
+    padding: Any
+    dilation: Any
+    groups: int | None
+    use_cudnn: bool
+    data_format: str
 
-    def append(
-        self, helper: LayerHelper, op_type: str, input: Variable, channels: int, count: int, extra: dict[str, Any]
-    ) -> Variable:
-        """Create the filter and append convolution, bias and activation."""
-        size = per_dimension(self.filter_size, count, "filter_size")
-        padding = read_padding(self.padding, count, self.data_format)
-        attrs = {
-            "strides": per_dimension(self.stride, count, "stride"),
-            "paddings": padding.shortest(count),
-            "dilations": per_dimension(self.dilation, count, "dilation"),
-            "groups": self.groups,
-            "use_cudnn": self.use_cudnn,
-            "use_mkldnn": False,
-            "padding_algorithm": padding.algorithm,
-            "data_format": self.data_format,
-            **extra,
-        }
-        weight = filter_parameter(helper, input, self.num_filters, channels, self.groups, size)
-        inputs = {"Input": input, "Filter": weight}
-        out = append_simple(helper, op_type, inputs, attrs, dtype=input.dtype, slot="Output")
-        return _finish(helper, out, self.data_format.endswith("C"))
+    @property
+    def channels_last(self) -> bool:
+        """Whether channels are the last dimension."""
+        return self.data_format.endswith("C")
+
+
+def _convolution(
+    helper: LayerHelper, input: Variable, options: _Options, channels: int, count: int, extra: dict[str, Any]
+) -> Variable:
+    """Create the filter and append convolution, bias and activation."""
+    size = per_dimension(options.filter_size, count, "filter_size")
+    padding = read_padding(options.padding, count, options.data_format)
+    attrs = {
+        "strides": per_dimension(options.stride, count, "stride"),
+        "paddings": padding.shortest(count),
+        "dilations": per_dimension(options.dilation, count, "dilation"),
+        "groups": options.groups,
+        "use_cudnn": options.use_cudnn,
+        "use_mkldnn": False,
+        "padding_algorithm": padding.algorithm,
+        "data_format": options.data_format,
+        **extra,
+    }
+    weight = filter_parameter(helper, input, options.num_filters, channels, options.groups, size)
+    return _appended(helper, input, weight, attrs, options.channels_last)
 
 
 def filter_parameter(
@@ -136,9 +136,14 @@ def filter_parameter(
     return created
 
 
-def _finish(helper: LayerHelper, out: Variable, last: bool) -> Variable:
+def _appended(
+    helper: LayerHelper, input: Variable, weight: Variable, attrs: dict[str, Any], channels_last: bool
+) -> Variable:
+    """The operator that the helper is for, with bias and activation."""
+    inputs = {"Input": input, "Filter": weight}
+    out = append_simple(helper, helper.layer_type, inputs, attrs, dtype=input.dtype, slot="Output")
     rank = len(out.shape)
-    biased = helper.append_bias_op(out, rank - 1, rank) if last else helper.append_bias_op(out, 1, 2)
+    biased = helper.append_bias_op(out, rank - 1, rank) if channels_last else helper.append_bias_op(out, 1, 2)
     return helper.append_activation(biased)
 
 
@@ -166,7 +171,7 @@ def conv2d_transpose(
     op_type = "depthwise_conv2d_transpose" if depthwise else "conv2d_transpose"
     helper = LayerHelper(op_type, param_attr=param_attr, bias_attr=bias_attr, act=act, name=name, use_cudnn=use_cudnn)
     options = _Options(num_filters, filter_size, stride, padding, dilation, groups, use_cudnn, data_format)
-    return _transposed(helper, op_type, input, options, output_size, 2)
+    return _transposed(helper, input, options, output_size, 2)
 
 
 def conv3d_transpose(
@@ -191,18 +196,16 @@ def conv3d_transpose(
         "conv3d_transpose", param_attr=param_attr, bias_attr=bias_attr, act=act, name=name, use_cudnn=use_cudnn
     )
     options = _Options(num_filters, filter_size, stride, padding, dilation, groups, use_cudnn, data_format)
-    return _transposed(helper, "conv3d_transpose", input, options, output_size, 3)
+    return _transposed(helper, input, options, output_size, 3)
 
 
-def _transposed(
-    helper: LayerHelper, op_type: str, input: Variable, options: _Options, output_size: Any, count: int
-) -> Variable:
+def _transposed(helper: LayerHelper, input: Variable, options: _Options, output_size: Any, count: int) -> Variable:
+    op_type, last = helper.layer_type, options.channels_last
     if not isinstance(input, Variable):
         raise ArgumentTypeError(f"Input of {op_type} must be Variable")
     if helper.param_attr is False:
         raise UsageError(f"param_attr should not be False in {op_type}.")
     check_cudnn(options.use_cudnn)
-    last = options.data_format.endswith("C")
     stride = per_dimension(options.stride, count, "stride")
     dilation = per_dimension(options.dilation, count, "dilation")
     padding = read_padding(options.padding, count, options.data_format)
@@ -233,9 +236,7 @@ def _transposed(
         "use_cudnn": options.use_cudnn,
         "data_format": "NHWC" if last else "NCHW",
     }
-    inputs = {"Input": [input], "Filter": [weight]}
-    out = append_simple(helper, op_type, inputs, attrs, dtype=input.dtype, slot="Output")
-    return _finish(helper, out, last)
+    return _appended(helper, input, weight, attrs, last)
 
 
 # ---------------------------------------------------------------- others

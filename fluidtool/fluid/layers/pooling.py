@@ -27,11 +27,8 @@ def pool2d(
     data_format: str = "NCHW",
 ) -> Variable:
     """The largest or mean element of windows; exclusive: padding does not count for the mean."""
-    attrs = _pool_attrs(
-        2, pool_size, pool_type, pool_stride, pool_padding, global_pooling, use_cudnn, ceil_mode, data_format
-    )
-    helper = LayerHelper("pool2d", name=name)
-    return append_simple(helper, "pool2d", {"X": input}, attrs | {"exclusive": exclusive}, dtype=input.dtype)
+    sizes = pool_size, pool_stride, pool_padding
+    return _pool(2, input, sizes, pool_type, global_pooling, use_cudnn, ceil_mode, name, exclusive, data_format)
 
 
 def pool3d(
@@ -48,24 +45,24 @@ def pool3d(
     data_format: str = "NCDHW",
 ) -> Variable:
     """pool2d with a depth."""
-    attrs = _pool_attrs(
-        3, pool_size, pool_type, pool_stride, pool_padding, global_pooling, use_cudnn, ceil_mode, data_format
-    )
-    helper = LayerHelper("pool3d", name=name)
-    return append_simple(helper, "pool3d", {"X": input}, attrs | {"exclusive": exclusive}, dtype=input.dtype)
+    sizes = pool_size, pool_stride, pool_padding
+    return _pool(3, input, sizes, pool_type, global_pooling, use_cudnn, ceil_mode, name, exclusive, data_format)
 
 
-def _pool_attrs(
+def _pool(
     count: int,
-    pool_size: Any,
+    input: Variable,
+    sizes: tuple[Any, Any, Any],
     pool_type: str,
-    pool_stride: Any,
-    pool_padding: Any,
     global_pooling: bool,
     use_cudnn: bool,
     ceil_mode: bool,
+    name: str | None,
+    exclusive: bool,
     data_format: str,
-) -> dict[str, Any]:
+) -> Variable:
+    """A pooling of `count` dimensions; sizes: of the windows, their strides and their paddings."""
+    pool_size, pool_stride, pool_padding = sizes
     if pool_type not in ("max", "avg"):
         raise UsageError(f"Unknown Attr(pool_type): '{pool_type}'. It can only be 'max' or 'avg'.")
     if global_pooling is False and pool_size == -1:
@@ -78,7 +75,7 @@ def _pool_attrs(
     padding = read_padding(pool_padding, count, data_format, "Attr(pool_padding)")
     if padding.algorithm == "VALID" and ceil_mode:
         raise UsageError('When Attr(pool_padding) is "VALID", Attr(ceil_mode) must be False. Received ceil_mode: True.')
-    return {
+    attrs = {
         "pooling_type": pool_type,
         "ksize": per_dimension(pool_size, count, "pool_size"),
         "global_pooling": global_pooling,
@@ -89,7 +86,10 @@ def _pool_attrs(
         "ceil_mode": ceil_mode,
         "use_mkldnn": False,
         "data_format": data_format,
+        "exclusive": exclusive,
     }
+    op_type = f"pool{count}d"
+    return append_simple(LayerHelper(op_type, name=name), op_type, {"X": input}, attrs, dtype=input.dtype)
 
 
 def adaptive_pool2d(
