@@ -9,7 +9,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from fluidtool.errors import ArgumentTypeError, ProgramError, UsageError
 from fluidtool.fluid.clip import GradientClipBase, append_gradient_clip_ops, error_clip_callback
@@ -48,6 +48,7 @@ class Optimizer:
     """
 
     type = ""
+    state: ClassVar[tuple[Accumulator, ...]] = ()
 
     def __init__(
         self,
@@ -78,8 +79,8 @@ class Optimizer:
 
     # -- what a subclass says
     def accumulators(self) -> tuple[Accumulator, ...]:
-        """The state per parameter, in the order of creation."""
-        return ()
+        """The state per parameter, in the order of creation: `state`, unless it depends on the arguments."""
+        return self.state
 
     def attrs(self, param: Variable) -> dict[str, Any]:
         """The attributes of a parameter's update operator."""
@@ -87,12 +88,12 @@ class Optimizer:
 
     def _append_optimize_op(self, block: Block, param_and_grad: ParamGrad) -> Operator:
         """Append the update operator of one parameter."""
+        return self._append_update(block, param_and_grad, {"LearningRate": [self._create_param_lr(param_and_grad)]})
+
+    def _append_update(self, block: Block, param_and_grad: ParamGrad, others: dict[str, Any]) -> Operator:
+        """Append the operator with the parameter, its gradient and its state, and with other inputs."""
         param, grad = param_and_grad
-        inputs: dict[str, Any] = {
-            "Param": [param],
-            "Grad": [grad],
-            "LearningRate": [self._create_param_lr(param_and_grad)],
-        }
+        inputs: dict[str, Any] = {"Param": [param], "Grad": [grad], **others}
         outputs: dict[str, Any] = {"ParamOut": [param]}
         for accumulator in self.accumulators():
             var = self._get_accumulator(accumulator.name, param)

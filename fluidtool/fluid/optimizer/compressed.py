@@ -23,6 +23,8 @@ class DGCMomentumOptimizer(MomentumOptimizer):
     Raises ArgumentTypeError, UsageError.
     """
 
+    state = (Accumulator("_dgc_u_", "Velocity", "VelocityOut"),)  # by the name that it has with compression
+
     def __init__(
         self,
         learning_rate: float | Variable,
@@ -43,10 +45,6 @@ class DGCMomentumOptimizer(MomentumOptimizer):
             grad_clip = _PartOfNorm.of(grad_clip, num_trainers)
         super().__init__(learning_rate, momentum, parameter_list, use_nesterov, regularization, grad_clip, name)
         self._rampup_begin_step, self._rampup_step, self._sparsity = rampup_begin_step, rampup_step, list(sparsity)
-
-    def accumulators(self) -> tuple[Accumulator, ...]:
-        """The velocity, under the name that it has with compression."""
-        return (Accumulator("_dgc_u_", "Velocity", "VelocityOut"),)
 
 
 class _PartOfNorm(GradientClipByNorm):

@@ -20,6 +20,7 @@ class MomentumOptimizer(Optimizer):
     """velocity = momentum * velocity + grad; param -= learning_rate * velocity, or Nesterov's form."""
 
     type = "momentum"
+    state = (Accumulator("velocity", "Velocity", "VelocityOut"),)
 
     def __init__(
         self,
@@ -34,10 +35,6 @@ class MomentumOptimizer(Optimizer):
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
         self._momentum, self._use_nesterov = momentum, bool(use_nesterov)
 
-    def accumulators(self) -> tuple[Accumulator, ...]:
-        """The velocity."""
-        return (Accumulator("velocity", "Velocity", "VelocityOut"),)
-
     def attrs(self, param: Variable) -> dict[str, Any]:
         """mu, use_nesterov."""
         return {"mu": self._momentum, "use_nesterov": self._use_nesterov}
@@ -47,6 +44,7 @@ class LarsMomentumOptimizer(Optimizer):
     """Momentum with a learning rate per layer from the norms of parameter and gradient (You et al. 2017)."""
 
     type = "lars_momentum"
+    state = (Accumulator("velocity", "Velocity", "VelocityOut"),)
 
     def __init__(
         self,
@@ -61,10 +59,6 @@ class LarsMomentumOptimizer(Optimizer):
     ) -> None:
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
         self._momentum, self._lars_coeff, self._lars_weight_decay = momentum, lars_coeff, lars_weight_decay
-
-    def accumulators(self) -> tuple[Accumulator, ...]:
-        """The velocity."""
-        return (Accumulator("velocity", "Velocity", "VelocityOut"),)
 
     def attrs(self, param: Variable) -> dict[str, Any]:
         """mu, lars_coeff, lars_weight_decay."""
@@ -220,6 +214,7 @@ class DecayedAdagradOptimizer(Optimizer):
     """moment = decay * moment + (1 - decay) * grad²; param -= learning_rate * grad / (sqrt(moment) + epsilon)."""
 
     type = "decayed_adagrad"
+    state = (Accumulator("moment", "Moment", "MomentOut"),)
 
     def __init__(
         self,
@@ -234,10 +229,6 @@ class DecayedAdagradOptimizer(Optimizer):
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
         self._decay, self._epsilon = decay, epsilon
 
-    def accumulators(self) -> tuple[Accumulator, ...]:
-        """The decayed mean of squares."""
-        return (Accumulator("moment", "Moment", "MomentOut"),)
-
     def attrs(self, param: Variable) -> dict[str, Any]:
         """epsilon, decay."""
         return {"epsilon": self._epsilon, "decay": self._decay}
@@ -247,6 +238,10 @@ class AdadeltaOptimizer(Optimizer):
     """Zeiler 2012."""
 
     type = "adadelta"
+    state = (
+        Accumulator("_avg_squared_grad", "AvgSquaredGrad", "AvgSquaredGradOut"),
+        Accumulator("_avg_squared_update", "AvgSquaredUpdate", "AvgSquaredUpdateOut"),
+    )
 
     def __init__(
         self,
@@ -261,30 +256,24 @@ class AdadeltaOptimizer(Optimizer):
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
         self._epsilon, self._rho = epsilon, rho
 
-    def accumulators(self) -> tuple[Accumulator, ...]:
-        """Mean squares of gradients and of updates."""
-        return (
-            Accumulator("_avg_squared_grad", "AvgSquaredGrad", "AvgSquaredGradOut"),
-            Accumulator("_avg_squared_update", "AvgSquaredUpdate", "AvgSquaredUpdateOut"),
-        )
-
     def attrs(self, param: Variable) -> dict[str, Any]:
         """epsilon, rho."""
         return {"epsilon": self._epsilon, "rho": self._rho}
 
     def _append_optimize_op(self, block: Block, param_and_grad: ParamGrad) -> Operator:
         """Without a learning rate: the method has none."""
-        param, grad = param_and_grad
-        state = [self._get_accumulator(entry.name, param) for entry in self.accumulators()]
-        inputs = {"Param": param, "Grad": grad, "AvgSquaredGrad": state[0], "AvgSquaredUpdate": state[1]}
-        outputs = {"ParamOut": param, "AvgSquaredGradOut": state[0], "AvgSquaredUpdateOut": state[1]}
-        return block.append_op(type=self.type, inputs=inputs, outputs=outputs, attrs=self.attrs(param))
+        return self._append_update(block, param_and_grad, {})
 
 
 class RMSPropOptimizer(Optimizer):
     """Hinton 2012; centered subtracts the squared mean of the gradient (Graves 2013)."""
 
     type = "rmsprop"
+    state = (
+        Accumulator("momentum", "Moment", "MomentOut"),
+        Accumulator("mean_square", "MeanSquare", "MeanSquareOut"),
+        Accumulator("mean_grad", "MeanGrad", "MeanGradOut"),
+    )
 
     def __init__(
         self,
@@ -301,14 +290,6 @@ class RMSPropOptimizer(Optimizer):
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
         self._rho, self._epsilon, self._momentum, self._centered = rho, epsilon, momentum, centered
 
-    def accumulators(self) -> tuple[Accumulator, ...]:
-        """Momentum, mean square, mean gradient."""
-        return (
-            Accumulator("momentum", "Moment", "MomentOut"),
-            Accumulator("mean_square", "MeanSquare", "MeanSquareOut"),
-            Accumulator("mean_grad", "MeanGrad", "MeanGradOut"),
-        )
-
     def attrs(self, param: Variable) -> dict[str, Any]:
         """epsilon, decay, momentum, centered."""
         return {
@@ -323,6 +304,10 @@ class FtrlOptimizer(Optimizer):
     """Follow the regularised leader (McMahan et al. 2013). As in Paddle 1.8.5, `l1` also stands for l2 in the operator."""
 
     type = "ftrl"
+    state = (
+        Accumulator("squared", "SquaredAccumulator", "SquaredAccumOut"),
+        Accumulator("linear", "LinearAccumulator", "LinearAccumOut"),
+    )
 
     def __init__(
         self,
@@ -337,13 +322,6 @@ class FtrlOptimizer(Optimizer):
     ) -> None:
         super().__init__(learning_rate, parameter_list, regularization, grad_clip, name)
         self._l1, self._l2, self._lr_power = l1, l2, lr_power
-
-    def accumulators(self) -> tuple[Accumulator, ...]:
-        """The squared and the linear accumulator."""
-        return (
-            Accumulator("squared", "SquaredAccumulator", "SquaredAccumOut"),
-            Accumulator("linear", "LinearAccumulator", "LinearAccumOut"),
-        )
 
     def attrs(self, param: Variable) -> dict[str, Any]:
         """l1, l2, lr_power."""
