@@ -8,17 +8,28 @@ import time
 from collections.abc import Iterable
 
 from fluidtool.distribute.endpoints import host_and_port
+from fluidtool.distribute.rpc.handler import Late
 
 PAUSE = 3.0
+LONGEST = 600.0  # seconds; as long as collective operators wait for their ranks
 
 
-def wait_until_ready(endpoints: Iterable[str], *, pause: float = PAUSE) -> None:
-    """Return when every endpoint takes a connection; says on stderr which do not while it waits."""
+def wait_until_ready(endpoints: Iterable[str], *, pause: float = PAUSE, longest: float = LONGEST) -> None:
+    """Return when every endpoint takes a connection; says on stderr which do not while it waits.
+
+    Raises Late when some do not after `longest` seconds.
+    """
     waiting = list(endpoints)
+    end = time.monotonic() + longest
     while True:
         waiting = [endpoint for endpoint in waiting if not listens(endpoint)]
         if not waiting:
             return
+        if time.monotonic() >= end:
+            raise Late(
+                f"nothing listens at {', '.join(waiting)} after {longest:g} seconds; start what is missing, or turn wait_port off "
+                "for a job whose parts start in another order"
+            )
         sys.stderr.write(f"server not ready, wait {pause:g} sec to retry...\nnot ready endpoints:{waiting}\n")
         sys.stderr.flush()
         time.sleep(pause)

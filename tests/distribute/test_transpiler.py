@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import fluidtool.fluid as fluid
+from fluidtool.distribute.rpc.handler import Late
 from fluidtool.distribute.waiting import listens, wait_until_ready
 from fluidtool.errors import NotOfferedError, UsageError
 from tests.distribute.support import A, B, built, embeddings, mlp, the, types
@@ -165,3 +166,11 @@ def test_waiting_ends_when_all_listen(capsys: pytest.CaptureFixture[str]) -> Non
         wait_until_ready(ports, pause=0.05)
         timer.join()
     assert f"not ready endpoints:['{ports[1]}']" in capsys.readouterr().err
+
+
+def test_waiting_ends_with_an_error_that_names_who_is_missing() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as there, socket.socket() as missing:
+        missing.bind(("127.0.0.1", 0))
+        ports = [f"127.0.0.1:{each.getsockname()[1]}" for each in (there, missing)]
+        with pytest.raises(Late, match=f"nothing listens at {ports[1]} after 0.1 seconds; start what is missing"):
+            wait_until_ready(ports, pause=0.05, longest=0.1)
