@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,38 +65,3 @@ def parse_device(text: str) -> Place:
     if name == "gpu" and (not colon or number.isdecimal()):
         return CUDAPlace(int(number or 0))
     raise UsageError(f"--device {text} is not a device; expected cpu, gpu or gpu:N")
-
-
-def parse_shapes(options: Sequence[str], inputs: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """['image=1,3,224,224'] -> {'image': (1, 3, 224, 224)}; the name may be left out where there is one input."""
-    shapes = {}
-    for option in options:
-        name, text = split_name(option, inputs, "--shape")
-        sizes = text.strip("[]() ").split(",") if text.strip("[]() ") else []
-        if not all(size.strip().isdecimal() for size in sizes):
-            raise UsageError(f"--shape {option}: expected sizes separated by commas, such as {name}=1,3,224,224")
-        shapes[name] = tuple(int(size) for size in sizes)
-    return shapes
-
-
-def split_name(option: str, inputs: Sequence[str], flag: str) -> tuple[str, str]:
-    """'NAME=VALUE' -> (NAME, VALUE); raises UsageError for a name that is no input."""
-    name, equals, value = option.rpartition("=")
-    if not equals:
-        if len(inputs) != 1:
-            raise UsageError(f"{flag} {option}: say which input is meant, {flag} NAME={option}; {listed(inputs)}")
-        return inputs[0], option
-    if name not in inputs:
-        raise UsageError(f"{flag} {option}: {name!r} is not an input; {did_you_mean(name, inputs) or listed(inputs)}")
-    return name, value
-
-
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """'did you mean a or b?', or ''."""
-    near = get_close_matches(name, list(dict.fromkeys(names)), n=3)
-    return f"did you mean {' or '.join(near)}?" if near else ""
-
-
-def listed(inputs: Sequence[str]) -> str:
-    """'the inputs are a, b'."""
-    return f"the inputs are {', '.join(inputs)}" if inputs else "the model has no inputs"

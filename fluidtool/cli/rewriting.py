@@ -10,10 +10,10 @@ from typing import Any
 import typer
 
 from fluidtool.cli.failures import say, say_error
-from fluidtool.cli.feeds import gather
-from fluidtool.cli.opening import did_you_mean, open_model
+from fluidtool.cli.opening import open_model
 from fluidtool.cli.progress import progress
 from fluidtool.cli.render import Table, number, show, show_json
+from fluidtool.cli.terminal import TERMINAL
 from fluidtool.cli.views.transpile import (
     comparisons_table,
     decisions_table,
@@ -36,6 +36,8 @@ from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor, Scope
 from fluidtool.tensor import LoDTensor, SelectedRows
 from fluidtool.tensor.compare import Comparison
+from fluidtool.workflows.inputs import Inputs, gather
+from fluidtool.workflows.names import did_you_mean
 
 REPEAT = 9
 
@@ -160,15 +162,15 @@ def _scope(model: Model, request: Request) -> Scope:
 
 
 def _feed(model: Model, request: Request) -> dict[str, LoDTensor]:
-    fed = gather(
-        model,
+    inputs = Inputs(
         request.feeds,
         request.lods,
+        request.random or not request.feeds,
         request.shapes,
-        random=request.random or not request.feeds,
-        batch=request.batch,
-        seed=request.seed,
+        request.batch,
+        request.seed,
     )
+    fed = gather(model, inputs, TERMINAL)
     model.check_feed(fed)
     return fed
 

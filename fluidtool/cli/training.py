@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fluidtool.cli.failures import say
-from fluidtool.cli.feeds import as_declared, read_feed, set_lengths, split_spec
-from fluidtool.cli.opening import did_you_mean, parse_device, policy_of
+from fluidtool.cli.opening import parse_device, policy_of
 from fluidtool.cli.progress import progress
 from fluidtool.cli.render import amount, number, show, table
 from fluidtool.cli.training_log import TrainingLog
@@ -36,6 +35,8 @@ from fluidtool.training import (
 )
 from fluidtool.training.examples import Source, is_stream, join
 from fluidtool.training.saving import check_free
+from fluidtool.workflows.feeds import as_declared, read_feed, set_lengths, split_spec
+from fluidtool.workflows.names import did_you_mean
 
 BATCH_SIZE = 32
 

@@ -426,7 +426,7 @@ def test_what_paddle_calls_cpu_num_is_a_hint(text: str, count: int, monkeypatch:
 
 def test_threads_of_a_run_are_no_more_than_processors(model: Path, x: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLUIDTOOL_THREADS", "1")  # put back after the test
-    monkeypatch.setattr("fluidtool.cli.engines.processors", lambda: 1)
+    monkeypatch.setattr("fluidtool.cli.threads.processors", lambda: 1)
     assert call("run", model, "--feed", x, "--threads", 200).exit_code == 0
     assert os.environ["FLUIDTOOL_THREADS"] == "1"
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fluidtool.cli.failures import say
-from fluidtool.cli.opening import open_model, parse_shapes
+from fluidtool.cli.opening import open_model
 from fluidtool.cli.options.inputs import Batch, Shapes
 from fluidtool.cli.options.model import ModelFile, ModelPath
 from fluidtool.cli.options.outputs import Json
@@ -18,6 +19,9 @@ from fluidtool.cli.options.running import Engine, Precision
 from fluidtool.cli.render import printable, show, show_json
 from fluidtool.errors import UsageError
 from fluidtool.ir.text import program_pieces
+
+if TYPE_CHECKING:
+    from fluidtool.model import Model
 
 VIEW = "What to show instead of the summary"
 
@@ -84,7 +88,7 @@ def inspect(
     opened = open_model(
         model, model_file, params_from, engine=engine, precision=precision, need_parameters=False, validate=False
     )
-    shapes = parse_shapes(shape, opened.feeds) if shape else {}
+    shapes = _shapes(shape, opened) if shape else {}
     if opened.files.fault is not None:
         say(f"note: {str(opened.files.fault).replace('--params ', '--params-from ')}")
     if format is Format.TEXT:
@@ -97,3 +101,9 @@ def inspect(
         show_json(view.data())
     else:
         show(*view.tables())
+
+
+def _shapes(options: Sequence[str], opened: Model) -> dict[str, tuple[int, ...]]:
+    from fluidtool.workflows.inputs import parse_shapes
+
+    return parse_shapes(options, opened.feeds)

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from fluidtool.cli.failures import say
+from fluidtool.cli.opening import open_model
 from fluidtool.cli.options.changed import Changed
 from fluidtool.cli.options.inputs import Batch, Feeds, Lods, Random, Seed, Shapes
 from fluidtool.cli.options.model import ModelFile, ModelPath, ParamsPath
@@ -14,6 +16,8 @@ from fluidtool.cli.options.outputs import Fetch, Force, Json
 from fluidtool.cli.options.panels import OUTPUT
 from fluidtool.cli.options.running import Engine, Precision, Repeat, Threads, Warmup
 from fluidtool.cli.options.safety import AllowFiles, AllowNetwork
+from fluidtool.cli.render import show, show_json
+from fluidtool.cli.terminal import TERMINAL
 
 
 def profile(
@@ -62,32 +66,32 @@ def profile(
     to reach; and the memory that is alive along the way. The model runs on the CPU, as often with the profiler as without.
     """
     if threads is not None:
-        from fluidtool.cli.engines import use_threads
+        from fluidtool.cli.threads import use_threads
 
         use_threads(threads)  # before numpy comes in
-    from fluidtool.cli.views.profile import Request, show_profile
+    from fluidtool.cli.views.profile import data, tables
+    from fluidtool.workflows.inputs import Inputs
+    from fluidtool.workflows.profile import profile as profile_model
+    from fluidtool.workflows.profile import require_free_trace, save_trace
 
-    show_profile(
-        Request(
-            model=model,
-            params=params,
-            model_file=model_file,
-            feeds=feed or [],
-            lods=lod or [],
-            random=random,
-            seed=seed,
-            batch=batch,
-            shapes=shape or [],
-            fetch=fetch or [],
-            top=top,
-            trace=trace,
-            json=json,
-            force=force,
-            engine=engine,
-            precision=precision,
-            repeat=repeat,
-            warmup=warmup,
-            allow_files=allow_files or [],
-            allow_network=allow_network,
-        )
+    if trace is not None:
+        require_free_trace(trace, overwrite=force)
+    opened = open_model(
+        model,
+        model_file,
+        params,
+        engine=engine,
+        precision=precision,
+        seed=seed,
+        allow_files=allow_files or (),
+        allow_network=allow_network,
     )
+    inputs = Inputs(feed or (), lod or (), random, shape or (), batch, seed)
+    result = profile_model(opened, inputs, fetch or (), repeat=repeat, warmup=warmup, watcher=TERMINAL)
+    if trace is not None:
+        save_trace(result.profile, trace, model, overwrite=force)
+        say(f"trace saved to {trace}")
+    if json:
+        show_json(data(result.profile, result.engine))
+    else:
+        show(*tables(result.profile, result.engine, top))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fluidtool.cli.failures import say
-from fluidtool.cli.opening import did_you_mean, open_model
+from fluidtool.cli.opening import open_model
 from fluidtool.cli.options.changed import Changed
 from fluidtool.cli.options.inputs import InputNames
 from fluidtool.cli.options.model import ModelFile, ModelPath, ParamsPath
@@ -16,6 +16,7 @@ from fluidtool.cli.options.panels import NO_PANEL
 from fluidtool.cli.progress import progress
 from fluidtool.cli.render import show, show_json, size, table
 from fluidtool.errors import ProgramError
+from fluidtool.workflows.names import did_you_mean
 
 if TYPE_CHECKING:
     from fluidtool.ir import Program

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fluidtool.cli.failures import say, say_error
+from fluidtool.cli.opening import open_model
 from fluidtool.cli.options.changed import Changed
 from fluidtool.cli.options.inputs import Batch, Feeds, InputNames, Lods, Random, Seed, Shapes
 from fluidtool.cli.options.model import ModelFile, ModelPath, ParamsPath
@@ -14,7 +17,15 @@ from fluidtool.cli.options.outputs import Fetch, Force, Json, Output
 from fluidtool.cli.options.running import Device, Engine, Precision, Repeat, Threads, Warmup
 from fluidtool.cli.options.safety import AllowFiles, AllowNetwork
 from fluidtool.cli.options.training import BatchSize, Data, DropLast, Epochs, Log, Loss, Save, Shuffle
+from fluidtool.cli.render import fields, number, show, show_json
+from fluidtool.cli.terminal import TERMINAL
+from fluidtool.errors import EXIT_FINDING, UsageError
 
+if TYPE_CHECKING:
+    from fluidtool.workflows.expectation import Tolerance
+    from fluidtool.workflows.run import RunResult
+
+STDOUT = Path("-")
 OUTPUTS, CHECKS, ROLES = "Which outputs", "Checks", "A role of a distributed job"
 
 
@@ -100,7 +111,7 @@ def run(
     is not implemented, 5 if --check-nan finds something; 'fluidtool --help' lists all.
     """
     if threads is not None:
-        from fluidtool.cli.engines import use_threads
+        from fluidtool.cli.threads import use_threads
 
         use_threads(threads)  # before numpy comes in
     if data or has_role(Path(model)):
@@ -129,37 +140,44 @@ def run(
             )
         )
         return
-    from fluidtool.cli.execution import Request, execute
+    if output == STDOUT and json:
+        raise UsageError("--output - and --json both write to standard output; choose one of them")
+    from fluidtool.workflows.expectation import Tolerance
+    from fluidtool.workflows.inputs import Inputs
+    from fluidtool.workflows.outputs import require_free
+    from fluidtool.workflows.run import run as run_model
 
-    execute(
-        Request(
-            model=model,
-            params=params,
-            model_file=model_file,
-            feeds=feed or [],
-            lods=lod or [],
-            random=random,
-            seed=seed,
-            batch=batch,
-            shapes=shape or [],
-            fetch=fetch or [],
-            fetch_all=fetch_all,
-            output=output,
-            json=json,
-            force=force,
-            expect=expect,
-            rtol=rtol,
-            atol=atol,
-            check_nan=check_nan,
-            device=device,
-            engine=engine,
-            precision=precision,
-            repeat=repeat,
-            warmup=warmup,
-            allow_files=allow_files or [],
-            allow_network=allow_network,
-        )
+    tolerance = Tolerance(rtol, atol)
+    if output not in (None, STDOUT):
+        require_free(output, overwrite=force)
+    opened = open_model(
+        model,
+        model_file,
+        params,
+        device=device,
+        engine=engine,
+        precision=precision,
+        seed=seed,
+        allow_files=allow_files or (),
+        allow_network=allow_network,
     )
+    result = run_model(
+        opened,
+        Inputs(feed or (), lod or (), random, shape or (), batch, seed),
+        fetch or (),
+        everything=fetch_all,
+        expected=expect,
+        tolerance=tolerance,
+        check_nan=check_nan,
+        repeat=repeat,
+        warmup=warmup,
+        watcher=TERMINAL,
+    )
+    if output is not None:
+        _save(result, output, force)
+    _show(result, output, tolerance if expect else None, timed=repeat > 1, json=json)
+    if expect is not None:
+        _judge(result, expect, tolerance)
 
 
 def has_role(folder: Path) -> bool:
@@ -170,3 +188,47 @@ def has_role(folder: Path) -> bool:
     from fluidtool.training.roles import role_kind
 
     return role_kind(open_programs(folder, any_role=True)) is not None
+
+
+def _save(result: RunResult, path: Path, force: bool) -> None:
+    from fluidtool.io.arrays import archive_bytes
+    from fluidtool.workflows.outputs import save_outputs
+
+    if path == STDOUT:
+        sys.stdout.buffer.write(archive_bytes(result.outputs))
+        return
+    save_outputs(result.outputs, path, overwrite=force)
+    say(f"{len(result.outputs)} output{'s' if len(result.outputs) != 1 else ''} saved to {path}")
+
+
+def _show(result: RunResult, output: Path | None, tolerance: Tolerance | None, *, timed: bool, json: bool) -> None:
+    from fluidtool.cli.views.engines import used_text
+    from fluidtool.cli.views.run import differences_table, outputs_table, result_data
+    from fluidtool.cli.views.times import shown, statistics
+
+    if timed:
+        say(f"{len(result.seconds)} runs by {used_text(result.engine)}")
+    if json:
+        show_json(result_data(result, timed=timed, tolerance=tolerance))
+        return
+    tables = [] if output else [outputs_table(result.outputs)]
+    if timed:
+        tables.append(fields("", shown(statistics(result.seconds))))
+    if result.differing:
+        tables.append(differences_table(result.comparisons))
+    if output != STDOUT:
+        show(*tables)
+
+
+def _judge(result: RunResult, expected: Path, tolerance: Tolerance) -> None:
+    """Say whether the outputs are as expected; exit code 1 if not."""
+    total, wrong = len(result.comparisons), result.differing
+    allowed = f"rtol {tolerance.rtol:g}, atol {tolerance.atol:g}"
+    if wrong:
+        names = ", ".join(item.name for item in wrong)
+        say_error(f"{len(wrong)} of {total} outputs differ from {expected} ({allowed}): {names}")
+        raise typer.Exit(EXIT_FINDING)
+    largest = max((item.largest_error for item in result.comparisons), default=0.0)
+    say(
+        f"{total} output{'s' if total != 1 else ''} as in {expected} ({allowed}; largest difference {number(largest, 3)})"
+    )

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from fluidtool._version import __version__
-from fluidtool.cli.engines import DELEGATES, delegate_text, native_fields, native_text
 from fluidtool.cli.options.outputs import Json
 from fluidtool.cli.render import fields, show, show_json
+from fluidtool.cli.views.engines import DELEGATES, delegate_text, native_fields, native_text
 
 PACKAGES = ("numpy", "protobuf", "typer", "rich")
 OPTIONAL = ("cupy", "ml_dtypes", "grpcio", "mpi4py", "ray", "onnx", "onnxruntime", "openvino", "matplotlib")

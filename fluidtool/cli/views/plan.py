@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from fluidtool.cli.engines import native_fields, native_text
 from fluidtool.cli.render import Table, fields, shape_text, size, table
+from fluidtool.cli.views.engines import native_fields, native_text
 from fluidtool.cli.views.program import kernel
 from fluidtool.model import Model
 from fluidtool.ops.inference import infer_program

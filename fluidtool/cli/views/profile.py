@@ -1,89 +1,17 @@
-"""What `profile` does once its options are understood, and how it looks."""
+"""What `profile` shows: fields, what each kind took, what takes longest."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from fluidtool.cli.engines import engine_used, used_text
-from fluidtool.cli.failures import say
-from fluidtool.cli.feeds import gather
-from fluidtool.cli.fetches import chosen
-from fluidtool.cli.opening import open_model
-from fluidtool.cli.render import Table, fields, number, shape_text, show, show_json, size, table
+from fluidtool.cli.render import Table, fields, number, shape_text, size, table
+from fluidtool.cli.views.engines import used_text
 from fluidtool.cli.views.times import milliseconds, statistics
-from fluidtool.errors import OutputExistsError
-from fluidtool.io.atomic import write_file
-from fluidtool.profiling import Item, Profile, profile
-from fluidtool.profiling.trace import chrome_trace
+from fluidtool.profiling import Item, Profile
 
 BARS = "▁▂▃▄▅▆▇█"
 CURVE = 48  # places that the curve of the memory is drawn in
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """The options of `profile`."""
-
-    model: str
-    params: str | None
-    model_file: str | None
-    feeds: Sequence[str]
-    lods: Sequence[str]
-    random: bool
-    seed: int
-    batch: int
-    shapes: Sequence[str]
-    fetch: Sequence[str]
-    top: int
-    trace: Path | None
-    json: bool
-    force: bool
-    engine: str
-    precision: str
-    repeat: int
-    warmup: int
-    allow_files: Sequence[Path]
-    allow_network: bool
-
-
-def show_profile(request: Request) -> None:
-    """Profile, then write the trace and show the tables."""
-    if request.trace is not None and request.trace.exists() and not request.force:
-        raise OutputExistsError(
-            f"{request.trace} exists already; choose another name, or allow overwriting it with --force"
-        )
-    model = open_model(
-        request.model,
-        request.model_file,
-        request.params,
-        engine=request.engine,
-        precision=request.precision,
-        seed=request.seed,
-        allow_files=request.allow_files,
-        allow_network=request.allow_network,
-    )
-    names = list(chosen(model, request.fetch, False).names)
-    feed = gather(
-        model,
-        request.feeds,
-        request.lods,
-        request.shapes,
-        random=request.random,
-        batch=request.batch,
-        seed=request.seed,
-    )
-    found = profile(model, feed, names, repeat=request.repeat, warmup=request.warmup)
-    engine = engine_used(model.executor, model.executor.plan(model.program, names, True), "")
-    if request.trace is not None:
-        write_file(request.trace, [chrome_trace(found, request.model).encode()], overwrite=request.force)
-        say(f"trace saved to {request.trace}")
-    if request.json:
-        show_json(data(found, engine))
-    else:
-        show(*tables(found, engine, request.top))
 
 
 def data(found: Profile, engine: Mapping[str, Any]) -> Any:

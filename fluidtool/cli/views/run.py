@@ -1,26 +1,41 @@
-"""What `run` shows and compares."""
+"""What `run` shows: outputs, times, differences."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from fluidtool.cli.opening import did_you_mean
 from fluidtool.cli.render import Table, number, shape_text, table
-from fluidtool.errors import FetchError, UsageError
-from fluidtool.io.arrays import read_values
+from fluidtool.cli.views.times import statistics as times_of
 from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows
-from fluidtool.tensor.compare import Comparison, compare
+from fluidtool.tensor.compare import Comparison
 from fluidtool.tensor.statistics import statistics
+from fluidtool.workflows.expectation import Tolerance
+from fluidtool.workflows.run import RunResult
 
 PREVIEW = 8
 VALUES_IN_JSON = 1000
 
 
-# ---------------------------------------------------------------- showing
+def result_data(result: RunResult, *, timed: bool, tolerance: Tolerance | None) -> dict[str, Any]:
+    """Everything, for JSON; tolerance: of the comparison, if there was one."""
+    data: dict[str, Any] = {"outputs": outputs_data(result.outputs)}
+    if timed:
+        data["seconds"] = times_of(result.seconds)
+        data["engine"] = result.engine
+    if tolerance is not None:
+        data["comparison"] = {
+            "agrees": not result.differing,
+            **asdict(tolerance),
+            "outputs": [asdict(item) for item in result.comparisons],
+        }
+    return data
+
+
+# ---------------------------------------------------------------- outputs
 def outputs_table(outputs: Mapping[str, Any]) -> Table:
     """Name, shape, type, statistics and the first values of every output."""
     rows = list(_rows(outputs))
@@ -86,41 +101,6 @@ def shorten(items: Sequence[int]) -> str:
 
 
 # ---------------------------------------------------------------- comparing
-def read_expected(path: Path, outputs: Sequence[str], known: Sequence[str]) -> dict[str, LoDTensor]:
-    """The expected values by variable name; raises UsageError for a name that the program does not have.
-
-    Arrays without names (numpy's arr_0, arr_1 …, or one .npy) stand for the outputs in order.
-    """
-    values = read_values(path)
-    if "" in values:
-        values = {"arr_0": values[""]}
-    if all(name.startswith("arr_") and name[4:].isdecimal() and name not in known for name in values):
-        if len(values) > len(outputs):
-            raise UsageError(f"{path} has {len(values)} arrays, but {len(outputs)} outputs are fetched")
-        return {outputs[int(name[4:])]: value for name, value in values.items()}
-    unknown = [name for name in values if name not in known]
-    if unknown:
-        hint = did_you_mean(unknown[0], known) or f"it computes {', '.join(outputs)}"
-        raise FetchError(f"{path} expects {unknown[0]!r}, which the program does not have; {hint}")
-    return values
-
-
-def compare_all(
-    outputs: Mapping[str, Any], expected: Mapping[str, LoDTensor], rtol: float, atol: float
-) -> list[Comparison]:
-    """One comparison for each expected value."""
-    return [_compare(name, outputs.get(name), value, rtol, atol) for name, value in expected.items()]
-
-
-def _compare(name: str, found: Any, expected: LoDTensor, rtol: float, atol: float) -> Comparison:
-    if isinstance(found, SelectedRows):
-        found = found.tensor
-    if not isinstance(found, LoDTensor) or not found.is_initialized():
-        kind = "has no value" if found is None or isinstance(found, LoDTensor) else f"is a {type(found).__name__}"
-        return Comparison(name, f"{kind}, expected a tensor")
-    return compare(name, found, expected, rtol, atol)
-
-
 def differences_table(comparisons: Sequence[Comparison]) -> Table:
     """The worst elements of each output that differs."""
     out = table("Differences", "output", "differing", "!at", ">found", ">expected", ">error")

@@ -1,4 +1,4 @@
-"""Which variables `run` fetches."""
+"""Which variables are fetched: names, patterns, or all that is computed."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from fluidtool.cli.opening import did_you_mean
 from fluidtool.errors import FetchError, UsageError
 from fluidtool.ir import Program
 from fluidtool.model import Model
 from fluidtool.proto.enums import VarType
+from fluidtool.workflows.names import did_you_mean
 
 VALUES = frozenset({VarType.LOD_TENSOR, VarType.SELECTED_ROWS, VarType.LOD_TENSOR_ARRAY})
 

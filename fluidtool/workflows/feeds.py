@@ -1,4 +1,4 @@
-"""The inputs of `run` and `train`: from files, stdin or chance."""
+"""Values of inputs from files and standard input, and the sequence lengths that go with them."""
 
 from __future__ import annotations
 
@@ -8,56 +8,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fluidtool.cli.failures import say
-from fluidtool.cli.opening import did_you_mean, listed, parse_shapes, split_name
-from fluidtool.errors import FeedError, LoDError
+from fluidtool.errors import FeedError, LoDError, UsageError
 from fluidtool.io.arrays import parse_lengths, read_stream, read_values
 from fluidtool.io.json_files import read_json
 from fluidtool.model import Model
 from fluidtool.proto.enums import VarType
-from fluidtool.random_feed import random_feed
 from fluidtool.tensor import LoDTensor
-from fluidtool.tensor.lod import LoD
+from fluidtool.workflows.names import did_you_mean, listed
 
 
-def gather(
-    model: Model,
-    feeds: Sequence[str],
-    lods: Sequence[str],
-    shapes: Sequence[str],
-    *,
-    random: bool,
-    batch: int,
-    seed: int,
-) -> dict[str, LoDTensor]:
-    """The value of each input that the options give."""
-    values: dict[str, LoDTensor] = {}
-    for spec in feeds:
-        for name, value in read_feed(model, spec).items():
-            if name in values:
-                raise FeedError(f"--feed gives the input {name} twice")
-            values[name] = as_declared(model, name, value)
-    lengths = set_lengths(model, lods, values)
-    if random:
-        values |= _random(model, values, lengths, shapes, batch, seed)
-    elif shapes:
-        raise FeedError("--shape says the shape of random inputs; give --random too")
-    unfed = [name for name in lengths if name not in values]
-    if unfed:
-        raise FeedError(f"--lod {unfed[0]}=…: no value is fed for {unfed[0]}; give --feed {unfed[0]}=FILE or --random")
-    return values
-
-
-def set_lengths(model: Model, lods: Sequence[str], values: Mapping[str, LoDTensor]) -> dict[str, str]:
-    """Give values the sequence lengths that --lod options say; returns them all, by name, as JSON."""
-    lengths = _lengths(model, lods, list(values))
-    for name, value in values.items():
-        if name in lengths:
-            value.offsets = parse_lengths(lengths[name], _rows(value), f"the input {name}")
-    return lengths
-
-
-# ---------------------------------------------------------------- files
 def read_feed(model: Model, spec: str, flag: str = "--feed") -> dict[str, LoDTensor]:
     """'x.npy', 'NAME=x.npy', 'all.npz', '-', 'NAME=-' -> values by input; `flag` is what gave them."""
     name, file = split_spec(spec)
@@ -132,6 +91,15 @@ def _rows(value: LoDTensor) -> int:
 
 
 # ---------------------------------------------------------------- LoD
+def set_lengths(model: Model, lods: Sequence[str], values: Mapping[str, LoDTensor]) -> dict[str, str]:
+    """Give values the sequence lengths that --lod options say; returns them all, by name, as JSON."""
+    lengths = _lengths(model, lods, list(values))
+    for name, value in values.items():
+        if name in lengths:
+            value.offsets = parse_lengths(lengths[name], _rows(value), f"the input {name}")
+    return lengths
+
+
 def _lengths(model: Model, options: Sequence[str], fed: Sequence[str]) -> dict[str, str]:
     """'NAME=[[2,3]]', '[[2,3]]' or a JSON file {NAME: [[2, 3]]} -> the JSON text of each input."""
     found: dict[str, str] = {}
@@ -154,23 +122,13 @@ def _lod_file(path: Path) -> dict[str, object]:
     return content
 
 
-# ---------------------------------------------------------------- chance
-def _random(
-    model: Model,
-    given: Mapping[str, LoDTensor],
-    lengths: Mapping[str, str],
-    options: Sequence[str],
-    batch: int,
-    seed: int,
-) -> dict[str, LoDTensor]:
-    names = [name for name in model.feeds if name not in given]
-    shapes = parse_shapes(options, names)
-    lods: dict[str, LoD] = {}
-    for name in names:
-        if name in lengths:
-            lods[name] = parse_lengths(lengths[name], None, f"the input {name}")
-    values = random_feed(model, names, batch=batch, shapes=shapes, lods=lods, seed=seed)
-    for name, value in values.items():
-        lod = f", sequence lengths {value.recursive_sequence_lengths()}" if value.offsets else ""
-        say(f"random input {name}: {value.numpy().dtype} {value.shape()}{lod}")
-    return values
+def split_name(option: str, inputs: Sequence[str], flag: str) -> tuple[str, str]:
+    """'NAME=VALUE' -> (NAME, VALUE); raises UsageError for a name that is no input."""
+    name, equals, value = option.rpartition("=")
+    if not equals:
+        if len(inputs) != 1:
+            raise UsageError(f"{flag} {option}: say which input is meant, {flag} NAME={option}; {listed(inputs)}")
+        return inputs[0], option
+    if name not in inputs:
+        raise UsageError(f"{flag} {option}: {name!r} is not an input; {did_you_mean(name, inputs) or listed(inputs)}")
+    return name, value

@@ -1,0 +1,71 @@
+"""What is said about engines: whether they are here, and which one computed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+DELEGATES = ("onnxruntime", "openvino")
+
+
+def native_fields() -> dict[str, Any]:
+    """Whether the native engine is here: library, instructions, floats in a vector, threads; or why it is not."""
+    from fluidtool.runtime.engines.native.library import SWITCH, absence, library, library_path, switched_off
+
+    if switched_off():
+        path = library_path()
+        return {
+            "in_use": False,
+            "library": None if path is None else str(path),
+            "why_not": f"switched off by {SWITCH}={os.environ[SWITCH]}",
+        }
+    found = library()
+    if found is None:
+        path = library_path()
+        return {"in_use": False, "library": None if path is None else str(path), "why_not": absence()}
+    return {
+        "in_use": True,
+        "library": str(found.path),
+        "instructions": found.instructions,
+        "vector_width": found.width,
+        "threads": found.threads,
+    }
+
+
+def delegate_text(name: str) -> str:
+    """'1.31.1; …' for an engine outside that is installed, or how to install it. Nothing is imported for that."""
+    try:
+        found = version(name)
+        if name == "onnxruntime":
+            version("onnx")
+    except PackageNotFoundError:
+        return f"not installed (pip install 'fluidtool[{name}]')"
+    return f"{found}; for those regions of a program that it can compute, with --engine {name}"
+
+
+def native_text(found: Mapping[str, Any]) -> str:
+    """'avx2, 8 floats in a vector, 2 threads; …/_engine.so', or why not."""
+    if not found["in_use"]:
+        return str(found["why_not"])
+    return f"{found['instructions']}, {found['vector_width']} floats in a vector, {threads(found)}; {found['library']}"
+
+
+def threads(found: Mapping[str, Any]) -> str:
+    """'2 threads'."""
+    return f"{found['threads']} thread{'s' if found['threads'] != 1 else ''}"
+
+
+def used_text(used: Mapping[str, Any]) -> str:
+    """'native (avx2, 2 threads), 12 of 13 operators in 1 region'."""
+    from fluidtool.runtime.engines.native.library import PAIRS
+
+    if "regions" not in used:
+        return f"{used['name']} ({used['reason']})" if "reason" in used else str(used["name"])
+    regions = f"{used['regions']} region{'s' if used['regions'] != 1 else ''}"
+    part = f"{used['native_operators']} of {used['operators']} operators in {regions}"
+    how = used.get("instructions") or used["version"]
+    rounded = "pairs" if used.get("instructions") == PAIRS else "weights"
+    precision = f", {used['precision']} {rounded}" if "precision" in used else ""
+    return f"{used['name']} ({how}, {threads(used)}{precision}), {part}"

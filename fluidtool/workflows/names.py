@@ -1,0 +1,17 @@
+"""Hints for names that do not exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """'did you mean a or b?', or ''."""
+    near = get_close_matches(name, list(dict.fromkeys(names)), n=3)
+    return f"did you mean {' or '.join(near)}?" if near else ""
+
+
+def listed(inputs: Sequence[str]) -> str:
+    """'the inputs are a, b'."""
+    return f"the inputs are {', '.join(inputs)}" if inputs else "the model has no inputs"

@@ -1,0 +1,34 @@
+"""Where results go: outputs as .npy, .npz or a folder, and whether a place is free."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fluidtool.errors import OutputExistsError, UsageError
+from fluidtool.io.arrays import arrays_of, npy_bytes, write_archive, write_folder
+from fluidtool.io.atomic import held_names, write_file
+
+
+def require_free(path: Path, *, overwrite: bool) -> None:
+    """Raise OutputExistsError for what would be replaced without `overwrite`; an empty folder may be filled."""
+    if overwrite or not path.exists() or (path.is_dir() and not held_names(path)):
+        return
+    raise OutputExistsError(f"{path} exists already; choose another name, or allow overwriting it with --force")
+
+
+def save_outputs(outputs: Mapping[str, Any], path: Path, *, overwrite: bool = False) -> None:
+    """Save the outputs of a run: one in a .npy, all of them by name in a .npz, or a .npy for each in a folder.
+
+    Raises UsageError for several arrays in a .npy, OutputExistsError, OutputError.
+    """
+    if path.suffix == ".npy":
+        arrays = arrays_of(outputs)
+        if len(arrays) != 1:
+            raise UsageError(f"{path} can hold one array, but there are {len(arrays)}: {', '.join(arrays)}; use .npz")
+        write_file(path, [npy_bytes(next(iter(arrays.values())))], overwrite=overwrite)
+    elif path.suffix == ".npz":
+        write_archive(path, outputs, overwrite=overwrite)
+    else:
+        write_folder(path, outputs, overwrite=overwrite)

@@ -1,0 +1,57 @@
+"""`fluidtool.profile(model, inputs)`: how long each operator and native step takes, and which engine computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fluidtool.errors import OutputExistsError
+from fluidtool.io.atomic import write_file
+from fluidtool.model import Model
+from fluidtool.profiling import Profile
+from fluidtool.profiling import profile as profile_runs
+from fluidtool.profiling.trace import chrome_trace
+from fluidtool.workflows.engine_use import engine_used
+from fluidtool.workflows.fetches import chosen
+from fluidtool.workflows.inputs import Inputs, gather
+from fluidtool.workflows.watcher import SILENT, Watcher
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileResult:
+    """The profile, and the engine that computed (as of `RunResult`)."""
+
+    profile: Profile
+    engine: Mapping[str, Any]
+
+
+def profile(
+    model: Model,
+    inputs: Inputs,
+    fetch: Sequence[str] = (),
+    *,
+    repeat: int = 10,
+    warmup: int = 1,
+    watcher: Watcher = SILENT,
+) -> ProfileResult:
+    """Profile a model on files or random values; `fluidtool.profiling.profile` takes values in memory.
+
+    fetch: as of `fluidtool.run`. Raises what that raises.
+    """
+    names = list(chosen(model, fetch).names)
+    feed = gather(model, inputs, watcher)
+    found = profile_runs(model, feed, names, repeat=repeat, warmup=warmup)
+    return ProfileResult(found, engine_used(model.executor, model.executor.plan(model.program, names, True), ""))
+
+
+def require_free_trace(path: Path, *, overwrite: bool) -> None:
+    """Raise OutputExistsError where `save_trace` would."""
+    if path.exists() and not overwrite:
+        raise OutputExistsError(f"{path} exists already; choose another name, or allow overwriting it with --force")
+
+
+def save_trace(found: Profile, path: Path, title: str, *, overwrite: bool = False) -> None:
+    """Write the last run as a Chrome trace, for chrome://tracing or Perfetto. Raises OutputExistsError, OutputError."""
+    write_file(path, [chrome_trace(found, title).encode()], overwrite=overwrite)
