@@ -15,18 +15,42 @@ from fluidtool._version import __version__
 
 if TYPE_CHECKING:
     from fluidtool.model import Model, load
+    from fluidtool.workflows.check import check
+    from fluidtool.workflows.diff import diff
     from fluidtool.workflows.inputs import Inputs
+    from fluidtool.workflows.job import JobRequest, make_job
     from fluidtool.workflows.profile import profile
+    from fluidtool.workflows.prune import prune
     from fluidtool.workflows.run import run
+    from fluidtool.workflows.transpile import transpile
 
-__all__ = ["Inputs", "Model", "__version__", "load", "profile", "run"]
+__all__ = [
+    "Inputs",
+    "JobRequest",
+    "Model",
+    "__version__",
+    "check",
+    "diff",
+    "load",
+    "make_job",
+    "profile",
+    "prune",
+    "run",
+    "transpile",
+]
 
 _HOMES = {
     "Inputs": "fluidtool.workflows.inputs",
+    "JobRequest": "fluidtool.workflows.job",
     "Model": "fluidtool.model",
+    "check": "fluidtool.workflows.check",
+    "diff": "fluidtool.workflows.diff",
     "load": "fluidtool.model",
+    "make_job": "fluidtool.workflows.job",
     "profile": "fluidtool.workflows.profile",
+    "prune": "fluidtool.workflows.prune",
     "run": "fluidtool.workflows.run",
+    "transpile": "fluidtool.workflows.transpile",
 }
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fluidtool.cli import distribute as distribution
 from fluidtool.errors import UsageError
 from fluidtool.ir import Program
 from fluidtool.model import load
@@ -17,6 +16,7 @@ from fluidtool.passes import catalogue
 from fluidtool.passes.catalogue import INFERENCE_PASSES, InferencePass
 from fluidtool.passes.result import PassResult
 from fluidtool.tensor import LoDTensor
+from fluidtool.workflows.job import JobRequest
 from tests.cli.support import (
     BIAS,
     DIGITS,
@@ -335,38 +335,47 @@ def test_missing_parameters_are_an_error(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- distributed training
-def test_options_of_distributed_training_are_delegated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    seen: dict[str, Any] = {}
-    monkeypatch.setattr(distribution, "distribute", lambda main, **options: seen.update(main=main, **options))
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the library is asked to make a job of; it refuses."""
+    seen: list[Any] = []
+
+    def refuse(*given: Any, **options: Any) -> None:
+        seen.extend([*given, options])
+        raise UsageError("no servers")
+
+    monkeypatch.setattr("fluidtool.workflows.job.make_job", refuse)
+    return seen
+
+
+def test_options_of_distributed_training_are_what_is_asked_for(asked: list[Any], tmp_path: Path) -> None:
     options = ["--pservers", "a:1,b:2", "--trainers", "2", "--trainer-id", 1, "--mode", "pserver", "--async"]
-    more = ["--no-slice", "--split-method", "hashname", "--min-block-size", 100, "--plan", "-o", tmp_path / "out"]
-    result = call("transpile", "main.pb", "--startup", "startup.pb", "--distribute", *options, *more)
-    assert result.exit_code == 0, result.stderr
-    assert seen == {
-        "main": Path("main.pb"),
-        "startup": Path("startup.pb"),
-        "pservers": "a:1,b:2",
-        "trainers": "2",
-        "trainer_id": 1,
-        "all_roles": False,
-        "mode": "pserver",
-        "sync": False,
-        "slice_variables": False,
-        "split_method": "HashName",
-        "min_block_size": 100,
-        "plan": True,
-        "output": tmp_path / "out",
-        "force": False,
-        "json": False,
-    }
+    more = ["--no-slice", "--split-method", "hashname", "--min-block-size", 100, "-o", tmp_path / "out"]
+    call("transpile", "main.pb", "--startup", "startup.pb", "--distribute", *options, *more)
+    request = JobRequest(
+        pservers="a:1,b:2",
+        trainers="2",
+        trainer_id=1,
+        sync=False,
+        slice_variables=False,
+        split_method="HashName",
+        min_block_size=100,
+    )
+    assert asked == [Path("main.pb"), Path("startup.pb"), tmp_path / "out", request, {"overwrite": False}]
 
 
-def test_what_is_left_out_has_paddles_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: dict[str, Any] = {}
-    monkeypatch.setattr(distribution, "distribute", lambda main, **options: seen.update(options))
-    call("transpile", "main.pb", "--startup", "startup.pb", "--distribute")
-    given = ("mode", "sync", "slice_variables", "split_method", "min_block_size", "pservers", "trainers", "trainer_id")
-    assert [seen[name] for name in given] == ["pserver", True, True, "RoundRobin", 8192, None, None, None]
+def test_what_is_left_out_has_paddles_defaults(asked: list[Any]) -> None:
+    call("transpile", "main.pb", "--startup", "startup.pb", "--distribute", "-o", "out")
+    assert asked[3] == JobRequest(
+        pservers=None,
+        trainers=None,
+        trainer_id=None,
+        mode="pserver",
+        sync=True,
+        slice_variables=True,
+        split_method="RoundRobin",
+        min_block_size=8192,
+    )
 
 
 def test_a_training_program_is_distributed(tmp_path: Path) -> None:
@@ -378,13 +387,9 @@ def test_a_training_program_is_distributed(tmp_path: Path) -> None:
     assert "listen_and_serv" in types(tmp_path / "out/pserver_1/main.pb", need_parameters=False)
 
 
-def test_a_fault_of_distribution_is_one_paragraph(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(main: Path, **options: Any) -> None:
-        raise UsageError("no servers")
-
-    monkeypatch.setattr(distribution, "distribute", refuse)
-    result = call("transpile", "main.pb", "--startup", "startup.pb", "--distribute")
-    assert result.exit_code == 2 and "no servers" in error_of(result)
+def test_a_fault_of_distribution_is_one_paragraph(asked: list[Any]) -> None:
+    result = call("transpile", "main.pb", "--startup", "startup.pb", "--distribute", "-o", "out")
+    assert asked and result.exit_code == 2 and "no servers" in error_of(result)
 
 
 # ---------------------------------------------------------------- where it is shown

@@ -14,8 +14,8 @@ from fluidtool.cli.options.model import ModelFile, ModelPath, ParamsPath
 from fluidtool.cli.options.outputs import Json
 from fluidtool.cli.options.panels import OUTPUT
 from fluidtool.cli.options.safety import AllowFiles, AllowNetwork
-from fluidtool.cli.progress import progress
 from fluidtool.cli.render import show, show_json
+from fluidtool.cli.terminal import TERMINAL
 from fluidtool.errors import EXIT_FINDING
 
 if TYPE_CHECKING:
@@ -65,10 +65,9 @@ def _faults(opened: Model, json: bool) -> list[Finding]:
     """Show everything that is wrong with a model."""
     from fluidtool.cli.views.check import count_text, findings_table
     from fluidtool.io.parameters import persistables
-    from fluidtool.passes.verify import verify_model
+    from fluidtool.workflows.check import check as check_model
 
-    with progress("checking"):
-        found = verify_model(opened.files, opened.policy)
+    found = check_model(opened, watcher=TERMINAL)
     if json:
         show_json({"program": opened.files.program_source, "findings": [asdict(finding) for finding in found]})
     else:
@@ -82,15 +81,14 @@ def _faults(opened: Model, json: bool) -> list[Finding]:
 def _security(opened: Model, batch: int, json: bool) -> list[Finding]:
     """Show what a program could do, and the memory that it declares."""
     from fluidtool.cli.views.check import count_text, findings_table, reach_table
-    from fluidtool.passes.security import declared_memory, not_allowed
+    from fluidtool.workflows.check import check_security
 
-    refused = not_allowed(opened.program, opened.policy)
-    found, memory = [each.finding() for each in refused], declared_memory(opened.program, batch)
+    result = check_security(opened, batch)
+    found = result.findings
     if json:
-        data = {"findings": [asdict(finding) for finding in found], "memory": asdict(memory)}
+        data = {"findings": [asdict(finding) for finding in found], "memory": asdict(result.memory)}
         show_json({"program": opened.files.program_source, **data})
         return found
-    reached = {each.reach for each in refused}
-    show(reach_table(reached, memory, batch), findings_table(found, opened.program.num_blocks > 1))
+    show(reach_table(result.reached, result.memory, batch), findings_table(found, opened.program.num_blocks > 1))
     say(f"{opened.files.program_source}: {count_text(found)}")
     return found

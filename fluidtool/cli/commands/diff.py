@@ -11,8 +11,8 @@ from fluidtool.cli.failures import say
 from fluidtool.cli.opening import open_model
 from fluidtool.cli.options.model import ModelFile
 from fluidtool.cli.options.outputs import Json
-from fluidtool.cli.progress import progress
 from fluidtool.cli.render import show, show_json
+from fluidtool.cli.terminal import TERMINAL
 from fluidtool.errors import EXIT_FINDING
 
 HELP = "A folder, a program file, or the prefix of .pdmodel and .pdiparams."
@@ -38,20 +38,17 @@ def diff(
     has is marked -, what B alone has +, and what both have but differently ~, with the fields that differ below.
     """
     from fluidtool.cli.views.diff import count_text, parameters_table, tables
-    from fluidtool.io.difference import parameter_differences
-    from fluidtool.ir.difference import difference
+    from fluidtool.workflows.diff import diff as compare
 
     left, right = (open_model(path, model_file, need_parameters=params, validate=False) for path in (a, b))
-    with progress("comparing"):
-        found = difference(left.program, right.program, callstack=callstack)
-        weights = parameter_differences(left.files.parameters, right.files.parameters) if params else []
-    equal = found.equal and not weights
+    found = compare(left, right, params=params, callstack=callstack, watcher=TERMINAL)
+    weights = found.parameters or ()
     if json:
         weights_data = {"parameters": [asdict(item) for item in weights]} if params else {}
-        show_json({"equal": equal, **asdict(found), **weights_data})
+        show_json({"equal": found.equal, **asdict(found.program), **weights_data})
     else:
         single = left.program.num_blocks == right.program.num_blocks == 1
-        show(*tables(found, single), *([parameters_table(weights)] if weights else []))
-    say(f"{a} and {b}: {count_text(found, weights, len(left.files.parameters) if params else None)}")
-    if not equal:
+        show(*tables(found.program, single), *([parameters_table(weights)] if weights else []))
+    say(f"{a} and {b}: {count_text(found.program, weights, len(left.files.parameters) if params else None)}")
+    if not found.equal:
         raise typer.Exit(EXIT_FINDING)

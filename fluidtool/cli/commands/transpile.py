@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fluidtool.cli.app import ORDER
+from fluidtool.cli.failures import say, say_error
+from fluidtool.cli.opening import policy_of
 from fluidtool.cli.options.changed import Changed
 from fluidtool.cli.options.distribution import (
     AllRoles,
@@ -42,7 +45,13 @@ from fluidtool.cli.options.passes import (
     Verify,
 )
 from fluidtool.cli.options.safety import AllowFiles, AllowNetwork
-from fluidtool.errors import UsageError
+from fluidtool.cli.render import number, show, show_json
+from fluidtool.cli.terminal import TERMINAL
+from fluidtool.errors import EXIT_FINDING, UsageError
+
+if TYPE_CHECKING:
+    from fluidtool.workflows.job import JobRequest, JobResult
+    from fluidtool.workflows.transpile import TranspileResult
 
 NAMES = {
     "fuse_bn": "fuse-batch-norm",
@@ -106,8 +115,6 @@ def transpile(
     MODEL itself is never changed. Names of outputs stay, and so do their values; --verify shows that they do. Nothing is
     written if anything fails.
     """
-    from fluidtool.cli.rewriting import Request, rewrite
-
     passes = ordered(ctx.meta.get(ORDER, []), fuse or [])
     only_distributed: dict[str, Any] = {
         "--pservers": pservers,
@@ -129,35 +136,34 @@ def transpile(
             raise UsageError(f"--level {level} is none; expected 0 or 1")
         if level is not None and not memory_optimize:
             raise UsageError("--level is about --memory-optimize; give that too")
-        rewrite(
-            Request(
-                model=model,
-                params=params,
-                model_file=model_file,
-                passes=passes,
-                level=level or 0,
-                skip=skip or [],
-                output=output,
-                explain=explain,
-                json=json,
-                force=force,
-                verify=verify,
-                rtol=rtol,
-                measure=measure,
-                feeds=feed or [],
-                lods=lod or [],
-                random=random,
-                seed=seed,
-                batch=batch,
-                shapes=shape or [],
-                startup=None if startup is None else Path(startup),
-                allow_files=allow_files or [],
-                allow_network=allow_network,
+        if not passes:
+            raise UsageError(
+                "say what to do: --fuse-bn, --fuse PASS, --all-inference, --memory-optimize, --release-memory or --distribute"
             )
-        )
-        return
-    from fluidtool.cli import distribute as distribution
+        if not (verify or measure):
+            _check_unrun({"--feed": feed, "--lod": lod, "--random": random, "--shape": shape}, rtol, startup)
+        from fluidtool.workflows.inputs import Inputs
+        from fluidtool.workflows.transpile import transpile as transpile_model
 
+        result = transpile_model(
+            model,
+            passes,
+            level=level or 0,
+            skip=skip or (),
+            output=output,
+            overwrite=force,
+            verify=verify,
+            measure=measure,
+            rtol=rtol,
+            inputs=Inputs(feed or (), lod or (), random, shape or (), batch, seed),
+            startup=None if startup is None else Path(startup),
+            params=params,
+            model_filename=model_file,
+            policy=policy_of(allow_files or (), allow_network),
+            watcher=TERMINAL,
+        )
+        _show(result, output, verified=verify, explain=explain, json=json)
+        return
     if passes:
         raise UsageError(f"--distribute and {passes[0]} are two transpilers; run one and then the other on its result")
     if startup is None:
@@ -178,9 +184,9 @@ def transpile(
     for option, given in only_passes.items():
         if given:
             raise UsageError(f"{option} is about passes; leave it out with --distribute")
-    distribution.distribute(
-        Path(model),
-        startup=Path(startup),
+    from fluidtool.workflows.job import JobRequest, make_job
+
+    request = JobRequest(
         pservers=pservers,
         trainers=trainers,
         trainer_id=trainer_id,
@@ -190,11 +196,48 @@ def transpile(
         slice_variables=not no_slice,
         split_method=(split_method or SplitMethod.ROUND_ROBIN).value,
         min_block_size=8192 if min_block_size is None else min_block_size,
-        plan=plan,
-        output=output,
-        force=force,
-        json=json,
     )
+    if plan:
+        _show_plan(Path(model), Path(startup), request, json)
+    elif output is None:
+        raise UsageError("transpile --distribute writes a folder of programs: give -o DIR, or --plan to look only")
+    else:
+        made = make_job(Path(model), Path(startup), output, request, overwrite=force)
+        _show_job(made, output, json)
+
+
+def _show_plan(main: Path, startup: Path, request: JobRequest, json: bool) -> None:
+    from fluidtool.cli.views.job import plan_tables
+    from fluidtool.distribute.overview import plan_data
+    from fluidtool.workflows.job import plan_job
+
+    plan = plan_job(main, startup, request)
+    data = plan_data(plan)
+    if json:
+        show_json(data)
+    else:
+        show(*plan_tables(plan, data))
+
+
+def _show_job(made: JobResult, output: Path, json: bool) -> None:
+    from fluidtool.cli.views.job import roles_table
+
+    if json:
+        show_json(made.manifest)
+    else:
+        show(roles_table(made.roles))
+    say(f"programs of {len(made.roles)} role{'s' if len(made.roles) != 1 else ''} saved to {output}")
+
+
+def _check_unrun(feeding: Mapping[str, Any], rtol: float | None, startup: str | None) -> None:
+    """Refuse options that say how to run the programs where they are not run."""
+    for option, value in feeding.items():
+        if value:
+            raise UsageError(f"{option} says what to run the programs with; give --verify or --measure too")
+    if rtol is not None:
+        raise UsageError("--rtol is about --verify; give that too")
+    if startup is not None:
+        raise UsageError("--startup initializes parameters for a run; give --verify, --measure or --distribute too")
 
 
 def ordered(order: list[str], fused: list[str]) -> list[str]:
@@ -205,3 +248,31 @@ def ordered(order: list[str], fused: list[str]) -> list[str]:
         if name is not None:
             names.append(name)
     return names
+
+
+def _show(result: TranspileResult, output: Path | None, *, verified: bool, explain: bool, json: bool) -> None:
+    """Tables or JSON, then the outcome; exit code 1 for values that differ."""
+    from fluidtool.cli.views.transpile import result_data, result_tables
+
+    if json:
+        show_json(result_data(result, verified=verified))
+    else:
+        show(*result_tables(result, verified=verified, explain=explain))
+    if result.differing:
+        names = ", ".join(item.name for item in result.differing[:5])
+        allow = f"; where rounding alone differs by more than {result.tolerance:g}, allow it: --rtol"
+        say_error(
+            f"{len(result.differing)} of {len(result.comparisons)} values differ ({names}); nothing was written"
+            f"{'' if result.exact else allow}"
+        )
+        raise typer.Exit(EXIT_FINDING)
+    if verified:
+        largest = max((item.largest_error for item in result.comparisons), default=0.0)
+        within = f"within {result.tolerance:g}; largest difference {number(largest, 3)}"
+        say(f"both programs compute the same ({within if result.tolerance else 'bit by bit'})")
+    if not any(stage.result.changed for stage in result.stages):
+        say("no pass found anything to do")
+    if result.files:
+        say(f"{len(result.files)} file{'s' if len(result.files) != 1 else ''} saved to {output}")
+    else:
+        say("nothing was written; -o OUT saves the result")

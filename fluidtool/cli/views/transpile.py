@@ -1,15 +1,18 @@
-"""What `transpile` shows: decisions of passes, fields of two programs, comparisons of their outputs."""
+"""What `transpile` shows: decisions of passes, figures of two programs, comparisons of their values."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from fluidtool.cli.render import Table, number, show, size, table
 from fluidtool.passes.catalogue import INFERENCE_PASSES, InferencePass
 from fluidtool.passes.pipeline import Stage
 from fluidtool.tensor.compare import Comparison
+from fluidtool.workflows.figures import ProgramFigures
+from fluidtool.workflows.transpile import TranspileResult
 
 NAMES_SHOWN = 3
 FIELDS = {
@@ -18,6 +21,51 @@ FIELDS = {
     "activation_bytes_live": "activations, if freed after use",
     "seconds": "time of a run",
 }
+
+
+def result_data(result: TranspileResult, *, verified: bool) -> dict[str, Any]:
+    """Everything, for JSON."""
+    data: dict[str, Any] = {
+        "files": [str(path) for path in result.files],
+        "passes": [_stage_data(stage) for stage in result.stages],
+        "before": figures_data(result.before),
+        "after": figures_data(result.after),
+    }
+    if verified:
+        data["verification"] = {
+            "agrees": not result.differing,
+            "rtol": result.tolerance,
+            "outputs": [asdict(item) for item in result.comparisons],
+        }
+    return data
+
+
+def result_tables(result: TranspileResult, *, verified: bool, explain: bool) -> Iterator[Table]:
+    """What the passes did, the figures of both programs, and how their values compare."""
+    for stage in result.stages if explain else ():
+        yield decisions_table(stage)
+        if stage.left_out:
+            yield left_out_table(stage)
+    yield passes_table(result.stages)
+    yield figures_table(figures_data(result.before), figures_data(result.after))
+    if verified:
+        yield comparisons_table(result.comparisons, result.kept)
+
+
+def figures_data(figures: ProgramFigures) -> dict[str, Any]:
+    """What is known of a program."""
+    return {name: value for name, value in asdict(figures).items() if value is not None}
+
+
+def _stage_data(stage: Stage) -> dict[str, Any]:
+    return {
+        "name": stage.name,
+        "operators": [stage.before, stage.after],
+        "decisions": [asdict(decision) for decision in stage.result.decisions],
+        "left_out": [
+            {"name": known.name, "reason": known.not_saved, "ask": how_to_ask(known)} for known in stage.left_out
+        ],
+    }
 
 
 def decisions_table(stage: Stage) -> Table:
@@ -62,8 +110,8 @@ def passes_table(stages: Sequence[Stage]) -> Table:
     return out
 
 
-def fields_table(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table:
-    """The fields of both programs."""
+def figures_table(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table:
+    """The figures of both programs."""
     out = table("", "", ">before", ">after")
     for field in before:
         out.add(FIELDS.get(field, field), *(_field(field, side[field]) for side in (before, after)))

@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fluidtool.distribute.endpoints import check_endpoint
 from fluidtool.distribute.launch.contract import SERVERS, Cluster, Member
+from fluidtool.distribute.roles import RolePrograms
 from fluidtool.distribute.rpc.security import is_loopback
 from fluidtool.errors import UnreadableError, UsageError
-from fluidtool.io.atomic import new_folder, write_file
+from fluidtool.io.atomic import new_folder, write_file, write_into
 from fluidtool.io.json_files import read_json_object
 from fluidtool.ir import Operator, Program
 from fluidtool.proto.enums import AttrType
@@ -22,7 +23,8 @@ from fluidtool.tensor.files import read_file
 
 MANIFEST = "manifest.json"
 FORMAT = 1
-MANIFEST_MODES = ("pserver", "nccl2", "collective")
+COLLECTIVE = "collective"
+MANIFEST_MODES = (SERVERS, "nccl2", COLLECTIVE)
 KINDS = ("main", "startup")
 TEXTS = (AttrType.STRING, AttrType.STRINGS)
 ENDPOINT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+):\d{1,5}")
@@ -118,6 +120,47 @@ def _check_file(path: Path, name: str, digest: str) -> None:
         raise UnreadableError(f"{file} is not the file that the manifest lists (another SHA-256); transpile again")
 
 
+# ---------------------------------------------------------------- writing
+def write_job(
+    target: Path,
+    made: Sequence[RolePrograms],
+    *,
+    mode: str,
+    sync: bool | None,
+    servers: Sequence[str],
+    trainers: int | Sequence[str],
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Write main.pb and startup.pb of each role into a folder of its own below `target`, and the manifest, which is returned.
+
+    servers: their endpoints; trainers: how many of servers there are, or their endpoints where they work without. All is
+    written or nothing. Raises OutputExistsError, OutputError.
+    """
+    head = {"format": FORMAT, "mode": mode, "sync": sync, "pservers": list(servers), "trainers": trainers}
+    with new_folder(target, replace=overwrite) as folder:
+        manifest = {**head, "roles": [_written_role(folder, programs) for programs in made]}
+        _write_manifest(folder, manifest)
+    return manifest
+
+
+def _written_role(folder: Path, programs: RolePrograms) -> dict[str, Any]:
+    role: dict[str, Any] = {"role": programs.role, "id": programs.index, "endpoint": programs.endpoint or None}
+    for kind, program in zip(KINDS, (programs.main, programs.startup), strict=True):
+        name, data = f"{programs.name}/{kind}.pb", program.serialize_to_string()
+        write_into(folder, {name: [data]})
+        role[kind] = _listed(name, data)
+    return role
+
+
+def _listed(name: str, data: bytes) -> dict[str, Any]:
+    """A file as the manifest lists it."""
+    return {"file": name, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def _write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    write_into(folder, {MANIFEST: [(json.dumps(manifest, indent=2) + "\n").encode()]})
+
+
 # ---------------------------------------------------------------- other endpoints
 def move_job(job: JobFolder, endpoints: tuple[str, ...], target: Path) -> JobFolder:
     """Write the job into the new folder `target`, its endpoints replaced, in order, by other ones."""
@@ -130,7 +173,7 @@ def move_job(job: JobFolder, endpoints: tuple[str, ...], target: Path) -> JobFol
         listed = list(endpoints)
         ends = {"pservers": listed} if job.mode == SERVERS else {"trainers": listed}
         manifest = {**job.manifest, **ends, "roles": roles}
-        write_file(folder / MANIFEST, [(json.dumps(manifest, indent=2) + "\n").encode()])
+        _write_manifest(folder, manifest)
     return _job(target, manifest)
 
 
@@ -144,7 +187,7 @@ def _moved_role(job: JobFolder, role: Mapping[str, Any], moves: Mapping[str, str
         replace_endpoints(program, moves)
         data = program.serialize_to_string()
         write_file(folder / name, [data])
-        moved[kind] = {"file": name, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        moved[kind] = _listed(name, data)
     return moved
 
 

@@ -1,0 +1,54 @@
+"""What `transpile --distribute` shows: the programs of every role, or what lives on which server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from fluidtool.cli.render import Table, fields, size, table
+from fluidtool.distribute.plan import DistributePlan
+from fluidtool.distribute.roles import RolePrograms
+from fluidtool.passes.pipeline import count_operators
+
+
+def roles_table(made: Sequence[RolePrograms]) -> Table:
+    """The files of each role, and how many operators they have."""
+    out = table("", "!role", "!endpoint", "!main program", ">operators", "!startup program", ">operators")
+    for programs in made:
+        counts = [count_operators(program) for program in (programs.main, programs.startup)]
+        names = [f"{programs.name}/{kind}.pb" for kind in ("main", "startup")]
+        out.add(programs.name, programs.endpoint, names[0], counts[0], names[1], counts[1])
+    return out
+
+
+def plan_tables(plan: DistributePlan, data: Mapping[str, Any]) -> Iterator[Table]:
+    """The plan at a glance, its servers and its shards."""
+    yield fields("Plan", _fields(plan, data))
+    yield _servers_table(data)
+    yield _shards_table(data)
+
+
+def _fields(plan: DistributePlan, data: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    mode, dispatcher = data["mode"].replace("_", "-"), data["dispatcher"]
+    found = [("mode", mode), ("trainers", data["trainers"]), ("split method", dispatcher)]
+    found.append(("balance", f"{data['balance']:.2f} (fullest server to mean)"))
+    if plan.table:
+        found.append(("distributed table", f"{plan.table.name}, row i on server i modulo {len(data['servers'])}"))
+    return found
+
+
+def _servers_table(data: Mapping[str, Any]) -> Table:
+    out = table("Servers", "!endpoint", ">shards", ">bytes", ">share")
+    total = sum(server["bytes"] for server in data["servers"]) or 1
+    for server in data["servers"]:
+        share = f"{100 * server['bytes'] / total:.1f} %"
+        out.add(server["endpoint"], server["shards"], size(server["bytes"]), share)
+    return out
+
+
+def _shards_table(data: Mapping[str, Any]) -> Table:
+    out = table("Shards", "shard", "!type", "!shape", ">bytes", "!server")
+    for parameter in data["parameters"]:
+        for shard in parameter["shards"]:
+            out.add(shard["name"], parameter["data_type"], shard["shape"], size(shard["bytes"]), shard["endpoint"])
+    return out

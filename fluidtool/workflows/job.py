@@ -1,0 +1,182 @@
+"""`fluidtool.make_job(main, startup, output, request)`: the programs of every role of a distributed job, in a folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fluidtool.distribute.collective.programs import GRAD_ALLREDUCE, CollectivePlan, shared_parameters
+from fluidtool.distribute.dispatchers import HashName, RoundRobin
+from fluidtool.distribute.endpoints import parse_endpoints
+from fluidtool.distribute.environment import Role, role_from_environment
+from fluidtool.distribute.launch.contract import SERVERS
+from fluidtool.distribute.launch.jobs import COLLECTIVE, MANIFEST_MODES, write_job
+from fluidtool.distribute.nccl import NcclPlan, check_member
+from fluidtool.distribute.plan import DistributePlan
+from fluidtool.distribute.planning import make_plan
+from fluidtool.distribute.roles import RolePrograms, peer_programs, server_programs, trainer_programs
+from fluidtool.distribute.settings import Settings
+from fluidtool.distribute.sharding import SMALLEST_BLOCK
+from fluidtool.errors import UsageError
+from fluidtool.io.layout import open_model
+from fluidtool.ir import Program
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """A distributed job as somebody asks for it.
+
+    mode: "pserver", "nccl2" or "collective". pservers: endpoints separated by commas; trainers: their number (pserver mode)
+    or their endpoints. What is None comes from the PADDLE_* variables of the environment; so does the role whose programs
+    are made, unless trainer_id or all_roles says it; where nothing says it, those of all roles are. split_method: how
+    shards are placed on servers, "RoundRobin" or "HashName".
+    """
+
+    pservers: str | None = None
+    trainers: str | None = None
+    trainer_id: int | None = None
+    all_roles: bool = False
+    mode: str = SERVERS
+    sync: bool = True
+    slice_variables: bool = True
+    split_method: str = "RoundRobin"
+    min_block_size: int = SMALLEST_BLOCK
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """The programs that were written, and the manifest beside them."""
+
+    roles: tuple[RolePrograms, ...]
+    manifest: Mapping[str, Any]
+
+
+def make_job(
+    main: Path,
+    startup: Path,
+    output: Path,
+    request: JobRequest,
+    *,
+    overwrite: bool = False,
+    environment: Mapping[str, str] = os.environ,
+) -> JobResult:
+    """Write main.pb and startup.pb of each role into a folder of its own below `output`, and a manifest; all or nothing.
+
+    main, startup: a file, a folder that holds a program, or a `.pdmodel` prefix. Raises UsageError for what cannot work or
+    is not said, ProgramError for a program that is not trained, OutputExistsError, OutputError, and what `load` raises.
+    """
+    job = _completed(request, role_from_environment(environment))
+    programs = _open(main), _open(startup)
+    make = _with_servers if job.mode == SERVERS else _without_servers
+    made = tuple(make(programs, job))
+    with_servers = job.mode == SERVERS
+    manifest = write_job(
+        output,
+        made,
+        mode=job.mode,
+        sync=job.request.sync if with_servers else None,
+        servers=job.servers.split(",") if with_servers else [],
+        trainers=int(job.trainers) if with_servers else job.trainers.split(","),
+        overwrite=overwrite,
+    )
+    return JobResult(made, manifest)
+
+
+def plan_job(
+    main: Path, startup: Path, request: JobRequest, *, environment: Mapping[str, str] = os.environ
+) -> DistributePlan:
+    """What would live on which parameter server; nothing is written. Raises UsageError in a mode without servers."""
+    job = _completed(request, role_from_environment(environment))
+    programs = _open(main), _open(startup)
+    if job.mode != SERVERS:
+        raise UsageError(f"--plan shows what lives on which parameter server; {job.mode} mode has none")
+    return make_plan(*programs, _settings(job))
+
+
+# ---------------------------------------------------------------- arguments
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What was asked for, completed from the environment. trainer and server are None for all of them."""
+
+    request: JobRequest
+    servers: str
+    trainers: str
+    trainer: int | None
+    server: str | None
+
+    @property
+    def mode(self) -> str:
+        return self.request.mode
+
+
+def _completed(request: JobRequest, role: Role) -> _Job:
+    mode = request.mode
+    if mode not in MANIFEST_MODES:
+        raise UsageError(f"--mode {mode} is none; expected one of {', '.join(MANIFEST_MODES)}")
+    if request.all_roles and request.trainer_id is not None:
+        raise UsageError("--all and --trainer-id contradict each other; give one of them")
+    servers = request.pservers or ",".join(role.servers)
+    if mode == SERVERS and not servers:
+        raise UsageError("give the parameter servers, --pservers HOST:PORT,… (or set PADDLE_PSERVERS_IP_PORT_LIST)")
+    known = role.trainer_endpoints if mode != SERVERS else ([str(role.trainers)] if role.servers else [])
+    trainers = request.trainers or ",".join(known)
+    if not trainers:
+        what = (
+            "how many trainers there are, --trainers N" if mode == SERVERS else "all trainers, --trainers HOST:PORT,…"
+        )
+        raise UsageError(f"give {what}")
+    if request.all_roles or request.trainer_id is not None or role.kind == "local":
+        return _Job(request, servers, trainers, request.trainer_id, None)
+    own = role.trainer_id if role.kind == "trainer" else None
+    return _Job(request, servers, trainers, own, role.current_endpoint if own is None else None)
+
+
+def _settings(job: _Job) -> Settings:
+    rules = {rule.__name__.lower(): rule for rule in (RoundRobin, HashName)}
+    split_method = job.request.split_method
+    name = split_method.lower().replace("-", "").replace("_", "")
+    if name not in rules:
+        raise UsageError(f"--split-method {split_method} is none; expected RoundRobin or HashName")
+    if not job.trainers.isdecimal():
+        raise UsageError(
+            f"--trainers {job.trainers}: with parameter servers it is a number; for endpoints give --mode nccl2"
+        )
+    return Settings(
+        trainer_id=job.trainer or 0,
+        trainers=int(job.trainers),
+        servers=parse_endpoints(job.servers, "--pservers"),
+        sync=job.request.sync,
+        slice_variables=job.request.slice_variables,
+        min_block_size=job.request.min_block_size,
+        dispatcher=rules[name],
+    )
+
+
+def _open(path: Path) -> Program:
+    """The program of a file, of a folder that holds one, or of a `.pdmodel` prefix."""
+    return open_model(path, need_parameters=False).program
+
+
+# ---------------------------------------------------------------- programs
+def _with_servers(programs: tuple[Program, Program], job: _Job) -> Iterator[RolePrograms]:
+    settings = _settings(job)
+    everybody = job.trainer is None and job.server is None
+    trainers = range(settings.trainers) if everybody else [job.trainer] if job.trainer is not None else []
+    servers = settings.servers if everybody else [job.server] if job.server is not None else []
+    yield from trainer_programs(*programs, settings, list(trainers))
+    yield from server_programs(*programs, settings, list(servers))
+
+
+def _without_servers(programs: tuple[Program, Program], job: _Job) -> Iterator[RolePrograms]:
+    endpoints = parse_endpoints(job.trainers, "--trainers")
+    if job.trainer is not None:
+        check_member(job.trainer, endpoints, endpoints[0])
+    for index in range(len(endpoints)) if job.trainer is None else [job.trainer]:
+        current = endpoints[index]
+        plan: NcclPlan | CollectivePlan = NcclPlan(index, endpoints, current)
+        if job.mode == COLLECTIVE:
+            plan = CollectivePlan(GRAD_ALLREDUCE, index, endpoints, current, 1, shared_parameters(*programs))
+        yield peer_programs(*programs, plan)

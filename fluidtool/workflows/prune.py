@@ -1,0 +1,75 @@
+"""`fluidtool.prune(source, targets, output)`: cuts a model down to what some variables need, and saves it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fluidtool.errors import ProgramError
+from fluidtool.io.parameters import persistables
+from fluidtool.io.saving import layout_like, save_model
+from fluidtool.ir import Program
+from fluidtool.model import load
+from fluidtool.passes.cut import cut_to
+from fluidtool.runtime import Policy
+from fluidtool.workflows.figures import ProgramFigures, figures
+from fluidtool.workflows.names import did_you_mean
+from fluidtool.workflows.watcher import SILENT, Watcher
+
+
+@dataclass(frozen=True, slots=True)
+class PruneResult:
+    """The cut program, the files that were written, and how large both programs are."""
+
+    program: Program
+    files: tuple[Path, ...]
+    before: ProgramFigures
+    after: ProgramFigures
+
+
+def prune(
+    source: str | Path,
+    targets: Sequence[str],
+    output: Path,
+    *,
+    inputs: Sequence[str] | None = None,
+    program_only: bool = False,
+    overwrite: bool = False,
+    params: Any = None,
+    model_filename: str | None = None,
+    policy: Policy | None = None,
+    watcher: Watcher = SILENT,
+) -> PruneResult:
+    """Save what computes `targets` from `inputs` (default: those of the model that it needs), laid out like the model.
+
+    program_only: without parameters. Raises ProgramError for an unknown variable or a target that depends on more,
+    OutputExistsError, OutputError, and what `load` raises.
+    """
+    model = load(
+        str(source),
+        model_filename=model_filename,
+        params=params,
+        policy=policy,
+        need_parameters=not program_only,
+    )
+    for name in (*targets, *(inputs or ())):
+        _must_exist(model.program, name)
+    store = model.files.parameters
+    with watcher.progress("cutting"):
+        cut = cut_to(model.program, targets, inputs, model.feeds)
+        values = {} if program_only else {var.name: store[var.name] for var in persistables(cut)}
+        layout = layout_like(model.files, str(source), output, bool(store) and not program_only)
+        written = save_model(cut, values, layout, overwrite=overwrite)
+    sizes = {name: store.info(name).nbytes for name in store}
+    return PruneResult(
+        cut, tuple(written), figures(model.program, sizes), figures(cut, {name: sizes[name] for name in values})
+    )
+
+
+def _must_exist(program: Program, name: str) -> None:
+    names = program.global_block().vars
+    if name not in names:
+        hint = did_you_mean(name, list(names)) or "'fluidtool inspect --vars' lists what there is"
+        raise ProgramError(f"the program has no variable {name!r} in block 0; {hint}")
