@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fluidtool.workflows.diff import diff
     from fluidtool.workflows.inputs import Inputs
     from fluidtool.workflows.job import JobRequest, make_job
+    from fluidtool.workflows.launch import LaunchOptions, launch
     from fluidtool.workflows.profile import profile
     from fluidtool.workflows.prune import prune
     from fluidtool.workflows.run import run
@@ -27,10 +28,12 @@ if TYPE_CHECKING:
 __all__ = [
     "Inputs",
     "JobRequest",
+    "LaunchOptions",
     "Model",
     "__version__",
     "check",
     "diff",
+    "launch",
     "load",
     "make_job",
     "profile",
@@ -42,9 +45,11 @@ __all__ = [
 _HOMES = {
     "Inputs": "fluidtool.workflows.inputs",
     "JobRequest": "fluidtool.workflows.job",
+    "LaunchOptions": "fluidtool.workflows.launch",
     "Model": "fluidtool.model",
     "check": "fluidtool.workflows.check",
     "diff": "fluidtool.workflows.diff",
+    "launch": "fluidtool.workflows.launch",
     "load": "fluidtool.model",
     "make_job": "fluidtool.workflows.job",
     "profile": "fluidtool.workflows.profile",

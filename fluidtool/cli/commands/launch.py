@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,7 +11,23 @@ from fluidtool.cli.options.changed import Changed
 from fluidtool.cli.options.distribution import Pservers, Trainers
 from fluidtool.cli.options.outputs import Json
 from fluidtool.cli.options.training import Checkpoint, Keep, Resume
+from fluidtool.errors import UsageError
 
+if TYPE_CHECKING:
+    from fluidtool.distribute.launch.blueprint import Blueprint
+
+# Options of launch that no role knows: behind JOB they would be the trainers'.
+OWN = (
+    "--mode",
+    "--pservers",
+    "--trainers",
+    "--async",
+    "--port",
+    "--any-ports",
+    "--restarts",
+    "--hang-after",
+    "--grace",
+)
 JOB, PLACES, RECOVERY = "The job", "Where it runs", "Failures"
 
 
@@ -145,27 +161,37 @@ def launch(
     Options stand before JOB; what follows it is the trainers'. Exit codes: 0 when all trainers are done; that of the first
     role that failed for good (128 + N after signal N); 124 for a job that hangs; 130 after Ctrl-C, 143 after SIGTERM.
     """
-    from fluidtool.cli.launching import Request, launch_job
+    from fluidtool.cli.app import run_command
+    from fluidtool.cli.views.launch import show_outcome, view
+    from fluidtool.distribute.launch.plans import Checkpoints
+    from fluidtool.workflows.launch import LaunchOptions
+    from fluidtool.workflows.launch import launch as launch_job
 
-    launch_job(
-        Request(
-            job=job,
-            arguments=arguments or [],
-            mode=mode,
-            pservers=pservers,
-            trainers=trainers,
-            sync=not asynchronous,
-            engine=engine,
-            port=port,
-            any_ports=any_ports,
-            ray_address=ray_address,
-            checkpoint=checkpoint,
-            checkpoint_every=checkpoint_every,
-            keep=keep,
-            resume=resume,
-            restarts=restarts,
-            grace=grace,
-            hang_after=hang_after,
-            json=json,
-        )
+    words = arguments or []
+    blueprint = _blueprint(
+        job,
+        words,
+        mode=mode,
+        servers=pservers,
+        trainers=trainers,
+        sync=not asynchronous,
+        checkpoints=Checkpoints(checkpoint, checkpoint_every, keep),
     )
+    options = LaunchOptions(engine, port, any_ports, ray_address, resume, restarts, grace, hang_after)
+    result = launch_job(blueprint, options, show=lambda roles: view(roles, json), play=run_command)
+    if result.outcome is not None:
+        show_outcome(result.outcome, json)
+    if result.exit_code:
+        raise typer.Exit(result.exit_code)
+
+
+def _blueprint(job: Path, words: list[str], **options: Any) -> Blueprint:
+    """The job with what follows it as the trainers' arguments; raises UsageError for an option of launch among them."""
+    from fluidtool.distribute.launch.blueprint import draw
+
+    arguments = words[1:] if words[:1] == ["--"] else words
+    blueprint = draw(job, arguments=arguments, **options)
+    late = [word for word in arguments if word.partition("=")[0] in OWN]
+    if late and not blueprint.is_script and words is arguments:
+        raise UsageError(f"{late[0]} stands after {job}, where it is the trainers'; options of launch stand before")
+    return blueprint

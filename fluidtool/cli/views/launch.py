@@ -9,11 +9,11 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 from fluidtool.cli.failures import say
-from fluidtool.cli.render import amount, in_colour, jsonable, number, printable, size, table
+from fluidtool.cli.render import Table, amount, in_colour, jsonable, number, printable, show, size, table
 from fluidtool.distribute.launch.status import Outcome, RoleStatus
 
 SECONDS_BETWEEN_LINES = 10.0
@@ -155,16 +155,24 @@ def status_text(roles: Sequence[RoleStatus]) -> str:
 
 @contextmanager
 def view(roles: Sequence[str], as_json: bool) -> Iterator[AnyView]:
-    """The view for where stdout goes."""
+    """The view for where stdout goes; what is printed within the block, as Ray does, goes to stderr."""
     width = max((len(role) for role in roles), default=0)
+    if as_json or not sys.stdout.isatty():
+        plain = JsonView(width) if as_json else PlainView(width)
+        with redirect_stdout(sys.stderr):
+            yield plain
+        return
+    live = LiveView(width)
+    with live.shown(), redirect_stdout(sys.stderr):
+        yield live
+
+
+def show_outcome(outcome: Outcome, as_json: bool) -> None:
+    """How the job ended: a last line of JSON, or a table."""
     if as_json:
-        yield JsonView(width)
-    elif sys.stdout.isatty():
-        live = LiveView(width)
-        with live.shown():
-            yield live
+        JsonView(0).event(outcome.reason, **outcome_fields(outcome))
     else:
-        yield PlainView(width)
+        show(outcome_table(outcome))
 
 
 def outcome_fields(outcome: Outcome) -> dict[str, Any]:
@@ -179,7 +187,7 @@ def outcome_fields(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def outcome_table(outcome: Outcome) -> Any:
+def outcome_table(outcome: Outcome) -> Table:
     """What is shown at the end."""
     out = table("", *HEADINGS)
     for role in outcome.roles:

@@ -1,0 +1,179 @@
+"""`fluidtool.launch(blueprint)`: starts all roles of a distributed job, and keeps them going until it is over."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fluidtool.distribute.launch.blueprint import Blueprint
+from fluidtool.distribute.launch.local import LocalEngine
+from fluidtool.distribute.launch.plans import Role, base_environment
+from fluidtool.distribute.launch.ports import check_free, free_endpoints, loopback_endpoints
+from fluidtool.distribute.launch.recovery import NothingSaved, Recovery, Saved, SavedIn
+from fluidtool.distribute.launch.status import Outcome, RoleStatus, View
+from fluidtool.distribute.launch.supervisor import Engine, Options, Supervisor
+from fluidtool.errors import OutputExistsError, UsageError
+
+Show = Callable[[Sequence[str]], AbstractContextManager[View]]
+Play = Callable[[list[str]], int]
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchOptions:
+    """Where a job runs, and what happens to roles that fail.
+
+    engine: "local" (a supervisor on this machine), "ray" (at `ray_address`, default: a new cluster here) or "mpi" (this
+    process is one of an MPI job). port: the first of a script's roles; any_ports: free ones instead. resume: go on from the
+    newest step that all roles have saved. restarts: how often roles are started again. grace, hang_after: seconds, as of
+    `fluidtool.distribute.launch.supervisor.Options`.
+    """
+
+    engine: str = "local"
+    port: int = 6174
+    any_ports: bool = False
+    ray_address: str | None = None
+    resume: bool = False
+    restarts: int = 0
+    grace: float = 10.0
+    hang_after: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchResult:
+    """How a job ended. outcome: None under MPI, where every process plays one role and nobody supervises."""
+
+    exit_code: int
+    outcome: Outcome | None
+
+
+class _Unseen:
+    """A view that nobody looks at."""
+
+    def line(self, role: str, text: str, is_error: bool) -> None: ...
+    def event(self, text: str, **fields: Any) -> None: ...
+    def status(self, roles: Sequence[RoleStatus]) -> None: ...
+
+
+def unseen(roles: Sequence[str]) -> AbstractContextManager[View]:
+    """Nothing is shown."""
+    return nullcontext(_Unseen())
+
+
+def launch(
+    blueprint: Blueprint, options: LaunchOptions | None = None, *, show: Show = unseen, play: Play | None = None
+) -> LaunchResult:
+    """Start a job and return when it is over.
+
+    blueprint: as `fluidtool.distribute.launch.blueprint.draw` makes it of a job folder or a script. show: makes the view
+    for the names of the roles. play: runs the words of a role's command line in this process, for "mpi". Raises UsageError
+    for what cannot work, OutputExistsError for checkpoints of another run, and what the engine raises.
+    """
+    options = options or LaunchOptions()
+    engines = {"local": _locally, "ray": _on_ray, "mpi": _under_mpi}
+    if options.engine not in engines:
+        raise UsageError(f"--engine {options.engine} is none; expected one of {', '.join(engines)}")
+    if options.ray_address is not None and options.engine != "ray":
+        raise UsageError("--ray-address is for --engine ray")
+    return engines[options.engine](blueprint, options, show, play)
+
+
+# ---------------------------------------------------------------- checkpoints
+def _saved(blueprint: Blueprint) -> Saved:
+    folder = blueprint.checkpoints.folder
+    return NothingSaved() if folder is None else SavedIn(folder)
+
+
+def _first_step(blueprint: Blueprint, names: Sequence[str], resume: bool) -> int | None:
+    """The step to go on from; raises OutputExistsError for checkpoints of another run that would be mixed up."""
+    folder = blueprint.checkpoints.folder
+    if folder is None:
+        if resume:
+            raise UsageError("--resume goes on from checkpoints; say where they are with --checkpoint DIR")
+        return None
+    if resume:
+        return _saved(blueprint).newest(names)
+    taken = [name for name in names if (folder / name).exists()]
+    if taken:
+        raise OutputExistsError(
+            f"{folder} has checkpoints of {', '.join(taken)} already; go on from them with --resume, or choose another folder"
+        )
+    return None
+
+
+# ---------------------------------------------------------------- on this machine
+def _locally(blueprint: Blueprint, options: LaunchOptions, show: Show, _: Play | None) -> LaunchResult:
+    endpoints = _endpoints(blueprint, options)
+    names = [member.name for member in blueprint.cluster(endpoints).members()]
+    step = _first_step(blueprint, names, options.resume)
+    check_free(endpoints)
+    with tempfile.TemporaryDirectory(prefix="fluidtool-launch-") as name:
+        roles = blueprint.roles(endpoints, Path(name))
+        engine = LocalEngine(Path(name), base_environment(len(roles)))
+        return _supervise(roles, engine, blueprint, options, show, step)
+
+
+def _endpoints(blueprint: Blueprint, options: LaunchOptions) -> tuple[str, ...]:
+    """Where the roles listen: as the job or the user says, else at this machine."""
+    if options.any_ports and not blueprint.is_script:
+        return free_endpoints(blueprint.listeners)
+    if blueprint.endpoints and not options.any_ports:
+        return blueprint.endpoints
+    return loopback_endpoints(blueprint.listeners, None if options.any_ports else options.port)
+
+
+def _supervise(
+    roles: Sequence[Role], engine: Engine, blueprint: Blueprint, options: LaunchOptions, show: Show, step: int | None
+) -> LaunchResult:
+    """Look after a job until it is over."""
+    with show([role.name for role in roles]) as view:
+        outcome = Supervisor(
+            roles,
+            engine,
+            view,
+            options=Options(options.grace, options.hang_after),
+            recovery=Recovery(options.restarts, blueprint.sync, _saved(blueprint)),
+            resume_step=step,
+        ).run()
+    return LaunchResult(outcome.exit_code, outcome)
+
+
+# ---------------------------------------------------------------- on Ray
+def _on_ray(blueprint: Blueprint, options: LaunchOptions, show: Show, _: Play | None) -> LaunchResult:
+    from fluidtool.distribute.launch.ray import RayEngine
+
+    _check_placed(blueprint, options)
+    names = [member.name for member in blueprint.cluster(blueprint.endpoints or ("",) * blueprint.listeners).members()]
+    step = _first_step(blueprint, names, options.resume)
+    engine = RayEngine(replace(blueprint, job=blueprint.job.resolve()), options.ray_address, options.restarts)
+    try:
+        return _supervise(engine.roles(), engine, blueprint, options, show, step)
+    finally:
+        engine.close()
+
+
+def _check_placed(blueprint: Blueprint, options: LaunchOptions) -> None:
+    if blueprint.is_script and blueprint.endpoints:
+        raise UsageError(
+            f"with --engine {options.engine} roles find endpoints by themselves; give numbers of servers and trainers"
+        )
+
+
+# ---------------------------------------------------------------- under mpiexec
+def _under_mpi(blueprint: Blueprint, options: LaunchOptions, _: Show, play: Play | None) -> LaunchResult:
+    from fluidtool.distribute.launch import mpi
+
+    if options.restarts:
+        raise UsageError(
+            "MPI ends a whole job when one process fails, so --restarts has no meaning with --engine mpi; start the job again "
+            "with --checkpoint DIR --resume"
+        )
+    _check_placed(blueprint, options)
+    if play is None:
+        raise UsageError("under MPI this process plays a role itself; say how with play=")
+    with tempfile.TemporaryDirectory(prefix="fluidtool-launch-") as name:
+        code = mpi.run(blueprint, play, Path(name), saved=_saved(blueprint), resume=options.resume)
+    return LaunchResult(code, None)
