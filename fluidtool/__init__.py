@@ -22,39 +22,50 @@ if TYPE_CHECKING:
     from fluidtool.workflows.launch import LaunchOptions, launch
     from fluidtool.workflows.profile import profile
     from fluidtool.workflows.prune import prune
+    from fluidtool.workflows.role import play_role
     from fluidtool.workflows.run import run
+    from fluidtool.workflows.train import TrainingRequest, train
+    from fluidtool.workflows.training_data import DataFiles
     from fluidtool.workflows.transpile import transpile
 
 __all__ = [
+    "DataFiles",
     "Inputs",
     "JobRequest",
     "LaunchOptions",
     "Model",
+    "TrainingRequest",
     "__version__",
     "check",
     "diff",
     "launch",
     "load",
     "make_job",
+    "play_role",
     "profile",
     "prune",
     "run",
+    "train",
     "transpile",
 ]
 
 _HOMES = {
+    "DataFiles": "fluidtool.workflows.training_data",
     "Inputs": "fluidtool.workflows.inputs",
     "JobRequest": "fluidtool.workflows.job",
     "LaunchOptions": "fluidtool.workflows.launch",
     "Model": "fluidtool.model",
+    "TrainingRequest": "fluidtool.workflows.train",
     "check": "fluidtool.workflows.check",
     "diff": "fluidtool.workflows.diff",
     "launch": "fluidtool.workflows.launch",
     "load": "fluidtool.model",
     "make_job": "fluidtool.workflows.job",
+    "play_role": "fluidtool.workflows.role",
     "profile": "fluidtool.workflows.profile",
     "prune": "fluidtool.workflows.prune",
     "run": "fluidtool.workflows.run",
+    "train": "fluidtool.workflows.train",
     "transpile": "fluidtool.workflows.transpile",
 }
 

@@ -6,12 +6,13 @@ On a terminal a cell that does not fit is folded. In a pipe nothing is cut, fold
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TextIO
+
+from fluidtool.io.jsonable import jsonable
 
 GAP = "  "
 FOLDED = 12  # the least width of a column that may be folded
@@ -204,29 +205,3 @@ def _scaled(count: int, step: int, units: Sequence[str]) -> str:
 def shape_text(shape: Iterable[int] | None) -> str:
     """(1, 3) -> '[1, 3]'; None -> '?'."""
     return "?" if shape is None else str([int(dim) for dim in shape])
-
-
-def jsonable(value: Any) -> Any:
-    """The value in terms of JSON: arrays as nested lists, NaN and infinities as 'NaN', 'Infinity', '-Infinity'."""
-    if isinstance(value, Mapping):
-        return {_unicode(str(name)): jsonable(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [jsonable(item) for item in value]
-    if hasattr(value, "tolist"):
-        return jsonable(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, complex):
-        return [jsonable(value.real), jsonable(value.imag)]
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "backslashreplace")
-    if isinstance(value, str):
-        return _unicode(value)
-    if value is None or isinstance(value, (bool, int, float)):
-        return value if not isinstance(value, int) or isinstance(value, bool) else int(value)
-    return _unicode(str(value))
-
-
-def _unicode(text: str) -> str:
-    r"""The text with bytes that are no UTF-8 (lone surrogates, as programs and file names have them) as `\xff`."""
-    return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

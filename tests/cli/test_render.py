@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fluidtool.cli.render import amount, fields, jsonable, number, plain, printable, size, table
+from fluidtool.cli.render import amount, fields, number, plain, printable, size, table
+from fluidtool.io.jsonable import jsonable
 from tests.cli.support import DIGITS, call, on_terminal, process
 
 pytest.importorskip("pty", reason="pseudo-terminals exist on POSIX systems only")

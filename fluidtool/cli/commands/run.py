@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fluidtool.cli.failures import say, say_error
-from fluidtool.cli.opening import open_model
+from fluidtool.cli.opening import open_model, parse_device, policy_of
 from fluidtool.cli.options.changed import Changed
 from fluidtool.cli.options.inputs import Batch, Feeds, InputNames, Lods, Random, Seed, Shapes
 from fluidtool.cli.options.model import ModelFile, ModelPath, ParamsPath
@@ -115,30 +115,28 @@ def run(
 
         use_threads(threads)  # before numpy comes in
     if data or has_role(Path(model)):
-        from fluidtool.cli import roles
+        from fluidtool.cli.views.train import TrainingView
+        from fluidtool.workflows.role import play_role
+        from fluidtool.workflows.train import TrainingRequest
+        from fluidtool.workflows.training_data import DataFiles
 
-        roles.play(
-            roles.Request(
-                folder=Path(model),
-                data=data or [],
-                lods=lod or [],
-                inputs=inputs or [],
-                batch_size=batch_size,
-                epochs=epochs,
-                shuffle=shuffle,
-                drop_last=drop_last,
-                loss=loss,
-                fetch=fetch or [],
-                save=save,
-                log=log,
-                json=json,
-                force=force,
-                device=device,
-                seed=seed,
-                allow_files=allow_files or [],
-                allow_network=allow_network,
-            )
+        request = TrainingRequest(
+            folder=Path(model),
+            data=DataFiles(data or (), lod or (), inputs or ()),
+            batch_size=batch_size,
+            epochs=epochs,
+            shuffle=shuffle,
+            drop_last=drop_last,
+            loss=loss,
+            fetch=fetch or (),
+            save=save,
+            log=log,
+            overwrite=force,
+            place=parse_device(device),
+            policy=policy_of(allow_files or (), allow_network),
+            seed=seed or 1,
         )
+        play_role(request, TrainingView(json))
         return
     if output == STDOUT and json:
         raise UsageError("--output - and --json both write to standard output; choose one of them")

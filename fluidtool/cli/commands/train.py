@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fluidtool.cli.opening import parse_device, policy_of
 from fluidtool.cli.options.changed import Changed
 from fluidtool.cli.options.inputs import InputNames, Lods, Seed
 from fluidtool.cli.options.model import Startup
@@ -27,6 +29,10 @@ from fluidtool.cli.options.training import (
     Save,
     Shuffle,
 )
+from fluidtool.errors import UsageError
+
+if TYPE_CHECKING:
+    from fluidtool.training import CheckpointPlan
 
 PROGRAMS = "Programs"
 
@@ -109,38 +115,45 @@ def train(
     A table with the loss of each epoch is shown. Exit codes: 4 for an operator that is not implemented, 5 for a loss that
     is NaN or infinite; 'fluidtool --help' lists all.
     """
-    from fluidtool.cli.training import Request, train_and_save
+    from fluidtool.cli.views.train import TrainingView
+    from fluidtool.workflows.train import TrainingRequest
+    from fluidtool.workflows.train import train as train_programs
+    from fluidtool.workflows.training_data import DataFiles
 
-    train_and_save(
-        Request(
-            program_dir=program_dir,
-            main=main,
-            startup=startup,
-            data=data,
-            lods=lod or [],
-            inputs=inputs or [],
-            batch_size=batch_size,
-            epochs=epochs,
-            shuffle=shuffle,
-            drop_last=drop_last,
-            loss=loss,
-            init=init,
-            fetch=fetch or [],
-            save=save,
-            save_inference_model=save_inference_model,
-            targets=targets or [],
-            log=log,
-            json=json,
-            log_every=log_every,
-            force=force,
-            checkpoint=checkpoint,
-            checkpoint_every=checkpoint_every,
-            keep=keep,
-            resume=resume,
-            device=device,
-            seed=seed,
-            allow_nan=allow_nan,
-            allow_files=allow_files or [],
-            allow_network=allow_network,
-        )
+    request = TrainingRequest(
+        folder=program_dir,
+        data=DataFiles(data, lod or (), inputs or ()),
+        main=main,
+        startup=startup,
+        batch_size=batch_size,
+        epochs=epochs,
+        shuffle=shuffle,
+        drop_last=drop_last,
+        loss=loss,
+        init=init,
+        fetch=fetch or (),
+        save=save,
+        save_inference_model=save_inference_model,
+        targets=targets or (),
+        log=log,
+        log_every=log_every,
+        overwrite=force,
+        checkpoints=None if checkpoint is None else _checkpoint_plan(checkpoint, checkpoint_every, keep),
+        resume=resume,
+        place=parse_device(device),
+        policy=policy_of(allow_files or (), allow_network),
+        seed=seed,
+        allow_nan=allow_nan,
     )
+    train_programs(request, TrainingView(json, log_every))
+
+
+def _checkpoint_plan(folder: Path, every: str, keep: int) -> CheckpointPlan:
+    """'100', '100steps' or '2epochs' in a folder."""
+    from fluidtool.training import CheckpointPlan
+
+    match = re.fullmatch(r"(\d+)\s*(steps?|epochs?)?", every)
+    if match is None or int(match[1]) < 1:
+        raise UsageError(f"--checkpoint-every {every}: expected a number of steps, or such as 2epochs")
+    in_epochs = (match[2] or "").startswith("epoch")
+    return CheckpointPlan(folder, int(match[1]), "epochs" if in_epochs else "steps", keep)

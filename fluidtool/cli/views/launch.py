@@ -13,8 +13,9 @@ from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 from fluidtool.cli.failures import say
-from fluidtool.cli.render import Table, amount, in_colour, jsonable, number, printable, show, size, table
+from fluidtool.cli.render import Table, amount, in_colour, number, printable, show, size, table
 from fluidtool.distribute.launch.status import Outcome, RoleStatus
+from fluidtool.io.jsonable import jsonable
 
 SECONDS_BETWEEN_LINES = 10.0
 SECONDS_BETWEEN_DRAWINGS = 0.5

@@ -1,28 +1,26 @@
-"""The log of `train`: a line of JSON for each step, in a file, on stdout, or both."""
+"""The log of a training: a line of JSON for each step, in a file."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from fluidtool.cli.render import jsonable
 from fluidtool.errors import OutputError, OutputExistsError, UnreadableError
 from fluidtool.io.atomic import write_file
+from fluidtool.io.jsonable import jsonable
 from fluidtool.tensor import LoDTensor
 from fluidtool.training import Position, Step
 
 
 @dataclass(slots=True)
 class TrainingLog:
-    """Writes lines for every `every`th step of an epoch to `path`, and to stdout when asked."""
+    """Writes lines for every `every`th step of an epoch to `path`."""
 
     path: Path | None
-    to_stdout: bool
     every: int
     _file: TextIO | None = field(default=None, init=False)
 
@@ -49,18 +47,18 @@ class TrainingLog:
 
     def write(self, step: Step) -> None:
         """The line of a step, if it is due; raises OutputError."""
-        if step.step % self.every or not (self.to_stdout or self._file is not None):
+        if step.step % self.every or self._file is None:
             return
-        line = json.dumps(jsonable(entry(step)), allow_nan=False) + "\n"
-        if self.to_stdout:
-            sys.stdout.write(line)
-            sys.stdout.flush()
-        if self._file is not None:
-            try:
-                self._file.write(line)
-                self._file.flush()
-            except OSError as error:
-                raise OutputError(f"cannot write {self.path}: {error.strerror or error}") from error
+        try:
+            self._file.write(log_line(step))
+            self._file.flush()
+        except OSError as error:
+            raise OutputError(f"cannot write {self.path}: {error.strerror or error}") from error
+
+
+def log_line(step: Step) -> str:
+    """A step as a line of JSON."""
+    return json.dumps(jsonable(entry(step)), allow_nan=False) + "\n"
 
 
 def entry(step: Step) -> dict[str, Any]:

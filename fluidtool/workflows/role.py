@@ -1,0 +1,128 @@
+"""`play_role(request)`: plays a role of a distributed job: a server serves, a trainer trains."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+
+from fluidtool.distribute.checkpoints import Schedule
+from fluidtool.distribute.environment import PSERVER
+from fluidtool.distribute.launch.contract import STARTS
+from fluidtool.distribute.launch.jobs import endpoints_of
+from fluidtool.distribute.launch.progress import Reporter
+from fluidtool.distribute.rpc.security import is_loopback
+from fluidtool.errors import PolicyError, UsageError
+from fluidtool.runtime import Policy
+from fluidtool.training import TrainingPrograms, find_loss, open_programs
+from fluidtool.training.roles import RolePlace, RoleTraining, find_place, role_kind, serve
+from fluidtool.workflows.train import (
+    SilentTraining,
+    TrainingRequest,
+    TrainingResult,
+    TrainingWatcher,
+    check_fetches,
+    check_outputs,
+    order_of,
+    run_and_save,
+)
+from fluidtool.workflows.training_data import read_data
+
+
+def play_role(
+    request: TrainingRequest,
+    watcher: TrainingWatcher | None = None,
+    *,
+    environment: Mapping[str, str] = os.environ,
+) -> TrainingResult | None:
+    """Serve (None) or train until the end, in the folder of a role that `make_job` wrote.
+
+    Which role it is says the manifest beside the folder, else the environment. Only trainer 0 writes results. Endpoints on
+    this machine are allowed, others where the policy allows every one. Raises UsageError, PolicyError, what `train` raises,
+    and RemoteError or CollectiveError for peers that are gone.
+    """
+    programs = open_programs(request.folder, any_role=True)
+    kind = role_kind(programs)
+    if kind is None:
+        raise UsageError(
+            f"{request.folder} has no programs of a distributed job; 'fluidtool train {request.folder} --data FILE' trains "
+            "them in this process alone"
+        )
+    role = find_place(request.folder, kind, environment)
+    request = replace(request, policy=_policy(programs, request))
+    if kind == PSERVER:
+        if request.data.files:
+            raise UsageError(f"{request.folder} is a server's, which takes no data; leave --data out")
+        serve(programs, request.place, request.policy, request.seed)
+        return None
+    if not request.data.files:
+        raise UsageError(f"{request.folder} is a trainer's; give it examples, --data FILE")
+    schedule = Schedule.from_environment(environment, role.name)
+    request = _as_trainer(request, role, schedule, environment)
+    return _train(programs, role, schedule, request, watcher or SilentTraining(), environment)
+
+
+def _policy(programs: TrainingPrograms, request: TrainingRequest) -> Policy:
+    """Endpoints on this machine are allowed to a role, other ones only where the user says so."""
+    if request.policy.endpoints is None:
+        return request.policy
+    found = [name for program in (programs.main, programs.startup) if program for name in endpoints_of(program)]
+    far = [endpoint for endpoint in found if not is_loopback(endpoint)]
+    if far:
+        raise PolicyError(
+            f"the programs in {request.folder} talk to {', '.join(dict.fromkeys(far))}, which is not this machine; allow it with "
+            "--allow-network"
+        )
+    return replace(request.policy, endpoints=frozenset(found))
+
+
+def _as_trainer(
+    request: TrainingRequest, role: RolePlace, schedule: Schedule | None, environment: Mapping[str, str]
+) -> TrainingRequest:
+    """Only trainer 0 writes files; after a restart it replaces what it wrote before."""
+    first, again = role.member.index == 0, environment.get(STARTS, "1") != "1"
+    return replace(
+        request,
+        save=request.save if first else None,
+        log=request.log if first else None,
+        overwrite=request.overwrite or again,
+        resume=schedule is not None and schedule.resume_step is not None,
+    )
+
+
+def _train(
+    programs: TrainingPrograms,
+    role: RolePlace,
+    schedule: Schedule | None,
+    request: TrainingRequest,
+    watcher: TrainingWatcher,
+    environment: Mapping[str, str],
+) -> TrainingResult:
+    loss = find_loss(programs.main, request.loss)
+    check_fetches(programs, request.fetch)
+    data = read_data(programs, request.data)
+    order = replace(order_of(programs, data, request), trainer=role.member.index, trainers=role.trainers)
+    trainer = RoleTraining(
+        programs,
+        data,
+        order,
+        loss,
+        role=role,
+        schedule=schedule,
+        reporter=Reporter.from_environment(environment),
+        fetch=request.fetch,
+        place=request.place,
+        policy=request.policy,
+        seed=request.seed,
+    )
+    check_outputs(trainer, request)
+    failed = True
+    try:
+        trainer.initialize()
+        if trainer.position is not None:
+            watcher.say(f"resumed after step {trainer.position.step} of epoch {trainer.position.epoch}")
+        result = run_and_save(trainer, request, watcher)
+        failed = False
+    finally:
+        trainer.close(failed=failed)
+    return result

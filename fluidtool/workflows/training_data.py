@@ -1,0 +1,71 @@
+"""The examples of a training, from files."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fluidtool.errors import FeedError, UsageError
+from fluidtool.io.arrays import read_values
+from fluidtool.io.layout import ModelFiles
+from fluidtool.io.parameters import EMPTY_STORE
+from fluidtool.model import Model
+from fluidtool.tensor import LoDTensor
+from fluidtool.training import Examples, TrainingPrograms, stream_of
+from fluidtool.training.examples import Source, is_stream, join
+from fluidtool.workflows.feeds import as_declared, read_feed, set_lengths, split_spec
+
+
+@dataclass(frozen=True, slots=True)
+class DataFiles:
+    """Where examples are: .npz, .npy or folders of NAME.npy, each 'FILE' or 'NAME=FILE'; their leading axis counts them.
+
+    lods: sequence lengths, 'NAME=[[2,3]]' or a JSON file. inputs: what feed0, feed1, … of ready mini-batches are for.
+    """
+
+    files: Sequence[str]
+    lods: Sequence[str] = ()
+    inputs: Sequence[str] = ()
+
+
+def read_data(programs: TrainingPrograms, data: DataFiles) -> Source:
+    """The examples that the files have; raises FeedError, UsageError, UnreadableError, LoDError."""
+    unknown = [name for name in data.inputs if name not in programs.inputs]
+    if unknown:
+        raise FeedError(f"--inputs {unknown[0]}: it is not an input; the inputs are {programs.described_inputs()}")
+    if len(data.files) == 1 and data.files[0].endswith(".npz") and not split_spec(data.files[0])[0]:
+        arrays = read_values(Path(data.files[0]))
+        if is_stream(list(arrays)):
+            return stream_of(arrays, list(data.inputs) or programs.inputs, data.files[0])
+    if data.inputs:
+        raise UsageError(
+            "--inputs says what ready mini-batches (step0_feed0, ...) are for; name arrays by input otherwise"
+        )
+    model = Model(programs.main, ModelFiles(programs.main, "the main program", EMPTY_STORE, "", "program"))
+    parts: dict[str, list[LoDTensor]] = defaultdict(list)
+    for spec in data.files:
+        for file in _files(spec, programs):
+            for name, value in read_feed(model, file, "--data").items():
+                parts[name].append(as_declared(model, name, value))
+    values = {name: join(name, tensors) for name, tensors in parts.items()}
+    extra = [name for name in values if name not in programs.inputs]
+    if extra:
+        raise FeedError(f"{extra[0]} is not an input of the main program; the inputs are {programs.described_inputs()}")
+    lengths = set_lengths(model, data.lods, values)
+    unused = [name for name in lengths if name not in values]
+    if unused:
+        raise FeedError(f"--lod {unused[0]}=...: there are no data for {unused[0]}; give --data {unused[0]}=FILE")
+    return Examples(values)
+
+
+def _files(spec: str, programs: TrainingPrograms) -> list[str]:
+    """The specification itself, or one for every array of a folder."""
+    folder = Path(spec)
+    if not folder.is_dir():
+        return [spec]
+    files = [folder / f"{name}.npy" for name in programs.inputs if (folder / f"{name}.npy").is_file()]
+    if not files:
+        raise FeedError(f"--data {spec}: the folder has no NAME.npy for any input; {programs.described_inputs()}")
+    return [f"{file.stem}={file}" for file in files]
