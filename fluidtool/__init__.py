@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fluidtool.workflows.inputs import Inputs
     from fluidtool.workflows.job import JobRequest, make_job
     from fluidtool.workflows.launch import LaunchOptions, launch
+    from fluidtool.workflows.operators import coverage
     from fluidtool.workflows.profile import profile
     from fluidtool.workflows.prune import prune
     from fluidtool.workflows.role import play_role
@@ -37,6 +38,7 @@ __all__ = [
     "TrainingRequest",
     "__version__",
     "check",
+    "coverage",
     "diff",
     "launch",
     "load",
@@ -57,6 +59,7 @@ _HOMES = {
     "Model": "fluidtool.model",
     "TrainingRequest": "fluidtool.workflows.train",
     "check": "fluidtool.workflows.check",
+    "coverage": "fluidtool.workflows.operators",
     "diff": "fluidtool.workflows.diff",
     "launch": "fluidtool.workflows.launch",
     "load": "fluidtool.model",

@@ -184,6 +184,11 @@ def number(value: Any, digits: int = 4) -> str:
     return f"{float(value):.{digits}g}"
 
 
+def counted(count: int, what: str) -> str:
+    """(1, 'file') -> '1 file', (2, 'file') -> '2 files'."""
+    return f"{count} {what}{'s' if count != 1 else ''}"
+
+
 def size(count: int) -> str:
     """1536 -> '1.5 KiB'."""
     return _scaled(count, 1024, ("B", "KiB", "MiB", "GiB", "TiB"))

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fluidtool.cli.render import amount, fields, number, plain, printable, size, table
+from fluidtool.cli.render import amount, counted, fields, number, plain, printable, size, table
 from fluidtool.io.jsonable import jsonable
 from tests.cli.support import DIGITS, call, on_terminal, process
 
@@ -123,3 +123,7 @@ def test_names_from_a_program_cannot_command_the_terminal(tmp_path: Path) -> Non
         done = process("inspect", file, view)
         assert done.returncode == 0
         assert b"\x1b" not in done.stdout
+
+
+def test_one_is_singular() -> None:
+    assert [counted(count, "file") for count in (0, 1, 2)] == ["0 files", "1 file", "2 files"]

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
-from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,10 +11,7 @@ from fluidtool.cli.opening import open_model
 from fluidtool.cli.options.model import ModelFile
 from fluidtool.cli.options.outputs import Json
 from fluidtool.cli.render import show, show_json
-from fluidtool.errors import EXIT_UNSUPPORTED, UnsupportedOperatorError, UsageError
-
-if TYPE_CHECKING:
-    from fluidtool.ops.registry import OpInfo
+from fluidtool.errors import EXIT_UNSUPPORTED, UsageError
 
 
 def ops(
@@ -48,42 +42,15 @@ def ops(
 
 def _list(pattern: str, json: bool) -> None:
     from fluidtool.cli.views.ops import describe, implemented_table, not_supported_table
-    from fluidtool.ops.index import EXCLUDED, MODULES
-    from fluidtool.ops.registry import find_op
+    from fluidtool.workflows.operators import counts, matching
 
-    types = [op_type for op_type in sorted(MODULES) if fnmatchcase(op_type, pattern)]
-    excluded = {op_type: reason for op_type, reason in sorted(EXCLUDED.items()) if fnmatchcase(op_type, pattern)}
-    if not types and not excluded:
-        raise UnsupportedOperatorError(f"no operator matches {pattern!r}; 'fluidtool ops' lists what is implemented")
-    infos = [info for info in map(find_op, types) if info is not None]
+    infos, excluded = matching(pattern)
     if json:
         operators = [describe(info) for info in infos]
         show_json({"counts": counts(infos, excluded), "operators": operators, "not_supported": excluded})
         return
     show(implemented_table(infos), not_supported_table(excluded))
     say(f"{len(infos)} operators" + (f", {len(excluded)} not supported" if excluded else ""))
-
-
-def counts(infos: Iterable[OpInfo], excluded: Iterable[str]) -> dict[str, int]:
-    """How many of Paddle 1.8.5's forward operators are implemented, have a gradient, are excluded; and what is beside."""
-    from fluidtool.ops.paddle_185 import REGISTERED
-
-    known = {info.type: info for info in infos}
-    forward = [known[op_type] for op_type in REGISTERED & known.keys()]
-    gradients = [op_type for op_type in known.keys() - REGISTERED if op_type.endswith(("_grad", "_grad_grad"))]
-    return {
-        "paddle_1_8_5_total": len(REGISTERED),
-        "paddle_1_8_5_implemented": len(forward),
-        "paddle_1_8_5_with_gradient": sum(has_gradient(info) for info in forward),
-        "paddle_1_8_5_excluded": len(REGISTERED & set(excluded)),
-        "gradient_operators": len(gradients),
-        "later_operators": len(known) - len(forward) - len(gradients),
-    }
-
-
-def has_gradient(info: OpInfo) -> bool:
-    """Whether an operator has a gradient, one operator or several that a function builds."""
-    return info.gradient is not None or info.maker is not None
 
 
 def _one(name: str, json: bool) -> None:
@@ -99,24 +66,17 @@ def _one(name: str, json: bool) -> None:
 
 def _coverage(path: str, model_file: str | None, json: bool) -> None:
     from fluidtool.cli.views.ops import coverage_table
+    from fluidtool.workflows.operators import coverage
 
     model = open_model(path, model_file, need_parameters=False, validate=False)
-    counts = Counter(op.type for block in model.program.blocks for op in block.ops if op.type not in ("feed", "fetch"))
-    rows = [(op_type, counts[op_type], why_not(op_type)) for op_type in sorted(counts)]
-    missing = [row for row in rows if row[2]]
+    found = coverage(model.program)
+    missing = [each.type for each in found if each.reason]
     if json:
-        entries = [{"operator": op_type, "count": count, "reason": reason} for op_type, count, reason in rows]
+        entries = [{"operator": each.type, "count": each.count, "reason": each.reason} for each in found]
         show_json({"program": model.files.program_source, "supported": not missing, "operators": entries})
     else:
-        show(coverage_table(rows, bool(missing)))
+        show(coverage_table(found))
     if missing:
-        say_error(f"{len(missing)} of {len(rows)} operators are not supported: {', '.join(row[0] for row in missing)}")
+        say_error(f"{len(missing)} of {len(found)} operators are not supported: {', '.join(missing)}")
         raise typer.Exit(EXIT_UNSUPPORTED)
-    say(f"all {len(rows)} operators are supported")
-
-
-def why_not(op_type: str) -> str:
-    """Why an operator does not run; '' if it does."""
-    from fluidtool.ops.index import EXCLUDED, MODULES
-
-    return EXCLUDED.get(op_type, "" if op_type in MODULES else "unknown")
+    say(f"all {len(found)} operators are supported")

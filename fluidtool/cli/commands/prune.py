@@ -12,7 +12,7 @@ from fluidtool.cli.options.inputs import InputNames
 from fluidtool.cli.options.model import ModelFile, ModelPath, ParamsPath
 from fluidtool.cli.options.outputs import Force, Json, RequiredOutput, RequiredTargets
 from fluidtool.cli.options.panels import NO_PANEL
-from fluidtool.cli.render import show, show_json, size, table
+from fluidtool.cli.render import counted, show, show_json, size, table
 from fluidtool.cli.terminal import TERMINAL
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def prune(
             shown = [size(side[field]) if field == "bytes" else side[field] for side in (before, after)]
             out.add(field, *shown)
         show(out)
-    say(f"{len(result.files)} file{'s' if len(result.files) != 1 else ''} saved to {output}")
+    say(f"{counted(len(result.files), 'file')} saved to {output}")
 
 
 def _fields(figures: ProgramFigures) -> dict[str, int]:

@@ -17,7 +17,7 @@ from fluidtool.cli.options.outputs import Fetch, Force, Json, Output
 from fluidtool.cli.options.running import Device, Engine, Precision, Repeat, Threads, Warmup
 from fluidtool.cli.options.safety import AllowFiles, AllowNetwork
 from fluidtool.cli.options.training import BatchSize, Data, DropLast, Epochs, Log, Loss, Save, Shuffle
-from fluidtool.cli.render import fields, number, show, show_json
+from fluidtool.cli.render import counted, fields, number, show, show_json
 from fluidtool.cli.terminal import TERMINAL
 from fluidtool.errors import EXIT_FINDING, UsageError
 
@@ -196,7 +196,7 @@ def _save(result: RunResult, path: Path, force: bool) -> None:
         sys.stdout.buffer.write(archive_bytes(result.outputs))
         return
     save_outputs(result.outputs, path, overwrite=force)
-    say(f"{len(result.outputs)} output{'s' if len(result.outputs) != 1 else ''} saved to {path}")
+    say(f"{counted(len(result.outputs), 'output')} saved to {path}")
 
 
 def _show(result: RunResult, output: Path | None, tolerance: Tolerance | None, *, timed: bool, json: bool) -> None:
@@ -227,6 +227,4 @@ def _judge(result: RunResult, expected: Path, tolerance: Tolerance) -> None:
         say_error(f"{len(wrong)} of {total} outputs differ from {expected} ({allowed}): {names}")
         raise typer.Exit(EXIT_FINDING)
     largest = max((item.largest_error for item in result.comparisons), default=0.0)
-    say(
-        f"{total} output{'s' if total != 1 else ''} as in {expected} ({allowed}; largest difference {number(largest, 3)})"
-    )
+    say(f"{counted(total, 'output')} as in {expected} ({allowed}; largest difference {number(largest, 3)})")

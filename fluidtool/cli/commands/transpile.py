@@ -45,7 +45,7 @@ from fluidtool.cli.options.passes import (
     Verify,
 )
 from fluidtool.cli.options.safety import AllowFiles, AllowNetwork
-from fluidtool.cli.render import number, show, show_json
+from fluidtool.cli.render import counted, number, show, show_json
 from fluidtool.cli.terminal import TERMINAL
 from fluidtool.errors import EXIT_FINDING, UsageError
 
@@ -226,7 +226,7 @@ def _show_job(made: JobResult, output: Path, json: bool) -> None:
         show_json(made.manifest)
     else:
         show(roles_table(made.roles))
-    say(f"programs of {len(made.roles)} role{'s' if len(made.roles) != 1 else ''} saved to {output}")
+    say(f"programs of {counted(len(made.roles), 'role')} saved to {output}")
 
 
 def _check_unrun(feeding: Mapping[str, Any], rtol: float | None, startup: str | None) -> None:
@@ -273,6 +273,6 @@ def _show(result: TranspileResult, output: Path | None, *, verified: bool, expla
     if not any(stage.result.changed for stage in result.stages):
         say("no pass found anything to do")
     if result.files:
-        say(f"{len(result.files)} file{'s' if len(result.files) != 1 else ''} saved to {output}")
+        say(f"{counted(len(result.files), 'file')} saved to {output}")
     else:
         say("nothing was written; -o OUT saves the result")

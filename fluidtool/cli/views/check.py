@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from fluidtool.cli.render import Table, fields, size, table
+from fluidtool.cli.render import Table, counted, fields, size, table
 from fluidtool.passes.findings import Finding
 from fluidtool.passes.security import DeclaredMemory, Reach
 
@@ -26,7 +26,7 @@ def place(finding: Finding, blocks: bool) -> str:
 
 def count_text(found: Sequence[Finding]) -> str:
     """'2 findings'."""
-    return f"{len(found)} finding{'s' if len(found) != 1 else ''}" if found else "no findings"
+    return counted(len(found), "finding") if found else "no findings"
 
 
 def reach_table(reached: Collection[Reach], memory: DeclaredMemory, batch: int) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fluidtool.cli.render import Table, number, table
+from fluidtool.cli.render import Table, counted, number, table
 from fluidtool.io.difference import ParameterDifference
 from fluidtool.ir.difference import BlockDifference, OperatorDifference, ProgramDifference
 
@@ -117,7 +117,7 @@ def count_text(found: ProgramDifference, weights: Sequence[ParameterDifference],
         "variable": sum(len(block.variables) for block in found.blocks),
         "parameter": len(weights),
     }
-    some = [f"{count} {name}{'s' if count != 1 else ''}" for name, count in counts.items() if count]
+    some = [counted(count, name) for name, count in counts.items() if count]
     if not some:
         return "no difference" + ("" if compared is None else f", {compared} parameters are equal")
     listed = " and ".join(filter(None, [", ".join(some[:-1]), some[-1]]))

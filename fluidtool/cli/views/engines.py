@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from fluidtool.cli.render import counted
+
 DELEGATES = ("onnxruntime", "openvino")
 
 
@@ -54,7 +56,7 @@ def native_text(found: Mapping[str, Any]) -> str:
 
 def threads(found: Mapping[str, Any]) -> str:
     """'2 threads'."""
-    return f"{found['threads']} thread{'s' if found['threads'] != 1 else ''}"
+    return counted(found["threads"], "thread")
 
 
 def used_text(used: Mapping[str, Any]) -> str:
@@ -63,7 +65,7 @@ def used_text(used: Mapping[str, Any]) -> str:
 
     if "regions" not in used:
         return f"{used['name']} ({used['reason']})" if "reason" in used else str(used["name"])
-    regions = f"{used['regions']} region{'s' if used['regions'] != 1 else ''}"
+    regions = counted(used["regions"], "region")
     part = f"{used['native_operators']} of {used['operators']} operators in {regions}"
     how = used.get("instructions") or used["version"]
     rounded = "pairs" if used.get("instructions") == PAIRS else "weights"

@@ -8,6 +8,7 @@ from typing import Any
 from fluidtool.cli.render import Table, fields, table
 from fluidtool.ops.registry import OpInfo
 from fluidtool.ops.schema import AttrSpec, Slot
+from fluidtool.workflows.operators import Support
 
 
 # ---------------------------------------------------------------- several operators
@@ -33,11 +34,12 @@ def not_supported_table(excluded: Mapping[str, str]) -> Table:
     return out
 
 
-def coverage_table(rows: Sequence[tuple[str, int, str]], with_reason: bool) -> Table:
+def coverage_table(found: Sequence[Support]) -> Table:
     """The operators of a model: how many of each type, and whether they are supported."""
-    out = table("", "operator", ">count", "!supported", *(["reason"] if with_reason else []))
-    for op_type, count, reason in rows:
-        out.add(op_type, count, "no" if reason else "yes", *([reason] if with_reason else []))
+    reasons = any(each.reason for each in found)
+    out = table("", "operator", ">count", "!supported", *(["reason"] if reasons else []))
+    for each in found:
+        out.add(each.type, each.count, "no" if each.reason else "yes", *([each.reason] if reasons else []))
     return out
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from fluidtool.cli.render import Table, fields, shape_text, size, table
+from fluidtool.cli.render import Table, counted, fields, shape_text, size, table
 from fluidtool.cli.views.engines import native_fields, native_text
 from fluidtool.cli.views.program import kernel
 from fluidtool.model import Model
@@ -130,23 +130,23 @@ class PlanView:
             return "not used: a program that trains runs operator by operator"
         taken = sum(engine != "numpy" for engine, _, _ in self.engines)
         regions = sum(not region.reason for region in self.regions)
-        counted = f"{taken} of {len(self.steps)} operators in {regions} region{'s' if regions != 1 else ''}"
-        return f"{counted} ({self.native['instructions'] if self.delegate is None else self.delegate.version})"
+        share = f"{taken} of {len(self.steps)} operators in {counted(regions, 'region')}"
+        return f"{share} ({self.native['instructions'] if self.delegate is None else self.delegate.version})"
 
 
 def region_tables(number: int, region: Preview) -> Iterable[Table]:
     """The memory and the kernel calls of one region; or the reason why there is none."""
-    operators = f"{region.operators} operator{'s' if region.operators != 1 else ''}"
+    operators = counted(region.operators, "operator")
     if region.reason:
         yield fields(f"Region {number}: {operators}, left to numpy", [("because", region.reason)])
         return
     if not region.arena_bytes:
         count = len(region.kernel_calls)
-        yield fields(f"Region {number}: {operators} delegated as {count} computation{'s' if count != 1 else ''}", ())
+        yield fields(f"Region {number}: {operators} delegated as {counted(count, 'computation')}", ())
         return
     arena = f"{size(region.arena_bytes)}; no arrangement needs less than {size(region.lower_bound_bytes)}"
     yield fields(
-        f"Region {number}: {operators} in {len(region.kernel_calls)} kernel call{'s' if len(region.kernel_calls) != 1 else ''}",
+        f"Region {number}: {operators} in {counted(len(region.kernel_calls), 'kernel call')}",
         [("arena", arena), ("constants", f"{size(region.constant_bytes)} of packed weights and tables")],
     )
     out = table("", ">#", "!kernel", "computes", "!layout", "!shape", ">tasks")
