@@ -132,6 +132,8 @@ def hierarchical_sigmoid_grad(
     results: dict[str, Any] = {"X@GRAD": xp.matmul(slope[:, None], rows_of(ctx, W, paths.rows))[:, 0]}
     rows = paths.rows.reshape(-1)
     if ctx.wants("Bias@GRAD"):
+        if Bias is None:
+            raise ctx.error("Bias@GRAD is asked for, but there is no input Bias")
         results["Bias@GRAD"] = add_rows(ctx, Bias.size, rows, slope.reshape(-1)).reshape(Bias.shape)
     if ctx.wants("W@GRAD"):
         if is_sparse and PathTable is None:

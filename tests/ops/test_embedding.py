@@ -283,6 +283,12 @@ NCE = {"Input": INPUT, "Weight": TABLE}
         ("nce", NCE | {"Label": LABEL}, {"num_total_classes": 7, "sampler": 3}, r"sampler must be 0 .* found 3"),
         ("hierarchical_sigmoid", {"X": INPUT, "W": TABLE, "Label": LABEL}, {"num_classes": 16}, r"but W has 7 rows"),
         (
+            "hierarchical_sigmoid_grad",
+            {"X": INPUT, "W": TABLE, "Label": LABEL, "PreOut": np.ones((4, 3)), "Out@GRAD": np.ones((4, 1))},
+            {"num_classes": 8},
+            r"Bias@GRAD is asked for, but there is no input Bias",
+        ),
+        (
             "sample_logits",
             {"Logits": INPUT, "Labels": IDS % 3},
             {"num_samples": 4},
