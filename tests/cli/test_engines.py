@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import fluidtool
+import fluidtool.fluid as fluid
 from fluidtool.errors import DeviceError, UsageError
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.proto.enums import VarType
@@ -314,6 +315,33 @@ def test_a_plan_shows_calls_and_their_steps(on: None) -> None:
     assert re.search(r"^Region 1: 11 operators in \d+ kernel calls$", out, re.MULTILINE)
     assert re.search(r"^arena +\S+ KiB; no arrangement needs less than \S+ KiB$", out, re.MULTILINE)
     assert re.search(r"^\d+ +convolution +conv \+ relu +blocks of \d+ +\[1, 16, 8, 8\] +\d+$", out, re.MULTILINE)
+
+
+def test_explain_tells_what_rewrites_did_and_why_not(on: None) -> None:
+    out = call("inspect", DIGITS, "--plan", "--explain").stdout
+    assert re.search(r"^Region 1: rewrites$", out, re.MULTILINE)
+    assert re.search(r"^fold affine +2 +A factor and a shift by channel go into the weights", out, re.MULTILINE)
+    assert "mix channels" not in out  # which found nothing that is fit
+    (region,) = call_json("inspect", DIGITS, "--plan", "--explain")["native"]["regions"]
+    done = {rewrite["name"]: rewrite["done"] for rewrite in region["rewrites"]}
+    assert (done["fold affine"], done["fold activation"], done["mix channels"]) == (2, 2, 0)
+
+
+def test_explain_needs_a_plan() -> None:
+    result = call("inspect", DIGITS, "--explain")
+    assert result.exit_code == 2 and "--explain belongs to --plan" in error_of(result)
+
+
+def test_parameters_of_one_shape_do_not_count_as_equal(tmp_path: Path, on: None) -> None:
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        x = fluid.layers.data("x", [16])
+        out = fluid.layers.concat([fluid.layers.fc(x, 8, bias_attr=False) for _ in range(2)], axis=1)
+        executor = fluid.Executor(fluid.CPUPlace())
+        executor.run(startup)
+        fluid.io.save_inference_model(str(tmp_path), ["x"], [out], executor, main)
+    (region,) = call_json("inspect", tmp_path, "--plan", "--explain")["native"]["regions"]
+    assert {rewrite["name"]: rewrite["done"] for rewrite in region["rewrites"]}["merge products"] == 0
 
 
 @built

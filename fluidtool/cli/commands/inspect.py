@@ -53,6 +53,12 @@ def inspect(
         bool,
         typer.Option("--plan", rich_help_panel=VIEW, help="The steps of a run, what each releases, and the memory."),
     ] = False,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain", rich_help_panel=OUTPUT, help="With --plan: what each rewrite did to each region, or why not."
+        ),
+    ] = False,
     engine: Engine = "auto",
     precision: Precision = "float32",
     batch: Batch = 1,
@@ -85,6 +91,8 @@ def inspect(
     views = [name for name, asked in wanted.items() if asked] or ["summary"]
     if len(views) > 1:
         raise UsageError(f"--{views[0]} and --{views[1]} are two views of a model; ask for one at a time")
+    if explain and not plan:
+        raise UsageError("--explain belongs to --plan: it tells what the rewrites of each region did")
     opened = open_model(
         model, model_file, params_from, engine=engine, precision=precision, need_parameters=False, validate=False
     )
@@ -96,7 +104,7 @@ def inspect(
         return
     from fluidtool.cli.views.inspect import VIEWS
 
-    view = VIEWS[views[0]](opened, batch, shapes)
+    view = VIEWS["plan, explained" if explain else views[0]](opened, batch, shapes)
     if json or format is Format.JSON:
         show_json(view.data())
     else:

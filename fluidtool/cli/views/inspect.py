@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Protocol
 
 from fluidtool.cli.progress import progress
@@ -223,4 +224,5 @@ VIEWS: dict[str, Callable[[Model, int, Shapes], View]] = {
     "vars": VariablesView,
     "params": ParametersView,
     "plan": PlanView,
+    "plan, explained": partial(PlanView, explained=True),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from itertools import repeat
 from typing import Any
 
 from fluidtool.cli.render import Table, counted, fields, shape_text, size, table
@@ -14,7 +15,7 @@ from fluidtool.ops.inference import infer_program
 from fluidtool.passes.cost import footprint, input_metas, with_batch
 from fluidtool.runtime.chains import Chain
 from fluidtool.runtime.dependencies import trains
-from fluidtool.runtime.engines.native.preview import Preview, left_to_numpy, preview
+from fluidtool.runtime.engines.native.preview import Preview, RewriteView, explain, left_to_numpy, preview
 from fluidtool.runtime.engines.registry import engine_for
 from fluidtool.runtime.partition import Region
 from fluidtool.runtime.plan import Plan
@@ -24,7 +25,9 @@ from fluidtool.runtime.step import Step
 class PlanView:
     """`--plan`: the steps, the memory, and the regions of the native engine with what they are compiled to."""
 
-    def __init__(self, model: Model, batch: int, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    def __init__(
+        self, model: Model, batch: int, shapes: Mapping[str, tuple[int, ...]], explained: bool = False
+    ) -> None:
         engine = engine_for(model.engine, precision=model.precision)
         self.delegate = None if engine is None or engine.name == "native" else engine
         plan = Plan(model.program, tuple(model.fetches), needed_only=True, engine=engine)
@@ -38,6 +41,7 @@ class PlanView:
         block = plan.program.global_block()
         inferred = infer_program(plan.program, metas)
         self.regions: list[Preview] = []
+        self.rewrites: list[tuple[RewriteView, ...]] = []  # of each region, where they are asked for
         self.engines: list[tuple[str, int | None, str]] = []  # of each step: engine, region, kernel
 
         def look(item: Step | Region | Chain) -> None:
@@ -56,6 +60,8 @@ class PlanView:
                     look(part)
                 return
             self.regions.append(compiled)
+            if explained and self.delegate is None:
+                self.rewrites.append(() if compiled.reason else explain(item, block, sized))
             self.engines += self._of(item)
 
         for item in work:
@@ -79,7 +85,12 @@ class PlanView:
             "delegated_to": None if self.delegate is None else self.delegate.name,
             "native": {
                 **self.native,
-                "regions": [asdict(region) for region in self.regions],
+                "regions": [
+                    asdict(region) | {"rewrites": [asdict(each) for each in rewrites]}
+                    if self.rewrites
+                    else asdict(region)
+                    for region, rewrites in zip(self.regions, self.rewrites or repeat(()), strict=False)
+                ],
                 "left_to_numpy": self.left,
             },
             "steps": [
@@ -118,6 +129,8 @@ class PlanView:
         yield out
         for number, region in enumerate(self.regions, 1):
             yield from region_tables(number, region)
+            if self.rewrites and self.rewrites[number - 1]:
+                yield rewrites_table(number, self.rewrites[number - 1])
         left = table("Left to numpy", "operator", "because")
         for op_type, reason in self.left.items():
             left.add(op_type, reason)
@@ -154,3 +167,13 @@ def region_tables(number: int, region: Preview) -> Iterable[Table]:
         shape = shape_text(shown.shape) if shown.result else ""
         out.add(position, shown.kernel, shown.computes, shown.layout, shape, shown.tasks)
     yield out
+
+
+def rewrites_table(number: int, rewrites: Iterable[RewriteView]) -> Table:
+    """What rewrites did to the graph of a region, in order, and why not elsewhere; without those that found nothing fit."""
+    out = table(f"Region {number}: rewrites", "!rewrite", ">done", "what for, and why not elsewhere")
+    for rewrite in rewrites:
+        if rewrite.done or rewrite.no_matches:
+            reasons = [f"{times} x not: {reason}" for reason, times in rewrite.no_matches.items()]
+            out.add(rewrite.name, rewrite.done, "\n".join([rewrite.purpose, *reasons]))
+    return out

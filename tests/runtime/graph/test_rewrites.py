@@ -9,9 +9,10 @@ import pytest
 
 from fluidtool.runtime.graph.importers.registry import ADD, AFFINE
 from fluidtool.runtime.graph.ir import NONE, RELU, Activation, Graph, Node, Value
-from fluidtool.runtime.graph.pipeline import REWRITES
+from fluidtool.runtime.graph.pipeline import REWRITES, by_rule
 from fluidtool.runtime.graph.rewrites.fusion import fold_activation, fold_affine, fold_factor, fold_residual
 from fluidtool.runtime.graph.rewrites.joining import merge_products
+from fluidtool.runtime.graph.rewrites.pooling import pool_lookups
 from fluidtool.runtime.graph.rewrites.rewriting import Outcome, Rule, sweep
 
 IMAGE = (1, 8, 4, 4)
@@ -124,6 +125,10 @@ def test_products_by_the_same_numbers_are_computed_once() -> None:
     outcome = merge_products(Graph([x], [both.output], [first, second, both]))
     assert shown(outcome) == ["product a", "binary c"]
     assert outcome.graph.nodes[1].inputs == (first.output, first.output)
+
+
+def test_the_rule_for_lookups_says_what_it_is_for() -> None:
+    assert by_rule("pool lookups", pool_lookups(())).purpose.startswith("A lookup")
 
 
 def test_every_rewrite_has_a_name_of_its_own_and_says_what_it_is_for() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -19,6 +20,7 @@ from fluidtool.runtime.engines.native.packed import ForeseenConstants
 from fluidtool.runtime.graph.importers import registry
 from fluidtool.runtime.graph.importers.registry import Lod
 from fluidtool.runtime.graph.ir import Node, UnsupportedError
+from fluidtool.runtime.graph.pipeline import Applied, import_region, rewrites
 from fluidtool.runtime.graph.spec import RegionSpec
 from fluidtool.runtime.partition import WORTH, Region
 from fluidtool.tensor import numpy_dtype
@@ -73,6 +75,16 @@ class KernelCallView:
 
 
 @dataclass(frozen=True, slots=True)
+class RewriteView:
+    """One rewrite of the graph: what it is for, how often it was done, and why not elsewhere, with how often."""
+
+    name: str
+    purpose: str
+    done: int
+    no_matches: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Preview:
     """A region compiled: its kernel calls and its memory in bytes; or `reason`, why numpy computes it."""
 
@@ -85,16 +97,12 @@ class Preview:
 
 
 def preview(region: Region, block: Block, metas: Mapping[str, TensorMeta | None]) -> Preview:
-    """Compile a region of a block for inputs of the shapes in `metas`; parameters count as declared, filled with zeros, and
-    sequences as of one row each.
+    """Compile a region of a block for inputs of the shapes in `metas`; parameters count as declared, each filled with a number
+    of its own, and sequences as of one row each.
     """
     count = len(region.steps)
     try:
-        given = {name: stand_in(name, block, metas.get(name)) for name in region.inputs}
-        constants = {name: zeros(name, block) for name in region.constants}
-        lods = {name: short_sequences(name, block, array) for name, array in given.items()}
-        spec = RegionSpec(region.operators(), given, constants, region.outputs, lods, region.pooled)
-        compiled = region.engine.compile(spec, ForeseenConstants())
+        compiled = region.engine.compile(spec_of(region, block, metas), ForeseenConstants())
     except UnsupportedError as error:
         region.divide(error)  # as a run does
         return Preview(count, reason=str(error))
@@ -110,6 +118,27 @@ def preview(region: Region, block: Block, metas: Mapping[str, TensorMeta | None]
         4 * lower_bound(kernel_calls),
         sum(packed.values()),
     )
+
+
+def explain(region: Region, block: Block, metas: Mapping[str, TensorMeta | None]) -> tuple[RewriteView, ...]:
+    """What each rewrite does to the graph of a region that `preview` compiles, in order."""
+    spec = spec_of(region, block, metas)
+    graph = import_region(spec).graph
+    return tuple(rewrite_view(applied) for applied in rewrites(graph, spec.pooled))
+
+
+def rewrite_view(applied: Applied) -> RewriteView:
+    """A rewrite as it is shown."""
+    reasons = Counter(reason for _, reason in applied.outcome.no_matches)
+    return RewriteView(applied.rewrite.name, applied.rewrite.purpose, applied.outcome.done, dict(reasons))
+
+
+def spec_of(region: Region, block: Block, metas: Mapping[str, TensorMeta | None]) -> RegionSpec:
+    """What a region would be compiled from; raises UnsupportedError where only a run can tell."""
+    given = {name: stand_in(name, block, metas.get(name)) for name in region.inputs}
+    constants = {name: filled(name, block, 1 + number) for number, name in enumerate(region.constants)}
+    lods = {name: short_sequences(name, block, array) for name, array in given.items()}
+    return RegionSpec(region.operators(), given, constants, region.outputs, lods, region.pooled)
 
 
 def stand_in(name: str, block: Block, meta: TensorMeta | None) -> Any:
@@ -139,16 +168,17 @@ def short_sequences(name: str, block: Block, array: Any) -> Lod:
     return (tuple(range(len(array) + 1)),) * var.lod_level
 
 
-def zeros(name: str, block: Block) -> Any:
-    """A parameter as it is declared."""
+def filled(name: str, block: Block, number: int) -> Any:
+    """A parameter as it is declared, in no memory: all floats are this number, so that it equals no other parameter."""
     var = block.vars.get(name)
     if var is None or not var.has_shape or var.dtype is None or any(size < 0 for size in var.shape):
         raise UnsupportedError(f"the parameter {name} has no declared shape")
     check_size(name, var.shape)
     try:
-        return np.zeros(tuple(var.shape), numpy_dtype(var.dtype))
+        dtype = np.dtype(numpy_dtype(var.dtype))
     except FluidError as error:
         raise UnsupportedError(f"the parameter {name}: {error}") from error
+    return np.broadcast_to(np.array(number if dtype.kind == "f" else 0, dtype), tuple(var.shape))
 
 
 def kernel_name(kernel_call: KernelCall) -> str:

@@ -43,9 +43,10 @@ def takes_any(lookup: Node, pooled: Collection[str]) -> bool:
 
 
 def pool_lookups(pooled: Collection[str]) -> Rule:
-    """Lookups of these ids become one node each with the pooling of what they give."""
+    """The rule for lookups of these ids."""
 
     def rule(node: Node, alone: Producer) -> Rewrite | NoMatch:
+        """A lookup whose rows are only pooled becomes one node with the pooling."""
         lookup = alone(node.inputs[0]) if node.kind == "sequence_pool" else None
         if lookup is None or lookup.kind != "gather":
             return ELSEWHERE
