@@ -16,8 +16,6 @@ from fluidtool.cli.options.outputs import Fetch, Force, Json
 from fluidtool.cli.options.panels import OUTPUT
 from fluidtool.cli.options.running import Engine, Precision, Repeat, Threads, Warmup
 from fluidtool.cli.options.safety import AllowFiles, AllowNetwork
-from fluidtool.cli.render import show, show_json
-from fluidtool.cli.terminal import TERMINAL
 
 
 def profile(
@@ -69,7 +67,8 @@ def profile(
         from fluidtool.cli.threads import use_threads
 
         use_threads(threads)  # before numpy comes in
-    from fluidtool.cli.views.profile import data, tables
+    from fluidtool.cli.terminal import TERMINAL
+    from fluidtool.cli.views.profile import show_profile
     from fluidtool.workflows.inputs import Inputs
     from fluidtool.workflows.profile import profile as profile_model
     from fluidtool.workflows.profile import require_free_trace, save_trace
@@ -91,7 +90,4 @@ def profile(
     if trace is not None:
         save_trace(result.profile, trace, model, overwrite=force)
         say(f"trace saved to {trace}")
-    if json:
-        show_json(data(result.profile, result.engine))
-    else:
-        show(*tables(result.profile, result.engine, top))
+    show_profile(result, top, json)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from fluidtool.cli.failures import say, say_error
 from fluidtool.cli.opening import open_model, parse_device, policy_of
 from fluidtool.cli.options.changed import Changed
 from fluidtool.cli.options.inputs import Batch, Feeds, InputNames, Lods, Random, Seed, Shapes
@@ -17,13 +16,7 @@ from fluidtool.cli.options.outputs import Fetch, Force, Json, Output
 from fluidtool.cli.options.running import Device, Engine, Precision, Repeat, Threads, Warmup
 from fluidtool.cli.options.safety import AllowFiles, AllowNetwork
 from fluidtool.cli.options.training import BatchSize, Data, DropLast, Epochs, Log, Loss, Save, Shuffle
-from fluidtool.cli.render import counted, fields, number, show, show_json
-from fluidtool.cli.terminal import TERMINAL
 from fluidtool.errors import EXIT_FINDING, UsageError
-
-if TYPE_CHECKING:
-    from fluidtool.workflows.expectation import Tolerance
-    from fluidtool.workflows.run import RunResult
 
 STDOUT = Path("-")
 OUTPUTS, CHECKS, ROLES = "Which outputs", "Checks", "A role of a distributed job"
@@ -140,9 +133,12 @@ def run(
         return
     if output == STDOUT and json:
         raise UsageError("--output - and --json both write to standard output; choose one of them")
+    from fluidtool.cli.terminal import TERMINAL
+    from fluidtool.cli.views.run import say_saved, say_verdict, show_result
+    from fluidtool.io.arrays import archive_bytes
     from fluidtool.workflows.expectation import Tolerance
     from fluidtool.workflows.inputs import Inputs
-    from fluidtool.workflows.outputs import require_free
+    from fluidtool.workflows.outputs import require_free, save_outputs
     from fluidtool.workflows.run import run as run_model
 
     tolerance = Tolerance(rtol, atol)
@@ -171,11 +167,19 @@ def run(
         warmup=warmup,
         watcher=TERMINAL,
     )
-    if output is not None:
-        _save(result, output, force)
-    _show(result, output, tolerance if expect else None, timed=repeat > 1, json=json)
+    if output == STDOUT:
+        sys.stdout.buffer.write(archive_bytes(result.outputs))
+    elif output is not None:
+        save_outputs(result.outputs, output, overwrite=force)
+        say_saved(result, output)
+    compared = None if expect is None else tolerance
+    show_result(
+        result, saved=output is not None, quiet=output == STDOUT, compared=compared, timed=repeat > 1, json=json
+    )
     if expect is not None:
-        _judge(result, expect, tolerance)
+        say_verdict(result, expect, tolerance)
+    if result.differing:
+        raise typer.Exit(EXIT_FINDING)
 
 
 def has_role(folder: Path) -> bool:
@@ -186,45 +190,3 @@ def has_role(folder: Path) -> bool:
     from fluidtool.training.roles import role_kind
 
     return role_kind(open_programs(folder, any_role=True)) is not None
-
-
-def _save(result: RunResult, path: Path, force: bool) -> None:
-    from fluidtool.io.arrays import archive_bytes
-    from fluidtool.workflows.outputs import save_outputs
-
-    if path == STDOUT:
-        sys.stdout.buffer.write(archive_bytes(result.outputs))
-        return
-    save_outputs(result.outputs, path, overwrite=force)
-    say(f"{counted(len(result.outputs), 'output')} saved to {path}")
-
-
-def _show(result: RunResult, output: Path | None, tolerance: Tolerance | None, *, timed: bool, json: bool) -> None:
-    from fluidtool.cli.views.engines import used_text
-    from fluidtool.cli.views.run import differences_table, outputs_table, result_data
-    from fluidtool.cli.views.times import shown, statistics
-
-    if timed:
-        say(f"{len(result.seconds)} runs by {used_text(result.engine)}")
-    if json:
-        show_json(result_data(result, timed=timed, tolerance=tolerance))
-        return
-    tables = [] if output else [outputs_table(result.outputs)]
-    if timed:
-        tables.append(fields("", shown(statistics(result.seconds))))
-    if result.differing:
-        tables.append(differences_table(result.comparisons))
-    if output != STDOUT:
-        show(*tables)
-
-
-def _judge(result: RunResult, expected: Path, tolerance: Tolerance) -> None:
-    """Say whether the outputs are as expected; exit code 1 if not."""
-    total, wrong = len(result.comparisons), result.differing
-    allowed = f"rtol {tolerance.rtol:g}, atol {tolerance.atol:g}"
-    if wrong:
-        names = ", ".join(item.name for item in wrong)
-        say_error(f"{len(wrong)} of {total} outputs differ from {expected} ({allowed}): {names}")
-        raise typer.Exit(EXIT_FINDING)
-    largest = max((item.largest_error for item in result.comparisons), default=0.0)
-    say(f"{counted(total, 'output')} as in {expected} ({allowed}; largest difference {number(largest, 3)})")

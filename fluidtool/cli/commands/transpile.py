@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from fluidtool.cli.app import ORDER
-from fluidtool.cli.failures import say, say_error
 from fluidtool.cli.opening import policy_of
 from fluidtool.cli.options.changed import Changed
 from fluidtool.cli.options.distribution import (
@@ -45,13 +44,7 @@ from fluidtool.cli.options.passes import (
     Verify,
 )
 from fluidtool.cli.options.safety import AllowFiles, AllowNetwork
-from fluidtool.cli.render import counted, number, show, show_json
-from fluidtool.cli.terminal import TERMINAL
 from fluidtool.errors import EXIT_FINDING, UsageError
-
-if TYPE_CHECKING:
-    from fluidtool.workflows.job import JobRequest, JobResult
-    from fluidtool.workflows.transpile import TranspileResult
 
 NAMES = {
     "fuse_bn": "fuse-batch-norm",
@@ -142,6 +135,8 @@ def transpile(
             )
         if not (verify or measure):
             _check_unrun({"--feed": feed, "--lod": lod, "--random": random, "--shape": shape}, rtol, startup)
+        from fluidtool.cli.terminal import TERMINAL
+        from fluidtool.cli.views.transpile import show_result
         from fluidtool.workflows.inputs import Inputs
         from fluidtool.workflows.transpile import transpile as transpile_model
 
@@ -162,7 +157,9 @@ def transpile(
             policy=policy_of(allow_files or (), allow_network),
             watcher=TERMINAL,
         )
-        _show(result, output, verified=verify, explain=explain, json=json)
+        show_result(result, output, verified=verify, explain=explain, json=json)
+        if result.differing:
+            raise typer.Exit(EXIT_FINDING)
         return
     if passes:
         raise UsageError(f"--distribute and {passes[0]} are two transpilers; run one and then the other on its result")
@@ -184,7 +181,8 @@ def transpile(
     for option, given in only_passes.items():
         if given:
             raise UsageError(f"{option} is about passes; leave it out with --distribute")
-    from fluidtool.workflows.job import JobRequest, make_job
+    from fluidtool.cli.views.job import show_job, show_plan
+    from fluidtool.workflows.job import JobRequest, make_job, plan_job
 
     request = JobRequest(
         pservers=pservers,
@@ -198,35 +196,12 @@ def transpile(
         min_block_size=8192 if min_block_size is None else min_block_size,
     )
     if plan:
-        _show_plan(Path(model), Path(startup), request, json)
+        show_plan(plan_job(Path(model), Path(startup), request), json)
     elif output is None:
         raise UsageError("transpile --distribute writes a folder of programs: give -o DIR, or --plan to look only")
     else:
         made = make_job(Path(model), Path(startup), output, request, overwrite=force)
-        _show_job(made, output, json)
-
-
-def _show_plan(main: Path, startup: Path, request: JobRequest, json: bool) -> None:
-    from fluidtool.cli.views.job import plan_tables
-    from fluidtool.distribute.overview import plan_data
-    from fluidtool.workflows.job import plan_job
-
-    plan = plan_job(main, startup, request)
-    data = plan_data(plan)
-    if json:
-        show_json(data)
-    else:
-        show(*plan_tables(plan, data))
-
-
-def _show_job(made: JobResult, output: Path, json: bool) -> None:
-    from fluidtool.cli.views.job import roles_table
-
-    if json:
-        show_json(made.manifest)
-    else:
-        show(roles_table(made.roles))
-    say(f"programs of {counted(len(made.roles), 'role')} saved to {output}")
+        show_job(made, output, json)
 
 
 def _check_unrun(feeding: Mapping[str, Any], rtol: float | None, startup: str | None) -> None:
@@ -248,31 +223,3 @@ def ordered(order: list[str], fused: list[str]) -> list[str]:
         if name is not None:
             names.append(name)
     return names
-
-
-def _show(result: TranspileResult, output: Path | None, *, verified: bool, explain: bool, json: bool) -> None:
-    """Tables or JSON, then the outcome; exit code 1 for values that differ."""
-    from fluidtool.cli.views.transpile import result_data, result_tables
-
-    if json:
-        show_json(result_data(result, verified=verified))
-    else:
-        show(*result_tables(result, verified=verified, explain=explain))
-    if result.differing:
-        names = ", ".join(item.name for item in result.differing[:5])
-        allow = f"; where rounding alone differs by more than {result.tolerance:g}, allow it: --rtol"
-        say_error(
-            f"{len(result.differing)} of {len(result.comparisons)} values differ ({names}); nothing was written"
-            f"{'' if result.exact else allow}"
-        )
-        raise typer.Exit(EXIT_FINDING)
-    if verified:
-        largest = max((item.largest_error for item in result.comparisons), default=0.0)
-        within = f"within {result.tolerance:g}; largest difference {number(largest, 3)}"
-        say(f"both programs compute the same ({within if result.tolerance else 'bit by bit'})")
-    if not any(stage.result.changed for stage in result.stages):
-        say("no pass found anything to do")
-    if result.files:
-        say(f"{counted(len(result.files), 'file')} saved to {output}")
-    else:
-        say("nothing was written; -o OUT saves the result")

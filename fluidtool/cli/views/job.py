@@ -3,12 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from fluidtool.cli.render import Table, fields, size, table
+from fluidtool.cli.failures import say
+from fluidtool.cli.render import Table, counted, fields, show, show_json, size, table
+from fluidtool.distribute.overview import plan_data
 from fluidtool.distribute.plan import DistributePlan
 from fluidtool.distribute.roles import RolePrograms
 from fluidtool.passes.pipeline import count_operators
+from fluidtool.workflows.job import JobResult
+
+
+def show_job(made: JobResult, output: Path, json: bool) -> None:
+    """The manifest, or the files of each role."""
+    if json:
+        show_json(made.manifest)
+    else:
+        show(roles_table(made.roles))
+    say(f"programs of {counted(len(made.roles), 'role')} saved to {output}")
+
+
+def show_plan(plan: DistributePlan, json: bool) -> None:
+    """What lives on which server."""
+    data = plan_data(plan)
+    if json:
+        show_json(data)
+    else:
+        show(*plan_tables(plan, data))
 
 
 def roles_table(made: Sequence[RolePrograms]) -> Table:

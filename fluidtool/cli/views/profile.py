@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fluidtool.cli.render import Table, fields, number, shape_text, size, table
+from fluidtool.cli.render import Table, fields, number, shape_text, show, show_json, size, table
 from fluidtool.cli.views.engines import used_text
 from fluidtool.cli.views.times import milliseconds, statistics
 from fluidtool.profiling import Item, Profile
+from fluidtool.workflows.profile import ProfileResult
 
 BARS = "▁▂▃▄▅▆▇█"
 CURVE = 48  # places that the curve of the memory is drawn in
+
+
+def show_profile(result: ProfileResult, top: int, json: bool) -> None:
+    """Everything as JSON, or tables with the `top` items that take longest."""
+    if json:
+        show_json(data(result.profile, result.engine))
+    else:
+        show(*tables(result.profile, result.engine, top))
 
 
 def data(found: Profile, engine: Mapping[str, Any]) -> Any:

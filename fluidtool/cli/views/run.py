@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fluidtool.cli.render import Table, number, shape_text, table
+from fluidtool.cli.failures import say, say_error
+from fluidtool.cli.render import Table, counted, fields, number, shape_text, show, show_json, table
+from fluidtool.cli.views.engines import used_text
+from fluidtool.cli.views.times import shown
 from fluidtool.cli.views.times import statistics as times_of
 from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows
 from fluidtool.tensor.compare import Comparison
@@ -18,6 +22,41 @@ from fluidtool.workflows.run import RunResult
 
 PREVIEW = 8
 VALUES_IN_JSON = 1000
+
+
+def show_result(
+    result: RunResult, *, saved: bool, quiet: bool, compared: Tolerance | None, timed: bool, json: bool
+) -> None:
+    """Outputs unless they were saved, times, and what differs; quiet: no tables, since stdout has the outputs."""
+    if timed:
+        say(f"{len(result.seconds)} runs by {used_text(result.engine)}")
+    if json:
+        show_json(result_data(result, timed=timed, tolerance=compared))
+        return
+    tables = [] if saved else [outputs_table(result.outputs)]
+    if timed:
+        tables.append(fields("", shown(times_of(result.seconds))))
+    if result.differing:
+        tables.append(differences_table(result.comparisons))
+    if not quiet:
+        show(*tables)
+
+
+def say_saved(result: RunResult, path: Path) -> None:
+    """Where the outputs are."""
+    say(f"{counted(len(result.outputs), 'output')} saved to {path}")
+
+
+def say_verdict(result: RunResult, expected: Path, tolerance: Tolerance) -> None:
+    """Whether the outputs are as expected."""
+    total, wrong = len(result.comparisons), result.differing
+    allowed = f"rtol {tolerance.rtol:g}, atol {tolerance.atol:g}"
+    if wrong:
+        names = ", ".join(item.name for item in wrong)
+        say_error(f"{len(wrong)} of {total} outputs differ from {expected} ({allowed}): {names}")
+        return
+    largest = max((item.largest_error for item in result.comparisons), default=0.0)
+    say(f"{counted(total, 'output')} as in {expected} ({allowed}; largest difference {number(largest, 3)})")
 
 
 def result_data(result: RunResult, *, timed: bool, tolerance: Tolerance | None) -> dict[str, Any]:

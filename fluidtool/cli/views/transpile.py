@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from fluidtool.cli.render import Table, number, show, size, table
+from fluidtool.cli.failures import say, say_error
+from fluidtool.cli.render import Table, counted, number, show, show_json, size, table
 from fluidtool.passes.catalogue import INFERENCE_PASSES, InferencePass
 from fluidtool.passes.pipeline import Stage
 from fluidtool.tensor.compare import Comparison
@@ -21,6 +23,32 @@ FIELDS = {
     "activation_bytes_live": "activations, if freed after use",
     "seconds": "time of a run",
 }
+
+
+def show_result(result: TranspileResult, output: Path | None, *, verified: bool, explain: bool, json: bool) -> None:
+    """Tables or JSON, then what came of it."""
+    if json:
+        show_json(result_data(result, verified=verified))
+    else:
+        show(*result_tables(result, verified=verified, explain=explain))
+    if result.differing:
+        names = ", ".join(item.name for item in result.differing[:5])
+        allow = f"; where rounding alone differs by more than {result.tolerance:g}, allow it: --rtol"
+        say_error(
+            f"{len(result.differing)} of {len(result.comparisons)} values differ ({names}); nothing was written"
+            f"{'' if result.exact else allow}"
+        )
+        return
+    if verified:
+        largest = max((item.largest_error for item in result.comparisons), default=0.0)
+        within = f"within {result.tolerance:g}; largest difference {number(largest, 3)}"
+        say(f"both programs compute the same ({within if result.tolerance else 'bit by bit'})")
+    if not any(stage.result.changed for stage in result.stages):
+        say("no pass found anything to do")
+    if result.files:
+        say(f"{counted(len(result.files), 'file')} saved to {output}")
+    else:
+        say("nothing was written; -o OUT saves the result")
 
 
 def result_data(result: TranspileResult, *, verified: bool) -> dict[str, Any]:
