@@ -15,7 +15,6 @@ from typer.main import get_command
 from fluidtool.cli.commands import COMMANDS
 from fluidtool.cli.failures import report
 from fluidtool.cli.help import help_page
-from fluidtool.cli.options.changed import with_changes
 from fluidtool.errors import EXIT_OK, UsageError
 
 SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -105,6 +104,8 @@ class Commands(TyperGroup):
         """The command of this name, or None."""
         if cmd_name not in COMMANDS:
             return None
+        from fluidtool.cli.options.changed import with_changes
+
         function = getattr(import_module(f"{COMMANDS_PACKAGE}.{cmd_name}"), cmd_name)
         single = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=SETTINGS)
         single.command(cmd_name, cls=Command)(with_changes(function))
