@@ -11,10 +11,12 @@ import typer
 
 from fluidtool.cli.failures import say
 from fluidtool.cli.opening import open_model
+from fluidtool.cli.options.changed import Changed
 from fluidtool.cli.options.inputs import Batch, Shapes
 from fluidtool.cli.options.model import ModelFile, ModelPath
 from fluidtool.cli.options.outputs import Json
 from fluidtool.cli.options.panels import MODEL, OUTPUT
+from fluidtool.cli.options.passes import Explain
 from fluidtool.cli.options.running import Engine, Precision
 from fluidtool.cli.render import printable, show, show_json
 from fluidtool.errors import UsageError
@@ -53,12 +55,7 @@ def inspect(
         bool,
         typer.Option("--plan", rich_help_panel=VIEW, help="The steps of a run, what each releases, and the memory."),
     ] = False,
-    explain: Annotated[
-        bool,
-        typer.Option(
-            "--explain", rich_help_panel=OUTPUT, help="With --plan: what each rewrite did to each region, or why not."
-        ),
-    ] = False,
+    explain: Annotated[Explain, Changed(help="With --plan: what each rewrite did to each region, or why not.")] = False,
     engine: Engine = "auto",
     precision: Precision = "float32",
     batch: Batch = 1,
