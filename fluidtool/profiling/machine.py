@@ -9,8 +9,10 @@ from time import perf_counter
 import numpy as np
 
 from fluidtool.profiling.work import Work
-from fluidtool.runtime.engines.native.calls import TASKS, Kind, aligned_floats
-from fluidtool.runtime.engines.native.library import STEP, Library
+from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.binding import empty_calls, write
+from fluidtool.runtime.engines.native.calls import aligned_floats
+from fluidtool.runtime.engines.native.library import Library
 
 PEAK_SUMS = 8  # SUMS in src/peak.c
 PEAK_PAIR_SUMS = 16  # PEAK_SUMS in src/pairs.c
@@ -83,11 +85,10 @@ def _copied(copy: Callable[[], object], size: int) -> float:
 def _native_flops(library: Library) -> float:
     rounds, tasks = 20_000, library.threads
     sums = aligned_floats(library.width * tasks)
-    kind, each = (Kind.MULTIPLY_PAIRS, 2 * PEAK_PAIR_SUMS) if library.pairs else (Kind.MULTIPLY_ADDS, PEAK_SUMS)
-    step = np.zeros(1, STEP)
-    step["kind"], step["p"][0, 3] = kind, sums.ctypes.data
-    step["n"][0, 0], step["n"][0, TASKS] = rounds, tasks
-    return 2 * each * library.width * rounds * tasks / _best(lambda: library.run(step))
+    kernel, each = (abi.MultiplyPairs, 2 * PEAK_PAIR_SUMS) if library.pairs else (abi.MultiplyAdds, PEAK_SUMS)
+    calls = empty_calls(1)
+    write(calls, 0, kernel(out=sums, rounds=rounds), [sums.ctypes.data], tasks)
+    return 2 * each * library.width * rounds * tasks / _best(lambda: library.run(calls))
 
 
 def _native_copy(library: Library, size: int) -> Callable[[], object]:
@@ -95,14 +96,14 @@ def _native_copy(library: Library, size: int) -> Callable[[], object]:
     columns = size // 4 // rows
     source, target = aligned_floats(rows * columns), aligned_floats(rows * columns)
     source[:], target[:] = 1, 0
-    step = np.zeros(1, STEP)
-    step["kind"], step["p"][0, 0], step["p"][0, 3] = Kind.COPY, source.ctypes.data, target.ctypes.data
-    step["n"][0, :18] = (1, 1, 1, 1, rows, columns, 0, 0, 0, 0, columns, 1, 0, 0, 0, 0, columns, 1)
-    step["n"][0, TASKS] = library.threads
+    shape, strides = (1, 1, 1, 1, rows, columns), (0, 0, 0, 0, columns, 1)
+    arguments = abi.Copy(source=source, out=target, shape=shape, source_strides=strides, out_strides=strides)
+    calls = empty_calls(1)
+    write(calls, 0, arguments, [source.ctypes.data, target.ctypes.data], library.threads)
     keep = (source, target)
 
     def copy() -> object:
-        library.run(step)
+        library.run(calls)
         return keep
 
     return copy

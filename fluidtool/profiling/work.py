@@ -11,7 +11,8 @@ import numpy as np
 
 from fluidtool.ops.multiply_adds import UnknownShapeError, known_multiply_adds
 from fluidtool.ops.registry import traits_of
-from fluidtool.runtime.engines.native.calls import KernelCall, Kind, is_narrow
+from fluidtool.runtime.engines.native.abi import Kind, Winograd
+from fluidtool.runtime.engines.native.calls import KernelCall, is_narrow
 from fluidtool.runtime.graph.ir import Node, operands
 from fluidtool.runtime.step import BoundStep
 from fluidtool.tensor import LoDTensor, SelectedRows
@@ -109,10 +110,10 @@ def step_works(kernel_calls: Iterable[KernelCall]) -> list[Work]:
             found.append(Work(0, _moved(kernel_call)))
             continue
         multiply_adds = 0 if id(node) in counted else node.multiply_adds
-        if kernel_call.kind is Kind.WINOGRAD:  # a step for each strip of windows
-            multiply_adds = (
-                node.multiply_adds * kernel_call.sizes[9] // prod(kernel_call.sizes[axis] for axis in range(3))
-            )
+        arguments = kernel_call.arguments
+        if isinstance(arguments, Winograd):  # a call for each strip of windows
+            windows = arguments.images * arguments.window_rows * arguments.window_columns
+            multiply_adds = node.multiply_adds * arguments.count // windows
         counted.add(id(node))
         spared = 2 * prod(node.attrs["weights"].shape) if is_narrow(kernel_call) else 0
         found.append(Work(multiply_adds, node_bytes(node) - spared))

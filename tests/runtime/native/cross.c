@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-void ft_run(const ft_step *steps, int64_t count);
+void ft_run(const ft_call *calls, int64_t count);
 const char *ft_instructions_name(void);
 int64_t ft_vector_width(void);
 int ft_use_threads(int count);
@@ -15,7 +15,7 @@ int ft_use_instructions(const char *name);
 enum { NUMBERS = 1003, ROWS = 13, COLUMNS = 77, DEPTH = 131, RUNS = 500 };
 static float x[NUMBERS], y[NUMBERS];
 static float left[ROWS * DEPTH], right[DEPTH * COLUMNS], packed[DEPTH * 96] __attribute__((aligned(64)));
-static ft_step products[RUNS];
+static ft_call products[RUNS];
 
 static double expected(int kind, double v) {
     switch (kind) {
@@ -31,10 +31,10 @@ static double expected(int kind, double v) {
 
 static int wrong_activations(int kind) {
     int wrong = 0;
-    ft_step step = {.kind = FT_ELEMENTWISE, .activation = kind, .p = {[0] = x, [3] = y}};
-    step.n[0] = step.n[1] = step.n[2] = step.n[3] = step.n[17] = 1;
-    step.n[4] = NUMBERS, step.n[19] = 6, step.n[31] = 3;
-    ft_run(&step, 1);
+    const ft_elementwise arguments = {.kind = FT_ELEMENTWISE, .activation = kind, .tasks = 3, .source = x, .out = y,
+                                      .shape = {1, 1, 1, 1}, .columns = NUMBERS, .source_column = 1, .operation = 6};
+    const ft_call call = {.elementwise = arguments};
+    ft_run(&call, 1);
     for (int i = 0; i < NUMBERS; i++) {
         const double want = expected(kind, x[i]);
         if (!(fabs(y[i] - want) <= 3e-6 * fmax(1, fabs(want)))) wrong++;
@@ -44,9 +44,10 @@ static int wrong_activations(int kind) {
 
 static int wrong_softmax(int columns) {
     int wrong = 0;
-    ft_step step = {.kind = FT_SOFTMAX, .p = {[0] = x, [3] = y}, .f = {1}};
-    step.n[0] = ROWS, step.n[1] = columns, step.n[2] = step.n[3] = 1, step.n[31] = 5;
-    ft_run(&step, 1);
+    const ft_softmax arguments = {.kind = FT_SOFTMAX, .tasks = 5, .source = x, .out = y, .rows = ROWS, .columns = columns,
+                                  .heads = 1, .head_rows = 1, .factor = 1};
+    const ft_call call = {.softmax = arguments};
+    ft_run(&call, 1);
     for (const float *row = x, *out = y; row < x + ROWS * columns; row += columns, out += columns) {
         double sum = 0;
         for (int i = 0; i < columns; i++) sum += exp(row[i]);
@@ -61,13 +62,14 @@ static int wrong_product(void) {
     int wrong = 0;
     for (int i = 0; i < ROWS * DEPTH; i++) left[i] = (float)(i * 31 % 17 - 8) / 8;
     for (int i = 0; i < DEPTH * COLUMNS; i++) right[i] = (float)(i * 13 % 23 - 11) / 16;
-    ft_step pack = {.kind = FT_PACK, .p = {[0] = right, [3] = packed}};
-    pack.n[0] = DEPTH, pack.n[1] = pack.n[2] = COLUMNS, pack.n[3] = pack.n[4] = pack.n[5] = 1, pack.n[12] = COLUMNS, pack.n[31] = 2;
-    ft_run(&pack, 1);
-    ft_step product = {.kind = FT_PRODUCT, .p = {[0] = left, [1] = packed, [3] = y}};
-    product.n[0] = ROWS, product.n[1] = product.n[3] = DEPTH, product.n[2] = product.n[4] = COLUMNS;
-    product.n[6] = product.n[7] = 1, product.n[14] = product.n[15] = 2, product.n[31] = 4;
-    for (int i = 0; i < RUNS; i++) products[i] = product;
+    const ft_pack pack = {.kind = FT_PACK, .tasks = 2, .source = right, .out = packed, .depth = DEPTH, .columns = COLUMNS,
+                          .source_row = COLUMNS, .source_column = 1, .matrices = 1, .outer = 1, .all_columns = COLUMNS};
+    const ft_call packing = {.pack = pack};
+    ft_run(&packing, 1);
+    const ft_product product = {.kind = FT_PRODUCT, .tasks = 4, .source = left, .weights = packed, .out = y, .rows = ROWS,
+                                .depth = DEPTH, .columns = COLUMNS, .source_row = DEPTH, .out_row = COLUMNS, .outer = 1,
+                                .inner = 1, .column_parts = 2, .row_parts = 2};
+    for (int i = 0; i < RUNS; i++) products[i] = (ft_call){.product = product};
     memset(y, 0, sizeof y);
     ft_run(products, RUNS);
     for (int i = 0; i < ROWS; i++)

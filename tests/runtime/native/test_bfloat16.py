@@ -98,7 +98,7 @@ def stored(numbers: Array) -> Array:
     )
     together = 2 if kernel_call.kind.name == "PAIRS" else 1  # rows of weights that lie as pairs
     groups = -(-depth // together)
-    bits = kernel_call.pointers[1][0].array.view(np.uint16)[: groups * width * together]
+    bits = kernel_call.arguments.weights[0].array.view(np.uint16)[: groups * width * together]
     assert columns < width  # one block
     wide: Array = (bits.astype(np.uint32) << 16).view(np.float32)
     rows = wide.reshape(groups, width, together).transpose(0, 2, 1).reshape(groups * together, width)

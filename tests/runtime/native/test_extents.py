@@ -1,96 +1,132 @@
-"""No step runs that would leave its buffers, whoever made it."""
+"""No kernel call runs that would leave its buffers, whoever made it."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from fluidtool.runtime.engines.native import extents, lowering
-from fluidtool.runtime.engines.native.binding import bind
-from fluidtool.runtime.engines.native.calls import Buffer, KernelCall, Kind
-from fluidtool.runtime.engines.native.extents import EXTENTS, ExtentError
+from fluidtool.runtime.engines.native import abi, extents
+from fluidtool.runtime.engines.native.binding import bind, word
+from fluidtool.runtime.engines.native.calls import Buffer, KernelCall
+from fluidtool.runtime.engines.native.extents import ExtentError
+from fluidtool.runtime.graph.ir import Activation
 
 WIDTH = 8
-STEPS = {
-    "copy": (Kind.COPY, {0: 24, 3: 24}, {0: 1, 1: 1, 2: 1, 3: 1, 4: 4, 5: 6, 10: 6, 11: 1, 16: 6, 17: 1}),
-    "layer_norm": (Kind.LAYER_NORM, {0: 24, 1: 6, 2: 6, 3: 24}, {0: 4, 1: 6}),
-    "softmax with a mask": (Kind.SOFTMAX, {0: 24, 1: 6, 3: 24}, {0: 4, 1: 6, 2: 1, 3: 4, 7: 1}),
+CALLS: dict[str, tuple[type[abi.Arguments[Any]], dict[str, int], dict[str, Any]]] = {
+    "copy": (
+        abi.Copy,
+        {"source": 24, "out": 24},
+        {"shape": (1, 1, 1, 1, 4, 6), "source_strides": (0, 0, 0, 0, 6, 1), "out_strides": (0, 0, 0, 0, 6, 1)},
+    ),
+    "layer_norm": (
+        abi.LayerNorm,
+        {"source": 24, "scale": 6, "bias": 6, "out": 24},
+        {"rows": 4, "columns": 6, "epsilon": 0.0},
+    ),
+    "softmax with a mask": (
+        abi.Softmax,
+        {"source": 24, "mask": 6, "out": 24},
+        {"rows": 4, "columns": 6, "heads": 1, "head_rows": 4, "mask_column": 1, "factor": 1.0},
+    ),
     "elementwise": (
-        Kind.ELEMENTWISE,
-        {0: 24, 1: 6, 3: 24},
-        {0: 1, 1: 1, 2: 1, 3: 4, 4: 6, 8: 6, 16: 6, 17: 1, 18: 1},
+        abi.Elementwise,
+        {"source": 24, "other": 6, "out": 24},
+        {"shape": (1, 1, 1, 4), "columns": 6, "source_strides": (0, 0, 0, 6), "out_strides": (0, 0, 0, 6)}
+        | {"source_column": 1, "other_column": 1, "operation": 0},
     ),
     "product": (
-        Kind.PRODUCT,
-        {0: 12, 1: 24, 2: 8, 3: 20},
-        {0: 4, 1: 3, 2: 5, 3: 3, 4: 5, 6: 1, 7: 1, 14: 1, 15: 1},
+        abi.Product,
+        {"source": 12, "weights": 24, "bias": 8, "out": 20},
+        {"rows": 4, "depth": 3, "columns": 5, "source_row": 3, "out_row": 5, "column_parts": 1, "row_parts": 1},
     ),
     "pool": (
-        Kind.POOL,
-        {0: 128, 3: 32},
-        {0: 1, 1: 2, 2: 2, 3: 1, 4: 2, 5: 2, 6: 2, 7: 2, 10: 4, 11: 4, 12: 128, 13: 32, 14: 128, 15: 32, 16: 16, 17: 32},
+        abi.Pool,
+        {"source": 128, "out": 32},
+        {"images": 1, "rows": 2, "columns": 2, "blocks": 1, "window_h": 2, "window_w": 2, "stride_h": 2, "stride_w": 2}
+        | {"pad_top": 0, "pad_left": 0, "source_height": 4, "source_width": 4, "source_image": 128, "source_row": 32}
+        | {"source_block": 128, "out_image": 32, "out_row": 16, "out_block": 32, "mode": 0, "adaptive": 0},
     ),
-    "gather": (Kind.GATHER_ROWS, {0: 15, 3: 12, 5: 8}, {0: 4, 1: 3, 3: -1, 4: 5}),
-    "top_k": (Kind.TOP_K, {0: 24, 3: 16}, {0: 4, 1: 6, 2: 2}),
-    "group_norm": (Kind.GROUP_NORM, {0: 24, 1: 6, 2: 6, 3: 24}, {0: 2, 1: 2, 2: 3, 3: 4}),
-}  # fmt: skip
+    "gather": (
+        abi.GatherRows,
+        {"table": 15, "out": 12, "ids": 8},
+        {"count": 4, "columns": 3, "zero_id": -1, "table_rows": 5},
+    ),
+    "top_k": (abi.TopK, {"source": 24, "out": 16}, {"rows": 4, "columns": 6, "k": 2}),
+    "group_norm": (
+        abi.GroupNorm,
+        {"source": 24, "scale": 6, "bias": 6, "out": 24},
+        {"rows": 2, "groups": 2, "group_channels": 3, "plane": 4, "epsilon": 0.0},
+    ),
+}
 
 
-def step(name: str) -> KernelCall:
-    """A step that fits its buffers, of so many floats each, to the last."""
-    kind, floats, sizes = STEPS[name]
-    return KernelCall(kind, {slot: (Buffer(count), 0) for slot, count in floats.items()}, sizes)
+def call(name: str, **changed: Any) -> KernelCall:
+    """A call that fits its buffers, of so many floats each, to the last; but for what is changed."""
+    kernel, floats, numbers = CALLS[name]
+    pointers = {pointer: (Buffer(count), 0) for pointer, count in floats.items()}
+    return KernelCall(kernel(**(pointers | numbers | changed)))
 
 
-@pytest.mark.parametrize("name", STEPS)
-def test_a_step_that_fits_gets_its_addresses(name: str) -> None:
-    kernel_call = step(name)
-    (bound,) = bind([kernel_call], lambda buffer: 4096, WIDTH)
-    assert bound["kind"] == kernel_call.kind and all(bound["p"][slot] == 4096 for slot in kernel_call.pointers)
+def bound(kernel_call: KernelCall) -> Any:
+    return bind([kernel_call], lambda buffer: 4096, WIDTH)
 
 
-@pytest.mark.parametrize(("name", "slot"), [(name, slot) for name, (_, floats, _) in STEPS.items() for slot in floats])
-def test_a_buffer_that_is_one_number_short_is_refused(name: str, slot: int) -> None:
-    kernel_call = step(name)
-    buffer, _ = kernel_call.pointers[slot]
-    buffer.size -= 1
-    with pytest.raises(ExtentError, match=rf"{kernel_call.kind.name} must not run: pointer {slot} reaches over"):
-        bind([kernel_call], lambda buffer: 0, WIDTH)
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_that_fits_gets_its_addresses(name: str) -> None:
+    kernel, floats, _ = CALLS[name]
+    (row,) = bound(call(name))
+    assert row.view(np.int32)[0] == kernel.kind and all(row[word(kernel, pointer)] == 4096 for pointer in floats)
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize(
+    ("name", "pointer"), [(name, pointer) for name, (_, floats, _) in CALLS.items() for pointer in floats]
+)
+def test_a_buffer_that_is_one_number_short_is_refused(name: str, pointer: str) -> None:
+    kernel, floats, _ = CALLS[name]
+    short = call(name, **{pointer: (Buffer(floats[pointer] - 1), 0)})
+    with pytest.raises(ExtentError, match=rf"{kernel.kind.name} must not run: pointer {pointer} reaches over"):
+        bound(short)
+
+
+@pytest.mark.parametrize("name", CALLS)
 def test_a_pointer_into_a_buffer_has_what_lies_behind_it(name: str) -> None:
-    kernel_call = step(name)
-    kernel_call.pointers[3] = (kernel_call.pointers[3][0], 1)
-    with pytest.raises(ExtentError, match="pointer 3 reaches over"):
-        bind([kernel_call], lambda buffer: 0, WIDTH)
+    with pytest.raises(ExtentError, match="pointer out reaches over"):
+        bound(call(name, out=(Buffer(CALLS[name][1]["out"]), 1)))
 
 
-@pytest.mark.parametrize("name", STEPS)
-def test_a_step_without_a_pointer_that_it_needs_is_refused(name: str) -> None:
-    kernel_call = step(name)
-    del kernel_call.pointers[0]
-    with pytest.raises(ExtentError, match="without pointer 0"):
-        bind([kernel_call], lambda buffer: 0, WIDTH)
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_without_a_pointer_that_it_needs_is_refused(name: str) -> None:
+    first = next(iter(CALLS[name][1]))
+    with pytest.raises(ExtentError, match=f"without pointer {first}"):
+        bound(call(name, **{first: None}))
+
+
+def test_an_operation_of_two_operands_needs_the_other() -> None:
+    with pytest.raises(ExtentError, match="without pointer other"):
+        bound(call("elementwise", other=None))
+    bound(call("elementwise", other=None, operation=extents.ALONE))
 
 
 @pytest.mark.parametrize("size", [-1, -(2**40)])
 def test_a_negative_size_is_refused(size: int) -> None:
-    kernel_call = step("copy")
-    kernel_call.sizes = kernel_call.sizes | {4: size}
     with pytest.raises(ExtentError, match="sizes that are not negative"):
-        bind([kernel_call], lambda buffer: 0, WIDTH)
+        bound(call("copy", shape=(1, 1, 1, 1, size, 6)))
 
 
 def test_sizes_whose_product_would_overflow_are_refused() -> None:
-    kernel_call = step("softmax with a mask")
-    kernel_call.sizes = kernel_call.sizes | {0: 2**40, 1: 2**40}
     with pytest.raises(ExtentError, match="reaches over"):
-        bind([kernel_call], lambda buffer: 0, WIDTH)
+        bound(call("softmax with a mask", rows=2**40, columns=2**40))
+    with pytest.raises(ExtentError, match="reaches over"):
+        bound(call("softmax with a mask", rows=np.int64(2**40), columns=np.int64(2**40)))
+
+
+def test_an_activation_that_the_kernel_does_not_know_is_refused() -> None:
+    pool = call("pool")
+    pool.activation = Activation(abi.ActivationKind.RELU)
+    with pytest.raises(ExtentError, match="without an activation that the kernel knows"):
+        bound(pool)
 
 
 @pytest.mark.parametrize(
@@ -98,28 +134,39 @@ def test_sizes_whose_product_would_overflow_are_refused() -> None:
 )
 def test_a_table_of_offsets_is_read(offsets: list[int], fits: bool) -> None:
     table = np.array(offsets, np.int64)
-    pointers = {0: (Buffer(12), 0), 3: (Buffer(6), 0), 5: (Buffer(table.size, "constant", table), 0)}
-    kernel_call = KernelCall(Kind.POOL_SEQUENCES, pointers, {0: 2, 1: 3})
+    kernel_call = KernelCall(
+        abi.PoolSequences(
+            source=(Buffer(12), 0), out=(Buffer(6), 0), offsets=(Buffer(table.size, "constant", table), 0), sequences=2,
+            columns=3, how=0, empty=0.0,
+        )
+    )  # fmt: skip
     if fits:
-        bind([kernel_call], lambda buffer: 0, WIDTH)
+        bound(kernel_call)
     else:
         with pytest.raises(ExtentError):
-            bind([kernel_call], lambda buffer: 0, WIDTH)
+            bound(kernel_call)
 
 
 def test_a_constant_counts_as_it_lies() -> None:
     strided = np.zeros((4, 6), np.float32)[:, ::2]
-    kernel_call = step("copy")
-    kernel_call.pointers = kernel_call.pointers | {0: (Buffer(strided.size, "constant", strided), 0)}
-    kernel_call.sizes = kernel_call.sizes | {5: 3, 10: 6, 11: 2}
-    bind([kernel_call], lambda buffer: 0, WIDTH)
-    kernel_call.sizes = kernel_call.sizes | {5: 4}
+    source, strides = (Buffer(strided.size, "constant", strided), 0), (0, 0, 0, 0, 6, 2)
+    bound(call("copy", source=source, shape=(1, 1, 1, 1, 4, 3), source_strides=strides))
     with pytest.raises(ExtentError):
-        bind([replace(kernel_call)], lambda buffer: 0, WIDTH)
+        bound(call("copy", source=source, shape=(1, 1, 1, 1, 4, 4), source_strides=strides))
 
 
-def test_every_kind_that_is_lowered_has_its_extents() -> None:
-    folder = Path(lowering.__file__).parent
-    used = {name for file in folder.glob("*.py") for name in re.findall(r"Kind\.([A-Z_]+)", file.read_text())}
-    assert used - {kind.name for kind in EXTENTS} == set()
+def test_an_image_that_is_absent_is_not_regrouped() -> None:
+    table = np.array([[0, 0, 1, 1, 0, *np.arange(WIDTH, dtype=np.int32).view(np.int64)]], np.int64)
+    kernel_call = KernelCall(
+        abi.Regroup(
+            first=(Buffer(8), 0), out=(Buffer(8), 0), table=(Buffer(table.size, "constant", table), 0), images=1, rows=1,
+            columns=1, blocks=1, out_image=8, out_block=8, out_row=8, source_strides=(8,) * 8, words=table.shape[1],
+            out_pixel=8,
+        )
+    )  # fmt: skip
+    with pytest.raises(ExtentError, match="without pointer second"):
+        bound(kernel_call)
+
+
+def test_the_keys_of_attention_fit_the_stack() -> None:
     assert extents.LANES == 2048  # SCORES of src/attention.c by eight rows

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fluidtool.runtime.engines.native.abi import Product
 from fluidtool.runtime.engines.native.lowering.memory import view_strides
 from fluidtool.runtime.partition import Region
 from tests.runtime.native.checking import Net, check
@@ -134,7 +135,8 @@ def test_a_result_that_is_fetched_is_computed_though_another_is_the_same() -> No
 def columns_of_products(net: Net) -> list[int]:
     (region,) = (step for step in net.plan.work if isinstance(step, Region))
     (specialization,) = region.specializations.kept.values()
-    return [kernel_call.sizes[2] for kernel_call in specialization.kernel_calls if kernel_call.kind.name == "PRODUCT"]
+    arguments = (kernel_call.arguments for kernel_call in specialization.kernel_calls)
+    return [found.columns for found in arguments if isinstance(found, Product)]
 
 
 def reshaped(shape: tuple[int, ...], order: list[int], new: tuple[int, ...]) -> None:
@@ -169,9 +171,6 @@ def test_products_know_the_weights_that_are_read_next() -> None:
     check(net, x, scale=64.0)
     (region,) = (step for step in net.plan.work if isinstance(step, Region))
     (specialization,) = region.specializations.kept.values()
-    products = [kernel_call for kernel_call in specialization.kernel_calls if kernel_call.kind.name == "PRODUCT"]
-    assert [kernel_call.pointers.get(5) for kernel_call in products] == [
-        products[1].pointers[1],
-        products[2].pointers[1],
-        None,
-    ]
+    arguments = (kernel_call.arguments for kernel_call in specialization.kernel_calls)
+    products = [found for found in arguments if isinstance(found, Product)]
+    assert [product.next_weights for product in products] == [products[1].weights, products[2].weights, None]

@@ -1,182 +1,234 @@
-"""No kernel hands its kernel an array that is shorter than the kernel reaches, whoever made it."""
+"""No kernel gets an array that is shorter than it reaches, whoever called it."""
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from fluidtool.runtime.engines.native import kernels
-from fluidtool.runtime.engines.native.calls import Kind
+from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.extents import EXTENTS, ExtentError
-from fluidtool.runtime.engines.native.kernels.extents import BEHIND, ROWS, SEQUENCES, TABLES, check_call
+from fluidtool.runtime.engines.native.kernels.extents import TABLES, check_call
 
 WIDTH, TASKS = 8, 2
+Kernel = type[abi.Arguments[Any]]
 STEPS, SIZE, ROW, RUNS = 2, 3, 5, 3  # of packed sequences: 3 rows in the first step, 2 in the second
-PACKED = {0: STEPS, 1: SIZE, 2: 2, ROWS: ROW, SEQUENCES: RUNS}
-PACKING = {BEHIND + 9: 2 * (STEPS + 1), BEHIND + 10: 2 * ROW}
-PLANES = dict(enumerate((2, 3, 5, 6, 3, 4, 1, 1, 0, 0, 5, 6, 9)))  # windows of 3 x 3 on planes of 5 x 6
+PACKED = {"steps": STEPS, "size": SIZE, "task_sequences": 2, "rows": ROW, "sequences": RUNS}
+PACKING = {"starts": 2 * (STEPS + 1), "row_of": 2 * ROW}
+PLANES = {
+    "images": 2, "channels": 3, "source_height": 5, "source_width": 6, "rows": 3, "columns": 4, "stride_h": 1,
+    "stride_w": 1, "padded_rows": 5, "padded_columns": 6, "taps": 9,
+}  # fmt: skip
 REACH, PLANE = 2 * 6 + 2, 5 * 6 + 4 * WIDTH
-BINS = dict(enumerate((4, 3, 5, 6, 2, 2))) | {ROWS: 2}  # 4 regions of 2 maps [3, 5, 6], bins of 2 x 2
+BINS = {"region_count": 4, "channels": 3, "source_height": 5, "source_width": 6, "bins_h": 2, "bins_w": 2, "images": 2}
 MAPS = 2 * 5 * 6 * WIDTH
 ALIGN = 2 * 6 + 6 * 4 + 2 * 5 + 2 * 6 + (6 + 4) * WIDTH
+ROWS = {"count": 2, "columns": 3, "rows": 5}
+BATCH = {"images": 2, "channels": 3, "plane": 4}
+BOXES = {"images": 2, "classes": 3, "box_count": 7, "most": 4}
 
-
-def behind(*counts: int) -> dict[int, int]:
-    return {BEHIND + at: count for at, count in enumerate(counts)}
-
-
-CALLS: dict[Kind, tuple[dict[int, int], dict[int, int]]] = {  # sizes, and the float32s of each slot, not one more
-    Kind.FEW_ROWS: ({0: 2, 1: 3, 2: 5}, {0: 6, 1: 15, 3: 10}),
-    Kind.ACTIVATION_GRADIENT: ({0: 7}, {0: 7, 1: 7, 2: 7}),
-    Kind.DESCEND: ({0: 7}, {0: 7, 1: 7, 2: 7}),
-    Kind.MOMENTUM: ({0: 7}, dict.fromkeys(range(5), 7)),
-    Kind.ADAM: ({0: 7}, {1: 6} | behind(*[7] * 7)),
-    Kind.ADAM_ROWS: ({0: 2, 1: 3, 2: 5}, {1: 6} | behind(15, 15, 15, 6, 4)),
-    Kind.ADAGRAD_ROWS: ({0: 2, 1: 3, 2: 5}, {0: 15, 1: 15, 2: 6, 3: 4}),
-    Kind.SCATTER_ROWS: ({0: 2, 1: 3, 2: 5}, {0: 6, 1: 4, 2: 15}),
-    Kind.CROSS_ENTROPY: ({0: 2, 1: 3}, {0: 6, 1: 4, 3: 6, 4: 2}),
-    Kind.CROSS_ENTROPY_GRADIENT: ({0: 2, 1: 3}, {0: 6, 2: 6, 3: 6, 4: 2}),
-    Kind.LAYER_NORM_GRADIENT: ({0: 2, 1: 3}, behind(6, 3, 2, 2, 6, 6, TASKS * 6)),
-    Kind.BATCH_NORM: ({0: 2, 1: 3, 2: 4}, behind(24, 3, 3, 24, 3, 3)),
-    Kind.BATCH_NORM_GRADIENT: ({0: 2, 1: 3, 2: 4}, behind(24, 3, 3, 3, 24, 24, 3, 3)),
-    Kind.MAXIMUM_GRADIENT: ({0: 2, 1: 4, 2: 5, 3: 2, 4: 3}, {0: 40, 1: 12, 2: 12, 3: 40}),
-    Kind.SAMPLE_PLANES: ({0: 2, 1: 3, 2: 4, 3: 5, 4: 6}, {0: 120, 1: 12, 2: 12, 3: 36, 4: 12}),
-    Kind.DEPTHWISE_PLANES: (
-        PLANES | {13: 2 * PLANE + REACH, 14: REACH},
-        {0: 180, 1: 27, 3: 72, 4: TASKS * (2 * PLANE + REACH), 5: 18},
+CALLS: dict[
+    Kernel, tuple[dict[str, int], dict[str, int]]
+] = {  # sizes, and so many float32s as each reaches, not one more
+    abi.FewRows: ({"rows": 2, "depth": 3, "columns": 5}, {"source": 6, "weights": 15, "out": 10}),
+    abi.ActivationGradient: ({"count": 7}, {"out": 7, "out_grad": 7, "source_grad": 7}),
+    abi.Descend: ({"count": 7}, {"param": 7, "grad": 7, "new_param": 7}),
+    abi.Momentum: ({"count": 7}, dict.fromkeys(abi.Momentum.pointer_bytes, 7)),
+    abi.Adam: ({"count": 7}, dict.fromkeys(abi.Adam.pointer_bytes, 7)),
+    abi.AdamRows: (ROWS, {"param": 15, "moment1": 15, "moment2": 15, "grad": 6, "places": 4}),
+    abi.AdagradRows: (ROWS, {"param": 15, "moment": 15, "grad": 6, "places": 4}),
+    abi.ScatterRows: (ROWS, {"source": 6, "places": 4, "out": 15}),
+    abi.CrossEntropy: ({"rows": 2, "columns": 3}, {"logits": 6, "labels": 4, "softmax": 6, "loss": 2}),
+    abi.CrossEntropyGradient: (
+        {"rows": 2, "columns": 3},
+        {"softmax": 6, "probabilities": 6, "logits_grad": 6, "loss_grad": 2},
     ),
-    Kind.DEPTHWISE_PLANES_GRADIENT: (
-        PLANES | {13: 3 * PLANE + 2 * REACH, 14: REACH},
-        {0: 180, 1: 27, 2: 72, 3: 180, 4: TASKS * (3 * PLANE + 2 * REACH), 5: 18, 6: 27},
+    abi.LayerNormGradient: (
+        {"rows": 2, "columns": 3},
+        {"source": 6, "scale": 3, "mean": 2, "variance": 2, "out_grad": 6, "source_grad": 6, "sums": TASKS * 6},
     ),
-    Kind.ALIGN_REGIONS: (BINS | {9: ALIGN}, {0: MAPS, 1: 16, 2: TASKS * ALIGN, 3: 48, 5: 8}),
-    Kind.POOL_REGIONS: (BINS, {0: MAPS, 2: TASKS * 2 * 4 * WIDTH, 3: 48, 4: 96, 5: 72}),
-    Kind.BEST_BOXES: ({0: 2, 1: 3, 2: 7, 3: 4}, {0: 56, 1: 42, 2: 6 * 5 * (4 + WIDTH), 5: 60}),
-    Kind.DETECTIONS: ({0: 2, 1: 3, 2: 7, 3: 4, ROWS: 5}, {0: 56, 1: 42, 2: 6, 3: 30, 4: 10, 5: 60, 6: 5}),
-    Kind.SUPPRESS: ({0: 3, 1: 4}, {0: 12, 1: 5 * (3 + WIDTH), 5: 8}),
-    Kind.SUPPRESS_POLYGONS: ({0: 3, 1: 8}, {0: 24, 1: 15, 5: 8}),
-    Kind.VITERBI: (
-        {0: 2, 1: 3, 2: 6 * (3 + WIDTH), ROWS: 7, SEQUENCES: 4},
-        {0: 21, 1: 15, 2: TASKS * 6 * (3 + WIDTH), 4: 14, 5: 8},
+    abi.BatchNorm: (BATCH, {"source": 24, "scale": 3, "bias": 3, "out": 24, "mean": 3, "variance": 3}),
+    abi.BatchNormGradient: (
+        BATCH,
+        {"source": 24, "scale": 3, "mean": 3, "inverse": 3, "out_grad": 24, "source_grad": 24}
+        | {"scale_grad": 3, "bias_grad": 3},
     ),
-    Kind.LSTM: (
-        PACKED | {3: 1},
-        behind(60, 3 * 16, 21, 9, 9, 15, 15, 60, 15) | {BEHIND + 11: 2 * SIZE * 2 * TASKS} | PACKING,
+    abi.MaximumGradient: (
+        {"planes": 2, "source_height": 4, "source_width": 5, "rows": 2, "columns": 3},
+        {"source": 40, "maxima": 12, "grad": 12, "out": 40},
     ),
-    Kind.LSTM_GRADIENT: (
-        PACKED,
-        behind(15, 12 * 8, 12, 9, 9, 15, 15, 60, 15)
-        | {BEHIND + 11: 6 * SIZE * 2 * TASKS, BEHIND + 12: 60, BEHIND + 13: 15, BEHIND + 14: 15}
-        | {BEHIND + 15: 9, BEHIND + 16: 9}
+    abi.SamplePlanes: (
+        {"planes": 2, "channels": 3, "source_height": 4, "source_width": 5, "places": 6},
+        {"source": 120, "down": 12, "across": 12, "out": 36, "weights": 12},
+    ),
+    abi.DepthwisePlanes: (
+        PLANES | {"task_scratch": 2 * PLANE + REACH, "reach": REACH},
+        {"source": 180, "filters": 27, "out": 72, "scratch": TASKS * (2 * PLANE + REACH), "offsets": 18},
+    ),
+    abi.DepthwisePlanesGradient: (
+        PLANES | {"task_scratch": 3 * PLANE + 2 * REACH, "reach": REACH},
+        {"source": 180, "filters": 27, "grad": 72, "source_grad": 180, "offsets": 18, "filters_grad": 27}
+        | {"scratch": TASKS * (3 * PLANE + 2 * REACH)},
+    ),
+    abi.AlignRegions: (
+        BINS | {"task_scratch": ALIGN},
+        {"source": MAPS, "regions": 16, "scratch": TASKS * ALIGN, "out": 48, "region_images": 8},
+    ),
+    abi.PoolRegions: (BINS, {"source": MAPS, "scratch": TASKS * 2 * 4 * WIDTH, "out": 48, "places": 96, "edges": 72}),
+    abi.BestBoxes: (BOXES, {"boxes": 56, "scores": 42, "scratch": 6 * 5 * (4 + WIDTH), "places": 60}),
+    abi.Detections: (
+        BOXES | {"rows": 5},
+        {"boxes": 56, "scores": 42, "starts": 6, "out": 30, "heap": 10, "places": 60, "index": 5},
+    ),
+    abi.Suppress: ({"count": 3}, {"boxes": 12, "scratch": 5 * (3 + WIDTH), "kept": 8}),
+    abi.SuppressPolygons: ({"count": 3, "numbers": 8}, {"polygons": 24, "scratch": 15, "kept": 8}),
+    abi.Viterbi: (
+        {"sequences": 2, "tags": 3, "task_scratch": 6 * (3 + WIDTH), "rows": 7, "longest": 4},
+        {"source": 21, "transitions": 15, "scratch": TASKS * 6 * (3 + WIDTH), "path": 14, "runs": 8},
+    ),
+    abi.Lstm: (
+        PACKED | {"peepholes": 1},
+        {"source": 60, "weights": 3 * 16, "bias": 21, "initial_hidden": 9, "initial_cell": 9, "hidden": 15, "cell": 15}
+        | {"gates": 60, "activated": 15, "scratch": 2 * SIZE * 2 * TASKS}
         | PACKING,
     ),
-    Kind.GRU: (PACKED, behind(45, 3 * 8, 3 * 8, 9, 9, 15, 45, 15, 15) | PACKING),
-    Kind.GRU_GRADIENT: (
+    abi.LstmGradient: (
         PACKED,
-        behind(15, 6 * 8, 3 * 8, 45, 15, 9, 45, 9, 2 * SIZE * 2 * TASKS) | PACKING,
+        {"hidden_grad": 15, "weights": 12 * 8, "bias": 12, "initial_hidden": 9, "initial_cell": 9, "hidden": 15}
+        | {"cell": 15, "gates": 60, "activated": 15, "scratch": 6 * SIZE * 2 * TASKS, "source_grad": 60}
+        | {"hidden_before": 15, "cell_before": 15, "initial_hidden_grad": 9, "initial_cell_grad": 9}
+        | PACKING,
+    ),
+    abi.Gru: (
+        PACKED,
+        {"source": 45, "gate_weights": 3 * 8, "candidate_weights": 3 * 8, "bias": 9, "initial": 9, "hidden": 15}
+        | {"gates": 45, "packed_hidden": 15, "reset": 15}
+        | PACKING,
+    ),
+    abi.GruGradient: (
+        PACKED,
+        {"hidden_grad": 15, "gate_weights": 6 * 8, "candidate_weights": 3 * 8, "gates": 45, "packed_hidden": 15}
+        | {"initial": 9, "gates_grad": 45, "initial_grad": 9, "scratch": 2 * SIZE * 2 * TASKS}
+        | PACKING,
     ),
 }
-RECURRENT = (Kind.LSTM, Kind.LSTM_GRADIENT, Kind.GRU, Kind.GRU_GRADIENT)
-GOOD_TABLES = {
-    Kind.DEPTHWISE_PLANES: (5, [0, 1, 2, 6, 7, 8, 12, 13, 14]),
-    Kind.DEPTHWISE_PLANES_GRADIENT: (5, [0, 1, 2, 6, 7, 8, 12, 13, 14]),
-    Kind.ALIGN_REGIONS: (5, [0, 1, 1, 0]),
-    Kind.POOL_REGIONS: (5, [[1, 0, 2, 2, 5, 0, 3, 3, 6]] * 4),
-    Kind.DETECTIONS: (2, [0, 3, 5]),
-    Kind.VITERBI: (5, [[0, 4], [4, 3]]),
-    **{kind: (BEHIND + 9, [0, 3, 5]) for kind in RECURRENT},
+ENTROPIES = (abi.CrossEntropy, abi.CrossEntropyGradient)  # of labels or of probabilities
+RECURRENT = (abi.Lstm, abi.LstmGradient, abi.Gru, abi.GruGradient)
+GOOD_TABLES: dict[Kernel, tuple[str, list[Any]]] = {
+    abi.DepthwisePlanes: ("offsets", [0, 1, 2, 6, 7, 8, 12, 13, 14]),
+    abi.DepthwisePlanesGradient: ("offsets", [0, 1, 2, 6, 7, 8, 12, 13, 14]),
+    abi.AlignRegions: ("region_images", [0, 1, 1, 0]),
+    abi.PoolRegions: ("edges", [[1, 0, 2, 2, 5, 0, 3, 3, 6]] * 4),
+    abi.Detections: ("starts", [0, 3, 5]),
+    abi.Viterbi: ("runs", [[0, 4], [4, 3]]),
+    **{kernel: ("starts", [0, 3, 5]) for kernel in RECURRENT},
 }
-BAD_TABLES = {
-    Kind.DEPTHWISE_PLANES: [[0, 1, 2, 6, 7, 8, 12, 13, 15], [0, 1, 2, 6, 7, 8, 12, 14, 13], [-1, *range(1, 8), 14]],
-    Kind.ALIGN_REGIONS: [[0, 2, 0, 0], [0, -1, 0, 0]],
-    Kind.POOL_REGIONS: [
+BAD_TABLES: dict[Kernel, list[Any]] = {
+    abi.DepthwisePlanes: [[0, 1, 2, 6, 7, 8, 12, 13, 15], [0, 1, 2, 6, 7, 8, 12, 14, 13], [-1, *range(1, 8), 14]],
+    abi.AlignRegions: [[0, 2, 0, 0], [0, -1, 0, 0]],
+    abi.PoolRegions: [
         [[2, 0, 2, 2, 5, 0, 3, 3, 6]] * 4,
         [[0, 0, 2, 2, 6, 0, 3, 3, 6]] * 4,
         [[0, 0, 2, 2, 5, 0, 3, 3, 7]] * 4,
         [[0, -1, 2, 2, 5, 0, 3, 3, 6]] * 4,
     ],
-    Kind.DETECTIONS: [[0, 3, 6], [1, 3, 5], [0, 5, 3]],
-    Kind.VITERBI: [[[0, 4], [4, 4]], [[-1, 4], [3, 3]], [[0, 5], [5, 2]]],
-    **{kind: [[0, 2, 5], [1, 3, 5], [0, 3, 6], [0, 4, 5]] for kind in RECURRENT},
+    abi.Detections: [[0, 3, 6], [1, 3, 5], [0, 5, 3]],
+    abi.Viterbi: [[[0, 4], [4, 4]], [[-1, 4], [3, 3]], [[0, 5], [5, 2]]],
+    **{kernel: [[0, 2, 5], [1, 3, 5], [0, 3, 6], [0, 4, 5]] for kernel in RECURRENT},
 }
 
 
-def arrays(kind: Kind) -> list[np.ndarray | None]:
-    """What fits the call of a kind to the last number."""
-    counts = CALLS[kind][1]
-    found: list[np.ndarray | None] = [
-        np.zeros(counts[slot], np.float32) if slot in counts else None for slot in range(max(counts) + 1)
-    ]
-    if kind in GOOD_TABLES:
-        slot, table = GOOD_TABLES[kind]
-        found[slot] = np.array(table, np.int64)
-    if BEHIND + 10 in counts:
-        found[BEHIND + 10] = np.arange(ROW, dtype=np.int64)
-    return found
+def name_of(case: Any) -> str:
+    return case.__name__ if isinstance(case, type) else str(case)
 
 
-@pytest.mark.parametrize("kind", CALLS, ids=lambda kind: kind.name)
-def test_a_call_that_fits_to_the_last_number_is_made(kind: Kind) -> None:
-    check_call(kind, WIDTH, TASKS, CALLS[kind][0], arrays(kind))
+def call(kernel: Kernel, sizes: dict[str, int] | None = None, **arrays: Any) -> abi.Arguments[Any]:
+    """A call that fits to the last number, but for what is given; all sizes that are not said are 0."""
+    given, counts = CALLS[kernel]
+    found: dict[str, Any] = {name: np.zeros(count, np.float32) for name, count in counts.items()}
+    if kernel in GOOD_TABLES:
+        name, table = GOOD_TABLES[kernel]
+        found[name] = np.array(table, np.int64)
+    if "row_of" in counts:
+        found["row_of"] = np.arange(ROW, dtype=np.int64)
+    numbers = dict.fromkeys(kernel.size_counts, 0) | given | (sizes or {})
+    return kernel(**(found | arrays), **numbers, **dict.fromkeys(kernel.float_names, 0.0))
 
 
-@pytest.mark.parametrize(
-    ("kind", "slot"), [(kind, slot) for kind, (_, counts) in CALLS.items() for slot in counts], ids=str
-)
-def test_an_array_that_is_one_number_short_is_refused(kind: Kind, slot: int) -> None:
-    given = arrays(kind)
-    array = given[slot]
-    assert array is not None
-    given[slot] = np.zeros(array.nbytes // 4 - 1, np.float32)
-    with pytest.raises(ExtentError, match=rf"{kind.name} must not run: pointer {slot} reaches over"):
-        check_call(kind, WIDTH, TASKS, CALLS[kind][0], given)
-
-
-@pytest.mark.parametrize("kind", CALLS, ids=lambda kind: kind.name)
-def test_an_array_that_is_not_contiguous_is_refused(kind: Kind) -> None:
-    given = arrays(kind)
-    slot = min(CALLS[kind][1])
-    array = given[slot]
-    assert array is not None
-    given[slot] = np.zeros(2 * array.size, np.float32)[::2]
-    with pytest.raises(ExtentError, match=f"pointer {slot} reaches over"):
-        check_call(kind, WIDTH, TASKS, CALLS[kind][0], given)
+@pytest.mark.parametrize("kernel", CALLS, ids=name_of)
+def test_a_call_that_fits_to_the_last_number_is_made(kernel: Kernel) -> None:
+    check_call(call(kernel), WIDTH, TASKS)
 
 
 @pytest.mark.parametrize(
-    ("kind", "table"), [(kind, table) for kind, bad in BAD_TABLES.items() for table in bad], ids=str
+    ("kernel", "name"), [(kernel, name) for kernel, (_, counts) in CALLS.items() for name in counts], ids=name_of
 )
-def test_a_table_that_leads_elsewhere_is_refused(kind: Kind, table: list[int]) -> None:
-    given = arrays(kind)
-    given[GOOD_TABLES[kind][0]] = np.array(table, np.int64)
-    with pytest.raises(ExtentError, match=f"{kind.name} must not run: without a table that fits its sizes"):
-        check_call(kind, WIDTH, TASKS, CALLS[kind][0], given)
+def test_an_array_that_is_one_number_short_is_refused(kernel: Kernel, name: str) -> None:
+    array = getattr(call(kernel), name)
+    short = call(kernel, **{name: np.zeros(array.nbytes // 4 - 1, np.float32)})
+    with pytest.raises(ExtentError, match=rf"{kernel.kind.name} must not run: pointer {name} reaches over"):
+        check_call(short, WIDTH, TASKS)
 
 
-@pytest.mark.parametrize("kind", RECURRENT, ids=lambda kind: kind.name)
-def test_a_row_that_no_sequence_has_is_refused(kind: Kind) -> None:
-    given = arrays(kind)
-    given[BEHIND + 10] = np.array([0, 1, 2, 3, ROW], np.int64)
+@pytest.mark.parametrize("kernel", CALLS, ids=name_of)
+def test_an_array_that_is_not_contiguous_is_refused(kernel: Kernel) -> None:
+    name, count = next(iter(CALLS[kernel][1].items()))
+    strided = call(kernel, **{name: np.zeros(2 * count, np.float32)[::2]})
+    with pytest.raises(ExtentError, match=f"pointer {name} reaches over"):
+        check_call(strided, WIDTH, TASKS)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "name"),
+    [(kernel, name) for kernel, (_, counts) in CALLS.items() for name in counts if name not in kernel.optional],
+    ids=name_of,
+)
+def test_an_array_that_is_missing_is_refused(kernel: Kernel, name: str) -> None:
+    with pytest.raises(ExtentError, match=f"{kernel.kind.name} must not run: without pointer {name}"):
+        check_call(call(kernel, **{name: None}), WIDTH, TASKS)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "name"),
+    [(kernel, name) for kernel in CALLS if kernel not in ENTROPIES for name in kernel.optional],
+    ids=name_of,
+)
+def test_an_array_that_may_be_missing_is_not_asked_for(kernel: Kernel, name: str) -> None:
+    check_call(call(kernel, **{name: None}), WIDTH, TASKS)
+
+
+@pytest.mark.parametrize("kernel", ENTROPIES, ids=name_of)
+def test_a_cross_entropy_with_nothing_is_refused(kernel: Kernel) -> None:
+    with pytest.raises(ExtentError, match="without pointer probabilities"):
+        check_call(call(kernel, labels=None, probabilities=None), WIDTH, TASKS)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "table"), [(kernel, table) for kernel, bad in BAD_TABLES.items() for table in bad], ids=name_of
+)
+def test_a_table_that_leads_elsewhere_is_refused(kernel: Kernel, table: list[int]) -> None:
+    name, _ = GOOD_TABLES[kernel]
+    with pytest.raises(ExtentError, match=f"{kernel.kind.name} must not run: without a table that fits its sizes"):
+        check_call(call(kernel, **{name: np.array(table, np.int64)}), WIDTH, TASKS)
+
+
+@pytest.mark.parametrize("kernel", RECURRENT, ids=name_of)
+def test_a_row_that_no_sequence_has_is_refused(kernel: Kernel) -> None:
     with pytest.raises(ExtentError, match="a table that fits its sizes"):
-        check_call(kind, WIDTH, TASKS, CALLS[kind][0], given)
+        check_call(call(kernel, row_of=np.array([0, 1, 2, 3, ROW], np.int64)), WIDTH, TASKS)
 
 
 def test_polygons_with_more_corners_than_a_stack_holds_are_refused() -> None:
     with pytest.raises(ExtentError, match="corners that a stack holds"):
-        check_call(Kind.SUPPRESS_POLYGONS, WIDTH, 1, {0: 1, 1: 34}, [np.zeros(34, np.float32)])
+        check_call(call(abi.SuppressPolygons, {"count": 1, "numbers": 34}), WIDTH, 1)
 
 
 def test_windows_that_leave_their_plane_are_refused() -> None:
-    sizes, _ = CALLS[Kind.DEPTHWISE_PLANES]
     with pytest.raises(ExtentError, match="windows within the plane"):
-        check_call(Kind.DEPTHWISE_PLANES, WIDTH, TASKS, sizes | {5: 5}, arrays(Kind.DEPTHWISE_PLANES))
+        check_call(call(abi.DepthwisePlanes, {"columns": 5}), WIDTH, TASKS)
 
 
-def test_every_kind_that_a_kernel_calls_has_its_extents() -> None:
-    folder = Path(kernels.__file__).parent
-    used = {name for file in folder.glob("*.py") for name in re.findall(r"Kind\.([A-Z_]+)", file.read_text())}
-    assert used - {kind.name for kind in EXTENTS} == set()
-    assert set(TABLES) == set(GOOD_TABLES)
+def test_every_kernel_has_its_extents() -> None:
+    assert set(EXTENTS) == set(abi.Kind)
+    assert set(TABLES) == {kernel.kind for kernel in GOOD_TABLES}

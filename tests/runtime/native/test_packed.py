@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fluidtool.runtime import Executor
-from fluidtool.runtime.engines.native.calls import Kind
+from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.packed import SHORT, PackedConstants, Packing
 from fluidtool.runtime.partition import Region
 from fluidtool.tensor import LoDTensor
@@ -142,7 +142,7 @@ def test_parts_of_a_parameter_are_told_by_where_they_lie() -> None:
 
 def test_the_same_arrays_packed_in_another_way_are_something_else() -> None:
     packed = PackedConstants([PARAMETER])
-    packings = [Packing(Kind.PACK, {0: PARAMETER}, {0: rows}, 1) for rows in (4, 3)]
+    packings = [Packing(partial(abi.Pack, source=PARAMETER, depth=rows), 1) for rows in (4, 3)]
     found = [packed.get(24, [packing], lambda: np.zeros(24, np.float32)) for packing in (*packings, packings[0])]
     assert found[0] is found[2] is not found[1]
     assert packed.get(25, packings[:1], lambda: np.ones(25, np.float32)).all()

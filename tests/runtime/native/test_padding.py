@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fluidtool.runtime import Executor
-from fluidtool.runtime.engines.native.calls import Kind
+from fluidtool.runtime.engines.native.abi import Kind
 from fluidtool.tensor import LoDTensor
 from tests.runtime.native.checking import Net, agree, check
 

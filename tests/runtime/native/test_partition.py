@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from fluidtool.errors import DeviceError, OperatorError, UsageError
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor, specialization
+from fluidtool.runtime.engines.native.abi import Kind
 from fluidtool.runtime.engines.native.arena import lay_out, lifetimes, lower_bound
 from fluidtool.runtime.engines.native.build import COMMON_UNITS
-from fluidtool.runtime.engines.native.calls import Kind
-from fluidtool.runtime.engines.native.library import FOLDER, STEP, Library, usable_instructions
+from fluidtool.runtime.engines.native.library import FOLDER, Library, usable_instructions
 from fluidtool.runtime.partition import ONE_BY_ONE, Region
 from fluidtool.tensor import LoDTensor
 from tests.runtime.native.checking import Net, agree, check
@@ -225,18 +225,6 @@ def test_a_forked_child_computes_too() -> None:
         (got,) = executor.run(net.program, net.feeds, [out], net.scope)
         os._exit(0 if np.array_equal(got.numpy(), want.numpy()) else 1)
     assert os.waitpid(child, 0)[1] == 0
-
-
-def test_the_library_has_the_layout_of_steps_that_python_writes(native: Library) -> None:
-    assert native.handle.ft_step_size() == STEP.itemsize
-
-
-def test_the_library_numbers_kernels_as_python_does() -> None:
-    listed = re.search(r"enum ft_kind \{(.*?)\}", (FOLDER / "src" / "engine.h").read_text(), re.DOTALL)
-    assert listed is not None
-    names = re.findall(r"FT_(\w+)", listed.group(1))
-    assert names == [*(kind.name for kind in sorted(Kind)), "KINDS"]
-    assert sorted(Kind) == list(range(len(Kind)))
 
 
 def test_every_kernel_is_in_the_table() -> None:

@@ -1,38 +1,65 @@
-"""Steps as the library reads them: their buffers have addresses, and are as large as the kernels need them."""
+"""Kernel calls as the library reads them: their buffers have addresses, and are as large as the kernels need them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from ctypes import c_float
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fluidtool.runtime.engines.native.calls import TASKS, Buffer, KernelCall
+from fluidtool.runtime.engines.native.abi import FIRST, WORDS, Arguments
+from fluidtool.runtime.engines.native.calls import Buffer, KernelCall
 from fluidtool.runtime.engines.native.extents import ExtentError, check
-from fluidtool.runtime.engines.native.library import STEP
+from fluidtool.runtime.graph.ir import NONE, Activation
+
+NO_CONSTANTS = (0.0, 0.0, 0.0)
 
 
-def bind(kernel_calls: Sequence[KernelCall], address: Callable[[Buffer], int], width: int) -> NDArray[np.void]:
-    """The steps for vectors of `width` floats; `address` gives the first byte of a buffer.
+def bind(kernel_calls: Sequence[KernelCall], address: Callable[[Buffer], int], width: int) -> NDArray[np.int64]:
+    """The calls for vectors of `width` floats, a row each; `address` gives the first byte of a buffer.
 
-    Raises ExtentError for a step that would leave one of its buffers: a fault of fluidtool.
+    Raises ExtentError for a call that would leave one of its buffers: a fault of fluidtool.
     """
-    steps = np.zeros(len(kernel_calls), STEP)
-    kinds, activations, pointers, sizes, numbers = (steps[name] for name in ("kind", "activation", "p", "n", "f"))
+    calls = empty_calls(len(kernel_calls))
     for number, kernel_call in enumerate(kernel_calls):
         try:
             check(kernel_call, width)
         except ExtentError as error:
             name = "" if kernel_call.node is None else f" for {kernel_call.node.output.name}"
             raise ExtentError(f"the native step {kernel_call.kind.name}{name} must not run: {error}") from None
-        kinds[number], activations[number] = kernel_call.kind, kernel_call.activation.kind
-        for slot, (buffer, offset) in kernel_call.pointers.items():
-            pointers[number, slot] = address(buffer) + 4 * offset
-        row = [0] * TASKS
-        for slot, size in kernel_call.sizes.items():
-            row[slot] = size
-        sizes[number] = (*row, kernel_call.tasks)
-        found = kernel_call.numbers or kernel_call.activation.constants
-        if found:
-            numbers[number, : len(found)] = found
-    return steps
+        arguments = kernel_call.arguments
+        addresses = [0 if found is None else address(found[0]) + 4 * found[1] for found in arguments.pointers()]
+        write(calls, number, arguments, addresses, kernel_call.tasks, kernel_call.activation)
+    return calls
+
+
+def empty_calls(count: int) -> NDArray[np.int64]:
+    """Room for so many calls, a row each."""
+    return np.zeros((count, WORDS), np.int64)
+
+
+def write(
+    calls: NDArray[np.int64], number: int, arguments: Arguments[Any], addresses: Sequence[int], tasks: int,
+    activation: Activation = NONE,
+) -> None:  # fmt: skip
+    """Put a call into a row, as `ft_call` of src/abi.h has it; `addresses` of its pointers, 0 for those that are absent."""
+    constants = (*activation.constants, *NO_CONSTANTS)[:3]
+    head = (arguments.kind, activation.kind, tasks)
+    floats, rest = arguments.floats(), (*addresses, *arguments.sizes())
+    try:
+        arguments.layout.pack_into(calls.data, 8 * WORDS * number, *head, *constants, *rest, *floats)
+    except OverflowError:  # a number beyond the largest float32 is infinite
+        constants, floats = (tuple(c_float(value).value for value in group) for group in (constants, floats))
+        arguments.layout.pack_into(calls.data, 8 * WORDS * number, *head, *constants, *rest, *floats)
+
+
+def word(kernel: type[Arguments[Any]], name: str) -> int:
+    """Where an argument of a kernel lies in its row."""
+    at = FIRST
+    for argument, count in (*dict.fromkeys(kernel.pointer_bytes, 0).items(), *kernel.size_counts.items()):
+        if argument == name:
+            return at
+        at += count or 1
+    raise ValueError(f"{kernel.__name__} has no {name}")

@@ -1,100 +1,19 @@
-"""Steps before they have addresses, and where values live."""
+"""Kernel calls before they have addresses, and where values live."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from enum import IntEnum
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fluidtool.runtime.engines.native.abi import Arguments, Kind, Pairs, Product
 from fluidtool.runtime.graph.ir import NONE, Activation, Node, Shape
 
 ALIGNMENT = 16  # floats: a line of the cache
 LARGE_PAGE = 1 << 19  # floats: 2 MiB
-NARROW = 16  # the size of a product that says whether its weights are bfloat16
-TASKS = 31  # the size that says into how many parts a step is cut
-
-
-class Kind(IntEnum):
-    """`enum ft_kind` of src/engine.h."""
-
-    CONVOLUTION = 0
-    DEPTHWISE = 1
-    POOL = 2
-    BLOCK = 3
-    UNBLOCK = 4
-    HALO = 5
-    ELEMENTWISE = 6
-    SOFTMAX = 7
-    LAYER_NORM = 8
-    COPY = 9
-    PACK = 10
-    PACK_FILTER = 11
-    GATHER_ROWS = 12
-    LSTM = 13
-    LSTM_GRADIENT = 14
-    ADAM = 15
-    MOMENTUM = 16
-    MULTIPLY_ADDS = 17
-    PRODUCT = 18
-    LSTM_SEQUENCES = 19
-    POOL_SEQUENCES = 20
-    WINOGRAD_WINDOWS = 21
-    WINOGRAD = 22
-    PACK_WINOGRAD = 23
-    SUBSAMPLE = 24
-    FILTER_GRADIENT = 25
-    MAXIMUM_GRADIENT = 26
-    INTERPOLATE = 27
-    REDUCE = 28
-    SOFTMAX_AXIS = 29
-    SUPPRESS = 30
-    PAIRS = 31
-    NARROW = 32
-    PACK_PAIRS = 33
-    MULTIPLY_PAIRS = 34
-    EXTREME_PLACE = 35
-    TOP_K = 36
-    PICK = 37
-    PAD = 38
-    GROUP_NORM = 39
-    GROUP_NORM_BLOCKED = 40
-    GRU_SEQUENCES = 41
-    GRU = 42
-    GRU_GRADIENT = 43
-    YOLO_BOXES = 44
-    YOLO_SCORES = 45
-    DECODE_BOXES = 46
-    LAYER_NORM_GRADIENT = 47
-    BEST_BOXES = 48
-    DETECTIONS = 49
-    BATCH_NORM = 50
-    BATCH_NORM_GRADIENT = 51
-    SCATTER_ROWS = 52
-    ADAGRAD_ROWS = 53
-    ATTENTION = 54
-    GATHER_POOL = 55
-    ALIGN_REGIONS = 56
-    POOL_REGIONS = 57
-    VITERBI = 58
-    SOFTMAX_SEQUENCES = 59
-    COSINE = 60
-    ADAM_ROWS = 61
-    DESCEND = 62
-    DEPTHWISE_PLANES = 63
-    DEPTHWISE_PLANES_GRADIENT = 64
-    CROSS_ENTROPY = 65
-    CROSS_ENTROPY_GRADIENT = 66
-    ACTIVATION_GRADIENT = 67
-    REGROUP = 68
-    LOCAL_RESPONSE = 69
-    PROJECTED_SEQUENCES = 70
-    SUPPRESS_POLYGONS = 71
-    SAMPLE_PLANES = 72
-    FEW_ROWS = 73
 
 
 @dataclass(eq=False, slots=True)
@@ -171,42 +90,33 @@ class Blocked:
         return replace(self, shape=shape, start=self.start + first // self.lanes * self.block, apart=self.image)
 
 
+Pointer = tuple[Buffer, int]  # where in a buffer, in floats
+
+
 @dataclass(slots=True)
 class KernelCall:
-    """A step whose pointers are (buffer, offset in floats); `node` asked for it, and lies `blocked`, or with strides."""
+    """A kernel and its arguments; `node` asked for it, and lies `blocked`, or with strides."""
 
-    kind: Kind
-    pointers: dict[int, tuple[Buffer, int]]
-    sizes: dict[int, int]
-    activation: Activation = NONE
-    numbers: tuple[float, ...] = ()
+    arguments: Arguments[Pointer]
     tasks: int = 1
+    activation: Activation = NONE
     node: Node | None = None
     blocked: bool = False
 
+    @property
+    def kind(self) -> Kind:
+        """Which kernel."""
+        return self.arguments.kind
+
     def buffers(self) -> list[Buffer]:
-        """The memory that the step touches."""
-        return [buffer for buffer, _ in self.pointers.values()]
-
-
-@dataclass(slots=True)
-class KernelCalls:
-    """The steps of a region, in order."""
-
-    steps: list[KernelCall] = field(default_factory=list)
-
-    def add(self, kind: Kind, pointers: dict[int, Any], sizes: dict[int, int], **more: Any) -> KernelCall:
-        """One more step; pointers that are None are left out."""
-        kernel_call = KernelCall(
-            kind, {slot: target for slot, target in pointers.items() if target is not None}, sizes, **more
-        )
-        self.steps.append(kernel_call)
-        return kernel_call
+        """The memory that the kernel touches."""
+        return [pointer[0] for pointer in self.arguments.pointers() if pointer is not None]
 
 
 def is_narrow(kernel_call: KernelCall) -> bool:
-    """Whether a step reads weights of 16 bits."""
-    return kernel_call.kind is Kind.PAIRS or (kernel_call.kind is Kind.PRODUCT and bool(kernel_call.sizes.get(NARROW)))
+    """Whether a call reads weights of 16 bits."""
+    arguments = kernel_call.arguments
+    return isinstance(arguments, Pairs) or (isinstance(arguments, Product) and bool(arguments.bfloat16))
 
 
 def row_major(shape: Shape) -> Shape:

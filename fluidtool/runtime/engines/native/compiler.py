@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from fluidtool import locks
 from fluidtool.errors import OperatorError
 from fluidtool.runtime.engines.base import Watch
+from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.arena import lay_out
-from fluidtool.runtime.engines.native.binding import bind
-from fluidtool.runtime.engines.native.calls import ALIGNMENT, LARGE_PAGE, Buffer, KernelCall, Kind, aligned_floats
+from fluidtool.runtime.engines.native.binding import bind, word
+from fluidtool.runtime.engines.native.calls import ALIGNMENT, LARGE_PAGE, Buffer, KernelCall, aligned_floats
 from fluidtool.runtime.engines.native.library import Library, first_byte
 from fluidtool.runtime.engines.native.lowering import lower
 from fluidtool.runtime.engines.native.packed import Packed
@@ -26,17 +27,16 @@ from fluidtool.runtime.graph.pipeline import check_bounds, import_region, rewrit
 from fluidtool.runtime.graph.spec import RegionSpec
 from fluidtool.tensor.files import check_unchanged, file_of, forget, private
 
-BEYOND = 5  # the size of a step that looks rows up, which it sets when an id is no row of its table
-IDS = 6  # the size of a step that pools what it looks up which says how many ids there are
-Mention = tuple[int, int, int]  # step, pointer, offset in bytes
+IDS = word(abi.GatherPool, "id_count")
+Mention = tuple[int, int, int]  # step, word of the pointer, offset in bytes
 
 
 @dataclass(slots=True)
 class NativeRegion:
-    """Steps with addresses, the memory behind them, and what to patch before each run."""
+    """Kernel calls with addresses, the memory behind them, and what to patch before each run."""
 
     library: Library
-    steps: NDArray[np.void]
+    steps: NDArray[np.int64]  # a row each
     kernel_calls: list[KernelCall]
     arena: NDArray[np.float32]
     keep: list[Any]
@@ -45,7 +45,7 @@ class NativeRegion:
     offsets: list[tuple[str, list[Mention]]]  # of sequences that are pooled as they are looked up
     outputs: list[tuple[str, Value, list[Mention]]]
     bounds: list[tuple[str, int]]
-    tables: list[int]
+    tables: list[tuple[int, int]]  # step and word of each mark
     lods: dict[str, list[list[int]]]
     lock: Lock = field(default_factory=locks.lock)  # of the steps and the arena, while they run
 
@@ -65,42 +65,42 @@ class NativeRegion:
             check_unchanged(self.mapped)
         results: dict[str, Any] = {}
         with self.lock:
-            pointers = self.steps["p"]
+            steps = self.steps
             held = []
             for value, places in self.inputs:
                 array = np.ascontiguousarray(given[value.name], value.dtype)
                 held.append(array)
                 start = first_byte(array)
-                for step, slot, offset in places:
-                    pointers[step, slot] = start + offset
+                for step, at, offset in places:
+                    steps[step, at] = start + offset
             for name, places in self.offsets:
                 offsets = np.array((lods or {})[name][-1], np.int64)
                 held.append(offsets)
-                for step, slot, _ in places:
-                    pointers[step, slot] = first_byte(offsets)
-                    self.steps["n"][step, IDS] = given[name].size
+                for step, at, _ in places:
+                    steps[step, at] = first_byte(offsets)
+                    steps[step, IDS] = given[name].size
             for name, value, places in self.outputs:
                 array = results[name] = np.empty(value.shape, value.dtype)
                 start = first_byte(array)
-                for step, slot, offset in places:
-                    pointers[step, slot] = start + offset
+                for step, at, offset in places:
+                    steps[step, at] = start + offset
             if watch is None:
-                self.library.run(self.steps)
+                self.library.run(steps)
             else:
-                watch.kernel_calls(self, self.library.run_timed(self.steps))
+                watch.kernel_calls(self, self.library.run_timed(steps))
             if self.bounds and self._went_beyond():
                 check_bounds(self.bounds, given)
-                self.library.run(self.steps)  # the marks may have been left by a run that was broken off
+                self.library.run(steps)  # the marks may have been left by a run that was broken off
                 if self._went_beyond():
                     raise OperatorError(f"the LoD of one of {[name for name, _ in self.offsets]} does not fit its rows")
         return results
 
     def _went_beyond(self) -> bool:
         """Whether a step has marked an id that is no row of its table; takes the marks away."""
-        found = bool(self.steps["n"][self.tables, BEYOND].any())
-        if found:
-            self.steps["n"][self.tables, BEYOND] = 0
-        return found
+        marked = [place for place in self.tables if self.steps[place]]
+        for place in marked:
+            self.steps[place] = 0
+        return bool(marked)
 
 
 def compile_region(spec: RegionSpec, library: Library, packed: Packed | None = None) -> NativeRegion:
@@ -137,9 +137,9 @@ def compile_region(spec: RegionSpec, library: Library, packed: Packed | None = N
     ins = [(value, mentioned[buffer]) for value, buffer in zip(graph.inputs, lowered.inputs, strict=True)]
     offsets_of = [(value.name, mentioned[buffer]) for value, buffer in lowered.offsets.items()]
     tables = [
-        number
+        (number, word(type(kernel_call.arguments), "beyond"))
         for number, kernel_call in enumerate(kernel_calls)
-        if kernel_call.kind in (Kind.GATHER_ROWS, Kind.GATHER_POOL)
+        if isinstance(kernel_call.arguments, abi.GatherRows | abi.GatherPool)
     ]
     outs = [
         (name, value, mentioned[buffer])
@@ -165,6 +165,8 @@ def mentions(kernel_calls: Sequence[KernelCall]) -> defaultdict[Buffer, list[Men
     """Wherever each buffer is touched."""
     found = defaultdict[Buffer, list[Mention]](list)
     for number, kernel_call in enumerate(kernel_calls):
-        for slot, (buffer, offset) in kernel_call.pointers.items():
-            found[buffer].append((number, slot, offset * 4))
+        for at, pointer in enumerate(kernel_call.arguments.pointers(), abi.FIRST):
+            if pointer is not None:
+                buffer, offset = pointer
+                found[buffer].append((number, at, offset * 4))
     return found

@@ -1,56 +1,39 @@
-"""How far every kernel reads and writes behind its pointers: checked when steps get their addresses.
+"""How far every kernel reads and writes behind its pointers: checked when calls get their addresses.
 
-A kernel believes the sizes and strides of its step (src/engine.h). Here each kind says, as its C source does, what it touches
-behind every pointer, by these sizes and by the tables of offsets that are constants; a step whose buffers are smaller never
-runs. What only a run can tell - ids, offsets of sequences that are pooled - the kernels check themselves.
+A kernel believes the sizes and strides of its call (abi.toml). Here each kernel says, as its C source does, what it touches
+behind every pointer, by these sizes and by the tables of offsets that are constants; a call whose buffers are smaller never
+runs. A pointer that may be absent, and is, is not touched. What only a run can tell - ids, offsets of sequences that are pooled -
+the kernels check themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from fluidtool.runtime.engines.native.calls import NARROW, Buffer, KernelCall, Kind
+from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.calls import Buffer, KernelCall, Pointer
 from fluidtool.runtime.graph.ir import EngineFaultError
 
-FLOAT, HALF, PLACE = 4, 2, 8  # bytes of what lies behind a pointer: float32, 16 bits, int64
+FLOAT, PLACE = 4, 8  # bytes of what lies behind a pointer: float32, int64
+ALONE = 6  # the operation of src/elementwise.c that has one operand
 LANES = 2048  # of attention: the keys whose scores of a few rows fit SCORES of src/attention.c
 MOST_WINDOWS = 28  # MOST_TILES of src/winograd.c
-Touched = Iterator[tuple[int, int, int, int]]  # slot, first number, the one behind the last, bytes of a number
+Touched = Iterator[tuple[str, int, int]]  # pointer, first element, the one behind the last
 Axis = tuple[int, int]  # how many, how far apart
 
 
 class ExtentError(EngineFaultError):
-    """A step that would leave its buffers, and must not run."""
+    """A call that would leave its buffers, and must not run."""
 
 
-class Sizes(dict[int, int]):
-    """The sizes of a step (0 where none is set), lanes of a vector, and the tables behind pointers that are constants."""
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a kernel's extents depend on beside its arguments: lanes of a vector, and into how many tasks the call is cut."""
 
-    __slots__ = ("step", "width")
-
-    def __init__(self, step: KernelCall, width: int) -> None:
-        super().__init__(step.sizes)
-        self.step, self.width = step, width
-        for slot, size in self.items():
-            if type(size) is not int:  # one of numpy's might overflow
-                self[slot] = int(size)
-
-    def __missing__(self, slot: int) -> int:
-        return 0
-
-    def has(self, slot: int) -> bool:
-        """Whether the step has this pointer."""
-        return slot in self.step.pointers
-
-    def table(self, slot: int) -> Any:
-        """The whole numbers of a constant, flat, from where the pointer points."""
-        found = self.step.pointers.get(slot)
-        need(found is not None and found[0].array is not None and found[1] == 0, f"a table behind pointer {slot}")
-        assert found is not None
-        array = found[0].array.reshape(-1)
-        need(array.dtype.itemsize == PLACE and array.dtype.kind == "i", f"a table of int64 behind pointer {slot}")
-        return array
+    width: int
+    tasks: int
 
     def whole(self, count: int) -> int:
         """As many as fill whole vectors."""
@@ -61,14 +44,14 @@ class Sizes(dict[int, int]):
         return -(-count // self.width)
 
 
-EXTENTS: dict[Kind, Callable[[Sizes], Touched]] = {}
+EXTENTS: dict[abi.Kind, Callable[[Any, Setting], Touched]] = {}
 
 
-def touches(*kinds: Kind) -> Callable[[Any], Any]:
-    """Register what the kernels of these kinds touch."""
+def touches(*kernels: type[abi.Arguments[Pointer]]) -> Callable[[Any], Any]:
+    """Register what kernels with these arguments touch."""
 
     def register(function: Any) -> Any:
-        EXTENTS.update(dict.fromkeys(kinds, function))
+        EXTENTS.update(dict.fromkeys((kernel.kind for kernel in kernels), function))
         return function
 
     return register
@@ -96,27 +79,53 @@ def span(length: int, *axes: Axis) -> tuple[int, int]:
     return low, high + length
 
 
+def reach(name: str, length: int, *axes: Axis) -> tuple[str, int, int]:
+    """What lies behind a pointer where such a grid is touched."""
+    return name, *span(length, *axes)
+
+
 def check(kernel_call: KernelCall, width: int) -> None:
-    """Raise ExtentError for a step that would read or write beyond one of its buffers."""
-    touched = EXTENTS.get(kernel_call.kind)
+    """Raise ExtentError for a call that would read or write beyond one of its buffers."""
+    arguments = kernel_call.arguments
+    touched = EXTENTS.get(arguments.kind)
     need(touched is not None, "known extents")
     assert touched is not None
-    sizes = Sizes(kernel_call, width)
     need(kernel_call.tasks >= 1, "a part")
-    for slot, low, high, each in touched(sizes):
-        if low >= high:
+    need(arguments.takes_activation or not kernel_call.activation.kind, "an activation that the kernel knows")
+    exact(arguments)
+    for name, low, high in touched(arguments, Setting(width, kernel_call.tasks)):
+        pointer: Pointer | None = getattr(arguments, name)
+        if low >= high or (pointer is None and name in arguments.optional):
             continue
-        found = kernel_call.pointers.get(slot)
-        need(found is not None, f"pointer {slot}")
-        assert found is not None
-        buffer, offset = found
+        need(pointer is not None, f"pointer {name}")
+        assert pointer is not None
+        buffer, offset = pointer
         first, behind = bounds(buffer)
-        start = FLOAT * offset
+        each, start = arguments.pointer_bytes[name], FLOAT * offset
         if start + each * low < first or start + each * high > behind:
             raise ExtentError(
-                f"pointer {slot} reaches over bytes {start + each * low} to {start + each * high} of "
+                f"pointer {name} reaches over bytes {start + each * low} to {start + each * high} of "
                 f"{first} to {behind} that there are"
             )
+
+
+def exact(arguments: abi.Arguments[Any]) -> None:
+    """Make the sizes whole numbers of Python: numpy's might overflow."""
+    for name, count in arguments.size_counts.items():
+        size = getattr(arguments, name)
+        if count:
+            setattr(arguments, name, tuple(map(int, size)))
+        elif type(size) is not int:
+            setattr(arguments, name, int(size))
+
+
+def table_of(pointer: Pointer) -> Any:
+    """The whole numbers of a constant, flat, from where the pointer points."""
+    buffer, offset = pointer
+    need(buffer.array is not None and offset == 0, "a table that is a constant")
+    table = buffer.array.reshape(-1)
+    need(table.dtype.itemsize == PLACE and table.dtype.kind == "i", "a table of int64")
+    return table
 
 
 def bounds(buffer: Buffer) -> tuple[int, int]:
@@ -135,465 +144,635 @@ def least_and_most(table: Any) -> tuple[int, int]:
 
 
 # ---------------------------------------------------------------- convolutions and pooling
-@touches(Kind.CONVOLUTION)
-def _convolution(n: Sizes) -> Touched:
-    whole = n[4] - n[7]
-    need(min(n[1], n[19], n[25], n[26], n[28]) > 0 and n[24] == 0 and whole >= 0, "parts")
-    need(n.step.tasks == n[19] * n[25] * n[26] * n[28] and 0 < n[23] <= n.width, "as many tasks as parts")
-    need((n[5] > 0 or not whole) and (n[6] > 0 or not n[7]), "segments of some length")
-    x = span(0, (n[0], n[8]), (n[1], n[9]), (n[2], n[10]), (n[19], n[20]))
-    yield segmented(n, x, whole, FLOAT)
-    depth = whole * n[5] + n[7] * n[6]
-    yield 1, *span(depth * n[3] * n.width, (n[19], n[21])), FLOAT
-    if n.has(2):
-        yield 2, *span(n[3] * n.width, (n[19], n[27])), FLOAT
-    for slot, strides, lanes in ((3, (11, 12, 13, 14), n[23]), (4, (15, 16, 17, 18), n[23])):
-        if slot == 3 or n.has(slot):
-            image, row, pixel, block = (n[at] for at in strides)
-            pixels = (n[0], image), (n[1], row), (n[2], pixel), (n[19], n[22])
-            yield slot, *blocks_of(n, n[3], block, pixels, lanes), FLOAT
+@touches(abi.Convolution)
+def _convolution(s: abi.Convolution[Pointer], on: Setting) -> Touched:
+    whole = s.segments - s.last_segments
+    need(
+        min(s.rows, s.groups, s.row_parts, s.block_parts, s.column_parts) > 0 and s.weights_image == 0 and whole >= 0,
+        "parts",
+    )
+    need(
+        on.tasks == s.groups * s.row_parts * s.block_parts * s.column_parts and 0 < s.last_lanes <= on.width,
+        "as many tasks as parts",
+    )
+    need((s.segment_length > 0 or not whole) and (s.last_length > 0 or not s.last_segments), "segments of some length")
+    x = span(
+        0, (s.images, s.source_image), (s.rows, s.source_row), (s.columns, s.source_pixel), (s.groups, s.source_group)
+    )
+    yield "source", *segmented(s, x)
+    depth = whole * s.segment_length + s.last_segments * s.last_length
+    yield reach("weights", depth * s.blocks * on.width, (s.groups, s.weights_group))
+    yield reach("bias", s.blocks * on.width, (s.groups, s.bias_group))
+    group = s.groups, s.out_group
+    pixels = (s.images, s.out_image), (s.rows, s.out_row), (s.columns, s.out_pixel), group
+    yield "out", *blocks_of(on.width, s.blocks, s.out_block, pixels, s.last_lanes)
+    pixels = (s.images, s.residual_image), (s.rows, s.residual_row), (s.columns, s.residual_pixel), group
+    yield "residual", *blocks_of(on.width, s.blocks, s.residual_block, pixels, s.last_lanes)
 
 
-def segmented(n: Sizes, x: tuple[int, int], whole: int, each: int) -> tuple[int, int, int, int]:
+def segmented(s: abi.Convolution[Pointer] | abi.Pairs[Pointer], x: tuple[int, int]) -> tuple[int, int]:
     """What a convolution reads of its input: a share at each offset of its table."""
-    table = n.table(5)
-    need(table.size >= n[4], "an offset for each segment")
-    (least, most), (_, last) = least_and_most(table[:whole]), least_and_most(table[whole : n[4]])
-    if n[7]:
-        least = min(least, int(table[whole : n[4]].min())) if whole else int(table[: n[4]].min())
-    far = max(most + n[5] if whole else last + n[6], last + n[6] if n[7] else most + n[5])
-    return 0, x[0] + least, x[1] + far, each
+    table, whole = table_of(s.offsets), s.segments - s.last_segments
+    need(table.size >= s.segments, "an offset for each segment")
+    (least, most), (_, last) = least_and_most(table[:whole]), least_and_most(table[whole : s.segments])
+    if s.last_segments:
+        least = min(least, int(table[whole : s.segments].min())) if whole else int(table[: s.segments].min())
+    far = max(
+        most + s.segment_length if whole else last + s.last_length,
+        last + s.last_length if s.last_segments else most + s.segment_length,
+    )
+    return x[0] + least, x[1] + far
 
 
-def blocks_of(n: Sizes, count: int, stride: int, axes: tuple[Axis, ...], lanes: int) -> tuple[int, int]:
+def blocks_of(width: int, count: int, stride: int, axes: tuple[Axis, ...], lanes: int) -> tuple[int, int]:
     """Blocks of channels at every pixel, the last of which has only some lanes."""
     low, high = span(lanes, *axes, (count, stride))
-    if count > 1 and lanes < n.width:
-        high = max(high, span(n.width, *axes, (count - 1, stride))[1])
+    if count > 1 and lanes < width:
+        high = max(high, span(width, *axes, (count - 1, stride))[1])
     return low, high
 
 
-@touches(Kind.DEPTHWISE)
-def _depthwise(n: Sizes) -> Touched:
-    need(n[25] > 0 and min(n[20], n[21], n[22], n[23]) > 0, "parts and strides")
-    yield 0, *span(n.width, (n[0], n[8]), (n[24], n[9]), (n[27], n.width), (n[3], n[10])), FLOAT
-    yield 1, 0, n[3] * n[4] * n[5] * n.width, FLOAT
-    if n.has(2):
-        yield 2, 0, n[3] * n.width, FLOAT
-    yield 3, *span(n.width, (n[0], n[11]), (n[1], n[12]), (n[2], n[13]), (n[3], n[14])), FLOAT
-    if n.has(4):
-        yield 4, *span(n.width, (n[0], n[15]), (n[1], n[16]), (n[2], n[17]), (n[3], n[18])), FLOAT
+@touches(abi.Depthwise)
+def _depthwise(s: abi.Depthwise[Pointer], on: Setting) -> Touched:
+    need(s.row_parts > 0 and min(s.stride_h, s.stride_w, s.dilation_h, s.dilation_w) > 0, "parts and strides")
+    yield reach(
+        "source",
+        on.width,
+        (s.images, s.source_image),
+        (s.source_height, s.source_row),
+        (s.source_width, on.width),
+        (s.blocks, s.source_block),
+    )
+    yield "weights", 0, s.blocks * s.window_h * s.window_w * on.width
+    yield "bias", 0, s.blocks * on.width
+    yield reach(
+        "out", on.width, (s.images, s.out_image), (s.rows, s.out_row), (s.columns, s.out_pixel), (s.blocks, s.out_block)
+    )
+    yield reach(
+        "residual",
+        on.width,
+        (s.images, s.residual_image),
+        (s.rows, s.residual_row),
+        (s.columns, s.residual_pixel),
+        (s.blocks, s.residual_block),
+    )
 
 
-@touches(Kind.POOL)
-def _pool(n: Sizes) -> Touched:
-    yield 0, *span(n.width, (n[0], n[12]), (n[10], n[13]), (n[11], n.width), (n[3], n[14])), FLOAT
-    yield 3, *span(n.width, (n[0], n[15]), (n[1], n[16]), (n[2], n.width), (n[3], n[17])), FLOAT
+@touches(abi.Pool)
+def _pool(s: abi.Pool[Pointer], on: Setting) -> Touched:
+    yield reach(
+        "source",
+        on.width,
+        (s.images, s.source_image),
+        (s.source_height, s.source_row),
+        (s.source_width, on.width),
+        (s.blocks, s.source_block),
+    )
+    yield reach(
+        "out", on.width, (s.images, s.out_image), (s.rows, s.out_row), (s.columns, on.width), (s.blocks, s.out_block)
+    )
 
 
-@touches(Kind.FILTER_GRADIENT)
-def _filter_gradient(n: Sizes) -> Touched:
-    need(min(n[1], n[2], n[3], n[4], n[11]) > 0, "parts")
-    pairs = -(-n[3] // (2 * n.width))
-    need(n.step.tasks == pairs * n[11], "as many tasks as parts")
-    least, most = least_and_most(n.table(5)[: n[4]])
-    groups = -(-pairs // n[13]) if n[13] else 1
-    low, high = span(1, (n[0], n[5]), (n[1], n[6]), (n[2], n[7]), (groups, n[12]))
-    yield 0, low + least, high + most, FLOAT
-    yield 2, *span(n.width, (n[0], n[8]), (n[1], n[9]), (n[2], n.width), (n.blocks(n[3]), n[10])), FLOAT
-    yield 3, 0, n[3] * n[4], FLOAT
-    yield 4, 0, pairs * 2 * n.width * (n[4] + (14 if n.width == 16 else 6)), FLOAT
-    yield 5, 0, n[4], PLACE
+@touches(abi.FilterGradient)
+def _filter_gradient(s: abi.FilterGradient[Pointer], on: Setting) -> Touched:
+    need(min(s.rows, s.columns, s.filters, s.numbers, s.number_parts) > 0, "parts")
+    pairs = -(-s.filters // (2 * on.width))
+    need(on.tasks == pairs * s.number_parts, "as many tasks as parts")
+    least, most = least_and_most(table_of(s.offsets)[: s.numbers])
+    groups = -(-pairs // s.group_pairs) if s.group_pairs else 1
+    low, high = span(
+        1, (s.images, s.source_image), (s.rows, s.source_row), (s.columns, s.source_pixel), (groups, s.source_group)
+    )
+    yield "source", low + least, high + most
+    yield reach(
+        "grad",
+        on.width,
+        (s.images, s.grad_image),
+        (s.rows, s.grad_row),
+        (s.columns, on.width),
+        (on.blocks(s.filters), s.grad_block),
+    )
+    yield "out", 0, s.filters * s.numbers
+    yield "scratch", 0, pairs * 2 * on.width * (s.numbers + (14 if on.width == 16 else 6))
+    yield "offsets", 0, s.numbers
 
 
-@touches(Kind.WINOGRAD_WINDOWS)
-def _winograd_windows(n: Sizes) -> Touched:
-    need(n[4] in (2, 4) and n[14] >= 0 and n[14] + n[15] <= n[0] * n[1] * n[2], "windows of the image")
-    yield 0, *span(n.width, (n[0], n[9]), (n[7], n[10]), (n[8], n.width), (n[3], n[11])), FLOAT
-    yield 3, *span(n.width, (n[3], n[12]), (n[15], n.width), ((n[4] + 2) ** 2, n[13])), FLOAT
+@touches(abi.WinogradWindows)
+def _winograd_windows(s: abi.WinogradWindows[Pointer], on: Setting) -> Touched:
+    need(
+        s.outputs in (2, 4) and s.first >= 0 and s.first + s.count <= s.images * s.window_rows * s.window_columns,
+        "windows of the image",
+    )
+    yield reach(
+        "source",
+        on.width,
+        (s.images, s.source_image),
+        (s.source_height, s.source_row),
+        (s.source_width, on.width),
+        (s.blocks, s.source_block),
+    )
+    yield reach("out", on.width, (s.blocks, s.out_block), (s.count, on.width), ((s.outputs + 2) ** 2, s.out_position))
 
 
-@touches(Kind.WINOGRAD)
-def _winograd(n: Sizes) -> Touched:
-    need(n[4] in (2, 4) and n[8] >= 0 and n[8] + n[9] <= n[0] * n[1] * n[2], "windows of the image")
-    need(min(n[10], n[26]) > 0 and n.step.tasks == n[10] * n[26] and n[5] % n.width == 0, "as many tasks as parts")
-    need(-(-n[9] // n[10]) <= MOST_WINDOWS, "parts that a stack holds")
-    least, most = least_and_most(n.table(5)[: n[5] // n.width])
-    need(n.table(5).size >= n[5] // n.width, "an offset for each segment")
-    positions = (n[4] + 2) ** 2
-    low, high = span(n.width, (positions, n[7]), (n[9], n.width))
-    yield 0, low + least, high + most, FLOAT
-    yield 1, 0, n[3] * n.width * positions * n[5], FLOAT
-    if n.has(2):
-        yield 2, 0, n[3] * n.width, FLOAT
-    yield 3, *span(n.width, (n[0], n[11]), (n[21], n[12]), (n[22], n[13]), (n[3], n[14])), FLOAT
-    if n.has(4):
-        yield 4, *span(n.width, (n[0], n[15]), (n[21], n[16]), (n[22], n[17]), (n[3], n[18])), FLOAT
+@touches(abi.Winograd)
+def _winograd(s: abi.Winograd[Pointer], on: Setting) -> Touched:
+    need(
+        s.outputs in (2, 4) and s.first >= 0 and s.first + s.count <= s.images * s.window_rows * s.window_columns,
+        "windows of the image",
+    )
+    need(
+        min(s.window_parts, s.block_parts) > 0
+        and on.tasks == s.window_parts * s.block_parts
+        and s.channels % on.width == 0,
+        "as many tasks as parts",
+    )
+    need(-(-s.count // s.window_parts) <= MOST_WINDOWS, "parts that a stack holds")
+    least, most = least_and_most(table_of(s.offsets)[: s.channels // on.width])
+    need(table_of(s.offsets).size >= s.channels // on.width, "an offset for each segment")
+    positions = (s.outputs + 2) ** 2
+    low, high = span(on.width, (positions, s.windows_position), (s.count, on.width))
+    yield "windows", low + least, high + most
+    yield "weights", 0, s.blocks * on.width * positions * s.channels
+    yield "bias", 0, s.blocks * on.width
+    yield reach(
+        "out", on.width, (s.images, s.out_image), (s.rows, s.out_row), (s.columns, s.out_pixel), (s.blocks, s.out_block)
+    )
+    yield reach(
+        "residual",
+        on.width,
+        (s.images, s.residual_image),
+        (s.rows, s.residual_row),
+        (s.columns, s.residual_pixel),
+        (s.blocks, s.residual_block),
+    )
 
 
-@touches(Kind.PAIRS)
-def _pairs(n: Sizes) -> Touched:
-    whole = n[4] - n[7]
-    need(min(n[1], n[19], n[25], n[26], n[28]) > 0 and whole >= 0 and 0 < n[23] <= n.width, "parts")
-    need(n.step.tasks == n[19] * n[25] * n[26] * n[28], "as many tasks as parts")
-    need(n[5] % 2 == 0 and n[6] % 2 == 0 and (n.has(3) or n.has(6)), "pairs")
-    x = span(0, (n[0], n[8]), (n[1], n[9]), (n[2], n[10]), (n[19], n[20]))
-    yield segmented(n, x, whole, HALF)
-    yield 1, *span((whole * n[5] + n[7] * n[6]) * n[3] * n.width, (n[19], n[21])), HALF
-    if n.has(2):
-        yield 2, *span(n[3] * n.width, (n[19], n[27])), FLOAT
-    for slot, strides in ((3, (11, 12, 13, 14)), (4, (15, 16, 17, 18))):
-        if n.has(slot):
-            image, row, pixel, block = (n[at] for at in strides)
-            pixels = (n[0], image), (n[1], row), (n[2], pixel)
-            yield slot, *blocks_of(n, n[19] * n[3], block, pixels, n[23]), FLOAT
-    if n.has(6):
-        yield 6, *span(n.width, (n[0], n[24]), (n[1], n[29]), (n[2], n.width), (n[19] * n[3], n[30])), HALF
+@touches(abi.Pairs)
+def _pairs(s: abi.Pairs[Pointer], on: Setting) -> Touched:
+    whole = s.segments - s.last_segments
+    need(
+        min(s.rows, s.groups, s.row_parts, s.block_parts, s.column_parts) > 0
+        and whole >= 0
+        and 0 < s.last_lanes <= on.width,
+        "parts",
+    )
+    need(on.tasks == s.groups * s.row_parts * s.block_parts * s.column_parts, "as many tasks as parts")
+    need(
+        s.segment_length % 2 == 0 and s.last_length % 2 == 0 and (s.out is not None or s.out_halves is not None),
+        "pairs",
+    )
+    x = span(
+        0, (s.images, s.source_image), (s.rows, s.source_row), (s.columns, s.source_pixel), (s.groups, s.source_group)
+    )
+    yield "source", *segmented(s, x)
+    yield reach(
+        "weights",
+        (whole * s.segment_length + s.last_segments * s.last_length) * s.blocks * on.width,
+        (s.groups, s.weights_group),
+    )
+    yield reach("bias", s.blocks * on.width, (s.groups, s.bias_group))
+    blocks = s.groups * s.blocks
+    pixels = (s.images, s.out_image), (s.rows, s.out_row), (s.columns, s.out_pixel)
+    yield "out", *blocks_of(on.width, blocks, s.out_block, pixels, s.last_lanes)
+    pixels = (s.images, s.residual_image), (s.rows, s.residual_row), (s.columns, s.residual_pixel)
+    yield "residual", *blocks_of(on.width, blocks, s.residual_block, pixels, s.last_lanes)
+    halves = (s.images, s.halves_image), (s.rows, s.halves_row), (s.columns, on.width), (blocks, s.halves_block)
+    yield reach("out_halves", on.width, *halves)
 
 
 # ---------------------------------------------------------------- constants that are packed
-@touches(Kind.PACK)
-def _pack(n: Sizes) -> Touched:
-    need(n[5] > 0 and n[4] % n[5] == 0 and n[11] % n.width == 0 and n[11] >= 0, "matrices")
-    need(n[11] + n[1] <= n[12] and (n[11] + n[1] == n[12] or n[1] % n.width == 0), "columns of the whole")
-    inner = n[4] // n[5]
-    yield 0, *span(1, (n[0], n[2]), (n[1], n[3]), (n[5], n[6]), (inner, n[7])), FLOAT
-    if n.has(1):
-        yield 1, 0, n[1], FLOAT
-    yield 3, *span(n[0] * n.whole(n[12]), (n[5], n[8]), (inner, n[9])), HALF if n[10] else FLOAT
+@touches(abi.Pack)
+def _pack(s: abi.Pack[Pointer], on: Setting) -> Touched:
+    need(
+        s.outer > 0 and s.matrices % s.outer == 0 and s.first_column % on.width == 0 and s.first_column >= 0, "matrices"
+    )
+    need(
+        s.first_column + s.columns <= s.all_columns
+        and (s.first_column + s.columns == s.all_columns or s.columns % on.width == 0),
+        "columns of the whole",
+    )
+    inner = s.matrices // s.outer
+    yield reach(
+        "source",
+        1,
+        (s.depth, s.source_row),
+        (s.columns, s.source_column),
+        (s.outer, s.source_outer),
+        (inner, s.source_inner),
+    )
+    yield "scale", 0, s.columns
+    yield (
+        "out",
+        *halves(span(s.depth * on.whole(s.all_columns), (s.outer, s.out_outer), (inner, s.out_inner)), s.bfloat16),
+    )
 
 
-@touches(Kind.PACK_FILTER)
-def _pack_filter(n: Sizes) -> Touched:
-    need(n[5] > 0 and n[2] > 0, "lanes and taps")
-    depth = n[1] * n[2]
-    yield 0, 0, n[3] * n[0] * depth, FLOAT
-    if n.has(1):
-        yield 1, 0, n[3] * n[0], FLOAT
-    yield 3, *span(depth * n.whole(n[0]), (n[3], n[4])), FLOAT
+def halves(weights: tuple[int, int], bfloat16: int) -> tuple[int, int]:
+    """Weights as numbers of 16 bits, which those of 32 are two of."""
+    return weights if bfloat16 else (2 * weights[0], 2 * weights[1])
 
 
-@touches(Kind.PACK_WINOGRAD)
-def _pack_winograd(n: Sizes) -> Touched:
-    need(n[2] in (2, 4), "windows")
-    yield 0, 0, n[0] * n[1] * 9, FLOAT
-    if n.has(1):
-        yield 1, 0, n[0], FLOAT
-    yield 3, 0, n.whole(n[0]) * (n[2] + 2) ** 2 * n[1], FLOAT
+@touches(abi.PackFilter)
+def _pack_filter(s: abi.PackFilter[Pointer], on: Setting) -> Touched:
+    need(s.lanes > 0 and s.taps > 0, "lanes and taps")
+    depth = s.channels * s.taps
+    yield "source", 0, s.groups * s.filters * depth
+    yield "scale", 0, s.groups * s.filters
+    yield reach("out", depth * on.whole(s.filters), (s.groups, s.out_group))
 
 
-@touches(Kind.PACK_PAIRS)
-def _pack_pairs(n: Sizes) -> Touched:
-    need(n[5] > 0 and n[10] >= 0 and n[10] + n.blocks(n[0]) <= n[11], "blocks of the whole")
-    whole, rest = divmod(n[1], n[5])
-    depth = (whole * n[5] + (rest + 1) // 2 * 2) * n[2]
-    need(whole == 0 or n[5] % 2 == 0, "pairs")
-    yield 0, *span(1, (n[0], n[6]), (n[1], n[7]), (n[2], n[8]), (n[3], n[9])), FLOAT
-    if n.has(1):
-        yield 1, 0, n[3] * n[0], FLOAT
-    yield 3, *span(n[11] * n.width * depth, (n[3], n[4])), HALF
+@touches(abi.PackWinograd)
+def _pack_winograd(s: abi.PackWinograd[Pointer], on: Setting) -> Touched:
+    need(s.outputs in (2, 4), "windows")
+    yield "source", 0, s.filters * s.channels * 9
+    yield "scale", 0, s.filters
+    yield "out", 0, on.whole(s.filters) * (s.outputs + 2) ** 2 * s.channels
+
+
+@touches(abi.PackPairs)
+def _pack_pairs(s: abi.PackPairs[Pointer], on: Setting) -> Touched:
+    need(
+        s.lanes > 0 and s.first_block >= 0 and s.first_block + on.blocks(s.outputs) <= s.all_blocks,
+        "blocks of the whole",
+    )
+    whole, rest = divmod(s.channels, s.lanes)
+    depth = (whole * s.lanes + (rest + 1) // 2 * 2) * s.taps
+    need(whole == 0 or s.lanes % 2 == 0, "pairs")
+    yield reach(
+        "source",
+        1,
+        (s.outputs, s.source_output),
+        (s.channels, s.source_channel),
+        (s.taps, s.source_tap),
+        (s.groups, s.source_group),
+    )
+    yield "scale", 0, s.groups * s.outputs
+    yield reach("out", s.all_blocks * on.width * depth, (s.groups, s.out_group))
 
 
 # ---------------------------------------------------------------- layouts and moves
-@touches(Kind.BLOCK)
-def _block(n: Sizes) -> Touched:
-    need(n[8] > 0 and (n[7] - 1) * n[8] < n[1], "lanes for channels")
-    channels = n[7] * n[8] if n[8] in (1, 3) else n[1]  # for these lanes the kernel does not ask how many there are
-    yield 0, *span(channels * n[2] * n[3], (n[0], n[1] * n[2] * n[3])), FLOAT
-    yield 3, *span(n[3] * n[8], (n[0], n[4]), (n[7], n[5]), (n[2], n[6])), FLOAT
+@touches(abi.Block)
+def _block(s: abi.Block[Pointer], on: Setting) -> Touched:
+    need(s.lanes > 0 and (s.blocks - 1) * s.lanes < s.channels, "lanes for channels")
+    channels = (
+        s.blocks * s.lanes if s.lanes in (1, 3) else s.channels
+    )  # for these lanes the kernel does not ask how many there are
+    yield reach("source", channels * s.rows * s.columns, (s.images, s.channels * s.rows * s.columns))
+    yield reach("out", s.columns * s.lanes, (s.images, s.out_image), (s.blocks, s.out_block), (s.rows, s.out_row))
 
 
-@touches(Kind.UNBLOCK)
-def _unblock(n: Sizes) -> Touched:
-    need((n[7] - 1) * n.width < n[1], "lanes for channels")
-    yield 0, *span(min(n.width, n[1]), (n[0], n[4]), (n[7], n[5]), (n[2], n[6]), (n[3], n.width)), FLOAT
-    yield 3, 0, n[0] * n[1] * n[2] * n[3], FLOAT
+@touches(abi.Unblock)
+def _unblock(s: abi.Unblock[Pointer], on: Setting) -> Touched:
+    need((s.blocks - 1) * on.width < s.channels, "lanes for channels")
+    yield reach(
+        "source",
+        min(on.width, s.channels),
+        (s.images, s.source_image),
+        (s.blocks, s.source_block),
+        (s.rows, s.source_row),
+        (s.columns, on.width),
+    )
+    yield "out", 0, s.images * s.channels * s.rows * s.columns
 
 
-@touches(Kind.HALO)
-def _halo(n: Sizes) -> Touched:
-    need(min(n[3], n[4], n[5], n[6]) >= 0 and n[3] + n[4] <= n[1] and n[5] + n[6] <= n[2], "a halo of the plane")
-    yield 3, *span(n[1] * n[2] * n[7], (n[0], n[1] * n[2] * n[7])), FLOAT
+@touches(abi.Halo)
+def _halo(s: abi.Halo[Pointer], on: Setting) -> Touched:
+    need(
+        min(s.top, s.bottom, s.left, s.right) >= 0 and s.top + s.bottom <= s.rows and s.left + s.right <= s.columns,
+        "a halo of the plane",
+    )
+    yield reach("out", s.rows * s.columns * s.lanes, (s.planes, s.rows * s.columns * s.lanes))
 
 
-@touches(Kind.SUBSAMPLE)
-def _subsample(n: Sizes) -> Touched:
-    yield 0, *span(n[4], (n[0], n[5]), (n[1], n[6]), (n[2], n[7]), (n[3], n[8])), FLOAT
-    yield 3, 0, n[0] * n[1] * n[2] * n[3] * n[4], FLOAT
+@touches(abi.Subsample)
+def _subsample(s: abi.Subsample[Pointer], on: Setting) -> Touched:
+    yield reach(
+        "source",
+        s.lanes,
+        (s.images, s.source_image),
+        (s.blocks, s.source_block),
+        (s.rows, s.source_row),
+        (s.columns, s.source_pixel),
+    )
+    yield "out", 0, s.images * s.blocks * s.rows * s.columns * s.lanes
 
 
-@touches(Kind.COPY)
-def _copy(n: Sizes) -> Touched:
-    yield 0, *span(1, *((n[axis], n[6 + axis]) for axis in range(6))), FLOAT
-    yield 3, *span(1, *((n[axis], n[12 + axis]) for axis in range(6))), FLOAT
+@touches(abi.Copy)
+def _copy(s: abi.Copy[Pointer], on: Setting) -> Touched:
+    yield reach("source", 1, *zip(s.shape, s.source_strides, strict=True))
+    yield reach("out", 1, *zip(s.shape, s.out_strides, strict=True))
 
 
-@touches(Kind.NARROW)
-def _narrow(n: Sizes) -> Touched:
-    last = n[1] - (n[7] - 1) * n[8]
-    need(n[8] > 0 and n[8] % 2 == 0 and 0 < last <= n[8], "lanes for channels")
-    images, rows, columns = (n[0], n[9]), (n[2], n[11]), (n[3], n[12])
-    low, high = span(1, images, rows, columns, (n[7] - 1, n[10]), (n[8], n[13]))
-    start = (n[7] - 1) * n[10]
-    near, far = span(1, images, rows, columns, (last, n[13]))
-    yield 0, min(low, start + near), max(high, start + far), FLOAT
-    yield 3, *span(n[3] * n[8], (n[0], n[4]), (n[7], n[5]), (n[2], n[6])), HALF
+@touches(abi.Narrow)
+def _narrow(s: abi.Narrow[Pointer], on: Setting) -> Touched:
+    last = s.channels - (s.blocks - 1) * s.lanes
+    need(s.lanes > 0 and s.lanes % 2 == 0 and 0 < last <= s.lanes, "lanes for channels")
+    images, rows, columns = (s.images, s.source_image), (s.rows, s.source_row), (s.columns, s.source_pixel)
+    low, high = span(1, images, rows, columns, (s.blocks - 1, s.source_block), (s.lanes, s.source_channel))
+    start = (s.blocks - 1) * s.source_block
+    near, far = span(1, images, rows, columns, (last, s.source_channel))
+    yield "source", min(low, start + near), max(high, start + far)
+    yield reach("out", s.columns * s.lanes, (s.images, s.out_image), (s.blocks, s.out_block), (s.rows, s.out_row))
 
 
-@touches(Kind.REGROUP)
-def _regroup(n: Sizes) -> Touched:
-    words = n[15]
-    need(words >= 3 and n.table(5).size >= n[3] * words, "a table of blocks")
-    table = n.table(5)[: n[3] * words].reshape(n[3], words)
-    sources = (words - 3) // (2 + n.width // 2)
+@touches(abi.Regroup)
+def _regroup(s: abi.Regroup[Pointer], on: Setting) -> Touched:
+    words = s.words
+    need(words >= 3 and table_of(s.table).size >= s.blocks * words, "a table of blocks")
+    table = table_of(s.table)[: s.blocks * words].reshape(s.blocks, words)
+    sources = (words - 3) // (2 + on.width // 2)
     need((table[:, 2] >= 1).all() and (table[:, 2] <= sources).all() and (table[:, 0] >= 0).all(), "blocks")
     reached: dict[int, list[int]] = {}
     for line in table.tolist():
-        for at in range(3, 3 + line[2] * (2 + n.width // 2), 2 + n.width // 2):
+        for at in range(3, 3 + line[2] * (2 + on.width // 2), 2 + on.width // 2):
             reached.setdefault(line[at], []).append(line[at + 1])
     for image, offsets in reached.items():
         need(0 <= image < 4, "images")
-        low, high = span(n[2] * n.width, (n[0], n[7 + 2 * image]), (n[1], n[8 + 2 * image]))
-        yield (0, 1, 2, 4)[image], low + min(offsets), high + max(offsets), FLOAT
+        name = ("first", "second", "third", "fourth")[image]
+        need(getattr(s, name) is not None, f"pointer {name}")
+        of_image, of_row = s.source_strides[2 * image : 2 * image + 2]
+        low, high = span(s.columns * on.width, (s.images, of_image), (s.rows, of_row))
+        yield name, low + min(offsets), high + max(offsets)
     blocks = int(table[:, 0].max()) + 1
-    yield 3, *span(n.width, (n[0], n[4]), (blocks, n[5]), (n[1], n[6]), (n[2], n[16])), FLOAT
+    yield reach(
+        "out", on.width, (s.images, s.out_image), (blocks, s.out_block), (s.rows, s.out_row), (s.columns, s.out_pixel)
+    )
 
 
-@touches(Kind.PAD)
-def _pad(n: Sizes) -> Touched:
-    counts, table, start = [n[axis] for axis in range(5)], n.table(5), 0
-    need(min(counts) > 0 and table.size >= sum(counts), "a place for each number")
+@touches(abi.Pad)
+def _pad(s: abi.Pad[Pointer], on: Setting) -> Touched:
+    sizes, columns, table, start = s.shape, s.shape[-1], table_of(s.places), 0
+    need(min(sizes) > 0 and table.size >= sum(sizes), "a place for each number")
     far, inside = 0, True
-    for count in counts:
+    for count in sizes:
         places = table[start : start + count]
         far, inside = far + int(places.max()), inside and int(places.max()) >= 0
         start += count
-    need(n[9] >= 0 and n[10] >= 0 and n[9] + n[10] <= n[4], "a run within the row")
-    if n[10]:
-        run = table[start - n[4] :][n[9] : n[9] + n[10]]
-        need(run[0] >= 0 and run[-1] - run[0] == n[10] - 1, "a run of places one behind the other")
+    need(s.first >= 0 and s.run >= 0 and s.first + s.run <= columns, "a run within the row")
+    if s.run:
+        run = table[start - columns :][s.first : s.first + s.run]
+        need(run[0] >= 0 and run[-1] - run[0] == s.run - 1, "a run of places one behind the other")
     if inside:
-        yield 0, 0, far + 1, FLOAT
-    yield 3, *span(n[4], (n[0], n[5]), (n[1], n[6]), (n[2], n[7]), (n[3], n[8])), FLOAT
+        yield "source", 0, far + 1
+    yield reach("out", columns, *zip(s.shape[:-1], s.out_strides, strict=True))
 
 
-@touches(Kind.INTERPOLATE)
-def _interpolate(n: Sizes) -> Touched:
-    rows, columns, table = n[1] * n[4], n[2] * n[5], n.table(5)
-    need(table.size >= rows + columns and min(n[4], n[5]) > 0, "an offset for each tap")
-    need(n.has(1) or n[4] == n[5] == 1, "a weight for each tap")
+@touches(abi.Interpolate)
+def _interpolate(s: abi.Interpolate[Pointer], on: Setting) -> Touched:
+    rows, columns, table = s.rows * s.row_taps, s.columns * s.column_taps, table_of(s.offsets)
+    need(table.size >= rows + columns and min(s.row_taps, s.column_taps) > 0, "an offset for each tap")
+    need(s.weights is not None or s.row_taps == s.column_taps == 1, "a weight for each tap")
     down, across = least_and_most(table[:rows]), least_and_most(table[rows : rows + columns])
-    low, high = span(n.width, (n[0], n[6]), (n[3], n[7]))
-    yield 0, low + down[0] + across[0], high + down[1] + across[1], FLOAT
-    if n.has(1):
-        yield 1, 0, rows + columns, FLOAT
-    yield 3, *span(n.width, (n[0], n[8]), (n[1], n[9]), (n[3], n[10]), (n[2], n.width)), FLOAT
+    low, high = span(on.width, (s.images, s.source_image), (s.blocks, s.source_block))
+    yield "source", low + down[0] + across[0], high + down[1] + across[1]
+    yield "weights", 0, rows + columns
+    yield reach(
+        "out", on.width, (s.images, s.out_image), (s.rows, s.out_row), (s.blocks, s.out_block), (s.columns, on.width)
+    )
 
 
 # ---------------------------------------------------------------- rows
-@touches(Kind.ELEMENTWISE)
-def _elementwise(n: Sizes) -> Touched:
-    alone = 6  # ALONE of src/elementwise.c
-    for slot, first, step in ((0, 5, n[17]), (1, 9, n[18]), (2, 20, 1), (3, 13, 1)):
-        if n.has(slot) or slot in (0, 3) or (slot == 1 and (n[19] != alone or n.has(2))):
-            outer = [(n[axis], n[first + axis]) for axis in range(4)]
-            yield slot, *span(n[4] if step else min(n[4], 1), *outer), FLOAT
+@touches(abi.Elementwise)
+def _elementwise(s: abi.Elementwise[Pointer], on: Setting) -> Touched:
+    need(s.other is not None or (s.operation == ALONE and s.added is None), "pointer other")
+
+    def rows(column: int, strides: Sequence[int]) -> tuple[int, int]:
+        return span(s.columns if column else min(s.columns, 1), *zip(s.shape, strides, strict=True))
+
+    yield "source", *rows(s.source_column, s.source_strides)
+    yield "other", *rows(s.other_column, s.other_strides)
+    yield "added", *rows(1, s.added_strides)
+    yield "out", *rows(1, s.out_strides)
 
 
-@touches(Kind.SOFTMAX)
-def _softmax(n: Sizes) -> Touched:
-    yield 0, 0, n[0] * n[1], FLOAT
-    yield 3, 0, n[0] * n[1], FLOAT
-    if n.has(1):
-        need(n[2] > 0 and n[3] > 0, "rows of the mask")
-        images = -(-n[0] // (n[2] * n[3]))
-        yield 1, *span(n[1] if n[7] else 1, (images, n[4]), (n[2], n[5]), (n[3], n[6])), FLOAT
+@touches(abi.Softmax)
+def _softmax(s: abi.Softmax[Pointer], on: Setting) -> Touched:
+    yield "source", 0, s.rows * s.columns
+    yield "out", 0, s.rows * s.columns
+    if s.mask is not None:
+        need(s.heads > 0 and s.head_rows > 0, "rows of the mask")
+        images = -(-s.rows // (s.heads * s.head_rows))
+        yield (
+            "mask",
+            *span(
+                s.columns if s.mask_column else 1,
+                (images, s.mask_image),
+                (s.heads, s.mask_head),
+                (s.head_rows, s.mask_row),
+            ),
+        )
 
 
-@touches(Kind.SOFTMAX_AXIS)
-def _softmax_axis(n: Sizes) -> Touched:
-    need(n[1] > 0, "an axis")
-    yield 0, 0, n[0] * n[1] * n[2], FLOAT
-    yield 3, 0, n[0] * n[1] * n[2], FLOAT
+@touches(abi.SoftmaxAxis)
+def _softmax_axis(s: abi.SoftmaxAxis[Pointer], on: Setting) -> Touched:
+    need(s.axis > 0, "an axis")
+    yield "source", 0, s.outer * s.axis * s.inner
+    yield "out", 0, s.outer * s.axis * s.inner
 
 
-@touches(Kind.REDUCE)
-def _reduce(n: Sizes) -> Touched:
-    yield 0, 0, n[0] * n[1] * n[2], FLOAT
-    yield 3, 0, n[0] * n[2], FLOAT
+@touches(abi.Reduce)
+def _reduce(s: abi.Reduce[Pointer], on: Setting) -> Touched:
+    yield "source", 0, s.outer * s.axis * s.inner
+    yield "out", 0, s.outer * s.inner
 
 
-@touches(Kind.LAYER_NORM)
-def _layer_norm(n: Sizes) -> Touched:
-    for slot, count in ((0, n[0] * n[1]), (1, n[1]), (2, n[1]), (3, n[0] * n[1]), (4, n[0] * n[1]), (5, 2 * n[0])):
-        if n.has(slot) or slot in (0, 3):
-            yield slot, 0, count, FLOAT
+@touches(abi.LayerNorm)
+def _layer_norm(s: abi.LayerNorm[Pointer], on: Setting) -> Touched:
+    size = s.rows * s.columns
+    yield from counts(source=size, scale=s.columns, bias=s.columns, out=size, residual=size, statistics=2 * s.rows)
 
 
-@touches(Kind.GROUP_NORM)
-def _group_norm(n: Sizes) -> Touched:
-    need(n[1] > 0, "groups")
-    for slot, count in ((0, n[0] * n[2] * n[3]), (1, n[1] * n[2]), (2, n[1] * n[2]), (3, n[0] * n[2] * n[3])):
-        if n.has(slot) or slot in (0, 3):
-            yield slot, 0, count, FLOAT
+def counts(**of: int) -> Touched:
+    """So many elements from where each pointer points."""
+    return ((name, 0, count) for name, count in of.items())
 
 
-@touches(Kind.GROUP_NORM_BLOCKED)
-def _group_norm_blocked(n: Sizes) -> Touched:
-    need(n[5] > 0 and n[6] > 0 and n[4] % n[5] == 0 and n.blocks(n[4]) <= n[1], "groups")
-    need(n[6] >= n[1] or n[6] * n.width % n[5] == 0, "groups within what shares them")
-    yield 0, *span(n.width, (n[0], n[7]), (n[1], n[8]), (n[2], n[9]), (n[3], n.width)), FLOAT
-    yield 1, 0, n[1] * n.width, FLOAT
-    yield 2, 0, n[1] * n.width, FLOAT
-    yield 3, *span(n.width, (n[0], n[10]), (n[1], n[11]), (n[2], n[12]), (n[3], n.width)), FLOAT
-    yield 4, 0, 2 * n[0] * n[1] * n.width, FLOAT
+@touches(abi.GroupNorm)
+def _group_norm(s: abi.GroupNorm[Pointer], on: Setting) -> Touched:
+    need(s.groups > 0, "groups")
+    size, channels = s.rows * s.group_channels * s.plane, s.groups * s.group_channels
+    yield from counts(source=size, scale=channels, bias=channels, out=size)
 
 
-@touches(Kind.LOCAL_RESPONSE)
-def _local_response(n: Sizes) -> Touched:
-    need(0 <= n[5] < n.width, "neighbours within a vector")
-    for slot, first in ((0, 6), (3, 9)):
-        yield slot, *span(n[3] * n.width, (n[0], n[first]), (n[1], n[first + 1]), (n[2], n[first + 2])), FLOAT
+@touches(abi.GroupNormBlocked)
+def _group_norm_blocked(s: abi.GroupNormBlocked[Pointer], on: Setting) -> Touched:
+    need(
+        s.group_channels > 0
+        and s.shared_blocks > 0
+        and s.channels % s.group_channels == 0
+        and on.blocks(s.channels) <= s.blocks,
+        "groups",
+    )
+    need(
+        s.shared_blocks >= s.blocks or s.shared_blocks * on.width % s.group_channels == 0,
+        "groups within what shares them",
+    )
+    yield reach(
+        "source",
+        on.width,
+        (s.images, s.source_image),
+        (s.blocks, s.source_block),
+        (s.rows, s.source_row),
+        (s.columns, on.width),
+    )
+    yield "scale", 0, s.blocks * on.width
+    yield "bias", 0, s.blocks * on.width
+    yield reach(
+        "out", on.width, (s.images, s.out_image), (s.blocks, s.out_block), (s.rows, s.out_row), (s.columns, on.width)
+    )
+    yield "scratch", 0, 2 * s.images * s.blocks * on.width
 
 
-@touches(Kind.COSINE)
-def _cosine(n: Sizes) -> Touched:
-    yield 0, 0, n[0] * n[1], FLOAT
-    yield 1, *span(n[1], (n[0], n[2])), FLOAT
-    yield 3, 0, n[0], FLOAT
+@touches(abi.LocalResponse)
+def _local_response(s: abi.LocalResponse[Pointer], on: Setting) -> Touched:
+    need(0 <= s.around < on.width, "neighbours within a vector")
+    row = s.columns * on.width
+    yield reach("source", row, (s.images, s.source_image), (s.blocks, s.source_block), (s.rows, s.source_row))
+    yield reach("out", row, (s.images, s.out_image), (s.blocks, s.out_block), (s.rows, s.out_row))
 
 
-@touches(Kind.EXTREME_PLACE)
-def _extreme_place(n: Sizes) -> Touched:
-    yield 0, 0, n[0] * n[1] * n[2], FLOAT
-    yield 3, 0, n[0] * n[2], PLACE
+@touches(abi.Cosine)
+def _cosine(s: abi.Cosine[Pointer], on: Setting) -> Touched:
+    yield "source", 0, s.rows * s.columns
+    yield reach("other", s.columns, (s.rows, s.other_row))
+    yield "out", 0, s.rows
 
 
-@touches(Kind.TOP_K)
-def _top_k(n: Sizes) -> Touched:
-    need(0 < n[2] <= n[1], "a k within the row")
-    yield 0, 0, n[0] * n[1], FLOAT
-    yield 3, 0, n[0] * n[2], PLACE
+@touches(abi.ExtremePlace)
+def _extreme_place(s: abi.ExtremePlace[Pointer], on: Setting) -> Touched:
+    yield "source", 0, s.outer * s.axis * s.inner
+    yield "out", 0, s.outer * s.inner
 
 
-@touches(Kind.PICK)
-def _pick(n: Sizes) -> Touched:
+@touches(abi.TopK)
+def _top_k(s: abi.TopK[Pointer], on: Setting) -> Touched:
+    need(0 < s.k <= s.columns, "a k within the row")
+    yield "source", 0, s.rows * s.columns
+    yield "out", 0, s.rows * s.k
+
+
+@touches(abi.Pick)
+def _pick(s: abi.Pick[Pointer], on: Setting) -> Touched:
     """The places are those that TOP_K has found in the same rows."""
-    yield 0, 0, n[0] * n[1], FLOAT
-    yield 3, 0, n[0] * n[2], FLOAT
-    yield 5, 0, n[0] * n[2], PLACE
+    yield "source", 0, s.rows * s.columns
+    yield "out", 0, s.rows * s.k
+    yield "places", 0, s.rows * s.k
 
 
-@touches(Kind.GATHER_ROWS)
-def _gather_rows(n: Sizes) -> Touched:
+@touches(abi.GatherRows)
+def _gather_rows(s: abi.GatherRows[Pointer], on: Setting) -> Touched:
     """The kernel compares every id with the rows of the table; the row of zeros is not read."""
-    yield 0, 0, (n[4] - (n[3] == n[4] - 1)) * n[1], FLOAT
-    yield 3, 0, n[0] * n[1], FLOAT
-    yield 5, 0, n[0], PLACE
+    yield "table", 0, (s.table_rows - (s.zero_id == s.table_rows - 1)) * s.columns
+    yield "out", 0, s.count * s.columns
+    yield "ids", 0, s.count
 
 
-@touches(Kind.GATHER_POOL)
-def _gather_pool(n: Sizes) -> Touched:
+@touches(abi.GatherPool)
+def _gather_pool(s: abi.GatherPool[Pointer], on: Setting) -> Touched:
     """The kernel compares every offset with the number of ids, which each run sets, and every id with the table."""
-    yield 0, 0, n[4] * n[1], FLOAT
-    yield 1, 0, n[0] + 1, PLACE
-    yield 3, 0, n[0] * n[1], FLOAT
+    yield "table", 0, s.table_rows * s.columns
+    yield "offsets", 0, s.sequences + 1
+    yield "out", 0, s.sequences * s.columns
 
 
 # ---------------------------------------------------------------- products
-@touches(Kind.PRODUCT)
-def _product(n: Sizes) -> Touched:
-    need(min(n[6], n[7], n[14], n[15]) > 0, "parts")
-    need(n.step.tasks == n[6] * n[7] * n[14] * n[15], "as many tasks as parts")
-    yield 0, *span(n[1], (n[6], n[8]), (n[7], n[9]), (n[0], n[3])), FLOAT
-    yield 1, *span(n[1] * n.whole(n[2]), (n[6], n[10]), (n[7], n[11])), HALF if n[NARROW] else FLOAT
-    if n.has(2):
-        yield 2, 0, n.whole(n[2]), FLOAT
-    yield 3, *span(n[2], (n[6], n[12]), (n[7], n[13]), (n[0], n[4])), FLOAT
-    if n.has(4):
-        yield 4, *span(n[2], (n[6], n[12]), (n[7], n[13]), (n[0], n[5])), FLOAT
+@touches(abi.Product)
+def _product(s: abi.Product[Pointer], on: Setting) -> Touched:
+    need(min(s.outer, s.inner, s.column_parts, s.row_parts) > 0, "parts")
+    need(on.tasks == s.outer * s.inner * s.column_parts * s.row_parts, "as many tasks as parts")
+    yield reach("source", s.depth, (s.outer, s.source_outer), (s.inner, s.source_inner), (s.rows, s.source_row))
+    weights = span(s.depth * on.whole(s.columns), (s.outer, s.weights_outer), (s.inner, s.weights_inner))
+    yield "weights", *halves(weights, s.bfloat16)
+    yield "bias", 0, on.whole(s.columns)
+    yield reach("out", s.columns, (s.outer, s.out_outer), (s.inner, s.out_inner), (s.rows, s.out_row))
+    yield reach("residual", s.columns, (s.outer, s.out_outer), (s.inner, s.out_inner), (s.rows, s.residual_row))
 
 
-@touches(Kind.ATTENTION)
-def _attention(n: Sizes) -> Touched:
-    need(n[10] > 0 and n[25] > 0 and n.step.tasks % (n[10] * n[25]) == 0, "parts")
-    need(0 < n[2] <= LANES, "keys whose scores a stack holds")
-    outer = n.step.tasks // (n[10] * n[25])
-    yield 0, *span(n[1], (outer, n[11]), (n[10], n[12]), (n[0], n[4])), FLOAT
-    yield 1, *span(1, (outer, n[13]), (n[10], n[14]), (n[2], n[5]), (n[1], n[6])), FLOAT
-    if n.has(2):
-        yield 2, *span(n[2] if n[24] else 1, (outer, n[21]), (n[10], n[22]), (n[0], n[23])), FLOAT
-    yield 3, *span(n[3], (outer, n[19]), (n[10], n[20]), (n[0], n[9])), FLOAT
-    yield 4, *span(1, (outer, n[15]), (n[10], n[16]), (n[2], n[7]), (n[3], n[8])), FLOAT
-    room = n.whole(n[2]) * n[1] + n.whole(n[3]) * n[2]
-    yield 6, *span(room, (n.step.tasks, n[26])), FLOAT
+@touches(abi.Attention)
+def _attention(s: abi.Attention[Pointer], on: Setting) -> Touched:
+    need(s.inner > 0 and s.row_parts > 0 and on.tasks % (s.inner * s.row_parts) == 0, "parts")
+    need(0 < s.keys <= LANES, "keys whose scores a stack holds")
+    outer = on.tasks // (s.inner * s.row_parts)
+    yield reach("query", s.depth, (outer, s.query_outer), (s.inner, s.query_inner), (s.rows, s.query_row))
+    yield reach("key", 1, (outer, s.key_outer), (s.inner, s.key_inner), (s.keys, s.key_row), (s.depth, s.key_column))
+    yield reach(
+        "mask", s.keys if s.mask_column else 1, (outer, s.mask_outer), (s.inner, s.mask_inner), (s.rows, s.mask_row)
+    )
+    yield reach("out", s.columns, (outer, s.out_outer), (s.inner, s.out_inner), (s.rows, s.out_row))
+    yield reach(
+        "value", 1, (outer, s.value_outer), (s.inner, s.value_inner), (s.keys, s.value_row), (s.columns, s.value_column)
+    )
+    room = on.whole(s.keys) * s.depth + on.whole(s.columns) * s.keys
+    yield reach("scratch", room, (on.tasks, s.task_scratch))
 
 
 # ---------------------------------------------------------------- sequences
-@touches(Kind.POOL_SEQUENCES)
-def _pool_sequences(n: Sizes) -> Touched:
-    yield 0, *sequences(n, n[1]), FLOAT
-    yield 3, 0, n[0] * n[1], FLOAT
+@touches(abi.PoolSequences)
+def _pool_sequences(s: abi.PoolSequences[Pointer], on: Setting) -> Touched:
+    yield "source", *rows_of(s.offsets, s.sequences, s.columns)
+    yield "out", 0, s.sequences * s.columns
 
 
-@touches(Kind.SOFTMAX_SEQUENCES)
-def _softmax_sequences(n: Sizes) -> Touched:
-    low, high = sequences(n, 1)
-    yield 0, low, high, FLOAT
-    yield 3, low, high, FLOAT
+@touches(abi.SoftmaxSequences)
+def _softmax_sequences(s: abi.SoftmaxSequences[Pointer], on: Setting) -> Touched:
+    low, high = rows_of(s.offsets, s.sequences, 1)
+    yield "source", low, high
+    yield "out", low, high
 
 
-def sequences(n: Sizes, width: int) -> tuple[int, int]:
-    """What sequences of rows of this width take, as the table of offsets has them."""
-    offsets = n.table(5)
-    need(offsets.size >= n[0] + 1, "an offset for each sequence")
-    least, most = least_and_most(offsets[: n[0] + 1])
-    return least * width, most * width
+def rows_of(table: Pointer, sequences: int, columns: int) -> tuple[int, int]:
+    """What sequences of rows of so many columns take, as the table of offsets has them."""
+    offsets = table_of(table)
+    need(offsets.size >= sequences + 1, "an offset for each sequence")
+    least, most = least_and_most(offsets[: sequences + 1])
+    return least * columns, most * columns
 
 
-@touches(Kind.LSTM_SEQUENCES)
-def _lstm_sequences(n: Sizes) -> Touched:
-    need(n[8] == n[1], "states that are fed back")
-    rows = packed_rows(n)
-    yield from _lstm(n, rows)
-    yield 3, 0, rows * n[1], FLOAT
-    yield 4, 0, 3 * n[1] * n[2], FLOAT
+@touches(abi.LstmSequences)
+def _lstm_sequences(s: abi.LstmSequences[Pointer], on: Setting) -> Touched:
+    need(s.fed_back == s.size, "states that are fed back")
+    rows = packed_rows(s)
+    yield from _lstm(s, on.whole(s.size), rows)
+    yield "out", 0, rows * s.size
+    yield "scratch", 0, 3 * s.size * s.sequences
 
 
-@touches(Kind.PROJECTED_SEQUENCES)
-def _projected_sequences(n: Sizes) -> Touched:
-    rows = packed_rows(n)
-    yield from _lstm(n, rows)
-    yield 3, 0, rows * n[8], FLOAT
-    yield 4, 0, 2 * (n[1] + n[8]) * n[2], FLOAT
-    yield 6, 0, n.whole(n[8]) * n[1], FLOAT
+@touches(abi.ProjectedSequences)
+def _projected_sequences(s: abi.ProjectedSequences[Pointer], on: Setting) -> Touched:
+    rows = packed_rows(s)
+    yield from _lstm(s, on.whole(s.size), rows)
+    yield "out", 0, rows * s.fed_back
+    yield "scratch", 0, 2 * (s.size + s.fed_back) * s.sequences
+    yield "projection", 0, on.whole(s.fed_back) * s.size
 
 
-def _lstm(n: Sizes, rows: int) -> Touched:
-    units = n.whole(n[1])
-    yield 0, 0, rows * 4 * n[1], FLOAT
-    yield 1, 0, 4 * units * n[8], FLOAT
-    yield 2, 0, (7 if n[4] else 4) * units, FLOAT
+def _lstm(s: abi.LstmSequences[Pointer] | abi.ProjectedSequences[Pointer], units: int, rows: int) -> Touched:
+    yield "source", 0, rows * 4 * s.size
+    yield "weights", 0, 4 * units * s.fed_back
+    yield "bias", 0, (7 if s.peepholes else 4) * units
 
 
-@touches(Kind.GRU_SEQUENCES)
-def _gru_sequences(n: Sizes) -> Touched:
-    units, rows = n.whole(n[1]), packed_rows(n)
-    yield 0, 0, rows * 3 * n[1], FLOAT
-    yield 1, 0, 3 * units * n[1], FLOAT
-    yield 2, 0, 3 * units, FLOAT
-    yield 3, 0, rows * n[1], FLOAT
-    yield 4, 0, 4 * n[1] * n[2], FLOAT
+@touches(abi.GruSequences)
+def _gru_sequences(s: abi.GruSequences[Pointer], on: Setting) -> Touched:
+    units, rows = on.whole(s.size), packed_rows(s)
+    yield "source", 0, rows * 3 * s.size
+    yield "weights", 0, 3 * units * s.size
+    yield "bias", 0, 3 * units
+    yield "out", 0, rows * s.size
+    yield "scratch", 0, 4 * s.size * s.sequences
 
 
-def packed_rows(n: Sizes) -> int:
+def packed_rows(
+    s: abi.LstmSequences[Pointer] | abi.ProjectedSequences[Pointer] | abi.GruSequences[Pointer],
+) -> int:
     """The rows that a recurrent layer reads: its table has the starts of the steps, then the row of each packed row."""
-    table = n.table(5)
-    need(n[3] > 0 and n[0] >= 0 and table.size > n[0], "starts of the steps")
-    starts = table[: n[0] + 1]
+    table = table_of(s.table)
+    need(s.parts > 0 and s.steps >= 0 and table.size > s.steps, "starts of the steps")
+    starts = table[: s.steps + 1]
     alive = starts[1:] - starts[:-1]
-    need(starts[0] == 0 and (alive >= 0).all() and (alive <= n[2]).all(), "steps of at most as many sequences")
-    rows = table[n[0] + 1 :]
+    few = (alive >= 0).all() and (alive <= s.sequences).all()
+    need(starts[0] == 0 and few, "steps of at most as many sequences")
+    rows = table[s.steps + 1 :]
     need(rows.size >= starts[-1], "a row for each packed row")
     least, most = least_and_most(rows[: starts[-1]])
     need(least >= 0, "rows")
@@ -601,32 +780,32 @@ def packed_rows(n: Sizes) -> int:
 
 
 # ---------------------------------------------------------------- boxes
-@touches(Kind.YOLO_BOXES)
-def _yolo_boxes(n: Sizes) -> Touched:
-    need(min(n[1], n[3]) > 0, "cells")
-    cells = n[0] * n[1] * n[2] * n[3]
-    yield 0, 0, cells * (5 + n[4]), FLOAT
-    yield 1, 0, 2 * n[1], FLOAT
-    yield 3, 0, 4 * cells, FLOAT
-    yield 5, 0, 2 * n[0], PLACE
+@touches(abi.YoloBoxes)
+def _yolo_boxes(s: abi.YoloBoxes[Pointer], on: Setting) -> Touched:
+    need(min(s.anchor_count, s.columns) > 0, "cells")
+    cells = s.images * s.anchor_count * s.rows * s.columns
+    yield "source", 0, cells * (5 + s.classes)
+    yield "anchors", 0, 2 * s.anchor_count
+    yield "out", 0, 4 * cells
+    yield "image_sizes", 0, 2 * s.images
 
 
-@touches(Kind.YOLO_SCORES)
-def _yolo_scores(n: Sizes) -> Touched:
-    cells = n[0] * n[1] * n[2] * n[3]
-    yield 0, 0, cells * (5 + n[4]), FLOAT
-    yield 3, 0, cells * n[4], FLOAT
+@touches(abi.YoloScores)
+def _yolo_scores(s: abi.YoloScores[Pointer], on: Setting) -> Touched:
+    cells = s.images * s.anchor_count * s.rows * s.columns
+    yield "source", 0, cells * (5 + s.classes)
+    yield "out", 0, cells * s.classes
 
 
-@touches(Kind.DECODE_BOXES)
-def _decode_boxes(n: Sizes) -> Touched:
-    priors = n[0] if n[2] else n[1]
-    yield 0, 0, 4 * n[0] * n[1], FLOAT
-    yield 1, 0, 4 * priors, FLOAT
-    yield 2, *span(4, (priors, n[3])), FLOAT
-    yield 3, 0, 4 * n[0] * n[1], FLOAT
+@touches(abi.DecodeBoxes)
+def _decode_boxes(s: abi.DecodeBoxes[Pointer], on: Setting) -> Touched:
+    priors = s.rows if s.along_rows else s.columns
+    yield "source", 0, 4 * s.rows * s.columns
+    yield "priors", 0, 4 * priors
+    yield reach("scale", 4, (priors, s.scale_step))
+    yield "out", 0, 4 * s.rows * s.columns
 
 
-@touches(Kind.MULTIPLY_ADDS, Kind.MULTIPLY_PAIRS)
-def _peak(n: Sizes) -> Touched:
-    yield 3, 0, n.step.tasks * n.width, FLOAT
+@touches(abi.MultiplyAdds, abi.MultiplyPairs)
+def _peak(s: abi.MultiplyAdds[Pointer], on: Setting) -> Touched:
+    yield "out", 0, on.tasks * on.width

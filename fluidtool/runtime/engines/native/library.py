@@ -14,17 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fluidtool.runtime.engines.native.abi import FINGERPRINT
 from fluidtool.runtime.engines.threads import MOST_THREADS, thread_count
 
 FOLDER = Path(__file__).parent
 SWITCH, INSTRUCTIONS = "FLUIDTOOL_NATIVE", "FLUIDTOOL_INSTRUCTIONS"
 PAIRS = "avx512_bf16"  # the instructions of src/pairs.c
 BUILD = "python -m fluidtool.runtime.engines.native.build"
-
-STEP = np.dtype(
-    [("kind", "i4"), ("activation", "i4"), ("p", "u8", 7), ("n", "i8", 32), ("f", "f4", 4)],
-    align=True,
-)
 
 
 @dataclass(eq=False, slots=True)
@@ -45,14 +41,14 @@ class Library:
         """Whether products and convolutions are dot products of pairs of bfloat16 numbers (src/pairs.c)."""
         return self.precision == "bf16" and self.instructions == PAIRS
 
-    def run(self, steps: NDArray[np.void]) -> None:
-        """Run an array of STEP, one after the other. The steps hold addresses: whoever made them keeps the arrays alive."""
-        self.handle.ft_run(first_byte(steps), len(steps))
+    def run(self, calls: NDArray[np.int64]) -> None:
+        """Run calls (binding.py), one after the other. They hold addresses: whoever made them keeps the arrays alive."""
+        self.handle.ft_run(first_byte(calls), len(calls))
 
-    def run_timed(self, steps: NDArray[np.void]) -> NDArray[np.float64]:
-        """The same; returns how many seconds each step took."""
-        seconds = np.zeros(len(steps))
-        self.handle.ft_run_timed(steps.ctypes.data, len(steps), seconds.ctypes.data)
+    def run_timed(self, calls: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The same; returns how many seconds each call took."""
+        seconds = np.zeros(len(calls))
+        self.handle.ft_run_timed(calls.ctypes.data, len(calls), seconds.ctypes.data)
         return seconds
 
     def use_threads(self, count: int) -> int:
@@ -110,7 +106,7 @@ def attempt() -> Library | str:
         handle = opened(path)
     except (OSError, AttributeError) as error:
         return f"{path} cannot be loaded ({error}); build it again: '{BUILD}'"
-    if handle.ft_step_size() != STEP.itemsize:
+    if handle.ft_abi() != FINGERPRINT:
         return f"{path} was built from other sources; build it again: '{BUILD}'"
     wanted = os.environ.get(INSTRUCTIONS, "")
     if not handle.ft_use_instructions(wanted.encode() or None):
@@ -128,8 +124,8 @@ def opened(path: Path) -> ctypes.CDLL:
     handle = ctypes.CDLL(str(path))
     for name in ("ft_instructions_name", "ft_usable"):
         getattr(handle, name).restype = ctypes.c_char_p
-    for name in ("ft_vector_width", "ft_step_size"):
-        getattr(handle, name).restype = ctypes.c_int64
+    handle.ft_vector_width.restype = ctypes.c_int64
+    handle.ft_abi.restype = ctypes.c_uint32
     handle.ft_run.argtypes = [ctypes.c_void_p, ctypes.c_int64]
     handle.ft_run.restype = None
     handle.ft_run_timed.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import is_
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
@@ -12,7 +13,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from fluidtool.runtime.engines.native.calls import Kind
+from fluidtool.runtime.engines.native.calls import Buffer, KernelCall
 from fluidtool.tensor.files import file_of, private
 
 SHORT = 1 << 16  # bytes of an array that is compared as it is
@@ -20,13 +21,28 @@ SHORT = 1 << 16  # bytes of an array that is compared as it is
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """A step that packs a constant, or a part of it: what it reads, its sizes, and into how many parts it may be cut."""
+    """A call that packs a constant, or a part of it: all its arguments but where it writes, and its number of tasks."""
 
-    kind: Kind
-    arrays: dict[int, Any]
-    sizes: dict[int, int]
+    call: partial[Any]
     tasks: int
     at: int = 0  # the float of the constant where it starts to write
+
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What it reads."""
+        return {name: value for name, value in self.call.keywords.items() if isinstance(value, np.ndarray)}
+
+    def recipe(self, mark: Callable[[NDArray[Any]], Any]) -> tuple[Any, ...]:
+        """What tells it from others; `mark` tells arrays from others."""
+        given = self.call.keywords.items()
+        marked = ((name, mark(value) if isinstance(value, np.ndarray) else value) for name, value in given)
+        return (self.call.func, self.at, *marked)
+
+    def kernel_call(self, constant: NDArray[np.float32]) -> KernelCall:
+        """The call that writes its part of the constant."""
+        arrays = {**self.arrays, "out": constant[self.at :]}
+        pointers = {name: (Buffer(array.size, "constant", array), 0) for name, array in arrays.items()}
+        return KernelCall(self.call(**pointers), tasks=self.tasks)
 
 
 class Packed(Protocol):
@@ -63,18 +79,7 @@ class PackedConstants:
         self, size: int, packings: Sequence[Packing], make: Callable[[], NDArray[np.float32]]
     ) -> NDArray[np.float32]:
         """The floats that these steps have packed before; else they are made now."""
-        recipe = (
-            size,
-            tuple(
-                (
-                    packing.kind,
-                    packing.at,
-                    *packing.sizes.items(),
-                    *((slot, self.mark(a)) for slot, a in packing.arrays.items()),
-                )
-                for packing in packings
-            ),
-        )
+        recipe = (size, tuple(packing.recipe(self.mark) for packing in packings))
         found = self._found.get(recipe)
         if found is None:
             found = self._found[recipe] = make()

@@ -13,8 +13,10 @@ import numpy as np
 from fluidtool.errors import FluidError
 from fluidtool.ir import Block
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.abi import Kind
 from fluidtool.runtime.engines.native.arena import lower_bound
-from fluidtool.runtime.engines.native.calls import KernelCall, Kind, is_narrow
+from fluidtool.runtime.engines.native.calls import KernelCall, is_narrow
 from fluidtool.runtime.engines.native.compiler import NativeRegion
 from fluidtool.runtime.engines.native.packed import ForeseenConstants
 from fluidtool.runtime.graph.importers import registry
@@ -192,7 +194,8 @@ def kernel_call_view(kernel_call: KernelCall, width: int) -> KernelCallView:
     """A kernel call as it is shown."""
     node, kernel = kernel_call.node, kernel_name(kernel_call)
     layout = LAYOUTS.get(kernel_call.kind, "blocks of {}" if kernel_call.blocked else "rows")
-    lanes = kernel_call.sizes.get({Kind.BLOCK: 8, Kind.NARROW: 8, Kind.HALO: 7}.get(kernel_call.kind, -1), width)
+    arguments = kernel_call.arguments
+    lanes = arguments.lanes if isinstance(arguments, abi.Block | abi.Narrow | abi.Halo) else width
     if node is None:  # what puts an output where the caller wants it
         return KernelCallView(kernel, "", "", (), layout.format(lanes), kernel_call.tasks)
     name = OPERATIONS.get(node.attrs.get("operation", -1), node.kind.replace("_", " "))

@@ -7,12 +7,18 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ops.context import OpContext
-from fluidtool.runtime.engines.native.calls import Kind
-from fluidtool.runtime.engines.native.kernels.direct import are_floats, in_rows, run_step, task_count
+from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.kernels.direct import are_floats, in_rows, run_call, task_count
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.graph.ir import Activation
 
-RELU, RELU6, SIGMOID, TANH, LEAKY_RELU = 1, 2, 3, 4, 6  # `enum ft_activation` of src/engine.h
+RELU, RELU6, SIGMOID, TANH, LEAKY_RELU = (
+    abi.ActivationKind.RELU,
+    abi.ActivationKind.RELU6,
+    abi.ActivationKind.SIGMOID,
+    abi.ActivationKind.TANH,
+    abi.ActivationKind.LEAKY_RELU,
+)
 
 
 def relu_gradient(library: Library, ctx: OpContext, Out: Any, Out_grad: Any) -> Any:
@@ -44,7 +50,7 @@ def gradient(library: Library, kind: int, made: Any, grad: Any, constant: float 
     """The gradient that comes in, times the activation's slope where it made what it made."""
     if made is None or grad is None or not are_floats(made, grad) or made.shape != grad.shape or not made.size:
         return NotImplemented
-    found, sizes = np.empty(made.shape, np.float32), {0: made.size}
-    arrays, tasks = (in_rows(made), in_rows(grad), found), task_count(library, made.size)
-    run_step(library, Kind.ACTIVATION_GRADIENT, arrays, sizes, tasks, (constant,), Activation(kind))
+    found = np.empty(made.shape, np.float32)
+    arguments = abi.ActivationGradient(out=in_rows(made), out_grad=in_rows(grad), source_grad=found, count=made.size)
+    run_call(library, arguments, task_count(library, made.size), Activation(kind, (constant,)))
     return found

@@ -9,8 +9,8 @@ import numpy as np
 
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.nn.deformable_conv import convolve
-from fluidtool.runtime.engines.native.calls import Kind
-from fluidtool.runtime.engines.native.kernels.direct import are_floats, in_rows, run_step, task_count
+from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.kernels.direct import are_floats, in_rows, run_call, task_count
 from fluidtool.runtime.engines.native.library import Library
 
 
@@ -32,7 +32,9 @@ def gather(library: Library, xp: Any, planes: Any, positions: list[Any], mask: A
     places = positions[0].shape[1]
     out = np.empty((count, channels, places), np.float32)
     down, across = (in_rows(position.astype(np.float32, copy=False)) for position in positions)
-    sizes = dict(enumerate((count, channels, height, width, places)))
-    arrays = (in_rows(planes), down, across, out, in_rows(mask))
-    run_step(library, Kind.SAMPLE_PLANES, arrays, sizes, task_count(library, out.size))
+    arguments = abi.SamplePlanes(
+        source=in_rows(planes), down=down, across=across, out=out, weights=in_rows(mask), planes=count, channels=channels,
+        source_height=height, source_width=width, places=places,
+    )  # fmt: skip
+    run_call(library, arguments, task_count(library, out.size))
     return out

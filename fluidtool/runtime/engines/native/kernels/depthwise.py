@@ -9,9 +9,9 @@ import numpy as np
 
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.nn.conv_common import Convolution, plan_convolution, require_like_output
-from fluidtool.runtime.engines.native.calls import Kind
+from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.kernels.convolution import is_fused, suits
-from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, in_rows, run_step
+from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, in_rows, run_call
 from fluidtool.runtime.engines.native.library import Library
 
 GRAIN = 1 << 12  # floats that are worth a thread
@@ -28,8 +28,11 @@ def depthwise_conv2d(library: Library, ctx: OpContext, Input: Any, Filter: Any, 
     out = np.empty(plan.output_shape, np.float32)
     tasks = planes.task_count(prod(out.shape[:2]))
     size = planes.size + planes.reach + planes.size
-    arrays = (in_rows(Input), in_rows(Filter), None, out, planes.memory(tasks, size), planes.offsets)
-    run_step(library, Kind.DEPTHWISE_PLANES, arrays, planes.sizes(size), tasks)
+    arguments = abi.DepthwisePlanes(
+        source=in_rows(Input), filters=in_rows(Filter), out=out, scratch=planes.memory(tasks, size),
+        offsets=planes.offsets, task_scratch=size, **planes.sizes(),
+    )  # fmt: skip
+    run_call(library, arguments, tasks)
     return out
 
 
@@ -48,9 +51,12 @@ def depthwise_conv2d_gradient(
     by_filter = np.empty(Filter.shape, np.float32) if ctx.wants("Filter@GRAD") else None
     tasks = planes.task_count(Input.shape[1])
     size = 3 * planes.size + 2 * planes.reach
-    given = (in_rows(Input), in_rows(Filter), in_rows(Output_grad), by_input)
-    arrays = (*given, planes.memory(tasks, size), planes.offsets, by_filter)
-    run_step(library, Kind.DEPTHWISE_PLANES_GRADIENT, arrays, planes.sizes(size), tasks)
+    arguments = abi.DepthwisePlanesGradient(
+        source=in_rows(Input), filters=in_rows(Filter), grad=in_rows(Output_grad), source_grad=by_input,
+        filters_grad=by_filter, scratch=planes.memory(tasks, size), offsets=planes.offsets, task_scratch=size,
+        **planes.sizes(),
+    )  # fmt: skip
+    run_call(library, arguments, tasks)
     return {"Input@GRAD": by_input, "Filter@GRAD": by_filter}
 
 
@@ -60,7 +66,7 @@ def by_channel(plan: Convolution, x: Array) -> bool:
 
 
 class Planes:
-    """The sizes of a step (src/planes.c): a plane as it lies with its padding, and what else a task needs."""
+    """The sizes of a call (src/planes.c): a plane as it lies with its padding, and what else a task needs."""
 
     def __init__(self, library: Library, plan: Convolution, x: Array) -> None:
         self.library, self.plan, self.shape = library, plan, x.shape
@@ -92,8 +98,13 @@ class Planes:
         """So many floats for each task."""
         return np.empty(tasks * floats, np.float32)
 
-    def sizes(self, floats: int) -> dict[int, int]:
-        """The numbers of a step."""
-        before = [pad for pad, _ in self.plan.windows.paddings]
-        numbers = (*self.shape, *self.plan.counts, *self.plan.windows.strides, *before)
-        return dict(enumerate((*numbers, self.rows, self.columns, self.offsets.size, floats, self.reach)))
+    def sizes(self) -> dict[str, int]:
+        """The arguments that both kernels have."""
+        (images, channels, height, width), (rows, columns) = self.shape, self.plan.counts
+        (top, _), (left, _) = self.plan.windows.paddings
+        down, right = self.plan.windows.strides
+        return {
+            "images": images, "channels": channels, "source_height": height, "source_width": width, "rows": rows,
+            "columns": columns, "stride_h": down, "stride_w": right, "pad_top": top, "pad_left": left,
+            "padded_rows": self.rows, "padded_columns": self.columns, "taps": self.offsets.size, "reach": self.reach,
+        }  # fmt: skip

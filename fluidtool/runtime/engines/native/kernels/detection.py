@@ -22,9 +22,8 @@ from fluidtool.ops.detection.multiclass_nms import (
 from fluidtool.ops.detection.proposals import later_proposals, proposals
 from fluidtool.ops.detection.retinanet_detection_output import detections as retinanet_detections
 from fluidtool.ops.detection.suppression import Overlap, Suppression, suppress
-from fluidtool.runtime.engines.native.calls import Kind
-from fluidtool.runtime.engines.native.kernels.direct import are_floats, in_rows, run_step
-from fluidtool.runtime.engines.native.kernels.extents import ROWS
+from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.kernels.direct import are_floats, in_rows, run_call
 from fluidtool.runtime.engines.native.library import Library
 
 MOST_SCORES = 1 << 31  # places are numbers of 32 bits
@@ -133,20 +132,25 @@ def find(
     """What `run` finds in boxes [N, M, 4] and scores [N, C, M]."""
     images, classes, size = Scores.shape
     most = size if chosen.nms_top_k < 0 else min(size, chosen.nms_top_k)
-    sizes = {0: images, 1: classes, 2: size, 3: most, 4: chosen.background_label}
-    numbers = (chosen.score_threshold, chosen.nms_threshold, chosen.nms_eta, pixel_of(chosen))
     boxes, scores = in_rows(BBoxes), in_rows(Scores)
     places = np.empty((images, classes, most + 1), np.int64)
     lines = np.empty((images * classes, 5, most + library.width), np.float32)
-    arrays: list[Any] = [boxes, scores, lines, None, None, places]
-    run_step(library, Kind.BEST_BOXES, arrays, sizes, images * classes, numbers)
+    best = abi.BestBoxes(
+        boxes=boxes, scores=scores, scratch=lines, places=places, images=images, classes=classes, box_count=size,
+        most=most, background=chosen.background_label, threshold=chosen.score_threshold, overlap=chosen.nms_threshold,
+        decay=chosen.nms_eta, pixel=pixel_of(chosen),
+    )  # fmt: skip
+    run_call(library, best, images * classes)
     counts = places[..., most].sum(axis=1).tolist()
     if chosen.keep_top_k > -1:
         counts = [min(count, chosen.keep_top_k) for count in counts]
     offsets = list(accumulate(counts, initial=0))
     rows, index = np.empty((offsets[-1], 6), np.float32), np.empty((offsets[-1], 1), np.int32)
-    arrays = [boxes, scores, np.array(offsets, np.int64), rows, np.empty(offsets[-1], np.uint64), places, index]
-    run_step(library, Kind.DETECTIONS, arrays, sizes | {ROWS: offsets[-1]}, images)
+    arguments = abi.Detections(
+        boxes=boxes, scores=scores, starts=np.array(offsets, np.int64), out=rows, heap=np.empty(offsets[-1], np.uint64),
+        places=places, index=index, images=images, classes=classes, box_count=size, most=most, rows=offsets[-1],
+    )  # fmt: skip
+    run_call(library, arguments, images)
     return rows, index, offsets
 
 
@@ -158,7 +162,15 @@ def native_suppress(
         return suppress(xp, boxes, overlap, threshold, eta)
     kept = np.empty(len(boxes) + 1, np.int64)
     lines = np.empty((5, len(boxes) + library.width), np.float32)
-    kind, numbers = Kind.SUPPRESS if boxes.shape[1] == 4 else Kind.SUPPRESS_POLYGONS, (0.0, threshold, eta, pixel)
-    arrays = (in_rows(boxes), lines, None, None, None, kept)
-    run_step(library, kind, arrays, dict(enumerate(boxes.shape)), 1, numbers)
+    (count, numbers), given = boxes.shape, in_rows(boxes)
+    arguments: abi.Arguments[Any]
+    if numbers == 4:
+        arguments = abi.Suppress(
+            boxes=given, scratch=lines, kept=kept, count=count, overlap=threshold, decay=eta, pixel=pixel
+        )
+    else:
+        arguments = abi.SuppressPolygons(
+            polygons=given, scratch=lines, kept=kept, count=count, numbers=numbers, overlap=threshold, decay=eta
+        )
+    run_call(library, arguments, 1)
     return kept[: int(kept[-1])]

@@ -1,21 +1,20 @@
-"""One step of the library on arrays as they come."""
+"""One call of a kernel on arrays as they come."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fluidtool.runtime.engines.native.calls import TASKS, Kind
-from fluidtool.runtime.engines.native.kernels.extents import BEHIND, check_call
-from fluidtool.runtime.engines.native.library import STEP, Library, first_byte
+from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.binding import empty_calls, write
+from fluidtool.runtime.engines.native.kernels.extents import check_call
+from fluidtool.runtime.engines.native.library import Library, first_byte
 from fluidtool.runtime.graph.ir import NONE, Activation
 
 Array = NDArray[Any]
 GRAIN = 1 << 14  # floats that are worth a thread
-NO_POINTERS = (None,) * BEHIND
 
 
 def are_floats(*values: Any) -> bool:
@@ -43,34 +42,15 @@ def task_count(library: Library, count: int) -> int:
     return max(1, min(4 * library.threads, count // GRAIN))
 
 
-def run_step(
-    library: Library,
-    kind: Kind,
-    arrays: Sequence[Array | None],
-    sizes: Mapping[int, int],
-    tasks: int,
-    numbers: Sequence[float] = (),
-    activation: Activation = NONE,
-    behind: Sequence[Array | None] = (),
-) -> None:
-    """Run one step whose pointers are contiguous arrays, cut into `tasks` parts; the arrays `behind` lie behind pointer 0.
+def run_call(library: Library, arguments: abi.Arguments[Array], tasks: int, activation: Activation = NONE) -> None:
+    """Call a kernel whose pointers are contiguous arrays, cut into `tasks` parts.
 
     Raises ExtentError, a fault of fluidtool, where the kernel would leave one of the arrays.
     """
-    if behind:
-        arrays = (np.array([address(array) for array in behind], np.uint64), *arrays[1:])
-        check_call(kind, library.width, tasks, sizes, [*arrays, *NO_POINTERS[len(arrays) :], *behind])
-    else:
-        check_call(kind, library.width, tasks, sizes, arrays)
-    step = np.zeros(1, STEP)
-    step["kind"], step["activation"] = kind, activation.kind
-    step["p"][0, : len(arrays)] = [address(array) for array in arrays]
-    n = step["n"][0]
-    for slot, size in sizes.items():
-        n[slot] = size
-    n[TASKS] = tasks
-    step["f"][0, : len(numbers)] = numbers
-    library.run(step)
+    check_call(arguments, library.width, tasks)
+    calls = empty_calls(1)
+    write(calls, 0, arguments, [address(array) for array in arguments.pointers()], tasks, activation)
+    library.run(calls)
 
 
 def pack_matrix(library: Library, matrix: Array, transposed: bool = False) -> NDArray[np.float32]:
@@ -79,6 +59,7 @@ def pack_matrix(library: Library, matrix: Array, transposed: bool = False) -> ND
     strides = (1, depth) if transposed else (columns, 1)
     blocks = -(-columns // library.width)
     packed = np.empty(depth * blocks * library.width, np.float32)
-    sizes = {0: depth, 1: columns, 2: strides[0], 3: strides[1], 4: 1, 5: 1, 12: columns}
-    run_step(library, Kind.PACK, (matrix, None, None, packed), sizes, min(blocks, 4 * library.threads))
+    row, column = strides
+    sizes = {"depth": depth, "columns": columns, "source_row": row, "source_column": column, "all_columns": columns}
+    run_call(library, abi.Pack(source=matrix, out=packed, **sizes), min(blocks, 4 * library.threads))
     return packed

@@ -7,31 +7,33 @@ numbers of images - is compared with the sizes each time, unless the kernel does
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fluidtool.runtime.engines.native.calls import Buffer, KernelCall, Kind
-from fluidtool.runtime.engines.native.extents import FLOAT, PLACE, ExtentError, Sizes, Touched, check, need, touches
+from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.calls import Buffer, KernelCall, Pointer
+from fluidtool.runtime.engines.native.extents import FLOAT, ExtentError, Setting, Touched, check, counts, need, touches
 
-BEHIND = 7  # the slot of the first address that lies behind pointer 0, where that points to addresses
-NUMBER = 4  # bytes of an int32
+Array = NDArray[Any]
 MOST_CORNERS = 16  # half of MOST_EDGES of src/polygons.c
-ROWS, SEQUENCES = 16, 17  # of packed sequences: sizes that only this module reads
-Table = Callable[[Mapping[int, int], Sequence[Any]], Any]
+BIN_CELLS = 6  # floats of `bin_cells` of src/regions.c
 
 
-def check_call(kind: Kind, width: int, tasks: int, sizes: Mapping[int, int], arrays: Sequence[Any]) -> None:
-    """Raise ExtentError, a fault of fluidtool, for a call whose kernel would leave one of its arrays (by slot, or None)."""
+def check_call(arguments: abi.Arguments[Array], width: int, tasks: int) -> None:
+    """Raise ExtentError, a fault of fluidtool, for a call whose kernel would leave one of its arrays."""
     try:
-        check_lengths(kind, width, tasks, tuple(sizes.items()), tuple([length(array) for array in arrays]))
-        table = TABLES.get(kind)
+        kernel: Any = type(arguments)
+        lengths = tuple([length(array) for array in arguments.pointers()])
+        check_lengths(kernel, width, tasks, arguments.sizes(), lengths)
+        table = TABLES.get(arguments.kind)
         if table is not None:
-            need(table(sizes, arrays), "a table that fits its sizes")
+            need(table(arguments), "a table that fits its sizes")
     except ExtentError as error:
-        raise ExtentError(f"the native step {kind.name} must not run: {error}") from None
+        raise ExtentError(f"the native step {arguments.kind.name} must not run: {error}") from None
 
 
 def length(array: Any) -> int:
@@ -42,302 +44,287 @@ def length(array: Any) -> int:
 
 
 @lru_cache(maxsize=4096)
-def check_lengths(
-    kind: Kind, width: int, tasks: int, sizes: tuple[tuple[int, int], ...], lengths: tuple[int, ...]
-) -> None:
+def check_lengths(kernel: Any, width: int, tasks: int, sizes: tuple[int, ...], lengths: tuple[int, ...]) -> None:
     """Raise ExtentError for arrays that are too short, by their bytes."""
-    pointers = {slot: (Buffer(bytes_ // FLOAT), 0) for slot, bytes_ in enumerate(lengths) if bytes_ >= 0}
-    check(KernelCall(kind, pointers, dict(sizes), tasks=tasks), width)
-
-
-def floats(slots: Mapping[int, int], n: Sizes, optional: Sequence[int] = ()) -> Touched:
-    """So many floats of each slot; those that are optional may be missing."""
-    for slot, count in slots.items():
-        if slot not in optional or n.has(slot):
-            yield slot, 0, count, FLOAT
+    pointers = [(Buffer(bytes_ // FLOAT), 0) if bytes_ >= 0 else None for bytes_ in lengths]
+    numbers: dict[str, Any] = dict(zip(kernel.size_counts, sizes, strict=True)) | dict.fromkeys(kernel.float_names, 0.0)
+    arguments = kernel(**dict(zip(kernel.pointer_bytes, pointers, strict=True)), **numbers)
+    check(KernelCall(arguments, tasks=tasks), width)
 
 
 # ---------------------------------------------------------------- rows
-@touches(Kind.FEW_ROWS)
-def _few_rows(n: Sizes) -> Touched:
-    return floats({0: n[0] * n[1], 1: n[1] * n[2], 3: n[0] * n[2]}, n)
+@touches(abi.FewRows)
+def _few_rows(s: abi.FewRows[Pointer], on: Setting) -> Touched:
+    return counts(source=s.rows * s.depth, weights=s.depth * s.columns, out=s.rows * s.columns)
 
 
-@touches(Kind.ACTIVATION_GRADIENT, Kind.DESCEND)
-def _three_alike(n: Sizes) -> Touched:
-    return floats(dict.fromkeys((0, 1, 2), n[0]), n)
+@touches(abi.ActivationGradient)
+def _activation_gradient(s: abi.ActivationGradient[Pointer], on: Setting) -> Touched:
+    return counts(out=s.count, out_grad=s.count, source_grad=s.count)
 
 
-@touches(Kind.CROSS_ENTROPY, Kind.CROSS_ENTROPY_GRADIENT)
-def _cross_entropy(n: Sizes) -> Touched:
+@touches(abi.CrossEntropy)
+def _cross_entropy(s: abi.CrossEntropy[Pointer], on: Setting) -> Touched:
     """The kernel compares every label with the columns."""
-    size = n[0] * n[1]
-    yield from floats({0: size, 3: size, 4: n[0]}, n)
-    if n.has(1):
-        yield 1, 0, n[0], PLACE
-    else:
-        yield 2, 0, size, FLOAT
+    need(s.labels is not None or s.probabilities is not None, "pointer probabilities")
+    size = s.rows * s.columns
+    return counts(logits=size, labels=s.rows, probabilities=size, softmax=size, loss=s.rows)
 
 
-@touches(Kind.LAYER_NORM_GRADIENT)
-def _layer_norm_gradient(n: Sizes) -> Touched:
-    size, sums = n[0] * n[1], n.step.tasks * 2 * n[1]
-    return floats(behind(size, n[1], n[0], n[0], size, size, sums), n, optional=(BEHIND + 1,))
+@touches(abi.CrossEntropyGradient)
+def _cross_entropy_gradient(s: abi.CrossEntropyGradient[Pointer], on: Setting) -> Touched:
+    """The kernel compares every label with the columns."""
+    need(s.labels is not None or s.probabilities is not None, "pointer probabilities")
+    size = s.rows * s.columns
+    return counts(softmax=size, labels=s.rows, probabilities=size, logits_grad=size, loss_grad=s.rows)
 
 
-@touches(Kind.BATCH_NORM)
-def _batch_norm(n: Sizes) -> Touched:
-    size = n[0] * n[1] * n[2]
-    return floats(behind(size, n[1], n[1], size, n[1], n[1]), n)
+@touches(abi.LayerNormGradient)
+def _layer_norm_gradient(s: abi.LayerNormGradient[Pointer], on: Setting) -> Touched:
+    size, sums = s.rows * s.columns, on.tasks * 2 * s.columns
+    yield from counts(source=size, scale=s.columns, mean=s.rows, variance=s.rows)
+    yield from counts(out_grad=size, source_grad=size, sums=sums)
 
 
-@touches(Kind.BATCH_NORM_GRADIENT)
-def _batch_norm_gradient(n: Sizes) -> Touched:
-    size = n[0] * n[1] * n[2]
-    return floats(behind(size, n[1], n[1], n[1], size, size, n[1], n[1]), n)
+@touches(abi.BatchNorm)
+def _batch_norm(s: abi.BatchNorm[Pointer], on: Setting) -> Touched:
+    size, each = s.images * s.channels * s.plane, s.channels
+    return counts(source=size, scale=each, bias=each, out=size, mean=each, variance=each)
 
 
-def behind(*counts: int) -> dict[int, int]:
-    """The slots of addresses that lie behind pointer 0, each with so many."""
-    return {BEHIND + at: count for at, count in enumerate(counts)}
+@touches(abi.BatchNormGradient)
+def _batch_norm_gradient(s: abi.BatchNormGradient[Pointer], on: Setting) -> Touched:
+    size, each = s.images * s.channels * s.plane, s.channels
+    yield from counts(source=size, scale=each, mean=each, inverse=each)
+    yield from counts(out_grad=size, source_grad=size, scale_grad=each, bias_grad=each)
 
 
 # ---------------------------------------------------------------- updates; the kernels compare every row with the table's
-@touches(Kind.ADAM)
-def _adam(n: Sizes) -> Touched:
-    return floats(behind(*[n[0]] * 7) | {1: 6}, n)
+@touches(abi.Adam)
+def _adam(s: abi.Adam[Pointer], on: Setting) -> Touched:
+    return counts(**dict.fromkeys(s.pointer_bytes, s.count))
 
 
-@touches(Kind.MOMENTUM)
-def _momentum(n: Sizes) -> Touched:
-    return floats(dict.fromkeys(range(5), n[0]), n)
+@touches(abi.Momentum)
+def _momentum(s: abi.Momentum[Pointer], on: Setting) -> Touched:
+    return counts(**dict.fromkeys(s.pointer_bytes, s.count))
 
 
-@touches(Kind.ADAM_ROWS)
-def _adam_rows(n: Sizes) -> Touched:
-    table = n[2] * n[1]
-    yield from floats(behind(table, table, table, n[0] * n[1]) | {1: 6}, n)
-    yield BEHIND + 4, 0, n[0], PLACE
+@touches(abi.Descend)
+def _descend(s: abi.Descend[Pointer], on: Setting) -> Touched:
+    return counts(param=s.count, grad=s.count, new_param=s.count)
 
 
-@touches(Kind.ADAGRAD_ROWS)
-def _adagrad_rows(n: Sizes) -> Touched:
-    yield from floats({0: n[2] * n[1], 1: n[2] * n[1], 2: n[0] * n[1]}, n)
-    yield 3, 0, n[0], PLACE
+@touches(abi.AdamRows)
+def _adam_rows(s: abi.AdamRows[Pointer], on: Setting) -> Touched:
+    table = s.rows * s.columns
+    return counts(param=table, moment1=table, moment2=table, grad=s.count * s.columns, places=s.count)
 
 
-@touches(Kind.SCATTER_ROWS)
-def _scatter_rows(n: Sizes) -> Touched:
-    yield from floats({0: n[0] * n[1], 2: n[2] * n[1]}, n)
-    yield 1, 0, n[0], PLACE
+@touches(abi.AdagradRows)
+def _adagrad_rows(s: abi.AdagradRows[Pointer], on: Setting) -> Touched:
+    table = s.rows * s.columns
+    return counts(param=table, moment=table, grad=s.count * s.columns, places=s.count)
+
+
+@touches(abi.ScatterRows)
+def _scatter_rows(s: abi.ScatterRows[Pointer], on: Setting) -> Touched:
+    return counts(source=s.count * s.columns, places=s.count, out=s.rows * s.columns)
 
 
 # ---------------------------------------------------------------- planes
-@touches(Kind.MAXIMUM_GRADIENT)
-def _maximum_gradient(n: Sizes) -> Touched:
-    x, maxima = n[0] * n[1] * n[2], n[0] * n[3] * n[4]
-    return floats({0: x, 1: maxima, 2: maxima, 3: x}, n)
+@touches(abi.MaximumGradient)
+def _maximum_gradient(s: abi.MaximumGradient[Pointer], on: Setting) -> Touched:
+    source, maxima = s.planes * s.source_height * s.source_width, s.planes * s.rows * s.columns
+    return counts(source=source, maxima=maxima, grad=maxima, out=source)
 
 
-@touches(Kind.SAMPLE_PLANES)
-def _sample_planes(n: Sizes) -> Touched:
-    places = n[0] * n[4]
-    need(n[2] * n[3] > 0 or not places * n[1], "a cell")
-    return floats({0: n[0] * n[1] * n[2] * n[3], 1: places, 2: places, 3: places * n[1], 4: places}, n, optional=(4,))
+@touches(abi.SamplePlanes)
+def _sample_planes(s: abi.SamplePlanes[Pointer], on: Setting) -> Touched:
+    places, plane = s.planes * s.places, s.source_height * s.source_width
+    need(plane > 0 or not places * s.channels, "a cell")
+    yield "source", 0, s.planes * s.channels * plane
+    yield from counts(down=places, across=places, out=places * s.channels, weights=places)
 
 
-@touches(Kind.DEPTHWISE_PLANES)
-def _depthwise_planes(n: Sizes) -> Touched:
-    need(n[13] >= 2 * padded_plane(n) + n[14], "memory for a plane")
-    yield from floats({0: n[0] * n[1] * n[2] * n[3], 1: n[1] * n[12], 3: n[0] * n[1] * n[4] * n[5]}, n)
-    yield from depthwise_memory(n)
+@touches(abi.DepthwisePlanes)
+def _depthwise_planes(s: abi.DepthwisePlanes[Pointer], on: Setting) -> Touched:
+    need(s.task_scratch >= 2 * padded_plane(s, on) + s.reach, "memory for a plane")
+    planes = s.images * s.channels
+    yield from counts(source=planes * s.source_height * s.source_width, filters=s.channels * s.taps)
+    yield from counts(out=planes * s.rows * s.columns, scratch=on.tasks * s.task_scratch, offsets=s.taps)
 
 
-@touches(Kind.DEPTHWISE_PLANES_GRADIENT)
-def _depthwise_planes_gradient(n: Sizes) -> Touched:
-    need(n[13] >= 3 * padded_plane(n) + 2 * n[14], "memory for a plane")
-    x, filters = n[0] * n[1] * n[2] * n[3], n[1] * n[12]
-    yield from floats({0: x, 1: filters, 2: n[0] * n[1] * n[4] * n[5], 3: x, 6: filters}, n, optional=(3, 6))
-    yield from depthwise_memory(n)
+@touches(abi.DepthwisePlanesGradient)
+def _depthwise_planes_gradient(s: abi.DepthwisePlanesGradient[Pointer], on: Setting) -> Touched:
+    need(s.task_scratch >= 3 * padded_plane(s, on) + 2 * s.reach, "memory for a plane")
+    planes, filters = s.images * s.channels, s.channels * s.taps
+    source = planes * s.source_height * s.source_width
+    yield from counts(source=source, filters=filters, grad=planes * s.rows * s.columns, source_grad=source)
+    yield from counts(filters_grad=filters, scratch=on.tasks * s.task_scratch, offsets=s.taps)
 
 
-def padded_plane(n: Sizes) -> int:
+def padded_plane(s: abi.DepthwisePlanes[Pointer] | abi.DepthwisePlanesGradient[Pointer], on: Setting) -> int:
     """Floats of a plane with its padding and what vectors reach beyond it; every window must lie in it."""
-    need(min(n[8], n[9]) >= 0 and n[8] + n[2] <= n[10] and n[9] + n[3] <= n[11], "planes within their padding")
-    need(min(n[4], n[5], n[6], n[7], n[12]) > 0, "windows")
-    need((n[4] - 1) * n[6] * n[11] + (n[5] - 1) * n[7] + n[14] < n[10] * n[11], "windows within the plane")
-    return n[10] * n[11] + 4 * n.width
+    plane = s.padded_rows * s.padded_columns
+    inside = s.pad_top + s.source_height <= s.padded_rows and s.pad_left + s.source_width <= s.padded_columns
+    need(min(s.pad_top, s.pad_left) >= 0 and inside, "planes within their padding")
+    need(min(s.rows, s.columns, s.stride_h, s.stride_w, s.taps) > 0, "windows")
+    last = (s.rows - 1) * s.stride_h * s.padded_columns + (s.columns - 1) * s.stride_w
+    need(last + s.reach < plane, "windows within the plane")
+    return plane + 4 * on.width
 
 
-def depthwise_memory(n: Sizes) -> Touched:
-    """The memory of all tasks, and the offsets of the taps."""
-    yield 4, 0, n.step.tasks * n[13], FLOAT
-    yield 5, 0, n[12], PLACE
-
-
-def taps(n: Mapping[int, int], arrays: Sequence[Any]) -> bool:
+def taps(s: abi.DepthwisePlanes[Array] | abi.DepthwisePlanesGradient[Array]) -> bool:
     """The last offset is the farthest."""
-    offsets = arrays[5]
-    return bool(within(offsets, n[14] + 1) and offsets[-1] == n[14])
+    return bool(within(s.offsets, s.reach + 1) and s.offsets[-1] == s.reach)
 
 
 # ---------------------------------------------------------------- regions
-@touches(Kind.ALIGN_REGIONS)
-def _align_regions(n: Sizes) -> Touched:
-    bins, cell = n[4] * n[5], 6  # floats of `bin_cells`
-    memory = 2 * max(n[2], n[3]) + cell * (n[4] + n[5]) + n[4] * n[2] + n[5] * n[3] + (n[3] + bins) * n.width
-    need(n[9] >= memory and n[9] % 2 == 0, "memory for a region")
-    yield from floats({0: maps(n), 1: 4 * n[0], 2: n.step.tasks * n[9], 3: n[0] * n[1] * bins}, n)
-    yield 5, 0, n[0], PLACE
+@touches(abi.AlignRegions)
+def _align_regions(s: abi.AlignRegions[Pointer], on: Setting) -> Touched:
+    bins = s.bins_h * s.bins_w
+    memory = 2 * max(s.source_height, s.source_width) + BIN_CELLS * (s.bins_h + s.bins_w)
+    memory += s.bins_h * s.source_height + s.bins_w * s.source_width + (s.source_width + bins) * on.width
+    need(s.task_scratch >= memory and s.task_scratch % 2 == 0, "memory for a region")
+    yield from counts(source=maps(s, on), regions=4 * s.region_count, scratch=on.tasks * s.task_scratch)
+    yield from counts(out=s.region_count * s.channels * bins, region_images=s.region_count)
 
 
-@touches(Kind.POOL_REGIONS)
-def _pool_regions(n: Sizes) -> Touched:
-    bins = n[4] * n[5]
-    yield from floats({0: maps(n), 2: n.step.tasks * 2 * bins * n.width, 3: n[0] * n[1] * bins}, n)
-    if n.has(4):
-        yield 4, 0, n[0] * n[1] * bins, PLACE
-    yield 5, 0, n[0] * (1 + 2 * (n[4] + n[5])), PLACE
+@touches(abi.PoolRegions)
+def _pool_regions(s: abi.PoolRegions[Pointer], on: Setting) -> Touched:
+    bins = s.bins_h * s.bins_w
+    out = s.region_count * s.channels * bins
+    yield from counts(source=maps(s, on), scratch=on.tasks * 2 * bins * on.width, out=out, places=out)
+    yield "edges", 0, s.region_count * (1 + 2 * (s.bins_h + s.bins_w))
 
 
-def maps(n: Sizes) -> int:
+def maps(s: abi.AlignRegions[Pointer] | abi.PoolRegions[Pointer], on: Setting) -> int:
     """Floats of the maps, in blocks of channels."""
-    return n[ROWS] * n.blocks(n[1]) * n[2] * n[3] * n.width
+    return s.images * on.blocks(s.channels) * s.source_height * s.source_width * on.width
 
 
-def images(n: Mapping[int, int], arrays: Sequence[Any]) -> bool:
+def images(s: abi.AlignRegions[Array]) -> bool:
     """Every region has an image."""
-    return within(arrays[5], n[ROWS])
+    return within(s.region_images, s.images)
 
 
-def edges(n: Mapping[int, int], arrays: Sequence[Any]) -> bool:
+def edges(s: abi.PoolRegions[Array]) -> bool:
     """Every region has an image, and its bins lie within the maps."""
-    table, rows = arrays[5], 1 + 2 * n[4]
-    inside = within(table[:, 1:rows], n[2] + 1) and within(table[:, rows:], n[3] + 1)
-    return inside and within(table[:, 0], n[ROWS])
+    table, rows = s.edges, 1 + 2 * s.bins_h
+    inside = within(table[:, 1:rows], s.source_height + 1) and within(table[:, rows:], s.source_width + 1)
+    return inside and within(table[:, 0], s.images)
 
 
 # ---------------------------------------------------------------- boxes
-@touches(Kind.BEST_BOXES)
-def _best_boxes(n: Sizes) -> Touched:
-    need(n[2] < 1 << 31, "places of 32 bits")
-    lines = n[0] * n[1]
-    yield from floats({0: n[0] * n[2] * 4, 1: lines * n[2], 2: lines * 5 * (n[3] + n.width)}, n)
-    yield 5, 0, lines * (n[3] + 1), PLACE
+@touches(abi.BestBoxes)
+def _best_boxes(s: abi.BestBoxes[Pointer], on: Setting) -> Touched:
+    need(s.box_count < 1 << 31, "places of 32 bits")
+    lines = s.images * s.classes
+    yield from counts(boxes=s.images * s.box_count * 4, scores=lines * s.box_count)
+    yield from counts(scratch=lines * 5 * (s.most + on.width), places=lines * (s.most + 1))
 
 
-@touches(Kind.DETECTIONS)
-def _detections(n: Sizes) -> Touched:
+@touches(abi.Detections)
+def _detections(s: abi.Detections[Pointer], on: Setting) -> Touched:
     """The places are those that BEST_BOXES has found."""
-    lines = n[0] * n[1]
-    yield from floats({0: n[0] * n[2] * 4, 1: lines * n[2], 3: 6 * n[ROWS]}, n)
-    for slot, count, each in (
-        (2, n[0] + 1, PLACE),
-        (4, n[ROWS], PLACE),
-        (5, lines * (n[3] + 1), PLACE),
-        (6, n[ROWS], NUMBER),
-    ):
-        yield slot, 0, count, each
+    lines = s.images * s.classes
+    yield from counts(boxes=s.images * s.box_count * 4, scores=lines * s.box_count, starts=s.images + 1)
+    yield from counts(out=6 * s.rows, heap=s.rows, places=lines * (s.most + 1), index=s.rows)
 
 
-@touches(Kind.SUPPRESS)
-def _suppress(n: Sizes) -> Touched:
-    yield from floats({0: 4 * n[0], 1: 5 * (n[0] + n.width)}, n)
-    yield 5, 0, n[0] + 1, PLACE
+@touches(abi.Suppress)
+def _suppress(s: abi.Suppress[Pointer], on: Setting) -> Touched:
+    return counts(boxes=4 * s.count, scratch=5 * (s.count + on.width), kept=s.count + 1)
 
 
-@touches(Kind.SUPPRESS_POLYGONS)
-def _suppress_polygons(n: Sizes) -> Touched:
-    need(2 <= n[1] <= 2 * MOST_CORNERS, "corners that a stack holds")
-    yield from floats({0: n[0] * n[1], 1: 5 * n[0]}, n)
-    yield 5, 0, n[0] + 1, PLACE
+@touches(abi.SuppressPolygons)
+def _suppress_polygons(s: abi.SuppressPolygons[Pointer], on: Setting) -> Touched:
+    need(2 <= s.numbers <= 2 * MOST_CORNERS, "corners that a stack holds")
+    return counts(polygons=s.count * s.numbers, scratch=5 * s.count, kept=s.count + 1)
 
 
-def detection_starts(n: Mapping[int, int], arrays: Sequence[Any]) -> bool:
+def detection_starts(s: abi.Detections[Array]) -> bool:
     """Where the detections of the images start, one behind the other."""
-    return ascending(arrays[2], n[ROWS])
+    return ascending(s.starts, s.rows)
 
 
 # ---------------------------------------------------------------- sequences
-@touches(Kind.VITERBI)
-def _viterbi(n: Sizes) -> Touched:
-    yield from floats({0: n[ROWS] * n[1], 1: (2 + n[1]) * n[1], 2: n.step.tasks * n[2]}, n)
-    yield 4, 0, n[ROWS], PLACE
-    yield 5, 0, 2 * n[0], PLACE
-    need(n[2] >= (n[SEQUENCES] + 2) * (n[1] + n.width), "memory for the longest")
+@touches(abi.Viterbi)
+def _viterbi(s: abi.Viterbi[Pointer], on: Setting) -> Touched:
+    yield from counts(source=s.rows * s.tags, transitions=(2 + s.tags) * s.tags, scratch=on.tasks * s.task_scratch)
+    yield from counts(path=s.rows, runs=2 * s.sequences)
+    need(s.task_scratch >= (s.longest + 2) * (s.tags + on.width), "memory for the longest")
 
 
-def tagged(n: Mapping[int, int], arrays: Sequence[Any]) -> bool:
+def tagged(s: abi.Viterbi[Array]) -> bool:
     """Sequences of rows that exist, none longer than the longest."""
-    starts, lengths = arrays[5].T
-    return bool(starts.min() >= 0 and (starts + lengths).max() <= n[ROWS] and lengths.max() <= n[SEQUENCES])
+    starts, lengths = s.runs.T
+    return bool(starts.min() >= 0 and (starts + lengths).max() <= s.rows and lengths.max() <= s.longest)
 
 
-@touches(Kind.LSTM)
-def _lstm(n: Sizes) -> Touched:
-    size, rows, first = n[1], n[ROWS], n[SEQUENCES] * n[1]
-    bias, memory = (7 if n[3] else 4) * size, 2 * size * n[2] * n.step.tasks
-    counts = behind(4 * rows * size, size * n.whole(4 * size), bias, first, first, *[rows * size] * 2, 4 * rows * size)
-    yield from floats(counts | {BEHIND + 8: rows * size, BEHIND + 11: memory}, n, optional=(BEHIND + 3, BEHIND + 4))
-    yield from packing(n)
+@touches(abi.Lstm)
+def _lstm(s: abi.Lstm[Pointer], on: Setting) -> Touched:
+    state, first = s.rows * s.size, s.sequences * s.size
+    yield from counts(source=4 * state, weights=s.size * on.whole(4 * s.size), bias=(7 if s.peepholes else 4) * s.size)
+    yield from counts(initial_hidden=first, initial_cell=first, hidden=state, cell=state, gates=4 * state)
+    yield from counts(activated=state, scratch=2 * s.size * s.task_sequences * on.tasks)
+    yield from packing(s)
 
 
-@touches(Kind.LSTM_GRADIENT)
-def _lstm_gradient(n: Sizes) -> Touched:
-    size, rows, first = n[1], n[ROWS], n[SEQUENCES] * n[1]
-    bias, memory = (7 if n[3] else 4) * size, 6 * size * n[2] * n.step.tasks
-    counts = behind(rows * size, 4 * size * n.whole(size), bias, first, first, *[rows * size] * 2, 4 * rows * size)
-    later = {8: rows * size, 11: memory, 12: 4 * rows * size, 13: rows * size, 14: rows * size, 15: first, 16: first}
-    optional = [BEHIND + slot for slot in (3, 4, 13, 14, 15, 16)]
-    yield from floats(counts | {BEHIND + slot: count for slot, count in later.items()}, n, optional)
-    yield from packing(n)
+@touches(abi.LstmGradient)
+def _lstm_gradient(s: abi.LstmGradient[Pointer], on: Setting) -> Touched:
+    state, first = s.rows * s.size, s.sequences * s.size
+    yield from counts(hidden_grad=state, weights=4 * s.size * on.whole(s.size), bias=(7 if s.peepholes else 4) * s.size)
+    yield from counts(initial_hidden=first, initial_cell=first, hidden=state, cell=state, gates=4 * state)
+    yield from counts(activated=state, scratch=6 * s.size * s.task_sequences * on.tasks, source_grad=4 * state)
+    yield from counts(hidden_before=state, cell_before=state, initial_hidden_grad=first, initial_cell_grad=first)
+    yield from packing(s)
 
 
-@touches(Kind.GRU)
-def _gru(n: Sizes) -> Touched:
-    size, rows = n[1], n[ROWS]
-    weights = size * n.whole(2 * size), size * n.whole(size)
-    counts = behind(3 * rows * size, *weights, 3 * size, n[SEQUENCES] * size, rows * size, 3 * rows * size)
-    yield from floats(
-        counts | dict.fromkeys((BEHIND + 7, BEHIND + 8), rows * size), n, optional=(BEHIND + 3, BEHIND + 4)
-    )
-    yield from packing(n)
+@touches(abi.Gru)
+def _gru(s: abi.Gru[Pointer], on: Setting) -> Touched:
+    state, size = s.rows * s.size, s.size
+    yield from counts(source=3 * state, gate_weights=size * on.whole(2 * size), candidate_weights=size * on.whole(size))
+    yield from counts(bias=3 * size, initial=s.sequences * size, hidden=state, gates=3 * state)
+    yield from counts(packed_hidden=state, reset=state)
+    yield from packing(s)
 
 
-@touches(Kind.GRU_GRADIENT)
-def _gru_gradient(n: Sizes) -> Touched:
-    size, rows, first = n[1], n[ROWS], n[SEQUENCES] * n[1]
-    weights, memory = (2 * size * n.whole(size), size * n.whole(size)), 2 * size * n[2] * n.step.tasks
-    counts = behind(rows * size, *weights, 3 * rows * size, rows * size, first, 3 * rows * size, first, memory)
-    yield from floats(counts, n, optional=(BEHIND + 5, BEHIND + 7))
-    yield from packing(n)
+@touches(abi.GruGradient)
+def _gru_gradient(s: abi.GruGradient[Pointer], on: Setting) -> Touched:
+    state, first, square = s.rows * s.size, s.sequences * s.size, s.size * on.whole(s.size)
+    yield from counts(hidden_grad=state, gate_weights=2 * square, candidate_weights=square, gates=3 * state)
+    yield from counts(packed_hidden=state, initial=first, gates_grad=3 * state, initial_grad=first)
+    yield "scratch", 0, 2 * s.size * s.task_sequences * on.tasks
+    yield from packing(s)
 
 
-def packing(n: Sizes) -> Touched:
+def packing(
+    s: abi.Lstm[Pointer] | abi.LstmGradient[Pointer] | abi.Gru[Pointer] | abi.GruGradient[Pointer],
+) -> Touched:
     """The starts of the steps, and the row that each packed row is."""
-    yield BEHIND + 9, 0, n[0] + 1, PLACE
-    yield BEHIND + 10, 0, n[ROWS], PLACE
+    return counts(starts=s.steps + 1, row_of=s.rows)
 
 
-def packed(n: Mapping[int, int], arrays: Sequence[Any]) -> bool:
+def packed(s: abi.Lstm[Array] | abi.LstmGradient[Array] | abi.Gru[Array] | abi.GruGradient[Array]) -> bool:
     """Steps of rows that exist, each of no more sequences than the one before; the tasks may leave some out."""
-    starts, rows = arrays[BEHIND + 9], arrays[BEHIND + 10]
-    alive = np.diff(starts)
-    fewer = not alive.size or bool(alive[0] <= n[SEQUENCES] and (alive[1:] <= alive[:-1]).all())
-    return fewer and ascending(starts, n[ROWS]) and within(rows, n[ROWS])
+    alive = np.diff(s.starts)
+    fewer = not alive.size or bool(alive[0] <= s.sequences and (alive[1:] <= alive[:-1]).all())
+    return fewer and ascending(s.starts, s.rows) and within(s.row_of, s.rows)
 
 
-TABLES: dict[Kind, Table] = {
-    Kind.DEPTHWISE_PLANES: taps,
-    Kind.DEPTHWISE_PLANES_GRADIENT: taps,
-    Kind.ALIGN_REGIONS: images,
-    Kind.POOL_REGIONS: edges,
-    Kind.DETECTIONS: detection_starts,
-    Kind.VITERBI: tagged,
-    Kind.LSTM: packed,
-    Kind.LSTM_GRADIENT: packed,
-    Kind.GRU: packed,
-    Kind.GRU_GRADIENT: packed,
+TABLES: dict[abi.Kind, Callable[[Any], bool]] = {
+    abi.Kind.DEPTHWISE_PLANES: taps,
+    abi.Kind.DEPTHWISE_PLANES_GRADIENT: taps,
+    abi.Kind.ALIGN_REGIONS: images,
+    abi.Kind.POOL_REGIONS: edges,
+    abi.Kind.DETECTIONS: detection_starts,
+    abi.Kind.VITERBI: tagged,
+    abi.Kind.LSTM: packed,
+    abi.Kind.LSTM_GRADIENT: packed,
+    abi.Kind.GRU: packed,
+    abi.Kind.GRU_GRADIENT: packed,
 }
 
 

@@ -9,10 +9,10 @@ import numpy as np
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.rnn.gru_cell import GruWeights, check_gru_shapes
 from fluidtool.ops.rnn.lstm_layer import check_initial
-from fluidtool.ops.rnn.packing import Packing, pack_sequences
-from fluidtool.runtime.engines.native.calls import Kind
-from fluidtool.runtime.engines.native.kernels.direct import are_floats, have_shape, in_rows, pack_matrix, run_step
-from fluidtool.runtime.engines.native.kernels.recurrent import ACTIVATIONS, covers, cut, packed_sizes
+from fluidtool.ops.rnn.packing import pack_sequences
+from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.kernels.direct import are_floats, have_shape, in_rows, pack_matrix, run_call
+from fluidtool.runtime.engines.native.kernels.recurrent import ACTIVATIONS, covers, cut, packed_rows, packed_sizes
 from fluidtool.runtime.engines.native.library import Library
 
 
@@ -41,21 +41,14 @@ def gru(
     gates = np.empty(Input.shape, np.float32)
     rows, hidden, reset = (np.empty((len(Input), size), np.float32) for _ in range(3))
     ranks, tasks = cut(library, packing, size)
-    arrays = (
-        in_rows(Input),
-        pack_matrix(library, in_rows(weights.gates)),
-        pack_matrix(library, in_rows(weights.candidate)),
-        in_rows(Bias),
-        in_rows(packing.ordered(H0)),
-        rows,
-        gates,
-        hidden,
-        reset,
-        np.array(packing.starts, np.int64),
-        in_rows(packing.rows.astype(np.int64, copy=False)),
-    )
-    numbers = sizes(packing, size, ranks, origin_mode, gate_activation, activation)
-    run_step(library, Kind.GRU, (None,), numbers, tasks, behind=arrays)
+    arguments = abi.Gru(
+        source=in_rows(Input), gate_weights=pack_matrix(library, in_rows(weights.gates)),
+        candidate_weights=pack_matrix(library, in_rows(weights.candidate)), bias=in_rows(Bias),
+        initial=in_rows(packing.ordered(H0)), hidden=rows, gates=gates, packed_hidden=hidden, reset=reset, size=size,
+        task_sequences=ranks, origin=int(origin_mode), gate_activation=ACTIVATIONS[gate_activation],
+        candidate_activation=ACTIVATIONS[activation], **packed_sizes(packing), **packed_rows(packing),
+    )  # fmt: skip
+    run_call(library, arguments, tasks)
     ctx.set_lod("BatchGate", packing.lod())
     ctx.set_lod("BatchHidden", packing.lod())
     return {"BatchGate": gates, "BatchResetHiddenPrev": reset, "BatchHidden": hidden, "Hidden": rows}
@@ -92,21 +85,15 @@ def gru_gradient(
     grads = np.empty((rows, 3 * size), np.float32)
     first_grad = None if first is None else np.zeros_like(first)
     ranks, tasks = cut(library, packing, size)
-    arrays = (
-        in_rows(Hidden_grad),
-        pack_matrix(library, in_rows(weights.gates), transposed=True),
-        pack_matrix(library, in_rows(weights.candidate), transposed=True),
-        in_rows(BatchGate),
-        in_rows(BatchHidden),
-        first,
-        grads,
-        first_grad,
-        np.empty(2 * size * ranks * tasks, np.float32),
-        np.array(packing.starts, np.int64),
-        in_rows(packing.rows.astype(np.int64, copy=False)),
-    )
-    numbers = sizes(packing, size, ranks, origin_mode, gate_activation, activation)
-    run_step(library, Kind.GRU_GRADIENT, (None,), numbers, tasks, behind=arrays)
+    arguments = abi.GruGradient(
+        hidden_grad=in_rows(Hidden_grad), gate_weights=pack_matrix(library, in_rows(weights.gates), transposed=True),
+        candidate_weights=pack_matrix(library, in_rows(weights.candidate), transposed=True), gates=in_rows(BatchGate),
+        packed_hidden=in_rows(BatchHidden), initial=first, gates_grad=grads, initial_grad=first_grad,
+        scratch=np.empty(2 * size * ranks * tasks, np.float32), size=size, task_sequences=ranks, origin=int(origin_mode),
+        gate_activation=ACTIVATIONS[gate_activation], candidate_activation=ACTIVATIONS[activation],
+        **packed_sizes(packing), **packed_rows(packing),
+    )  # fmt: skip
+    run_call(library, arguments, tasks)
     gates_grad = packing.one_step_before(np, BatchHidden, first).T @ grads[:, : 2 * size]
     candidate_grad = BatchResetHiddenPrev.T @ grads[:, 2 * size :]
     return {
@@ -115,9 +102,3 @@ def gru_gradient(
         "Weight@GRAD": GruWeights.join(np, gates_grad, candidate_grad),
         "Bias@GRAD": grads.sum(axis=0)[None],
     }
-
-
-def sizes(packing: Packing, size: int, ranks: int, origin_mode: bool, gate: str, candidate: str) -> dict[int, int]:
-    """The numbers of a step (src/gru.c)."""
-    own = {1: size, 2: ranks, 3: int(origin_mode), 4: ACTIVATIONS[gate], 5: ACTIVATIONS[candidate]}
-    return packed_sizes(packing) | own

@@ -9,8 +9,8 @@ import numpy as np
 
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.loss.labels import check_classes
-from fluidtool.runtime.engines.native.calls import Kind
-from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, in_rows, run_step
+from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, in_rows, run_call
 from fluidtool.runtime.engines.native.library import Library
 
 GRAIN = 1 << 12  # numbers that are worth a thread
@@ -27,8 +27,12 @@ def softmax_with_cross_entropy(
         counted = check_classes(ctx, Label, Logits.shape[-1], ignore_index)
         labels = numbers(Label, counted)
     softmax, loss = np.empty(Logits.shape, np.float32), np.empty((*Logits.shape[:-1], 1), np.float32)
-    arrays = (in_rows(Logits), labels, in_rows(Label) if soft_label else None, softmax, loss)
-    run_step(library, Kind.CROSS_ENTROPY, arrays, rows_and_columns(Logits), tasks(library, Logits))
+    rows, columns = rows_and_columns(Logits)
+    arguments = abi.CrossEntropy(
+        logits=in_rows(Logits), labels=labels, probabilities=in_rows(Label) if soft_label else None, softmax=softmax,
+        loss=loss, rows=rows, columns=columns,
+    )  # fmt: skip
+    run_call(library, arguments, tasks(library, Logits))
     return {"Softmax": softmax, "Loss": loss}
 
 
@@ -54,8 +58,12 @@ def softmax_with_cross_entropy_gradient(
         check_classes(ctx, Label, classes, ignore_index)
         labels = numbers(Label, (Label >= 0) & (Label < classes))
     found = np.empty(Softmax.shape, np.float32)
-    arrays = (in_rows(Softmax), labels, in_rows(Label) if soft_label else None, found, in_rows(Loss_grad))
-    run_step(library, Kind.CROSS_ENTROPY_GRADIENT, arrays, rows_and_columns(Softmax), tasks(library, Softmax))
+    rows, columns = rows_and_columns(Softmax)
+    arguments = abi.CrossEntropyGradient(
+        softmax=in_rows(Softmax), labels=labels, probabilities=in_rows(Label) if soft_label else None, logits_grad=found,
+        loss_grad=in_rows(Loss_grad), rows=rows, columns=columns,
+    )  # fmt: skip
+    run_call(library, arguments, tasks(library, Softmax))
     return found
 
 
@@ -73,9 +81,9 @@ def numbers(labels: Array, counted: Array) -> Array:
     return np.where(counted, labels.astype(np.int64), np.int64(-1))
 
 
-def rows_and_columns(x: Array) -> dict[int, int]:
-    """The sizes of a step."""
-    return {0: prod(x.shape[:-1]), 1: x.shape[-1]}
+def rows_and_columns(x: Array) -> tuple[int, int]:
+    """How many there are."""
+    return prod(x.shape[:-1]), x.shape[-1]
 
 
 def tasks(library: Library, x: Array) -> int:

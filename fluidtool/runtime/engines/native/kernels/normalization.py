@@ -10,8 +10,8 @@ import numpy as np
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.nn.batch_norm import uses_running_statistics
 from fluidtool.ops.nn.windows import CHANNELS_LAST
-from fluidtool.runtime.engines.native.calls import Kind
-from fluidtool.runtime.engines.native.kernels.direct import are_floats, in_rows, run_step
+from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.kernels.direct import are_floats, in_rows, run_call
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.graph.ir import NONE, RELU
 
@@ -27,8 +27,11 @@ def layer_norm(
         return NotImplemented
     rows, columns = prod(X.shape[:begin_norm_axis]), prod(X.shape[begin_norm_axis:])
     out, statistics = np.empty(X.shape, np.float32), np.empty((2, rows), np.float32)
-    arrays = (in_rows(X), in_rows(Scale), in_rows(Bias), out, None, statistics)
-    run_step(library, Kind.LAYER_NORM, arrays, {0: rows, 1: columns}, task_count(library, rows, columns), (epsilon,))
+    arguments = abi.LayerNorm(
+        source=in_rows(X), scale=in_rows(Scale), bias=in_rows(Bias), out=out, statistics=statistics, rows=rows,
+        columns=columns, epsilon=epsilon,
+    )  # fmt: skip
+    run_call(library, arguments, task_count(library, rows, columns))
     return {"Y": out, "Mean": statistics[0], "Variance": statistics[1]}
 
 
@@ -53,9 +56,11 @@ def layer_norm_gradient(
         return NotImplemented
     tasks = task_count(library, rows, columns)
     grad, sums = np.empty(X.shape, np.float32), np.zeros((tasks, 2, columns), np.float32)
-    arrays = tuple(in_rows(array) for array in (X, Scale, Mean, Variance, Y_grad))
-    sizes = {0: rows, 1: columns}
-    run_step(library, Kind.LAYER_NORM_GRADIENT, (None,), sizes, tasks, (epsilon,), behind=(*arrays, grad, sums))
+    arguments = abi.LayerNormGradient(
+        source=in_rows(X), scale=in_rows(Scale), mean=in_rows(Mean), variance=in_rows(Variance),
+        out_grad=in_rows(Y_grad), source_grad=grad, sums=sums, rows=rows, columns=columns, epsilon=epsilon,
+    )  # fmt: skip
+    run_call(library, arguments, tasks)
     by_scale, by_bias = sums.sum(axis=0)
     grads: dict[str, Any] = {"X@GRAD": grad}
     if Scale is not None:
@@ -79,18 +84,12 @@ def batch_norm(
     if MomentumTensor is not None or not are_planes(ctx, X) or not by_channel(X, Scale, Bias, Mean, Variance):
         return NotImplemented
     out, statistics = np.empty(X.shape, np.float32), np.empty((2, X.shape[1]), np.float32)
-    arrays = [in_rows(array) for array in (X, Scale, Bias)]
-    run_step(
-        library,
-        Kind.BATCH_NORM,
-        (None,),
-        planes(X),
-        channel_parts(library, X),
-        (0, 0, 0, ctx.attr("epsilon")),
-        RELU if ctx.attr("fuse_with_relu") else NONE,
-        behind=(*arrays, out, *statistics),
-    )
     mean, variance = statistics
+    arguments = abi.BatchNorm(
+        source=in_rows(X), scale=in_rows(Scale), bias=in_rows(Bias), out=out, mean=mean, variance=variance,
+        images=X.shape[0], channels=X.shape[1], plane=prod(X.shape[2:]), epsilon=ctx.attr("epsilon"),
+    )  # fmt: skip
+    run_call(library, arguments, channel_parts(library, X), RELU if ctx.attr("fuse_with_relu") else NONE)
     momentum = ctx.attr("momentum")
     return {
         "Y": out,
@@ -120,11 +119,12 @@ def batch_norm_gradient(
     if not are_floats(Y_grad) or Y_grad.shape != X.shape:
         return NotImplemented
     grad, by_scale, by_bias = (np.empty(shape, np.float32) for shape in (X.shape, Scale.shape, Scale.shape))
-    arrays = [in_rows(array) for array in (X, Scale, SavedMean, SavedVariance, Y_grad)]
-    results = grad, by_scale, by_bias
-    run_step(
-        library, Kind.BATCH_NORM_GRADIENT, (None,), planes(X), channel_parts(library, X), behind=(*arrays, *results)
-    )
+    arguments = abi.BatchNormGradient(
+        source=in_rows(X), scale=in_rows(Scale), mean=in_rows(SavedMean), inverse=in_rows(SavedVariance),
+        out_grad=in_rows(Y_grad), source_grad=grad, scale_grad=by_scale, bias_grad=by_bias,
+        images=X.shape[0], channels=X.shape[1], plane=prod(X.shape[2:]),
+    )  # fmt: skip
+    run_call(library, arguments, channel_parts(library, X))
     return {"X@GRAD": grad, "Scale@GRAD": by_scale, "Bias@GRAD": by_bias}
 
 
@@ -138,11 +138,6 @@ def are_planes(ctx: OpContext, x: Any) -> bool:
 def by_channel(x: Any, *values: Any) -> bool:
     """Whether all are float32 with a number for each channel of x."""
     return all(value is not None and value.shape == (x.shape[1],) for value in values) and are_floats(*values)
-
-
-def planes(x: Any) -> dict[int, int]:
-    """The sizes of a step over images, channels and planes."""
-    return {0: x.shape[0], 1: x.shape[1], 2: prod(x.shape[2:])}
 
 
 def channel_parts(library: Library, x: Any) -> int:

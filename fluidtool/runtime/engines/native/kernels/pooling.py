@@ -10,8 +10,8 @@ from fluidtool.ops.context import OpContext
 from fluidtool.ops.nn.conv_common import require_like_output
 from fluidtool.ops.nn.pool import plan_pooling
 from fluidtool.ops.nn.windows import CHANNELS_LAST
-from fluidtool.runtime.engines.native.calls import Kind
-from fluidtool.runtime.engines.native.kernels.direct import are_floats, have_shape, in_rows, run_step
+from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.kernels.direct import are_floats, have_shape, in_rows, run_call
 from fluidtool.runtime.engines.native.library import Library
 
 
@@ -25,9 +25,12 @@ def pool2d_gradient(library: Library, ctx: OpContext, X: Any, Out: Any, Out_grad
         return NotImplemented
     windows, grad = plan.windows, np.empty(X.shape, np.float32)
     planes = plan.batch * plan.channels
-    before = [pad for pad, _ in windows.paddings]
-    sizes = (planes, *plan.sizes, *plan.counts, *windows.kernel, *windows.strides, *before)
-    arrays = (in_rows(X), in_rows(Out), in_rows(Out_grad), grad)
-    tasks = min(planes, 4 * library.threads)
-    run_step(library, Kind.MAXIMUM_GRADIENT, arrays, dict(enumerate(sizes)), tasks)
+    (height, width), (rows, columns), (window_h, window_w) = plan.sizes, plan.counts, windows.kernel
+    (stride_h, stride_w), ((top, _), (left, _)) = windows.strides, windows.paddings
+    arguments = abi.MaximumGradient(
+        source=in_rows(X), maxima=in_rows(Out), grad=in_rows(Out_grad), out=grad, planes=planes, source_height=height,
+        source_width=width, rows=rows, columns=columns, window_h=window_h, window_w=window_w, stride_h=stride_h,
+        stride_w=stride_w, pad_top=top, pad_left=left,
+    )  # fmt: skip
+    run_call(library, arguments, min(planes, 4 * library.threads))
     return grad

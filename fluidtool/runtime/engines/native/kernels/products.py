@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ops.context import OpContext
-from fluidtool.runtime.engines.native.calls import Kind
-from fluidtool.runtime.engines.native.kernels.direct import GRAIN, are_floats, in_rows, run_step
+from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.kernels.direct import GRAIN, are_floats, in_rows, run_call
 from fluidtool.runtime.engines.native.library import Library
 
 LEAST_ROWS, MOST_ROWS = 2, 16  # BLAS is quicker with one, and with so many that the matrix is worth packing
@@ -29,5 +29,6 @@ def mul(library: Library, ctx: OpContext, X: Any, Y: Any, *, x_num_col_dims: int
         return NotImplemented
     out = np.empty(X.shape[:x_num_col_dims] + Y.shape[y_num_col_dims:], np.float32)
     tasks = max(1, min(2 * library.threads, columns // (4 * library.width), Y.size // GRAIN))
-    run_step(library, Kind.FEW_ROWS, (in_rows(X), Y, None, out), {0: rows, 1: depth, 2: columns}, tasks)
+    arguments = abi.FewRows(source=in_rows(X), weights=Y, out=out, rows=rows, depth=depth, columns=columns)
+    run_call(library, arguments, tasks)
     return out

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from fluidtool.ops.context import OpContext
-from fluidtool.runtime.engines.native.calls import Kind
-from fluidtool.runtime.engines.native.kernels.direct import are_floats, in_rows, run_step
+from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.kernels.direct import are_floats, in_rows, run_call
 from fluidtool.runtime.engines.native.library import Library
 
 GRAIN = 1 << 14  # floats that are worth a thread
@@ -21,5 +21,5 @@ def top_k(library: Library, ctx: OpContext, X: Any, K: Any, *, k: int) -> Any:
     rows, size = X.size // X.shape[-1], X.shape[-1]
     places = np.empty((*X.shape[:-1], k), np.int64)
     tasks = max(1, min(rows, 4 * library.threads, X.size // GRAIN))
-    run_step(library, Kind.TOP_K, (in_rows(X), None, None, places), {0: rows, 1: size, 2: k}, tasks)
+    run_call(library, abi.TopK(source=in_rows(X), out=places, rows=rows, columns=size, k=k), tasks)
     return {"Out": np.take_along_axis(X, places, -1), "Indices": places}

@@ -9,12 +9,16 @@ import numpy as np
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.rnn.lstm_layer import LANES, check_gate_shapes, check_initial, check_pair
 from fluidtool.ops.rnn.packing import Packing, pack_sequences
-from fluidtool.runtime.engines.native.calls import Kind
-from fluidtool.runtime.engines.native.kernels.direct import are_floats, have_shape, in_rows, pack_matrix, run_step
-from fluidtool.runtime.engines.native.kernels.extents import ROWS, SEQUENCES
+from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.kernels.direct import are_floats, have_shape, in_rows, pack_matrix, run_call
 from fluidtool.runtime.engines.native.library import Library
 
-ACTIVATIONS = {"identity": 0, "relu": 1, "sigmoid": 3, "tanh": 4}  # enum ft_activation of src/engine.h
+ACTIVATIONS = {
+    "identity": abi.ActivationKind.NONE,
+    "relu": abi.ActivationKind.RELU,
+    "sigmoid": abi.ActivationKind.SIGMOID,
+    "tanh": abi.ActivationKind.TANH,
+}
 NEAR = 1 << 19  # bytes of weights that stay close to a processor
 
 
@@ -47,22 +51,14 @@ def lstm(
     hidden, cell, activated = (np.empty((len(Input), size), np.float32) for _ in range(3))
     gates = np.empty_like(Input, order="C")
     ranks, tasks = cut(library, packing, size)
-    arrays = (
-        in_rows(Input),
-        pack_matrix(library, in_rows(Weight)),
-        in_rows(Bias),
-        in_rows(packing.ordered(H0)),
-        in_rows(packing.ordered(C0)),
-        hidden,
-        cell,
-        gates,
-        activated,
-        np.array(packing.starts, np.int64),
-        in_rows(packing.rows.astype(np.int64, copy=False)),
-        np.empty(2 * size * ranks * tasks, np.float32),
-    )
-    numbers = sizes(packing, size, ranks, use_peepholes, names)
-    run_step(library, Kind.LSTM, (None,), numbers, tasks, behind=arrays)
+    arguments = abi.Lstm(
+        source=in_rows(Input), weights=pack_matrix(library, in_rows(Weight)), bias=in_rows(Bias),
+        initial_hidden=in_rows(packing.ordered(H0)), initial_cell=in_rows(packing.ordered(C0)), hidden=hidden, cell=cell,
+        gates=gates, activated=activated, scratch=np.empty(2 * size * ranks * tasks, np.float32), size=size,
+        task_sequences=ranks, peepholes=int(use_peepholes), **activations(names), **packed_sizes(packing),
+        **packed_rows(packing),
+    )  # fmt: skip
+    run_call(library, arguments, tasks)
     ctx.set_lod("BatchGate", packing.lod())
     return {"Hidden": hidden, "Cell": cell, "BatchGate": gates, "BatchCellPreAct": activated}
 
@@ -102,27 +98,16 @@ def lstm_gradient(
     cell_before = np.empty((rows, size), np.float32) if use_peepholes else None
     h0_grad, c0_grad = (None if initial is None else np.zeros_like(initial, order="C") for initial in (H0, C0))
     ranks, tasks = cut(library, packing, size)
-    arrays = (
-        in_rows(Hidden_grad),
-        pack_matrix(library, in_rows(Weight), transposed=True),
-        in_rows(Bias),
-        in_rows(packing.ordered(H0)),
-        in_rows(packing.ordered(C0)),
-        in_rows(Hidden),
-        in_rows(Cell),
-        in_rows(BatchGate),
-        in_rows(BatchCellPreAct),
-        np.array(packing.starts, np.int64),
-        in_rows(packing.rows.astype(np.int64, copy=False)),
-        np.empty(6 * size * ranks * tasks, np.float32),
-        input_grad,
-        before,
-        cell_before,
-        h0_grad,
-        c0_grad,
-    )
-    numbers = sizes(packing, size, ranks, use_peepholes, names) | {7: int(size % LANES == 0)}
-    run_step(library, Kind.LSTM_GRADIENT, (None,), numbers, tasks, behind=arrays)
+    arguments = abi.LstmGradient(
+        hidden_grad=in_rows(Hidden_grad), weights=pack_matrix(library, in_rows(Weight), transposed=True),
+        bias=in_rows(Bias), initial_hidden=in_rows(packing.ordered(H0)), initial_cell=in_rows(packing.ordered(C0)),
+        hidden=in_rows(Hidden), cell=in_rows(Cell), gates=in_rows(BatchGate), activated=in_rows(BatchCellPreAct),
+        scratch=np.empty(6 * size * ranks * tasks, np.float32), source_grad=input_grad, hidden_before=before,
+        cell_before=cell_before, initial_hidden_grad=h0_grad, initial_cell_grad=c0_grad, size=size,
+        task_sequences=ranks, peepholes=int(use_peepholes), only_later=int(size % LANES == 0), **activations(names),
+        **packed_sizes(packing), **packed_rows(packing),
+    )  # fmt: skip
+    run_call(library, arguments, tasks)
     return {
         "Input@GRAD": input_grad,
         "H0@GRAD": None if h0_grad is None else packing.unordered(np, h0_grad),
@@ -155,12 +140,18 @@ def cut(library: Library, packing: Packing, size: int) -> tuple[int, int]:
     return ranks, -(-packing.first // ranks)
 
 
-def sizes(packing: Packing, size: int, ranks: int, use_peepholes: bool, names: tuple[str, str, str]) -> dict[int, int]:
-    """The numbers of a step (src/recurrent.c)."""
+def activations(names: tuple[str, str, str]) -> dict[str, int]:
+    """The arguments for them."""
     gate, cell, candidate = (ACTIVATIONS[name] for name in names)
-    return packed_sizes(packing) | {1: size, 2: ranks, 3: int(use_peepholes), 4: gate, 5: cell, 6: candidate}
+    return {"gate_activation": gate, "cell_activation": cell, "candidate_activation": candidate}
 
 
-def packed_sizes(packing: Packing) -> dict[int, int]:
-    """Steps, rows and sequences."""
-    return {0: len(packing.starts) - 1, ROWS: len(packing.rows), SEQUENCES: len(packing.order)}
+def packed_sizes(packing: Packing) -> dict[str, int]:
+    """The arguments that say how many steps, rows and sequences there are."""
+    return {"steps": len(packing.starts) - 1, "rows": len(packing.rows), "sequences": len(packing.order)}
+
+
+def packed_rows(packing: Packing) -> dict[str, Any]:
+    """The arguments that say which rows the steps have."""
+    rows = in_rows(packing.rows.astype(np.int64, copy=False))
+    return {"starts": np.array(packing.starts, np.int64), "row_of": rows}

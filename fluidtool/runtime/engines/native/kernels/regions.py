@@ -11,9 +11,8 @@ from fluidtool.ops.detection.regions import check_pooled, check_regions, region_
 from fluidtool.ops.detection.roi_align import is_aligned, sides_of
 from fluidtool.ops.detection.roi_pool import edges_of
 from fluidtool.ops.math.versions import saved_since
-from fluidtool.runtime.engines.native.calls import Kind
-from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, in_rows, run_step
-from fluidtool.runtime.engines.native.kernels.extents import ROWS
+from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, in_rows, run_call
 from fluidtool.runtime.engines.native.library import Library
 
 CELL = 6  # floats that what is known of a bin takes, an address and two numbers
@@ -45,10 +44,13 @@ def roi_align(
     memory += memory % 2  # every task's starts at a double
     tasks = task_count(library, len(ROIs))
     out = np.empty((len(ROIs), channels, pooled_height, pooled_width), np.float32)
-    sizes = dict(enumerate((len(ROIs), channels, height, width, pooled_height, pooled_width, sampling_ratio)))
-    sizes |= {7: int(is_aligned(ctx)), 8: int(saved_since(ctx, 2, 0)), 9: memory, ROWS: len(X)}
-    arrays = (blocks_of(library, X), in_rows(sides), np.empty(tasks * memory // 2, np.float64), out, None, image)
-    run_step(library, Kind.ALIGN_REGIONS, arrays, sizes, tasks)
+    arguments = abi.AlignRegions(
+        source=blocks_of(library, X), regions=in_rows(sides), scratch=np.empty(tasks * memory // 2, np.float64), out=out,
+        region_images=image, region_count=len(ROIs), channels=channels, source_height=height, source_width=width,
+        bins_h=pooled_height, bins_w=pooled_width, samples=sampling_ratio, aligned=int(is_aligned(ctx)),
+        later=int(saved_since(ctx, 2, 0)), task_scratch=memory, images=len(X),
+    )  # fmt: skip
+    run_call(library, arguments, tasks)
     return out
 
 
@@ -78,8 +80,12 @@ def roi_pool(
     tasks = task_count(library, len(ROIs))
     memory = np.empty(tasks * 2 * pooled_height * pooled_width * library.width, np.float32)
     table = np.concatenate([image[:, None], *edges], axis=1).astype(np.int64)
-    sizes = dict(enumerate((len(ROIs), channels, height, width, pooled_height, pooled_width))) | {ROWS: len(X)}
-    run_step(library, Kind.POOL_REGIONS, (blocks_of(library, X), None, memory, out, places, table), sizes, tasks)
+    arguments = abi.PoolRegions(
+        source=blocks_of(library, X), scratch=memory, out=out, places=places, edges=table, region_count=len(ROIs),
+        channels=channels, source_height=height, source_width=width, bins_h=pooled_height, bins_w=pooled_width,
+        images=len(X),
+    )  # fmt: skip
+    run_call(library, arguments, tasks)
     return {"Out": out, "Argmax": places}
 
 
@@ -93,9 +99,9 @@ def blocks_of(library: Library, x: Any) -> Array:
     images, channels, height, width = x.shape
     lanes, blocks = library.width, -(-channels // library.width)
     out = np.empty((images, blocks, height, width, lanes), np.float32)
-    strides = (out[0].size, out[0, 0].size, width * lanes)
-    sizes = dict(enumerate((images, channels, height, width, *strides, blocks, lanes)))
-    run_step(
-        library, Kind.BLOCK, (in_rows(x), None, None, out), sizes, min(images * blocks * height, 4 * library.threads)
-    )
+    arguments = abi.Block(
+        source=in_rows(x), out=out, images=images, channels=channels, rows=height, columns=width, out_image=out[0].size,
+        out_block=out[0, 0].size, out_row=width * lanes, blocks=blocks, lanes=lanes,
+    )  # fmt: skip
+    run_call(library, arguments, min(images * blocks * height, 4 * library.threads))
     return out

@@ -9,8 +9,8 @@ import numpy as np
 
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.distributed.tables import NO_PADDING
-from fluidtool.runtime.engines.native.calls import Kind
-from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, in_rows, run_step, task_count
+from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, in_rows, run_call, task_count
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.tensor import SelectedRows
 
@@ -43,10 +43,11 @@ def adagrad(
         return NotImplemented
     rows, values = merged(library, Grad.row_ids, Grad.value)
     param, moment = ours(in_place, Param, Moment)
-    sizes = {0: len(rows), 1: prod(Param.shape[1:]), 2: len(param)}
-    numbers = (float(LearningRate.reshape(())), epsilon)
-    arrays = (param, moment, in_rows(values), in_rows(rows))
-    run_step(library, Kind.ADAGRAD_ROWS, arrays, sizes, task_count(library, values.size), numbers)
+    arguments = abi.AdagradRows(
+        param=param, moment=moment, grad=in_rows(values), places=in_rows(rows), count=len(rows),
+        columns=prod(Param.shape[1:]), rows=len(param), rate=float(LearningRate.reshape(())), epsilon=epsilon,
+    )  # fmt: skip
+    run_call(library, arguments, task_count(library, values.size))
     return {"ParamOut": param, "MomentOut": moment}
 
 
@@ -83,11 +84,11 @@ def merged(library: Library, ids: Array, values: Array) -> tuple[Array, Array]:
 
 def add_rows(library: Library, y: Array, places: Array, values: Array, factor: float = 1.0) -> None:
     """y[places[i]] += factor * values[i], in this order; y is contiguous, and the places are rows of it."""
-    arrays = (in_rows(values), np.ascontiguousarray(places, np.int64), y)
-    sizes = {0: len(places), 1: prod(y.shape[1:]), 2: len(y)}
-    run_step(
-        library, Kind.SCATTER_ROWS, arrays, sizes, min(task_count(library, values.size), library.threads), (factor,)
-    )
+    arguments = abi.ScatterRows(
+        source=in_rows(values), places=np.ascontiguousarray(places, np.int64), out=y, count=len(places),
+        columns=prod(y.shape[1:]), rows=len(y), factor=factor,
+    )  # fmt: skip
+    run_call(library, arguments, min(task_count(library, values.size), library.threads))
 
 
 def are_places(y: Any, places: Any, values: Any) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from fluidtool.ops.context import OpContext
-from fluidtool.runtime.engines.native.calls import Kind
-from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, have_shape, in_rows, run_step, task_count
+from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, have_shape, in_rows, run_call, task_count
 from fluidtool.runtime.engines.native.kernels.rows import add_rows, merged, moves_rows, ours
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.tensor import SelectedRows
@@ -51,7 +52,10 @@ def adam(
         # moved on first, as Paddle's kernel does
         power1, power2 = power1 * np.float32(beta1), power2 * np.float32(beta2)
     rate = rate * (np.sqrt(1 - power2) / (1 - power1))
-    constants = np.array([beta1, 1 - beta1, beta2, 1 - beta2, rate, epsilon], np.float32)
+    constants = {
+        "beta1": beta1, "beta1_rest": 1 - beta1, "beta2": beta2, "beta2_rest": 1 - beta2, "rate": float(rate),
+        "epsilon": epsilon,
+    }  # fmt: skip
     olds = (Param, Moment1, Moment2)
     if sparse and lazy_mode:
         news = adam_rows(library, Grad, ours(in_place, *olds), constants)
@@ -68,22 +72,30 @@ def adam(
 
 
 def adam_whole(
-    library: Library, grad: Array, olds: tuple[Array, ...], constants: Array, in_place: bool
+    library: Library, grad: Array, olds: tuple[Array, ...], constants: Mapping[str, float], in_place: bool
 ) -> tuple[Array, ...]:
     """Parameter and moments afterwards."""
     news = room(in_place, *olds)
-    arrays = [in_rows(array) for array in (olds[0], grad, *olds[1:])]
-    size = olds[0].size
-    run_step(library, Kind.ADAM, (None, constants), {0: size}, task_count(library, size), behind=(*arrays, *news))
+    (param, moment1, moment2), (new_param, new_moment1, new_moment2) = map(in_rows, olds), news
+    arguments = abi.Adam(
+        param=param, grad=in_rows(grad), moment1=moment1, moment2=moment2, new_param=new_param, new_moment1=new_moment1,
+        new_moment2=new_moment2, count=param.size, **constants,
+    )  # fmt: skip
+    run_call(library, arguments, task_count(library, param.size))
     return news
 
 
-def adam_rows(library: Library, grad: SelectedRows, news: tuple[Array, ...], constants: Array) -> tuple[Array, ...]:
+def adam_rows(
+    library: Library, grad: SelectedRows, news: tuple[Array, ...], constants: Mapping[str, float]
+) -> tuple[Array, ...]:
     """Parameter and moments with the rows changed that the gradient has."""
     rows, values = merged(library, grad.row_ids, grad.value)
-    arrays = (*news, in_rows(values), in_rows(rows))
-    sizes = {0: len(rows), 1: values.size // len(rows), 2: len(news[0])}
-    run_step(library, Kind.ADAM_ROWS, (None, constants), sizes, task_count(library, values.size), behind=arrays)
+    param, moment1, moment2 = news
+    arguments = abi.AdamRows(
+        param=param, moment1=moment1, moment2=moment2, grad=in_rows(values), places=in_rows(rows), count=len(rows),
+        columns=values.size // len(rows), rows=len(param), **constants,
+    )  # fmt: skip
+    run_call(library, arguments, task_count(library, values.size))
     return news
 
 
@@ -105,9 +117,9 @@ def sgd(library: Library, ctx: OpContext, Param: Any, LearningRate: Any, Grad: A
     if not are_floats(LearningRate) or LearningRate.size != 1 or not is_plain(ctx, Param, Grad):
         return NotImplemented
     (out,) = room(in_place, Param)
-    rate = (float(LearningRate.reshape(())),)
-    arrays = (in_rows(Param), in_rows(Grad), out)
-    run_step(library, Kind.DESCEND, arrays, {0: Param.size}, task_count(library, Param.size), rate)
+    rate = float(LearningRate.reshape(()))
+    arguments = abi.Descend(param=in_rows(Param), grad=in_rows(Grad), new_param=out, count=Param.size, rate=rate)
+    run_call(library, arguments, task_count(library, Param.size))
     return {"ParamOut": out}
 
 
@@ -127,10 +139,11 @@ def momentum(
     if not is_plain(ctx, Param, Grad, Velocity) or not are_floats(LearningRate) or LearningRate.size != 1:
         return NotImplemented
     param, velocity = room(in_place, Param, Velocity)
-    arrays = [in_rows(array) for array in (Param, Grad, Velocity)]
-    numbers = (mu, float(LearningRate.reshape(())))
-    sizes = {0: Param.size, 1: int(use_nesterov)}
-    run_step(library, Kind.MOMENTUM, (*arrays, param, velocity), sizes, task_count(library, Param.size), numbers)
+    arguments = abi.Momentum(
+        param=in_rows(Param), grad=in_rows(Grad), velocity=in_rows(Velocity), new_param=param, new_velocity=velocity,
+        count=Param.size, nesterov=int(use_nesterov), momentum=mu, rate=float(LearningRate.reshape(())),
+    )  # fmt: skip
+    run_call(library, arguments, task_count(library, Param.size))
     return {"ParamOut": param, "VelocityOut": velocity}
 
 

@@ -8,9 +8,8 @@ import numpy as np
 
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.structured.sequences import check_crf_shapes, tagged_runs
-from fluidtool.runtime.engines.native.calls import Kind
-from fluidtool.runtime.engines.native.kernels.direct import are_floats, in_rows, run_step, task_count
-from fluidtool.runtime.engines.native.kernels.extents import ROWS, SEQUENCES
+from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.kernels.direct import are_floats, in_rows, run_call, task_count
 from fluidtool.runtime.engines.native.library import Library
 
 
@@ -26,7 +25,9 @@ def crf_decoding(library: Library, ctx: OpContext, Emission: Any, Transition: An
     room = (int(lengths.max()) + 2) * (tags + library.width)
     tasks = max(1, min(len(lengths), task_count(library, tags * Emission.size)))
     runs = np.stack([starts, lengths], axis=1).astype(np.int64)
-    sizes = {0: len(lengths), 1: tags, 2: room, ROWS: len(path), SEQUENCES: int(lengths.max())}
-    arrays = (in_rows(Emission), in_rows(Transition), np.empty(tasks * room, np.float32), None, path, runs)
-    run_step(library, Kind.VITERBI, arrays, sizes, tasks)
+    arguments = abi.Viterbi(
+        source=in_rows(Emission), transitions=in_rows(Transition), scratch=np.empty(tasks * room, np.float32), path=path,
+        runs=runs, sequences=len(lengths), tags=tags, task_scratch=room, rows=len(path), longest=int(lengths.max()),
+    )  # fmt: skip
+    run_call(library, arguments, tasks)
     return path.reshape((Emission.shape[0], 1) if Length is None else Emission.shape[:2])

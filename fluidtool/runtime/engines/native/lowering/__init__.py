@@ -1,4 +1,4 @@
-"""Nodes -> steps: layouts chosen, weights packed, memory named. One function a kind of node."""
+"""Nodes -> kernel calls: layouts chosen, weights packed, memory named. One function a kind of node."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ for part in PARTS:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """Steps, the buffers of the inputs and of the outputs, and those of the offsets of inputs that are pooled."""
+    """Kernel calls, the buffers of the inputs and of the outputs, and those of the offsets of inputs that are pooled."""
 
     kernel_calls: list[KernelCall]
     inputs: list[Buffer]
@@ -36,7 +36,7 @@ class Lowered:
 
 
 def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lowered:
-    """The steps of a graph. Raises UnsupportedError.
+    """The kernel calls of a graph. Raises UnsupportedError.
 
     What is packed from constants is looked for in `packed`, and kept there.
     """
@@ -52,15 +52,15 @@ def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lower
         low.operands = tuple(operands(node))
         for value in low.operands:
             low.left[value] -= 1
-        before = len(low.steps.steps)
+        before = len(low.calls)
         try:
             (pairs if by_pairs(node, library) else LOWER[node.kind])(low, node)
         except UnsupportedError as error:
             error.result = node.output.name
             raise
-        for kernel_call in low.steps.steps[before:]:
+        for kernel_call in low.calls[before:]:
             kernel_call.node, kernel_call.blocked = node, node.output in low.blockeds
-    prefetch(low.steps.steps, library.width)
+    prefetch(low.calls, library.width)
     outputs: dict[Buffer, None] = {}
     for value in graph.outputs:
         place = low.contiguous(value)
@@ -70,7 +70,7 @@ def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lower
             buffer = Buffer(value.floats, "output")
             low.copy(place, Plain(buffer, 0, row_major(value.shape)), value.shape)
         outputs[buffer] = None
-    return Lowered(low.steps.steps, inputs, list(outputs), low.offsets)
+    return Lowered(low.calls, inputs, list(outputs), low.offsets)
 
 
 def needed_halos(graph: Graph, library: Library) -> dict[Value, Halo]:

@@ -1,17 +1,18 @@
-"""Attention: a step for all heads, which packs keys and values by itself."""
+"""Attention: a call for all heads, which packs keys and values by itself."""
 
 from __future__ import annotations
 
-from fluidtool.runtime.engines.native.calls import Buffer, Kind, Plain
+from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.calls import Buffer, Plain
 from fluidtool.runtime.engines.native.lowering.memory import SMALL, Lowering, broadcast_strides, lowers
-from fluidtool.runtime.graph.ir import Node, Value
+from fluidtool.runtime.graph.ir import Node, Shape, Value
 
 ROWS = 32  # of a task: fewer would not be worth packing keys and values for
 
 
 @lowers("attention")
 def _attention(low: Lowering, node: Node) -> None:
-    """p and n as in src/attention.c; heads may be stored side by side."""
+    """Heads may be stored side by side."""
     q, k, v, *mask = node.inputs
     outer, inner = (1,) * (4 - len(q.shape)) + q.shape[:-2]
     rows, depth = q.shape[-2:]
@@ -27,20 +28,24 @@ def _attention(low: Lowering, node: Node) -> None:
     parts = _parts(low, outer * inner, rows, rows * keys * (depth + columns))
     lanes, tasks = low.width, outer * inner * parts
     room = -(-keys // lanes) * lanes * depth + -(-columns // lanes) * lanes * keys
-    n = dict(enumerate((rows, depth, keys, columns, of_q[2], of_key, of_depth, of_value, of_column, of_row, inner)))
-    n |= dict(enumerate((*of_q[:2], *of_k[:2], *of_v[:2]), start=11))
-    n |= {19: inner * rows * columns, 20: of_inner, 25: parts, 26: room}
-    pointers = {
-        slot: (place.buffer, place.offset) for slot, place in ((0, source), (1, low.plain(k)), (4, low.plain(v)))
-    }
-    if mask:
-        place = low.contiguous(mask[0])
-        pointers[2] = (place.buffer, place.offset)
-        n |= dict(enumerate(broadcast_strides(place.strides, mask[0].shape, node.attrs["mask_shape"]), start=21))
-    pointers |= {3: (out.buffer, 0), 6: (Buffer(tasks * room), 0)}
-    constants = (*node.activation.constants, 0.0, 0.0, 0.0)[:3]
-    low.steps.add(Kind.ATTENTION, pointers, n, activation=node.activation,
-                  numbers=(*constants, node.attrs["factor"]), tasks=tasks)  # fmt: skip
+    keys_at, values_at = low.plain(k), low.plain(v)
+    place = low.contiguous(mask[0]) if mask else None
+    of_mask: Shape = (0, 0, 0, 0)
+    if place is not None:
+        of_mask = broadcast_strides(place.strides, mask[0].shape, node.attrs["mask_shape"])
+    arguments = abi.Attention(
+        query=(source.buffer, source.offset), key=(keys_at.buffer, keys_at.offset),
+        mask=None if place is None else (place.buffer, place.offset), out=(out.buffer, 0),
+        value=(values_at.buffer, values_at.offset), scratch=(Buffer(tasks * room), 0),
+        rows=rows, depth=depth, keys=keys, columns=columns, inner=inner,
+        query_outer=of_q[0], query_inner=of_q[1], query_row=of_q[2],
+        key_outer=of_k[0], key_inner=of_k[1], key_row=of_key, key_column=of_depth,
+        value_outer=of_v[0], value_inner=of_v[1], value_row=of_value, value_column=of_column,
+        out_outer=inner * rows * columns, out_inner=of_inner, out_row=of_row,
+        mask_outer=of_mask[0], mask_inner=of_mask[1], mask_row=of_mask[2], mask_column=of_mask[3],
+        row_parts=parts, task_scratch=room, factor=node.attrs["factor"],
+    )  # fmt: skip
+    low.add(arguments, tasks, node.activation)
 
 
 def _strides(place: Plain, value: Value) -> tuple[int, ...]:

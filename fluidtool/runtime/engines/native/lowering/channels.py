@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.runtime.engines.native.calls import Blocked, Buffer, Kind
+from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.calls import Blocked, Buffer
 from fluidtool.runtime.engines.native.lowering.memory import NO_HALO, Halo, Lowering, joined, lowers
 from fluidtool.runtime.graph.ir import Graph, Node, Value
 
@@ -20,7 +21,7 @@ BLOCKS = frozenset(
 """Nodes whose result lies in blocks."""
 AS_GIVEN = frozenset({"unary", "binary", "group_norm", "pad", "slice"})
 """Nodes whose result lies as what they read does."""
-SLOTS = (0, 1, 2, 4)  # pointers of a step to what it reads
+MOST = 4  # images that a call reads
 
 
 def parts_of_wholes(graph: Graph, width: int) -> dict[Value, tuple[Value, int]]:
@@ -134,7 +135,7 @@ def _pixel_shuffle(low: Lowering, node: Node) -> None:
 
 
 def spread_pixels(low: Lowering, source: Blocked, out: Blocked, factor: int) -> None:
-    """One step for each place of the pixels that a pixel becomes."""
+    """One call for each place of the pixels that a pixel becomes."""
     count = out.shape[1]
     for number in range(factor**2):
         down, right = divmod(number, factor)
@@ -151,14 +152,14 @@ def regroup(
     low: Lowering, places: Sequence[Blocked], out: Blocked, taken: Sequence[tuple[Any, Any]],
     spread: tuple[int, int, int] = (0, 0, 1),
 ) -> None:  # fmt: skip
-    """Steps that write channels of images: for each image the channels written, and those of its own that they are.
+    """Calls that write channels of images: for each image the channels written, and those of its own that they are.
 
     spread: the row and the column that the first pixel is written to, and how far apart pixels are.
     """
     begun: set[int] = set()
-    for start in range(0, len(places), len(SLOTS)):
-        some = places[start : start + len(SLOTS)]
-        entries = recipes(low.width, some, taken[start : start + len(SLOTS)])
+    for start in range(0, len(places), MOST):
+        some = places[start : start + MOST]
+        entries = recipes(low.width, some, taken[start : start + MOST])
         longest = max(len(made) for made in entries.values())
         words = 3 + longest * (2 + low.width // 2)
         table = np.zeros((len(entries), words), np.int64)
@@ -171,15 +172,18 @@ def regroup(
         begun |= set(entries)
         images, _, rows, columns = some[0].shape
         down, right, apart = spread
-        n = dict(enumerate((images, rows, columns, len(entries), out.image, out.block, apart * out.row)))
-        n |= {15: words, 16: apart * out.lanes}
         target = out.origin + down * out.row + right * out.lanes
-        pointers: dict[int, Any] = {3: (out.buffer, target), 5: (Buffer(table.size, "constant", table), 0)}
-        for number, (slot, place) in enumerate(zip(SLOTS, some, strict=False)):
-            pointers[slot] = (place.buffer, place.origin)
-            n |= {7 + 2 * number: place.image, 8 + 2 * number: place.row}
+        sources = [(place.buffer, place.origin) for place in some]
+        second, third, fourth = [*sources[1:], None, None, None][: MOST - 1]
+        strides = [stride for place in some for stride in (place.image, place.row)]
+        arguments = abi.Regroup(
+            first=sources[0], second=second, third=third, fourth=fourth, out=(out.buffer, target),
+            table=(Buffer(table.size, "constant", table), 0), images=images, rows=rows, columns=columns,
+            blocks=len(entries), out_image=out.image, out_block=out.block, out_row=apart * out.row,
+            out_pixel=apart * out.lanes, source_strides=strides + [0] * (2 * MOST - len(strides)), words=words,
+        )  # fmt: skip
         work = images * len(entries) * longest * rows * columns * low.width
-        low.steps.add(Kind.REGROUP, pointers, n, tasks=low.task_count(work, images * rows * len(entries)))
+        low.add(arguments, low.task_count(work, images * rows * len(entries)))
 
 
 def recipes(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from math import gcd, lcm, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.bfloat16 import rounded
-from fluidtool.runtime.engines.native.calls import Blocked, Buffer, Kind, constant
+from fluidtool.runtime.engines.native.calls import Blocked, Buffer, Pointer, constant
 from fluidtool.runtime.engines.native.lowering.memory import (
     NO_HALO,
     SMALL,
@@ -80,30 +82,33 @@ def convolve(
     low: Lowering, node: Node, source: Blocked, out: Blocked, spread: tuple[int, int, int] = (0, 1, 1),
     packed: Packed | None = None,
 ) -> None:  # fmt: skip
-    """The step of a convolution. spread: where in `out` the first pixel lies, and its steps in rows and columns; `packed`:
-    its filters, where several steps have the same.
+    """The call of a convolution. spread: where in `out` the first pixel lies, and its steps in rows and columns; `packed`:
+    its filters, where several calls have the same.
     """
     x, attrs, groups = node.inputs[0], node.attrs, node.attrs["groups"]
     count, inner, *_ = attrs["weights"].shape
     weights, bias = packed or pack_filter(low, attrs, source.lanes)
     offsets, lengths = segments(attrs, inner, source)
-    n = image_sizes(node, source, out)
     blocks = -(-(count // groups) // low.width)
-    n |= {3: blocks, 4: len(offsets), 5: lengths[0], 6: lengths[1], 7: lengths[2]}
-    n |= {14: out.block, 19: groups, 20: inner // source.lanes * source.block, 21: weights.size // groups}
-    n |= {22: blocks * out.block, 23: low.width, 27: blocks * low.width}
-    n |= residual_sizes(low, node)
+    pixels = image_pixels(low, node, source, out)
     if spread == (0, 1, 1):
-        flatten(n, node)
-    n[12], n[13] = spread[1] * n[12], spread[2] * n[13]
+        pixels = flattened(pixels, node)
     work = prod(node.output.shape) * prod(attrs["weights"].shape[1:])
     touched = [min(w, s) for w, s in zip(attrs["weights"].shape[2:], attrs["strides"], strict=True)]
     image = 4 * x.shape[1] * prod(node.output.shape[2:]) * prod(touched)
-    tasks = cut_image(low, n, work, image, 4 * weights.size)
+    parts = cut_image(low, pixels, blocks, groups, work, image, 4 * weights.size)
     table = np.asarray(offsets, np.int64)
-    pointers = _pointers(low, node, source, out, weights, bias) | {5: (Buffer(table.size, "constant", table), 0)}
-    pointers[3] = (out.buffer, out.origin + spread[0])
-    low.steps.add(Kind.CONVOLUTION, pointers, n, activation=node.activation, tasks=tasks)
+    arguments = abi.Convolution(
+        source=(source.buffer, window_start(node, source)), weights=(weights, 0), bias=None if bias is None else (bias, 0),
+        out=(out.buffer, out.origin + spread[0]), residual=residual_of(low, node),
+        offsets=(Buffer(table.size, "constant", table), 0),
+        blocks=blocks, segments=len(offsets), segment_length=lengths[0], last_length=lengths[1], last_segments=lengths[2],
+        groups=groups, source_group=inner // source.lanes * source.block, weights_group=weights.size // groups,
+        out_group=blocks * out.block, out_block=out.block, last_lanes=low.width, bias_group=blocks * low.width,
+        **pixels._replace(out_row=spread[1] * pixels.out_row, out_pixel=spread[2] * pixels.out_pixel)._asdict(),
+        residual_block=residual_block(low, node), **parts._asdict(),
+    )  # fmt: skip
+    low.add(arguments, groups * prod(parts), node.activation)
 
 
 def join_groups(low: Lowering, attrs: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -128,54 +133,89 @@ def _subsampled(low: Lowering, node: Node, source: Blocked) -> Blocked:
     place = Blocked(Buffer(0), shape, source.lanes, NO_HALO)
     place.buffer.size = place.size
     down, right = node.attrs["strides"]
-    n = {0: shape[0], 1: source.blocks, 2: shape[2], 3: shape[3], 4: source.lanes, 5: source.image, 6: source.block}
-    low.steps.add(
-        Kind.SUBSAMPLE, {0: (source.buffer, source.origin), 3: (place.buffer, 0)},
-        n | {7: down * source.row, 8: right * source.lanes}, tasks=low.task_count(place.size, prod(shape[::2]) * source.blocks),
+    arguments = abi.Subsample(
+        source=(source.buffer, source.origin), out=(place.buffer, 0), images=shape[0], blocks=source.blocks, rows=shape[2],
+        columns=shape[3], lanes=source.lanes, source_image=source.image, source_block=source.block,
+        source_row=down * source.row, source_pixel=right * source.lanes,
     )  # fmt: skip
+    low.add(arguments, low.task_count(place.size, prod(shape[::2]) * source.blocks))
     return place
 
 
-def _pointers(
-    low: Lowering, node: Node, source: Blocked, out: Blocked, weights: Buffer, bias: Buffer | None
-) -> dict[int, Any]:
-    attrs = node.attrs
-    start = source.origin - attrs["pads"][0] * source.row - attrs["pads"][1] * source.lanes
-    residual = low.blockeds[node.residual] if node.residual is not None else None
-    return {
-        0: (source.buffer, start),
-        1: (weights, 0),
-        2: None if bias is None else (bias, 0),
-        3: (out.buffer, out.origin),
-        4: None if residual is None else (residual.buffer, residual.origin),
-    }
+class Pixels(NamedTuple):
+    """Arguments of a convolution that say how many pixels there are, and where."""
+
+    images: int
+    rows: int
+    columns: int
+    source_image: int
+    source_row: int
+    source_pixel: int
+    out_image: int
+    out_row: int
+    out_pixel: int
+    residual_image: int = 0
+    residual_row: int = 0
+    residual_pixel: int = 0
 
 
-def image_sizes(node: Node, source: Blocked, out: Blocked) -> dict[int, int]:
-    """The sizes of a step that say how many pixels there are, and where; one part."""
+class Parts(NamedTuple):
+    """Arguments of a convolution that say into how many parts its tasks cut what."""
+
+    row_parts: int = 1
+    column_parts: int = 1
+    block_parts: int = 1
+
+
+def window_start(node: Node, source: Blocked) -> int:
+    """Where the first window of the first image begins."""
+    top, left, *_ = node.attrs["pads"]
+    return source.origin - int(top) * source.row - int(left) * source.lanes
+
+
+def image_pixels(low: Lowering, node: Node, source: Blocked, out: Blocked) -> Pixels:
+    """The pixels that a convolution reads and writes."""
     images, _, rows, columns = node.output.shape
     down, right = node.attrs["strides"]
     *_, forward = node.attrs.get("frames", ONE_FRAME)
-    return {
-        0: images, 1: rows, 2: columns, 8: forward * source.image, 9: down * source.row, 10: right * source.lanes,
-        11: out.image, 12: out.row, 13: out.lanes, 25: 1, 26: 1, 28: 1,
-    }  # fmt: skip
-
-
-def residual_sizes(low: Lowering, node: Node) -> dict[int, int]:
-    """The sizes of a step that say where its residual lies."""
+    pixels = Pixels(
+        images,
+        rows,
+        columns,
+        forward * source.image,
+        down * source.row,
+        right * source.lanes,
+        out.image,
+        out.row,
+        out.lanes,
+    )
     if node.residual is None:
-        return {}
+        return pixels
     place = low.blockeds[node.residual]
-    return {15: place.image, 16: place.row, 17: place.lanes, 18: place.block}
+    return pixels._replace(residual_image=place.image, residual_row=place.row, residual_pixel=place.lanes)
 
 
-def flatten(n: dict[int, int], node: Node) -> None:
+def residual_of(low: Lowering, node: Node) -> Pointer | None:
+    """Where the first pixel of its residual lies."""
+    if node.residual is None:
+        return None
+    place = low.blockeds[node.residual]
+    return place.buffer, place.origin
+
+
+def residual_block(low: Lowering, node: Node) -> int:
+    """The stride of a block of its channels."""
+    return 0 if node.residual is None else low.blockeds[node.residual].block
+
+
+def flattened(pixels: Pixels, node: Node) -> Pixels:
     """Rows that follow each other without a gap in everything, from the first pixel of each to the last, are one row."""
-    strides = ((9, 10), (12, 13), (16, 17)) if node.residual is not None else ((9, 10), (12, 13))
-    if node.attrs["weights"].shape[2:] == (1, 1) and all(n[row] == n[2] * n[pixel] for row, pixel in strides):
-        n[2] *= n[1]
-        n[1] = 1
+    strides = [(pixels.source_row, pixels.source_pixel), (pixels.out_row, pixels.out_pixel)]
+    if node.residual is not None:
+        strides.append((pixels.residual_row, pixels.residual_pixel))
+    if node.attrs["weights"].shape[2:] == (1, 1) and all(row == pixels.columns * pixel for row, pixel in strides):
+        return pixels._replace(rows=1, columns=pixels.columns * pixels.rows)
+    return pixels
 
 
 def segments(attrs: Mapping[str, Any], inner: int, source: Blocked) -> tuple[list[int], tuple[int, int, int]]:
@@ -209,30 +249,31 @@ def pack_filter(low: Lowering, attrs: Mapping[str, Any], lanes: int) -> Packed:
     count, inner, rows, columns = weights.shape
     each = -(-(count // groups) // width) * width
     size = groups * each * inner * rows * columns
-    arrays = {0: weights} if scale is None else {0: weights, 1: scale}
-    n = dict(enumerate((count // groups, inner, rows * columns, groups, size // groups, lanes)))
-    packing = Packing(Kind.PACK_FILTER, arrays, n, groups * -(-each // (2 * width)))
-    return low.materialize(size, [packing]), padded_bias(attrs["shift"], groups, each)
+    call = partial(
+        abi.PackFilter, source=weights, scale=scale, filters=count // groups, channels=inner, taps=rows * columns,
+        groups=groups, out_group=size // groups, lanes=lanes,
+    )  # fmt: skip
+    return low.materialize(size, [Packing(call, groups * -(-each // (2 * width)))]), padded_bias(
+        attrs["shift"], groups, each
+    )
 
 
-def cut_image(low: Lowering, n: dict[int, int], work: int, x_bytes: int, w_bytes: int) -> int:
-    """Choose the parts by row, column and channel block; returns how many tasks that makes.
+def cut_image(low: Lowering, pixels: Pixels, blocks: int, groups: int, work: int, x_bytes: int, w_bytes: int) -> Parts:
+    """The parts by row, column and channel block.
 
     A part sweeps over its pixels for each pair of channel blocks, so they should stay in the second cache; and it sweeps
     over all weights, so that it should have pixels enough to be worth reading them.
     """
-    pairs, groups, lines, threads = -(-n[3] // 2), n[19], n[0] * n[1], low.library.threads
+    pairs, lines, threads = -(-blocks // 2), pixels.images * pixels.rows, low.library.threads
     if work <= SMALL:
-        return groups
-    wanted = max(1, min(-(-x_bytes * n[0] // PART_BYTES), lines * n[2] // PART_PIXELS))
-    if w_bytes < NEAR_BYTES * x_bytes * n[0] and lines * n[2] // threads >= PART_PIXELS:
+        return Parts()
+    wanted = max(1, min(-(-x_bytes * pixels.images // PART_BYTES), lines * pixels.columns // PART_PIXELS))
+    if w_bytes < NEAR_BYTES * x_bytes * pixels.images and lines * pixels.columns // threads >= PART_PIXELS:
         wanted = -(-wanted // threads) * threads
-    n[25] = min(lines, wanted)
-    if n[25] < wanted:
-        n[28] = max(min(-(-wanted // n[25]), n[2] // 24), 1)
-    if threads > 1:
-        n[26] = _even(pairs, groups * n[25] * n[28], threads)
-    return groups * n[25] * n[26] * n[28]
+    by_row = min(lines, wanted)
+    by_column = max(min(-(-wanted // by_row), pixels.columns // 24), 1) if by_row < wanted else 1
+    by_block = _even(pairs, groups * by_row * by_column, threads) if threads > 1 else 1
+    return Parts(by_row, by_column, by_block)
 
 
 def _even(pairs: int, others: int, threads: int) -> int:
@@ -258,16 +299,22 @@ def _depthwise(low: Lowering, node: Node) -> None:
     packed = constant(weights.reshape(blocks, width, -1).transpose(0, 2, 1))
     bias = padded_bias(attrs["shift"], 1, blocks * width)
     images, _, *size = node.output.shape
-    n = dict(
-        enumerate((images, *size, blocks, rows, columns, *attrs["pads"][:2], source.image, source.row, source.block))
-    )
-    n |= {11: out.image, 12: out.row, 13: out.lanes, 14: out.block}
-    n |= dict(enumerate((*attrs["strides"], *attrs["dilations"], source.shape[2]), 20)) | {27: source.shape[3]}
-    n |= residual_sizes(low, node)
-    n[25] = min(size[0], low.library.threads) if images < low.library.threads else 1
-    tasks = low.task_count(prod(node.output.shape) * rows * columns, images * blocks * n[25])
-    pointers = _pointers(low, node, source, out, packed, bias) | {0: (source.buffer, source.origin)}
-    low.steps.add(Kind.DEPTHWISE, pointers, n, activation=node.activation, tasks=tasks)
+    top, left, *_ = attrs["pads"]
+    pixels = image_pixels(low, node, source, out)
+    parts = min(size[0], low.library.threads) if images < low.library.threads else 1
+    arguments = abi.Depthwise(
+        source=(source.buffer, source.origin), weights=(packed, 0), bias=None if bias is None else (bias, 0),
+        out=(out.buffer, out.origin), residual=residual_of(low, node), images=images, rows=size[0], columns=size[1],
+        blocks=blocks, window_h=rows, window_w=columns, pad_top=top, pad_left=left,
+        source_image=source.image, source_row=source.row, source_block=source.block,
+        source_height=source.shape[2], source_width=source.shape[3],
+        out_image=out.image, out_row=out.row, out_pixel=out.lanes, out_block=out.block,
+        residual_image=pixels.residual_image, residual_row=pixels.residual_row, residual_pixel=pixels.residual_pixel,
+        residual_block=residual_block(low, node), stride_h=attrs["strides"][0], stride_w=attrs["strides"][1],
+        dilation_h=attrs["dilations"][0], dilation_w=attrs["dilations"][1], row_parts=parts,
+    )  # fmt: skip
+    tasks = low.task_count(prod(node.output.shape) * rows * columns, images * blocks * parts)
+    low.add(arguments, tasks, node.activation)
 
 
 @lowers("affine")
@@ -284,9 +331,12 @@ def _pool(low: Lowering, node: Node) -> None:
     source, attrs = low.blocked(node.inputs[0]), node.attrs
     out = low.new_blocked(node.output)
     images, _, rows, columns = node.output.shape
-    n = dict(enumerate((images, rows, columns, out.blocks, *attrs["window"], *attrs["strides"], *attrs["pads"][:2])))
-    n |= dict(enumerate((*source.shape[2:], source.image, source.row, source.block), 10))
-    n |= dict(enumerate((out.image, out.row, out.block, attrs["mode"], int(attrs["adaptive"])), 15))
-    work = prod(node.inputs[0].shape)
-    pointers = {0: (source.buffer, source.origin), 3: (out.buffer, out.origin)}
-    low.steps.add(Kind.POOL, pointers, n, tasks=low.task_count(work, images * out.blocks * rows))
+    (window_h, window_w), (stride_h, stride_w), (top, left, *_) = attrs["window"], attrs["strides"], attrs["pads"]
+    arguments = abi.Pool(
+        source=(source.buffer, source.origin), out=(out.buffer, out.origin), images=images, rows=rows, columns=columns,
+        blocks=out.blocks, window_h=window_h, window_w=window_w, stride_h=stride_h, stride_w=stride_w,
+        pad_top=top, pad_left=left, source_height=source.shape[2], source_width=source.shape[3],
+        source_image=source.image, source_row=source.row, source_block=source.block,
+        out_image=out.image, out_row=out.row, out_block=out.block, mode=attrs["mode"], adaptive=int(attrs["adaptive"]),
+    )  # fmt: skip
+    low.add(arguments, low.task_count(prod(node.inputs[0].shape), images * out.blocks * rows))

@@ -6,7 +6,8 @@ from math import prod
 
 import numpy as np
 
-from fluidtool.runtime.engines.native.calls import Buffer, Kind, constant
+from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.calls import Buffer, constant
 from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers
 from fluidtool.runtime.graph.ir import Node
 
@@ -20,14 +21,13 @@ def _interpolate(low: Lowering, node: Node) -> None:
     offsets = np.concatenate([(axis * step).reshape(-1) for axis, step in zip(cells, steps, strict=True)])
     table = np.ascontiguousarray(offsets, np.int64)
     images, _, rows, columns = node.output.shape
-    taps = [axis.shape[1] for axis in cells]
-    n = dict(enumerate((images, rows, columns, out.blocks, *taps, source.image, source.block)))
-    n |= dict(enumerate((out.image, out.row, out.block), 8))
-    pointers = {
-        0: (source.buffer, source.origin),
-        1: None if weights is None else (constant(np.concatenate([axis.reshape(-1) for axis in weights])), 0),
-        3: (out.buffer, out.origin),
-        5: (Buffer(table.size, "constant", table), 0),
-    }
-    work = prod(node.output.shape) * prod(taps)
-    low.steps.add(Kind.INTERPOLATE, pointers, n, tasks=low.task_count(work, images * out.blocks * rows))
+    row_taps, column_taps = (axis.shape[1] for axis in cells)
+    shares = None if weights is None else (constant(np.concatenate([axis.reshape(-1) for axis in weights])), 0)
+    arguments = abi.Interpolate(
+        source=(source.buffer, source.origin), weights=shares, out=(out.buffer, out.origin),
+        offsets=(Buffer(table.size, "constant", table), 0), images=images, rows=rows, columns=columns, blocks=out.blocks,
+        row_taps=row_taps, column_taps=column_taps, source_image=source.image, source_block=source.block,
+        out_image=out.image, out_row=out.row, out_block=out.block,
+    )  # fmt: skip
+    work = prod(node.output.shape) * row_taps * column_taps
+    low.add(arguments, low.task_count(work, images * out.blocks * rows))

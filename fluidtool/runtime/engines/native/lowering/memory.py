@@ -1,16 +1,18 @@
-"""The steps as they grow, where every value lies, and how the function for a kind of node is found."""
+"""The kernel calls as they grow, where every value lies, and how the function for a kind of node is found."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.bfloat16 import rounded
 from fluidtool.runtime.engines.native.binding import bind
 from fluidtool.runtime.engines.native.calls import (
@@ -19,9 +21,8 @@ from fluidtool.runtime.engines.native.calls import (
     Blocked,
     Buffer,
     KernelCall,
-    KernelCalls,
-    Kind,
     Plain,
+    Pointer,
     aligned_floats,
     constant,
     row_major,
@@ -29,17 +30,16 @@ from fluidtool.runtime.engines.native.calls import (
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.packed import Packed, Packing
 from fluidtool.runtime.graph.importers.registry import need
-from fluidtool.runtime.graph.ir import Activation, Node, Shape, Value
+from fluidtool.runtime.graph.ir import NONE, Activation, Node, Shape, Value
 from fluidtool.runtime.graph.rewrites.joining import SideBySide
 from fluidtool.tensor.files import forget
 
 Place = TypeVar("Place", bound=Plain | Blocked)
 Halo = tuple[int, int, int, int]
+Strided = tuple[Pointer, Shape]  # where numbers lie, with the strides of the axes
 NO_HALO: Halo = (0, 0, 0, 0)
 SMALL = 20_000  # multiplications below which a step is not cut
 PACKED_ROWS = 32  # that are packed together (src/products.c)
-ANY_ADDRESS = frozenset({Kind.PACK, Kind.PACK_PAIRS, Kind.PACK_FILTER, Kind.PACK_WINOGRAD, Kind.COPY})
-"""Steps that read what they are given wherever it lies; others need floats aligned."""
 CHUNK = 1 << 23  # floats of memory for several constants
 
 
@@ -60,12 +60,12 @@ class Places(dict[Value, Place]):
 
 @dataclass(slots=True)
 class Lowering:
-    """The steps as they grow, and where every value lies: plain, blocked, or both."""
+    """The kernel calls as they grow, and where every value lies: plain, blocked, or both."""
 
     library: Library
     left: Counter[Value]
     halos: dict[Value, Halo]
-    steps: KernelCalls = field(default_factory=KernelCalls)
+    calls: list[KernelCall] = field(default_factory=list)
     plains: Places[Plain] = field(default_factory=Places)
     blockeds: Places[Blocked] = field(default_factory=Places)
     narrows: Places[Blocked] = field(default_factory=Places)
@@ -112,19 +112,16 @@ class Lowering:
         return place
 
     def zero_halo(self, place: Blocked) -> None:
-        """The step that clears a halo."""
+        """The call that clears a halo."""
         if any(place.halo):
             top, left, bottom, right = place.halo
             columns, lanes = place.shape[3] + left + right, place.lanes // (2 if place.halves else 1)
-            sizes = dict(
-                enumerate((place.shape[0] * place.blocks, place.rows, columns, top, bottom, left, right, lanes))
-            )
-            self.steps.add(
-                Kind.HALO,
-                {3: (place.buffer, 0)},
-                sizes,
-                tasks=self.task_count(place.size - prod(place.shape), sizes[0]),
-            )
+            planes = place.shape[0] * place.blocks
+            arguments = abi.Halo(
+                out=(place.buffer, 0), planes=planes, rows=place.rows, columns=columns, top=top, bottom=bottom,
+                left=left, right=right, lanes=lanes,
+            )  # fmt: skip
+            self.add(arguments, self.task_count(place.size - prod(place.shape), planes))
 
     def plain(self, value: Value) -> Plain:
         """Where the value lies with strides; it is put there when it lies blocked only."""
@@ -140,9 +137,11 @@ class Lowering:
             found = self.plains[value] = Plain(source.buffer, source.start, (source.image, 1, 1, 1))
             return found
         found = self.new_plain(value)
-        sizes = dict(enumerate((n, c, h, w, source.image, source.block, source.row, source.blocks)))
-        pointers = {0: (source.buffer, source.origin), 3: (found.buffer, 0)}
-        self.steps.add(Kind.UNBLOCK, pointers, sizes, tasks=self.task_count(prod(value.shape), n * h * source.blocks))
+        arguments = abi.Unblock(
+            source=(source.buffer, source.origin), out=(found.buffer, 0), images=n, channels=c, rows=h, columns=w,
+            source_image=source.image, source_block=source.block, source_row=source.row, blocks=source.blocks,
+        )  # fmt: skip
+        self.add(arguments, self.task_count(prod(value.shape), n * h * source.blocks))
         return found
 
     def contiguous(self, value: Value) -> Plain:
@@ -166,9 +165,12 @@ class Lowering:
             found = self.blockeds[value] = Blocked(source.buffer, value.shape, self.width, NO_HALO, start=source.offset)
             return found
         found = self.new_blocked(value, c if narrow else 0)
-        sizes = dict(enumerate((n, c, h, w, found.image, found.block, found.row, found.blocks, found.lanes)))
-        pointers = {0: (source.buffer, source.offset), 3: (found.buffer, found.origin)}
-        self.steps.add(Kind.BLOCK, pointers, sizes, tasks=self.task_count(prod(value.shape), n * h * found.blocks))
+        arguments = abi.Block(
+            source=(source.buffer, source.offset), out=(found.buffer, found.origin), images=n, channels=c, rows=h,
+            columns=w, out_image=found.image, out_block=found.block, out_row=found.row, blocks=found.blocks,
+            lanes=found.lanes,
+        )  # fmt: skip
+        self.add(arguments, self.task_count(prod(value.shape), n * h * found.blocks))
         return found
 
     def reuse_blocked(self, value: Value, out: Value) -> Blocked | None:
@@ -203,46 +205,52 @@ class Lowering:
             found.clear()  # nobody will ask for these again
         return True
 
-    # ------------------------------------------------------------ shared steps
+    # ------------------------------------------------------------ shared calls
+    def add(self, arguments: abi.Arguments[Pointer], tasks: int = 1, activation: Activation = NONE) -> None:
+        """One more kernel call."""
+        self.calls.append(KernelCall(arguments, tasks, activation))
+
     def task_count(self, work: int, most: int) -> int:
         """How many tasks to cut a kernel call of so many multiplications into."""
         threads = self.library.threads
         return max(1, min(most, 4 * threads)) if threads > 1 and work > SMALL else 1
 
     def copy(self, source: Plain, target: Plain, shape: Shape) -> None:
-        """A step that moves a strided array."""
-        sizes, strides = merged(shape, [source.strides, target.strides])
+        """A call that moves a strided array."""
+        sizes, (read, written) = merged(shape, [source.strides, target.strides])
         need(len(sizes) <= 6, "a copy of more than six axes")
         padded = [1] * (6 - len(sizes))
-        n = [*padded, *sizes, *padded, *strides[0], *padded, *strides[1]]
-        pointers = {0: (source.buffer, source.offset), 3: (target.buffer, target.offset)}
-        self.steps.add(Kind.COPY, pointers, dict(enumerate(n)), tasks=self.task_count(prod(shape), prod(sizes[:-1])))
+        arguments = abi.Copy(
+            source=(source.buffer, source.offset), out=(target.buffer, target.offset), shape=(*padded, *sizes),
+            source_strides=(*padded, *read), out_strides=(*padded, *written),
+        )  # fmt: skip
+        self.add(arguments, self.task_count(prod(shape), prod(sizes[:-1])))
 
     def elementwise(
-        self, operation: int, shape: Shape, a: Any, b: Any, y: Any, activation: Activation, added: Any = None
-    ) -> None:
-        """A step over axes `shape`; a, b, y, added: ((buffer, offset), strides), b and what is added may be None."""
-        places = [place for place in (a, y, b, added) if place is not None]
+        self, operation: int, shape: Shape, source: Strided, other: Strided | None, out: Strided, activation: Activation,
+        added: Strided | None = None,
+    ) -> None:  # fmt: skip
+        """A call over axes `shape`."""
+        places = [place for place in (source, out, other, added) if place is not None]
         sizes, strides = merged(shape, [place[1] for place in places])
         need(len(sizes) <= 5 and strides[1][-1] in (0, 1), "an elementwise operation over more than five axes")
         need(all(stride[-1] in (0, 1) for stride in strides), "an elementwise operation over strided rows")
         if strides[1][-1] == 0:
             sizes, strides = [*sizes, 1], [[*stride, 1] for stride in strides]
             need(len(sizes) <= 5, "an elementwise operation over more than five axes")
+        need(added is None or (other is not None and strides[-1][-1] == 1), "an addition to rows of single numbers")
         ones, zeros = [1] * (5 - len(sizes)), [0] * (5 - len(sizes))
         outer = [[*zeros, *stride[:-1]] for stride in strides]
-        n = dict(enumerate([*ones, *sizes]))
-        n |= {5 + i: s for i, s in enumerate(outer[0])} | {13 + i: s for i, s in enumerate(outer[1])}
-        n |= {17: strides[0][-1], 19: operation}
-        if b is not None:
-            n |= {9 + i: s for i, s in enumerate(outer[2])} | {18: strides[2][-1]}
-        if added is not None:
-            need(b is not None and strides[-1][-1] == 1, "an addition to rows of single numbers")
-            n |= {20 + i: s for i, s in enumerate(outer[-1])}
+        absent = [0] * 4
+        arguments = abi.Elementwise(
+            source=source[0], other=None if other is None else other[0], added=None if added is None else added[0],
+            out=out[0], shape=(*ones, *sizes[:-1]), columns=sizes[-1], operation=operation,
+            source_strides=outer[0], source_column=strides[0][-1], out_strides=outer[1],
+            other_strides=absent if other is None else outer[2], other_column=0 if other is None else strides[2][-1],
+            added_strides=absent if added is None else outer[-1],
+        )  # fmt: skip
         work = prod(sizes) * (20 if activation.kind > 2 else 2)
-        tasks = self.task_count(work, max(prod(sizes[:-1]), sizes[-1] // 64))
-        pointers = {0: a[0], 1: None if b is None else b[0], 2: None if added is None else added[0], 3: y[0]}
-        self.steps.add(Kind.ELEMENTWISE, pointers, n, activation=activation, tasks=tasks)
+        self.add(arguments, self.task_count(work, max(prod(sizes[:-1]), sizes[-1] // 64)), activation)
 
     def room(self, size: int) -> NDArray[np.float32]:
         """Memory for a constant that is written next: in chunks that the system can put into large pages as a whole."""
@@ -260,19 +268,22 @@ class Lowering:
         start, packings = 0, []
         for part in weights.parts if isinstance(weights, SideBySide) else (weights,):
             matrix = part if part.dtype == np.float32 else part.astype(np.float32)
-            n = dict(enumerate((*matrix.shape, *(stride // 4 for stride in matrix.strides), 1, 1)))
-            n |= {10: int(self.narrow), 11: start, 12: columns}
-            packings.append(Packing(Kind.PACK, {0: matrix}, n, self.task_count(matrix.size, -(-depth // PACKED_ROWS))))
+            row, column = (stride // 4 for stride in matrix.strides)
+            call = partial(
+                abi.Pack, source=matrix, depth=depth, columns=matrix.shape[1], source_row=row, source_column=column,
+                bfloat16=int(self.narrow), first_column=start, all_columns=columns,
+            )  # fmt: skip
+            packings.append(Packing(call, self.task_count(matrix.size, -(-depth // PACKED_ROWS))))
             start += matrix.shape[1]
         return self.materialize(-(-count // 2) if self.narrow else count, packings)
 
     def materialize(self, size: int, packings: Sequence[Packing]) -> Buffer:
-        """A constant of so many floats that these steps write now, unless an earlier specialization has had them do it."""
+        """A constant of so many floats that these calls write now, unless an earlier specialization has had them do it."""
 
         def make() -> NDArray[np.float32]:
             room = self.room(size)
             for packing in packings:
-                self.run_now(packing.kind, {**packing.arrays, 3: room[packing.at :]}, packing.sizes, packing.tasks)
+                self.run_now(packing, room)
             return room
 
         return Buffer(size, "constant", make() if self.kept is None else self.kept.get(size, packings, make))
@@ -287,15 +298,11 @@ class Lowering:
         forget(weights)
         return found, None
 
-    def run_now(self, kind: Kind, arrays: dict[int, Any], sizes: dict[int, int], most: int) -> None:
-        """Do a step while compiling; what it reads need not stay in memory."""
-        read = arrays
-        if kind not in ANY_ADDRESS:
-            arrays = {slot: np.require(array, requirements="A") for slot, array in arrays.items()}
-        buffers = {slot: Buffer(array.size, "constant", array) for slot, array in arrays.items()}
-        kernel_call = KernelCall(kind, {slot: (buffer, 0) for slot, buffer in buffers.items()}, sizes, tasks=most)
+    def run_now(self, packing: Packing, constant: NDArray[np.float32]) -> None:
+        """Pack while compiling; what it reads need not stay in memory."""
+        kernel_call = packing.kernel_call(constant)
         self.library.run(bind([kernel_call], lambda buffer: int(buffer.array.ctypes.data), self.width))
-        for array in read.values():
+        for array in packing.arrays.values():
             forget(array)
 
 

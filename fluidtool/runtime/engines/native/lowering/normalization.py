@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.runtime.engines.native.calls import Buffer, Kind, constant
+from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.calls import Buffer, constant
 from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers
 from fluidtool.runtime.graph.ir import Node
 
@@ -23,10 +24,12 @@ def _group_norm(low: Lowering, node: Node) -> None:
     images, channels = x.shape[:2]
     attrs, rows = node.attrs, images * node.attrs["groups"]
     source, out = low.contiguous(x), low.reuse_plain(x, node.output) or low.new_plain(node.output)
-    n = {0: rows, 1: attrs["groups"], 2: channels // attrs["groups"], 3: prod(x.shape[2:])}
-    pointers = {0: (source.buffer, source.offset), 1: numbers_of(attrs["scale"]), 2: numbers_of(attrs["shift"])}
-    pointers[3] = (out.buffer, out.offset)
-    add(low, Kind.GROUP_NORM, pointers, n, node, rows)
+    arguments = abi.GroupNorm(
+        source=(source.buffer, source.offset), scale=numbers_of(attrs["scale"]), bias=numbers_of(attrs["shift"]),
+        out=(out.buffer, out.offset), rows=rows, groups=attrs["groups"], group_channels=channels // attrs["groups"],
+        plane=prod(x.shape[2:]), epsilon=attrs["epsilon"],
+    )  # fmt: skip
+    low.add(arguments, low.task_count(COST * prod(node.output.shape), rows), node.activation)
 
 
 def _blocked(low: Lowering, node: Node) -> None:
@@ -36,36 +39,31 @@ def _blocked(low: Lowering, node: Node) -> None:
     out = low.reuse_blocked(x, node.output) or low.new_blocked(node.output)
     each = channels // attrs["groups"]
     together = each // low.width if each % low.width == 0 else 1 if low.width % each == 0 else out.blocks
-    n = dict(enumerate((images, out.blocks, rows, columns, channels, each, together)))
-    n |= dict(enumerate((source.image, source.block, source.row, out.image, out.block, out.row), 7))
     lanes = out.blocks * low.width
-    pointers = {
-        0: (source.buffer, source.origin),
-        1: (constant(filled(attrs["scale"], channels, lanes, 1)), 0),
-        2: (constant(filled(attrs["shift"], channels, lanes, 0)), 0),
-        3: (out.buffer, out.origin),
-        4: (Buffer(2 * images * lanes), 0),
-    }
-    add(low, Kind.GROUP_NORM_BLOCKED, pointers, n, node, images * -(-out.blocks // together))
+    arguments = abi.GroupNormBlocked(
+        source=(source.buffer, source.origin), scale=(constant(filled(attrs["scale"], channels, lanes, 1)), 0),
+        bias=(constant(filled(attrs["shift"], channels, lanes, 0)), 0), out=(out.buffer, out.origin),
+        scratch=(Buffer(2 * images * lanes), 0), images=images, blocks=out.blocks, rows=rows, columns=columns,
+        channels=channels, group_channels=each, shared_blocks=together,
+        source_image=source.image, source_block=source.block, source_row=source.row,
+        out_image=out.image, out_block=out.block, out_row=out.row, epsilon=attrs["epsilon"],
+    )  # fmt: skip
+    tasks = low.task_count(COST * prod(node.output.shape), images * -(-out.blocks // together))
+    low.add(arguments, tasks, node.activation)
 
 
 @lowers("local_response")
 def _local_response(low: Lowering, node: Node) -> None:
     attrs, source, out = node.attrs, low.blocked(node.inputs[0]), low.new_blocked(node.output)
     images, channels, rows, columns = node.output.shape
-    n = dict(enumerate((images, out.blocks, rows, columns, channels, attrs["around"])))
-    n |= dict(enumerate((source.image, source.block, source.row, out.image, out.block, out.row, attrs["fourths"]), 6))
-    pointers = {0: (source.buffer, source.origin), 3: (out.buffer, out.origin)}
-    tasks = low.task_count(COST * prod(node.output.shape), images * out.blocks * rows)
-    low.steps.add(Kind.LOCAL_RESPONSE, pointers, n, numbers=attrs["numbers"], tasks=tasks)
-
-
-def add(low: Lowering, kind: Kind, pointers: dict[int, Any], n: dict[int, int], node: Node, most: int) -> None:
-    """The step: constants of the activation first, epsilon behind them."""
-    constants = node.activation.constants
-    numbers = (*constants, *(0.0,) * (3 - len(constants)), node.attrs["epsilon"])
-    tasks = low.task_count(COST * prod(node.output.shape), most)
-    low.steps.add(kind, pointers, n, activation=node.activation, numbers=numbers, tasks=tasks)
+    k, alpha = attrs["numbers"]
+    arguments = abi.LocalResponse(
+        source=(source.buffer, source.origin), out=(out.buffer, out.origin), images=images, blocks=out.blocks, rows=rows,
+        columns=columns, channels=channels, around=attrs["around"],
+        source_image=source.image, source_block=source.block, source_row=source.row,
+        out_image=out.image, out_block=out.block, out_row=out.row, fourths=attrs["fourths"], k=k, alpha=alpha,
+    )  # fmt: skip
+    low.add(arguments, low.task_count(COST * prod(node.output.shape), images * out.blocks * rows))
 
 
 def numbers_of(values: Any) -> tuple[Buffer, int] | None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.runtime.engines.native.calls import Blocked, Buffer, Kind, Plain, row_major
+from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.calls import Blocked, Buffer, Plain, row_major
 from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers
 from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.ir import Node, Shape
@@ -35,18 +36,13 @@ def _pad(low: Lowering, node: Node) -> None:
     axes = [(1, 0, 0, None)] * (AXES - len(axes)) + axes
     tables = [np.arange(size) * step if at is None else np.where(at < 0, -1, at * step) for size, step, _, at in axes]
     first, run = middle(tables[-1])
-    n = dict(enumerate([size for size, *_ in axes])) | {5 + i: to for i, (_, _, to, _) in enumerate(axes[:-1])}
-    n |= {9: first, 10: run}
     table = np.concatenate(tables).astype(np.int64)
-    pointers = {
-        0: (source.buffer, starts[0]),
-        3: (out.buffer, starts[1]),
-        5: (Buffer(table.size, "constant", table), 0),
-    }
     sizes = [size for size, *_ in axes]
-    low.steps.add(
-        Kind.PAD, pointers, n, numbers=(node.attrs["value"],), tasks=low.task_count(prod(sizes), prod(sizes[:3]))
-    )
+    arguments = abi.Pad(
+        source=(source.buffer, starts[0]), out=(out.buffer, starts[1]), places=(Buffer(table.size, "constant", table), 0),
+        shape=sizes, out_strides=[to for _, _, to, _ in axes[:-1]], first=first, run=run, value=node.attrs["value"],
+    )  # fmt: skip
+    low.add(arguments, low.task_count(prod(sizes), prod(sizes[:3])))
 
 
 def pixels(place: Blocked) -> Shape:

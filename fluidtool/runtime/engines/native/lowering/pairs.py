@@ -10,22 +10,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from fluidtool.runtime.engines.native.calls import Blocked, Buffer, Kind, row_major
+from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.calls import Blocked, Buffer, row_major
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.lowering.convolution import (
+    Pixels,
     cut_image,
-    flatten,
-    image_sizes,
+    flattened,
+    image_pixels,
     is_depthwise,
     join_groups,
     reach,
-    residual_sizes,
+    residual_block,
+    residual_of,
     segments,
+    window_start,
 )
 from fluidtool.runtime.engines.native.lowering.memory import (
     NO_HALO,
@@ -71,7 +76,7 @@ def half_halos(graph: Graph, library: Library) -> dict[Value, Halo]:
 
 
 def pairs(low: Lowering, node: Node) -> None:
-    """The steps of a node that is computed by pairs."""
+    """The calls of a node that is computed by pairs."""
     (_product if node.kind == "product" else _convolution)(low, node)
 
 
@@ -107,12 +112,13 @@ def half(low: Lowering, value: Value, form: Shape, whole: bool = False) -> Block
             strides = (0, lanes, 0, channels, 1)
     place = new_half(low, value, form, lanes)
     images, _, rows, columns = place.shape
-    n = dict(enumerate((images, channels, rows, columns, place.image, place.block, place.row, place.blocks, lanes)))
-    n |= dict(enumerate(strides, 9))
-    low.steps.add(
-        Kind.NARROW, {0: (source, start), 3: (place.buffer, place.origin // 2)}, n,
-        tasks=low.task_count(place.size, images * place.blocks * rows),
+    of_image, of_block, of_row, of_pixel, of_channel = strides
+    arguments = abi.Narrow(
+        source=(source, start), out=(place.buffer, place.origin // 2), images=images, channels=channels, rows=rows,
+        columns=columns, out_image=place.image, out_block=place.block, out_row=place.row, blocks=place.blocks, lanes=lanes,
+        source_image=of_image, source_block=of_block, source_row=of_row, source_pixel=of_pixel, source_channel=of_channel,
     )  # fmt: skip
+    low.add(arguments, low.task_count(place.size, images * place.blocks * rows))
     return place
 
 
@@ -127,13 +133,13 @@ def floats_wanted(low: Lowering, node: Node) -> bool:
     return low.left[node.output] > low.half_uses[node.output, written_form(node)]
 
 
-# ---------------------------------------------------------------- steps
+# ---------------------------------------------------------------- calls
 def _convolution(low: Lowering, node: Node) -> None:
-    node, residual = replace(node, attrs=join_groups(low, node.attrs)), None
+    node = replace(node, attrs=join_groups(low, node.attrs))
     x, attrs, groups = node.inputs[0], node.attrs, node.attrs["groups"]
     source = half(low, x, x.shape, groups > 1)
     if node.residual is not None:
-        residual = low.blocked(node.residual)
+        low.blocked(node.residual)
     out = conv_output(low, node) if floats_wanted(low, node) else None
     place = written_half(low, node)
     count, inner, *window = attrs["weights"].shape
@@ -141,30 +147,28 @@ def _convolution(low: Lowering, node: Node) -> None:
     inner += inner % 2
     offsets, lengths = segments(attrs, inner, source)
     packed = _pack_filters(low, attrs, source.lanes)
-    n = image_sizes(node, source, out or place or source)
-    n |= {3: blocks, 4: len(offsets), 5: lengths[0], 6: lengths[1] + lengths[1] % 2, 7: lengths[2]}
-    n |= {19: groups, 20: inner // source.lanes * source.block, 21: 2 * packed.size // groups, 23: low.width}
-    n[27] = blocks * low.width
-    if out is not None:
-        n[14] = out.block
-    if place is not None:
-        n |= {24: place.image, 29: place.row, 30: place.block}
-    n |= residual_sizes(low, node)
-    if place is None or place.row == n[2] * place.lanes:
-        flatten(n, node)
-    start = source.origin - attrs["pads"][0] * source.row - attrs["pads"][1] * source.lanes
+    pixels = image_pixels(low, node, source, out or place or source)
+    if place is None or place.row == pixels.columns * place.lanes:
+        pixels = flattened(pixels, node)
     bias = padded_bias(attrs["shift"], groups, blocks * low.width)
     touched = [min(w, s) for w, s in zip(window, attrs["strides"], strict=True)]
-    tasks = cut_image(
-        low, n, prod(node.output.shape) * inner * prod(window),
+    parts = cut_image(
+        low, pixels, blocks, groups, prod(node.output.shape) * inner * prod(window),
         2 * x.shape[1] * prod(node.output.shape[2:]) * prod(touched), 4 * packed.size,
     )  # fmt: skip
-    _add(low, node, n, tasks, offsets, {
-        0: (source.buffer, start // 2), 1: (packed, 0), 2: None if bias is None else (bias, 0),
-        3: None if out is None else (out.buffer, out.origin),
-        4: None if residual is None else (residual.buffer, residual.origin),
-        6: None if place is None else (place.buffer, place.origin // 2),
-    })  # fmt: skip
+    arguments = abi.Pairs(
+        source=(source.buffer, window_start(node, source) // 2), weights=(packed, 0),
+        bias=None if bias is None else (bias, 0), out=None if out is None else (out.buffer, out.origin),
+        residual=residual_of(low, node), offsets=(_table(offsets), 0),
+        out_halves=None if place is None else (place.buffer, place.origin // 2), **pixels._asdict(),
+        blocks=blocks, segments=len(offsets), segment_length=lengths[0], last_length=lengths[1] + lengths[1] % 2,
+        last_segments=lengths[2], groups=groups, source_group=inner // source.lanes * source.block,
+        weights_group=2 * packed.size // groups, last_lanes=low.width, bias_group=blocks * low.width,
+        out_block=0 if out is None else out.block, residual_block=residual_block(low, node),
+        halves_image=0 if place is None else place.image, halves_row=0 if place is None else place.row,
+        halves_block=0 if place is None else place.block, **parts._asdict(),
+    )  # fmt: skip
+    low.add(arguments, groups * prod(parts), node.activation)
 
 
 def _product(low: Lowering, node: Node) -> None:
@@ -180,27 +184,24 @@ def _product(low: Lowering, node: Node) -> None:
     blocks, (whole, rest) = -(-columns // low.width), divmod(depth + depth % 2, low.width)
     offsets = [block * source.block for block in range(whole + bool(rest))]
     packed = _pack_matrix(low, attrs["weights"])
-    n = {0: 1, 1: 1, 2: rows, 3: blocks, 4: len(offsets), 5: low.width, 6: rest, 7: int(rest > 0), 10: low.width}
-    n |= {13: columns, 14: low.width, 17: columns, 18: low.width, 19: 1, 23: columns - (blocks - 1) * low.width}
-    n |= {25: 1, 26: 1, 28: 1}
-    if place is not None:
-        n[30] = place.block
+    pixels = Pixels(1, 1, rows, 0, 0, low.width, 0, 0, columns, residual_pixel=columns)
     bias = padded_bias(attrs["shift"], 1, blocks * low.width)
-    tasks = cut_image(low, n, rows * depth * columns, 2 * rows * depth, 4 * packed.size)
-    _add(low, node, n, tasks, offsets, {
-        0: (source.buffer, 0), 1: (packed, 0), 2: None if bias is None else (bias, 0),
-        3: None if out is None else (out.buffer, out.offset),
-        4: None if residual is None else (residual.buffer, residual.offset),
-        6: None if place is None else (place.buffer, 0),
-    })  # fmt: skip
+    parts = cut_image(low, pixels, blocks, 1, rows * depth * columns, 2 * rows * depth, 4 * packed.size)
+    arguments = abi.Pairs(
+        source=(source.buffer, 0), weights=(packed, 0), bias=None if bias is None else (bias, 0),
+        out=None if out is None else (out.buffer, out.offset),
+        residual=None if residual is None else (residual.buffer, residual.offset), offsets=(_table(offsets), 0),
+        out_halves=None if place is None else (place.buffer, 0), **pixels._asdict(),
+        blocks=blocks, segments=len(offsets), segment_length=low.width, last_length=rest, last_segments=int(rest > 0),
+        groups=1, last_lanes=columns - (blocks - 1) * low.width, out_block=low.width, residual_block=low.width,
+        halves_block=0 if place is None else place.block, **parts._asdict(),
+    )  # fmt: skip
+    low.add(arguments, prod(parts), node.activation)
 
 
-def _add(
-    low: Lowering, node: Node, n: dict[int, int], tasks: int, offsets: list[int], pointers: dict[int, Any]
-) -> None:
+def _table(offsets: list[int]) -> Buffer:
     table = np.asarray(offsets, np.int64)
-    pointers[5] = (Buffer(table.size, "constant", table), 0)
-    low.steps.add(Kind.PAIRS, pointers, n, activation=node.activation, tasks=tasks)
+    return Buffer(table.size, "constant", table)
 
 
 # ---------------------------------------------------------------- weights
@@ -210,12 +211,13 @@ def _pack_filters(low: Lowering, attrs: Mapping[str, Any], lanes: int) -> Buffer
     each = -(-(count // groups) // low.width) * low.width
     taps = prod(window)
     size = groups * each * (inner + inner % 2) * taps
-    n = dict(enumerate((count // groups, inner, taps, groups, size // groups, lanes)))
-    n |= dict(enumerate((inner * taps, taps, 1, count // groups * inner * taps, 0, each // low.width), 6))
-    arrays = {0: weights}
-    if attrs["scale"] is not None:
-        arrays[1] = np.ascontiguousarray(attrs["scale"], np.float32)
-    return low.materialize(size // 2, [Packing(Kind.PACK_PAIRS, arrays, n, groups * each // low.width)])
+    scale = None if attrs["scale"] is None else np.ascontiguousarray(attrs["scale"], np.float32)
+    call = partial(
+        abi.PackPairs, source=weights, scale=scale, outputs=count // groups, channels=inner, taps=taps, groups=groups,
+        out_group=size // groups, lanes=lanes, source_output=inner * taps, source_channel=taps, source_tap=1,
+        source_group=count // groups * inner * taps, first_block=0, all_blocks=each // low.width,
+    )  # fmt: skip
+    return low.materialize(size // 2, [Packing(call, groups * each // low.width)])
 
 
 def _pack_matrix(low: Lowering, weights: Any) -> Buffer:
@@ -224,8 +226,11 @@ def _pack_matrix(low: Lowering, weights: Any) -> Buffer:
     for part in weights.parts if isinstance(weights, SideBySide) else (weights,):
         matrix = part if part.dtype == np.float32 else part.astype(np.float32)
         by_depth, by_column = (stride // 4 for stride in matrix.strides)
-        n = dict(enumerate((matrix.shape[1], depth, 1, 1, 0, low.width, by_column, by_depth, 0, 0)))
-        n |= {10: start, 11: blocks}
-        packings.append(Packing(Kind.PACK_PAIRS, {0: matrix}, n, -(-matrix.shape[1] // low.width)))
+        call = partial(
+            abi.PackPairs, source=matrix, outputs=matrix.shape[1], channels=depth, taps=1, groups=1, out_group=0,
+            lanes=low.width, source_output=by_column, source_channel=by_depth, source_tap=0, source_group=0,
+            first_block=start, all_blocks=blocks,
+        )  # fmt: skip
+        packings.append(Packing(call, -(-matrix.shape[1] // low.width)))
         start += matrix.shape[1] // low.width
     return low.materialize(blocks * low.width * (depth + depth % 2) // 2, packings)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fluidtool.runtime.engines.native.calls import NARROW, Buffer, KernelCall, Kind, is_narrow
+from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.calls import Buffer, KernelCall, Pointer, is_narrow
 from fluidtool.runtime.engines.native.lowering.memory import PACKED_ROWS, SMALL, Lowering, lowers, padded_bias
 from fluidtool.runtime.graph.ir import Node
 
@@ -19,33 +20,26 @@ def _product(low: Lowering, node: Node) -> None:
     out = out or low.new_plain(node.output)
     packed = low.pack(attrs["weights"])
     bias = padded_bias(attrs["shift"], 1, -(-columns // low.width) * low.width)
-    n = {0: rows, 1: depth, 2: columns, 3: depth, 4: columns, 5: columns, 6: 1, 7: 1}
-    n[NARROW] = int(low.narrow)
-    tasks = cut(low, n)
-    pointers = {
-        0: (source.buffer, source.offset),
-        1: (packed, 0),
-        2: None if bias is None else (bias, 0),
-        3: (out.buffer, out.offset),
-        4: None if residual is None else (residual.buffer, residual.offset),
-    }
-    low.steps.add(Kind.PRODUCT, pointers, n, activation=node.activation, tasks=tasks)
+    column_parts, row_parts = cut(low, rows, depth, columns)
+    arguments = abi.Product(
+        source=(source.buffer, source.offset), weights=(packed, 0), bias=None if bias is None else (bias, 0),
+        out=(out.buffer, out.offset), residual=None if residual is None else (residual.buffer, residual.offset),
+        rows=rows, depth=depth, columns=columns, source_row=depth, out_row=columns, residual_row=columns,
+        column_parts=column_parts, row_parts=row_parts, bfloat16=int(low.narrow),
+    )  # fmt: skip
+    low.add(arguments, column_parts * row_parts, node.activation)
 
 
-def cut(low: Lowering, n: dict[int, int]) -> int:
-    """Choose the parts by columns and by rows; returns how many tasks that makes, all matrices together."""
-    rows, depth, columns, matrices = n[0], n[1], n[2], n[6] * n[7]
+def cut(low: Lowering, rows: int, depth: int, columns: int, matrices: int = 1) -> tuple[int, int]:
+    """The parts by columns and by rows of each of some matrices."""
     threads, groups = low.library.threads, -(-columns // (group_of(low.width) * low.width))
-    n |= {14: 1, 15: 1}
-    if threads > 1 and rows * depth * columns * matrices > SMALL and matrices < 2 * threads:
-        wanted = -(-4 * threads // matrices)
-        if rows > columns and rows >= ROWS * wanted:
-            n[15] = wanted
-        else:
-            n[14] = min(groups, wanted)
-            if n[14] < 2 * threads:
-                n[15] = max(min(rows // 12, wanted // n[14]), 1)
-    return n[14] * n[15] * matrices
+    if threads == 1 or rows * depth * columns * matrices <= SMALL or matrices >= 2 * threads:
+        return 1, 1
+    wanted = -(-4 * threads // matrices)
+    if rows > columns and rows >= ROWS * wanted:
+        return 1, wanted
+    by_column = min(groups, wanted)
+    return by_column, max(min(rows // 12, wanted // by_column), 1) if by_column < 2 * threads else 1
 
 
 def group_of(width: int) -> int:
@@ -55,15 +49,16 @@ def group_of(width: int) -> int:
 
 def prefetch(kernel_calls: list[KernelCall], width: int) -> None:
     """Tell each product which constant weights are read next: its threads ask for them while they compute."""
-    coming: KernelCall | None = None
+    coming: abi.Product[Pointer] | None = None
     for kernel_call in reversed(kernel_calls):
-        if kernel_call.kind in (Kind.PRODUCT, Kind.ATTENTION) and not is_narrow(kernel_call):
+        arguments = kernel_call.arguments
+        if isinstance(arguments, abi.Product | abi.Attention) and not is_narrow(kernel_call):
             if coming is not None:
                 columns = group_of(width) * width
-                kernel_call.pointers[5] = coming.pointers[1]
-                kernel_call.sizes |= {17: -(-coming.sizes[2] // columns), 18: columns * coming.sizes[1]}
-            if kernel_call.kind is Kind.PRODUCT and kernel_call.pointers[1][0].role == "constant":
-                coming = kernel_call
+                arguments.next_weights = coming.weights
+                arguments.next_groups, arguments.next_group = -(-coming.columns // columns), columns * coming.depth
+            if isinstance(arguments, abi.Product) and arguments.weights[0].role == "constant":
+                coming = arguments
 
 
 @lowers("matmul")
@@ -85,13 +80,18 @@ def _matmul(low: Lowering, node: Node) -> None:
     if node.attrs["swap_y"]:
         by_depth, by_column = by_column, by_depth
     outer_y = (0,) * (4 - len(y.shape)) + other.strides[:-2]
-    n = dict(enumerate((depth, columns, by_depth, by_column, outer * inner, outer, *outer_y, inner * each, each)))
-    n[12] = columns
-    low.steps.add(Kind.PACK, {0: (other.buffer, other.offset), 3: (packed, 0)}, n,
-                  tasks=low.task_count(packed.size, outer * inner * -(-depth // PACKED_ROWS)))  # fmt: skip
+    packing = abi.Pack(
+        source=(other.buffer, other.offset), out=(packed, 0), depth=depth, columns=columns, source_row=by_depth,
+        source_column=by_column, matrices=outer * inner, outer=outer, source_outer=outer_y[0], source_inner=outer_y[1],
+        out_outer=inner * each, out_inner=each, all_columns=columns,
+    )  # fmt: skip
+    low.add(packing, low.task_count(packed.size, outer * inner * -(-depth // PACKED_ROWS)))
     outer_x = (0,) * (4 - len(x.shape)) + source.strides[:-2]
-    n = {0: rows, 1: depth, 2: columns, 3: source.strides[-2], 4: of_row, 6: outer, 7: inner}
-    n |= {8: outer_x[0], 9: outer_x[1], 10: inner * each, 11: each, 12: of_outer, 13: of_inner}
-    tasks = cut(low, n)
-    pointers = {0: (source.buffer, source.offset), 1: (packed, 0), 3: (out.buffer, 0)}
-    low.steps.add(Kind.PRODUCT, pointers, n, activation=node.activation, tasks=tasks)
+    column_parts, row_parts = cut(low, rows, depth, columns, outer * inner)
+    arguments = abi.Product(
+        source=(source.buffer, source.offset), weights=(packed, 0), out=(out.buffer, 0), rows=rows, depth=depth,
+        columns=columns, source_row=source.strides[-2], out_row=of_row, outer=outer, inner=inner, source_outer=outer_x[0],
+        source_inner=outer_x[1], weights_outer=inner * each, weights_inner=each, out_outer=of_outer, out_inner=of_inner,
+        column_parts=column_parts, row_parts=row_parts,
+    )  # fmt: skip
+    low.add(arguments, outer * inner * column_parts * row_parts, node.activation)

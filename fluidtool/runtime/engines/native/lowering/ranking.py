@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from fluidtool.runtime.engines.native.calls import Kind
+from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers
 from fluidtool.runtime.graph.ir import Node
 
@@ -13,10 +13,11 @@ from fluidtool.runtime.graph.ir import Node
 def _extreme_place(low: Lowering, node: Node) -> None:
     source, out = low.contiguous(node.inputs[0]), low.new_plain(node.output)
     outer, axis, inner = node.attrs["sizes"]
-    n = {0: outer, 1: axis, 2: inner, 3: int(node.attrs["smallest"])}
-    pointers = {0: (source.buffer, source.offset), 3: (out.buffer, 0)}
-    tasks = low.task_count(outer * axis * inner, outer * -(-inner // low.width))
-    low.steps.add(Kind.EXTREME_PLACE, pointers, n, tasks=tasks)
+    arguments = abi.ExtremePlace(
+        source=(source.buffer, source.offset), out=(out.buffer, 0), outer=outer, axis=axis, inner=inner,
+        smallest=int(node.attrs["smallest"]),
+    )  # fmt: skip
+    low.add(arguments, low.task_count(outer * axis * inner, outer * -(-inner // low.width)))
 
 
 @lowers("top_k")
@@ -24,9 +25,11 @@ def _top_k(low: Lowering, node: Node) -> None:
     x = node.inputs[0]
     source, out = low.contiguous(x), low.new_plain(node.output)
     rows = prod(x.shape[:-1])
-    n = {0: rows, 1: x.shape[-1], 2: node.output.shape[-1]}
-    pointers = {0: (source.buffer, source.offset), 3: (out.buffer, 0)}
-    low.steps.add(Kind.TOP_K, pointers, n, tasks=low.task_count(prod(x.shape), rows))
+    arguments = abi.TopK(
+        source=(source.buffer, source.offset), out=(out.buffer, 0), rows=rows, columns=x.shape[-1],
+        k=node.output.shape[-1],
+    )  # fmt: skip
+    low.add(arguments, low.task_count(prod(x.shape), rows))
 
 
 @lowers("pick")
@@ -34,6 +37,8 @@ def _pick(low: Lowering, node: Node) -> None:
     x, places = node.inputs
     source, where, out = low.contiguous(x), low.plain(places), low.new_plain(node.output)
     rows = prod(x.shape[:-1])
-    n = {0: rows, 1: x.shape[-1], 2: node.output.shape[-1]}
-    pointers = {0: (source.buffer, source.offset), 3: (out.buffer, 0), 5: (where.buffer, 0)}
-    low.steps.add(Kind.PICK, pointers, n, tasks=low.task_count(prod(node.output.shape), rows))
+    arguments = abi.Pick(
+        source=(source.buffer, source.offset), out=(out.buffer, 0), places=(where.buffer, 0), rows=rows,
+        columns=x.shape[-1], k=node.output.shape[-1],
+    )  # fmt: skip
+    low.add(arguments, low.task_count(prod(node.output.shape), rows))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from fluidtool.runtime.engines.native.calls import Buffer, Kind, Plain, constant
+from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.calls import Buffer, Plain, constant
 from fluidtool.runtime.engines.native.lowering.memory import SMALL, Lowering, lowers
 from fluidtool.runtime.engines.native.packed import Packing
 from fluidtool.runtime.graph.ir import Node
@@ -24,20 +26,27 @@ def _lstm(low: Lowering, node: Node) -> None:
     table = np.concatenate([starts, rows])
     blocks = -(-size // low.width)
     parts = min(blocks, low.library.threads) if 4 * size * size > SMALL else 1
-    n = {0: len(starts) - 1, 1: size, 2: sequences, 3: parts, 4: int(attrs["peepholes"])}
-    n |= dict(zip((5, 6, 7, 9), attrs["activations"], strict=False)) | {8: fed_back}
     projection = attrs.get("projection")
-    pointers = {
-        0: (x.buffer, x.offset),
-        1: (packed_gates(low, [attrs["weights"]], size), 0),
-        2: (constant(padded(attrs["bias"].reshape(-1, size), low.width)), 0),
-        3: (out.buffer, out.offset),
-        4: (Buffer((3 * size if projection is None else 2 * (size + fed_back)) * sequences), 0),
-        5: (Buffer(table.size, "constant", table), 0),
-        6: None if projection is None else (packed_gates(low, [projection], fed_back), 0),
-    }
-    kind = Kind.LSTM_SEQUENCES if projection is None else Kind.PROJECTED_SEQUENCES
-    low.steps.add(kind, pointers, n, numbers=attrs.get("bounds", (0.0, 0.0)))
+    gate, cell, candidate, *rest = attrs["activations"]
+    memory = (3 * size if projection is None else 2 * (size + fed_back)) * sequences
+    shared: dict[str, Any] = dict(
+        source=(x.buffer, x.offset), weights=(packed_gates(low, [attrs["weights"]], size), 0),
+        bias=(constant(padded(attrs["bias"].reshape(-1, size), low.width)), 0), out=(out.buffer, out.offset),
+        scratch=(Buffer(memory), 0), table=(Buffer(table.size, "constant", table), 0), steps=len(starts) - 1, size=size,
+        sequences=sequences, parts=parts, peepholes=int(attrs["peepholes"]), gate_activation=gate, cell_activation=cell,
+        candidate_activation=candidate, fed_back=fed_back,
+    )  # fmt: skip
+    cell_bound, projection_bound = attrs.get("bounds", (0.0, 0.0))
+    if projection is None:
+        low.add(abi.LstmSequences(**shared, cell_bound=cell_bound))
+        return
+    weights = packed_gates(low, [projection], fed_back)
+    (projected,) = rest
+    arguments = abi.ProjectedSequences(
+        **shared, projection=(weights, 0), projection_activation=projected, cell_bound=cell_bound,
+        projection_bound=projection_bound,
+    )  # fmt: skip
+    low.add(arguments)
 
 
 @lowers("gru")
@@ -52,25 +61,25 @@ def _gru(low: Lowering, node: Node) -> None:
         first_states(low, low.contiguous(initial), order, size, memory)
     out, table = low.new_plain(node.output), np.concatenate([starts, rows])
     parts = min(-(-size // low.width), low.library.threads) if 2 * size * size > SMALL else 1
-    n = {0: len(starts) - 1, 1: size, 2: sequences, 3: parts, 4: len(node.inputs) - 1, 5: int(attrs["origin"])}
-    n |= {6 + i: kind for i, kind in enumerate(attrs["activations"])}
-    pointers = {
-        0: (x.buffer, x.offset),
-        1: (packed_gates(low, matrices, size), 0),
-        2: (constant(padded(attrs["bias"].reshape(-1, size), low.width)), 0),
-        3: (out.buffer, out.offset),
-        4: (memory, 0),
-        5: (Buffer(table.size, "constant", table), 0),
-    }
-    low.steps.add(Kind.GRU_SEQUENCES, pointers, n)
+    gate, candidate = attrs["activations"]
+    arguments = abi.GruSequences(
+        source=(x.buffer, x.offset), weights=(packed_gates(low, matrices, size), 0),
+        bias=(constant(padded(attrs["bias"].reshape(-1, size), low.width)), 0), out=(out.buffer, out.offset),
+        scratch=(memory, 0), table=(Buffer(table.size, "constant", table), 0), steps=len(starts) - 1, size=size,
+        sequences=sequences, parts=parts, has_initial=len(node.inputs) - 1, origin=int(attrs["origin"]),
+        gate_activation=gate, candidate_activation=candidate,
+    )  # fmt: skip
+    low.add(arguments)
 
 
 def first_states(low: Lowering, initial: Plain, order: Any, size: int, memory: Buffer) -> None:
-    """The step that puts the first state of each sequence, longest first, where the layer looks for it."""
-    n = {0: len(order), 1: size, 3: -1, 4: len(order)}
+    """The call that puts the first state of each sequence, longest first, where the layer looks for it."""
     ids = Buffer(2 * order.size, "constant", np.ascontiguousarray(order, np.int64))
-    pointers = {0: (initial.buffer, initial.offset), 3: (memory, size * len(order)), 5: (ids, 0)}
-    low.steps.add(Kind.GATHER_ROWS, pointers, n)
+    arguments = abi.GatherRows(
+        table=(initial.buffer, initial.offset), out=(memory, size * len(order)), ids=(ids, 0), count=len(order),
+        columns=size, table_rows=len(order),
+    )  # fmt: skip
+    low.add(arguments)
 
 
 def packed_rows(offsets: Sequence[int], reverse: bool) -> tuple[Any, Any]:
@@ -100,11 +109,12 @@ def packed_gates(low: Lowering, matrices: Sequence[Any], size: int) -> Buffer:
         gates, blocks = weights.shape[1] // size, -(-size // width)
         if size % width:
             weights = np.pad(weights.reshape(depth, gates, size), ((0, 0), (0, 0), (0, -size % width)))
-        sizes = [1, 1, blocks, depth, gates, width]
-        strides = [0, 0, width, gates * blocks * width, blocks * width, 1]
-        target = [0, 0, depth * gates * width, gates * width, width, 1]
-        n = dict(enumerate([*sizes, *strides, *target]))
-        packings.append(Packing(Kind.COPY, {0: np.ascontiguousarray(weights)}, n, blocks, at))
+        call = partial(
+            abi.Copy, source=np.ascontiguousarray(weights), shape=(1, 1, blocks, depth, gates, width),
+            source_strides=(0, 0, width, gates * blocks * width, blocks * width, 1),
+            out_strides=(0, 0, depth * gates * width, gates * width, width, 1),
+        )  # fmt: skip
+        packings.append(Packing(call, blocks, at))
         at += blocks * depth * gates * width
     return low.materialize(at, packings)
 
@@ -115,9 +125,11 @@ def _pick_rows(low: Lowering, node: Node) -> None:
     count, width = node.inputs[0].shape[0], prod(node.inputs[0].shape[1:])
     out = low.new_plain(node.output)
     ids = np.where(rows < 0, count, rows)
-    pointers = {0: (x.buffer, x.offset), 3: (out.buffer, 0), 5: (Buffer(2 * ids.size, "constant", ids), 0)}
-    n = {0: ids.size, 1: width, 3: count, 4: count + 1}
-    low.steps.add(Kind.GATHER_ROWS, pointers, n, tasks=low.task_count(ids.size * width, ids.size))
+    arguments = abi.GatherRows(
+        table=(x.buffer, x.offset), out=(out.buffer, 0), ids=(Buffer(2 * ids.size, "constant", ids), 0), count=ids.size,
+        columns=width, zero_id=count, table_rows=count + 1,
+    )  # fmt: skip
+    low.add(arguments, low.task_count(ids.size * width, ids.size))
 
 
 @lowers("sequence_softmax")
@@ -125,18 +137,21 @@ def _sequence_softmax(low: Lowering, node: Node) -> None:
     x, offsets = low.contiguous(node.inputs[0]), np.asarray(node.attrs["offsets"], np.int64)
     out = low.new_plain(node.output)
     table = Buffer(2 * offsets.size, "constant", offsets)
-    pointers = {0: (x.buffer, x.offset), 3: (out.buffer, out.offset), 5: (table, 0)}
-    tasks = low.task_count(20 * prod(node.output.shape), len(offsets) - 1)
-    low.steps.add(Kind.SOFTMAX_SEQUENCES, pointers, {0: len(offsets) - 1}, tasks=tasks)
+    arguments = abi.SoftmaxSequences(
+        source=(x.buffer, x.offset), out=(out.buffer, out.offset), offsets=(table, 0), sequences=len(offsets) - 1
+    )
+    low.add(arguments, low.task_count(20 * prod(node.output.shape), len(offsets) - 1))
 
 
 @lowers("cosine")
 def _cosine(low: Lowering, node: Node) -> None:
     (x, y), (rows, _) = (low.contiguous(value) for value in node.inputs), node.output.shape
     width, out = prod(node.inputs[0].shape[1:]), low.new_plain(node.output)
-    pointers = {0: (x.buffer, x.offset), 1: (y.buffer, y.offset), 3: (out.buffer, out.offset)}
-    n = {0: rows, 1: width, 2: width if node.inputs[1].shape[0] == rows else 0}
-    low.steps.add(Kind.COSINE, pointers, n, tasks=low.task_count(3 * rows * width, rows))
+    arguments = abi.Cosine(
+        source=(x.buffer, x.offset), other=(y.buffer, y.offset), out=(out.buffer, out.offset), rows=rows, columns=width,
+        other_row=width if node.inputs[1].shape[0] == rows else 0,
+    )  # fmt: skip
+    low.add(arguments, low.task_count(3 * rows * width, rows))
 
 
 @lowers("sequence_pool")
@@ -144,7 +159,8 @@ def _sequence_pool(low: Lowering, node: Node) -> None:
     x, offsets = low.contiguous(node.inputs[0]), np.asarray(node.attrs["offsets"], np.int64)
     width = prod(node.output.shape[1:])
     out = low.new_plain(node.output)
-    pointers = {0: (x.buffer, x.offset), 3: (out.buffer, out.offset), 5: (Buffer(offsets.size, "constant", offsets), 0)}
-    n = {0: len(offsets) - 1, 1: width, 2: node.attrs["how"]}
-    tasks = low.task_count(prod(node.inputs[0].shape), -(-width // low.width))
-    low.steps.add(Kind.POOL_SEQUENCES, pointers, n, numbers=(node.attrs["empty"],), tasks=tasks)
+    arguments = abi.PoolSequences(
+        source=(x.buffer, x.offset), out=(out.buffer, out.offset), offsets=(Buffer(offsets.size, "constant", offsets), 0),
+        sequences=len(offsets) - 1, columns=width, how=node.attrs["how"], empty=node.attrs["empty"],
+    )  # fmt: skip
+    low.add(arguments, low.task_count(prod(node.inputs[0].shape), -(-width // low.width)))

@@ -6,7 +6,8 @@ from math import lcm
 
 import numpy as np
 
-from fluidtool.runtime.engines.native.calls import Blocked, Buffer, Kind
+from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.calls import Blocked, Buffer
 from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers
 from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.ir import Node
@@ -27,21 +28,17 @@ def _filter_gradient(low: Lowering, node: Node) -> None:
     images, _, rows, columns = grad.shape
     pairs = -(-grads.blocks // 2)
     by_number = max(1, min(-(-4 * low.library.threads // pairs), offsets.size // (4 * TILE)))
-    n = dict(enumerate((images, rows, columns, count, offsets.size)))
-    n |= dict(enumerate((source.image, down * source.row, right * source.lanes), 5))
-    n |= dict(enumerate((grads.image, grads.row, grads.block, by_number), 8))
-    if groups > 1:
-        n |= {12: inner // low.width * source.block, 13: count // groups // (2 * low.width)}
     start = source.origin - node.attrs["pads"][0] * source.row - node.attrs["pads"][1] * source.lanes
     room = Buffer(pairs * 2 * low.width * (offsets.size + TILE))
-    pointers = {
-        0: (source.buffer, start),
-        2: (grads.buffer, grads.origin),
-        3: (out.buffer, 0),
-        4: (room, 0),
-        5: (Buffer(offsets.size, "constant", offsets), 0),
-    }
-    low.steps.add(Kind.FILTER_GRADIENT, pointers, n, tasks=pairs * by_number)
+    arguments = abi.FilterGradient(
+        source=(source.buffer, start), grad=(grads.buffer, grads.origin), out=(out.buffer, 0), scratch=(room, 0),
+        offsets=(Buffer(offsets.size, "constant", offsets), 0), images=images, rows=rows, columns=columns, filters=count,
+        numbers=offsets.size, source_image=source.image, source_row=down * source.row, source_pixel=right * source.lanes,
+        grad_image=grads.image, grad_row=grads.row, grad_block=grads.block, number_parts=by_number,
+        source_group=inner // low.width * source.block if groups > 1 else 0,
+        group_pairs=count // groups // (2 * low.width) if groups > 1 else 0,
+    )  # fmt: skip
+    low.add(arguments, pairs * by_number)
 
 
 def bundled(width: int, groups: int, count: int, inner: int) -> int:

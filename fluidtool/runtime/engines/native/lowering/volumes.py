@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from fluidtool.runtime.engines.native.calls import Blocked, Buffer, Kind, Plain
+from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.calls import Blocked, Buffer, Plain
 from fluidtool.runtime.engines.native.lowering.convolution import convolve, join_groups, pack_filter
 from fluidtool.runtime.engines.native.lowering.memory import NO_HALO, Lowering, conv_output, lowers
 from fluidtool.runtime.graph.ir import Node, Value
@@ -13,7 +14,7 @@ from fluidtool.runtime.graph.ir import Node, Value
 
 @lowers("conv3d")
 def _conv3d(low: Lowering, node: Node) -> None:
-    """One step for each volume: an image convolution whose windows reach over several images."""
+    """One call for each volume: an image convolution whose windows reach over several images."""
     attrs, x, volumes = dict(node.attrs), node.inputs[0], node.attrs["volumes"]
     count, inner, depth, rows, columns = attrs["weights"].shape
     stride, dilation = attrs["along"]
@@ -52,11 +53,13 @@ def _pool_frames(low: Lowering, node: Node) -> None:
     out.buffer.size = out.size
     low.blockeds[node.output] = out
     depth, made, columns = x.shape[0] // volumes, node.output.shape[0] // volumes, source.image // low.width
-    n = dict(enumerate((volumes, made, columns, 1, attrs["window"], 1, attrs["stride"], 1, attrs["before"], 0)))
-    n |= dict(enumerate((depth, columns, depth * source.image, source.image, 0), 10))
-    n |= dict(enumerate((made * out.image, out.image, 0, attrs["mode"], 0), 15))
-    pointers = {0: (source.buffer, source.start), 3: (out.buffer, 0)}
-    low.steps.add(Kind.POOL, pointers, n, tasks=low.task_count(prod(x.shape), volumes * made))
+    arguments = abi.Pool(
+        source=(source.buffer, source.start), out=(out.buffer, 0), images=volumes, rows=made, columns=columns, blocks=1,
+        window_h=attrs["window"], window_w=1, stride_h=attrs["stride"], stride_w=1, pad_top=attrs["before"], pad_left=0,
+        source_height=depth, source_width=columns, source_image=depth * source.image, source_row=source.image,
+        source_block=0, out_image=made * out.image, out_row=out.image, out_block=0, mode=attrs["mode"], adaptive=0,
+    )  # fmt: skip
+    low.add(arguments, low.task_count(prod(x.shape), volumes * made))
 
 
 def whole_frames(low: Lowering, node: Node, source: Blocked) -> Blocked:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 
 import numpy as np
 
-from fluidtool.runtime.engines.native.calls import Blocked, Buffer, Kind
+from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.calls import Blocked, Buffer
 from fluidtool.runtime.engines.native.lowering.memory import Lowering, conv_output, padded_bias
 from fluidtool.runtime.engines.native.packed import Packing
 from fluidtool.runtime.graph.ir import Node
@@ -42,7 +44,7 @@ def _windows(node: Node, outputs: int) -> tuple[int, int, int]:
 
 
 def winograd(low: Lowering, node: Node, outputs: int) -> None:
-    """The steps: some windows are transformed, multiplied and transformed back, then the next ones."""
+    """The calls: some windows are transformed, multiplied and transformed back, then the next ones."""
     source = low.blocked(node.inputs[0])
     out = conv_output(low, node)
     filters, bias = _pack(low, node, outputs)
@@ -53,40 +55,47 @@ def winograd(low: Lowering, node: Node, outputs: int) -> None:
         first, last = (prod(shape) * number // strips for number in (strip, strip + 1))
         windows = Buffer((last - first) * each)
         _add_windows(low, node, source, shape, outputs, windows, (first, last))
-        _add_products(low, node, out, shape, outputs, {0: windows, 1: filters, 2: bias}, (first, last))
+        _add_products(low, node, out, shape, outputs, (windows, filters, bias), (first, last))
 
 
 def _add_windows(
     low: Lowering, node: Node, source: Blocked, shape: tuple[int, int, int], outputs: int, windows: Buffer,
     strip: tuple[int, int],
 ) -> None:  # fmt: skip
-    n = dict(enumerate((*shape, source.blocks, outputs, *node.attrs["pads"][:2], *source.shape[2:])))
-    count = strip[1] - strip[0]
-    block = count * low.width
-    n |= dict(enumerate((source.image, source.row, source.block, block, source.blocks * block, strip[0], count), 9))
-    tasks = low.task_count(windows.size, count * source.blocks)
-    low.steps.add(Kind.WINOGRAD_WINDOWS, {0: (source.buffer, source.origin), 3: (windows, 0)}, n, tasks=tasks)
+    (images, rows, columns), (first, last) = shape, strip
+    (top, left, *_), count = node.attrs["pads"], last - first
+    arguments = abi.WinogradWindows(
+        source=(source.buffer, source.origin), out=(windows, 0), images=images, window_rows=rows, window_columns=columns,
+        blocks=source.blocks, outputs=outputs, pad_top=top, pad_left=left,
+        source_height=source.shape[2], source_width=source.shape[3],
+        source_image=source.image, source_row=source.row, source_block=source.block,
+        out_block=count * low.width, out_position=source.blocks * count * low.width, first=first, count=count,
+    )  # fmt: skip
+    low.add(arguments, low.task_count(windows.size, count * source.blocks))
 
 
 def _add_products(
     low: Lowering, node: Node, out: Blocked, shape: tuple[int, int, int], outputs: int,
-    buffers: dict[int, Buffer | None], strip: tuple[int, int],
+    buffers: tuple[Buffer, Buffer, Buffer | None], strip: tuple[int, int],
 ) -> None:  # fmt: skip
-    channels, count = node.inputs[0].shape[1], strip[1] - strip[0]
+    (images, rows, columns), (windows, filters, bias), (first, last) = shape, buffers, strip
+    channels, count = node.inputs[0].shape[1], last - first
     chunks = -(-count // WINDOWS)
-    n = dict(enumerate((*shape, out.blocks, outputs, channels, 0, count * channels, strip[0], count, chunks)))
-    n |= {11: out.image, 12: out.row, 13: out.lanes, 14: out.block, 21: out.shape[2], 22: out.shape[3]}
-    pointers = {slot: (buffer, 0) for slot, buffer in buffers.items() if buffer is not None}
-    pointers[3] = (out.buffer, out.origin)
     table = np.arange(0, count * channels, count * low.width, dtype=np.int64)
-    pointers[5] = (Buffer(table.size, "constant", table), 0)
-    if node.residual is not None:
-        residual = low.blockeds[node.residual]
-        pointers[4] = (residual.buffer, residual.origin)
-        n |= {15: residual.image, 16: residual.row, 17: residual.lanes, 18: residual.block}
+    residual = None if node.residual is None else low.blockeds[node.residual]
     pairs, threads = -(-out.blocks // 2), low.library.threads
-    n[26] = min(pairs, -(-4 * threads // chunks)) if threads > 1 else 1
-    low.steps.add(Kind.WINOGRAD, pointers, n, activation=node.activation, tasks=chunks * n[26])
+    parts = min(pairs, -(-4 * threads // chunks)) if threads > 1 else 1
+    arguments = abi.Winograd(
+        windows=(windows, 0), weights=(filters, 0), bias=None if bias is None else (bias, 0), out=(out.buffer, out.origin),
+        residual=None if residual is None else (residual.buffer, residual.origin),
+        offsets=(Buffer(table.size, "constant", table), 0), images=images, window_rows=rows, window_columns=columns,
+        blocks=out.blocks, outputs=outputs, channels=channels, windows_position=count * channels, first=first, count=count,
+        window_parts=chunks, block_parts=parts, rows=out.shape[2], columns=out.shape[3],
+        out_image=out.image, out_row=out.row, out_pixel=out.lanes, out_block=out.block,
+        residual_image=residual.image if residual else 0, residual_row=residual.row if residual else 0,
+        residual_pixel=residual.lanes if residual else 0, residual_block=residual.block if residual else 0,
+    )  # fmt: skip
+    low.add(arguments, chunks * parts, node.activation)
 
 
 def _pack(low: Lowering, node: Node, outputs: int) -> tuple[Buffer, Buffer | None]:
@@ -94,6 +103,6 @@ def _pack(low: Lowering, node: Node, outputs: int) -> tuple[Buffer, Buffer | Non
     weights, scale = low.filters(attrs)
     count, channels = weights.shape[:2]
     each = -(-count // low.width) * low.width
-    arrays = {0: weights} if scale is None else {0: weights, 1: scale}
-    packing = Packing(Kind.PACK_WINOGRAD, arrays, {0: count, 1: channels, 2: outputs}, each // low.width)
+    call = partial(abi.PackWinograd, source=weights, scale=scale, filters=count, channels=channels, outputs=outputs)
+    packing = Packing(call, each // low.width)
     return low.materialize((outputs + 2) ** 2 * each * channels, [packing]), padded_bias(attrs["shift"], 1, each)

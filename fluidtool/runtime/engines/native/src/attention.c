@@ -1,37 +1,54 @@
-/* Attention: softmax(f[3] * q k + mask) v of every head, without the scores of more rows than a cache holds in memory.
-   Included by matrices.c. */
+/* Attention: softmax(factor * query key + mask) value of every head, without the scores of more rows than a cache
+   holds in memory. Included by matrices.c. */
 
-#define SCORES 16384 /* numbers of a block of rows of scores; MOST_KEYS of attention.py times the rows of a tile */
+#define SCORES 16384 /* numbers of a block of rows of scores; LANES of extents.py times the rows of a tile */
 
-/* p: q, k, mask or 0, y, v, weights that are read next or 0, room
-   n: 0 rows of q, 1 depth, 2 keys, 3 columns of v and y; 4 stride of a row of q; strides 5-6 of k for a key and along the
-   depth, 7-8 of v for a key and along a row; 9 stride of a row of y; 10 inner matrices; 11-12 strides of outer and inner
-   matrices in q, 13-14 in k, 15-16 in v, 19-20 in y; 17-18 as in products.c; 21-24 strides of the mask: outer, inner, row,
-   key; 25 parts by rows; 26 floats of the room for a task. f[3] = factor. Tasks: outer * n[10] * n[25]. */
-static void attention(const ft_step *step, int64_t task, int64_t tasks) {
-    const int64_t *n = step->n, keys = n[2], inner = task / n[25] % n[10], outer = task / (n[25] * n[10]);
+static void attention(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_attention *s = &call->attention;
+    const int64_t keys = s->keys, inner = task / s->row_parts % s->inner, outer = task / (s->row_parts * s->inner);
     const int64_t most = SCORES / keys / GROUP_TILE * GROUP_TILE;
     float scores[SCORES] __attribute__((aligned(64)));
-    const packing k = {.depth = n[1], .columns = keys, .x_row = n[6], .x_column = n[5], .all = keys,
-                       .y = step->p[6] + task * n[26]};
-    const packing v = {.depth = keys, .columns = n[3], .x_row = n[7], .x_column = n[8], .all = n[3],
-                       .y = k.y + (keys + VL - 1) / VL * VL * n[1]};
-    pack_rows(&k, step->p[1] + outer * n[13] + inner * n[14], 0, 0, k.depth);
-    pack_rows(&v, step->p[4] + outer * n[15] + inner * n[16], 0, 0, v.depth);
+    const packing k = {.depth = s->depth, .columns = keys, .x_row = s->key_column, .x_column = s->key_row, .all = keys,
+                       .y = s->scratch + task * s->task_scratch};
+    const packing v = {.depth = keys,
+                       .columns = s->columns,
+                       .x_row = s->value_row,
+                       .x_column = s->value_column,
+                       .all = s->columns,
+                       .y = k.y + (keys + VL - 1) / VL * VL * s->depth};
+    pack_rows(&k, s->key + outer * s->key_outer + inner * s->key_inner, 0, 0, k.depth);
+    pack_rows(&v, s->value + outer * s->value_outer + inner * s->value_inner, 0, 0, v.depth);
     int64_t row, end, count;
-    part(n[0], task % n[25], n[25], &row, &end);
+    part(s->rows, task % s->row_parts, s->row_parts, &row, &end);
     for (; row < end; row += count) {
         count = end - row < most ? end - row : most;
-        const matrix_product first = {.x = step->p[0] + outer * n[11] + inner * n[12] + row * n[4], .w = k.y, .y = scores,
-                                      .depth = k.depth, .columns = keys, .x_row = n[4], .y_row = keys, .f = step->f};
+        const matrix_product first = {.x = s->query + outer * s->query_outer + inner * s->query_inner + row * s->query_row,
+                                      .w = k.y,
+                                      .y = scores,
+                                      .depth = k.depth,
+                                      .columns = keys,
+                                      .x_row = s->query_row,
+                                      .y_row = keys,
+                                      .constants = &s->constants};
         product_block(&first, 0, count, 0, groups_of(keys));
-        const row_mask mask = {.at = step->p[2] ? step->p[2] + outer * n[21] + inner * n[22] + row * n[23] : 0,
-                               .heads = 1, .rows = count, .row = n[23], .column = n[24]};
-        softmax_rows(scores, scores, &mask, keys, step->f[3], 0, count);
-        const matrix_product second = {.x = scores, .w = v.y, .y = step->p[3] + outer * n[19] + inner * n[20] + row * n[9],
-                                       .after = row + count < end ? 0 : weights_after(step, task, tasks, 0), .depth = keys,
-                                       .columns = n[3], .x_row = keys, .y_row = n[9], .activation = step->activation,
-                                       .f = step->f};
-        product_block(&second, 0, count, 0, groups_of(n[3]));
+        const row_mask mask = {.at = s->mask ? s->mask + outer * s->mask_outer + inner * s->mask_inner + row * s->mask_row
+                                             : 0,
+                               .heads = 1,
+                               .rows = count,
+                               .row = s->mask_row,
+                               .column = s->mask_column};
+        softmax_rows(scores, scores, &mask, keys, s->factor, 0, count);
+        const matrix_product second = {
+            .x = scores,
+            .w = v.y,
+            .y = s->out + outer * s->out_outer + inner * s->out_inner + row * s->out_row,
+            .after = row + count < end ? 0 : weights_after(s->next_weights, s->next_groups, s->next_group, task, tasks, 0),
+            .depth = keys,
+            .columns = s->columns,
+            .x_row = keys,
+            .y_row = s->out_row,
+            .activation = s->activation,
+            .constants = &s->constants};
+        product_block(&second, 0, count, 0, groups_of(s->columns));
     }
 }

@@ -1,16 +1,6 @@
-/* Convolution and matrix product. Included by images.c. */
-/* ---------------------------------------------------------------- convolution and matrix product
-   y[pixel][channels] = activation(bias + residual + sum over segments s, k of x[pixel + offset[s] + k] * w[s][k][channels])
+/* Convolution. Included by images.c.
 
-   p: x, weights, bias or 0, y, residual or 0 (may be y), offsets of the segments
-   n: 0 images, 1 rows, 2 columns, 3 channel blocks of a group, 4 segments, 5 length of a segment, 6 of the last n[7] ones;
-      8-10 x strides of image, row, pixel; 11-14 y strides of image, row, pixel, channel block;
-      15-18 the same of the residual; 19 groups; 20-22 strides of a group in x, weights, y (and residual);
-      23 lanes of the last block that exist; 24 stride of an image in the weights;
-      25 parts by row (by column when there is one row), 26 parts by channel blocks; 27 stride of a group in the bias
-   weights of a group: for each pair of channel blocks [segment][k][2 * VL], a single last block [segment][k][VL].
-   Tasks: groups * n[25] * n[26] * n[28], and times images when each has weights of its own; otherwise rows go on from image
-   to image. */
+   y[pixel][channels] = activation(bias + residual + sum over segments s, k of x[pixel + offset[s] + k] * w[s][k][channels]) */
 typedef struct {
     const float *x, *w, *bias, *residual;
     float *y;
@@ -19,7 +9,7 @@ typedef struct {
     int64_t segments, length, last;
     int first;
     int32_t activation;
-    const float *f;
+    const ft_constants *constants;
     const float *ahead; /* weights that come next, and how many lines of the cache of them to ask for with each segment */
     int64_t ahead_lines;
 } tile_work;
@@ -29,7 +19,7 @@ static __attribute__((noinline)) void finish(const tile_work *t, int64_t pixels,
     for (int64_t b = 0; b < blocks; b++)
         for (int64_t i = 0; i < pixels; i++) {
             float *at = t->y + i * t->y_pixel + b * t->y_block;
-            STORE(at, activate(LOAD(at), t->activation, t->f));
+            STORE(at, activate(LOAD(at), t->activation, t->constants));
         }
 }
 
@@ -59,7 +49,7 @@ INLINE void store_tile(const int PIXELS, const int BLOCKS, const tile_work *t, v
             EACH(PIXELS, BLOCKS, sum[b][i] += LOAD(t->residual + i * t->residual_pixel + b * t->residual_block))
     }
 #define EACH_SUM(work) EACH(PIXELS, BLOCKS, work)
-    if (t->last) ACTIVATE_QUICKLY(t->activation, t->f, EACH_SUM, sum[b][i])
+    if (t->last) ACTIVATE_QUICKLY(t->activation, t->constants, EACH_SUM, sum[b][i])
 #undef EACH_SUM
     EACH(PIXELS, BLOCKS, STORE(y + i * y_pixel + b * y_block, sum[b][i]))
     if (t->last && !QUICK(t->activation)) finish(t, PIXELS, BLOCKS);
@@ -186,26 +176,26 @@ static void tile_with_edge(int64_t blocks, int64_t pixels, int64_t lanes, const 
 
 /* Rows [row, row_end) x columns [column, column_end) of one channel block or two, over some of the segments. Rows go on
    from image to image. */
-static void sweep(const ft_step *step, tile_work *t, const float *x, float *y, const float *residual, int64_t blocks,
+static void sweep(const ft_convolution *s, tile_work *t, const float *x, float *y, const float *residual, int64_t blocks,
                   int64_t lanes, int64_t row, int64_t row_end, int64_t column, int64_t column_end) {
-    const int64_t *n = step->n;
     const int64_t tiles = (column_end - column + TILE - 1) / TILE;
     const int64_t weights = t->segments * t->length * blocks * VL, all = (row_end - row) * tiles * t->segments;
     const float *const next = t->w + weights;
     int64_t asked = 0;
     t->ahead_lines = (weights / 16 + all - 1) / all;
     for (; row < row_end; row++) {
-        const int64_t image = row / n[1], line = row % n[1];
+        const int64_t image = row / s->rows, line = row % s->rows;
         for (int64_t i = 0; i < tiles; i++) {
             int64_t from, to;
             part(column_end - column, i, tiles, &from, &to);
             from += column, to += column;
-            t->x = x + image * n[8] + line * n[9] + from * n[10];
-            t->y = y + image * n[11] + line * n[12] + from * n[13];
+            t->x = x + image * s->source_image + line * s->source_row + from * s->source_pixel;
+            t->y = y + image * s->out_image + line * s->out_row + from * s->out_pixel;
             t->ahead = next + asked;
             asked += t->segments * t->ahead_lines * 16;
             if (asked > weights) t->ahead_lines = 0;
-            t->residual = residual ? residual + image * n[15] + line * n[16] + from * n[17] : 0;
+            t->residual = residual ? residual + image * s->residual_image + line * s->residual_row + from * s->residual_pixel
+                                   : 0;
             if (lanes == VL) tile_of(blocks, to - from, t);
             else tile_with_edge(blocks, to - from, lanes, t);
         }
@@ -220,38 +210,48 @@ INLINE void columns_of(int64_t columns, int64_t number, int64_t parts, int64_t *
     if (*to > columns) *to = columns;
 }
 
-static void convolution(const ft_step *step, int64_t task, int64_t tasks) {
-    const int64_t *n = step->n;
+static void convolution(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_convolution *s = &call->convolution;
     (void)tasks;
-    const int64_t by_block = task % n[26], by_column = task / n[26] % n[28], by_row = task / (n[26] * n[28]) % n[25];
-    const int64_t group = task / (n[26] * n[28] * n[25]) % n[19], image = task / (n[26] * n[28] * n[25] * n[19]);
-    const int64_t pairs = (n[3] + 1) / 2;
+    const int64_t by_block = task % s->block_parts, by_column = task / s->block_parts % s->column_parts,
+                  by_row = task / (s->block_parts * s->column_parts) % s->row_parts;
+    const int64_t group = task / (s->block_parts * s->column_parts * s->row_parts) % s->groups,
+                  image = task / (s->block_parts * s->column_parts * s->row_parts * s->groups);
+    const int64_t pairs = (s->blocks + 1) / 2;
     int64_t pair, pair_end, row, row_end, column, column_end;
-    part(pairs, by_block, n[26], &pair, &pair_end);
-    part(n[24] ? n[1] : n[0] * n[1], by_row, n[25], &row, &row_end);
-    columns_of(n[2], by_column, n[28], &column, &column_end);
-    const int64_t whole = n[4] - n[7]; /* segments of full length */
-    const int64_t depth = whole * n[5] + n[7] * n[6];
-    const float *x = step->p[0] + image * n[8] + group * n[20];
+    part(pairs, by_block, s->block_parts, &pair, &pair_end);
+    part(s->weights_image ? s->rows : s->images * s->rows, by_row, s->row_parts, &row, &row_end);
+    columns_of(s->columns, by_column, s->column_parts, &column, &column_end);
+    const int64_t whole = s->segments - s->last_segments; /* segments of full length */
+    const int64_t depth = whole * s->segment_length + s->last_segments * s->last_length;
+    const float *x = s->source + image * s->source_image + group * s->source_group;
     for (; pair < pair_end; pair++) {
-        const int64_t blocks = 2 * pair + 1 < n[3] ? 2 : 1;
-        float *y = step->p[3] + image * n[11] + group * n[22] + 2 * pair * n[14];
-        const float *residual = step->p[4] ? step->p[4] + image * n[15] + group * n[22] + 2 * pair * n[18] : 0;
-        tile_work t = {.w = step->p[1] + image * n[24] + group * n[21] + pair * depth * 2 * VL,
-                       .bias = step->p[2] ? step->p[2] + group * n[27] + 2 * pair * VL : 0,
-                       .x_pixel = n[10], .y_pixel = n[13], .y_block = n[14], .residual_pixel = n[17],
-                       .residual_block = n[18], .offsets = OFFSETS(step),
-                       .activation = step->activation, .f = step->f, .first = 1};
-        const int64_t lanes = 2 * pair + blocks == n[3] ? n[23] : VL;
-        for (int64_t done = 0; done < n[4]; done += t.segments, t.first = 0) {
+        const int64_t blocks = 2 * pair + 1 < s->blocks ? 2 : 1;
+        float *y = s->out + image * s->out_image + group * s->out_group + 2 * pair * s->out_block;
+        const float *residual = s->residual ? s->residual + image * s->residual_image + group * s->out_group +
+                                                  2 * pair * s->residual_block
+                                            : 0;
+        tile_work t = {.w = s->weights + image * s->weights_image + group * s->weights_group + pair * depth * 2 * VL,
+                       .bias = s->bias ? s->bias + group * s->bias_group + 2 * pair * VL : 0,
+                       .x_pixel = s->source_pixel,
+                       .y_pixel = s->out_pixel,
+                       .y_block = s->out_block,
+                       .residual_pixel = s->residual_pixel,
+                       .residual_block = s->residual_block,
+                       .offsets = s->offsets,
+                       .activation = s->activation,
+                       .constants = &s->constants,
+                       .first = 1};
+        const int64_t lanes = 2 * pair + blocks == s->blocks ? s->last_lanes : VL;
+        for (int64_t done = 0; done < s->segments; done += t.segments, t.first = 0) {
             const int full = done < whole;
-            t.length = full ? n[5] : n[6];
+            t.length = full ? s->segment_length : s->last_length;
             const int64_t room = WEIGHT_BYTES / (t.length * blocks * VL * 4);
-            const int64_t left = full ? whole - done : n[4] - done;
+            const int64_t left = full ? whole - done : s->segments - done;
             t.segments = room < 1 ? 1 : room < left ? room : left;
             if (left - t.segments < t.segments / 2) t.segments = left;
-            t.last = done + t.segments == n[4];
-            sweep(step, &t, x, y, residual, blocks, lanes, row, row_end, column, column_end);
+            t.last = done + t.segments == s->segments;
+            sweep(s, &t, x, y, residual, blocks, lanes, row, row_end, column, column_end);
             t.w += t.segments * t.length * blocks * VL;
             t.offsets += t.segments;
         }

@@ -1,15 +1,10 @@
 /* Depthwise convolution, one channel to one. What lies outside the image is left out, so that it needs no zeros around it.
-   Included by images.c.
-
-   p: x, weights [channel block][tap][VL], bias or 0, y, residual or 0
-   n: 0 images, 1 rows, 2 columns, 3 channel blocks, 4-5 rows and columns of the window, 6-7 padding above and to the left;
-      8-9 x strides of image and row, 10 of a channel block; 11-14 y strides of image, row, pixel, channel block; 15-18 the
-      same of the residual; 20-21 strides of the window, 22-23 dilations, 24 and 27 rows and columns of x; 25 parts by rows */
+   Included by images.c. */
 #define STREAK 8 /* pixels whose sums stay in registers */
 #define TOGETHER (VL == 16 ? 2 : 1) /* rows whose sums do, where the window moves by one */
 
 typedef struct {
-    const ft_step *step;
+    const ft_depthwise *s;
     const float *x, *w, *residual;
     float *y;
     vec bias;
@@ -19,35 +14,37 @@ typedef struct {
 static const float nothing[VL]; /* what lies beside the image */
 
 /* The activation of what has been stored. */
-static __attribute__((noinline)) void activate_pixels(const ft_step *step, float *y, int64_t pixels) {
-    for (int64_t i = 0; i < pixels; i++, y += step->n[13]) STORE(y, activate(LOAD(y), step->activation, step->f));
+static __attribute__((noinline)) void activate_pixels(int32_t activation, const ft_constants *constants, float *y,
+                                                      int64_t y_pixel, int64_t pixels) {
+    for (int64_t i = 0; i < pixels; i++, y += y_pixel) STORE(y, activate(LOAD(y), activation, constants));
 }
 
 /* What sums start from: bias and residual. */
 INLINE void start_pixels(const int PIXELS, const streak *t, int64_t row, int64_t column, vec *sum) {
-    const int64_t *n = t->step->n;
+    const ft_depthwise *s = t->s;
 #pragma GCC unroll 8
     for (int i = 0; i < PIXELS; i++) sum[i] = t->bias;
     if (t->residual)
 #pragma GCC unroll 8
-        for (int i = 0; i < PIXELS; i++) sum[i] += LOAD(t->residual + row * n[16] + (column + i) * n[17]);
+        for (int i = 0; i < PIXELS; i++)
+            sum[i] += LOAD(t->residual + row * s->residual_row + (column + i) * s->residual_pixel);
 }
 
 INLINE void store_pixels(const int PIXELS, const streak *t, int64_t row, int64_t column, vec *sum) {
-    const int64_t *n = t->step->n;
-    float *y = t->y + row * n[12] + column * n[13];
+    const ft_depthwise *s = t->s;
+    float *y = t->y + row * s->out_row + column * s->out_pixel;
 #define EACH_SUM(work) _Pragma("GCC unroll 8") for (int i = 0; i < PIXELS; i++) work;
-    ACTIVATE_QUICKLY(t->step->activation, t->step->f, EACH_SUM, sum[i])
-    EACH_SUM(STORE(y + i * n[13], sum[i]))
+    ACTIVATE_QUICKLY(t->s->activation, &t->s->constants, EACH_SUM, sum[i])
+    EACH_SUM(STORE(y + i * s->out_pixel, sum[i]))
 #undef EACH_SUM
-    if (!QUICK(t->step->activation)) activate_pixels(t->step, y, PIXELS);
+    if (!QUICK(t->s->activation)) activate_pixels(t->s->activation, &t->s->constants, y, s->out_pixel, PIXELS);
 }
 
 /* PIXELS neighbours in each of ROWS rows, by a window of SIZE rows and columns that moves by STRIDE. Of the columns under
    it the first and the last SIZE / 2 may lie beside the image. */
 INLINE void windows(const int PIXELS, const int ROWS, const int SIZE, const int STRIDE, const streak *t, int64_t column) {
-    const int64_t *n = t->step->n;
-    const int64_t left = column * STRIDE - n[7];
+    const ft_depthwise *s = t->s;
+    const int64_t left = column * STRIDE - s->pad_left;
     const int columns = STRIDE * (PIXELS - 1) + SIZE, edge = SIZE / 2;
     vec sum[2][STREAK];
 #pragma GCC unroll 2
@@ -55,7 +52,7 @@ INLINE void windows(const int PIXELS, const int ROWS, const int SIZE, const int 
 #pragma GCC unroll 6
     for (int row = 0; row < SIZE + ROWS - 1; row++) {
         if (row < t->first || row >= t->last) continue;
-        const float *x = t->x + row * n[9] + left * VL;
+        const float *x = t->x + row * s->source_row + left * VL;
         vec weight[2][5];
 #pragma GCC unroll 2
         for (int r = 0; r < ROWS; r++)
@@ -64,7 +61,7 @@ INLINE void windows(const int PIXELS, const int ROWS, const int SIZE, const int 
                 if (row >= r && row - r < SIZE) weight[r][c] = LOAD(t->w + ((row - r) * SIZE + c) * VL);
 #pragma GCC unroll 24
         for (int j = 0; j < columns; j++) {
-            const int beside = (j < edge && left + j < 0) || (j >= columns - edge && left + j >= n[27]);
+            const int beside = (j < edge && left + j < 0) || (j >= columns - edge && left + j >= s->source_width);
             const vec value = LOAD(beside ? nothing : x + j * VL);
 #pragma GCC unroll 2
             for (int r = 0; r < ROWS; r++)
@@ -80,18 +77,18 @@ INLINE void windows(const int PIXELS, const int ROWS, const int SIZE, const int 
 
 /* PIXELS neighbours in a row, by any window; BORDER: some taps lie outside the image. */
 INLINE void taps(const int PIXELS, const int BORDER, const streak *t, int64_t column) {
-    const int64_t *n = t->step->n;
-    const int64_t left = column * n[21] - n[7];
+    const ft_depthwise *s = t->s;
+    const int64_t left = column * s->stride_w - s->pad_left;
     vec sum[STREAK];
     start_pixels(PIXELS, t, 0, column, sum);
     for (int64_t row = t->first; row < t->last; row++) {
-        const float *x = t->x + row * n[22] * n[9] + left * VL, *w = t->w + row * n[5] * VL;
-        for (int64_t c = 0; c < n[5]; c++) {
+        const float *x = t->x + row * s->dilation_h * s->source_row + left * VL, *w = t->w + row * s->window_w * VL;
+        for (int64_t c = 0; c < s->window_w; c++) {
             const vec weight = LOAD(w + c * VL);
 #pragma GCC unroll 8
             for (int i = 0; i < PIXELS; i++) {
-                const int64_t at = i * n[21] + c * n[23];
-                if (BORDER && (left + at < 0 || left + at >= n[27])) continue;
+                const int64_t at = i * s->stride_w + c * s->dilation_w;
+                if (BORDER && (left + at < 0 || left + at >= s->source_width)) continue;
                 sum[i] += weight * LOAD(x + at * VL);
             }
         }
@@ -124,29 +121,30 @@ WINDOWS(windows_5_by_2, 5, 2)
 #endif
 
 static void windows_any(const streak *t, int64_t rows, int64_t pixels, int64_t column) {
-    const int64_t *n = t->step->n;
-    const int64_t left = column * n[21] - n[7], right = left + (pixels - 1) * n[21] + (n[5] - 1) * n[23];
+    const ft_depthwise *s = t->s;
+    const int64_t left = column * s->stride_w - s->pad_left,
+                  right = left + (pixels - 1) * s->stride_w + (s->window_w - 1) * s->dilation_w;
     (void)rows;
-    if (left >= 0 && right < n[27]) STREAKS(taps, 0, t, column)
+    if (left >= 0 && right < s->source_width) STREAKS(taps, 0, t, column)
     STREAKS(taps, 1, t, column)
 }
 
-/* Whether a window of `size` moving by n[stride] is compiled by itself: a square that reaches beside the image by no more
+/* Whether a window of `size` moving by `stride` is compiled by itself: a square that reaches beside the image by no more
    than half of itself. */
-INLINE int is_window(const int64_t *n, int64_t size, int64_t stride) {
-    const int64_t right = (n[2] - 1) * stride - n[7] + size - n[27]; /* columns that it reaches over */
-    return n[4] == size && n[5] == size && n[20] == stride && n[21] == stride && n[22] == 1 && n[23] == 1 &&
-           n[7] <= size / 2 && right <= size / 2;
+INLINE int is_window(const ft_depthwise *s, int64_t size, int64_t stride) {
+    const int64_t right = (s->columns - 1) * stride - s->pad_left + size - s->source_width; /* columns that it reaches over */
+    return s->window_h == size && s->window_w == size && s->stride_h == stride && s->stride_w == stride &&
+           s->dilation_h == 1 && s->dilation_w == 1 && s->pad_left <= size / 2 && right <= size / 2;
 }
 
-static streaks streaks_of(const int64_t *n) {
+static streaks streaks_of(const ft_depthwise *s) {
 #if UNROLL > 2
-    if (is_window(n, 3, 1)) return windows_3_by_1;
-    if (is_window(n, 3, 2)) return windows_3_by_2;
-    if (is_window(n, 5, 1)) return windows_5_by_1;
-    if (is_window(n, 5, 2)) return windows_5_by_2;
+    if (is_window(s, 3, 1)) return windows_3_by_1;
+    if (is_window(s, 3, 2)) return windows_3_by_2;
+    if (is_window(s, 5, 1)) return windows_5_by_1;
+    if (is_window(s, 5, 2)) return windows_5_by_2;
 #else
-    (void)n;
+    (void)s;
 #endif
     return windows_any;
 }
@@ -164,28 +162,30 @@ INLINE void taps_inside(int64_t start, int64_t dilation, int64_t window, int64_t
     if (*last > window) *last = window;
 }
 
-static void depthwise(const ft_step *step, int64_t task, int64_t tasks) {
-    const int64_t *n = step->n;
-    const streaks compute = streaks_of(n);
-    const int64_t most = TOGETHER == 2 && compute != windows_any && n[20] == 1 ? 2 : 1;
+static void depthwise(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_depthwise *s = &call->depthwise;
+    const streaks compute = streaks_of(s);
+    const int64_t most = TOGETHER == 2 && compute != windows_any && s->stride_h == 1 ? 2 : 1;
     int64_t from, to, rows;
-    part(n[0] * n[25] * n[3], task, tasks, &from, &to);
+    part(s->images * s->row_parts * s->blocks, task, tasks, &from, &to);
     for (int64_t i = from; i < to; i++) {
-        const int64_t block = i % n[3], image = i / (n[25] * n[3]);
+        const int64_t block = i % s->blocks, image = i / (s->row_parts * s->blocks);
         int64_t row, end;
-        part(n[1], i / n[3] % n[25], n[25], &row, &end);
+        part(s->rows, i / s->blocks % s->row_parts, s->row_parts, &row, &end);
         for (; row < end; row += rows) {
-            const int64_t top = row * n[20] - n[6];
+            const int64_t top = row * s->stride_h - s->pad_top;
             rows = row + 1 < end ? most : 1;
-            streak t = {.step = step,
-                        .x = step->p[0] + image * n[8] + block * n[10] + top * n[9],
-                        .w = step->p[1] + block * n[4] * n[5] * VL,
-                        .residual = step->p[4] ? step->p[4] + image * n[15] + block * n[18] + row * n[16] : 0,
-                        .y = step->p[3] + image * n[11] + block * n[14] + row * n[12],
-                        .bias = step->p[2] ? LOAD(step->p[2] + block * VL) : ALL(0)};
-            taps_inside(top, n[22], n[4] + rows - 1, n[24], &t.first, &t.last);
-            for (int64_t column = 0, pixels; column < n[2]; column += pixels) {
-                pixels = streak_length(n[2], n[2] - column);
+            streak t = {.s = s,
+                        .x = s->source + image * s->source_image + block * s->source_block + top * s->source_row,
+                        .w = s->weights + block * s->window_h * s->window_w * VL,
+                        .residual = s->residual ? s->residual + image * s->residual_image + block * s->residual_block +
+                                                      row * s->residual_row
+                                                : 0,
+                        .y = s->out + image * s->out_image + block * s->out_block + row * s->out_row,
+                        .bias = s->bias ? LOAD(s->bias + block * VL) : ALL(0)};
+            taps_inside(top, s->dilation_h, s->window_h + rows - 1, s->source_height, &t.first, &t.last);
+            for (int64_t column = 0, pixels; column < s->columns; column += pixels) {
+                pixels = streak_length(s->columns, s->columns - column);
                 compute(&t, rows, pixels, column);
             }
         }

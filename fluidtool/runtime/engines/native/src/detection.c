@@ -40,28 +40,27 @@ static int overlaps(box_lines boxes, const float *box, float area, float limit, 
 }
 
 /* Places of boxes, from best to worst: those whose boxes stay move to the front. Returns how many they are.
-   f: 1 most overlap, 2 by what that is multiplied after each box as long as it is above a half, 3 pixels that a box is
-   longer than its ends lie apart.  lines: 5 (count + VL) floats */
-static int64_t keep_apart(const float *boxes, int64_t *places, int64_t count, float *lines, const float *f) {
+   limit: most overlap; decay: by what that is multiplied after each box as long as it is above a half; pixel: how much longer
+   a box is than its ends lie apart.  lines: 5 (count + VL) floats */
+static int64_t keep_apart(const float *boxes, int64_t *places, int64_t count, float *lines, float limit, float decay,
+                          float pixel) {
     box_lines kept = {lines, count + VL, 0};
-    float limit = f[1];
     for (int64_t i = 0; i < count; i++) {
-        const float *box = boxes + 4 * places[i], area = box_area(box, f[3]);
-        if (overlaps(kept, box, area, limit, f[3])) continue;
+        const float *box = boxes + 4 * places[i], area = box_area(box, pixel);
+        if (overlaps(kept, box, area, limit, pixel)) continue;
         places[kept.count] = places[i];
         add_box(&kept, box, area);
-        if (f[2] < 1 && limit > 0.5f) limit *= f[2];
+        if (decay < 1 && limit > 0.5f) limit *= decay;
     }
     return kept.count;
 }
 
-/* p: boxes [N][4] from best to worst, lines [5][N + VL], -, -, -, places of those that stay and, at [N], how many they
-   are (int64).  n: 0 N.  f: as above.  One task. */
-static void suppress(const ft_step *step, int64_t task, int64_t tasks) {
-    int64_t *places = (int64_t *)(void *)step->p[5], count = step->n[0];
+static void suppress(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_suppress *s = &call->suppress;
+    int64_t *places = s->kept, count = s->count;
     (void)task, (void)tasks;
     for (int64_t i = 0; i < count; i++) places[i] = i;
-    places[count] = keep_apart(step->p[0], places, count, step->p[1], step->f);
+    places[count] = keep_apart(s->boxes, places, count, s->scratch, s->overlap, s->decay, s->pixel);
 }
 
 /* ---------------------------------------------------------------- the best of many
@@ -146,57 +145,52 @@ static int64_t best_places(const float *scores, int64_t size, int64_t most, floa
 }
 
 /* ---------------------------------------------------------------- detections
-   Every class of every image for itself.
-   p: boxes [images][M][4], scores [images][classes][M], lines [images][classes][5][most + VL], -, -, places
-   [images][classes][most + 1] of the boxes that stay, from best to worst, and how many they are (int64)
-   n: 0 images, 1 classes, 2 M, 3 most boxes of a class that are looked at, 4 the class that is left out, or -1
-   f: 0 what scores are above, 1-3 as for keep_apart */
-static void best_boxes(const ft_step *step, int64_t task, int64_t tasks) {
-    const int64_t *n = step->n, size = n[2], most = n[3];
+   Every class of every image for itself. */
+static void best_boxes(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_best_boxes *s = &call->best_boxes;
+    const int64_t size = s->box_count, most = s->most;
     int64_t from, to;
-    part(n[0] * n[1], task, tasks, &from, &to);
+    part(s->images * s->classes, task, tasks, &from, &to);
     for (int64_t i = from; i < to; i++) {
-        const float *boxes = step->p[0] + i / n[1] * size * 4;
-        float *lines = step->p[2] + i * 5 * (most + VL);
-        int64_t *places = (int64_t *)(void *)step->p[5] + i * (most + 1), count = 0;
-        if (i % n[1] != n[4]) count = best_places(step->p[1] + i * size, size, most, step->f[0], places);
-        places[most] = keep_apart(boxes, places, count, lines, step->f);
+        const float *boxes = s->boxes + i / s->classes * size * 4;
+        float *lines = s->scratch + i * 5 * (most + VL);
+        int64_t *places = s->places + i * (most + 1), count = 0;
+        if (i % s->classes != s->background) count = best_places(s->scores + i * size, size, most, s->threshold, places);
+        places[most] = keep_apart(boxes, places, count, lines, s->overlap, s->decay, s->pixel);
     }
 }
 
 /* The rank of an image's worst detection, where only the best `wanted` are; they are numbered by class. */
-static uint64_t worst_wanted(const ft_step *step, int64_t image, int64_t wanted, uint64_t *heap) {
-    const int64_t *n = step->n, *places = OFFSETS(step) + image * n[1] * (n[3] + 1);
-    const float *scores = step->p[1] + image * n[1] * n[2];
+static uint64_t worst_wanted(const ft_detections *s, int64_t image, int64_t wanted, uint64_t *heap) {
+    const int64_t *places = s->places + image * s->classes * (s->most + 1);
+    const float *scores = s->scores + image * s->classes * s->box_count;
     int64_t count = 0, number = 0;
-    for (int64_t label = 0; label < n[1]; label++, places += n[3] + 1, scores += n[2])
-        for (int64_t i = 0; i < places[n[3]]; i++)
+    for (int64_t label = 0; label < s->classes; label++, places += s->most + 1, scores += s->box_count)
+        for (int64_t i = 0; i < places[s->most]; i++)
             count = join_best(heap, count, wanted, rank_of(scores[places[i]], number++));
     return heap[0];
 }
 
-/* The detections of every image, by class.
-   p: boxes, scores, where each image's detections start (int64 [images + 1]), rows of label, score and box, a heap as long
-   as there are rows (uint64), places as above, of each row the place of its box among those of all images (int32)
-   n: 0-3 as above */
-static void detections(const ft_step *step, int64_t task, int64_t tasks) {
-    const int64_t *n = step->n, size = n[2], most = n[3], *starts = (const int64_t *)(const void *)step->p[2];
+/* The detections of every image, by class. */
+static void detections(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_detections *s = &call->detections;
+    const int64_t size = s->box_count, most = s->most, *starts = s->starts;
     int64_t from, to;
-    part(n[0], task, tasks, &from, &to);
+    part(s->images, task, tasks, &from, &to);
     for (int64_t image = from; image < to; image++) {
         int64_t row = starts[image], wanted = starts[image + 1] - row, number = 0;
         if (!wanted) continue;
-        const uint64_t worst = worst_wanted(step, image, wanted, (uint64_t *)(void *)step->p[4] + row);
-        for (int64_t label = 0; label < n[1]; label++) {
-            const int64_t line = image * n[1] + label, *places = OFFSETS(step) + line * (most + 1);
+        const uint64_t worst = worst_wanted(s, image, wanted, s->heap + row);
+        for (int64_t label = 0; label < s->classes; label++) {
+            const int64_t line = image * s->classes + label, *places = s->places + line * (most + 1);
             for (int64_t i = 0; i < places[most]; i++) {
-                const float score = step->p[1][line * size + places[i]];
+                const float score = s->scores[line * size + places[i]];
                 if (rank_of(score, number++) > worst) continue;
                 const int64_t place = image * size + places[i];
-                float *to_row = step->p[3] + 6 * row;
+                float *to_row = s->out + 6 * row;
                 to_row[0] = (float)label, to_row[1] = score;
-                memcpy(to_row + 2, step->p[0] + 4 * place, 4 * sizeof(float));
-                ((int32_t *)(void *)step->p[6])[row++] = (int32_t)place;
+                memcpy(to_row + 2, s->boxes + 4 * place, 4 * sizeof(float));
+                (s->index)[row++] = (int32_t)place;
             }
         }
     }

@@ -1,4 +1,4 @@
-/* What Python calls: which instructions are in use, and run these steps. */
+/* What Python calls: which instructions are in use, and run these kernel calls. */
 #include "engine.h"
 #include "system.h"
 
@@ -86,26 +86,26 @@ PUBLIC const char *ft_usable(int index) {
 
 PUBLIC const char *ft_instructions_name(void) { return chosen.name; }
 PUBLIC int64_t ft_vector_width(void) { return chosen.width; }
-PUBLIC int64_t ft_step_size(void) { return (int64_t)sizeof(ft_step); }
+PUBLIC uint32_t ft_abi(void) { return FT_ABI; }
 PUBLIC int ft_use_threads(int count) { return ft_set_threads(count); }
 
 static void run_part(void *context, int64_t task, int64_t tasks) {
-    const ft_step *step = context;
-    kernels[step->kind](step, task, tasks);
+    const ft_call *call = context;
+    kernels[call->any.kind](call, task, tasks);
 }
 
-/* Run steps one after the other; n[31] of a step is the number of parts that it may be cut into. */
-PUBLIC void ft_run(const ft_step *steps, int64_t count) {
+/* Run kernel calls one after the other. */
+PUBLIC void ft_run(const ft_call *calls, int64_t count) {
     ft_enter();
-    for (int64_t i = 0; i < count; i++) ft_parallel(run_part, (void *)&steps[i], steps[i].n[31]);
+    for (int64_t i = 0; i < count; i++) ft_parallel(run_part, (void *)&calls[i], calls[i].any.tasks);
     ft_leave();
 }
 
-/* The same, and how many seconds each step took. */
-PUBLIC void ft_run_timed(const ft_step *steps, int64_t count, double *seconds) {
+/* The same, and how many seconds each call took. */
+PUBLIC void ft_run_timed(const ft_call *calls, int64_t count, double *seconds) {
     for (int64_t i = 0; i < count; i++) {
         const double start = ft_seconds();
-        ft_run(steps + i, 1);
+        ft_run(calls + i, 1);
         seconds[i] = ft_seconds() - start;
     }
 }

@@ -6,15 +6,9 @@ INLINE vec gru_state(vec update, vec candidate, vec before, int64_t origin) {
     return origin ? candidate + update * (before - candidate) : before + update * (candidate - before);
 }
 
-/* ---------------------------------------------------------------- inference; every time step is cut among the threads
-   p: 0 x [rows][3 size], 1 weights: for each VL units [size][2][VL], behind them for each [size][VL], zeros behind the last
-   unit; 2 bias [3][units], units filled up with zeros to whole vectors; 3 hidden [rows][size], 4 memory: 4 size for each
-   sequence, the second of them the first state (longest first); 5 starts of the steps, then the row of x that each packed
-   row is
-   n: 0 steps, 1 size, 2 sequences, 3 parts, 4 whether there is a first state, 5 origin mode, 6-7 activations of gates,
-   candidate */
+/* ---------------------------------------------------------------- inference; every time step is cut among the threads */
 typedef struct {
-    const ft_step *step;
+    const ft_gru_sequences *call;
     const float *before; /* hidden states of the step before, or 0 */
     float *after, *reset, *update;
     const int64_t *rows; /* of x, of the rows of this step */
@@ -54,7 +48,7 @@ INLINE void add_units(const int ROWS, const int GATES, const float *h, const flo
 /* GATES gates from gate FIRST on before their activation: the product, the input and the bias. */
 INLINE void gru_sums(const int ROWS, const int GATES, const int FIRST, const gru_step *s, const float *h, const float *w,
                      int64_t block, int64_t row, vec (*gate)[TILE]) {
-    const int64_t size = s->step->n[1], units = (size + VL - 1) / VL * VL, unit = block * VL, count = size - unit;
+    const int64_t size = s->call->size, units = (size + VL - 1) / VL * VL, unit = block * VL, count = size - unit;
     vec sum[2][TILE];
 #pragma GCC unroll 2
     for (int g = 0; g < GATES; g++)
@@ -63,37 +57,39 @@ INLINE void gru_sums(const int ROWS, const int GATES, const int FIRST, const gru
     if (s->before) add_units(ROWS, GATES, h + row * size, w + block * size * GATES * VL, size, sum);
 #pragma GCC unroll 2
     for (int g = 0; g < GATES; g++) {
-        const vec bias = LOAD(s->step->p[2] + (FIRST + g) * units + unit);
+        const vec bias = LOAD(s->call->bias + (FIRST + g) * units + unit);
         lay_down(ROWS, sum[g], gate[g]);
 #pragma GCC unroll 1
         for (int r = 0; r < ROWS; r++)
-            gate[g][r] += take(s->step->p[0] + (s->rows[row + r] * 3 + FIRST + g) * size + unit, count) + bias;
+            gate[g][r] += take(s->call->source + (s->rows[row + r] * 3 + FIRST + g) * size + unit, count) + bias;
     }
 }
 
 INLINE void gru_gates(const int ROWS, const gru_step *s, int64_t block, int64_t row) {
-    const int64_t *n = s->step->n, size = n[1], unit = block * VL, count = size - unit;
+    const int64_t size = s->call->size, unit = block * VL, count = size - unit;
     vec gate[2][TILE];
-    gru_sums(ROWS, 2, 0, s, s->before, s->step->p[1], block, row, gate);
+    gru_sums(ROWS, 2, 0, s, s->before, s->call->weights, block, row, gate);
 #pragma GCC unroll 1
     for (int r = 0; r < ROWS; r++) {
         const int64_t at = (row + r) * size + unit;
-        give(s->update + at, cell_activation(gate[0][r], n[6]), count);
-        if (s->before) give(s->reset + at, cell_activation(gate[1][r], n[6]) * take(s->before + at, count), count);
+        give(s->update + at, cell_activation(gate[0][r], s->call->gate_activation), count);
+        if (s->before)
+            give(s->reset + at, cell_activation(gate[1][r], s->call->gate_activation) * take(s->before + at, count), count);
     }
 }
 
 INLINE void gru_states(const int ROWS, const gru_step *s, int64_t block, int64_t row) {
-    const int64_t *n = s->step->n, size = n[1], unit = block * VL, count = size - unit;
+    const int64_t size = s->call->size, unit = block * VL, count = size - unit;
     vec candidate[1][TILE];
-    gru_sums(ROWS, 1, 2, s, s->reset, s->step->p[1] + (size + VL - 1) / VL * VL * 2 * size, block, row, candidate);
+    gru_sums(ROWS, 1, 2, s, s->reset, s->call->weights + (size + VL - 1) / VL * VL * 2 * size, block, row, candidate);
 #pragma GCC unroll 1
     for (int r = 0; r < ROWS; r++) {
         const int64_t at = (row + r) * size + unit;
         const vec before = s->before ? take(s->before + at, count) : ALL(0);
-        const vec state = gru_state(take(s->update + at, count), cell_activation(candidate[0][r], n[7]), before, n[5]);
+        const vec state = gru_state(take(s->update + at, count),
+                                    cell_activation(candidate[0][r], s->call->candidate_activation), before, s->call->origin);
         give(s->after + at, state, count);
-        give(s->step->p[3] + s->rows[row + r] * size + unit, state, count);
+        give(s->call->out + s->rows[row + r] * size + unit, state, count);
     }
 }
 
@@ -108,7 +104,7 @@ INLINE void gru_states(const int ROWS, const gru_step *s, int64_t block, int64_t
 static void gru_gates_part(void *context, int64_t task, int64_t tasks) {
     const gru_step *s = context;
     int64_t block, block_end;
-    part((s->step->n[1] + VL - 1) / VL, task, tasks, &block, &block_end);
+    part((s->call->size + VL - 1) / VL, task, tasks, &block, &block_end);
     for (; block < block_end; block++) {
         int64_t row = 0;
         ALL_UNITS(gru_gates)
@@ -118,7 +114,7 @@ static void gru_gates_part(void *context, int64_t task, int64_t tasks) {
 static void gru_states_part(void *context, int64_t task, int64_t tasks) {
     const gru_step *s = context;
     int64_t block, block_end;
-    part((s->step->n[1] + VL - 1) / VL, task, tasks, &block, &block_end);
+    part((s->call->size + VL - 1) / VL, task, tasks, &block, &block_end);
     for (; block < block_end; block++) {
         int64_t row = 0;
         ALL_UNITS(gru_states)
@@ -127,43 +123,40 @@ static void gru_states_part(void *context, int64_t task, int64_t tasks) {
 #undef ALL_UNITS
 #undef UNITS
 
-static void gru_sequences(const ft_step *step, int64_t task, int64_t tasks) {
-    const int64_t *n = step->n, *starts = OFFSETS(step), *rows = starts + n[0] + 1, room = n[1] * n[2];
-    float *const memory = step->p[4];
+static void gru_sequences(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_gru_sequences *s = &call->gru_sequences;
+    const int64_t *starts = s->table, *rows = starts + s->steps + 1, room = s->size * s->sequences;
+    float *const memory = s->scratch;
     (void)task, (void)tasks;
-    for (int64_t time = 0; time < n[0]; time++) {
-        gru_step s = {.step = step, .before = time || n[4] ? memory + (time + 1) % 2 * room : 0,
+    for (int64_t time = 0; time < s->steps; time++) {
+        gru_step now = {.call = s, .before = time || s->has_initial ? memory + (time + 1) % 2 * room : 0,
                       .after = memory + time % 2 * room, .reset = memory + 2 * room, .update = memory + 3 * room,
                       .rows = rows + starts[time], .alive = starts[time + 1] - starts[time]};
-        ft_parallel(gru_gates_part, &s, n[3]);
-        ft_parallel(gru_states_part, &s, n[3]);
+        ft_parallel(gru_gates_part, &now, s->parts);
+        ft_parallel(gru_states_part, &now, s->parts);
     }
 }
 
-/* ---------------------------------------------------------------- for training
-   p[0]: addresses of 0 x, 1 weights of the gates [size][2 size] and 2 of the candidate [size][size], packed, 3 bias or 0,
-   4 first state or 0 (longest first), 5 hidden (rows as in x), 6 gates, 7 hidden, 8 hidden states that were reset (packed
-   rows), 9 starts of the steps, 10 the row of x that each packed row is
-   n: 0 steps, 1 size, 2 sequences of a task, 3 origin mode, 4-5 activations of gates, candidate */
-static void gru_activate(const ft_step *step, float *gates, const float *before, float *reset) {
-    const int64_t *n = step->n, size = n[1];
+/* ---------------------------------------------------------------- for training */
+static void gru_activate(const ft_gru *s, float *gates, const float *before, float *reset) {
+    const int64_t size = s->size;
     for (int64_t i = 0; i < size; i += VL) {
         const int64_t count = size - i;
-        const vec again = cell_activation(take(gates + size + i, count), n[4]);
-        give(gates + i, cell_activation(take(gates + i, count), n[4]), count);
+        const vec again = cell_activation(take(gates + size + i, count), s->gate_activation);
+        give(gates + i, cell_activation(take(gates + i, count), s->gate_activation), count);
         give(gates + size + i, again, count);
         give(reset + i, before ? again * take(before + i, count) : ALL(0), count);
     }
 }
 
-static void gru_finish(const ft_step *step, float *gates, const float *before, float *hidden) {
-    const int64_t *n = step->n, size = n[1];
+static void gru_finish(const ft_gru *s, float *gates, const float *before, float *hidden) {
+    const int64_t size = s->size;
     for (int64_t i = 0; i < size; i += VL) {
         const int64_t count = size - i;
-        const vec candidate = cell_activation(take(gates + 2 * size + i, count), n[5]);
+        const vec candidate = cell_activation(take(gates + 2 * size + i, count), s->candidate_activation);
         const vec old = before ? take(before + i, count) : ALL(0);
         give(gates + 2 * size + i, candidate, count);
-        give(hidden + i, gru_state(take(gates + i, count), candidate, old, n[3]), count);
+        give(hidden + i, gru_state(take(gates + i, count), candidate, old, s->origin), count);
     }
 }
 
@@ -174,82 +167,82 @@ INLINE const float *gru_before(const int64_t *starts, int64_t time, int64_t firs
     return initial ? initial + first * size : 0;
 }
 
-static void gru(const ft_step *step, int64_t task, int64_t tasks) {
-    float *const *p = (float *const *)(const void *)step->p[0];
-    const int64_t *n = step->n, size = n[1], first = task * n[2];
-    const int64_t *starts = (const int64_t *)(const void *)p[9], *rows = (const int64_t *)(const void *)p[10];
+static void gru(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_gru *s = &call->gru;
+    const int64_t size = s->size, first = task * s->task_sequences;
+    const int64_t *starts = s->starts, *rows = s->row_of;
     (void)tasks;
-    for (int64_t time = 0; time < n[0]; time++) {
-        const int64_t alive = running(starts, time, first, n[2]), begin = starts[time] + first;
+    for (int64_t time = 0; time < s->steps; time++) {
+        const int64_t alive = running(starts, time, first, s->task_sequences), begin = starts[time] + first;
         if (!alive) break;
-        float *gates = p[6] + begin * 3 * size, *hidden = p[7] + begin * size, *reset = p[8] + begin * size;
-        const float *before = gru_before(starts, time, first, size, p[7], p[4]);
+        float *gates = s->gates + begin * 3 * size, *hidden = s->packed_hidden + begin * size,
+              *reset = s->reset + begin * size;
+        const float *before = gru_before(starts, time, first, size, s->packed_hidden, s->initial);
         for (int64_t r = 0; r < alive; r++) {
-            const float *x = p[0] + rows[begin + r] * 3 * size;
-            if (p[3]) add_rows(gates + r * 3 * size, x, p[3], 3 * size);
+            const float *x = s->source + rows[begin + r] * 3 * size;
+            if (s->bias) add_rows(gates + r * 3 * size, x, s->bias, 3 * size);
             else memcpy(gates + r * 3 * size, x, 3 * (size_t)size * sizeof(float));
         }
-        if (before) plain_product(alive, size, 2 * size, before, size, p[1], gates, 3 * size, 1);
+        if (before) plain_product(alive, size, 2 * size, before, size, s->gate_weights, gates, 3 * size, 1);
         for (int64_t r = 0; r < alive; r++)
-            gru_activate(step, gates + r * 3 * size, before ? before + r * size : 0, reset + r * size);
-        if (before) plain_product(alive, size, size, reset, size, p[2], gates + 2 * size, 3 * size, 1);
+            gru_activate(s, gates + r * 3 * size, before ? before + r * size : 0, reset + r * size);
+        if (before) plain_product(alive, size, size, reset, size, s->candidate_weights, gates + 2 * size, 3 * size, 1);
         for (int64_t r = 0; r < alive; r++) {
-            gru_finish(step, gates + r * 3 * size, before ? before + r * size : 0, hidden + r * size);
-            memcpy(p[5] + rows[begin + r] * size, hidden + r * size, (size_t)size * sizeof(float));
+            gru_finish(s, gates + r * 3 * size, before ? before + r * size : 0, hidden + r * size);
+            memcpy(s->hidden + rows[begin + r] * size, hidden + r * size, (size_t)size * sizeof(float));
         }
     }
 }
 
-/* The gradient. p[0]: addresses of 0 gradient of hidden (rows as in x), 1-2 weights as above, but transposed, 3 gates and
-   4 hidden (packed rows), 5 first state or 0, 6 gradients of the gates (packed rows), 7 gradient of the first state or 0,
-   8 memory: 2 size for each sequence, 9-10 as above.  n: as above */
-static void gru_candidate_gradient(const ft_step *step, const float *gates, const float *before, const float *outside,
+/* The gradient. */
+static void gru_candidate_gradient(const ft_gru_gradient *s, const float *gates, const float *before, const float *outside,
                                    float *later, float *grads) {
-    const int64_t *n = step->n, size = n[1];
+    const int64_t size = s->size;
     for (int64_t i = 0; i < size; i += VL) {
         const int64_t count = size - i;
         const vec update = take(gates + i, count), candidate = take(gates + 2 * size + i, count);
-        const vec old = before ? take(before + i, count) : ALL(0), move = n[3] ? old - candidate : candidate - old;
-        const vec kept = n[3] ? ALL(1) - update : update, hidden = take(outside + i, count) + take(later + i, count);
-        give(grads + i, cell_slope(update, hidden * move, n[4]), count);
-        give(grads + 2 * size + i, cell_slope(candidate, hidden * kept, n[5]), count);
+        const vec old = before ? take(before + i, count) : ALL(0), move = s->origin ? old - candidate : candidate - old;
+        const vec kept = s->origin ? ALL(1) - update : update, hidden = take(outside + i, count) + take(later + i, count);
+        give(grads + i, cell_slope(update, hidden * move, s->gate_activation), count);
+        give(grads + 2 * size + i, cell_slope(candidate, hidden * kept, s->candidate_activation), count);
         give(later + i, hidden * (ALL(1) - kept), count);
     }
 }
 
-static void gru_reset_gradient(const ft_step *step, const float *gates, const float *before, const float *reset_grad,
+static void gru_reset_gradient(const ft_gru_gradient *s, const float *gates, const float *before, const float *reset_grad,
                                float *later, float *grads) {
-    const int64_t *n = step->n, size = n[1];
+    const int64_t size = s->size;
     for (int64_t i = 0; i < size; i += VL) {
         const int64_t count = size - i;
         const vec reset = take(gates + size + i, count), grad = take(reset_grad + i, count);
         const vec old = before ? take(before + i, count) : ALL(0);
-        give(grads + size + i, cell_slope(reset, grad * old, n[4]), count);
+        give(grads + size + i, cell_slope(reset, grad * old, s->gate_activation), count);
         give(later + i, take(later + i, count) + grad * reset, count);
     }
 }
 
-static void gru_gradient(const ft_step *step, int64_t task, int64_t tasks) {
-    float *const *p = (float *const *)(const void *)step->p[0];
-    const int64_t *n = step->n, size = n[1], most = n[2], first = task * most;
-    const int64_t *starts = (const int64_t *)(const void *)p[9], *rows = (const int64_t *)(const void *)p[10];
-    float *later = p[8] + 2 * size * first, *reset_grad = later + most * size;
+static void gru_gradient(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_gru_gradient *s = &call->gru_gradient;
+    const int64_t size = s->size, most = s->task_sequences, first = task * most;
+    const int64_t *starts = s->starts, *rows = s->row_of;
+    float *later = s->scratch + 2 * size * first, *reset_grad = later + most * size;
     (void)tasks;
     memset(later, 0, (size_t)(most * size) * sizeof(float));
-    for (int64_t time = n[0] - 1; time >= 0; time--) {
+    for (int64_t time = s->steps - 1; time >= 0; time--) {
         const int64_t alive = running(starts, time, first, most), begin = starts[time] + first;
         if (!alive) continue;
-        const float *before = gru_before(starts, time, first, size, p[4], p[5]), *gates = p[3] + begin * 3 * size;
-        float *grads = p[6] + begin * 3 * size;
+        const float *before = gru_before(starts, time, first, size, s->packed_hidden, s->initial),
+                    *gates = s->gates + begin * 3 * size;
+        float *grads = s->gates_grad + begin * 3 * size;
         for (int64_t r = 0; r < alive; r++)
-            gru_candidate_gradient(step, gates + r * 3 * size, before ? before + r * size : 0,
-                                   p[0] + rows[begin + r] * size, later + r * size, grads + r * 3 * size);
-        plain_product(alive, size, size, grads + 2 * size, 3 * size, p[2], reset_grad, size, 0);
+            gru_candidate_gradient(s, gates + r * 3 * size, before ? before + r * size : 0,
+                                   s->hidden_grad + rows[begin + r] * size, later + r * size, grads + r * 3 * size);
+        plain_product(alive, size, size, grads + 2 * size, 3 * size, s->candidate_weights, reset_grad, size, 0);
         for (int64_t r = 0; r < alive; r++)
-            gru_reset_gradient(step, gates + r * 3 * size, before ? before + r * size : 0, reset_grad + r * size,
+            gru_reset_gradient(s, gates + r * 3 * size, before ? before + r * size : 0, reset_grad + r * size,
                                later + r * size, grads + r * 3 * size);
-        if (before) plain_product(alive, 2 * size, size, grads, 3 * size, p[1], later, size, 1);
+        if (before) plain_product(alive, 2 * size, size, grads, 3 * size, s->gate_weights, later, size, 1);
     }
     const int64_t there = running(starts, 0, first, most);
-    if (p[7]) memcpy(p[7] + first * size, later, (size_t)(there * size) * sizeof(float));
+    if (s->initial_grad) memcpy(s->initial_grad + first * size, later, (size_t)(there * size) * sizeof(float));
 }

@@ -1,4 +1,4 @@
-/* What every kernel is written with. The units that hold kernels (images.c, matrices.c, pairs.c) are compiled once for
+/* What every kernel is written with. In a kernel `s` are the arguments of its call, which abi.h names. The units that hold kernels (images.c, matrices.c, pairs.c) are compiled once for
    each instruction set; build.py says with which VL (lanes of a vector), TILE (pixels of a tile of two channel blocks), UNROLL
    (steps of the innermost loops at once: less code where it is small) and TABLE (the name of the unit's table). */
 #ifndef FLUIDTOOL_KERNELS_H

@@ -4,15 +4,14 @@
 /* Labels are looked at before any run; what they say is not relied on here all the same. */
 static int is_class(int64_t label, int64_t columns) { return label >= 0 && label < columns; }
 
-/* p: logits, labels (numbers of classes, or -1: no loss) or 0, probabilities of classes where there are no labels,
-   softmax, loss.  n: 0 rows, 1 columns */
-static void cross_entropy(const ft_step *step, int64_t task, int64_t tasks) {
-    const int64_t columns = step->n[1], *labels = (const int64_t *)(const void *)step->p[1];
+static void cross_entropy(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_cross_entropy *s = &call->cross_entropy;
+    const int64_t columns = s->columns, *labels = s->labels;
     int64_t from, to;
-    part(step->n[0], task, tasks, &from, &to);
+    part(s->rows, task, tasks, &from, &to);
     for (int64_t row = from; row < to; row++) {
-        const float *x = step->p[0] + row * columns, *wanted = labels ? 0 : step->p[2] + row * columns;
-        float *y = step->p[3] + row * columns, *loss = step->p[4] + row;
+        const float *x = s->logits + row * columns, *wanted = labels ? 0 : s->probabilities + row * columns;
+        float *y = s->softmax + row * columns, *loss = s->loss + row;
         vec most = ALL(-INFINITY), sum = ALL(0), met = ALL(0), all_wanted = ALL(0);
         int64_t i = 0;
         for (; i + VL <= columns; i += VL) most = MAX(LOAD(x + i), most);
@@ -40,16 +39,15 @@ static void cross_entropy(const ft_step *step, int64_t task, int64_t tasks) {
     }
 }
 
-/* dlogits = dloss * (softmax - label).  p: softmax, labels or 0, probabilities where there are no labels, dlogits, dloss;
-   rows of label -1 get 0.  n: 0 rows, 1 columns */
-static void cross_entropy_gradient(const ft_step *step, int64_t task, int64_t tasks) {
-    const int64_t columns = step->n[1], *labels = (const int64_t *)(const void *)step->p[1];
+static void cross_entropy_gradient(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_cross_entropy_gradient *s = &call->cross_entropy_gradient;
+    const int64_t columns = s->columns, *labels = s->labels;
     int64_t from, to;
-    part(step->n[0], task, tasks, &from, &to);
+    part(s->rows, task, tasks, &from, &to);
     for (int64_t row = from; row < to; row++) {
-        const float *softmax = step->p[0] + row * columns, *wanted = labels ? 0 : step->p[2] + row * columns;
-        float *y = step->p[3] + row * columns;
-        const vec grad = ALL(step->p[4][row]);
+        const float *softmax = s->softmax + row * columns, *wanted = labels ? 0 : s->probabilities + row * columns;
+        float *y = s->logits_grad + row * columns;
+        const vec grad = ALL(s->loss_grad[row]);
         if (labels && !is_class(labels[row], columns)) {
             memset(y, 0, (size_t)columns * sizeof(float));
             continue;
@@ -60,25 +58,26 @@ static void cross_entropy_gradient(const ft_step *step, int64_t task, int64_t ta
             if (!labels) part -= take(wanted + i, count);
             give(y + i, grad * part, count);
         }
-        if (labels) y[labels[row]] = step->p[4][row] * (softmax[labels[row]] - 1);
+        if (labels) y[labels[row]] = s->loss_grad[row] * (softmax[labels[row]] - 1);
     }
 }
 
-/* p: what the activation made, its gradient, the gradient of what it was made from.  n: 0 floats */
-static void activation_gradient(const ft_step *step, int64_t task, int64_t tasks) {
-    const vec limit = ALL(step->f[0]), zero = ALL(0);
+static void activation_gradient(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_activation_gradient *s = &call->activation_gradient;
+    const ft_constants *c = &s->constants;
+    const vec limit = ALL(s->activation == FT_RELU6 ? c->relu6.threshold : c->leaky_relu.slope), zero = ALL(0);
     int64_t from, to;
-    float_part(step->n[0], task, tasks, &from, &to);
+    float_part(s->count, task, tasks, &from, &to);
     for (int64_t i = from; i < to; i += VL) {
-        const vec y = take(step->p[0] + i, to - i), grad = take(step->p[1] + i, to - i);
+        const vec y = take(s->out + i, to - i), grad = take(s->out_grad + i, to - i);
         vec slope;
-        switch (step->activation) {
+        switch (s->activation) {
             case FT_RELU6: slope = CHOOSE((y > zero) & (limit > y), ALL(1), zero); break;
             case FT_SIGMOID: slope = y * (ALL(1) - y); break;
             case FT_TANH: slope = ALL(1) - y * y; break;
             case FT_LEAKY_RELU: slope = CHOOSE(y > zero, ALL(1), limit); break;
             default: slope = CHOOSE(y > zero, ALL(1), zero);
         }
-        give(step->p[2] + i, grad * slope, to - i);
+        give(s->source_grad + i, grad * slope, to - i);
     }
 }

@@ -12,17 +12,7 @@
 
 typedef uint32_t word __attribute__((aligned(2), may_alias));
 
-/* y[pixel][columns] = activation(bias + residual + sum over segments s, k of x[pixel + offset[s] + k] * w[s][k][columns])
-
-   p: x (halves), weights (halves), bias or 0, y (floats) or 0, residual (floats) or 0 (may be y), offsets of the segments,
-   y (halves) or 0; at least one y
-   n: 0 images, 1 rows, 2 columns, 3 channel blocks of a group, 4 segments, 5 length of a segment, 6 of the last n[7] ones
-      (all even); 8-10 x strides of image, row, pixel; 11-14 y strides of image, row, pixel, channel block; 15-18 the same of
-      the residual; 19 groups; 20-21 stride of a group in x and weights; 23 lanes of the last block that
-      exist in y and residual; 24, 29, 30 strides of image, row, channel block in y of halves, whose pixels have VL lanes
-      that all exist; 25 parts by row, 26 parts by channel blocks, 28 parts by column; 27 stride of a group in the bias
-   weights of a group: for each pair of channel blocks [segment][k / 2][2 * VL][2], a single last block [segment][k / 2][VL][2].
-   Tasks: groups * n[25] * n[26] * n[28]; rows go on from image to image. */
+/* y[pixel][columns] = activation(bias + residual + sum over segments s, k of x[pixel + offset[s] + k] * w[s][k][columns]) */
 #define SHARE_BYTES 32768 /* of weights that stay in the first cache while the pixels pass, where sums can wait in y */
 #define NARROW_ROW 7      /* pixels: two rows of an image so narrow make a tile */
 
@@ -38,7 +28,7 @@ typedef struct {
     int64_t lanes;
     int first, last;
     int32_t activation;
-    const float *f;
+    const ft_constants *constants;
     const bf16 *ahead; /* weights that come next, and how many lines of the cache of them to ask for with each segment */
     int64_t ahead_lines;
 } pair_tile;
@@ -65,7 +55,9 @@ static __attribute__((noinline)) void finish_pairs(const pair_tile *t, const vec
             if (!t->first) value += take(y, lanes);
             else if (t->residual)
                 value += take(AT(t->residual, t->residual_pixel, t->residual_row) + b * t->residual_block, lanes);
-            if (t->last) value = t->activation == FT_GELU ? activate(value, FT_GELU, t->f) : activate(value, t->activation, t->f);
+            if (t->last)
+                value = t->activation == FT_GELU ? activate(value, FT_GELU, t->constants)
+                                                 : activate(value, t->activation, t->constants);
             if (y) give(y, value, lanes);
             if (t->half && t->last) store_halves(AT(t->half, VL, t->half_row) + b * t->half_block, value);
         }
@@ -175,9 +167,9 @@ static void tile_of(int64_t blocks, int64_t pixels, const pair_tile *t) {
 }
 
 /* Rows [row, row_end) x columns [column, column_end) of one channel block or two, over some of the segments. */
-static void sweep(const ft_step *step, const pair_tile *first, int64_t blocks, int64_t row, int64_t row_end, int64_t column,
+static void sweep(const ft_pairs *s, const pair_tile *first, int64_t blocks, int64_t row, int64_t row_end, int64_t column,
                   int64_t column_end) {
-    const int64_t *n = step->n, tiles = (column_end - column + TILE - 1) / TILE;
+    const int64_t tiles = (column_end - column + TILE - 1) / TILE;
     pair_tile t = *first;
     const int64_t weights = (t.whole * t.length + (t.segments - t.whole) * t.rest) * blocks * VL;
     const int64_t all = (row_end - row) * tiles * t.segments;
@@ -186,16 +178,18 @@ static void sweep(const ft_step *step, const pair_tile *first, int64_t blocks, i
     int64_t asked = 0, rows;
     t.ahead_lines = (weights / 32 + all - 1) / all;
     for (; row < row_end; row += rows) {
-        const int64_t image = row / n[1], line = row % n[1];
-        rows = narrow && row + 1 < row_end && line + 1 < n[1] ? 2 : 1;
+        const int64_t image = row / s->rows, line = row % s->rows;
+        rows = narrow && row + 1 < row_end && line + 1 < s->rows ? 2 : 1;
         for (int64_t i = 0; i < tiles; i++) {
             int64_t from, to;
             part(column_end - column, i, tiles, &from, &to);
             from += column, to += column;
-            t.x = first->x + image * n[8] + line * n[9] + from * n[10];
-            t.y = first->y ? first->y + image * n[11] + line * n[12] + from * n[13] : 0;
-            t.residual = first->residual ? first->residual + image * n[15] + line * n[16] + from * n[17] : 0;
-            t.half = first->half ? first->half + image * n[24] + line * n[29] + from * VL : 0;
+            t.x = first->x + image * s->source_image + line * s->source_row + from * s->source_pixel;
+            t.y = first->y ? first->y + image * s->out_image + line * s->out_row + from * s->out_pixel : 0;
+            t.residual = first->residual
+                             ? first->residual + image * s->residual_image + line * s->residual_row + from * s->residual_pixel
+                             : 0;
+            t.half = first->half ? first->half + image * s->halves_image + line * s->halves_row + from * VL : 0;
             t.ahead = next + asked;
             asked += t.segments * t.ahead_lines * 32;
             if (asked > weights) t.ahead_lines = 0;
@@ -206,54 +200,61 @@ static void sweep(const ft_step *step, const pair_tile *first, int64_t blocks, i
 }
 
 /* The segments in shares whose weights stay in the first cache; all at once where there are no floats to keep sums in. */
-static void sweep_shares(const ft_step *step, pair_tile *t, int64_t blocks, int64_t row, int64_t row_end, int64_t column,
+static void sweep_shares(const ft_pairs *s, pair_tile *t, int64_t blocks, int64_t row, int64_t row_end, int64_t column,
                          int64_t column_end) {
-    const int64_t *n = step->n, whole = n[4] - n[7]; /* segments of full length */
-    const int64_t all = (whole * n[5] + n[7] * n[6]) * blocks * VL * 2, shares = t->y ? (all + SHARE_BYTES - 1) / SHARE_BYTES : 1;
-    t->length = n[5], t->rest = n[6];
+    const int64_t whole = s->segments - s->last_segments; /* segments of full length */
+    const int64_t all = (whole * s->segment_length + s->last_segments * s->last_length) * blocks * VL * 2,
+                  shares = t->y ? (all + SHARE_BYTES - 1) / SHARE_BYTES : 1;
+    t->length = s->segment_length, t->rest = s->last_length;
     for (int64_t share = 0; share < shares; share++) {
         int64_t from, to;
-        part(n[4], share, shares, &from, &to);
+        part(s->segments, share, shares, &from, &to);
         if (from == to) continue;
-        t->offsets = OFFSETS(step) + from, t->segments = to - from;
+        t->offsets = s->offsets + from, t->segments = to - from;
         t->whole = to < whole ? to - from : from < whole ? whole - from : 0;
-        t->first = !from, t->last = to == n[4];
-        sweep(step, t, blocks, row, row_end, column, column_end);
+        t->first = !from, t->last = to == s->segments;
+        sweep(s, t, blocks, row, row_end, column, column_end);
         t->w += (t->whole * t->length + (t->segments - t->whole) * t->rest) * blocks * VL;
     }
 }
 
-static void pairs(const ft_step *step, int64_t task, int64_t tasks) {
-    const int64_t *n = step->n;
+static void pairs(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_pairs *s = &call->pairs;
     (void)tasks;
-    const int64_t by_block = task % n[26], by_column = task / n[26] % n[28], by_row = task / (n[26] * n[28]) % n[25];
-    const int64_t group = task / (n[26] * n[28] * n[25]), pairs = (n[3] + 1) / 2;
+    const int64_t by_block = task % s->block_parts, by_column = task / s->block_parts % s->column_parts,
+                  by_row = task / (s->block_parts * s->column_parts) % s->row_parts;
+    const int64_t group = task / (s->block_parts * s->column_parts * s->row_parts), pairs = (s->blocks + 1) / 2;
     int64_t pair, pair_end, row, row_end, column, column_end;
-    part(pairs, by_block, n[26], &pair, &pair_end);
-    part(n[0] * n[1], by_row, n[25], &row, &row_end);
-    part(n[2], by_column, n[28], &column, &column_end);
-    const int64_t depth = (n[4] - n[7]) * n[5] + n[7] * n[6];
+    part(pairs, by_block, s->block_parts, &pair, &pair_end);
+    part(s->images * s->rows, by_row, s->row_parts, &row, &row_end);
+    part(s->columns, by_column, s->column_parts, &column, &column_end);
+    const int64_t depth = (s->segments - s->last_segments) * s->segment_length + s->last_segments * s->last_length;
     for (; pair < pair_end; pair++) {
-        const int64_t blocks = 2 * pair + 1 < n[3] ? 2 : 1, block = group * n[3] + 2 * pair;
-        pair_tile t = {
-            .x = (const bf16 *)step->p[0] + group * n[20],
-            .w = (const bf16 *)step->p[1] + group * n[21] + pair * depth * 2 * VL,
-            .bias = step->p[2] ? step->p[2] + group * n[27] + 2 * pair * VL : 0,
-            .y = step->p[3] ? step->p[3] + block * n[14] : 0,
-            .residual = step->p[4] ? step->p[4] + block * n[18] : 0,
-            .half = step->p[6] ? (bf16 *)step->p[6] + block * n[30] : 0,
-            .x_pixel = n[10], .y_pixel = n[13], .y_block = n[14], .residual_pixel = n[17], .residual_block = n[18],
-            .half_block = n[30], .x_row = n[9], .y_row = n[12], .residual_row = n[16], .half_row = n[29],
-            .lanes = 2 * pair + blocks == n[3] ? n[23] : VL, .activation = step->activation,
-            .f = step->f};
-        sweep_shares(step, &t, blocks, row, row_end, column, column_end);
+        const int64_t blocks = 2 * pair + 1 < s->blocks ? 2 : 1, block = group * s->blocks + 2 * pair;
+        pair_tile t = {.x = (const bf16 *)s->source + group * s->source_group,
+                       .w = (const bf16 *)s->weights + group * s->weights_group + pair * depth * 2 * VL,
+                       .bias = s->bias ? s->bias + group * s->bias_group + 2 * pair * VL : 0,
+                       .y = s->out ? s->out + block * s->out_block : 0,
+                       .residual = s->residual ? s->residual + block * s->residual_block : 0,
+                       .half = s->out_halves ? (bf16 *)s->out_halves + block * s->halves_block : 0,
+                       .x_pixel = s->source_pixel,
+                       .y_pixel = s->out_pixel,
+                       .y_block = s->out_block,
+                       .residual_pixel = s->residual_pixel,
+                       .residual_block = s->residual_block,
+                       .half_block = s->halves_block,
+                       .x_row = s->source_row,
+                       .y_row = s->out_row,
+                       .residual_row = s->residual_row,
+                       .half_row = s->halves_row,
+                       .lanes = 2 * pair + blocks == s->blocks ? s->last_lanes : VL,
+                       .activation = s->activation,
+                       .constants = &s->constants};
+        sweep_shares(s, &t, blocks, row, row_end, column, column_end);
     }
 }
 
-/* ---------------------------------------------------------------- floats to halves
-   p: x (floats), -, -, y (halves). n: 0 images, 1 channels, 2 rows, 3 columns; 4-6 y strides of image, channel block, row;
-   7 channel blocks, 8 lanes of one (even; zeros where there is no channel); 9-13 x strides of image, channel block, row,
-   column, channel */
+/* ---------------------------------------------------------------- floats to halves */
 typedef uint32_t words __attribute__((vector_size(VL * 4)));
 
 INLINE words rounded_words(vec value) {
@@ -265,42 +266,39 @@ INLINE words rounded_words(vec value) {
 INLINE words words_of(vec low, vec high) { return rounded_words(low) >> 16 | (rounded_words(high) & 0xffff0000); }
 
 /* A row of an image whose channels lie apart, to pixels of `lanes` halves. */
-static void narrow_apart(const float *x, bf16 *y, const int64_t *n, int64_t channels) {
-    for (int64_t lane = 0; lane < n[8]; lane += 2)
-        for (int64_t column = 0; column < n[3]; column += VL) {
-            const int64_t count = n[3] - column < VL ? n[3] - column : VL;
+static void narrow_apart(const float *x, bf16 *y, const ft_narrow *s, int64_t channels) {
+    for (int64_t lane = 0; lane < s->lanes; lane += 2)
+        for (int64_t column = 0; column < s->columns; column += VL) {
+            const int64_t count = s->columns - column < VL ? s->columns - column : VL;
             vec values[2] = {ALL(0), ALL(0)};
             for (int64_t k = 0; k < 2 && lane + k < channels; k++) {
-                const float *from = x + column * n[12] + (lane + k) * n[13];
-                if (n[12] == 1) values[k] = take(from, count);
+                const float *from = x + column * s->source_pixel + (lane + k) * s->source_channel;
+                if (s->source_pixel == 1) values[k] = take(from, count);
                 else
-                    for (int64_t i = 0; i < count; i++) values[k][i] = from[i * n[12]];
+                    for (int64_t i = 0; i < count; i++) values[k][i] = from[i * s->source_pixel];
             }
             const words both = words_of(values[0], values[1]);
-            for (int64_t i = 0; i < count; i++) *(word *)(y + (column + i) * n[8] + lane) = both[i];
+            for (int64_t i = 0; i < count; i++) *(word *)(y + (column + i) * s->lanes + lane) = both[i];
         }
 }
 
-static void narrow(const ft_step *step, int64_t task, int64_t tasks) {
-    const int64_t *n = step->n;
+static void narrow(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_narrow *s = &call->narrow;
     int64_t from, to;
-    part(n[0] * n[7] * n[2], task, tasks, &from, &to);
+    part(s->images * s->blocks * s->rows, task, tasks, &from, &to);
     for (int64_t i = from; i < to; i++) {
-        const int64_t row = i % n[2], block = i / n[2] % n[7], image = i / (n[2] * n[7]);
-        const int64_t channels = n[1] - block * n[8] < n[8] ? n[1] - block * n[8] : n[8];
-        const float *x = step->p[0] + image * n[9] + block * n[10] + row * n[11];
-        bf16 *y = (bf16 *)step->p[3] + image * n[4] + block * n[5] + row * n[6];
-        if (n[13] == 1 && n[8] == VL)
-            for (int64_t column = 0; column < n[3]; column++)
-                store_halves(y + column * VL, take(x + column * n[12], channels));
-        else narrow_apart(x, y, n, channels);
+        const int64_t row = i % s->rows, block = i / s->rows % s->blocks, image = i / (s->rows * s->blocks);
+        const int64_t channels = s->channels - block * s->lanes < s->lanes ? s->channels - block * s->lanes : s->lanes;
+        const float *x = s->source + image * s->source_image + block * s->source_block + row * s->source_row;
+        bf16 *y = (bf16 *)s->out + image * s->out_image + block * s->out_block + row * s->out_row;
+        if (s->source_channel == 1 && s->lanes == VL)
+            for (int64_t column = 0; column < s->columns; column++)
+                store_halves(y + column * VL, take(x + column * s->source_pixel, channels));
+        else narrow_apart(x, y, s, channels);
     }
 }
 
 /* ---------------------------------------------------------------- weights to pairs
-   p: weights (floats, at any address), factor by output or 0, -, packed weights (halves)
-   n: 0 outputs of a group, 1 channels of a group, 2 taps, 3 groups, 4 stride of a group in y, 5 lanes of a block of
-   channels; 6-9 x strides of output, channel, tap, group; 10 the first block of outputs in y, 11 how many it has in all.
    The order of weights is that of segments: channel block, tap, channel. */
 
 INLINE vec outputs_of(const loose *x, int64_t count, int64_t stride, const float *factor) {
@@ -310,43 +308,45 @@ INLINE vec outputs_of(const loose *x, int64_t count, int64_t stride, const float
     return factor ? value * take(factor, count) : value;
 }
 
-static void pack_pairs(const ft_step *step, int64_t task, int64_t tasks) {
-    const int64_t *n = step->n, blocks = (n[0] + VL - 1) / VL;
+static void pack_pairs(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_pack_pairs *s = &call->pack_pairs;
+    const int64_t blocks = (s->outputs + VL - 1) / VL;
     int64_t from, to;
-    part(n[3] * blocks, task, tasks, &from, &to);
+    part(s->groups * blocks, task, tasks, &from, &to);
     for (int64_t i = from; i < to; i++) {
         const int64_t group = i / blocks, block = i % blocks, output = block * VL;
-        const int64_t place = n[10] + block, width = (place | 1) < n[11] ? 2 * VL : VL;
-        const int64_t count = n[0] - output < VL ? n[0] - output : VL;
-        const loose *x = (const loose *)step->p[0] + group * n[9] + output * n[6];
-        const float *factor = step->p[1] ? step->p[1] + group * n[0] + output : 0;
-        const int64_t depth = (n[1] / n[5] * n[5] + (n[1] % n[5] + 1) / 2 * 2) * n[2];
-        bf16 *y = (bf16 *)step->p[3] + group * n[4] + place / 2 * depth * 2 * VL + place % 2 * 2 * VL;
-        for (int64_t channel = 0; channel < n[1]; channel += n[5])
-            for (int64_t tap = 0; tap < n[2]; tap++)
-                for (int64_t k = channel; k < channel + n[5] && k < n[1]; k += 2, y += 2 * width) {
-                    const loose *at = x + k * n[7] + tap * n[8];
-                    const vec low = outputs_of(at, count, n[6], factor);
-                    const vec high = k + 1 < n[1] ? outputs_of(at + n[7], count, n[6], factor) : ALL(0);
+        const int64_t place = s->first_block + block, width = (place | 1) < s->all_blocks ? 2 * VL : VL;
+        const int64_t count = s->outputs - output < VL ? s->outputs - output : VL;
+        const loose *x = (const loose *)s->source + group * s->source_group + output * s->source_output;
+        const float *factor = s->scale ? s->scale + group * s->outputs + output : 0;
+        const int64_t depth = (s->channels / s->lanes * s->lanes + (s->channels % s->lanes + 1) / 2 * 2) * s->taps;
+        bf16 *y = (bf16 *)s->out + group * s->out_group + place / 2 * depth * 2 * VL + place % 2 * 2 * VL;
+        for (int64_t channel = 0; channel < s->channels; channel += s->lanes)
+            for (int64_t tap = 0; tap < s->taps; tap++)
+                for (int64_t k = channel; k < channel + s->lanes && k < s->channels; k += 2, y += 2 * width) {
+                    const loose *at = x + k * s->source_channel + tap * s->source_tap;
+                    const vec low = outputs_of(at, count, s->source_output, factor);
+                    const vec high = k + 1 < s->channels ? outputs_of(at + s->source_channel, count, s->source_output, factor)
+                                                         : ALL(0);
                     const words both = words_of(low, high);
                     memcpy(y, &both, sizeof both);
                 }
     }
 }
 
-/* ---------------------------------------------------------------- as in peak.c
-   p: -, -, -, a vector of floats for each task. n: 0 rounds, of PEAK_SUMS vectors of pairs each */
+/* ---------------------------------------------------------------- as in peak.c: PEAK_SUMS vectors of pairs in a round */
 #define PEAK_SUMS 16 /* in fluidtool/profiling/machine.py too */
 
-static void multiply_pairs(const ft_step *step, int64_t task, int64_t tasks) {
+static void multiply_pairs(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_multiply_pairs *s = &call->multiply_pairs;
     (void)tasks;
     const __m512bh ones = (__m512bh)(__m512i)((veci){} + 0x3f803f80);
     vec sums[PEAK_SUMS], total = ALL(0);
     for (int i = 0; i < PEAK_SUMS; i++) sums[i] = ALL(i);
-    for (int64_t round = 0; round < step->n[0]; round++)
+    for (int64_t round = 0; round < s->rounds; round++)
         for (int i = 0; i < PEAK_SUMS; i++) sums[i] = (vec)_mm512_dpbf16_ps((__m512)sums[i], ones, ones);
     for (int i = 0; i < PEAK_SUMS; i++) total += sums[i];
-    STORE(step->p[3] + task * VL, total);
+    STORE(s->out + task * VL, total);
 }
 
 const ft_table TABLE = {

@@ -99,26 +99,25 @@ static float polygon_overlap(const float *a, const float *b, const float *boxes_
     return area == 0 || other == 0 || inter == 0 ? 0 : inter / (area + other - inter);
 }
 
-/* p: polygons [N][numbers] from best to worst, memory [N][5], -, -, -, places of those that stay and, at [N], how many they
-   are (int64).  n: 0 N, 1 numbers of a polygon.  f: 1-2 as for keep_apart (detection.c).  One task. */
-static void suppress_polygons(const ft_step *step, int64_t task, int64_t tasks) {
-    const int64_t *n = step->n, corners = n[1] / 2;
-    int64_t *places = (int64_t *)(void *)step->p[5], kept = 0;
-    float limit = step->f[1];
+static void suppress_polygons(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_suppress_polygons *s = &call->suppress_polygons;
+    const int64_t corners = s->numbers / 2;
+    int64_t *places = s->kept, kept = 0;
+    float limit = s->overlap;
     (void)task, (void)tasks;
-    for (int64_t i = 0; i < n[0]; i++) {
-        const float *polygon = step->p[0] + i * n[1];
-        float *box = step->p[1] + 5 * i;
+    for (int64_t i = 0; i < s->count; i++) {
+        const float *polygon = s->polygons + i * s->numbers;
+        float *box = s->scratch + 5 * i;
         int stays = 1;
         box_around(polygon, corners, box);
         box[4] = polygon_area(polygon, corners);
         for (int64_t k = 0; stays && k < kept; k++) {
-            const float *other = step->p[1] + 5 * places[k];
-            stays = polygon_overlap(polygon, step->p[0] + places[k] * n[1], box, other, corners) <= limit;
+            const float *other = s->scratch + 5 * places[k];
+            stays = polygon_overlap(polygon, s->polygons + places[k] * s->numbers, box, other, corners) <= limit;
         }
         if (!stays) continue;
         places[kept++] = i;
-        if (step->f[2] < 1 && limit > 0.5f) limit *= step->f[2];
+        if (s->decay < 1 && limit > 0.5f) limit *= s->decay;
     }
-    places[n[0]] = kept;
+    places[s->count] = kept;
 }

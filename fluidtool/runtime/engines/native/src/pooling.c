@@ -11,40 +11,38 @@ INLINE vec sum_of_pixels(const float *x, int64_t *column, int64_t end) {
 }
 
 /* ---------------------------------------------------------------- pooling of blocked tensors
-   p: x, -, -, y.  n: 0 images, 1 rows, 2 columns, 3 channel blocks, 4-5 window, 6-7 stride, 8-9 padding before,
-   10-11 rows and columns of x; 12-14 x strides of image, row, channel block; 15-17 the same of y;
-   18: 0 maximum, 1 mean of what lies inside, 2 mean over the whole window; 19: adaptive windows
    A NaN stays the maximum. What lies outside counts as the lowest finite number. */
-static void pool_rows(const ft_step *step, int64_t task, int64_t tasks) {
-    const int64_t *n = step->n;
+static void pool_rows(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_pool *s = &call->pool;
     int64_t from, to;
-    part(n[0] * n[3] * n[1], task, tasks, &from, &to);
+    part(s->images * s->blocks * s->rows, task, tasks, &from, &to);
     for (int64_t i = from; i < to; i++) {
-        const int64_t row = i % n[1], block = i / n[1] % n[3], image = i / (n[1] * n[3]);
-        const float *x = step->p[0] + image * n[12] + block * n[14];
-        float *y = step->p[3] + image * n[15] + block * n[17] + row * n[16];
-        int64_t top = n[19] ? row * n[10] / n[1] : row * n[6] - n[8];
-        int64_t bottom = n[19] ? ((row + 1) * n[10] + n[1] - 1) / n[1] : top + n[4];
-        const int whole_rows = top >= 0 && bottom <= n[10];
-        const int64_t most_rows = (bottom < n[10] + n[8] ? bottom : n[10] + n[8]) - top;
-        top = top < 0 ? 0 : top, bottom = bottom > n[10] ? n[10] : bottom;
-        for (int64_t column = 0; column < n[2]; column++) {
-            int64_t left = n[19] ? column * n[11] / n[2] : column * n[7] - n[9];
-            int64_t right = n[19] ? ((column + 1) * n[11] + n[2] - 1) / n[2] : left + n[5];
-            const int64_t most_columns = (right < n[11] + n[9] ? right : n[11] + n[9]) - left;
-            const int whole = whole_rows && left >= 0 && right <= n[11];
-            left = left < 0 ? 0 : left, right = right > n[11] ? n[11] : right;
-            vec value = n[18] ? ALL(0) : whole ? ALL(-INFINITY) : ALL(-3.402823466e38f);
+        const int64_t row = i % s->rows, block = i / s->rows % s->blocks, image = i / (s->rows * s->blocks);
+        const float *x = s->source + image * s->source_image + block * s->source_block;
+        float *y = s->out + image * s->out_image + block * s->out_block + row * s->out_row;
+        int64_t top = s->adaptive ? row * s->source_height / s->rows : row * s->stride_h - s->pad_top;
+        int64_t bottom = s->adaptive ? ((row + 1) * s->source_height + s->rows - 1) / s->rows : top + s->window_h;
+        const int whole_rows = top >= 0 && bottom <= s->source_height;
+        const int64_t most_rows = (bottom < s->source_height + s->pad_top ? bottom : s->source_height + s->pad_top) - top;
+        top = top < 0 ? 0 : top, bottom = bottom > s->source_height ? s->source_height : bottom;
+        for (int64_t column = 0; column < s->columns; column++) {
+            int64_t left = s->adaptive ? column * s->source_width / s->columns : column * s->stride_w - s->pad_left;
+            int64_t right = s->adaptive ? ((column + 1) * s->source_width + s->columns - 1) / s->columns : left + s->window_w;
+            const int64_t most_columns = (right < s->source_width + s->pad_left ? right : s->source_width + s->pad_left) -
+                                         left;
+            const int whole = whole_rows && left >= 0 && right <= s->source_width;
+            left = left < 0 ? 0 : left, right = right > s->source_width ? s->source_width : right;
+            vec value = s->mode ? ALL(0) : whole ? ALL(-INFINITY) : ALL(-3.402823466e38f);
             for (int64_t r = top; r < bottom; r++) {
                 int64_t c = left;
-                if (n[18] && right - left >= 2 * ABREAST) value += sum_of_pixels(x + r * n[13], &c, right);
+                if (s->mode && right - left >= 2 * ABREAST) value += sum_of_pixels(x + r * s->source_row, &c, right);
                 for (; c < right; c++) {
-                    const vec item = LOAD(x + r * n[13] + c * VL);
-                    value = n[18] ? value + item : CHOOSE(value == value, MAX(item, value), value);
+                    const vec item = LOAD(x + r * s->source_row + c * VL);
+                    value = s->mode ? value + item : CHOOSE(value == value, MAX(item, value), value);
                 }
             }
-            if (n[18] == 1) value /= ALL((bottom - top) * (right - left));
-            if (n[18] == 2) value /= ALL(most_rows * most_columns);
+            if (s->mode == 1) value /= ALL((bottom - top) * (right - left));
+            if (s->mode == 2) value /= ALL(most_rows * most_columns);
             STORE(y + column * VL, value);
         }
     }

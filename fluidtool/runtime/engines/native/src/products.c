@@ -26,7 +26,7 @@ typedef struct {
     int64_t lanes;        /* of the last block that exist */
     int first, last;      /* share */
     int32_t activation;
-    const float *f;
+    const ft_constants *constants;
     const char *ahead; /* weights that come next, and how many bytes of them to ask for at each step of the depth */
     int64_t ahead_step;
 } product_tile;
@@ -43,7 +43,7 @@ INLINE void store_sums(const product_tile *t, vec (*sums)[TILE], int64_t rows, i
                 if (t->bias) value += LOAD(t->bias + b * VL);
                 if (t->residual) value += take(t->residual + i * t->residual_row + b * VL, lanes);
             }
-            give(to, activate(value, activation, t->f), lanes);
+            give(to, activate(value, activation, t->constants), lanes);
         }
 }
 
@@ -188,7 +188,7 @@ typedef struct {
     const float *after; /* weights that are read next, or 0 */
     int64_t rows, depth, columns, x_row, y_row, residual_row;
     int32_t activation;
-    const float *f;
+    const ft_constants *constants;
 } matrix_product;
 
 INLINE int64_t groups_of(int64_t columns) { return (columns + GROUP * VL - 1) / (GROUP * VL); }
@@ -222,12 +222,20 @@ static void product_groups(const matrix_product *m, int64_t row, int64_t row_end
                 if (i + 1 < group_end) ahead = m->w + weights_at(m, i + 1, from);
                 else ahead = share + 1 < shares ? m->w + weights_at(m, group, to) : after;
             }
-            product_tile t = {.x = m->x + row * m->x_row + from, .w = w,
-                              .bias = m->bias ? m->bias + column : 0, .y = m->y + row * m->y_row + column,
+            product_tile t = {.x = m->x + row * m->x_row + from,
+                              .w = w,
+                              .bias = m->bias ? m->bias + column : 0,
+                              .y = m->y + row * m->y_row + column,
                               .residual = m->residual ? m->residual + row * m->residual_row + column : 0,
-                              .x_row = m->x_row, .y_row = m->y_row, .residual_row = m->residual_row, .depth = to - from,
+                              .x_row = m->x_row,
+                              .y_row = m->y_row,
+                              .residual_row = m->residual_row,
+                              .depth = to - from,
                               .lanes = m->columns - column >= blocks * VL ? VL : m->columns - column - (blocks - 1) * VL,
-                              .first = !share, .last = share + 1 == shares, .activation = m->activation, .f = m->f};
+                              .first = !share,
+                              .last = share + 1 == shares,
+                              .activation = m->activation,
+                              .constants = m->constants};
             product_panel(&t, row_end - row, blocks, ahead);
         }
     }
@@ -243,41 +251,47 @@ static void product_block(const matrix_product *m, int64_t row, int64_t row_end,
         }
 }
 
-/* p: x, weights, bias or 0, y, residual or 0 (may be y)
-   n: 0 rows, 1 depth, 2 columns; 3-5 strides of a row of x, y, residual; 6-7 outer and inner matrices, 8-13 their strides
-   in x, weights, y (and residual): outer, inner, outer, …; 14 parts by columns, 15 parts by rows; 16 whether the weights are
-   bfloat16; of the weights that the next product reads, p[5] or 0: 17 groups, 18 floats of a group.
-   Tasks: n[6] * n[7] * n[14] * n[15]. */
-
-/* What a thread reads after a task: the weights of its next task, or those of its first one in the next product. */
-static const float *weights_after(const ft_step *step, int64_t task, int64_t tasks, const float *next_part) {
-    const int64_t *n = step->n, threads = ft_threads(), thread = ((task + 1) * threads - 1) / tasks;
+/* What a thread reads after a task: the weights of its next task, or those of its first one in the next product, which has so
+   many groups of `group` floats. */
+static const float *weights_after(const float *next, int64_t groups, int64_t group, int64_t task, int64_t tasks,
+                                  const float *next_part) {
+    const int64_t threads = ft_threads(), thread = ((task + 1) * threads - 1) / tasks;
     if (task + 1 != tasks * (thread + 1) / threads) return next_part;
-    return step->p[5] ? step->p[5] + n[17] * thread / threads * n[18] : 0;
+    return next ? next + groups * thread / threads * group : 0;
 }
 
-static void product(const ft_step *step, int64_t task, int64_t tasks) {
-    const int64_t *n = step->n, columns = task % n[14], rows = task / n[14] % n[15];
-    const int64_t inner = task / (n[14] * n[15]) % n[7], outer = task / (n[14] * n[15] * n[7]);
-    const int64_t groups = groups_of(n[2]), y = outer * n[12] + inner * n[13];
-    const int64_t weights = outer * n[10] + inner * n[11];
-    matrix_product m = {.x = step->p[0] + outer * n[8] + inner * n[9],
-                        .w = n[16] ? 0 : step->p[1] + weights, .bias = step->p[2],
-                        .narrow = n[16] ? (const bf16 *)step->p[1] + weights : 0,
-                        .residual = step->p[4] ? step->p[4] + y : 0, .y = step->p[3] + y, .rows = n[0],
-                        .depth = n[1], .columns = n[2], .x_row = n[3], .y_row = n[4], .residual_row = n[5],
-                        .activation = step->activation, .f = step->f};
+static void product(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_product *s = &call->product;
+    const int64_t columns = task % s->column_parts, rows = task / s->column_parts % s->row_parts;
+    const int64_t inner = task / (s->column_parts * s->row_parts) % s->inner,
+                  outer = task / (s->column_parts * s->row_parts * s->inner);
+    const int64_t groups = groups_of(s->columns), y = outer * s->out_outer + inner * s->out_inner;
+    const int64_t weights = outer * s->weights_outer + inner * s->weights_inner;
+    matrix_product m = {.x = s->source + outer * s->source_outer + inner * s->source_inner,
+                        .w = s->bfloat16 ? 0 : (const float *)s->weights + weights,
+                        .bias = s->bias,
+                        .narrow = s->bfloat16 ? (const bf16 *)s->weights + weights : 0,
+                        .residual = s->residual ? s->residual + y : 0,
+                        .y = s->out + y,
+                        .rows = s->rows,
+                        .depth = s->depth,
+                        .columns = s->columns,
+                        .x_row = s->source_row,
+                        .y_row = s->out_row,
+                        .residual_row = s->residual_row,
+                        .activation = s->activation,
+                        .constants = &s->constants};
     int64_t group, group_end, row, row_end;
-    part(groups, columns, n[14], &group, &group_end);
-    part(n[0], rows, n[15], &row, &row_end);
-    if (m.w) m.after = weights_after(step, task, tasks, group_end < groups ? m.w + weights_at(&m, group_end, 0) : 0);
+    part(groups, columns, s->column_parts, &group, &group_end);
+    part(s->rows, rows, s->row_parts, &row, &row_end);
+    if (m.w)
+        m.after = weights_after(s->next_weights, s->next_groups, s->next_group, task, tasks,
+                                group_end < groups ? m.w + weights_at(&m, group_end, 0) : 0);
     product_block(&m, row, row_end, group, group_end);
 }
 
-/* A matrix [K][N] to packed weights, or to some columns of them: p: x (at any address), scale by column or 0, -, y.
-   n: 0 K, 1 N, 2-3 x strides of K and N, 4 matrices, 5 outer of them (the others inner): 6-7 x strides, 8-9 y strides of
-   outer and inner matrices; 10 whether y becomes bfloat16; 11 the first column in y (whole blocks), 12 columns of y.
-   Some rows of all columns at a time: they are read as they lie. */
+/* A matrix [K][N] to packed weights, or to some columns of them. Some rows of all columns at a time: they are read as they
+   lie. */
 #define PACKED_ROWS 32 /* as in lowering/memory.py */
 
 /* A square of a matrix whose columns lie in memory, VL rows at a time. */
@@ -327,53 +341,62 @@ static void pack_rows(const packing *p, const loose *x, int64_t y, int64_t from,
     }
 }
 
-static void pack(const ft_step *step, int64_t task, int64_t tasks) {
-    const int64_t *n = step->n, inner = n[4] / n[5], pieces = (n[0] + PACKED_ROWS - 1) / PACKED_ROWS;
-    const packing p = {.depth = n[0], .columns = n[1], .x_row = n[2], .x_column = n[3], .first = n[11], .all = n[12],
-                       .scale = step->p[1], .y = step->p[3], .narrow = n[10] != 0};
+static void pack(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_pack *s = &call->pack;
+    const int64_t inner = s->matrices / s->outer, pieces = (s->depth + PACKED_ROWS - 1) / PACKED_ROWS;
+    const packing p = {.depth = s->depth,
+                       .columns = s->columns,
+                       .x_row = s->source_row,
+                       .x_column = s->source_column,
+                       .first = s->first_column,
+                       .all = s->all_columns,
+                       .scale = s->scale,
+                       .y = s->out,
+                       .narrow = s->bfloat16 != 0};
     int64_t from, to;
-    part(n[4] * pieces, task, tasks, &from, &to);
+    part(s->matrices * pieces, task, tasks, &from, &to);
     for (int64_t i = from; i < to; i++) {
         const int64_t piece = i % pieces, matrix = i / pieces, row = piece * PACKED_ROWS;
-        const loose *x = (const loose *)step->p[0] + matrix / inner * n[6] + matrix % inner * n[7];
-        const int64_t y = matrix / inner * n[8] + matrix % inner * n[9];
-        pack_rows(&p, x, y, row, row + PACKED_ROWS < n[0] ? row + PACKED_ROWS : n[0]);
+        const loose *x = (const loose *)s->source + matrix / inner * s->source_outer + matrix % inner * s->source_inner;
+        const int64_t y = matrix / inner * s->out_outer + matrix % inner * s->out_inner;
+        pack_rows(&p, x, y, row, row + PACKED_ROWS < s->depth ? row + PACKED_ROWS : s->depth);
     }
 }
 
-/* ---------------------------------------------------------------- few rows by a matrix as it lies
-   p: x [rows][depth], w [depth][columns], -, y [rows][columns].  n: 0 rows, 1 depth, 2 columns */
+/* ---------------------------------------------------------------- few rows by a matrix as it lies */
 enum { WIDE = TILE > 6 ? 4 : 2 }; /* vectors of columns at once */
 
-INLINE void few_rows_block(const int ROWS, const int64_t *n, const float *x, const float *w, float *y, int64_t column) {
+INLINE void few_rows_block(const int ROWS, const ft_few_rows *s, const float *x, const float *w, float *y, int64_t column) {
     vec sum[4][WIDE];
 #pragma GCC unroll 4
     for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 4
         for (int j = 0; j < WIDE; j++) sum[r][j] = ALL(0);
-    const int64_t count = n[2] - column;
-    for (int64_t k = 0; k < n[1]; k++)
+    const int64_t count = s->columns - column;
+    for (int64_t k = 0; k < s->depth; k++)
 #pragma GCC unroll 4
         for (int j = 0; j < WIDE; j++) {
             if (count <= j * VL) break;
-            const vec weight = take(w + k * n[2] + column + j * VL, count - j * VL);
+            const vec weight = take(w + k * s->columns + column + j * VL, count - j * VL);
 #pragma GCC unroll 4
-            for (int r = 0; r < ROWS; r++) sum[r][j] += ALL(x[r * n[1] + k]) * weight;
+            for (int r = 0; r < ROWS; r++) sum[r][j] += ALL(x[r * s->depth + k]) * weight;
         }
 #pragma GCC unroll 4
     for (int r = 0; r < ROWS; r++)
-        for (int j = 0; j < WIDE && j * VL < count; j++) give(y + r * n[2] + column + j * VL, sum[r][j], count - j * VL);
+        for (int j = 0; j < WIDE && j * VL < count; j++)
+            give(y + r * s->columns + column + j * VL, sum[r][j], count - j * VL);
 }
 
-static void few_rows(const ft_step *step, int64_t task, int64_t tasks) {
-    const int64_t *n = step->n, blocks = (n[2] + WIDE * VL - 1) / (WIDE * VL);
+static void few_rows(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_few_rows *s = &call->few_rows;
+    const int64_t blocks = (s->columns + WIDE * VL - 1) / (WIDE * VL);
     int64_t from, to;
     part(blocks, task, tasks, &from, &to);
     for (int64_t block = from; block < to; block++) {
         int64_t row = 0;
 #define ROWS(count) \
-    for (; row + count <= n[0]; row += count) \
-        few_rows_block(count, n, step->p[0] + row * n[1], step->p[1], step->p[3] + row * n[2], block * WIDE * VL);
+    for (; row + count <= s->rows; row += count) \
+        few_rows_block(count, s, s->source + row * s->depth, s->weights, s->out + row * s->columns, block * WIDE * VL);
         ROWS(4) ROWS(2) ROWS(1)
 #undef ROWS
     }

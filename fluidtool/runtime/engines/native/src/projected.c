@@ -1,10 +1,6 @@
-/* An LSTM whose hidden state is projected to fewer numbers before it is fed back. Included by matrices.c.
-
-   p, n and f as for an LSTM (sequences.c), but: p: 3 projections [rows][fed back], 4 memory: 2 size and 2 fed back for each
-   sequence, 6 weights of the projection: for each VL of its numbers [size][VL].  n: 9 activation of the projection
-   f: 1 bound of projections, or 0 */
+/* An LSTM whose hidden state is projected to fewer numbers before it is fed back. Included by matrices.c. */
 typedef struct {
-    const ft_step *step;
+    const ft_projected_sequences *call;
     const float *hidden;
     float *after; /* what is fed back */
     const int64_t *rows;
@@ -12,26 +8,26 @@ typedef struct {
 } projection_step;
 
 INLINE void project(const int ROWS, const projection_step *s, int64_t block, int64_t row) {
-    const int64_t *n = s->step->n, first = block * VL, count = n[8] - first;
-    const float bound = s->step->f[1];
+    const int64_t first = block * VL, count = s->call->fed_back - first;
+    const float bound = s->call->projection_bound;
     vec sum[1][TILE], number[TILE];
 #pragma GCC unroll 16
     for (int r = 0; r < ROWS; r++) sum[0][r] = ALL(0);
-    add_units(ROWS, 1, s->hidden + row * n[1], s->step->p[6] + block * n[1] * VL, n[1], sum);
+    add_units(ROWS, 1, s->hidden + row * s->call->size, s->call->projection + block * s->call->size * VL, s->call->size, sum);
     lay_down(ROWS, sum[0], number);
 #pragma GCC unroll 1
     for (int r = 0; r < ROWS; r++) {
-        vec value = cell_activation(number[r], n[9]);
+        vec value = cell_activation(number[r], s->call->projection_activation);
         if (bound > 0) value = MIN(MAX(value, ALL(-bound)), ALL(bound));
-        give(s->after + (row + r) * n[8] + first, value, count);
-        give(s->step->p[3] + s->rows[row + r] * n[8] + first, value, count);
+        give(s->after + (row + r) * s->call->fed_back + first, value, count);
+        give(s->call->out + s->rows[row + r] * s->call->fed_back + first, value, count);
     }
 }
 
 static void project_part(void *context, int64_t task, int64_t tasks) {
     const projection_step *s = context;
     int64_t block, block_end;
-    part((s->step->n[8] + VL - 1) / VL, task, tasks, &block, &block_end);
+    part((s->call->fed_back + VL - 1) / VL, task, tasks, &block, &block_end);
     for (; block < block_end; block++) {
         int64_t row = 0;
 #define UNITS(count) \
@@ -44,16 +40,23 @@ static void project_part(void *context, int64_t task, int64_t tasks) {
     }
 }
 
-static void projected_sequences(const ft_step *step, int64_t task, int64_t tasks) {
-    const int64_t *n = step->n, *starts = OFFSETS(step), *rows = starts + n[0] + 1;
-    float *const fed = step->p[4], *const hidden = fed + 2 * n[2] * n[8];
+static void projected_sequences(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_projected_sequences *s = &call->projected_sequences;
+    const int64_t *starts = s->table, *rows = starts + s->steps + 1;
+    const lstm_layer layer = LSTM_LAYER(s);
+    float *const fed = s->scratch, *const hidden = fed + 2 * s->sequences * s->fed_back;
     (void)task, (void)tasks;
-    for (int64_t time = 0; time < n[0]; time++) {
+    for (int64_t time = 0; time < s->steps; time++) {
         const int64_t alive = starts[time + 1] - starts[time];
-        cell_step cells = {.step = step, .before = fed + (time + 1) % 2 * n[2] * n[8], .after = hidden,
-                           .state = hidden + n[2] * n[1], .rows = rows + starts[time], .time = time, .alive = alive};
-        projection_step projection = {step, hidden, fed + time % 2 * n[2] * n[8], rows + starts[time], alive};
-        ft_parallel(lstm_part, &cells, n[3]);
-        ft_parallel(project_part, &projection, n[3]);
+        cell_step cells = {.layer = &layer,
+                           .before = fed + (time + 1) % 2 * s->sequences * s->fed_back,
+                           .after = hidden,
+                           .state = hidden + s->sequences * s->size,
+                           .rows = rows + starts[time],
+                           .time = time,
+                           .alive = alive};
+        projection_step projection = {s, hidden, fed + time % 2 * s->sequences * s->fed_back, rows + starts[time], alive};
+        ft_parallel(lstm_part, &cells, s->parts);
+        ft_parallel(project_part, &projection, s->parts);
     }
 }

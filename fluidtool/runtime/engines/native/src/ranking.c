@@ -15,8 +15,7 @@ INLINE int any_lane(veci mask) {
 }
 
 /* ---------------------------------------------------------------- the first place of the largest or smallest number
-   NaN is never it.  p: x [outer][axis][inner], -, -, places [outer][inner].
-   n: 0 outer, 1 axis, 2 inner, 3 whether the smallest is asked for */
+   NaN is never it. */
 typedef struct {
     vec best;
     veci place;
@@ -44,18 +43,19 @@ static int64_t place_in_row(const float *x, int64_t count, float sign) {
     return first;
 }
 
-static void extreme_place(const ft_step *step, int64_t task, int64_t tasks) {
-    const int64_t *n = step->n, axis = n[1], inner = n[2], chunks = (inner + VL - 1) / VL;
-    const float sign = n[3] ? -1 : 1;
-    int64_t *places = (int64_t *)(void *)step->p[3], from, to;
-    part(inner == 1 ? n[0] : n[0] * chunks, task, tasks, &from, &to);
+static void extreme_place(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_extreme_place *s = &call->extreme_place;
+    const int64_t axis = s->axis, inner = s->inner, chunks = (inner + VL - 1) / VL;
+    const float sign = s->smallest ? -1 : 1;
+    int64_t *places = s->out, from, to;
+    part(inner == 1 ? s->outer : s->outer * chunks, task, tasks, &from, &to);
     for (int64_t i = from; i < to; i++) {
         if (inner == 1) {
-            places[i] = place_in_row(step->p[0] + i * axis, axis, sign);
+            places[i] = place_in_row(s->source + i * axis, axis, sign);
             continue;
         }
         const int64_t outer = i / chunks, start = i % chunks * VL, there = inner - start < VL ? inner - start : VL;
-        const float *x = step->p[0] + outer * axis * inner + start;
+        const float *x = s->source + outer * axis * inner + start;
         lane_places found = {ALL(-__builtin_inff()), {0}};
         for (int64_t k = 0; k < axis; k++)
             found = better(found, take(x + k * inner, there) * ALL(sign), (veci){0} + (int32_t)k);
@@ -65,7 +65,7 @@ static void extreme_place(const ft_step *step, int64_t task, int64_t tasks) {
 
 /* ---------------------------------------------------------------- the places of the k largest numbers of every row
    Largest first, equal ones as C++'s partial_sort leaves them (fluidtool/ops/tensor/partial_sort.py): its heap, move by
-   move. NaN counts as the largest.  p: x [rows][size], -, -, places [rows][k].  n: 0 rows, 1 size, 2 k */
+   move. NaN counts as the largest. */
 static void sink(const float *row, int64_t *heap, int64_t top, int64_t size, int64_t place) {
     int64_t hole = top, child = top;
     while (child < (size - 1) / 2) {
@@ -126,13 +126,14 @@ static int places_with_nan(const float *row, int64_t size, int64_t k, int64_t *p
     return 0;
 }
 
-static void top_k(const ft_step *step, int64_t task, int64_t tasks) {
-    const int64_t *n = step->n, size = n[1], k = n[2];
+static void top_k(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_top_k *s = &call->top_k;
+    const int64_t size = s->columns, k = s->k;
     int64_t from, to;
-    part(n[0], task, tasks, &from, &to);
+    part(s->rows, task, tasks, &from, &to);
     for (int64_t i = from; i < to; i++) {
-        const float *row = step->p[0] + i * size;
-        int64_t *places = (int64_t *)(void *)step->p[3] + i * k, j = 0;
+        const float *row = s->source + i * size;
+        int64_t *places = s->out + i * k, j = 0;
         veci none = {0};
         for (; j + VL <= size; j += VL) none |= LOAD(row + j) != LOAD(row + j);
         int nan = any_lane(none);
@@ -141,11 +142,12 @@ static void top_k(const ft_step *step, int64_t task, int64_t tasks) {
     }
 }
 
-/* The numbers at places of every row.  p: x [rows][size], -, -, y [rows][k], -, places.  n: as above */
-static void pick(const ft_step *step, int64_t task, int64_t tasks) {
-    const int64_t *n = step->n, *places = OFFSETS(step);
+/* The numbers at places of every row. */
+static void pick(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_pick *s = &call->pick;
+    const int64_t *places = s->places;
     int64_t from, to;
-    part(n[0], task, tasks, &from, &to);
+    part(s->rows, task, tasks, &from, &to);
     for (int64_t i = from; i < to; i++)
-        for (int64_t j = i * n[2]; j < (i + 1) * n[2]; j++) step->p[3][j] = step->p[0][i * n[1] + places[j]];
+        for (int64_t j = i * s->k; j < (i + 1) * s->k; j++) s->out[j] = s->source[i * s->columns + places[j]];
 }

@@ -41,20 +41,17 @@ INLINE vec cell_slope(vec y, vec dy, int64_t kind) {
     }
 }
 
-/* ---------------------------------------------------------------- LSTM; gates: candidate, input, forget, output
-   p[0]: addresses of 0 x, 1 weights [size][4 size] packed, 2 bias (and peepholes), 3 h0 or 0, 4 c0 or 0 (longest first),
-   5 hidden, 6 cell (rows as in x), 7 gates, 8 activated cells (packed rows), 9 starts of the steps, 10 the row of x that
-   each packed row is, 11 memory: 2 size for each sequence
-   n: 0 steps, 1 size, 2 sequences of a task, 3 peepholes, 4-6 activations of gates, cell, candidate */
+/* ---------------------------------------------------------------- LSTM; gates: candidate, input, forget, output */
 typedef struct {
     int64_t size, gate, cell, candidate;
     const float *peepholes; /* input, forget, output, or 0 */
 } lstm_cell;
 
-static lstm_cell lstm_cell_of(const ft_step *step, const float *bias) {
-    const int64_t *n = step->n;
-    return (lstm_cell){n[1], n[4], n[5], n[6], n[3] ? bias + 4 * n[1] : 0};
-}
+#define LSTM_CELL(s)                                                                                                     \
+    {                                                                                                                    \
+        (s)->size, (s)->gate_activation, (s)->cell_activation, (s)->candidate_activation,                               \
+            (s)->peepholes ? (s)->bias + 4 * (s)->size : 0                                                               \
+    }
 
 /* One row of one step: gates become their activations, `state` the next one. */
 static void lstm_row(const lstm_cell *c, float *gates, int has_before, float *state, float *activated, float *hidden) {
@@ -92,36 +89,34 @@ INLINE int64_t running(const int64_t *starts, int64_t time, int64_t first, int64
     return there < 0 ? 0 : there < most ? there : most;
 }
 
-static void lstm(const ft_step *step, int64_t task, int64_t tasks) {
-    float *const *p = (float *const *)(const void *)step->p[0];
-    const int64_t *n = step->n, size = n[1], most = n[2], first = task * most;
-    const int64_t *starts = (const int64_t *)(const void *)p[9], *rows = (const int64_t *)(const void *)p[10];
-    const lstm_cell cell = lstm_cell_of(step, p[2]);
+static void lstm(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_lstm *s = &call->lstm;
+    const int64_t size = s->size, most = s->task_sequences, first = task * most;
+    const int64_t *starts = s->starts, *rows = s->row_of;
+    const lstm_cell cell = LSTM_CELL(s);
     const size_t bytes = (size_t)size * sizeof(float);
-    float *hidden = p[11] + 2 * size * first, *state = hidden + most * size;
+    float *hidden = s->scratch + 2 * size * first, *state = hidden + most * size;
     (void)tasks;
-    for (int64_t time = 0; time < n[0]; time++) {
+    for (int64_t time = 0; time < s->steps; time++) {
         const int64_t alive = running(starts, time, first, most), begin = starts[time] + first;
         if (!alive) break;
-        float *gates = p[7] + begin * 4 * size;
+        float *gates = s->gates + begin * 4 * size;
         for (int64_t r = 0; r < alive; r++)
-            add_rows(gates + r * 4 * size, p[0] + rows[begin + r] * 4 * size, p[2], 4 * size);
-        if (time) plain_product(alive, size, 4 * size, hidden, size, p[1], gates, 4 * size, 1);
-        else if (p[3]) plain_product(alive, size, 4 * size, p[3] + first * size, size, p[1], gates, 4 * size, 1);
-        if (!time && p[4]) memcpy(state, p[4] + first * size, (size_t)alive * bytes);
+            add_rows(gates + r * 4 * size, s->source + rows[begin + r] * 4 * size, s->bias, 4 * size);
+        if (time) plain_product(alive, size, 4 * size, hidden, size, s->weights, gates, 4 * size, 1);
+        else if (s->initial_hidden)
+            plain_product(alive, size, 4 * size, s->initial_hidden + first * size, size, s->weights, gates, 4 * size, 1);
+        if (!time && s->initial_cell) memcpy(state, s->initial_cell + first * size, (size_t)alive * bytes);
         for (int64_t r = 0; r < alive; r++) {
-            lstm_row(&cell, gates + r * 4 * size, time || p[4], state + r * size, p[8] + (begin + r) * size,
-                     hidden + r * size);
-            memcpy(p[5] + rows[begin + r] * size, hidden + r * size, bytes);
-            memcpy(p[6] + rows[begin + r] * size, state + r * size, bytes);
+            lstm_row(&cell, gates + r * 4 * size, time || s->initial_cell, state + r * size,
+                     s->activated + (begin + r) * size, hidden + r * size);
+            memcpy(s->hidden + rows[begin + r] * size, hidden + r * size, bytes);
+            memcpy(s->cell + rows[begin + r] * size, state + r * size, bytes);
         }
     }
 }
 
-/* The gradient. p[0]: addresses of 0 gradient of hidden, 1 weights transposed and packed, 2 bias, 3-10 as above, 11 memory:
-   6 size for each sequence, 12 gradient of x, 13 hidden of the step before or 0, 14 cell of the step before or 0 (all in
-   rows as in x), 15 gradient of h0 or 0, 16 of c0 or 0 (longest first)
-   n: as above, 7: the cell takes no gradient of its own step (fluidtool/ops/rnn/lstm_cell.py says why) */
+/* The gradient. */
 typedef struct {
     const float *gates, *activated, *before, *hidden; /* before: the state before or 0; hidden: the gradient from outside */
     float *later_hidden, *later_state, *grads;        /* gradients that the step after gave, replaced by this one's */
@@ -159,36 +154,37 @@ static void copy_or_zero(float *to, const float *from, size_t bytes) {
     else memset(to, 0, bytes);
 }
 
-static void lstm_gradient(const ft_step *step, int64_t task, int64_t tasks) {
-    float *const *p = (float *const *)(const void *)step->p[0];
-    const int64_t *n = step->n, size = n[1], most = n[2], first = task * most;
-    const int64_t *starts = (const int64_t *)(const void *)p[9], *rows = (const int64_t *)(const void *)p[10];
-    const lstm_cell cell = lstm_cell_of(step, p[2]);
+static void lstm_gradient(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_lstm_gradient *s = &call->lstm_gradient;
+    const int64_t size = s->size, most = s->task_sequences, first = task * most;
+    const int64_t *starts = s->starts, *rows = s->row_of;
+    const lstm_cell cell = LSTM_CELL(s);
     const size_t bytes = (size_t)size * sizeof(float);
-    float *later_hidden = p[11] + 6 * size * first, *later_state = later_hidden + most * size;
+    float *later_hidden = s->scratch + 6 * size * first, *later_state = later_hidden + most * size;
     float *grads = later_state + most * size;
     (void)tasks;
     memset(later_hidden, 0, 2 * (size_t)most * bytes);
-    for (int64_t time = n[0] - 1; time >= 0; time--) {
+    for (int64_t time = s->steps - 1; time >= 0; time--) {
         const int64_t alive = running(starts, time, first, most), begin = starts[time] + first;
         for (int64_t r = 0; r < alive; r++) {
             const int64_t here = rows[begin + r], there = time ? rows[starts[time - 1] + first + r] : 0;
-            const float *initial_hidden = p[3] ? p[3] + (first + r) * size : 0;
-            const float *initial_state = p[4] ? p[4] + (first + r) * size : 0;
+            const float *initial_hidden = s->initial_hidden ? s->initial_hidden + (first + r) * size : 0;
+            const float *initial_state = s->initial_cell ? s->initial_cell + (first + r) * size : 0;
             const lstm_gradient_row row = {
-                .gates = p[7] + (begin + r) * 4 * size, .activated = p[8] + (begin + r) * size,
-                .before = time ? p[6] + there * size : initial_state, .hidden = p[0] + here * size,
+                .gates = s->gates + (begin + r) * 4 * size, .activated = s->activated + (begin + r) * size,
+                .before = time ? s->cell + there * size : initial_state, .hidden = s->hidden_grad + here * size,
                 .later_hidden = later_hidden + r * size, .later_state = later_state + r * size,
                 .grads = grads + r * 4 * size};
-            lstm_row_gradient(&cell, n[7] != 0, &row);
-            memcpy(p[12] + here * 4 * size, row.grads, 4 * bytes);
-            copy_or_zero(p[13] ? p[13] + here * size : 0, time ? p[5] + there * size : initial_hidden, bytes);
-            copy_or_zero(p[14] ? p[14] + here * size : 0, row.before, bytes);
+            lstm_row_gradient(&cell, s->only_later != 0, &row);
+            memcpy(s->source_grad + here * 4 * size, row.grads, 4 * bytes);
+            copy_or_zero(s->hidden_before ? s->hidden_before + here * size : 0,
+                         time ? s->hidden + there * size : initial_hidden, bytes);
+            copy_or_zero(s->cell_before ? s->cell_before + here * size : 0, row.before, bytes);
         }
-        if (alive && (time || p[15]))
-            plain_product(alive, 4 * size, size, grads, 4 * size, p[1], later_hidden, size, 0);
+        if (alive && (time || s->initial_hidden_grad))
+            plain_product(alive, 4 * size, size, grads, 4 * size, s->weights, later_hidden, size, 0);
     }
     const size_t there = (size_t)running(starts, 0, first, most) * bytes;
-    if (p[15]) memcpy(p[15] + first * size, later_hidden, there);
-    if (p[16]) memcpy(p[16] + first * size, later_state, there);
+    if (s->initial_hidden_grad) memcpy(s->initial_hidden_grad + first * size, later_hidden, there);
+    if (s->initial_cell_grad) memcpy(s->initial_cell_grad + first * size, later_state, there);
 }

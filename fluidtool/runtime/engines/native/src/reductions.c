@@ -38,20 +38,20 @@ static float reduce_row(const float *x, int64_t count, int64_t how) {
     return lanes[0];
 }
 
-/* p: x, -, -, y.  n: 0 outer, 1 axis, 2 inner, 3 what */
-static void reduce(const ft_step *step, int64_t task, int64_t tasks) {
-    const int64_t *n = step->n, axis = n[1], inner = n[2], how = n[3];
+static void reduce(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_reduce *s = &call->reduce;
+    const int64_t axis = s->axis, inner = s->inner, how = s->how;
     const float factor = how == REDUCE_MEAN ? 1 / (float)axis : 1, first = first_of_reduction(how);
     const int64_t chunks = (inner + VL - 1) / VL;
     int64_t from, to;
-    part(inner == 1 ? n[0] : n[0] * chunks, task, tasks, &from, &to);
+    part(inner == 1 ? s->outer : s->outer * chunks, task, tasks, &from, &to);
     for (int64_t i = from; i < to; i++) {
         if (inner == 1) {
-            step->p[3][i] = reduce_row(step->p[0] + i * axis, axis, how) * factor;
+            s->out[i] = reduce_row(s->source + i * axis, axis, how) * factor;
             continue;
         }
         const int64_t outer = i / chunks, start = i % chunks * VL, there = inner - start;
-        const float *x = step->p[0] + outer * axis * inner + start;
+        const float *x = s->source + outer * axis * inner + start;
         vec total = ALL(first);
         for (int64_t j = 0; j < axis; j += 64) {
             const int64_t end = j + 64 < axis ? j + 64 : axis;
@@ -59,19 +59,19 @@ static void reduce(const ft_step *step, int64_t task, int64_t tasks) {
             for (int64_t k = j; k < end; k++) sum = reduce_two(sum, take(x + k * inner, there), how);
             total = reduce_two(total, sum, how);
         }
-        give(step->p[3] + outer * inner + start, total * ALL(factor), there);
+        give(s->out + outer * inner + start, total * ALL(factor), there);
     }
 }
 
-/* p: x, -, -, y.  n: 0 outer, 1 axis, 2 inner */
-static void softmax_axis(const ft_step *step, int64_t task, int64_t tasks) {
-    const int64_t *n = step->n, axis = n[1], inner = n[2], chunks = (inner + VL - 1) / VL;
+static void softmax_axis(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_softmax_axis *s = &call->softmax_axis;
+    const int64_t axis = s->axis, inner = s->inner, chunks = (inner + VL - 1) / VL;
     int64_t from, to;
-    part(n[0] * chunks, task, tasks, &from, &to);
+    part(s->outer * chunks, task, tasks, &from, &to);
     for (int64_t i = from; i < to; i++) {
         const int64_t start = i % chunks * VL, there = inner - start, at = i / chunks * axis * inner + start;
-        const float *x = step->p[0] + at;
-        float *y = step->p[3] + at;
+        const float *x = s->source + at;
+        float *y = s->out + at;
         vec most = take(x, there), sum = ALL(0);
         for (int64_t k = 1; k < axis; k++) most = MAX(most, take(x + k * inner, there));
         for (int64_t k = 0; k < axis; k++) {

@@ -46,7 +46,8 @@ typedef struct {
 } row_mask;
 
 /* y = softmax(factor * x + mask) of rows that lie one after the other; in place, too. */
-static void softmax_rows(const float *x, float *y, const row_mask *m, int64_t columns, float factor, int64_t from, int64_t to) {
+static void softmax_rows(const float *x, float *y, const row_mask *m, int64_t columns, float factor, int64_t from,
+                         int64_t to) {
     if (columns <= SHORT_ROW && !m->at) {
         softmax_short(x, y, columns, factor, from, to);
         return;
@@ -56,7 +57,8 @@ static void softmax_rows(const float *x, float *y, const row_mask *m, int64_t co
     for (int64_t row = from; row < to; row++, x += columns, y += columns) {
         const float *mask = 0;
         if (m->at)
-            mask = m->at + row / (m->heads * m->rows) * m->image + row / m->rows % m->heads * m->head + row % m->rows * m->row;
+            mask = m->at + row / (m->heads * m->rows) * m->image + row / m->rows % m->heads * m->head +
+                   row % m->rows * m->row;
         vec most = ALL(-3.402823466e38f);
         int64_t i = 0;
         for (; i + VL <= columns; i += VL) {
@@ -94,14 +96,18 @@ static void softmax_rows(const float *x, float *y, const row_mask *m, int64_t co
     }
 }
 
-/* p: x, mask or 0, -, y. n: 0 rows, 1 columns, 2-3 the rows as [image][n[2]][n[3]], 4-6 mask strides of image,
-   n[2], n[3], 7 mask stride inside a row (0 or 1). y = softmax(f[0] * x + mask). */
-static void softmax(const ft_step *step, int64_t task, int64_t tasks) {
-    const int64_t *n = step->n;
-    const row_mask mask = {.at = step->p[1], .heads = n[2], .rows = n[3], .image = n[4], .head = n[5], .row = n[6], .column = n[7]};
+static void softmax(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_softmax *s = &call->softmax;
+    const row_mask mask = {.at = s->mask,
+                           .heads = s->heads,
+                           .rows = s->head_rows,
+                           .image = s->mask_image,
+                           .head = s->mask_head,
+                           .row = s->mask_row,
+                           .column = s->mask_column};
     int64_t from, to;
-    part(n[0], task, tasks, &from, &to);
-    softmax_rows(step->p[0], step->p[3], &mask, n[1], step->f[0], from, to);
+    part(s->rows, task, tasks, &from, &to);
+    softmax_rows(s->source, s->out, &mask, s->columns, s->factor, from, to);
 }
 
 /* The sum of (x - mean) to the power 1 or 2, a constant; four sums, since one would wait for itself. */
@@ -123,33 +129,32 @@ INLINE float sum_of_powers(const float *x, int64_t count, float mean, const int 
     return sum_lanes((sums[0] + sums[1]) + (sums[2] + sums[3])) + rest;
 }
 
-/* p: x, scale or 0, bias or 0, y, residual or 0 (added to x first), mean and variance of every row or 0. n: 0 rows,
-   1 columns. f[0] = epsilon */
-static void layer_norm(const ft_step *step, int64_t task, int64_t tasks) {
-    const int64_t *n = step->n, columns = n[1], even = columns / VL * VL;
+static void layer_norm(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_layer_norm *s = &call->layer_norm;
+    const int64_t columns = s->columns, even = columns / VL * VL;
     int64_t from, to;
-    part(n[0], task, tasks, &from, &to);
+    part(s->rows, task, tasks, &from, &to);
     for (int64_t row = from; row < to; row++) {
-        const float *x = step->p[0] + row * columns, *more = step->p[4] ? step->p[4] + row * columns : 0;
-        float *y = step->p[3] + row * columns;
+        const float *x = s->source + row * columns, *more = s->residual ? s->residual + row * columns : 0;
+        float *y = s->out + row * columns;
         if (more)
             for (int64_t i = 0; i < columns; i++) y[i] = x[i] + more[i];
         const float *from_here = more ? y : x;
         const float mean = sum_of_powers(from_here, columns, 0, 1) / (float)columns;
         const float variance = sum_of_powers(from_here, columns, mean, 2) / (float)columns;
-        const float inverse = 1 / sqrtf(variance + step->f[0]);
-        const float *scale = step->p[1], *bias = step->p[2];
-        if (step->p[5]) step->p[5][row] = mean, step->p[5][n[0] + row] = variance;
+        const float inverse = 1 / sqrtf(variance + s->epsilon);
+        const float *scale = s->scale, *bias = s->bias;
+        if (s->statistics) s->statistics[row] = mean, s->statistics[s->rows + row] = variance;
         for (int64_t i = 0; i < even; i += VL) {
             vec value = (LOAD(from_here + i) - ALL(mean)) * ALL(inverse);
             if (scale) value *= LOAD(scale + i);
             if (bias) value += LOAD(bias + i);
-            if (step->activation) value = activate(value, step->activation, step->f);
+            if (s->activation) value = activate(value, s->activation, &s->constants);
             STORE(y + i, value);
         }
         for (int64_t i = even; i < columns; i++) {
             const float value = (from_here[i] - mean) * inverse * (scale ? scale[i] : 1) + (bias ? bias[i] : 0);
-            store_some(y + i, activate(ALL(value), step->activation, step->f), 1);
+            store_some(y + i, activate(ALL(value), s->activation, &s->constants), 1);
         }
     }
 }

@@ -42,8 +42,6 @@ INLINE vec all(float v) { return (vec){FOUR(v), FOUR(v)}; }
 #define MIN(a, b) CHOOSE((a) > (b), b, a)
 #endif
 
-#define OFFSETS(step) ((const int64_t *)(const void *)(step)->p[5])
-
 /* The part `task` of `tasks` of a range. */
 INLINE void part(int64_t count, int64_t task, int64_t tasks, int64_t *from, int64_t *to) {
     *from = count * task / tasks;
@@ -186,24 +184,26 @@ INLINE vec sqrt_vec(vec x) {
 #endif
 }
 
-INLINE vec activate(vec x, int32_t kind, const float *f) {
+INLINE vec activate(vec x, int32_t kind, const ft_constants *c) {
     switch (kind) {
         case FT_RELU: return MAX(x, ALL(0)); /* a NaN stays */
-        case FT_RELU6: return MIN(MAX(x, ALL(0)), ALL(f[0]));
+        case FT_RELU6: return MIN(MAX(x, ALL(0)), ALL(c->relu6.threshold));
         case FT_SIGMOID: return sigmoid_vec(x);
         case FT_TANH: return tanh_vec(x);
         case FT_GELU: return x * below_vec(x);
         case FT_GELU_TANH:
             return ALL(0.5f) * x * (ALL(1) + tanh_vec(ALL(0.79788456f) * (x + ALL(0.044715f) * x * x * x)));
-        case FT_LEAKY_RELU: return CHOOSE(x < ALL(0), x * ALL(f[0]), x);
-        case FT_HARD_SWISH: return x * MIN(MAX(x + ALL(f[1]), ALL(0)), ALL(f[0])) / ALL(f[2]);
-        case FT_SWISH: return x * sigmoid_vec(ALL(f[0]) * x);
+        case FT_LEAKY_RELU: return CHOOSE(x < ALL(0), x * ALL(c->leaky_relu.slope), x);
+        case FT_HARD_SWISH:
+            return x * MIN(MAX(x + ALL(c->hard_swish.offset), ALL(0)), ALL(c->hard_swish.threshold)) /
+                   ALL(c->hard_swish.scale);
+        case FT_SWISH: return x * sigmoid_vec(ALL(c->swish.beta) * x);
         case FT_EXP: return exp_vec(x);
         case FT_SQRT: return sqrt_vec(x);
         case FT_SQUARE: return x * x;
-        case FT_AFFINE: return x * ALL(f[0]) + ALL(f[1]);
-        case FT_HARD_SIGMOID: return MIN(MAX(x * ALL(f[0]) + ALL(f[1]), ALL(0)), ALL(1));
-        case FT_CLIP: return MIN(MAX(x, ALL(f[0])), ALL(f[1]));
+        case FT_AFFINE: return x * ALL(c->affine.scale) + ALL(c->affine.shift);
+        case FT_HARD_SIGMOID: return MIN(MAX(x * ALL(c->hard_sigmoid.slope) + ALL(c->hard_sigmoid.offset), ALL(0)), ALL(1));
+        case FT_CLIP: return MIN(MAX(x, ALL(c->clip.low)), ALL(c->clip.high));
         case FT_SOFTSIGN: return x / (ALL(1) + MAX(x, -x));
         case FT_ABS: return MAX(x, -x);
         default: return x;
@@ -213,10 +213,10 @@ INLINE vec activate(vec x, int32_t kind, const float *f) {
 /* Activations that a tile computes of its sums, in registers: `each` does something with each `sum`. The others come when
    the tile has been stored. */
 #define QUICK(kind) ((kind) <= FT_RELU6 || (kind) == FT_LEAKY_RELU || (kind) == FT_HARD_SWISH)
-#define ACTIVATE_QUICKLY(kind, f, each, sum)                                           \
+#define ACTIVATE_QUICKLY(kind, constants, each, sum)                                   \
     switch (kind) {                                                                    \
-        case FT_RELU: each(sum = activate(sum, FT_RELU, f)) break;                     \
-        case FT_RELU6: each(sum = activate(sum, FT_RELU6, f)) break;                   \
-        case FT_LEAKY_RELU: each(sum = activate(sum, FT_LEAKY_RELU, f)) break;         \
-        case FT_HARD_SWISH: each(sum = activate(sum, FT_HARD_SWISH, f)) break;         \
+        case FT_RELU: each(sum = activate(sum, FT_RELU, constants)) break;             \
+        case FT_RELU6: each(sum = activate(sum, FT_RELU6, constants)) break;           \
+        case FT_LEAKY_RELU: each(sum = activate(sum, FT_LEAKY_RELU, constants)) break; \
+        case FT_HARD_SWISH: each(sum = activate(sum, FT_HARD_SWISH, constants)) break; \
     }

@@ -15,25 +15,23 @@ INLINE vec best_before(const float *before, const float *between, int64_t tags, 
     return best;
 }
 
-/* p: scores [rows][tags]; of the first tag, of the last tag, then of what follows what [2 + tags][tags]; memory, -, tags of the
-   rows (int64), of each sequence its first row and its length (int64)
-   n: 0 sequences, 1 tags, 2 floats of memory of a task: (longest + 2) (tags + VL) */
-static void viterbi(const ft_step *step, int64_t task, int64_t tasks) {
-    const int64_t *n = step->n, tags = n[1], room = tags + VL;
-    const float *start = step->p[1], *stop = start + tags, *between = stop + tags;
-    int64_t first, last, *path = (int64_t *)(void *)step->p[4];
-    part(n[0], task, tasks, &first, &last);
+static void viterbi(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_viterbi *s = &call->viterbi;
+    const int64_t tags = s->tags, room = tags + VL;
+    const float *start = s->transitions, *stop = start + tags, *between = stop + tags;
+    int64_t first, last, *path = s->path;
+    part(s->sequences, task, tasks, &first, &last);
     for (int64_t sequence = first; sequence < last; sequence++) {
-        const int64_t row = OFFSETS(step)[2 * sequence], length = OFFSETS(step)[2 * sequence + 1];
-        float *best = step->p[2] + task * n[2], *now = best + room;
+        const int64_t row = s->runs[2 * sequence], length = s->runs[2 * sequence + 1];
+        float *best = s->scratch + task * s->task_scratch, *now = best + room;
         int32_t *from = (int32_t *)(void *)(now + room);
         if (length <= 0) continue;
-        for (int64_t tag = 0; tag < tags; tag++) best[tag] = step->p[0][row * tags + tag] + start[tag];
+        for (int64_t tag = 0; tag < tags; tag++) best[tag] = s->source[row * tags + tag] + start[tag];
         for (int64_t time = 1; time < length; time++) {
             for (int64_t tag = 0; tag < tags; tag += VL) {
                 veci source;
                 const vec score = best_before(best, between + tag, tags, tags - tag, &source);
-                STORE(now + tag, score + take(step->p[0] + (row + time) * tags + tag, tags - tag));
+                STORE(now + tag, score + take(s->source + (row + time) * tags + tag, tags - tag));
                 memcpy(from + time * room + tag, &source, sizeof source);
             }
             float *const old = best;

@@ -42,26 +42,21 @@ INLINE void transform_back(const int OUTPUTS, const vec *m, const int step, vec 
     y[3 * y_step] = ALL(0.5f * HALF_ROOT) * difference + ALL(2 * ROOT) * far_difference + m[5 * step];
 }
 
-/* ---------------------------------------------------------------- windows
-   p: x, -, -, windows [position][channel block][window][VL]
-   n: 0 images, 1-2 rows and columns of windows in an image, 3 channel blocks, 4 m, 5-6 padding above and to the left,
-   7-8 rows and columns of x, 9-11 x strides of image, row, channel block; 12-13 strides of channel block and position of
-   the windows; 14 the first window, 15 how many */
-INLINE void window(const int OUTPUTS, const ft_step *step, const float *x, int64_t top, int64_t left, float *y) {
+/* ---------------------------------------------------------------- windows */
+INLINE void window(const int OUTPUTS, const ft_winograd_windows *s, const float *x, int64_t top, int64_t left, float *y) {
     enum { MOST = 6 };
     const int side = OUTPUTS + 2;
-    const int64_t *n = step->n;
     vec pixels[MOST * MOST], half[MOST * MOST];
-    if (top >= 0 && left >= 0 && top + side <= n[7] && left + side <= n[8]) {
+    if (top >= 0 && left >= 0 && top + side <= s->source_height && left + side <= s->source_width) {
 #pragma GCC unroll 6
         for (int r = 0; r < side; r++)
 #pragma GCC unroll 6
-            for (int c = 0; c < side; c++) pixels[r * side + c] = LOAD(x + (top + r) * n[10] + (left + c) * VL);
+            for (int c = 0; c < side; c++) pixels[r * side + c] = LOAD(x + (top + r) * s->source_row + (left + c) * VL);
     } else {
         for (int r = 0; r < side; r++)
             for (int c = 0; c < side; c++) {
-                const int inside = top + r >= 0 && top + r < n[7] && left + c >= 0 && left + c < n[8];
-                pixels[r * side + c] = inside ? LOAD(x + (top + r) * n[10] + (left + c) * VL) : ALL(0);
+                const int inside = top + r >= 0 && top + r < s->source_height && left + c >= 0 && left + c < s->source_width;
+                pixels[r * side + c] = inside ? LOAD(x + (top + r) * s->source_row + (left + c) * VL) : ALL(0);
             }
     }
 #pragma GCC unroll 6
@@ -71,36 +66,31 @@ INLINE void window(const int OUTPUTS, const ft_step *step, const float *x, int64
         vec line[MOST];
         transform_window(OUTPUTS, half + r * side, 1, line, 1);
 #pragma GCC unroll 6
-        for (int c = 0; c < side; c++) STORE(y + (r * side + c) * n[13], line[c]);
+        for (int c = 0; c < side; c++) STORE(y + (r * side + c) * s->out_position, line[c]);
     }
 }
 
-static void winograd_windows(const ft_step *step, int64_t task, int64_t tasks) {
-    const int64_t *n = step->n;
+static void winograd_windows(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_winograd_windows *s = &call->winograd_windows;
     int64_t from, to;
-    part(n[15] * n[3], task, tasks, &from, &to);
+    part(s->count * s->blocks, task, tasks, &from, &to);
     for (int64_t i = from; i < to; i++) {
-        const int64_t number = i % n[15], block = i / n[15], at = n[14] + number;
-        const int64_t column = at % n[2], row = at / n[2] % n[1], image = at / (n[2] * n[1]);
-        const float *x = step->p[0] + image * n[9] + block * n[11];
-        float *y = step->p[3] + block * n[12] + number * VL;
-        const int64_t top = row * n[4] - n[5], left = column * n[4] - n[6];
-        if (n[4] == 4) window(4, step, x, top, left, y);
-        else window(2, step, x, top, left, y);
+        const int64_t number = i % s->count, block = i / s->count, at = s->first + number;
+        const int64_t column = at % s->window_columns, row = at / s->window_columns % s->window_rows,
+                      image = at / (s->window_columns * s->window_rows);
+        const float *x = s->source + image * s->source_image + block * s->source_block;
+        float *y = s->out + block * s->out_block + number * VL;
+        const int64_t top = row * s->outputs - s->pad_top, left = column * s->outputs - s->pad_left;
+        if (s->outputs == 4) window(4, s, x, top, left, y);
+        else window(2, s, x, top, left, y);
     }
 }
 
-/* ---------------------------------------------------------------- products and results
-   p: windows, filters [pair of channel blocks][position][channel][2 * VL or VL], bias or 0, y, residual or 0, offsets of
-   the channel blocks of the windows
-   n: 0 images, 1-2 rows and columns of windows in an image, 3 channel blocks of y, 4 m, 5 channels of x, 6 - , 7 stride of
-   a position, 8 the first window, 9 how many, 10 parts by window, 26 parts by channel block; 11-14 y strides of
-   image, row, pixel, channel block; 15-18 the same of the residual; 21-22 rows and columns of y.  Tasks: n[10] * n[26] */
-INLINE void results(const int OUTPUTS, const ft_step *step, const float *products, int64_t position, int64_t at,
+/* ---------------------------------------------------------------- products and results */
+INLINE void results(const int OUTPUTS, const ft_winograd *s, const float *products, int64_t position, int64_t at,
                     int64_t block, vec bias) {
     enum { MOST = 6 };
     const int side = OUTPUTS + 2;
-    const int64_t *n = step->n;
     vec half[MOST * 4];
 #pragma GCC unroll 6
     for (int c = 0; c < side; c++) {
@@ -109,12 +99,14 @@ INLINE void results(const int OUTPUTS, const ft_step *step, const float *product
         for (int r = 0; r < side; r++) column[r] = LOAD(products + (r * side + c) * position);
         transform_back(OUTPUTS, column, 1, half + c, side);
     }
-    const int64_t left = at % n[2] * OUTPUTS, top = at / n[2] % n[1] * OUTPUTS, image = at / (n[2] * n[1]);
-    float *y = step->p[3] + image * n[11] + top * n[12] + left * n[13] + block * n[14];
-    const float *residual =
-        step->p[4] ? step->p[4] + image * n[15] + top * n[16] + left * n[17] + block * n[18] : 0;
-    const int rows = (int)(n[21] - top < OUTPUTS ? n[21] - top : OUTPUTS);
-    const int columns = (int)(n[22] - left < OUTPUTS ? n[22] - left : OUTPUTS);
+    const int64_t left = at % s->window_columns * OUTPUTS, top = at / s->window_columns % s->window_rows * OUTPUTS,
+                  image = at / (s->window_columns * s->window_rows);
+    float *y = s->out + image * s->out_image + top * s->out_row + left * s->out_pixel + block * s->out_block;
+    const float *residual = s->residual ? s->residual + image * s->residual_image + top * s->residual_row +
+                                              left * s->residual_pixel + block * s->residual_block
+                                        : 0;
+    const int rows = (int)(s->rows - top < OUTPUTS ? s->rows - top : OUTPUTS);
+    const int columns = (int)(s->columns - left < OUTPUTS ? s->columns - left : OUTPUTS);
     for (int r = 0; r < rows; r++) {
         vec line[4];
         transform_back(OUTPUTS, half + r * side, 1, line, 1);
@@ -122,51 +114,58 @@ INLINE void results(const int OUTPUTS, const ft_step *step, const float *product
         for (int c = 0; c < OUTPUTS; c++) {
             if (c >= columns) break;
             vec value = line[c] + bias;
-            if (residual) value += LOAD(residual + r * n[16] + c * n[17]);
-            if (step->activation == FT_RELU) value = MAX(value, ALL(0));
-            STORE(y + r * n[12] + c * n[13], value);
+            if (residual) value += LOAD(residual + r * s->residual_row + c * s->residual_pixel);
+            if (s->activation == FT_RELU) value = MAX(value, ALL(0));
+            STORE(y + r * s->out_row + c * s->out_pixel, value);
         }
-        if (step->activation > FT_RELU) activate_pixels(step, y + r * n[12], columns);
+        if (s->activation > FT_RELU) activate_pixels(s->activation, &s->constants, y + r * s->out_row, s->out_pixel, columns);
     }
 }
 
-static void winograd(const ft_step *step, int64_t task, int64_t tasks) {
-    const int64_t *n = step->n, positions = (n[4] + 2) * (n[4] + 2), pairs = (n[3] + 1) / 2;
+static void winograd(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_winograd *s = &call->winograd;
+    const int64_t positions = (s->outputs + 2) * (s->outputs + 2), pairs = (s->blocks + 1) / 2;
     float products[MOST_TILES * 36 * 2 * VL];
     (void)tasks;
     int64_t pair, pair_end, from, to;
-    part(n[9], task % n[10], n[10], &from, &to);
-    part(pairs, task / n[10], n[26], &pair, &pair_end);
+    part(s->count, task % s->window_parts, s->window_parts, &from, &to);
+    part(pairs, task / s->window_parts, s->block_parts, &pair, &pair_end);
     const int64_t tiles = (to - from + TILE - 1) / TILE;
     for (; pair < pair_end; pair++) {
-        const int64_t blocks = 2 * pair + 1 < n[3] ? 2 : 1, width = blocks * VL, position = (to - from) * width;
+        const int64_t blocks = 2 * pair + 1 < s->blocks ? 2 : 1, width = blocks * VL, position = (to - from) * width;
         const int64_t lines = (width * VL / 16 + tiles - 1) / tiles;
-        const float *w = step->p[1] + pair * 2 * VL * positions * n[5];
-        for (int64_t i = 0; i < positions; i++, w += n[5] * width)
+        const float *w = s->weights + pair * 2 * VL * positions * s->channels;
+        for (int64_t i = 0; i < positions; i++, w += s->channels * width)
             for (int64_t tile = 0; tile < tiles; tile++) {
                 int64_t first, last;
                 part(to - from, tile, tiles, &first, &last);
-                const tile_work t = {.x = step->p[0] + i * n[7] + (from + first) * VL, .w = w, .x_pixel = VL,
-                                     .y = products + i * position + first * width, .y_pixel = width, .y_block = VL,
-                                     .offsets = OFFSETS(step), .segments = n[5] / VL, .length = VL, .first = 1,
-                                     .ahead = w + n[5] * width + tile * n[5] / VL * lines * 16, .ahead_lines = lines};
+                const tile_work t = {.x = s->windows + i * s->windows_position + (from + first) * VL,
+                                     .w = w,
+                                     .x_pixel = VL,
+                                     .y = products + i * position + first * width,
+                                     .y_pixel = width,
+                                     .y_block = VL,
+                                     .offsets = s->offsets,
+                                     .segments = s->channels / VL,
+                                     .length = VL,
+                                     .first = 1,
+                                     .ahead = w + s->channels * width + tile * s->channels / VL * lines * 16,
+                                     .ahead_lines = lines};
                 tile_of(blocks, last - first, &t);
             }
         for (int64_t b = 0; b < blocks; b++) {
             const int64_t block = 2 * pair + b;
-            const vec bias = step->p[2] ? LOAD(step->p[2] + block * VL) : ALL(0);
+            const vec bias = s->bias ? LOAD(s->bias + block * VL) : ALL(0);
             for (int64_t i = 0; i < to - from; i++) {
                 const float *at = products + i * width + b * VL;
-                if (n[4] == 4) results(4, step, at, position, n[8] + from + i, block, bias);
-                else results(2, step, at, position, n[8] + from + i, block, bias);
+                if (s->outputs == 4) results(4, s, at, position, s->first + from + i, block, bias);
+                else results(2, s, at, position, s->first + from + i, block, bias);
             }
         }
     }
 }
 
-/* ---------------------------------------------------------------- filters
-   p: filters [O][I][3][3] and factor by filter or 0 (both at any address), -, transformed filters.  n: 0 O, 1 I, 2 m.
-   G g G^T in double. */
+/* ---------------------------------------------------------------- filters: G g G^T in double */
 typedef double vec_wide __attribute__((vector_size(VL * 8)));
 
 INLINE void transform_filter(const int OUTPUTS, const vec_wide *g, const int step, vec_wide *u, const int u_step) {
@@ -197,26 +196,27 @@ INLINE void filter(const int OUTPUTS, const vec_wide *g, float *to, int64_t posi
     }
 }
 
-static void pack_winograd(const ft_step *step, int64_t task, int64_t tasks) {
-    const int64_t *n = step->n, blocks = (n[0] + VL - 1) / VL, pairs = (blocks + 1) / 2;
-    const int64_t positions = (n[2] + 2) * (n[2] + 2);
+static void pack_winograd(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_pack_winograd *s = &call->pack_winograd;
+    const int64_t blocks = (s->filters + VL - 1) / VL, pairs = (blocks + 1) / 2;
+    const int64_t positions = (s->outputs + 2) * (s->outputs + 2);
     int64_t from, to;
-    part(blocks * n[1], task, tasks, &from, &to);
+    part(blocks * s->channels, task, tasks, &from, &to);
     for (int64_t i = from; i < to; i++) {
-        const int64_t block = i / n[1], channel = i % n[1], pair = block / 2;
+        const int64_t block = i / s->channels, channel = i % s->channels, pair = block / 2;
         const int64_t width = pair == pairs - 1 && blocks % 2 ? VL : 2 * VL;
-        const int64_t there = n[0] - block * VL < VL ? n[0] - block * VL : VL;
+        const int64_t there = s->filters - block * VL < VL ? s->filters - block * VL : VL;
         double lanes[9][VL] = {{0}};
         for (int64_t lane = 0; lane < there; lane++) {
             const int64_t number = block * VL + lane;
-            const loose *g = (const loose *)step->p[0] + (number * n[1] + channel) * 9;
-            const double factor = step->p[1] ? (double)((const loose *)step->p[1])[number] : 1;
+            const loose *g = (const loose *)s->source + (number * s->channels + channel) * 9;
+            const double factor = s->scale ? (double)((const loose *)s->scale)[number] : 1;
             for (int tap = 0; tap < 9; tap++) lanes[tap][lane] = (double)g[tap] * factor;
         }
         vec_wide g[9];
         memcpy(g, lanes, sizeof g);
-        float *y = step->p[3] + pair * 2 * VL * positions * n[1] + channel * width + block % 2 * VL;
-        if (n[2] == 4) filter(4, g, y, n[1] * width);
-        else filter(2, g, y, n[1] * width);
+        float *y = s->out + pair * 2 * VL * positions * s->channels + channel * width + block % 2 * VL;
+        if (s->outputs == 4) filter(4, g, y, s->channels * width);
+        else filter(2, g, y, s->channels * width);
     }
 }
