@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fluidtool.runtime.engines.native import abi, generate_abi, library
+from fluidtool.runtime.engines.native import abi, generate_abi, library, preview
 from fluidtool.runtime.engines.native.binding import empty_calls, word, write
 from fluidtool.runtime.graph.ir import Activation
 
@@ -66,6 +66,14 @@ def test_another_layout_has_another_fingerprint(tmp_path: Path, old: str, new: s
 
 def test_other_words_on_what_a_kernel_does_have_the_same_fingerprint(tmp_path: Path) -> None:
     assert read(tmp_path, GOOD).fingerprint == read(tmp_path, GOOD.replace("factor * source", "a product")).fingerprint
+
+
+def test_activations_have_the_numbers_that_graphs_have() -> None:
+    names = {
+        number: name.replace(" (tanh)", "_tanh").replace("scale", "affine")
+        for number, name in preview.ACTIVATIONS.items()
+    }
+    assert names == {number: abi.ActivationKind(number).name.lower() for number in names}
 
 
 # ---------------------------------------------------------------- what lies where

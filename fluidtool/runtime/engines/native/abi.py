@@ -14,7 +14,7 @@ P = TypeVar("P")
 
 WORDS = 41  # of 8 bytes, of a call
 FIRST = 4  # the word of the first pointer
-FINGERPRINT = 0xdc097001  # FT_ABI of src/abi.h
+FINGERPRINT = 0xeab95265  # FT_ABI of src/abi.h
 
 
 class Kind(IntEnum):
@@ -158,8 +158,8 @@ class Convolution(Arguments[P]):
         "source", "weights", "bias", "out", "residual", "offsets", "images", "rows", "columns", "blocks",
         "segments", "segment_length", "last_length", "last_segments", "source_image", "source_row", "source_pixel",
         "out_image", "out_row", "out_pixel", "out_block", "residual_image", "residual_row", "residual_pixel",
-        "residual_block", "groups", "source_group", "weights_group", "out_group", "last_lanes", "weights_image",
-        "row_parts", "block_parts", "bias_group", "column_parts",
+        "residual_block", "groups", "source_group", "weights_group", "out_group", "last_lanes", "row_parts",
+        "block_parts", "bias_group", "column_parts",
     )
     kind = Kind.CONVOLUTION
     takes_activation = True
@@ -171,11 +171,11 @@ class Convolution(Arguments[P]):
         "last_segments": 0, "source_image": 0, "source_row": 0, "source_pixel": 0, "out_image": 0, "out_row": 0,
         "out_pixel": 0, "out_block": 0, "residual_image": 0, "residual_row": 0, "residual_pixel": 0,
         "residual_block": 0, "groups": 0, "source_group": 0, "weights_group": 0, "out_group": 0, "last_lanes": 0,
-        "weights_image": 0, "row_parts": 0, "block_parts": 0, "bias_group": 0, "column_parts": 0,
+        "row_parts": 0, "block_parts": 0, "bias_group": 0, "column_parts": 0,
     }
     optional = ("bias", "residual", )
     float_names = ()
-    layout = Struct("@iiq3f6Q29q")
+    layout = Struct("@iiq3f6Q28q")
 
     def __init__(
         self, *, source: P, weights: P, bias: P | None = None, out: P, residual: P | None = None, offsets: P,
@@ -183,7 +183,7 @@ class Convolution(Arguments[P]):
         last_segments: int, source_image: int, source_row: int, source_pixel: int, out_image: int, out_row: int,
         out_pixel: int, out_block: int, residual_image: int = 0, residual_row: int = 0, residual_pixel: int = 0,
         residual_block: int = 0, groups: int, source_group: int, weights_group: int, out_group: int, last_lanes:
-        int, weights_image: int = 0, row_parts: int, block_parts: int, bias_group: int, column_parts: int,
+        int, row_parts: int, block_parts: int, bias_group: int, column_parts: int,
     ) -> None:
         self.source = source
         self.weights = weights
@@ -215,7 +215,6 @@ class Convolution(Arguments[P]):
         self.weights_group = weights_group
         self.out_group = out_group
         self.last_lanes = last_lanes
-        self.weights_image = weights_image
         self.row_parts = row_parts
         self.block_parts = block_parts
         self.bias_group = bias_group
@@ -229,8 +228,7 @@ class Convolution(Arguments[P]):
             self.last_length, self.last_segments, self.source_image, self.source_row, self.source_pixel,
             self.out_image, self.out_row, self.out_pixel, self.out_block, self.residual_image, self.residual_row,
             self.residual_pixel, self.residual_block, self.groups, self.source_group, self.weights_group,
-            self.out_group, self.last_lanes, self.weights_image, self.row_parts, self.block_parts, self.bias_group,
-            self.column_parts,)
+            self.out_group, self.last_lanes, self.row_parts, self.block_parts, self.bias_group, self.column_parts,)
 
     def floats(self) -> tuple[float, ...]:
         return ()

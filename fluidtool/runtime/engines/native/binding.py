@@ -28,7 +28,7 @@ def bind(kernel_calls: Sequence[KernelCall], address: Callable[[Buffer], int], w
             check(kernel_call, width)
         except ExtentError as error:
             name = "" if kernel_call.node is None else f" for {kernel_call.node.output.name}"
-            raise ExtentError(f"the native step {kernel_call.kind.name}{name} must not run: {error}") from None
+            raise ExtentError(f"the kernel call {kernel_call.kind.name}{name} must not run: {error}") from None
         arguments = kernel_call.arguments
         addresses = [0 if found is None else address(found[0]) + 4 * found[1] for found in arguments.pointers()]
         write(calls, number, arguments, addresses, kernel_call.tasks, kernel_call.activation)

@@ -147,10 +147,7 @@ def least_and_most(table: Any) -> tuple[int, int]:
 @touches(abi.Convolution)
 def _convolution(s: abi.Convolution[Pointer], on: Setting) -> Touched:
     whole = s.segments - s.last_segments
-    need(
-        min(s.rows, s.groups, s.row_parts, s.block_parts, s.column_parts) > 0 and s.weights_image == 0 and whole >= 0,
-        "parts",
-    )
+    need(min(s.rows, s.groups, s.row_parts, s.block_parts, s.column_parts) > 0 and whole >= 0, "parts")
     need(
         on.tasks == s.groups * s.row_parts * s.block_parts * s.column_parts and 0 < s.last_lanes <= on.width,
         "as many tasks as parts",

@@ -33,7 +33,7 @@ def check_call(arguments: abi.Arguments[Array], width: int, tasks: int) -> None:
         if table is not None:
             need(table(arguments), "a table that fits its sizes")
     except ExtentError as error:
-        raise ExtentError(f"the native step {arguments.kind.name} must not run: {error}") from None
+        raise ExtentError(f"the kernel call {arguments.kind.name} must not run: {error}") from None
 
 
 def length(array: Any) -> int:

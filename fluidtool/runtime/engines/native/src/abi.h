@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FT_ABI 0xdc097001u /* another for another layout */
+#define FT_ABI 0xeab95265u /* another for another layout */
 
 enum ft_kind {
     FT_CONVOLUTION, FT_DEPTHWISE, FT_POOL, FT_BLOCK, FT_UNBLOCK, FT_HALO, FT_ELEMENTWISE, FT_SOFTMAX, FT_LAYER_NORM,
@@ -75,8 +75,8 @@ typedef struct ft_convolution {
     const int64_t *offsets;
     int64_t images, rows, columns, blocks, segments, segment_length, last_length, last_segments, source_image,
         source_row, source_pixel, out_image, out_row, out_pixel, out_block, residual_image, residual_row,
-        residual_pixel, residual_block, groups, source_group, weights_group, out_group, last_lanes, weights_image,
-        row_parts, block_parts, bias_group, column_parts;
+        residual_pixel, residual_block, groups, source_group, weights_group, out_group, last_lanes, row_parts,
+        block_parts, bias_group, column_parts;
 } ft_convolution;
 
 /* Each channel convolved with a filter of its own; weights [block][tap][lane]. What lies outside the image is left
@@ -1188,7 +1188,7 @@ typedef union ft_call {
 } ft_call;
 
 _Static_assert(offsetof(ft_convolution, source) == 32 && offsetof(ft_convolution, images) == 80 &&
-               sizeof(ft_convolution) == 312, "convolution");
+               sizeof(ft_convolution) == 304, "convolution");
 _Static_assert(offsetof(ft_depthwise, source) == 32 && offsetof(ft_depthwise, images) == 72 && sizeof(ft_depthwise)
                == 280, "depthwise");
 _Static_assert(offsetof(ft_pool, source) == 32 && offsetof(ft_pool, images) == 48 && sizeof(ft_pool) == 208,

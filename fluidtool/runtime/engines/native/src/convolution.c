@@ -215,23 +215,20 @@ static void convolution(const ft_call *call, int64_t task, int64_t tasks) {
     (void)tasks;
     const int64_t by_block = task % s->block_parts, by_column = task / s->block_parts % s->column_parts,
                   by_row = task / (s->block_parts * s->column_parts) % s->row_parts;
-    const int64_t group = task / (s->block_parts * s->column_parts * s->row_parts) % s->groups,
-                  image = task / (s->block_parts * s->column_parts * s->row_parts * s->groups);
+    const int64_t group = task / (s->block_parts * s->column_parts * s->row_parts);
     const int64_t pairs = (s->blocks + 1) / 2;
     int64_t pair, pair_end, row, row_end, column, column_end;
     part(pairs, by_block, s->block_parts, &pair, &pair_end);
-    part(s->weights_image ? s->rows : s->images * s->rows, by_row, s->row_parts, &row, &row_end);
+    part(s->images * s->rows, by_row, s->row_parts, &row, &row_end);
     columns_of(s->columns, by_column, s->column_parts, &column, &column_end);
     const int64_t whole = s->segments - s->last_segments; /* segments of full length */
     const int64_t depth = whole * s->segment_length + s->last_segments * s->last_length;
-    const float *x = s->source + image * s->source_image + group * s->source_group;
+    const float *x = s->source + group * s->source_group;
     for (; pair < pair_end; pair++) {
         const int64_t blocks = 2 * pair + 1 < s->blocks ? 2 : 1;
-        float *y = s->out + image * s->out_image + group * s->out_group + 2 * pair * s->out_block;
-        const float *residual = s->residual ? s->residual + image * s->residual_image + group * s->out_group +
-                                                  2 * pair * s->residual_block
-                                            : 0;
-        tile_work t = {.w = s->weights + image * s->weights_image + group * s->weights_group + pair * depth * 2 * VL,
+        float *y = s->out + group * s->out_group + 2 * pair * s->out_block;
+        const float *residual = s->residual ? s->residual + group * s->out_group + 2 * pair * s->residual_block : 0;
+        tile_work t = {.w = s->weights + group * s->weights_group + pair * depth * 2 * VL,
                        .bias = s->bias ? s->bias + group * s->bias_group + 2 * pair * VL : 0,
                        .x_pixel = s->source_pixel,
                        .y_pixel = s->out_pixel,
