@@ -1,4 +1,4 @@
-"""Draws `docs/architecture.svg`: `python docs/draw_architecture.py [--check]`. A test keeps it true.
+"""Draws `docs/architecture.svg`: `python docs/draw_architecture.py [--check]`. A test checks it.
 
 The drawing follows one feed from the command line to a kernel and back. Every box names its file.
 """
@@ -64,16 +64,16 @@ class Arrow:
 
 BOXES = {
     "command": Box(
-        0, 0, "fluidtool run", "fluidtool/cli/commands/run.py", ("parses what it is asked,", "and calls one function")
+        0, 0, "fluidtool run", "fluidtool/cli/commands/run.py", ("parses its arguments,", "and calls one function")
     ),
     "workflow": Box(
         0,
         1,
         "run(model, inputs)",
         "fluidtool/workflows/run.py",
-        ("reads --feed files, repeats,", "compares with what is expected"),
+        ("reads --feed files, repeats,", "compares with expected values"),
     ),
-    "view": Box(3, 1, "what is shown", "fluidtool/cli/views/run.py", ("a table, or JSON", "")),
+    "view": Box(3, 1, "output", "fluidtool/cli/views/run.py", ("a table, or JSON", "")),
     "model": Box(0, 2, "Model.run", "fluidtool/model.py", ("a program, its parameters,", "an executor")),
     "files": Box(1, 2, "files", "fluidtool/io", ("program decoded and validated,", "parameters mapped"), once=True),
     "executor": Box(
@@ -81,7 +81,7 @@ BOXES = {
         3,
         "Executor.run",
         "fluidtool/runtime/executor.py",
-        ("puts what is fed into a scope,", "takes what is fetched out of it"),
+        ("puts the feed into a scope,", "takes fetched values out of it"),
     ),
     "plan": Box(1, 3, "Plan", "fluidtool/runtime/plan.py", ("needed operators, kernels,", "last uses"), once=True),
     "partition": Box(
@@ -89,7 +89,7 @@ BOXES = {
         3,
         "regions",
         "fluidtool/runtime/partition.py",
-        ("neighbouring steps that an", "engine can compute in one call"),
+        ("neighboring steps that an", "engine can compute in one call"),
         once=True,
     ),
     "block": Box(0, 4, "BoundBlock", "fluidtool/runtime/block.py", ("a loop over steps whose", "names are looked up")),
@@ -144,7 +144,7 @@ BOXES = {
         7,
         "ft_run",
         "fluidtool/runtime/engines/native/src/engine.c",
-        ("kernel calls one after the other,", "each cut into tasks for threads"),
+        ("kernel calls in order,", "each cut into tasks for threads"),
     ),
     "c": Box(
         2, 7, "C kernel", "fluidtool/runtime/engines/native/src/products.c", ("for AVX-512, AVX2, or any", "processor")
