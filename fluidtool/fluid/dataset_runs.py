@@ -12,6 +12,7 @@ import numpy as np
 
 from fluidtool.errors import ArgumentTypeError, FetchError, UsageError
 from fluidtool.fluid.dataset import DatasetBase
+from fluidtool.fluid.fetched import fetched_array
 from fluidtool.ir import Program, Variable
 from fluidtool.runtime.scope import Scope
 from fluidtool.tensor import LoDTensor
@@ -137,4 +138,4 @@ class _Watch:
                 f"{key}: Some of your fetched tensors hold LoD information. They can not be completely cast to Python "
                 "ndarray, please choose another targets"
             )
-        return value.numpy()
+        return fetched_array(value.numpy())

@@ -13,6 +13,7 @@ from fluidtool import runtime
 from fluidtool.errors import ArgumentTypeError, FeedError, FetchError
 from fluidtool.fluid.compiler import CompiledProgram
 from fluidtool.fluid.dataset_runs import FetchHandler, run_from_dataset
+from fluidtool.fluid.fetched import fetched_array
 from fluidtool.fluid.framework import default_main_program
 from fluidtool.fluid.places import as_place
 from fluidtool.fluid.profiler import active_observer
@@ -53,14 +54,14 @@ def scope_guard(scope: Scope) -> Iterator[None]:
 
 
 def as_numpy(value: Any) -> Any:
-    """A fetched value as numpy: LoDTensor (without LoD) -> ndarray, a list item by item; others as they are."""
+    """A fetched value as numpy: LoDTensor (without LoD) -> FetchedArray, a list item by item; others as they are."""
     if isinstance(value, LoDTensor):
         if value.offsets:
             raise FetchError(
                 "Some of your fetched tensors hold LoD information. They can not be completely cast to Python ndarray. "
                 "Please set the parameter 'return_numpy' as 'False' to return LoDTensor itself directly."
             )
-        return value.numpy() if value.is_initialized() else None
+        return fetched_array(value.numpy()) if value.is_initialized() else None
     if isinstance(value, list):
         return [as_numpy(item) for item in value]
     return value
