@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import fluidtool
+from fluidtool.compat.removed.giving import old_names
 from fluidtool.compat.standin import install
 
 _PACKAGE = Path(fluidtool.__file__).parent
@@ -23,7 +24,8 @@ def run_script(path: Path, arguments: Sequence[str] = ()) -> None:
 def run_source(source: bytes, path: Path, arguments: Sequence[str] = ()) -> None:
     """Run a script as `__main__`, with its arguments in `sys.argv` and the folder of `path` first in `sys.path`.
 
-    Whatever the script raises is raised, SystemExit included.
+    Names that Python, numpy and Pillow have dropped are there (`old_names`). Whatever the script raises is raised, SystemExit
+    included.
     """
     main = ModuleType("__main__")
     main.__file__ = str(path)
@@ -31,7 +33,7 @@ def run_source(source: bytes, path: Path, arguments: Sequence[str] = ()) -> None
     sys.argv, sys.modules["__main__"] = [str(path), *arguments], main
     sys.path.insert(0, str(path.resolve().parent))
     try:
-        with install():
+        with install(), old_names():
             exec(compile(source, str(path), "exec", dont_inherit=True), vars(main))
     finally:
         sys.argv, sys.path[:], sys.modules["__main__"] = before

@@ -1,0 +1,49 @@
+"""`numpy.array` and `numpy.asarray` as scripts for Fluid knew them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from fluidtool.compat.removed.notes import Notes
+from fluidtool.fluid.fetched import FetchedArray, fetched_array
+from fluidtool.tensor import LoDTensor
+
+
+def of_old(function: Callable[..., Any], notes: Notes) -> Callable[..., Any]:
+    """The function, with three habits of older numpy.
+
+    What is made of fetched values is fetched, too (FetchedArray). `copy=False` copies where it must. Rows of different
+    lengths make an array of objects, with a note.
+    """
+
+    @wraps(function)
+    def make(value: Any = None, *args: Any, **named: Any) -> Any:
+        if named.get("copy") is False:
+            del named["copy"]
+            make_of = _without_copy
+        else:
+            make_of = function
+        try:
+            array = make_of(value, *args, **named)
+        except ValueError as error:
+            if "inhomogeneous" not in str(error) or args or named.get("dtype") is not None:
+                raise
+            notes.say("rows of different lengths are no array to numpy any more; fluidtool makes one of objects")
+            return function(value, dtype=object)
+        return fetched_array(array) if _is_fetched(value) else array
+
+    return make
+
+
+def _without_copy(value: Any, *args: Any, **named: Any) -> Any:
+    import numpy as np
+
+    return np.asanyarray(value, *args) if named.pop("subok", False) else np.asarray(value, *args, **named)
+
+
+def _is_fetched(value: Any) -> bool:
+    if type(value) in (list, tuple) and value:
+        return _is_fetched(value[0])
+    return isinstance(value, (FetchedArray, LoDTensor))

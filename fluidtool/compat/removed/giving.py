@@ -1,0 +1,126 @@
+"""Gives modules their old names back, and takes them away again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any
+
+from fluidtool.compat.removed.arrays import of_old
+from fluidtool.compat.removed.names import REMOVED, stands_for
+from fluidtool.compat.removed.notes import Notes
+
+MODULES = ("distutils", "imp")
+
+
+@contextmanager
+def old_names() -> Iterator[None]:
+    """Within the block names and modules that were dropped are there; what a script uses of them is noted on stderr."""
+    notes = Notes()
+    with ExitStack() as undo:
+        finder = _Finder(lambda module: _give(module, notes, undo))
+        for name in REMOVED.keys() & sys.modules.keys():
+            finder.give(sys.modules[name])
+        dropped = _Dropped(notes)
+        sys.meta_path.insert(0, finder)
+        sys.meta_path.append(dropped)
+        undo.callback(sys.meta_path.remove, finder)
+        undo.callback(sys.meta_path.remove, dropped)
+        yield
+
+
+def _give(module: ModuleType, notes: Notes, undo: ExitStack) -> None:
+    """Let a module answer for the names that it has dropped."""
+    _replace(module, "__getattr__", _answers(module, REMOVED[module.__name__], notes), undo)
+    if module.__name__ == "numpy":
+        for name in ("array", "asarray"):
+            _replace(module, name, of_old(getattr(module, name), notes), undo)
+
+
+def _replace(module: ModuleType, name: str, value: Any, undo: ExitStack) -> None:
+    before = vars(module).get(name)
+    setattr(module, name, value)
+    undo.callback(delattr, module, name) if before is None else undo.callback(setattr, module, name, before)
+
+
+def _answers(module: ModuleType, removed: Mapping[str, str], notes: Notes) -> Callable[[str], Any]:
+    """A module's `__getattr__`, which asks the one before for what is not in the table."""
+    before: Callable[[str], Any] | None = vars(module).get("__getattr__")
+
+    def answer(name: str) -> Any:
+        if name in removed:
+            value = stands_for(removed[name])
+            notes.say(_note(f"{module.__name__}.{name}", removed[name]))
+            return value
+        if before is None:
+            raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+        return before(name)
+
+    return answer
+
+
+def _note(name: str, path: str) -> str:
+    if path.startswith("fluidtool."):
+        return f"{name} is no more; fluidtool has it"
+    return f"{name} is no more; fluidtool takes {path.removeprefix('builtins.')} for it"
+
+
+class _Finder(MetaPathFinder):
+    """Finds the modules of the table where they are, and gives them their names after they have been loaded."""
+
+    def __init__(self, give: Callable[[ModuleType], None]) -> None:
+        self.give = give
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """The spec of a module of the table; None for all others."""
+        spec = PathFinder.find_spec(fullname, path) if fullname in REMOVED else None
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Giving(spec.loader, self.give)
+        return spec
+
+
+class _Giving(Loader):
+    """Loads as another loader does, then gives the module its names."""
+
+    def __init__(self, loader: Any, give: Callable[[ModuleType], None]) -> None:
+        self._loader, self._give = loader, give
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """As the other loader."""
+        module: ModuleType | None = self._loader.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """As the other loader; the module is its own afterwards."""
+        self._loader.exec_module(module)
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._give(module)
+
+
+class _Dropped(MetaPathFinder, Loader):
+    """Finds modules that Python has dropped, where nobody else does."""
+
+    def __init__(self, notes: Notes) -> None:
+        self.notes = notes
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """The spec of our module for one that was dropped; None for all others."""
+        return ModuleSpec(fullname, self) if fullname in MODULES else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Our module."""
+        self.notes.say(f"the module {spec.name} is no more; fluidtool has those of its functions that old scripts use")
+        return import_module(f"{__package__}.modules.{spec.name}")
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing: it has been loaded."""

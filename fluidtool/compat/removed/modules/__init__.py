@@ -1,0 +1,1 @@
+"""Modules that Python has dropped."""
