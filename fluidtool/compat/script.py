@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 import fluidtool
+from fluidtool.compat import python2
+from fluidtool.compat.cpu import on_cpu
 from fluidtool.compat.removed.giving import old_names
+from fluidtool.compat.removed.notes import Notes
 from fluidtool.compat.standin import install
 
 _PACKAGE = Path(fluidtool.__file__).parent
@@ -21,7 +26,15 @@ def run_script(path: Path, arguments: Sequence[str] = ()) -> None:
     run_source(path.read_bytes(), path, arguments)
 
 
-def run_source(source: bytes, path: Path, arguments: Sequence[str] = ()) -> None:
+@dataclass(frozen=True)
+class Dialect:
+    """How a script is taken: GPUs as the CPU, the text as Python 2."""
+
+    on_cpu: bool = False
+    python2: bool = False
+
+
+def run_source(source: bytes, path: Path, arguments: Sequence[str] = (), dialect: Dialect = Dialect()) -> None:
     """Run a script as `__main__`, with its arguments in `sys.argv` and the folder of `path` first in `sys.path`.
 
     Names that Python, numpy and Pillow have dropped are there (`old_names`). Whatever the script raises is raised, SystemExit
@@ -33,10 +46,21 @@ def run_source(source: bytes, path: Path, arguments: Sequence[str] = ()) -> None
     sys.argv, sys.modules["__main__"] = [str(path), *arguments], main
     sys.path.insert(0, str(path.resolve().parent))
     try:
-        with install(), old_names():
-            exec(compile(source, str(path), "exec", dont_inherit=True), vars(main))
+        with _environment(dialect, path):
+            text = python2.translated(source, str(path)) if dialect.python2 else source
+            exec(compile(text, str(path), "exec", dont_inherit=True), vars(main))
     finally:
         sys.argv, sys.path[:], sys.modules["__main__"] = before
+
+
+@contextmanager
+def _environment(dialect: Dialect, path: Path) -> Iterator[None]:
+    """What a script finds, for as long as it runs."""
+    notes = Notes()
+    with install(on_cpu(notes.say) if dialect.on_cpu else None), old_names(notes), ExitStack() as stack:
+        if dialect.python2:
+            stack.enter_context(python2.imports_translated(path.parent))
+        yield
 
 
 def where(error: BaseException) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
@@ -21,10 +21,11 @@ ROOT = "paddle"
 class StandIn(ModuleType):
     """A module of Paddle whose names are those of some of our modules."""
 
-    def __init__(self, name: str, sources: Sequence[ModuleType]) -> None:
+    def __init__(self, name: str, sources: Sequence[ModuleType], replaced: Mapping[str, Any]) -> None:
         super().__init__(name, sources[0].__doc__ if sources else None)
         self.__path__: list[str] = []  # a package: what is imported from it passes by our finder
         self.__dict__["_fluidtool_sources"] = tuple(sources)
+        self.__dict__["_fluidtool_replaced"] = replaced
         self.__all__ = public_names(name, sources)
         for source in sources:
             if hasattr(source, "__version__"):
@@ -36,7 +37,7 @@ class StandIn(ModuleType):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         for source in self.__dict__["_fluidtool_sources"]:
             if name in vars(source) and not isinstance(vars(source)[name], ModuleType):
-                return vars(source)[name]
+                return self.__dict__["_fluidtool_replaced"].get(name, vars(source)[name])
         below = f"{self.__name__}.{name}"
         if sources_of(below) is not None:
             return import_module(below)
@@ -65,7 +66,13 @@ def defined_names(module: ModuleType) -> list[str]:
 
 
 class Finder(MetaPathFinder, Loader):
-    """Finds `paddle` and what is below it; what is not offered is an error that names it."""
+    """Finds `paddle` and what is below it; what is not offered is an error that names it.
+
+    replaced: what stands for some names, in whatever module of Paddle they are offered.
+    """
+
+    def __init__(self, replaced: Mapping[str, Any]) -> None:
+        self.replaced = replaced
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """The spec of a module of Paddle; raises NotOfferedImportError; None for all other modules."""
@@ -79,7 +86,7 @@ class Finder(MetaPathFinder, Loader):
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """The stand-in of this name."""
-        return StandIn(spec.name, [import_module(source) for source in sources_of(spec.name) or ()])
+        return StandIn(spec.name, [import_module(source) for source in sources_of(spec.name) or ()], self.replaced)
 
     def exec_module(self, module: ModuleType) -> None:
         """Nothing: a stand-in looks its names up."""
@@ -90,14 +97,17 @@ def _ours(name: str) -> bool:
 
 
 @contextmanager
-def install() -> Iterator[None]:
-    """Within the block `paddle` is ours; raises UsageError when real Paddle has been imported already."""
+def install(replaced: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """Within the block `paddle` is ours; raises UsageError when real Paddle has been imported already.
+
+    replaced: what stands for some of its names.
+    """
     if any(_ours(name) for name in sys.modules):
         raise UsageError(
             "paddle has been imported already in this process, and fluidtool does not take its place; run the script in "
             "a process of its own with 'fluidtool exec'"
         )
-    finder = Finder()
+    finder = Finder(replaced or {})
     sys.meta_path.insert(0, finder)
     try:
         yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 from tests.cli.support import call, error_of, process
 
 
-def execute(tmp_path: Path, source: str, *args: str, **env: str) -> subprocess.CompletedProcess[Any]:
+def execute(
+    tmp_path: Path, source: str, *args: str, options: Sequence[str] = (), **env: str
+) -> subprocess.CompletedProcess[Any]:
     (tmp_path / "script.py").write_text(source)
-    done = process("exec", "script.py", *args, env=env, cwd=tmp_path)
+    done = process("exec", *options, "script.py", *args, env=env, cwd=tmp_path)
     done.stdout, done.stderr = done.stdout.decode(), done.stderr.decode()
     return done
 
@@ -138,6 +141,29 @@ def test_without_a_script() -> None:
     result = call("exec")
     assert result.exit_code == 2
     assert "SCRIPT" in error_of(result)
+
+
+GPUS = """
+import paddle.fluid as fluid
+from paddle.fluid.core import CUDAPlace
+loss = fluid.layers.fill_constant([1], "float32", 3.0)
+places = fluid.cuda_places([0, 1])
+print(fluid.is_compiled_with_cuda(), fluid.core.get_cuda_device_count(), len(places), isinstance(places[0], CUDAPlace))
+print(fluid.Executor(CUDAPlace(0)).run(fetch_list=[loss]))
+print(fluid.ParallelExecutor(use_cuda=True, main_program=fluid.default_main_program()).run([loss.name]))
+"""
+
+
+def test_gpus_are_the_cpu_when_asked_for(tmp_path: Path) -> None:
+    done = execute(tmp_path, GPUS, options=["--device", "cpu"], CPU_NUM="1")
+    assert done.stdout.splitlines() == ["True 1 2 False", *["[array([3.], dtype=float32)]"] * 2]
+    assert done.stderr == "note: GPUs are the CPU (--device cpu)\n"
+
+
+def test_another_device_is_the_scripts_own_affair(tmp_path: Path) -> None:
+    done = execute(tmp_path, "", options=["--device", "gpu"])
+    assert done.returncode == 2
+    assert "--device can be cpu, found 'gpu'" in done.stderr
 
 
 SCRIPTS = Path(__file__).parent / "scripts"

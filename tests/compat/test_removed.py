@@ -17,13 +17,14 @@ import pytest
 from fluidtool.compat.removed import modules
 from fluidtool.compat.removed.giving import old_names
 from fluidtool.compat.removed.names import REMOVED, stands_for
+from fluidtool.compat.removed.notes import Notes
 from fluidtool.fluid.fetched import FetchedArray, fetched_array
 from fluidtool.tensor import LoDTensor
 from tests.compat.test_exec import execute
 
 
 def test_names_of_old_are_there_with_one_note_each(capsys: pytest.CaptureFixture[str]) -> None:
-    with old_names():
+    with old_names(Notes()):
         assert (np.int, np.float, np.object) == (int, float, object)
         assert np.int is int
         assert np.product([2, 3]) == 6
@@ -36,7 +37,7 @@ def test_names_of_old_are_there_with_one_note_each(capsys: pytest.CaptureFixture
 
 
 def test_afterwards_they_are_gone() -> None:
-    with old_names():
+    with old_names(Notes()):
         pass
     assert not hasattr(collections, "Mapping")
     assert not hasattr(time, "clock")
@@ -47,7 +48,7 @@ def test_afterwards_they_are_gone() -> None:
 
 
 def test_names_that_never_were_stay_errors() -> None:
-    with old_names():
+    with old_names(Notes()):
         with pytest.raises(AttributeError, match="has no attribute 'integr'"):
             np.integr  # noqa: B018
         with pytest.raises(AttributeError, match="module 'time' has no attribute 'clocks'"):
@@ -97,7 +98,7 @@ def test_modules_that_python_dropped(tmp_path: Path) -> None:
 
 
 def test_a_dropped_module_is_found_last_and_with_a_note(capsys: pytest.CaptureFixture[str]) -> None:
-    with old_names():
+    with old_names(Notes()):
         found = sys.meta_path[-1].find_spec("imp", None)
         assert found is not None
         assert importlib.util.module_from_spec(found).new_module("named").__name__ == "named"
@@ -109,7 +110,7 @@ def test_a_dropped_module_is_found_last_and_with_a_note(capsys: pytest.CaptureFi
 
 def test_an_array_of_fetched_values_is_fetched() -> None:
     loss = fetched_array(np.array([0.5]))
-    with old_names():
+    with old_names(Notes()):
         assert float(np.array(loss)) == 0.5
         assert math.isnan(np.asarray(LoDTensor(np.array([np.nan]))))
         assert type(np.array([loss, loss])) is FetchedArray
@@ -118,7 +119,7 @@ def test_an_array_of_fetched_values_is_fetched() -> None:
 
 
 def test_rows_of_different_lengths_are_objects_with_a_note(capsys: pytest.CaptureFixture[str]) -> None:
-    with old_names():
+    with old_names(Notes()):
         rows = np.array([[1], [2, 3]])
         assert (rows.dtype, rows.shape) == (np.dtype(object), (2,))
         with pytest.raises(ValueError, match="inhomogeneous"):
@@ -127,5 +128,5 @@ def test_rows_of_different_lengths_are_objects_with_a_note(capsys: pytest.Captur
 
 
 def test_copy_false_copies_where_it_must() -> None:
-    with old_names():
+    with old_names(Notes()):
         assert (np.array([1, 2], copy=False) == [1, 2]).all()

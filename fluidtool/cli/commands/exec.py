@@ -11,7 +11,9 @@ from typing import Annotated
 import typer
 
 from fluidtool.cli.failures import explain, say_error
-from fluidtool.errors import EXIT_FINDING, FluidError
+from fluidtool.cli.options.changed import Changed
+from fluidtool.cli.options.running import Device
+from fluidtool.errors import EXIT_FINDING, FluidError, UsageError
 
 
 def exec(
@@ -19,17 +21,23 @@ def exec(
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[ARGUMENTS]...", help="What the script finds in sys.argv.")
     ] = None,
+    device: Annotated[Device, Changed(metavar="cpu", help="Take every GPU that the script names for the CPU.")] = "",
+    python2: Annotated[
+        bool, typer.Option("--python2", help="Translate the script and its modules from Python 2 (with fissix).")
+    ] = False,
 ) -> None:
     """Run a script that imports paddle, unmodified and without Paddle.
 
     The exit code is the script's: 1 after a traceback, that of 'fluidtool --help' after an error of fluidtool. Data sets
     are read from ~/.cache/paddle/dataset or PADDLE_DATASET_HOME; FLUIDTOOL_DATASET=synthetic makes small ones up.
     """
-    from fluidtool.compat.script import run_source
+    from fluidtool.compat.script import Dialect, run_source
 
+    if device not in ("", "cpu"):
+        raise UsageError(f"a script says itself where it runs; --device can be cpu, found {device!r}")
     source = script.read_bytes()
     try:
-        run_source(source, script, arguments or [])
+        run_source(source, script, arguments or [], Dialect(device == "cpu", python2))
     except (BrokenPipeError, typer.Exit):
         raise
     except Exception as error:

@@ -19,9 +19,8 @@ MODULES = ("distutils", "imp")
 
 
 @contextmanager
-def old_names() -> Iterator[None]:
+def old_names(notes: Notes) -> Iterator[None]:
     """Within the block names and modules that were dropped are there; what a script uses of them is noted on stderr."""
-    notes = Notes()
     with ExitStack() as undo:
         finder = _Finder(lambda module: _give(module, notes, undo))
         for name in REMOVED.keys() & sys.modules.keys():

@@ -1,0 +1,39 @@
+"""What scripts that name GPUs get for them where everything is to run on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fluidtool.fluid.parallel_executor import ParallelExecutor
+from fluidtool.tensor import CPUPlace
+
+NOTE = "GPUs are the CPU (--device cpu)"
+
+
+def on_cpu(say: Callable[[str], None]) -> dict[str, Any]:
+    """Names of Paddle and what stands for them; whoever uses one is told so."""
+
+    class CUDAPlace:
+        """Makes a CPUPlace."""
+
+        def __new__(cls, device_id: int = 0) -> Any:  # noqa: ARG004, RUF100 - the number of no GPU
+            say(NOTE)
+            return CPUPlace()
+
+    def cuda_places(device_ids: int | Sequence[int] | None = None) -> list[CPUPlace]:
+        say(NOTE)
+        return [CPUPlace()] * (len(device_ids) if isinstance(device_ids, Sequence) else 1)
+
+    def parallel_executor(use_cuda: bool, *args: Any, **named: Any) -> ParallelExecutor:
+        if use_cuda:
+            say(NOTE)
+        return ParallelExecutor(False, *args, **named)
+
+    return {
+        "CUDAPlace": CUDAPlace,
+        "cuda_places": cuda_places,
+        "is_compiled_with_cuda": lambda: True,
+        "get_cuda_device_count": lambda: 1,
+        "ParallelExecutor": parallel_executor,
+    }
