@@ -15,7 +15,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fluidtool.compat.dataset import cifar, imdb, imikolov, mnist, movielens, uci_housing
+from fluidtool.compat.dataset import (
+    cifar,
+    conll05,
+    imdb,
+    imikolov,
+    mnist,
+    movielens,
+    sentiment,
+    uci_housing,
+    wmt14,
+    wmt16,
+)
 from fluidtool.errors import DataFileNotFoundError, UnreadableError, UnsafePickleError, UsageError
 from tests.compat.conftest import pack
 
@@ -240,6 +251,26 @@ def test_made_up_reviews_and_sentences() -> None:
     dictionary = imikolov.build_dict()
     assert {"<s>", "<e>", "<unk>"} < set(dictionary)
     assert {len(gram) for gram in imikolov.train(dictionary, 5)()} == {5}
+
+
+@pytest.mark.usefixtures("made_up")
+def test_made_up_dictionaries_are_as_large_as_real_ones() -> None:
+    assert (len(imdb.word_dict()), len(imikolov.build_dict())) == (5147, 2074)
+    assert len(imikolov.build_dict(0)) > 9900
+    assert set(imdb.word_dict().values()) == set(range(5147))
+    assert len(sentiment.get_word_dict()) == 39768
+    assert [len(names) for names in conll05.get_dict()] == [44068, 3162, 59]
+    assert [len(names) for names in wmt14.get_dict(30000)] == [30000, 30000]
+    assert [len(wmt16.get_dict(language, 1 << 20)) for language in ("en", "de")] == [11250, 19220]
+
+
+@pytest.mark.usefixtures("made_up")
+def test_made_up_films_and_users_are_as_many_as_real_ones() -> None:
+    films = movielens.movie_info()
+    assert (len(films), movielens.max_movie_id(), 783 in films) == (3883, 3952, True)
+    assert (movielens.max_user_id(), movielens.max_job_id()) == (6040, 20)
+    assert (len(movielens.get_movie_title_dict()), len(movielens.movie_categories())) == (5174, 18)
+    assert all(sample[4] in films for sample in movielens.train()())
 
 
 @pytest.mark.usefixtures("made_up")

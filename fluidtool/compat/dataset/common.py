@@ -62,13 +62,21 @@ def data_file(dataset: str, *names: str, folder_name: str = "") -> Path:
     raise DataFileNotFoundError(
         f"paddle.dataset.{dataset} needs the file {folder / names[0]}, which is not there; put the original file {names[-1]} "
         "there (fluidtool downloads nothing; PADDLE_DATASET_HOME names another folder), or set "
-        "FLUIDTOOL_DATASET=synthetic for a small made-up data set of the same shapes and types"
+        "FLUIDTOOL_DATASET=synthetic for made-up data of the same shapes, types and dictionaries"
     )
 
 
 def random(dataset: str, part: str) -> np.random.Generator:
     """The generator of a part of a made-up data set: the same in every process."""
     return np.random.default_rng(list(f"{dataset}/{part}".encode()))
+
+
+def rare_words(number: int, cutoff: int, frequent: int) -> dict[bytes | str, int]:
+    """Words for the dictionaries of made-up data sets, and how often they occur: `frequent` more often than `cutoff`.
+
+    The n-th word occurs in proportion to 1 / n, as in a language. That the samples do without them makes them no smaller.
+    """
+    return {f"rare{rank}".encode(): cutoff * frequent // rank + 1 for rank in range(1, number + 1)}
 
 
 def ranked(counts: Mapping[Any, int], cutoff: int) -> dict[bytes | str, int]:

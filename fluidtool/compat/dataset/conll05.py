@@ -37,6 +37,11 @@ PROPS = "conll05st-release/test.wsj/props/test.wsj.props.gz"
 BEFORE, AFTER = "bos", "eos"
 NOUNS, VERBS, TIMES = 30, ["ask", "give", "make", "say", "see", "take"], ["today", "soon", "now"]
 VECTOR = 32
+DIFFERENT_WORDS, DIFFERENT_VERBS = 44068, 3162  # of the real dictionaries
+ROLES = (
+    "A0 A1 A2 A3 A4 A5 AA AM-ADV AM-CAU AM-DIR AM-DIS AM-EXT AM-LOC AM-MNR AM-MOD AM-NEG AM-PNC AM-PRD AM-TMP C-A0 C-A1 C-A2 "
+    "C-V R-A0 R-A1 R-A2 R-AM-LOC R-AM-TMP V"
+)
 
 Tagged = tuple[list[str], str, list[str]]
 
@@ -60,10 +65,17 @@ def _label_dict(tags: Iterable[str]) -> dict[str, int]:
 def get_dict() -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
     """Ids of words, of verbs, and of labels."""
     if synthetic():
-        words = [AFTER, BEFORE, "by", *TIMES, *VERBS, *(f"noun{number}" for number in range(NOUNS))]
-        tags = ["B-A0", "B-A1", "B-AM-TMP", "B-V"]
-        return {w: i for i, w in enumerate(["<unk>", *words])}, {v: i for i, v in enumerate(VERBS)}, _label_dict(tags)
+        words = ["<unk>", AFTER, BEFORE, "by", *TIMES, *VERBS, *(f"noun{number}" for number in range(NOUNS))]
+        tags = _label_dict(f"B-{role}" for role in ROLES.split())
+        return _filled_up(words, DIFFERENT_WORDS), _filled_up(VERBS, DIFFERENT_VERBS), tags
     return load_dict(_file("wordDict.txt")), load_dict(_file("verbDict.txt")), load_label_dict(_file("targetDict.txt"))
+
+
+def _filled_up(words: list[str], size: int) -> dict[str, int]:
+    """Ids of words, and of as many more as a real dictionary has."""
+    return {
+        word: index for index, word in enumerate([*words, *(f"rare{number}" for number in range(size - len(words)))])
+    }
 
 
 def get_embedding() -> str:

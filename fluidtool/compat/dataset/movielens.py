@@ -32,7 +32,12 @@ __all__ = [
 
 ARCHIVES = ("movielens%2Fml-1m.zip", "ml-1m.zip")
 TEST_SHARE = 0.1
-GENRES = ("Action", "Comedy", "Drama", "Horror", "Romance")
+GENRES = """
+Action Adventure Animation Children's Comedy Crime Documentary Drama Fantasy Film-Noir Horror Musical Mystery Romance Sci-Fi
+Thriller War Western
+""".split()
+USERS, LAST_FILM, NO_FILM = 6040, 3952, 57  # there are 3,883 films: every 57th number is none
+SEQUELS = 1312  # with their words titles have 5,174 different ones
 
 age_table = [1, 18, 25, 35, 45, 50, 56]
 
@@ -147,16 +152,20 @@ def _read(table: str) -> Iterator[str]:
 
 
 def _made_up(table: str) -> Iterator[str]:
-    """Sixty films and a hundred users; whether user and film are both even or both odd makes most of a rating."""
+    """As many films, users, words and categories as there are; whether user and film are both even or both odd makes most of a
+    rating.
+    """
     generator = random("movielens", table)
     if table == "movies":
-        for film in range(1, 61):
-            yield f"{film}::Film number {film} (19{film + 30})::{GENRES[film % 5]}|{GENRES[(film // 5 + 1) % 5]}"
+        for film in (number for number in range(1, LAST_FILM + 1) if number % NO_FILM):
+            title = f"Film number {film}" if film > SEQUELS else f"Film number {film} sequel{film}"
+            yield f"{film}::{title} (19{film % 70 + 30})::{GENRES[film % 18]}|{GENRES[(film // 18 + 1) % 18]}"
     elif table == "users":
-        for user in range(1, 101):
+        for user in range(1, USERS + 1):
             yield f"{user}::{'MF'[user % 2]}::{age_table[user % 7]}::{user % 21}::00000"
     else:
         for _ in range(4000):
-            user, film = int(generator.integers(1, 101)), int(generator.integers(1, 61))
+            user, film = int(generator.integers(1, USERS + 1)), int(generator.integers(1, LAST_FILM + 1))
+            film -= not film % NO_FILM
             stars = (4 if user % 2 == film % 2 else 2) + int(generator.integers(-1, 2))
             yield f"{user}::{film}::{stars}::0"

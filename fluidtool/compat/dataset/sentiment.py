@@ -20,6 +20,7 @@ __all__ = ["get_word_dict", "test", "train"]
 NUM_TRAINING_INSTANCES = 1600
 WORD = re.compile(r"\w+|[^\w\s]+")
 MADE_UP = 1000
+DIFFERENT_WORDS = 39768
 
 Review = tuple[list[str], int]
 
@@ -41,6 +42,8 @@ def test() -> Iterator[tuple[list[int], int]]:
 
 def _numbered(reviews: list[Review]) -> list[tuple[str, int]]:
     counts = Counter(word for words, _ in reviews for word in words)
+    if synthetic():
+        counts.update({f"rare{number}": 1 for number in range(DIFFERENT_WORDS - len(counts))})
     return [(word, index) for index, (word, _) in enumerate(counts.most_common())]
 
 

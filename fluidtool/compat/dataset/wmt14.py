@@ -26,7 +26,8 @@ __all__ = ["gen", "get_dict", "test", "train"]
 START, END, UNK, UNK_IDX = "<s>", "<e>", "<unk>", 2
 LONGEST = 80
 MADE_UP = {"train/train": 1000, "test/test": 200, "gen/gen": 50}
-WORDS = 40
+DICTIONARY = 30000
+WORDS = 40  # that sentences are made of
 
 Pair = tuple[list[int], list[int], list[int]]
 
@@ -73,7 +74,7 @@ def _samples(part: str, dict_size: int) -> Iterator[Pair]:
 
 def _dictionaries(dict_size: int) -> tuple[dict[str, int], dict[str, int]]:
     if synthetic():
-        words = [[START, END, UNK, *(f"{language}{number}" for number in range(WORDS))] for language in ("en", "fr")]
+        words = [[START, END, UNK, *(f"{lang}{number}" for number in range(DICTIONARY - 3))] for lang in ("en", "fr")]
     else:
         archive = data_file("wmt14", "wmt14.tgz")
         words = [

@@ -94,5 +94,7 @@ def _dictionary(lang: str, dict_size: int) -> dict[str, int]:
         if len(words) == size:
             return {word: number for number, word in enumerate(words)}
     counts = Counter(word for pair in _pairs("train") for word in pair[LANGUAGES.index(lang)].split())
+    if synthetic():
+        counts.update({f"{lang}{number}": 0 for number in range(TOTAL_WORDS[lang])})
     frequent = [word for word, _ in counts.most_common(size - len(MARKS))]
     return {word: number for number, word in enumerate([*MARKS, *frequent])}
