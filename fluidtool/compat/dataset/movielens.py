@@ -32,10 +32,10 @@ __all__ = [
 
 ARCHIVES = ("movielens%2Fml-1m.zip", "ml-1m.zip")
 TEST_SHARE = 0.1
-GENRES = """
-Action Adventure Animation Children's Comedy Crime Documentary Drama Fantasy Film-Noir Horror Musical Mystery Romance Sci-Fi
-Thriller War Western
-""".split()
+GENRES = (
+    "Action Adventure Animation Children's Comedy Crime Documentary Drama Fantasy Film-Noir Horror Musical Mystery Romance Sci-Fi "
+    "Thriller War Western"
+)
 USERS, LAST_FILM, NO_FILM = 6040, 3952, 57  # there are 3,883 films: every 57th number is none
 SEQUELS = 1312  # with their words titles have 5,174 different ones
 
@@ -155,11 +155,11 @@ def _made_up(table: str) -> Iterator[str]:
     """As many films, users, words and categories as there are; whether user and film are both even or both odd makes most of a
     rating.
     """
-    generator = random("movielens", table)
+    generator, genres = random("movielens", table), GENRES.split()
     if table == "movies":
         for film in (number for number in range(1, LAST_FILM + 1) if number % NO_FILM):
             title = f"Film number {film}" if film > SEQUELS else f"Film number {film} sequel{film}"
-            yield f"{film}::{title} (19{film % 70 + 30})::{GENRES[film % 18]}|{GENRES[(film // 18 + 1) % 18]}"
+            yield f"{film}::{title} (19{film % 70 + 30})::{genres[film % 18]}|{genres[(film // 18 + 1) % 18]}"
     elif table == "users":
         for user in range(1, USERS + 1):
             yield f"{user}::{'MF'[user % 2]}::{age_table[user % 7]}::{user % 21}::00000"
