@@ -243,7 +243,12 @@ def _array(value: Any, name: str, source: str) -> np.ndarray[Any, Any]:
 
 
 def check_declared(var: Variable, shape: Sequence[int], data_type: VarType, source: str) -> None:
-    """Raise ParameterFileError when a value is not of the shape and data type that the program declares."""
+    """Raise ParameterFileError when a value is not of the shape and data type that the program declares.
+
+    A shape that begins with 0 is that of an `XShape`, which tells dimensions and whose numbers nothing reads: any value goes.
+    """
+    if var.has_shape and tuple(var.shape[:1]) == (0,):
+        return
     if var.has_shape and var.type == VarType.LOD_TENSOR:
         declared = var.shape
         fits = len(declared) == len(shape) and all(d in (-1, s) for d, s in zip(declared, shape, strict=True))

@@ -18,7 +18,7 @@ from fluidtool.ops.schema import USE_CUDNN, USE_MKLDNN, TensorMeta
 )
 def softmax(ctx: OpContext, X: Any, *, axis: int) -> Any:
     """Softmax of X along `axis`, any shape, floating point (Paddle 1.8.5 softmax_op.cc)."""
-    if not -X.ndim <= axis < max(X.ndim, 1):
+    if not -max(X.ndim, 1) <= axis < max(X.ndim, 1):
         raise ctx.error(f"axis {axis} is out of range for X of shape {X.shape}")
     if X.size == 0:
         return X

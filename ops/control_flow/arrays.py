@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
@@ -134,13 +136,25 @@ def _(ctx: InferContext, X: TensorMeta, *, axis: int, use_stack: bool) -> dict[s
 def tensor_array_to_tensor_grad(
     ctx: OpContext, X: LoDTensorArray, Out_grad: Any, *, axis: int, use_stack: bool
 ) -> LoDTensorArray:
-    """The gradient cut back into items."""
+    """The gradient cut back into items of the shapes that they have; its own shape may be another of as many numbers."""
     items = _items(ctx, X)
+    shape = list(items[0].shape)
     if use_stack:
-        parts = list(ctx.xp.moveaxis(Out_grad, axis, 0))
-    else:
-        ends = ctx.np.cumsum([item.shape[axis] for item in items])[:-1]
-        parts = ctx.xp.split(Out_grad, [int(end) for end in ends], axis=axis)
+        shape.insert(axis if axis >= 0 else axis + len(shape) + 1, len(items))
+        return _like(X, ctx.xp.moveaxis(_shaped(ctx, Out_grad, shape), axis, 0))
+    sizes = [item.shape[axis] for item in items]
+    shape[axis] = sum(sizes)
+    ends = [int(end) for end in ctx.np.cumsum(sizes)[:-1]]
+    return _like(X, ctx.xp.split(_shaped(ctx, Out_grad, shape), ends, axis=axis))
+
+
+def _shaped(ctx: OpContext, gradient: Any, shape: list[int]) -> Any:
+    if gradient.size != prod(shape):
+        raise ctx.error(f"Out@GRAD must have shape {shape}, that of Out, found {list(gradient.shape)}")
+    return gradient.reshape(shape)
+
+
+def _like(X: LoDTensorArray, parts: Iterable[Any]) -> LoDTensorArray:
     return LoDTensorArray(LoDTensor(part, item.offsets) for part, item in zip(parts, X, strict=True))
 
 

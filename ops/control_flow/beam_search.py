@@ -40,16 +40,17 @@ def beam_search(
 ) -> dict[str, Any]:
     """The `beam_size` best candidates of every source (a sequence of `scores` at LoD level `level`).
 
-    scores [prefixes, K], ids [prefixes, K] (0 … K-1 without); pre_ids, pre_scores [prefixes, 1]. A prefix that ended
-    keeps its score and offers `end_id` alone; a source whose candidates all ended before is dropped. selected_* [n, 1],
-    their LoD: prefixes of every source, selections of every prefix (Paddle 1.8.5 math/beam_search.cc).
+    scores [prefixes, K], ids [prefixes, K] (0 … K-1 without); pre_ids, pre_scores [prefixes, 1], of more numbers the
+    first ones. A prefix that ended keeps its score and offers `end_id` alone; a source whose candidates all ended before
+    is dropped. selected_* [n, 1], their LoD: prefixes of every source, selections of every prefix (Paddle 1.8.5
+    math/beam_search.cc).
     """
     np = ctx.np
     sources = _source_offsets(ctx, level, scores.shape[0])
     if beam_size <= 0:
         raise ctx.error(f"beam_size must be positive, found {beam_size}")
-    previous, before = ctx.host(pre_ids).reshape(-1), ctx.host(pre_scores).reshape(-1)
     table = ctx.host(scores).reshape(scores.shape[0], prod(scores.shape[1:])).astype(np.float32)
+    previous, before = (ctx.host(values).reshape(-1)[: len(table)] for values in (pre_ids, pre_scores))
     for name, size, expected in (
         ("pre_ids", previous.size, len(table)),
         ("pre_scores", before.size, len(table)),

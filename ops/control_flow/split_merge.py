@@ -63,13 +63,14 @@ def _(context: GradMakerContext) -> list[OpDescription]:
 def merge_lod_tensor(ctx: OpContext, *, level: int) -> Any:
     """The sequences of InTrue and InFalse in the order of Mask [n, 1]; X gives the LoD levels above `level`.
 
-    A branch without rows may hold no value, for it did not run (Paddle 1.8.5 merge_lod_tensor_op.cc).
+    A branch without rows may hold no value, for it did not run. One may hold more rows than Mask names: these are left, and
+    without a LoD Out ends in as many rows of zeros (Paddle 1.8.5 merge_lod_tensor_op.cc).
     """
     chosen = _mask(ctx, ctx.value("Mask").array, level)
     parts = [_branch(ctx, slot) for slot in ("InTrue", "InFalse")]
     counts = [len(part.offsets[0]) - 1 if part.offsets else part.shape()[0] for part in parts]
     expected = [int(chosen.sum()), int((~chosen).sum())]
-    if counts != expected:
+    if counts[0] < expected[0] or counts[1] < expected[1]:
         raise ctx.error(
             f"Mask has {expected[0]} true and {expected[1]} false rows, but InTrue has {counts[0]} and InFalse {counts[1]} "
             "sequences or rows"
@@ -82,7 +83,9 @@ def merge_lod_tensor(ctx: OpContext, *, level: int) -> Any:
     place = ctx.np.where(chosen, chosen.cumsum() - 1, counts[0] + (~chosen).cumsum() - 1)
     deeper, rows = take_sequences(ctx, join_lods([part.offsets for part in filled]), place)
     ctx.set_lod("Out", [*ctx.lod("X")[:level], *deeper])
-    return ctx.xp.concatenate([part.array for part in filled])[ctx.array(rows)]
+    values = ctx.xp.concatenate([part.array for part in filled])
+    named, left = values[ctx.array(rows)], 0 if deeper else len(values) - len(rows)
+    return named if not left else ctx.xp.concatenate([named, ctx.xp.zeros_like(values[:left])])
 
 
 @merge_lod_tensor.infer

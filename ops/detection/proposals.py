@@ -101,7 +101,7 @@ def run(
     deltas = ctx.host(BboxDeltas).transpose(0, 2, 3, 1).reshape(Scores.shape[0], -1, 4)
     found = [
         propose(ctx, *image, anchors, variances, pixel, wide, keep)
-        for image in zip(scores, deltas, ctx.host(Info), strict=True)
+        for image in zip(scores, deltas, ctx.host(Info).reshape(len(scores), -1), strict=True)
     ]
     counts = [len(boxes) for boxes, _ in found]
     return {
@@ -123,7 +123,7 @@ def _check(
         raise ctx.error(
             f"input BboxDeltas must be {expected} for Scores of shape {shape}, found shape {tuple(deltas.shape)}"
         )
-    if not fits(info.shape, (shape[0], width)):
+    if not fits(info.shape, (shape[0], width)) and not (shape[0] in (1, -1) and tuple(info.shape) == (width,)):
         raise ctx.error(f"input {info_slot} must be [{shape[0]}, {width}], found shape {tuple(info.shape)}")
     if len(anchors.shape) <= 1 or anchors.shape[-1] not in (4, -1):
         raise ctx.error(f"input Anchors must be [H, W, A, 4], found shape {tuple(anchors.shape)}")
@@ -150,8 +150,9 @@ def generate_proposals(
     """RpnRois [K, 4] and RpnRoiProbs [K, 1], one sequence per image, from the maps of a region proposal network.
 
     Scores [N, A, H, W], BboxDeltas [N, 4 * A, H, W], Anchors and Variances [H, W, A, 4], ImInfo [N, 3] height, width and
-    scale. The pre_nms_topN best are decoded and cut at the image's border, those below min_size in the original image
-    dropped, the rest suppressed (Paddle 1.8.5 generate_proposals_op.cc; Paddle 2.x gives counts in RpnRoisNum).
+    scale, of one image also [3]. The pre_nms_topN best are decoded and cut at the image's border, those below min_size in
+    the original image dropped, the rest suppressed (Paddle 1.8.5 generate_proposals_op.cc; Paddle 2.x gives counts in
+    RpnRoisNum).
     """
     return proposals(ctx, Scores, BboxDeltas, ImInfo, Anchors, Variances, min_size)
 

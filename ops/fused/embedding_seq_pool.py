@@ -17,11 +17,10 @@ NO_PADDING = -1
 
 
 def _check(ctx: OpContext | InferContext, W: Any, Ids: Any) -> None:
-    table, ids = tuple(W.shape), tuple(Ids.shape)
-    if len(table) != 2:
-        raise ctx.error(f"input W must be [words, width], found shape {table}")
-    if not (ids and ids[-1] == 1):
-        raise ctx.error(f"the last dimension of input Ids must be 1, found shape {ids}")
+    if len(W.shape) != 2:
+        raise ctx.error(f"input W must be [words, width], found shape {tuple(W.shape)}")
+    if not Ids.shape:
+        raise ctx.error("input Ids must have a row for each step of its sequences, found shape ()")
     combiner = ctx.attr("combiner")
     if combiner != "sum":
         raise ctx.error(f'attribute combiner must be "sum", found {combiner!r}')
@@ -51,8 +50,9 @@ def _known_ids(ctx: OpContext, W: Any, Ids: Any, padding_idx: int) -> tuple[Any,
     },
 )
 def fused_embedding_seq_pool(ctx: OpContext, W: Any, Ids: Any, *, padding_idx: int) -> Any:
-    """Out [sequences, k * width]: for each of the k ids of a row of Ids [rows, ..., 1], the sum of their rows of W.
+    """Out [sequences, k * width]: for each of the k ids of a row of Ids [rows, ...], the sum of their rows of W.
 
+    Declared Ids end in a dimension of 1, or have one dimension alone; what a run gives may have any shape.
     Ids equal to padding_idx add nothing, unless that is -1 (Paddle 1.8.5 fused_embedding_seq_pool_op.h).
     """
     ids, counts = _known_ids(ctx, W, Ids, padding_idx)
@@ -63,6 +63,8 @@ def fused_embedding_seq_pool(ctx: OpContext, W: Any, Ids: Any, *, padding_idx: i
 @fused_embedding_seq_pool.infer
 def _(ctx: InferContext, W: TensorMeta, Ids: TensorMeta) -> TensorMeta:
     _check(ctx, W, Ids)
+    if Ids.rank > 1 and Ids.shape[-1] != 1:
+        raise ctx.error(f"the last dimension of input Ids must be 1, found shape {Ids.shape}")
     return TensorMeta((-1, W.shape[1] * prod(Ids.shape[1:])), W.dtype)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
-from fluidtool.ops.math.matrix_common import product, product_grads, transposed
+from fluidtool.ops.math.matrix_common import multiplied, product, product_grads, transposed
 from fluidtool.ops.math.versions import scalar_shape
 from fluidtool.ops.multiply_adds import matmul_multiply_adds
 from fluidtool.ops.registry import op
@@ -39,14 +40,14 @@ Shape = tuple[int, ...]
 def matmul(ctx: OpContext, X: Any, Y: Any, *, transpose_X: bool, transpose_Y: bool, alpha: float) -> Any:
     """alpha * X · Y over the last two dimensions, either one transposed on demand (Paddle 1.8.5 matmul_op.cc).
 
-    A vector X counts as a row, a vector Y as a column. Batches must be equal, or one side a single matrix.
+    A vector X counts as a row, a vector Y as a column. Batches must be equal, or one side a single matrix. By heads, X is cut
+    into columns, and Y into rows, or into columns where it has only as many rows as a head of X has columns.
     """
-    shape = ctx.settled((X.shape, Y.shape), lambda: _out_shape(ctx, X.shape, Y.shape, transpose_X, transpose_Y))
-    x, y = _matrices(ctx, X, Y)
     heads = ctx.attr("head_number")
-    if heads > 1:
-        return _by_heads(ctx, transposed(x, transpose_X), transposed(y, transpose_Y), heads, alpha)
-    out = product(transposed(x, transpose_X), transposed(y, transpose_Y))
+    shape = ctx.settled((X.shape, Y.shape), lambda: _out_shape(ctx, X.shape, Y.shape, transpose_X, transpose_Y, heads))
+    x, y = _matrices(ctx, X, Y)
+    multiply = product if heads <= 1 else partial(_by_heads, ctx, heads)
+    out = multiply(transposed(x, transpose_X), transposed(y, transpose_Y))
     if alpha != 1:
         out = out * out.dtype.type(alpha)
     out = out.reshape(shape)
@@ -57,20 +58,16 @@ def matmul(ctx: OpContext, X: Any, Y: Any, *, transpose_X: bool, transpose_Y: bo
     return out
 
 
-def _by_heads(ctx: OpContext, x: Any, y: Any, heads: int, alpha: float) -> Any:
-    """Columns of X and rows of Y cut into `heads` parts; the products of the parts side by side."""
-    width = x.shape[-1]
-    if width % heads != 0:
-        raise ctx.error(f"head_number {heads} must divide the {width} columns of X")
-    size = width // heads
-    parts = [x[..., i * size : (i + 1) * size] @ y[..., i * size : (i + 1) * size, :] for i in range(heads)]
-    out = ctx.xp.concatenate(parts, axis=-1)
-    return out * out.dtype.type(alpha)
+def _by_heads(ctx: OpContext, heads: int, x: Any, y: Any) -> Any:
+    """Columns of X and rows or columns of Y cut into `heads` parts; the products of the parts side by side."""
+    axis = -2 if y.shape[-2] == x.shape[-1] else -1
+    parts = zip(ctx.xp.split(x, heads, axis=-1), ctx.xp.split(y, heads, axis=axis), strict=True)
+    return ctx.xp.concatenate([multiplied(a, b) for a, b in parts], axis=-1)
 
 
 @matmul.infer
 def _(ctx: InferContext, X: TensorMeta, Y: TensorMeta, *, transpose_X: bool, transpose_Y: bool) -> TensorMeta:
-    return X.with_shape(_out_shape(ctx, X.shape, Y.shape, transpose_X, transpose_Y))
+    return X.with_shape(_out_shape(ctx, X.shape, Y.shape, transpose_X, transpose_Y, ctx.attr("head_number")))
 
 
 @matmul.grad(inputs="X Y Out@GRAD", outputs="X@GRAD Y@GRAD")
@@ -78,6 +75,8 @@ def matmul_grad(
     ctx: OpContext, X: Any, Y: Any, Out_grad: Any, *, transpose_X: bool, transpose_Y: bool, alpha: float
 ) -> dict[str, Any]:
     """dX = alpha * dOut · Yᵀ, dY = alpha * Xᵀ · dOut, each turned back if it was transposed."""
+    if ctx.attr("head_number") > 1:
+        raise ctx.error("there is no gradient by heads (head_number > 1)")
     _out_shape(ctx, X.shape, Y.shape, transpose_X, transpose_Y)
     x, y = _matrices(ctx, X, Y)
     batch = x.shape[:-2] or y.shape[:-2]
@@ -104,13 +103,17 @@ def _matrices(ctx: OpContext, X: Any, Y: Any) -> tuple[Any, Any]:
     return x, y
 
 
-def _out_shape(ctx: OpContext | InferContext, x: Shape, y: Shape, transpose_x: bool, transpose_y: bool) -> Shape:
+def _out_shape(
+    ctx: OpContext | InferContext, x: Shape, y: Shape, transpose_x: bool, transpose_y: bool, heads: int = 1
+) -> Shape:
     if not (x and y):
         raise ctx.error(f"X and Y must have at least 1 dimension, found shapes {list(x)} and {list(y)}")
     rows = (1, x[0]) if len(x) == 1 else x
     columns = (y[0], 1) if len(y) == 1 else y
     height, inner = (rows[-1], rows[-2]) if transpose_x else (rows[-2], rows[-1])
     other, width = (columns[-1], columns[-2]) if transpose_y else (columns[-2], columns[-1])
+    if heads > 1:
+        other, width = _for_heads(ctx, inner, other, width, heads)
     if inner != other and -1 not in (inner, other):
         raise ctx.error(
             f"the columns of X {list(x)} ({inner}) and the rows of Y {list(y)} ({other}) must be equal in number; "
@@ -126,3 +129,14 @@ def _out_shape(ctx: OpContext | InferContext, x: Shape, y: Shape, transpose_x: b
     if len(y) == 1 and out[-1] == 1:
         out.pop(-1)
     return tuple(out) or scalar_shape(ctx)
+
+
+def _for_heads(ctx: OpContext | InferContext, inner: int, other: int, width: int, heads: int) -> tuple[int, int]:
+    """The rows that Y has for all heads, and the columns of Out; from the columns of X and the rows and columns of Y."""
+    if inner != -1 and inner % heads:
+        raise ctx.error(f"head_number {heads} must divide the {inner} columns of X")
+    if -1 in (inner, other, width):
+        return other, -1
+    if inner == other * heads and width % heads == 0:
+        return inner, width
+    return other, width * heads

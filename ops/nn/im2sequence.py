@@ -42,14 +42,18 @@ def _counts(ctx: OpContext, windows: Windows, height: int, width: int) -> tuple[
 def im2sequence(ctx: OpContext, X: Any, Y: Any, *, out_stride: list[int]) -> Any:
     """[N, C, H, W] -> [windows, C * kh * kw], one sequence of windows per image (Paddle 1.8.5 im2sequence_op.h).
 
-    Y [N, 2] (for more than one image) holds the true height and width of each image before it was shrunk by `out_stride`.
+    Y (for more than one image) holds the true height and width of each image before it was shrunk by `out_stride`: 2 * N
+    numbers in any shape.
     """
     require_rank(ctx, "X", X, 4)
     windows, images = _windows(ctx), len(X)
     grids = [_counts(ctx, windows, *X.shape[2:])] * images
     if Y is not None and images > 1:
-        require_shape(ctx, "Y", Y, (images, 2), "one height and width per image of X")
-        true_sizes = ctx.host(Y).astype("int64")
+        if Y.size != 2 * images:
+            raise ctx.error(
+                f"input Y must hold a height and a width for each of the {images} images of X, found shape {tuple(Y.shape)}"
+            )
+        true_sizes = ctx.host(Y).reshape(images, 2).astype("int64")
         grids = [
             _counts(ctx, windows, *(-(-int(n) // s) for n, s in zip(row, out_stride, strict=True)))
             for row in true_sizes

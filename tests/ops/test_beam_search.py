@@ -19,6 +19,8 @@ PREFIXES = {
     "ids": LoDTensor(np.array([[2, 3, 4], [5, 6, 7], [8, 9, 9]]), LOD),
 }
 
+WIDE_SCORES = np.float32([[0.5, 0.4, 0.3], [0.5, 0.4, 0.6], [0.5, 0.4, 0.3]])
+
 
 def search(scores: list[list[float]], **attrs: Any) -> dict[str, Any]:
     inputs = {**PREFIXES, "scores": LoDTensor(np.array(scores, np.float32), LOD)}
@@ -38,6 +40,14 @@ def test_equal_scores(scores: Any, beam_size: int, ids: list[int], parents: list
     assert got["selected_ids"].numpy().reshape(-1).tolist() == ids
     assert got["parent_idx"].numpy().tolist() == parents
     assert got["selected_ids"].lod() == got["selected_scores"].lod() == lod
+
+
+def test_of_previous_ids_of_more_numbers_the_first_ones_count() -> None:
+    wide = {"pre_ids": LoDTensor(np.array([[5, 9], [5, 9], [1, 9]]), LOD), "scores": LoDTensor(WIDE_SCORES, LOD)}
+    got = run_op("beam_search", {**PREFIXES, **wide}, {"level": 0, "end_id": 1, "beam_size": 2})
+    assert got["selected_ids"].numpy().reshape(-1).tolist() == [7, 5, 8, 9]
+    assert got["parent_idx"].numpy().tolist() == [1, 1, 2, 2]
+    assert got["selected_ids"].lod() == [[0, 2, 3], [0, 0, 2, 4]]
 
 
 def test_a_source_that_ended_is_dropped_and_scores_may_be_single_steps() -> None:

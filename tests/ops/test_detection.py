@@ -102,6 +102,21 @@ def test_no_proposal_is_left_when_all_are_too_small() -> None:
     assert run_op("generate_proposals", inputs, {**PROPOSALS, "min_size": 20.0})["RpnRois"].shape() == [0, 4]
 
 
+def test_the_size_of_a_single_image_may_come_without_its_dimension() -> None:
+    def inputs(images: int) -> dict[str, Any]:
+        return {
+            "Scores": np.ones((images, 1, 1, 1), np.float32),
+            "BboxDeltas": np.zeros((images, 4, 1, 1), np.float32),
+            "ImInfo": np.float32([50, 50, 1]),
+            "Anchors": floats([2, 2, 9, 9]).reshape(1, 1, 1, 4),
+            "Variances": np.ones((1, 1, 1, 4), np.float32),
+        }
+
+    assert value(run_op("generate_proposals", inputs(1), PROPOSALS)["RpnRois"]).tolist() == [[2, 2, 9, 9]]
+    with pytest.raises(OperatorError, match=r"ImInfo must be \[2, 3\], found shape \(3,\)"):
+        run_op("generate_proposals", inputs(2), PROPOSALS)
+
+
 def test_of_equal_scores_the_later_proposal_is_collected_first() -> None:
     rois = lod_tensor(floats([0, 0, 1, 1], [0, 0, 2, 2], [0, 0, 3, 3]), [[2, 1]])
     scores = lod_tensor(floats([0.5], [0.5], [0.5]), [[2, 1]])

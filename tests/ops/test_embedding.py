@@ -195,8 +195,9 @@ def test_hierarchical_sigmoid_of_a_complete_tree() -> None:
         "Label": np.array([[0], [3]]),
         "Bias": np.array([[0.1], [0.2], [0.3]], np.float32),
     }
-    out = run_op("hierarchical_sigmoid", inputs, {"num_classes": 4}, {"W_Out": 0})["Out"].numpy()
-    np.testing.assert_allclose(out, [[2.5784964561462402], [0.2781662940979004]], rtol=1e-5)
+    for label in (inputs["Label"], inputs["Label"][:, 0]):  # a column, or one dimension
+        out = run_op("hierarchical_sigmoid", inputs | {"Label": label}, {"num_classes": 4}, {"W_Out": 0})["Out"].numpy()
+        np.testing.assert_allclose(out, [[2.5784964561462402], [0.2781662940979004]], rtol=1e-5)
 
 
 @pytest.mark.parametrize("sampler", [0, 1, 2])

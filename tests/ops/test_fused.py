@@ -84,6 +84,13 @@ def test_fused_embedding_seq_pool_gradient(padding_idx: int) -> None:
     check_gradient("fused_embedding_seq_pool", embedding_inputs(), wrt=["W"], attrs={"padding_idx": padding_idx})
 
 
+def test_fused_embedding_seq_pool_of_ids_in_one_dimension() -> None:
+    inputs = {"W": wave(5, 3), "Ids": lod_tensor(np.array([1, 2, 3, 4]), [[1, 3]])}
+    got = run_op("fused_embedding_seq_pool", inputs)["Out"].numpy()
+    np.testing.assert_allclose(got, [wave(5, 3)[1], wave(5, 3)[2:5].sum(axis=0)], rtol=1e-6)
+    check_gradient("fused_embedding_seq_pool", inputs, wrt=["W"])
+
+
 def test_fused_embedding_seq_pool_sparse_gradient_names_every_id() -> None:
     attrs = {"is_sparse": True, "padding_idx": -1}
     check_gradient("fused_embedding_seq_pool", embedding_inputs(), wrt=["W"], attrs=attrs)

@@ -68,6 +68,9 @@ def infer(
         ("bilinear_interp", {"X": (-1, 3, 4, 5)}, {"scale": 1.5}, {"Out": (-1, 3, 6, 7)}),
         ("bilinear_interp_v2", {"X": (-1, 3, 4, 5), "Scale": (1,)}, {}, {"Out": (-1, 3, -1, -1)}),
         ("im2sequence", {"X": (-1, 3, 8, 8)}, {"kernels": [2, 3]}, {"Out": (-1, 18)}),
+        ("matmul", {"X": (3, 4), "Y": (4, 5)}, {"head_number": 2}, {"Out": (3, 10)}),
+        ("matmul", {"X": (3, 4), "Y": (2, 6)}, {"head_number": 2}, {"Out": (3, 6)}),
+        ("matmul", {"X": (3, 4), "Y": (-1, 6)}, {"head_number": 2}, {"Out": (3, -1)}),
         (
             "unfold",
             {"X": (-1, 3, 8, -1)},

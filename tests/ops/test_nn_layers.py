@@ -73,6 +73,14 @@ def test_im2sequence_of_images_of_their_true_sizes() -> None:
     assert out.recursive_sequence_lengths() == [[4, 2]]
 
 
+def test_im2sequence_takes_the_true_sizes_in_any_shape() -> None:
+    attrs = {"kernels": [2, 2], "paddings": [0, 1, 1, 0], "out_stride": [2, 2]}
+    flat = run_op("im2sequence", {"X": STEPS, "Y": np.float32([4, 4, 2, 3])}, attrs)["Out"]
+    assert flat.recursive_sequence_lengths() == [[4, 2]]
+    with pytest.raises(OperatorError, match=r"for each of the 2 images of X, found shape \(2,\)"):
+        run_op("im2sequence", {"X": STEPS, "Y": np.float32([4, 4])}, attrs)
+
+
 def test_im2sequence_of_an_image_smaller_than_the_kernel_is_empty() -> None:
     out = run_op("im2sequence", {"X": STEPS[:, :, :1]}, {"kernels": [2, 2]})["Out"]
     assert out.shape() == [0, 4] and out.recursive_sequence_lengths() == [[0, 0]]
@@ -196,7 +204,7 @@ def test_fc_with_padded_weights() -> None:
             "im2sequence",
             {"X": STEPS, "Y": np.ones((1, 2), np.float32)},
             {"kernels": [2, 2]},
-            r"Y must have shape \(2, 2\)",
+            r"Y must hold a height and a width for each of the 2 images",
         ),
         ("im2sequence", {"X": STEPS[0]}, {"kernels": [2, 2]}, r"X must have 4 dimensions"),
         ("fc", {"Input": normal(2, 3), "W": normal(4, 5)}, {}, r"rows of 3 elements .* expects 4"),

@@ -73,6 +73,15 @@ def test_matmul_by_heads_multiplies_parts_side_by_side() -> None:
     np.testing.assert_allclose(out, np.concatenate([x[:, :2] @ y[:2], x[:, 2:] @ y[2:]], axis=1), rtol=1e-12)
 
 
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_matmul_by_heads_cuts_columns_of_y_where_it_has_the_rows_of_one_head(batch: tuple[int, ...]) -> None:
+    x, y = normal(*batch, 3, 4), normal(*batch, 6, 2)
+    out = run_op("matmul", {"X": x, "Y": y}, {"head_number": 2, "transpose_Y": True})["Out"].numpy()
+    columns = y.swapaxes(-1, -2)
+    parts = [x[..., :2] @ columns[..., :3], x[..., 2:] @ columns[..., 3:]]
+    np.testing.assert_allclose(out, np.concatenate(parts, axis=-1), rtol=1e-12)
+
+
 PAIRS: list[tuple[str, dict[str, Any], list[str], dict[str, Any]]] = [
     ("mul", {"X": normal(2, 2, 3), "Y": normal(3, 2, 2)}, ["X", "Y"], {"x_num_col_dims": 2}),
     ("bmm", {"X": normal(2, 2, 3), "Y": normal(2, 3, 2)}, ["X", "Y"], {}),
@@ -198,6 +207,13 @@ REFUSALS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("matmul", {"X": normal(2, 2, 3), "Y": normal(3, 3, 2)}, {}, "must be equal, or one of them a single matrix"),
     ("matmul", {"X": normal(2, 3), "Y": normal(3, 2).astype(np.float32)}, {}, "X is float64 and Y is float32"),
     ("matmul", {"X": normal(2, 3), "Y": normal(3, 2)}, {"head_number": 2}, "head_number 2 must divide the 3 columns"),
+    ("matmul", {"X": normal(3, 4), "Y": normal(2, 5)}, {"head_number": 2}, "must be equal in number"),
+    (
+        "matmul_grad",
+        {"X": normal(2, 4), "Y": normal(4, 3), "Out@GRAD": normal(2, 6)},
+        {"head_number": 2},
+        "there is no gradient by heads",
+    ),
     ("matmul_v2", {"X": normal(2, 2, 3), "Y": normal(3, 3, 2)}, {}, "do not broadcast together"),
     ("bmm", {"X": normal(2, 2, 3), "Y": normal(3, 3, 2)}, {}, "X must be .batch, rows, inner."),
     ("mv", {"X": normal(2, 3), "Vec": normal(2)}, {}, "Vec as long as its rows"),

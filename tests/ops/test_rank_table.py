@@ -95,6 +95,18 @@ def test_merge_lod_tensor_undoes_split_lod_tensor(x: Any, mask: list[int]) -> No
     check_program_gradient(b, "loss", {**fed, **weighted(b, "out", array.shape)}, ["x"])
 
 
+def test_branches_of_merge_lod_tensor_may_hold_all_rows() -> None:
+    inputs = {"X": np.ones((3, 1)), "Mask": np.array([[1], [0], [1]], bool), "InTrue": FULL, "InFalse": -FULL}
+    assert run_op("merge_lod_tensor", inputs)["Out"].numpy().tolist() == [[1], [-1], [2], [0], [0], [0]]
+
+
+def test_sequences_that_no_mask_names_are_left_out() -> None:
+    branches = {"InTrue": lod_tensor(FULL, [[2, 1]]), "InFalse": lod_tensor(-FULL, [[1, 2]])}
+    inputs = {"X": np.ones((2, 1)), "Mask": np.array([[1], [0]], bool), **branches}
+    out = run_op("merge_lod_tensor", inputs)["Out"]
+    assert (out.numpy().tolist(), out.recursive_sequence_lengths()) == ([[1], [2], [-1]], [[2, 1]])
+
+
 @pytest.mark.parametrize(("axis", "use_stack"), [(0, False), (-1, False), (0, True), (1, True), (2, True)])
 def test_gradient_of_tensor_array_to_tensor(axis: int, use_stack: bool) -> None:
     b = Building()
@@ -131,6 +143,16 @@ def test_gradient_of_rnn_memory_helper() -> None:
     check_gradient("rnn_memory_helper", {"X": RNG.normal(size=(2, 3))}, ["X"])
 
 
+@pytest.mark.parametrize(("use_stack", "lengths"), [(False, (2, 1)), (True, (2, 2))])
+def test_items_keep_their_shape_whatever_that_of_the_gradient(use_stack: bool, lengths: tuple[int, int]) -> None:
+    items = LoDTensorArray(LoDTensor(np.zeros((length, 1))) for length in lengths)
+    gradient = np.arange(float(sum(lengths)))
+    inputs = {"X": items, "Out@GRAD": gradient}
+    got = run_op("tensor_array_to_tensor_grad", inputs, {"axis": 0, "use_stack": use_stack})["X@GRAD"]
+    assert [item.numpy().tolist() for item in got] == [[[0], [1]], [[number] for number in gradient[2:]]]
+
+
+FULL = np.array([[1.0], [2.0], [3.0]])
 TABLE_OF_THREE = LoDRankTable.from_lod([[0, 1, 4, 6]], 0)
 HOLED = LoDTensorArray([LoDTensor(np.ones((3, 2))), LoDTensor(), LoDTensor(np.ones((1, 2)))])
 
@@ -194,6 +216,12 @@ HOLED = LoDTensorArray([LoDTensor(np.ones((3, 2))), LoDTensor(), LoDTensor(np.on
             {"X": LoDTensorArray(HOLED[:1])},
             {"axis": 2},
             r"axis 2 is out of range for items of shape \(3, 2\)",
+        ),
+        (
+            "tensor_array_to_tensor_grad",
+            {"X": LoDTensorArray(HOLED[:1]), "Out@GRAD": np.ones(5)},
+            {},
+            r"Out@GRAD must have shape \[3, 2\], that of Out, found \[5\]",
         ),
         (
             "split_lod_tensor",

@@ -15,3 +15,12 @@ def test_gradient_agrees_with_central_differences() -> None:
 def test_axis_out_of_range_is_named() -> None:
     with pytest.raises(OperatorError, match=r"softmax: axis 3 is out of range for X of shape \(2, 3\)"):
         run_op("softmax", {"X": np.zeros((2, 3), np.float32)}, {"axis": 3})
+
+
+@pytest.mark.parametrize(("op_type", "expected"), [("softmax", 1.0), ("log_softmax", 0.0)])
+@pytest.mark.parametrize("axis", [-1, 0])
+def test_a_single_number_has_the_axes_of_one_dimension(op_type: str, expected: float, axis: int) -> None:
+    out = run_op(op_type, {"X": np.float32(3)}, {"axis": axis})["Out"].numpy()
+    assert (out.shape, out.item()) == ((), expected)
+    with pytest.raises(OperatorError, match=f"{op_type}: axis 1 is out of range"):
+        run_op(op_type, {"X": np.float32(3)}, {"axis": 1})

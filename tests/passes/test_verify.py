@@ -281,6 +281,13 @@ def test_a_combined_file_that_ends_early(tmp_path: Path) -> None:
     assert codes_found and set(codes_found) <= {"FC301", "FC304"}
 
 
+def test_what_is_stored_for_an_xshape_tells_nothing(tmp_path: Path) -> None:
+    program = linear_program()
+    program.global_block().create_var(name="x_shape", shape=[0, 2, 6], dtype="float32", persistable=True)
+    folder = write_model(tmp_path / "m", program, w=WEIGHT, b=BIAS, x_shape=np.zeros((2, 6)))
+    assert parameters_at_fault(folder) == []
+
+
 def test_parameters_as_half_precision_are_right(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "m", linear_program(), w=WEIGHT.astype(np.float16), b=BIAS)
     assert parameters_at_fault(folder) == []
