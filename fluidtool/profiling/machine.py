@@ -11,7 +11,7 @@ import numpy as np
 from fluidtool.profiling.work import Work
 from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.binding import empty_calls, write
-from fluidtool.runtime.engines.native.calls import aligned_floats
+from fluidtool.runtime.engines.native.layouts import aligned_floats
 from fluidtool.runtime.engines.native.library import Library
 
 PEAK_SUMS = 8  # SUMS in src/peak.c

@@ -17,7 +17,7 @@ from fluidtool import locks
 from fluidtool.passes.peak import Sizes
 from fluidtool.profiling.work import NO_WORK, Work, array_of, operator_work, step_works
 from fluidtool.runtime.bound_region import BoundRegion
-from fluidtool.runtime.engines.native.arena import lifetimes
+from fluidtool.runtime.engines.native.allocator import lifetimes
 from fluidtool.runtime.engines.native.compiler import NativeRegion
 from fluidtool.runtime.engines.native.preview import kernel_call_view
 from fluidtool.runtime.graph.ir import Graph

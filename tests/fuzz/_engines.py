@@ -15,12 +15,12 @@ from fluidtool.errors import FluidError
 from fluidtool.runtime import Executor, partition
 from fluidtool.runtime.engines.native.kernels import convolution, normalization, products, transposed
 from fluidtool.runtime.engines.native.library import INSTRUCTIONS, absence, attempt, library, usable_instructions
-from fluidtool.runtime.engines.native.lowering import memory
+from fluidtool.runtime.engines.native.lowering import builder
 from fluidtool.runtime.graph.importers import IMPORTERS
 from tests.fuzz._networks import Case
 
 LIMITS = (
-    (partition, "WORTH", frozenset(IMPORTERS)), (memory, "SMALL", 0), (convolution, "pays", lambda *_: True),
+    (partition, "WORTH", frozenset(IMPORTERS)), (builder, "SMALL", 0), (convolution, "pays", lambda *_: True),
     (convolution, "GRADIENT_WORTH", 0), (convolution, "SPREAD_WORTH", 0), (convolution, "CHANNELS", 1),
     (convolution, "GRADIENT_FILTERS", 1 << 30), (convolution, "FILTERS", 1 << 30), (convolution, "SPREAD_FILTERS", 1 << 30),
     (transposed, "WORTH", 0), (transposed, "CHANNELS", 1), (products, "LEAST_SIZE", 0), (normalization, "PLANE", 1),

@@ -14,7 +14,7 @@ from fluidtool.ir import Program
 from fluidtool.profiling import recorder
 from fluidtool.profiling.recorder import Recorder
 from fluidtool.runtime import Executor
-from fluidtool.runtime.engines.native.calls import Buffer
+from fluidtool.runtime.engines.native.layouts import Buffer
 from tests.fuzz import growth as campaign
 from tests.fuzz._growth import API, COMMANDS, commands_on
 from tests.support.counted_work import LIMIT, Work, growth

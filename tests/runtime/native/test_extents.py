@@ -9,8 +9,9 @@ import pytest
 
 from fluidtool.runtime.engines.native import abi, extents
 from fluidtool.runtime.engines.native.binding import bind, word
-from fluidtool.runtime.engines.native.calls import Buffer, KernelCall
+from fluidtool.runtime.engines.native.calls import KernelCall
 from fluidtool.runtime.engines.native.extents import ExtentError
+from fluidtool.runtime.engines.native.layouts import Buffer
 from fluidtool.runtime.graph.ir import Activation
 
 WIDTH = 8

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluidtool.runtime.engines.native.abi import Product
-from fluidtool.runtime.engines.native.lowering.memory import view_strides
+from fluidtool.runtime.engines.native.layouts import view_strides
 from fluidtool.runtime.partition import Region
 from tests.runtime.native.checking import Net, check
 

@@ -13,7 +13,7 @@ import pytest
 
 from fluidtool.runtime import Executor
 from fluidtool.runtime.engines.native import abi
-from fluidtool.runtime.engines.native.packed import SHORT, PackedConstants, Packing
+from fluidtool.runtime.engines.native.constants import SHORT, PackedConstants, Packing
 from fluidtool.runtime.partition import Region
 from fluidtool.tensor import LoDTensor
 from tests.runtime.native.checking import Array, Net

@@ -16,7 +16,7 @@ from fluidtool.errors import DeviceError, OperatorError, UsageError
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor, specialization
 from fluidtool.runtime.engines.native.abi import Kind
-from fluidtool.runtime.engines.native.arena import lay_out, lifetimes, lower_bound
+from fluidtool.runtime.engines.native.allocator import lay_out, lifetimes, lower_bound
 from fluidtool.runtime.engines.native.build import COMMON_UNITS
 from fluidtool.runtime.engines.native.library import FOLDER, Library, usable_instructions
 from fluidtool.runtime.partition import ONE_BY_ONE, Region

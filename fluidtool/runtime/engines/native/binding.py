@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fluidtool.runtime.engines.native.abi import FIRST, WORDS, Arguments
-from fluidtool.runtime.engines.native.calls import Buffer, KernelCall
+from fluidtool.runtime.engines.native.calls import KernelCall
 from fluidtool.runtime.engines.native.extents import ExtentError, check
+from fluidtool.runtime.engines.native.layouts import Buffer
 from fluidtool.runtime.graph.ir import NONE, Activation
 
 NO_CONSTANTS = (0.0, 0.0, 0.0)

@@ -15,12 +15,13 @@ from fluidtool import locks
 from fluidtool.errors import OperatorError
 from fluidtool.runtime.engines.base import Watch
 from fluidtool.runtime.engines.native import abi
-from fluidtool.runtime.engines.native.arena import lay_out
+from fluidtool.runtime.engines.native.allocator import lay_out
 from fluidtool.runtime.engines.native.binding import bind, word
-from fluidtool.runtime.engines.native.calls import ALIGNMENT, LARGE_PAGE, Buffer, KernelCall, aligned_floats
+from fluidtool.runtime.engines.native.calls import KernelCall
+from fluidtool.runtime.engines.native.constants import Packed
+from fluidtool.runtime.engines.native.layouts import ALIGNMENT, LARGE_PAGE, Buffer, aligned_floats
 from fluidtool.runtime.engines.native.library import Library, first_byte
 from fluidtool.runtime.engines.native.lowering import lower
-from fluidtool.runtime.engines.native.packed import Packed
 from fluidtool.runtime.graph.importers.registry import Lod
 from fluidtool.runtime.graph.ir import Value
 from fluidtool.runtime.graph.pipeline import check_bounds, import_region, rewritten

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from fluidtool.errors import DeviceError, FluidError
 from fluidtool.runtime.engines.base import Kernel
 from fluidtool.runtime.engines.native.compiler import NativeRegion, compile_region
+from fluidtool.runtime.engines.native.constants import Packed, PackedConstants
 from fluidtool.runtime.engines.native.library import BUILD, SWITCH, Library, absence, library, switched_off
-from fluidtool.runtime.engines.native.packed import Packed, PackedConstants
 from fluidtool.runtime.graph.ir import EngineFaultError
 from fluidtool.runtime.graph.spec import RegionSpec
 

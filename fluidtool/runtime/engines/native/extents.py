@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.runtime.engines.native import abi
-from fluidtool.runtime.engines.native.calls import Buffer, KernelCall, Pointer
+from fluidtool.runtime.engines.native.calls import KernelCall
+from fluidtool.runtime.engines.native.layouts import Buffer, Pointer
 from fluidtool.runtime.graph.ir import EngineFaultError
 
 FLOAT, PLACE = 4, 8  # bytes of what lies behind a pointer: float32, int64

@@ -15,10 +15,10 @@ from fluidtool.ir import Block
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.abi import Kind
-from fluidtool.runtime.engines.native.arena import lower_bound
+from fluidtool.runtime.engines.native.allocator import lower_bound
 from fluidtool.runtime.engines.native.calls import KernelCall, is_narrow
 from fluidtool.runtime.engines.native.compiler import NativeRegion
-from fluidtool.runtime.engines.native.packed import ForeseenConstants
+from fluidtool.runtime.engines.native.constants import ForeseenConstants
 from fluidtool.runtime.graph.importers import registry
 from fluidtool.runtime.graph.importers.registry import Lod
 from fluidtool.runtime.graph.ir import Node, UnsupportedError

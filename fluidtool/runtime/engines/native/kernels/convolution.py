@@ -13,10 +13,10 @@ import numpy as np
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.nn.conv_common import Convolution, bias_grad, plan_convolution, require_like_output
 from fluidtool.ops.nn.windows import CHANNELS_LAST, Windows
-from fluidtool.runtime.engines.native.arena import lay_out
+from fluidtool.runtime.engines.native.allocator import lay_out
 from fluidtool.runtime.engines.native.binding import bind
-from fluidtool.runtime.engines.native.calls import Buffer, aligned_floats
 from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, in_rows
+from fluidtool.runtime.engines.native.layouts import Buffer, aligned_floats
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.lowering import lower
 from fluidtool.runtime.engines.native.lowering.training import bundled

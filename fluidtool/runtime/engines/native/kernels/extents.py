@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fluidtool.runtime.engines.native import abi
-from fluidtool.runtime.engines.native.calls import Buffer, KernelCall, Pointer
+from fluidtool.runtime.engines.native.calls import KernelCall
 from fluidtool.runtime.engines.native.extents import FLOAT, ExtentError, Setting, Touched, check, counts, need, touches
+from fluidtool.runtime.engines.native.layouts import Buffer, Pointer
 
 Array = NDArray[Any]
 MOST_CORNERS = 16  # half of MOST_EDGES of src/polygons.c

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 
-from fluidtool.runtime.engines.native.calls import Buffer, KernelCall, Plain, row_major
+from fluidtool.runtime.engines.native.calls import KernelCall
+from fluidtool.runtime.engines.native.constants import Packed
+from fluidtool.runtime.engines.native.layouts import NO_HALO, Buffer, Halo, Plain, joined, row_major
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.lowering.channels import parts_of_wholes, share_halos
 from fluidtool.runtime.engines.native.lowering.convolution import needs_halo, reach
-from fluidtool.runtime.engines.native.lowering.memory import LOWER, NO_HALO, Halo, Lowering, joined
 from fluidtool.runtime.engines.native.lowering.pairs import by_pairs, half_halos, half_uses, pairs
 from fluidtool.runtime.engines.native.lowering.products import prefetch
 from fluidtool.runtime.engines.native.lowering.transposed import needed_halo
-from fluidtool.runtime.engines.native.packed import Packed
+from fluidtool.runtime.engines.native.lowering.values import LOWER, Lowering
 from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.ir import Graph, UnsupportedError, Value, operands
 
@@ -52,15 +53,15 @@ def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lower
         low.operands = tuple(operands(node))
         for value in low.operands:
             low.left[value] -= 1
-        before = len(low.calls)
+        before = len(low.calls.made)
         try:
             (pairs if by_pairs(node, library) else LOWER[node.kind])(low, node)
         except UnsupportedError as error:
             error.result = node.output.name
             raise
-        for kernel_call in low.calls[before:]:
+        for kernel_call in low.calls.made[before:]:
             kernel_call.node, kernel_call.blocked = node, node.output in low.blockeds
-    prefetch(low.calls, library.width)
+    prefetch(low.calls.made, library.width)
     outputs: dict[Buffer, None] = {}
     for value in graph.outputs:
         place = low.contiguous(value)
@@ -68,9 +69,9 @@ def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lower
         if buffer.role != "output" or place.offset or buffer.size != value.floats or buffer in outputs:
             need(not value.integer, "integers that are moved")
             buffer = Buffer(value.floats, "output")
-            low.copy(place, Plain(buffer, 0, row_major(value.shape)), value.shape)
+            low.calls.copy(place, Plain(buffer, 0, row_major(value.shape)), value.shape)
         outputs[buffer] = None
-    return Lowered(low.calls, inputs, list(outputs), low.offsets)
+    return Lowered(low.calls.made, inputs, list(outputs), low.offsets)
 
 
 def needed_halos(graph: Graph, library: Library) -> dict[Value, Halo]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from fluidtool.runtime.engines.native import abi
-from fluidtool.runtime.engines.native.calls import Buffer, Plain
-from fluidtool.runtime.engines.native.lowering.memory import SMALL, Lowering, broadcast_strides, lowers
+from fluidtool.runtime.engines.native.layouts import Buffer, Plain, broadcast_strides
+from fluidtool.runtime.engines.native.lowering.builder import SMALL
+from fluidtool.runtime.engines.native.lowering.values import Lowering, lowers
 from fluidtool.runtime.graph.ir import Node, Shape, Value
 
 ROWS = 32  # of a task: fewer would not be worth packing keys and values for
@@ -45,7 +46,7 @@ def _attention(low: Lowering, node: Node) -> None:
         mask_outer=of_mask[0], mask_inner=of_mask[1], mask_row=of_mask[2], mask_column=of_mask[3],
         row_parts=parts, task_scratch=room, factor=node.attrs["factor"],
     )  # fmt: skip
-    low.add(arguments, tasks, node.activation)
+    low.calls.add(arguments, tasks, node.activation)
 
 
 def _strides(place: Plain, value: Value) -> tuple[int, ...]:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from fluidtool.runtime.engines.native import abi
-from fluidtool.runtime.engines.native.calls import Blocked, Buffer
-from fluidtool.runtime.engines.native.lowering.memory import NO_HALO, Halo, Lowering, joined, lowers
+from fluidtool.runtime.engines.native.layouts import NO_HALO, Blocked, Buffer, Halo, joined
+from fluidtool.runtime.engines.native.lowering.values import Lowering, lowers
 from fluidtool.runtime.graph.ir import Graph, Node, Value
 
 BLOCKS = frozenset(
@@ -183,7 +183,7 @@ def regroup(
             out_pixel=apart * out.lanes, source_strides=strides + [0] * (2 * MOST - len(strides)), words=words,
         )  # fmt: skip
         work = images * len(entries) * longest * rows * columns * low.width
-        low.add(arguments, low.task_count(work, images * rows * len(entries)))
+        low.calls.add(arguments, low.calls.task_count(work, images * rows * len(entries)))
 
 
 def recipes(

@@ -13,18 +13,12 @@ from numpy.typing import NDArray
 
 from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.bfloat16 import rounded
-from fluidtool.runtime.engines.native.calls import Blocked, Buffer, Pointer, constant
-from fluidtool.runtime.engines.native.lowering.memory import (
-    NO_HALO,
-    SMALL,
-    Halo,
-    Lowering,
-    conv_output,
-    lowers,
-    padded_bias,
-)
+from fluidtool.runtime.engines.native.constants import Packing
+from fluidtool.runtime.engines.native.layouts import NO_HALO, Blocked, Buffer, Halo, Pointer, constant
+from fluidtool.runtime.engines.native.lowering.builder import SMALL
+from fluidtool.runtime.engines.native.lowering.packing import padded_bias
+from fluidtool.runtime.engines.native.lowering.values import Lowering, conv_output, lowers
 from fluidtool.runtime.engines.native.lowering.winograd import outputs_by_side, winograd
-from fluidtool.runtime.engines.native.packed import Packing
 from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.ir import Node, Shape
 
@@ -108,7 +102,7 @@ def convolve(
         **pixels._replace(out_row=spread[1] * pixels.out_row, out_pixel=spread[2] * pixels.out_pixel)._asdict(),
         residual_block=residual_block(low, node), **parts._asdict(),
     )  # fmt: skip
-    low.add(arguments, groups * prod(parts), node.activation)
+    low.calls.add(arguments, groups * prod(parts), node.activation)
 
 
 def join_groups(low: Lowering, attrs: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -138,7 +132,7 @@ def _subsampled(low: Lowering, node: Node, source: Blocked) -> Blocked:
         columns=shape[3], lanes=source.lanes, source_image=source.image, source_block=source.block,
         source_row=down * source.row, source_pixel=right * source.lanes,
     )  # fmt: skip
-    low.add(arguments, low.task_count(place.size, prod(shape[::2]) * source.blocks))
+    low.calls.add(arguments, low.calls.task_count(place.size, prod(shape[::2]) * source.blocks))
     return place
 
 
@@ -245,7 +239,7 @@ def segments(attrs: Mapping[str, Any], inner: int, source: Blocked) -> tuple[lis
 
 def pack_filter(low: Lowering, attrs: Mapping[str, Any], lanes: int) -> Packed:
     """The filters of a convolution as its kernel reads them."""
-    (weights, scale), groups, width = low.filters(attrs), attrs["groups"], low.width
+    (weights, scale), groups, width = low.packing.filters(attrs), attrs["groups"], low.width
     count, inner, rows, columns = weights.shape
     each = -(-(count // groups) // width) * width
     size = groups * each * inner * rows * columns
@@ -253,7 +247,7 @@ def pack_filter(low: Lowering, attrs: Mapping[str, Any], lanes: int) -> Packed:
         abi.PackFilter, source=weights, scale=scale, filters=count // groups, channels=inner, taps=rows * columns,
         groups=groups, out_group=size // groups, lanes=lanes,
     )  # fmt: skip
-    return low.materialize(size, [Packing(call, groups * -(-each // (2 * width)))]), padded_bias(
+    return low.packing.materialize(size, [Packing(call, groups * -(-each // (2 * width)))]), padded_bias(
         attrs["shift"], groups, each
     )
 
@@ -294,7 +288,7 @@ def _depthwise(low: Lowering, node: Node) -> None:
     weights[:count] = attrs["weights"].reshape(count, -1)
     if attrs["scale"] is not None:
         weights[:count] *= attrs["scale"].reshape(-1, 1)
-    if low.narrow:
+    if low.packing.narrow:
         weights = rounded(weights)
     packed = constant(weights.reshape(blocks, width, -1).transpose(0, 2, 1))
     bias = padded_bias(attrs["shift"], 1, blocks * width)
@@ -313,8 +307,8 @@ def _depthwise(low: Lowering, node: Node) -> None:
         residual_block=residual_block(low, node), stride_h=attrs["strides"][0], stride_w=attrs["strides"][1],
         dilation_h=attrs["dilations"][0], dilation_w=attrs["dilations"][1], row_parts=parts,
     )  # fmt: skip
-    tasks = low.task_count(prod(node.output.shape) * rows * columns, images * blocks * parts)
-    low.add(arguments, tasks, node.activation)
+    tasks = low.calls.task_count(prod(node.output.shape) * rows * columns, images * blocks * parts)
+    low.calls.add(arguments, tasks, node.activation)
 
 
 @lowers("affine")
@@ -339,4 +333,4 @@ def _pool(low: Lowering, node: Node) -> None:
         source_image=source.image, source_row=source.row, source_block=source.block,
         out_image=out.image, out_row=out.row, out_block=out.block, mode=attrs["mode"], adaptive=int(attrs["adaptive"]),
     )  # fmt: skip
-    low.add(arguments, low.task_count(prod(node.inputs[0].shape), images * out.blocks * rows))
+    low.calls.add(arguments, low.calls.task_count(prod(node.inputs[0].shape), images * out.blocks * rows))

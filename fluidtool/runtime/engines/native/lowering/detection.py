@@ -7,8 +7,8 @@ from math import prod
 import numpy as np
 
 from fluidtool.runtime.engines.native import abi
-from fluidtool.runtime.engines.native.calls import constant
-from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers
+from fluidtool.runtime.engines.native.layouts import constant
+from fluidtool.runtime.engines.native.lowering.values import Lowering, lowers
 from fluidtool.runtime.graph.ir import Node
 
 COST = 50  # of a box or a score, in multiplications
@@ -25,7 +25,7 @@ def _yolo_boxes(low: Lowering, node: Node) -> None:
         classes=attrs["classes"], grid_h=grid_h, grid_w=grid_w, cell_pixels=attrs["ratio"], clip=int(attrs["clip"]),
         threshold=attrs["threshold"], scale=attrs["scale"], shift=-0.5 * (attrs["scale"] - 1.0),
     )  # fmt: skip
-    low.add(arguments, _yolo_tasks(low, node, count))
+    low.calls.add(arguments, _yolo_tasks(low, node, count))
 
 
 @lowers("yolo_scores")
@@ -36,12 +36,12 @@ def _yolo_scores(low: Lowering, node: Node) -> None:
         source=(x.buffer, x.offset), out=(low.new_plain(node.output).buffer, 0), images=images, anchor_count=count,
         rows=height, columns=width, classes=attrs["classes"], threshold=attrs["threshold"],
     )  # fmt: skip
-    low.add(arguments, _yolo_tasks(low, node, count))
+    low.calls.add(arguments, _yolo_tasks(low, node, count))
 
 
 def _yolo_tasks(low: Lowering, node: Node, anchors: int) -> int:
     images, _, height, width = node.inputs[0].shape
-    return low.task_count(COST * prod(node.output.shape), images * anchors * -(-height * width // low.width))
+    return low.calls.task_count(COST * prod(node.output.shape), images * anchors * -(-height * width // low.width))
 
 
 @lowers("decode_boxes")
@@ -58,4 +58,4 @@ def _decode_boxes(low: Lowering, node: Node) -> None:
         source=(codes.buffer, codes.offset), priors=(priors.buffer, priors.offset), scale=scale, out=(out.buffer, 0),
         rows=rows, columns=columns, along_rows=attrs["along"], scale_step=4 if given else 0, pixel=attrs["pixel"],
     )  # fmt: skip
-    low.add(arguments, low.task_count(COST * rows * columns, rows * -(-columns // low.width)))
+    low.calls.add(arguments, low.calls.task_count(COST * rows * columns, rows * -(-columns // low.width)))

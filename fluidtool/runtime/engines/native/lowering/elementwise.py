@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fluidtool.runtime.engines.native.lowering.memory import Lowering, broadcast_strides, lowers
+from fluidtool.runtime.engines.native.layouts import broadcast_strides
+from fluidtool.runtime.engines.native.lowering.values import Lowering, lowers
 from fluidtool.runtime.graph.importers.registry import ALONE
 from fluidtool.runtime.graph.ir import Node
 
@@ -44,7 +45,7 @@ def _elementwise(low: Lowering, node: Node, operation: int) -> None:
     out = low.reuse_plain(x, node.output) or low.new_plain(node.output)
     a, *b = (((p.buffer, p.offset), s) for p, s in zip(places, strides, strict=True))
     y = ((out.buffer, out.offset), out.strides)
-    low.elementwise(operation, node.output.shape, a, b[0] if b else None, y, node.activation, added)
+    low.calls.elementwise(operation, node.output.shape, a, b[0] if b else None, y, node.activation, added)
 
 
 def _elementwise_blocked(low: Lowering, node: Node, operation: int, by_channel: bool) -> None:
@@ -68,4 +69,4 @@ def _elementwise_blocked(low: Lowering, node: Node, operation: int, by_channel: 
     if residual is not None:
         strides = (residual.image, residual.block, residual.row, residual.lanes, 1)
         added = ((residual.buffer, residual.origin), strides)
-    low.elementwise(operation, shape, a, b, y, node.activation, added)
+    low.calls.elementwise(operation, shape, a, b, y, node.activation, added)

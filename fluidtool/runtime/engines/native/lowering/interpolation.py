@@ -7,8 +7,8 @@ from math import prod
 import numpy as np
 
 from fluidtool.runtime.engines.native import abi
-from fluidtool.runtime.engines.native.calls import Buffer, constant
-from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers
+from fluidtool.runtime.engines.native.layouts import Buffer, constant
+from fluidtool.runtime.engines.native.lowering.values import Lowering, lowers
 from fluidtool.runtime.graph.ir import Node
 
 
@@ -30,4 +30,4 @@ def _interpolate(low: Lowering, node: Node) -> None:
         out_image=out.image, out_row=out.row, out_block=out.block,
     )  # fmt: skip
     work = prod(node.output.shape) * row_taps * column_taps
-    low.add(arguments, low.task_count(work, images * out.blocks * rows))
+    low.calls.add(arguments, low.calls.task_count(work, images * out.blocks * rows))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fluidtool.runtime.engines.native.calls import Plain, row_major
+from fluidtool.runtime.engines.native.layouts import Plain, row_major, view_strides
 from fluidtool.runtime.engines.native.lowering.channels import concat_blocked, slice_blocked
-from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers, view_strides
+from fluidtool.runtime.engines.native.lowering.values import Lowering, lowers
 from fluidtool.runtime.graph.ir import Node
 
 
@@ -37,7 +37,7 @@ def _slice(low: Lowering, node: Node) -> None:
         low.plains[node.output] = view
         return
     out = low.new_plain(node.output)
-    low.copy(view, Plain(out.buffer, 0, row_major(sizes)), sizes)
+    low.calls.copy(view, Plain(out.buffer, 0, row_major(sizes)), sizes)
 
 
 @lowers("concat")
@@ -47,7 +47,7 @@ def _concat(low: Lowering, node: Node) -> None:
     out, axis, start = low.new_plain(node.output), node.attrs["axis"], 0
     for value in node.inputs:
         target = Plain(out.buffer, start * out.strides[axis], out.strides)
-        low.copy(low.plain(value), target, value.shape)
+        low.calls.copy(low.plain(value), target, value.shape)
         start += value.shape[axis]
 
 
@@ -56,4 +56,4 @@ def _stack(low: Lowering, node: Node) -> None:
     out, axis = low.new_plain(node.output), node.attrs["axis"]
     strides = (*out.strides[:axis], *out.strides[axis + 1 :])
     for number, value in enumerate(node.inputs):
-        low.copy(low.plain(value), Plain(out.buffer, number * out.strides[axis], strides), value.shape)
+        low.calls.copy(low.plain(value), Plain(out.buffer, number * out.strides[axis], strides), value.shape)

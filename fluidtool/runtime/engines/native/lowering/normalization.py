@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from fluidtool.runtime.engines.native import abi
-from fluidtool.runtime.engines.native.calls import Buffer, constant
-from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers
+from fluidtool.runtime.engines.native.layouts import Buffer, constant
+from fluidtool.runtime.engines.native.lowering.values import Lowering, lowers
 from fluidtool.runtime.graph.ir import Node
 
 COST = 8  # of a number, in multiplications
@@ -29,7 +29,7 @@ def _group_norm(low: Lowering, node: Node) -> None:
         out=(out.buffer, out.offset), rows=rows, groups=attrs["groups"], group_channels=channels // attrs["groups"],
         plane=prod(x.shape[2:]), epsilon=attrs["epsilon"],
     )  # fmt: skip
-    low.add(arguments, low.task_count(COST * prod(node.output.shape), rows), node.activation)
+    low.calls.add(arguments, low.calls.task_count(COST * prod(node.output.shape), rows), node.activation)
 
 
 def _blocked(low: Lowering, node: Node) -> None:
@@ -48,8 +48,8 @@ def _blocked(low: Lowering, node: Node) -> None:
         source_image=source.image, source_block=source.block, source_row=source.row,
         out_image=out.image, out_block=out.block, out_row=out.row, epsilon=attrs["epsilon"],
     )  # fmt: skip
-    tasks = low.task_count(COST * prod(node.output.shape), images * -(-out.blocks // together))
-    low.add(arguments, tasks, node.activation)
+    tasks = low.calls.task_count(COST * prod(node.output.shape), images * -(-out.blocks // together))
+    low.calls.add(arguments, tasks, node.activation)
 
 
 @lowers("local_response")
@@ -63,7 +63,7 @@ def _local_response(low: Lowering, node: Node) -> None:
         source_image=source.image, source_block=source.block, source_row=source.row,
         out_image=out.image, out_block=out.block, out_row=out.row, fourths=attrs["fourths"], k=k, alpha=alpha,
     )  # fmt: skip
-    low.add(arguments, low.task_count(COST * prod(node.output.shape), images * out.blocks * rows))
+    low.calls.add(arguments, low.calls.task_count(COST * prod(node.output.shape), images * out.blocks * rows))
 
 
 def numbers_of(values: Any) -> tuple[Buffer, int] | None:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from fluidtool.runtime.engines.native import abi
-from fluidtool.runtime.engines.native.calls import Blocked, Buffer, Plain, row_major
-from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers
+from fluidtool.runtime.engines.native.layouts import Blocked, Buffer, Plain, row_major
+from fluidtool.runtime.engines.native.lowering.values import Lowering, lowers
 from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.ir import Node, Shape
 
@@ -42,7 +42,7 @@ def _pad(low: Lowering, node: Node) -> None:
         source=(source.buffer, starts[0]), out=(out.buffer, starts[1]), places=(Buffer(table.size, "constant", table), 0),
         shape=sizes, out_strides=[to for _, _, to, _ in axes[:-1]], first=first, run=run, value=node.attrs["value"],
     )  # fmt: skip
-    low.add(arguments, low.task_count(prod(sizes), prod(sizes[:3])))
+    low.calls.add(arguments, low.calls.task_count(prod(sizes), prod(sizes[:3])))
 
 
 def pixels(place: Blocked) -> Shape:

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from fluidtool.runtime.engines.native import abi
-from fluidtool.runtime.engines.native.calls import Blocked, Buffer, row_major
+from fluidtool.runtime.engines.native.constants import Packing
+from fluidtool.runtime.engines.native.layouts import NO_HALO, Blocked, Buffer, Halo, joined, row_major
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.lowering.convolution import (
     Pixels,
@@ -32,15 +33,8 @@ from fluidtool.runtime.engines.native.lowering.convolution import (
     segments,
     window_start,
 )
-from fluidtool.runtime.engines.native.lowering.memory import (
-    NO_HALO,
-    Halo,
-    Lowering,
-    conv_output,
-    joined,
-    padded_bias,
-)
-from fluidtool.runtime.engines.native.packed import Packing
+from fluidtool.runtime.engines.native.lowering.packing import padded_bias
+from fluidtool.runtime.engines.native.lowering.values import Lowering, conv_output
 from fluidtool.runtime.graph.ir import Graph, Node, Shape, Value
 from fluidtool.runtime.graph.rewrites.joining import SideBySide
 
@@ -118,7 +112,7 @@ def half(low: Lowering, value: Value, form: Shape, whole: bool = False) -> Block
         columns=columns, out_image=place.image, out_block=place.block, out_row=place.row, blocks=place.blocks, lanes=lanes,
         source_image=of_image, source_block=of_block, source_row=of_row, source_pixel=of_pixel, source_channel=of_channel,
     )  # fmt: skip
-    low.add(arguments, low.task_count(place.size, images * place.blocks * rows))
+    low.calls.add(arguments, low.calls.task_count(place.size, images * place.blocks * rows))
     return place
 
 
@@ -168,7 +162,7 @@ def _convolution(low: Lowering, node: Node) -> None:
         halves_image=0 if place is None else place.image, halves_row=0 if place is None else place.row,
         halves_block=0 if place is None else place.block, **parts._asdict(),
     )  # fmt: skip
-    low.add(arguments, groups * prod(parts), node.activation)
+    low.calls.add(arguments, groups * prod(parts), node.activation)
 
 
 def _product(low: Lowering, node: Node) -> None:
@@ -196,7 +190,7 @@ def _product(low: Lowering, node: Node) -> None:
         groups=1, last_lanes=columns - (blocks - 1) * low.width, out_block=low.width, residual_block=low.width,
         halves_block=0 if place is None else place.block, **parts._asdict(),
     )  # fmt: skip
-    low.add(arguments, prod(parts), node.activation)
+    low.calls.add(arguments, prod(parts), node.activation)
 
 
 def _table(offsets: list[int]) -> Buffer:
@@ -217,7 +211,7 @@ def _pack_filters(low: Lowering, attrs: Mapping[str, Any], lanes: int) -> Buffer
         out_group=size // groups, lanes=lanes, source_output=inner * taps, source_channel=taps, source_tap=1,
         source_group=count // groups * inner * taps, first_block=0, all_blocks=each // low.width,
     )  # fmt: skip
-    return low.materialize(size // 2, [Packing(call, groups * each // low.width)])
+    return low.packing.materialize(size // 2, [Packing(call, groups * each // low.width)])
 
 
 def _pack_matrix(low: Lowering, weights: Any) -> Buffer:
@@ -233,4 +227,4 @@ def _pack_matrix(low: Lowering, weights: Any) -> Buffer:
         )  # fmt: skip
         packings.append(Packing(call, -(-matrix.shape[1] // low.width)))
         start += matrix.shape[1] // low.width
-    return low.materialize(blocks * low.width * (depth + depth % 2) // 2, packings)
+    return low.packing.materialize(blocks * low.width * (depth + depth % 2) // 2, packings)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from fluidtool.runtime.engines.native import abi
-from fluidtool.runtime.engines.native.calls import Buffer, KernelCall, Pointer, is_narrow
-from fluidtool.runtime.engines.native.lowering.memory import PACKED_ROWS, SMALL, Lowering, lowers, padded_bias
+from fluidtool.runtime.engines.native.calls import KernelCall, is_narrow
+from fluidtool.runtime.engines.native.layouts import Buffer, Pointer
+from fluidtool.runtime.engines.native.lowering.builder import SMALL
+from fluidtool.runtime.engines.native.lowering.packing import PACKED_ROWS, padded_bias
+from fluidtool.runtime.engines.native.lowering.values import Lowering, lowers
 from fluidtool.runtime.graph.ir import Node
 
 ROWS = 24  # of one thread, below which a product is rather cut by columns
@@ -18,16 +21,16 @@ def _product(low: Lowering, node: Node) -> None:
     residual = low.contiguous(node.residual) if node.residual is not None else None
     out = low.reuse_plain(node.residual, node.output) if node.residual is not None else None
     out = out or low.new_plain(node.output)
-    packed = low.pack(attrs["weights"])
+    packed = low.packing.pack(attrs["weights"])
     bias = padded_bias(attrs["shift"], 1, -(-columns // low.width) * low.width)
     column_parts, row_parts = cut(low, rows, depth, columns)
     arguments = abi.Product(
         source=(source.buffer, source.offset), weights=(packed, 0), bias=None if bias is None else (bias, 0),
         out=(out.buffer, out.offset), residual=None if residual is None else (residual.buffer, residual.offset),
         rows=rows, depth=depth, columns=columns, source_row=depth, out_row=columns, residual_row=columns,
-        column_parts=column_parts, row_parts=row_parts, bfloat16=int(low.narrow),
+        column_parts=column_parts, row_parts=row_parts, bfloat16=int(low.packing.narrow),
     )  # fmt: skip
-    low.add(arguments, column_parts * row_parts, node.activation)
+    low.calls.add(arguments, column_parts * row_parts, node.activation)
 
 
 def cut(low: Lowering, rows: int, depth: int, columns: int, matrices: int = 1) -> tuple[int, int]:
@@ -85,7 +88,7 @@ def _matmul(low: Lowering, node: Node) -> None:
         source_column=by_column, matrices=outer * inner, outer=outer, source_outer=outer_y[0], source_inner=outer_y[1],
         out_outer=inner * each, out_inner=each, all_columns=columns,
     )  # fmt: skip
-    low.add(packing, low.task_count(packed.size, outer * inner * -(-depth // PACKED_ROWS)))
+    low.calls.add(packing, low.calls.task_count(packed.size, outer * inner * -(-depth // PACKED_ROWS)))
     outer_x = (0,) * (4 - len(x.shape)) + source.strides[:-2]
     column_parts, row_parts = cut(low, rows, depth, columns, outer * inner)
     arguments = abi.Product(
@@ -94,4 +97,4 @@ def _matmul(low: Lowering, node: Node) -> None:
         source_inner=outer_x[1], weights_outer=inner * each, weights_inner=each, out_outer=of_outer, out_inner=of_inner,
         column_parts=column_parts, row_parts=row_parts,
     )  # fmt: skip
-    low.add(arguments, outer * inner * column_parts * row_parts, node.activation)
+    low.calls.add(arguments, outer * inner * column_parts * row_parts, node.activation)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from fluidtool.runtime.engines.native import abi
-from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers
+from fluidtool.runtime.engines.native.lowering.values import Lowering, lowers
 from fluidtool.runtime.graph.ir import Node
 
 
@@ -17,7 +17,7 @@ def _extreme_place(low: Lowering, node: Node) -> None:
         source=(source.buffer, source.offset), out=(out.buffer, 0), outer=outer, axis=axis, inner=inner,
         smallest=int(node.attrs["smallest"]),
     )  # fmt: skip
-    low.add(arguments, low.task_count(outer * axis * inner, outer * -(-inner // low.width)))
+    low.calls.add(arguments, low.calls.task_count(outer * axis * inner, outer * -(-inner // low.width)))
 
 
 @lowers("top_k")
@@ -29,7 +29,7 @@ def _top_k(low: Lowering, node: Node) -> None:
         source=(source.buffer, source.offset), out=(out.buffer, 0), rows=rows, columns=x.shape[-1],
         k=node.output.shape[-1],
     )  # fmt: skip
-    low.add(arguments, low.task_count(prod(x.shape), rows))
+    low.calls.add(arguments, low.calls.task_count(prod(x.shape), rows))
 
 
 @lowers("pick")
@@ -41,4 +41,4 @@ def _pick(low: Lowering, node: Node) -> None:
         source=(source.buffer, source.offset), out=(out.buffer, 0), places=(where.buffer, 0), rows=rows,
         columns=x.shape[-1], k=node.output.shape[-1],
     )  # fmt: skip
-    low.add(arguments, low.task_count(prod(node.output.shape), rows))
+    low.calls.add(arguments, low.calls.task_count(prod(node.output.shape), rows))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from fluidtool.runtime.engines.native import abi
-from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers
+from fluidtool.runtime.engines.native.lowering.values import Lowering, lowers
 from fluidtool.runtime.graph.ir import Node
 
 
@@ -17,7 +17,7 @@ def _reduce(low: Lowering, node: Node) -> None:
         source=(source.buffer, source.offset), out=(out.buffer, 0), outer=outer, axis=axis, inner=inner,
         how=node.attrs["how"],
     )  # fmt: skip
-    low.add(arguments, low.task_count(outer * axis * inner, outer * -(-inner // low.width)))
+    low.calls.add(arguments, low.calls.task_count(outer * axis * inner, outer * -(-inner // low.width)))
 
 
 @lowers("softmax_axis")
@@ -29,4 +29,4 @@ def _softmax_axis(low: Lowering, node: Node) -> None:
     arguments = abi.SoftmaxAxis(
         source=(source.buffer, source.offset), out=(out.buffer, out.offset), outer=outer, axis=axis, inner=inner
     )
-    low.add(arguments, low.task_count(20 * prod(x.shape), outer * -(-inner // low.width)))
+    low.calls.add(arguments, low.calls.task_count(20 * prod(x.shape), outer * -(-inner // low.width)))

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from fluidtool.runtime.engines.native import abi
-from fluidtool.runtime.engines.native.calls import Buffer, constant
-from fluidtool.runtime.engines.native.lowering.memory import Lowering, broadcast_strides, lowers
+from fluidtool.runtime.engines.native.layouts import Buffer, broadcast_strides, constant
+from fluidtool.runtime.engines.native.lowering.values import Lowering, lowers
 from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.ir import Node, Shape
 
@@ -32,7 +32,7 @@ def _softmax(low: Lowering, node: Node) -> None:
         heads=heads, head_rows=head_rows, mask_image=strides[0], mask_head=strides[1], mask_row=strides[2],
         mask_column=strides[3], factor=node.attrs["factor"],
     )  # fmt: skip
-    low.add(arguments, low.task_count(20 * prod(x.shape), rows))
+    low.calls.add(arguments, low.calls.task_count(20 * prod(x.shape), rows))
 
 
 @lowers("layer_norm")
@@ -48,7 +48,7 @@ def _layer_norm(low: Lowering, node: Node) -> None:
         residual=None if residual is None else (residual.buffer, residual.offset), rows=rows, columns=columns,
         epsilon=attrs["epsilon"],
     )  # fmt: skip
-    low.add(arguments, low.task_count(10 * rows * columns, rows), node.activation)
+    low.calls.add(arguments, low.calls.task_count(10 * rows * columns, rows), node.activation)
 
 
 @lowers("gather_pool")
@@ -64,7 +64,7 @@ def _gather_pool(low: Lowering, node: Node) -> None:
         sequences=sequences, columns=width, how=attrs["how"], zero_id=attrs["zero"], table_rows=attrs["table"].shape[0],
         empty=attrs["empty"],
     )  # fmt: skip
-    low.add(arguments, low.task_count(prod(ids.shape) * width, sequences))
+    low.calls.add(arguments, low.calls.task_count(prod(ids.shape) * width, sequences))
 
 
 def _table(numbers: Any) -> Buffer:
@@ -82,4 +82,4 @@ def _gather(low: Lowering, node: Node) -> None:
         table=(memory, 0), out=(out.buffer, 0), ids=(source.buffer, 0), count=count, columns=columns,
         zero_id=node.attrs["zero"], table_rows=table.shape[0],
     )  # fmt: skip
-    low.add(arguments, low.task_count(count * columns, count))
+    low.calls.add(arguments, low.calls.task_count(count * columns, count))

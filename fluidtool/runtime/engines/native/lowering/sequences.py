@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from fluidtool.runtime.engines.native import abi
-from fluidtool.runtime.engines.native.calls import Buffer, Plain, constant
-from fluidtool.runtime.engines.native.lowering.memory import SMALL, Lowering, lowers
-from fluidtool.runtime.engines.native.packed import Packing
+from fluidtool.runtime.engines.native.constants import Packing
+from fluidtool.runtime.engines.native.layouts import Buffer, Plain, constant
+from fluidtool.runtime.engines.native.lowering.builder import SMALL
+from fluidtool.runtime.engines.native.lowering.values import Lowering, lowers
 from fluidtool.runtime.graph.ir import Node
 
 
@@ -38,7 +39,7 @@ def _lstm(low: Lowering, node: Node) -> None:
     )  # fmt: skip
     cell_bound, projection_bound = attrs.get("bounds", (0.0, 0.0))
     if projection is None:
-        low.add(abi.LstmSequences(**shared, cell_bound=cell_bound))
+        low.calls.add(abi.LstmSequences(**shared, cell_bound=cell_bound))
         return
     weights = packed_gates(low, [projection], fed_back)
     (projected,) = rest
@@ -46,7 +47,7 @@ def _lstm(low: Lowering, node: Node) -> None:
         **shared, projection=(weights, 0), projection_activation=projected, cell_bound=cell_bound,
         projection_bound=projection_bound,
     )  # fmt: skip
-    low.add(arguments)
+    low.calls.add(arguments)
 
 
 @lowers("gru")
@@ -69,7 +70,7 @@ def _gru(low: Lowering, node: Node) -> None:
         sequences=sequences, parts=parts, has_initial=len(node.inputs) - 1, origin=int(attrs["origin"]),
         gate_activation=gate, candidate_activation=candidate,
     )  # fmt: skip
-    low.add(arguments)
+    low.calls.add(arguments)
 
 
 def first_states(low: Lowering, initial: Plain, order: Any, size: int, memory: Buffer) -> None:
@@ -79,7 +80,7 @@ def first_states(low: Lowering, initial: Plain, order: Any, size: int, memory: B
         table=(initial.buffer, initial.offset), out=(memory, size * len(order)), ids=(ids, 0), count=len(order),
         columns=size, table_rows=len(order),
     )  # fmt: skip
-    low.add(arguments)
+    low.calls.add(arguments)
 
 
 def packed_rows(offsets: Sequence[int], reverse: bool) -> tuple[Any, Any]:
@@ -116,7 +117,7 @@ def packed_gates(low: Lowering, matrices: Sequence[Any], size: int) -> Buffer:
         )  # fmt: skip
         packings.append(Packing(call, blocks, at))
         at += blocks * depth * gates * width
-    return low.materialize(at, packings)
+    return low.packing.materialize(at, packings)
 
 
 @lowers("pick_rows")
@@ -129,7 +130,7 @@ def _pick_rows(low: Lowering, node: Node) -> None:
         table=(x.buffer, x.offset), out=(out.buffer, 0), ids=(Buffer(2 * ids.size, "constant", ids), 0), count=ids.size,
         columns=width, zero_id=count, table_rows=count + 1,
     )  # fmt: skip
-    low.add(arguments, low.task_count(ids.size * width, ids.size))
+    low.calls.add(arguments, low.calls.task_count(ids.size * width, ids.size))
 
 
 @lowers("sequence_softmax")
@@ -140,7 +141,7 @@ def _sequence_softmax(low: Lowering, node: Node) -> None:
     arguments = abi.SoftmaxSequences(
         source=(x.buffer, x.offset), out=(out.buffer, out.offset), offsets=(table, 0), sequences=len(offsets) - 1
     )
-    low.add(arguments, low.task_count(20 * prod(node.output.shape), len(offsets) - 1))
+    low.calls.add(arguments, low.calls.task_count(20 * prod(node.output.shape), len(offsets) - 1))
 
 
 @lowers("cosine")
@@ -151,7 +152,7 @@ def _cosine(low: Lowering, node: Node) -> None:
         source=(x.buffer, x.offset), other=(y.buffer, y.offset), out=(out.buffer, out.offset), rows=rows, columns=width,
         other_row=width if node.inputs[1].shape[0] == rows else 0,
     )  # fmt: skip
-    low.add(arguments, low.task_count(3 * rows * width, rows))
+    low.calls.add(arguments, low.calls.task_count(3 * rows * width, rows))
 
 
 @lowers("sequence_pool")
@@ -163,4 +164,4 @@ def _sequence_pool(low: Lowering, node: Node) -> None:
         source=(x.buffer, x.offset), out=(out.buffer, out.offset), offsets=(Buffer(offsets.size, "constant", offsets), 0),
         sequences=len(offsets) - 1, columns=width, how=node.attrs["how"], empty=node.attrs["empty"],
     )  # fmt: skip
-    low.add(arguments, low.task_count(prod(node.inputs[0].shape), -(-width // low.width)))
+    low.calls.add(arguments, low.calls.task_count(prod(node.inputs[0].shape), -(-width // low.width)))

@@ -7,8 +7,8 @@ from math import lcm
 import numpy as np
 
 from fluidtool.runtime.engines.native import abi
-from fluidtool.runtime.engines.native.calls import Blocked, Buffer
-from fluidtool.runtime.engines.native.lowering.memory import Lowering, lowers
+from fluidtool.runtime.engines.native.layouts import Blocked, Buffer
+from fluidtool.runtime.engines.native.lowering.values import Lowering, lowers
 from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.ir import Node
 
@@ -38,7 +38,7 @@ def _filter_gradient(low: Lowering, node: Node) -> None:
         source_group=inner // low.width * source.block if groups > 1 else 0,
         group_pairs=count // groups // (2 * low.width) if groups > 1 else 0,
     )  # fmt: skip
-    low.add(arguments, pairs * by_number)
+    low.calls.add(arguments, pairs * by_number)
 
 
 def bundled(width: int, groups: int, count: int, inner: int) -> int:

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.runtime.engines.native.calls import Blocked
+from fluidtool.runtime.engines.native.layouts import Blocked, Halo
 from fluidtool.runtime.engines.native.lowering.channels import spread_pixels
 from fluidtool.runtime.engines.native.lowering.convolution import convolve
-from fluidtool.runtime.engines.native.lowering.memory import Halo, Lowering, lowers
+from fluidtool.runtime.engines.native.lowering.values import Lowering, lowers
 from fluidtool.runtime.graph.ir import Node, Value
 
 Phase = tuple[int, int, int, int, int]  # first tap, taps, first output, outputs, zeros before the first input

@@ -6,9 +6,9 @@ from dataclasses import replace
 from math import prod
 
 from fluidtool.runtime.engines.native import abi
-from fluidtool.runtime.engines.native.calls import Blocked, Buffer, Plain
+from fluidtool.runtime.engines.native.layouts import NO_HALO, Blocked, Buffer, Plain
 from fluidtool.runtime.engines.native.lowering.convolution import convolve, join_groups, pack_filter
-from fluidtool.runtime.engines.native.lowering.memory import NO_HALO, Lowering, conv_output, lowers
+from fluidtool.runtime.engines.native.lowering.values import Lowering, conv_output, lowers
 from fluidtool.runtime.graph.ir import Node, Value
 
 
@@ -59,7 +59,7 @@ def _pool_frames(low: Lowering, node: Node) -> None:
         source_height=depth, source_width=columns, source_image=depth * source.image, source_row=source.image,
         source_block=0, out_image=made * out.image, out_row=out.image, out_block=0, mode=attrs["mode"], adaptive=0,
     )  # fmt: skip
-    low.add(arguments, low.task_count(prod(x.shape), volumes * made))
+    low.calls.add(arguments, low.calls.task_count(prod(x.shape), volumes * made))
 
 
 def whole_frames(low: Lowering, node: Node, source: Blocked) -> Blocked:
@@ -70,5 +70,5 @@ def whole_frames(low: Lowering, node: Node, source: Blocked) -> Blocked:
     strides = [(at.image, at.block, at.row, at.lanes, 1) for at in (source, place)]
     n, _, h, w = source.shape
     ends = Plain(source.buffer, source.origin, strides[0]), Plain(place.buffer, place.origin, strides[1])
-    low.copy(*ends, (n, place.blocks, h, w, place.lanes))
+    low.calls.copy(*ends, (n, place.blocks, h, w, place.lanes))
     return place

@@ -8,9 +8,10 @@ from math import prod
 import numpy as np
 
 from fluidtool.runtime.engines.native import abi
-from fluidtool.runtime.engines.native.calls import Blocked, Buffer
-from fluidtool.runtime.engines.native.lowering.memory import Lowering, conv_output, padded_bias
-from fluidtool.runtime.engines.native.packed import Packing
+from fluidtool.runtime.engines.native.constants import Packing
+from fluidtool.runtime.engines.native.layouts import Blocked, Buffer
+from fluidtool.runtime.engines.native.lowering.packing import padded_bias
+from fluidtool.runtime.engines.native.lowering.values import Lowering, conv_output
 from fluidtool.runtime.graph.ir import Node
 
 LEAST_CHANNELS = 16
@@ -71,7 +72,7 @@ def _add_windows(
         source_image=source.image, source_row=source.row, source_block=source.block,
         out_block=count * low.width, out_position=source.blocks * count * low.width, first=first, count=count,
     )  # fmt: skip
-    low.add(arguments, low.task_count(windows.size, count * source.blocks))
+    low.calls.add(arguments, low.calls.task_count(windows.size, count * source.blocks))
 
 
 def _add_products(
@@ -95,14 +96,16 @@ def _add_products(
         residual_image=residual.image if residual else 0, residual_row=residual.row if residual else 0,
         residual_pixel=residual.lanes if residual else 0, residual_block=residual.block if residual else 0,
     )  # fmt: skip
-    low.add(arguments, chunks * parts, node.activation)
+    low.calls.add(arguments, chunks * parts, node.activation)
 
 
 def _pack(low: Lowering, node: Node, outputs: int) -> tuple[Buffer, Buffer | None]:
     attrs = node.attrs
-    weights, scale = low.filters(attrs)
+    weights, scale = low.packing.filters(attrs)
     count, channels = weights.shape[:2]
     each = -(-count // low.width) * low.width
     call = partial(abi.PackWinograd, source=weights, scale=scale, filters=count, channels=channels, outputs=outputs)
     packing = Packing(call, each // low.width)
-    return low.materialize((outputs + 2) ** 2 * each * channels, [packing]), padded_bias(attrs["shift"], 1, each)
+    return low.packing.materialize((outputs + 2) ** 2 * each * channels, [packing]), padded_bias(
+        attrs["shift"], 1, each
+    )

@@ -292,7 +292,7 @@ static void product(const ft_call *call, int64_t task, int64_t tasks) {
 
 /* A matrix [K][N] to packed weights, or to some columns of them. Some rows of all columns at a time: they are read as they
    lie. */
-#define PACKED_ROWS 32 /* as in lowering/memory.py */
+#define PACKED_ROWS 32 /* as in lowering/packing.py */
 
 /* A square of a matrix whose columns lie in memory, VL rows at a time. */
 INLINE void pack_square(const loose *x, int64_t x_column, float *to, int64_t to_row) {

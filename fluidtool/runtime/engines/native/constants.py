@@ -13,7 +13,8 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from fluidtool.runtime.engines.native.calls import Buffer, KernelCall
+from fluidtool.runtime.engines.native.calls import KernelCall
+from fluidtool.runtime.engines.native.layouts import Buffer
 from fluidtool.tensor.files import file_of, private
 
 SHORT = 1 << 16  # bytes of an array that is compared as it is

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
-from fluidtool.runtime.engines.native.calls import ALIGNMENT, Buffer, KernelCall
+from fluidtool.runtime.engines.native.calls import KernelCall
+from fluidtool.runtime.engines.native.layouts import ALIGNMENT, Buffer
 
 Place = tuple[int, int]  # offset and end
 OVERLAPS, AT_LEAST = 64, 1 << 20  # how many buffers may be alive at a step on the average, and in all at least

@@ -1,0 +1,175 @@
+"""Where values are in memory, and in which order: row-major or strided, or in blocks of channels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fluidtool.runtime.graph.ir import Shape
+
+ALIGNMENT = 16  # floats: a line of the cache
+LARGE_PAGE = 1 << 19  # floats: 2 MiB
+Halo = tuple[int, int, int, int]  # zeros at the top, left, bottom and right
+NO_HALO: Halo = (0, 0, 0, 0)
+
+
+@dataclass(eq=False, slots=True)
+class Buffer:
+    """Memory of `size` floats: of the arena, a constant (`array`), or an array that comes and goes with each run."""
+
+    size: int
+    role: str = "arena"  # or "constant", "input", "output"
+    array: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """Row-major or strided: strides in floats."""
+
+    buffer: Buffer
+    offset: int
+    strides: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """Channels in blocks of `lanes`, innermost; rows and columns with a halo (top, left, bottom, right) of zeros.
+
+    Strides and sizes are counted in numbers: floats, or `halves` of 16 bits. Some channels of a larger image start at
+    `start`, and `apart` is then the stride of its images.
+    """
+
+    buffer: Buffer
+    shape: Shape  # N, C, H, W
+    lanes: int
+    halo: Halo
+    halves: bool = False
+    start: int = 0
+    apart: int = 0
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of channels."""
+        return -(-self.shape[1] // self.lanes)
+
+    @property
+    def row(self) -> int:
+        """Stride of a row."""
+        return (self.shape[3] + self.halo[1] + self.halo[3]) * self.lanes
+
+    @property
+    def rows(self) -> int:
+        """Rows of a plane, halo included."""
+        return self.shape[2] + self.halo[0] + self.halo[2]
+
+    @property
+    def block(self) -> int:
+        """Stride of a block of channels."""
+        return self.rows * self.row
+
+    @property
+    def image(self) -> int:
+        """Stride of an image."""
+        return self.apart or self.blocks * self.block
+
+    @property
+    def origin(self) -> int:
+        """Where the first pixel inside the halo is."""
+        return self.start + self.halo[0] * self.row + self.halo[1] * self.lanes
+
+    @property
+    def size(self) -> int:
+        """Numbers in all."""
+        return self.shape[0] * self.image
+
+    def channels(self, first: int, shape: Shape) -> Blocked:
+        """An image of this shape whose channels are those from `first` on, the first of a block."""
+        return replace(self, shape=shape, start=self.start + first // self.lanes * self.block, apart=self.image)
+
+
+Pointer = tuple[Buffer, int]  # where in a buffer, in floats
+
+
+def row_major(shape: Shape) -> Shape:
+    """Strides of a contiguous array."""
+    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def constant(array: Any) -> Buffer:
+    """A constant of float32, aligned."""
+    numbers = aligned_floats(int(np.size(array)))
+    numbers[:] = np.asarray(array, np.float32).reshape(-1)
+    return Buffer(numbers.size, "constant", numbers)
+
+
+def aligned_floats(size: int, alignment: int = ALIGNMENT) -> NDArray[np.float32]:
+    """Floats that start at a line of the cache, or at another multiple of floats, which is theirs up to its end."""
+    memory = np.empty(-(-size // alignment) * alignment + alignment, np.float32)
+    start = (-memory.ctypes.data // 4) % alignment
+    return memory[start : start + size]
+
+
+def joined(a: Halo, b: Halo) -> Halo:
+    """The halo that serves both."""
+    return max(a[0], b[0]), max(a[1], b[1]), max(a[2], b[2]), max(a[3], b[3])
+
+
+def is_contiguous(strides: Shape, shape: Shape) -> bool:
+    """Whether an array of these strides is row-major (axes of size 1 may have any stride)."""
+    return all(size == 1 or a == b for size, a, b in zip(shape, strides, row_major(shape), strict=True))
+
+
+def merged(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
+    """The fewest axes that say the same: neighbours that every array walks through as one are one."""
+    sizes: list[int] = []
+    kept: list[list[int]] = [[] for _ in strides]
+    for axis, size in enumerate(shape):
+        if size == 1:
+            continue
+        here = [stride[axis] for stride in strides]
+        if sizes and all(k[-1] == stride * size for k, stride in zip(kept, here, strict=True)):
+            sizes[-1] *= size
+            for k, stride in zip(kept, here, strict=True):
+                k[-1] = stride
+        else:
+            sizes.append(size)
+            for k, stride in zip(kept, here, strict=True):
+                k.append(stride)
+    return (sizes, kept) if sizes else ([1], [[1] for _ in strides])
+
+
+def view_strides(shape: Shape, strides: Shape, new: Shape) -> Shape | None:
+    """The strides of the same numbers in another shape; None where they would have to be moved."""
+    sizes, (steps,) = merged(shape, [strides])
+    axis, found = len(sizes) - 1, []
+    left, step = sizes[axis], steps[axis]
+    for size in reversed(new):
+        if size > 1 and left == 1 and axis > 0:
+            axis -= 1
+            left, step = sizes[axis], steps[axis]
+        if left % size:
+            return None
+        found.append(step)
+        left, step = left // size, step * size
+    return tuple(reversed(found))
+
+
+def broadcast_strides(strides: Shape, shape: Shape, aligned: Shape) -> Shape:
+    """Strides for the shape with ones around it: 0 wherever it is repeated."""
+    found = []
+    left = list(zip(shape, strides, strict=True))
+    for size in aligned:
+        while left and left[0][0] == 1 != size:
+            left.pop(0)
+        if size == 1:
+            found.append(0)
+            if left and left[0][0] == 1:
+                left.pop(0)
+        else:
+            found.append(left.pop(0)[1])
+    return tuple(found)

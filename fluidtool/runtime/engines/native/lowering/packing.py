@@ -1,0 +1,100 @@
+"""Constants packed for their kernels while a region is compiled, or found where an earlier specialization had them packed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.bfloat16 import rounded
+from fluidtool.runtime.engines.native.binding import bind
+from fluidtool.runtime.engines.native.constants import Packed, Packing
+from fluidtool.runtime.engines.native.layouts import ALIGNMENT, LARGE_PAGE, Buffer, aligned_floats, constant
+from fluidtool.runtime.engines.native.library import Library
+from fluidtool.runtime.engines.native.lowering.builder import task_count
+from fluidtool.runtime.graph.rewrites.joining import SideBySide
+from fluidtool.tensor.files import forget
+
+PACKED_ROWS = 32  # that are packed together (src/products.c)
+CHUNK = 1 << 23  # floats of memory for several constants
+
+
+@dataclass(slots=True)
+class ConstantPacking:
+    """Memory for packed constants; `kept` has those of other specializations."""
+
+    library: Library
+    kept: Packed | None = None
+    chunk: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
+
+    @property
+    def narrow(self) -> bool:
+        """Whether weights are rounded to bfloat16."""
+        return self.library.precision == "bf16"
+
+    def room(self, size: int) -> NDArray[np.float32]:
+        """Memory for a constant that is written next: in chunks that the system can put into large pages as a whole."""
+        size = -(-size // ALIGNMENT) * ALIGNMENT
+        if size > self.chunk.size:
+            self.chunk = aligned_floats(max(size, CHUNK), LARGE_PAGE)
+        taken: NDArray[np.float32] = self.chunk[:size]
+        self.chunk = self.chunk[size:]
+        return taken
+
+    def pack(self, weights: Any) -> Buffer:
+        """A constant matrix [K][N], or several side by side, as packed weights: of 32 bits each, or of 16."""
+        depth, columns = weights.shape
+        count = -(-columns // self.library.width) * self.library.width * depth
+        start, packings = 0, []
+        for part in weights.parts if isinstance(weights, SideBySide) else (weights,):
+            matrix = part if part.dtype == np.float32 else part.astype(np.float32)
+            row, column = (stride // 4 for stride in matrix.strides)
+            call = partial(
+                abi.Pack, source=matrix, depth=depth, columns=matrix.shape[1], source_row=row, source_column=column,
+                bfloat16=int(self.narrow), first_column=start, all_columns=columns,
+            )  # fmt: skip
+            packings.append(Packing(call, task_count(self.library, matrix.size, -(-depth // PACKED_ROWS))))
+            start += matrix.shape[1]
+        return self.materialize(-(-count // 2) if self.narrow else count, packings)
+
+    def materialize(self, size: int, packings: Sequence[Packing]) -> Buffer:
+        """A constant of so many floats that these calls write now, unless an earlier specialization has had them do it."""
+
+        def make() -> NDArray[np.float32]:
+            room = self.room(size)
+            for packing in packings:
+                self.run_now(packing, room)
+            return room
+
+        return Buffer(size, "constant", make() if self.kept is None else self.kept.get(size, packings, make))
+
+    def filters(self, attrs: Mapping[str, Any]) -> tuple[NDArray[np.float32], Any]:
+        """The filters of a convolution, and the factors by channel that they are yet to be multiplied with, or None."""
+        weights, scale = np.ascontiguousarray(attrs["weights"], np.float32), attrs["scale"]
+        if not self.narrow:
+            return weights, None if scale is None else np.ascontiguousarray(scale, np.float32)
+        factors = np.float32(1) if scale is None else np.asarray(scale, np.float32).reshape(-1, 1, 1, 1)
+        found = rounded(weights * factors)
+        forget(weights)
+        return found, None
+
+    def run_now(self, packing: Packing, constant: NDArray[np.float32]) -> None:
+        """Pack while compiling; what it reads need not stay in memory."""
+        kernel_call = packing.kernel_call(constant)
+        self.library.run(bind([kernel_call], lambda buffer: int(buffer.array.ctypes.data), self.library.width))
+        for array in packing.arrays.values():
+            forget(array)
+
+
+def padded_bias(shift: Any, groups: int, each: int) -> Buffer | None:
+    """The shift of every channel, each group filled up with zeros to whole vectors."""
+    if shift is None:
+        return None
+    padded = np.zeros((groups, each), np.float32)
+    padded[:, : shift.size // groups] = shift.reshape(groups, -1)
+    return constant(padded)
