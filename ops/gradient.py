@@ -128,6 +128,8 @@ def _source(context: GradMakerContext, slot: str, forward_inputs: set[str]) -> l
         return context.input(slot)
     if any(output.name == slot for output in context.info.outputs):
         return context.output(slot)
+    if GRAD not in slot:  # an input that programs of Paddle 2.x add
+        return context.input(slot)
     base = slot.removesuffix(GRAD)
     names = context.op.input(base) if base in forward_inputs else context.op.output(base)
     return [grad_name(name) for name in names]

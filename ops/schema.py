@@ -32,11 +32,16 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class AttrSpec:
-    """Declared type and default of one attribute; default: as the type holds it (float32 for FLOAT)."""
+    """Declared type and default of one attribute; default: as the type holds it (float32 for FLOAT).
+
+    renamed: the name that it has in programs of Paddle 2.x. also: another type that it has there, which the kernel reads itself.
+    """
 
     type: AttrType
     default: Any = None
     required: bool = False
+    renamed: str = ""
+    also: AttrType | None = None
 
     def __post_init__(self) -> None:
         if self.default is not None:
@@ -120,9 +125,9 @@ def blocks() -> AttrSpec:
     return AttrSpec(BLOCKS, None, required=True)
 
 
-def required(attr_type: AttrType) -> AttrSpec:
-    """An attribute without a default."""
-    return AttrSpec(attr_type, None, required=True)
+def required(attr_type: AttrType, *, renamed: str = "") -> AttrSpec:
+    """An attribute without a default; `renamed`: its name in programs of Paddle 2.x."""
+    return AttrSpec(attr_type, None, required=True, renamed=renamed)
 
 
 USE_CUDNN: dict[str, Any] = {"use_cudnn": False}

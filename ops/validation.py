@@ -74,11 +74,12 @@ def schema_faults(op: Operator, info: OpInfo | None, needed: Collection[str] | N
         if spec is None:
             if found in (AttrType.BLOCK, AttrType.BLOCKS):
                 yield SchemaFault(Broken.ATTRIBUTE_TYPE, f"names a block in attribute {name}, but runs none")
-        elif spec.type != found and not fits(spec, op._attrs[name], found):
+        elif found not in (spec.type, spec.also) and not fits(spec, op._attrs[name], found):
             text = f"has attribute {name} {_a(attr_type_name(found))}, expected {spec.type.name}"
             yield SchemaFault(Broken.ATTRIBUTE_TYPE, text)
     for name, spec in declared.items():
-        if spec.required and name not in op._attr_types and (needed is None or name in needed):
+        there = name in op._attr_types or spec.renamed in op._attr_types
+        if spec.required and not there and (needed is None or name in needed):
             yield SchemaFault(Broken.NEEDED_ATTRIBUTE, f"lacks the required attribute {name} ({spec.type.name})")
     for slot in info.inputs:
         names = op._inputs.get(slot.name, ())
@@ -94,7 +95,7 @@ def schema_faults(op: Operator, info: OpInfo | None, needed: Collection[str] | N
             yield SchemaFault(
                 Broken.SINGLE_VARIABLE, f"names {len(names)} variables for its output {slot.name}, which takes one"
             )
-        elif not names and not number and _required_output(slot):
+        elif not names and not number and _required_output(slot) and slot.name != info.traits.left_out:
             yield SchemaFault(Broken.NEEDED_OUTPUT, f"names no variable for its required output {slot.name}")
 
 

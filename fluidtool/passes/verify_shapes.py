@@ -15,6 +15,7 @@ from fluidtool.ops.schema import TensorMeta
 from fluidtool.passes.findings import Finding, at
 from fluidtool.proto.enums import VarType
 
+UNSET = VarType.FP32  # what Paddle's descriptions of variables say before anybody declares a data type
 Place = tuple[int | None, int | None]  # of an operator: block, position
 
 
@@ -86,7 +87,7 @@ class Shapes:
         if declared is None or meta.kind not in TENSOR_KINDS or name in op.input_arg_names:
             return True
         before = len(self.found)
-        if declared.dtype != meta.dtype and self._passes_on(op, meta.dtype):
+        if declared.dtype not in (meta.dtype, UNSET) and self._passes_on(op, meta.dtype):
             text = f"makes {name} {data_type_name(meta.dtype)}, which is declared {data_type_name(declared.dtype)}"
             self.found.append(at("FC203", op, position, text, name))
         if not _agree(declared, meta):

@@ -32,11 +32,17 @@ def softplus(ctx: OpContext, x: Any) -> Any:
 def sigmoid_cross_entropy_with_logits(ctx: OpContext, X: Any, Label: Any, *, normalize: bool, ignore_index: int) -> Any:
     """Out = max(x, 0) - x * label + log(1 + exp(-|x|)), 0 where label is ignore_index.
 
-    normalize divides by the number of labels that are not ignored; without any, the result is NaN
-    (Paddle 1.8.5 sigmoid_cross_entropy_with_logits_op.h).
+    pos_weight, of the same shape, multiplies the logarithm (Paddle 2.6.2). normalize divides by the number of labels that
+    are not ignored; without any, the result is NaN (Paddle 1.8.5 sigmoid_cross_entropy_with_logits_op.h).
     """
     same_shape(ctx, X=X, Label=Label)
-    return _counted(ctx, softplus(ctx, X) - X * Label, Label, normalize, ignore_index)
+    if not ctx.has("pos_weight"):
+        values = softplus(ctx, X) - X * Label
+    else:
+        pos_weight = ctx.value("pos_weight").array
+        same_shape(ctx, X=X, pos_weight=pos_weight)
+        values = ctx.xp.maximum(X, 0) - X * Label + pos_weight * ctx.xp.log1p(ctx.xp.exp(-abs(X)))
+    return _counted(ctx, values, Label, normalize, ignore_index)
 
 
 def _counted(ctx: OpContext, values: Any, Label: Any, normalize: bool, ignore_index: int) -> Any:
@@ -52,12 +58,16 @@ def _(ctx: InferContext, X: TensorMeta, Label: TensorMeta) -> TensorMeta:
     return X
 
 
-@sigmoid_cross_entropy_with_logits.grad(inputs="X Label Out@GRAD", outputs="X@GRAD")
+@sigmoid_cross_entropy_with_logits.grad(inputs="X Label pos_weight? Out@GRAD", outputs="X@GRAD")
 def sigmoid_cross_entropy_with_logits_grad(
-    ctx: OpContext, X: Any, Label: Any, Out_grad: Any, *, normalize: bool, ignore_index: int
+    ctx: OpContext, X: Any, Label: Any, pos_weight: Any, Out_grad: Any, *, normalize: bool, ignore_index: int
 ) -> Any:
-    """dX = dOut * (sigmoid(X) - Label), ignored and normalised like the loss."""
-    return _counted(ctx, Out_grad * (sigmoid(ctx, X) - Label), Label, normalize, ignore_index)
+    """dX = dOut * (sigmoid(X) - Label), ignored and normalised like the loss; pos_weight multiplies what the logarithm adds."""
+    slope = sigmoid(ctx, X)
+    if pos_weight is not None:
+        positive = (X > 0).astype(X.dtype)
+        slope = positive + pos_weight * (slope - positive)
+    return _counted(ctx, Out_grad * (slope - Label), Label, normalize, ignore_index)
 
 
 @op("bce_loss", inputs="X Label", outputs="Out", lod="X", traits=Traits(gradient_scope=False))

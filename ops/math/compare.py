@@ -8,7 +8,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.elementwise_common import aligned, broadcast_meta
 from fluidtool.ops.math.versions import saved_since, scalar_shape
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import TensorMeta
+from fluidtool.ops.schema import FLOAT, STRING, AttrSpec, TensorMeta
 from fluidtool.proto.enums import VarType
 
 ATTRS: dict[str, Any] = {"axis": -1, "force_cpu": False}
@@ -94,7 +94,16 @@ def _(ctx: InferContext, X: TensorMeta, Y: TensorMeta) -> TensorMeta:
     return TensorMeta(scalar_shape(ctx), VarType.BOOL)
 
 
-@op("allclose", inputs="Input Other", outputs="Out", attrs={"rtol": 1e-05, "atol": 1e-08, "equal_nan": False})
+@op(
+    "allclose",
+    inputs="Input Other",
+    outputs="Out",
+    attrs={
+        "rtol": AttrSpec(FLOAT, 1e-05, also=STRING),
+        "atol": AttrSpec(FLOAT, 1e-08, also=STRING),
+        "equal_nan": False,
+    },
+)
 def allclose(ctx: OpContext, Input: Any, Other: Any) -> Any:
     """Whether |Input - Other| <= atol + rtol * |Other| everywhere; one bool (allclose_op.h).
 

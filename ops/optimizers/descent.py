@@ -17,7 +17,7 @@ from fluidtool.ops.optimizers.common import (
     refuse_master_weights,
 )
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import FLOAT, floats, required, strings
+from fluidtool.ops.schema import FLOAT, FLOATS, AttrSpec, floats, required, strings
 from fluidtool.ops.traits import Traits
 from fluidtool.tensor import SelectedRows
 
@@ -160,7 +160,7 @@ like_inputs(merged_momentum, ParamOut="Param", VelocityOut="Velocity")
     "lars_momentum",
     inputs="Param Grad Velocity LearningRate",
     outputs="ParamOut VelocityOut",
-    attrs={"mu": required(FLOAT), "lars_coeff": 0.001, "lars_weight_decay": 0.0005},
+    attrs={"mu": required(FLOAT), "lars_coeff": 0.001, "lars_weight_decay": AttrSpec(FLOAT, 0.0005, also=FLOATS)},
     traits=Traits(sharded=("Velocity",)),
 )
 def lars_momentum(
@@ -172,15 +172,22 @@ def lars_momentum(
     *,
     mu: float,
     lars_coeff: float,
-    lars_weight_decay: float,
 ) -> Any:
-    """Momentum whose learning rate follows the norms: lr * coeff * |p| / (|g| + decay * |p|) (lars_momentum_op.h)."""
+    """Momentum whose learning rate follows the norms: lr * coeff * |p| / (|g| + decay * |p|) (lars_momentum_op.h).
+
+    Paddle 2.x writes the decay as a list with one number for each parameter.
+    """
+    decay = ctx.attr("lars_weight_decay")
+    if isinstance(decay, list):
+        if len(decay) != 1:
+            raise ctx.error(f"lars_weight_decay must hold one number for the one Param, found {decay}")
+        decay = decay[0]
     check_shapes(ctx, Param=Param, Grad=Grad, Velocity=Velocity)
     xp, rate = ctx.xp, number(ctx, LearningRate, Param)
     param_norm, grad_norm = xp.sqrt((Param * Param).sum()), xp.sqrt((Grad * Grad).sum())
-    scaled = rate * lars_coeff * param_norm / (grad_norm + lars_weight_decay * param_norm)
+    scaled = rate * lars_coeff * param_norm / (grad_norm + decay * param_norm)
     rate = xp.where((param_norm > 0) & (grad_norm > 0), scaled, rate)
-    velocity = Velocity * mu + rate * (Grad + lars_weight_decay * Param)
+    velocity = Velocity * mu + rate * (Grad + decay * Param)
     return {"ParamOut": Param - velocity, "VelocityOut": velocity}
 
 

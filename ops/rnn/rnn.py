@@ -96,7 +96,7 @@ def _make_stack(
 @op(
     "rnn",
     inputs="Input PreState* WeightList* SequenceLength?",
-    outputs="Out DropoutState State* Reserve~",
+    outputs="Out DropoutState~ State* Reserve~",
     attrs=ATTRS,
     multiply_adds=stacked_multiply_adds,
 )

@@ -21,7 +21,7 @@ def _axes(ctx: Context, axes: list[int], rank: int, name: str) -> list[int]:
     return places
 
 
-@op("flip", inputs="X", outputs="Out", attrs={"dims": required(INTS)}, raw=True)
+@op("flip", inputs="X", outputs="Out", attrs={"dims": required(INTS, renamed="axis")}, raw=True)
 def flip(ctx: OpContext) -> Any:
     """X backwards along the axes `dims` (Paddle 1.8.5 flip_op.h), which 2.x programs call `axis`."""
     x = ctx.value("X").array

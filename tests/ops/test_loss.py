@@ -165,3 +165,15 @@ def test_refusals_name_the_operator_and_what_is_wrong(
 ) -> None:
     with pytest.raises(OperatorError, match=f"operator {op}: .*{message}"):
         run_op(op, inputs, attrs)
+
+
+def test_weights_of_positives_multiply_the_logarithm() -> None:
+    # Numbers of Paddle 2.6.2.
+    x, label, weight = np.float32([[-1, 0, 2]]), np.float32([[0, 0.5, 1]]), np.float32([[2, 3, 4]])
+    inputs = {"X": x, "Label": label, "pos_weight": weight}
+    out = run_op("sigmoid_cross_entropy_with_logits", inputs)["Out"].numpy()
+    np.testing.assert_allclose(out, [[0.6265234, 2.0794415, 0.50771207]], rtol=1e-6)
+    doubles = {slot: value.astype(np.float64) + 0.25 for slot, value in inputs.items()}
+    check_gradient("sigmoid_cross_entropy_with_logits", doubles, ["X"])
+    with pytest.raises(OperatorError, match="pos_weight"):
+        run_op("sigmoid_cross_entropy_with_logits", inputs | {"pos_weight": weight[0]})

@@ -55,9 +55,27 @@ def test_a_missing_attribute() -> None:
     assert faults(operator("feed", {"X": ["feed"]}, {"Out": ["x"]})) == ["lacks the required attribute col (INT)"]
 
 
+def test_a_required_attribute_may_have_the_name_that_paddle_2_gave_it() -> None:
+    op = operator("flip", {"X": ["x"]}, {"Out": ["out"]})
+    assert faults(op) == ["lacks the required attribute dims (INTS)"]
+    op.set_attr("axis", [0], AttrType.INTS)
+    assert faults(op) == []
+
+
+def test_an_attribute_may_have_the_type_that_paddle_2_gave_it() -> None:
+    op = operator("allclose", {"Input": ["x"], "Other": ["y"]}, {"Out": ["out"]})
+    op.set_attr("rtol", "1e-05", AttrType.STRING)
+    assert faults(op) == []
+    op.set_attr("equal_nan", "no", AttrType.STRING)
+    assert faults(op) == ["has attribute equal_nan as STRING, expected BOOLEAN"]
+
+
+def test_an_output_that_paddle_2_leaves_out() -> None:
+    assert faults(operator("moving_average_abs_max_scale", {"X": ["x"]}, {"OutScale": ["scale"]})) == []
+
+
 def test_an_attribute_that_no_kernel_asks_for_may_be_missing_in_a_run() -> None:
     op = operator("flip", {"X": ["x"]}, {"Out": ["out"]})
-    op.set_attr("axis", [0], AttrType.INTS)  # which Paddle 1.8.5 calls dims
     assert faults(op) == ["lacks the required attribute dims (INTS)"]
     require_valid_operator(op, find_op("flip"))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -202,6 +203,37 @@ def test_a_declared_data_type_that_cannot_be() -> None:
     program = linear_program()
     program.global_block().var("probability").dtype = "float64"
     assert only(program).code == "FC203"
+
+
+@pytest.mark.parametrize(
+    ("op_type", "source", "target", "attrs"),
+    [
+        ("fill_zeros_like", "X", "Out", {}),
+        ("ctc_align", "Input", "Output", {"blank": 0}),
+        ("flip", "X", "Out", {"axis": [0]}),  # which Paddle 1.8.5 calls dims
+    ],
+)
+def test_what_paddle_2_declares_is_right(op_type: str, source: str, target: str, attrs: dict[str, Any]) -> None:
+    program = Program()
+    block = program.global_block()
+    block.create_var(name="x", shape=[4, 5], dtype="int64")
+    block.create_var(name="y", shape=[4, 5], dtype="float32")  # as Paddle has it where nobody declares a data type
+    block.append_op(type=op_type, inputs={source: ["x"]}, outputs={target: ["y"]}, attrs=attrs)
+    assert codes(program) == []
+
+
+def test_the_masks_of_recurrent_layers_may_be_declared_in_any_shape() -> None:
+    program = Program()
+    block = program.global_block()
+    shapes = {"x": [5, 2, 4], "h": [1, 2, 8], "out": [5, 2, 8], "state": [1, 2, 8], "mask": [3, 3, 3]}
+    for name, shape in shapes.items():
+        block.create_var(name=name, shape=shape, dtype="float32")
+    inputs = {"Input": ["x"], "PreState": ["h"], "WeightList": []}
+    outputs = {"Out": ["out"], "State": ["state"], "DropoutState": ["mask"]}
+    block.append_op(type="rnn", inputs=inputs, outputs=outputs, attrs={"mode": "GRU", "hidden_size": 8})
+    assert codes(program) == []
+    block.var("out").shape = [5, 2, 7]
+    assert codes(program) == ["FC202"]
 
 
 @pytest.mark.parametrize("shape", [[-1, -1], [5, 3], []])
