@@ -50,16 +50,14 @@ def explain(error: BaseException) -> tuple[str, str, int]:
     if isinstance(error, _COMMAND_LINE_FAULT):
         return UsageError.code, _usage_text(error), EXIT_USAGE
     if isinstance(error, MemoryError):
-        text = (
-            "there is not enough memory for this model and these inputs; use smaller inputs, fetch less or free memory"
-        )
+        text = "not enough memory for this model and these inputs; use smaller inputs, fetch less or free memory"
         return OutOfMemoryError.code, f"{text} ({error})" if str(error) else text, OutOfMemoryError.exit_code
     if isinstance(error, OSError):
         return _system_fault(error)
     return (
         FluidError.code,
-        f"internal error: {type(error).__name__}: {error}; this is a fault of fluidtool, please report it with what "
-        "FLUIDTOOL_DEBUG=1 shows",
+        f"internal error: {type(error).__name__}: {error}; this is a bug in fluidtool, please report it with the "
+        f"output of FLUIDTOOL_DEBUG=1",
         EXIT_INTERNAL,
     )
 

@@ -9,13 +9,13 @@ from fluidtool import errors
 from fluidtool.cli.commands import COMMANDS
 
 EXIT_CODES = (
-    (errors.EXIT_OK, "all went well"),
+    (errors.EXIT_OK, "success"),
     (errors.EXIT_FINDING, "a finding of check or diff, or outputs that differ (--expect, --verify)"),
-    (errors.EXIT_USAGE, "an option, a name, a shape, a size or a file system permission that cannot work"),
+    (errors.EXIT_USAGE, "an invalid option, name, shape or size, or a missing file system permission"),
     (errors.EXIT_UNREADABLE, "a file that cannot be read or written"),
-    (errors.EXIT_UNSUPPORTED, "an operator that fluidtool does not run"),
+    (errors.EXIT_UNSUPPORTED, "an operator that fluidtool does not support"),
     (errors.EXIT_NOT_FINITE, "NaN or infinity, found by --check-nan"),
-    (errors.EXIT_INTERNAL, "a fault of fluidtool itself"),
+    (errors.EXIT_INTERNAL, "a bug in fluidtool"),
     (errors.EXIT_INTERRUPTED, "interrupted"),
 )
 EXAMPLES = (

@@ -21,8 +21,8 @@ def use_threads(count: int) -> None:
     os.environ["FLUIDTOOL_THREADS"] = str(count)
     if "numpy" in sys.modules:
         say(
-            "note: numpy is imported already, so --threads sets the native engine's threads and not those of numpy's "
-            "products; set OMP_NUM_THREADS before the start for these"
+            "note: numpy is already imported, so --threads sets the native engine's threads but not those of "
+            "numpy's products; to set these, set OMP_NUM_THREADS before the start"
         )
         from fluidtool.runtime.engines.native.library import library
 

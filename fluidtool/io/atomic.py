@@ -29,7 +29,7 @@ def write_files(contents: Mapping[Path, Iterable[Any]], *, overwrite: bool = Tru
         if not overwrite and target.parent.is_dir():
             finish(target.parent)
         if not overwrite and target.exists():
-            raise OutputExistsError(f"{target} exists already; choose another name, or allow overwriting it (--force)")
+            raise OutputExistsError(f"{target} already exists; choose another name, or overwrite it with --force")
     with _writing(*contents):
         disk.write_files(contents)
 
@@ -53,7 +53,7 @@ def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     Raises OutputExistsError when something is there, OutputError when it cannot be written.
     """
     if path.exists() and not (path.is_dir() and (replace or not held_names(path))):
-        raise OutputExistsError(f"{path} exists already; choose another name, or allow overwriting it (--force)")
+        raise OutputExistsError(f"{path} already exists; choose another name, or overwrite it with --force")
     with _writing(path), disk.new_folder(path) as temporary:
         yield temporary
 

@@ -103,7 +103,7 @@ def find_loss(program: Program, given: str | None = None) -> str:
         computed = {name for op in block.ops for name in op.output_arg_names}
         if given not in computed:
             near = get_close_matches(given, computed, n=3)
-            hint = f"did you mean {' or '.join(near)}?" if near else "'fluidtool inspect --vars' lists what there is"
+            hint = f"did you mean {' or '.join(near)}?" if near else "'fluidtool inspect --vars' lists the variables"
             raise FetchError(f"--loss {given}: no operator of block 0 computes such a variable; {hint}")
         return given
     found = list(dict.fromkeys(_starts_of_backward(program)))

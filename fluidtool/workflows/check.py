@@ -23,7 +23,7 @@ class SecurityResult:
 def check(model: Model, *, watcher: Watcher = SILENT) -> list[Finding]:
     """Every fault of data flow, shapes, data types, parameters, operators and attributes, and what the policy refuses.
 
-    Load the model with `validate=False, need_parameters=False`: what these raise is a finding here.
+    Load the model with `validate=False, need_parameters=False`: errors of loading are reported as findings here.
     """
     with watcher.progress("checking"):
         return verify_model(model.files, model.policy)

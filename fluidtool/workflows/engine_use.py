@@ -23,12 +23,12 @@ def engine_used(executor: Executor, plan: Plan, watched: str) -> dict[str, Any]:
     if engine is None:
         return used
     if watched:
-        return used | {"reason": f"{watched} looks at every operator by itself"}
+        return used | {"reason": f"{watched} runs every operator separately"}
     regions = [step for step in block.work if isinstance(step, Region)]
     called = [region for region in regions if region.specializations.kept]
     why = reasons(regions)
     if not called:
-        return used | {"reason": next(iter(why.values()), "no operators that are worth a region")}
+        return used | {"reason": next(iter(why.values()), "no operators worth a region")}
     done: dict[str, Any] = {
         "native_operators": sum(len(region.steps) for region in called),
         "regions": len(called),

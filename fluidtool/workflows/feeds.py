@@ -28,7 +28,7 @@ def read_feed(model: Model, spec: str, flag: str = "--feed") -> dict[str, LoDTen
     positional = all(key.startswith("arr_") and key[4:].isdecimal() for key in values)
     if positional and not any(model.program.global_block().has_var(key) for key in values):
         if len(values) > len(model.feeds):
-            raise FeedError(f"{file} has {len(values)} arrays without names, {listed(model.feeds)}; name them")
+            raise FeedError(f"{file} has {len(values)} unnamed arrays, but {listed(model.feeds)}; name them")
         return {model.feeds[int(key[4:])]: value for key, value in values.items() if int(key[4:]) < len(model.feeds)}
     return {_known(model, key): value for key, value in values.items()}
 
@@ -43,7 +43,9 @@ def split_spec(spec: str) -> tuple[str, str]:
 
 def _read_stdin(flag: str) -> dict[str, LoDTensor]:
     if sys.stdin.isatty():
-        raise FeedError(f"{flag} - reads a .npy or .npz file from standard input, which is a terminal; pipe a file in")
+        raise FeedError(
+            f"{flag} - reads a .npy or .npz file from standard input, which is a terminal; pipe a file to it"
+        )
     return read_stream(sys.stdin.buffer, "standard input")
 
 
@@ -72,7 +74,7 @@ def _guess(model: Model, file: str, flag: str) -> str:
         return stem
     if len(model.feeds) == 1:
         return model.feeds[0]
-    raise FeedError(f"{flag} {file}: say which input it is for, {flag} NAME={file}; {listed(model.feeds)}")
+    raise FeedError(f"{flag} {file}: name its input, {flag} NAME={file}; {listed(model.feeds)}")
 
 
 def as_declared(model: Model, name: str, value: LoDTensor) -> LoDTensor:
@@ -118,7 +120,7 @@ def _lengths(model: Model, options: Sequence[str], fed: Sequence[str]) -> dict[s
 def _lod_file(path: Path) -> dict[str, object]:
     content = read_json(path)
     if not isinstance(content, dict):
-        raise LoDError(f'{path} should hold an object with the lengths of each input, such as {{"words": [[2, 3]]}}')
+        raise LoDError(f'{path} must contain an object with the lengths of each input, such as {{"words": [[2, 3]]}}')
     return content
 
 
@@ -127,7 +129,7 @@ def split_name(option: str, inputs: Sequence[str], flag: str) -> tuple[str, str]
     name, equals, value = option.rpartition("=")
     if not equals:
         if len(inputs) != 1:
-            raise UsageError(f"{flag} {option}: say which input is meant, {flag} NAME={option}; {listed(inputs)}")
+            raise UsageError(f"{flag} {option}: name the input, {flag} NAME={option}; {listed(inputs)}")
         return inputs[0], option
     if name not in inputs:
         raise UsageError(f"{flag} {option}: {name!r} is not an input; {did_you_mean(name, inputs) or listed(inputs)}")

@@ -26,7 +26,7 @@ class Fetches:
 def chosen(model: Model, patterns: Sequence[str], everything: bool = False) -> Fetches:
     """Names as they are, patterns in the order of computation, no name twice; without any the model's outputs."""
     if everything and patterns:
-        raise UsageError("--fetch-all fetches everything; leave --fetch out")
+        raise UsageError("--fetch-all fetches everything; omit --fetch")
     names: dict[str, bool] = {}
     if everything:
         names = dict.fromkeys(computed_names(model.program), True)
@@ -39,7 +39,7 @@ def chosen(model: Model, patterns: Sequence[str], everything: bool = False) -> F
             for name in _matching(model, pattern):
                 names.setdefault(name, True)
     if not names:
-        raise UsageError("the model has no outputs; say what to compute with --fetch NAME")
+        raise UsageError("the model has no outputs; name variables to compute with --fetch NAME")
     return Fetches(tuple(names), frozenset(name for name, optional in names.items() if optional))
 
 
@@ -49,14 +49,14 @@ def _matching(model: Model, pattern: str) -> list[str]:
         found = [name for name in computed if fnmatchcase(name, pattern)]
         if found:
             return found
-        raise FetchError(f"--fetch {pattern}: no variable that the program computes matches the pattern")
+        raise FetchError(f"--fetch {pattern}: no computed variable matches the pattern")
     inner = next((other.idx for other in model.program.blocks[1:] if other.has_var(pattern)), None)
     if inner is not None:
         raise FetchError(
-            f"--fetch {pattern}: it is a variable of block {inner}, which lives for one round of a loop or branch only; "
-            "fetch what the loop leaves in block 0"
+            f"--fetch {pattern}: it is a variable of block {inner}, which exists only during one iteration of a "
+            f"loop or branch; fetch the loop's result in block 0"
         )
-    hint = did_you_mean(pattern, [*computed, *block.vars]) or "'fluidtool inspect --vars' lists what there is"
+    hint = did_you_mean(pattern, [*computed, *block.vars]) or "'fluidtool inspect --vars' lists the variables"
     raise FetchError(f"--fetch {pattern}: the program has no such variable; {hint}")
 
 

@@ -48,10 +48,10 @@ def gather(model: Model, inputs: Inputs, watcher: Watcher = SILENT) -> dict[str,
     if inputs.random:
         values |= _random(model, values, lengths, inputs, watcher)
     elif inputs.shapes:
-        raise FeedError("--shape says the shape of random inputs; give --random too")
+        raise FeedError("--shape applies to random inputs; give --random too")
     unfed = [name for name in lengths if name not in values]
     if unfed:
-        raise FeedError(f"--lod {unfed[0]}=…: no value is fed for {unfed[0]}; give --feed {unfed[0]}=FILE or --random")
+        raise FeedError(f"--lod {unfed[0]}=…: {unfed[0]} is not fed; give --feed {unfed[0]}=FILE or --random")
     return values
 
 

@@ -92,7 +92,7 @@ def plan_job(
     job = _completed(request, role_from_environment(environment))
     programs = _open(main), _open(startup)
     if job.mode != SERVERS:
-        raise UsageError(f"--plan shows what lives on which parameter server; {job.mode} mode has none")
+        raise UsageError(f"--plan shows how shards are placed on parameter servers; {job.mode} mode has none")
     return make_plan(*programs, _settings(job))
 
 
@@ -115,9 +115,9 @@ class _Job:
 def _completed(request: JobRequest, role: Role) -> _Job:
     mode = request.mode
     if mode not in MANIFEST_MODES:
-        raise UsageError(f"--mode {mode} is none; expected one of {', '.join(MANIFEST_MODES)}")
+        raise UsageError(f"there is no --mode {mode}; expected one of {', '.join(MANIFEST_MODES)}")
     if request.all_roles and request.trainer_id is not None:
-        raise UsageError("--all and --trainer-id contradict each other; give one of them")
+        raise UsageError("--all and --trainer-id contradict each other; give only one")
     servers = request.pservers or ",".join(role.servers)
     if mode == SERVERS and not servers:
         raise UsageError("give the parameter servers, --pservers HOST:PORT,… (or set PADDLE_PSERVERS_IP_PORT_LIST)")
@@ -125,7 +125,9 @@ def _completed(request: JobRequest, role: Role) -> _Job:
     trainers = request.trainers or ",".join(known)
     if not trainers:
         what = (
-            "how many trainers there are, --trainers N" if mode == SERVERS else "all trainers, --trainers HOST:PORT,…"
+            "the number of trainers, --trainers N"
+            if mode == SERVERS
+            else "the endpoints of all trainers, --trainers HOST:PORT,…"
         )
         raise UsageError(f"give {what}")
     if request.all_roles or request.trainer_id is not None or role.kind == "local":
@@ -139,10 +141,11 @@ def _settings(job: _Job) -> Settings:
     split_method = job.request.split_method
     name = split_method.lower().replace("-", "").replace("_", "")
     if name not in rules:
-        raise UsageError(f"--split-method {split_method} is none; expected RoundRobin or HashName")
+        raise UsageError(f"there is no --split-method {split_method}; expected RoundRobin or HashName")
     if not job.trainers.isdecimal():
         raise UsageError(
-            f"--trainers {job.trainers}: with parameter servers it is a number; for endpoints give --mode nccl2"
+            f"--trainers {job.trainers}: with parameter servers it must be a number; to give endpoints, add --mode "
+            f"nccl2"
         )
     return Settings(
         trainer_id=job.trainer or 0,

@@ -75,9 +75,9 @@ def launch(
     options = options or LaunchOptions()
     engines = {"local": _locally, "ray": _on_ray, "mpi": _under_mpi}
     if options.engine not in engines:
-        raise UsageError(f"--engine {options.engine} is none; expected one of {', '.join(engines)}")
+        raise UsageError(f"there is no --engine {options.engine}; expected one of {', '.join(engines)}")
     if options.ray_address is not None and options.engine != "ray":
-        raise UsageError("--ray-address is for --engine ray")
+        raise UsageError("--ray-address needs --engine ray")
     return engines[options.engine](blueprint, options, show, play)
 
 
@@ -92,14 +92,15 @@ def _first_step(blueprint: Blueprint, names: Sequence[str], resume: bool) -> int
     folder = blueprint.checkpoints.folder
     if folder is None:
         if resume:
-            raise UsageError("--resume goes on from checkpoints; say where they are with --checkpoint DIR")
+            raise UsageError("--resume needs checkpoints; name their folder with --checkpoint DIR")
         return None
     if resume:
         return _saved(blueprint).newest(names)
     taken = [name for name in names if (folder / name).exists()]
     if taken:
         raise OutputExistsError(
-            f"{folder} has checkpoints of {', '.join(taken)} already; go on from them with --resume, or choose another folder"
+            f"{folder} has checkpoints of {', '.join(taken)} already; resume from them with --resume, or choose "
+            f"another folder"
         )
     return None
 
@@ -158,7 +159,8 @@ def _on_ray(blueprint: Blueprint, options: LaunchOptions, show: Show, _: Play | 
 def _check_placed(blueprint: Blueprint, options: LaunchOptions) -> None:
     if blueprint.is_script and blueprint.endpoints:
         raise UsageError(
-            f"with --engine {options.engine} roles find endpoints by themselves; give numbers of servers and trainers"
+            f"with --engine {options.engine} roles choose their endpoints themselves; give the numbers of servers "
+            f"and trainers"
         )
 
 
@@ -168,12 +170,12 @@ def _under_mpi(blueprint: Blueprint, options: LaunchOptions, _: Show, play: Play
 
     if options.restarts:
         raise UsageError(
-            "MPI ends a whole job when one process fails, so --restarts has no meaning with --engine mpi; start the job again "
-            "with --checkpoint DIR --resume"
+            "MPI ends a whole job when one process fails, so --restarts has no effect with --engine mpi; restart "
+            "the job with --checkpoint DIR --resume"
         )
     _check_placed(blueprint, options)
     if play is None:
-        raise UsageError("under MPI this process plays a role itself; say how with play=")
+        raise UsageError("under MPI this process plays a role itself; give play= to run it")
     with tempfile.TemporaryDirectory(prefix="fluidtool-launch-") as name:
         code = mpi.run(blueprint, play, Path(name), saved=_saved(blueprint), resume=options.resume)
     return LaunchResult(code, None)

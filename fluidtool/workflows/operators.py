@@ -42,7 +42,7 @@ def matching(pattern: str) -> tuple[list[OpInfo], dict[str, str]]:
     types = [op_type for op_type in sorted(MODULES) if fnmatchcase(op_type, pattern)]
     excluded = {op_type: reason for op_type, reason in sorted(EXCLUDED.items()) if fnmatchcase(op_type, pattern)}
     if not types and not excluded:
-        raise UnsupportedOperatorError(f"no operator matches {pattern!r}; 'fluidtool ops' lists what is implemented")
+        raise UnsupportedOperatorError(f"no operator matches {pattern!r}; 'fluidtool ops' lists the implemented ones")
     return [info for info in map(find_op, types) if info is not None], excluded
 
 

@@ -15,7 +15,7 @@ def require_free(path: Path, *, overwrite: bool) -> None:
     """Raise OutputExistsError for what would be replaced without `overwrite`; an empty folder may be filled."""
     if overwrite or not path.exists() or (path.is_dir() and not held_names(path)):
         return
-    raise OutputExistsError(f"{path} exists already; choose another name, or allow overwriting it with --force")
+    raise OutputExistsError(f"{path} already exists; choose another name, or overwrite it with --force")
 
 
 def save_outputs(outputs: Mapping[str, Any], path: Path, *, overwrite: bool = False) -> None:

@@ -49,7 +49,7 @@ def profile(
 def require_free_trace(path: Path, *, overwrite: bool) -> None:
     """Raise OutputExistsError where `save_trace` would."""
     if path.exists() and not overwrite:
-        raise OutputExistsError(f"{path} exists already; choose another name, or allow overwriting it with --force")
+        raise OutputExistsError(f"{path} already exists; choose another name, or overwrite it with --force")
 
 
 def save_trace(found: Profile, path: Path, title: str, *, overwrite: bool = False) -> None:

@@ -71,5 +71,5 @@ def prune(
 def _must_exist(program: Program, name: str) -> None:
     names = program.global_block().vars
     if name not in names:
-        hint = did_you_mean(name, list(names)) or "'fluidtool inspect --vars' lists what there is"
+        hint = did_you_mean(name, list(names)) or "'fluidtool inspect --vars' lists the variables"
         raise ProgramError(f"the program has no variable {name!r} in block 0; {hint}")

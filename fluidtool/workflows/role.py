@@ -45,18 +45,18 @@ def play_role(
     kind = role_kind(programs)
     if kind is None:
         raise UsageError(
-            f"{request.folder} has no programs of a distributed job; 'fluidtool train {request.folder} --data FILE' trains "
-            "them in this process alone"
+            f"{request.folder} has no programs of a distributed job; 'fluidtool train {request.folder} --data FILE' "
+            f"trains them in this process alone"
         )
     role = find_place(request.folder, kind, environment)
     request = replace(request, policy=_policy(programs, request))
     if kind == PSERVER:
         if request.data.files:
-            raise UsageError(f"{request.folder} is a server's, which takes no data; leave --data out")
+            raise UsageError(f"{request.folder} belongs to a server, which takes no data; omit --data")
         serve(programs, request.place, request.policy, request.seed)
         return None
     if not request.data.files:
-        raise UsageError(f"{request.folder} is a trainer's; give it examples, --data FILE")
+        raise UsageError(f"{request.folder} belongs to a trainer; give it examples with --data FILE")
     schedule = Schedule.from_environment(environment, role.name)
     request = _as_trainer(request, role, schedule, environment)
     return _train(programs, role, schedule, request, watcher or SilentTraining(), environment)
@@ -70,8 +70,8 @@ def _policy(programs: TrainingPrograms, request: TrainingRequest) -> Policy:
     far = [endpoint for endpoint in found if not is_loopback(endpoint)]
     if far:
         raise PolicyError(
-            f"the programs in {request.folder} talk to {', '.join(dict.fromkeys(far))}, which is not this machine; allow it with "
-            "--allow-network"
+            f"the programs in {request.folder} connect to {', '.join(dict.fromkeys(far))}, which is not this "
+            "machine; allow it with --allow-network"
         )
     return replace(request.policy, endpoints=frozenset(found))
 

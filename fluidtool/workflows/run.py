@@ -137,7 +137,7 @@ def _filled(name: str, value: Any, fetches: Fetches) -> bool:
         return True
     if name in fetches.optional:
         return False
-    raise FetchError(f"cannot fetch {name}: its operator leaves it without a value in this run")
+    raise FetchError(f"cannot fetch {name}: its operator gave it no value in this run")
 
 
 @contextmanager
@@ -149,7 +149,7 @@ def _sequences_hinted(model: Model, feed: Mapping[str, LoDTensor]) -> Iterator[N
         variables = model.program.global_block().vars
         bare = [name for name, value in feed.items() if variables[name].lod_level and not value.offsets]
         if bare:
-            hint = f"the input {bare[0]} is declared to hold sequences: give their lengths, --lod {bare[0]}=[[2,3]]"
+            hint = f"the input {bare[0]} is declared to contain sequences: give their lengths, --lod {bare[0]}=[[2,3]]"
             error.args = (f"{error}; {hint}", *error.args[1:])
         raise
 

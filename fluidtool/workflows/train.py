@@ -121,7 +121,7 @@ def train(request: TrainingRequest, watcher: TrainingWatcher | None = None) -> T
     """
     watcher = watcher or SilentTraining()
     if request.resume and request.checkpoints is None:
-        raise UsageError("--resume goes on from a checkpoint; say where they are with --checkpoint DIR")
+        raise UsageError("--resume needs a checkpoint; name the folder with --checkpoint DIR")
     programs = open_programs(request.folder, request.main, request.startup)
     loss = find_loss(programs.main, request.loss)
     check_fetches(programs, request.fetch)
@@ -154,7 +154,7 @@ def order_of(programs: TrainingPrograms, data: Source, request: TrainingRequest)
     """The order of the mini-batches; raises UsageError for options that ready ones do not take."""
     if isinstance(data, Stream):
         if request.batch_size is not None or request.drop_last:
-            raise UsageError("the data are ready mini-batches; leave --batch-size and --drop-last out")
+            raise UsageError("the data are ready mini-batches; omit --batch-size and --drop-last")
         return Order(1, request.shuffle, request.seed)
     size = request.batch_size or programs.batch_size or BATCH_SIZE
     return Order(size, request.shuffle, request.seed, request.drop_last)
@@ -167,22 +167,20 @@ def check_outputs(training: Training, request: TrainingRequest) -> None:
     checkpoint = None if request.checkpoints is None else request.checkpoints.folder
     places = [path for path in (request.save, model, checkpoint, request.log) if path is not None]
     if len({path.absolute() for path in places}) < len(places):
-        raise UsageError("--save, --save-inference-model, --checkpoint and --log must name different places")
+        raise UsageError("--save, --save-inference-model, --checkpoint and --log must name different paths")
     if request.save is not None:
         names = [var.name for var in persistables(training.programs.main)]
         check_free(request.save, names, overwrite=request.overwrite)
     if model is not None:
         training.inference_program(request.targets)
         if not request.overwrite and model.exists() and not (model.is_dir() and not held_names(model)):
-            raise OutputExistsError(f"{model} exists already; choose another name, or allow overwriting it (--force)")
+            raise OutputExistsError(f"{model} already exists; choose another name, or overwrite it with --force")
     elif request.targets:
-        raise UsageError(
-            "--targets are the outputs of an inference model; say where it goes: --save-inference-model DIR"
-        )
+        raise UsageError("--targets are the outputs of an inference model; name its folder: --save-inference-model DIR")
     if checkpoint is not None and not (request.resume or request.overwrite) and checkpoints.serials(checkpoint):
         raise OutputExistsError(
-            f"{checkpoint} has checkpoints already; go on from them with --resume, remove them with --force, or "
-            "choose another folder"
+            f"{checkpoint} already has checkpoints; resume from them with --resume, remove them with --force, or "
+            f"choose another folder"
         )
 
 

@@ -41,7 +41,7 @@ def read_data(programs: TrainingPrograms, data: DataFiles) -> Source:
             return stream_of(arrays, list(data.inputs) or programs.inputs, data.files[0])
     if data.inputs:
         raise UsageError(
-            "--inputs says what ready mini-batches (step0_feed0, ...) are for; name arrays by input otherwise"
+            "--inputs applies to ready mini-batches (step0_feed0, ...) only; name other arrays by their inputs"
         )
     model = Model(programs.main, ModelFiles(programs.main, "the main program", EMPTY_STORE, "", "program"))
     parts: dict[str, list[LoDTensor]] = defaultdict(list)
@@ -56,7 +56,7 @@ def read_data(programs: TrainingPrograms, data: DataFiles) -> Source:
     lengths = set_lengths(model, data.lods, values)
     unused = [name for name in lengths if name not in values]
     if unused:
-        raise FeedError(f"--lod {unused[0]}=...: there are no data for {unused[0]}; give --data {unused[0]}=FILE")
+        raise FeedError(f"--lod {unused[0]}=...: there is no data for {unused[0]}; give --data {unused[0]}=FILE")
     return Examples(values)
 
 

@@ -34,9 +34,7 @@ class TrainingLog:
             yield
             return
         if self.path.exists() and not (resume or overwrite):
-            raise OutputExistsError(
-                f"{self.path} exists already; choose another name, or allow overwriting it with --force"
-            )
+            raise OutputExistsError(f"{self.path} already exists; choose another name, or overwrite it with --force")
         kept = _lines_until(self.path, done) if resume and self.path.exists() else []
         write_file(self.path, [line.encode() for line in kept])
         try:
@@ -90,7 +88,7 @@ def _lines_until(path: Path, done: Position | None) -> list[str]:
             if number == len(lines) and not line.endswith("\n"):
                 break
             raise UnreadableError(
-                f"{path}, line {number}, is no line of a training log; name another file with --log"
+                f"{path}, line {number}, is not a line of a training log; name another file with --log"
             ) from error
         if here <= last:
             kept.append(line)

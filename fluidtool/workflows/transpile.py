@@ -129,7 +129,7 @@ def _require_known(model: Model, skip: Sequence[str]) -> None:
     known = model.program.global_block().vars
     for name in skip:
         if name not in known:
-            hint = did_you_mean(name, known) or "'fluidtool inspect --vars' lists what there is"
+            hint = did_you_mean(name, known) or "'fluidtool inspect --vars' lists the variables"
             raise ProgramError(f"--skip {name}: the program has no such variable; {hint}")
 
 
@@ -165,7 +165,7 @@ def _verified(
     with watcher.progress("comparing"):
         found = compare_runs(before, after, feed, names, exact=not tolerance, rtol=tolerance, policy=model.policy)
     if not found:
-        raise UsageError("the model has no outputs to compare; name what it computes with --skip NAME")
+        raise UsageError("the model has no outputs to compare; name computed variables with --skip NAME")
     return found
 
 

@@ -215,7 +215,7 @@ def test_a_feed_that_nobody_can_place(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "two", linear_program(feeds=["x", "b"]), w=WEIGHT, b=BIAS)
     np.save(tmp_path / "data.npy", BIAS)
     message = refuse(USAGE, "run", folder, "--feed", tmp_path / "data.npy")
-    assert "say which input it is for" in message and "the inputs are x, b" in message
+    assert "name its input" in message and "the inputs are x, b" in message
 
 
 def test_a_feed_given_twice(model: Path, x: Path) -> None:
@@ -314,7 +314,7 @@ def test_lengths_that_were_forgotten(words: Path) -> None:
 
 def test_a_file_of_lengths_that_is_none(words: Path, tmp_path: Path) -> None:
     (tmp_path / "lod.json").write_text("[[2, 3]]")
-    assert "should hold an object" in refuse(USAGE, "run", TOPICS, "--feed", words, "--lod", tmp_path / "lod.json")
+    assert "must contain an object" in refuse(USAGE, "run", TOPICS, "--feed", words, "--lod", tmp_path / "lod.json")
 
 
 # ---------------------------------------------------------------- shapes, fetches, expectations
@@ -351,7 +351,7 @@ def test_a_fetch_from_within_a_loop(tmp_path: Path, x: Path) -> None:
 
 
 def test_everything_and_something(model: Path, x: Path) -> None:
-    assert "leave --fetch out" in refuse(USAGE, "run", model, "--feed", x, "--fetch-all", "--fetch", "sum")
+    assert "omit --fetch" in refuse(USAGE, "run", model, "--feed", x, "--fetch-all", "--fetch", "sum")
 
 
 def test_an_expectation_of_what_does_not_exist(model: Path, x: Path, tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def test_a_folder_that_is_there_is_replaced_only_with_force(programs: tuple[Any,
     out = tmp_path / "job"
     out.mkdir()
     (out / "mine.txt").write_text("keep")
-    assert "exists already" in error_of(call(*programs, *SERVERS, "-o", out))
+    assert "already exists" in error_of(call(*programs, *SERVERS, "-o", out))
     assert everything_below(out) == {"mine.txt"}
     assert call(*programs, *SERVERS, "-o", out, "--force").exit_code == 0
     assert "manifest.json" in everything_below(out)
@@ -164,15 +164,15 @@ def test_a_folder_that_is_there_is_replaced_only_with_force(programs: tuple[Any,
     ("options", "message"),
     [
         (("--distribute", "--trainers", "2"), "give the parameter servers, --pservers HOST:PORT"),
-        (("--distribute", "--pservers", A), "give how many trainers there are, --trainers N"),
+        (("--distribute", "--pservers", A), "give the number of trainers, --trainers N"),
         (("--distribute", "--pservers", "here", "--trainers", "2"), "--pservers has 'here', which is not an endpoint"),
         (("--distribute", "--pservers", f"{A},{A}", "--trainers", "2"), f"--pservers names {A} twice"),
         (("--distribute", "--pservers", A, "--trainers", "0"), "trainers is 0; a job has at least 1"),
-        (("--distribute", "--pservers", A, "--trainers", f"{A},{B}"), "with parameter servers it is a number"),
+        (("--distribute", "--pservers", A, "--trainers", f"{A},{B}"), "with parameter servers it must be a number"),
         ((*SERVERS, "--trainer-id", "2"), "trainer_id is 2; with 2 trainers it goes from 0 to 1"),
         ((*SERVERS, "--trainer-id", "1", "--all"), "--all and --trainer-id contradict each other"),
         ((*SERVERS, "--min-block-size", "10"), "min_block_size is 10"),
-        (("--distribute", "--mode", "nccl2"), "give all trainers, --trainers HOST:PORT"),
+        (("--distribute", "--mode", "nccl2"), "give the endpoints of all trainers, --trainers HOST:PORT"),
         (("--distribute", "--mode", "collective", "--trainers", A), "invalid trainer number in distributed: 1"),
     ],
 )
@@ -185,12 +185,12 @@ def test_what_cannot_work_leaves_nothing(
 
 
 def test_without_an_output_there_is_only_the_plan(programs: tuple[Any, ...]) -> None:
-    assert "give -o DIR, or --plan to look only" in error_of(call(*programs, *SERVERS))
+    assert "give -o DIR, or --plan to only show the plan" in error_of(call(*programs, *SERVERS))
 
 
 def test_modes_without_servers_have_no_plan(programs: tuple[Any, ...]) -> None:
     options = ("--distribute", "--mode", "nccl2", "--trainers", f"{A},{B}", "--plan")
-    assert "--plan shows what lives on which parameter server; nccl2 mode has none" in error_of(
+    assert "--plan shows how shards are placed on parameter servers; nccl2 mode has none" in error_of(
         call(*programs, *options)
     )
 

@@ -201,7 +201,7 @@ def test_format_json_is_json(model: Path) -> None:
 
 def test_one_view_at_a_time(model: Path) -> None:
     result = call("inspect", model, "--ops", "--vars")
-    assert result.exit_code == 2 and "one at a time" in error_of(result)
+    assert result.exit_code == 2 and "choose one" in error_of(result)
 
 
 def test_sub_blocks_have_tables_of_their_own(tmp_path: Path) -> None:

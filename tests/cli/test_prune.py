@@ -173,7 +173,7 @@ def test_nothing_is_overwritten_without_force(model: Path, tmp_path: Path) -> No
     args = ["prune", model, "--targets", "sum", "-o", out]
     assert call(*args).exit_code == 0
     result = call("prune", model, "--targets", "product", "-o", out)
-    assert result.exit_code == 2 and "exists already" in error_of(result)
+    assert result.exit_code == 2 and "already exists" in error_of(result)
     assert everything_below(out) == {"__model__", "w", "b"}
 
 

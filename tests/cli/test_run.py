@@ -208,7 +208,7 @@ def test_what_a_pattern_matches_may_have_no_value() -> None:
     result = call("run", TOPICS, "--random", "--fetch", "dropout_0.*")
     assert list(table_rows(result.stdout)) == ["dropout_0.tmp_0"]
     named = call("run", TOPICS, "--random", "--fetch", "dropout_0.tmp_1")
-    assert named.exit_code == 2 and "without a value in this run" in error_of(named)
+    assert named.exit_code == 2 and "no value in this run" in error_of(named)
 
 
 # ---------------------------------------------------------------- output
@@ -253,7 +253,7 @@ def test_nothing_is_overwritten_without_force(model: Path, x: Path, tmp_path: Pa
     target = tmp_path / name
     target.write_bytes(b"precious")
     result = call("run", model, "--feed", x, "-o", target)
-    assert result.exit_code == 2 and "exists already" in error_of(result)
+    assert result.exit_code == 2 and "already exists" in error_of(result)
     assert target.read_bytes() == b"precious"
     assert call("run", model, "--feed", x, "-o", target, "--force").exit_code == 0
     assert target.read_bytes() != b"precious"
@@ -338,7 +338,8 @@ def test_the_first_operator_that_makes_nan_is_named(tmp_path: Path) -> None:
     result = call("run", folder, "--feed", tmp_path / "x.npy", "--check-nan")
     assert result.exit_code == 5
     assert error_of(result) == (
-        "operator log (number 1 of block 0) made its output Out, variable logarithm, with 1 NaN of 4 elements, the first "
+        "operator log (number 1 of block 0) made its output Out, variable logarithm, with 1 NaN of 4 elements, the "
+        "first "
         "at [1, 1]; its inputs are finite [FT500]"
     )
 

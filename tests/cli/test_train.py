@@ -515,7 +515,7 @@ def test_nothing_is_overwritten_without_force(folder: Path, tmp_path: Path, inde
     assert train(folder, *args).exit_code == 0
     before = file.read_bytes()
     text = refusal(folder, *args, "--epochs", 2)
-    assert ("exists already" in text or "has checkpoints already" in text) and "--force" in text
+    assert ("already exists" in text or "already has checkpoints" in text) and "--force" in text
     assert file.read_bytes() == before
 
 
@@ -529,20 +529,20 @@ def test_a_log_that_is_none_cannot_go_on(folder: Path, tmp_path: Path) -> None:
     checkpointed(folder, tmp_path / "c")
     (tmp_path / "log").write_text("hello\nyou\n")
     text = refusal(folder, "--checkpoint", tmp_path / "c", "--resume", "--log", tmp_path / "log", code=3)
-    assert "line 1, is no line of a training log" in text
+    assert "line 1, is not a line of a training log" in text
 
 
 def test_a_file_that_is_no_log_is_not_overwritten_by_a_resumed_training(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("mine\nand yours\n")
     text = refusal(folder, "--checkpoint", tmp_path / "c", "--resume", "--log", tmp_path / "notes", code=3)
-    assert "no line of a training log" in text
+    assert "not a line of a training log" in text
     assert (tmp_path / "notes").read_text() == "mine\nand yours\n"
 
 
 @pytest.mark.parametrize("other", ["--save", "--checkpoint", "--log"])
 def test_outputs_have_places_of_their_own(folder: Path, tmp_path: Path, other: str) -> None:
     model = ["--save-inference-model", tmp_path / "m", "--targets", "fc_0.tmp_1"]
-    assert "must name different places" in refusal(folder, *model, other, tmp_path / "m")
+    assert "must name different paths" in refusal(folder, *model, other, tmp_path / "m")
 
 
 def test_a_checkpoint_survives_a_start_that_fails(folder: Path, tmp_path: Path) -> None:

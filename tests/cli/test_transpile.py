@@ -209,7 +209,7 @@ def test_a_training_program_shares_memory_and_trains_the_same(training: tuple[Pa
     options = ["--memory-optimize", "--level", 1, "--release-memory", "--startup", startup, "--verify", "-o", out]
     result = call("transpile", main, *options)
     assert result.exit_code == 0, result.stderr
-    assert "persistable variables that it changes" in result.stdout and "bit by bit" in result.stderr
+    assert "persistable variables that a run changes" in result.stdout and "bit by bit" in result.stderr
     assert "delete_var" in types(out, need_parameters=False)
 
 
@@ -264,7 +264,7 @@ def test_nothing_is_overwritten_without_force(model: Path, tmp_path: Path) -> No
     args = ["transpile", model, "--fuse", "drop-identity", "-o", tmp_path / "out"]
     assert call(*args).exit_code == 0
     result = call(*args)
-    assert result.exit_code == 2 and "exists already" in error_of(result)
+    assert result.exit_code == 2 and "already exists" in error_of(result)
     assert call(*args, "--force").exit_code == 0
 
 
@@ -300,19 +300,19 @@ def test_help_lists_the_passes() -> None:
         (["--fuse", "zzz"], "--fuse help' lists them"),
         (["--fuse"], "there is no pass '-o'"),
         (["--fuse-bm"], "did you mean --fuse or --fuse-bn"),
-        (["--fuse-bn", "--level", "1"], "--level is about --memory-optimize"),
+        (["--fuse-bn", "--level", "1"], "--level applies to --memory-optimize"),
         (["--memory-optimize", "--level", "2"], "expected 0 or 1"),
         (["--memory-optimize", "--skip", "imag"], "did you mean image?"),
         (["--fuse-bn", "--random"], "give --verify or --measure too"),
-        (["--fuse-bn", "--rtol", "1e-3"], "--rtol is about --verify"),
+        (["--fuse-bn", "--rtol", "1e-3"], "--rtol applies to --verify"),
         (["--fuse-bn", "--startup", "x.pb"], "give --verify, --measure or --distribute too"),
         (["--fuse-bn", "--verify", "--feed", "zzz=x.npy"], "x.npy"),
-        (["--fuse-bn", "--trainers", "2"], "--trainers is about distributed training; give --distribute too"),
-        (["--fuse-bn", "--async"], "--sync/--async is about distributed training"),
+        (["--fuse-bn", "--trainers", "2"], "--trainers applies to distributed training; give --distribute too"),
+        (["--fuse-bn", "--async"], "--sync/--async applies to distributed training"),
         (["--distribute"], "give --startup FILE"),
         (["--distribute", "--fuse-bn"], "are two transpilers"),
-        (["--distribute", "--startup", "x.pb", "--verify"], "--verify is about passes"),
-        (["--distribute", "--startup", "x.pb", "--skip", "x"], "--skip is about passes"),
+        (["--distribute", "--startup", "x.pb", "--verify"], "--verify applies to passes"),
+        (["--distribute", "--startup", "x.pb", "--skip", "x"], "--skip applies to passes"),
         (["--distribute", "--mode", "ring"], "pserver"),
     ],
 )
@@ -396,7 +396,7 @@ def test_a_fault_of_distribution_is_one_paragraph(asked: list[Any]) -> None:
 def test_help_fits_eighty_columns() -> None:
     text = call("transpile", "--help", env={"COLUMNS": "80"}).stdout
     assert max(len(line) for line in text.splitlines()) <= 80
-    assert "Passes (they run in the order in which they are given):" in text
+    assert "Passes (they run in the order given):" in text
 
 
 def test_eighty_columns_are_enough_on_a_terminal() -> None:

@@ -54,9 +54,9 @@ def test_the_environment_says_what_is_left_out(programs: tuple[Path, Path], tmp_
     ("asked", "message"),
     [
         ({"trainers": "2"}, "give the parameter servers"),
-        ({"pservers": A}, "how many trainers"),
-        ({"pservers": A, "trainers": "two"}, "it is a number"),
-        ({"pservers": A, "trainers": "2", "mode": "ring"}, "--mode ring is none"),
+        ({"pservers": A}, "the number of trainers"),
+        ({"pservers": A, "trainers": "two"}, "it must be a number"),
+        ({"pservers": A, "trainers": "2", "mode": "ring"}, "there is no --mode ring"),
         ({"pservers": A, "trainers": "2", "split_method": "alphabet"}, "expected RoundRobin or HashName"),
         ({"pservers": A, "trainers": "2", "all_roles": True, "trainer_id": 0}, "contradict each other"),
     ],

@@ -62,10 +62,10 @@ def test_a_role_that_fails_ends_the_job_with_its_exit_code(script: Blueprint) ->
     ("options", "message"),
     [
         ({"engine": "slurm"}, "expected one of local, ray, mpi"),
-        ({"ray_address": "auto"}, "--ray-address is for --engine ray"),
+        ({"ray_address": "auto"}, "--ray-address needs --engine ray"),
         ({"resume": True}, "--checkpoint DIR"),
         ({"engine": "mpi", "restarts": 1}, "MPI ends a whole job"),
-        ({"engine": "mpi"}, "say how with play="),
+        ({"engine": "mpi"}, "give play= to run it"),
     ],
 )
 def test_what_cannot_work_is_refused(script: Blueprint, options: dict[str, Any], message: str) -> None:

@@ -88,7 +88,7 @@ def test_the_log_has_a_line_for_every_so_many_steps(request_of: fluidtool.Traini
     [
         ({"resume": True}, "--checkpoint DIR"),
         ({"targets": ["fc_0.tmp_2"]}, "--save-inference-model DIR"),
-        ({"save": Path("same"), "log": Path("same")}, "different places"),
+        ({"save": Path("same"), "log": Path("same")}, "different paths"),
     ],
 )
 def test_what_cannot_work_is_refused(
@@ -103,7 +103,7 @@ def test_checkpoints_of_another_training_are_not_mixed_in(
 ) -> None:
     request = replace(request_of, checkpoints=CheckpointPlan(tmp_path / "checkpoints"))
     fluidtool.train(request)
-    with pytest.raises(OutputExistsError, match="has checkpoints already"):
+    with pytest.raises(OutputExistsError, match="already has checkpoints"):
         fluidtool.train(request)
 
 

@@ -30,7 +30,7 @@ def check(
         typer.Option(
             "--security",
             rich_help_panel=OUTPUT,
-            help="List what the program could do, instead of its faults: files, network, Python functions, endless loops, "
+            help="List what the program could do instead of its faults: files, network, Python functions, endless loops, "
             "and the memory that it declares.",
         ),
     ] = False,
@@ -41,11 +41,11 @@ def check(
     allow_files: AllowFiles = None,
     allow_network: AllowNetwork = False,
 ) -> None:
-    """Find faults in a model without running it; for continuous integration.
+    """Find faults in a model without running it, for instance in continuous integration.
 
-    Checked are data flow, shapes and data types, parameters, operators and their attributes, and whether the program asks
-    for files or the network, which a run refuses unless it is allowed. Each finding has a stable code (docs/check.md). The
-    exit code is 1 if there is any finding, 3 if the program cannot be read at all.
+    It checks data flow, shapes and data types, parameters, operators and their attributes, and whether the program uses
+    files or the network, which a run refuses by default. Each finding has a stable code (docs/check.md). The exit code is 1
+    if there is any finding, 3 if the program cannot be read at all.
     """
     opened = open_model(
         model,

@@ -17,25 +17,25 @@ from fluidtool.errors import EXIT_FINDING
 
 HELP = "A folder, a program file, or the prefix of .pdmodel and .pdiparams."
 A = Annotated[str, typer.Argument(metavar="A", help=HELP)]
-B = Annotated[str, typer.Argument(metavar="B", help="What A is compared with, likewise.")]
+B = Annotated[str, typer.Argument(metavar="B", help="The model to compare A with, likewise.")]
 
 
 def diff(
     a: A,
     b: B,
     params: Annotated[
-        bool, typer.Option("--params", help="Compare the parameters too; reads the weights of both models.")
+        bool, typer.Option("--params", help="Also compare the parameters; reads the weights of both models.")
     ] = False,
     callstack: Annotated[
-        bool, typer.Option("--callstack", help="Compare the recorded call stacks of operators too.")
+        bool, typer.Option("--callstack", help="Also compare the recorded call stacks of operators.")
     ] = False,
     model_file: ModelFile = None,
     json: Json = False,
 ) -> None:
-    """Show what two programs do not have in common; exit code 1 if anything.
+    """Show the differences between two programs; exit code 1 if there are any.
 
-    Operators are aligned by type and outputs, variables by name, sub-blocks by the operators that hold them. What A alone
-    has is marked -, what B alone has +, and what both have but differently ~, with the fields that differ below.
+    Operators are aligned by type and outputs, variables by name, sub-blocks by the operators that contain them. Items only
+    in A are marked -, items only in B +, and items that differ ~, with the differing fields below.
     """
     from fluidtool.cli.views.diff import count_text, parameters_table, tables
     from fluidtool.workflows.diff import diff as compare

@@ -28,8 +28,8 @@ def exec(
 ) -> None:
     """Run a script that imports paddle, unmodified and without Paddle.
 
-    The exit code is the script's: 1 after a traceback, that of 'fluidtool --help' after an error of fluidtool. Data sets
-    are read from ~/.cache/paddle/dataset or PADDLE_DATASET_HOME; FLUIDTOOL_DATASET=synthetic makes small ones up.
+    The exit code is the script's: 1 after a traceback; after an error of fluidtool, see 'fluidtool --help'. Data sets
+    are read from ~/.cache/paddle/dataset or PADDLE_DATASET_HOME; FLUIDTOOL_DATASET=synthetic generates small ones instead.
     """
     from fluidtool.compat.script import Dialect, run_source
 

@@ -43,7 +43,7 @@ def inspect(
         typer.Option(
             "--with-details",
             rich_help_panel=VIEW,
-            help="Every block: its variables, its operators with attributes and recorded call stacks.",
+            help="Every block with its variables, operators, attributes and recorded call stacks.",
         ),
     ] = False,
     ops: Annotated[bool, typer.Option("--ops", rich_help_panel=VIEW, help="The operators in order.")] = False,
@@ -53,9 +53,13 @@ def inspect(
     ] = False,
     plan: Annotated[
         bool,
-        typer.Option("--plan", rich_help_panel=VIEW, help="The steps of a run, what each releases, and the memory."),
+        typer.Option(
+            "--plan", rich_help_panel=VIEW, help="The steps of a run, the values that each releases, and the memory."
+        ),
     ] = False,
-    explain: Annotated[Explain, Changed(help="With --plan: what each rewrite did to each region, or why not.")] = False,
+    explain: Annotated[
+        Explain, Changed(help="With --plan: show what each rewrite did to each region, or why it did nothing.")
+    ] = False,
     engine: Engine = "auto",
     precision: Precision = "float32",
     batch: Batch = 1,
@@ -75,21 +79,21 @@ def inspect(
         typer.Option(
             "--format",
             rich_help_panel=OUTPUT,
-            help="text is protobuf text, that of Program.to_string(with_details=True) if --with-details is given.",
+            help="text is protobuf text; with --with-details, that of Program.to_string(with_details=True).",
         ),
     ] = Format.TABLE,
     json: Json = False,
 ) -> None:
     """Show what a model is: version, inputs, outputs, operators, parameters, FLOPs.
 
-    Weights are not read, except by --params. A program without its parameters can be inspected too.
+    Only --params reads the weights. A program can also be inspected without its parameters.
     """
     wanted = {"with-details": with_details, "ops": ops, "vars": variables, "params": params, "plan": plan}
     views = [name for name, asked in wanted.items() if asked] or ["summary"]
     if len(views) > 1:
-        raise UsageError(f"--{views[0]} and --{views[1]} are two views of a model; ask for one at a time")
+        raise UsageError(f"--{views[0]} and --{views[1]} are two views of a model; choose one")
     if explain and not plan:
-        raise UsageError("--explain belongs to --plan: it tells what the rewrites of each region did")
+        raise UsageError("--explain shows what the rewrites of each region did; give --plan too")
     opened = open_model(
         model, model_file, params_from, engine=engine, precision=precision, need_parameters=False, validate=False
     )

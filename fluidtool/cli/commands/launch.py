@@ -36,14 +36,15 @@ def launch(
         Path,
         typer.Argument(
             metavar="JOB",
-            help="A folder that 'fluidtool transpile --distribute' wrote, or a Python script, which every role runs.",
+            help="A folder written by 'fluidtool transpile --distribute', or a Python script that every role runs.",
         ),
     ],
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[ARGUMENTS]...",
-            help="After JOB: what trainers add to 'fluidtool run' (--data FILE --epochs N ...), or the script's arguments.",
+            help="After JOB: options that trainers add to 'fluidtool run' (--data FILE --epochs N ...), or the "
+            "script's arguments.",
         ),
     ] = None,
     mode: Annotated[
@@ -52,7 +53,7 @@ def launch(
             "--mode",
             metavar="pserver|collective",
             rich_help_panel=JOB,
-            help="Whether servers keep the parameters, or trainers exchange gradients (default: what the folder is for; "
+            help="Whether servers keep the parameters, or trainers exchange gradients (default: that of the folder; "
             "pserver for a script).",
         ),
     ] = None,
@@ -61,14 +62,15 @@ def launch(
         Changed(
             metavar="N|HOST:PORT,...",
             panel=JOB,
-            help="How many servers, or their endpoints (default: the folder's; 1 for a script).",
+            help="The number of servers, or their endpoints (default: the folder's; 1 for a script).",
         ),
     ] = None,
     trainers: Annotated[
         Trainers,
         Changed(
             panel=JOB,
-            help="How many trainers; in collective mode also their endpoints (default: the folder's; 1 for a script).",
+            help="The number of trainers; in collective mode also their endpoints (default: the folder's; 1 for a "
+            "script).",
         ),
     ] = None,
     asynchronous: Annotated[
@@ -76,7 +78,7 @@ def launch(
         typer.Option(
             "--async",
             rich_help_panel=JOB,
-            help="The trainers of the script do not wait for one another: a role that dies is started again alone.",
+            help="The trainers of the script do not wait for each other: only a role that dies is restarted.",
         ),
     ] = False,
     engine: Annotated[
@@ -85,7 +87,8 @@ def launch(
             "--engine",
             metavar="local|ray|mpi",
             rich_help_panel=PLACES,
-            help="What starts the roles: a supervisor on this machine, Ray, or the MPI job that this process belongs to.",
+            help="What starts the roles: a supervisor on this machine, Ray, or the MPI job that this process "
+            "belongs to.",
         ),
     ] = "local",
     port: Annotated[
@@ -102,7 +105,7 @@ def launch(
     any_ports: Annotated[
         bool,
         typer.Option(
-            "--any-ports", rich_help_panel=PLACES, help="Free ports of this machine instead of those of the job."
+            "--any-ports", rich_help_panel=PLACES, help="Use free ports of this machine instead of those of the job."
         ),
     ] = False,
     ray_address: Annotated[
@@ -114,14 +117,16 @@ def launch(
             help="The Ray cluster, such as auto or ray://head:10001 (default: a new one on this machine).",
         ),
     ] = None,
-    checkpoint: Annotated[Checkpoint, Changed(panel=RECOVERY, help="Every role saves checkpoints below DIR.")] = None,
+    checkpoint: Annotated[Checkpoint, Changed(panel=RECOVERY, help="Every role saves checkpoints in DIR.")] = None,
     checkpoint_every: Annotated[
         int,
-        typer.Option("--checkpoint-every", metavar="N", min=1, rich_help_panel=RECOVERY, help="After N steps each."),
+        typer.Option(
+            "--checkpoint-every", metavar="N", min=1, rich_help_panel=RECOVERY, help="Save after every N steps."
+        ),
     ] = 100,
-    keep: Annotated[Keep, Changed(min=2, panel=RECOVERY, help="How many of a role are kept.")] = 2,
+    keep: Annotated[Keep, Changed(min=2, panel=RECOVERY, help="The number of checkpoints to keep per role.")] = 2,
     resume: Annotated[
-        Resume, Changed(panel=RECOVERY, help="Go on from the newest step that all roles have saved.")
+        Resume, Changed(panel=RECOVERY, help="Resume from the newest step that all roles have saved.")
     ] = False,
     restarts: Annotated[
         int,
@@ -130,8 +135,8 @@ def launch(
             metavar="N",
             min=0,
             rich_help_panel=RECOVERY,
-            help="How often roles are started again after a failure: all of them from the newest common checkpoint, the one "
-            "that died in an asynchronous job.",
+            help="How many times to restart after a failure: all roles, from the newest common checkpoint; in an "
+            "asynchronous job only the role that died.",
         ),
     ] = 0,
     grace: Annotated[
@@ -141,7 +146,7 @@ def launch(
             metavar="SECONDS",
             min=0,
             rich_help_panel=RECOVERY,
-            help="What a role has to end by itself when it is asked to, before it is killed.",
+            help="The time a role has to end when asked to, before it is killed.",
         ),
     ] = 10.0,
     hang_after: Annotated[
@@ -151,14 +156,16 @@ def launch(
             metavar="SECONDS",
             min=0,
             rich_help_panel=RECOVERY,
-            help="After how long without a report or a line of any trainer a job has failed (0: never).",
+            help="The time without a report or output from any trainer after which a job has failed (0: never).",
         ),
     ] = 300.0,
-    json: Annotated[Json, Changed(help="A line of JSON for each event on stdout; what roles write on stderr.")] = False,
+    json: Annotated[
+        Json, Changed(help="Write one line of JSON per event to stdout, and the roles' output to stderr.")
+    ] = False,
 ) -> None:
-    """Start all roles of a distributed job, and keep them going.
+    """Start and supervise all roles of a distributed job.
 
-    Options stand before JOB; what follows it is the trainers'. Exit codes: 0 when all trainers are done; that of the first
+    Options come before JOB; what follows it goes to the trainers. Exit codes: 0 when all trainers are done; that of the first
     role that failed for good (128 + N after signal N); 124 for a job that hangs; 130 after Ctrl-C, 143 after SIGTERM.
     """
     from fluidtool.cli.app import run_command
@@ -193,5 +200,5 @@ def _blueprint(job: Path, words: list[str], **options: Any) -> Blueprint:
     blueprint = draw(job, arguments=arguments, **options)
     late = [word for word in arguments if word.partition("=")[0] in OWN]
     if late and not blueprint.is_script and words is arguments:
-        raise UsageError(f"{late[0]} stands after {job}, where it is the trainers'; options of launch stand before")
+        raise UsageError(f"{late[0]} comes after {job}, so it goes to the trainers; put options of launch before it")
     return blueprint

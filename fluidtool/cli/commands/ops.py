@@ -20,14 +20,14 @@ def ops(
     ] = None,
     coverage: Annotated[
         str | None,
-        typer.Option("--coverage", metavar="MODEL", help="Which operators of this model are implemented."),
+        typer.Option("--coverage", metavar="MODEL", help="Show which operators of this model are implemented."),
     ] = None,
     model_file: ModelFile = None,
     json: Json = False,
 ) -> None:
-    """Show which operators are implemented, and how one is declared.
+    """Show which operators are implemented, or how one is declared.
 
-    A slot marked * takes several variables, ? may be absent, ~ is an intermediate result that only the gradient reads.
+    A slot marked * takes several variables, ? is optional, ~ is an intermediate result that only the gradient reads.
     With --coverage the exit code is 4 if the model has operators that are not implemented.
     """
     if name and coverage:

@@ -20,8 +20,8 @@ from fluidtool.cli.options.safety import AllowFiles, AllowNetwork
 
 def profile(
     model: ModelPath,
-    feed: Annotated[Feeds, Changed(help="The value of an input, as 'run' takes it.")] = None,
-    lod: Annotated[Lods, Changed(help="Sequence lengths, as 'run' takes them.")] = None,
+    feed: Annotated[Feeds, Changed(help="The value of an input, as for 'run'.")] = None,
+    lod: Annotated[Lods, Changed(help="Sequence lengths, as for 'run'.")] = None,
     random: Random = False,
     seed: Seed = 0,
     batch: Batch = 1,
@@ -34,7 +34,7 @@ def profile(
             metavar="N",
             min=0,
             rich_help_panel=OUTPUT,
-            help="Show the N that take longest; 0 shows all, in order.",
+            help="Show the N slowest; 0 shows all, in order.",
         ),
     ] = 12,
     trace: Annotated[
@@ -51,7 +51,7 @@ def profile(
     engine: Engine = "auto",
     precision: Precision = "float32",
     threads: Threads = None,
-    repeat: Annotated[Repeat, Changed(help="Runs that a median is taken of.")] = 10,
+    repeat: Annotated[Repeat, Changed(help="The number of runs for the median.")] = 10,
     warmup: Warmup = 1,
     params: ParamsPath = None,
     model_file: ModelFile = None,
@@ -60,8 +60,9 @@ def profile(
 ) -> None:
     """Show how long each operator and native step takes.
 
-    Every operator, and within the native engine every step: time, share, and speed against what this machine was measured
-    to reach; and the memory that is alive along the way. The model runs on the CPU, as often with the profiler as without.
+    For every operator, and every step within the native engine: time, share, and speed compared with the measured peak of
+    this machine; and the live memory along the way. The model runs on the CPU, the same number of times with the profiler as
+    without.
     """
     if threads is not None:
         from fluidtool.cli.threads import use_threads

@@ -23,34 +23,34 @@ def prune(
     model: ModelPath,
     targets: Annotated[
         RequiredTargets,
-        Changed(panel=NO_PANEL, help="The variables that the cut model computes, its outputs."),
+        Changed(panel=NO_PANEL, help="The variables that the pruned model computes: its outputs."),
     ],
     output: Annotated[
         RequiredOutput,
         Changed(
             panel=NO_PANEL,
-            help="Where the cut model goes: a folder for a folder, a prefix for a .pdmodel with .pdiparams.",
+            help="Where to save the pruned model: a folder, or a prefix for a .pdmodel with .pdiparams.",
         ),
     ],
     inputs: Annotated[
         InputNames,
         Changed(
             panel=NO_PANEL,
-            help="The variables that the cut model is fed (default: those inputs of MODEL that the targets need).",
+            help="The inputs of the pruned model (default: those inputs of MODEL that the targets need).",
         ),
     ] = None,
     program_only: Annotated[
-        bool, typer.Option("--program-only", help="Cut and save the program alone, without parameters.")
+        bool, typer.Option("--program-only", help="Prune and save only the program, without parameters.")
     ] = False,
     params: ParamsPath = None,
     model_file: ModelFile = None,
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Cut a model down to what some variables need, and save it.
+    """Reduce a model to what the given variables need, and save it.
 
-    The result is laid out like MODEL: a folder with a file for each parameter or with one combined file, or a .pdmodel
-    with .pdiparams beside it. Parameters that are no longer needed are dropped. It is written in one step or not at all.
+    The result has the layout of MODEL: a folder with one file per parameter or one combined file, or a .pdmodel with
+    .pdiparams. Parameters that are no longer needed are dropped. The result is written completely or not at all.
     """
     from fluidtool.workflows.prune import prune as prune_model
 

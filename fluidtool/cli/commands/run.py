@@ -34,17 +34,18 @@ def run(
         Fetch,
         Changed(
             panel=OUTPUTS,
-            help="Variables to fetch instead of the model's outputs: any intermediate, or patterns such as 'fc_*'.",
+            help="Variables to fetch instead of the model's outputs: any intermediate variable, or a pattern such "
+            "as 'fc_*'.",
         ),
     ] = None,
     fetch_all: Annotated[
-        bool, typer.Option("--fetch-all", rich_help_panel=OUTPUTS, help="Fetch whatever is computed.")
+        bool, typer.Option("--fetch-all", rich_help_panel=OUTPUTS, help="Fetch everything that is computed.")
     ] = False,
     output: Annotated[
         Output,
         Changed(
             metavar="FILE.npz|DIR",
-            help="Save the outputs: FILE.npz by name, a new folder with a .npy for each, or - for .npz on stdout.",
+            help="Save the outputs: FILE.npz by name, a new folder with one .npy each, or - for .npz on stdout.",
         ),
     ] = None,
     json: Json = False,
@@ -55,7 +56,7 @@ def run(
             "--expect",
             metavar="GOLDEN.npz",
             rich_help_panel=CHECKS,
-            help="Compare with these values, by name; exit code 1 and a table of the worst when they differ.",
+            help="Compare with these values, by name; if they differ, exit code 1 and a table of the worst.",
         ),
     ] = None,
     rtol: Annotated[
@@ -69,7 +70,7 @@ def run(
         typer.Option(
             "--check-nan",
             rich_help_panel=CHECKS,
-            help="Stop at the first operator that makes NaN or infinity and name it; exit code 5.",
+            help="Stop at the first operator that produces NaN or infinity and name it; exit code 5.",
         ),
     ] = False,
     device: Device = "cpu",
@@ -84,24 +85,26 @@ def run(
         Data,
         Changed(
             panel=ROLES,
-            help="MODEL is a trainer's folder: the examples that it trains on with the others, as in 'fluidtool train'.",
+            help="If MODEL is a trainer's folder: the training examples, shared with the other trainers, as in "
+            "'fluidtool train'.",
         ),
     ] = None,
     inputs: Annotated[InputNames, Changed(panel=ROLES, help="As in 'fluidtool train'.")] = None,
-    batch_size: Annotated[BatchSize, Changed(panel=ROLES, help="Examples in a mini-batch of each trainer.")] = None,
+    batch_size: Annotated[BatchSize, Changed(panel=ROLES, help="Examples per mini-batch of each trainer.")] = None,
     epochs: Annotated[Epochs, Changed(panel=ROLES)] = 1,
     shuffle: Annotated[Shuffle, Changed(panel=ROLES)] = True,
     drop_last: Annotated[DropLast, Changed(panel=ROLES)] = False,
-    loss: Annotated[Loss, Changed(panel=ROLES, help="The loss, where the program has several.")] = None,
+    loss: Annotated[Loss, Changed(panel=ROLES, help="The loss, if the program has several.")] = None,
     save: Annotated[Save, Changed(panel=ROLES, help="Trainer 0 saves the parameters at the end.")] = None,
-    log: Annotated[Log, Changed(panel=ROLES, help="Trainer 0 writes a line of JSON for each step.")] = None,
+    log: Annotated[Log, Changed(panel=ROLES, help="Trainer 0 writes one line of JSON per step.")] = None,
     allow_files: AllowFiles = None,
     allow_network: AllowNetwork = False,
 ) -> None:
-    """Run a model; show, save or compare its outputs. Or play a role: a server's folder serves, a trainer's trains.
+    """Run a model; show, save or compare its outputs.
 
-    Without --output a table of the outputs is shown. Exit codes: 1 if --expect finds a difference, 4 for an operator that
-    is not implemented, 5 if --check-nan finds something; 'fluidtool --help' lists all.
+    By default a table of the outputs is shown. If MODEL is the folder of a role of a distributed job, the command plays that
+    role: a server serves, a trainer trains. Exit codes: 1 if --expect finds a difference, 4 for an operator that is not
+    implemented, 5 if --check-nan finds something; 'fluidtool --help' lists all.
     """
     if threads is not None:
         from fluidtool.cli.threads import use_threads

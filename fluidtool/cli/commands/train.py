@@ -65,11 +65,11 @@ def train(
             "--init",
             metavar="DIR|FILE",
             rich_help_panel=PROGRAMS,
-            help="Parameters to start from: a folder with a file for each, a model, a combined or a pickled file. What it "
-            "lacks stays as the startup program makes it.",
+            help="Parameters to start from: a folder with one file each, a model, a combined or a pickled file. "
+            "Parameters that it lacks keep the startup program's values.",
         ),
     ] = None,
-    fetch: Annotated[Fetch, Changed(help="Further variables to log with the loss.")] = None,
+    fetch: Annotated[Fetch, Changed(help="More variables to log with the loss.")] = None,
     save: Save = None,
     save_inference_model: Annotated[
         Path | None,
@@ -77,16 +77,16 @@ def train(
             "--save-inference-model",
             metavar="DIR",
             rich_help_panel=OUTPUT,
-            help="Save a model that computes --targets at the end.",
+            help="At the end, save a model that computes --targets.",
         ),
     ] = None,
     targets: Targets = None,
     log: Log = None,
-    json: Annotated[Json, Changed(help="A line of JSON for each step on stdout instead of the table.")] = False,
+    json: Annotated[Json, Changed(help="Write one line of JSON per step to stdout instead of the table.")] = False,
     log_every: Annotated[
         int,
         typer.Option(
-            "--log-every", metavar="N", min=1, rich_help_panel=OUTPUT, help="Lines for every Nth step of an epoch only."
+            "--log-every", metavar="N", min=1, rich_help_panel=OUTPUT, help="Log only every Nth step of an epoch."
         ),
     ] = 1,
     force: Force = False,
@@ -97,20 +97,20 @@ def train(
             "--checkpoint-every",
             metavar="N|Nepochs",
             rich_help_panel=CHECKPOINTS,
-            help="After how many steps or epochs.",
+            help="Save after this many steps or epochs.",
         ),
     ] = "1epoch",
     keep: Keep = 3,
     resume: Resume = False,
     device: Device = "cpu",
-    seed: Annotated[Seed, Changed(min=1, panel=RUNNING, help="The seed of the order, and of all that is random.")] = 1,
+    seed: Annotated[Seed, Changed(min=1, panel=RUNNING, help="The random seed, also for the order of examples.")] = 1,
     allow_nan: Annotated[
-        bool, typer.Option("--allow-nan", rich_help_panel=RUNNING, help="Go on when the loss is NaN or infinite.")
+        bool, typer.Option("--allow-nan", rich_help_panel=RUNNING, help="Continue if the loss is NaN or infinite.")
     ] = False,
     allow_files: AllowFiles = None,
     allow_network: AllowNetwork = False,
 ) -> None:
-    """Train programs that optimizer.minimize has completed; save their parameters.
+    """Train programs completed by optimizer.minimize, and save their parameters.
 
     A table with the loss of each epoch is shown. Exit codes: 4 for an operator that is not implemented, 5 for a loss that
     is NaN or infinite; 'fluidtool --help' lists all.
@@ -154,6 +154,6 @@ def _checkpoint_plan(folder: Path, every: str, keep: int) -> CheckpointPlan:
 
     match = re.fullmatch(r"(\d+)\s*(steps?|epochs?)?", every)
     if match is None or int(match[1]) < 1:
-        raise UsageError(f"--checkpoint-every {every}: expected a number of steps, or such as 2epochs")
+        raise UsageError(f"--checkpoint-every {every}: expected a number of steps, or of epochs such as 2epochs")
     in_epochs = (match[2] or "").startswith("epoch")
     return CheckpointPlan(folder, int(match[1]), "epochs" if in_epochs else "steps", keep)

@@ -73,18 +73,18 @@ def transpile(
     measure: Measure = False,
     feed: Annotated[
         Feeds,
-        Changed(help="What to verify and measure with, as of 'fluidtool run' (default: random values)."),
+        Changed(help="The inputs to verify and measure with, as for 'fluidtool run' (default: random values)."),
     ] = None,
     lod: Annotated[Lods, Changed(help="The sequence lengths of an input.")] = None,
     random: Random = False,
-    seed: Annotated[Seed, Changed(help="The seed of random values.")] = 0,
+    seed: Annotated[Seed, Changed(help="The seed of the random values.")] = 0,
     batch: Batch = 1,
     shape: Shapes = None,
     startup: Annotated[
         Startup,
         Changed(
             panel=INPUTS,
-            help="The program that initializes the parameters, where MODEL is a training program.",
+            help="The program that initializes the parameters, if MODEL is a training program.",
         ),
     ] = None,
     params: ParamsPath = None,
@@ -105,8 +105,8 @@ def transpile(
 ) -> None:
     """Rewrite a program: for faster inference, for less memory, or for distributed training.
 
-    MODEL itself is never changed. Names of outputs stay, and so do their values; --verify shows that they do. Nothing is
-    written if anything fails.
+    MODEL itself is never changed. The outputs keep their names and values, which --verify checks. Nothing is written if
+    anything fails.
     """
     passes = ordered(ctx.meta.get(ORDER, []), fuse or [])
     only_distributed: dict[str, Any] = {
@@ -124,14 +124,15 @@ def transpile(
     if not distribute:
         for option, value in only_distributed.items():
             if value is not None and value is not False:
-                raise UsageError(f"{option} is about distributed training; give --distribute too")
+                raise UsageError(f"{option} applies to distributed training; give --distribute too")
         if level not in (None, 0, 1):
-            raise UsageError(f"--level {level} is none; expected 0 or 1")
+            raise UsageError(f"there is no --level {level}; expected 0 or 1")
         if level is not None and not memory_optimize:
-            raise UsageError("--level is about --memory-optimize; give that too")
+            raise UsageError("--level applies to --memory-optimize; give that too")
         if not passes:
             raise UsageError(
-                "say what to do: --fuse-bn, --fuse PASS, --all-inference, --memory-optimize, --release-memory or --distribute"
+                "say what to do: --fuse-bn, --fuse PASS, --all-inference, --memory-optimize, --release-memory or "
+                "--distribute"
             )
         if not (verify or measure):
             _check_unrun({"--feed": feed, "--lod": lod, "--random": random, "--shape": shape}, rtol, startup)
@@ -162,7 +163,7 @@ def transpile(
             raise typer.Exit(EXIT_FINDING)
         return
     if passes:
-        raise UsageError(f"--distribute and {passes[0]} are two transpilers; run one and then the other on its result")
+        raise UsageError(f"--distribute and {passes[0]} are two transpilers; run one, then the other on its result")
     if startup is None:
         raise UsageError("--distribute takes the startup program too; give --startup FILE")
     only_passes: dict[str, Any] = {
@@ -180,7 +181,7 @@ def transpile(
     }
     for option, given in only_passes.items():
         if given:
-            raise UsageError(f"{option} is about passes; leave it out with --distribute")
+            raise UsageError(f"{option} applies to passes; omit it with --distribute")
     from fluidtool.cli.views.job import show_job, show_plan
     from fluidtool.workflows.job import JobRequest, make_job, plan_job
 
@@ -198,7 +199,9 @@ def transpile(
     if plan:
         show_plan(plan_job(Path(model), Path(startup), request), json)
     elif output is None:
-        raise UsageError("transpile --distribute writes a folder of programs: give -o DIR, or --plan to look only")
+        raise UsageError(
+            "transpile --distribute writes a folder of programs: give -o DIR, or --plan to only show the plan"
+        )
     else:
         made = make_job(Path(model), Path(startup), output, request, overwrite=force)
         show_job(made, output, json)
@@ -208,9 +211,9 @@ def _check_unrun(feeding: Mapping[str, Any], rtol: float | None, startup: str | 
     """Refuse options that say how to run the programs where they are not run."""
     for option, value in feeding.items():
         if value:
-            raise UsageError(f"{option} says what to run the programs with; give --verify or --measure too")
+            raise UsageError(f"{option} applies to running the programs; give --verify or --measure too")
     if rtol is not None:
-        raise UsageError("--rtol is about --verify; give that too")
+        raise UsageError("--rtol applies to --verify; give that too")
     if startup is not None:
         raise UsageError("--startup initializes parameters for a run; give --verify, --measure or --distribute too")
 

@@ -21,7 +21,8 @@ OPTIONAL = ("cupy", "ml_dtypes", "grpcio", "mpi4py", "ray", "onnx", "onnxruntime
 
 def version(
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Also Python, the packages in use, the engines and their devices.")
+        bool,
+        typer.Option("--verbose", "-v", help="Also show Python, the packages in use, the engines and their devices."),
     ] = False,
     json: Json = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""A shared option in other words: `Annotated[Seed, Changed(help="The seed of random values.")]`."""
+"""A shared option in other words: `Annotated[Seed, Changed(help="The seed of the random values.")]`."""
 
 from __future__ import annotations
 

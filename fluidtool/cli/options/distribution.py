@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-DISTRIBUTED = "Distributed training (what is left out comes from PADDLE_* variables)"
+DISTRIBUTED = "Distributed training (PADDLE_* variables provide what is not given)"
 
 
 class Mode(StrEnum):
@@ -19,7 +19,7 @@ class Mode(StrEnum):
 
 
 class SplitMethod(StrEnum):
-    """How slices of parameters are placed on servers."""
+    """How shards of parameters are placed on servers."""
 
     ROUND_ROBIN = "RoundRobin"
     HASH_NAME = "HashName"
@@ -41,17 +41,17 @@ Trainers = Annotated[
         "--trainers",
         metavar="N|HOST:PORT,...",
         rich_help_panel=DISTRIBUTED,
-        help="How many trainers there are; their endpoints in the modes without servers.",
+        help="The number of trainers; in the modes without servers, their endpoints.",
     ),
 ]
 TrainerId = Annotated[
     int | None,
     typer.Option(
-        "--trainer-id", metavar="N", min=0, rich_help_panel=DISTRIBUTED, help="The programs of this trainer only."
+        "--trainer-id", metavar="N", min=0, rich_help_panel=DISTRIBUTED, help="Write only this trainer's programs."
     ),
 ]
 AllRoles = Annotated[
-    bool, typer.Option("--all", rich_help_panel=DISTRIBUTED, help="The programs of every trainer and server.")
+    bool, typer.Option("--all", rich_help_panel=DISTRIBUTED, help="Write the programs of every trainer and server.")
 ]
 ModeOption = Annotated[
     Mode | None,
@@ -65,7 +65,7 @@ Sync = Annotated[
 ]
 NoSlice = Annotated[
     bool,
-    typer.Option("--no-slice", rich_help_panel=DISTRIBUTED, help="Do not slice parameters over servers."),
+    typer.Option("--no-slice", rich_help_panel=DISTRIBUTED, help="Do not split parameters across servers."),
 ]
 SplitMethodOption = Annotated[
     SplitMethod | None,
@@ -73,7 +73,7 @@ SplitMethodOption = Annotated[
         "--split-method",
         case_sensitive=False,
         rich_help_panel=DISTRIBUTED,
-        help="How slices are placed on servers (default: RoundRobin).",
+        help="How shards are placed on servers (default: RoundRobin).",
     ),
 ]
 MinBlockSize = Annotated[
@@ -83,10 +83,10 @@ MinBlockSize = Annotated[
         metavar="N",
         min=1,
         rich_help_panel=DISTRIBUTED,
-        help="The least number of elements of a slice (default: 8192).",
+        help="The minimum number of elements in a shard (default: 8192).",
     ),
 ]
 PlanOnly = Annotated[
     bool,
-    typer.Option("--plan", rich_help_panel=DISTRIBUTED, help="Show what goes where; write nothing."),
+    typer.Option("--plan", rich_help_panel=DISTRIBUTED, help="Show how shards are placed, and write nothing."),
 ]

@@ -14,8 +14,8 @@ Feeds = Annotated[
         "--feed",
         metavar="[NAME=]FILE",
         rich_help_panel=INPUTS,
-        help="The value of an input: .npy, .npz (arrays by name), or - for standard input. NAME= may be left out "
-        "where there is one input or the file is called like it.",
+        help="The value of an input: .npy, .npz (arrays by name), or - for standard input. NAME= may be omitted if "
+        "there is only one input or the file has its name.",
     ),
 ]
 Lods = Annotated[
@@ -24,15 +24,13 @@ Lods = Annotated[
         "--lod",
         metavar="NAME=[[2,3]]",
         rich_help_panel=INPUTS,
-        help="The sequence lengths of an input, a list for each level; or a JSON file with the lengths by name.",
+        help="The sequence lengths of an input, one list per level; or a JSON file with the lengths by name.",
     ),
 ]
 Random = Annotated[
-    bool, typer.Option("--random", rich_help_panel=INPUTS, help="Random values for every input that is not fed.")
+    bool, typer.Option("--random", rich_help_panel=INPUTS, help="Use random values for inputs that are not fed.")
 ]
-Seed = Annotated[
-    int, typer.Option("--seed", metavar="N", min=0, rich_help_panel=INPUTS, help="The seed of all that is random.")
-]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, rich_help_panel=INPUTS, help="The random seed.")]
 Batch = Annotated[
     int,
     typer.Option(
@@ -40,7 +38,7 @@ Batch = Annotated[
         metavar="N",
         min=1,
         rich_help_panel=INPUTS,
-        help="What stands for a first size of -1 that is not given.",
+        help="The batch size, used for a leading -1 that is not given.",
     ),
 ]
 Shapes = Annotated[
@@ -49,7 +47,8 @@ Shapes = Annotated[
         "--shape",
         metavar="NAME=1,3,224,224",
         rich_help_panel=INPUTS,
-        help="The shape of an input whose sizes are not all declared (repeatable; NAME= may be left out for one input).",
+        help="The shape of an input with undeclared sizes (repeatable; NAME= may be omitted if there is only one "
+        "input).",
     ),
 ]
 InputNames = Annotated[
@@ -58,6 +57,6 @@ InputNames = Annotated[
         "--inputs",
         metavar="NAME...",
         rich_help_panel=INPUTS,
-        help="The inputs that feed0, feed1, ... of ready mini-batches are for (default: in order of their use).",
+        help="The inputs that feed0, feed1, ... of ready mini-batches belong to (default: in order of use).",
     ),
 ]

@@ -21,13 +21,13 @@ ParamsPath = Annotated[
         "--params",
         metavar="FILE|DIR",
         rich_help_panel=MODEL,
-        help="Where the parameters are: one combined or pickled file, or a folder with a file for each.",
+        help="Where the parameters are: one combined or pickled file, or a folder with one file per parameter.",
     ),
 ]
 ModelFile = Annotated[
     str | None,
     typer.Option(
-        "--model-file", metavar="NAME", rich_help_panel=MODEL, help="The program's file name within the folder MODEL."
+        "--model-file", metavar="NAME", rich_help_panel=MODEL, help="The program's file name in the folder MODEL."
     ),
 ]
 Startup = Annotated[

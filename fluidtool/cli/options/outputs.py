@@ -12,12 +12,12 @@ from fluidtool.cli.options.panels import OUTPUT
 Json = Annotated[
     bool, typer.Option("--json", rich_help_panel=OUTPUT, help="One JSON document on stdout instead of tables.")
 ]
-Force = Annotated[
-    bool, typer.Option("--force", rich_help_panel=OUTPUT, help="Replace the output where it exists already.")
-]
+Force = Annotated[bool, typer.Option("--force", rich_help_panel=OUTPUT, help="Replace existing output.")]
 Fetch = Annotated[
     list[str] | None,
-    typer.Option("--fetch", metavar="NAME...", rich_help_panel=OUTPUT, help="Fetch these instead of the outputs."),
+    typer.Option(
+        "--fetch", metavar="NAME...", rich_help_panel=OUTPUT, help="Fetch these variables instead of the outputs."
+    ),
 ]
 _TARGETS = typer.Option(
     "--targets", metavar="NAME...", rich_help_panel=OUTPUT, help="The outputs of the inference model."
@@ -29,7 +29,7 @@ _OUTPUT = typer.Option(
     "-o",
     metavar="OUT",
     rich_help_panel=OUTPUT,
-    help="Where the result goes, laid out like MODEL. Without it nothing is written.",
+    help="Where to save the result, in the layout of MODEL. By default nothing is written.",
 )
 Output = Annotated[Path | None, _OUTPUT]
 RequiredOutput = Annotated[Path, _OUTPUT]

@@ -8,7 +8,7 @@ import typer
 
 from fluidtool.cli.options.panels import OUTPUT
 
-PASSES = "Passes (they run in the order in which they are given)"
+PASSES = "Passes (they run in the order given)"
 CHECKS = "Checks and figures"
 
 
@@ -42,13 +42,13 @@ AllInference = Annotated[
     typer.Option(
         "--all-inference",
         rich_help_panel=PASSES,
-        help="Every inference rewrite whose result Paddle itself runs too, until nothing is left to do.",
+        help="Run every inference rewrite whose result Paddle itself can run, repeatedly until nothing changes.",
     ),
 ]
 MemoryOptimize = Annotated[
     bool,
     typer.Option(
-        "--memory-optimize", rich_help_panel=PASSES, help="Let variables share memory; for training programs too."
+        "--memory-optimize", rich_help_panel=PASSES, help="Let variables share memory; also for training programs."
     ),
 ]
 Level = Annotated[
@@ -57,7 +57,7 @@ Level = Annotated[
         "--level",
         metavar="0|1",
         rich_help_panel=PASSES,
-        help="What may share: variables of equal shape (0, the default), or smaller ones with larger ones (1).",
+        help="What may share memory: variables of equal shape (0, the default), or also smaller with larger ones (1).",
     ),
 ]
 ReleaseMemory = Annotated[
@@ -65,7 +65,7 @@ ReleaseMemory = Annotated[
     typer.Option(
         "--release-memory",
         rich_help_panel=PASSES,
-        help="Put delete_var behind the last use of variables; for training programs too.",
+        help="Insert delete_var after the last use of variables; also for training programs.",
     ),
 ]
 Skip = Annotated[
@@ -74,19 +74,21 @@ Skip = Annotated[
         "--skip",
         metavar="NAME...",
         rich_help_panel=PASSES,
-        help="Variables that must keep their names and values, since they are fetched (the outputs always do).",
+        help="Variables that must keep their names and values because they are fetched (the outputs always do).",
     ),
 ]
 Explain = Annotated[
     bool,
-    typer.Option("--explain", rich_help_panel=OUTPUT, help="What was done with each candidate, or why not."),
+    typer.Option(
+        "--explain", rich_help_panel=OUTPUT, help="Show what was done with each candidate, or why nothing was done."
+    ),
 ]
 Verify = Annotated[
     bool,
     typer.Option(
         "--verify",
         rich_help_panel=CHECKS,
-        help="Run both programs and compare; exit code 1 and nothing written when outputs differ.",
+        help="Run both programs and compare; if outputs differ, write nothing and exit with code 1.",
     ),
 ]
 Rtol = Annotated[
@@ -96,8 +98,8 @@ Rtol = Annotated[
         metavar="X",
         min=0,
         rich_help_panel=CHECKS,
-        help="What --verify allows, relative to each element and to the largest (default: 1e-5; 0 where every pass "
-        "keeps every bit).",
+        help="The tolerance of --verify, relative to each element and to the largest (default: 1e-5; 0 if every "
+        "pass keeps every bit).",
     ),
 ]
 Measure = Annotated[

@@ -17,8 +17,8 @@ Engine = Annotated[
         "--engine",
         metavar="NAME",
         rich_help_panel=RUNNING,
-        help="What computes on the CPU: auto (native where it is built and fits, else numpy), native, numpy, or what is "
-        "installed of onnxruntime and openvino.",
+        help="What computes on the CPU: auto (native if it is built and applicable, otherwise numpy), native, "
+        "numpy, or onnxruntime or openvino if installed.",
     ),
 ]
 Precision = Annotated[
@@ -27,7 +27,7 @@ Precision = Annotated[
         "--precision",
         metavar="float32|bf16",
         rich_help_panel=RUNNING,
-        help="bf16 rounds the weights of products and convolutions to 16 bits, with AVX512-BF16 their inputs too; "
+        help="bf16 rounds the weights of products and convolutions to 16 bits, with AVX512-BF16 also their inputs; "
         "sums stay float32; native engine only.",
     ),
 ]
@@ -39,12 +39,12 @@ Threads = Annotated[
         min=1,
         max=256,
         rich_help_panel=RUNNING,
-        help="Threads of the engine, at most one for each processor (the default).",
+        help="Threads of the engine, at most one per processor (the default).",
     ),
 ]
 Repeat = Annotated[
-    int, typer.Option("--repeat", metavar="N", min=1, rich_help_panel=RUNNING, help="Run N times; show the times.")
+    int, typer.Option("--repeat", metavar="N", min=1, rich_help_panel=RUNNING, help="Run N times and show the times.")
 ]
 Warmup = Annotated[
-    int, typer.Option("--warmup", metavar="N", min=0, rich_help_panel=RUNNING, help="Runs before, not counted.")
+    int, typer.Option("--warmup", metavar="N", min=0, rich_help_panel=RUNNING, help="Untimed runs before those.")
 ]

@@ -15,7 +15,7 @@ AllowFiles = Annotated[
         "--allow-files",
         metavar="DIR",
         rich_help_panel=SAFETY,
-        help="Let operators that save or load files do so below DIR (repeatable; by default nowhere).",
+        help="Let operators save and load files below DIR (repeatable; by default nowhere).",
     ),
 ]
 AllowNetwork = Annotated[
@@ -23,6 +23,6 @@ AllowNetwork = Annotated[
     typer.Option(
         "--allow-network",
         rich_help_panel=SAFETY,
-        help="Let operators that talk to the network do so (by default they may not).",
+        help="Let operators use the network (by default they may not).",
     ),
 ]

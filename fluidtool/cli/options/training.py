@@ -13,9 +13,9 @@ _DATA = typer.Option(
     "--data",
     metavar="[NAME=]FILE...",
     rich_help_panel=INPUTS,
-    help="The examples: .npz (an array for each input, NAME.lod with the sequence lengths), .npy, or a folder of "
-    "NAME.npy. The leading axis counts the examples; files for the same input are put together. Arrays called "
-    "step0_feed0, step0_feed1, ... are mini-batches as they are.",
+    help="The examples: .npz (one array per input, NAME.lod with the sequence lengths), .npy, or a folder of "
+    "NAME.npy. The leading axis is the examples; files for the same input are concatenated. Arrays called "
+    "step0_feed0, step0_feed1, ... are ready mini-batches.",
 )
 Data = Annotated[list[str] | None, _DATA]
 RequiredData = Annotated[list[str], _DATA]
@@ -26,17 +26,18 @@ BatchSize = Annotated[
         metavar="N",
         min=1,
         rich_help_panel=INPUTS,
-        help="Examples in a mini-batch (default: what the program declares, else 32).",
+        help="Examples per mini-batch (default: as declared by the program, otherwise 32).",
     ),
 ]
 Epochs = Annotated[
-    int, typer.Option("--epochs", metavar="N", min=1, rich_help_panel=INPUTS, help="How often to go over the data.")
+    int,
+    typer.Option("--epochs", metavar="N", min=1, rich_help_panel=INPUTS, help="The number of passes over the data."),
 ]
 Shuffle = Annotated[
-    bool, typer.Option("--shuffle/--no-shuffle", rich_help_panel=INPUTS, help="Another order in every epoch.")
+    bool, typer.Option("--shuffle/--no-shuffle", rich_help_panel=INPUTS, help="Shuffle the examples in every epoch.")
 ]
 DropLast = Annotated[
-    bool, typer.Option("--drop-last", rich_help_panel=INPUTS, help="Leave an incomplete last mini-batch out.")
+    bool, typer.Option("--drop-last", rich_help_panel=INPUTS, help="Drop an incomplete last mini-batch.")
 ]
 Loss = Annotated[
     str | None,
@@ -47,26 +48,29 @@ Loss = Annotated[
 Save = Annotated[
     Path | None,
     typer.Option(
-        "--save", metavar="DIR", rich_help_panel=OUTPUT, help="Save all that persists at the end, a file each."
+        "--save",
+        metavar="DIR",
+        rich_help_panel=OUTPUT,
+        help="At the end, save all persistable variables, one file each.",
     ),
 ]
 Log = Annotated[
     Path | None,
-    typer.Option("--log", metavar="FILE", rich_help_panel=OUTPUT, help="Write a line of JSON for each step here."),
+    typer.Option("--log", metavar="FILE", rich_help_panel=OUTPUT, help="Write one line of JSON per step to this file."),
 ]
 Checkpoint = Annotated[
     Path | None,
-    typer.Option("--checkpoint", metavar="DIR", rich_help_panel=CHECKPOINTS, help="Save checkpoints below DIR."),
+    typer.Option("--checkpoint", metavar="DIR", rich_help_panel=CHECKPOINTS, help="Save checkpoints in DIR."),
 ]
 Keep = Annotated[
     int,
-    typer.Option("--keep", metavar="K", min=1, rich_help_panel=CHECKPOINTS, help="How many checkpoints are kept."),
+    typer.Option("--keep", metavar="K", min=1, rich_help_panel=CHECKPOINTS, help="The number of checkpoints to keep."),
 ]
 Resume = Annotated[
     bool,
     typer.Option(
         "--resume",
         rich_help_panel=CHECKPOINTS,
-        help="Go on from the latest checkpoint, if there is one; the result is that of an unbroken run.",
+        help="Resume from the latest checkpoint, if there is one; the result is that of an uninterrupted run.",
     ),
 ]

@@ -32,9 +32,7 @@ def count_text(found: Sequence[Finding]) -> str:
 def reach_table(reached: Collection[Reach], memory: DeclaredMemory, batch: int) -> Table:
     """For each thing that a program could do whether it does, and the memory that it declares."""
     largest = f"{memory.largest_variable}, {size(memory.largest)}" if memory.largest_variable else "none"
-    unknown = (
-        [("not counted", f"{', '.join(memory.unknown)} (sizes that only a run can tell)")] if memory.unknown else []
-    )
+    unknown = [("not counted", f"{', '.join(memory.unknown)} (sizes known only at run time)")] if memory.unknown else []
     answers = [(reach.named, "see below" if reach in reached else "none") for reach in Reach]
     amounts = [
         ("parameters", size(memory.parameters)),

@@ -118,7 +118,7 @@ class PlanView:
                 ("inputs", self.sizes),
                 ("steps", len(self.steps)),
                 ("peak", f"{size(self.memory.peak)} of activations"),
-                *([("not counted", f"{', '.join(unknown)} (sizes that only a run can tell)")] if unknown else []),
+                *([("not counted", f"{', '.join(unknown)} (sizes known only at run time)")] if unknown else []),
                 ("native engine" if self.delegate is None else self.delegate.name, self._summary()),
             ],
         )
@@ -140,7 +140,7 @@ class PlanView:
         if self.delegate is None and not self.native["in_use"]:
             return native_text(self.native)
         if self.trains:
-            return "not used: a program that trains runs operator by operator"
+            return "not used: training programs run operator by operator"
         taken = sum(engine != "numpy" for engine, _, _ in self.engines)
         regions = sum(not region.reason for region in self.regions)
         share = f"{taken} of {len(self.steps)} operators in {counted(regions, 'region')}"
@@ -171,7 +171,7 @@ def region_tables(number: int, region: Preview) -> Iterable[Table]:
 
 def rewrites_table(number: int, rewrites: Iterable[RewriteView]) -> Table:
     """What rewrites did to the graph of a region, in order, and why not elsewhere; without those that found nothing fit."""
-    out = table(f"Region {number}: rewrites", "!rewrite", ">done", "what for, and why not elsewhere")
+    out = table(f"Region {number}: rewrites", "!rewrite", ">done", "what was done, and why not elsewhere")
     for rewrite in rewrites:
         if rewrite.done or rewrite.no_matches:
             reasons = [f"{times} x not: {reason}" for reason, times in rewrite.no_matches.items()]

@@ -74,7 +74,7 @@ def tables(found: Profile, engine: Mapping[str, Any], top: int) -> Iterable[Tabl
         [
             ("engine", used_text(engine)),
             ("a run", f"{milliseconds(plain['median'])} ({spread}; {plain['runs']} runs)"),
-            ("watched", f"{milliseconds(watched['median'])}; what follows adds up to that"),
+            ("watched", f"{milliseconds(watched['median'])}; the lines below add up to it"),
             ("peak", f"{number(found.peak.flops / 1e9)} GFLOP/s, {_memory_speeds(found)} ({found.peak.by})"),
             *_memory(found),
         ],
@@ -134,7 +134,7 @@ def slowest(items: Sequence[Item], top: int) -> Table:
     order = range(len(items))
     if top:
         order = sorted(order, key=lambda position: -items[position].seconds)[:top]  # type: ignore[assignment]
-    title = "Every operator and step" if not top else "Those that take longest"
+    title = "Every operator and step" if not top else "Slowest"
     out = table(title, ">#", "what", "!shape", ">ms", ">share", ">GFLOP/s", ">GB/s", ">of peak")
     for position in order:
         item = items[position]

@@ -33,7 +33,7 @@ def show_result(result: TranspileResult, output: Path | None, *, verified: bool,
         show(*result_tables(result, verified=verified, explain=explain))
     if result.differing:
         names = ", ".join(item.name for item in result.differing[:5])
-        allow = f"; where rounding alone differs by more than {result.tolerance:g}, allow it: --rtol"
+        allow = f"; if only rounding differs by more than {result.tolerance:g}, allow it with --rtol"
         say_error(
             f"{len(result.differing)} of {len(result.comparisons)} values differ ({names}); nothing was written"
             f"{'' if result.exact else allow}"
@@ -44,7 +44,7 @@ def show_result(result: TranspileResult, output: Path | None, *, verified: bool,
         within = f"within {result.tolerance:g}; largest difference {number(largest, 3)}"
         say(f"both programs compute the same ({within if result.tolerance else 'bit by bit'})")
     if not any(stage.result.changed for stage in result.stages):
-        say("no pass found anything to do")
+        say("no pass changed anything")
     if result.files:
         say(f"{counted(len(result.files), 'file')} saved to {output}")
     else:
@@ -115,7 +115,7 @@ def decisions_table(stage: Stage) -> Table:
 
 def left_out_table(stage: Stage) -> Table:
     """The rewrites that a name for several does not mean, why, and how to ask for them."""
-    out = table(f"{stage.name}: left out", "!ask for it by", "reason")
+    out = table(f"{stage.name}: left out", "!request with", "reason")
     for known in stage.left_out:
         out.add(how_to_ask(known), known.not_saved)
     return out
@@ -166,7 +166,7 @@ def comparisons_table(comparisons: Sequence[Comparison], outputs: Collection[str
     if rest:
         largest = max(item.largest_error for item in rest)
         elements = sum(item.elements for item in rest)
-        out.add(f"{len(rest)} persistable variables that it changes", elements, 0, number(largest, 3))
+        out.add(f"{len(rest)} persistable variables that a run changes", elements, 0, number(largest, 3))
     return out
 
 

@@ -236,7 +236,7 @@ def job(tmp_path: Path) -> Path:
 
 def test_a_trainer_needs_examples(job: Path) -> None:
     result = call("run", job / "trainer_0")
-    assert result.exit_code == 2 and "is a trainer's; give it examples, --data FILE" in error_of(result)
+    assert result.exit_code == 2 and "belongs to a trainer; give it examples with --data FILE" in error_of(result)
 
 
 def test_a_server_takes_none(job: Path, tmp_path: Path) -> None:
