@@ -59,7 +59,7 @@ def touches(*kernels: type[abi.Arguments[Pointer]]) -> Callable[[Any], Any]:
 
 
 def need(condition: Any, what: str) -> None:
-    """Raise ExtentError for a step that its kernel could not walk through."""
+    """Raise ExtentError for a call that its kernel could not walk through."""
     if not condition:
         raise ExtentError(f"without {what}")
 
