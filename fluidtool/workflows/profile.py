@@ -1,4 +1,4 @@
-"""`fluidtool.profile(model, inputs)`: how long each operator and native step takes, and which engine computed."""
+"""`fluidtool.profile(model, inputs)`: how long each operator and kernel call takes, and which engine computed."""
 
 from __future__ import annotations
 

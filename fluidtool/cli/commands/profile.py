@@ -58,7 +58,7 @@ def profile(
     allow_files: AllowFiles = None,
     allow_network: AllowNetwork = False,
 ) -> None:
-    """Show how long each operator and native step takes.
+    """Show how long each operator and kernel call takes.
 
     For every operator, and every step within the native engine: time, share, and speed compared with the measured peak of
     this machine; and the live memory along the way. The model runs on the CPU, the same number of times with the profiler as

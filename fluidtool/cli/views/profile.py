@@ -106,7 +106,7 @@ def curve(found: Profile) -> str:
 
 
 def kinds(items: Sequence[Item]) -> Table:
-    """Operators by type, native steps by kernel."""
+    """Operators by type, kernel calls by kernel."""
     out = table("By kind", "kind", "engine", ">times", ">ms", ">share", ">GFLOP/s", ">GB/s")
     groups: dict[tuple[str, str], list[Item]] = {}
     for item in items:
