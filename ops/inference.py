@@ -32,10 +32,10 @@ def declared_meta(var: Variable | None) -> TensorMeta | None:
 def infer_operator(op: Operator, lookup: Lookup) -> dict[str, TensorMeta]:
     """Metadata of the outputs of `op` by variable name; names that cannot be told are left out.
 
-    Raises OperatorError when the shapes cannot work.
+    Nothing is told where attributes name variables. Raises OperatorError when the shapes cannot work.
     """
     info = find_op(op.type)
-    if info is None:
+    if info is None or op.variable_attrs():
         return {}
     results = _by_rule(op, info, lookup)
     for slot in info.outputs:

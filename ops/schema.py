@@ -35,6 +35,7 @@ class AttrSpec:
     """Declared type and default of one attribute; default: as the type holds it (float32 for FLOAT).
 
     renamed: the name that it has in programs of Paddle 2.x. also: another type that it has there, which the kernel reads itself.
+    variable: Paddle 2.5 and later let it name variables, whose values count when the operator runs.
     """
 
     type: AttrType
@@ -42,6 +43,7 @@ class AttrSpec:
     required: bool = False
     renamed: str = ""
     also: AttrType | None = None
+    variable: bool = False
 
     def __post_init__(self) -> None:
         if self.default is not None:
@@ -152,3 +154,8 @@ def attr_specs(attrs: Mapping[str, Any]) -> dict[str, AttrSpec]:
 
 
 _SCALAR_TYPES = {bool: BOOLEAN, int: INT, float: FLOAT, str: STRING}
+
+
+def or_variable(value: Any) -> AttrSpec:
+    """The attribute with this default, or this spec; Paddle 2.5 and later let it name variables."""
+    return replace(attr_specs({"": value})[""], variable=True)

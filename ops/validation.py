@@ -17,7 +17,7 @@ from fluidtool.ir.structure import attr_type_name
 from fluidtool.ops.gradient import GRAD
 from fluidtool.ops.registry import OpInfo, find_op
 from fluidtool.ops.schema import AttrSpec, Slot
-from fluidtool.proto.enums import AttrType
+from fluidtool.proto.enums import VARIABLES, AttrType
 
 FEED_FETCH = frozenset({"feed", "fetch"})
 
@@ -74,6 +74,8 @@ def schema_faults(op: Operator, info: OpInfo | None, needed: Collection[str] | N
         if spec is None:
             if found in (AttrType.BLOCK, AttrType.BLOCKS):
                 yield SchemaFault(Broken.ATTRIBUTE_TYPE, f"names a block in attribute {name}, but runs none")
+        elif found in VARIABLES and spec.variable:
+            continue
         elif found not in (spec.type, spec.also) and not fits(spec, op._attrs[name], found):
             text = f"has attribute {name} {_a(attr_type_name(found))}, expected {spec.type.name}"
             yield SchemaFault(Broken.ATTRIBUTE_TYPE, text)
@@ -105,10 +107,10 @@ def fits(spec: AttrSpec, value: Any, found: int) -> bool:
     Paddle 1.8.5 takes whole numbers for truth values and fractions, and INT or FLOAT for LONG (attribute.h); later versions
     write INT as LONG or SCALAR, and FLOAT as FLOAT64. An empty list is one of every type.
     """
-    wanted, blocks = spec.type, (AttrType.BLOCK, AttrType.BLOCKS)
+    wanted, never = spec.type, (AttrType.BLOCK, AttrType.BLOCKS, *VARIABLES)
     if value == []:
         return wanted in _ITEMS or wanted == AttrType.BLOCKS
-    if wanted in blocks or found in blocks:
+    if wanted in never or found in never:
         return False
     if wanted in _ITEMS:
         return isinstance(value, list) and all(isinstance(item, _ITEMS[wanted]) for item in value)

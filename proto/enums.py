@@ -31,6 +31,10 @@ class AttrType(IntEnum):
     SCALARS = 17
 
 
+VARIABLES = frozenset({AttrType.VAR, AttrType.VARS})
+"""Types of attributes that name variables, whose values count when the operator runs (Paddle 2.5 and later)."""
+
+
 class VarType(IntEnum):
     """Data types (BOOL … COMPLEX128) and kinds of variables (LOD_TENSOR …) share one enumeration in the format."""
 

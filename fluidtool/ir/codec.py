@@ -27,7 +27,7 @@ from fluidtool.ir.program import Program
 from fluidtool.ir.structure import structure_fault
 from fluidtool.ir.variable import Variable
 from fluidtool.proto import framework_pb2 as pb
-from fluidtool.proto.enums import AttrType, VarType
+from fluidtool.proto.enums import VARIABLES, AttrType, VarType
 from fluidtool.proto.protobuf import DecodeError, Message, UnknownFieldSet
 
 P = TypeVar("P", bound=Program)
@@ -38,7 +38,6 @@ _VALUE_FIELD = {**SCALAR_FIELD, **LIST_FIELD, AttrType.STRING: "s", AttrType.STR
 _SINGLE_PRECISION = frozenset({AttrType.FLOAT, AttrType.FLOATS})
 # (number of a type, the field that holds its values) -> the type
 _PLAIN_TYPE = {(int(kind), _ATTR_FIELDS[field]): kind for kind, field in _VALUE_FIELD.items()}
-_VARIABLES = frozenset({AttrType.VAR, AttrType.VARS})
 _LIST_TYPE = {int(kind): kind for kind in (*LIST_FIELD, AttrType.STRINGS)}
 
 
@@ -107,7 +106,7 @@ def _check_names(block: Block, source: str) -> None:
         names.append(op.type)
         names += op._attrs
         for name, kind in op._attr_types.items():
-            if kind in _VARIABLES:
+            if kind in VARIABLES:
                 value = op._attrs[name]
                 names += value if isinstance(value, list) else [value]
         for slots in (op._inputs, op._outputs):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fluidtool.errors import ArgumentTypeError, ProgramError
 from fluidtool.ir.original import Original
 from fluidtool.ir.variable import Variable
-from fluidtool.proto.enums import AttrType
+from fluidtool.proto.enums import VARIABLES, AttrType
 
 if TYPE_CHECKING:
     from fluidtool.ir.block import Block
@@ -115,8 +115,11 @@ class Operator:
 
     @property
     def input_arg_names(self) -> list[str]:
-        """Every variable read, slot by slot."""
-        return [name for names in self._inputs.values() for name in names]
+        """Every variable read, slot by slot; at the end those that attributes name (Paddle 2.5 and later)."""
+        found = [name for names in self._inputs.values() for name in names]
+        if named := self.variable_attrs():
+            found += [name for names in named.values() for name in names]
+        return found
 
     @property
     def output_arg_names(self) -> list[str]:
@@ -153,7 +156,16 @@ class Operator:
         """Read `new_name` wherever `old_name` is read."""
         for names in self._inputs.values():
             names[:] = [new_name if name == old_name else name for name in names]
+        self.rename_in_attrs({old_name: new_name})
         self._changed()
+
+    def rename_in_attrs(self, renamed: Mapping[str, str]) -> None:
+        """Give the variables that attributes name other names."""
+        for attr, names in self.variable_attrs().items():
+            new = [renamed.get(name, name) for name in names]
+            self._attrs[attr] = new if self._attr_types[attr] == AttrType.VARS else new[0]
+            if new != names:
+                self._changed()
 
     def rename_output(self, old_name: str, new_name: str) -> None:
         """Write `new_name` wherever `old_name` is written."""
@@ -235,6 +247,13 @@ class Operator:
             elif kind == BLOCKS:
                 found += [int(index) for index in self._attrs[name]]
         return found
+
+    def variable_attrs(self) -> dict[str, list[str]]:
+        """The variables that attributes name, by attribute; their values count when the operator runs."""
+        if VARIABLES.isdisjoint(self._attr_types.values()):
+            return {}
+        named = {attr: self._attrs[attr] for attr, kind in self._attr_types.items() if kind in VARIABLES}
+        return {attr: list(value) if isinstance(value, list) else [value] for attr, value in named.items()}
 
     # -- text
     def to_string(self, throw_on_error: bool = False) -> str:

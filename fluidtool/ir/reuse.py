@@ -39,6 +39,7 @@ def rename_arguments(op: Operator, names: Mapping[str, str]) -> None:
     for slot, old in op.outputs.items():
         if any(name in names for name in old):
             op.set_output(slot, [names.get(name, name) for name in old])
+    op.rename_in_attrs(names)
 
 
 def shares_names(program: Program) -> bool:

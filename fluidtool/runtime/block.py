@@ -26,7 +26,16 @@ from fluidtool.runtime.dependencies import (
 from fluidtool.runtime.engines.base import Engine
 from fluidtool.runtime.partition import Region, find_regions
 from fluidtool.runtime.scope import Scope, ScopeVariable
-from fluidtool.runtime.step import BoundStep, BoundUpdate, Step, kernel_attrs, located, misfit_of, where
+from fluidtool.runtime.step import (
+    BoundByVariables,
+    BoundStep,
+    BoundUpdate,
+    Step,
+    kernel_attrs,
+    located,
+    misfit_of,
+    where,
+)
 
 EMPTY = "@EMPTY@"
 # Of a kernel that is given what cannot work.
@@ -145,6 +154,8 @@ class BoundBlock:
             inputs, outputs = lookup_all(step.op.inputs), lookup_all(step.op.outputs)
             release = tuple(holders[name] for name in step.release if name in holders)
             context = OpContext(step.op, step.info, inputs, outputs, scope, runtime)
+            if named := step.op.variable_attrs():
+                return BoundByVariables(step, context, release, lookup_all(named))
             kind = BoundUpdate if runtime.plan.changed_by(step.op) else BoundStep
             return kind(step, context, release)
 

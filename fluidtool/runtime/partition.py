@@ -266,6 +266,8 @@ def may_be_native(step: Step, around: Surroundings, wanted: frozenset[str]) -> b
     if op.type not in IMPORTERS or op.sub_blocks() or not results or (len(results) > 1 and op.type not in RESULTS):
         return False
     further = [name for name in op.output_arg_names if name not in results and name not in op.input_arg_names]
+    if op.variable_attrs():  # importers read attributes as numbers
+        return False
     if any(name in around.persistable or name in around.banned for name in results):
         return False
     return not any(name in wanted for name in further)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fluidtool.errors import FluidError, OperatorError, UninitializedError
 from fluidtool.ir import Operator
 from fluidtool.ir.callstack import written_in
-from fluidtool.ir.operator import as_attr_value
+from fluidtool.ir.operator import as_attr_value, guess_attr_type
+from fluidtool.ir.surgery import copy_operator
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.registry import OpInfo
 from fluidtool.ops.validation import require_valid_operator
+from fluidtool.proto.enums import VARIABLES, AttrType
 from fluidtool.runtime.ownership import holds_alone
 from fluidtool.runtime.scope import ScopeVariable
 from fluidtool.tensor import LoDTensor
+
+SINGLE = frozenset({AttrType.INT, AttrType.LONG, AttrType.FLOAT, AttrType.FLOAT64, AttrType.BOOLEAN})
 
 
 class Located(Protocol):
@@ -38,13 +43,14 @@ class Step:
 def kernel_attrs(op: Operator, info: OpInfo) -> dict[str, Any]:
     """The keyword arguments of the kernel: the program's values as the declared types, else the declared defaults.
 
+    Attributes that name variables have values only when the operator runs (`BoundByVariables`).
     Raises OperatorError for an operator that is not what its schema says.
     """
     require_valid_operator(op, info)
     attrs = {}
     for name in info.kernel_attrs:
         spec = info.attrs[name]
-        if not op.has_attr(name):
+        if not op.has_attr(name) or op.attr_type(name) in VARIABLES:
             attrs[name] = spec.default
         elif op.attr_type(name) == spec.type:
             attrs[name] = op.attr(name)
@@ -150,6 +156,52 @@ class BoundStep:
             f"input {slot} of operator {op.type} in block {op.block.idx} is variable {holders[0].name}, which holds no "
             "value: feed it, load it into the scope, or run the startup program first"
         )
+
+
+class BoundByVariables(BoundStep):
+    """A step whose attributes name variables, which are read at every run (Paddle 2.5 and later)."""
+
+    __slots__ = ("named", "step")
+
+    def __init__(
+        self,
+        step: Step,
+        context: OpContext,
+        release: tuple[ScopeVariable, ...],
+        named: Mapping[str, Sequence[ScopeVariable | None]],
+    ) -> None:
+        super().__init__(step, context, release)
+        self.step, self.named = step, named
+
+    def compute(self) -> Any:
+        """What the kernel makes of the inputs and of the attributes as they are now."""
+        before, info = self.context, self.step.info
+        op = copy_operator(self.step.op, self.step.op.block)
+        for name, holders in self.named.items():
+            op._attr_types[name], op._attrs[name] = self._value(name, holders)
+        self.context = OpContext(op, info, before.inputs, before.outputs, before.scope, before.runtime)
+        self.attrs = kernel_attrs(op, info)
+        return super().compute()
+
+    def _value(self, name: str, holders: Sequence[ScopeVariable | None]) -> tuple[AttrType | int, Any]:
+        """The type and the value of an attribute: the numbers of its variables, a single one where the schema has one."""
+        numbers: list[Any] = []
+        for holder in holders:
+            value = None if holder is None else holder.value
+            if type(value) is not LoDTensor or value.array is None:
+                called = "nothing" if holder is None else f"variable {holder.name}, which holds no tensor"
+                raise UninitializedError(f"attribute {name} of operator {self.step.op.type} names {called}")
+            numbers += self.context.host(value.array).reshape(-1).tolist()
+        spec = self.step.info.attrs.get(name)
+        if spec is None:
+            single = self.step.op.attr_type(name) == AttrType.VAR and len(numbers) == 1
+            found = numbers[0] if single else numbers
+            return guess_attr_type(self.step.op.type, name, found), found
+        if spec.type not in SINGLE:
+            return spec.type, as_attr_value(spec.type, numbers)
+        if len(numbers) != 1:
+            raise self.context.error(f"attribute {name} must be one number, its variables hold {len(numbers)}")
+        return spec.type, as_attr_value(spec.type, numbers[0])
 
 
 class BoundUpdate(BoundStep):

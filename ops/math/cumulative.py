@@ -8,10 +8,10 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.gradient import GradMakerContext, OpDescription
 from fluidtool.ops.math.versions import later_attr
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import INT, TensorMeta, required
+from fluidtool.ops.schema import INT, TensorMeta, or_variable, required
 from fluidtool.ops.traits import Traits
 
-CUMSUM_ATTRS: dict[str, Any] = {"axis": -1, "exclusive": False, "reverse": False}
+CUMSUM_ATTRS: dict[str, Any] = {"axis": or_variable(-1), "exclusive": False, "reverse": False}
 
 
 @op("cumsum", inputs="X", outputs="Out", attrs=CUMSUM_ATTRS, lod="X", traits=Traits(gradient_scope=False))

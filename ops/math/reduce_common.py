@@ -8,10 +8,16 @@ from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.versions import scalar_shape
-from fluidtool.ops.schema import TensorMeta, ints
+from fluidtool.ops.schema import TensorMeta, ints, or_variable
 from fluidtool.proto.enums import VarType
 
-ATTRS: dict[str, Any] = {"dim": ints(0), "keep_dim": False, "reduce_all": False, "in_dtype": -1, "out_dtype": -1}
+ATTRS: dict[str, Any] = {
+    "dim": or_variable(ints(0)),
+    "keep_dim": False,
+    "reduce_all": False,
+    "in_dtype": -1,
+    "out_dtype": -1,
+}
 Shape = tuple[int, ...]
 
 

@@ -29,11 +29,11 @@ from fluidtool.ops.nn.windows import (
     split_shape,
 )
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import USE_CUDNN, USE_MKLDNN, TensorMeta, ints
+from fluidtool.ops.schema import USE_CUDNN, USE_MKLDNN, TensorMeta, ints, or_variable
 
 CONV2D_TRANSPOSE: dict[str, Any] = {
     "is_test": False,
-    "output_size": ints(),
+    "output_size": or_variable(ints()),
     "groups": 1,
     "dilations": ints(1, 1),
     "strides": ints(1, 1),
@@ -49,7 +49,7 @@ CONV2D_TRANSPOSE: dict[str, Any] = {
     **USE_MKLDNN,
 }
 CONV3D_TRANSPOSE: dict[str, Any] = {
-    "output_size": ints(),
+    "output_size": or_variable(ints()),
     "dilations": ints(1, 1, 1),
     "strides": ints(1, 1, 1),
     "paddings": ints(0, 0, 0),

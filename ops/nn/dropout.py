@@ -7,11 +7,11 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.nn.precision import require_floating
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import TensorMeta, ints
+from fluidtool.ops.schema import TensorMeta, ints, or_variable
 from fluidtool.proto.enums import VarType
 
 DROPOUT: dict[str, Any] = {
-    "dropout_prob": 0.5,
+    "dropout_prob": or_variable(0.5),
     "is_test": False,
     "fix_seed": False,
     "seed": 0,

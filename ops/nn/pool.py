@@ -32,7 +32,7 @@ from fluidtool.ops.nn.windows import (
     split_shape,
 )
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import INTS, STRING, USE_CUDNN, USE_MKLDNN, TensorMeta, ints, required
+from fluidtool.ops.schema import INTS, STRING, USE_CUDNN, USE_MKLDNN, TensorMeta, ints, or_variable, required
 
 POOL: dict[str, Any] = {
     "pooling_type": required(STRING),
@@ -47,6 +47,7 @@ POOL: dict[str, Any] = {
 }
 POOL2D: dict[str, Any] = {
     **POOL,
+    "ksize": or_variable(required(INTS)),
     "strides": ints(1, 1),
     "paddings": ints(0, 0),
     "use_quantizer": False,

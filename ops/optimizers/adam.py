@@ -18,7 +18,7 @@ from fluidtool.ops.optimizers.common import (
     with_rows,
 )
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import long
+from fluidtool.ops.schema import long, or_variable
 from fluidtool.ops.traits import Traits
 from fluidtool.tensor import SelectedRows
 
@@ -195,7 +195,7 @@ like_inputs(adamw, **_OUTPUTS)
     "merged_adam",
     inputs="Param* Grad* LearningRate* Moment1* Moment2* Beta1Pow* Beta2Pow* MasterParam*?",
     outputs="ParamOut* Moment1Out* Moment2Out* Beta1PowOut* Beta2PowOut* MasterParamOut*?",
-    attrs={"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-08} | _LATER_ATTRS,
+    attrs={"beta1": or_variable(0.9), "beta2": or_variable(0.999), "epsilon": or_variable(1e-08)} | _LATER_ATTRS,
 )
 def merged_adam(
     ctx: OpContext,

@@ -6,7 +6,7 @@ from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import INTS, USE_MKLDNN, TensorMeta, longs, required
+from fluidtool.ops.schema import INTS, USE_MKLDNN, TensorMeta, longs, or_variable, required
 from fluidtool.ops.tensor.arguments import as_declared, integers
 from fluidtool.ops.tensor.fill import (
     BATCH_SIZE_LIKE,
@@ -20,8 +20,8 @@ from fluidtool.proto.enums import VarType
 from fluidtool.tensor import var_type_of
 
 UNIFORM: dict[str, Any] = {
-    "min": -1.0,
-    "max": 1.0,
+    "min": or_variable(-1.0),
+    "max": or_variable(1.0),
     "seed": 0,
     "diag_num": 0,
     "diag_step": 0,

@@ -7,7 +7,7 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.versions import later_attr
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import INT, TensorMeta, longs, required
+from fluidtool.ops.schema import INT, TensorMeta, longs, or_variable, required
 from fluidtool.ops.tensor.arguments import integers
 from fluidtool.ops.tensor.fill import concrete_shape, shape_meta
 from fluidtool.proto.enums import VarType
@@ -109,7 +109,7 @@ def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
     return X.with_lod_level(0)
 
 
-@op("multinomial", inputs="X", outputs="Out", attrs={"num_samples": 1, "replacement": False}, random=True)
+@op("multinomial", inputs="X", outputs="Out", attrs={"num_samples": or_variable(1), "replacement": False}, random=True)
 def multinomial(ctx: OpContext, X: Any, *, num_samples: int, replacement: bool) -> Any:
     """num_samples places per row, drawn by the weights X [places] or [rows, places], int64.
 

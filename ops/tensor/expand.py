@@ -8,7 +8,7 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.wiring import wired
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import TensorMeta, ints
+from fluidtool.ops.schema import TensorMeta, ints, or_variable
 from fluidtool.ops.tensor.arguments import (
     Context,
     allocatable,
@@ -183,7 +183,7 @@ def _tiled(ctx: Context, shape: Sequence[int], times: Sequence[int]) -> tuple[li
     return [1] * (rank - len(shape)) + list(shape), [1] * (rank - len(times)) + list(times)
 
 
-@op("tile", inputs="X RepeatTimes? repeat_times_tensor*?", outputs="Out", attrs={"repeat_times": ints()})
+@op("tile", inputs="X RepeatTimes? repeat_times_tensor*?", outputs="Out", attrs={"repeat_times": or_variable(ints())})
 def tile(ctx: OpContext, X: Any, RepeatTimes: Any, repeat_times_tensor: list[Any], *, repeat_times: list[int]) -> Any:
     """X repeated along its last axes, or along new ones in front (Paddle 2.6.2 tile_kernel.cc)."""
     times = integers(ctx, RepeatTimes, repeat_times_tensor, repeat_times)

@@ -7,7 +7,7 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.versions import later_attr
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import INTS, TensorMeta, longs, required
+from fluidtool.ops.schema import INTS, TensorMeta, longs, or_variable, required
 from fluidtool.ops.tensor.arguments import Context, allocatable, as_declared, inferred_integers, integers
 from fluidtool.proto.enums import VarType
 from fluidtool.tensor import LoDTensor, LoDTensorArray, as_data_type
@@ -152,7 +152,7 @@ def _(
     return TensorMeta(tuple(sizes), VarType(dtype))
 
 
-@op("fill_any_like", inputs="X", outputs="Out", attrs={"value": 0.0, "dtype": -1}, lod="X")
+@op("fill_any_like", inputs="X", outputs="Out", attrs={"value": or_variable(0.0), "dtype": -1}, lod="X")
 def fill_any_like(ctx: OpContext, X: Any, *, value: float, dtype: int) -> Any:
     """A tensor like X, of data type `dtype` if that is not -1, filled with `value` (Paddle 1.8.5 fill_any_like_op.h)."""
     if isinstance(X, LoDTensorArray):

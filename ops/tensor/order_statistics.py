@@ -6,7 +6,7 @@ from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import TensorMeta, long
+from fluidtool.ops.schema import TensorMeta, long, or_variable
 from fluidtool.ops.tensor.arguments import axis_in
 from fluidtool.ops.tensor.sort import picked, put_back, sorted_indices
 from fluidtool.proto.enums import VarType
@@ -122,7 +122,7 @@ def _(ctx: InferContext, SortedSequence: TensorMeta, Values: TensorMeta, *, out_
     return Values.with_dtype(VarType.INT32 if out_int32 else VarType.INT64).with_lod_level(0)
 
 
-@op("bincount", inputs="X Weights?", outputs="Out", attrs={"minlength": 0})
+@op("bincount", inputs="X Weights?", outputs="Out", attrs={"minlength": or_variable(0)})
 def bincount(ctx: OpContext, X: Any, Weights: Any, *, minlength: int) -> Any:
     """How often each number comes in X, or the sum of its Weights (Paddle 2.6.2 bincount_kernel.cc)."""
     if X.ndim != 1:
@@ -134,7 +134,7 @@ def bincount(ctx: OpContext, X: Any, Weights: Any, *, minlength: int) -> Any:
     if X.size and not int(X.min()) >= 0:
         raise ctx.error("X should not hold negative numbers")
     if Weights is None:
-        return ctx.xp.bincount(X, minlength=minlength).astype(X.dtype)
+        return ctx.xp.bincount(X, minlength=minlength).astype("int64")
     if Weights.shape != X.shape:
         raise ctx.error(f"Weights should have the shape of X {X.shape}, found {Weights.shape}")
     dtype = Weights.dtype if Weights.dtype.kind == "f" else "float64"
@@ -143,7 +143,7 @@ def bincount(ctx: OpContext, X: Any, Weights: Any, *, minlength: int) -> Any:
 
 @bincount.infer
 def _(ctx: InferContext, X: TensorMeta, Weights: TensorMeta | None) -> TensorMeta:
-    return TensorMeta((-1,), X.dtype if Weights is None else Weights.dtype)
+    return TensorMeta((-1,), VarType.INT64 if Weights is None else Weights.dtype)
 
 
 @op("histogram", inputs="X", outputs="Out", attrs={"bins": long(100), "min": 0, "max": 0})

@@ -7,7 +7,7 @@ from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import INTS, AttrSpec, TensorMeta, required
+from fluidtool.ops.schema import INTS, AttrSpec, TensorMeta, or_variable, required
 from fluidtool.ops.tensor.arguments import Context, lod_of_same_rows, meta_of_same_rows, numbers, same_dtype
 
 Border = tuple[int, int]
@@ -82,7 +82,7 @@ def _padded(shape: Sequence[int], borders: Sequence[Border]) -> tuple[int, ...]:
     return tuple(s if s < 0 else s + before + after for s, (before, after) in zip(shape, borders, strict=True))
 
 
-@op("pad", inputs="X", outputs="Out", attrs={"paddings": required(INTS), "pad_value": 0.0})
+@op("pad", inputs="X", outputs="Out", attrs={"paddings": required(INTS), "pad_value": or_variable(0.0)})
 def pad(ctx: OpContext, X: Any, *, paddings: list[int], pad_value: float) -> Any:
     """X with pad_value around it: before and behind axis 0, before and behind axis 1, ... (Paddle 1.8.5 pad_op.h)."""
     out = constant_border(ctx, X, _pairs(ctx, paddings, X.ndim), pad_value)

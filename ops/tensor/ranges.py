@@ -7,7 +7,7 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.versions import later_attr, saved_since
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import LONG, TensorMeta, long, required
+from fluidtool.ops.schema import LONG, TensorMeta, long, or_variable, required
 from fluidtool.ops.tensor.arguments import number
 from fluidtool.proto.enums import VarType
 
@@ -72,7 +72,12 @@ def _(ctx: InferContext, Start: TensorMeta, Stop: TensorMeta, Num: TensorMeta) -
     return TensorMeta((-1,), VarType(later_attr(ctx, "dtype", Start.dtype)))
 
 
-@op("eye", inputs="", outputs="Out", attrs={"dtype": 5, "num_rows": required(LONG), "num_columns": long(-1)})
+@op(
+    "eye",
+    inputs="",
+    outputs="Out",
+    attrs={"dtype": 5, "num_rows": or_variable(required(LONG)), "num_columns": or_variable(long(-1))},
+)
 def eye(ctx: OpContext, *, dtype: int, num_rows: int, num_columns: int) -> Any:
     """Ones on the diagonal of a num_rows x num_columns matrix of zeros; -1 columns: as many as rows (1.8.5 eye_op.h)."""
     columns = num_rows if num_columns == -1 else num_columns

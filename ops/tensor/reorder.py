@@ -8,7 +8,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.versions import later_attr
 from fluidtool.ops.math.wiring import wired
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import INTS, TensorMeta, longs, required
+from fluidtool.ops.schema import INTS, TensorMeta, longs, or_variable, required
 from fluidtool.ops.tensor.arguments import Context, axis_in, numbers
 from fluidtool.ops.traits import Traits
 from fluidtool.tensor import LoDTensorArray
@@ -47,7 +47,13 @@ def _(ctx: InferContext) -> TensorMeta | None:
 flip.grad_maker(wired("flip", "X=Out@GRAD", "Out=X@GRAD"))
 
 
-@op("reverse", inputs="X", outputs="Out", attrs={"axis": required(INTS)}, traits=Traits(gradient_scope=False))
+@op(
+    "reverse",
+    inputs="X",
+    outputs="Out",
+    attrs={"axis": or_variable(required(INTS))},
+    traits=Traits(gradient_scope=False),
+)
 def reverse(ctx: OpContext, X: Any, *, axis: list[int]) -> Any:
     """X backwards along the axes; of a LoDTensorArray the items (Paddle 1.8.5 reverse_op.h, arrays from 2.0 on)."""
     if isinstance(X, LoDTensorArray):

@@ -8,7 +8,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.gradient import GradMakerContext, OpDescription
 from fluidtool.ops.math.versions import later_attr, scalar_shape
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import LONG, AttrSpec, TensorMeta, required
+from fluidtool.ops.schema import LONG, AttrSpec, TensorMeta, or_variable, required
 from fluidtool.ops.tensor.arguments import axis_in, index_grid, number
 from fluidtool.ops.tensor.partial_sort import partial_sort
 from fluidtool.ops.traits import Traits
@@ -170,7 +170,7 @@ def argsort_grad(ctx: OpContext, X: Any, Indices: Any, Out_grad: Any, *, axis: i
     return Out_grad if X.ndim == 0 else put_back(ctx, Out_grad, Indices, X, axis_in(ctx, axis, X.ndim))
 
 
-ARG: dict[str, AttrSpec | bool | int] = {"axis": required(LONG), "keepdims": False, "dtype": -1}
+ARG: dict[str, AttrSpec | bool | int] = {"axis": or_variable(required(LONG)), "keepdims": False, "dtype": -1}
 
 
 def _extreme_index(ctx: OpContext, X: Any, sign: int, axis: int, keepdims: bool, dtype: int) -> Any:

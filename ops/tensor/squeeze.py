@@ -8,7 +8,7 @@ from typing import Any
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.versions import saved_since
 from fluidtool.ops.registry import op
-from fluidtool.ops.schema import TensorMeta, ints
+from fluidtool.ops.schema import TensorMeta, ints, or_variable
 from fluidtool.ops.tensor.arguments import (
     Context,
     axis_in,
@@ -20,7 +20,7 @@ from fluidtool.ops.tensor.arguments import (
     x_shape_meta,
 )
 
-AXES = {"axes": ints()}
+AXES = {"axes": or_variable(ints())}
 
 
 def squeezed(ctx: Context, shape: Sequence[int], axes: Sequence[int]) -> tuple[int, ...]:

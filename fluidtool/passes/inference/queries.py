@@ -13,9 +13,10 @@ TRAINING = int(OpRole.Backward | OpRole.Optimize)
 
 
 def is_pure(op: Operator) -> bool:
-    """Whether equal inputs always give equal outputs and nothing else happens."""
+    """Whether equal inputs in slots always give equal outputs and nothing else happens."""
     info = find_op(op.type)
-    return not (info is None or info.raw or info.random or info.side_effects or op.sub_blocks())
+    unsure = info is None or info.raw or info.random or info.side_effects
+    return not (unsure or op.sub_blocks() or op.variable_attrs())
 
 
 def writers(program: Program) -> Counter[str]:

@@ -116,6 +116,8 @@ def sweep(
 
 
 def _ask(rule: Rule, match: MatchContext) -> Edit | str | None:
+    if match.op.variable_attrs():  # rules read attributes as numbers
+        return None
     try:
         return rule(match)
     except (NoMatch, ProgramError) as reason:  # a ProgramError: the program lacks a declaration or an attribute
