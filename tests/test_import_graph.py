@@ -9,7 +9,9 @@ import pytest
 from tests.support.checkout import ROOT
 from tests.support.import_graph import Graph, circles, import_graph
 
-PARENT_TYPES = frozenset(f"fluidtool.ir.{name}" for name in ("block", "operator", "program", "variable"))
+PARENT_TYPES = frozenset(
+    f"fluidtool.ir.{name}" for name in ("block", "descriptions", "operator", "program", "variable")
+)
 KNOWN = {PARENT_TYPES}
 
 

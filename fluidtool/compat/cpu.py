@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fluidtool.compat.predictor import create_paddle_predictor
 from fluidtool.fluid.parallel_executor import ParallelExecutor
 from fluidtool.tensor import CPUPlace
 
@@ -35,5 +36,6 @@ def on_cpu(say: Callable[[str], None]) -> dict[str, Any]:
         "cuda_places": cuda_places,
         "is_compiled_with_cuda": lambda: True,
         "get_cuda_device_count": lambda: 1,
+        "create_paddle_predictor": lambda config: create_paddle_predictor(config, CPUPlace()),
         "ParallelExecutor": parallel_executor,
     }

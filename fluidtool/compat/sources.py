@@ -11,11 +11,15 @@ _LAYERS = (
 _DATASETS = (
     "cifar common conll05 flowers image imdb imikolov mnist movielens mq2007 sentiment uci_housing voc2012 wmt14 wmt16"
 )
+_LAYERS_OF_OURS = "control_flow detection io learning_rate_scheduler"
+# what Paddle's modules of layers import themselves
+_INNER = ("fluidtool.fluid.layer_helper", "fluidtool.fluid.framework", "fluidtool.ir")
+
 SOURCES: dict[str, tuple[str, ...]] = {
     "paddle": ("fluidtool.compat.paddle",),
     "paddle.dataset": (),
     "paddle.fluid": ("fluidtool.fluid", "fluidtool.fluid.data_feeder"),
-    "paddle.fluid.core": ("fluidtool.fluid.core",),
+    "paddle.fluid.core": ("fluidtool.fluid.core", "fluidtool.compat.predictor"),
     "paddle.fluid.framework": (
         "fluidtool.fluid.framework",
         "fluidtool.ir",
@@ -23,6 +27,17 @@ SOURCES: dict[str, tuple[str, ...]] = {
         "fluidtool.fluid.flags",
         "fluidtool.fluid.versions",
     ),
+    "paddle.compat": ("fluidtool.compat.text",),
+    "paddle.version": ("fluidtool.compat.version",),
+    "paddle.fluid.contrib.decoder.beam_search_decoder": ("fluidtool.fluid.contrib.decoder",),
+    "paddle.fluid.contrib.mixed_precision.decorator": ("fluidtool.fluid.contrib.mixed_precision",),
+    "paddle.fluid.contrib.reader.distributed_reader": ("fluidtool.fluid.contrib.reader",),
+    "paddle.fluid.core_avx": ("fluidtool.fluid.core", "fluidtool.compat.predictor"),
+    "paddle.fluid.layer_helper_base": ("fluidtool.fluid.layer_helper",),
+    "paddle.fluid.proto": (),
+    "paddle.fluid.proto.framework_pb2": ("fluidtool.proto.framework_pb2",),
+    "paddle.fluid.wrapped_decorator": ("fluidtool.compat.decorators",),
+    "paddle.fluid.layers": ("fluidtool.fluid.layers", *_INNER),
     "paddle.fluid.layers.utils": ("fluidtool.fluid.nested",),
     "paddle.fluid.learning_rate_decay": ("fluidtool.fluid.layers.learning_rate_scheduler",),
     "paddle.fluid.lod_tensor": ("fluidtool.tensor.create",),
@@ -32,7 +47,11 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "paddle.reader.decorator": ("fluidtool.compat.reader",),
     "paddle.static": ("fluidtool.compat.static",),
     "paddle.static.nn": ("fluidtool.compat.static_nn",),
-    **{f"paddle.fluid.layers.{name}": ("fluidtool.fluid.layers",) for name in _LAYERS.split()},
+    **{f"paddle.fluid.layers.{name}": ("fluidtool.fluid.layers", *_INNER) for name in _LAYERS.split()},
+    **{
+        f"paddle.fluid.layers.{name}": ("fluidtool.fluid.layers", f"fluidtool.fluid.layers.{name}", *_INNER)
+        for name in _LAYERS_OF_OURS.split()
+    },
     **{f"paddle.dataset.{name}": (f"fluidtool.compat.dataset.{name}",) for name in _DATASETS.split()},
 }
 

@@ -18,7 +18,7 @@ from fluidtool.fluid.framework import default_main_program
 from fluidtool.fluid.places import as_place
 from fluidtool.fluid.profiler import active_observer
 from fluidtool.io.inference import feed_names, fetch_names
-from fluidtool.ir import Program, Variable
+from fluidtool.ir import Operator, Program, Variable
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime.policy import Policy
 from fluidtool.runtime.scope import Scope
@@ -80,6 +80,9 @@ def fetch_var(name: str, scope: Scope | None = None, return_numpy: bool = True) 
     return as_numpy(var.value) if return_numpy else var.value
 
 
+_fetch_var = fetch_var
+
+
 class Executor:
     """Runs programs at one place (arguments as in Paddle 1.8.5)."""
 
@@ -119,7 +122,7 @@ class Executor:
         if not isinstance(program, Program):
             raise ArgumentTypeError(f"Executor requires Program as its Parameter. But you passed in {type(program)}")
         feed = _only_feed(feed)
-        names = [fetch_name(item) for item in _as_list(fetch_list)] or fetch_names(program)
+        names = fetched_names(fetch_list) or fetch_names(program)
         check_feed(program, feed)
         values = self._runtime.run(
             program,
@@ -147,7 +150,7 @@ class Executor:
         for one in [feed] if isinstance(feed, Mapping) else feed:
             if isinstance(one, Mapping):
                 check_feed(compiled.program, one)
-        names = [fetch_name(item) for item in _as_list(fetch_list)] or fetch_names(compiled.program)
+        names = fetched_names(fetch_list) or fetch_names(compiled.program)
         scope = global_scope() if scope is None else scope
         values = compiled.run(self._runtime, feed, names, scope, return_merged, active_observer())
         values = [[_fetched(v) for v in value] if type(value) is list else _fetched(value) for value in values]
@@ -237,6 +240,17 @@ def _fetched(value: Any) -> Any:
     if isinstance(value, LoDTensor) and value.is_initialized() and value.numpy().size == 0:
         return LoDTensor(None, value.lod())
     return value
+
+
+def fetched_names(fetch_list: Any) -> list[str]:
+    """The names of a fetch list; what `Optimizer.minimize` returned is none, its operators run with the program."""
+    return [fetch_name(item) for item in _as_list(fetch_list) if not _is_minimized(item)]
+
+
+def _is_minimized(item: Any) -> bool:
+    return isinstance(item, Operator) or (
+        isinstance(item, (list, tuple)) and bool(item) and _is_minimized(item[0] if item[0] else None)
+    )
 
 
 def fetch_name(item: Any) -> str:

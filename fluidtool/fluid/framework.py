@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from fluidtool.errors import ArgumentTypeError, UsageError
 from fluidtool.ir import Block as Block  # noqa: PLC0414 (scripts look for it here)
 from fluidtool.ir import Operator as Operator  # noqa: PLC0414 (scripts look for it here)
 from fluidtool.ir import Parameter as Parameter  # noqa: PLC0414 (scripts look for it here)
 from fluidtool.ir import Program, Variable
+from fluidtool.ir.variable import data_type
 from fluidtool.ops.building import Building
+from fluidtool.ops.gradient import grad_name
+from fluidtool.proto.enums import VarType
 
 
 class _Current:
@@ -63,6 +67,19 @@ def program_guard(main_program: Program, startup_program: Program | None = None)
 def get_var(name: str, program: Program | None = None) -> Variable:
     """The variable of this name in block 0 (of the default main program); raises ProgramError when there is none."""
     return (default_main_program() if program is None else program).global_block().var(name)
+
+
+def grad_var_name(var_name: str) -> str:
+    """The name of a variable's gradient."""
+    return grad_name(var_name)
+
+
+def convert_np_dtype_to_dtype_(np_dtype: Any) -> VarType:
+    """The data type of the format for one of numpy, or its name."""
+    return data_type(np_dtype)
+
+
+_get_var = get_var
 
 
 @contextmanager

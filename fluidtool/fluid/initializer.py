@@ -6,7 +6,8 @@ An initializer is called as `initializer(variable, block)` and puts one operator
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,17 @@ from fluidtool.errors import UsageError
 from fluidtool.fluid.offers import defined_in, refuse_other_names
 from fluidtool.ir import Block, Operator, Variable, unique_name
 from fluidtool.proto.enums import VarType
+
+
+@contextmanager
+def init_on_cpu() -> Iterator[None]:
+    """Kept for scripts for Paddle before 1.6: values are the same wherever they are initialised."""
+    yield
+
+
+def force_init_on_cpu() -> bool:
+    """False: as `init_on_cpu`."""
+    return False
 
 
 class Initializer:

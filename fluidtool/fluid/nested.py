@@ -23,6 +23,27 @@ def _parts(value: Any) -> Iterator[Any]:
         yield from value
 
 
+def convert_to_list(value: Any, n: int, name: str, dtype: type = int) -> list[Any]:
+    """n values of a type, of one or of n of them; raises UsageError."""
+    if isinstance(value, dtype):
+        return [value] * n
+    try:
+        values = list(value)
+    except TypeError:
+        raise UsageError(f"The {name}'s type must be list or tuple. Received: {value}") from None
+    if len(values) != n:
+        raise UsageError(f"The {name}'s length must be {n}. Received: {value}")
+    for single in values:
+        try:
+            dtype(single)
+        except (ValueError, TypeError):
+            raise UsageError(
+                f"The {name}'s type must be a list or tuple of {n} {dtype}. Received: {value} including element {single} of "
+                f"type {type(single)}"
+            ) from None
+    return values
+
+
 def flatten(nest: Any) -> list[Any]:
     """The leaves in order; [nest] for a leaf."""
     return [leaf for part in _parts(nest) for leaf in flatten(part)] if is_sequence(nest) else [nest]

@@ -10,9 +10,19 @@ from fluidtool.errors import NotOfferedError
 
 LISTED = 12
 
+INSTEAD = {
+    "paddle.fluid.incubate.fleet": "fluid.DistributeTranspiler makes the programs of the roles, 'fluidtool launch' starts them",
+    "paddle.fluid.contrib.slim": "'fluidtool transpile' changes programs, and training goes on with what it makes",
+    "paddle.fluid.dygraph": "there are no dynamic graphs; build a program and run it with fluid.Executor",
+    "paddle.fluid.framework.IrGraph": "programs are changed as they are: Program, Block and Operator",
+}
+
 
 def not_offered(module: str, name: str, offered: Iterable[str]) -> str:
     """The sentence for `module.name`."""
+    instead = INSTEAD.get(f"{module}.{name}")
+    if instead is not None:
+        return f"{module} has no {name!r} in fluidtool: {instead}"
     names = sorted(set(offered), key=lambda each: (each.lower(), each))
     near = get_close_matches(name, names, n=3, cutoff=0.65)
     hint = f"; did you mean {' or '.join(near)}?" if near else "."

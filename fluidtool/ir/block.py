@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fluidtool.errors import ProgramError, WrongKindError
+from fluidtool.ir.descriptions import BlockDesc
 from fluidtool.ir.operator import Operator, hooks
 from fluidtool.ir.variable import Parameter, Variable
 from fluidtool.proto.enums import VarType
@@ -44,6 +45,11 @@ class Block:
         self._writers: _Writers | None = None
 
     # -- the blocks around
+    @property
+    def desc(self) -> BlockDesc:
+        """What scripts reach for as `block.desc`."""
+        return BlockDesc(self)
+
     @property
     def parent(self) -> Block | None:
         """The enclosing block, or None for block 0."""

@@ -7,6 +7,7 @@ from ctypes import c_float
 from typing import TYPE_CHECKING, Any
 
 from fluidtool.errors import ArgumentTypeError, ProgramError
+from fluidtool.ir.descriptions import OpDesc
 from fluidtool.ir.original import Original
 from fluidtool.ir.variable import Variable
 from fluidtool.proto.enums import VARIABLES, AttrType
@@ -83,6 +84,11 @@ class Operator:
     def type(self, type: str) -> None:
         self._type = type
         self._changed()
+
+    @property
+    def desc(self) -> OpDesc:
+        """What scripts reach for as `op.desc`."""
+        return OpDesc(self)
 
     @property
     def block(self) -> Block:

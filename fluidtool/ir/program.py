@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fluidtool.errors import ArgumentTypeError, ProgramError
 from fluidtool.ir.block import Block
+from fluidtool.ir.descriptions import BlockDesc
 from fluidtool.ir.operator import Operator
 from fluidtool.ir.original import Original
 from fluidtool.ir.roles import OpRole
@@ -313,9 +314,12 @@ class ProgramDesc:
         """The number of blocks."""
         return self.program.num_blocks
 
-    def block(self, index: int) -> Block:
+    def block(self, index: int) -> BlockDesc:
         """The block of this index."""
-        return self.program.block(index)
+        return self.program.block(index).desc
+
+    def flush(self) -> None:
+        """Kept for scripts: there is nothing that was not written."""
 
 
 def _must_be_program(other: Any, method: str) -> None:

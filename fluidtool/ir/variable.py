@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fluidtool.errors import ArgumentTypeError, ProgramError
 from fluidtool.ir import unique_name
+from fluidtool.ir.descriptions import VarDesc
 from fluidtool.ir.original import Original
 from fluidtool.proto.enums import VarType
 
@@ -28,6 +29,18 @@ _DATA_TYPES = {
     "complex64": VarType.COMPLEX64,
     "complex128": VarType.COMPLEX128,
 }
+# what numpy also calls them
+_OTHER_NAMES = {
+    "bool_": "bool",
+    "half": "float16",
+    "single": "float32",
+    "float": "float64",
+    "double": "float64",
+    "short": "int16",
+    "intc": "int32",
+    "int": "int64",
+    "long": "int64",
+}
 
 
 def data_type(dtype: Any) -> VarType:
@@ -36,7 +49,7 @@ def data_type(dtype: Any) -> VarType:
         return VarType(dtype)
     named = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or getattr(dtype, "__name__", dtype)
     name = str(named)
-    name = {"bool_": "bool", "float": "float64", "int": "int64"}.get(name, name)
+    name = _OTHER_NAMES.get(name, name)
     if name in _DATA_TYPES:
         return _DATA_TYPES[name]
     if name in VarType.__members__:
@@ -212,13 +225,17 @@ class Variable:
             )
         self.error_clip = error_clip
 
-    @property
-    def desc(self) -> Variable:
-        """What scripts reach for as `var.desc`: there is no second description of a variable."""
-        return self
+    _set_error_clip = set_error_clip
 
-    def set_desc(self, input: Variable) -> None:
+    @property
+    def desc(self) -> VarDesc:
+        """What scripts reach for as `var.desc`."""
+        return VarDesc(self)
+
+    def set_desc(self, input: VarDesc | Variable) -> None:
         """Take over what another variable declares: kind, shape, data type, LoD level, persistable."""
+        if isinstance(input, VarDesc):
+            input = input.variable
         if not isinstance(input, Variable):
             raise ArgumentTypeError(f"set_desc takes the description of a variable, found {type(input).__name__}")
         for field in ("_type", "_shape", "_dtype", "_lod_level", "_persistable"):

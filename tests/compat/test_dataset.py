@@ -254,6 +254,11 @@ def test_made_up_reviews_and_sentences() -> None:
 
 
 @pytest.mark.usefixtures("made_up")
+def test_a_price_is_a_number() -> None:
+    assert 0 < float(next(iter(uci_housing.test()()))[1]) < 100
+
+
+@pytest.mark.usefixtures("made_up")
 def test_made_up_dictionaries_are_as_large_as_real_ones() -> None:
     assert (len(imdb.word_dict()), len(imikolov.build_dict())) == (5147, 2074)
     assert len(imikolov.build_dict(0)) > 9900

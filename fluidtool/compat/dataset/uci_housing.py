@@ -9,6 +9,7 @@ import numpy as np
 
 from fluidtool.compat.dataset.common import data_file, random, synthetic
 from fluidtool.errors import UnreadableError
+from fluidtool.fluid.fetched import fetched_array
 from fluidtool.fluid.reader_decorators import Reader
 
 __all__ = ["feature_names", "predict_reader", "test", "train"]
@@ -36,11 +37,14 @@ def predict_reader() -> tuple[np.ndarray[Any, Any]]:
 
 
 def table() -> np.ndarray[Any, Any]:
-    """(houses, 14) float64: the features less their mean over their range, and the price in thousands."""
+    """(houses, 14) float64: the features less their mean over their range, and the price in thousands.
+
+    A price alone is a number to scripts, as what they fetch is.
+    """
     rows = _made_up() if synthetic() else _read()
     features = rows[:, :-1]
     span = features.max(axis=0) - features.min(axis=0)
-    return np.hstack([(features - features.sum(axis=0) / len(rows)) / span, rows[:, -1:]])
+    return fetched_array(np.hstack([(features - features.sum(axis=0) / len(rows)) / span, rows[:, -1:]]))
 
 
 def _read() -> np.ndarray[Any, Any]:

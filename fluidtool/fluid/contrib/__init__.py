@@ -1,6 +1,6 @@
 """`fluid.contrib`: what of it works on programs of one process."""
 
-from fluidtool.fluid.contrib import decoder, layers, mixed_precision
+from fluidtool.fluid.contrib import decoder, layers, mixed_precision, reader
 from fluidtool.fluid.contrib import extend_optimizer as extend_optimizer
 from fluidtool.fluid.contrib import memory_usage_calc as memory_usage_calc
 from fluidtool.fluid.contrib import model_stat as model_stat
@@ -31,6 +31,7 @@ from fluidtool.fluid.contrib.layers import (
 from fluidtool.fluid.contrib.memory_usage_calc import memory_usage
 from fluidtool.fluid.contrib.model_stat import summary
 from fluidtool.fluid.contrib.op_frequence import op_freq_statistic
+from fluidtool.fluid.contrib.reader import distributed_batch_reader
 from fluidtool.fluid.inferencer import Inferencer
 from fluidtool.fluid.offers import refuse_other_names
 from fluidtool.fluid.trainer import Trainer
@@ -60,6 +61,7 @@ __all__ = [
     "basic_lstm",
     "ctr_metric_bundle",
     "decoder",
+    "distributed_batch_reader",
     "extend_with_decoupled_weight_decay",
     "fused_elemwise_activation",
     "fused_embedding_seq_pool",
@@ -72,6 +74,7 @@ __all__ = [
     "partial_concat",
     "partial_sum",
     "rank_attention",
+    "reader",
     "search_pyramid_hash",
     "sequence_topk_avg_pooling",
     "shuffle_batch",

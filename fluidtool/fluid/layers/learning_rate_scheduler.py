@@ -22,7 +22,7 @@ from fluidtool.ir import Variable
 COUNTER = "@LR_DECAY_COUNTER@"
 
 
-def _steps(begin: int = 0) -> Any:
+def _decay_step_counter(begin: int = 0) -> Any:
     """The number of the step, float32 [1]; the first one is `begin`."""
     return cast(autoincreased_step_counter(COUNTER, begin, 1), "float32")
 
@@ -34,7 +34,7 @@ def _constant(value: float, force_cpu: bool = False) -> Any:
 def noam_decay(d_model: float | Variable, warmup_steps: float | Variable, learning_rate: float | Variable = 1.0) -> Any:
     """learning_rate * d_model^-0.5 * min(step^-0.5, warmup_steps^-1.5 * step), steps from 1 (Vaswani et al. 2017)."""
     with default_main_program().lr_schedule_guard():
-        step = _steps(1)
+        step = _decay_step_counter(1)
         falling = step**-0.5
         rising = warmup_steps**-1.5 * step  # type: ignore[operator]
         return learning_rate * d_model**-0.5 * elementwise_min(falling, rising)  # type: ignore[operator]
@@ -42,7 +42,7 @@ def noam_decay(d_model: float | Variable, warmup_steps: float | Variable, learni
 
 def _progress(decay_steps: int, staircase: bool) -> Any:
     """Steps in units of decay_steps; staircase: whole ones."""
-    ratio = _steps() / decay_steps
+    ratio = _decay_step_counter() / decay_steps
     return floor(ratio) if staircase else ratio
 
 
@@ -79,7 +79,7 @@ def polynomial_decay(
 ) -> Any:
     """From learning_rate to end_learning_rate as (1 - step / decay_steps)^power; cycle: again and again, each time longer."""
     with default_main_program().lr_schedule_guard():
-        step, whole = _steps(), decay_steps
+        step, whole = _decay_step_counter(), decay_steps
         if cycle:
             rounds = ceil(step / decay_steps)
             zero, one = _constant(0.0), _constant(1.0)
@@ -97,7 +97,7 @@ def piecewise_decay(boundaries: Sequence[float], values: Sequence[float]) -> Var
     with default_main_program().lr_schedule_guard():
         if len(values) - len(boundaries) != 1:
             raise UsageError("len(values) - len(boundaries) should be 1")
-        step = _steps()
+        step = _decay_step_counter()
         rate = create_global_var([1], 0.0, "float32", persistable=True, name="learning_rate")
         with Switch() as switch:
             for boundary, value in zip(boundaries, values, strict=False):
@@ -114,7 +114,7 @@ def cosine_decay(learning_rate: float | Variable, step_each_epoch: int, epochs: 
     """learning_rate * (cos(epoch * pi / epochs) + 1) / 2, the same throughout an epoch."""
     check_type(learning_rate, "learning_rate", (float, Variable), "cosine_decay")
     with default_main_program().lr_schedule_guard():
-        epoch: Any = floor(_steps() / step_each_epoch)
+        epoch: Any = floor(_decay_step_counter() / step_each_epoch)
         return learning_rate * 0.5 * (cos(epoch * math.pi / epochs) + 1)  # type: ignore[operator]
 
 
@@ -124,7 +124,7 @@ def linear_lr_warmup(learning_rate: float | Variable, warmup_steps: int, start_l
     difference = float(end_lr) - float(start_lr)
     with default_main_program().lr_schedule_guard():
         rate = create_global_var([1], 0.0, dtype, persistable=True, name="learning_rate_warmup")
-        step = _steps()
+        step = _decay_step_counter()
         with Switch() as switch:
             with switch.case(step < warmup_steps):
                 assign(start_lr + difference * (step / float(warmup_steps)), rate)

@@ -1,0 +1,191 @@
+"""Names that scripts take from the inside of Paddle 1.8.5."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fluidtool import fluid
+from fluidtool.compat import decorators, install, text
+from fluidtool.errors import NotOfferedError, NotOfferedImportError, UsageError
+from fluidtool.fluid.contrib.reader import distributed_batch_reader
+from fluidtool.proto.enums import VarType
+
+NAMES = """
+paddle.compat.to_text
+paddle.version.full_version
+paddle.fluid.backward._append_grad_suffix_
+paddle.fluid.backward.calc_gradient
+paddle.fluid.contrib.decoder.beam_search_decoder.BeamSearchDecoder
+paddle.fluid.contrib.mixed_precision.decorator.decorate
+paddle.fluid.contrib.reader.distributed_batch_reader
+paddle.fluid.contrib.reader.distributed_reader.distributed_batch_reader
+paddle.fluid.core_avx.VarDesc
+paddle.fluid.executor._fetch_var
+paddle.fluid.framework._get_var
+paddle.fluid.framework.convert_np_dtype_to_dtype_
+paddle.fluid.framework.grad_var_name
+paddle.fluid.initializer.init_on_cpu
+paddle.fluid.layers.Variable
+paddle.fluid.layers.control_flow.ConditionalBlock
+paddle.fluid.layers.control_flow.array_to_lod_tensor
+paddle.fluid.layers.control_flow.lod_rank_table
+paddle.fluid.layers.control_flow.select_input
+paddle.fluid.layers.control_flow.split_lod_tensor
+paddle.fluid.layers.detection.detection_map
+paddle.fluid.layers.device.get_places
+paddle.fluid.layers.learning_rate_scheduler._decay_step_counter
+paddle.fluid.layers.nn.LayerHelper
+paddle.fluid.layers.tensor.Variable
+paddle.fluid.layers.utils.convert_to_list
+paddle.fluid.proto.framework_pb2.VarType
+paddle.fluid.wrapped_decorator.signature_safe_contextmanager
+"""
+
+
+@pytest.mark.parametrize("path", NAMES.split())
+def test_a_name_is_where_paddle_has_it(path: str) -> None:
+    module, _, name = path.rpartition(".")
+    with install():
+        assert hasattr(importlib.import_module(module), name)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "instead"),
+    [
+        ("paddle.fluid.incubate", "fleet", "fluid.DistributeTranspiler makes the programs of the roles"),
+        ("paddle.fluid.contrib", "slim", "'fluidtool transpile' changes programs"),
+        ("paddle.fluid", "dygraph", "there are no dynamic graphs"),
+        ("paddle.fluid.framework", "IrGraph", "programs are changed as they are"),
+    ],
+)
+def test_what_is_not_offered_says_what_to_use_instead(module: str, name: str, instead: str) -> None:
+    with install(), pytest.raises(NotOfferedError, match=instead):
+        getattr(importlib.import_module(module), name)
+    with install(), pytest.raises(NotOfferedImportError, match=instead):
+        importlib.import_module(f"{module}.{name}")
+
+
+def run(fetch_list: Any, feed: dict[str, Any] | None = None) -> list[Any]:
+    executor = fluid.Executor()
+    executor.run(fluid.default_startup_program())
+    return executor.run(feed=feed, fetch_list=fetch_list)
+
+
+@pytest.fixture(autouse=True)
+def _programs() -> Any:
+    with (
+        fluid.program_guard(fluid.Program(), fluid.Program()),
+        fluid.scope_guard(fluid.Scope()),
+        fluid.unique_name.guard(),
+    ):
+        yield
+
+
+def test_what_minimize_returns_may_stand_in_a_fetch_list() -> None:
+    w = fluid.layers.create_parameter([1], "float32", name="w", default_initializer=fluid.initializer.Constant(2.0))
+    loss = fluid.layers.mean(w * w)
+    minimized = fluid.optimizer.SGD(0.25).minimize(loss)
+    values = run([loss, minimized, minimized[0]])
+    assert [float(value) for value in values] == [4.0]
+    assert float(fluid.fetch_var("w")) == 1.0
+
+
+def test_a_tuple_of_variables_is_still_refused() -> None:
+    with pytest.raises(TypeError, match="should be str or Variable"):
+        run([(fluid.layers.fill_constant([1], "float32", 1.0),)])
+
+
+def test_the_counter_of_steps() -> None:
+    with fluid.default_main_program()._lr_schedule_guard():
+        steps = fluid.layers.learning_rate_scheduler._decay_step_counter(3)
+    executor = fluid.Executor()
+    executor.run(fluid.default_startup_program())
+    assert [float(executor.run(fetch_list=[steps])[0]) for _ in range(2)] == [3.0, 4.0]
+
+
+def test_one_gradient_stands_alone() -> None:
+    x, y = (fluid.data(name, [1], "float32") for name in "xy")
+    x.stop_gradient = y.stop_gradient = False
+    alone = fluid.backward.calc_gradient(x * y, x)
+    both = fluid.backward.calc_gradient(x * x * y, [x, y])
+    values = run([alone, *both], {"x": np.array([3.0], "float32"), "y": np.array([5.0], "float32")})
+    assert [float(value) for value in values] == [5.0, 30.0, 9.0]
+    assert fluid.backward._append_grad_suffix_("x") == "x@GRAD"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("double", VarType.FP64), ("single", VarType.FP32), ("half", VarType.FP16), ("long", VarType.INT64)],
+)
+def test_names_of_numpy_for_data_types(name: str, kind: VarType) -> None:
+    assert fluid.data("x", [1], name).dtype == kind
+    assert fluid.framework.convert_np_dtype_to_dtype_(name) == kind
+
+
+def test_descriptions_are_views() -> None:
+    x = fluid.data("x", [None, 2], "float32", lod_level=1)
+    out = fluid.layers.scale(x, 2.0)
+    program = fluid.default_main_program()
+    assert (x.desc.name(), x.desc.type(), x.desc.shape(), x.desc.lod_level()) == ("x", VarType.LOD_TENSOR, [-1, 2], 1)
+    assert (x.desc.dtype(), x.desc.persistable()) == (VarType.FP32, False)
+    x.desc.set_persistable(True)
+    assert x.persistable
+    block = program.desc.block(0)
+    op = block.op(block.op_size() - 1)
+    assert (op.type(), op.input("X"), op.output_arg_names(), op.attr("scale")) == ("scale", ["x"], [out.name], 2.0)
+    assert op.has_attr("op_callstack") or not op.has_attr("nothing")
+    assert block.find_var(b"x") is not None
+    assert block.find_var(b"y") is None
+    program.desc.flush()
+
+
+def test_a_readers_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PADDLE_TRAINERS_NUM", "2")
+    monkeypatch.setenv("PADDLE_TRAINER_ID", "1")
+    assert list(distributed_batch_reader(lambda: iter(range(7)))()) == [1, 3, 5]
+    monkeypatch.setenv("PADDLE_TRAINER_ID", "2")
+    with pytest.raises(UsageError, match="found 2 of 2"):
+        distributed_batch_reader(lambda: iter([]))
+
+
+def test_alone_a_trainer_reads_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PADDLE_TRAINERS_NUM", raising=False)
+    assert list(distributed_batch_reader(lambda: iter(range(3)))()) == [0, 1, 2]
+
+
+def test_one_value_or_as_many() -> None:
+    convert = importlib.import_module("fluidtool.fluid.nested").convert_to_list
+    assert (convert(3, 2, "stride"), convert((1, 2), 2, "stride")) == ([3, 3], [1, 2])
+    for value in ([1], None, ["a", "b"]):
+        with pytest.raises(UsageError, match="The stride's"):
+            convert(value, 2, "stride")
+
+
+def test_text_and_bytes() -> None:
+    assert text.to_text([b"a", "b", 3]) == ["a", "b", 3]
+    assert text.to_bytes({"a"}) == {b"a"}
+    words = [b"a"]
+    assert text.to_text(words, inplace=True) is words == ["a"]
+    assert [text.round(x, 1) for x in (0.25, -0.25, 0.0)] == [0.3, -0.3, 0.0]
+    assert text.floor_division(-7, 2) == -4
+    assert text.get_exception_message(ValueError("why")) == "why"
+
+
+def test_a_wrapped_decorator_keeps_the_name() -> None:
+    def twice(function: Any) -> Any:
+        return lambda x: 2 * function(x)
+
+    @decorators.wrap_decorator(twice)
+    def three(x: int) -> int:
+        return 3 * x
+
+    assert (three(1), three.__name__) == (6, "three")
+
+
+def test_get_places_makes_a_variable() -> None:
+    importlib.import_module("fluidtool.fluid.layers.device").get_places(2)
+    assert fluid.default_main_program().global_block().ops[-1].type == "get_places"
