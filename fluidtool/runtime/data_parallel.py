@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from fluidtool.errors import FeedError, FetchError
-from fluidtool.ir import Program
+from fluidtool.ir import Operator, Program
 from fluidtool.ir.collectives import uses_rings
+from fluidtool.ops.control_flow.readers import EndOfDataError
 from fluidtool.runtime.batches import split_batch, sum_over_devices
 from fluidtool.runtime.executor import Executor, Observer, communicators_of
 from fluidtool.runtime.phases import Phase, all_gradients, split_phases
@@ -95,7 +96,8 @@ class ParallelRunner:
         fetches: Sequence[str],
         observer: Observer | None,
     ) -> list[list[Any]]:
-        values: list[Values] = [self._temporaries(i, feed) for i, feed in enumerate(feeds)]
+        shared = any(phase.once for phase in phases)
+        values: list[Values] = [self._temporaries(i, feed, shared) for i, feed in enumerate(feeds)]
         with ThreadPoolExecutor(max_workers=1 if self._takes_turns() else len(feeds)) as pool:
             for phase in phases:
                 if phase.once:
@@ -104,14 +106,24 @@ class ParallelRunner:
                         own.update(result)
                     continue
                 futures = [pool.submit(self._run_phase, phase, i, own, observer) for i, own in enumerate(values)]
-                for own, future in zip(values, futures, strict=True):
+                values = values[: self._reached(futures, shared)]
+                for own, future in zip(values, futures, strict=False):
                     own.update(future.result())
                 self._reduce(phase, values)
         return [[self._fetch(name, i, own) for i, own in enumerate(values)] for name in fetches]
 
+    def _reached(self, futures: Sequence[Future[Values]], shared: bool) -> int:
+        """How many devices a reader's last batches reach: all, or fewer in inference where none are to be dropped."""
+        keeps_last = not shared and any(not op.get_attr("drop_last", True) for op in self._reads())
+        ended = [isinstance(future.exception(), EndOfDataError) for future in futures] if keeps_last else []
+        return ended.index(True) if True in ended[1:] and not ended[0] else len(futures)
+
     def _takes_turns(self) -> bool:
         """Devices that share a reader run one after the other, so that batches reach them in order."""
-        return any(op.type == "read" for op in self.program.global_block().ops)
+        return bool(self._reads())
+
+    def _reads(self) -> list[Operator]:
+        return [op for op in self.program.global_block().ops if op.type == "read"]
 
     def phases(self, fetches: Sequence[str]) -> list[Phase]:
         """The phases for these fetches; every device's own variables are made when they are first needed."""
@@ -156,12 +168,15 @@ class ParallelRunner:
         )
         return dict(zip(phase.gives, found, strict=True))
 
-    def _temporaries(self, device: int, feed: Mapping[str, Any]) -> Values:
-        """What is fed but for persistable variables: those go into the scope, on other devices into their own ones."""
+    def _temporaries(self, device: int, feed: Mapping[str, Any], shared: bool) -> Values:
+        """What is fed but for persistable variables: those go into the device's scope.
+
+        shared: operators that run once write what all devices read; then other devices keep only what is their own already.
+        """
         persistable = {var.name for var in self.program.global_block().vars.values() if var.persistable}
         scope, array = self.scopes[device], self.executors[device].device.array
         for name in persistable & feed.keys():
-            if device == 0 or scope.find_local_var(name) is not None:
+            if device == 0 or not shared or scope.find_local_var(name) is not None:
                 value = feed[name]
                 is_tensor = isinstance(value, LoDTensor)
                 scope.var(name).value = LoDTensor(

@@ -193,6 +193,58 @@ def test_inference_runs_on_fewer_devices_when_samples_are_few() -> None:
     close(steps(program, loss, {"x": X[:5], "y": Y[:5]}, count=1)[0], [0.005625, 0.095625, 0.27562496])
 
 
+@pytest.mark.parametrize("as_list", [True, False])
+def test_inference_feeds_persistable_variables_to_each_device(as_list: bool) -> None:
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()):
+        x, p = (fluid.data(name, [None, 1], "float32") for name in "xp")
+        p.persistable = True
+        out = x * 1.0 + p * 10.0
+    program = fluid.CompiledProgram(main).with_data_parallel(places=[fluid.CPUPlace()] * 3)
+    for step in (0, 1):
+        values = {"x": X[1:4, :1] * 10, "p": X[1:4, :1] * 10 + step}
+        shares = [{name: value[i : i + 1] for name, value in values.items()} for i in range(3)]
+        (found,) = fluid.Executor().run(program, feed=shares if as_list else values, fetch_list=[out])
+        close(found, values["x"] + 10 * values["p"])
+    close(parameter("p"), [3.0])
+
+
+def read_by(devices: int, samples: int, drop_last: bool, train: bool) -> list[list[float]]:
+    """What every run of an epoch fetches, a loader in the program giving single samples."""
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup), fluid.unique_name.guard():
+        x = fluid.data("x", [None, 1], "float32")
+        loader = fluid.io.DataLoader.from_generator([x], capacity=4, iterable=False, drop_last=drop_last)
+        weight = fluid.layers.create_parameter([1, 1], "float32", default_initializer=fluid.initializer.Constant(1.0))
+        loss = fluid.layers.mean(fluid.layers.mul(x, weight))
+        if train:
+            fluid.optimizer.SGD(0.01).minimize(loss)
+    loader.set_sample_list_generator(lambda: ([(np.array([i], "float32"),)] for i in range(samples)))
+    executor = fluid.Executor()
+    executor.run(startup)
+    places = [fluid.CPUPlace()] * devices
+    program = fluid.CompiledProgram(main).with_data_parallel(loss.name if train else None, places=places)
+    loader.start()
+    runs = []
+    with pytest.raises(fluid.core.EOFException):
+        while True:
+            runs.append(executor.run(program, fetch_list=[loss])[0].tolist())
+    loader.reset()
+    return runs
+
+
+@pytest.mark.parametrize(
+    ("drop_last", "train", "last"),
+    [(False, False, [16, 17]), (True, False, [12, 13, 14, 15]), (False, True, [10.02, 10.855, 11.69, 12.525])],
+)
+def test_the_last_batches_of_a_loader_in_the_program(drop_last: bool, train: bool, last: list[float]) -> None:
+    close(read_by(4, 18, drop_last, train)[-1], last)
+
+
+def test_batches_for_all_devices_leave_none_over() -> None:
+    assert len(read_by(4, 16, drop_last=False, train=False)) == 4
+
+
 def test_training_refuses_fewer_samples_than_devices() -> None:
     program, loss = compiled(4)
     with pytest.raises(
