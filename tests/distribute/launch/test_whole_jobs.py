@@ -241,14 +241,14 @@ def test_a_trainer_needs_examples(job: Path) -> None:
 
 def test_a_server_takes_none(job: Path, tmp_path: Path) -> None:
     result = call("run", job / "pserver_0", "--data", write_data(tmp_path))
-    assert result.exit_code == 2 and "is a server's, which takes no data" in error_of(result)
+    assert result.exit_code == 2 and "belongs to a server, which takes no data" in error_of(result)
 
 
 def test_endpoints_of_other_machines_need_leave(tmp_path: Path) -> None:
     job = transpile(write_programs(tmp_path), "--pservers", "10.0.0.1:6174", "--trainers", "1")
     result = call("run", job / "trainer_0", "--data", write_data(tmp_path))
     assert result.exit_code == 2
-    assert "talk to 10.0.0.1:6174, which is not this machine; allow it with --allow-network" in error_of(result)
+    assert "connect to 10.0.0.1:6174, which is not this machine; allow it with --allow-network" in error_of(result)
 
 
 def test_data_for_programs_of_no_job_are_train_s(tmp_path: Path) -> None:
@@ -267,4 +267,4 @@ def test_a_role_that_contradicts_the_environment_is_refused(job: Path, tmp_path:
 
 def test_options_of_launch_behind_the_job_are_told(job: Path) -> None:
     result = call("launch", job, "--any-ports")
-    assert "--any-ports stands after" in error_of(result)
+    assert "--any-ports comes after" in error_of(result)

@@ -225,7 +225,7 @@ def hold(endpoint: str, count: int) -> tuple[Any, list[Any], threading.Event]:
 
 @pytest.mark.parametrize("streaming", [True, False])
 def test_slow_callers_do_not_stop_a_trainer(streaming: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rooms_module, "STALLED", 0.0)
+    monkeypatch.setattr(rooms_module, "STALLED", 0.5)  # longer than a call of the trainer takes to arrive
     small = Options(caller_bytes=4 * MIB, all_bytes=8 * MIB, limits=Limits(message=MIB))
     with served(Keeper(w=tensor(3)), small) as server:
         channel, calls, end = hold(server.endpoint, 12)
