@@ -59,12 +59,22 @@ def area_or_zero(xp: Any, boxes: Any, pixel: int) -> Any:
 
 
 def jaccard(xp: Any, first: Any, second: Any, pixel: int) -> Any:
-    """Overlap divided by union; 0 where boxes do not touch (Paddle's JaccardOverlap of the suppression operators)."""
+    """Overlap divided by union; 0 where boxes do not touch (Paddle's JaccardOverlap of the suppression operators).
+
+    Of a NaN and a number C++ takes the first box's.
+    """
+
+    def least(a: Any, b: Any) -> Any:
+        return xp.where(b < a, b, a)
+
+    def greatest(a: Any, b: Any) -> Any:
+        return xp.where(b > a, b, a)
+
     xmin1, ymin1, xmax1, ymax1 = corners(first)
     xmin2, ymin2, xmax2, ymax2 = corners(second)
     apart = (xmin2 > xmax1) | (xmax2 < xmin1) | (ymin2 > ymax1) | (ymax2 < ymin1)
-    width = xp.minimum(xmax1, xmax2) - xp.maximum(xmin1, xmin2) + pixel
-    height = xp.minimum(ymax1, ymax2) - xp.maximum(ymin1, ymin2) + pixel
+    width = least(xmax1, xmax2) - greatest(xmin1, xmin2) + pixel
+    height = least(ymax1, ymax2) - greatest(ymin1, ymin2) + pixel
     inter = xp.where(apart, 0, width * height)
     union = area_or_zero(xp, first, pixel) + area_or_zero(xp, second, pixel) - inter
     return xp.where(apart, 0, inter / xp.where(apart, 1, union))

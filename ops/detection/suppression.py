@@ -53,7 +53,7 @@ def suppress(np: Any, boxes: Any, overlap: Overlap, threshold: float, eta: float
         worst = np.full(len(block), -np.inf, boxes.dtype)
         if kept:
             worst = overlap(block[:, None], boxes[kept]).max(axis=1)
-        inner = overlap(block[:, None], block)
+        inner = overlap(block, block[:, None])  # by the kept box, then by the other
         position = 0
         while True:
             passing = worst[position:] <= limit

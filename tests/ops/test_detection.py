@@ -10,7 +10,9 @@ import pytest
 from fluidtool.errors import OperatorError
 from fluidtool.ops.detection.polygons import polygon_iou
 from fluidtool.ops.detection.sampling import reservoir
-from tests.support.operators import check_gradient, lod_tensor, run_op
+from fluidtool.runtime import Executor, Scope
+from fluidtool.tensor import LoDTensor
+from tests.support.operators import OneOp, check_gradient, lod_tensor, run_op
 
 NMS = {"background_label": -1, "score_threshold": 0.0, "nms_top_k": -1, "nms_threshold": 0.3, "keep_top_k": -1}
 PROPOSALS = {"pre_nms_topN": 9, "post_nms_topN": 9, "nms_thresh": 0.5, "min_size": 1.0, "eta": 1.0}
@@ -73,6 +75,19 @@ def test_suppression_lowers_an_adaptive_threshold_with_every_kept_box() -> None:
         attrs = {**NMS, "nms_threshold": 0.8, "nms_eta": eta}
         kept.append(run_op("multiclass_nms", {"BBoxes": boxes, "Scores": scores}, attrs)["Out"].shape()[0])
     assert kept == [4, 2]
+
+
+@pytest.mark.parametrize("engine", ["numpy", "auto"])
+@pytest.mark.parametrize(("first", "kept"), [([2, np.nan, 1, 1], [0, 1]), ([0, 0, 2, 2], [0])])
+def test_suppression_compares_nan_as_paddle_does(engine: str, first: list[float], kept: list[int]) -> None:
+    second = [0, 0, 2, 2] if kept == [0, 1] else [2, np.nan, 1, 1]
+    one = OneOp("multiclass_nms2", {"BBoxes": floats(first, second)[None], "Scores": floats([0.9, 0.8])[None]}, NMS)
+    scope = Scope()
+    for name, value in one.feed.items():
+        one.program.global_block().vars[name].persistable = True
+        scope.var(name).value = LoDTensor(value)
+    (index,) = Executor(engine=engine).run(one.program, {}, one.outputs["Index"], scope)
+    assert index.numpy().reshape(-1).tolist() == kept
 
 
 def test_suppression_of_quadrangles_goes_by_their_true_overlap() -> None:

@@ -1,8 +1,8 @@
 /* Detections: the best boxes of every class that do not overlap better ones. Included by images.c. What is kept must not
    depend on the last bit, so numbers are rounded as numpy rounds them: a product that is chosen is never fused with a sum. */
 
-INLINE vec least(vec a, vec b) { return CHOOSE((a < b) | (a != a), a, b); } /* a NaN stays, as in numpy */
-INLINE vec greatest(vec a, vec b) { return CHOOSE((a > b) | (a != a), a, b); }
+INLINE vec least(vec a, vec b) { return CHOOSE(b < a, b, a); } /* of a NaN and a number the first, as in C++ */
+INLINE vec greatest(vec a, vec b) { return CHOOSE(b > a, b, a); }
 
 INLINE float box_area(const float *box, float pixel) {
     return box[2] < box[0] || box[3] < box[1] ? 0 : (box[2] - box[0] + pixel) * (box[3] - box[1] + pixel);
