@@ -50,5 +50,5 @@ def create_random_int_lodtensor(
     if not isinstance(base_shape, (list, tuple)):
         raise ArgumentTypeError("base_shape should be a list")
     shape = [sum(recursive_seq_lens[-1]), *base_shape]
-    data = np.random.default_rng().integers(low, high, size=shape, dtype="int64", endpoint=True)
+    data = np.random.randint(low, high + 1, shape).astype("int64")  # so numpy.random.seed decides, as in Paddle
     return create_lod_tensor(data, recursive_seq_lens, place)

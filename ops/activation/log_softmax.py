@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fluidtool.ops.activation.softmax import shifted
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import USE_MKLDNN, TensorMeta
@@ -11,12 +12,12 @@ from fluidtool.ops.schema import USE_MKLDNN, TensorMeta
 
 @op("log_softmax", inputs="X", outputs="Out", attrs={"axis": -1, **USE_MKLDNN}, lod="X")
 def log_softmax(ctx: OpContext, X: Any, *, axis: int) -> Any:
-    """X - max - log(sum(exp(X - max))) along `axis`, floating point."""
+    """X - max - log(sum(exp(X - max))) along `axis`, floating point; X - max is -64 at least."""
     if not -max(X.ndim, 1) <= axis < max(X.ndim, 1):
         raise ctx.error(f"axis {axis} is out of range for X of shape {list(X.shape)}")
     if X.size == 0 or X.ndim == 0:
         return ctx.xp.zeros_like(X)
-    moved = X - X.max(axis=axis, keepdims=True)
+    moved = shifted(ctx, X, axis)
     return moved - ctx.xp.log(ctx.xp.exp(moved).sum(axis=axis, keepdims=True, dtype=X.dtype))
 
 

@@ -8,6 +8,9 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import USE_CUDNN, USE_MKLDNN, TensorMeta
 
+# Paddle takes what is further below the largest for this far: no probability is 0.
+LOWEST = -64.0
+
 
 @op(
     "softmax",
@@ -22,9 +25,16 @@ def softmax(ctx: OpContext, X: Any, *, axis: int) -> Any:
         raise ctx.error(f"axis {axis} is out of range for X of shape {X.shape}")
     if X.size == 0:
         return X
-    out = ctx.xp.exp(X - X.max(axis=axis, keepdims=True))
+    out = shifted(ctx, X, axis)
+    ctx.xp.exp(out, out=out)
     out /= out.sum(axis=axis, keepdims=True)
     return out
+
+
+def shifted(ctx: OpContext, x: Any, axis: int) -> Any:
+    """x less its largest along `axis`, but no lower than LOWEST."""
+    moved = x - x.max(axis=axis, keepdims=True)
+    return ctx.xp.maximum(moved, moved.dtype.type(LOWEST), out=moved)
 
 
 @softmax.infer

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from fluidtool.ops.activation.softmax import shifted
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.loss.labels import check_classes, finite, one_hot, pick
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
-
-# Paddle's softmax takes logits that are further below the largest for this far: no probability is 0.
-LOWEST_SHIFTED_LOGIT = -64.0
 
 
 def _takes_probabilities(ctx: OpContext) -> bool:
@@ -19,8 +17,8 @@ def _takes_probabilities(ctx: OpContext) -> bool:
 
 
 def _softmax(ctx: OpContext, logits: Any, axis: int) -> Any:
-    shifted = ctx.xp.maximum(logits - logits.max(axis=axis, keepdims=True), logits.dtype.type(LOWEST_SHIFTED_LOGIT))
-    out = ctx.xp.exp(shifted)
+    out = shifted(ctx, logits, axis)
+    ctx.xp.exp(out, out=out)
     out /= out.sum(axis=axis, keepdims=True)
     return out
 

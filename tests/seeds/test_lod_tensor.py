@@ -52,6 +52,14 @@ def test_a_lod_that_does_not_fit(data: Any, lengths: Any, error: type[Exception]
 
 
 # ---------------------------------------------------------------- create_random_int_lodtensor
+def test_numpys_seed_decides_random_integers() -> None:
+    np.random.seed(7)
+    expected = np.random.randint(0, 10, (5, 1))
+    np.random.seed(7)
+    tensor = fluid.create_random_int_lodtensor([[2, 3]], [1], fluid.CPUPlace(), low=0, high=9)
+    assert (np.array(tensor) == expected).all()
+
+
 def test_random_integers_between_low_and_high_inclusive() -> None:
     tensor = fluid.create_random_int_lodtensor([[200, 300]], [1], fluid.CPUPlace(), low=3, high=5)
     values = np.array(tensor)

@@ -167,6 +167,14 @@ def test_softmax_of_short_rows(rows: int, columns: int) -> None:
     check(net, net.op("softmax", "Out", {"X": x}, axis=-1))
 
 
+@pytest.mark.parametrize(("shape", "axis"), [((3, 5), -1), ((3, 70), -1), ((3, 5, 9), 1)])
+def test_softmax_gives_no_zero(shape: tuple[int, ...], axis: int) -> None:
+    net = Net()
+    x = net.op("scale", "Out", {"X": net.data(*shape)}, scale=500.0)
+    y = net.op("softmax", "Out", {"X": x}, axis=axis)
+    check(net, net.op("scale", "Out", {"X": y}, scale=1e28), rtol=1e-5)
+
+
 def test_softmax_of_short_rows_with_numbers_that_are_none() -> None:
     net = Net()
     x = np.random.default_rng(0).standard_normal((19, 6)).astype(np.float32)

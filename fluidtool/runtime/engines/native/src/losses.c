@@ -1,5 +1,4 @@
 /* Softmax with cross entropy, row by row, and its gradient; gradients of activations. Included by matrices.c. */
-#define LOWEST_LOGIT -64.0f /* below the largest: no probability is 0 */
 
 /* Labels are looked at before any run; what they say is not relied on here all the same. */
 static int is_class(int64_t label, int64_t columns) { return label >= 0 && label < columns; }

@@ -75,7 +75,7 @@ static void softmax_axis(const ft_call *call, int64_t task, int64_t tasks) {
         vec most = take(x, there), sum = ALL(0);
         for (int64_t k = 1; k < axis; k++) most = MAX(most, take(x + k * inner, there));
         for (int64_t k = 0; k < axis; k++) {
-            const vec value = exp_vec(take(x + k * inner, there) - most);
+            const vec value = exp_shifted(take(x + k * inner, there) - most);
             sum += value;
             give(y + k * inner, value, there);
         }

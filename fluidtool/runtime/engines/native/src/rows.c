@@ -1,4 +1,7 @@
 /* Softmax and layer normalisation. Included by matrices.c. */
+#define LOWEST_LOGIT -64.0f /* below the largest: no probability is 0, as in Paddle */
+
+static inline vec exp_shifted(vec shifted) { return exp_vec(MAX(shifted, ALL(LOWEST_LOGIT))); }
 
 enum { SHORT_ROW = 2 * VL }; /* columns of rows that are computed VL at once */
 
@@ -16,7 +19,7 @@ static void softmax_lanes(float *rows, int64_t columns, float factor) {
         most = MAX(most, column[k]);
     }
     for (int64_t k = 0; k < columns; k++) {
-        column[k] = exp_vec(column[k] - most);
+        column[k] = exp_shifted(column[k] - most);
         sum += column[k];
     }
     const vec part_of_all = ALL(1) / sum;
@@ -79,13 +82,13 @@ static void softmax_rows(const float *x, float *y, const row_mask *m, int64_t co
         const vec top = ALL(max_lanes(most));
         vec sum = ALL(0);
         for (i = 0; i + VL <= columns; i += VL) {
-            const vec value = exp_vec(LOAD(y + i) - top);
+            const vec value = exp_shifted(LOAD(y + i) - top);
             sum += value;
             STORE(y + i, value);
         }
         float total = sum_lanes(sum);
         if (i < columns) {
-            const vec value = exp_vec(load_some(y + i, columns - i, 0) - top);
+            const vec value = exp_shifted(load_some(y + i, columns - i, 0) - top);
             float lanes[VL];
             STORE(lanes, value);
             for (int64_t j = 0; j < columns - i; j++) total += lanes[j], y[i + j] = lanes[j];
