@@ -25,6 +25,8 @@ def softmax(ctx: OpContext, X: Any, *, axis: int) -> Any:
         raise ctx.error(f"axis {axis} is out of range for X of shape {X.shape}")
     if X.size == 0:
         return X
+    if X.ndim == 0:
+        return ctx.xp.ones_like(X)
     out = shifted(ctx, X, axis)
     ctx.xp.exp(out, out=out)
     out /= out.sum(axis=axis, keepdims=True)

@@ -1,0 +1,230 @@
+"""Python imports this before a script runs: it writes down what the script fetches, from fluidtool and from Paddle alike.
+
+FLUIDTOOL_RECORD names the file. So that both see the same: seeds are fixed, what initializers draw is drawn here, by the name of
+the parameter, dropout leaves everything, and data sets are fluidtool's made-up ones, cut to their first samples.
+Runs on Python 3.7, too.
+"""
+
+import binascii
+import builtins
+import functools
+import importlib
+import io
+import os
+import pickle
+import random
+import subprocess
+import sys
+import tempfile
+
+SAMPLES = int(os.environ.get("FLUIDTOOL_SAMPLES", "64"))
+KEPT = 256  # numbers of each fetched value
+DATA_SETS = "cifar conll05 flowers imdb imikolov mnist movielens mq2007 sentiment uci_housing voc2012 wmt14 wmt16"
+
+
+def first(reader):
+    """The reader of the first samples alone."""
+
+    def limited():
+        for number, sample in enumerate(reader()):
+            if number == SAMPLES:
+                return
+            yield sample
+
+    return limited
+
+
+class Answers(pickle.Unpickler):
+    """Unpickles with the classes of this process in place of fluidtool's."""
+
+    def find_class(self, module, name):
+        return super().find_class(module.replace("fluidtool.compat.dataset", "paddle.dataset"), name)
+
+
+def proxy(data_set, name):
+    """A function of a data set that a fluidtool beside this process answers for."""
+
+    def function(*args, **named):
+        call = pickle.dumps((data_set, name, args, named, SAMPLES), 2)
+        environment = {key: value for key, value in os.environ.items() if key not in ("FLUIDTOOL_RECORD", "PYTHONPATH")}
+        environment["PYTHONPATH"] = os.environ["FLUIDTOOL_TREE"]
+        command = [os.environ["FLUIDTOOL_PYTHON"], "-m", "tests.public.samples"]
+        done = subprocess.run(
+            command, check=False, input=call, stdout=subprocess.PIPE, env=environment, cwd=os.environ["FLUIDTOOL_TREE"]
+        )
+        if done.returncode:
+            raise RuntimeError(f"no made-up data: {data_set}.{name}")
+        import numpy
+
+        sys.modules.setdefault("numpy._core", numpy.core)
+        sys.modules.setdefault("numpy._core.multiarray", numpy.core.multiarray)
+        sys.modules.setdefault("numpy._core.numeric", numpy.core.numeric)
+        kind, value = Answers(io.BytesIO(done.stdout)).load()
+        if kind == "file":
+            with tempfile.NamedTemporaryFile(delete=False) as file:
+                file.write(value)
+            return file.name
+        return (lambda: iter(value)) if kind == "reader" else value
+
+    return function
+
+
+def limited(function):
+    """The function, whose readers give the first samples alone."""
+
+    def call(*args, **named):
+        value = function(*args, **named)
+        return first(value) if callable(value) else value
+
+    return call
+
+
+def patch_real_data_sets():
+    """Give Paddle's data sets made-up samples."""
+    for name in DATA_SETS.split():
+        module = sys.modules.get("paddle.dataset." + name)
+        if module is not None and ready(module) and "recorded" not in vars(module):
+            for each, value in list(vars(module).items()):
+                own = isinstance(value, functools.partial) or (
+                    getattr(value, "__module__", "") == module.__name__ and not isinstance(value, type)
+                )
+                if own and not each.startswith("_"):
+                    setattr(module, each, proxy(name, each))
+            vars(module)["recorded"] = True
+
+
+def limit_made_up_data_sets():
+    """Cut fluidtool's made-up data sets to their first samples."""
+    for name in DATA_SETS.split():
+        module = importlib.import_module("fluidtool.compat.dataset." + name)
+        for each in module.__all__:
+            if each.startswith(("train", "test", "val", "gen")) and callable(getattr(module, each)):
+                setattr(module, each, limited(getattr(module, each)))
+
+
+def drawn(op, shape):
+    """What an initializing operator gives, whoever runs it."""
+    import numpy
+
+    generator = numpy.random.RandomState(binascii.crc32(op.output("Out")[0].encode()) & 0xFFFFFFFF)
+    if op.type == "uniform_random":
+        return generator.uniform(op.attr("min"), op.attr("max"), shape)
+    values = generator.normal(op.attr("mean"), op.attr("std"), shape)
+    if op.type == "truncated_gaussian_random":
+        values = numpy.clip(values, op.attr("mean") - 2 * op.attr("std"), op.attr("mean") + 2 * op.attr("std"))
+    return values
+
+
+RANDOM = ("uniform_random", "gaussian_random", "truncated_gaussian_random")
+
+
+def set_drawn(program, scope, place):
+    """Replace what a start-up program drew."""
+    import numpy
+
+    block = program.global_block()
+    for op in block.ops:
+        if op.type in RANDOM and not op.input_arg_names:
+            name = op.output("Out")[0]
+            held = scope.find_var(name)
+            if held is not None and block.has_var(name) and block.var(name).persistable and block.var(name).type != 8:
+                tensor = held.get_tensor()
+                old = numpy.array(tensor)
+                tensor.set(drawn(op, old.shape).astype(old.dtype), place)
+
+
+def without_dropout(program):
+    """Make the program's dropout leave everything."""
+    for block in program.blocks:
+        for op in block.ops:
+            if op.type == "dropout" and op.attr("dropout_prob"):
+                op._set_attr("dropout_prob", 0.0)
+
+
+def plain(value):
+    """A fetched value as lists."""
+    import numpy
+
+    if isinstance(value, (list, tuple)) and value and not isinstance(value[0], (int, float)):
+        return [plain(item) for item in value]
+    array = numpy.array(value)
+    if array.dtype.kind not in "biuf":
+        return str(array.dtype)
+    return (list(array.shape), str(array.dtype), [float(number) for number in array.ravel()[:KEPT]])
+
+
+def recording(run, fluid, file):
+    """Executor.run, which writes down what it returns."""
+
+    def recorded(self, program=None, *args, **named):
+        chosen = program if program is not None else fluid.default_main_program()
+        inner = getattr(chosen, "_program", None) or getattr(chosen, "program", None) or chosen
+        is_program = hasattr(inner, "global_block")
+        if is_program and hasattr(inner, "blocks"):
+            without_dropout(inner)
+        values = run(self, program, *args, **named)
+        fetched = bool(values)
+        if is_program and not fetched:
+            scope = named.get("scope") or fluid.global_scope()
+            set_drawn(inner, scope, self.place)
+        pickle.dump([plain(value) for value in values or []], file, 2)
+        file.flush()
+        return values
+
+    return recorded
+
+
+def install(path):
+    """Record from the moment that paddle.fluid is there."""
+    file = open(path, "ab")  # noqa: SIM115
+    original, done = builtins.__import__, []
+
+    def importing(name, *args, **named):
+        module = original(name, *args, **named)
+        if "paddle" not in sys.modules:
+            return module
+        real = hasattr(sys.modules["paddle"], "__file__")
+        if real:
+            patch_real_data_sets()
+        elif "limited" not in done:
+            done.append("limited")
+            limit_made_up_data_sets()
+        fluid = sys.modules.get("paddle.fluid")
+        if fluid is not None and "patched" not in done and ready(fluid):
+            done.append("patched")
+            import numpy
+
+            numpy.random.seed(1)
+            if real:
+                on_cpu(fluid)
+            fluid.Executor.run = recording(fluid.Executor.run, fluid, file)
+        return module
+
+    builtins.__import__ = importing
+
+
+def on_cpu(fluid):
+    """Have GPUs mean the CPU, as `fluidtool exec --device cpu` does."""
+
+    class CUDAPlace:
+        def __new__(cls, device_id=0):
+            return fluid.CPUPlace()
+
+    for module in (fluid, fluid.core, fluid.framework):
+        module.CUDAPlace = CUDAPlace
+    count = lambda: 1  # noqa: E731
+    fluid.core.get_cuda_device_count = count
+    for module in (fluid, fluid.core, fluid.framework):
+        module.is_compiled_with_cuda = lambda: True
+    fluid.cuda_places = lambda ids=None: [fluid.CPUPlace()] * (len(ids) if isinstance(ids, (list, tuple)) else 1)
+
+
+def ready(fluid):
+    """Whether paddle.fluid has been imported to its end."""
+    spec = getattr(fluid, "__spec__", None)
+    return not getattr(spec, "_initializing", False)
+
+
+if os.environ.get("FLUIDTOOL_RECORD"):
+    random.seed(1)
+    install(os.environ["FLUIDTOOL_RECORD"])

@@ -1,0 +1,75 @@
+"""The driver of public scripts, on a repository that is made here."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.public import comparison, repository
+from tests.public.__main__ import main
+
+TRAINS = """
+import paddle, numpy
+import paddle.fluid as fluid
+x = fluid.data("x", [None, 13], "float32")
+loss = fluid.layers.mean(fluid.layers.fc(x, 1))
+exe = fluid.Executor(fluid.CUDAPlace(0))
+exe.run(fluid.default_startup_program())
+for batch in paddle.batch(paddle.dataset.uci_housing.train(), 2)():
+    print(exe.run(feed={"x": numpy.array([features for features, _ in batch], "float32")}, fetch_list=[loss]))
+"""
+
+
+@pytest.fixture
+def public(tmp_path: Path) -> Path:
+    """A repository with a script that runs, one that fails, and one that is no matter of ours."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "train.py").write_text(TRAINS)
+    (folder / "infer.py").write_text("import paddle.fluid as fluid\nfluid.layers.nosuch\n")
+    (folder / "other.py").write_text("print('nothing')\n")
+
+    def git(*arguments: str) -> None:
+        names = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        subprocess.run(["git", *names, *arguments], cwd=folder, check=True, capture_output=True)
+
+    git("init", "-b", "main")
+    git("add", ".")
+    git("commit", "-m", "scripts")
+    return folder / ".git"
+
+
+def test_a_table_says_how_each_script_ran(public: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(public), "--reference", "main", "--samples", "6", "--seconds", "60"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert repository.commit_of(public, "main") in lines[0]
+    assert lines[4] == "| train.py |  | completed, 4 runs |  |"
+    assert lines[5].startswith("| infer.py |  | error: infer.py, line 2: fluid.layers.nosuch:")
+    assert lines[-1] == "1 of 2 scripts that Paddle runs (2 in all)"
+
+
+def test_only_scripts_that_are_named(public: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(public), "--samples", "2", "--only", "train"]) == 0
+    assert "infer.py" not in capsys.readouterr().out
+
+
+VALUE = ([1], "float32", [2.0])
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [
+        ([[], [VALUE]], [[VALUE]], (1, 0.0)),
+        ([[([1], "float32", [2.5])]], [[VALUE]], (1, 0.25)),
+        ([[([1], "float32", [math.nan])]], [[VALUE]], (1, math.inf)),
+        ([[([1, 1], "float32", [2.0])]], [[VALUE]], (1, math.inf)),
+        ([[VALUE, VALUE]], [[VALUE]], (1, math.inf)),
+        ([[VALUE]] * 9, [[VALUE]] * 7, (5, 0.0)),
+        ([], [[VALUE]], (0, 0.0)),
+    ],
+)
+def test_how_far_values_are_apart(ours: list, theirs: list, expected: tuple[int, float]) -> None:
+    assert comparison.difference(ours, theirs) == expected
