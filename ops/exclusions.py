@@ -11,7 +11,4 @@ EXCLUDED: dict[str, str] = {
     "push_dense": "it sends gradients to a pslib server, which is not public",
     "push_sparse": "it sends gradients to a pslib server, which is not public",
     "push_sparse_v2": "it sends gradients to a pslib server, which is not public",
-    "quantize": "it makes int8 tensors for oneDNN's kernels and occurs only in programs rewritten for these",
-    "dequantize": "it reads int8 tensors of oneDNN's kernels and occurs only in programs rewritten for these",
-    "requantize": "it rescales int8 tensors of oneDNN's kernels and occurs only in programs rewritten for these",
 }

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fluidtool.errors import OperatorError
+from tests.support.later import run_later
 from tests.support.operators import OneOp, run_op
 
 
@@ -133,3 +134,65 @@ def test_refusals_name_the_operator_and_what_is_wrong(
 ) -> None:
     with pytest.raises(OperatorError, match=f"operator {op}: .*{message}"):
         run_op(op, inputs, attrs)
+
+
+# ---------------------------------------------------------------- 8 bits, numbers of Paddle 1.8.5 and 2.6.2
+VALUES = np.float32([[-3, -1.5, -1.25, -0.75, -0.25, 0, 0.25, 0.5, 0.75, 1.25, 1.5, 2.5, 3, 100]])
+SIGNED = np.array([[-128, -5, 0, 7, 5, 127]], np.int8)
+UNSIGNED = np.array([[0, 5, 200, 255]], np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("attrs", "kind", "expected"),
+    [
+        ({"is_negative_input": True}, "int8", [-6, -3, -2, -2, 0, 0, 0, 1, 2, 2, 3, 5, 6, 127]),
+        ({"is_negative_input": False}, "uint8", [0, 0, 0, 0, 0, 0, 0, 1, 2, 2, 3, 5, 6, 200]),
+        ({"is_negative_input": True, "Shift": 3.0}, "uint8", [0, 0, 0, 2, 2, 3, 4, 4, 4, 6, 6, 8, 9, 203]),
+        ({"Shift": 128.0}, "uint8", [122, 125, 126, 126, 128, 128, 128, 129, 130, 130, 131, 133, 134, 255]),
+    ],
+)
+def test_quantize_rounds_halves_to_even_and_saturates(attrs: dict[str, Any], kind: str, expected: list[int]) -> None:
+    got = run_later("quantize", {"Input": VALUES}, {"Scale": 2.0, **attrs})["Output"]
+    assert (got.dtype.name, got.tolist()) == (kind, [expected])
+
+
+def test_dequantize_multiplies_by_the_reciprocal() -> None:
+    assert run_op("dequantize", {"Input": SIGNED}, {"Scale": 2.0})["Output"].numpy().tolist() == [
+        [-64, -2.5, 0, 3.5, 2.5, 63.5]
+    ]
+    got = run_op("dequantize", {"Input": UNSIGNED}, {"Scale": 3.0})["Output"].numpy()
+    assert got.tolist() == [[0.0, 1.6666667461395264, 66.66667175292969, 85.0]]
+    got = run_later("dequantize", {"Input": UNSIGNED}, {"Scale": 2.0, "Shift": 128.0})["Output"]
+    assert got.tolist() == [[-64, -61.5, 36, 63.5]]
+
+
+@pytest.mark.parametrize(
+    ("values", "scales", "expected"),
+    [
+        (SIGNED, (2, 3), [-128, -8, 0, 10, 8, 127]),
+        (SIGNED, (3, 1), [-43, -2, 0, 2, 2, 42]),
+        (UNSIGNED, (2, 3), [0, 8, 255, 255]),
+    ],
+)
+def test_requantize_stays_in_its_8_bits(values: Any, scales: tuple[int, int], expected: list[int]) -> None:
+    attrs = {"Scale_in": float(scales[0]), "Scale_out": float(scales[1])}
+    got = run_op("requantize", {"Input": values}, attrs)["Output"].numpy()
+    assert (got.dtype, got.tolist()) == (values.dtype, [expected])
+
+
+@pytest.mark.parametrize(
+    ("op_type", "values", "attrs", "message"),
+    [
+        ("quantize", VALUES, {"Scale": 0.0}, "Scale must not be 0"),
+        ("quantize", VALUES.astype(np.float64), {}, "must be float32, found float64"),
+        ("quantize", VALUES, {"bfloat16": True}, "bfloat16 is not supported"),
+        ("dequantize", UNSIGNED, {"Scale": 0.0}, "Scale must not be 0"),
+        ("dequantize", VALUES, {}, "must be int8 or uint8, found float32"),
+        ("requantize", VALUES, {}, "must be int8 or uint8, found float32"),
+        ("requantize", UNSIGNED, {"Scale_in": 0.0}, "Scale_in must not be 0"),
+        ("requantize", UNSIGNED, {"Shift_in": 1.0}, "Shift_in and Shift_out are not supported"),
+    ],
+)
+def test_what_8_bits_cannot_hold_is_refused(op_type: str, values: Any, attrs: dict[str, Any], message: str) -> None:
+    with pytest.raises(OperatorError, match=f"operator {op_type}: .*{message}"):
+        run_later(op_type, {"Input": values}, attrs)
