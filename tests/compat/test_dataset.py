@@ -281,7 +281,7 @@ def test_made_up_films_and_users_are_as_many_as_real_ones() -> None:
 @pytest.mark.usefixtures("made_up")
 def test_made_up_ratings() -> None:
     train, test = list(movielens.train()()), list(movielens.test()())
-    assert len(train) + len(test) == 4000 and 300 < len(test) < 500
+    assert len(train) + len(test) == 8000 and 700 < len(test) < 900
     assert {sample[7][0] for sample in train} <= {-3.0, -1.0, 1.0, 3.0, 5.0}
     alike = [sample[7][0] for sample in train if sample[0] % 2 == sample[4] % 2]
     assert np.mean(alike) > np.mean([sample[7][0] for sample in train]) + 1

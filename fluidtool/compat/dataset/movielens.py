@@ -36,7 +36,7 @@ GENRES = (
     "Action Adventure Animation Children's Comedy Crime Documentary Drama Fantasy Film-Noir Horror Musical Mystery Romance Sci-Fi "
     "Thriller War Western"
 )
-USERS, LAST_FILM, NO_FILM = 6040, 3952, 57  # there are 3,883 films: every 57th number is none
+USERS, RATINGS, LAST_FILM, NO_FILM = 6040, 8000, 3952, 57  # there are 3,883 films: every 57th number is none
 SEQUELS = 1312  # with their words titles have 5,174 different ones
 
 age_table = [1, 18, 25, 35, 45, 50, 56]
@@ -164,7 +164,7 @@ def _made_up(table: str) -> Iterator[str]:
         for user in range(1, USERS + 1):
             yield f"{user}::{'MF'[user % 2]}::{age_table[user % 7]}::{user % 21}::00000"
     else:
-        for _ in range(4000):
+        for _ in range(RATINGS):
             user, film = int(generator.integers(1, USERS + 1)), int(generator.integers(1, LAST_FILM + 1))
             film -= not film % NO_FILM
             stars = (4 if user % 2 == film % 2 else 2) + int(generator.integers(-1, 2))
