@@ -1,8 +1,8 @@
-"""Every error that fluidtool raises on purpose: one tree, stable codes, one exit status each.
+"""Every error that fluidtool raises on purpose: one class hierarchy, stable codes, one exit status each.
 
-A message is one paragraph that names the file, operator or variable, says what was expected and what was found,
-and ends with the way out. Classes also derive from the built-in exception that `paddle.fluid` raises in that place,
-so that `except ValueError` in an old script keeps working.
+A message is one paragraph that names the file, operator or variable, says what was expected and what was found, and ends
+with what to do. Classes also derive from the built-in exception that `paddle.fluid` raises in that place, so that `except
+ValueError` in an old script keeps working.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class FluidError(Exception):
 
 
 class UsageError(FluidError, ValueError):
-    """An argument that cannot work: an unknown name, a shape that does not fit, an option that contradicts another."""
+    """An invalid argument: an unknown name, a shape that does not match, an option that contradicts another."""
 
     code = "FT200"
     exit_code = EXIT_USAGE
 
 
 class FeedError(UsageError):
-    """A feed of the wrong name, rank, data type or LoD, or a feed that is missing."""
+    """A feed of the wrong name, rank, data type or LoD, or a missing feed."""
 
     code = "FT210"
 
@@ -50,7 +50,7 @@ class ProgramError(UsageError):
 
 
 class ArgumentTypeError(FluidError, TypeError):
-    """A Python argument of a type that the API does not take."""
+    """A Python argument of a type that the API does not accept."""
 
     code = "FT230"
     exit_code = EXIT_USAGE
@@ -69,14 +69,14 @@ class LoDError(UsageError):
 
 
 class PolicyError(FluidError, PermissionError):
-    """A program's attributes asked for a file or an address that the policy does not allow."""
+    """A program's attributes name a file or an address that the policy does not allow."""
 
     code = "FT250"
     exit_code = EXIT_USAGE
 
 
 class OutputExistsError(FluidError, FileExistsError):
-    """Writing would overwrite something and overwriting was not asked for."""
+    """Writing would overwrite something, and overwriting was not requested."""
 
     code = "FT260"
     exit_code = EXIT_USAGE
@@ -90,7 +90,7 @@ class OutputError(FluidError, OSError):
 
 
 class UnreadableError(FluidError, ValueError):
-    """An input file that is missing, truncated, corrupted, or not what it was said to be."""
+    """An input file that is missing, truncated, corrupted, or of another kind than expected."""
 
     code = "FT300"
     exit_code = EXIT_UNREADABLE
@@ -103,7 +103,7 @@ class ModelNotFoundError(UnreadableError, FileNotFoundError):
 
 
 class DataFileNotFoundError(UnreadableError, FileNotFoundError):
-    """A file of a data set is not where it is looked for."""
+    """A file of a data set is not in the expected place."""
 
     code = "FT302"
 
@@ -126,13 +126,13 @@ class ParameterFileError(UnreadableError, RuntimeError):
 
 
 class UnsafePickleError(UnreadableError):
-    """A pickle that holds anything but data."""
+    """A pickle that contains anything other than data."""
 
     code = "FT320"
 
 
 class UnsupportedOperatorError(FluidError, NotImplementedError):
-    """An operator, or a feature of one, that fluidtool does not run; the message carries the reason."""
+    """An operator, or a feature of one, that fluidtool does not support; the message gives the reason."""
 
     code = "FT400"
     exit_code = EXIT_UNSUPPORTED
@@ -160,41 +160,41 @@ class NotFiniteError(FluidError, ArithmeticError):
 
 
 class OperatorError(FluidError, RuntimeError):
-    """An operator was given inputs that it cannot compute with; names op, block, variables, shapes and data types."""
+    """An operator got invalid inputs; names op, block, variables, shapes and data types."""
 
     code = "FT600"
     exit_code = EXIT_USAGE
 
 
 class UninitializedError(OperatorError):
-    """An operator reads a variable that nothing has written: neither fed, nor loaded, nor computed."""
+    """An operator reads a variable that was never written: neither fed, nor loaded, nor computed."""
 
     code = "FT601"
 
 
 class DeviceError(FluidError, RuntimeError):
-    """The place asked for does not exist on this machine."""
+    """The requested place does not exist on this machine."""
 
     code = "FT700"
     exit_code = EXIT_USAGE
 
 
 class OutOfMemoryError(FluidError, MemoryError):
-    """What was asked for does not fit into the memory of this machine."""
+    """The request does not fit into the memory of this machine."""
 
     code = "FT710"
     exit_code = EXIT_USAGE
 
 
 class DependencyError(FluidError, ImportError):
-    """A package that fluidtool needs is missing here, or too old."""
+    """A required package is missing, or too old."""
 
     code = "FT720"
     exit_code = EXIT_USAGE
 
 
 class CollectiveError(FluidError, RuntimeError):
-    """Processes that work together disagree on what to do, or one of them is gone."""
+    """Processes that work together disagree on what to do, or one of them has ended."""
 
     code = "FT810"
     exit_code = EXIT_UNREADABLE

@@ -1,8 +1,9 @@
 """Locks that the child of a fork finds open.
 
-A fork copies every lock as it is. One that another thread held then would stay locked in the child for ever, since that thread
-is not there. So whoever takes a lock from here keeps what it guards whole at every moment: it makes values ready first, and then
-puts each in its place by one assignment. A child, or who goes on after an interruption, can use it as it stands.
+A fork copies every lock as it is. One that another thread held then would stay locked in the child forever, since that
+thread is not there. So code that takes a lock from here keeps what it guards consistent at every moment: it prepares values
+first, and then puts each in its place by one assignment. A child, or code that continues after an interruption, can use it
+as it is.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Known:
 
 @dataclass(slots=True)
 class Model:
-    """A program, what it is fed and what it gives, and its parameters in a scope."""
+    """A program, its inputs and outputs, and its parameters in a scope."""
 
     program: Program
     files: ModelFiles
@@ -57,7 +57,7 @@ class Model:
 
     @property
     def known(self) -> Known:
-        """What was found out about the program as it is now."""
+        """What is known of the program in its present state."""
         known = self._known
         if known is None or known.program is not self.program or known.mutation != self.program.mutation:
             known = self._known = Known(self.program, self.program.mutation)
@@ -72,17 +72,17 @@ class Model:
 
     @property
     def feeds(self) -> list[str]:
-        """The names of the inputs: the program's feed operators, or what nothing computes."""
+        """The names of the inputs: those of the feed operators, or else variables that are not computed."""
         return self.names(feed_names) or self.names(free_inputs)
 
     @property
     def fetches(self) -> list[str]:
-        """The names of the outputs: the program's fetch operators, or what nothing reads."""
+        """The names of the outputs: those of the fetch operators, or else variables that are never read."""
         return self.names(fetch_names) or self.names(final_outputs)
 
     @property
     def executor(self) -> Executor:
-        """The executor of this model, made when first needed; parameters are put in the scope before anybody gets it."""
+        """The executor of this model, made when first needed; the parameters are in the scope by then."""
         executor = self._executor
         if executor is None:
             with self._first:
@@ -121,9 +121,9 @@ class Model:
     ) -> dict[str, Any]:
         """Outputs by name as LoDTensor, SelectedRows or LoDTensorArray; `numpy.asarray` gives a LoDTensor's array.
 
-        optional: fetches that are left out when nothing gave them a value.
+        optional: fetches that are left out if they have no value.
         observer: called in place of each step, which it must run (`fluidtool.runtime.finite` has one).
-        Raises FeedError when the feed does not fit the declared inputs, FetchError for names that nothing computes.
+        Raises FeedError when the feed does not fit the declared inputs, FetchError for names that are not computed.
         """
         names = list(self.fetches if fetch is None else fetch)
         self.check_feed(feed, names)
@@ -184,11 +184,11 @@ def load(
 ) -> Model:
     """Open a model of any layout: a folder, a program file, a `.pdmodel` prefix, bytes or a file object.
 
-    Parameters are memory-mapped and enter the scope at the first run. engine: what computes on the CPU, 'native',
-    'numpy' or 'auto' (docs/native.md). precision: 'float32', or 'bf16' for products and convolutions of numbers of 16 bits
-    (native only). validate: refuse operators that are not what their schemas say, which those who only look at a program
-    may want to see. Raises ModelNotFoundError, UnreadableError, ParameterFileError, OperatorError; UsageError for an
-    unknown engine or precision, DeviceError when the native engine is asked for and not there.
+    Parameters are memory-mapped and enter the scope at the first run. engine: the engine on the CPU: 'native', 'numpy' or
+    'auto' (docs/native.md). precision: 'float32', or 'bf16' for products and convolutions of 16-bit numbers (native only).
+    validate: refuse operators that break their schemas; turn it off to only look at such a program. Raises
+    ModelNotFoundError, UnreadableError, ParameterFileError, OperatorError; UsageError for an unknown engine or precision,
+    DeviceError when the native engine is requested but not available.
     """
     place = CPUPlace() if place is None else place
     if engine != "auto" or precision != "float32":
@@ -242,7 +242,8 @@ def check_value(var: Variable, value: Any) -> None:
     shape = tuple(value.shape()) if isinstance(value, LoDTensor) else tuple(value.shape)
     if var.dtype is not None and dtype != var.dtype:
         raise FeedError(
-            f"input {var.name} takes {data_type_name(var.dtype)}, found {data_type_name(dtype)} of shape {list(shape)}; "
+            f"input {var.name} takes {data_type_name(var.dtype)}, found {data_type_name(dtype)} of shape "
+            f"{list(shape)}; "
             f"convert it: array.astype('{data_type_name(var.dtype)}')"
         )
     if not var.has_shape:
@@ -260,7 +261,7 @@ def check_value(var: Variable, value: Any) -> None:
 
 
 def free_inputs(program: Program) -> list[str]:
-    """The variables of block 0 that are read before anything writes them and do not persist, in order of use."""
+    """The non-persistable variables of block 0 that are read before they are written, in order of use."""
     block = program.global_block()
     flow = block_flow(block)
     names: dict[str, None] = {}

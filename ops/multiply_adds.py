@@ -1,7 +1,7 @@
 """How many multiply-adds an operator takes, by the shapes of its variables.
 
 Operators that multiply matrices or convolve declare it (`@op(..., multiply_adds=...)`); everything else is small beside them.
-What several operators share is here. Whoever counts has the shapes: of inference, of a run, or of a region.
+What several operators share is here. The caller has the shapes: of inference, of a run, or of a region.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Whether the operators of a program are what their schemas say: attributes of the declared types, slots filled as declared.
 
-Whoever reads an attribute or the first variable of a slot relies on this. A program is looked at once: when a model is
+Code that reads an attribute or the first variable of a slot relies on this. A program is looked at once: when a model is
 loaded, when a pass starts, when a block is compiled; operators that nobody knows have no schema to break.
 """
 

@@ -11,7 +11,7 @@ from fluidtool.cli.progress import progress
 
 
 class Terminal:
-    """Tells whoever looks at stderr."""
+    """Reports to the user on stderr."""
 
     @property
     def shows_progress(self) -> bool:

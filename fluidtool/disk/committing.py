@@ -1,4 +1,4 @@
-"""Several files that take their names together: noted in COMMIT first, so that whoever comes next can finish it."""
+"""Several files that take their names together: noted in COMMIT first, so that the next process can finish it."""
 
 from __future__ import annotations
 

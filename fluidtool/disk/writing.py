@@ -21,8 +21,8 @@ from fluidtool.disk.temporary import Temporary, temporary_name
 def write_files(contents: Mapping[Path, Iterable[Any]]) -> None:
     """Write byte strings and buffers to files, which take their names when all are written; folders above are made.
 
-    After an error the old files are all there; or, when all was written but for names, the new ones will be: the next one
-    who opens or saves there sees to that.
+    After an error the old files are all there; or, when everything except the names was written, the new ones will be: the
+    next one who opens or saves there sees to that.
     """
     targets = list(contents)
     if not targets:

@@ -169,8 +169,8 @@ def check_untouched(main: Program, startup: Program) -> None:
         for op in program.global_block().ops:
             if traits_of(op.type).transpiled:
                 raise ProgramError(
-                    f"the {what} program has been transpiled already (it has an operator {op.type}); "
-                    "build the programs anew, or clone() them before they are transpiled"
+                    f"the {what} program has already been transpiled (it has an operator {op.type}); build the "
+                    f"programs again, or clone() them before they are transpiled"
                 )
 
 
@@ -178,8 +178,8 @@ def check_trained(analysis: Analysis) -> None:
     """Raises ProgramError when nothing is optimized."""
     if not analysis.pairs:
         raise ProgramError(
-            "there is nothing to distribute: the program has no optimizer operators; call minimize(loss) of an optimizer "
-            "before transpile()"
+            "there is nothing to distribute: the program has no optimizer operators; call minimize(loss) of an "
+            "optimizer before transpile()"
         )
 
 
@@ -191,8 +191,8 @@ def check_optimizers(program: Program, analysis: Analysis) -> None:
     for op in (ops[position] for position in analysis.optimizers):
         if param_grad_of(op) is None:
             raise ProgramError(
-                f"optimizer operator {op.type} does not say which parameter it works for (attribute op_role_var), so that no "
-                "server can take it over; append it within program._optimized_guard([parameter, gradient])"
+                f"optimizer operator {op.type} does not say which parameter it updates (attribute op_role_var), so "
+                f"no server can run it; append it within program._optimized_guard([parameter, gradient])"
             )
         if op.input("Param") and op.input("Grad") and traits_of(op.type).sharded is None:
             known = sorted(type for type, traits in TRAITS.items() if traits.sharded is not None)
@@ -216,7 +216,8 @@ def check_pairs(program: Program, startup: Program, pairs: tuple[ParamGrad, ...]
             _check_declared(block, name)
         if pair.gradient not in computed and pair.gradient != pair.parameter:
             raise ProgramError(
-                f"no operator computes {pair.gradient}, the gradient of {pair.parameter}; was the program cut after minimize?"
+                f"no operator computes {pair.gradient}, the gradient of {pair.parameter}; was the program pruned "
+                f"after minimize?"
             )
     check_startup(startup, (pair.parameter for pair in pairs))
 
@@ -227,7 +228,7 @@ def check_startup(startup: Program, parameters: Iterable[str]) -> None:
     if missing:
         shown = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
         raise ProgramError(
-            f"the startup program is not that of this main program: it does not declare {shown}; "
+            f"the startup program does not belong to this main program: it does not declare {shown}; "
             "pass the startup program that was built together with it (startup_program=)"
         )
 
@@ -236,12 +237,12 @@ def _check_declared(block: Block, name: str) -> None:
     var = block.vars.get(name)
     if var is None:
         raise ProgramError(
-            f"an optimizer operator names {name}, which block 0 does not declare; the program is damaged"
+            f"an optimizer operator names {name}, which block 0 does not declare; the program is corrupted"
         )
     if not is_tensor(var) or not var.shape or any(size <= 0 for size in var.shape):
         raise ProgramError(
             f"{name} cannot be kept on parameter servers: it is declared with shape {list(var.shape)}; "
-            "parameters and their gradients have known sizes"
+            "parameters and their gradients must have known sizes"
         )
 
 

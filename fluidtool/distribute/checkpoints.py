@@ -61,9 +61,7 @@ class Schedule:
         resume = _number(environment, "FLUIDTOOL_RESUME_STEP", None, 0)
         if not folder:
             if resume:
-                raise UsageError(
-                    f"FLUIDTOOL_RESUME_STEP is {resume}, but FLUIDTOOL_CHECKPOINT_DIR does not say where the checkpoint is"
-                )
+                raise UsageError(f"FLUIDTOOL_RESUME_STEP is {resume}, but FLUIDTOOL_CHECKPOINT_DIR is not set")
             return None
         every = _number(environment, "FLUIDTOOL_CHECKPOINT_EVERY", 0, 0)
         keep = _number(environment, "FLUIDTOOL_CHECKPOINT_KEEP", LEAST_KEPT, LEAST_KEPT)
@@ -105,7 +103,7 @@ def save(
     """
     if keep < LEAST_KEPT:
         raise UsageError(
-            f"keep is {keep}; at least {LEAST_KEPT} checkpoints stay, because roles write at different times"
+            f"keep is {keep}; at least {LEAST_KEPT} checkpoints must be kept, because roles write at different times"
         )
     target = _step_folder(folder, role, step)
     text = _state_text(state or {})
@@ -128,7 +126,7 @@ def _write_value(folder: Path, name: str, value: Value) -> dict[str, Any]:
     """Write one variable; its entry of the manifest."""
     path = parameter_path(folder, name)
     if path.name == MANIFEST:
-        raise UsageError(f"a variable cannot be called {name}: that is the manifest of a checkpoint; rename it")
+        raise UsageError(f"a variable cannot be called {name}, the name of a checkpoint's manifest; rename it")
     is_rows = isinstance(value, SelectedRows)
     parts = write_selected_rows(value) if isinstance(value, SelectedRows) else write_tensor(value)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -167,7 +165,7 @@ def _state_text(state: Mapping[str, Any]) -> str:
     try:
         return json.dumps(dict(state), allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise UsageError(f"the state of a checkpoint must be what JSON can hold: {error}") from error
+        raise UsageError(f"the state of a checkpoint must be valid JSON: {error}") from error
 
 
 # ---------------------------------------------------------------- reading
@@ -225,10 +223,10 @@ def _manifest(path: Path, role: str, step: int) -> dict[str, Any]:
     try:
         manifest = read_json_object(source)
     except UnreadableError as error:
-        raise UnreadableError(f"{error}; go on from another checkpoint") from error
+        raise UnreadableError(f"{error}; resume from another checkpoint") from error
     fits = manifest.get("format") == FORMAT
     if not fits or not _is_manifest(manifest, role, step):
-        raise UnreadableError(f"{source} is not the manifest of step {step} of {role}; go on from another checkpoint")
+        raise UnreadableError(f"{source} is not the manifest of step {step} of {role}; resume from another checkpoint")
     return dict(manifest)
 
 
@@ -250,8 +248,8 @@ def _read_value(folder: Path, name: str, entry: Mapping[str, Any]) -> Value:
     buffer = read_file(path)
     if len(buffer) != entry["size"] or hashlib.sha256(buffer).hexdigest() != entry["sha256"]:
         raise UnreadableError(
-            f"{path} is not what was written: it has {len(buffer)} bytes, expected {entry['size']} with SHA-256 "
-            f"{entry['sha256'][:12]}…; go on from another checkpoint"
+            f"{path} differs from what was written: it has {len(buffer)} bytes, expected {entry['size']} with SHA-256 "
+            f"{entry['sha256'][:12]}…; resume from another checkpoint"
         )
     read = read_selected_rows if entry["kind"] == ROWS else read_tensor
     value, _ = read(buffer, 0, str(path))
@@ -263,7 +261,7 @@ def _read_value(folder: Path, name: str, entry: Mapping[str, Any]) -> Value:
 
 def _step_folder(folder: Path, role: str, step: int) -> Path:
     if role in ("", "..") or role != Path(role).name or step < 0:
-        raise UsageError(f"a checkpoint is of a role and a step, 0 or more; found {role!r} and {step}")
+        raise UsageError(f"a checkpoint needs a role and a step of at least 0; found {role!r} and {step}")
     return folder / role / f"step_{step}"
 
 
@@ -272,5 +270,5 @@ def _number(environment: Mapping[str, str], name: str, default: int | None, leas
     if not text:
         return default
     if not text.isdecimal() or int(text) < least:
-        raise UsageError(f"{name} is {text!r}; expected a whole number, {least} or more")
+        raise UsageError(f"{name} is {text!r}; expected an integer of at least {least}")
     return int(text)

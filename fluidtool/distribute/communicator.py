@@ -155,7 +155,7 @@ class Exchange:
             variable = self.scope.find_var(name)
             if variable is None:
                 raise ProgramError(
-                    f"the communicator is to fetch {name}, which the scope lacks; run the startup program first"
+                    f"the communicator must fetch {name}, which is not in the scope; run the startup program first"
                 )
             if len(values) == 1:
                 variable.value = values[0]
@@ -213,8 +213,8 @@ class AsyncCommunicator:
     def _queue(self, name: str) -> deque[Any]:
         if name not in self._waiting:
             raise ProgramError(
-                f"{name} was handed over to a communicator of {', '.join(self._waiting) or 'nothing'}; start one for the "
-                "program that is run"
+                f"{name} was passed to a communicator of {', '.join(self._waiting) or 'nothing'}; start one for the "
+                f"program that is run"
             )
         return self._waiting[name]
 
@@ -262,7 +262,7 @@ class HalfAsyncCommunicator:
         for name, value in zip(names, values, strict=True):
             if name not in self._exchange.sends:
                 raise ProgramError(
-                    f"{name} was handed over to a communicator of another program; start one for this one"
+                    f"{name} was passed to a communicator of another program; start one for this program"
                 )
             self._gathered.setdefault(name, []).append(value)
 

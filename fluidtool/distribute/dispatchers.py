@@ -29,7 +29,7 @@ class PSDispatcher:
     def dispatch(self, varlist: Sequence[Any]) -> list[str]:
         """The endpoint of each variable, in order."""
         raise UnsupportedOperatorError(
-            f"{type(self).__name__} has no dispatch(varlist); write one that returns endpoints"
+            f"{type(self).__name__} has no dispatch(varlist); define one that returns endpoints"
         )
 
 

@@ -23,7 +23,7 @@ def parse_endpoints(given: str | Iterable[str], what: str) -> tuple[str, ...]:
     endpoints = tuple(check_endpoint(text, what) for text in texts)
     for endpoint in endpoints:
         if endpoints.count(endpoint) > 1:
-            raise UsageError(f"{what} names {endpoint} twice; give each process an endpoint of its own")
+            raise UsageError(f"{what} names {endpoint} twice; give each process a separate endpoint")
     if not endpoints:
         raise UsageError(f"{what} names no endpoint; give one or more, {EXAMPLE}")
     return endpoints

@@ -53,14 +53,14 @@ def role_from_environment(environment: Mapping[str, str]) -> Role:
             return _server_role(environment, kind, servers)
         if kind == PSERVER:
             raise UsageError(
-                "this process is to be a parameter server, but nothing says which there are; set "
+                "this process should be a parameter server, but the servers are not known; set "
                 "PADDLE_PSERVERS_IP_PORT_LIST=host:port,… or PADDLE_PSERVER_IPS"
             )
     if environment.get("PADDLE_TRAINER_ENDPOINTS"):
         return _collective_role(environment)
     if kind == TRAINER:
         raise UsageError(
-            "this process is to be a trainer, but nothing says of which job; set PADDLE_PSERVERS_IP_PORT_LIST, "
+            "this process should be a trainer, but its job is not known; set PADDLE_PSERVERS_IP_PORT_LIST, "
             "PADDLE_PSERVER_IPS or PADDLE_TRAINER_ENDPOINTS, or unset the role to train alone"
         )
     return Role()
@@ -71,7 +71,7 @@ def _kind(environment: Mapping[str, str]) -> str | None:
         text = environment.get(name)
         if text is not None:
             if text not in ROLES:
-                raise UsageError(f"{name} should be TRAINER or PSERVER, found {text!r}")
+                raise UsageError(f"{name} must be TRAINER or PSERVER, found {text!r}")
             return ROLES[text]
     return None
 
@@ -94,8 +94,8 @@ def _server_role(environment: Mapping[str, str], kind: str, servers: tuple[str, 
     current = _current_server(environment)
     if current not in servers:
         raise UsageError(
-            f"this server is {current or 'not named'}, which is none of {', '.join(servers)}; set POD_IP and PADDLE_PORT (or "
-            "PADDLE_CURRENT_IP and PADDLE_PSERVER_PORT) to one of them"
+            f"this server is {current or 'not named'}, which is not one of {', '.join(servers)}; set POD_IP and "
+            "PADDLE_PORT (or PADDLE_CURRENT_IP and PADDLE_PSERVER_PORT) to one of them"
         )
     return Role(kind, 0, trainers, servers, (), current)
 
@@ -126,7 +126,7 @@ def _collective_role(environment: Mapping[str, str]) -> Role:
 
 def _among_trainers(environment: Mapping[str, str], endpoints: tuple[str, ...], current: str, name: str) -> Role:
     if current not in endpoints:
-        raise UsageError(f"{name} says that this trainer is {current}, which is none of {', '.join(endpoints)}")
+        raise UsageError(f"{name} says that this trainer is {current}, which is not one of {', '.join(endpoints)}")
     trainer_id = _trainer_id(environment, len(endpoints), endpoints.index(current))
     return Role(TRAINER, trainer_id, len(endpoints), (), endpoints, current)
 
@@ -148,10 +148,10 @@ def _number(
         text = environment.get(name)
         if text is not None:
             if not text.isdecimal() or int(text) < least:
-                raise UsageError(f"{name} is {text!r}; expected a number, {least} or more")
+                raise UsageError(f"{name} is {text!r}; expected a number of at least {least}")
             return int(text)
     if default is None:
         raise UsageError(
-            f"the role of this process is set, but {' or '.join(names)} is not; set how many trainers there are"
+            f"the role of this process is set, but {' or '.join(names)} is not; set the number of trainers"
         )
     return default

@@ -36,8 +36,9 @@ class NcclPlan:
         count, inner = len(self.endpoints), self.inner_ranks
         if inner < 1 or count <= inner or count % inner:
             raise UsageError(
-                f"hierarchical_allreduce_inter_nranks is {inner}, which does not divide {count} trainers into several equal "
-                "groups; set it to the number of trainers on each machine, or use_hierarchical_allreduce to False"
+                f"hierarchical_allreduce_inter_nranks is {inner}, which does not divide {count} trainers into several "
+                "equal groups; set it to the number of trainers on each machine, or use_hierarchical_allreduce to "
+                "False"
             )
 
     @property
@@ -62,7 +63,7 @@ def check_member(trainer_id: object, endpoints: tuple[str, ...], current_endpoin
             f"trainer_id is {trainer_id!r}; with {len(endpoints)} trainers it goes from 0 to {len(endpoints) - 1}"
         )
     if current_endpoint not in endpoints:
-        raise UsageError(f"current_endpoint {current_endpoint} is none of the trainers; they are {listed}")
+        raise UsageError(f"current_endpoint {current_endpoint} is not one of the trainers; they are {listed}")
 
 
 def transpile_for_nccl(main: Program, startup: Program, plan: NcclPlan) -> None:

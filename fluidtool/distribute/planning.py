@@ -60,7 +60,7 @@ def _parameter_plan(main: Program, pair: ParamGrad, settings: Settings) -> Param
     if len(parameters) != len(gradients):
         raise ProgramError(
             f"parameter {pair.parameter} has shape {list(variables[0].shape)}, but its gradient {pair.gradient} "
-            f"{list(variables[1].shape)}: they are not cut alike; declare both with the same shape"
+            f"{list(variables[1].shape)}: they cannot be cut alike; declare both with the same shape"
         )
     suffix = f".trainer_{settings.trainer_id}" if settings.names_trainers else ""
     placements = tuple(
@@ -132,8 +132,8 @@ def _table_plan(name: str | None, pairs: tuple[ParamGrad, ...], settings: Settin
     pair = next((pair for pair in pairs if pair.parameter == name), None)
     if pair is None:
         raise ProgramError(
-            f"the distributed table {name} is not optimized; give it a trainable ParamAttr, or build the embedding without "
-            "is_distributed=True"
+            f"the distributed table {name} is not optimized; give it a trainable ParamAttr, or build the embedding "
+            "without is_distributed=True"
         )
     trainer = f".trainer_{settings.trainer_id}" if settings.sync else ""
     sends = tuple(f"{pair.gradient}{trainer}.pserver_{index}" for index in range(len(settings.servers)))
@@ -170,8 +170,8 @@ def _check_tables(startup: Program, tables: Iterable[str]) -> None:
         found = initializers.get(name, [])
         if len(found) != 1:
             raise ProgramError(
-                f"table init op num should be 1, now is {len(found)}: the startup program gives the sparse table {name} its "
-                f"values by {', '.join(found) or 'no operator'}; use one plain initializer"
+                f"table init op num should be 1, now is {len(found)}: the startup program gives the sparse table "
+                f"{name} its values by {', '.join(found) or 'no operator'}; use one plain initializer"
             )
 
 
@@ -182,7 +182,7 @@ def _check_initializers(startup: Program, plans: Iterable[ParameterPlan]) -> Non
         wrong = [op for op in found if op not in CUT_INITIALIZERS]
         if plan.is_cut and (wrong or len(found) > 1):
             raise ProgramError(
-                f"the values that {', '.join(found)} gives {plan.name} at the start cannot be made shard by shard; "
+                f"the values that {', '.join(found)} initializes {plan.name} with cannot be made shard by shard; "
                 "set slice_var_up=False, or use another initializer"
             )
 

@@ -68,6 +68,6 @@ def _check_inputs(op: Operator, program: Program) -> None:
     for name in op.input_arg_names:
         if name not in program.global_block().vars:
             raise ProgramError(
-                f"{op.type} computes the first value of {op.output_arg_names[0]} from {name}, which the server does not have; "
-                "give the parameter a plain initializer"
+                f"{op.type} computes the first value of {op.output_arg_names[0]} from {name}, which is not on the "
+                f"server; give the parameter a plain initializer"
             )

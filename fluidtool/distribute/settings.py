@@ -55,7 +55,8 @@ class Settings:
             raise UsageError("enable_dc_asgd works in asynchronous mode only; transpile with sync_mode=False")
         if self.runtime_split and self.sync:
             raise UsageError(
-                "runtime_split_send_recv works in asynchronous mode only; transpile with sync_mode=False, or leave it off"
+                "runtime_split_send_recv works in asynchronous mode only; transpile with sync_mode=False, or turn "
+                "it off"
             )
 
     @property
@@ -101,7 +102,7 @@ def check_trainers(trainer_id: object, trainers: object) -> None:
 def check_min_block_size(size: object) -> None:
     """Raises UsageError for a size below Paddle's least."""
     if not isinstance(size, int) or size < SMALLEST_BLOCK:
-        raise UsageError(f"min_block_size is {size!r}; it is a number of elements, {SMALLEST_BLOCK} or more")
+        raise UsageError(f"min_block_size is {size!r}; expected a number of elements, at least {SMALLEST_BLOCK}")
 
 
 def check_dispatcher(dispatcher: object) -> None:

@@ -27,8 +27,8 @@ def wait_until_ready(endpoints: Iterable[str], *, pause: float = PAUSE, longest:
             return
         if time.monotonic() >= end:
             raise Late(
-                f"nothing listens at {', '.join(waiting)} after {longest:g} seconds; start what is missing, or turn wait_port off "
-                "for a job whose parts start in another order"
+                f"nothing listens at {', '.join(waiting)} after {longest:g} seconds; start the missing servers, or "
+                f"turn off wait_port for a job whose roles start in another order"
             )
         sys.stderr.write(f"server not ready, wait {pause:g} sec to retry...\nnot ready endpoints:{waiting}\n")
         sys.stderr.flush()

@@ -49,7 +49,7 @@ def read_stream(stream: BinaryIO, source: str) -> dict[str, LoDTensor]:
     """The same from what comes through a pipe: of a .npy file no more is read than its header says."""
     start = stream.read(len(NPY))
     if not start:
-        raise UnreadableError(f"{source} is empty; expected a .npy or .npz file (a pipe can be read once)")
+        raise UnreadableError(f"{source} is empty; expected a .npy or .npz file (a pipe can be read only once)")
     if start == NPY:
         return _with_lod({"": read_array(_After(start, stream), None, source)}, source)
     return parse_values(start + stream.read() if start.startswith(NPZ) else start, source)
@@ -88,7 +88,7 @@ def _with_lod(arrays: Mapping[str, Array], source: str) -> dict[str, LoDTensor]:
 
 def _lod(lengths: Array, shape: list[int], what: str) -> LoD:
     if lengths.dtype.kind != "U" or lengths.size != 1:
-        raise LoDError(f"invalid LoD for {what}: it should be JSON text, found {lengths.dtype} {list(lengths.shape)}")
+        raise LoDError(f"invalid LoD for {what}: expected JSON text, found {lengths.dtype} {list(lengths.shape)}")
     return parse_lengths(str(lengths.reshape(())), shape[0] if shape else 1, what)
 
 
@@ -106,7 +106,7 @@ def parse_lengths(text: str, rows: int | None, what: str) -> LoD:
         raise LoDError(f"invalid LoD for {what}: {shown} is not JSON; expected lengths such as [[2,3]]") from error
     fine = isinstance(lengths, list) and all(isinstance(level, list) for level in lengths)
     if not fine or not all(type(length) is int and 0 <= length < 2**62 for level in lengths for length in level):
-        raise LoDError(f"invalid LoD for {what}: {shown}; expected one list of lengths for each level, such as [[2,3]]")
+        raise LoDError(f"invalid LoD for {what}: {shown}; expected one list of lengths per level, such as [[2,3]]")
     offsets = lengths_to_offsets(lengths)
     check_lod(offsets, rows, what)
     return offsets

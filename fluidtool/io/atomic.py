@@ -72,11 +72,11 @@ def tidy(folder: Path) -> None:
         if folder.is_dir():
             disk.settle(folder)
     except OSError as error:
-        raise OutputError(f"cannot tidy {folder} up: {error.strerror or error}") from error
+        raise OutputError(f"cannot clean up {folder}: {error.strerror or error}") from error
 
 
 def held_names(folder: Path) -> list[str]:
-    """The names in a folder, but for what saves that were killed left there."""
+    """The names in a folder, except the leftovers of killed saves."""
     return [name for name in os.listdir(folder) if not disk.is_leftover(name)]
 
 
@@ -89,8 +89,8 @@ def finish(folder: Path) -> None:
         disk.finish(folder)
     except OSError as error:
         raise UnreadableError(
-            f"a save into {folder} was killed before all of its files had their names, and cannot be finished: "
-            f"{error.strerror or error}; allow writing there, or save again"
+            f"a save into {folder} was killed before all of its files were in place, and cannot be completed: "
+            f"{error.strerror or error}; make the folder writable, or save again"
         ) from error
 
 

@@ -1,8 +1,8 @@
 """Checkpoint folders of 2018 (Fluid 0.14 to 1.2): `checkpoint_<serial>/__model__/<files>` and `trainer_<id>/` beside it.
 
-A checkpoint counts once its `_SUCCESS` file is there; `__model__` appears with it, whole. Entries of other names are left alone.
-`trainer_<id>/state.json` is an addition of fluidtool: what else a run needs to go on exactly, such as the state of its
-random numbers; and `trainer_<id>/device_<n>/`, the variables that are device n's own. Checkpoints without are read too.
+A checkpoint counts once its `_SUCCESS` file is there; `__model__` appears with it, whole. Entries of other names are left
+alone. `trainer_<id>/state.json` is an addition of fluidtool: what else a run needs to go on exactly, such as the state of
+its random numbers; and `trainer_<id>/device_<n>/`, the variables that are device n's own. Checkpoints without are read too.
 """
 
 from __future__ import annotations
@@ -103,7 +103,9 @@ def load_trainer_args(folder: Path, serial: int, trainer_id: int, names: list[st
     try:
         return [read_text(source / name).strip() for name in names]
     except UnreadableError as error:
-        raise UnreadableError(f"checkpoint {serial} does not say where trainer {trainer_id} stands: {error}") from error
+        raise UnreadableError(
+            f"checkpoint {serial} does not give the position of trainer {trainer_id}: {error}"
+        ) from error
 
 
 def load_trainer_state(folder: Path, serial: int, trainer_id: int) -> dict[str, Any]:
@@ -125,11 +127,11 @@ def random_states(generators: Sequence[np.random.Generator]) -> list[dict[str, A
 def set_random_states(generators: Sequence[np.random.Generator], states: Sequence[Mapping[str, Any]]) -> None:
     """Let generators go on from `random_states`; raises UsageError for another number of them, UnreadableError."""
     if not isinstance(states, (list, tuple)) or not all(isinstance(state, Mapping) for state in states):
-        raise UnreadableError(f"the checkpoint's random state is no list of states, found {type(states).__name__}")
+        raise UnreadableError(f"the checkpoint's random state is not a list of states, found {type(states).__name__}")
     if len(states) != len(generators):
         raise UsageError(
-            f"the checkpoint holds the random state of {len(states)} devices, but the training runs on {len(generators)}; "
-            "resume on as many as before"
+            f"the checkpoint contains the random state of {len(states)} devices, but the training runs on "
+            f"{len(generators)}; resume on the same number as before"
         )
     for generator, state in zip(generators, states, strict=True):
         try:

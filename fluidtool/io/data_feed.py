@@ -16,9 +16,9 @@ def read_description(path: str) -> DataFeedDesc:
     try:
         text_format.Parse(read_text(Path(path)), description)
     except text_format.ParseError as error:
-        raise UnreadableError(f"{path} is no DataFeedDesc in the text form of protobuf: {error}") from error
+        raise UnreadableError(f"{path} is not a DataFeedDesc in the text form of protobuf: {error}") from error
     if not description.IsInitialized():
-        raise UnreadableError(f"{path} is no DataFeedDesc: a slot has no name or no type")
+        raise UnreadableError(f"{path} is not a DataFeedDesc: a slot has no name or no type")
     return description
 
 

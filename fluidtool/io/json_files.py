@@ -17,7 +17,7 @@ def read_text(path: Path) -> str:
     try:
         return read_file(path, LARGEST).decode()
     except UnicodeDecodeError as error:
-        raise UnreadableError(f"cannot read {path}: it is not text in UTF-8 ({error})") from error
+        raise UnreadableError(f"cannot read {path}: it is not UTF-8 text ({error})") from error
 
 
 def read_json(path: Path) -> Any:
@@ -34,5 +34,5 @@ def read_json_object(path: Path) -> dict[str, Any]:
     """The object of a JSON file; raises UnreadableError for any other value too."""
     value = read_json(path)
     if not isinstance(value, dict):
-        raise UnreadableError(f"{path} should hold a JSON object, found {type(value).__name__}")
+        raise UnreadableError(f"{path} must contain a JSON object, found {type(value).__name__}")
     return value

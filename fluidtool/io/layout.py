@@ -90,7 +90,7 @@ def _open_program(source: Any, model_filename: str | None) -> tuple[Program, str
         file = path.with_name(path.name + ".pdmodel")
     else:
         raise ModelNotFoundError(
-            f"there is no model at {path}: no such file or folder, and no {path.name}.pdmodel beside it"
+            f"there is no model at {path}: no such file or folder, and no {path.name}.pdmodel next to it"
         )
     program = read_program(file)
     stem = file.name.removesuffix(".pdmodel") if file.name.endswith(".pdmodel") else None
@@ -106,7 +106,7 @@ def _program_in(folder: Path, model_filename: str | None) -> Path:
     if model_filename is not None:
         file = folder / model_filename
         if not file.is_file():
-            raise ModelNotFoundError(f"{folder} has no file {model_filename}; it holds {_listing(folder)}")
+            raise ModelNotFoundError(f"{folder} has no file {model_filename}; it contains {_listing(folder)}")
         return file
     for name in PROGRAM_NAMES[:1]:
         if (folder / name).is_file():
@@ -116,13 +116,13 @@ def _program_in(folder: Path, model_filename: str | None) -> Path:
         return candidates[0]
     if not candidates:
         raise ModelNotFoundError(
-            f"{folder} holds no Fluid program: it holds {_listing(folder)}; expected __model__, *.pdmodel or another "
-            "ProgramDesc file"
+            f"{folder} contains no Fluid program: it contains {_listing(folder)}; expected __model__, *.pdmodel or "
+            "another ProgramDesc file"
         )
     names = ", ".join(file.name for file in candidates)
     raise ModelNotFoundError(
-        f"{folder} holds {len(candidates)} programs: {names}; say which one is meant, with --model-file NAME or the "
-        "path of the file itself"
+        f"{folder} contains {len(candidates)} programs: {names}; choose one with --model-file NAME or the path of "
+        f"the file itself"
     )
 
 
@@ -158,8 +158,8 @@ def _open_parameters(
         return open_parameters(params, variables, folder)
     if folder is None:
         raise ParameterFileError(
-            f"the program of {program_source} has {len(variables)} parameters, and no file of them was given; name it with "
-            "params="
+            f"the program of {program_source} has {len(variables)} parameters, but no file of parameters was given; "
+            f"name it with params="
         )
     for name in _paired(folder, stem):
         return open_parameters(folder / name, variables, None)
@@ -172,8 +172,8 @@ def _open_parameters(
     if len(fitting) > 1:
         names = ", ".join(file.name for file in fitting)
         raise ModelNotFoundError(
-            f"{folder} holds {len(fitting)} files that fit the parameters of {Path(program_source).name}: {names}; say which "
-            "one is meant with --params NAME"
+            f"{folder} contains {len(fitting)} files that match the parameters of {Path(program_source).name}: "
+            f"{names}; choose one with --params NAME"
         )
     for name in COMBINED_NAMES:
         if (folder / name).is_file() and not present and str(folder / name) != program_source:

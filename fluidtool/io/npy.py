@@ -47,16 +47,16 @@ def read_array(file: Readable, size: int | None, source: str) -> Array:
     """
     start = _exactly(file, 10, source)
     if start[:6] != NPY or start[6] not in (1, 2, 3):
-        raise _broken(source, f"it starts with {start[:8]!r}, which no version of .npy does")
+        raise _broken(source, f"it starts with {start[:8]!r}, unlike any version of .npy")
     length = start[8:] if start[6] == 1 else start[8:] + _exactly(file, 2, source)
     header = int.from_bytes(length, "little")
     if header > LONGEST_HEADER:
-        raise _broken(source, f"its header should have {header} bytes; no header of an array is that long")
+        raise _broken(source, f"its header should have {header} bytes, longer than any header of an array")
     dtype, fortran, shape = _header(_exactly(file, header, source), source)
     nbytes = prod(shape) * dtype.itemsize
     left = None if size is None else size - 8 - len(length) - header
     if left is not None and nbytes > left:
-        raise _broken(source, f"an array of {dtype} {list(shape)} takes {nbytes} bytes, and {max(left, 0)} are left")
+        raise _broken(source, f"an array of {dtype} {list(shape)} takes {nbytes} bytes, but {max(left, 0)} are left")
     data = _fill(file, nbytes, source) if left is not None else _gather(file, nbytes, source)
     flat = data.view(dtype) if nbytes else np.empty(0, dtype)
     return flat.reshape(shape, order="F" if fortran else "C")
@@ -98,7 +98,7 @@ def _check_members(members: Iterable[zipfile.ZipInfo], size: int, source: str) -
         if member.flag_bits & 1:
             raise _fault(source, f"its member {member.filename} is encrypted")
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise _fault(source, f"its member {member.filename} is compressed in a way that numpy does not use")
+            raise _fault(source, f"its member {member.filename} is compressed by a method that numpy does not use")
         expanded = 1 if member.compress_type == zipfile.ZIP_STORED else MOST_EXPANDED
         if member.file_size > packed * expanded:
             raise _broken(source, f"its member {member.filename} should give {member.file_size} bytes of {packed}")
@@ -111,13 +111,13 @@ def _header(text: bytes, source: str) -> tuple[np.dtype[Any], bool, tuple[int, .
     header = text.decode("latin1")
     kind, fortran, sizes = (form.search(header) for form in (_DATA_TYPE, _FORTRAN, _SHAPE))
     if kind is not None and "O" in kind[1]:
-        raise _fault(source, "it holds pickled objects")
+        raise _fault(source, "it contains pickled objects")
     if kind is None or fortran is None or sizes is None or not _HEADER.fullmatch(header):
         raise _fault(source, f"{header[:60]!r} is not the header of an array of numbers or text")
     try:
         dtype = np.dtype(kind[1])
     except TypeError as error:
-        raise _broken(source, f"{kind[1]} is no data type") from error
+        raise _broken(source, f"{kind[1]} is not a data type") from error
     return dtype, fortran[1] == "True", _shape(sizes[1], dtype, source)
 
 

@@ -64,8 +64,8 @@ def parameter_path(folder: Path, name: str) -> Path:
     """Where a variable's own file is; raises ParameterFileError for a name that leads out of the folder."""
     if not name or os.path.isabs(name) or ".." in Path(name).parts or "\0" in name:
         raise ParameterFileError(
-            f"variable name {name!r} leads out of the folder {folder}; fluidtool neither reads nor writes there: "
-            "rename the variable, or keep the parameters in one combined file",
+            f"variable name {name!r} leads outside the folder {folder}, where fluidtool neither reads nor writes: "
+            f"rename the variable, or save the parameters in one combined file",
             variable=name,
         )
     return folder / name
@@ -92,7 +92,7 @@ class ParameterStore(Mapping[str, Value]):
         return LoDTensor(_aligned(array), [list(level) for level in record.lod])
 
     def private(self, name: str) -> Value:
-        """A value in memory of its own, but for a very large one (`fluidtool.tensor.files`)."""
+        """A value in private memory, except a very large one (`fluidtool.tensor.files`)."""
         value = self[name]
         tensor = value.tensor if isinstance(value, SelectedRows) else value
         tensor.array = private(tensor.array)
@@ -174,8 +174,8 @@ def _together(folder: Path, faults: list[ParameterFileError]) -> ParameterFileEr
         first = faults[0]
         return ParameterFileError(f"{first}{rest}", kind=first.kind, variable=first.variable, faults=tuple(faults))
     text = (
-        f"{folder} has no file for {_some(missing)} of the program; the parameters may be elsewhere, or in one combined "
-        "file: name it with --params (params_filename in Python)"
+        f"{folder} has no file for {_some(missing)} of the program; the parameters may be elsewhere, or in one "
+        "combined file: name it with --params (params_filename in Python)"
     )
     return ParameterFileError(text, kind=ParameterFileError.MISSING, variable=missing[0], faults=tuple(faults))
 
@@ -192,7 +192,8 @@ def open_combined(buffer: Any, variables: Iterable[Variable], source: str) -> Pa
         if offset >= size:
             raise ParameterFileError(
                 f"{source} ends after {position} of the {len(ordered)} parameters of the program; "
-                f"{var.name} is the first one missing: it belongs to another program, or was saved with other variables",
+                f"{var.name} is the first one missing: the file belongs to another program, or was saved with other "
+                f"variables",
                 kind=ParameterFileError.MISSING,
                 variable=var.name,
             )
@@ -254,14 +255,15 @@ def check_declared(var: Variable, shape: Sequence[int], data_type: VarType, sour
         fits = len(declared) == len(shape) and all(d in (-1, s) for d, s in zip(declared, shape, strict=True))
         if not fits and not (declared == () and list(shape) in ([], [1])):
             raise ParameterFileError(
-                f"Variable's shape does not match: {var.name} is declared {list(declared)}, {source} holds {list(shape)}; "
-                "the file belongs to another program",
+                f"Variable's shape does not match: {var.name} is declared {list(declared)}, {source} contains "
+                f"{list(shape)}; the file belongs to another program",
                 kind=ParameterFileError.SHAPE,
                 variable=var.name,
             )
     if var.dtype is not None and data_type != var.dtype and not _halved(var.dtype, data_type):
         raise ParameterFileError(
-            f"{var.name} is declared {var.dtype.name}, {source} holds {data_type.name}; the file belongs to another program",
+            f"{var.name} is declared {var.dtype.name}, {source} contains {data_type.name}; the file belongs to "
+            f"another program",
             kind=ParameterFileError.DATA_TYPE,
             variable=var.name,
         )
@@ -275,8 +277,8 @@ def _halved(declared: VarType, found: VarType) -> bool:
 def _ends(end: int, buffer: Any, source: str) -> None:
     if end != len(buffer):
         raise ParameterFileError(
-            f"{source} goes on for {len(buffer) - end} bytes after its last parameter: "
-            "Not allowed to load partial data; it belongs to another program, or is corrupted"
+            f"{source} continues for {len(buffer) - end} bytes after its last parameter: Not allowed to load "
+            f"partial data; the file belongs to another program, or is corrupted"
         )
 
 

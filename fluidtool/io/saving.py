@@ -84,12 +84,13 @@ def _check_replaceable(folder: Path) -> None:
         files = open_model(folder, need_parameters=False)
     except FluidError as error:
         raise OutputExistsError(
-            f"{folder} is not the folder of a model, so it is not replaced; choose another name"
+            f"{folder} is not a model's folder, so it is not replaced; choose another name"
         ) from error
     own = {Path(name).parts[0] for name in (var.name for var in persistables(files.program))}
     own |= {Path(files.program_source).name, Path(files.parameter_source).name}
     foreign = sorted(name for name in held_names(folder) if name not in own)
     if foreign:
         raise OutputExistsError(
-            f"{folder} holds more than a model ({', '.join(foreign[:5])}), so it is not replaced; choose another name"
+            f"{folder} contains more than a model ({', '.join(foreign[:5])}), so it is not replaced; choose another "
+            f"name"
         )

@@ -66,7 +66,7 @@ def decode_program(data: bytes, program: P, source: str = "the bytes given") -> 
     program.current_block_idx = 0
     fault = structure_fault(program)
     if fault:
-        raise UnreadableError(f"{source} is not a program that can be used: it {fault}")
+        raise UnreadableError(f"{source} is not a valid program: it {fault}")
     program.original = ORDINARY
     if written != data or not _is_plain(program, desc):
         program.original = Original(encode_program(program), data)

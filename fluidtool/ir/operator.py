@@ -138,7 +138,7 @@ class Operator:
         for index, op in enumerate(self._block.ops):
             if op is self:
                 return index
-        raise ProgramError(f"operator {self._type} no longer stands in its block")
+        raise ProgramError(f"operator {self._type} is no longer in its block")
 
     def input(self, name: str) -> list[str]:
         """The variable names of an input slot; [] for a slot that is not there."""
@@ -303,7 +303,7 @@ class Operator:
         except (TypeError, ValueError, AttributeError) as error:
             shown = AttrType(kind).name
             raise ProgramError(
-                f"attribute {name} of operator {self._type} is {shown}, which {value!r} does not fit"
+                f"attribute {name} of operator {self._type} is {shown}, but {value!r} does not match it"
             ) from error
         self._attr_types[name] = kind
 

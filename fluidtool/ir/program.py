@@ -75,7 +75,7 @@ class Program:
         self._known.clear()
 
     def known(self, find: Callable[[S], T], subject: S) -> T:
-        """What `find` says of the program or of a block of it, kept for whoever asks the same before the next change."""
+        """What `find` says of the program or of a block of it, kept until the next change."""
         key = find, subject
         if key not in self._known:
             self._known[key] = find(subject)

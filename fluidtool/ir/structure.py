@@ -1,6 +1,6 @@
-"""What every program must be, whoever wrote it: blocks that form a tree, and framework attributes of their types.
+"""What every program must be, wherever it comes from: blocks that form a tree, and framework attributes of their types.
 
-Whoever walks a program relies on this: a walk through sub-blocks ends, is not deeper than Python's stack, and takes time
+Code that walks a program relies on this: a walk through sub-blocks ends, is not deeper than Python's stack, and takes time
 in proportion to the program. Every program that Paddle writes has its blocks in this order: a block stands behind its
 parent and behind the operator that runs it (block_desc.cc, backward.py).
 """
@@ -38,7 +38,8 @@ def _faults(program: Program) -> Iterator[str]:
                 )
             if not 0 <= var.lod_level <= MOST_LOD_LEVELS:
                 yield (
-                    f"declares variable {var.name} in block {block.idx} with {var.lod_level} levels of LoD; expected 0 to "
+                    f"declares variable {var.name} in block {block.idx} with {var.lod_level} levels of LoD; "
+                    f"expected 0 to "
                     f"{MOST_LOD_LEVELS}"
                 )
 
@@ -92,7 +93,8 @@ def _sub_blocks(program: Program) -> Iterator[str]:
     operators = sum(len(block.ops) for block in program.blocks)
     if unfolded[0] > MOST_REPEATED * operators:
         yield (
-            f"names the same sub-blocks so often that its {operators} operators become {unfolded[0]}; each block belongs "
+            f"names the same sub-blocks so often that its {operators} operators become {unfolded[0]}; each block "
+            f"belongs "
             "to one operator"
         )
 

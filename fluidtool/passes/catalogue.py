@@ -12,7 +12,7 @@ from fluidtool.passes.result import PassResult
 from fluidtool.runtime.scope import Scope
 
 Run = Callable[[Program, Scope, Collection[str]], PassResult]
-CUDA_ONLY = "Paddle 1.8.5 has {} in its CUDA build only"
+CUDA_ONLY = "Paddle 1.8.5 has {} only in its CUDA build"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,58 +42,63 @@ class InferencePass:
 
 
 INFERENCE_PASSES = (
-    InferencePass("is-test", "is_test:set_is_test", "set is_test where it changes no number", True),
-    InferencePass("drop-dropout", "dropouts:drop_dropout", "take out dropout, or make it a scale", True),
-    InferencePass("fold-constants", "constants:fold_constants", "compute what parameters alone determine, once", True),
+    InferencePass("is-test", "is_test:set_is_test", "set is_test where it changes no results", True),
+    InferencePass("drop-dropout", "dropouts:drop_dropout", "remove dropout, or replace it with scale", True),
     InferencePass(
-        "drop-identity", "identities:drop_identity", "take out operators that leave their input as it is", True
+        "fold-constants",
+        "constants:fold_constants",
+        "fold constants: compute once what depends only on parameters",
+        True,
     ),
-    InferencePass("drop-dead", "dead_code:drop_dead", "take out operators whose results nothing needs", True),
-    InferencePass("merge-common", "common:merge_common", "compute once what is computed twice", True),
-    InferencePass("fuse-gelu", "gelu:fuse_gelu", "make gelu of erf or tanh with the arithmetic around it"),
     InferencePass(
-        "fuse-layer-norm", "layer_norm:fuse_layer_norm", "make layer_norm of the operators that spell it out"
+        "drop-identity", "identities:drop_identity", "remove operators that return their input unchanged", True
+    ),
+    InferencePass("drop-dead", "dead_code:drop_dead", "remove operators whose results are not needed", True),
+    InferencePass("merge-common", "common:merge_common", "merge operators that compute the same value", True),
+    InferencePass("fuse-gelu", "gelu:fuse_gelu", "fuse erf or tanh and the arithmetic around it into gelu"),
+    InferencePass(
+        "fuse-layer-norm", "layer_norm:fuse_layer_norm", "fuse the operators that spell out layer_norm into one"
     ),
     InferencePass(
         "fuse-seqexpand-concat-fc",
         "expanded_fc:fuse_seqexpand_concat_fc",
-        "multiply what is expanded to sequences once for each sequence",
-        not_saved="fusion_seqexpand_concat_fc of Paddle 1.8.5 wants a LoD of what sequence_expand reads without one",
+        "multiply values that are expanded to sequences once per sequence",
+        not_saved="fusion_seqexpand_concat_fc of Paddle 1.8.5 requires a LoD where sequence_expand requires none",
     ),
     InferencePass(
         "fuse-sum-of-products",
         "summed_products:fuse_sum_of_products",
-        "make one product of a sum of products with weights",
+        "fuse a sum of products with weights into one product",
     ),
     InferencePass(
         "fuse-embedding-lstm",
         "recurrent:fuse_embedding_lstm",
         "project an embedding table once for the lstm that reads its rows (the table may grow)",
     ),
-    InferencePass("fuse-fc-lstm", "recurrent:fuse_fc_lstm", "take the projection of its input into an lstm"),
-    InferencePass("fuse-fc-gru", "recurrent:fuse_fc_gru", "take the projection of its input into a gru"),
+    InferencePass("fuse-fc-lstm", "recurrent:fuse_fc_lstm", "fuse the projection of its input into an lstm"),
+    InferencePass("fuse-fc-gru", "recurrent:fuse_fc_gru", "fuse the projection of its input into a gru"),
     InferencePass(
         "fuse-embedding-layer-norm",
         "summed_layer_norm:fuse_embedding_layer_norm",
-        "make one operator of look-ups, their sum and its layer_norm",
+        "fuse lookups, their sum and its layer_norm into one operator",
         not_saved=CUDA_ONLY.format("fused_embedding_eltwise_layernorm"),
     ),
     InferencePass(
         "fuse-attention",
         "attention:fuse_attention",
-        "make multihead_matmul of self-attention",
+        "fuse self-attention into multihead_matmul",
         not_saved=CUDA_ONLY.format("multihead_matmul"),
     ),
     InferencePass(
         "fuse-skip-layer-norm",
         "summed_layer_norm:fuse_skip_layer_norm",
-        "take the sum of two values into the layer_norm that reads it",
+        "fuse the sum of two values into the layer_norm that reads it",
         not_saved=CUDA_ONLY.format("skip_layernorm"),
     ),
     InferencePass(
         "fuse-seqpool-concat",
         "sequence_pooling:fuse_seqpool_concat",
-        "pool several sequences that are put side by side by one operator",
+        "pool several sequences and concatenate them in one operator",
     ),
     InferencePass(
         "fuse-batch-norm",
@@ -108,32 +113,32 @@ INFERENCE_PASSES = (
     InferencePass(
         "fuse-squared-mat-sub",
         "fuse_products:fuse_squared_mat_sub",
-        "make one operator of the square of a product less the product of the squares",
+        "fuse the square of a product minus the product of the squares into one operator",
     ),
     InferencePass(
         "fuse-sequence-conv",
         "fuse_products:fuse_sequence_conv",
-        "take bias and relu into the sequence_conv before them",
+        "fuse bias and relu into the sequence_conv before them",
     ),
     # After all that look for products themselves:
-    InferencePass("fuse-fc", "fuse_fc:fuse_fc", "make fc of a product, its bias and relu"),
-    InferencePass("fuse-repeated-fc", "fuse_fc:fuse_repeated_fc", "make one operator of a row of fc with relu"),
+    InferencePass("fuse-fc", "fuse_fc:fuse_fc", "fuse a product, its bias and relu into fc"),
+    InferencePass("fuse-repeated-fc", "fuse_fc:fuse_repeated_fc", "fuse a chain of fc with relu into one operator"),
     InferencePass(
         "fuse-conv-bias",
         "fuse_convolution:fuse_bias",
-        "take the bias into the convolution before it",
+        "fuse the bias into the convolution before it",
         not_saved=CUDA_ONLY.format("conv2d_fusion"),
     ),
     InferencePass(
         "fuse-conv-residual",
         "fuse_convolution:fuse_residual",
-        "take what is added to a convolution with bias into it",
+        "fuse the addition of another value into the convolution with bias before it",
         not_saved=CUDA_ONLY.format("conv2d_fusion"),
     ),
     InferencePass(
         "fuse-conv-activation",
         "fuse_convolution:fuse_activation",
-        "take the activation into the convolution with bias before it",
+        "fuse the activation into the convolution with bias before it",
         not_saved=CUDA_ONLY.format("conv2d_fusion"),
     ),
 )

@@ -31,7 +31,7 @@ def cut_to(
     else:
         idle = [name for name in boundary if name not in needed]
         if idle:
-            raise ProgramError(f"{', '.join(targets)} does not depend on {', '.join(idle)}; leave that input out")
+            raise ProgramError(f"{', '.join(targets)} does not depend on {', '.join(idle)}; omit that input")
         _check_versions(bare, targets, boundary)
     result = inference_program(program, boundary, list(targets))
     unfed = [finding.variable for finding in verify(result) if finding.code == "FC101"]
@@ -65,6 +65,6 @@ def _check_versions(bare: Program, targets: Sequence[str], boundary: Sequence[st
         }
         if len(versions) > 1:
             raise ProgramError(
-                f"{name} has several values, since operators work in place on it, and {', '.join(targets)} depends on "
-                f"{len(versions)} of them; cut at variables that are written once"
+                f"{name} has several values, because operators change it in place, and {', '.join(targets)} depends on "
+                f"{len(versions)} of them; prune at variables that are written once"
             )

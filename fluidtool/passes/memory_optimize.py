@@ -149,9 +149,9 @@ def _decisions(shared: _Shared) -> Iterator[Decision]:
         op = shared.flow.operators[shared.flow.first(name)]
         buffer = names.get(name)
         done = buffer is not None and buffer != name
-        reason = shared.left.get(name) or "it is in use whenever another one that it could share memory with is"
+        reason = shared.left.get(name) or "it is in use together with every variable that it could share memory with"
         if buffer is not None:
-            reason = f"uses the memory of {buffer}" if done else "its memory is used by others too"
+            reason = f"uses the memory of {buffer}" if done else "its memory is also used by others"
         yield Decision(RULE, op.block.idx, op.type, name, done, reason)
 
 

@@ -17,8 +17,8 @@ from fluidtool.proto.enums import AttrType, VarType
 
 # Attributes whose text is no name of a variable, or one that is renamed with it.
 NO_NAMES = frozenset({CALLSTACK_ATTR, NAMESCOPE_ATTR, ROLE_VAR_ATTR, ORIGINAL_NAMES_ATTR})
-BY_LOD = "an operator asks whether it, or what takes its LoD, has one"
-BY_VIEW = "in Paddle an operator's output is a view of its input there, or keeps its LoD"
+BY_LOD = "an operator checks whether it, or a value with its LoD, has a LoD"
+BY_VIEW = "in Paddle an operator's output is a view of it, or keeps its LoD"
 TEXT = frozenset({AttrType.STRING, AttrType.STRINGS})
 
 
@@ -78,7 +78,7 @@ class Untouchable:
         if var.persistable:
             return "it is persistable"
         if var.type != VarType.LOD_TENSOR:
-            return "it is no LoDTensor"
+            return "it is not a LoDTensor"
         if name in self.fed or var.is_data or name in flow.from_before:
             return "it is fed, or read before it is written"
         if name in self.fetched:
@@ -97,7 +97,7 @@ class Untouchable:
         if name in self.in_attributes or (0 not in mine and forward in self.in_attributes):
             return "an attribute names it"
         if name in self.by_name:
-            return "an operator sends, receives or prints it by its name"
+            return "an operator sends, receives or prints it by name"
         if name in self.on_cpu:
             return "its operator keeps it on the CPU (force_cpu)"
         if name in self.gradients:

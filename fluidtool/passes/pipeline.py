@@ -105,8 +105,9 @@ class PassPlan:
         if self.for_inference and trains(program):
             names = ", ".join(planned.name for planned in self.passes if planned.inference)
             raise ProgramError(
-                f"{names}: inference rewrites may take parameters for constants, but this program trains them; cut out "
-                "what predicts first (fluidtool prune MODEL --targets NAME -o OUT; program.clone(for_test=True) in Python)"
+                f"{names}: inference rewrites may treat parameters as constants, but this program trains them; "
+                f"extract the inference part first (fluidtool prune MODEL --targets NAME -o OUT; "
+                f"program.clone(for_test=True) in Python)"
             )
 
 
@@ -124,7 +125,7 @@ def _apart(
     if sharing is not None:
         sharing.run(program, scope, keep)
         return result
-    note = Decision(planned.name, 0, "", "", True, "variables that shared memory have memory of their own again")
+    note = Decision(planned.name, 0, "", "", True, "variables that shared memory no longer do")
     return PassResult((note, *result.decisions))
 
 
@@ -238,12 +239,12 @@ def _check(name: str, before: list[Finding], after: list[Finding]) -> None:
     given = _serious(before)
     if given:
         raise ProgramError(
-            f"{name} cannot rewrite this program, which has faults of its own: {given[0].code} {given[0].message}; "
+            f"{name} cannot rewrite this program, which already has faults: {given[0].code} {given[0].message}; "
             "'fluidtool check' lists them"
         )
     raise FluidError(
-        f"the pass {name} left a fault behind: {new[0].code} {new[0].message}; this is a fault of the pass, please "
-        "report it; run without it"
+        f"the pass {name} introduced a fault: {new[0].code} {new[0].message}; this is a bug in the pass, please "
+        f"report it and run without it"
     )
 
 

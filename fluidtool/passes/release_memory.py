@@ -22,7 +22,7 @@ from fluidtool.passes.peak import estimate
 from fluidtool.passes.result import Decision
 
 RULE, DELETE = "release_memory", "delete_var"
-WRITTEN_AGAIN = "it is written again later, and Paddle cannot write to what is deleted"
+WRITTEN_AGAIN = "it is written again later, and Paddle cannot write to a deleted variable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ def _plan(trace: Trace, untouchable: Untouchable, releases: list[_Release], deci
 
 def _reason(flow: Liveness, position: int, name: str, in_one_scope: bool) -> str | None:
     if in_one_scope:
-        return "all rounds of the loop have one scope, in which Paddle makes its variables once"
+        return "all iterations of the loop share one scope, in which Paddle creates its variables once"
     if flow.operators[position].type == DELETE:
-        return "it is deleted already"
+        return "it is already deleted"
     return WRITTEN_AGAIN if flow.last(name) > position else None
 
 

@@ -126,7 +126,7 @@ def _network(op: Operator, position: int) -> Iterator[Capability]:
     if not by_table and (info is None or not info.module.startswith(DISTRIBUTED) or op.type in STAY_HERE):
         return
     named = tuple(dict.fromkeys(_endpoints(op)))
-    verb = "listens for connections" if op.type.endswith("listen_and_serv") else "talks to other processes"
+    verb = "listens for connections" if op.type.endswith("listen_and_serv") else "connects to other processes"
     where = f": {', '.join(named)}" if named else ""
     yield Capability(Reach.NETWORK, op, position, verb + where, named)
 
@@ -143,9 +143,7 @@ def _python(op: Operator, position: int) -> Iterator[Capability]:
     """FC503: operators that call functions of this process; a file can name one by number only."""
     if op.type == "py_func":
         number = op.get_attr("forward_callable_id", 0)
-        yield Capability(
-            Reach.PYTHON, op, position, f"calls the Python function that this process has as number {number}"
-        )
+        yield Capability(Reach.PYTHON, op, position, f"calls the Python function registered under number {number}")
 
 
 # ---------------------------------------------------------------- loops
@@ -156,14 +154,14 @@ def _endless(op: Operator, position: int) -> Iterator[Capability]:
         return
     body = op.block.program.block(op.sub_blocks()[0])
     if names[0] in body.vars:
-        reason = "declares its condition anew inside, so that the one it asks"
+        reason = "redeclares its condition inside, so the one that it checks"
     elif _last_writer(body, names[0], len(body.ops)) is None:
         reason = "has a condition that its body"
     elif _computed_alike(op, position, body, names[0]):
         reason = "computes its condition from values that its body"
     else:
         return
-    text = f"{reason} never changes: once it has begun, it does not end"
+    text = f"{reason} never changes: once it has started, it does not end"
     yield Capability(Reach.ENDLESS, op, position, text)
 
 
@@ -188,7 +186,7 @@ def _computed_alike(loop: Operator, position: int, body: Block, name: str) -> bo
 
 
 def _meaning(op: Operator) -> dict[str, object]:
-    """The attributes but for those of the framework."""
+    """The attributes except those of the framework."""
     return {name: op.attr(name) for name in op.attr_names if not name.startswith("op_")}
 
 

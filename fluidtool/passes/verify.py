@@ -151,7 +151,7 @@ class _Flow:
         if ("FC102", name) not in self.reported:
             self.reported.add(("FC102", name))
             self.found.append(
-                at("FC102", op, position, f"names the variable {name}, which no block around it declares", name)
+                at("FC102", op, position, f"names the variable {name}, which no enclosing block declares", name)
             )
         return False
 
@@ -165,7 +165,7 @@ class _Flow:
             variables = [op.block.find_var_recursive(name) for name in outputs]
             if not outputs & self.read and not any(var is not None and var.persistable for var in variables):
                 names = ", ".join(sorted(outputs))
-                yield at("FC103", op, position, f"computes {names}, which nothing reads or fetches", min(outputs))
+                yield at("FC103", op, position, f"computes {names}, which is never read or fetched", min(outputs))
 
 
 def _declares(block: Block, name: str) -> bool:
@@ -198,7 +198,7 @@ def _columns(program: Program, malformed: Collection[Place]) -> Iterator[Finding
         for position, op in sound:
             column = int(op.attr("col"))
             if counts[column] > 1 or not 0 <= column < len(ops):
-                fault = "is taken twice" if counts[column] > 1 else f"is not one of 0 to {len(ops) - 1}"
+                fault = "is used twice" if counts[column] > 1 else f"is not one of 0 to {len(ops) - 1}"
                 yield at("FC104", op, position, f"column {column} of the {len(ops)} {kind} operators {fault}")
 
 
@@ -228,7 +228,7 @@ def _not_numbers(store: ParameterStore) -> Iterator[Finding]:
         array = (value.get_tensor() if isinstance(value, SelectedRows) else value).numpy()
         count = nan_count(array)
         if count:
-            yield Finding("FC305", f"{name} holds NaN in {count} of {array.size} elements", variable=name)
+            yield Finding("FC305", f"{name} contains NaN in {count} of {array.size} elements", variable=name)
 
 
 _PARAMETER_CODES = {

@@ -2,7 +2,7 @@
 
 Of a mapped file no descriptor stays open, and it may be removed or replaced by another of its name: what was mapped stays.
 But a file that is cut short in place takes its pages away, and a process that touches one of them is ended by a signal
-(SIGBUS) that no exception can stand for. So whoever keeps a value takes a private copy, which the system makes: there, a
+(SIGBUS) that no exception can stand for. So code that keeps a value takes a private copy, which the system makes: there, a
 page that is gone is an error of the call. Large values stay in the file, which is then looked at before they are used.
 """
 
@@ -38,9 +38,7 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
         os.close(descriptor)
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
         raise UnreadableError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
-    raise UnreadableError(
-        f"cannot read {path}: it is no regular file; fluidtool reads neither folders nor pipes nor devices"
-    )
+    raise UnreadableError(f"cannot read {path}: it is not a regular file; fluidtool reads no folders, pipes or devices")
 
 
 def read_file(path: str | os.PathLike[str], largest: int | None = None) -> bytes:
@@ -51,7 +49,7 @@ def read_file(path: str | os.PathLike[str], largest: int | None = None) -> bytes
         except OSError as error:
             raise UnreadableError(f"cannot read {path}: {error.strerror or error}") from error
     if largest is not None and len(data) > largest:
-        raise UnreadableError(f"{path} has more than {largest} bytes, too many for what it should be")
+        raise UnreadableError(f"{path} has more than {largest} bytes, too many for such a file")
     return data
 
 
@@ -107,8 +105,8 @@ class MappedFile:
     def changed(self) -> UnreadableError:
         """The error of a file that is not any more what it was."""
         return UnreadableError(
-            f"{self.path} was changed after it had been opened (it had {self.size} bytes); load the model again, and put new "
-            "files in the place of old ones instead of writing into them"
+            f"{self.path} was changed after it was opened (it had {self.size} bytes); load the model again, and "
+            f"replace files with new ones instead of writing into them"
         )
 
     def copy(self, begin: int, end: int) -> Array:

@@ -56,7 +56,7 @@ class LoDTensor:
     def numpy(self) -> np.ndarray[Any, Any]:
         """The value on the host; raises UninitializedError when there is no memory."""
         if self.array is None:
-            raise UninitializedError("the tensor holds no memory: it was neither set, nor loaded, nor computed")
+            raise UninitializedError("the tensor has no memory: it was neither set, nor loaded, nor computed")
         if isinstance(self.array, np.ndarray):
             return self.array
         return np.asarray(self.array.get() if hasattr(self.array, "get") else self.array)

@@ -27,7 +27,7 @@ class SelectedRows:
     def value(self) -> Any:
         """The array of shape [len(row_ids), …]; raises UninitializedError without memory."""
         if self.tensor.array is None:
-            raise UninitializedError("the SelectedRows holds no memory: set its tensor first")
+            raise UninitializedError("the SelectedRows has no memory: set its tensor first")
         return self.tensor.array
 
     # the names of paddle.fluid.core

@@ -59,8 +59,8 @@ class _Cursor:
 
     def fail(self, fault: str) -> UnreadableError:
         return UnreadableError(
-            f"{self.what} is not readable at byte {self.offset}: {fault}; "
-            "it is truncated, corrupted or no parameter file of Paddle"
+            f"{self.what} is not readable at byte {self.offset}: {fault}; it is truncated, corrupted or not a "
+            "parameter file of Paddle"
         )
 
     def skip(self, count: int, unit: str) -> int:
@@ -152,7 +152,7 @@ def _tensor(cursor: _Cursor, lod: LoD) -> TensorRecord:
     cursor.version("tensor")
     length = cursor.number("<i", "the length of the tensor description")
     if length > LONGEST_DESCRIPTION:
-        raise cursor.fail(f"the tensor description should take {length} bytes, more than any does")
+        raise cursor.fail(f"the tensor description should take {length} bytes, more than is possible")
     begin = cursor.skip(length, "the tensor description")
     data_type, shape = _description(cursor, begin)
     numel, itemsize = prod(shape), numpy_dtype(data_type).itemsize
@@ -172,7 +172,7 @@ def _description(cursor: _Cursor, begin: int) -> tuple[VarType, tuple[int, ...]]
         data_type = VarType(number)  # type: ignore[arg-type]
         numpy_dtype(data_type)
     except (ValueError, ArgumentTypeError):
-        raise cursor.fail(f"data type {number} is not one of tensors") from None
+        raise cursor.fail(f"data type {number} is not a data type of tensors") from None
     shape = tuple(_signed(dim) for dim in dims)
     if len(shape) > MAX_RANK or min(shape, default=0) < 0 or prod(dim or 1 for dim in shape) >= 2**60:
         raise cursor.fail(f"the shape {list(shape)[: MAX_RANK + 1]} cannot be that of a tensor")

@@ -96,7 +96,7 @@ def load_checkpoint(
 def _check_state(state: Mapping[str, Any], what: str) -> None:
     names = state.get("variables", [])
     if not isinstance(state.get("run", {}), dict) or not isinstance(names, list):
-        raise UnreadableError(f"{what} has a state that no training saves; resume from another checkpoint")
+        raise UnreadableError(f"{what} has a state that no training run saves; resume from another checkpoint")
     if not all(isinstance(name, str) for name in names):
         raise UnreadableError(f"{what} has names of variables that are not text; resume from another checkpoint")
 
@@ -106,15 +106,14 @@ def check_run(what: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> N
     for key, value in now.items():
         if key in before and before[key] != value:
             raise UsageError(
-                f"{what} is from a training with another {key.replace('_', ' ')} "
-                f"({before[key]}, now {value}), from which this one cannot go on; give the same settings and data, or "
-                "start anew in another folder"
+                f"{what} is from a training run with another {key.replace('_', ' ')} ({before[key]}, now {value}), "
+                f"so this run cannot resume from it; give the same settings and data, or start again in another folder"
             )
 
 
 def _whole(text: str, folder: Path) -> int:
     if not text.isdecimal() or len(text) > LONGEST_NUMBER:
-        raise UnreadableError(f"a checkpoint in {folder} says it stands at {text[:40]!r}, which is not a number")
+        raise UnreadableError(f"a checkpoint in {folder} gives its position as {text[:40]!r}, which is not a number")
     return int(text)
 
 
@@ -158,7 +157,9 @@ def initial_values(path: Path, variables: Sequence[Variable]) -> Mapping[str, Va
         raise ParameterFileError(f"{path} has no parameters of the program, and no model: {error}") from error
     values = {name: store[name] for name in store if name in by_name}
     if not values:
-        raise ParameterFileError(f"{path} has no value for any variable of the program; is it another program's?")
+        raise ParameterFileError(
+            f"{path} has no value for any variable of the program; does it belong to another program?"
+        )
     for name in values:
         info = store.info(name)
         check_declared(by_name[name], info.shape, info.data_type, info.source)

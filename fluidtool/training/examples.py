@@ -40,10 +40,10 @@ class Examples:
         counts = {name: count_examples(name, value) for name, value in self.values.items()}
         if len(set(counts.values())) > 1:
             found = ", ".join(f"{name} {count}" for name, count in counts.items())
-            raise FeedError(f"the data have different numbers of examples: {found}; every input needs one for each")
+            raise FeedError(f"the data have different numbers of examples: {found}; all inputs need the same number")
         self._count = next(iter(counts.values()), 0)
         if not self._count:
-            raise FeedError("the data have no examples; give at least one")
+            raise FeedError("the data has no examples; give at least one")
 
     @property
     def count(self) -> int:
@@ -104,7 +104,7 @@ def count_examples(name: str, value: LoDTensor) -> int:
     if value.offsets:
         return len(value.offsets[0]) - 1
     if not value.shape():
-        raise FeedError(f"the data of {name} are a single number; the leading axis counts the examples")
+        raise FeedError(f"the data of {name} is a single number; the leading axis must be the examples")
     return int(value.shape()[0])
 
 
@@ -127,7 +127,7 @@ def join(name: str, values: Sequence[LoDTensor]) -> LoDTensor:
     kinds = {(value.numpy().shape[1:], value.numpy().dtype, len(value.offsets)) for value in values}
     if len(kinds) > 1:
         found = ", ".join(f"{value.numpy().dtype} {list(value.shape())}" for value in values)
-        raise FeedError(f"the files have different data for the input {name}: {found}")
+        raise FeedError(f"the files disagree on the data of the input {name}: {found}")
     return LoDTensor(np.concatenate([value.numpy() for value in values]), merge_offsets(values))
 
 
@@ -156,7 +156,7 @@ def stream_of(arrays: Mapping[str, LoDTensor], inputs: Sequence[str], source: st
         found = sorted(steps.get(number, {}))
         if found != list(range(len(inputs))):
             raise UnreadableError(
-                f"{source} should hold step{number}_feed0 to step{number}_feed{len(inputs) - 1} for the inputs "
+                f"{source} must contain step{number}_feed0 to step{number}_feed{len(inputs) - 1} for the inputs "
                 f"{', '.join(inputs)}; found the feeds {found}"
             )
     for (step, feed), offsets in levels.items():

@@ -77,8 +77,8 @@ class Training:
         self.steps_per_epoch = len(order.batches(data.count, 0))
         if not self.steps_per_epoch:
             raise FeedError(
-                f"{data.count} examples do not fill one batch of {order.batch_size}, and incomplete batches are left out; "
-                "use a smaller batch size"
+                f"{data.count} examples do not fill one batch of {order.batch_size}, and incomplete batches are "
+                "dropped; use a smaller batch size"
             )
         check_data(programs, data, order)
 
@@ -93,7 +93,7 @@ class Training:
             self.executor.run(startup, {}, [], self.scope)
         elif path is None:
             raise ProgramError(
-                "there is no startup program, and no parameters to start from; name one of them (--startup, --init)"
+                "there is neither a startup program nor parameters to start from; name one of them (--startup, --init)"
             )
         values = {} if path is None else initial_values(path, self._variables)
         for name, value in values.items():
@@ -145,7 +145,7 @@ class Training:
         if not (self.allow_nan or math.isfinite(loss)):
             raise NotFiniteError(
                 f"the loss {self.loss} is {loss} in step {number} of epoch {epoch} (both count from 0): lower the "
-                "learning rate or clip gradients, or go on nevertheless with --allow-nan; 'fluidtool run --check-nan' "
+                "learning rate or clip gradients, or continue anyway with --allow-nan; 'fluidtool run --check-nan' "
                 "finds the operator"
             )
         seconds = perf_counter() - begin
@@ -205,7 +205,7 @@ class Training:
         unknown = [name for name in targets if name not in block.vars]
         if not targets or unknown:
             raise ProgramError(
-                f"the main program has no variable {unknown[0]!r} to save an inference model of"
+                f"the main program has no variable {unknown[0]!r} to save an inference model for"
                 if unknown
                 else "name what the inference model computes (--targets NAME)"
             )
@@ -231,15 +231,15 @@ def check_data(programs: TrainingPrograms, data: Source, order: Order) -> None:
     missing = [name for name in programs.inputs if name not in feed]
     if missing:
         raise FeedError(
-            f"there are no data for the input {', '.join(missing)}; the inputs are {programs.described_inputs()}; give an "
-            "array for each (--data NAME=FILE.npy, or a .npz with arrays of these names)"
+            f"there are no data for the input {', '.join(missing)}; the inputs are {programs.described_inputs()}; "
+            f"give one array each (--data NAME=FILE.npy, or a .npz with arrays of these names)"
         )
     for var in programs.input_variables:
         check_value(var, feed[var.name])
         if var.lod_level and not feed[var.name].offsets:
             raise FeedError(
-                f"the input {var.name} holds sequences, but the data do not say where they end: give their lengths, "
-                f"{var.name}.lod in the .npz or --lod {var.name}=[[2,3]]"
+                f"the input {var.name} contains sequences, but the data does not say where they end: give their "
+                f"lengths, {var.name}.lod in the .npz or --lod {var.name}=[[2,3]]"
             )
 
 
@@ -249,11 +249,11 @@ def _check_batch_size(programs: TrainingPrograms, data: Examples, order: Order) 
         return
     if order.batch_size != size:
         raise FeedError(
-            f"the program is declared for batches of {size} ({programs.described_inputs()}), not of {order.batch_size}; "
-            f"give --batch-size {size}"
+            f"the program is declared for batches of {size} ({programs.described_inputs()}), not of "
+            f"{order.batch_size}; give --batch-size {size}"
         )
     if data.count % size and not order.drop_last:
         raise FeedError(
-            f"the program is declared for batches of {size}, which {data.count} examples do not fill; leave the "
-            "incomplete one out with --drop-last"
+            f"the program is declared for batches of {size}, which {data.count} examples do not fill; drop the "
+            f"incomplete one with --drop-last"
         )

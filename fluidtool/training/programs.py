@@ -58,18 +58,20 @@ def open_programs(
     elif path.is_dir():
         folder = path
     else:
-        raise ModelNotFoundError(f"there are no programs at {path}: no such folder, and no file of a main program")
+        raise ModelNotFoundError(
+            f"there are no programs at {path}: it is neither a folder nor the file of a main program"
+        )
     main_file = _choose(folder, main, MAIN_NAMES, "main program", "--main")
     if main_file is None:
         raise ModelNotFoundError(
-            f"{folder} has no main program: none of {', '.join(MAIN_NAMES)} is there; name it with --main FILE"
+            f"{folder} has no main program: none of {', '.join(MAIN_NAMES)} exists; name it with --main FILE"
         )
     startup_file = _choose(folder, startup, STARTUP_NAMES, "startup program", "--startup")
     program = _read(main_file)
     if not any_role and not any(op.outputs.get("ParamOut") for block in program.blocks for op in block.ops):
         raise ProgramError(
-            f"{main_file} has no optimizer operators, so nothing would be trained; save the program that "
-            "optimizer.minimize(loss) has completed"
+            f"{main_file} has no optimizer operators, so nothing would be trained; save the program after "
+            f"optimizer.minimize(loss)"
         )
     return TrainingPrograms(
         program,
@@ -110,7 +112,7 @@ def find_loss(program: Program, given: str | None = None) -> str:
     if len(found) == 1:
         return found[0]
     what = f"has {len(found)} losses ({', '.join(found)})" if found else "does not tell its loss: no backward pass"
-    raise ProgramError(f"the main program {what}; say which variable is the loss with --loss NAME")
+    raise ProgramError(f"the main program {what}; name the loss with --loss NAME")
 
 
 def _starts_of_backward(program: Program) -> list[str]:

@@ -71,7 +71,7 @@ def find_place(folder: Path, kind: str, environment: Mapping[str, str]) -> RoleP
     role = role_from_environment(environment)
     if role.kind not in ("local", kind):
         raise UsageError(
-            f"the programs in {folder} are a {kind}'s, but the environment says that this is a {role.kind}"
+            f"the programs in {folder} belong to a {kind}, but the environment says that this is a {role.kind}"
         )
     if kind == PSERVER:
         index = role.servers.index(role.current_endpoint) if role.servers else 0
@@ -185,8 +185,8 @@ class RoleTraining(Training):
         position = Position(int(state["epoch"]), int(state["step"]))
         if position.epoch * self.steps_per_epoch + position.step + 1 != step:
             raise UnreadableError(
-                f"the checkpoint of {self.role.name} after step {step} says it stands at step {position.step} of epoch "
-                f"{position.epoch}; with these data an epoch has {self.steps_per_epoch} steps"
+                f"the checkpoint of {self.role.name} after step {step} gives its position as step {position.step} of "
+                f"epoch {position.epoch}; with these data an epoch has {self.steps_per_epoch} steps"
             )
         return position
 

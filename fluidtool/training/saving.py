@@ -33,6 +33,6 @@ def check_free(folder: Path, names: Sequence[str], *, overwrite: bool = False) -
     foreign = sorted(name for name in held_names(folder) if name not in own)
     if foreign:
         raise OutputExistsError(
-            f"{folder} holds more than parameters of this program ({', '.join(foreign[:5])}), so it is not replaced; "
-            "choose another name"
+            f"{folder} contains more than parameters of this program ({', '.join(foreign[:5])}), so it is not "
+            "replaced; choose another name"
         )

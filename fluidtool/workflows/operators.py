@@ -24,7 +24,7 @@ class Support:
 
 
 def coverage(program: Program) -> list[Support]:
-    """The types of operators of a program, by name, but for feed and fetch."""
+    """The types of operators of a program, by name, except feed and fetch."""
     counts = Counter(op.type for block in program.blocks for op in block.ops if op.type not in ("feed", "fetch"))
     return [Support(op_type, counts[op_type], why_not(op_type)) for op_type in sorted(counts)]
 

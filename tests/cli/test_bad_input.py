@@ -110,7 +110,7 @@ def test_no_model_there(tmp_path: Path) -> None:
 
 def test_an_empty_folder(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    assert "it holds nothing; expected __model__" in refuse(UNREADABLE, "run", tmp_path / "empty", "--random")
+    assert "it contains nothing; expected __model__" in refuse(UNREADABLE, "run", tmp_path / "empty", "--random")
 
 
 def test_two_programs_in_a_folder(tmp_path: Path) -> None:
@@ -119,12 +119,12 @@ def test_two_programs_in_a_folder(tmp_path: Path) -> None:
     for name in ("a.pb", "b.pb"):
         (folder / name).write_bytes(linear_program().serialize_to_string())
     message = refuse(UNREADABLE, "inspect", folder)
-    assert "holds 2 programs: a.pb, b.pb" in message and "--model-file NAME" in message
+    assert "contains 2 programs: a.pb, b.pb" in message and "--model-file NAME" in message
     assert call("inspect", folder, "--model-file", "a.pb").exit_code == 0
 
 
 def test_a_program_file_that_is_not_there(model: Path) -> None:
-    assert "has no file other; it holds __model__, b, w" in refuse(
+    assert "has no file other; it contains __model__, b, w" in refuse(
         UNREADABLE, "inspect", model, "--model-file", "other"
     )
 
@@ -146,12 +146,12 @@ def test_a_missing_parameter(model: Path, x: Path) -> None:
 
 def test_a_parameter_of_another_shape(tmp_path: Path, x: Path) -> None:
     folder = write_model(tmp_path / "m", linear_program(), w=WEIGHT.T, b=BIAS)
-    assert f"w is declared [4, 3], {folder / 'w'} holds [3, 4]" in refuse(UNREADABLE, "run", folder, "--feed", x)
+    assert f"w is declared [4, 3], {folder / 'w'} contains [3, 4]" in refuse(UNREADABLE, "run", folder, "--feed", x)
 
 
 def test_a_parameter_of_another_data_type(tmp_path: Path, x: Path) -> None:
     folder = write_model(tmp_path / "m", linear_program(), w=WEIGHT.astype("float64"), b=BIAS)
-    assert f"w is declared FP32, {folder / 'w'} holds FP64" in refuse(UNREADABLE, "run", folder, "--feed", x)
+    assert f"w is declared FP32, {folder / 'w'} contains FP64" in refuse(UNREADABLE, "run", folder, "--feed", x)
 
 
 @pytest.mark.parametrize("combined", [False, True])
@@ -159,7 +159,7 @@ def test_a_parameter_with_trailing_bytes(tmp_path: Path, x: Path, combined: bool
     folder = combined_model(tmp_path / "m") if combined else linear_model(tmp_path / "m")
     with (folder / ("__params__" if combined else "w")).open("ab") as file:
         file.write(b"12345")
-    assert "goes on for 5 bytes after its last parameter" in refuse(UNREADABLE, "run", folder, "--feed", x)
+    assert "continues for 5 bytes after its last parameter" in refuse(UNREADABLE, "run", folder, "--feed", x)
 
 
 @pytest.mark.parametrize("combined", [False, True])
@@ -264,7 +264,7 @@ def test_a_feed_file_with_pickled_objects(model: Path, tmp_path: Path, kind: str
     path = tmp_path / f"x2.{kind}"
     array = np.array([_Harmful()], dtype=object)
     np.save(path, array) if kind == "npy" else np.savez(path, x=array)
-    assert "it holds pickled objects" in refuse(UNREADABLE, "run", model, "--feed", path)
+    assert "it contains pickled objects" in refuse(UNREADABLE, "run", model, "--feed", path)
 
 
 def test_empty_standard_input(model: Path) -> None:
@@ -290,9 +290,9 @@ def words(tmp_path: Path) -> Path:
         ("[[2,2]]", "level 0 ends at 4, but there are 5 rows of the tensor"),
         ("[[2,4]]", "level 0 ends at 6, but there are 5 rows of the tensor"),
         ("[[2,1],[2,2]]", "level 0 ends at 3, but there are 2 sequences at level 1"),
-        ("[[6,-1]]", "expected one list of lengths for each level"),
-        ("[2,3]", "expected one list of lengths for each level"),
-        ("[[2.5,2.5]]", "expected one list of lengths for each level"),
+        ("[[6,-1]]", "expected one list of lengths per level"),
+        ("[2,3]", "expected one list of lengths per level"),
+        ("[[2.5,2.5]]", "expected one list of lengths per level"),
         ("[[2,3]", "is not JSON"),
         ("[[]]", "level 0 has 1 offsets; at least two are needed"),
     ],
@@ -436,7 +436,7 @@ def test_a_parameter_with_a_name_that_leads_out_is_not_read(tmp_path: Path, x: P
     folder = tmp_path / "evil"
     write_model(folder, _renamed("w", name), b=BIAS)
     message = refuse(UNREADABLE, "run", folder, "--feed", x)
-    assert f"variable name {name!r} leads out of the folder" in message
+    assert f"variable name {name!r} leads outside the folder" in message
     assert call("inspect", folder).exit_code == 0
     assert call("check", folder).exit_code == 1
 
@@ -452,7 +452,7 @@ def test_a_parameter_with_a_name_that_leads_out_is_not_written(tmp_path: Path, n
     save_model(_renamed("w", name), values, Layout(folder, "__model__", "__params__"))
     assert call("run", folder, "--random").exit_code == 0
     assert call("prune", folder, "--targets", "sum", "-o", tmp_path / "cut").exit_code == 0
-    with pytest.raises(Exception, match="leads out of the folder"):
+    with pytest.raises(Exception, match="leads outside the folder"):
         save_model(_renamed("w", name), values, Layout(tmp_path / "out", "__model__", None))
 
 
@@ -460,7 +460,7 @@ def test_a_parameter_with_a_name_that_leads_out_is_not_written(tmp_path: Path, n
 def test_an_output_with_a_name_that_leads_out_is_not_written(tmp_path: Path, name: str) -> None:
     folder = write_model(tmp_path / "evil", _renamed("probability", name), w=WEIGHT, b=BIAS)
     message = refuse(UNREADABLE, "run", folder, "--random", "-o", tmp_path / "out")
-    assert "leads out of the folder" in message
+    assert "leads outside the folder" in message
     assert not (tmp_path / "stolen.npy").exists()
 
 
@@ -480,14 +480,14 @@ def test_lengths_longer_than_the_name_of_a_file(model: Path) -> None:
 @pytest.mark.parametrize("option", [["--random", "--expect"], ["--feed"]])
 def test_a_pipe_where_a_file_should_be(model: Path, tmp_path: Path, option: list[str]) -> None:
     os.mkfifo(tmp_path / "pipe")
-    assert "it is no regular file" in refuse(UNREADABLE, "run", model, *option, tmp_path / "pipe")
+    assert "it is not a regular file" in refuse(UNREADABLE, "run", model, *option, tmp_path / "pipe")
 
 
 def test_a_feed_that_asks_for_more_than_it_holds(model: Path, tmp_path: Path) -> None:
     header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1099511627776,), }\n"
     (tmp_path / "x.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
     message = refuse(UNREADABLE, "run", model, "--feed", tmp_path / "x.npy")
-    assert "takes 4398046511104 bytes, and 0 are left" in message
+    assert "takes 4398046511104 bytes, but 0 are left" in message
 
 
 @pytest.mark.parametrize("command", [["run", "--random"], ["check"], ["inspect"]])

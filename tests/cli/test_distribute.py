@@ -212,4 +212,4 @@ def test_a_transpiled_program_is_not_transpiled_again(programs: tuple[Any, ...],
     assert call(*programs, *SERVERS, "-o", tmp_path / "job").exit_code == 0
     trainer = tmp_path / "job/trainer_0"
     result = call("transpile", trainer / "main.pb", "--startup", trainer / "startup.pb", *SERVERS, "--plan")
-    assert "has been transpiled already" in error_of(result)
+    assert "has already been transpiled" in error_of(result)

@@ -95,8 +95,8 @@ def test_wrong_requests_are_refused(tmp_path: Path) -> None:
     assert "there is no --engine cloud; expected one of local, ray, mpi" in refused("--engine", "cloud", path)
     assert "--ray-address needs --engine ray" in refused("--ray-address", "auto", path)
     assert "--resume needs checkpoints; name their folder" in refused("--resume", path)
-    assert "is no job" in refused(tmp_path / "nowhere")
-    assert "no manifest of a job" in refused(tmp_path)
+    assert "is not a job" in refused(tmp_path / "nowhere")
+    assert "not the manifest of a job" in refused(tmp_path)
 
 
 def test_checkpoints_of_another_run_are_not_mixed_up(tmp_path: Path) -> None:

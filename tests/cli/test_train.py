@@ -360,8 +360,8 @@ def arrays(**changed: Any) -> dict[str, Any]:
         (arrays(x=X[:, :2]), "input x takes shape [-1, 3] (-1: any size), found [4, 2]"),
         (arrays(x=X.astype("float64")), "input x takes float32, found float64"),
         (arrays(y=Y[:7]), "different numbers of examples: x 10, y 7"),
-        (arrays(x=X[:0], y=Y[:0]), "the data have no examples"),
-        (arrays(x=np.float32(1)), "the data of x are a single number"),
+        (arrays(x=X[:0], y=Y[:0]), "the data has no examples"),
+        (arrays(x=np.float32(1)), "the data of x is a single number"),
         (arrays(z=Y), "there is no input 'z'"),
         (arrays(w=X), "w is not an input"),
         ({"step0_feed0": X}, "step0_feed0 to step0_feed1"),
@@ -379,7 +379,7 @@ def test_files_that_do_not_fit_together(folder: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "1.npy", X)
     np.save(tmp_path / "2.npy", X[:, :2])
     result = call("train", folder, "--data", f"x={tmp_path / '1.npy'}", f"x={tmp_path / '2.npy'}")
-    assert result.exit_code == 2 and "different data for the input x" in error_of(result)
+    assert result.exit_code == 2 and "disagree on the data of the input x" in error_of(result)
 
 
 def test_sequences_without_lengths(tmp_path: Path) -> None:
@@ -449,7 +449,7 @@ def test_programs_by_other_names(folder: Path, tmp_path: Path) -> None:
 
 def test_no_way_to_start(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "main.pb").write_bytes((folder / "main.pb").read_bytes())
-    assert "no startup program, and no parameters" in refusal(tmp_path, data=folder / "data.npz")
+    assert "neither a startup program nor parameters" in refusal(tmp_path, data=folder / "data.npz")
 
 
 def test_parameters_of_another_shape(folder: Path) -> None:
@@ -521,7 +521,7 @@ def test_nothing_is_overwritten_without_force(folder: Path, tmp_path: Path, inde
 
 def test_a_folder_with_something_else_is_never_replaced(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("mine")
-    assert "holds more than parameters" in refusal(folder, "--save", tmp_path, "--force")
+    assert "contains more than parameters" in refusal(folder, "--save", tmp_path, "--force")
     assert (tmp_path / "notes").read_text() == "mine"
 
 

@@ -79,7 +79,7 @@ def test_nothing_to_optimize(mode: str) -> None:
 def test_programs_that_were_transpiled_before(first: str, second: str) -> None:
     programs = built(mlp)
     transpile(programs, MODES[first][0], **MODES[first][1])
-    message = r"program has been transpiled already \(it has an operator \w+\); build the programs anew, or clone"
+    message = r"program has already been transpiled \(it has an operator \w+\); build the programs again, or clone"
     refused(programs, ProgramError, message, MODES[second][0], **MODES[second][1])
 
 
@@ -175,7 +175,9 @@ def test_a_number_of_trainers_needs_servers(mode: str) -> None:
 @pytest.mark.parametrize("mode", ["nccl2", "grad_allreduce", "local_sgd"])
 def test_an_endpoint_that_is_no_trainers(mode: str) -> None:
     config, given = MODES[mode]
-    message = r"current_endpoint 10\.0\.0\.9:1 is none of the trainers; they are 127\.0\.0\.1:6170, 127\.0\.0\.1:6171"
+    message = (
+        r"current_endpoint 10\.0\.0\.9:1 is not one of the trainers; they are 127\.0\.0\.1:6170, 127\.0\.0\.1:6171"
+    )
     refused(built(mlp), UsageError, message, config, **(given | {"current_endpoint": "10.0.0.9:1"}))
 
 
@@ -219,7 +221,7 @@ def test_hierarchies_that_do_not_divide_the_trainers(ranks: int) -> None:
 def test_blocks_that_are_too_small(size: Any) -> None:
     config = fluid.DistributeTranspilerConfig()
     config.min_block_size = size
-    with pytest.raises(UsageError, match=r"min_block_size is .*; it is a number of elements, 8192 or more"):
+    with pytest.raises(UsageError, match=r"min_block_size is .*; expected a number of elements, at least 8192"):
         fluid.DistributeTranspiler(config)
 
 

@@ -28,7 +28,7 @@ def test_a_malformed_endpoint_is_named(wrong: str) -> None:
 
 
 def test_an_endpoint_given_twice_is_named() -> None:
-    with pytest.raises(UsageError, match=r"pservers names b:2 twice; give each process an endpoint of its own"):
+    with pytest.raises(UsageError, match=r"pservers names b:2 twice; give each process a separate endpoint"):
         parse_endpoints("a:1,b:2,b:2", "pservers")
 
 

@@ -56,14 +56,14 @@ def test_peers_are_those_without_servers() -> None:
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
-        ({"PADDLE_TRAINING_ROLE": "WORKER"}, "PADDLE_TRAINING_ROLE should be TRAINER or PSERVER, found 'WORKER'"),
-        ({"TRAINING_ROLE": "trainer"}, "TRAINING_ROLE should be TRAINER or PSERVER, found 'trainer'"),
-        ({"TRAINING_ROLE": "PSERVER"}, "nothing says which there are; set PADDLE_PSERVERS_IP_PORT_LIST"),
-        ({"TRAINING_ROLE": "TRAINER"}, "nothing says of which job; set PADDLE_PSERVERS_IP_PORT_LIST"),
-        ({"TRAINING_ROLE": "PSERVER", **CLOUD}, "this server is not named, which is none of"),
+        ({"PADDLE_TRAINING_ROLE": "WORKER"}, "PADDLE_TRAINING_ROLE must be TRAINER or PSERVER, found 'WORKER'"),
+        ({"TRAINING_ROLE": "trainer"}, "TRAINING_ROLE must be TRAINER or PSERVER, found 'trainer'"),
+        ({"TRAINING_ROLE": "PSERVER"}, "the servers are not known; set PADDLE_PSERVERS_IP_PORT_LIST"),
+        ({"TRAINING_ROLE": "TRAINER"}, "its job is not known; set PADDLE_PSERVERS_IP_PORT_LIST"),
+        ({"TRAINING_ROLE": "PSERVER", **CLOUD}, "this server is not named, which is not one of"),
         (
             {"TRAINING_ROLE": "PSERVER", "POD_IP": "10.0.0.9", "PADDLE_PORT": "1", **CLOUD},
-            "this server is 10.0.0.9:1, which is none of 10.0.0.1:1, 10.0.0.2:2; set POD_IP and PADDLE_PORT",
+            "this server is 10.0.0.9:1, which is not one of 10.0.0.1:1, 10.0.0.2:2; set POD_IP and PADDLE_PORT",
         ),
         ({"TRAINING_ROLE": "TRAINER", "PADDLE_TRAINER_ID": "3", **CLOUD}, "PADDLE_TRAINER_ID is 3; with 3 trainers"),
         (
@@ -72,11 +72,11 @@ def test_peers_are_those_without_servers() -> None:
         ),
         (
             {"TRAINING_ROLE": "TRAINER", **CLOUD, "PADDLE_TRAINERS_NUM": "0"},
-            "PADDLE_TRAINERS_NUM is '0'; expected a number, 1",
+            "PADDLE_TRAINERS_NUM is '0'; expected a number of at least 1",
         ),
         (
             {"PADDLE_TRAINING_ROLE": "TRAINER", "PADDLE_PSERVER_IPS": "10.0.0.1"},
-            "PADDLE_TRAINERS_NUM or PADDLE_TRAINERS is not; set how many trainers",
+            "PADDLE_TRAINERS_NUM or PADDLE_TRAINERS is not; set the number of trainers",
         ),
         (
             {"PADDLE_CURRENT_ENDPOINT": "10.0.0.9:9", **PEERS},

@@ -172,5 +172,5 @@ def test_waiting_ends_with_an_error_that_names_who_is_missing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as there, socket.socket() as missing:
         missing.bind(("127.0.0.1", 0))
         ports = [f"127.0.0.1:{each.getsockname()[1]}" for each in (there, missing)]
-        with pytest.raises(Late, match=f"nothing listens at {ports[1]} after 0.1 seconds; start what is missing"):
+        with pytest.raises(Late, match=f"nothing listens at {ports[1]} after 0.1 seconds; start the missing servers"):
             wait_until_ready(ports, pause=0.05, longest=0.1)

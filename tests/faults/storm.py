@@ -3,7 +3,7 @@
     python -m tests.faults.storm --faults 200
     python -m tests.faults.storm --clean 50
 
-Kills: SIGKILL, SIGSTOP followed by SIGCONT, and SIGSTOP for ever, to any role. Network: a proxy before every server that
+Kills: SIGKILL, SIGSTOP followed by SIGCONT, and SIGSTOP forever, to any role. Network: a proxy before every server that
 delays, drops and repeats calls, with fluidtool's stream and with Paddle's single calls. A job that hangs, learns other
 bits, or leaves a process or a port behind, is a failure. With --clean nothing is disturbed: all runs must learn the same.
 """

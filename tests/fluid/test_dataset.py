@@ -495,7 +495,7 @@ def test_slots_of_a_description_must_be_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["name {", "name", "}", 'name: "a" $', 'multi_slot_desc { slots { name: "w" } }'])
 def test_a_file_that_is_no_description(tmp_path: Path, text: str) -> None:
-    with pytest.raises(UnreadableError, match=r"feed\.proto is no DataFeedDesc"):
+    with pytest.raises(UnreadableError, match=r"feed\.proto is not a DataFeedDesc"):
         description(tmp_path, text)
 
 

@@ -113,7 +113,7 @@ def test_an_unknown_role_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_role_without_a_job_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     play(monkeypatch, {"PADDLE_TRAINING_ROLE": "TRAINER"})
-    with pytest.raises(UsageError, match="nothing says of which job"):
+    with pytest.raises(UsageError, match="its job is not known"):
         make()
 
 

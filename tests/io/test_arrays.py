@@ -52,7 +52,7 @@ def test_a_folder_of_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../a", "/a", "b/../../a"])
 def test_a_name_that_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ParameterFileError, match="leads out of the folder"):
+    with pytest.raises(ParameterFileError, match="leads outside the folder"):
         write_folder(tmp_path / "out", {"fine": LoDTensor(np.zeros(2)), name: LoDTensor(np.zeros(2))})
     assert list(tmp_path.iterdir()) == []
 
@@ -62,7 +62,7 @@ def test_objects_are_refused() -> None:
 
     file = io.BytesIO()
     np.save(file, np.array([{}], dtype=object), allow_pickle=True)
-    with pytest.raises(UnreadableError, match="it holds pickled objects"):
+    with pytest.raises(UnreadableError, match="it contains pickled objects"):
         parse_values(file.getvalue(), "x")
 
 

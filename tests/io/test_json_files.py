@@ -28,14 +28,14 @@ def test_what_is_no_json_is_refused(tmp_path: Path, data: bytes) -> None:
 
 def test_another_value_than_an_object_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("[]")
-    with pytest.raises(UnreadableError, match="should hold a JSON object, found list"):
+    with pytest.raises(UnreadableError, match="must contain a JSON object, found list"):
         read_json_object(tmp_path / "file")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UnreadableError, match="no regular file"):
+    with pytest.raises(UnreadableError, match="not a regular file"):
         read_text(tmp_path / "pipe")
 
 
@@ -50,7 +50,7 @@ def test_a_position_that_is_not_text_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoint_0" / "trainer_0"
     folder.mkdir(parents=True)
     (folder / "step_id").write_bytes(b"\xff\xfe")
-    with pytest.raises(UnreadableError, match="does not say where trainer 0 stands"):
+    with pytest.raises(UnreadableError, match="does not give the position of trainer 0"):
         checkpoints.load_trainer_args(tmp_path, 0, 0, ["step_id"])
 
 

@@ -147,7 +147,7 @@ def test_a_header_that_is_not_there_is_refused(data: bytes) -> None:
 def test_arrays_of_objects_are_refused() -> None:
     data = saved(np.array([{}, None], dtype=object), allow_pickle=True)
     for bad in (data, npz(a=data)):
-        with pytest.raises(UnreadableError, match="it holds pickled objects"):
+        with pytest.raises(UnreadableError, match="it contains pickled objects"):
             parse_values(bad, "x")
 
 
@@ -161,7 +161,7 @@ def spoiled(data: bytes, offset: int, value: int) -> bytes:
     ("data", "fault"),
     [
         (spoiled(npz(a=npy(header(), TWO)), 8, 1), "is encrypted"),
-        (spoiled(npz(a=npy(header(), TWO)), 10, zipfile.ZIP_LZMA), "compressed in a way that numpy does not use"),
+        (spoiled(npz(a=npy(header(), TWO)), 10, zipfile.ZIP_LZMA), "compressed by a method that numpy does not use"),
         (spoiled(npz(a=npy(header(), TWO)), 10, zipfile.ZIP_STORED), "truncated or corrupted"),
         (spoiled(npz(a=npy(header(), TWO)), 26, 0xFFF), "should give 268"),
         (spoiled(npz(a=npy(header(), TWO)), 42, 7), "truncated or corrupted"),
@@ -238,7 +238,7 @@ def test_a_pipe_without_an_array_is_refused(data: bytes) -> None:
 def test_a_device_that_never_ends_is_refused_at_once() -> None:
     if not os.path.exists("/dev/zero"):
         pytest.skip("the system has no /dev/zero")
-    with pytest.raises(UnreadableError, match="no regular file"):
+    with pytest.raises(UnreadableError, match="not a regular file"):
         read_values(Path("/dev/zero"))
     with open("/dev/zero", "rb") as stream, pytest.raises(UnreadableError, match="neither a"):
         read_stream(stream, "pipe")

@@ -41,5 +41,5 @@ def test_a_default_is_what_a_program_with_this_value_computes_with() -> None:
 
 
 def test_text_is_no_number() -> None:
-    with pytest.raises(ProgramError, match="attribute scale of operator scale is FLOAT, which 'much' does not fit"):
+    with pytest.raises(ProgramError, match="attribute scale of operator scale is FLOAT, but 'much' does not match it"):
         operator().set_attr("scale", "much", AttrType.FLOAT)

@@ -227,7 +227,7 @@ def test_what_an_attribute_names_is_left() -> None:
 def test_what_is_sent_is_left() -> None:
     net = chained()
     net.program.global_block().append_op(type="send", inputs={"X": "c"}, outputs={"Out": "dummy"})
-    assert reason(memory_optimize(net.program), "c") == "an operator sends, receives or prints it by its name"
+    assert reason(memory_optimize(net.program), "c") == "an operator sends, receives or prints it by name"
 
 
 def test_what_is_kept_on_the_cpu_is_left() -> None:
@@ -244,7 +244,7 @@ def test_arrays_of_tensors_are_left() -> None:
     net.program.global_block().create_var(name="array", type=VarType.LOD_TENSOR_ARRAY, dtype="float32")
     net.op("write_to_array", {"X": "x", "I": "zero"}, {"Out": "array"})
     net.op("read_from_array", {"X": "array", "I": "zero"}, {"Out": "a"})
-    assert left(net, "array") == "it is no LoDTensor"
+    assert left(net, "array") == "it is not a LoDTensor"
 
 
 def test_what_has_no_declared_shape_is_left() -> None:
@@ -400,7 +400,7 @@ def test_views_of_paddle_are_left() -> None:
     net.program.global_block().append_op(type="lod_reset", inputs={"X": "c"}, outputs={"Out": "d"})
     result = memory_optimize(net.program)
     for name in "cd":
-        assert reason(result, name) == "in Paddle an operator's output is a view of its input there, or keeps its LoD"
+        assert reason(result, name) == "in Paddle an operator's output is a view of it, or keeps its LoD"
 
 
 def expanding(lod_level: int) -> Net:
@@ -417,7 +417,7 @@ def expanding(lod_level: int) -> Net:
 def test_what_must_not_have_a_lod_takes_no_memory_that_could_leave_one() -> None:
     result = memory_optimize(expanding(0).program)
     for name in "abcdefg":
-        assert reason(result, name) == "an operator asks whether it, or what takes its LoD, has one"
+        assert reason(result, name) == "an operator checks whether it, or a value with its LoD, has a LoD"
 
 
 def test_what_has_a_lod_of_its_own_shares() -> None:

@@ -104,7 +104,7 @@ def test_all_inference_goes_on_until_nothing_is_left_to_do() -> None:
 
 def test_an_inference_rewrite_refuses_a_training_program() -> None:
     training = random_program(pick_from(1), trains=True)
-    with pytest.raises(ProgramError, match="drop-dead: inference rewrites may take parameters for constants"):
+    with pytest.raises(ProgramError, match="drop-dead: inference rewrites may treat parameters as constants"):
         plan_passes(["memory-optimize", "drop-dead"]).run(training.program, training.scope())
 
 
@@ -120,7 +120,7 @@ def test_a_rewrite_alone_takes_shared_memory_apart_and_says_so() -> None:
     shared = plan_passes(["memory-optimize"]).run(with_identity(), linear_scope(), ["probability"])
     outcome = plan_passes(["drop-identity"]).run(shared.program, shared.scope, ["probability"])
     assert not shares_names(outcome.program)
-    assert outcome.stages[0].result.done[0].reason == "variables that shared memory have memory of their own again"
+    assert outcome.stages[0].result.done[0].reason == "variables that shared memory no longer do"
 
 
 def test_a_pass_that_leaves_a_fault_behind_is_named() -> None:
@@ -130,7 +130,7 @@ def test_a_pass_that_leaves_a_fault_behind_is_named() -> None:
         return PassResult()
 
     plan = PassPlan((PlannedPass("ruin", ruin, True, True),))
-    with pytest.raises(FluidError, match=r"the pass ruin left a fault behind: FC101 .*product"):
+    with pytest.raises(FluidError, match=r"the pass ruin introduced a fault: FC101 .*product"):
         plan.run(linear_program(), linear_scope(), ["probability"])
 
 
@@ -144,7 +144,7 @@ def test_a_fault_of_the_program_is_not_blamed_on_the_pass() -> None:
     program.global_block().ops[2].set_input("X", ["lost"])  # FC102
     plan = PassPlan((PlannedPass("rename", rename, True, True),))
     with pytest.raises(
-        ProgramError, match=r"rename cannot rewrite this program, which has faults of its own: FC102 .*lost"
+        ProgramError, match=r"rename cannot rewrite this program, which already has faults: FC102 .*lost"
     ):
         plan.run(program, linear_scope(), ["probability"])
 

@@ -158,7 +158,7 @@ def test_a_name_that_is_written_again_is_deleted_after_its_last_value_only() -> 
     net.step("a", "c")
     result = release_memory(net.program)
     assert [names for _, names in deletions(net.program)] == [("b",), ("a",)]
-    assert reason(result, "a") == "it is written again later, and Paddle cannot write to what is deleted"
+    assert reason(result, "a") == "it is written again later, and Paddle cannot write to a deleted variable"
 
 
 def test_a_deletion_has_the_role_of_the_operator_before_it() -> None:
@@ -202,7 +202,7 @@ def test_a_second_time_changes_nothing() -> None:
     again = release_memory(net.program)
     assert net.program.serialize_to_string() == once
     assert not again.changed
-    assert reason(again, "a") == "it is deleted already"
+    assert reason(again, "a") == "it is already deleted"
 
 
 def test_the_result_is_in_order() -> None:
@@ -240,7 +240,7 @@ def test_nothing_is_deleted_in_a_loop_for_inference() -> None:
     net.program.global_block().ops[-1].set_attr("is_test", True)
     result = release_memory(net.program)
     assert deletions(net.program, 1) == []
-    assert reason(result, "p").startswith("all rounds of the loop have one scope")
+    assert reason(result, "p").startswith("all iterations of the loop share one scope")
 
 
 def test_what_a_recurrent_block_is_done_with_is_deleted() -> None:

@@ -60,7 +60,7 @@ def test_a_program_that_reads_a_file() -> None:
 
 def test_a_program_that_opens_connections() -> None:
     (found,) = capabilities(sending())
-    assert (found.reach, found.text) == ("FC502", "talks to other processes: 10.0.0.7:6174")
+    assert (found.reach, found.text) == ("FC502", "connects to other processes: 10.0.0.7:6174")
 
 
 def test_a_program_that_listens() -> None:
@@ -82,7 +82,7 @@ def test_a_table_is_remote_only_with_endpoints(endpoints: list[str], count: int)
 
 def test_a_program_that_calls_python() -> None:
     assert texts(program_with("py_func", forward_callable_id=3)) == [
-        "calls the Python function that this process has as number 3"
+        "calls the Python function registered under number 3"
     ]
 
 
@@ -164,7 +164,7 @@ def test_a_loop_that_counts_may_end() -> None:
 
 def test_a_loop_that_never_writes_its_condition() -> None:
     (text,) = texts(loop(changing="other"))
-    assert text == "has a condition that its body never changes: once it has begun, it does not end"
+    assert text == "has a condition that its body never changes: once it has started, it does not end"
 
 
 def test_a_loop_that_compares_what_stays_the_same() -> None:
@@ -179,7 +179,7 @@ def test_a_loop_that_computes_its_condition_otherwise_may_end() -> None:
 def test_a_loop_that_hides_its_condition() -> None:
     program = loop()
     program.blocks[1].create_var(name="cond", shape=[1], dtype=VarType.BOOL)
-    assert texts(program)[0].startswith("declares its condition anew inside")
+    assert texts(program)[0].startswith("redeclares its condition inside")
 
 
 def test_a_condition_that_a_branch_within_changes() -> None:
@@ -245,4 +245,4 @@ def test_nan_in_a_parameter(value: float, codes: list[str], tmp_path: Path) -> N
     weight[2, 1] = value
     found = verify_model(open_model(write_model(tmp_path / "m", linear_program(), w=weight, b=BIAS)))
     assert [finding.code for finding in found] == codes
-    assert [finding.message for finding in found] == ["w holds NaN in 1 of 12 elements"] * len(codes)
+    assert [finding.message for finding in found] == ["w contains NaN in 1 of 12 elements"] * len(codes)

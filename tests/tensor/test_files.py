@@ -59,7 +59,7 @@ def test_a_mapped_file_keeps_no_descriptor(path: Path) -> None:
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for read in (read_file, map_file):
-        with pytest.raises(UnreadableError, match="pipe: it is no regular file"):
+        with pytest.raises(UnreadableError, match="pipe: it is not a regular file"):
             read(tmp_path / "pipe")
 
 
@@ -110,7 +110,7 @@ def test_a_copy_stays_when_the_file_is_cut(path: Path) -> None:
 def test_a_file_that_got_another_size_is_refused(path: Path, size: int) -> None:
     view = view_of(path)
     os.truncate(path, size)
-    with pytest.raises(UnreadableError, match=r"was changed after it had been opened \(it had 196608 bytes\)"):
+    with pytest.raises(UnreadableError, match=r"was changed after it was opened \(it had 196608 bytes\)"):
         private(view)
 
 
@@ -174,7 +174,7 @@ def test_a_model_whose_files_are_cut_ends_no_process(tmp_path: Path, engine: str
     )
     assert done.returncode == 0, done.stderr
     first = done.stdout.splitlines()[0]
-    assert first == "same" if when == "after" else "was changed after it had been opened" in first
+    assert first == "same" if when == "after" else "was changed after it was opened" in first
 
 
 TABLE = """
@@ -205,4 +205,4 @@ except UnreadableError as error:
 def test_a_table_that_is_read_in_its_file_is_looked_at_before_every_run(tmp_path: Path) -> None:
     command = [sys.executable, "-c", TABLE, str(tmp_path / "model")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and "table was changed after it had been opened" in done.stdout, done.stderr
+    assert done.returncode == 0 and "table was changed after it was opened" in done.stdout, done.stderr

@@ -144,10 +144,10 @@ def test_every_truncation_of_selected_rows_is_refused(cut: int) -> None:
         (struct.pack("<IQQ", 0, 1, 2**40) + bytes(8), "LoD level 0 of 1 should take 1099511627776 bytes, but 8 bytes"),
         (struct.pack("<IQQ", 0, 1, 12) + bytes(12), "takes 12 bytes, not a multiple of 8"),
         (struct.pack("<IQIi", 0, 0, 0, -1), "the tensor description should take -1 bytes"),
-        (struct.pack("<IQIi", 0, 0, 0, 5000) + bytes(5000), "should take 5000 bytes, more than any does"),
-        (described(b"\x08\x63\x10\x01", bytes(4)), "data type 99 is not one of tensors"),
-        (described(b"\x08\x07\x10\x01", bytes(4)), "data type 7 is not one of tensors"),
-        (described(b"\x10\x01", bytes(4)), "data type None is not one of tensors"),
+        (struct.pack("<IQIi", 0, 0, 0, 5000) + bytes(5000), "should take 5000 bytes, more than is possible"),
+        (described(b"\x08\x63\x10\x01", bytes(4)), "data type 99 is not a data type of tensors"),
+        (described(b"\x08\x07\x10\x01", bytes(4)), "data type 7 is not a data type of tensors"),
+        (described(b"\x10\x01", bytes(4)), "data type None is not a data type of tensors"),
         (described(b"\x08\x05\x10" + b"\xff" * 9 + b"\x01"), r"the shape \[-1\] cannot be"),
         (described(b"\x08\x05" + b"\x10\x80\x80\x80\x80\x80\x80\x80\x40" * 2), "cannot be that of a tensor"),
         (described(b"\x08\x05" + b"\x10\x01" * 10, bytes(4)), "cannot be that of a tensor"),
@@ -181,5 +181,5 @@ def test_the_message_names_the_file() -> None:
 
 
 def test_a_tensor_without_memory_cannot_be_written() -> None:
-    with pytest.raises(UninitializedError, match="holds no memory"):
+    with pytest.raises(UninitializedError, match="has no memory"):
         write_tensor(LoDTensor())

@@ -48,7 +48,7 @@ def test_examples_of_files_are_put_together() -> None:
 
 
 def test_files_must_agree_on_sequences() -> None:
-    with pytest.raises(FeedError, match="different data for the input x"):
+    with pytest.raises(FeedError, match="disagree on the data of the input x"):
         join("x", [NESTED, LoDTensor(column(1))])
 
 

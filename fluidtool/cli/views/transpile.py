@@ -153,7 +153,7 @@ def _field(name: str, value: Any) -> str:
 
 
 def comparisons_table(comparisons: Sequence[Comparison], outputs: Collection[str]) -> Table:
-    """The largest difference of every output; persistable variables are one row, but for those that differ."""
+    """The largest difference of every output; persistable variables are one row, except those that differ."""
     out = table("", "value", ">elements", ">differing", ">largest difference")
     for item in comparisons:
         if item.name.partition("[")[0] in outputs or not item.agrees:

@@ -43,7 +43,7 @@ def buckets(arrays: Sequence[Any], limit: int) -> Iterator[list[int]]:
 
 
 def all_reduce_fused(communicator: Communicator, arrays: Sequence[Any], limit: int, xp: Any = np) -> list[Any]:
-    """The sum of each array over all ranks; arrays travel in buckets of at most `limit` bytes, 0: one by one.
+    """The sum of each array over all ranks; arrays travel in buckets of at most `limit` bytes, 0: each alone.
 
     Raises CollectiveError as the communicator does. The results of one bucket share their memory, not the arrays'.
     """

@@ -26,7 +26,7 @@ class Communicator(ABC):
 
     def __init__(self, rank: int, size: int, ring: int = 0) -> None:
         if not 0 <= rank < size:
-            raise UsageError(f"rank {rank} is none of a ring of {size}; ranks go from 0 to {size - 1}")
+            raise UsageError(f"rank {rank} is not in a ring of {size}; ranks go from 0 to {size - 1}")
         self.rank, self.size, self.ring = rank, size, ring
         self.bytes_moved = 0
 
@@ -56,7 +56,7 @@ class Communicator(ABC):
     def all_gather(self, array: Any) -> Any:
         """The arrays of all ranks, which have one shape, one below the other: [size * rows, …]."""
         if not array.shape:
-            raise UsageError("all_gather puts rows below each other, but the array has no dimensions")
+            raise UsageError("all_gather concatenates rows, but the array has no dimensions")
         self._count(array)
         return self._all_gather(array)
 
@@ -109,17 +109,17 @@ class Communicator(ABC):
         if reduction not in REDUCTIONS:
             raise UsageError(f"there is no reduction {reduction!r}; expected one of {', '.join(REDUCTIONS)}")
         if array.dtype.kind not in "fiuc" and array.dtype.name != "bfloat16":
-            raise UsageError(f"numbers are reduced, but the array is of {array.dtype}; cast it before")
+            raise UsageError(f"only numbers can be reduced, but the array is of {array.dtype}; cast it first")
 
     def _check_root(self, root: int) -> None:
         if not 0 <= root < self.size:
-            raise UsageError(f"root {root} is none of the {self.size} ranks; they go from 0 to {self.size - 1}")
+            raise UsageError(f"root {root} is not one of the {self.size} ranks; they go from 0 to {self.size - 1}")
 
     def _check_out(self, array: Any, out: Any) -> None:
         if out is None:
             return
         if out.shape != array.shape or out.dtype != array.dtype or not out.flags.c_contiguous:
             raise UsageError(
-                f"the result is of shape {tuple(array.shape)} and {array.dtype}; `out` must be a contiguous array of the "
-                f"same, found {tuple(out.shape)} and {out.dtype}"
+                f"the result is of shape {tuple(array.shape)} and {array.dtype}; `out` must be a contiguous array of "
+                f"the same, found {tuple(out.shape)} and {out.dtype}"
             )

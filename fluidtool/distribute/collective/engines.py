@@ -110,7 +110,7 @@ def engine_name(place: Place, environment: Mapping[str, str]) -> str:
     if named not in (AUTO, GRPC, MPI, NCCL):
         raise UsageError(f"{ENGINE} is {named!r}; expected one of {AUTO}, {GRPC}, {MPI}, {NCCL}")
     if named == NCCL and not isinstance(place, CUDAPlace):
-        raise UsageError(f"{ENGINE} is {NCCL}, which works between GPUs, but this program runs on the CPU")
+        raise UsageError(f"{ENGINE} is {NCCL}, which needs GPUs, but this program runs on the CPU")
     if named != AUTO:
         return named
     if isinstance(place, CUDAPlace):

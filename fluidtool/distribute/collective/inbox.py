@@ -31,8 +31,8 @@ class Inbox:
         with self._changed:
             if not self._changed.wait_for(lambda: name in self._identifiers, self._seconds):
                 raise CollectiveError(
-                    f"rank 0 did not send the identifier {name} to {endpoint} within {self._seconds:g} s; start every rank, with "
-                    "the same endpoints"
+                    f"rank 0 did not send the identifier {name} to {endpoint} within {self._seconds:g} s; start every "
+                    "rank, with the same endpoints"
                 )
             return self._identifiers.pop(name)
 
@@ -86,7 +86,7 @@ class Inbox:
             numbers = int(ring), int(source)
             place = None if what in (LEAVE, ABORT) else Place(numbers[1], *map(int, what.split(".")))
         except (ValueError, TypeError):
-            self._refuse(f"the name {message.name!r:.80} is none of a ring's")
+            self._refuse(f"the name {message.name!r:.80} does not belong to a ring")
         if place is None and (job, numbers[0]) in self._left:
             return
         mailbox = self._mailbox(job, numbers[0], call)
@@ -95,7 +95,7 @@ class Inbox:
         elif isinstance(message.value, LoDTensor):
             mailbox.put(place, Parcel(label, message.value.array), self._seconds)
         else:
-            self._refuse(f"a message of ring {ring} brings no array")
+            self._refuse(f"a message of ring {ring} has no array")
 
     def _mailbox(self, job: str, ring: int, call: Call) -> Mailbox:
         """The mailbox of a ring, which this rank may be about to join; others are refused."""

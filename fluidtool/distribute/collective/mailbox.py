@@ -49,7 +49,7 @@ class Mailbox:
             self.check()
             if place.sequence > self._sequence + AHEAD:
                 raise CollectiveError(
-                    f"rank {place.source} is {AHEAD} collectives ahead of rank {self.rank}, which does not go on"
+                    f"rank {place.source} is {AHEAD} collectives ahead of rank {self.rank}, which makes no progress"
                 )
             self._parcels[place] = parcel
             self._changed.notify_all()
@@ -75,8 +75,8 @@ class Mailbox:
                     return self._value(place, parcel, label)
                 if place.source in self._left:
                     raise CollectiveError(
-                        f"rank {self.rank} waits for rank {place.source} at {label}, but that one has finished; the ranks must "
-                        "run the same number of steps"
+                        f"rank {self.rank} waits for rank {place.source} at {label}, but that rank has finished; the "
+                        "ranks must run the same number of steps"
                     )
             if not is_alive(place.source):
                 raise CollectiveError(
@@ -84,8 +84,8 @@ class Mailbox:
                 )
             if time.monotonic() >= end:
                 raise CollectiveError(
-                    f"rank {self.rank} waited {seconds:g} s for rank {place.source} at {label}; it stands still, or does "
-                    "something else (FLUIDTOOL_COLLECTIVE_DEADLINE sets how many seconds to wait)"
+                    f"rank {self.rank} waited {seconds:g} s for rank {place.source} at {label}; it hangs, or does "
+                    f"something else (FLUIDTOOL_COLLECTIVE_DEADLINE sets how many seconds to wait)"
                 )
 
     def abort(self, reason: str) -> None:
@@ -111,7 +111,7 @@ class Mailbox:
     def _value(self, place: Place, parcel: Parcel, label: str) -> Any:
         if parcel.label != label:
             raise CollectiveError(
-                f"the ranks disagree: at collective number {place.sequence} of the ring, rank {self.rank} is at {label}, but "
-                f"rank {place.source} at {parcel.label}"
+                f"the ranks disagree: at collective number {place.sequence} of the ring, rank {self.rank} is at "
+                f"{label}, but rank {place.source} at {parcel.label}"
             )
         return parcel.value

@@ -32,8 +32,8 @@ def load_mpi() -> Any:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise DeviceError(
-            f"collectives over MPI need mpi4py and an MPI library ({error}); pip install 'fluidtool[mpi]' and an MPI such as "
-            "the package mpich, or choose FLUIDTOOL_COLLECTIVE=grpc"
+            f"collectives over MPI need mpi4py and an MPI library ({error}); pip install 'fluidtool[mpi]' and an MPI "
+            "such as the package mpich, or choose FLUIDTOOL_COLLECTIVE=grpc"
         ) from error
     return MPI
 
@@ -52,8 +52,8 @@ class MpiCommunicator(Communicator):
         world = self._mpi.COMM_WORLD
         if size is not None and size != world.Get_size():
             raise UsageError(
-                f"the program is for {size} ranks, but mpiexec started {world.Get_size()} processes; start as many as the "
-                "program was transpiled for"
+                f"the program is for {size} ranks, but mpiexec started {world.Get_size()} processes; start as many as "
+                "the program was transpiled for"
             )
         super().__init__(world.Get_rank() if rank is None else rank, world.Get_size(), ring)
         self._watchdog = Watchdog(seconds, self._too_late)
@@ -61,7 +61,7 @@ class MpiCommunicator(Communicator):
         with self._calling("joining"):
             self._comm = world.Split(0, self.rank)
         if len(set(self.exchange(str(self.rank).encode()))) < self.size:
-            raise UsageError("several MPI processes say that they are the same rank; each needs a program of its own")
+            raise UsageError("several MPI processes claim the same rank; each needs its own program")
 
     def barrier(self) -> None:
         """Return when every rank has come here."""
@@ -141,8 +141,8 @@ class MpiCommunicator(Communicator):
 
     def _too_late(self, what: object) -> None:
         self.abort(
-            f"waited {self._watchdog.seconds:g} s at {what}: another rank stands still, or does something "
-            "else (FLUIDTOOL_COLLECTIVE_DEADLINE sets how many seconds to wait); ending all processes"
+            f"waited {self._watchdog.seconds:g} s at {what}: another rank hangs, or does something else "
+            f"(FLUIDTOOL_COLLECTIVE_DEADLINE sets how many seconds to wait); ending all processes"
         )
         _end_all(self._mpi)
 
@@ -167,7 +167,7 @@ class _Calling:
         self._watchdog.finish()
         if isinstance(error, self._failure):
             raise CollectiveError(
-                f"{self} failed in MPI: {error}; the ranks must give arrays of one shape and data type"
+                f"{self} failed in MPI: {error}; all ranks must pass arrays of the same shape and data type"
             ) from error
 
 

@@ -34,11 +34,13 @@ def load_cupy() -> Any:
         import cupy
     except ImportError as error:
         raise DeviceError(
-            "collectives between GPUs need cupy, which is not installed; pip install 'fluidtool[gpu-cuda12]' (or gpu-cuda13)"
+            "collectives between GPUs need cupy, which is not installed; pip install 'fluidtool[gpu-cuda12]' (or "
+            "gpu-cuda13)"
         ) from error
     if not cupy.cuda.nccl.available:
         raise DeviceError(
-            "collectives between GPUs need NCCL, which cupy did not find; pip install nvidia-nccl-cu12 (or nvidia-nccl-cu13)"
+            "collectives between GPUs need NCCL, which cupy did not find; pip install nvidia-nccl-cu12 (or "
+            "nvidia-nccl-cu13)"
         )
     return cupy
 
@@ -52,7 +54,7 @@ def new_identifier() -> bytes:
 class NcclCommunicator(Communicator):
     """A ring of GPUs; joins on the GPU that is current. Raises DeviceError without NCCL.
 
-    Every call waits until the GPU has finished it, and gives up after `seconds`: NCCL itself would wait for ever.
+    Every call waits until the GPU has finished it, and gives up after `seconds`: NCCL itself would wait forever.
     """
 
     def __init__(
@@ -154,8 +156,8 @@ class NcclCommunicator(Communicator):
         thread.join(self._seconds)
         if not made:
             raise CollectiveError(
-                f"rank {self.rank} waited {self._seconds:g} s for the {self.size} ranks of ring {self.ring} to join NCCL; not all "
-                "have come"
+                f"rank {self.rank} waited {self._seconds:g} s for the {self.size} ranks of ring {self.ring} to join "
+                f"NCCL; not all did"
             )
         if isinstance(made[0], Exception):
             raise CollectiveError(f"rank {self.rank} cannot join ring {self.ring}: {made[0]}") from made[0]
@@ -186,14 +188,14 @@ class NcclCommunicator(Communicator):
             raise CollectiveError(f"{label} failed in NCCL: {error}") from error
         self._comm.abort()
         raise CollectiveError(
-            f"rank {self.rank} waited {self._seconds:g} s at {label}: another rank stands still, or does something else "
-            "(FLUIDTOOL_COLLECTIVE_DEADLINE sets how many seconds to wait)"
+            f"rank {self.rank} waited {self._seconds:g} s at {label}: another rank hangs, or does something else "
+            f"(FLUIDTOOL_COLLECTIVE_DEADLINE sets how many seconds to wait)"
         )
 
     def _type(self, array: Any) -> int:
         name = TYPES.get(array.dtype.name, "")
         if not hasattr(self._nccl, name):
-            raise CollectiveError(f"NCCL does not reduce {array.dtype}; cast it, to float32 for example, before")
+            raise CollectiveError(f"NCCL does not reduce {array.dtype}; cast it first, for example to float32")
         return int(getattr(self._nccl, name))
 
     def _operation(self, reduction: str) -> int:

@@ -60,7 +60,7 @@ class Node:
                 client.send(name, data)
                 client.send_barrier()
             except RemoteError as error:
-                raise CollectiveError(f"the rank at {endpoint} does not take the identifier {name}: {error}") from error
+                raise CollectiveError(f"the rank at {endpoint} refused the identifier {name}: {error}") from error
 
     def close(self) -> None:
         """Give connections and the port back."""
@@ -170,7 +170,7 @@ class GrpcEngine:
         """Join when all ranks have come; raises CollectiveError when they do not."""
         if len(identifier.endpoints) != size:
             raise CollectiveError(
-                f"ring {ring} is to have {size} ranks, but there are endpoints of {len(identifier.endpoints)}"
+                f"ring {ring} needs {size} ranks, but there are {len(identifier.endpoints)} endpoints"
             )
         node = self._node(identifier.endpoints[rank], rank)
         link = NetworkLink(node, identifier, ring, rank, self._seconds)

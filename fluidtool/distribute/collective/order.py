@@ -1,4 +1,4 @@
-"""The order of collectives, compared between ranks before the first step: ranks that disagree would wait for ever."""
+"""The order of collectives, compared between ranks before the first step: ranks that disagree would wait forever."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def compare(sequences: Sequence[Sequence[str]]) -> None:
         if len(wanted) > 1:
             listed = "; ".join(f"{_ranks(ranks)}: {found}" for found, ranks in wanted.items())
             raise CollectiveError(
-                f"the ranks would wait for each other for ever: their collective number {place} differs ({listed}); give "
-                "every rank the same program, transpiled for its own rank"
+                f"the ranks would wait for each other forever: their collective number {place} differs ({listed}); "
+                "give every rank the same program, transpiled for its own rank"
             )
 
 

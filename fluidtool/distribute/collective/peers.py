@@ -57,7 +57,7 @@ class PeerCommunicator(Communicator):
 
     @property
     def others(self) -> list[int]:
-        """The ranks but for this one."""
+        """The other ranks."""
         return [rank for rank in range(self.size) if rank != self.rank]
 
     def barrier(self) -> None:

@@ -44,7 +44,7 @@ class CollectivePlan:
             )
         check_member(self.rank, self.endpoints, self.current_endpoint)
         if self.rings < 1 or (self.rings > 1 and self.kind == THREADS):
-            raise UsageError(f"nccl_comm_num is {self.rings}; 1 ring or more is needed, and {THREADS} has exactly 1")
+            raise UsageError(f"nccl_comm_num is {self.rings}; at least 1 ring is needed, and {THREADS} has exactly 1")
 
     @property
     def others(self) -> list[str]:
@@ -80,7 +80,7 @@ def _check_trained(main: Program, startup: Program, plan: CollectivePlan) -> Non
     pairs = [pair for pair in map(param_grad_of, ops) if pair is not None]
     if not pairs:
         raise ProgramError(
-            f"there is nothing for {plan.kind} to work on: the program has no gradients of parameters; call minimize(loss) of "
+            f"{plan.kind} has nothing to do: the program has no gradients of parameters; call minimize(loss) of "
             "an optimizer before transpile()"
         )
     check_startup(startup, dict.fromkeys(pair.parameter for pair in pairs))

@@ -66,13 +66,13 @@ def draw(
     Raises UsageError for what cannot work or contradicts the folder, UnreadableError for a folder that is no job.
     """
     if mode is not None and mode not in MODES:
-        raise UsageError(f"--mode {mode} is none; expected one of {', '.join(MODES)}")
+        raise UsageError(f"there is no --mode {mode}; expected one of {', '.join(MODES)}")
     checkpoints = checkpoints or Checkpoints()
     if path.is_file() and not is_job(path):
         return _of_script(path, mode or SERVERS, servers, trainers, sync, tuple(arguments), checkpoints)
     if not path.is_dir():
         raise UsageError(
-            f"{path} is no job: neither a folder that 'fluidtool transpile --distribute' wrote, nor a script"
+            f"{path} is not a job: neither a folder written by 'fluidtool transpile --distribute', nor a script"
         )
     job = read_job(path)
     _check_folder(job, mode, servers, trainers)
@@ -102,10 +102,10 @@ def _of_script(
         number, endpoints = _count_or_endpoints(servers, "--pservers")
         count, others = _count_or_endpoints(trainers, "--trainers")
         if others:
-            raise UsageError("--trainers takes a number where there are servers; only --mode collective has endpoints")
+            raise UsageError("--trainers takes a number if there are servers; only --mode collective takes endpoints")
         return Blueprint(path, True, number, count, sync, endpoints, arguments, checkpoints)
     if servers not in (None, "0"):
-        raise UsageError("--mode collective has no servers; leave --pservers out")
+        raise UsageError("--mode collective has no servers; omit --pservers")
     count, endpoints = _count_or_endpoints(trainers, "--trainers")
     return Blueprint(path, True, 0, count, sync, endpoints, arguments, checkpoints)
 
@@ -125,7 +125,7 @@ def _check_folder(job: JobFolder, mode: str | None, servers: str | None, trainer
     """The folder says it all; what is said again must not contradict it."""
     cluster = job.cluster
     if mode is not None and mode != cluster.mode:
-        raise UsageError(f"--mode {mode}: the programs in {job.path} are for {cluster.mode} mode; transpile anew")
+        raise UsageError(f"--mode {mode}: the programs in {job.path} are for {cluster.mode} mode; transpile again")
     own = {"--pservers": (servers, cluster.servers, len(cluster.servers))}
     own["--trainers"] = (trainers, cluster.trainer_endpoints, cluster.trainers)
     for option, (given, endpoints, count) in own.items():
@@ -133,6 +133,6 @@ def _check_folder(job: JobFolder, mode: str | None, servers: str | None, trainer
             continue
         if given.isdecimal() or parse_endpoints(given, option) != endpoints:
             raise UsageError(
-                f"{option} {given}: the programs in {job.path} are for {', '.join(endpoints) or count}; leave the option "
-                "out, transpile anew, or give --any-ports"
+                f"{option} {given}: the programs in {job.path} are for {', '.join(endpoints) or count}; omit the "
+                f"option, transpile again, or give --any-ports"
             )

@@ -64,7 +64,8 @@ def read_job(path: Path, *, whole: bool = True) -> JobFolder:
     missing = [member.name for member in job.cluster.members() if member not in job.roles]
     if missing and whole:
         raise UsageError(
-            f"{path} has no programs for {', '.join(missing)}; write those of all roles, fluidtool transpile --distribute --all"
+            f"{path} has no programs for {', '.join(missing)}; write those of all roles with 'fluidtool transpile "
+            f"--distribute --all'"
         )
     for name, digest in listed:
         _check_file(path, name, digest)
@@ -77,17 +78,17 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         manifest = read_json_object(file)
     except UnreadableError as error:
         raise UnreadableError(
-            f"{file} is no manifest of a job ({error}); 'fluidtool transpile --distribute' writes one"
+            f"{file} is not the manifest of a job ({error}); 'fluidtool transpile --distribute' writes one"
         ) from error
     if manifest.get("format") != FORMAT:
-        raise UnreadableError(f"{file} is no manifest of a job of format {FORMAT}, the only one that is known")
+        raise UnreadableError(f"{file} is not the manifest of a job in format {FORMAT}, the only one supported")
     return manifest
 
 
 def _job(path: Path, manifest: Mapping[str, Any]) -> JobFolder:
     mode = manifest["mode"]
     if mode not in MANIFEST_MODES:
-        raise UnreadableError(f"{path / MANIFEST}: mode {mode!r} is none of {', '.join(MANIFEST_MODES)}")
+        raise UnreadableError(f"{path / MANIFEST}: mode {mode!r} is not one of {', '.join(MANIFEST_MODES)}")
     if mode == SERVERS:
         servers = tuple(_endpoint(path, text) for text in manifest["pservers"])
         cluster = Cluster(servers, int(manifest["trainers"]))
@@ -216,7 +217,7 @@ def _names_endpoints(op: Operator, name: str) -> bool:
 
 def check_endpoints(job: JobFolder) -> None:
     """Raise UnreadableError for programs that talk to other machines than those that the manifest names, which is all that
-    whoever starts the job sees.
+    the user who starts the job sees.
     """
     for member in job.roles:
         for kind in KINDS:
@@ -224,7 +225,7 @@ def check_endpoints(job: JobFolder) -> None:
             named = endpoints_of(Program.parse_from_string(path.read_bytes()))
             others = [name for name in named if name not in job.cluster.endpoints and not is_loopback(name)]
             if others:
-                raise UnreadableError(f"{path} talks to {others[0]}, which {job.path / MANIFEST} does not name")
+                raise UnreadableError(f"{path} connects to {others[0]}, which {job.path / MANIFEST} does not name")
 
 
 def _moved(value: Any, moves: Mapping[str, str]) -> Any:
@@ -238,7 +239,9 @@ def member_of(job: JobFolder, folder: Path) -> Member:
     name = folder.resolve().name
     found = next((member for member in job.roles if member.name == name), None)
     if found is None:
-        raise UsageError(f"{folder} is no role of the job beside it, which has {', '.join(m.name for m in job.roles)}")
+        raise UsageError(
+            f"{folder} is not a role of the job next to it, which has {', '.join(m.name for m in job.roles)}"
+        )
     return found
 
 

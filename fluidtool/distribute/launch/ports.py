@@ -66,7 +66,9 @@ def _common_port(hosts: Sequence[str]) -> int:
         except UsageError:
             continue
         return port
-    raise UsageError(f"no port is free at all of {', '.join(hosts)}; stop what listens there, or use fewer servers")
+    raise UsageError(
+        f"no port is free on all of {', '.join(hosts)}; stop the processes that listen there, or use fewer servers"
+    )
 
 
 def _bound(host: str, port: int) -> socket.socket:

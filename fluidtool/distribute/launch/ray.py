@@ -200,8 +200,8 @@ class RayEngine:
         if not group.wait(timeout_seconds=PATIENCE):
             have = self._ray.available_resources().get("CPU", 0)
             raise DeviceError(
-                f"the job has {len(self._members)} roles, which take a CPU each, but Ray has {have:g} free; add machines, or "
-                "use fewer roles"
+                f"the job has {len(self._members)} roles, which need one CPU each, but Ray has {have:g} free; add "
+                "machines, or use fewer roles"
             )
         return group
 
@@ -242,7 +242,7 @@ class RayEngine:
                 return str(self._ray.get(self._actors[name].address.remote(), timeout=PATIENCE))
             except self._ray.exceptions.ActorUnavailableError as error:
                 if time.monotonic() > due:
-                    raise DeviceError(f"the actor of {name} does not come back: {error}") from error
+                    raise DeviceError(f"the actor of {name} was not restored: {error}") from error
                 time.sleep(0.2)
             except self._ray.exceptions.RayActorError as error:
                 del self._actors[name]
@@ -256,7 +256,7 @@ class RayEngine:
         try:
             _, process = self._ray.get(started, timeout=PATIENCE)
         except self._ray.exceptions.RayActorError as error:
-            raise DeviceError(f"the actor of {role.name} died while it was started: {error}") from error
+            raise DeviceError(f"the actor of {role.name} died at the start: {error}") from error
         found = RayProcess(actor, process)
         self._running.append(found)
         return found

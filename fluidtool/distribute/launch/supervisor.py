@@ -66,7 +66,7 @@ class Engine(Protocol):
 class Options:
     """grace: seconds that a role has to end by itself, before it is killed, and that servers have after the trainers.
 
-    hang_after: seconds without a sign of life of any trainer after which a job hangs (0: it may be silent for ever).
+    hang_after: seconds without a sign of life of any trainer after which a job hangs (0: it may be silent forever).
     starting: seconds that a role may take longer for its first sign of life.
     """
 

@@ -158,7 +158,7 @@ def holds_numbers(value: Value | None) -> bool:
 
 
 class Locks:
-    """A lock for each parameter and what is updated with it: updates of one parameter wait for one another, and whoever
+    """A lock for each parameter and what is updated with it: updates of one parameter wait for one another, and a thread that
     is handed a value takes it between two of them.
     """
 

@@ -44,7 +44,7 @@ def describe_server(op: Operator) -> ServerDescription:
     blocks = op.get_attr("optimize_blocks") or [op.attr("OptimizeBlock")]  # the latter in Fluid 0.13
     trainers = int(op.get_attr("Fanin", 1))
     if trainers < 1:
-        raise ProgramError(f"listen_and_serv has Fanin {trainers}; a server has 1 trainer or more")
+        raise ProgramError(f"listen_and_serv has Fanin {trainers}; a server needs at least 1 trainer")
     count = op.block.program.num_blocks
     description = ServerDescription(
         endpoint=str(op.attr("endpoint")),

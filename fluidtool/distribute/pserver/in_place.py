@@ -1,7 +1,7 @@
 """Steps that change the arrays of a server's variables within their own memory.
 
 Elsewhere operators make new arrays. A server updates the same parameters for days, so here the array itself is changed,
-wherever nobody else holds it: whoever was handed it out (an answer under way, a checkpoint being written) keeps what it
+unless it is held elsewhere: its holder (an answer under way, a checkpoint being written) keeps what it
 has, and the update works on a copy. The numbers are those of the operators, bit for bit. What has no form here runs as it is.
 """
 

@@ -40,8 +40,8 @@ class Roster:
         trainer = self._who(call, message)
         if call.trainer_id is not None and not 0 <= call.trainer_id < self.trainers:
             raise Refused(
-                f"trainer {call.trainer_id} asks at {call.peer}, but this server has trainers 0 to {self.trainers - 1} "
-                "(Fanin); transpile all roles with the same number of trainers"
+                f"trainer {call.trainer_id} calls from {call.peer}, but this server has trainers 0 to "
+                f"{self.trainers - 1} (Fanin); transpile all roles with the same number of trainers"
             )
         with self._lock:
             self._last = self.clock()

@@ -19,7 +19,7 @@ POLL = 0.2
 class ParameterServer(ABC):
     """A Handler. `serve` is the main loop: it returns when no trainer is left, or when the server is told to stop.
 
-    It raises Late or Gone, which name the trainer, when the job cannot go on; whoever waits is told the same.
+    It raises Late or Gone, which name the trainer, when the job cannot go on; all waiting callers get the same error.
     """
 
     def __init__(self, store: Store, roster: Roster, limits: Limits, endpoint: str) -> None:
@@ -101,7 +101,7 @@ class ParameterServer(ABC):
                 self._check_running()
                 if not self._turned.wait(POLL) and not call.is_active():
                     self.roster.vanished(trainer)
-                    raise Gone(f"{call.peer or 'a trainer'} does not wait for the answer any more")
+                    raise Gone(f"{call.peer or 'a trainer'} no longer waits for the answer")
             self._check_running()
 
     @contextmanager

@@ -148,8 +148,8 @@ def _restore(context: OpContext, store: Store, checkpoint: Checkpoint) -> None:
     unknown = [name for name in checkpoint.values if not store.declares(name)]
     if unknown:
         raise UsageError(
-            f"the checkpoint of step {checkpoint.step} has {unknown[0]}, which this server's program does not; go on with "
-            "the programs that the checkpoint was written with"
+            f"the checkpoint of step {checkpoint.step} has {unknown[0]}, which this server's program does not have; "
+            f"use the programs that the checkpoint was written with"
         )
     for name, value in checkpoint.values.items():
         store.put(name, value)

@@ -92,26 +92,26 @@ class Store:
         """The rows that ids name: of a slice (`table_name`), or by the block that is for this request's name."""
         ids = request.value
         if not isinstance(ids, LoDTensor) or ids.array is None or ids.array.dtype.kind not in "iu":
-            raise Refused(f"a request for rows must hold ids (int64), found {type(ids).__name__}")
+            raise Refused(f"a request for rows must contain ids (int64), found {type(ids).__name__}")
         if request.table_name:
             return self._rows(request.table_name, ids)
         block = self._look_ups.get(request.name)
         if block is None:
             known = ", ".join(self._look_ups) or "none"
-            raise NotFound(f"this server looks no rows up for {request.name}; it does for {known}")
+            raise NotFound(f"this server looks up no rows of {request.name}; it does for {known}")
         found = block.run(self.on_device(ids), answer=request.out_name)
         if not isinstance(found, LoDTensor):
-            raise NotFound(f"looking {request.name} up gives no variable {request.out_name}")
+            raise NotFound(f"looking up {request.name} gives no variable {request.out_name}")
         return LoDTensor(self._context.host(found.array), found.offsets)
 
     def _rows(self, name: str, ids: LoDTensor) -> LoDTensor:
         table, wanted = self._held(name), ids.numpy().reshape(-1)
         if not isinstance(table, LoDTensor) or table.array is None:
-            raise NotFound(f"{name} is no table with values on this server")
+            raise NotFound(f"{name} is not a table with values on this server")
         height = len(table.array)
         if len(wanted) and not (wanted.min() >= 0 and wanted.max() < height):
             outside = wanted[(wanted < 0) | (wanted >= height)][0]
-            raise Refused(f"id {int(outside)} is no row of {name}, which has {height} on this server")
+            raise Refused(f"id {int(outside)} is not a row of {name}, which has {height} on this server")
         with self.locks.of(name):
             return LoDTensor(self._context.host(table.array[self._context.array(wanted)]))
 
@@ -143,7 +143,7 @@ class Store:
     def count_steps(self, message: Message) -> None:
         """A trainer's steps since the last time: add them to its counter and compute learning rates anew."""
         if COUNTER not in message.name or self._schedule is None:
-            raise Refused(f"this server takes no notice of {message.name}: its program has no decaying learning rate")
+            raise Refused(f"this server ignores {message.name}: its program has no decaying learning rate")
         variable = self._variables.get(message.name)
         if variable is None:
             raise NotFound(f"this server has no counter {message.name}")

@@ -133,9 +133,9 @@ class SynchronousServer(ParameterServer):
         """Raises Refused for a trainer that is in another round than this server."""
         if call.sequence is not None and call.sequence != expected:
             raise Refused(
-                f"trainer {call.trainer_id} ({call.peer}) is in step {call.sequence}, the server at {self.endpoint} expects "
-                f"step {expected}: they started from different checkpoints, or one of them was restarted alone; restart "
-                "all roles of a synchronous job together"
+                f"trainer {call.trainer_id} ({call.peer}) is in step {call.sequence}, the server at {self.endpoint} "
+                f"expects step {expected}: they started from different checkpoints, or only one of them was restarted; "
+                "restart all roles of a synchronous job together"
             )
 
     def send(self, message: Message, call: Call) -> None:

@@ -133,7 +133,7 @@ class Client:
         value = self.wait(pending).value
         if value is None or isinstance(value, bytes):
             raise NotFound(
-                f"server {self.endpoint}: {pending} brought no value; the server does not keep that variable"
+                f"server {self.endpoint}: {pending} returned no value; the server does not keep that variable"
             )
         return value
 

@@ -102,7 +102,7 @@ class FrameReader:
     def _size(self) -> int:
         _, _, length, _, padding = HEADER.unpack(self._header)
         if length > self.longest or padding >= ALIGNMENT:
-            raise Refused(f"a frame of {length} bytes came, but {self.longest} are allowed")
+            raise Refused(f"received a frame of {length} bytes, but at most {self.longest} are allowed")
         return int(padding + length + -(padding + length) % ALIGNMENT)
 
     def _frame(self, body: memoryview) -> Frame:

@@ -2,7 +2,7 @@
 
 The transport calls a handler on threads of its own, several at once, one for each waiting trainer or more; a call may
 block until the round allows it. Whatever blocks must look at `Call.is_active()` now and then (a condition waited for with
-a timeout): a trainer that is gone must not hold a thread for ever.
+a timeout): a trainer that is gone must not hold a thread forever.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class Ledger:
                     ended = calls.running[number] = threading.Event()
                     break
             if not first.wait(patience):
-                raise Late(f"call {number} was repeated, and its first run has not ended for {patience:g} s")
+                raise Late(f"call {number} was repeated, and its first run has not ended within {patience:g} s")
         try:
             work()
             with self._lock:

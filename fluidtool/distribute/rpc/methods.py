@@ -38,7 +38,7 @@ def read(handler: Handler, method: Method, request: Message, call: Call) -> Mess
     elif method is Method.GetVariableNoBarrier:
         value = handler.get_without_barrier(_without_suffix(request), call)
     elif request.value is None:
-        raise Refused(f"a prefetch of {request.name!r} brings no ids")
+        raise Refused(f"a prefetch of {request.name!r} has no ids")
     else:
         value = handler.prefetch(_named(request), call)
     return Message(request.out_name, value)
@@ -64,14 +64,14 @@ def _take(handler: Handler, message: Message, call: Call) -> None:
     elif message.name == COMPLETE:
         handler.complete(message.trainer_id if call.trainer_id is None else call.trainer_id, call)
     elif message.value is None:
-        raise Refused(f"the variable {message.name!r} came without a value")
+        raise Refused(f"the variable {message.name!r} was received without a value")
     else:
         handler.send(_named(message), call)
 
 
 def _named(message: Message) -> Message:
     if not message.name:
-        raise NotFound("a message came that names no variable")
+        raise NotFound("received a message that names no variable")
     return message
 
 

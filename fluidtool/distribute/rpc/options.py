@@ -50,7 +50,7 @@ class Options:
 def _number(environment: Mapping[str, str], name: str, default: int) -> int:
     text = environment.get(name, "") or str(default)
     if not text.isdecimal():
-        raise UsageError(f"{name} is {text!r}; expected a number, 0 or more")
+        raise UsageError(f"{name} is {text!r}; expected a number of at least 0")
     return int(text)
 
 
@@ -60,6 +60,6 @@ def load_grpc() -> Any:
         import grpc
     except ImportError as error:
         raise DeviceError(
-            "parameter servers talk by gRPC, and grpcio is not installed; install it with: pip install 'fluidtool[dist]'"
+            "parameter servers need gRPC, but grpcio is not installed; install it with: pip install 'fluidtool[dist]'"
         ) from error
     return grpc

@@ -35,12 +35,13 @@ class Security:
 
     def __post_init__(self) -> None:
         if bool(self.certificate) != bool(self.key):
-            raise UsageError("TLS takes a certificate and its key, found only one of the two; give both files")
+            raise UsageError("TLS needs a certificate and its key, found only one of them; give both files")
         if self.token and (
             len(self.token) < SHORTEST_TOKEN or not self.token.isascii() or not self.token.isprintable()
         ):
             raise UsageError(
-                f"a token has {SHORTEST_TOKEN} or more ASCII characters, found {len(self.token)}; make one with: "
+                f"a token must have at least {SHORTEST_TOKEN} ASCII characters, found {len(self.token)}; make one "
+                f"with: "
                 'python -c "import secrets; print(secrets.token_hex())"'
             )
 
@@ -70,12 +71,13 @@ class Security:
             return
         if not self.insecure:
             raise PolicyError(
-                f"a server at {endpoint} can be reached from other machines, and anybody could change its parameters: set "
-                "FLUIDTOOL_TOKEN (or --token-file) on all sides, or TLS with certificate, key and authorities; "
-                "FLUIDTOOL_INSECURE=1 (--insecure) lets anybody in, and Paddle's own trainers, which know no token"
+                f"a server at {endpoint} can be reached from other machines, and anyone could change its "
+                f"parameters: set FLUIDTOOL_TOKEN (or --token-file) for all roles, or TLS with certificate, key and "
+                f"authorities; FLUIDTOOL_INSECURE=1 (--insecure) lets anyone in, including Paddle's own trainers, "
+                f"which do not support tokens"
             )
         warnings.warn(
-            f"the server at {endpoint} takes messages from anybody who can reach it (FLUIDTOOL_INSECURE)", stacklevel=3
+            f"the server at {endpoint} takes messages from anyone who can reach it (FLUIDTOOL_INSECURE)", stacklevel=3
         )
 
     def admits(self, metadata: Iterable[tuple[str, Any]]) -> bool:
@@ -128,5 +130,5 @@ def _read(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise UnreadableError(
-            f"cannot read {path}: {error.strerror}; it is to hold a token, certificate or key"
+            f"cannot read {path}: {error.strerror}; it should contain a token, certificate or key"
         ) from error

@@ -55,7 +55,7 @@ class Caller:
             step = int(found[STEP_KEY]) if STEP_KEY in found else None
             return cls(int(found[TRAINER_KEY]), client, int(number or 0), step)
         except ValueError as error:
-            raise Refused(f"the metadata {found} of a call is none of fluidtool's") from error
+            raise Refused(f"the metadata {found} of a call does not belong to fluidtool") from error
 
 
 class Server:
@@ -111,7 +111,7 @@ class Server:
         if not port:
             raise RemoteError(
                 f"cannot listen at {endpoint}: port {host_and_port(endpoint)[1]} is taken, or the address is not this "
-                "machine's; choose another endpoint, or end the process that has it"
+                "machine's; choose another endpoint, or end the process that uses it"
             )
         return int(port)
 
@@ -169,7 +169,7 @@ class Server:
         try:
             for chunk in requests:
                 if len(chunk) > CHUNK:
-                    raise Refused(f"a chunk of {len(chunk)} bytes came, but {CHUNK} are allowed")
+                    raise Refused(f"received a chunk of {len(chunk)} bytes, but at most {CHUNK} are allowed")
                 replies: list[Buffer] = []
                 for frame in reader.frames(chunk):
                     reply, goes_on = self._reply(

@@ -1,4 +1,4 @@
-"""Calls of a client on one lasting stream: what a step sends goes in few chunks, and nothing waits but for what it needs."""
+"""Calls of a client on one lasting stream: what a step sends goes in few chunks, and each call waits only for what it needs."""
 
 from __future__ import annotations
 

@@ -64,11 +64,11 @@ def encode(message: Message) -> list[Buffer]:
     sparse = isinstance(value, SelectedRows)
     tensor = value.tensor if isinstance(value, SelectedRows) else value
     if tensor.array is None:
-        raise NotFound(f"variable {message.name} holds no value: nothing has written it")
+        raise NotFound(f"variable {message.name} holds no value: it was never written")
     if tensor.array.nbytes > LARGEST_INT:
         raise Refused(
-            f"variable {message.name} has {tensor.array.nbytes} bytes, but a message takes {LARGEST_INT} at most; transpile "
-            "with slice_var_up=True and more servers, so that each keeps a slice"
+            f"variable {message.name} has {tensor.array.nbytes} bytes, but a message takes at most {LARGEST_INT}; "
+            "transpile with slice_var_up=True and more servers, so that each keeps a slice"
         )
     array = contiguous(tensor.array)
     kind = SELECTED_ROWS if sparse else LOD_TENSOR
@@ -166,7 +166,7 @@ def decode(data: Buffer | None, limits: Limits = LIMITS) -> Message:
     if not data:
         return Message("")
     if len(data) > limits.message:
-        raise Refused(f"a message of {len(data)} bytes came, but {limits.message} are allowed")
+        raise Refused(f"received a message of {len(data)} bytes, but at most {limits.message} are allowed")
     found: dict[int, Any] = {}
     dims: list[int] = []
     lod: list[list[int]] = []
@@ -175,16 +175,16 @@ def decode(data: Buffer | None, limits: Limits = LIMITS) -> Message:
             dims += [content] if isinstance(content, int) else _numbers(content[: 10 * limits.dims + 10])
         elif field == LOD:
             if len(_chunk(field, content)) > limits.lod_level or len(lod) > limits.lod_levels:
-                raise _malformed(f"level {len(lod)} of its LoD is more than it may have")
+                raise _malformed(f"level {len(lod)} of its LoD is more than allowed")
             lod.append([n for f, c in _fields(_chunk(field, content)) if f == 1 for n in _some(c)])
         elif field in NUMBERS:
             if not isinstance(content, int):
-                raise _malformed(f"field {field} is no number")
+                raise _malformed(f"field {field} is not a number")
             found[field] = _signed(content)
         else:
             found[field] = _chunk(field, content) if field <= TABLE else content
     if len(dims) > limits.dims or len(lod) > limits.lod_levels:
-        raise _malformed(f"{len(dims)} dimensions and {len(lod)} levels of LoD are more than it may have")
+        raise _malformed(f"{len(dims)} dimensions and {len(lod)} levels of LoD are more than allowed")
     names = [_name(found.get(field), limits) for field in (NAME, OUT_NAME, TABLE)]
     value = _value(names[0], found, [_signed(size) for size in dims], [[_signed(n) for n in level] for level in lod])
     return Message(names[0], value, names[1], names[2], found.get(TRAINER, 0), found.get(PROFILE, 0))
@@ -219,7 +219,7 @@ def _array(name: str, data_type: int, dims: list[int], data: Buffer) -> np.ndarr
         raise _malformed(f"variable {name!r}: {error}") from error
     largest = math.prod(size or 1 for size in dims) * dtype.itemsize  # numpy counts no dimension of 0 either
     if any(size < 0 for size in dims) or math.prod(dims) * dtype.itemsize != len(data) or largest > LARGEST_ARRAY:
-        raise _malformed(f"variable {name!r} of {dtype} and shape {dims} came with {len(data)} bytes")
+        raise _malformed(f"variable {name!r} of {dtype} and shape {dims} has {len(data)} bytes")
     return aligned(np.frombuffer(data, dtype)).reshape(dims)
 
 
@@ -232,7 +232,7 @@ def _name(data: Buffer | None, limits: Limits) -> str:
     if data is None:
         return ""
     if len(data) > limits.name:
-        raise _malformed(f"a name has {len(data)} bytes, but {limits.name} are allowed")
+        raise _malformed(f"a name has {len(data)} bytes, but at most {limits.name} are allowed")
     try:
         return str(data, "utf-8")
     except UnicodeDecodeError as error:
@@ -296,4 +296,6 @@ def _signed(number: int) -> int:
 
 
 def _malformed(what: str) -> Refused:
-    return Refused(f"this is no VariableMessage of a parameter server: {what}; is the peer a Paddle or fluidtool role?")
+    return Refused(
+        f"this is not a VariableMessage of a parameter server: {what}; is the peer a Paddle or fluidtool role?"
+    )

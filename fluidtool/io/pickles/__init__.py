@@ -34,7 +34,8 @@ def load(data: bytes, source: str) -> Any:
         return machine.run()
     except MalformedError as error:
         raise UnreadableError(
-            f"{source} cannot be read as a pickled state: {error} (byte {machine.at} of {len(data)}); truncated or corrupted?"
+            f"{source} cannot be read as a pickled state: {error} (byte {machine.at} of {len(data)}); truncated or "
+            f"corrupted?"
         ) from error
 
 
@@ -45,11 +46,11 @@ def load_state(data: bytes, source: str) -> dict[str, Any]:
     """
     state = load(data, source)
     if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
-        raise UnreadableError(f"{source} holds a {type(state).__name__}, not a dict of arrays by name")
+        raise UnreadableError(f"{source} contains a {type(state).__name__}, not a dict of arrays by name")
     state = _joined({name: _unnamed(value) for name, value in state.items()}, source)
     names = _dict(state.pop(STRUCTURED_NAMES, {}), STRUCTURED_NAMES, source)
     if not all(isinstance(name, str) for name in names.values()):
-        raise UnreadableError(f"{source} is corrupted: {STRUCTURED_NAMES} should give a name for each name")
+        raise UnreadableError(f"{source} is corrupted: {STRUCTURED_NAMES} should map names to names")
     return {names.get(name, name): value for name, value in state.items()}
 
 
@@ -70,7 +71,8 @@ def _joined(state: dict[str, Any], source: str) -> dict[str, Any]:
         whole = np.concatenate([piece.reshape(-1) for piece in slices])
         if any(size < 0 for size in shape) or prod(shape) != whole.size:
             raise UnreadableError(
-                f"{source} is corrupted: the slices of {name} have {whole.size} elements, its shape is {list(shape)[:32]}"
+                f"{source} is corrupted: the slices of {name} have {whole.size} elements, its shape is "
+                f"{list(shape)[:32]}"
             )
         state[name] = whole.reshape(shape)
     return state

@@ -45,7 +45,7 @@ class DataType:
                 if size in (-1, self.dtype.itemsize):
                     self.dtype = self.dtype.newbyteorder(order)
                     return
-        raise MalformedError(f"the data type {self.dtype} is given a state that no {self.dtype} has")
+        raise MalformedError(f"the data type {self.dtype} gets a state that no {self.dtype} can have")
 
 
 class Unbuilt:
@@ -62,7 +62,7 @@ class Unbuilt:
             case (int(), tuple(shape), DataType() as kind, bool() | int() as fortran, (bytes() | str()) as data):
                 self.array = array_of(kind, shape, as_bytes(data), "F" if fortran else "C")
                 return self.array
-        raise MalformedError("an array is given a state that no array of numbers has")
+        raise MalformedError("an array gets a state that no array of numbers can have")
 
 
 def array_of(kind: DataType, shape: tuple[Any, ...], data: Any, order: str) -> Array:
@@ -88,7 +88,7 @@ def as_bytes(data: Any) -> bytes:
         try:
             return data.encode("latin1")
         except UnicodeEncodeError:
-            raise MalformedError("text stands where bytes should be") from None
+            raise MalformedError("there is text instead of bytes") from None
     return bytes(data) if isinstance(data, bytearray) else data
 
 

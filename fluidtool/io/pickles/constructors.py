@@ -97,7 +97,7 @@ def construct(what: Name, arguments: tuple[Any, ...]) -> Any:
             return OrderedDict((key_of(key), value) for key, value in pairs)
         case "eval", (str("data"), {"data": np.ndarray() as array, **rest}) if not rest:
             return array
-    raise MalformedError(f"{what.module}.{what.name} is called with arguments that it is not pickled with")
+    raise MalformedError(f"{what.module}.{what.name} is called with arguments that pickle never writes for it")
 
 
 def key_of(value: Any) -> Any:

@@ -51,11 +51,11 @@ class Machine:
                 break
             step = STEPS.get(name)
             if step is None:
-                raise self.unsafe(_REFUSED.get(name, f"has the operation {name}, which no plain data need"))
+                raise self.unsafe(_REFUSED.get(name, f"has the operation {name}, which plain data never needs"))
             step(self, name, argument)
         value = self.pop()
         if self.stack or self.marks:
-            raise MalformedError("it leaves values behind")
+            raise MalformedError("it leaves values on the stack")
         check_size(value, max(LEAST_VALUES, VALUES_PER_BYTE * len(self.data)))
         return value
 
@@ -69,18 +69,18 @@ class Machine:
         """Count memory; raises MalformedError when it is more than so many bytes can be worth."""
         self.memory_left -= memory
         if self.memory_left < 0:
-            raise MalformedError(f"{len(self.data)} bytes ask for much more memory than data of that size take")
+            raise MalformedError(f"{len(self.data)} bytes request much more memory than data of that size takes")
 
     def pop(self) -> Any:
         """Take the uppermost value, which is above the last mark."""
         if len(self.stack) <= (self.marks[-1] if self.marks else 0):
-            raise MalformedError("it takes a value from an empty stack")
+            raise MalformedError("it pops a value from an empty stack")
         return self.stack.pop()
 
     def pop_items(self) -> list[Any]:
         """Take everything above the last mark, and the mark."""
         if not self.marks:
-            raise MalformedError("it takes values up to a mark that it has not set")
+            raise MalformedError("it pops values up to a mark that was never set")
         start = self.marks.pop()
         items = self.stack[start:]
         del self.stack[start:]
@@ -114,7 +114,7 @@ class Machine:
     def recall(self, number: int) -> None:
         """Put a value on the stack that was noted before."""
         if number not in self.memo:
-            raise MalformedError(f"it asks for value {number}, which it has not noted")
+            raise MalformedError(f"it refers to memo entry {number}, which was never stored")
         value = self.memo[number]
         if isinstance(value, Unbuilt) and value.array is not None:
             value = self.memo[number] = value.array
@@ -158,8 +158,9 @@ class Machine:
     def unsafe(self, what: str) -> UnsafePickleError:
         """The error of a pickle that does something that data do not."""
         return UnsafePickleError(
-            f"{self.source} is a pickle that {what}; fluidtool reads only arrays, dicts, strings and numbers from pickles and "
-            "executes nothing. If you trust the file, convert it with the software that wrote it (for example to .npz)"
+            f"{self.source} is a pickle that {what}; fluidtool reads only arrays, dicts, strings and numbers from "
+            "pickles and executes nothing. If you trust the file, convert it with the software that wrote it (for "
+            "example to .npz)"
         )
 
     def objects(self) -> UnsafePickleError:
@@ -191,7 +192,7 @@ def _float(machine: Machine, name: str, argument: memoryview) -> None:
     try:
         machine.push(struct.unpack(">d", argument)[0] if name == "BINFLOAT" else float(bytes(argument)))
     except ValueError:
-        raise MalformedError(f"{bytes(argument[:20])!r} is no number") from None
+        raise MalformedError(f"{bytes(argument[:20])!r} is not a number") from None
 
 
 def _text(machine: Machine, name: str, argument: memoryview) -> None:
@@ -298,7 +299,7 @@ def _name(machine: Machine, name: str, argument: memoryview) -> None:
     if name == "STACK_GLOBAL":
         attribute, module = machine.pop(), machine.pop()
         if not isinstance(attribute, str) or not isinstance(module, str):
-            raise MalformedError("it names something by other than text")
+            raise MalformedError("it names something with a value that is not text")
     else:
         module, _, attribute = str(argument, "utf-8", "replace").partition("\n")
         if name == "INST":
@@ -365,7 +366,7 @@ def check_size(value: Any, most: int) -> None:
         """How many values a walk meets, and how deep it goes."""
         if not isinstance(value, (dict, list, tuple, set, frozenset)):
             if isinstance(value, (Name, DataType, Unbuilt)):
-                raise MalformedError("it ends with something unfinished")
+                raise MalformedError("it ends with unfinished values")
             return 1, 0
         if id(value) in found:
             return found[id(value)]
@@ -376,9 +377,9 @@ def check_size(value: Any, most: int) -> None:
                 more, below = measure(item, depth + 1)
                 count, deepest = count + more, max(deepest, depth + 1 + below)
         if deepest > DEEPEST:
-            raise MalformedError(f"it is nested more than {DEEPEST} deep, or holds itself")
+            raise MalformedError(f"it is nested more than {DEEPEST} deep, or contains itself")
         if count > most:
-            raise MalformedError(f"what it holds is shared so often that it stands for more than {most} values")
+            raise MalformedError(f"its contents are shared so often that they expand to more than {most} values")
         found[id(value)] = count, deepest - depth
         return found[id(value)]
 

@@ -34,7 +34,7 @@ def operations(data: bytes) -> Iterator[Operation]:
     while at < end:
         form = _FORMS.get(data[at])
         if form is None:
-            raise MalformedError(f"byte {at} is {data[at]:#04x}, which is no operation of a pickle")
+            raise MalformedError(f"byte {at} is {data[at]:#04x}, which is not an operation of a pickle")
         name, length = form
         start = at + 1
         if not length:
@@ -88,4 +88,4 @@ def decimal(argument: memoryview) -> int:
             return int(text)
     except ValueError:
         pass
-    raise MalformedError(f"{text[:20]!r} is no number")
+    raise MalformedError(f"{text[:20]!r} is not a number")

@@ -154,7 +154,7 @@ class _Group:
         """The operator of these types that gave `name`."""
         found = made_by(reader, name, *types)
         if found is None:
-            raise NoMatch(f"{name} does not come from {' or '.join(types)}")
+            raise NoMatch(f"{name} is not computed by {' or '.join(types)}")
         self.matches.append(found)
         return found
 
@@ -170,7 +170,7 @@ class _Group:
         if add is not None:
             biases = vector(add, bias, int(add.op.get_attr("axis", -1)), 3)
         if biases.size != weight.shape[1]:
-            raise NoMatch(f"{bias} does not hold one number for each column of {product.input('Y')}")
+            raise NoMatch(f"{bias} does not have one number per column of {product.input('Y')}")
         heads, size = heads_and_size(reshape, product, weight.shape[1], parts)
         return Heads(product, x, weight, bias, biases, heads, size)
 
@@ -189,7 +189,7 @@ class _Group:
         transpose = self.next(product, *TRANSPOSES)
         last = self.next(transpose, *RESHAPES)
         if list(transpose.op.get_attr("axis", [])) != SPLIT or not joins_heads(last, values):
-            raise NoMatch(f"{last.output('Out')} does not join the heads again")
+            raise NoMatch(f"{last.output('Out')} does not join the heads")
         return last, values
 
     def split_values(self, product: MatchContext) -> Heads:

@@ -63,7 +63,7 @@ def weight_of(product: MatchContext) -> Any:
     else:
         plain = not is_transposed(product, "X") and not is_transposed(product, "Y") and op.get_attr("alpha", 1.0) == 1.0
     if not plain or values.ndim != 2 or rank(product.block, product.input("X")) != 3:
-        raise NoMatch(f"{product.output('Out')} is no plain product of three dimensions with a matrix")
+        raise NoMatch(f"{product.output('Out')} is not a plain product of three dimensions with a matrix")
     return values
 
 
@@ -77,7 +77,7 @@ def heads_and_size(reshape: MatchContext, product: MatchContext, columns: int, p
     each = columns // parts
     heads, size = (each // size if heads == -1 else heads), (each // heads if size == -1 else size)
     if heads < 1 or size < 1 or heads * size * parts != columns:
-        raise NoMatch(f"{columns} columns do not make the heads {shape[2:]}")
+        raise NoMatch(f"{columns} columns do not form the heads {shape[2:]}")
     return heads, size
 
 

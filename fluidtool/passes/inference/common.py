@@ -103,7 +103,7 @@ class _Merging:
     def why_name_stays(self, name: str, other: str, position: int) -> str:
         """Why readers of `name` cannot read `other`; empty when they can."""
         if name in self.keep:
-            return f"{name} is fetched or to be kept"
+            return f"{name} is fetched or must be kept"
         if self.block.vars[name].dtype != self.block.vars[other].dtype:
             return f"{name} and {other} are declared with different data types"
         for reader in self.flow.consumers(position, name):

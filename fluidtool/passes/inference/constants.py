@@ -144,7 +144,7 @@ class _Folding:
         if self.training:
             return "the program trains"
         if all(is_persistable(self.block, name) for name in op.output_arg_names):
-            return "it initialises a persistable variable"
+            return "it initializes a persistable variable"
         for name in op.output_arg_names:
             if self.written[name] != 1:
                 return f"{name} is written more than once"

@@ -25,12 +25,12 @@ def drop_dead(program: Program, scope: Scope, keep: Collection[str] = ()) -> Pas
     """
     block = program.global_block()
     if not keep and not any(op.type == "fetch" for op in block.ops):
-        why = "there is no fetch operator and nothing to be kept: anything may be wanted"
+        why = "there is no fetch operator and nothing that must be kept: any variable may be needed"
         return PassResult(tuple(decide(NAME, op, False, why) for op in block.ops[-1:]))
     decisions: list[Decision] = []
     while found := _dead(program, set(keep)):
         for op in found:
-            decisions.append(decide(NAME, op, True, "nothing needs its results"))
+            decisions.append(decide(NAME, op, True, "its results are not needed"))
         _take_out(program, found)
     if decisions:
         drop_unused(program, keep)
@@ -110,7 +110,7 @@ def does_more(program: Program, op: Operator) -> bool:
 
 
 def _written_anew(op: Operator) -> set[str]:
-    """What an operator writes, but for statistics that it leaves as they are when it only tests."""
+    """What an operator writes, except statistics that it leaves unchanged in inference."""
     written = set(op.output_arg_names)
     return written - set(op.input_arg_names) if op.get_attr("is_test", False) else written
 

@@ -72,10 +72,10 @@ def _check(match: MatchContext, concat: MatchContext, rows: str, expands: list[M
     """Raise NoMatch unless matrices are put side by side and multiplied with one."""
     block = match.block
     if int(concat.op.get_attr("axis", 0)) not in (1, -1) or concat.op.inputs.get("AxisTensor"):
-        raise NoMatch("the rows are not put side by side (axis 1)")
+        raise NoMatch("the rows are not concatenated side by side (axis 1)")
     plain = all(int(match.op.get_attr(name, 1)) == 1 for name in ("x_num_col_dims", "y_num_col_dims"))
     if not plain or match.numbers(match.input("Y")).ndim != 2:
-        raise NoMatch(f"{match.input('Y')} is no matrix")
+        raise NoMatch(f"{match.input('Y')} is not a matrix")
     if not float_type(match, rows) or rank(block, rows) != 2 or block.var_recursive(rows).lod_level != 1:
         raise NoMatch(f"{rows} is not declared as rows of one level of sequences, float32 or float64")
     for expand in expands:
@@ -84,7 +84,7 @@ def _check(match: MatchContext, concat: MatchContext, rows: str, expands: list[M
             raise NoMatch(f"{name} is expanded to the sequences of {expand.input('Y')}, not of {rows}")
         var = block.var_recursive(name)
         if var.lod_level or rank(block, name) != 2 or var.dtype != block.var_recursive(rows).dtype:
-            raise NoMatch(f"{name} is not declared as one row for each sequence")
+            raise NoMatch(f"{name} is not declared as one row per sequence")
 
 
 def _with_bias(match: MatchContext) -> tuple[MatchContext, MatchContext | None]:

@@ -152,7 +152,7 @@ def _vectors(match: MatchContext, *slots: str) -> list[Array]:
 def _check_inference(match: MatchContext) -> None:
     op = match.op
     if not uses_running_statistics(op):
-        raise NoMatch(f"it normalises by the statistics of the batch (is_test is not set); {WAY_OUT}")
+        raise NoMatch(f"it normalizes by the statistics of the batch (is_test is not set); {WAY_OUT}")
     if op.get_attr("fuse_with_relu", False):
         raise NoMatch("it ends with a relu (fuse_with_relu)")
     for slot, source in STATISTICS:
@@ -173,7 +173,7 @@ def chain_before(match: MatchContext, source: MatchContext, norm: Affine) -> Cha
     check_plain(linear)
     rank, axis, count = output_rank(linear), channel_axis(linear, norm.layout), channels(linear)
     if norm.factor.shape != (count,):
-        raise NoMatch(f"it normalises {norm.factor.size} channels, and the {linear.op.type} computes {count}")
+        raise NoMatch(f"it normalizes {norm.factor.size} channels, and the {linear.op.type} computes {count}")
     result = linear.output(result_slot(linear.op.type))
     bias_name, bias = norm.bias, np.zeros(count)
     if add is not None:
@@ -189,7 +189,7 @@ def chain_before(match: MatchContext, source: MatchContext, norm: Affine) -> Cha
 def _check_vanishing(match: MatchContext, name: str, reader: int) -> None:
     reason = match.why_visible(name, reader)
     if reason:
-        raise NoMatch(f"{reason}, as it is before the normalisation")
+        raise NoMatch(f"{reason}, as it is before the normalization")
 
 
 def folded(
@@ -205,7 +205,7 @@ def folded(
     product.set_input(slot, [weight.name])
     own = linear.input("Bias")
     if own and chain.add is not None:
-        raise NoMatch(f"the {linear.op.type} has a bias of its own, {own}, and another is added")
+        raise NoMatch(f"the {linear.op.type} already has a bias, {own}, and another is added")
     if own or linear.op.type == "fc":
         before = _own_bias(linear, own, norm.factor.size)
         values = narrowed(before * norm.factor + norm.shift, dtype)

@@ -50,9 +50,9 @@ def fuse_bias(program: Program, scope: Scope, keep: Collection[str] = ()) -> Pas
 def _with_bias(add: MatchContext, conv: MatchContext) -> Edit:
     check_plain(conv)
     if conv.op.get_attr("data_format", "NCHW") not in ("NCHW", "AnyLayout"):
-        raise NoMatch("conv2d_fusion knows NCHW only")
+        raise NoMatch("conv2d_fusion supports NCHW only")
     if conv.op.get_attr("fuse_relu_before_depthwise_conv", False) or conv.input("Bias"):
-        raise NoMatch(f"the {conv.op.type} has a bias of its own or begins with a relu")
+        raise NoMatch(f"the {conv.op.type} already has a bias or begins with a relu")
     count = channels(conv)
     name, values = channel_vector(conv, add, 4, 1, count)
     parameters: tuple[NewParameter, ...] = ()

@@ -121,4 +121,4 @@ def _row(chain: list[MatchContext]) -> Edit:
     group = check_group(chain, last.output("Out"), given)
     outputs = {"ReluOut": [match.output("Out") for match in chain[:-1]], "Out": last.op.output("Out")}
     row = last.new_operator("fusion_repeated_fc_relu", inputs, outputs, {})
-    return Edit(group, last.position, (row,), f"a row of {len(chain)} fc with relu")
+    return Edit(group, last.position, (row,), f"a chain of {len(chain)} fc with relu")

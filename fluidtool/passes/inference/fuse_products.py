@@ -57,7 +57,7 @@ def _difference(sub: MatchContext) -> Edit | None:
         "Out": sub.op.output("Out"),
     }
     fused = sub.new_operator(SQUARED, {"X": [x], "Y": [y]}, outputs, {"scalar": 1.0})
-    return Edit(group, sub.position, (fused,), "the square of a product less the product of the squares")
+    return Edit(group, sub.position, (fused,), "the square of a product minus the product of the squares")
 
 
 def _check_matrices(product: MatchContext) -> None:
@@ -106,7 +106,7 @@ def _sequence_conv(conv: MatchContext, add: MatchContext, relu: MatchContext) ->
     if op.get_attr("paddingTrainable", False) or int(op.get_attr("contextStride", 1)) != 1:
         raise NoMatch("its padding is trained or its context has a stride")
     if not -length < start <= 0:
-        raise NoMatch(f"its context of {length} rows starts {start} rows from its own and so leaves it out")
+        raise NoMatch(f"its context of {length} rows starts {start} rows from its own row and so leaves it out")
     if not float_type(conv, conv.input("X")):
         raise NoMatch(f"{conv.input('X')} is neither float32 nor float64")
     count = int(conv.numbers(conv.input("Filter")).shape[1])

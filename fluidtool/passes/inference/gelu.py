@@ -125,7 +125,7 @@ class _Reading:
         """The polynomial of what an operator computes."""
         op = match.op
         if op.type not in (*ARITHMETIC, *ARGUMENTS) or len(self.used) > MOST_OPERATORS:
-            raise NoMatch(f"{op.type} is no arithmetic")
+            raise NoMatch(f"{op.type} is not arithmetic")
         self.used[match.position] = match
         first = self.value(match, match.input("X"))
         if op.type in ARGUMENTS:
@@ -140,7 +140,7 @@ class _Reading:
         if op.type == "elementwise_div":
             divisor = second.get((0, 0), 0.0)
             if len(second) != 1 or not divisor:
-                raise NoMatch("a quotient by something else than a number")
+                raise NoMatch("a quotient by something other than a number")
             return _product(first, {(0, 0): 1 / divisor})
         return _sum(first, second, -1.0 if op.type == "elementwise_sub" else 1.0)
 

@@ -94,16 +94,16 @@ def _written_directly(match: MatchContext, source: str, result: str) -> Edit:
     """The edit by which the operator that computes `source` writes `result`."""
     producer = match.producer(source)
     if producer is None or producer.op.type == "feed":
-        raise NoMatch(f"{result} is fetched or to be kept, and {source} is a parameter or is fed")
+        raise NoMatch(f"{result} is fetched or must be kept, and {source} is a parameter or is fed")
     if producer.op.sub_blocks() or source in producer.op.input_arg_names or match.names.written[source] != 1:
         raise NoMatch(
-            f"{result} is fetched or to be kept, and {producer.op.type} computes {source} in place or in a block"
+            f"{result} is fetched or must be kept, and {producer.op.type} computes {source} in place or in a block"
         )
     wanted = producer.why_wanted(source)
     if not wanted and any(reader.op.type == "fetch" for reader in producer.readers(source)):
         wanted = f"{source} is fetched"
     if wanted:
-        raise NoMatch(f"{result} is fetched or to be kept, and {wanted} too")
+        raise NoMatch(f"{result} is fetched or must be kept, and {wanted} too")
     writer = copy_operator(producer.op, match.block)
     _rename_output(writer, source, result)
     return Edit(

@@ -30,7 +30,7 @@ SAME_NUMBERS = frozenset(
     }
 )
 NOT_IN_INFERENCE = {"dropout": "Mask", "sequence_pool": "MaxIndex"}  # the outputs that is_test takes away
-TRAINS = "it computes something else while training; clone(for_test=True) makes an inference program"
+TRAINS = "it computes different values in training; clone(for_test=True) makes an inference program"
 
 
 def set_is_test(program: Program, scope: Scope, keep: Collection[str] = ()) -> PassResult:
@@ -59,7 +59,7 @@ def _set(op: Operator, trains: bool, wanted: set[str]) -> Decision | None:
     slot = NOT_IN_INFERENCE.get(op.type, "")
     for name in op.output(slot) if slot else ():
         if name in wanted or _persistable(op, name):
-            return decide(NAME, op, False, f"its output {slot} ({name}) is used, which it does not give in inference")
+            return decide(NAME, op, False, f"its output {slot} ({name}) is used, but it is not computed in inference")
     op.set_attr("is_test", True)
     return decide(NAME, op, True, "is_test is set")
 

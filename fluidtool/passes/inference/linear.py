@@ -42,7 +42,7 @@ def check_plain(match: MatchContext) -> None:
             raise NoMatch(f"the {name} ends with an activation ({attribute})")
     for attribute in ("enable_int8", "use_quantizer", "padding_weights"):
         if op.get_attr(attribute, False):
-            raise NoMatch(f"the {name} has a quantised or padded weight ({attribute})")
+            raise NoMatch(f"the {name} has a quantized or padded weight ({attribute})")
     if match.numbers(match.input(weight_slot(name))).dtype.kind != "f":
         raise NoMatch(f"the weight {match.input(weight_slot(name))} is not of a floating-point type")
 
@@ -60,7 +60,7 @@ def output_rank(match: MatchContext) -> int:
         if weight.ndim != 2:
             raise NoMatch(f"the weight of the {op.type} has shape {list(weight.shape)}; {RANK_TWO_WEIGHT}")
         if var is None or not var.has_shape or len(var.shape) < 2:
-            raise NoMatch(f"the program does not say that {match.input('X')} has two dimensions or more")
+            raise NoMatch(f"{match.input('X')} is not declared with two dimensions or more")
         return len(var.shape)
     return weight.ndim
 
@@ -75,7 +75,8 @@ def channel_axis(match: MatchContext, data_layout: str) -> int:
         axis = rank - 1 if op.get_attr("data_format", "NCHW") in CHANNELS_LAST else 1
     if axis != following:
         raise NoMatch(
-            f"the {op.type} has its channels along axis {axis} of {rank}, and {data_layout} normalises along {following}"
+            f"the {op.type} has its channels along axis {axis} of {rank}, but {data_layout} normalizes along "
+            f"{following}"
         )
     return axis
 

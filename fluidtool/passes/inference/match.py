@@ -30,7 +30,7 @@ class NewParameter:
 
 @dataclass(frozen=True, slots=True)
 class NewVariable:
-    """An intermediate variable that an edit brings, declared like `like` (but for what is given) in the block of the edit."""
+    """An intermediate variable that an edit brings, declared like `like` (except for what is given) in the block of the edit."""
 
     name: str
     like: str
@@ -112,7 +112,7 @@ class MatchContext:
     def why_wanted(self, name: str) -> str:
         """Why the value of `name` written here is wanted beyond the operators of this block; empty when it is not."""
         if name in self.keep and self.flow.is_last_write(self.position, name):
-            return f"{name} is fetched or to be kept"
+            return f"{name} is fetched or must be kept"
         return self.why_not_private(name)
 
     def why_not_private(self, name: str) -> str:

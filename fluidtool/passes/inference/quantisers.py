@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from fluidtool.ir.dataflow import BlockFlow, sub_block_operators
 
-REASON = (
-    "its numbers are rounded to the steps of a quantiser later on; computed otherwise, some would land on other steps"
-)
+REASON = "its values are quantized later; computed differently, some would round to other quantization steps"
 
 
 def is_quantiser(op_type: str) -> bool:

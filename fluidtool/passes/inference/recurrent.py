@@ -68,7 +68,7 @@ def gru_rule(match: MatchContext) -> Edit | str | None:
     if match.op.type != "gru":
         return None
     if match.op.get_attr("origin_mode", False):
-        return "origin_mode is set, which fusion_gru of Paddle 1.8.5 leaves out of account"
+        return "origin_mode is set, which fusion_gru of Paddle 1.8.5 ignores"
     found = _projection(match)
     bias = _summed_bias(match, found)
     inputs = {"X": [found.x], "WeightX": [found.weight], "WeightH": [match.input("Weight")]}
@@ -95,13 +95,13 @@ def embedding_rule(match: MatchContext) -> Edit | str | None:
         return f"{found.x} is not looked up in a table"
     op = look_up.op
     if int(op.get_attr("padding_idx", NO_PADDING)) != NO_PADDING:
-        return "the look-up has a padding_idx"
+        return "the lookup has a padding_idx"
     if op.get_attr("is_distributed", False) or op.get_attr("remote_prefetch", False):
         return "the table is distributed"
     table = look_up.numbers(look_up.input("W"))
     rows = match.numbers(found.weight).shape[0]
     if table.ndim != 2 or table.shape[1] != rows:
-        return f"{look_up.input('W')} of shape {list(table.shape)} is not a table of rows of {rows} numbers"
+        return f"{look_up.input('W')} of shape {list(table.shape)} is not a table with rows of {rows} numbers"
     width = _width(match)
     size = table.shape[0] * width * table.dtype.itemsize
     if size > TABLE_LIMIT:
@@ -140,7 +140,7 @@ def _projection(match: MatchContext) -> _Projection:
     if not plain or rank(match.block, x) != 2 or product.numbers(weight).ndim != 2:
         raise NoMatch(f"{x} and {weight} are not matrices")
     if bias and values.size != product.numbers(weight).shape[1]:
-        raise NoMatch(f"{bias} does not hold one number for each column of {weight}")
+        raise NoMatch(f"{bias} does not have one number per column of {weight}")
     _check_sizes(match, product.numbers(weight).shape[1])
     return _Projection((*matches, product), product, x, weight, bias, values)
 
@@ -163,7 +163,7 @@ def _check_layer(match: MatchContext) -> None:
     for name in ("activation", "gate_activation", "cell_activation", "candidate_activation"):
         value = match.op.get_attr(name, "tanh")
         if value not in ACTIVATIONS:
-            raise NoMatch(f"{name} is {value!r}; the fused layer knows {', '.join(sorted(ACTIVATIONS))}")
+            raise NoMatch(f"{name} is {value!r}; the fused layer supports {', '.join(sorted(ACTIVATIONS))}")
 
 
 def _summed_bias(match: MatchContext, found: _Projection) -> tuple[str, tuple[NewParameter, ...]]:

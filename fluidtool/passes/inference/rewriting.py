@@ -69,7 +69,7 @@ def rewrite(
         program.touch()
     else:
         raise ProgramError(
-            f"the pass {name} still finds something to do after {SWEEPS} sweeps; this is a fault of the pass"
+            f"the pass {name} still finds something to do after {SWEEPS} sweeps; this is a bug in the pass"
         )
     return PassResult((*done, *left))
 

@@ -60,10 +60,10 @@ def _pool(term: MatchContext) -> MatchContext:
     if term.op.type == "sequence_pool":
         return term
     if not term.op.get_attr("use_cvm", True):
-        raise NoMatch("the cvm leaves show and click out (use_cvm is False)")
+        raise NoMatch("the cvm drops show and click (use_cvm is False)")
     pool = made_by(term, term.input("X"), "sequence_pool")
     if pool is None:
-        raise NoMatch(f"{term.input('X')} is no pooled sequence")
+        raise NoMatch(f"{term.input('X')} is not a pooled sequence")
     return pool
 
 
@@ -77,14 +77,14 @@ def _clicks(normalised: list[MatchContext]) -> str:
 def _check(match: MatchContext, pools: list[MatchContext]) -> None:
     """Raise NoMatch unless matrices of one width and one level of sequences are pooled in one way."""
     if int(match.op.get_attr("axis", 0)) not in (1, -1) or match.op.inputs.get("AxisTensor"):
-        raise NoMatch("the pooled sequences are not put side by side (axis 1)")
+        raise NoMatch("the pooled sequences are not concatenated side by side (axis 1)")
     kinds = {str(pool.op.get_attr("pooltype", "AVERAGE")) for pool in pools}
     if len(kinds) != 1 or not kinds <= set(POOL_TYPES):
         raise NoMatch(
             f"the sequences are pooled by {', '.join(sorted(kinds))}, not all by one of {', '.join(POOL_TYPES)}"
         )
     if len(pools) < 2:
-        raise NoMatch("there is one pooled sequence only")
+        raise NoMatch("there is only one pooled sequence")
     first = match.block.var_recursive(pools[0].input("X"))
     for pool in pools:
         name = pool.input("X")

@@ -50,7 +50,7 @@ def embedding_rule(match: MatchContext) -> Edit | None:
         "Embs": [look_up.input("W") for look_up in look_ups],
         **parameters,
     }
-    reason = f"the sum of {len(look_ups)} look-ups"
+    reason = f"the sum of {len(look_ups)} lookups"
     return _edit(match, "fused_embedding_eltwise_layernorm", inputs, [*adds, *look_ups], reads, {}, reason)
 
 
@@ -91,7 +91,7 @@ def _look_ups(match: MatchContext, name: str, adds: list[MatchContext]) -> list[
 def _check_look_up(match: MatchContext, first: MatchContext) -> None:
     op, block = match.op, match.block
     if int(op.get_attr("padding_idx", NO_PADDING)) != NO_PADDING:
-        raise NoMatch("a look-up has a padding_idx")
+        raise NoMatch("a lookup has a padding_idx")
     if op.get_attr("is_distributed", False) or op.get_attr("remote_prefetch", False):
         raise NoMatch("a table is distributed")
     if match.numbers(match.input("W")).shape[1:] != first.numbers(first.input("W")).shape[1:]:

@@ -129,4 +129,4 @@ def _check(term: _Term, first: _Term, columns: int) -> None:
     if product.block.var_recursive(x).dtype != product.block.var_recursive(first.x).dtype:
         raise NoMatch(f"{first.x} and {x} are of different data types")
     if term.bias and term.biases.size != weight.shape[1]:
-        raise NoMatch(f"{term.bias} does not hold one number for each column of {term.weight}")
+        raise NoMatch(f"{term.bias} does not have one number per column of {term.weight}")

@@ -64,7 +64,7 @@ def test_the_word_that_a_rank_fails_reaches_its_ring() -> None:
 def test_the_word_that_a_rank_leaves_reaches_its_ring() -> None:
     inbox, mailbox = opened()
     inbox.send(value("leave|"), CALL)
-    with pytest.raises(CollectiveError, match="that one has finished"):
+    with pytest.raises(CollectiveError, match="that rank has finished"):
         mailbox.take(Place(1, 0, 0), "exchange", 1)
 
 
@@ -79,11 +79,11 @@ def test_who_leaves_last_is_not_kept_waiting() -> None:
     [
         (value(job="bb"), "not in ring 0 of that job"),
         (value(ring=3), "not in ring 3 of that job"),
-        (value("0.0.0|exchange"), "is none of a ring's"),
-        (value("now|exchange"), "is none of a ring's"),
-        (Message(f"{PREFIX}|aa|zero|1|0.0|x", LoDTensor(np.ones(1))), "is none of a ring's"),
-        (Message(f"{PREFIX}|aa", LoDTensor(np.ones(1))), "is none of a ring's"),
-        (value(content=b"x"), "brings no array"),
+        (value("0.0.0|exchange"), "does not belong to a ring"),
+        (value("now|exchange"), "does not belong to a ring"),
+        (Message(f"{PREFIX}|aa|zero|1|0.0|x", LoDTensor(np.ones(1))), "does not belong to a ring"),
+        (Message(f"{PREFIX}|aa", LoDTensor(np.ones(1))), "does not belong to a ring"),
+        (value(content=b"x"), "has no array"),
         (Message("w@GRAD", LoDTensor(np.ones(1))), "takes identifiers and values of its rings, not 'w@GRAD'"),
         (Message("nccl_id_0", b"short"), "takes identifiers and values"),
     ],

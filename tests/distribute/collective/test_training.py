@@ -180,7 +180,7 @@ def test_endpoints_of_programs_must_be_allowed(monkeypatch: pytest.MonkeyPatch) 
     ("name", "value", "message"),
     [
         ("FLUIDTOOL_COLLECTIVE", "gloo", "FLUIDTOOL_COLLECTIVE is 'gloo'; expected one of auto, grpc, mpi, nccl"),
-        ("FLUIDTOOL_COLLECTIVE", "nccl", "works between GPUs, but this program runs on the CPU"),
+        ("FLUIDTOOL_COLLECTIVE", "nccl", "needs GPUs, but this program runs on the CPU"),
         ("FLUIDTOOL_COLLECTIVE_DEADLINE", "soon", "is 'soon'; expected a number of seconds above 0"),
         ("FLUIDTOOL_COLLECTIVE_DEADLINE", "0", "is '0'; expected a number of seconds above 0"),
     ],
@@ -236,8 +236,8 @@ def wrong_operator(type: str, attrs: dict[str, Any], array: np.ndarray) -> None:
     [
         ("c_allgather", {"nranks": 3}, "nranks is 3, but ring 0 has 1 ranks"),
         ("c_reducescatter", {"nranks": 2}, "nranks is 2, but ring 0 has 1 ranks"),
-        ("c_broadcast", {"root": 1}, "root 1 is none of the 1 ranks"),
-        ("c_reduce_sum", {"root_id": 4}, "root 4 is none of the 1 ranks"),
+        ("c_broadcast", {"root": 1}, "root 1 is not one of the 1 ranks"),
+        ("c_reduce_sum", {"root_id": 4}, "root 4 is not one of the 1 ranks"),
         ("allreduce", {"reduce_type": 4}, "reduce_type is 4; 0 sum, 1 product, 2 max, 3 min are there"),
     ],
 )

@@ -62,7 +62,7 @@ def test_jobs_without_servers_have_endpoints_for_trainers(mode: str, tmp_path: P
 
 
 def test_a_folder_without_manifest_is_no_job(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableError, match=r"no manifest of a job.*transpile --distribute"):
+    with pytest.raises(UnreadableError, match=r"not the manifest of a job.*transpile --distribute"):
         read_job(tmp_path)
 
 
@@ -75,7 +75,7 @@ def test_a_manifest_that_is_none_is_refused(text: str, job: Path) -> None:
 
 def test_an_unknown_mode_is_refused(job: Path) -> None:
     change(job, mode="gossip")
-    with pytest.raises(UnreadableError, match="mode 'gossip' is none of pserver, nccl2, collective"):
+    with pytest.raises(UnreadableError, match="mode 'gossip' is not one of pserver, nccl2, collective"):
         read_job(job)
 
 
@@ -139,7 +139,7 @@ def test_a_job_at_its_own_endpoints_is_used_as_it_is(job: Path, tmp_path: Path) 
 def test_programs_talk_to_no_machine_that_the_manifest_does_not_name(tmp_path: Path) -> None:
     job = make_job(tmp_path, "--pservers", f"10.0.0.1:6174,{B}", "--trainers", "2")
     change(job, pservers=[A, B])
-    with pytest.raises(UnreadableError, match=r"talks to 10.0.0.1:6174, which .*manifest.json does not name"):
+    with pytest.raises(UnreadableError, match=r"connects to 10.0.0.1:6174, which .*manifest.json does not name"):
         draw(job).roles((A, B), tmp_path)
 
 
@@ -193,9 +193,9 @@ def test_what_is_said_again_must_not_contradict_the_folder(job: Path) -> None:
 
 
 def test_wrong_requests_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--mode ring is none"):
+    with pytest.raises(UsageError, match="there is no --mode ring"):
         draw(script(tmp_path), mode="ring")
-    with pytest.raises(UsageError, match="is no job: neither a folder"):
+    with pytest.raises(UsageError, match="is not a job: neither a folder"):
         draw(tmp_path / "nowhere")
     with pytest.raises(UsageError, match="--pservers is 0; a job has at least 1"):
         draw(script(tmp_path), servers="0")

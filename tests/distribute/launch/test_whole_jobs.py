@@ -262,7 +262,7 @@ def test_a_role_that_contradicts_the_environment_is_refused(job: Path, tmp_path:
     env = {"TRAINING_ROLE": "PSERVER", "PADDLE_PSERVERS_IP_PORT_LIST": "127.0.0.1:6174", "PADDLE_TRAINERS_NUM": "1"}
     env |= {"POD_IP": "127.0.0.1", "PADDLE_PORT": "6174"}
     result = call("run", job / "trainer_0", "--data", write_data(tmp_path), env=env)
-    assert "are a trainer's, but the environment says that this is a pserver" in error_of(result)
+    assert "belong to a trainer, but the environment says that this is a pserver" in error_of(result)
 
 
 def test_options_of_launch_behind_the_job_are_told(job: Path) -> None:

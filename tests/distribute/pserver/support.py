@@ -157,7 +157,7 @@ class Several:
         """Wait for all; raises the first error."""
         for thread in self.threads:
             thread.join(PATIENCE)
-            assert not thread.is_alive(), "a trainer waits for ever"
+            assert not thread.is_alive(), "a trainer waits forever"
         if self.errors:
             raise self.errors[0]
 

@@ -339,7 +339,7 @@ def test_a_peer_that_stops_waiting_frees_its_thread(monkeypatch: Patch) -> None:
         a, b = pair(server)
         begin(a, b)
         a.active = lambda: False
-        with pytest.raises(Gone, match="does not wait"):
+        with pytest.raises(Gone, match="no longer waits"):
             a.get("w")
         assert not server.handler._waiting
 

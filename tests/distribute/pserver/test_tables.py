@@ -42,7 +42,7 @@ def test_rows_of_a_slice_come_in_the_order_of_the_ids(monkeypatch: Patch, sync: 
 
 @pytest.mark.parametrize("number", [-1, 10])
 def test_an_id_outside_the_slice_is_refused(monkeypatch: Patch, number: int) -> None:
-    with serving(monkeypatch) as server, pytest.raises(Refused, match=f"id {number} is no row of emb, which has 10"):
+    with serving(monkeypatch) as server, pytest.raises(Refused, match=f"id {number} is not a row of emb, which has 10"):
         look_up(server, 1, number)
 
 
@@ -50,13 +50,13 @@ def test_an_unknown_table_is_not_found(monkeypatch: Patch) -> None:
     with serving(monkeypatch) as server:
         with pytest.raises(NotFound, match="keeps no variable other"):
             look_up(server, 1, table_name="other")
-        with pytest.raises(NotFound, match="looks no rows up for"):
+        with pytest.raises(NotFound, match="looks up no rows of"):
             look_up(server, 1, table_name="")
 
 
 def test_ids_must_be_integers(monkeypatch: Patch) -> None:
     request = Message("prefetch_send", LoDTensor(np.ones((2, 1), np.float32)), "out", "emb")
-    with serving(monkeypatch) as server, pytest.raises(Refused, match="must hold ids"):
+    with serving(monkeypatch) as server, pytest.raises(Refused, match="must contain ids"):
         server.handler.prefetch(request, Call())
 
 

@@ -293,7 +293,7 @@ class TestPaddlePeers:
             ("GetVariable", {}, "NOT_FOUND", "names no variable"),
             ("SendVariable", {"varname": "g"}, "INVALID_ARGUMENT", "without a value"),
             ("GetVariableNoBarrier", {"varname": "w"}, "INVALID_ARGUMENT", "ends with @WITHOUT_BARRIER@RECV"),
-            ("PrefetchVariable", {"varname": "w"}, "INVALID_ARGUMENT", "brings no ids"),
+            ("PrefetchVariable", {"varname": "w"}, "INVALID_ARGUMENT", "has no ids"),
             ("CheckpointNotify", {"varname": "LOAD@CHECKPOINTNOTIFY"}, "INVALID_ARGUMENT", "SAVE@CHECKPOINTNOTIFY"),
             ("GetMonomerVariable", {"varname": "w"}, "UNIMPLEMENTED", ""),
         ],
@@ -311,7 +311,7 @@ class TestPaddlePeers:
                 metadata = (("fluidtool-trainer", "one"),)
                 channel.unary_unary("/sendrecv.SendRecvService/SendVariable")(b"", timeout=10, metadata=metadata)
         assert caught.value.code().name == "INVALID_ARGUMENT"
-        assert "none of fluidtool's" in refused.value.details()
+        assert "does not belong to fluidtool" in refused.value.details()
 
     def test_a_server_of_paddle_is_spoken_to_as_paddle_does(self) -> None:
         from concurrent.futures import ThreadPoolExecutor

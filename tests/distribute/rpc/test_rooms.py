@@ -256,7 +256,7 @@ def test_long_frames_of_a_stream_take_room() -> None:
 def test_a_chunk_that_is_longer_than_chunks_are_is_refused() -> None:
     with served(Keeper()) as server, grpc.insecure_channel(server.endpoint) as channel:
         metadata = (("fluidtool-trainer", "0"),)
-        with pytest.raises(grpc.RpcError, match=r"a chunk of \d+ bytes came"):
+        with pytest.raises(grpc.RpcError, match=r"a chunk of \d+ bytes"):
             list(channel.stream_stream(EXCHANGE)(iter([bytes(CHUNK + 1)]), timeout=60, metadata=metadata))
 
 

@@ -54,7 +54,7 @@ class TestAddresses:
         Security(certificate="c", key="k", authorities="a").check_address("0.0.0.0:6174")
 
     def test_anybody_may_come_where_that_is_wanted(self) -> None:
-        with pytest.warns(UserWarning, match="takes messages from anybody"):
+        with pytest.warns(UserWarning, match="takes messages from anyone"):
             Security(insecure=True).check_address("0.0.0.0:6174")
 
 
@@ -141,7 +141,7 @@ class TestSettings:
 
     @pytest.mark.parametrize("token", ["short", "0123456789abcdeé", "0123456789\nabcdef"])
     def test_weak_tokens_are_refused(self, token: str) -> None:
-        with pytest.raises(UsageError, match="16 or more ASCII characters"):
+        with pytest.raises(UsageError, match="at least 16 ASCII characters"):
             Security(token=token)
 
     def test_a_certificate_needs_its_key(self) -> None:
@@ -152,5 +152,5 @@ class TestSettings:
         with pytest.raises(UnreadableError, match=r"cannot read .*nothing"):
             Security.from_environment({"FLUIDTOOL_TOKEN_FILE": str(tmp_path / "nothing")})
         missing = options(certificate=str(tmp_path / "c"), key=str(tmp_path / "k"))
-        with pytest.raises(UnreadableError, match="to hold a token, certificate or key"):
+        with pytest.raises(UnreadableError, match="should contain a token, certificate or key"):
             connect("127.0.0.1:1", 0, missing)

@@ -162,7 +162,7 @@ def test_attention_to_something_else_stays() -> None:
 
 
 def test_fetched_probabilities_stay() -> None:
-    assert left(attention(), "probabilities") == ["probabilities is fetched or to be kept"]
+    assert left(attention(), "probabilities") == ["probabilities is fetched or must be kept"]
 
 
 def test_keys_with_another_reader_stay() -> None:

@@ -74,7 +74,7 @@ def test_a_fetched_result_keeps_its_name() -> None:
 
 def test_a_result_to_be_kept_keeps_its_name() -> None:
     net = twice()
-    assert reasons(merge_common(net.program, net.scope, keep=["b"])) == ["b is fetched or to be kept"]
+    assert reasons(merge_common(net.program, net.scope, keep=["b"])) == ["b is fetched or must be kept"]
 
 
 def test_a_first_result_may_be_fetched() -> None:

@@ -229,4 +229,4 @@ def test_what_initialises_a_parameter_stays() -> None:
     net.op("fill_constant", {}, {"Out": ["value"]}, shape=[3], value=2.0, dtype=int(VarType.FP32))
     net.parameter("w", np.zeros(3, np.float32))
     net.op("scale", {"X": ["value"]}, {"Out": ["w"]}, scale=0.5)
-    assert reasons(fold_constants(net.program, net.scope)) == ["it initialises a persistable variable"]
+    assert reasons(fold_constants(net.program, net.scope)) == ["it initializes a persistable variable"]

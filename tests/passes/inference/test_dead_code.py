@@ -41,7 +41,7 @@ def test_fetch_operators_say_what_is_wanted() -> None:
 def test_without_fetches_everything_may_be_wanted() -> None:
     net = with_dead_end()
     result = drop_dead(net.program, net.scope)
-    assert reasons(result) == ["there is no fetch operator and nothing to be kept: anything may be wanted"]
+    assert reasons(result) == ["there is no fetch operator and nothing that must be kept: any variable may be needed"]
 
 
 def test_what_is_printed_stays() -> None:

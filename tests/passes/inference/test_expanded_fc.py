@@ -84,7 +84,7 @@ def left(net: Net, *keep: str) -> list[str]:
 
 
 def test_fetched_rows_stay() -> None:
-    assert left(expanded(), "joined") == ["joined is fetched or to be kept"]
+    assert left(expanded(), "joined") == ["joined is fetched or must be kept"]
 
 
 def test_expanded_rows_with_another_reader_stay() -> None:
@@ -103,7 +103,7 @@ def test_rows_expanded_to_other_sequences_stay() -> None:
 def test_sequences_that_are_expanded_stay() -> None:
     net = expanded()
     net.block.var("x0").lod_level = 1
-    assert left(net) == ["x0 is not declared as one row for each sequence"]
+    assert left(net) == ["x0 is not declared as one row per sequence"]
 
 
 def test_two_levels_of_sequences_stay() -> None:

@@ -113,7 +113,7 @@ def test_layouts_that_differ_are_left() -> None:
     x = net.input("x", 2, 4, 6, 6)
     out = net.conv(x, net.parameter("w", 6, 4, 3, 3))
     out = net.batch_norm(out, 6, data_layout="NHWC")
-    net.check_left(fuse_batch_norm, out, reason="channels along axis 1 of 4, and NHWC normalises along 3")
+    net.check_left(fuse_batch_norm, out, reason="channels along axis 1 of 4, but NHWC normalizes along 3")
 
 
 @pytest.mark.parametrize("shape, axis", [((6,), 1), ((1, 6, 1, 1), -1), ((6, 1, 1), 1), ((1,), -1)])
@@ -235,7 +235,7 @@ def test_a_second_reader_of_the_bias_sum_keeps_it() -> None:
 def test_a_fetched_inner_result_keeps_it(position: int, slot: str) -> None:
     net, out = convolution(bias=True)
     inner = net.block.ops[position].output(slot)[0]
-    net.check_left(fuse_batch_norm, out, inner, reason=f"{inner} is fetched or to be kept")
+    net.check_left(fuse_batch_norm, out, inner, reason=f"{inner} is fetched or must be kept")
 
 
 def test_a_fetch_operator_keeps_it() -> None:
@@ -414,7 +414,7 @@ def test_parameters_for_another_number_of_channels_are_left() -> None:
     for name in ("scale", "bias", "mean", "variance"):
         net.scope.var(f"bn.{name}").value = LoDTensor(np.ones(5))
     result = fuse_batch_norm(net.program, net.scope, [out])
-    assert result.left[0].reason == "it normalises 5 channels, and the conv2d computes 6"
+    assert result.left[0].reason == "it normalizes 5 channels, and the conv2d computes 6"
 
 
 # ---------------------------------------------------------------- shared parameters, names

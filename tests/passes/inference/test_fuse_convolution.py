@@ -131,7 +131,7 @@ def test_what_is_no_bias_stays(bias: tuple[int, ...], axis: int) -> None:
 def test_a_fetched_inner_result_stays() -> None:
     net, out = convolution()
     inner = net.block.ops[0].output("Output")[0]
-    net.check_left(fuse_bias, out, inner, reason=f"{inner} is fetched or to be kept")
+    net.check_left(fuse_bias, out, inner, reason=f"{inner} is fetched or must be kept")
 
 
 def test_a_second_reader_stays() -> None:

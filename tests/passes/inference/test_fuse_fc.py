@@ -73,7 +73,7 @@ def test_a_fetched_product_stays() -> None:
     net = Net()
     out = layer(net, net.input("x", 3, 4), 4, 6, relu=False)
     inner = net.block.ops[0].output("Out")[0]
-    net.check_left(fuse_fc, out, inner, reason=f"{inner} is fetched or to be kept")
+    net.check_left(fuse_fc, out, inner, reason=f"{inner} is fetched or must be kept")
 
 
 def test_a_fetched_sum_keeps_the_relu() -> None:

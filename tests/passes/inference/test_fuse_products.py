@@ -64,7 +64,7 @@ def test_products_that_scale_stay() -> None:
 def test_a_fetched_square_stays() -> None:
     net, out = squares()
     inner = net.block.ops[1].output("Out")[0]
-    net.check_left(fuse_squared_mat_sub, out, inner, reason=f"{inner} is fetched or to be kept")
+    net.check_left(fuse_squared_mat_sub, out, inner, reason=f"{inner} is fetched or must be kept")
 
 
 def test_another_difference_is_no_candidate() -> None:
@@ -104,4 +104,4 @@ def test_one_number_for_all_columns_stays() -> None:
 def test_a_fetched_sum_stays() -> None:
     net, out = sequence()
     inner = net.block.ops[1].output("Out")[0]
-    net.check_left(fuse_sequence_conv, out, inner, reason=f"{inner} is fetched or to be kept")
+    net.check_left(fuse_sequence_conv, out, inner, reason=f"{inner} is fetched or must be kept")

@@ -142,7 +142,7 @@ def test_an_argument_with_another_constant_is_no_candidate() -> None:
 
 
 def test_a_fetched_erf_stays() -> None:
-    assert left(erf_form(), ("f",)) == ["f is fetched or to be kept"]
+    assert left(erf_form(), ("f",)) == ["f is fetched or must be kept"]
 
 
 def test_a_second_reader_within_keeps_all() -> None:

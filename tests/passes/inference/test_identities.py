@@ -100,7 +100,7 @@ def test_chains_go_in_one_run() -> None:
 def test_a_source_that_is_wanted_too_keeps_it() -> None:
     net, inner, out = between("scale", IDENTITIES["scale"])
     source = net.block.ops[0].output("Out")[0]
-    net.check_left(drop_identity, out, inner, source, reason=f"{source} is fetched or to be kept too")
+    net.check_left(drop_identity, out, inner, source, reason=f"{source} is fetched or must be kept too")
 
 
 def test_a_fed_source_keeps_a_fetched_result() -> None:

@@ -57,7 +57,7 @@ def test_a_dropout_whose_mask_is_to_be_kept_is_left(wanted: bool) -> None:
     result = set_is_test(net.program, net.scope, keep)
     assert net.block.ops[0].attr("is_test") is not wanted
     assert [decision.reason for decision in result.left] == (
-        ["its output Mask (mask) is used, which it does not give in inference"] if wanted else []
+        ["its output Mask (mask) is used, but it is not computed in inference"] if wanted else []
     )
     assert [value.shape for value in net.run(*keep)] == [(3, 4)] * len(keep)
 

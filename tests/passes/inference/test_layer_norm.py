@@ -106,7 +106,7 @@ def test_a_bias_along_another_dimension_stays_outside() -> None:
 
 def test_a_fetched_mean_stays() -> None:
     net = written_out()
-    assert reasons(fuse_layer_norm(net.program, net.scope, ["mean"])) == ["mean is fetched or to be kept"]
+    assert reasons(fuse_layer_norm(net.program, net.scope, ["mean"])) == ["mean is fetched or must be kept"]
 
 
 def test_a_variance_with_another_reader_stays() -> None:

@@ -126,7 +126,7 @@ def left(run: Any, net: Net, keep: tuple[str, ...] = ()) -> list[str]:
 
 
 def test_a_fetched_projection_stays() -> None:
-    assert left(fuse_fc_lstm, layer(), ("pb",)) == ["pb is fetched or to be kept"]
+    assert left(fuse_fc_lstm, layer(), ("pb",)) == ["pb is fetched or must be kept"]
 
 
 def test_a_projection_with_another_reader_stays() -> None:
@@ -175,12 +175,12 @@ def test_a_bias_along_the_rows_stays() -> None:
 
 
 def test_the_gates_of_the_original_paper_stay() -> None:
-    wanted = ["origin_mode is set, which fusion_gru of Paddle 1.8.5 leaves out of account"]
+    wanted = ["origin_mode is set, which fusion_gru of Paddle 1.8.5 ignores"]
     assert left(fuse_fc_gru, layer("gru", origin_mode=True)) == wanted
 
 
 def test_other_activations_stay() -> None:
-    wanted = ["candidate_activation is 'sin'; the fused layer knows identity, relu, sigmoid, tanh"]
+    wanted = ["candidate_activation is 'sin'; the fused layer supports identity, relu, sigmoid, tanh"]
     assert left(fuse_fc_lstm, layer(candidate_activation="sin")) == wanted
 
 
@@ -199,7 +199,7 @@ def test_an_image_as_input_stays() -> None:
 def test_a_look_up_with_padding_stays() -> None:
     net = layer(words=True)
     net.block.ops[0].set_attr("padding_idx", 3)
-    assert left(fuse_embedding_lstm, net) == ["the look-up has a padding_idx"]
+    assert left(fuse_embedding_lstm, net) == ["the lookup has a padding_idx"]
 
 
 def test_words_that_something_else_reads_stay() -> None:
@@ -249,4 +249,4 @@ def test_a_weight_of_a_gru_of_another_shape_stays() -> None:
 def test_a_table_of_another_shape_stays(shape: tuple[int, ...]) -> None:
     net = layer(words=True)
     net.scope.var("table").value = LoDTensor(net.numbers(*shape))
-    assert left(fuse_embedding_lstm, net) == [f"table of shape {list(shape)} is not a table of rows of 5 numbers"]
+    assert left(fuse_embedding_lstm, net) == [f"table of shape {list(shape)} is not a table with rows of 5 numbers"]

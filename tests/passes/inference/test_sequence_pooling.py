@@ -67,7 +67,7 @@ def left(net: Net, *keep: str) -> list[str]:
 
 
 def test_a_fetched_part_stays() -> None:
-    assert left(pooled(), "p1") == ["p1 is fetched or to be kept"]
+    assert left(pooled(), "p1") == ["p1 is fetched or must be kept"]
 
 
 def test_a_part_with_another_reader_stays() -> None:
@@ -87,7 +87,7 @@ def test_different_ways_to_pool_stay() -> None:
 
 
 def test_rows_below_each_other_stay() -> None:
-    assert left(pooled(axis=0)) == ["the pooled sequences are not put side by side (axis 1)"]
+    assert left(pooled(axis=0)) == ["the pooled sequences are not concatenated side by side (axis 1)"]
 
 
 def test_different_widths_stay() -> None:
@@ -123,7 +123,7 @@ def test_cvm_that_drops_its_columns_stays() -> None:
     for op in net.block.ops:
         if op.type == "cvm":
             op.set_attr("use_cvm", False)
-    assert left(net) == ["the cvm leaves show and click out (use_cvm is False)"]
+    assert left(net) == ["the cvm drops show and click (use_cvm is False)"]
 
 
 def test_a_concat_with_something_else_is_no_candidate() -> None:

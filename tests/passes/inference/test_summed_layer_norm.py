@@ -80,8 +80,8 @@ def left(run: Any, net: Net, *keep: str) -> list[str]:
 
 
 def test_a_fetched_sum_stays() -> None:
-    assert left(fuse_embedding_layer_norm, embeddings(), "s1") == ["s1 is fetched or to be kept"]
-    assert left(fuse_skip_layer_norm, skip(), "s") == ["s is fetched or to be kept"]
+    assert left(fuse_embedding_layer_norm, embeddings(), "s1") == ["s1 is fetched or must be kept"]
+    assert left(fuse_skip_layer_norm, skip(), "s") == ["s is fetched or must be kept"]
 
 
 def test_a_sum_with_another_reader_stays() -> None:
@@ -116,7 +116,7 @@ def test_a_value_that_is_overwritten_stays() -> None:
 
 
 def test_a_look_up_with_padding_stays() -> None:
-    assert left(fuse_embedding_layer_norm, embeddings(padding_idx=2)) == ["a look-up has a padding_idx"]
+    assert left(fuse_embedding_layer_norm, embeddings(padding_idx=2)) == ["a lookup has a padding_idx"]
 
 
 def test_a_table_that_is_written_stays() -> None:

@@ -84,7 +84,7 @@ def left(net: Net, *keep: str) -> list[str]:
 
 
 def test_a_fetched_product_stays() -> None:
-    assert left(products(), "p0") == ["p0 is fetched or to be kept"]
+    assert left(products(), "p0") == ["p0 is fetched or must be kept"]
 
 
 def test_a_product_with_another_reader_stays() -> None:
