@@ -1,4 +1,4 @@
-"""Every word is used for one thing: the words that docs/glossary.md rules out are in no file. Usage: check_words.py [FOLDER]"""
+"""One word for one thing: no file uses the words and phrases that docs/glossary.md rules out. Usage: check_words.py [FOLDER]"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 GLOSSARY = "docs/glossary.md"
-# What has to name the words, and what was written with them.
+# They have to name the words, or were written with them.
 LEFT_OUT = {GLOSSARY, "CHANGELOG.md", "tests/test_glossary.py"}
 SUFFIXES = {".py", ".pyi", ".c", ".h", ".md", ".toml", ".yml", ".yaml", ".txt", ""}
 PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")  # of a name: HTTPHeader_of is HTTP, Header, of
@@ -31,12 +31,19 @@ def ruled_out(glossary: str) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def uses(text: str, word: str) -> Iterator[int]:
-    """The numbers of the lines that have the word, alone or as a part of a name; with a capital letter it is meant as written."""
+    """The numbers of the lines that have the word, alone or as a part of a name; with a capital letter it is meant as written.
+
+    Words with spaces between them are a phrase, which is found within a line.
+    """
     for number, line in enumerate(text.splitlines(), 1):
         if word.lower() not in line.lower():
             continue
-        parts = PARTS.findall(PADDLES.sub("", line))
-        if word in parts if word != word.lower() else word in map(str.lower, parts):
+        if " " in word:
+            found = re.search(rf"\b{re.escape(word)}\b", line, re.IGNORECASE) is not None
+        else:
+            parts = PARTS.findall(PADDLES.sub("", line))
+            found = word in parts if word != word.lower() else word in map(str.lower, parts)
+        if found:
             yield number
 
 

@@ -28,7 +28,8 @@ def check() -> ModuleType:
 
 
 def test_every_place_that_the_glossary_names_exists() -> None:
-    rows = [line.split("|") for line in GLOSSARY.read_text().splitlines() if line.startswith("| ")]
+    terms = GLOSSARY.read_text().partition("\n## Style\n")[0]
+    rows = [line.split("|") for line in terms.splitlines() if line.startswith("| ")]
     places = [place for row in rows for place in re.findall(r"`([^`]*/[^`]*)`", row[3])]
     assert len(places) > 20
     for place in places:
@@ -56,6 +57,21 @@ def test_a_word_within_another_is_another_word(check: ModuleType, text: str) -> 
 
 def test_a_word_with_capital_letters_is_meant_as_written(check: ModuleType) -> None:
     assert list(check.uses("READERS = 1\nreaders = 2", "READERS")) == [1]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("it waits for ever.", [1]),
+        ("For ever", [1]),
+        ("for every trainer", []),
+        ("for_ever", []),
+        ("one\nfor ever", [2]),
+        ("it waits for\never", []),
+    ],
+)
+def test_a_phrase_is_found_within_a_line(check: ModuleType, text: str, found: list[int]) -> None:
+    assert list(check.uses(text, "for ever")) == found
 
 
 def test_no_file_uses_a_word_that_is_ruled_out(check: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
