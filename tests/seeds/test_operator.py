@@ -111,7 +111,7 @@ def test_set_attr() -> None:
 
 
 def test_set_attr_raises_value_error_for_another_type() -> None:
-    with pytest.raises(ValueError, match="attribute scale of operator scale is FLOAT, which 'three' does not fit"):
+    with pytest.raises(ValueError, match="attribute scale of operator scale is FLOAT, but 'three' does not match it"):
         scale(scale=2.0).set_attr("scale", "three")
 
 

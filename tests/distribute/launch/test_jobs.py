@@ -201,7 +201,7 @@ def test_wrong_requests_are_refused(tmp_path: Path) -> None:
         draw(script(tmp_path), servers="0")
     with pytest.raises(UsageError, match="--trainers takes a number"):
         draw(script(tmp_path), trainers=f"{A},{B}")
-    with pytest.raises(UsageError, match="has no servers; leave --pservers out"):
+    with pytest.raises(UsageError, match="has no servers; omit --pservers"):
         draw(script(tmp_path), mode="collective", servers="2")
     with pytest.raises(UsageError, match="not an endpoint"):
         draw(script(tmp_path), servers="a,b")
