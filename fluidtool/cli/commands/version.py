@@ -13,7 +13,7 @@ import typer
 from fluidtool._version import __version__
 from fluidtool.cli.options.outputs import Json
 from fluidtool.cli.render import fields, show, show_json
-from fluidtool.cli.views.engines import DELEGATES, delegate_text, native_fields, native_text
+from fluidtool.cli.views.engines import delegate_texts, native_fields, native_text
 
 PACKAGES = ("numpy", "protobuf", "typer", "rich")
 OPTIONAL = ("cupy", "ml_dtypes", "grpcio", "mpi4py", "ray", "onnx", "onnxruntime", "openvino", "matplotlib")
@@ -36,7 +36,7 @@ def version(
         found["engine in use"] = "native" if native["in_use"] else "numpy"
         found["engine native"] = native if json else native_text(native)
         found |= {"engine numpy": "every operator, on the CPU", "engine cupy": _gpus()}
-        found |= {f"engine {name}": delegate_text(name) for name in DELEGATES}
+        found |= delegate_texts()
     if json:
         show_json(found)
     elif verbose:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fluidtool.cli.render import counted
 
-DELEGATES = ("onnxruntime", "openvino")
+if TYPE_CHECKING:
+    from fluidtool.runtime.engines.registry import EngineRow
 
 
 def native_fields() -> dict[str, Any]:
@@ -36,15 +37,19 @@ def native_fields() -> dict[str, Any]:
     }
 
 
-def delegate_text(name: str) -> str:
-    """'1.31.1; …' for an engine outside that is installed, or how to install it. Nothing is imported for that."""
+def delegate_texts() -> dict[str, str]:
+    """'1.31.1; …' for each delegate that is installed, or how to install it; no delegate is imported for that."""
+    from fluidtool.runtime.engines.registry import DELEGATES
+
+    return {f"engine {row.name}": _delegate_text(row) for row in DELEGATES}
+
+
+def _delegate_text(row: EngineRow) -> str:
     try:
-        found = version(name)
-        if name == "onnxruntime":
-            version("onnx")
+        found, *_ = [version(package) for package in row.packages]
     except PackageNotFoundError:
-        return f"not installed (pip install 'fluidtool[{name}]')"
-    return f"{found}; for those regions of a program that it can compute, with --engine {name}"
+        return f"not installed (pip install 'fluidtool[{row.extra}]')"
+    return f"{found}; for those regions of a program that it can compute, with --engine {row.name}"
 
 
 def native_text(found: Mapping[str, Any]) -> str:

@@ -19,25 +19,27 @@ PRECISIONS = ("float32", "bf16")
 
 @dataclass(frozen=True, slots=True)
 class EngineRow:
-    """An engine: its name, which is that of its folder; the device that it computes on; the extra that installs what it needs.
+    """An engine: its name, which is that of its folder, and the device that it computes on.
 
-    precisions: what products and convolutions can be rounded to.
+    packages: the distributions that it needs, the first of which gives its version; `extra` installs them. precisions: what
+    products and convolutions can be rounded to.
     """
 
     name: str
     device: str
-    needs: str
+    packages: tuple[str, ...] = ()
     extra: str = ""
     precisions: tuple[str, ...] = ("float32",)
 
 
 TABLE = (
-    EngineRow("native", "CPU", "a C compiler when fluidtool is installed", precisions=PRECISIONS),
-    EngineRow("numpy", "CPU", "nothing"),
-    EngineRow("onnxruntime", "CPU", "ONNX Runtime and onnx", "onnxruntime"),
-    EngineRow("openvino", "CPU", "OpenVINO", "openvino"),
-    EngineRow("cupy", "GPU", "an NVIDIA GPU and cupy", "gpu-cuda12"),
+    EngineRow("native", "CPU", precisions=PRECISIONS),
+    EngineRow("numpy", "CPU"),
+    EngineRow("onnxruntime", "CPU", ("onnxruntime", "onnx"), "onnxruntime"),
+    EngineRow("openvino", "CPU", ("openvino",), "openvino"),
+    EngineRow("cupy", "GPU", extra="gpu-cuda12"),
 )
+DELEGATES = tuple(row for row in TABLE if row.packages)
 ENGINES = (AUTO, *(row.name for row in TABLE if row.device == "CPU"))
 
 
