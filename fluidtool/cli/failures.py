@@ -34,11 +34,16 @@ def report(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError):  # the reader of stdout has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK
-    if os.environ.get("FLUIDTOOL_DEBUG"):
+    if debugging():
         traceback.print_exception(error)
     code, text, exit_code = explain(error)
     say_error(f"{text} [{code}]" if code else text)
     return exit_code
+
+
+def debugging() -> bool:
+    """Whether FLUIDTOOL_DEBUG asks for tracebacks; empty and 0 do not."""
+    return os.environ.get("FLUIDTOOL_DEBUG", "") not in ("", "0")
 
 
 def explain(error: BaseException) -> tuple[str, str, int]:

@@ -21,6 +21,7 @@ from fluidtool.runtime.dependencies import (
     needed_operators,
     trains,
     without_fetched,
+    without_spent_deletions,
     without_superseded,
 )
 from fluidtool.runtime.engines.base import Engine
@@ -70,6 +71,8 @@ def compile_block(block: Block, fetches: Iterable[str], needed_only: bool, engin
         ops = needed_operators(block.program, ops, fetched)
     elif block.idx == 0:
         ops = without_superseded(block, ops, fetched)
+        released = {var.name for var in block.vars.values() if not var.persistable} - fetched
+        ops = without_spent_deletions(block.program, ops, released)
     steps = [Step(op, info := get_op(op.type), kernel_attrs(op, info)) for op in ops]
     local = tuple(v.name for v in block.vars.values() if not v.persistable)
     persistable = tuple(v.name for v in block.vars.values() if v.persistable)

@@ -20,11 +20,33 @@ def trains(op: Operator) -> bool:
 
 def without_fetched(deletion: Operator, fetched: set[str]) -> Operator:
     """A `delete_var` operator that leaves fetched variables alone."""
-    if fetched.isdisjoint(deletion.input("X")):
+    return _deletion_of(deletion, [name for name in deletion.input("X") if name not in fetched])
+
+
+def _deletion_of(deletion: Operator, names: list[str]) -> Operator:
+    """The operator if it deletes these, else one that does."""
+    if names == deletion.input("X"):
         return deletion
     copy = copy_operator(deletion, deletion.block)
-    copy._inputs = {"X": [name for name in deletion.input("X") if name not in fetched]}
+    copy._inputs = {"X": names}
     return copy
+
+
+def without_spent_deletions(program: Program, ops: list[Operator], released: set[str]) -> list[Operator]:
+    """The operators without deletions of what a run releases by itself (`released`) once nothing uses it any more.
+
+    A deletion between operators would keep an engine from computing them in one region.
+    """
+    kept: list[Operator] = []
+    used: set[str] = set()
+    for op in reversed(ops):
+        if op.type == DELETE:
+            used_later = [name for name in op.input("X") if name not in released or name in used]
+            op = _deletion_of(op, used_later)
+        if op.type != DELETE or op.input("X"):
+            kept.append(op)
+            used |= names_used(program, op)
+    return kept[::-1]
 
 
 def names_used(program: Program, op: Operator) -> set[str]:

@@ -149,6 +149,12 @@ def test_the_traceback_is_there_for_who_asks(monkeypatch: pytest.MonkeyPatch) ->
     assert "Traceback" in result.stderr and result.stderr.splitlines()[-1].startswith("error: internal error: KeyError")
 
 
+@pytest.mark.parametrize("value", ["0", ""])
+def test_the_traceback_can_be_switched_off(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    _fail_with(KeyError("lost"), monkeypatch)
+    assert "Traceback" not in call("version", env={"FLUIDTOOL_DEBUG": value}).stderr
+
+
 def test_a_message_is_one_paragraph_without_control_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     _fail_with(errors.ProgramError("variable \x1b[31mred\nand more"), monkeypatch)
     assert call("version").stderr == "error: variable \\x1b[31mred and more [FT220]\n"

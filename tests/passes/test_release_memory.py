@@ -14,6 +14,7 @@ from fluidtool.passes.release_memory import release_memory
 from fluidtool.passes.verify import verify
 from fluidtool.proto.enums import AttrType, VarType
 from fluidtool.runtime import Executor, Scope
+from fluidtool.runtime.block import compile_block
 from tests.support.memory_programs import Net, types
 
 
@@ -51,6 +52,31 @@ def test_values_do_not_change() -> None:
     before = net.run("d")
     release_memory(net.program)
     assert net.run("d") == before
+
+
+def kept_deletions(program: Program, *fetches: str) -> list[list[str]]:
+    """The names that the plan of a run still deletes."""
+    steps = compile_block(program.global_block(), fetches, needed_only=False).steps
+    return [step.op.input("X") for step in steps if step.op.type == "delete_var"]
+
+
+def test_a_run_leaves_out_deletions_of_what_it_releases_itself() -> None:
+    net = Net()
+    net.chain("a", "b", "c", "d")
+    release_memory(net.program)
+    assert deletions(net.program) and kept_deletions(net.program, "d") == []
+
+
+def test_a_run_deletes_what_it_would_not_release_there() -> None:
+    net = Net()
+    net.chain("a", "b", "c")
+    block = net.program.global_block()
+    block.append_op(type="delete_var", inputs={"X": ["b"]})
+    block.append_op(type="tanh", inputs={"X": ["a"]}, outputs={"Out": ["b"]})  # one that writes the name again
+    assert kept_deletions(net.program, "c") == [["b"]]
+    block.var("b").persistable = True
+    block.remove_op(len(block.ops) - 1)
+    assert kept_deletions(net.program, "c") == [["b"]]
 
 
 def test_what_is_fetched_by_its_name_is_there_although_the_program_deletes_it() -> None:

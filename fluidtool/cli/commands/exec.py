@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fluidtool.cli.failures import explain, say_error
+from fluidtool.cli.failures import debugging, explain, say_error
 from fluidtool.cli.options.changed import Changed
 from fluidtool.cli.options.running import Device
 from fluidtool.errors import EXIT_FINDING, FluidError, UsageError
@@ -49,7 +48,7 @@ def _failed(error: Exception) -> int:
     from fluidtool.compat.script import users_traceback, where
 
     sys.stdout.flush()
-    debug = os.environ.get("FLUIDTOOL_DEBUG")
+    debug = debugging()
     if debug:
         traceback.print_exception(error)
     if isinstance(error, FluidError):
