@@ -14,7 +14,16 @@ from fluidtool.ir.reuse import shares_names
 from fluidtool.model import load
 from fluidtool.passes import catalogue, comparison, pipeline
 from fluidtool.passes.catalogue import INFERENCE_PASSES
-from fluidtool.passes.comparison import Runnable, compare_runs, compare_times
+from fluidtool.passes.comparison import (
+    Runnable,
+    absolute_tolerance,
+    comes_from_suppression,
+    compare_runs,
+    compare_times,
+    floor,
+    in_any_order,
+    scales_of_removed_quantisers,
+)
 from fluidtool.passes.inference import common, rewriting
 from fluidtool.passes.peak import estimate, until_deleted
 from fluidtool.passes.pipeline import ALL_INFERENCE, PassPlan, PlannedPass, copy_scope, plan_passes
@@ -215,6 +224,87 @@ def test_rounding_is_allowed_unless_exact(factor: float, agrees: bool) -> None:
     names = ["product"]
     assert compare_runs(linear(), other, {"x": X}, names, exact=False)[0].agrees is agrees
     assert not compare_runs(linear(), other, {"x": X}, names, exact=True)[0].agrees
+
+
+@pytest.mark.parametrize(("error", "agrees"), [(2e-7, True), (2e-5, False)])
+def test_what_cancels_may_be_off_by_last_bits_of_one(error: float, agrees: bool) -> None:
+    expected = np.full(100, 1e-9, np.float32)
+    allowed = absolute_tolerance(expected, 1e-5)
+    assert (error <= allowed) is agrees
+    assert absolute_tolerance(expected, 0.0) == 0.0 and absolute_tolerance(np.arange(9), 1e-5) == 0.0
+
+
+@pytest.mark.parametrize(("dtype", "least"), [("float16", 1e-3), ("float32", 1e-7), ("float64", 2e-16)])
+def test_the_floor_goes_by_data_type_and_size(dtype: str, least: float) -> None:
+    one, many = floor(np.zeros(1, dtype)), floor(np.zeros(1024, dtype))
+    assert one == np.finfo(dtype).eps >= least / 2 and many == 11 * one
+
+
+ROWS = np.array([[0, 0.9, 1], [0, 0.9, 2], [1, 0.5, 3]], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("order", "lod", "agrees"),
+    [
+        ([1, 0, 2], [[0, 3]], True),
+        ([2, 1, 0], [[0, 2, 3]], False),  # a row in another sequence
+        ([0, 0, 2], [[0, 3]], False),  # a row twice
+    ],
+)
+def test_rows_in_any_order(order: list[int], lod: list[list[int]], agrees: bool) -> None:
+    found = in_any_order("out", LoDTensor(ROWS[order], lod), LoDTensor(ROWS, lod), 1e-5)
+    assert [item.agrees for item in found] == [True] * agrees
+    assert in_any_order("out", LoDTensor(ROWS[:2], lod), LoDTensor(ROWS, lod), 1e-5) == []
+
+
+def suppressing(op_type: str) -> Program:
+    program = Program()
+    block = program.global_block()
+    for name in ("boxes", "scores", "rows", "out"):
+        block.create_var(name=name)
+    block.append_op(type=op_type, inputs={"BBoxes": ["boxes"], "Scores": ["scores"]}, outputs={"Out": ["rows"]})
+    block.append_op(type="scale", inputs={"X": ["rows"]}, outputs={"Out": ["out"]})
+    return program
+
+
+def test_only_rows_of_suppression_have_no_order() -> None:
+    assert comes_from_suppression(suppressing("multiclass_nms"), "out")
+    assert not comes_from_suppression(suppressing("concat"), "out")
+    assert not comes_from_suppression(suppressing("multiclass_nms"), "boxes")
+
+
+def test_scales_of_removed_quantisers_are_no_state() -> None:
+    before, after = linear_program(), linear_program()
+    quantise = {"inputs": {"X": ["x"]}, "outputs": {"Out": ["sum"], "OutScale": ["step"]}}
+    before.global_block().append_op(type="fake_quantize_abs_max", **quantise)
+    assert scales_of_removed_quantisers(before, after) == {"step"}
+    assert scales_of_removed_quantisers(before, before) == frozenset()
+    before.global_block().append_op(type="relu", inputs={"X": ["x"]}, outputs={"Out": ["step"]})
+    assert scales_of_removed_quantisers(before, after) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("op_type", "outputs", "agrees"),
+    [
+        ("fake_quantize_dequantize_abs_max", {"Out": ["seen"], "OutScale": ["step"]}, True),
+        ("assign", {"Out": ["step"]}, False),
+    ],
+)
+def test_state_that_only_a_removed_quantiser_kept_is_not_missed(
+    op_type: str, outputs: dict[str, list[str]], agrees: bool
+) -> None:
+    def observe(program: Program) -> None:
+        block = program.global_block()
+        block.create_var(name="step", persistable=True)
+        block.create_var(name="seen")
+        reader = next(op for op in block.ops if "x" in op.input_arg_names)
+        reader.rename_input("x", outputs["Out"][0])
+        block.insert_op(block.ops.index(reader), type=op_type, inputs={"X": ["x"]}, outputs=outputs)
+
+    observed = linear(observe)
+    observed.scope.var("step").value = LoDTensor(np.zeros(1, np.float32))
+    found = compare_runs(observed, linear(), {"x": X}, ["probability"], exact=False, rtol=0.1)
+    assert all(item.agrees for item in found) is agrees
 
 
 def test_what_training_leaves_in_parameters_is_compared() -> None:
