@@ -45,7 +45,14 @@ def uniform(ctx: OpContext, shape: tuple[int, ...], min: float, max: float, seed
         raise ctx.error(f"max should not lie below min, found [{min}, {max})")
     precise = "float64" if dtype == VarType.FP64 else "float32"
     drawn = ctx.generator(seed).random(shape, dtype=precise)
-    return (drawn * drawn.dtype.type(max - min) + drawn.dtype.type(min)).astype(wanted, copy=False)
+    return _moved(drawn, max - min, min).astype(wanted, copy=False)
+
+
+def _moved(drawn: Any, factor: float, offset: float) -> Any:
+    """drawn * factor + offset, in the same memory: a large table is not held three times over."""
+    drawn *= drawn.dtype.type(factor)
+    drawn += drawn.dtype.type(offset)
+    return drawn
 
 
 def with_diagonal(ctx: OpContext, drawn: Any, count: int, step: int, value: float) -> Any:
@@ -65,7 +72,7 @@ def gaussian(ctx: OpContext, shape: tuple[int, ...], mean: float, std: float, se
     wanted = _floating(ctx, dtype)
     precise = "float64" if dtype == VarType.FP64 else "float32"
     drawn = ctx.generator(seed).standard_normal(shape, dtype=precise)
-    return (drawn * drawn.dtype.type(std) + drawn.dtype.type(mean)).astype(wanted, copy=False)
+    return _moved(drawn, std, mean).astype(wanted, copy=False)
 
 
 @op(

@@ -36,8 +36,8 @@ class Row:
 
     @property
     def counts(self) -> bool:
-        """Whether real Paddle runs programs of it, to its end or until its time is over: not what only defines layers."""
-        return self.theirs is None or (bool(self.theirs.fetched) and self.theirs.ending in ENDINGS)
+        """Whether real Paddle fetches values in it, until its end or until its time is over: not what only defines layers."""
+        return self.theirs is None or (any(self.theirs.fetched) and self.theirs.ending in ENDINGS)
 
     @property
     def passes(self) -> bool:
