@@ -42,7 +42,8 @@ class Row:
     @property
     def passes(self) -> bool:
         """Whether fluidtool does as Paddle does."""
-        return self.ours.ending in ENDINGS and self.compared[1] <= TOLERANCE
+        runs, apart = self.compared
+        return self.ours.ending in ENDINGS and apart <= TOLERANCE and (runs > 0 or self.theirs is None)
 
     def __str__(self) -> str:
         runs, apart = self.compared
