@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fluidtool.errors import ProgramError, WrongKindError
-from fluidtool.ir.descriptions import BlockDesc
 from fluidtool.ir.operator import Operator, hooks
 from fluidtool.ir.variable import Parameter, Variable
 from fluidtool.proto.enums import VarType
 
 if TYPE_CHECKING:
+    from fluidtool.ir.descriptions import BlockDesc
     from fluidtool.ir.program import Program
 
 SPREADING = ("c_broadcast", "c_sync_comm_stream")
@@ -48,6 +48,8 @@ class Block:
     @property
     def desc(self) -> BlockDesc:
         """What scripts reach for as `block.desc`."""
+        from fluidtool.ir.descriptions import BlockDesc
+
         return BlockDesc(self)
 
     @property

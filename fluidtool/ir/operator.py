@@ -7,13 +7,13 @@ from ctypes import c_float
 from typing import TYPE_CHECKING, Any
 
 from fluidtool.errors import ArgumentTypeError, ProgramError
-from fluidtool.ir.descriptions import OpDesc
 from fluidtool.ir.original import Original
 from fluidtool.ir.variable import Variable
 from fluidtool.proto.enums import VARIABLES, AttrType
 
 if TYPE_CHECKING:
     from fluidtool.ir.block import Block
+    from fluidtool.ir.descriptions import OpDesc
 
 BLOCK, BLOCKS = int(AttrType.BLOCK), int(AttrType.BLOCKS)  # compared with every attribute again and again
 Names = dict[str, list[str]]
@@ -88,6 +88,8 @@ class Operator:
     @property
     def desc(self) -> OpDesc:
         """What scripts reach for as `op.desc`."""
+        from fluidtool.ir.descriptions import OpDesc
+
         return OpDesc(self)
 
     @property

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fluidtool.errors import ArgumentTypeError, ProgramError
 from fluidtool.ir.block import Block
-from fluidtool.ir.descriptions import BlockDesc
 from fluidtool.ir.operator import Operator
 from fluidtool.ir.original import Original
 from fluidtool.ir.roles import OpRole
@@ -16,6 +15,8 @@ from fluidtool.ir.variable import Parameter, Variable
 
 if TYPE_CHECKING:
     from typing import Self
+
+    from fluidtool.ir.descriptions import BlockDesc
 
 S = TypeVar("S")
 T = TypeVar("T")

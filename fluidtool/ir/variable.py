@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from fluidtool.errors import ArgumentTypeError, ProgramError
 from fluidtool.ir import unique_name
-from fluidtool.ir.descriptions import VarDesc
 from fluidtool.ir.original import Original
 from fluidtool.proto.enums import VarType
 
 if TYPE_CHECKING:
     from fluidtool.ir.block import Block
+    from fluidtool.ir.descriptions import VarDesc
 
 _DATA_TYPES = {
     "bool": VarType.BOOL,
@@ -230,10 +230,14 @@ class Variable:
     @property
     def desc(self) -> VarDesc:
         """What scripts reach for as `var.desc`."""
+        from fluidtool.ir.descriptions import VarDesc
+
         return VarDesc(self)
 
     def set_desc(self, input: VarDesc | Variable) -> None:
         """Take over what another variable declares: kind, shape, data type, LoD level, persistable."""
+        from fluidtool.ir.descriptions import VarDesc
+
         if isinstance(input, VarDesc):
             input = input.variable
         if not isinstance(input, Variable):

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fluidtool.errors import FetchError, OperatorError
 from fluidtool.model import Model
@@ -15,12 +15,14 @@ from fluidtool.runtime.executor import Observer
 from fluidtool.runtime.finite import FiniteCheck
 from fluidtool.runtime.step import BoundStep
 from fluidtool.tensor import LoDTensor
-from fluidtool.tensor.compare import Comparison
 from fluidtool.workflows.engine_use import engine_used
-from fluidtool.workflows.expectation import Tolerance, compare_all, read_expected
 from fluidtool.workflows.fetches import Fetches, chosen
 from fluidtool.workflows.inputs import Inputs, gather
 from fluidtool.workflows.watcher import SILENT, Advance, Watcher
+
+if TYPE_CHECKING:  # needed only where values are expected
+    from fluidtool.tensor.compare import Comparison
+    from fluidtool.workflows.expectation import Tolerance
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +62,10 @@ def run(
     memory, `Model.run` is enough. Raises FeedError, FetchError, UnreadableError, OperatorError, NotFiniteError.
     """
     fetches = chosen(model, fetch, everything)
-    wanted_values = {}
+    wanted_values: Mapping[str, LoDTensor] = {}
     if expected is not None:
+        from fluidtool.workflows.expectation import read_expected
+
         known = list(dict.fromkeys([*fetches.names, *model.program.global_block().vars]))
         wanted_values = read_expected(expected, fetches.names, known)
     _ = model.executor  # looks for the device, before anything is said
@@ -72,8 +76,19 @@ def run(
         model.executor, model.executor.plan(model.program, names, True), "--check-nan" if check_nan else ""
     )
     _note_engine(model, engine, watcher)
-    comparisons = compare_all(outputs, wanted_values, tolerance or Tolerance())
+    comparisons = _compared(outputs, wanted_values, tolerance)
     return RunResult({name: outputs[name] for name in fetches.names if name in outputs}, comparisons, seconds, engine)
+
+
+def _compared(
+    outputs: Mapping[str, Any], expected: Mapping[str, LoDTensor], tolerance: Tolerance | None
+) -> list[Comparison]:
+    """One comparison for each expected value."""
+    if not expected:
+        return []
+    from fluidtool.workflows.expectation import Tolerance, compare_all
+
+    return compare_all(outputs, expected, tolerance or Tolerance())
 
 
 def _repeated(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,9 @@ from fluidtool.cli.options.running import Device, Engine, Precision, Repeat, Thr
 from fluidtool.cli.options.safety import AllowFiles, AllowNetwork
 from fluidtool.cli.options.training import BatchSize, Data, DropLast, Epochs, Log, Loss, Save, Shuffle
 from fluidtool.errors import EXIT_FINDING, UsageError
+
+if TYPE_CHECKING:
+    from fluidtool.workflows.expectation import Tolerance
 
 STDOUT = Path("-")
 OUTPUTS, CHECKS, ROLES = "Which outputs", "Checks", "A role of a distributed job"
@@ -139,12 +142,11 @@ def run(
     from fluidtool.cli.terminal import TERMINAL
     from fluidtool.cli.views.run import say_saved, say_verdict, show_result
     from fluidtool.io.arrays import archive_bytes
-    from fluidtool.workflows.expectation import Tolerance
     from fluidtool.workflows.inputs import Inputs
     from fluidtool.workflows.outputs import require_free, save_outputs
     from fluidtool.workflows.run import run as run_model
 
-    tolerance = Tolerance(rtol, atol)
+    tolerance = None if expect is None else _tolerance(rtol, atol)
     if output not in (None, STDOUT):
         require_free(output, overwrite=force)
     opened = open_model(
@@ -175,11 +177,10 @@ def run(
     elif output is not None:
         save_outputs(result.outputs, output, overwrite=force)
         say_saved(result, output)
-    compared = None if expect is None else tolerance
     show_result(
-        result, saved=output is not None, quiet=output == STDOUT, compared=compared, timed=repeat > 1, json=json
+        result, saved=output is not None, quiet=output == STDOUT, compared=tolerance, timed=repeat > 1, json=json
     )
-    if expect is not None:
+    if expect is not None and tolerance is not None:
         say_verdict(result, expect, tolerance)
     if result.differing:
         raise typer.Exit(EXIT_FINDING)
@@ -193,3 +194,9 @@ def has_role(folder: Path) -> bool:
     from fluidtool.training.roles import role_kind
 
     return role_kind(open_programs(folder, any_role=True)) is not None
+
+
+def _tolerance(rtol: float, atol: float) -> Tolerance:
+    from fluidtool.workflows.expectation import Tolerance
+
+    return Tolerance(rtol, atol)

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 from fluidtool.cli.progress import progress
 from fluidtool.cli.render import Table, amount, fields, number, shape_text, size, table
-from fluidtool.cli.views.plan import PlanView
 from fluidtool.cli.views.program import (
     attributes,
     block_title,
@@ -217,12 +216,19 @@ class ParametersView:
         yield out
 
 
+def _plan_view(model: Model, batch: int, shapes: Shapes, explained: bool = False) -> View:
+    """The view of `--plan`, which alone needs the compiler of the native engine."""
+    from fluidtool.cli.views.plan import PlanView
+
+    return PlanView(model, batch, shapes, explained)
+
+
 VIEWS: dict[str, Callable[[Model, int, Shapes], View]] = {
     "summary": SummaryView,
     "with-details": DetailsView,
     "ops": OperatorsView,
     "vars": VariablesView,
     "params": ParametersView,
-    "plan": PlanView,
-    "plan, explained": partial(PlanView, explained=True),
+    "plan": _plan_view,
+    "plan, explained": partial(_plan_view, explained=True),
 }

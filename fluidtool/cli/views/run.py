@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,10 +15,12 @@ from fluidtool.cli.views.engines import used_text
 from fluidtool.cli.views.times import shown
 from fluidtool.cli.views.times import statistics as times_of
 from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows
-from fluidtool.tensor.compare import Comparison
 from fluidtool.tensor.statistics import statistics
-from fluidtool.workflows.expectation import Tolerance
 from fluidtool.workflows.run import RunResult
+
+if TYPE_CHECKING:
+    from fluidtool.tensor.compare import Comparison
+    from fluidtool.workflows.expectation import Tolerance
 
 PREVIEW = 8
 VALUES_IN_JSON = 1000
