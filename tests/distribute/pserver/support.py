@@ -153,18 +153,18 @@ class Several:
         except BaseException as error:
             self.errors.append(error)
 
-    def join(self) -> None:
+    def join(self, patience: float = PATIENCE) -> None:
         """Wait for all; raises the first error."""
         for thread in self.threads:
-            thread.join(PATIENCE)
+            thread.join(patience)
             assert not thread.is_alive(), "a trainer waits forever"
         if self.errors:
             raise self.errors[0]
 
 
-def together(*jobs: Callable[[], Any]) -> None:
+def together(*jobs: Callable[[], Any], patience: float = PATIENCE) -> None:
     """Run these at the same time, and wait for them."""
-    Several(*jobs).join()
+    Several(*jobs).join(patience)
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fluidtool.fluid as fluid
+from fluidtool.distribute.pserver.rounds import Phase
 from fluidtool.distribute.rpc.handler import Call, Gone, Late, Message, NotFound, Refused
 from fluidtool.errors import FluidError
 from fluidtool.tensor import LoDTensor
+from fluidtool.tensor.streams import read_selected_rows
 from tests.distribute.pserver.support import (
     Running,
     Several,
@@ -210,7 +213,7 @@ def test_a_barrier_that_a_trainer_of_ours_repeats_counts_once(monkeypatch: Patch
         begin(a, b)
         send(a, 2.0)
         together(a.barrier, a.barrier)
-        assert server.handler.phase.value == "send"
+        assert server.handler.rounds.phase is Phase.SEND
         assert step(b, 2.0) == pytest.approx(0.3)
 
 
@@ -453,6 +456,95 @@ def test_no_rows_at_all_are_fine(monkeypatch: Patch) -> None:
         together(a.barrier, b.barrier)
         a.get("w")
         assert (server.value("emb") == 1.0).all()
+
+
+# ---------------------------------------------------------------- servers of tables alone
+def slowed(server: Running, seconds: float = 0.05) -> None:
+    """Have every update take longer."""
+    update = server.handler._update
+    server.handler._update = lambda received: (time.sleep(seconds), update(received))
+
+
+def look_up(trainer: Trainer, *ids: int) -> Any:
+    """Rows of the table."""
+    value = LoDTensor(np.array(ids, np.int64).reshape(-1, 1))
+    return trainer.handler.prefetch(Message("rows", value, "out", "emb", trainer.number), trainer.call).array
+
+
+def table_step(trainer: Trainer) -> float:
+    """A whole step that fetches no parameter: what row 7 was before it."""
+    found = look_up(trainer, 7)[0, 0]
+    trainer.send(f"emb@GRAD.trainer_{trainer.number}", rows([7], np.full((1, 4), 10.0)))
+    trainer.barrier()
+    trainer.fetched()
+    return float(found)
+
+
+@OWN
+def test_rows_are_read_after_the_update_of_the_step_before(monkeypatch: Patch, own: bool) -> None:
+    with sync(monkeypatch, table()) as server:
+        a, b = pair(server, own)
+        begin(a, b)
+        slowed(server)
+        found: dict[int, list[float]] = {0: [], 1: []}
+        together(*(lambda t=t: found[t.number].extend(table_step(t) for _ in range(4)) for t in (a, b)))
+        assert found[0] == found[1] == [1.0, 0.0, -1.0, -2.0]
+
+
+def test_rows_that_are_read_before_the_own_barrier_are_those_of_the_step_before(monkeypatch: Patch) -> None:
+    with sync(monkeypatch, table()) as server:
+        a, b = pair(server)
+        begin(a, b)
+        b.send("emb@GRAD.trainer_1", rows([7], np.full((1, 4), 20.0)))
+        b.barrier()
+        assert look_up(a, 7)[0, 0] == 1.0
+        after: list[float] = []
+        waiting = Several(lambda: after.append(look_up(b, 7)[0, 0]))  # it has sent all of this step
+        until(lambda: bool(server.handler._waiting))
+        assert after == []
+        a.barrier()
+        waiting.join()
+        assert after == [0.0]
+
+
+@OWN
+def test_a_fetch_barrier_counts_after_the_update(monkeypatch: Patch, own: bool) -> None:
+    with sync(monkeypatch, table()) as server:
+        a, b = pair(server, own)
+        begin(a, b)
+        a.barrier()
+        done = Several(a.fetched)
+        until(lambda: bool(server.handler._waiting))
+        assert len(server.handler.rounds.fetched) == 0
+        b.barrier()
+        done.join()
+        assert server.handler.rounds.updated == 1
+
+
+def test_a_table_is_saved_with_the_update_of_the_step_before(monkeypatch: Patch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    with sync(monkeypatch, table(is_distributed=True)) as server:
+        a, b = pair(server)
+        begin(a, b)
+        slowed(server)
+        row_7 = LoDTensor(np.array([[7]], np.int64))
+        server.handler.prefetch(Message("prefetch_compress_in_tmp_0", row_7, "prefetch_compress_out_tmp_0"), a.call)
+        for trainer in (a, b):
+            trainer.send(f"emb@GRAD.trainer_{trainer.number}.pserver_0", rows([7], np.full((1, 4), 10.0)))
+        together(a.barrier, b.barrier)
+        together(a.fetched, b.fetched)
+        server.handler.checkpoint(Message("SAVE@CHECKPOINTNOTIFY", None, "saved/emb_0"), a.call)
+    saved, _ = read_selected_rows((tmp_path / "saved" / "emb_0").read_bytes())
+    assert np.asarray(saved.value)[list(saved.row_ids).index(7), 0] == -1.0  # the sum: a distributed table has no mean
+
+
+def test_rows_for_a_trainer_of_another_step_are_refused(monkeypatch: Patch) -> None:
+    with sync(monkeypatch, table()) as server:
+        a, b = pair(server)
+        begin(a, b)
+        a.step += 1
+        with pytest.raises(Refused, match=r"is in step 2, .* expects step"):
+            look_up(a, 7)
 
 
 # ---------------------------------------------------------------- learning rates
