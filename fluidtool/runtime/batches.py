@@ -1,4 +1,4 @@
-"""Batches over devices: one split for them, their results merged."""
+"""Split a batch over devices, and merge their results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows
 
 
 def split_batch(value: LoDTensor, parts: int) -> list[LoDTensor]:
-    """At most `parts` pieces of equal length (the last may be shorter): rows, or whole sequences of the outermost level.
+    """At most `parts` parts of equal length (the last may be shorter): rows, or whole sequences of the outermost level.
 
     Paddle 1.8.5 LoDTensor::SplitLoDTensor: 10 rows for 4 devices give 3, 3, 3 and 1; 5 rows give 2, 2 and 1.
     """
@@ -30,7 +30,7 @@ def _piece(value: LoDTensor, start: int, end: int) -> LoDTensor:
 
 
 def merge_results(name: str, values: Sequence[Any]) -> Any:
-    """One value of the values of all devices: concatenated along axis 0, LoD and all; arrays item by item."""
+    """Merge the values of all devices: arrays and LoDs are concatenated along axis 0, tensor arrays item by item."""
     if len(values) == 1:
         return values[0]
     if all(isinstance(value, LoDTensorArray) for value in values) and len({len(value) for value in values}) == 1:
@@ -50,7 +50,7 @@ def merge_results(name: str, values: Sequence[Any]) -> Any:
 
 
 def merge_offsets(tensors: Sequence[LoDTensor]) -> list[list[int]]:
-    """The LoD of tensors put one below the other."""
+    """The LoD of tensors concatenated along axis 0."""
     merged = []
     for levels in zip(*(tensor.offsets for tensor in tensors), strict=True):
         level = [0]
@@ -62,7 +62,7 @@ def merge_offsets(tensors: Sequence[LoDTensor]) -> list[list[int]]:
 
 
 def sum_over_devices(values: Sequence[Any]) -> Any:
-    """The sum of a gradient over the devices: arrays added in order, SelectedRows with their rows put together."""
+    """The sum of a gradient over the devices: arrays added in order, SelectedRows with their rows concatenated."""
     if isinstance(values[0], SelectedRows):
         return SelectedRows(
             np.concatenate([value.row_ids for value in values]),

@@ -1,4 +1,4 @@
-"""What is looked up once for a block and a scope, and kept until a name comes or goes there."""
+"""Lookups in a scope that are kept for a block until names are added or removed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from fluidtool.tensor import LoDTensor
 
 @dataclass(eq=False, slots=True)
 class Bindings:
-    """The persistable variables of a block in a scope whose names were of `version`; constants by what needs them, a region."""
+    """The persistable variables of a block in a scope at `version` of its names; constants by the region that needs them."""
 
     version: tuple[object, ...]
     holders: dict[str, ScopeVariable]
     constants: dict[object, Constants] = field(default_factory=dict)
 
     def constants_of(self, owner: object, names: Iterable[str]) -> Constants:
-        """The constants of a region, which is their owner here: they persist, all of them."""
+        """The constants of a region, which owns them; all of them are persistable."""
         found = self.constants.get(owner)
         if found is None:
             found = self.constants[owner] = Constants(tuple(self.holders[name] for name in names))
@@ -29,17 +29,17 @@ class Bindings:
 
 
 def bindings_of(names: Iterable[str], scope: Scope) -> Bindings:
-    """Find persistable variables; those that are nowhere are created at the top."""
+    """Find persistable variables; missing ones are created in the outermost scope."""
     version = scope.names_version()
     return Bindings(version, {name: scope.find_var(name) or scope.root().var(name) for name in names})
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The arrays of constants, with what tells that they are still the same.
+    """The arrays of constants, and what shows that they are unchanged.
 
-    stocks: those of variables that nobody had asked for their value, with their `taken` then: as long as it is the same,
-    they hold what lies in their file. loose: all other variables.
+    stocks: those of variables whose value was never requested, with their `taken` at that time; while it is unchanged,
+    they still hold what is in their file. loose: all other variables.
     """
 
     arrays: tuple[Any, ...]
@@ -48,7 +48,7 @@ class Seen:
     loose: tuple[tuple[ScopeVariable, Any], ...]
 
     def holds(self) -> bool:
-        """Whether every variable still holds its array."""
+        """Whether every variable still has its array."""
         return all(stock.taken == taken for stock, taken in self.stocks) and all(
             constant_of(holder) is array for holder, array in self.loose
         )
@@ -64,7 +64,7 @@ class Constants:
         self._seen: Seen | None = None
 
     def arrays(self) -> tuple[Any, ...] | None:
-        """Their arrays, the same tuple as long as all are the same; None where one has none."""
+        """Their arrays: the same tuple while all are unchanged; None if any variable has no array."""
         seen = self._seen
         if seen is None or not seen.holds():
             seen = self._seen = self._look()
@@ -81,13 +81,13 @@ class Constants:
 
 
 def array_of(holder: Any) -> Any:
-    """The array of a tensor; None for everything else."""
+    """The array of a tensor; None for any other value."""
     value = holder.value if holder is not None else None
     return value.array if type(value) is LoDTensor and isinstance(value.array, np.ndarray) else None
 
 
 def constant_of(holder: Any) -> Any:
-    """The array of a parameter: where it lies in its file, if nothing has changed it; None for one with a LoD."""
+    """The array of a parameter, in its file if unchanged; None if it has a LoD."""
     mapped = holder.mapped() if isinstance(holder, StoredVariable) else None
     if mapped is not None:
         return mapped

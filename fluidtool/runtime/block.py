@@ -1,4 +1,4 @@
-"""A block compiled, and bound to the variables of a scope: a loop over steps that are ready."""
+"""A compiled block, bound to the variables of a scope: a loop over bound steps."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ from fluidtool.runtime.step import (
 )
 
 EMPTY = "@EMPTY@"
-# Of a kernel that is given what cannot work.
+# Raised by a kernel whose input has the wrong type.
 FAILURES = (ValueError, TypeError, LookupError, ArithmeticError, MemoryError)
 
 
 @dataclass(frozen=True, slots=True)
 class BlockPlan:
-    """The steps of one block and the variables that it declares; `work` is the steps, with regions or chains put together.
+    """The steps of one block and the variables that it declares. `work`: the steps, grouped into regions or chains.
 
-    `hidden_names` are those that occur within a region alone: nobody sees them unless its steps run one by one. `sole`:
-    the region that is all there is, and gives every fetch. `plain`: no step runs another block or does more than compute its
-    outputs, so that after a run nobody has a hand on its variables.
+    `hidden_names` occur only within a region: they get no value unless its steps run one by one. `sole`:
+    the only region, which computes every fetch. `plain`: no step runs another block or does anything but compute its
+    outputs, so that nothing refers to its variables after a run.
     """
 
     index: int
@@ -88,7 +88,7 @@ def compile_block(block: Block, fetches: Iterable[str], needed_only: bool, engin
             work = find_chains(steps, used, frozenset(fetched.union(persistable)))
     hidden = hidden_within(work) & set(local)
     for part in work:
-        if isinstance(part, Region):  # what is hidden has no variable to release
+        if isinstance(part, Region):  # hidden names have no variable to release
             part.release = tuple(name for name in part.release if name not in hidden)
     seen = tuple(name for name in local if name not in hidden)
     sole = sole_region(work, fetched, set(persistable))
@@ -97,7 +97,7 @@ def compile_block(block: Block, fetches: Iterable[str], needed_only: bool, engin
 
 
 def sole_region(work: Sequence[Step | Region | Chain], fetched: set[str], persistable: set[str]) -> Region | None:
-    """The region that is all there is to do, gives just what is fetched, and takes parameters as constants only."""
+    """The only region of the block, if it computes exactly the fetches and takes parameters only as constants."""
     if len(work) != 1 or not isinstance(work[0], Region):
         return None
     region = work[0]
@@ -106,7 +106,7 @@ def sole_region(work: Sequence[Step | Region | Chain], fetched: set[str], persis
 
 
 def hidden_within(work: Sequence[Step | Region | Chain]) -> frozenset[str]:
-    """What operators of regions write and nothing outside their region mentions."""
+    """Names that operators of regions write and that nothing outside their region mentions."""
     inner: set[str] = set()
     for part in work:
         if isinstance(part, Region):
@@ -120,7 +120,7 @@ def hidden_within(work: Sequence[Step | Region | Chain]) -> frozenset[str]:
 
 
 class BoundBlock:
-    """A block bound to the variables of one scope: run it as often as you like. `fed`: the names in the scope before that."""
+    """A block bound to the variables of one scope, for any number of runs. `fed`: the names in the scope before binding."""
 
     __slots__ = ("bindings", "fed", "holders", "index", "runtime", "scope", "steps")
 
@@ -165,11 +165,11 @@ class BoundBlock:
         self.steps = tuple(bind(step) for step in plan.work)
 
     def forget_values(self) -> bool:
-        """Empty the variables of the scope; False where it has one that this block has not looked up."""
+        """Empty the variables of the scope; False if it has one that this block has not looked up."""
         return all(self.holders.get(variable.name) is variable for variable in self.scope.emptied())
 
     def run(self) -> None:
-        """Run every step in order; errors say which operator, where, and what it was given."""
+        """Run every step in order; errors name the operator, its place and its inputs."""
         observer = self.runtime.observer
         step = None
         try:
@@ -192,7 +192,7 @@ class BoundBlock:
         except FAILURES as error:
             assert step is not None
             raise located(OperatorError(f"operator {step.context.op.type} failed: {error} [{where(step)}]")) from error
-        except AttributeError as error:  # a fault of ours, unless an input is not what kernels take
+        except AttributeError as error:  # a bug here, unless an input has the wrong type
             misfit = None if step is None else misfit_of(step)
             if step is None or misfit is None:
                 raise
@@ -202,7 +202,7 @@ class BoundBlock:
 def one_by_one(
     steps: Iterable[BoundStep | BoundRegion | BoundChain], whole: bool = False
 ) -> Iterator[BoundStep | BoundRegion]:
-    """Every step by itself; regions stay `whole` for those who know them."""
+    """Every step separately; callers that know regions pass `whole` to keep those."""
     for step in steps:
         if isinstance(step, BoundChain) or (isinstance(step, BoundRegion) and not whole):
             yield from step.steps

@@ -16,7 +16,7 @@ Lookup = Callable[[str], ScopeVariable | None]
 
 
 class BoundRegion:
-    """A region whose names are looked up."""
+    """A region whose names have been looked up."""
 
     __slots__ = ("_at_work", "_bind", "_bound", "_parts", "constants", "inputs", "outputs", "region", "release")
 
@@ -39,7 +39,7 @@ class BoundRegion:
 
     @property
     def steps(self) -> Sequence[Any]:
-        """The steps one by one, for numpy and for those who watch every operator."""
+        """The steps one by one, for numpy and for observers of every operator."""
         if self._bound is None:
             self._bound = [self._bind(step) for step in self.region.steps]
         return self._bound
@@ -55,11 +55,11 @@ class BoundRegion:
 
     @property
     def context(self) -> Any:
-        """The operator that is at work, for messages."""
+        """The operator that is running, for messages."""
         return (self._at_work or self.steps[0]).context
 
     def run(self, watch: Watch | None = None) -> None:
-        """In one call, or one by one where there is no kernel for these inputs; `watch` times what is done."""
+        """Run in one call, or one by one if these inputs have no kernel; `watch` times each part."""
         arrays = [array_of(holder) for holder in self.inputs]
         lods = [lod_of(holder) for holder in self.inputs]
         constants = self.constants.arrays()
@@ -90,5 +90,5 @@ def lod_of(holder: Any) -> Lod:
 
 
 def lod_of_value(value: Any) -> Lod:
-    """The LoD of a tensor; none for everything else."""
+    """The LoD of a tensor; empty for any other value."""
     return tuple(map(tuple, value.offsets)) if type(value) is LoDTensor else ()

@@ -1,6 +1,6 @@
-"""Chains: a convolution and what follows it right away and only changes its numbers, done in place where numpy computes.
+"""Chains: a convolution and the elementwise operators right after it, computed in place on numpy.
 
-The results are those of the operators one by one, bit for bit: the same sums in the same order.
+Results are bit for bit those of the operators one by one: the same sums in the same order.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from fluidtool.ops.nn.batch_norm import channels_with, running_line, uses_runnin
 from fluidtool.runtime.step import BoundStep, Step
 from fluidtool.tensor import LoDTensor
 
-HEADS = frozenset({"conv2d", "depthwise_conv2d"})  # each result is an array that nobody else holds a part of
+HEADS = frozenset({"conv2d", "depthwise_conv2d"})  # each result is a new array without other references
 STATISTICS = ("Scale", "Bias", "Mean", "Variance")
 Lines = dict[str, tuple[list[Any], Any, tuple[Any, Any]]]
-Inputs = dict[str, Any]  # by slot; None is the array that the step before has made
+Inputs = dict[str, Any]  # by slot; None is the array of the previous step
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Steps one after the other, each the only reader of what the one before it made.
+    """Consecutive steps, each the only reader of the result of the previous one.
 
-    `lines` are factor and shift of each batch_norm, by its result, with the arrays that they were computed from and the
-    shape and data type that they fit.
+    `lines` are the scale and shift of each batch_norm, by its result, with the arrays that they were computed from and the
+    shape and data type that they are for.
     """
 
     steps: tuple[Step, ...]
@@ -37,7 +37,7 @@ class Chain:
 
     @property
     def release(self) -> tuple[str, ...]:
-        """The names that are dead after the last step: not those that died and were written again, where values share one."""
+        """Names that are dead after the last step, except those written again (where variables share a name)."""
         dead: dict[str, None] = {}
         for step in self.steps:
             dead = {name: None for name in dead if name not in step.op.output_arg_names} | dict.fromkeys(step.release)
@@ -45,7 +45,7 @@ class Chain:
 
 
 def find_chains(steps: Sequence[Step], used: Sequence[set[str]], kept: frozenset[str]) -> list[Step | Chain]:
-    """The steps with every chain put together. used: all names that each step mentions; kept: names needed afterwards."""
+    """The steps grouped into chains. used: all names that each step mentions; kept: names needed afterwards."""
     mentions = Counter(name for names in used for name in names)
     found: list[Step | Chain] = []
     links: list[Step] = []
@@ -66,7 +66,7 @@ def find_chains(steps: Sequence[Step], used: Sequence[set[str]], kept: frozenset
 
 
 def _continues(before: Step, step: Step, mentions: Mapping[str, int], kept: frozenset[str]) -> bool:
-    """Whether the step changes what the one before it made, only these two mention that, and nobody its further outputs."""
+    """Whether the step changes the previous one's result, nothing else mentions it, and further outputs are not used."""
     op, made = step.op, before.op.output(before.info.outputs[0].name)
     if op.type not in CHANGES or len(made) != 1 or made[0] in kept or mentions[made[0]] != 2:
         return False
@@ -80,7 +80,7 @@ def _continues(before: Step, step: Step, mentions: Mapping[str, int], kept: froz
 
 
 class BoundChain:
-    """A chain whose names are looked up."""
+    """A chain whose names have been looked up."""
 
     __slots__ = ("_current", "lines", "release", "steps")
 
@@ -90,11 +90,11 @@ class BoundChain:
 
     @property
     def context(self) -> OpContext:
-        """The operator that is at work, for messages."""
+        """The operator that is running, for messages."""
         return self.steps[self._current].context
 
     def run(self) -> None:
-        """In place; one by one from the step on that has a LoD, other data types or a larger result."""
+        """Run in place; from a step on that has a LoD, other data types or a larger result, one by one."""
         head, *others = self.steps
         self._current = 0
         array = head.compute()
@@ -114,7 +114,7 @@ class BoundChain:
             last.store(array)
 
     def _changed(self, step: BoundStep, array: Any) -> bool:
-        """Change the array as the step says; False where that must run by itself."""
+        """Apply the step to the array; False if the step must run separately."""
         inputs = _inputs(step)
         if inputs is None or sum(value is None for value in inputs.values()) != 1:
             return False
@@ -122,7 +122,7 @@ class BoundChain:
 
 
 def _inputs(step: BoundStep) -> Inputs | None:
-    """The arrays that a step is given; None where one has a LoD, which its results would get."""
+    """The input arrays of a step; None if one has a LoD, which the results would get."""
     found: Inputs = {}
     for slot, _, holders in step.args:
         for holder in holders[:1]:
@@ -134,7 +134,7 @@ def _inputs(step: BoundStep) -> Inputs | None:
 
 
 def _fits(array: Any, operand: Any) -> bool:
-    """Whether array and operand have a result of the array's shape and data type."""
+    """Whether the result of array and operand has the array's shape and data type."""
     return bool(
         operand.dtype == array.dtype
         and operand.ndim == array.ndim

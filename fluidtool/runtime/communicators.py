@@ -29,13 +29,13 @@ from fluidtool.ir.collectives import collective_lines, may_wait, ring_number
 from fluidtool.runtime.policy import Policy
 from fluidtool.tensor import CUDAPlace, Place
 
-TRAINERS = -1  # the ring of ParallelExecutor(num_trainers, trainer_id); programs count theirs from 0
+TRAINERS = -1  # the ring of ParallelExecutor(num_trainers, trainer_id); those of programs start at 0
 
 
 class Communicators:
-    """Rings by number. They are joined by operators of a startup program and used by all programs of the scope.
+    """Rings by number, joined by operators of a startup program and used by all programs of the scope.
 
-    make_engine: how processes are connected; by default as the place and the environment say, when it is first needed.
+    make_engine: how processes are connected; by default chosen by the place and the environment, on first use.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Communicators:
         self._place, self._policy = place, Policy() if policy is None else policy
         self._make_engine = make_engine or self._engine_of_environment
         self._engine: Engine | None = None
-        self._lock = locks.lock()  # of the engine, while it is made
+        self._lock = locks.lock()  # held while the engine is created
         self._rings: dict[int, Communicator] = {}
         self._device_rings: set[int] = set()
         self._waiting: dict[int, list[Any]] = {}
@@ -53,7 +53,7 @@ class Communicators:
 
     @property
     def engine(self) -> Engine:
-        """What connects the processes; raises UsageError or DeviceError where it cannot be had."""
+        """What connects the processes; raises UsageError or DeviceError if it is not available."""
         with self._lock:
             if self._engine is None:
                 self._engine = self._make_engine()
@@ -68,15 +68,15 @@ class Communicators:
         return self.engine.identify(name, tuple(endpoints), rank)
 
     def join(self, op: Operator, identifier: Any, rank: int, size: int) -> None:
-        """Join the ring that the operator numbers, and wait for all ranks; a ring of that number before is left."""
+        """Join the operator's ring and wait for all ranks; an earlier ring of that number is left."""
         if not isinstance(identifier, Identifier):
             raise ProgramError(
-                f"operator {op.type}: its input {op.input('X')[0]} holds no identifier of a ring; run c_gen_nccl_id before"
+                f"operator {op.type}: its input {op.input('X')[0]} is not the identifier of a ring; run c_gen_nccl_id first"
             )
         self._join(ring_number(op), identifier, rank, size)
 
     def join_devices(self, op: Operator) -> None:
-        """The devices of this process are the ring: a single one until several run a program at once."""
+        """The devices of this process form the ring: one device until several run a program at once."""
         ring = ring_number(op)
         self._device_rings.add(ring)
         self._rings[ring] = single(ring)
@@ -84,7 +84,7 @@ class Communicators:
     def join_trainers(self, identifier: Any, rank: int, size: int) -> Communicator:
         """The ring of `size` trainers that run a ParallelExecutor.
 
-        identifier: what gen_nccl_id of the startup program left; None: the environment names the endpoints.
+        identifier: the result of gen_nccl_id in the startup program; None: endpoints come from the environment.
         """
         if not isinstance(identifier, Identifier):
             identifier = self._identifier_of_environment(rank, size)
@@ -96,15 +96,15 @@ class Communicators:
         return self._rings[TRAINERS]
 
     def for_devices(self, count: int) -> list[Communicators]:
-        """One for each of `count` devices of this process, which work together in the rings of c_comm_init_all.
+        """One communicator per device of this process (`count` of them), for the rings of c_comm_init_all.
 
-        Raises UsageError when the program has rings between processes, too: those have one rank in each process.
+        Raises UsageError if the program also has rings between processes: those have one rank per process.
         """
         between = [ring for ring in self._rings if ring not in self._device_rings and ring != TRAINERS]
         if between:
             raise UsageError(
-                f"ring {between[0]} has one rank in each process, but {count} devices are to run its operators; use one device "
-                "for each process (the environment variable CPU_NUM), or ParallelExecutor(num_trainers=…)"
+                f"ring {between[0]} has one rank per process, but {count} devices would run its operators; use one device "
+                "per process (the environment variable CPU_NUM), or ParallelExecutor(num_trainers=…)"
             )
         devices = [Communicators(self._place, self._policy) for _ in range(count)]
         for ring in sorted(self._device_rings):
@@ -116,17 +116,17 @@ class Communicators:
     def ring(self, op: Operator, array: Any = None) -> Communicator:
         """The communicator that a collective operator names.
 
-        The first operator of a program that comes here has the order of all its collectives compared between the ranks;
-        operators whose shape the program does not tell have `array` compared, too. Raises CollectiveError where they differ,
-        ProgramError for a ring that was never joined.
+        The first such operator of a program compares the order of all its collectives between the ranks; for operators
+        whose shapes are known only at run time, `array` is compared, too. Raises CollectiveError if they differ,
+        ProgramError for a ring that has not been joined.
         """
         number = ring_number(op)
         communicator = self._rings.get(number)
         if communicator is None:
             joined = ", ".join(map(str, sorted(self._rings))) or "none"
             raise ProgramError(
-                f"operator {op.type} works with the processes of ring {number}, which has not been joined (joined: {joined}); "
-                "run the startup program that was transpiled with this program, in the same scope"
+                f"operator {op.type} uses ring {number}, which has not been joined (joined: {joined}); "
+                "first run the startup program that was transpiled with this program, in the same scope"
             )
         seen = self._check(op.block.program)
         if array is not None and not communicator.checks_arrays and (_is_open(op) or id(op) not in seen):
@@ -136,7 +136,7 @@ class Communicators:
         return communicator
 
     def postpone(self, op: Operator, holder: Any) -> bool:
-        """Whether a sum may wait for the next c_sync_comm_stream of its ring; then `holder` has its result after that."""
+        """Whether a sum may be deferred to the next c_sync_comm_stream of its ring, which then stores it in `holder`."""
         found = self._may_wait.setdefault(op.block.program, {})
         key = (op.block.program.mutation, id(op))
         if key not in found:
@@ -146,7 +146,7 @@ class Communicators:
         return found[key]
 
     def settle(self, op: Operator) -> None:
-        """Do the sums that wait on the operator's ring, in buckets of FLAGS_fuse_parameter_memory_size MiB."""
+        """Compute the deferred sums of the operator's ring, in buckets of FLAGS_fuse_parameter_memory_size MiB."""
         holders = self._waiting.pop(ring_number(op), [])
         if holders:
             arrays = [holder.value.array for holder in holders]
@@ -155,7 +155,7 @@ class Communicators:
                 holder.set_tensor(array, holder.value.offsets)
 
     def abort(self, reason: str) -> None:
-        """Make what the other ranks wait for fail, on every ring."""
+        """Make pending operations of the other ranks fail, on every ring."""
         self._waiting.clear()
         for communicator in self._rings.values():
             communicator.abort(reason)
@@ -179,7 +179,7 @@ class Communicators:
         return seen
 
     def _compare(self, program: Program) -> None:
-        """Rings of the same size are taken to have the same ranks: then their order among each other counts as well."""
+        """Rings of equal size are assumed to have the same ranks: then their relative order counts, too."""
         lines = collective_lines(program)
         if len({communicator.size for communicator in self._rings.values()}) == 1:
             check_order(self._rings[min(self._rings)], [line for _, line in lines])
@@ -214,7 +214,7 @@ class Communicators:
         endpoints = role_from_environment(os.environ).trainer_endpoints
         if len(endpoints) != size:
             raise CollectiveError(
-                f"num_trainers is {size}, but nothing says where the {size} trainers are: transpile with the mode nccl2 and run "
+                f"num_trainers is {size}, but the endpoints of the trainers are unknown: transpile with the mode nccl2 and run "
                 f"the startup program first, or set PADDLE_TRAINER_ENDPOINTS to {size} endpoints"
             )
         return self.engine.identify("NCCLID", endpoints, rank)

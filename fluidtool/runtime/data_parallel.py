@@ -1,4 +1,4 @@
-"""Data parallelism: one program on several devices, a thread each, gradients summed before the optimizer runs once."""
+"""Data parallelism: one program on several devices, one thread per device; the optimizer runs once on summed gradients."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Values = dict[str, Any]
 
 
 class ParallelRunner:
-    """Runs a program at several places; parameters are shared, what forward operators keep is each device's own.
+    """Runs a program at several places; parameters are shared, variables that forward operators keep are per device.
 
-    loss_gradient: the value of the loss' gradient on every device (1/devices makes the update use the mean of the
-    devices' gradients); None leaves it to the feed. `scopes` of another runner share its variables.
-    trainers: other processes that train the same program; gradients are summed over all of them, too.
+    loss_gradient: the gradient of the loss on every device (1/devices makes the update use the mean of the
+    devices' gradients); None: it is fed. `scopes` of another runner share its variables.
+    trainers: other processes that train the same program; gradients are summed over them, too.
     """
 
     def __init__(
@@ -65,20 +65,20 @@ class ParallelRunner:
                 kind = "CPU" if self.executors[0].device.name == "numpy" else "GPU"
                 raise FeedError(
                     f"The number({len(pieces)}) of samples[{name}] of current batch is less than the count({count}) of "
-                    f"devices({kind}), currently, it is not allowed: feed at least a sample for every device, or use "
+                    f"devices({kind}), currently, it is not allowed: feed at least one sample per device, or use "
                     "fewer devices (the environment variable CPU_NUM)"
                 )
             shares[name] = pieces
         if len({len(pieces) for pieces in shares.values()}) > 1:
             found = ", ".join(f"{name}: {len(pieces)}" for name, pieces in shares.items())
-            raise FeedError(f"the fed values must reach the same number of devices, found {found}")
+            raise FeedError(f"all fed values must split over the same number of devices, found {found}")
         devices = len(next(iter(shares.values()))) if shares else count
         return [{name: pieces[i] for name, pieces in shares.items()} for i in range(devices)]
 
     def run(
         self, feeds: Sequence[Mapping[str, Any]], fetches: Sequence[str], observer: Observer | None = None
     ) -> list[list[Any]]:
-        """Run once, a device for every feed; for each fetch the values of the devices, in order."""
+        """Run once, on one device per feed; returns for each fetch the devices' values, in order."""
         phases = self.phases(fetches)
         if self._trainers is None:
             return self._run(phases, feeds, fetches, observer)
@@ -113,20 +113,20 @@ class ParallelRunner:
         return [[self._fetch(name, i, own) for i, own in enumerate(values)] for name in fetches]
 
     def _reached(self, futures: Sequence[Future[Values]], shared: bool) -> int:
-        """How many devices a reader's last batches reach: all, or fewer in inference where none are to be dropped."""
+        """How many devices get batches of a reader: all, or fewer in inference if no batch may be dropped."""
         keeps_last = not shared and any(not op.get_attr("drop_last", True) for op in self._reads())
         ended = [isinstance(future.exception(), EndOfDataError) for future in futures] if keeps_last else []
         return ended.index(True) if True in ended[1:] and not ended[0] else len(futures)
 
     def _takes_turns(self) -> bool:
-        """Devices that share a reader run one after the other, so that batches reach them in order."""
+        """Devices that share a reader run in sequence, so that batches reach them in order."""
         return bool(self._reads())
 
     def _reads(self) -> list[Operator]:
         return [op for op in self.program.global_block().ops if op.type == "read"]
 
     def phases(self, fetches: Sequence[str]) -> list[Phase]:
-        """The phases for these fetches; every device's own variables are made when they are first needed."""
+        """The phases for these fetches; per-device variables are created on first use."""
         key = (self.program.mutation, frozenset(fetches))
         phases = self._phases.get(key)
         if phases is None:
@@ -139,7 +139,7 @@ class ParallelRunner:
         return phases
 
     def broadcast(self) -> None:
-        """Overwrite every device's own variables by those of the first device."""
+        """Overwrite the per-device variables with those of the first device."""
         for scope in self.scopes[1:]:
             scope.erase(scope.local_var_names())
         for phases in self._phases.values():
@@ -169,9 +169,9 @@ class ParallelRunner:
         return dict(zip(phase.gives, found, strict=True))
 
     def _temporaries(self, device: int, feed: Mapping[str, Any], shared: bool) -> Values:
-        """What is fed but for persistable variables: those go into the device's scope.
+        """The feed without persistable variables: those go into the device's scope.
 
-        shared: operators that run once write what all devices read; then other devices keep only what is their own already.
+        shared: operators that run once write what all devices read; other devices then keep only their per-device variables.
         """
         persistable = {var.name for var in self.program.global_block().vars.values() if var.persistable}
         scope, array = self.scopes[device], self.executors[device].device.array
@@ -210,7 +210,7 @@ class ParallelRunner:
         return trainers
 
     def _device_rings(self) -> list[Communicators | None]:
-        """The rings of each device's run, for a program that sums its gradients itself."""
+        """The rings for each device's run, if the program sums its gradients itself."""
         count, executor = len(self.executors), self.executors[0]
         if count == 1:
             return [None]

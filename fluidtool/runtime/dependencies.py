@@ -1,4 +1,4 @@
-"""What operators of a block depend on: which of them are needed, and which of its values are dead after each."""
+"""Dependencies between the operators of a block: which are needed, and which values are dead after each."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ FEED_FETCH = frozenset({"feed", "fetch"})
 
 
 def trains(op: Operator) -> bool:
-    """Whether the operator belongs to training: what came before it must then be there one by one."""
+    """Whether the operator belongs to training, which needs the values of all operators before it."""
     return op.type.endswith("_grad") or bool(int(op.get_attr(ROLE_ATTR, 0)) & (OpRole.Backward | OpRole.Optimize))
 
 
 def without_fetched(deletion: Operator, fetched: set[str]) -> Operator:
-    """A `delete_var` operator that leaves fetched variables alone."""
+    """A `delete_var` operator that spares fetched variables."""
     return _deletion_of(deletion, [name for name in deletion.input("X") if name not in fetched])
 
 
 def _deletion_of(deletion: Operator, names: list[str]) -> Operator:
-    """The operator if it deletes these, else one that does."""
+    """The operator if it deletes exactly these, else a copy that does."""
     if names == deletion.input("X"):
         return deletion
     copy = copy_operator(deletion, deletion.block)
@@ -33,7 +33,7 @@ def _deletion_of(deletion: Operator, names: list[str]) -> Operator:
 
 
 def without_spent_deletions(program: Program, ops: list[Operator], released: set[str]) -> list[Operator]:
-    """The operators without deletions of what a run releases by itself (`released`) once nothing uses it any more.
+    """The operators without deletions of values that a run releases (`released`) after their last use anyway.
 
     A deletion between operators would keep an engine from computing them in one region.
     """
@@ -59,9 +59,9 @@ def names_used(program: Program, op: Operator) -> set[str]:
 
 
 def needed_operators(program: Program, ops: list[Operator], fetched: set[str]) -> list[Operator]:
-    """The operators that the fetches depend on, and those with effects beyond their outputs.
+    """The operators that the fetches depend on, and those with side effects.
 
-    Deletions are left out: they would ask for what they delete.
+    Deletions are left out: they would make what they delete needed.
     """
     wanted, kept = set(fetched), []
     for op in reversed(ops):
@@ -75,12 +75,12 @@ def needed_operators(program: Program, ops: list[Operator], fetched: set[str]) -
 
 
 def is_superseded(op: Operator) -> bool:
-    """Whether a rewrite put other operators in place of this one."""
+    """Whether a rewrite replaced this operator by others."""
     return bool(op.get_attr(NAMESCOPE_ATTR, "") == SUPERSEDED)
 
 
 def without_superseded(block: Block, ops: list[Operator], fetched: set[str]) -> list[Operator]:
-    """The operators without those that a rewrite left behind for their results, where nothing reads or fetches these."""
+    """The operators without those that a rewrite replaced, if their results are never read or fetched."""
     if not any(is_superseded(op) for op in ops):
         return ops
     kept: list[Operator] = []
@@ -93,7 +93,7 @@ def without_superseded(block: Block, ops: list[Operator], fetched: set[str]) -> 
 
 
 def dead_after(program: Program, ops: list[Operator], releasable: set[str]) -> list[tuple[str, ...]]:
-    """For each operator the names whose last use it is; where variables share one, the last use before the next one's."""
+    """For each operator, the names whose last use it is; if variables share a name, the last use before the next value."""
     seen: set[str] = set()
     dead: list[tuple[str, ...]] = []
     for op in reversed(ops):

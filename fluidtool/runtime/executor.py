@@ -1,4 +1,4 @@
-"""Executor: feeds in, a plan run, fetches out."""
+"""Executor: feed, run a plan, fetch."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 Observer = Callable[[BoundStep, int], None]
 PLANS_KEPT = 16
-_JOINING = locks.lock()  # of the rings of scopes, while they are made
+_JOINING = locks.lock()  # held while the rings of a scope are created
 
 
 class Runtime:
-    """One run: what operator kernels reach through their context."""
+    """One run: what kernels reach through their context."""
 
     __slots__ = (
         "_communicators",
@@ -71,38 +71,38 @@ class Runtime:
         observer: Observer | None,
         communicators: Communicators | None,
     ) -> None:
-        """Be that of a run in `scope`. communicators: None for those of the scope, looked up when needed."""
+        """Start a run in `scope`. communicators: None for those of the scope, looked up on first use."""
         self.place, self.device, self.policy = executor.place, executor.device, executor.policy
         self.remote = executor.servers
         self._scope, self._generator, self.observer = scope, generator, observer
         self._communicators = communicators
 
     def rest(self) -> None:
-        """Let go of what belongs to one run."""
+        """Release what belongs to one run."""
         self._scope = self._generator = self.observer = self._communicators = None
 
     @property
     def communicators(self) -> Communicators:
-        """The rings that programs of this scope have joined."""
+        """The rings that programs joined in this scope."""
         if self._communicators is None:
             assert self._scope is not None
             self._communicators = communicators_of(self._scope, self.place, self.policy)
         return self._communicators
 
     def give_up(self, error: BaseException) -> None:
-        """After a failure: ranks that wait for this one get an error, once it has worked together with them."""
+        """After a failure: other ranks that wait for this one get an error, if it has communicated with them."""
         if self._communicators is not None:
             self._communicators.abort(f"another rank failed: {error}")
 
     def generator(self, seed: int) -> np.random.Generator:
-        """A repeatable generator for seed != 0, else the run's own."""
+        """A repeatable generator for seed != 0, else the generator of the run."""
         if seed:
             return np.random.default_rng(seed)
         assert self._generator is not None
         return self._generator()
 
     def add_rows(self, total: Any, rows: Any, values: Any) -> None:
-        """total[rows[i]] += values[i], in this order, by the engine where it can."""
+        """total[rows[i]] += values[i], in this order, by the engine if it can."""
         engine = self.plan.engine
         if engine is not None and engine.add_rows(total, rows, values):
             return
@@ -117,7 +117,7 @@ class Runtime:
         return str(self.policy.path(path, op.type))
 
     def serve(self, context: OpContext) -> None:
-        """Be the parameter server that an operator describes; returns when the job is over."""
+        """Run the parameter server that an operator describes; returns when the job has finished."""
         from fluidtool.distribute.pserver.serving import serve_parameters
 
         serve_parameters(context)
@@ -126,12 +126,12 @@ class Runtime:
 class Executor:
     """Runs programs at one place. Plans and random state are kept between runs.
 
-    seed != 0 makes random operators without a seed of their own repeatable; else the program's `random_seed` does, and
-    without either every process draws anew. engine: 'numpy', 'native' (raises DeviceError where it is not built), or
-    'auto', which takes the native engine where it is there and fits; 'onnxruntime' and 'openvino' get the regions that they
-    can compute (raises DeviceError where they are not installed). precision: 'bf16' has the native engine round what products
-    and convolutions multiply to 16 bits (docs/native.md; raises DeviceError where it is not there).
-    servers: parameter servers as another executor of the same trainer reaches them.
+    seed != 0 makes random operators without a seed repeatable; else the program's `random_seed` does;
+    without either, every process draws different numbers. engine: 'numpy'; 'native' (raises DeviceError if it is not built);
+    'auto', which uses the native engine if it is available and applies; 'onnxruntime' and 'openvino', which run the regions
+    that they support (raise DeviceError if not installed). precision: 'bf16' makes the native engine round the operands of
+    products and convolutions to bfloat16 (docs/native.md; raises DeviceError if not supported).
+    servers: connections to parameter servers, shared with another executor of the same trainer.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class Executor:
         self._plans: WeakKeyDictionary[Program, dict[Any, Plan]] = WeakKeyDictionary()
         self._generators: WeakKeyDictionary[Program, np.random.Generator] = WeakKeyDictionary()
         self._scopes: WeakSet[Scope] = WeakSet()
-        self._lock = locks.lock()  # of plans and generators, while they are made
+        self._lock = locks.lock()  # held while plans and generators are created
 
     def run(
         self,
@@ -170,9 +170,9 @@ class Executor:
     ) -> list[Any]:
         """Run block 0 once and return the fetched values (LoDTensor, SelectedRows or LoDTensorArray), in order.
 
-        Fed values and temporaries live in a scope below `scope` for the time of the run; persistable variables live in
-        `scope`. A fetch that is `optional` and has no value after the run gives None. Random operators draw from
-        `generator`, or from the one kept for the program. Collective operators use `communicators`, or those of the scope.
+        Fed values and temporaries live in a child of `scope` during the run; persistable variables live in
+        `scope`. An `optional` fetch without a value after the run gives None. Random operators draw from
+        `generator`, by default the one kept for the program. Collective operators use `communicators`, else the scope's.
         Raises FeedError, FetchError, OperatorError, UnsupportedOperatorError.
         """
         plan = self.plan(program, fetch, needed_only)
@@ -184,7 +184,7 @@ class Executor:
         local = scope.new_scope() if block is None else block.scope
         try:
 
-            def own() -> np.random.Generator:  # most programs draw nothing: numpy.random takes its time to load
+            def own() -> np.random.Generator:  # most programs draw nothing, and numpy.random is slow to import
                 return self.generator(program) if generator is None else generator
 
             self._scopes.add(scope.root())
@@ -210,14 +210,14 @@ class Executor:
         return results
 
     def plan(self, program: Program, fetch: Sequence[str], needed_only: bool = False) -> Plan:
-        """The plan for these fetches: kept from an earlier run unless the program changed since."""
+        """The plan for these fetches: from an earlier run unless the program has changed."""
         key = (program.mutation, tuple(fetch), needed_only)
         plans = self._plans.get(program)
         plan = None if plans is None else plans.get(key)
         return self._new_plan(program, key) if plan is None else plan
 
     def _new_plan(self, program: Program, key: tuple[int, tuple[str, ...], bool]) -> Plan:
-        """The plan of this key, made unless another thread has made it meanwhile."""
+        """The plan for this key, compiled unless another thread has done so meanwhile."""
         with self._lock:
             plans = self._plans.setdefault(program, {})
             plan = plans.get(key)
@@ -229,7 +229,7 @@ class Executor:
             return plan
 
     def generator(self, program: Program) -> np.random.Generator:
-        """What random operators of a program draw from when they have no seed of their own; kept from run to run."""
+        """The generator for random operators of a program without a seed; kept across runs."""
         found = self._generators.get(program)
         if found is None:
             with self._lock:
@@ -239,12 +239,12 @@ class Executor:
         return found
 
     def new_generator(self, program: Program) -> np.random.Generator:
-        """A generator at the start: seeded by this executor, else by the program, else by chance."""
+        """A new generator, with the seed of this executor, else of the program, else a random one."""
         return np.random.default_rng(self.seed or program.random_seed or None)
 
     def close(self) -> None:
-        """Tell the parameter servers that this trainer is finished (as Paddle's Executor.close), and leave the rings that
-        programs have joined in the scopes where they ran. Raises RemoteError.
+        """Tell the parameter servers that this trainer has finished (as Paddle's Executor.close), and leave the rings that
+        programs joined in the scopes where they ran. Raises RemoteError.
         """
         for scope in self._scopes:
             if scope.communicators is not None:
@@ -253,7 +253,7 @@ class Executor:
         self.servers.complete()
 
     def _fed(self, program: Program, feed: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
-        """What is fed as values of the engine, without those of persistable variables, which go into the scope."""
+        """The feed as values of the engine, without persistable variables, which go into the scope."""
         block, values = program.global_block(), {}
         for name, value in feed.items():
             var = block.vars.get(name)
@@ -274,15 +274,12 @@ class Executor:
             array = self.device.array(value)
         except ValueError as error:
             raise FeedError(
-                f"feed {name}: {error}; rows of different lengths do not make an array, but a LoDTensor "
-                "(create_lod_tensor)"
+                f"feed {name}: {error}; rows of different lengths need a LoDTensor (create_lod_tensor)"
             ) from error
         if array.dtype.kind in "US":
-            raise FeedError(f"feed {name} holds text, but tensors hold numbers: {value!r:.60}")
+            raise FeedError(f"feed {name} is text, but tensors hold numbers: {value!r:.60}")
         if array.dtype == object:
-            raise FeedError(
-                f"feed {name}: rows of different lengths do not make an array; feed a LoDTensor (create_lod_tensor)"
-            )
+            raise FeedError(f"feed {name}: rows have different lengths; feed a LoDTensor (create_lod_tensor)")
         return LoDTensor(array)
 
     def _fetch(self, program: Program, name: str, scope: Scope, optional: bool = False) -> Any:
@@ -292,7 +289,7 @@ class Executor:
             return None
         if value is None:
             if any(name in op.output_arg_names for block in program.blocks for op in block.ops):
-                return LoDTensor()  # an operator left this output out, as Paddle's kernels do: there is no memory
+                return LoDTensor()  # an operator did not compute this output, as in Paddle: it has no memory
             raise FetchError(f"cannot fetch {name}: {self._why_not_fetched(program, name)}")
         if isinstance(value, LoDTensor):
             copy = LoDTensor(None if value.array is None else value.array.copy(), value.lod())
@@ -306,14 +303,14 @@ class Executor:
 
         known = {n for block in program.blocks for n in block.vars}
         near = get_close_matches(name, known, n=3)
-        hint = f"; did you mean {' or '.join(near)}?" if near else "; 'fluidtool inspect --vars' lists what there is"
+        hint = f"; did you mean {' or '.join(near)}?" if near else "; 'fluidtool inspect --vars' lists the variables"
         return (
             "no operator computes it and nothing was fed" if name in known else "the program has no such variable"
         ) + hint
 
 
 def communicators_of(scope: Scope, place: Place, policy: Policy) -> Communicators:
-    """The rings that belong to a scope, and to all below and above it."""
+    """The rings that a scope shares with its parents and children."""
     from fluidtool.runtime.communicators import Communicators
 
     with _JOINING:
@@ -332,7 +329,7 @@ def _to_stderr(text: str) -> None:
 
 
 def _raise_failed(scope: Scope) -> None:
-    """Raise what failed in a go block, where a program has any."""
+    """Raise the errors of go blocks, if the program has any."""
     if scope.find_var(HOLDER) is not None:
         from fluidtool.ops.concurrency.goroutines import raise_failed
 

@@ -1,4 +1,4 @@
-"""`FiniteCheck`: an observer of a run that stops at the first operator which makes NaN or infinity."""
+"""`FiniteCheck`: an observer that stops a run at the first operator that produces NaN or infinity."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from fluidtool.tensor import LoDTensor, SelectedRows
 
 
 class FiniteCheck:
-    """Call it in place of each step (`Executor.run(observer=...)`); raises NotFiniteError naming the operator."""
+    """Runs in place of each step (`Executor.run(observer=...)`); raises NotFiniteError naming the operator."""
 
     def __call__(self, step: BoundStep, block: int) -> None:
-        """Run the step and look at what it wrote."""
+        """Run the step and check its outputs."""
         if not step.context.op.sub_blocks():
             self._given(step)
         step.run()
@@ -30,7 +30,7 @@ class FiniteCheck:
                     )
 
     def _given(self, step: BoundStep) -> None:
-        """A value that no operator made (a feed, a parameter) is not blamed on the one that reads it."""
+        """A value that no operator computed (a feed, a parameter) is not blamed on its reader."""
         op = step.context.op
         for slot, holders in step.context.inputs.items():
             for holder in holders:
@@ -39,13 +39,13 @@ class FiniteCheck:
                     raise located(
                         NotFiniteError(
                             f"operator {op.type} (number {op.idx} of block {op.block.idx}) reads in its input {slot} the "
-                            f"variable {holder.name}, {found}; no operator made it so: it was fed or is a parameter"
+                            f"variable {holder.name}, {found}; no operator computed it: it was fed or is a parameter"
                         )
                     )
 
 
 def not_finite(value: Any) -> str:
-    """'3 of 80 elements NaN or infinite, first at [0, 4]'; '' for a value without any."""
+    """'3 of 80 elements NaN or infinite, first at [0, 4]'; '' if all are finite."""
     array = (
         value.array if isinstance(value, LoDTensor) else value.tensor.array if isinstance(value, SelectedRows) else None
     )

@@ -1,4 +1,4 @@
-"""How much memory the values of a run take: an observer that looks at its variables after every step."""
+"""Memory that the values of a run take: an observer that looks at the variables after every step."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows
 
 
 class MemoryMeter:
-    """Give `observe` to a run; then `peak` holds the most bytes in use at once and `largest` those of every name.
+    """Pass `observe` to a run; then `peak` is the most bytes in use at once and `largest` the most per name.
 
-    Counted is what lives in the scopes of the run: fed values and temporaries, no persistable variables. Memory that
+    Counts what lives in the scopes of the run: fed values and temporaries, not persistable variables. Memory that
     several variables share counts once in `peak`.
     """
 
@@ -23,7 +23,7 @@ class MemoryMeter:
         self._scope: Scope | None = None
 
     def observe(self, step: BoundStep, block: int) -> None:
-        """Run a step and look at all variables, before those are released that nothing reads any more."""
+        """Run a step and look at all variables, before dead ones are released."""
         if block == 0 or self._scope is None:
             self._scope = step.context.scope
         step.run()
@@ -69,7 +69,7 @@ def _arrays(value: Any) -> Iterator[Any]:
 
 
 def _owner(array: Any) -> Any:
-    """The array whose memory this one is a view of."""
+    """The array that owns the memory of this view."""
     owner = array
     while type(owner.base) is type(array):
         owner = owner.base

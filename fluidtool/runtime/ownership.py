@@ -1,4 +1,4 @@
-"""Who holds an array: what changes variables where they lie must not change what somebody else has."""
+"""Who refers to an array: in-place changes must not affect anyone else."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from fluidtool.tensor import LoDTensor
 
 
 def references(owner: Any, attribute: str) -> int:
-    """How many references there are to what the attribute of `owner` holds, with those that counting takes."""
+    """The reference count of an attribute's value, including the references that counting adds."""
     return getrefcount(getattr(owner, attribute))
 
 
-ONE = references(LoDTensor(np.zeros(1, np.float32)), "array")  # where nobody but the attribute holds it
+ONE = references(LoDTensor(np.zeros(1, np.float32)), "array")  # if only the attribute refers to it
 
 
 def is_shared(tensor: LoDTensor) -> bool:
-    """Whether somebody else has the tensor's array or a view of it, or it may not be written at all."""
-    if references(tensor, "array") > ONE:  # first: `flags` hold the array, too
+    """Whether something else refers to the tensor's array or a view of it, or it is read-only."""
+    if references(tensor, "array") > ONE:  # first: `flags` refer to the array, too
         return True
     flags = tensor.array.flags
     return not (flags.owndata and flags.writeable)
 
 
 def holds_alone(holder: ScopeVariable | None) -> bool:
-    """Whether the variable's array is its own: float32 in row-major order, not a view, and nobody else has it or a view.
+    """Whether only the variable refers to its array: float32, row-major, not a view, no other reference or view.
 
-    Views, fetched results, tensors that a script keeps, other variables and compiled regions all count as somebody.
+    Views, fetched results, tensors that a script keeps, other variables and compiled regions all count as references.
     """
     if holder is None or references(holder, "value") > ONE:
         return False

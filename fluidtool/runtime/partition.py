@@ -1,4 +1,4 @@
-"""Which steps of a plan make a region, what a region is compiled to, and how it is split where that fails."""
+"""Which steps of a plan form a region, what a region is compiled to, and how it is split if that fails."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ WORTH = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a region must know of its block: what persists, what some step writes, what is needed after it."""
+    """What a region needs to know of its block: what is persistable, what steps write, what is needed after it."""
 
     persistable: frozenset[str]
     written: frozenset[str]
     wanted: frozenset[str]
-    banned: frozenset[str] = frozenset()  # results of operators that turned out to have no kernel
+    banned: frozenset[str] = frozenset()  # results of operators without a kernel
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Division:
-    """A region cut at an operator that has no kernel for some inputs: what takes its place."""
+    """A region split at an operator that has no kernel for some inputs: what replaces it."""
 
     culprit: Step
     reason: str
@@ -68,7 +68,7 @@ class Division:
 class Region:
     """Steps that an engine may run in one call, by the signature of the inputs: their shapes, data types and LoDs.
 
-    Divisions are shared by signatures, by the output of the operator that they are split at.
+    Signatures share divisions, by the output of the operator at which they are split.
     """
 
     steps: tuple[Step, ...]
@@ -78,30 +78,30 @@ class Region:
     release: tuple[str, ...]
     engine: Engine
     surroundings: Surroundings
-    pooled: frozenset[str] = frozenset()  # inputs of which a specialization takes any number of rows
+    pooled: frozenset[str] = frozenset()  # inputs whose number of rows is free in a specialization
     specializations: Specializations = field(default_factory=Specializations)
     divisions: dict[str, Division] = field(default_factory=dict)
     _operators: list[tuple[Operator, Attributes]] = field(default_factory=list)
 
     def operators(self) -> list[tuple[Operator, Attributes]]:
-        """The operators with their attributes, read once; raises UnsupportedError for attributes that cannot be read."""
+        """The operators with their attributes, parsed once; raises UnsupportedError for attributes that cannot be parsed."""
         if not self._operators:
             self._operators = [(step.op, every_attribute(step.op, step.info)) for step in self.steps]
         return self._operators
 
     @property
     def last_division(self) -> Division | None:
-        """The division that was made last, for those who show what became of a region."""
+        """The division that was made last, to show what became of a region."""
         return next(reversed(self.divisions.values()), None)
 
     @property
     def parts(self) -> tuple[Step | Region, ...]:
-        """The parts of that division; none where the region was never divided."""
+        """The parts of that division; none if the region was never divided."""
         division = self.last_division
         return () if division is None else division.parts
 
     def signature(self, arrays: Iterable[Any], lods: Iterable[Lod]) -> Any:
-        """What the specialization for these inputs is kept by: their shapes and LoDs; of pooled ones the number of sequences."""
+        """The key of the specialization for these inputs: shapes and LoDs; for pooled ones the number of sequences."""
         return tuple(
             (array.shape[1:], array.dtype.char, len(lod[0]))
             if name in self.pooled and len(lod) == 1 and array.size == len(array) == lod[0][-1] > 0
@@ -112,7 +112,7 @@ class Region:
     def found(
         self, arrays: Sequence[Any], lods: Sequence[Lod], constants: tuple[Any, ...]
     ) -> CompiledRegion | Division | None:
-        """What runs these inputs: a specialization, compiled now if need be, or the parts of a division, or (None) step by step.
+        """What runs these inputs: a specialization, compiled if needed, the parts of a division, or (None) the single steps.
 
         The caller holds the lock of the specializations.
         """
@@ -134,7 +134,7 @@ class Region:
         return compiled
 
     def refuse(self, key: Any, error: UnsupportedError) -> Division | None:
-        """Note why there is no specialization for a signature; what runs it instead."""
+        """Record why a signature has no specialization, and what runs it instead."""
         division = self.divide(error)
         self.specializations.refuse(key, Refusal(str(error), division))
         return division
@@ -156,7 +156,7 @@ class Region:
         )
 
     def divide(self, error: UnsupportedError) -> Division | None:
-        """Split at the operator that has no kernel after all; what is left on both sides may still be compiled."""
+        """Split at the operator without a kernel; the parts on both sides may still be compiled."""
         culprit = next(
             (
                 step for step in self.steps
@@ -175,9 +175,9 @@ class Region:
         return division
 
     def banned_with(self, culprit: Step) -> frozenset[str]:
-        """Results of what is left out once this is: where much was left out one by one, of all operators of its type.
+        """Results to leave out with this one: after many were left out one by one, those of all operators of its type.
 
-        Each division lies within another, and goes over all that is left.
+        Each division lies within another and visits everything that remains.
         """
         alike = [culprit]
         if len(self.surroundings.banned) >= ONE_BY_ONE:
@@ -188,13 +188,13 @@ class Region:
 def find_regions(
     steps: Sequence[Step], persistable: frozenset[str], fetched: Iterable[str], engine: Engine
 ) -> list[Step | Region]:
-    """The steps with every run of native ones, that is worth it, put together."""
+    """The steps, with worthwhile runs of native ones grouped into regions."""
     written = frozenset(name for step in steps for name in changed(step))
     return sharing(group(steps, Surroundings(persistable, written, frozenset(fetched)), engine), 1)
 
 
 def sharing(parts: list[Step | Region], share: int) -> list[Step | Region]:
-    """The parts, with the regions among them sharing what is one `share` of the room."""
+    """The parts; regions among them split one `share` of the memory."""
     found = [part for part in parts if isinstance(part, Region)]
     for region in found:
         region.specializations.share = share * len(found)
@@ -232,7 +232,7 @@ def group(steps: Sequence[Step], around: Surroundings, engine: Engine) -> list[S
 
 
 def region_of(part: Sequence[Step], around: Surroundings, engine: Engine) -> Region:
-    """One region: what it reads from outside, what it must leave behind."""
+    """One region: what it reads from outside, and which results are needed after it."""
     made: dict[str, None] = {}
     read: dict[str, None] = {}
     for step in part:
@@ -248,12 +248,12 @@ def region_of(part: Sequence[Step], around: Surroundings, engine: Engine) -> Reg
 
 
 def names(step: Step) -> set[str]:
-    """What an operator mentions."""
+    """The names that an operator mentions."""
     return {*step.op.input_arg_names, *step.op.output_arg_names}
 
 
 def changed(step: Step) -> list[str]:
-    """What a native operator changes: its results. (Statistics of batch_norm are outputs, too, but stay.)"""
+    """What a native operator changes: its results. (Statistics of batch_norm are outputs, too, but do not change.)"""
     if step.op.type not in IMPORTERS:
         return step.op.output_arg_names
     slots = RESULTS.get(step.op.type, (step.info.outputs[0].name,))
@@ -261,12 +261,12 @@ def changed(step: Step) -> list[str]:
 
 
 def may_be_native(step: Step, around: Surroundings, wanted: frozenset[str]) -> bool:
-    """Whether there may be a kernel: the operator is known, and nobody needs its further outputs."""
+    """Whether it may have a kernel: the operator is known, and its further outputs are not needed."""
     op, results = step.op, changed(step)
     if op.type not in IMPORTERS or op.sub_blocks() or not results or (len(results) > 1 and op.type not in RESULTS):
         return False
     further = [name for name in op.output_arg_names if name not in results and name not in op.input_arg_names]
-    if op.variable_attrs():  # importers read attributes as numbers
+    if op.variable_attrs():  # importers need numbers
         return False
     if any(name in around.persistable or name in around.banned for name in results):
         return False

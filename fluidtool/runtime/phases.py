@@ -15,7 +15,7 @@ ONCE = OpRole.Optimize | OpRole.LRSched | OpRole.RPC | OpRole.Dist
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Phase:
-    """Operators that run one after the other, on every device or once.
+    """Operators that run in sequence, on every device or once.
 
     `gives`: temporaries written here that later phases or the user read. `gradients`: those of them that are summed
     over the devices. `keeps`: persistable variables written here.
@@ -30,31 +30,31 @@ class Phase:
 
 
 def role(op: Operator) -> OpRole:
-    """The role of an operator; Forward when it has none."""
+    """The role of an operator; Forward by default."""
     return OpRole(int(op.get_attr(ROLE_ATTR, 0)))
 
 
 def is_loss_gradient(op: Operator) -> bool:
-    """Whether this operator makes the gradient that the backward pass starts from."""
+    """Whether this operator creates the gradient that the backward pass starts from."""
     return role(op) == OpRole.Backward | OpRole.Loss
 
 
 def gradient_names(op: Operator) -> list[str]:
-    """The parameters' gradients that a backward operator finishes."""
+    """The parameter gradients that a backward operator completes."""
     return list(op.get_attr(ROLE_VAR_ATTR, []))[1::2] if role(op) & OpRole.Backward else []
 
 
 def all_gradients(program: Program) -> set[str]:
-    """The parameters' gradients that a program computes."""
+    """The parameter gradients that a program computes."""
     return {name for op in program.global_block().ops for name in gradient_names(op)}
 
 
 def split_phases(program: Program, fetches: set[str], loss_gradient: float | None) -> list[Phase]:
     """The phases of a program, in order.
 
-    loss_gradient: what the gradient of the loss is filled with; None drops that operator, the user feeds it.
+    loss_gradient: the value that the gradient of the loss is filled with; None drops that operator, and it is fed.
     """
-    program = with_original_names(program)  # one name may stand for several values that go from phase to phase
+    program = with_original_names(program)  # a name may stand for several values that phases exchange
     ops = [op for op in program.global_block().ops if op.type not in FEED_FETCH]
     if loss_gradient is None:
         ops = [op for op in ops if not is_loss_gradient(op)]
@@ -82,7 +82,7 @@ def split_phases(program: Program, fetches: set[str], loss_gradient: float | Non
 
 
 def phase_numbers(program: Program, ops: list[Operator]) -> list[int]:
-    """For each operator the earliest phase that its dependencies allow: even ones on every device, odd ones once."""
+    """For each operator the earliest phase that its dependencies allow: even phases on every device, odd ones once."""
     touched: defaultdict[str, int] = defaultdict(int)
     written: defaultdict[str, int] = defaultdict(int)
     numbers = []

@@ -1,6 +1,6 @@
-"""Plan: a program compiled for one set of feeds and fetches. Binding it to a scope gives a loop over ready steps.
+"""Plan: a program compiled for one set of feeds and fetches. Bound to a scope, it is a loop over steps.
 
-A Plan holds one BlockPlan per block, made when first needed. A BlockPlan is a list of Steps: operator, kernel, parsed
+A Plan has one BlockPlan per block, compiled on first use. A BlockPlan is a list of Steps: operator, kernel, parsed
 attributes, the names it reads and writes, the names that are dead after it. `bind` looks every name up once.
 """
 
@@ -28,12 +28,12 @@ from fluidtool.runtime.scope import Scope
 
 @dataclass(slots=True)
 class Plan:
-    """A program compiled for these fetches; `needed_only` leaves out what they do not depend on.
+    """A program compiled for these fetches; `needed_only` drops operators that they do not depend on.
 
-    `program` is the one given, or a copy of it in which a fetched variable does not share its memory with others.
-    `engine` runs whole regions of an inference program, and single operators faster; None leaves every step to the kernel
-    of its operator. `kept` are the persistable variables by scope, `resting` the
-    bound block 0 of the last run there, for the next one.
+    `program` is the one given, or a copy of it in which fetched variables do not share memory with others.
+    `engine` runs whole regions of an inference program, and single operators faster; without one, every step runs
+    its operator's kernel. `kept` are the persistable variables by scope, `resting` the
+    bound block 0 of the last run there, for reuse.
     """
 
     program: Program
@@ -44,20 +44,20 @@ class Plan:
     kept: WeakKeyDictionary[Scope, Bindings] = field(default_factory=WeakKeyDictionary, repr=False)
     resting: WeakKeyDictionary[Scope, BoundBlock] = field(default_factory=WeakKeyDictionary, repr=False)
     kernels: dict[str, Any] = field(default_factory=dict, repr=False)
-    lock: Lock = field(default_factory=locks.lock, repr=False)  # of blocks, while one is compiled
+    lock: Lock = field(default_factory=locks.lock, repr=False)  # held while a block is compiled
 
     def __post_init__(self) -> None:
         fault = structure_fault(self.program)
         if fault:
             raise ProgramError(f"the program cannot run: it {fault}")
-        # Engines share memory by themselves, and fuse by who reads what.
+        # Engines share memory themselves, and fuse by who reads what.
         compiled = self.engine is not None
         if not compiled or any(trains(op) for block in self.program.blocks for op in block.ops):
-            keep_freed_memory()  # training goes operator by operator, each with arrays of its own
+            keep_freed_memory()  # training runs operator by operator, each with new arrays
         self.program = with_original_names(self.program) if compiled else unshared(self.program, self.fetches)
 
     def block(self, index: int) -> BlockPlan:
-        """The plan of a block, compiled when first asked for."""
+        """The plan of a block, compiled on first use."""
         plan = self.blocks.get(index)
         if plan is None:
             with self.lock:
@@ -71,7 +71,7 @@ class Plan:
         return compile_block(self.program.block(index), self.fetches, needed_only, self.engine)
 
     def kernel_of(self, info: OpInfo) -> Any:
-        """The kernel that operators of a type run."""
+        """The kernel for a type of operator."""
         kernel = self.kernels.get(info.type)
         if kernel is None:
             kernel = info.kernel if self.engine is None else self.engine.kernel(info.type, info.kernel)
@@ -79,21 +79,21 @@ class Plan:
         return kernel
 
     def changed_by(self, op: Operator) -> Mapping[str, str]:
-        """The inputs that the operator's kernel can change where they lie, and the outputs that take their places."""
+        """The inputs that the operator's kernel can change in place, and the outputs that take them over."""
         return {} if self.engine is None or not op.input("Param") else self.engine.updates(op.type)
 
     def bindings(self, scope: Scope) -> Bindings:
-        """The persistable variables of block 0 in a scope: found once for as long as it has the same names."""
+        """The persistable variables of block 0 in a scope: looked up once while its names stay the same."""
         found = self.kept.get(scope)
         if found is None or found.version != scope.names_version():
             found = self.kept[scope] = bindings_of(self.block(0).persistable_names, scope)
         return found
 
     def wake(self, scope: Scope, fed: Collection[str]) -> BoundBlock | None:
-        """Block 0 as an earlier run in the scope has left it, its own scope below this one again.
+        """Block 0 as left by an earlier run in the scope, with its own scope attached again.
 
-        None where it is in use or was never bound, where names have come or gone in the scope, or where that run was fed
-        other names.
+        None if it is in use or was never bound, if names of the scope have changed, or if that run had
+        other feeds.
         """
         block = self.resting.pop(scope, None)
         if block is None or block.bindings is not self.bindings(scope) or block.fed != set(fed):
@@ -102,8 +102,8 @@ class Plan:
         return block
 
     def rest(self, block: BoundBlock, scope: Scope) -> None:
-        """Keep block 0 after a run, without any value, where nobody else can have a hand on its variables."""
+        """Keep block 0 after a run, without values, if nothing else can refer to its variables."""
         if self.block(0).plain and block.forget_values():
-            block.scope.parent = None  # else what is kept for the scope would keep the scope
+            block.scope.parent = None  # else what is kept for the scope would keep the scope alive
             block.runtime.rest()
             self.resting[scope] = block

@@ -1,4 +1,4 @@
-"""What a program may ask of the machine. Programs come from files; files must not be able to reach where they like."""
+"""What a program may access on the machine. Programs come from files and are not trusted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fluidtool.errors import PolicyError
 @dataclass(frozen=True, slots=True)
 class Policy:
     """Folders below which `save`/`load` operators may read and write (None: the working directory at run time), and
-    endpoints that network operators may talk to (None: any).
+    endpoints that network operators may contact (None: any).
     """
 
     file_roots: tuple[Path, ...] | None = None
@@ -24,13 +24,13 @@ class Policy:
         if not any(resolved.is_relative_to(root.resolve()) for root in roots):
             allowed = ", ".join(str(root) for root in roots) or "none"
             raise PolicyError(
-                f"operator {op_type} asks for the file {path!r}, which is not below an allowed folder ({allowed}); "
+                f"operator {op_type} asks for the file {path!r}, which is not in an allowed folder ({allowed}); "
                 "allow its folder with --allow-files DIR, or fluidtool.runtime.Policy(file_roots=...)"
             )
         return resolved
 
     def endpoint(self, endpoint: str, op_type: str) -> str:
-        """The endpoint; raises PolicyError unless the caller named it."""
+        """The endpoint; raises PolicyError unless the caller allows it."""
         if self.endpoints is not None and endpoint not in self.endpoints:
             raise PolicyError(
                 f"operator {op_type} asks to talk to {endpoint!r}, which the caller did not allow; "

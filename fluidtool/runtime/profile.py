@@ -1,4 +1,4 @@
-"""How long operators take: an observer that measures every step, and a table of what it found."""
+"""How long operators take: an observer that measures every step, and a table of the results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What all runs of an operator on a thread took, in milliseconds. `ended`: when the first one ended."""
+    """The times of all runs of an operator on a thread, in milliseconds. `ended`: when the first one ended."""
 
     name: str
     calls: int
@@ -41,7 +41,7 @@ class Row:
 
     @property
     def average(self) -> float:
-        """Milliseconds a run."""
+        """Milliseconds per run."""
         return self.total / self.calls
 
 
@@ -56,7 +56,7 @@ SORTING: dict[str, tuple[str, Callable[[Row], float]]] = {
 
 
 class Profile:
-    """Collects events of all threads; give `observe` to a run. An operator's time contains that of its sub-blocks.
+    """Collects events of all threads; pass `observe` to a run. An operator's time includes that of its sub-blocks.
 
     wait: let the device finish every operator before its time is taken.
     """
@@ -74,7 +74,7 @@ class Profile:
             self.events.clear()
 
     def observe(self, step: BoundStep, block: int) -> None:
-        """Run a step and note how long it took."""
+        """Run a step and record its time."""
         start = time.perf_counter()
         step.run()
         if self.wait:
@@ -87,7 +87,7 @@ class Profile:
             )
 
     def rows(self) -> list[Row]:
-        """A row for every operator and thread, in the order in which they first ended."""
+        """A row per operator and thread, in the order in which they first ended."""
         found: dict[str, list[Event]] = {}
         for event in self.events:
             found.setdefault(f"thread{event.thread}::{event.name}", []).append(event)

@@ -1,7 +1,7 @@
-"""The parameter servers as a run reaches them: `ctx.runtime.remote` of operator kernels.
+"""Parameter servers as a run sees them: `ctx.runtime.remote` of operator kernels.
 
-Connections belong to the process, one for each server and trainer: a startup program and the training program of the same
-trainer talk through the same one, whoever runs them, and a server hears once that the trainer is finished.
+Connections belong to the process, one per server and trainer: a startup program and the training program of the same
+trainer share them, whatever runs them, and a server is told once that the trainer has finished.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Connections:
     def __init__(self) -> None:
         self._lock = locks.lock()
         self._clients: dict[Place, Client] = {}
-        self._parents: list[Any] = []  # what belongs to the process that this one is a fork of
+        self._parents: list[Any] = []  # connections of the parent process after a fork
         self.communicator: Communicator | None = None
 
     def trainers(self) -> set[int]:
@@ -44,7 +44,7 @@ class Connections:
         return {trainer_id for _, trainer_id in self._clients}
 
     def to(self, endpoint: str, trainer_id: int) -> Client:
-        """The connection of a trainer to a server, opened when it is first asked for."""
+        """The connection of a trainer to a server, opened on first use."""
         from fluidtool.distribute.rpc.client import connect
         from fluidtool.distribute.rpc.options import Options
 
@@ -58,11 +58,11 @@ class Connections:
             return client
 
     def open(self, places: set[Place]) -> list[Client]:
-        """Those of these connections that are open."""
+        """The open ones of these connections."""
         return [client for place, client in self._clients.items() if place in places]
 
     def complete(self, places: set[Place]) -> None:
-        """Tell each server that the trainer is finished, unless it heard so before; raises the first refusal."""
+        """Tell each server that the trainer has finished, unless it was told before; raises the first refusal."""
         failures = []
         for place in sorted(places):
             with self._lock:
@@ -79,7 +79,7 @@ class Connections:
             raise failures[0]
 
     def drop(self, places: set[Place]) -> None:
-        """Close connections without a word, as a process does that dies."""
+        """Close connections without notice, as when a process dies."""
         for place in places:
             with self._lock:
                 client = self._clients.pop(place, None)
@@ -87,12 +87,12 @@ class Connections:
                 client.close()
 
     def leave_to_parent(self) -> None:
-        """In the child of a fork: what is open stays the parent's, whose threads serve it, and is not closed here either."""
+        """In the child of a fork: open connections stay the parent's, whose threads serve them, and are not closed here."""
         self._parents += [self._clients, self.communicator]
         self._clients, self.communicator = {}, None
 
     def drain(self) -> None:
-        """Before the process ends: let what was sent arrive. Nobody is left to hear of a failure."""
+        """Before the process ends: let sent messages arrive. Failures can no longer be reported."""
         for client in list(self._clients.values()):
             with suppress(FluidError):
                 client.settle(LAST_SECONDS)
@@ -104,9 +104,9 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 
 class Servers:
-    """What one executor says to parameter servers; implements `fluidtool.ops.context.Remote`.
+    """What one executor sends to parameter servers; implements `fluidtool.ops.context.Remote`.
 
-    sent, received: bytes of the values so far, for whoever watches a training.
+    sent, received: bytes of values so far, for monitoring.
     """
 
     def __init__(self, policy: Policy, connections: Connections = PROCESS) -> None:
@@ -117,39 +117,39 @@ class Servers:
         self._announced: dict[Place, dict[Read, Pending]] = {}
 
     def send(self, op: Operator, variables: Sequence[tuple[RemoteVariable, Any]]) -> None:
-        """Send values; a refusal comes with the next barrier or read."""
+        """Send values; a refusal is raised by the next barrier or read."""
         for variable, value in variables:
             self._client(op, variable.endpoint).post_send(variable.name, value)
             self.sent += _bytes(value)
 
     def notify(self, op: Operator, variables: Sequence[tuple[RemoteVariable, Any]]) -> None:
-        """Send how many steps were run."""
+        """Send the number of steps run."""
         for variable, value in variables:
             self._client(op, variable.endpoint).post_notify(variable.name, value)
 
     def hand_over(self, names: Sequence[str], values: Sequence[Any]) -> bool:
-        """Give variables to the communicator of this process, if there is one."""
+        """Hand variables to the communicator of this process, if it has one."""
         communicator = self._connections.communicator
         if communicator is not None:
             communicator.hand_over(names, values)
         return communicator is not None
 
     def hand_over_barrier(self) -> None:
-        """Tell the communicator of this process, if there is one, that a step's variables are handed over."""
+        """Tell the communicator of this process, if it has one, that a step's variables are complete."""
         if self._connections.communicator is not None:
             self._connections.communicator.barrier()
 
     def send_barrier(self, op: Operator, endpoints: Sequence[str]) -> None:
-        """Say that everything of this step is sent."""
+        """Tell the servers that this step's values are all sent."""
         self._barrier(op, endpoints, lambda client: client.post_send_barrier())
 
     def fetch_barrier(self, op: Operator, endpoints: Sequence[str]) -> None:
-        """Say that everything of this step is fetched."""
+        """Tell the servers that this step's values are all fetched."""
         self._announced.clear()
         self._barrier(op, endpoints, lambda client: client.post_fetch_barrier())
 
     def announce(self, op: Operator, variables: Sequence[RemoteVariable]) -> None:
-        """Ask already now for what `receive` will want, so that the answers come together."""
+        """Request early what `receive` will need, so that the answers come together."""
         for variable in variables:
             client = self._client(op, variable.endpoint)
             asked = self._announced.setdefault((client.endpoint, client.trainer_id), {})
@@ -168,7 +168,7 @@ class Servers:
         return self._arrived(client.wait_value(pending) for client, pending in waiting)
 
     def prefetch(self, op: Operator, requests: Sequence[tuple[RemoteVariable, Any]]) -> list[Any]:
-        """What the servers compute of ids, in order."""
+        """The values that servers compute from ids, in order."""
         waiting = []
         for variable, ids in requests:
             client = self._client(op, variable.endpoint)
@@ -186,7 +186,7 @@ class Servers:
             client.settle()
 
     def flush(self) -> None:
-        """Let what was sent go, without waiting."""
+        """Flush what was sent, without waiting."""
         for client in self._connections.open(self._used):
             client.flush()
 
@@ -196,13 +196,13 @@ class Servers:
             client.settle()
 
     def complete(self) -> None:
-        """Say to every server that this trainer is finished."""
+        """Tell every server that this trainer has finished."""
         used, self._used = self._used, set()
         self._announced.clear()
         self._connections.complete(used)
 
     def drop(self) -> None:
-        """Close every connection without a word."""
+        """Close every connection without notice."""
         used, self._used = self._used, set()
         self._announced.clear()
         self._connections.drop(used)
@@ -226,7 +226,7 @@ class Servers:
         return self._connections.to(*place)
 
     def _trainer(self, op: Operator) -> int:
-        """Whose program it is. `send` does not say (it has 0, or nothing), but an operator beside it does."""
+        """The trainer that a program belongs to: `send` has 0 or no number, but an operator beside it has the number."""
         program = op.block.program
         known = self._trainers.get(program)
         if known is None or known[0] != program.mutation:
@@ -237,7 +237,7 @@ class Servers:
 
 
 def _bytes(value: Any) -> int:
-    """What the numbers of a value take, and the row numbers of sparse ones."""
+    """The bytes of a value's elements, and of the row numbers of sparse values."""
     if isinstance(value, SelectedRows):
         return int(value.value.nbytes) + 8 * len(value.row_ids)
     array = value.array if isinstance(value, LoDTensor) else None

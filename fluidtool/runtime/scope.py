@@ -1,4 +1,4 @@
-"""Scope: names and what they hold, with a parent to look further in. The memory of runs."""
+"""Scope: variables by name, with a parent for further lookups. The memory of runs."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ class ScopeVariable:
             self.value = make()
         if not isinstance(self.value, kind):
             raise ArgumentTypeError(
-                f"variable {self.name} holds a {type(self.value).__name__}, not a {kind.__name__}; ask for that instead"
+                f"variable {self.name} holds a {type(self.value).__name__}, not a {kind.__name__}; request that instead"
             )
         return self.value
 
     def get_tensor(self) -> LoDTensor:
-        """The LoDTensor held; an empty one is put in when there is nothing yet."""
+        """The LoDTensor held; created empty if the variable has no value."""
         return self._get(LoDTensor, LoDTensor)
 
     def get_selected_rows(self) -> SelectedRows:
-        """The SelectedRows held; an empty one is put in when there is nothing yet."""
+        """The SelectedRows held; created empty if the variable has no value."""
         return self._get(SelectedRows, SelectedRows)
 
     def get_lod_tensor_array(self) -> LoDTensorArray:
-        """The LoDTensorArray held; an empty one is put in when there is nothing yet."""
+        """The LoDTensorArray held; created empty if the variable has no value."""
         return self._get(LoDTensorArray, LoDTensorArray)
 
     def get_lod_rank_table(self) -> LoDRankTable:
@@ -58,11 +58,11 @@ class ScopeVariable:
         return self._get(list, list)
 
     def is_initialized(self) -> bool:
-        """Whether anything has been put in."""
+        """Whether the variable has a value."""
         return self.value is not None and not (isinstance(self.value, LoDTensor) and self.value.array is None)
 
     def set_tensor(self, array: Any, offsets: list[list[int]]) -> None:
-        """Put an array in; the LoDTensor object that is there stays the same object."""
+        """Store an array; an existing LoDTensor object is reused."""
         value = self.value
         if type(value) is LoDTensor:
             value.array, value.offsets = array, offsets
@@ -71,20 +71,20 @@ class ScopeVariable:
 
 
 class Stock:
-    """Stored variables that belong together; `taken` changes whenever one of them is asked for its value, or given one."""
+    """Stored variables that belong together; `taken` changes whenever the value of one is requested or set."""
 
     __slots__ = ("lock", "taken")
 
     def __init__(self) -> None:
         self.taken = 0
-        self.lock = locks.lock()  # of all values, while one is read from its file or replaced
+        self.lock = locks.lock()  # held while a value is read from its file or replaced
 
 
 class StoredVariable(ScopeVariable):
-    """A variable whose value stays in a file until somebody asks for it.
+    """A variable whose value stays in a file until it is requested.
 
-    mapped: the value as it lies in the memory-mapped file, at any address. load: gives the tensor; None from the moment
-    that somebody has asked for the value or set another one. stock: what it belongs to, by default nothing else.
+    mapped: the value in the memory-mapped file, at any address. load: returns the tensor; None once the
+    value has been requested or replaced. stock: the group it belongs to, by default only itself.
     """
 
     __slots__ = ("_array", "_mapped", "_value", "load", "stock")
@@ -97,7 +97,7 @@ class StoredVariable(ScopeVariable):
 
     @property
     def value(self) -> Any:
-        """The value, read from the file when first asked for."""
+        """The value, read from the file on first use."""
         if self.load is not None:
             with self.stock.lock:
                 if (load := self.load) is not None:
@@ -113,44 +113,44 @@ class StoredVariable(ScopeVariable):
             self.stock.taken += 1
 
     def mapped(self) -> Any:
-        """The array in the file, as long as it is the value; else None."""
+        """The array in the file, while it is the value; else None."""
         if self.load is not None:
             return self._mapped
         return self._mapped if type(self._value) is LoDTensor and self._value.array is self._array else None
 
 
 class Scope:
-    """Variables by name. Looking a name up goes on in the parent; creating one does not.
+    """Variables by name. Lookups continue in the parent; creation does not.
 
-    communicators: of the scope at the top, the rings that programs have joined; None before the first.
+    communicators: of the outermost scope, the rings that programs have joined; None before the first.
     """
 
     __slots__ = ("__weakref__", "_names", "_vars", "communicators", "kids", "parent")
 
     def __init__(self, parent: Scope | None = None) -> None:
         self._vars: dict[str, ScopeVariable] = {}
-        self._names = object()  # another one whenever a name comes or goes
+        self._names = object()  # replaced whenever a name is added or removed
         self.parent = parent
         self.kids: list[Scope] = []
         self.communicators: Communicators | None = None
 
     def var(self, name: str) -> ScopeVariable:
-        """The variable of this very scope, created when it is not there."""
+        """The variable of this scope itself, created if missing."""
         found = self._vars.get(name)
         if found is None:
-            found = self._vars.setdefault(name, ScopeVariable(name))  # of several threads the first one's, for all
+            found = self._vars.setdefault(name, ScopeVariable(name))  # all threads get the one that was first
             self._names = object()
         return found
 
     def hold(self, variable: ScopeVariable) -> None:
-        """Take in a variable; one of that name that is here already takes its value instead."""
+        """Add a variable; an existing one of that name takes its value instead."""
         found = self._vars.setdefault(variable.name, variable)
         self._names = object()
         if found is not variable:
             found.value = variable.value
 
     def find_var(self, name: str) -> ScopeVariable | None:
-        """The variable of this scope or the nearest one above that has the name, or None."""
+        """The variable of that name in this scope or the nearest one above, or None."""
         scope: Scope | None = self
         while scope is not None:
             found = scope._vars.get(name)
@@ -160,43 +160,43 @@ class Scope:
         return None
 
     def find_local_var(self, name: str) -> ScopeVariable | None:
-        """The variable of this very scope, or None."""
+        """The variable of this scope itself, or None."""
         return self._vars.get(name)
 
     def new_scope(self) -> Scope:
-        """A scope below this one, kept until `drop_kids`."""
+        """A new child scope, kept until `drop_kids`."""
         kid = Scope(self)
         self.kids.append(kid)
         return kid
 
     def take_in(self, kid: Scope) -> None:
-        """Have a scope below this one that was below none."""
+        """Adopt a scope without a parent."""
         kid.parent = self
         self.kids.append(kid)
 
     def emptied(self) -> Iterator[ScopeVariable]:
-        """The variables of this very scope, each without its value from the moment it is given."""
+        """The variables of this scope itself; each loses its value once it is yielded."""
         for variable in self._vars.values():
             variable.value = variable.pending_lod = None
             yield variable
 
     def drop_kids(self) -> None:
-        """Forget every scope below."""
+        """Drop all child scopes."""
         self.kids.clear()
 
     def drop_kid(self, kid: Scope) -> None:
-        """Forget one scope below."""
+        """Drop one child scope."""
         with suppress(ValueError):
-            self.kids.remove(kid)  # in one step: other threads may have others here
+            self.kids.remove(kid)  # atomic: other threads may have scopes here
 
     def erase(self, names: list[str]) -> None:
-        """Forget these variables of this very scope."""
+        """Remove these variables from this scope itself."""
         for name in names:
             self._vars.pop(name, None)
         self._names = object()
 
     def names_version(self) -> tuple[object, ...]:
-        """Equal to an earlier one as long as the same names mean the same variables, here and above."""
+        """Equal to an earlier one while the same names mean the same variables, here and above."""
         versions = [self._names]
         scope = self.parent
         while scope is not None:
@@ -205,11 +205,11 @@ class Scope:
         return tuple(versions)
 
     def local_var_names(self) -> list[str]:
-        """The names in this very scope."""
+        """The names in this scope itself."""
         return list(self._vars)
 
     def root(self) -> Scope:
-        """The scope at the top."""
+        """The outermost scope."""
         scope = self
         while scope.parent is not None:
             scope = scope.parent

@@ -1,4 +1,4 @@
-"""Specializations of a region: it is compiled for what it is given, and what was compiled is kept by signature."""
+"""Specializations of a region: compiled per signature, and kept."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any
 from fluidtool import locks
 from fluidtool.runtime.engines.base import CompiledRegion
 
-MOST_KEPT = 64  # compiled specializations of one region, by the shapes of its inputs; as many reasons why there is none
-ROOM = 1 << 28  # bytes that the specializations of all regions of a block may take, where the newest do not take more
-PATIENCE = 8  # signatures without a specialization after which a region that never had one is not tried any more
-NUMBER = 36  # bytes of a number of a LoD that is kept: itself, and where it is
+MOST_KEPT = 64  # specializations kept per region, and as many refusals
+ROOM = 1 << 28  # bytes for the specializations of all regions of a block, unless the newest take more
+PATIENCE = 8  # refused signatures after which a region without any specialization is given up
+NUMBER = 36  # bytes per kept LoD number: itself, and its place
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why there is no specialization for a signature; `division` is what runs instead, None for the steps one by one."""
+    """Why a signature has no specialization; `division` is what runs instead, None for single steps."""
 
     reason: str
     division: Any
@@ -28,16 +28,16 @@ class Refusal:
 
 @dataclass(eq=False, slots=True)
 class Specializations:
-    """What a region was compiled to, by signature; and by which signatures it cannot be.
+    """The specializations of a region by signature, and the refused signatures.
 
-    A refusal says nothing about other signatures, unless so many were refused, and none ever compiled, that `given_up` is
-    for all. share: among how many regions of the block the room is divided. Who reads or changes it holds the lock: several
+    A refusal says nothing about other signatures, unless many were refused and none compiled: then `given_up`
+    is for all. share: the number of regions of the block that share the memory. Readers and writers hold the lock: several
     threads may run one plan.
     """
 
     share: int = 1
     kept: OrderedDict[Any, CompiledRegion] = field(default_factory=OrderedDict)
-    constants: tuple[Any, ...] | None = None  # those that were met last
+    constants: tuple[Any, ...] | None = None  # the latest ones
     packed: Any = None  # what the engine packed from them
     refused: OrderedDict[Any, Refusal] = field(default_factory=OrderedDict)
     failures: int | None = 0  # signatures refused in a row; None once one was compiled
@@ -51,11 +51,11 @@ class Specializations:
             mine is constants or (len(mine) == len(constants) and all(map(is_, mine, constants)))
         )
         if same:
-            self.constants = tuple(constants)  # the next look finds the same tuple
+            self.constants = tuple(constants)  # the next check finds the same tuple
         return same
 
     def get(self, key: Any, constants: tuple[Any, ...]) -> CompiledRegion | None:
-        """What was compiled for this signature and these constants."""
+        """The specialization for this signature and these constants."""
         found = self.kept.get(key)
         if found is None or not self.are_of(constants):
             return None
@@ -63,22 +63,22 @@ class Specializations:
         return found
 
     def refusal(self, key: Any) -> Refusal | None:
-        """Why there is none for this signature, where that is known."""
+        """Why this signature has none, if known."""
         return self.given_up or self.refused.get(key)
 
     def begin(self, constants: tuple[Any, ...], packed: Any) -> None:
-        """Forget what was compiled with other constants, which is of no use any more."""
+        """Drop what was compiled with other constants, which is of no use any more."""
         self.kept.clear()
         self.constants, self.packed = tuple(constants), packed
 
     def keep(self, key: Any, compiled: CompiledRegion) -> None:
-        """Keep what was compiled for a signature."""
+        """Keep the specialization for a signature."""
         self.failures = None
         self.kept[key] = compiled
         self.trim()
 
     def refuse(self, key: Any, refusal: Refusal) -> None:
-        """Note why there is none for a signature."""
+        """Record why a signature has none."""
         self.refused[key] = refusal
         if len(self.refused) > MOST_KEPT:
             self.refused.popitem(last=False)
@@ -88,7 +88,7 @@ class Specializations:
                 self.given_up = refusal
 
     def trim(self) -> None:
-        """Forget what was used the longest time ago, where there is too much or it takes too much room."""
+        """Drop the least recently used while there are too many or they take too much memory."""
         taken = {key: compiled.memory + NUMBER * numbers_of(key) for key, compiled in self.kept.items()}
         newest = next(reversed(taken))
         memory, room = sum(taken.values()), max(ROOM // self.share, 2 * taken[newest])

@@ -1,4 +1,4 @@
-"""Steps: one operator each, ready to be bound to the variables of a scope; bound, they are what a run loops over."""
+"""Steps: one operator each, ready to be bound to the variables of a scope; a run loops over bound steps."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ SINGLE = frozenset({AttrType.INT, AttrType.LONG, AttrType.FLOAT, AttrType.FLOAT6
 
 
 class Located(Protocol):
-    """Whatever runs an operator, for messages."""
+    """Anything that runs an operator, for messages."""
 
     @property
     def context(self) -> OpContext:
-        """The operator that is at work, with its variables."""
+        """The operator that is running, with its variables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def kernel_attrs(op: Operator, info: OpInfo) -> dict[str, Any]:
     """The keyword arguments of the kernel: the program's values as the declared types, else the declared defaults.
 
     Attributes that name variables have values only when the operator runs (`BoundByVariables`).
-    Raises OperatorError for an operator that is not what its schema says.
+    Raises OperatorError for an operator that does not match its schema.
     """
     require_valid_operator(op, info)
     attrs = {}
@@ -60,7 +60,7 @@ def kernel_attrs(op: Operator, info: OpInfo) -> dict[str, Any]:
 
 
 class BoundStep:
-    """A step whose names are looked up: what the loop calls."""
+    """A step whose names have been looked up: what the loop calls."""
 
     __slots__ = ("args", "attrs", "context", "first", "kernel", "lods", "outputs", "release")
 
@@ -80,7 +80,7 @@ class BoundStep:
         self.store(self.compute())
 
     def compute(self) -> Any:
-        """What the kernel makes of the inputs."""
+        """Call the kernel on the inputs."""
         args: list[Any] = []
         for slot, duplicable, holders in self.args:
             if duplicable:
@@ -96,7 +96,7 @@ class BoundStep:
         return self.kernel(self.context, *args, **self.attrs)
 
     def store(self, result: Any) -> None:
-        """Put what the kernel returned into the outputs."""
+        """Store what the kernel returned in the outputs."""
         if result is None:
             return
         if type(result) is not dict:
@@ -140,7 +140,7 @@ class BoundStep:
     def _missing_of(self, slot: str, holders: tuple[ScopeVariable | None, ...], values: list[Any]) -> None:
         """Raise UninitializedError for a variable of a list that holds no value.
 
-        A gap in the list (@EMPTY@) is none, nor is a variable that only orders `send` and `recv`.
+        Gaps in the list (@EMPTY@) do not count, nor do variables that only order `send` and `recv`.
         """
         if self.context.info.side_effects:
             return
@@ -151,7 +151,7 @@ class BoundStep:
     def _missing(self, slot: str, holders: tuple[ScopeVariable | None, ...]) -> None:
         op = self.context.op
         if not holders or holders[0] is None:
-            raise OperatorError(f"operator {op.type} in block {op.block.idx} names no variable for its input {slot}")
+            raise OperatorError(f"operator {op.type} in block {op.block.idx} has no variable in its input {slot}")
         raise UninitializedError(
             f"input {slot} of operator {op.type} in block {op.block.idx} is variable {holders[0].name}, which holds no "
             "value: feed it, load it into the scope, or run the startup program first"
@@ -159,7 +159,7 @@ class BoundStep:
 
 
 class BoundByVariables(BoundStep):
-    """A step whose attributes name variables, which are read at every run (Paddle 2.5 and later)."""
+    """A step whose attributes name variables, which are read in every run (Paddle 2.5 and later)."""
 
     __slots__ = ("named", "step")
 
@@ -174,7 +174,7 @@ class BoundByVariables(BoundStep):
         self.step, self.named = step, named
 
     def compute(self) -> Any:
-        """What the kernel makes of the inputs and of the attributes as they are now."""
+        """Call the kernel on the inputs and the current values of the attributes."""
         before, info = self.context, self.step.info
         op = copy_operator(self.step.op, self.step.op.block)
         for name, holders in self.named.items():
@@ -205,7 +205,7 @@ class BoundByVariables(BoundStep):
 
 
 class BoundUpdate(BoundStep):
-    """A step that changes variables where they lie, when nobody but the scope holds their arrays."""
+    """A step that changes variables in place, if only the scope refers to their arrays."""
 
     __slots__ = ("changed", "in_place", "usual")
 
@@ -217,14 +217,14 @@ class BoundUpdate(BoundStep):
         self.changed = tuple(context.inputs[old][0] for old, _ in pairs) if same else ()
 
     def compute(self) -> Any:
-        """What the kernel makes of the inputs, which it may take the place of."""
+        """Call the kernel, which may overwrite the inputs."""
         alone = bool(self.changed) and all([holds_alone(holder) for holder in self.changed])
         self.attrs = self.in_place if alone else self.usual
         return super().compute()
 
 
 def read(holder: ScopeVariable | None) -> Any:
-    """What a kernel gets of a variable: the bare array of a LoDTensor, other values as they are, None for nothing."""
+    """The kernel's view of a variable: the bare array of a LoDTensor, other values unchanged, None for no variable."""
     if holder is None:
         return None
     value = holder.value
@@ -236,13 +236,13 @@ def read(holder: ScopeVariable | None) -> Any:
 
 
 def misfit_of(step: Located) -> str | None:
-    """The input of a step that is no tensor, as kernels expect one; None without. Attributes were checked at compiling."""
+    """The input of a step that is not a tensor, as kernels expect, or None. Attributes were checked at compile time."""
     for slot, holders in step.context.inputs.items():
         for holder in holders:
             value = None if holder is None else holder.value
             if value is not None and not (type(value) is LoDTensor and value.array is not None):
                 kind = "no value" if type(value) is LoDTensor else type(value).__name__
-                return f"input {slot} holds {kind}, where a tensor is needed"
+                return f"input {slot} holds {kind}, expected a tensor"
     return None
 
 

@@ -1,4 +1,4 @@
-"""The straight way through a plan that is one region: no scope of its own, no variables, what is fed goes to the engine."""
+"""The fast path for a plan that is one region: no scope, no variables; the feed goes straight to the engine."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from fluidtool.tensor import LoDTensor
 
 
 def run_straight(plan: Plan, feed: Mapping[str, Any], scope: Scope) -> list[Any] | None:
-    """The fetched values; None where this run needs more.
+    """The fetched values; None if the run needs the slow path.
 
-    That is so the first time (something is to be compiled), where anything but the arrays that the region reads is fed,
-    and where an operator fails: the long way finds out which one.
+    That is the first run (something has to be compiled), a feed of anything but the arrays that the region reads,
+    and a failing operator: the slow path finds out which one.
     """
     region = plan.block(0).sole
     if region is None or len(feed) != len(region.inputs) or len(plan.fetches) != len(region.outputs):
@@ -37,7 +37,7 @@ def run_straight(plan: Plan, feed: Mapping[str, Any], scope: Scope) -> list[Any]
     try:
         given = dict(zip(region.inputs, arrays, strict=True))
         results = compiled.run(given, None, dict(zip(region.inputs, lods, strict=True)))
-    except (FluidError, MemoryError):  # of the values at hand; any other exception is a fault of ours
+    except (FluidError, MemoryError):  # caused by the values; any other exception is a bug
         return None
     kept = compiled.lods
     return [LoDTensor(results.pop(name), [list(level) for level in kept[name]]) for name in plan.fetches]

@@ -1,4 +1,4 @@
-"""Several processes that train one program, each on its own batch: what they have in common after every step."""
+"""Several processes that train one program, each on its own batches: what they share after every step."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ IDENTIFIER = "NCCLID"
 
 @dataclass(frozen=True, slots=True)
 class TrainerSettings:
-    """number: how many processes train; trainer_id: which of them this is. bucket_bytes: of gradients that travel as one
-    (0: each by itself).
+    """number: how many processes train; trainer_id: which of them this is. bucket_bytes: gradients sent together
+    (0: each separately).
     """
 
     number: int
@@ -39,7 +39,7 @@ class Trainers:
     def start_alike(self, program: Program, scope: Scope) -> None:
         """Give every trainer the persistable variables of trainer 0 (Paddle 1.8.5 BCastParamsToDevices).
 
-        Raises CollectiveError when they do not have the same ones.
+        Raises CollectiveError if their names differ.
         """
         held = {}
         for name, var in sorted(program.global_block().vars.items()):
@@ -52,7 +52,7 @@ class Trainers:
                 value.array = self._communicator.broadcast(self._device.array(value.array), 0)
 
     def agree(self, program: Program, phases: Sequence[Phase]) -> None:
-        """Before the first step: raise CollectiveError unless every trainer will sum the same gradients in one order."""
+        """Before the first step: raise CollectiveError unless all trainers sum the same gradients in the same order."""
         if self._agreed == program.mutation:
             return
         block = program.global_block()
@@ -64,7 +64,7 @@ class Trainers:
         self._agreed = program.mutation
 
     def sum_gradients(self, names: Sequence[str], values: Sequence[Any]) -> list[Any]:
-        """Each gradient summed over all trainers: tensors in buckets, the rows of SelectedRows put together."""
+        """Each gradient summed over all trainers: tensors in buckets, the rows of SelectedRows concatenated."""
         for name, value in zip(names, values, strict=True):
             if value is None:
                 raise CollectiveError(
@@ -83,7 +83,7 @@ class Trainers:
         return results
 
     def abort(self, reason: str) -> None:
-        """Make what the other trainers wait for fail."""
+        """Make pending operations of the other trainers fail."""
         self._communicator.abort(reason)
 
 

@@ -21,9 +21,7 @@ ROWS = np.zeros((4, 3), np.float32)
 
 @pytest.mark.parametrize(("op", "attrs"), [("c_allreduce_sum", {}), ("c_allgather", {"nranks": 2})])
 def test_a_ring_must_have_been_joined(op: str, attrs: dict[str, Any]) -> None:
-    with pytest.raises(
-        ProgramError, match=f"operator {op} works with the processes of ring 0, which has not been joined"
-    ):
+    with pytest.raises(ProgramError, match=f"operator {op} uses ring 0, which has not been joined"):
         run_op(op, {"X": ROWS}, attrs)
 
 

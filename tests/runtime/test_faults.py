@@ -54,7 +54,7 @@ def test_an_attribute_that_is_not_there_is_a_fault_of_ours(monkeypatch: pytest.M
 
 def test_rows_where_a_tensor_is_needed_are_a_fault_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(get_op("relu"), "kernel", lambda ctx, X: X.astype("f4"))
-    with pytest.raises(OperatorError, match="operator relu: input X holds SelectedRows, where a tensor is needed"):
+    with pytest.raises(OperatorError, match="operator relu: input X holds SelectedRows, expected a tensor"):
         run(SelectedRows([0], 3, np.ones((1, 2), np.float32)))
 
 

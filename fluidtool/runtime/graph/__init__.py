@@ -1,1 +1,1 @@
-"""A region as data: values of known shapes, and computations of few kinds; made of operators, rewritten, lowered by engines."""
+"""A region as a graph: nodes of few kinds and values of known shapes; imported from operators, rewritten, lowered."""

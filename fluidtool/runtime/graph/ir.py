@@ -1,4 +1,4 @@
-"""The graph between a program and its steps: values of known shapes, and nodes of few kinds."""
+"""The graph of a region: values of known shapes, and nodes of few kinds."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Shape = tuple[int, ...]
 
 
 class UnsupportedError(FluidError):
-    """Something that the native engine has no kernel for.
+    """The native engine has no kernel for something.
 
-    result: the output of the operator that it is about; operand: an input that no native operator can take. Without
-    either, the whole region is left to numpy.
+    result: the output of the operator concerned; operand: an input that no native operator can take. Without
+    either, the whole region runs on numpy.
     """
 
     def __init__(self, message: str, *, result: str = "", operand: str = "") -> None:
@@ -29,12 +29,12 @@ class UnsupportedError(FluidError):
 
 
 class EngineFaultError(Exception):
-    """A fault of the native engine itself, which is no fault of the program: reported as an internal error."""
+    """A bug of the native engine, not of the program: reported as an internal error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """What a kernel does to its results before it stores them: a number of `enum ft_activation`, and its constants."""
+    """What a kernel applies to its results before it stores them: a number of `enum ft_activation`, and its constants."""
 
     kind: int = 0
     constants: tuple[float, ...] = ()
@@ -55,18 +55,18 @@ class Value:
 
     @property
     def floats(self) -> int:
-        """Its memory in floats."""
+        """Its size in memory, in floats."""
         return prod(self.shape) * (2 if self.integer else 1)
 
     @property
     def dtype(self) -> type[np.float32 | np.int64]:
-        """Of the array outside."""
+        """The size of the array outside the graph."""
         return np.int64 if self.integer else np.float32
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Node:
-    """One computation: `kind` says which, `attrs` how. Nobody changes a node; a rewrite puts others in its place.
+    """One computation, by `kind` and `attrs`. Nodes are immutable; a rewrite replaces them.
 
     multiply_adds: those of the operators that it computes, by their definition.
     """
@@ -86,7 +86,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Nodes in order, the values that come from outside, and those that somebody outside reads."""
+    """Nodes in order, the values that come from outside, and those that are read outside."""
 
     inputs: Sequence[Value]
     outputs: Sequence[Value]
@@ -99,7 +99,7 @@ class Graph:
         return Graph(self.inputs, self.outputs, tuple(nodes))
 
     def without_unread(self) -> Graph:
-        """The graph without nodes whose result nobody reads."""
+        """The graph without nodes whose result is never read."""
         needed = set(self.outputs)
         kept = []
         for node in reversed(self.nodes):
@@ -109,7 +109,7 @@ class Graph:
         return self.with_nodes(reversed(kept))
 
     def uses(self) -> Counter[Value]:
-        """How often each value is read, by a node or from outside; counted once, and not to be changed."""
+        """How often each value is read, by a node or outside; computed once, not to be changed."""
         if not self._uses:
             found = Counter(value for node in self.nodes for value in operands(node))
             found.update(self.outputs)
@@ -118,5 +118,5 @@ class Graph:
 
 
 def operands(node: Node) -> Iterable[Value]:
-    """What a node reads."""
+    """The operands of a node."""
     return node.inputs if node.residual is None else (*node.inputs, node.residual)

@@ -1,4 +1,4 @@
-"""From operators to a graph that is ready to be lowered: imported, then rewritten, one named rewrite after the other."""
+"""From operators to a graph ready for lowering: import, then named rewrites in order."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ from fluidtool.runtime.graph.verify import is_wanted, verify
 
 @dataclass(frozen=True, slots=True)
 class ImportedRegion:
-    """A region as a graph; inputs that are ids with the rows of their tables; the LoD of each output."""
+    """A region as a graph; inputs that are ids, with the number of rows of their tables; the LoD of each output."""
 
     graph: Graph
     bounds: list[tuple[str, int]]
     lods: dict[str, list[list[int]]]
 
     def check_bounds(self, given: Mapping[str, Any]) -> None:
-        """Raise OperatorError for an id among the inputs `given` that is no row of its table."""
+        """Raise OperatorError if an input in `given` holds an id out of range for its table."""
         check_bounds(self.bounds, given)
 
 
 def check_bounds(bounds: Iterable[tuple[str, int]], given: Mapping[str, Any]) -> None:
-    """Raise OperatorError for an id that is no row of its table."""
+    """Raise OperatorError for an id out of range for its table."""
     for name, rows in bounds:
         ids = given[name]
         if ids.size and (int(ids.min()) < 0 or int(ids.max()) >= rows):
@@ -59,7 +59,7 @@ def check_bounds(bounds: Iterable[tuple[str, int]], given: Mapping[str, Any]) ->
 
 
 def import_region(spec: RegionSpec) -> ImportedRegion:
-    """The graph of a region; raises UnsupportedError for what cannot be imported."""
+    """The graph of a region; raises UnsupportedError if it cannot be imported."""
     given, constants = spec.inputs, spec.constants
     values = {name: Value(name, tuple(array.shape), integer=array.dtype != np.float32) for name, array in given.items()}
     for name, array in (*given.items(), *constants.items()):
@@ -80,20 +80,20 @@ def import_region(spec: RegionSpec) -> ImportedRegion:
 
 @dataclass(frozen=True, slots=True)
 class NamedRewrite:
-    """A rewrite, and the name that people see."""
+    """A rewrite and its displayed name."""
 
     name: str
     apply: Callable[[Graph], Outcome]
 
     @property
     def purpose(self) -> str:
-        """One line: the first of the docstring of its rule."""
+        """One line: the first line of its rule's docstring."""
         rule = self.apply.keywords["rule"] if isinstance(self.apply, partial) else self.apply
         return str(rule.__doc__).partition("\n")[0]
 
 
 def by_rule(name: str, rule: Rule) -> NamedRewrite:
-    """A rewrite that asks a rule at every node."""
+    """A rewrite that applies a rule at every node."""
     return NamedRewrite(name, partial(sweep, rule=rule))
 
 
@@ -120,14 +120,14 @@ REWRITES = (
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What a rewrite did to a graph."""
+    """The effect of a rewrite on a graph."""
 
     rewrite: NamedRewrite
     outcome: Outcome
 
 
 def rewrites(graph: Graph, pooled: Collection[str]) -> Iterator[Applied]:
-    """Run every rewrite, in order, on what the one before it has left; `pooled` inputs are looked up and pooled in one."""
+    """Run all rewrites in order; lookups of `pooled` inputs are fused with their pooling."""
     checked = is_wanted()
     if checked:
         verify(graph, "import")
@@ -140,7 +140,7 @@ def rewrites(graph: Graph, pooled: Collection[str]) -> Iterator[Applied]:
 
 
 def rewritten(graph: Graph, pooled: Collection[str]) -> Graph:
-    """The graph after every rewrite."""
+    """The graph after all rewrites."""
     for applied in rewrites(graph, pooled):
         graph = applied.outcome.graph
     return graph

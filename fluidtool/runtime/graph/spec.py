@@ -1,4 +1,4 @@
-"""What a region is compiled from."""
+"""The input of compiling a region."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from fluidtool.runtime.graph.importers.registry import Lod
 
 @dataclass(frozen=True, slots=True)
 class RegionSpec:
-    """Operators with their attributes, arrays by the name of the variable, and the names of what is to be computed.
+    """Operators with their attributes, arrays by variable name, and the names of the results.
 
-    Of `inputs` only the shapes, data types and `lods` count; `constants` may be packed, folded and kept. Inputs that are
-    `pooled` (rewrites/pooling.py) may have any number of rows, in as many sequences, if the engine takes any.
+    Of `inputs`, only shapes, data types and `lods` matter; `constants` may be packed, folded and kept. Inputs that are
+    `pooled` (rewrites/pooling.py) may have any number of rows and sequences, if the engine supports that.
     """
 
     operators: Sequence[tuple[Operator, Attributes]]

@@ -1,4 +1,4 @@
-"""Whether a graph is one: what an importer or a rewrite must never leave behind."""
+"""Checks that a graph is valid: invariants that importers and rewrites must preserve."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ SWITCH = "FLUIDTOOL_VERIFY"
 
 
 def is_wanted() -> bool:
-    """Whether FLUIDTOOL_VERIFY asks for a look after each rewrite."""
+    """Whether FLUIDTOOL_VERIFY asks for a check after each rewrite."""
     return os.environ.get(SWITCH, "") not in ("", "0")
 
 
 def verify(graph: Graph, after: str) -> None:
-    """Raise EngineFaultError for a graph that cannot be computed in this order; `after` says who made it."""
+    """Raise EngineFaultError if a graph cannot be computed in this order; `after` names the pass."""
     fault = fault_of(graph)
     if fault:
         raise EngineFaultError(f"after {after} the graph of a region is broken: {fault}")
 
 
 def fault_of(graph: Graph) -> str:
-    """What is wrong with a graph; '' for nothing."""
+    """The fault of a graph; '' if it is valid."""
     there = set(graph.inputs)
     for node in graph.nodes:
         fault = _fault_of(node, there)

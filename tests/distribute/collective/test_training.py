@@ -207,7 +207,7 @@ def test_rings_between_processes_have_one_device_each(monkeypatch: pytest.Monkey
     main.global_block().append_op(type="c_allreduce_sum", inputs={"X": [name]}, outputs={"Out": [name]})
     with fluid.scope_guard(scope):
         fluid.Executor().run(startup)
-        with pytest.raises(UsageError, match="ring 0 has one rank in each process, but 2 devices are to run"):
+        with pytest.raises(UsageError, match="ring 0 has one rank per process, but 2 devices would run its operators"):
             fluid.ParallelExecutor(False, loss, main).run([loss], feed=batch(0))
 
 

@@ -91,7 +91,7 @@ def test_a_table_is_saved_where_the_trainer_says(monkeypatch: Patch, tmp_path: P
 def test_a_trainer_cannot_have_files_written_elsewhere(monkeypatch: Patch, tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    with serving(monkeypatch, is_distributed=True) as server, pytest.raises(PolicyError, match="not below an allowed"):
+    with serving(monkeypatch, is_distributed=True) as server, pytest.raises(PolicyError, match="not in an allowed"):
         server.handler.checkpoint(Message("SAVE@CHECKPOINTNOTIFY", None, "../emb_0"), Call())
     assert not (tmp_path / "emb_0").exists()
 

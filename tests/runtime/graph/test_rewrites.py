@@ -65,7 +65,7 @@ def test_what_is_read_elsewhere_stays_and_the_rule_says_so() -> None:
     second = relu(first.output, "b")
     outcome = after(fold_activation, first, second, outputs=(first.output, second.output))
     assert shown(outcome) == ["conv a", "unary b"]
-    assert outcome.no_matches == (("b", "what comes before is an input, or is read elsewhere, too"),)
+    assert outcome.no_matches == (("b", "the producer is an input, or has other readers"),)
 
 
 def test_a_second_activation_stays_and_the_rule_says_so() -> None:
@@ -73,7 +73,7 @@ def test_a_second_activation_stays_and_the_rule_says_so() -> None:
     second = relu(first.output, "b")
     outcome = after(fold_activation, first, second, relu(second.output, "c"))
     assert shown(outcome) == ["conv b", "unary c"]
-    assert outcome.no_matches == (("c", "what comes before has an activation of its own"),)
+    assert outcome.no_matches == (("c", "the producer has an activation"),)
 
 
 def test_a_rule_that_is_about_other_nodes_says_nothing() -> None:

@@ -210,15 +210,15 @@ def test_factors_before_a_shortcut_in_rows() -> None:
 @pytest.mark.parametrize(
     ("type", "attrs", "shape", "why"),
     [
-        ("pixel_shuffle", {"upscale_factor": 2, "data_format": "NHWC"}, (1, 3, 5, 8), "no NCHW image"),
-        ("channel_shuffle", {"groups": 2, "data_format": "NHWC"}, (1, 3, 5, 8), "no NCHW image"),
+        ("pixel_shuffle", {"upscale_factor": 2, "data_format": "NHWC"}, (1, 3, 5, 8), "not an NCHW image"),
+        ("channel_shuffle", {"groups": 2, "data_format": "NHWC"}, (1, 3, 5, 8), "not an NCHW image"),
         ("temporal_shift", {"seg_num": 2, "shift_ratio": 0.05}, (2, 8, 4, 4), "segments that do not fit"),
-        ("im2sequence", {"kernels": [2, 2]}, (1, 8, 4, 4), "windows that are no columns of the image"),
+        ("im2sequence", {"kernels": [2, 2]}, (1, 8, 4, 4), "windows that are not columns of the image"),
         (
             "im2sequence",
             {"kernels": [4, 1], "paddings": [0, 1, 0, 1]},
             (1, 8, 4, 4),
-            "windows that are no columns of the image",
+            "windows that are not columns of the image",
         ),
     ],
 )

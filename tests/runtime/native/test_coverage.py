@@ -122,7 +122,7 @@ def test_interpolation_in_nhwc_is_left_to_numpy() -> None:
     x = pooled(net, net.data(1, 4, 4, 3))
     y = net.op("nearest_interp", "Out", {"X": x}, interp_method="nearest", out_h=8, out_w=8, data_layout="NHWC")
     agree(net, [y])
-    assert net.why_not() == ["resampling of no NCHW image"]
+    assert net.why_not() == ["not an NCHW image"]
 
 
 @pytest.mark.parametrize("type", ["reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"])
@@ -160,7 +160,7 @@ def test_extremes_keep_what_is_no_number(type: str) -> None:
 @pytest.mark.parametrize(
     ("attrs", "why"),
     [
-        ({"dim": [0, 2], "keep_dim": False}, "dimensions that are no neighbours"),
+        ({"dim": [0, 2], "keep_dim": False}, "dimensions that are not adjacent"),
         ({"dim": [0], "keep_dim": False, "reduce_all": True}, "a result without dimensions"),
     ],
 )

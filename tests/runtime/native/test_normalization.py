@@ -135,9 +135,9 @@ def test_the_channels_around_a_slice_are_its_own() -> None:
 @pytest.mark.parametrize(
     ("attrs", "why"),
     [
-        ({"beta": 0.6}, "a power that is no fourth of a whole number"),
+        ({"beta": 0.6}, "a power that is not a multiple of 1/4"),
         ({"n": 17}, "a number of channels that does not fit"),
-        ({"data_format": "NHWC"}, "no NCHW image"),
+        ({"data_format": "NHWC"}, "not an NCHW image"),
     ],
 )
 def test_channels_around_that_are_left_to_numpy(attrs: dict[str, Any], why: str) -> None:

@@ -60,7 +60,7 @@ def test_places_of_32_bits_are_left_to_numpy() -> None:
     net = Net()
     x = net.op("softmax", "Out", {"X": net.data(2, 9)}, axis=-1)
     agree(net, [net.op("arg_max", "Out", {"X": x}, axis=1, dtype=int(VarType.INT32))])
-    assert net.why_not() == ["places of no int64"]
+    assert net.why_not() == ["indices of another type than int64"]
 
 
 def test_place_of_the_largest_channel_of_an_image() -> None:
@@ -100,7 +100,7 @@ def test_only_the_places_are_read() -> None:
 
 @pytest.mark.parametrize(
     ("attrs", "why"),
-    [({"axis": 0}, "the largest along an inner axis"), ({"largest": False}, "the smallest numbers")],
+    [({"axis": 0}, "an axis other than the last"), ({"largest": False}, "the smallest elements")],
 )
 def test_top_k_that_is_left_to_numpy(attrs: dict[str, Any], why: str) -> None:
     net = Net()

@@ -97,7 +97,7 @@ def test_sequences_one_behind_the_other_are_left_to_numpy() -> None:
     x = sequences(net, [2, 3], 4)
     out = net.op("concat", "Out", {"X": [x, net.op("relu", "Out", {"X": x})]}, axis=0)
     agree(net, [worth_a_call(net, out, 4)], scale=2)
-    assert net.why_not() == ["concat of sequences, one behind the other"]
+    assert net.why_not() == ["concat of sequences along axis 0"]
 
 
 @few

@@ -127,8 +127,8 @@ def test_convolutions_that_are_left_to_numpy(attrs: dict[str, Any], why: str) ->
     ("attrs", "why"),
     [
         ({"adaptive": True, "ksize": [2, 2, 2]}, "adaptive windows of volumes"),
-        ({"ceil_mode": True, "strides": [1, 3, 4]}, "windows that see nothing but padding"),
-        ({"exclusive": False, "ceil_mode": True, "pooling_type": "avg"}, "inclusive mean of part of a window"),
+        ({"ceil_mode": True, "strides": [1, 3, 4]}, "windows that contain only padding"),
+        ({"exclusive": False, "ceil_mode": True, "pooling_type": "avg"}, "inclusive mean of a partial window"),
     ],
 )
 def test_pooling_that_is_left_to_numpy(attrs: dict[str, Any], why: str) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 def rounded(numbers: Any) -> NDArray[np.float32]:
     """float32 numbers of any shape with bfloat16 values: the nearest, of two as near the even one.
 
-    What is too large becomes infinity, what is no number stays none, and denormal numbers stay such.
+    What is too large becomes infinity, what is no number stays none, and subnormal numbers stay such.
     """
     array = np.ascontiguousarray(numbers, np.float32).reshape(np.shape(numbers))
     bits = array.view(np.uint32)

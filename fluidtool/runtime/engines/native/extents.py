@@ -623,7 +623,7 @@ def _group_norm_blocked(s: abi.GroupNormBlocked[Pointer], on: Setting) -> Touche
 
 @touches(abi.LocalResponse)
 def _local_response(s: abi.LocalResponse[Pointer], on: Setting) -> Touched:
-    need(0 <= s.around < on.width, "neighbours within a vector")
+    need(0 <= s.around < on.width, "neighbors within a vector")
     row = s.columns * on.width
     yield reach("source", row, (s.images, s.source_image), (s.blocks, s.source_block), (s.rows, s.source_row))
     yield reach("out", row, (s.images, s.out_image), (s.blocks, s.out_block), (s.rows, s.out_row))

@@ -125,7 +125,7 @@ def is_contiguous(strides: Shape, shape: Shape) -> bool:
 
 
 def merged(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
-    """The fewest axes that say the same: neighbours that every array walks through as one are one."""
+    """The fewest axes that say the same: neighbors that every array walks through as one are one."""
     sizes: list[int] = []
     kept: list[list[int]] = [[] for _ in strides]
     for axis, size in enumerate(shape):

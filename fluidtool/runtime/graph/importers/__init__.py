@@ -1,4 +1,4 @@
-"""Operators -> nodes. One function an operator; what has no kernel raises UnsupportedError and stays with numpy."""
+"""Operators -> nodes, by one function per operator; operators without a kernel raise UnsupportedError and run on numpy."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def read_graph(
     """The graph of operators (each with its parsed attributes) from these inputs and constants to these outputs,
     and the LoDs of all values that have one.
 
-    Each operator's own inference and checks run on the shapes at hand before its importer, which must agree with them. Raises
-    UnsupportedError for what is left to numpy; anything else that is raised is a fault of an importer.
+    Before its importer, each operator's inference and checks run on the actual shapes; the importer must agree. Raises
+    UnsupportedError for operators left to numpy; any other exception is a bug of an importer.
     """
     builder, refusals = GraphBuilder(), Refusals()
     builder.values.update(given)

@@ -1,4 +1,4 @@
-"""What moves numbers between channels, space and time."""
+"""Operators that move values between channels, space and time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fluidtool.runtime.graph.ir import Node, Value
 @imports("shuffle_channel", "channel_shuffle")
 def _shuffle(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x, groups = r.get(op, "X"), int(attrs["group" if op.type == "shuffle_channel" else "groups"])
-    need(len(x.shape) == 4 and attrs.get("data_format", "NCHW") in ("NCHW", "AnyLayout"), "no NCHW image")
+    need(len(x.shape) == 4 and attrs.get("data_format", "NCHW") in ("NCHW", "AnyLayout"), "not an NCHW image")
     need(groups > 0 and x.shape[1] % groups == 0, "groups of different sizes")
     n, c, h, w = x.shape
     split = r.add("view", [x], op, "Out", (n, groups, c // groups, h, w))
@@ -25,17 +25,17 @@ def _shuffle(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
 @imports("pixel_shuffle")
 def _pixel_shuffle(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x, factor = r.get(op, "X"), int(attrs["upscale_factor"])
-    need(len(x.shape) == 4 and attrs.get("data_format", "NCHW") in ("NCHW", "AnyLayout"), "no NCHW image")
-    need(factor > 0 and x.shape[1] % factor**2 == 0, "channels that make no pixels")
+    need(len(x.shape) == 4 and attrs.get("data_format", "NCHW") in ("NCHW", "AnyLayout"), "not an NCHW image")
+    need(factor > 0 and x.shape[1] % factor**2 == 0, "a number of channels that does not fit")
     n, c, h, w = x.shape
     r.add("pixel_shuffle", [x], op, "Out", (n, c // factor**2, h * factor, w * factor), factor=factor)
 
 
 @imports("temporal_shift")
 def _temporal_shift(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
-    """Slices of the channels, of which the first two come from the images before and behind, put together again."""
+    """Channels split in three: the first two parts come from the previous and the next image; concatenated again."""
     x, segments, share = r.get(op, "X"), int(attrs["seg_num"]), float(attrs["shift_ratio"])
-    need(len(x.shape) == 4 and attrs.get("data_format", "NCHW") in ("NCHW", "AnyLayout"), "no NCHW image")
+    need(len(x.shape) == 4 and attrs.get("data_format", "NCHW") in ("NCHW", "AnyLayout"), "not an NCHW image")
     images, channels, *size = x.shape
     need(segments > 0 and images % segments == 0 and 0 < share < 0.5, "segments that do not fit")
     first, second = int(channels * share), int(channels * 2 * share)
@@ -61,8 +61,8 @@ def _im2sequence(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x = r.get(op, "X")
     need(len(x.shape) == 4 and not op.inputs.get("Y"), "images of several sizes")
     n, c, h, w = x.shape
-    need(tuple(attrs["kernels"]) == (h, 1) and attrs["strides"][1] == 1, "windows that are no columns of the image")
-    need(not any(attrs["paddings"]), "windows that are no columns of the image")
+    need(tuple(attrs["kernels"]) == (h, 1) and attrs["strides"][1] == 1, "windows that are not columns of the image")
+    need(not any(attrs["paddings"]), "windows that are not columns of the image")
     turned = r.add("transpose", [x], op, "Out", (n, w, c, h), axes=[0, 3, 1, 2])
     r.add("view", [turned], op, "Out", (n * w, c * h))
     r.lods[op.outputs["Out"][0]] = (tuple(range(0, n * w + 1, w)),)

@@ -1,4 +1,4 @@
-"""Convolutions, pooling, normalisation by channel."""
+"""Convolutions, pooling, normalization by channel."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _conv(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x, weights = r.get(op, "Input"), r.constant(op, "Filter")
     need(attrs.get("data_format", "NCHW") in ("NCHW", "AnyLayout"), "convolution in NHWC")
     need(not attrs.get("fuse_relu_before_depthwise_conv"), "ReLU before a depthwise convolution")
-    need(not op.inputs.get("ResidualData") and not attrs.get("fuse_activation"), "a convolution that is fused already")
+    need(not op.inputs.get("ResidualData") and not attrs.get("fuse_activation"), "a convolution that is already fused")
     need(len(x.shape) == 4 and weights.dtype == np.float32, "not a float32 image")
     strides, dilations = tuple(attrs["strides"]), tuple(attrs["dilations"])
     groups, (count, inner, *window) = int(attrs["groups"]), weights.shape
@@ -100,17 +100,17 @@ def _affine_channel(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> Non
 @imports("pool2d")
 def _pool(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x = r.get(op, "X")
-    need(len(x.shape) == 4 and attrs.get("data_format", "NCHW") in ("NCHW", "AnyLayout"), "pooling of no NCHW image")
+    need(len(x.shape) == 4 and attrs.get("data_format", "NCHW") in ("NCHW", "AnyLayout"), "not an NCHW image")
     size, window, strides = x.shape[2:], tuple(attrs["ksize"]), tuple(attrs["strides"])
     adaptive, maximum = bool(attrs.get("adaptive")), attrs["pooling_type"] == "max"
-    need(attrs["pooling_type"] in ("max", "avg"), "pooling of another kind")
+    need(attrs["pooling_type"] in ("max", "avg"), "pooling of another type")
     need(len(window) == len(strides) == 2, "windows that do not fit")
-    need(not (adaptive and maximum), "adaptive windows of a maximum")  # Paddle's do not adapt
+    need(not (adaptive and maximum), "adaptive max pooling")  # Paddle's is not adaptive
     everywhere = bool(attrs.get("global_pooling"))
     window = size if everywhere else window
     if (everywhere and not adaptive) or (adaptive and window == (1, 1)):
         window, strides, pads, adaptive = size, (1, 1), (0, 0, 0, 0), False
-    elif adaptive:  # as many results as the window has cells: with global_pooling one for each cell
+    elif adaptive:  # one result per cell of the window, with global_pooling, too
         pads = (0, 0, 0, 0)
     else:
         pads = padding(attrs, size, window, strides, (1, 1))
@@ -125,7 +125,7 @@ def _pool(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
         )
     need(
         maximum or adaptive or attrs.get("exclusive", True) or not attrs.get("ceil_mode"),
-        "inclusive mean of part of a window",
+        "inclusive mean of a partial window",
     )
     need(min(rows, columns, *(pad + 1 for pad in pads)) > 0, "windows that do not fit")
     mode = 0 if maximum else 1 if attrs.get("exclusive", True) or adaptive else 2

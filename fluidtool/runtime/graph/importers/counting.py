@@ -1,4 +1,4 @@
-"""The multiply-adds of an operator, by its definition, at the node that it becomes."""
+"""The multiply-adds of an operator, by its definition, stored in one of its nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fluidtool.runtime.graph.ir import Node, Shape
 
 
 def multiply_adds_of(builder: GraphBuilder, op: Operator, results: Sequence[tuple[str, int, Shape]]) -> int:
-    """Of an operator that is about to be imported; results: the shapes of its outputs by slot and number."""
+    """The multiply-adds of the operator to import; results: its output shapes by slot and number."""
     count = get_op(op.type).multiply_adds
     if count is None:
         return 0
@@ -35,7 +35,7 @@ def _input_shape(builder: GraphBuilder, op: Operator, slot: str, index: int) -> 
 
 
 def with_multiply_adds(made: Sequence[Node], multiply_adds: int) -> list[Node]:
-    """An operator's nodes, with its multiply-adds at the one that computes: it has the weights, or else it is the last."""
+    """The nodes of an operator, with its multiply-adds in the one that computes: the node with weights, else the last."""
     if not multiply_adds or not made:
         return list(made)
     computes = next((node for node in made if "weights" in node.attrs), made[-1])

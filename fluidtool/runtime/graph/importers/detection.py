@@ -1,4 +1,4 @@
-"""Boxes: those of YOLO, and the decoding of those of SSD."""
+"""Boxes: those of YOLO, and the decoder of SSD."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from fluidtool.ir import Operator
 from fluidtool.runtime.graph.importers.registry import GraphBuilder, imports, need
 
-SAVED_BY_2 = 2_000_000  # the version of programs from Paddle 2.0 on
+SAVED_BY_2 = 2_000_000  # the version of programs from Paddle 2.0 or later
 
 
 @imports("yolo_box", results=("Boxes", "Scores"))

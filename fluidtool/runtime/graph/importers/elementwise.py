@@ -88,7 +88,7 @@ def _binary(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
 
 
 def aligned(x: Shape, y: Shape, axis: int) -> Shape:
-    """The shape of Y with ones put around it, so that it broadcasts to X (Paddle 1.8 elementwise_op_function.h)."""
+    """The shape of Y padded with ones, so that it broadcasts to X (Paddle 1.8 elementwise_op_function.h)."""
     if len(x) == len(y):
         return y
     start = len(x) - len(y) if axis == -1 else axis
@@ -132,8 +132,8 @@ def _prelu(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
 @imports("sum")
 def _sum(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     parts = [r.values[name] for name in op.inputs["X"] if name in r.values]
-    need(len(parts) == len(op.inputs["X"]) and not any(part.integer for part in parts), "parts that are not there")
-    need(len({part.shape for part in parts}) == 1, "parts of several shapes")
+    need(len(parts) == len(op.inputs["X"]) and not any(part.integer for part in parts), "missing parts")
+    need(len({part.shape for part in parts}) == 1, "parts of different shapes")
     total = parts[0]
     for part in parts[1:]:
         total = r.add("binary", [total, part], op, "Out", total.shape, operation=ADD, y_shape=part.shape)

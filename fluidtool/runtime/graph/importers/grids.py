@@ -1,4 +1,4 @@
-"""What depends on the shapes of its inputs alone: computed while compiling, by the operator's own kernel."""
+"""Operators that depend only on the shapes of their inputs: computed at compile time, by their own kernels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _grid(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     context = OpContext(op, info, {}, {}, cast(Any, None), DEVICE_ONLY)
     try:
         results = info.kernel(context, *inputs, **{name: attrs[name] for name in info.kernel_attrs})
-    except FluidError as error:  # which numpy's kernel raises again, with the place in the program
+    except FluidError as error:  # the numpy kernel raises it again, with the place in the program
         raise UnsupportedError(str(error)) from error
     for slot, array in results.items():
         r.add("view", [Value(op.outputs[slot][0], array.shape, array)], op, slot, array.shape)

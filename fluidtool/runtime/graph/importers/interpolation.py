@@ -24,7 +24,7 @@ def _interpolate(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
 
     x, method = r.get(op, "X"), attrs["interp_method"]
     need(not any(op.inputs.get(slot) for slot in ("OutSize", "SizeTensor", "Scale")), "a computed size")
-    need(len(x.shape) == 4 and attrs["data_layout"] == "NCHW" and method in METHODS[4], "resampling of no NCHW image")
+    need(len(x.shape) == 4 and attrs["data_layout"] == "NCHW" and method in METHODS[4], "not an NCHW image")
     sizes, scales = asked_sizes(attrs, x.shape[2:])
     need(min(sizes) > 0, "sizes that are not positive")
     if tuple(sizes) == x.shape[2:]:
@@ -41,7 +41,7 @@ def _interpolate(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
 
 
 def asked_sizes(attrs: dict[str, Any], sizes: Sequence[int]) -> tuple[list[int], list[float]]:
-    """(output sizes, factors that fix the ratio or 0): the attribute scale counts before out_h and out_w."""
+    """(output sizes, factors that fix the ratio or 0): the attribute scale takes precedence over out_h and out_w."""
     declared, outputs = attrs["scale"], [int(attrs["out_h"]), int(attrs["out_w"])]
     scales = list(declared) if isinstance(declared, list) else [declared] * 2
     if len(scales) > 1 and min(scales[:2]) > 0:

@@ -93,7 +93,7 @@ def _split(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
 
 
 def sections(size: int, number: int, asked: list[int]) -> list[int]:
-    """The sizes of the pieces: so many equal ones, or those asked for, where -1 is what is left."""
+    """The sizes of the parts: equal ones, or the requested ones, where -1 is the remainder."""
     if number > 0:
         return [size // number] * number
     known = sum(piece for piece in asked if piece != -1)
@@ -104,14 +104,14 @@ def sections(size: int, number: int, asked: list[int]) -> list[int]:
 def _concat(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     need(not op.inputs.get("AxisTensor"), "a computed axis")
     parts = [r.values[name] for name in op.inputs["X"] if name in r.values]
-    need(len(parts) == len(op.inputs["X"]) and not any(part.integer for part in parts), "parts that are not there")
+    need(len(parts) == len(op.inputs["X"]) and not any(part.integer for part in parts), "missing parts")
     shape = list(parts[0].shape)
     axis = axis_within(attrs["axis"], len(shape))
     fit = all([*part.shape[:axis], *part.shape[axis + 1 :]] == shape[:axis] + shape[axis + 1 :] for part in parts)
     need(fit, "a concat that does not fit")
     shape[axis] = sum(part.shape[axis] for part in parts)
     lods = [r.lods.get(name, ()) for name in op.inputs["X"]]
-    need(axis or not any(lods), "concat of sequences, one behind the other")
+    need(axis or not any(lods), "concat of sequences along axis 0")
     r.lods[op.outputs["Out"][0]] = lods[0] if axis else ()
     r.add("concat", parts, op, "Out", shape, axis=axis)
 
@@ -119,7 +119,7 @@ def _concat(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
 @imports("stack")
 def _stack(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     parts = [r.values[name] for name in op.inputs["X"] if name in r.values]
-    need(len(parts) == len(op.inputs["X"]) and not any(part.integer for part in parts), "parts that are not there")
+    need(len(parts) == len(op.inputs["X"]) and not any(part.integer for part in parts), "missing parts")
     shape = parts[0].shape
     need(all(part.shape == shape for part in parts), "a stack that does not fit")
     axis = axis_within(attrs["axis"], len(shape) + 1)

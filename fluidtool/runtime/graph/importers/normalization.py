@@ -1,4 +1,4 @@
-"""Normalisation of images over groups of their channels."""
+"""Normalization of images over groups of channels."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def _group_norm(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
 @imports("lrn")
 def _local_response(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x, around, fourths = r.get(op, "X"), int(attrs["n"]), 4 * float(np.float32(attrs["beta"]))
-    need(len(x.shape) == 4 and attrs["data_format"] in ("NCHW", "AnyLayout"), "no NCHW image")
+    need(len(x.shape) == 4 and attrs["data_format"] in ("NCHW", "AnyLayout"), "not an NCHW image")
     need(around > 0 and around % 2 == 1 and around < 16, "a number of channels that does not fit")
-    need(fourths in (1, 2, 3, 4), "a power that is no fourth of a whole number")
+    need(fourths in (1, 2, 3, 4), "a power that is not a multiple of 1/4")
     numbers = (float(attrs["k"]), float(attrs["alpha"]))
     r.add("local_response", [x], op, "Out", x.shape, around=around // 2, fourths=int(fourths), numbers=numbers)
 

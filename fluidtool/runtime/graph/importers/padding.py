@@ -1,4 +1,4 @@
-"""Borders around tensors."""
+"""Padding of tensors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _pad3d(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
 
 
 def add_border(r: GraphBuilder, op: Operator, x: Value, borders: Sequence[Border], mode: str, value: float) -> None:
-    """The node: for every axis with a border, the place that each number comes from, -1 for `value`."""
+    """The node: for every padded axis, the index that each element is read from, -1 for `value`."""
     shape = [size + before + after for size, (before, after) in zip(x.shape, borders, strict=True)]
     need(min(shape) > 0, "paddings that do not fit")
     if all(border == NONE for border in borders):
@@ -63,7 +63,7 @@ def add_border(r: GraphBuilder, op: Operator, x: Value, borders: Sequence[Border
 
 
 def places(size: int, border: Border, mode: str) -> Any:
-    """Where each place of a bordered axis takes its number from (`_sources` of fluidtool/ops/tensor/pad.py); or -1."""
+    """The index that each element of a padded axis is read from (`_sources` of fluidtool/ops/tensor/pad.py), or -1."""
     at = np.arange(-border[0], size + border[1])
     if mode == "constant":
         return np.where((at >= 0) & (at < size), at, -1)
@@ -72,5 +72,5 @@ def places(size: int, border: Border, mode: str) -> Any:
     if mode == "circular":
         return at % size
     mirrored = np.minimum(abs(at), 2 * size - 2 - abs(at))
-    need(mirrored.min() >= 0, "a mirror image of more than there is")
+    need(mirrored.min() >= 0, "a reflection larger than the axis")
     return mirrored

@@ -1,4 +1,4 @@
-"""Products of matrices."""
+"""Matrix products."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _mul(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x, y = r.get(op, "X"), r.get(op, "Y")
     left, right = int(attrs["x_num_col_dims"]), int(attrs["y_num_col_dims"])
     rows, depth, columns = prod(x.shape[:left]), prod(x.shape[left:]), prod(y.shape[right:])
-    need(y.array is not None and y.array.dtype == np.float32, "mul by what is computed")
+    need(y.array is not None and y.array.dtype == np.float32, "mul by a computed value")
     shape = (*x.shape[:left], *y.shape[right:])
     r.add("product", [x], op, "Out", shape, matrix=(rows, depth), weights=y.array.reshape(depth, columns), shift=None)
 
@@ -44,13 +44,13 @@ def _matmul(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     )
     alpha = float(attrs.get("alpha", 1.0))
     more = attrs.get("head_number", 1) > 1 or attrs.get("fused_transpose_Out") or attrs.get("fused_reshape_Out")
-    need(not more, "matmul by heads, or with what a pass fused into it")
+    need(not more, "matmul by heads, or one that a pass fused")
     need(len(x.shape) >= 2 and len(y.shape) >= 2 and not swap_x, "matmul of a vector or of a transposed X")
     depth, columns = (y.shape[-1], y.shape[-2]) if swap_y else (y.shape[-2], y.shape[-1])
     need(x.shape[-1] == depth, "matmul of sizes that do not fit")
     if y.array is not None and len(y.shape) == 2:
         weights = y.array.T if swap_y else y.array
-        need(weights.dtype == np.float32, "matmul of no float32")
+        need(weights.dtype == np.float32, "matmul of another type than float32")
         weights = weights if alpha == 1.0 else weights * np.float32(alpha)
         shape = (*x.shape[:-1], columns)
         r.add("product", [x], op, "Out", shape, matrix=(prod(x.shape[:-1]), depth), weights=weights, shift=None)

@@ -1,4 +1,4 @@
-"""Where the largest numbers along an axis are."""
+"""Indices of the largest elements along an axis."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from fluidtool.ir import Operator
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime.graph.importers.registry import GraphBuilder, axis_within, imports, need
 
-MOST = 1 << 31  # places that a lane can hold
+MOST = 1 << 31  # indices that fit a lane
 
 
 @imports("arg_max", "arg_min")
 def _extreme_place(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x = r.get(op, "X")
-    need(attrs["dtype"] in (-1, VarType.INT64), "places of no int64")
-    need(not attrs.get("flatten"), "the place in a whole tensor")
+    need(attrs["dtype"] in (-1, VarType.INT64), "indices of another type than int64")
+    need(not attrs.get("flatten"), "the index in a flattened tensor")
     axis = axis_within(attrs["axis"], len(x.shape))
-    need(x.shape[axis] < MOST, "an axis too long")
+    need(x.shape[axis] < MOST, "an axis that is too long")
     shape = [*x.shape[:axis], *([1] if attrs["keepdims"] else []), *x.shape[axis + 1 :]]
     need(shape, "a result without dimensions")
     sizes = (prod(x.shape[:axis]), x.shape[axis], prod(x.shape[axis + 1 :]))
@@ -30,8 +30,8 @@ def _extreme_place(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None
 def _top_k(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x, count = r.get(op, "X"), int(attrs["k"])
     need(not op.inputs.get("K"), "a computed k")
-    need(axis_within(attrs.get("axis", -1), len(x.shape)) == len(x.shape) - 1, "the largest along an inner axis")
-    need(attrs.get("largest", True), "the smallest numbers")
+    need(axis_within(attrs.get("axis", -1), len(x.shape)) == len(x.shape) - 1, "an axis other than the last")
+    need(attrs.get("largest", True), "the smallest elements")
     need(0 < count <= x.shape[-1], "a k that does not fit")
     shape = (*x.shape[:-1], count)
     places = r.add("top_k", [x], op, "Indices", shape, integer=True)

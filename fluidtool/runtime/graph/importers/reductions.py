@@ -1,4 +1,4 @@
-"""Sums, means and extremes over neighbouring dimensions."""
+"""Sums, means and extremes over adjacent dimensions."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def _reduce(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x, rank = r.get(op, "X"), len(r.get(op, "X").shape)
     dims = attrs["dim"] if isinstance(attrs["dim"], list) else [attrs["dim"]]
     whole = attrs.get("reduce_all") or not dims
-    need(whole or all(-rank <= d < rank for d in dims), "dimensions that are not there")
+    need(whole or all(-rank <= d < rank for d in dims), "dimensions out of range")
     axes = list(range(rank)) if whole else sorted({d % rank for d in dims})
-    need(axes == list(range(axes[0], axes[-1] + 1)), "dimensions that are no neighbours")
+    need(axes == list(range(axes[0], axes[-1] + 1)), "dimensions that are not adjacent")
     need(attrs.get("out_dtype", -1) < 0, "a result of another type")
     kept = [1 if i in axes else n for i, n in enumerate(x.shape)]
     shape = kept if attrs["keep_dim"] else [n for i, n in enumerate(x.shape) if i not in axes]

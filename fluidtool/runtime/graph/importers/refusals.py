@@ -1,7 +1,7 @@
-"""What an operator refuses: its inference and the checks of its kernel run on the shapes at hand, before any importer.
+"""What an operator refuses: before any importer, its inference and its kernel's checks run on the actual shapes.
 
-A kernel is called with arrays that have a shape, a data type and a LoD but no numbers. It makes its checks, and ends where it
-starts to compute. So nothing that numpy's kernels refuse by its shapes, sequences and attributes is computed natively.
+A kernel is called with arrays that have a shape, a data type and a LoD but no values. It runs its checks, and stops where
+it starts to compute. So inputs whose shapes, sequences or attributes numpy kernels refuse are never computed natively.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ ALIKE = {
     AttrType.FLOAT: WHOLE | {AttrType.FLOAT},
     AttrType.FLOATS: SEVERAL | {AttrType.FLOATS},
 }
-"""The types that importers take for a declared one."""
+"""The types that importers accept for a declared one."""
 ROWS_BY_LOD = frozenset({"sequence_pool", "sequence_expand", "sequence_expand_as", "sequence_concat", "im2sequence"})
-"""Operators whose inference, as Paddle's, leaves the number of rows to the LoD of a run."""
+"""Operators whose inference, as Paddle's, does not know the number of rows, which depends on the LoD of a run."""
 FAILURES = (ArithmeticError, LookupError, TypeError, ValueError)  # of a kernel whose attributes or shapes cannot work
 
 
 class Attributes(dict[str, Any]):
-    """The attributes of an operator, declared defaults included; `form` tells those with other values from them."""
+    """The attributes of an operator, declared defaults included; `form` tells different values apart."""
 
     __slots__ = ("form",)
 
@@ -49,8 +49,8 @@ class Attributes(dict[str, Any]):
 
 
 def every_attribute(op: Operator, info: OpInfo) -> Attributes:
-    """The attributes of an operator. Raises UnsupportedError where one has another type than is declared, or is required and
-    missing: numpy's kernel says what is wrong.
+    """The attributes of an operator. Raises UnsupportedError if one has another type than declared, or is required and
+    missing: the numpy kernel reports the error.
     """
     attrs: dict[str, Any] = {}
     for name, spec in info.attrs.items():
@@ -63,13 +63,13 @@ def every_attribute(op: Operator, info: OpInfo) -> Attributes:
     return Attributes(attrs | {name: op.attr(name) for name in op.attr_names})
 
 
-# ---------------------------------------------------------------- arrays without numbers
+# ---------------------------------------------------------------- arrays without values
 class ComputesError(Exception):
-    """A kernel asks for numbers: its checks are done."""
+    """Raised when a kernel reads values: its checks are done."""
 
 
 class NoNumbers:
-    """An array of which there are only shape and data type."""
+    """An array that has only a shape and a data type."""
 
     __slots__ = ("dtype", "shape")
 
@@ -78,19 +78,19 @@ class NoNumbers:
 
     @property
     def ndim(self) -> int:
-        """How many dimensions."""
+        """The number of dimensions."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
-        """How many numbers."""
+        """The number of elements."""
         return prod(self.shape)
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def reshape(self, *sizes: Any) -> NoNumbers:
-        """The same in another shape, with one -1 at most; raises ValueError as numpy does."""
+        """The array with another shape, which may have one -1; raises ValueError as numpy does."""
         wanted = sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
         return NoNumbers(np.broadcast_to(np.float32(0), self.shape).reshape(tuple(wanted)).shape, self.dtype)
 
@@ -146,7 +146,7 @@ for _name in [
 
 
 class _Nothing:
-    """An array library, or a device, that computes nothing."""
+    """An array library, or a device, that cannot compute."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise ComputesError
@@ -155,23 +155,23 @@ class _Nothing:
 _NOTHING = _Nothing()
 _RUNTIME: Any = SimpleNamespace(
     device=SimpleNamespace(name="cpu", xp=_NOTHING, host=_computes, array=_computes, special=_computes),
-    host=SimpleNamespace(xp=np),  # LoDs are there, on the host
+    host=SimpleNamespace(xp=np),  # LoDs have values, on the host
     generator=_computes,
     add_rows=_computes,
 )
 
 
-# ---------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------- checks
 class Refusals:
-    """What operators of a region make of the shapes at hand; alike ones are asked once."""
+    """Output shapes of the operators of a region for actual inputs; equal operators are checked once."""
 
     def __init__(self) -> None:
         self._known: dict[Any, list[tuple[str, int, Shape]]] = {}
 
     def results(self, builder: GraphBuilder, op: Operator, attrs: Attributes) -> list[tuple[str, int, Shape]]:
-        """The shapes of an operator's results by slot and number, -1 for sizes that are not told.
+        """The output shapes of an operator by slot and number, -1 for unknown sizes.
 
-        Raises UnsupportedError for what the operator refuses.
+        Raises UnsupportedError if the operator refuses its inputs.
         """
         values, lods = builder.values, builder.lods
         key = (
@@ -190,7 +190,7 @@ class Refusals:
 
 
 def asked(builder: GraphBuilder, op: Operator, attrs: Attributes) -> Iterator[tuple[str, int, Shape]]:
-    """The same, by the operator's inference and its kernel."""
+    """The same, from the operator's inference and its kernel."""
     try:
         metas = {name: meta_of(builder, name) for names in op.inputs.values() for name in names}
         shapes = {name: meta.shape for name, meta in infer_operator(op, metas.get).items()}
@@ -212,7 +212,7 @@ def meta_of(builder: GraphBuilder, name: str) -> TensorMeta | None:
 
 
 def run_checks(builder: GraphBuilder, op: Operator, attrs: Attributes) -> None:
-    """Call the kernel until it computes. Raises OperatorError for what it refuses."""
+    """Call the kernel until it reads values. Raises OperatorError if it refuses its inputs."""
     info = get_op(op.type)
     holders = {slot: tuple(holder_of(builder, name) for name in names) for slot, names in op.inputs.items() if names}
     outputs = {
@@ -229,7 +229,7 @@ def run_checks(builder: GraphBuilder, op: Operator, attrs: Attributes) -> None:
             continue
         value = arrays[0] if arrays else None
         if value is None and not slot.dispensable:
-            raise OperatorError(f"operator {op.type}: there is no value for its input {slot.name}")
+            raise OperatorError(f"operator {op.type}: its input {slot.name} has no value")
         args.append(value)
     context = OpContext(op, info, cast(Any, holders), cast(Any, outputs), None, _RUNTIME)
     try:
@@ -243,7 +243,7 @@ def run_checks(builder: GraphBuilder, op: Operator, attrs: Attributes) -> None:
 
 
 def holder_of(builder: GraphBuilder, name: str) -> Any:
-    """A variable that holds a value without its numbers."""
+    """A variable whose value has no elements, only shape and type."""
     value = builder.values.get(name)
     if value is None:
         return SimpleNamespace(name=name, value=None)
@@ -252,7 +252,7 @@ def holder_of(builder: GraphBuilder, name: str) -> Any:
 
 
 def require_agreement(builder: GraphBuilder, op: Operator, results: Sequence[tuple[str, int, Shape]]) -> None:
-    """Raise UnsupportedError unless the importer has made what the operator's inference says."""
+    """Raise UnsupportedError unless the importer's shapes are those that the operator infers."""
     for slot, number, shape in results:
         value = builder.values.get(op.outputs[slot][number])
         if value is None or value.shape == shape:

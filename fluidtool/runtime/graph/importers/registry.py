@@ -1,4 +1,4 @@
-"""The graph as it grows, and how the importer of an operator is found."""
+"""The graph builder, and the registry of importers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fluidtool.runtime.graph.ir import NONE, Activation, Node, UnsupportedError,
 
 Lod = tuple[tuple[int, ...], ...]
 IMPORTERS: dict[str, Callable[[GraphBuilder, Operator, dict[str, Any]], None]] = {}
-RESULTS: dict[str, tuple[str, ...]] = {}  # the output slots that importers fill, where it is not the first one alone
+RESULTS: dict[str, tuple[str, ...]] = {}  # the output slots that importers fill, if not only the first
 
 
 def imports(*types: str, results: tuple[str, ...] = ()) -> Callable[[Any], Any]:
-    """Register the importer of these operators, and the output slots that it fills where it is not the first one alone."""
+    """Register the importer of these operators, and the output slots that it fills, if not only the first."""
 
     def register(function: Any) -> Any:
         IMPORTERS.update(dict.fromkeys(types, function))
@@ -32,38 +32,36 @@ def need(condition: Any, message: str) -> None:
 
 
 def axis_within(axis: Any, rank: int) -> int:
-    """The axis counted from the front; raises UnsupportedError for one that is out of range, which numpy then refuses."""
+    """The axis counted from the front; raises UnsupportedError if it is out of range, which numpy then reports."""
     need(-rank <= int(axis) < rank, f"axis {axis} of {rank} dimensions")
     return int(axis) % rank
 
 
 class GraphBuilder:
-    """The graph as it grows: values, and their LoDs, by the name that they have at this point of the program."""
+    """The graph while it is built: values, and their LoDs, by their current name in the program."""
 
     def __init__(self) -> None:
         self.values: dict[str, Value] = {}
         self.nodes: list[Node] = []
         self.lods: dict[str, Lod] = {}
-        self.frames: dict[Value, Value] = {}  # of volumes: the same numbers as images, one behind the other
+        self.frames: dict[Value, Value] = {}  # volume -> the same elements as a sequence of images
 
     def get(self, op: Operator, slot: str, integer: bool = False) -> Value:
-        """The value in an input slot: floats, or integers where they are asked for."""
+        """The value in an input slot: floats, or integers if requested."""
         names = op.inputs.get(slot, [])
         need(len(names) == 1, f"{op.type} has {len(names)} variables in {slot}")
         need(names[0] in self.values, f"{names[0]} has no value")
-        need(
-            self.values[names[0]].integer == integer, f"{names[0]} of other numbers than {op.type} is computed on here"
-        )
+        need(self.values[names[0]].integer == integer, f"{names[0]} of another type than {op.type} is computed on here")
         return self.values[names[0]]
 
     def from_outside(self, op: Operator, slot: str) -> Value:
-        """The integers in an input slot, which are an input of the region."""
+        """The integers in an input slot, which must be an input of the region."""
         value = self.get(op, slot, integer=True)
         need(value.array is None and all(node.output is not value for node in self.nodes), f"{slot} that is computed")
         return value
 
     def maybe(self, op: Operator, slot: str) -> Value | None:
-        """The value in an input slot that may be empty."""
+        """The value in an optional input slot."""
         return self.get(op, slot) if op.inputs.get(slot) else None
 
     def constant(self, op: Operator, slot: str) -> Any:
@@ -84,7 +82,7 @@ class GraphBuilder:
         integer: bool = False,
         **node_attrs: Any,
     ) -> Value:
-        """A node whose result is what the operator writes to (the variable `number` of) an output slot."""
+        """Add a node whose result is the operator's output (the variable `number` of) in a slot."""
         name = op.outputs[slot][number]
         out = Value(name, tuple(int(size) for size in shape), integer=integer)
         need(prod(out.shape) > 0, f"{name} is empty")
@@ -93,7 +91,7 @@ class GraphBuilder:
         return out
 
     def alias(self, value: Value, op: Operator, slot: str) -> None:
-        """The operator's output is that value."""
+        """Make that value the operator's output."""
         self.values[op.outputs[slot][0]] = value
 
 

@@ -1,4 +1,4 @@
-"""What works on sequences, and which LoD each operator passes on."""
+"""Operators on sequences, and which LoD each operator passes on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OWN_LOD = frozenset(
         "sequence_expand_as",
         "sequence_concat",
     }
-)  # their importers say which LoD their results have
+)  # their importers set the LoD of their results
 SAME_ROWS = frozenset(
     {
         "reshape", "reshape2", "flatten", "flatten2", "flatten_contiguous_range",
@@ -36,12 +36,12 @@ SAME_ROWS = frozenset(
 OTHER_LOD = frozenset({"slice", "stack", "reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"})
 POOLS = {"SUM": 0, "AVERAGE": 1, "SQRT": 2, "MAX": 3, "FIRST": 4, "LAST": 5}
 ACTIVATIONS = {"identity": 0, "relu": 1, "sigmoid": 3, "tanh": 4}  # enum ft_activation of src/engine.h
-BY_NUMBER = (0, 64, 4, 1)  # of gru_unit: identity, the sigmoid over the whole range (src/recurrent.c), tanh, relu
+BY_NUMBER = (0, 64, 4, 1)  # of gru_unit: identity, the sigmoid over the full range (src/recurrent.c), tanh, relu
 
 
 @contextmanager
 def passing_lod_on(r: GraphBuilder, op: Operator) -> Iterator[None]:
-    """Around the reading of an operator: its results get the LoD that its kernel would give them."""
+    """Wraps the import of an operator: its results get the LoD that its kernel would set."""
     lods = {slot: r.lods.get(names[0], ()) for slot, names in op.inputs.items() if names}
     rows = {slot: r.values[names[0]].shape[:1] for slot, names in op.inputs.items() if names and names[0] in r.values}
     yield
@@ -56,7 +56,7 @@ def passing_lod_on(r: GraphBuilder, op: Operator) -> Iterator[None]:
 
 
 def shared_from(op: Operator, slot: str, rows: Mapping[str, Shape], r: GraphBuilder) -> list[str]:
-    """The inputs whose LoD an output of the operator takes."""
+    """The inputs that outputs of the operator get their LoD from."""
     if op.type in SAME_ROWS:
         same = slot == "Out" and rows["X"] == r.values[op.outputs[slot][0]].shape[:1]
         return ["X"] if same else []
@@ -73,7 +73,7 @@ def offsets_of(r: GraphBuilder, op: Operator, slot: str, rows: int) -> tuple[int
 @imports("lod_reset")
 def _lod_reset(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x = r.get(op, "X")
-    need(not attrs.get("append"), "LoD that is added to")
+    need(not attrs.get("append"), "an appended LoD")
     lod: Lod = (tuple(int(offset) for offset in attrs.get("target_lod") or ()),)
     if op.inputs.get("Y"):
         lod = r.lods.get(op.inputs["Y"][0], ())
@@ -96,13 +96,13 @@ def _sequence_pool(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None
 
 
 def pick(r: GraphBuilder, op: Operator, x: Value, rows: Any, slot: str = "Out", times: int = 1) -> Value:
-    """The node that takes so many rows of x, zeros for -1; `times` of them side by side are a row of the result."""
+    """The node that takes rows of x by index, zeros for -1; `times` of them side by side are a row of the result."""
     shape = (len(rows), *x.shape[1:]) if times == 1 else (len(rows) // times, times * prod(x.shape[1:]))
     return r.add("pick_rows", [x], op, slot, shape, rows=np.asarray(rows, np.int64))
 
 
 def owners(offsets: tuple[int, ...]) -> Any:
-    """Of every row the sequence that it belongs to."""
+    """For every row, the sequence that it belongs to."""
     return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
 
 
@@ -113,7 +113,7 @@ def _sequence_conv(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None
     need(weights.dtype == np.float32 and times > 0 and len(x.shape) == 2, "a window that does not fit")
     need(weights.shape[:-1] == (times * x.shape[1],), "a window that does not fit")
     offsets = np.asarray(offsets_of(r, op, "X", x.shape[0]))
-    need(len(r.lods[op.inputs["X"][0]]) == 1, "a window over other than sequences of one level")
+    need(len(r.lods[op.inputs["X"][0]]) == 1, "a window over anything but sequences of one level")
     owner = owners(r.lods[op.inputs["X"][0]][0])
     rows = np.arange(x.shape[0])[:, None] + int(attrs["contextStart"]) + np.arange(times)
     inside = (offsets[owner, None] <= rows) & (rows < offsets[owner + 1, None])
@@ -158,7 +158,7 @@ def _sequence_expand_as(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) ->
 def _sequence_concat(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     names = op.inputs["X"]
     parts, lods = [r.values.get(name) for name in names], [r.lods.get(name, ()) for name in names]
-    need(all(part is not None and not part.integer for part in parts), "parts that are not there")
+    need(all(part is not None and not part.integer for part in parts), "missing parts")
     shapes = [part.shape for part in parts if part is not None]
     need(all(len(lod) == 1 for lod in lods) and len({len(lod[0]) for lod in lods}) == 1, "sequences that do not fit")
     fits = all(lod[0][-1] == shape[0] and shape[1:] == shapes[0][1:] for lod, shape in zip(lods, shapes, strict=True))
@@ -178,7 +178,7 @@ def _sequence_concat(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> No
 @imports("sequence_softmax")
 def _sequence_softmax(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x = r.get(op, "X")
-    need(prod(x.shape) == x.shape[0], "more than a number in a row")
+    need(prod(x.shape) == x.shape[0], "more than one element in a row")
     r.add("sequence_softmax", [x], op, "Out", x.shape, offsets=offsets_of(r, op, "X", x.shape[0]))
 
 
@@ -199,7 +199,7 @@ def _lstmp(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     projection = r.constant(op, "ProjWeight")
     need(projection.dtype == np.float32 and len(projection.shape) == 2, "a projection that does not fit")
     identity, bounds = attrs["proj_activation"] == "identity", (float(attrs["cell_clip"]), float(attrs["proj_clip"]))
-    # What is projected goes through the activation of the cells (Paddle 1.8.5 lstmp_op.h).
+    # The projection goes through the activation of the cells (Paddle 1.8.5 lstmp_op.h).
     further = ["identity" if identity else attrs["cell_activation"]]
     add_lstm(r, op, attrs, projection.shape[0], "Projection", further, projection=projection, bounds=bounds)
 
@@ -213,15 +213,15 @@ def add_lstm(
     further: Sequence[str] = (),
     **more: Any,
 ) -> None:
-    """The node; what is fed back is the hidden state, or its `projection`, which goes through a `further` activation."""
+    """The node; the recurrent state is the hidden state, or its `projection`, which goes through a `further` activation."""
     x, weights, bias = r.get(op, "Input"), r.constant(op, "Weight"), r.constant(op, "Bias")
-    need(not op.inputs.get("H0") and not op.inputs.get("C0"), "an LSTM that is given its first state")
+    need(not op.inputs.get("H0") and not op.inputs.get("C0"), "an LSTM with an initial state")
     names = [attrs[name] for name in ("gate_activation", "cell_activation", "candidate_activation")]
-    need(set(names) <= ACTIVATIONS.keys() and weights.dtype == bias.dtype == np.float32, "an LSTM of other numbers")
+    need(set(names) <= ACTIVATIONS.keys() and weights.dtype == bias.dtype == np.float32, "an LSTM of another kind")
     peepholes, fed_back = bool(attrs["use_peepholes"]), more["projection"].shape[1] if more else size
     need(weights.shape == (fed_back, 4 * size) and x.shape[1:] == (4 * size,), "gates that do not fit")
     need(bias.shape == (1, (7 if peepholes else 4) * size), "a bias that does not fit")
-    need(len(r.lods.get(op.inputs["Input"][0], ())) == 1, "an LSTM over other than sequences of one level")
+    need(len(r.lods.get(op.inputs["Input"][0], ())) == 1, "an LSTM over anything but sequences of one level")
     node_attrs = {
         "weights": weights,
         "bias": bias.reshape(-1),
@@ -238,8 +238,8 @@ def add_lstm(
 @imports("gru", results=("Hidden",))
 def _gru(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x, names = r.get(op, "Input"), [attrs[name] for name in ("gate_activation", "activation")]
-    need(set(names) <= ACTIVATIONS.keys(), "a GRU of other numbers")
-    need(len(r.lods.get(op.inputs["Input"][0], ())) == 1, "a GRU over other than sequences of one level")
+    need(set(names) <= ACTIVATIONS.keys(), "a GRU with other activations")
+    need(len(r.lods.get(op.inputs["Input"][0], ())) == 1, "a GRU over anything but sequences of one level")
     node_attrs = {
         "offsets": offsets_of(r, op, "Input", x.shape[0]),
         "activations": [ACTIVATIONS[name] for name in names],
@@ -250,18 +250,18 @@ def _gru(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
 @imports("gru_unit", results=("Hidden",))
 def _gru_unit(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     numbers = [int(attrs[name]) for name in ("gate_activation", "activation")]
-    need(min(numbers) >= 0 and max(numbers) < len(BY_NUMBER), "a GRU of other numbers")
+    need(min(numbers) >= 0 and max(numbers) < len(BY_NUMBER), "a GRU with other activations")
     rows = r.get(op, "Input").shape[0]
     node_attrs = {"offsets": tuple(range(rows + 1)), "activations": [BY_NUMBER[number] for number in numbers]}
     add_gru(r, op, "HiddenPrev", node_attrs | {"reverse": False, "origin": bool(attrs["origin_mode"])})
 
 
 def add_gru(r: GraphBuilder, op: Operator, first: str, node_attrs: dict[str, Any]) -> None:
-    """The node; `first` is the slot of the first states, which may be empty."""
+    """The node; `first` is the slot of the initial states, which may be empty."""
     x, initial, weights = r.get(op, "Input"), r.maybe(op, first), r.constant(op, "Weight")
     size, rows = weights.shape[0], x.shape[0]
     bias = r.constant(op, "Bias") if op.inputs.get("Bias") else np.zeros((1, 3 * size), np.float32)
-    need(weights.dtype == bias.dtype == np.float32, "a GRU of other numbers")
+    need(weights.dtype == bias.dtype == np.float32, "a GRU of another type than float32")
     fits = weights.shape == (size, 3 * size) and bias.shape == (1, 3 * size) and x.shape == (rows, 3 * size)
     need(fits and (initial is None or initial.shape == (len(node_attrs["offsets"]) - 1, size)), "gates that do not fit")
     inputs = [x] if initial is None else [x, initial]

@@ -14,8 +14,8 @@ from fluidtool.runtime.graph.ir import Activation
 @imports("conv2d_transpose")
 def _conv_transpose(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x, weights = r.get(op, "Input"), r.constant(op, "Filter")
-    need(len(x.shape) == 4 and attrs.get("data_format", "NCHW") in ("NCHW", "AnyLayout"), "no NCHW image")
-    need(weights.dtype == np.float32 and not attrs.get("fuse_activation"), "a convolution that is fused already")
+    need(len(x.shape) == 4 and attrs.get("data_format", "NCHW") in ("NCHW", "AnyLayout"), "not an NCHW image")
+    need(weights.dtype == np.float32 and not attrs.get("fuse_activation"), "a convolution that is already fused")
     channels, count, *window = weights.shape
     need(int(attrs["groups"]) == 1 and channels == x.shape[1], "a transposed convolution in groups")
     need(attrs.get("padding_algorithm", "EXPLICIT") == "EXPLICIT", "padding by an algorithm")
@@ -23,7 +23,7 @@ def _conv_transpose(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> Non
     need(tuple(attrs["dilations"]) == (1, 1) and len(strides) == len(window) == 2, "a dilated transposed convolution")
     need(all(0 < s <= w for s, w in zip(strides, window, strict=True)), "strides beyond the window")
     top, bottom, left, right = pads if len(pads) == 4 else (pads[0], pads[0], pads[1], pads[1])
-    need(min(top, bottom, left, right) >= 0, "padding below zero")
+    need(min(top, bottom, left, right) >= 0, "negative padding")
     least = [
         (size - 1) * stride - before - after + taps
         for size, stride, before, after, taps in zip(

@@ -1,6 +1,6 @@
-"""Volumes [N, C, D, H, W] as their frames: images [N * D, C, H, W], one behind the other.
+"""Volumes [N, C, D, H, W] as frames: a sequence of images [N * D, C, H, W].
 
-A volume that comes from an operator here keeps its frames beside it; what works number by number works on these.
+A volume computed here keeps its frames beside it; elementwise operators work on the frames.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BY_FRAME = frozenset(
 
 
 def read_by_frames(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> bool:
-    """Read an operator that works on each frame of volumes; False for every other."""
+    """Import an operator that works on each frame of volumes; False for any other."""
     names = {name for slot in op.inputs for name in op.inputs[slot] if name in r.values}
     frames = {name: r.frames[value] for name in names if (value := r.values[name]) in r.frames}
     others = [r.values[name] for name in names if name not in frames]
@@ -85,7 +85,7 @@ def paddings(
 def _conv3d(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x, weights = r.get(op, "Input"), r.constant(op, "Filter")
     need(attrs.get("data_format", "NCDHW") in ("NCDHW", "NCHW", "AnyLayout"), "convolution in NDHWC")
-    need(not op.inputs.get("ResidualData") and not attrs.get("fuse_activation"), "a convolution that is fused already")
+    need(not op.inputs.get("ResidualData") and not attrs.get("fuse_activation"), "a convolution that is already fused")
     need(len(x.shape) == 5 and weights.ndim == 5 and weights.dtype == np.float32, "not a float32 volume")
     strides, dilations, groups = tuple(attrs["strides"]), tuple(attrs["dilations"]), int(attrs["groups"])
     count, inner, *window = weights.shape
@@ -118,7 +118,7 @@ def _conv3d(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
 
 
 def bordered(r: GraphBuilder, frames: Value, volumes: int, border: tuple[int, int]) -> Value:
-    """The frames of each volume with frames of zeros before and behind them."""
+    """The frames of each volume with frames of zeros before and after them."""
     if border == (0, 0):
         return frames
     depth = frames.shape[0] // volumes
@@ -134,7 +134,7 @@ def bordered(r: GraphBuilder, frames: Value, volumes: int, border: tuple[int, in
 def _pool3d(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x = r.get(op, "X")
     need(attrs.get("data_format", "NCDHW") in ("NCDHW", "NCHW", "AnyLayout"), "pooling in NDHWC")
-    need(len(x.shape) == 5 and attrs["pooling_type"] in ("max", "avg"), "pooling of no volume")
+    need(len(x.shape) == 5 and attrs["pooling_type"] in ("max", "avg"), "pooling of something other than a volume")
     size, window, strides = x.shape[2:], tuple(attrs["ksize"]), tuple(attrs["strides"])
     maximum, adaptive = attrs["pooling_type"] == "max", bool(attrs.get("adaptive"))
     need(len(window) == len(strides) == 3, "windows that do not fit")
@@ -153,12 +153,12 @@ def _pool3d(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
         for n, pad, w, extra, s in zip(size, pads, window, more, strides, strict=True)
     ]
     exclusive = maximum or attrs.get("exclusive", True)
-    need(exclusive or not attrs.get("ceil_mode"), "inclusive mean of part of a window")
+    need(exclusive or not attrs.get("ceil_mode"), "inclusive mean of a partial window")
     need(exclusive or all(before == after for before, after in pads), "inclusive mean with uneven padding")
     need(min(counts) > 0, "windows that do not fit")
     last = [(count - 1) * s - pad[0] for count, s, pad in zip(counts, strides, pads, strict=True)]
     seen = all(at < n and pad[0] < w for at, n, pad, w in zip(last, size, pads, window, strict=True))
-    need(seen, "windows that see nothing but padding")
+    need(seen, "windows that contain only padding")
     node_attrs: dict[str, Any] = {"mode": 0 if maximum else 1 if exclusive else 2, "adaptive": False}
     frames = frames_of(r, x, op, "Out")
     if window[1:] != (1, 1) or strides[1:] != (1, 1) or pads[1:] != ((0, 0), (0, 0)):

@@ -1,1 +1,1 @@
-"""Rewrites: graph to graph, the same numbers by fewer or faster computations (pipeline.py says in which order)."""
+"""Rewrites: graph to graph, the same results by fewer or faster computations (in the order of pipeline.py)."""

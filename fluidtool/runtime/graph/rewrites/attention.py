@@ -1,4 +1,4 @@
-"""Attention: the scores of queries and keys, their softmax, and the sum of the values that it weighs become one node."""
+"""Attention: the scores of queries and keys, their softmax and the weighted sum of values become one node."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import replace
 from fluidtool.runtime.graph.ir import NONE, Node, Value
 from fluidtool.runtime.graph.rewrites.rewriting import ELSEWHERE, NoMatch, Producer, Rewrite
 
-MOST_KEYS = 2048  # whose scores of a few rows fit a cache (SCORES of src/attention.c, by at most eight rows)
+MOST_KEYS = 2048  # scores of a few rows of these fit a cache (SCORES of src/attention.c, at most eight rows)
 
 
 def join_attention(node: Node, alone: Producer) -> Rewrite | NoMatch:
-    """Scores that nobody else reads are weighed as they come: no more than a few rows of them are in memory."""
+    """Scores without other readers are weighted as they are computed: only a few rows of them are in memory."""
 
     def producer(value: Value, kind: str) -> Node | None:
         found = alone(value)
@@ -25,7 +25,7 @@ def join_attention(node: Node, alone: Producer) -> Rewrite | NoMatch:
         return NoMatch("the scores are stored with their heads last")
     if scores.output.shape[-1] > MOST_KEYS:
         return NoMatch(
-            f"there are {scores.output.shape[-1]} keys, and rows of more than {MOST_KEYS} scores fit no cache"
+            f"there are {scores.output.shape[-1]} keys, but rows of more than {MOST_KEYS} scores do not fit a cache"
         )
     attrs = {**node.attrs, **softmax.attrs, "swap_k": scores.attrs["swap_y"]}
     inputs = (*scores.inputs, node.inputs[1], *softmax.inputs[1:])

@@ -1,4 +1,4 @@
-"""Products of the same rows become one, such as those for queries, keys and values of attention."""
+"""Products of the same rows are joined, such as those for queries, keys and values of attention."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ import numpy as np
 from fluidtool.runtime.graph.ir import Graph, Node, Shape, Value, operands
 from fluidtool.runtime.graph.rewrites.rewriting import Outcome
 
-WHOLE = 16  # columns: the weights of products whose columns are a multiple are packed together, block by block
+WHOLE = 16  # columns: weights whose number of columns is a multiple of this are packed together, block by block
 
 
 @dataclass(frozen=True, slots=True)
 class SideBySide:
-    """Matrices of as many rows, side by side; they are packed one by one."""
+    """Matrices with the same number of rows, side by side; they are packed one by one."""
 
     parts: tuple[Any, ...]
 
     @property
     def shape(self) -> Shape:
-        """Rows, and columns in all."""
+        """Rows, and total columns."""
         return self.parts[0].shape[0], sum(part.shape[1] for part in self.parts)
 
 
 def merge_products(graph: Graph) -> Outcome:
-    """Compute products of the same rows by the same numbers once, whatever parameters the numbers are of.
+    """Compute products of the same rows by equal weights once, even if the weights are different parameters.
 
-    Startup programs with a seed give parameters of one shape the same numbers: queries, keys and values are then one.
+    Startup programs with a seed give parameters of one shape equal values: queries, keys and values are then the same.
     """
     first: dict[Any, list[Node]] = {}
     stands_for: dict[Value, Value] = {}
@@ -37,7 +37,7 @@ def merge_products(graph: Graph) -> Outcome:
     for old in graph.nodes:
         node = reading(old, stands_for)
         if node.kind == "product" and node.output not in outputs:
-            row = (node.attrs["weights"][:1] + 0.0).tobytes()  # most differ here already; -0.0 equals 0.0
+            row = (node.attrs["weights"][:1] + 0.0).tobytes()  # most already differ here; -0.0 equals 0.0
             key = node.inputs[0], node.residual, node.attrs["matrix"], node.activation, node.output.shape, row
             twin = next((other for other in first.setdefault(key, []) if have_same_numbers(other, node)), None)
             if twin is not None:
@@ -49,7 +49,7 @@ def merge_products(graph: Graph) -> Outcome:
 
 
 def reading(node: Node, stands_for: Mapping[Value, Value]) -> Node:
-    """The node with other values in the places of some that it reads."""
+    """The node with some of its operands replaced."""
     if not stands_for.keys() & operands(node):
         return node
     inputs = [stands_for.get(value, value) for value in node.inputs]
@@ -58,7 +58,7 @@ def reading(node: Node, stands_for: Mapping[Value, Value]) -> Node:
 
 
 def have_same_numbers(one: Node, other: Node) -> bool:
-    """Whether two products multiply by the same weights and add the same shift."""
+    """Whether two products have equal weights and add the same shift."""
     weights, others = one.attrs["weights"], other.attrs["weights"]
     shift, other_shift = one.attrs["shift"], other.attrs["shift"]
     if shift is None or other_shift is None:
@@ -70,7 +70,7 @@ def have_same_numbers(one: Node, other: Node) -> bool:
 
 
 def join_products(graph: Graph) -> Outcome:
-    """Put such products together: each result is a slice of the joint one."""
+    """Join such products: each result is a slice of the joint result."""
     groups: dict[Any, list[Node]] = {}
     outputs = set(graph.outputs)
     for node in graph.nodes:
@@ -88,7 +88,7 @@ def join_products(graph: Graph) -> Outcome:
 
 
 def joins(node: Node) -> bool:
-    """Whether a product may be part of a joint one."""
+    """Whether a product may be joined."""
     return node.residual is None and node.attrs["weights"].shape[1] % WHOLE == 0 and len(node.output.shape) > 1
 
 
@@ -113,7 +113,7 @@ def group_product(group: list[Node]) -> Node:
 
 
 def slices(group: list[Node], joint: Value) -> list[Node]:
-    """The columns of the joint result that each product of a group gave."""
+    """The columns of the joint result for each product of a group."""
     found, start = [], 0
     for node in group:
         shape = node.output.shape

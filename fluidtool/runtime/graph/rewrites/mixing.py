@@ -1,4 +1,4 @@
-"""Channels that are only moved: activations go before concatenations, and several moves in a row become one."""
+"""Channels that are only moved: activations move before concatenations, and consecutive moves become one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fluidtool.runtime.graph.rewrites.rewriting import ELSEWHERE, NoMatch, Outco
 
 
 def spread_activations(node: Node, alone: Producer) -> Rewrite | NoMatch:
-    """An activation of a concatenation becomes one of each part, where all can be done by what makes the parts."""
+    """An activation of a concatenation is applied by the producers of all parts, if they can."""
     before = alone(node.inputs[0]) if node.kind == "unary" else None
     if before is None or before.kind != "concat":
         return ELSEWHERE
@@ -34,7 +34,7 @@ def _is_free(node: Node | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Mixed:
-    """What each channel of an image is: one of `values`, and which of its channels."""
+    """The origin of each channel of an image: one of `values`, and a channel of it."""
 
     values: tuple[Value, ...]
     which: Any
@@ -48,9 +48,9 @@ class Mixed:
 
 
 def mix_channels(graph: Graph) -> Outcome:
-    """Shuffled channels, with the concatenations before and the slices behind them: one node `mix` for each result.
+    """Shuffled channels, with concatenations before and slices after them: one node `mix` per result.
 
-    attrs: by input `taken`, the channels that are written and those that they are.
+    attrs: `taken`, by input, the channels that are written and the channels that they are copies of.
     """
     maker = {node.output: node for node in graph.nodes}
     shuffles = {node.output: order for node in graph.nodes if (order := shuffled(node, maker)) is not None}
@@ -67,12 +67,12 @@ def mix_channels(graph: Graph) -> Outcome:
 
 
 def _from_shuffle(node: Node, shuffles: dict[Value, Any]) -> bool:
-    """Whether a move shuffles, or cuts what was shuffled."""
+    """Whether a move shuffles channels, or slices shuffled ones."""
     return node.output in shuffles or (node.kind == "slice" and node.inputs[0] in shuffles)
 
 
 def _mixed(node: Node, shuffles: dict[Value, Any], found: dict[Value, Mixed]) -> Mixed | None:
-    """What a node that moves channels makes."""
+    """The result of a node that moves channels."""
     if node.output in shuffles:
         source, order = shuffles[node.output]
         return found.get(source, alone(source)).take(order)
@@ -91,19 +91,19 @@ def _mixed(node: Node, shuffles: dict[Value, Any], found: dict[Value, Mixed]) ->
 
 
 def alone(value: Value) -> Mixed:
-    """An image as it is."""
+    """An image with unmoved channels."""
     count = value.shape[1]
     return Mixed((value,), np.zeros(count, np.int64), np.arange(count))
 
 
 def _node(node: Node, mixed: Mixed) -> Node:
-    """The node that makes all of it in one go."""
+    """The node that computes all of it in one call."""
     taken = [(np.flatnonzero(mixed.which == i), mixed.channels[mixed.which == i]) for i in range(len(mixed.values))]
     return Node("mix", mixed.values, node.output, {"taken": taken})
 
 
 def shuffled(node: Node, maker: dict[Value, Node]) -> tuple[Value, Any] | None:
-    """The image that a reshape, a transpose and a reshape back shuffle, and the order of its channels; else None."""
+    """The image that a reshape, a transpose and a reshape back shuffle, and its order of channels; else None."""
     turned = maker.get(node.inputs[0]) if node.kind == "view" else None
     split = maker.get(turned.inputs[0]) if turned is not None and turned.kind == "transpose" else None
     if turned is None or split is None or split.kind != "view" or tuple(turned.attrs["axes"]) != (0, 2, 1, 3, 4):

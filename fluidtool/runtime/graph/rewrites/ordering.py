@@ -1,4 +1,4 @@
-"""Nodes in an order that needs less memory: what is long in coming to use is computed later."""
+"""Order nodes to need less memory: values that are used late are computed later."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from math import prod
 from fluidtool.runtime.graph.ir import Graph, Node, Value, operands
 from fluidtool.runtime.graph.rewrites.rewriting import Outcome
 
-PATIENCE = 64  # nodes to look at for each node, on the average: what comes to use very late is left where it is
+PATIENCE = 64  # nodes to look at per node, on average: nodes that are used very late stay in place
 AT_LEAST = 1 << 16
 
 
 def delay(graph: Graph) -> Outcome:
-    """Move nodes to their first reader where less is alive meanwhile."""
+    """Move nodes to their first reader if that lowers the memory in use."""
     nodes, outputs, moved = list(graph.nodes), set(graph.outputs), 0
     patience = AT_LEAST + PATIENCE * len(nodes)
     places = {node: place for place, node in enumerate(nodes)}
@@ -39,9 +39,9 @@ def delay(graph: Graph) -> Outcome:
 
 
 def most_alive(nodes: Sequence[Node], kept: set[Value]) -> int:
-    """The most numbers that are alive at one of these nodes; somebody reads `kept` after them.
+    """The peak number of elements in use at these nodes; `kept` are read after them.
 
-    What only lives through is left out. A residual that dies gives its place to the result.
+    Values alive throughout are left out. A residual that dies gives its memory to the result.
     """
     left = Counter(value for node in nodes for value in operands(node) if value.array is None)
     left.update(kept)

@@ -1,4 +1,4 @@
-"""Rows of tables that are pooled as they are looked up: one specialization serves any ids and any lengths of sequences."""
+"""Table rows that are pooled as they are looked up: one specialization serves any ids and sequence lengths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fluidtool.runtime.graph.rewrites.rewriting import ELSEWHERE, NoMatch, Produ
 
 
 def pooled_inputs(ops: Iterable[Operator], inputs: Iterable[str], outputs: Collection[str]) -> frozenset[str]:
-    """The inputs of a region that are ids of lookups only, each of which a `sequence_pool`, and nobody else, reads."""
+    """The inputs of a region that are only ids of lookups, each read only by a `sequence_pool`."""
     ops = list(ops)
     writes = Counter(name for op in ops for name in op.output_arg_names)
     readers: dict[str, list[Operator]] = {}
@@ -43,15 +43,15 @@ def takes_any(lookup: Node, pooled: Collection[str]) -> bool:
 
 
 def pool_lookups(pooled: Collection[str]) -> Rule:
-    """The rule for lookups of these ids."""
+    """The rule for lookups with these ids."""
 
     def rule(node: Node, alone: Producer) -> Rewrite | NoMatch:
-        """A lookup whose rows are only pooled becomes one node with the pooling."""
+        """A lookup whose rows are only pooled is fused with the pooling."""
         lookup = alone(node.inputs[0]) if node.kind == "sequence_pool" else None
         if lookup is None or lookup.kind != "gather":
             return ELSEWHERE
         if not takes_any(lookup, pooled):
-            return NoMatch("the ids are read elsewhere, too, or a row holds several")
+            return NoMatch("the ids have other readers, or a row has several ids")
         attrs = {**lookup.attrs, **node.attrs}
         return merged(lookup, node, replace(node, kind="gather_pool", inputs=lookup.inputs, attrs=attrs))
 

@@ -1,4 +1,4 @@
-"""How a graph is rewritten: a rule looks at one node and answers with a rewrite, or with why there is none."""
+"""How a graph is rewritten: a rule looks at one node and returns a rewrite, or the reason why it does not match."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from fluidtool.runtime.graph.ir import Graph, Node, Value
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """Other nodes in the place of some: by each, those that are computed where it was; none where it is not needed any more."""
+    """Replaces nodes: each replaced node with the nodes computed in its place, none if it is no longer needed."""
 
     replacements: Mapping[Node, tuple[Node, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class NoMatch:
-    """Why a rule leaves a node as it is; '' for one that it is not about."""
+    """Why a rule does not apply to a node; '' if it is about other kinds of nodes."""
 
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A graph rewritten: how often, and why not at other nodes that looked fit, by the name of what they compute."""
+    """A rewritten graph: how often the rule matched, and for close misses the reason, by the name of the result."""
 
     graph: Graph
     done: int = 0
@@ -37,13 +37,13 @@ Rule = Callable[[Node, Producer], Rewrite | NoMatch]
 
 
 def merged(before: Node, node: Node, into: Node) -> Rewrite:
-    """A node and the one before it become one, at the place of the later: all that it reads is there by then."""
+    """Fuse a node and its producer at the place of the node: all operands exist by then."""
     multiply_adds = before.multiply_adds + node.multiply_adds
     return Rewrite({before: (), node: (replace(into, multiply_adds=multiply_adds),)})
 
 
 def sweep(graph: Graph, rule: Rule) -> Outcome:
-    """Ask a rule at every node, in order. It finds the producer of a value that nobody but the node at hand reads."""
+    """Apply a rule at every node, in order. It finds the producer of a value without other readers."""
     uses = graph.uses()
     producers: dict[Value, Node] = {}
     replaced: dict[Node, tuple[Node, ...]] = {}
@@ -70,7 +70,7 @@ def sweep(graph: Graph, rule: Rule) -> Outcome:
 
 
 def expanded(node: Node, replaced: Mapping[Node, tuple[Node, ...]]) -> Iterator[Node]:
-    """What there is in the place of a node, where others may have taken the place of those, too."""
+    """What stands in the place of a node, if replacements were replaced in turn."""
     waiting = [node]
     while waiting:
         node = waiting.pop()

@@ -1,4 +1,4 @@
-"""Normalisation of images over groups of their channels, plain or blocked."""
+"""Normalization of images over groups of their channels, plain or blocked."""
 
 from __future__ import annotations
 

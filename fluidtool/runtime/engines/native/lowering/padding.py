@@ -51,7 +51,7 @@ def pixels(place: Blocked) -> Shape:
 
 
 def joined(shape: Shape, read: Shape, written: Shape, sources: Sequence[Any]) -> list[Axis]:
-    """The axes from the first to the last; neighbours without a border that lie together are one."""
+    """The axes from the first to the last; neighbors without a border that lie together are one."""
     found: list[Axis] = []
     for size, step, to, places in zip(shape, read, written, sources, strict=True):
         if size == 1 and places is None:

@@ -1,4 +1,4 @@
-"""What works on rows: softmax, layer normalisation, tables."""
+"""What works on rows: softmax, layer normalization, tables."""
 
 from __future__ import annotations
 
