@@ -1,4 +1,4 @@
-"""The `paddle.fluid`-shaped surface: `import fluidtool.fluid as fluid`."""
+"""The API of `paddle.fluid`: `import fluidtool.fluid as fluid`."""
 
 from fluidtool.fluid import (
     average,

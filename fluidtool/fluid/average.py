@@ -13,18 +13,18 @@ __all__ = ["WeightedAverage"]
 
 
 class WeightedAverage:
-    """sum(value * weight) / sum(weight) over what has been added since the last reset."""
+    """sum(value * weight) / sum(weight) over everything added since the last reset."""
 
     def __init__(self) -> None:
         self.numerator: Any = None
         self.denominator: Any = None
 
     def reset(self) -> None:
-        """Forget what has been added."""
+        """Drop everything added."""
         self.numerator = self.denominator = None
 
     def add(self, value: Any, weight: Any) -> None:
-        """Take a number or an ndarray with its weight, a number; raises UsageError for anything else."""
+        """Add a number or an ndarray with its weight, a number; raises UsageError for anything else."""
         if not _is_number(value) and not isinstance(value, np.ndarray):
             raise UsageError(
                 "The 'value' must be a number(int, float) or a numpy ndarray, found " + type(value).__name__

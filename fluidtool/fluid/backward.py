@@ -18,7 +18,7 @@ def calc_gradient(
     target_gradients: Variable | Sequence[Variable] | None = None,
     no_grad_set: Iterable[Variable | str] | None = None,
 ) -> Variable | list[Variable | None] | None:
-    """`gradients`, whose only result stands alone."""
+    """`gradients`, with a single result unpacked."""
     found = gradients(targets, inputs, target_gradients, no_grad_set)
     return found[0] if len(found) == 1 else found
 

@@ -23,15 +23,15 @@ NeedClip = Callable[[Variable], bool]
 
 # ---------------------------------------------------------------- error clips
 class BaseErrorClipAttr:
-    """What every error clip is, for isinstance checks."""
+    """The base of error clips, for isinstance checks."""
 
     def append_clip_op(self, block: Block, grad_name: str) -> None:
         """Append the clip of a gradient, in place."""
-        raise UsageError(f"{type(self).__name__} does not say how to clip {grad_name}")
+        raise UsageError(f"{type(self).__name__} has no rule to clip {grad_name}")
 
 
 class ErrorClipByValue(BaseErrorClipAttr):
-    """Clips the gradient of a variable between min (default -max) and max on its way back."""
+    """Clips the gradient of a variable between min (default -max) and max in the backward pass."""
 
     def __init__(self, max: float, min: float | None = None) -> None:
         self.max = float(max)
@@ -58,7 +58,7 @@ def error_clip_callback(block: Block, context: dict[str, Any]) -> None:
 
 # ---------------------------------------------------------------- gradient clips
 class GradientClipBase:
-    """What every gradient clip is; called with (parameter, gradient) pairs it returns clipped ones.
+    """The base of gradient clips; called with (parameter, gradient) pairs it returns clipped ones.
 
     need_clip(param) says which parameters take part (default: all).
     """
@@ -96,14 +96,14 @@ class GradientClipBase:
         return self._need_clip is None or self._need_clip(param)
 
     def prepare(self, params_grads: list[tuple[Variable, Variable]]) -> Any:
-        """What all gradients share; None clips none."""
+        """State shared by all gradients; None disables clipping."""
         return ()
 
     def clip(self, grad: Variable, context: Any) -> Variable:
         """Append the clip of one gradient."""
-        raise UsageError(f"{type(self).__name__} does not say how to clip {grad.name}")
+        raise UsageError(f"{type(self).__name__} has no rule to clip {grad.name}")
 
-    # -- the older way: the clip stands on the parameter (set_gradient_clip)
+    # -- the older way: the clip belongs to the parameter (set_gradient_clip)
     def process_context(self, context: dict[str, Any], param: Variable, grad: Variable) -> None:
         """Collect what the gradients of a group share."""
 
@@ -146,7 +146,7 @@ class GradientClipByNorm(GradientClipBase):
 
 
 class GradientClipByGlobalNorm(GradientClipBase):
-    """All gradients scaled by one factor, so that their L2 norm together is at most clip_norm."""
+    """All gradients scaled by one factor, so that their joint L2 norm is at most clip_norm."""
 
     def __init__(self, clip_norm: float, group_name: str = "default_group", need_clip: NeedClip | None = None) -> None:
         super().__init__(need_clip)
@@ -219,7 +219,7 @@ def _ratio(limit: Variable, norm: Variable) -> Variable:
 def set_gradient_clip(
     clip: GradientClipBase, param_list: Sequence[Parameter | str] | None = None, program: Program | None = None
 ) -> None:
-    """Put a clip on parameters (default: all of the default main program), for optimizers without grad_clip."""
+    """Set the clip of parameters (default: all of the default main program), for optimizers without grad_clip."""
     if not isinstance(clip, GradientClipBase):
         raise ArgumentTypeError("'clip' should be an instance of GradientClipBase's derived class")
     block = (default_main_program() if program is None else program).global_block()
@@ -239,7 +239,7 @@ def set_gradient_clip(
 
 
 def append_gradient_clip_ops(param_grads: Sequence[ParamGrad]) -> list[ParamGrad]:
-    """Pairs with the clips that stand on the parameters applied; as they are when a parameter has none."""
+    """Pairs with the clips of their parameters applied; unchanged if a parameter has none."""
     context: dict[str, Any] = {}
     pairs = [(param, grad) for param, grad in param_grads if grad is not None]
     clips = []

@@ -1,4 +1,4 @@
-"""`fluid.communicator.Communicator`: what asynchronous and Geo-SGD trainers start beside their program (as in Paddle 1.8.5)."""
+"""`fluid.communicator.Communicator`: runs beside asynchronous and Geo-SGD trainer programs (as in Paddle 1.8.5)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Communicator"]
 
 
 class Communicator:
-    """Takes over what a trainer program sends and fetches.
+    """Takes over the communication of a trainer program.
 
     program: transpiled with runtime_split_send_recv, or in geo_sgd_mode. mode: DistributedMode. kwargs: push_vars,
     trainers and push_nums for GEO, pserver_endpoints and trainer_id for SYNC. Its recv operators are switched off.
@@ -42,14 +42,14 @@ class Communicator:
                 op.set_attr("do_not_run", 1)
 
     def start(self) -> None:
-        """Begin; call it after the startup program and before the first step."""
+        """Start; call it after the startup program and before the first step."""
         if not self._running:
             self._engine.start()
             PROCESS.communicator = self._engine
             self._running = True
 
     def stop(self) -> None:
-        """Send what is left and end; call it after the last step. Raises what went wrong in the background."""
+        """Send what is left and stop; call it after the last step. Raises errors of the background threads."""
         if self._running:
             self._running = False
             PROCESS.communicator = None
@@ -88,6 +88,6 @@ class Communicator:
 
 
 def _trainer_of(program: Program) -> int:
-    """The trainer that a program is for; geo programs do not say, so what connected before does."""
+    """The trainer that a program is for; geo programs do not name it, so the earlier connection decides."""
     numbers = [int(op.get_attr("trainer_id", 0) or 0) for op in program.global_block().ops]
     return max([*numbers, *PROCESS.trainers()], default=0)

@@ -1,4 +1,4 @@
-"""CompiledProgram: a program to be run on one device or on several at once (Paddle 1.8.5 compiler.py)."""
+"""CompiledProgram: a program for one or several devices (Paddle 1.8.5 compiler.py)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["BuildStrategy", "CompiledProgram", "ExecutionStrategy"]
 
 
 class CompiledProgram:
-    """A program with the settings of its runs; it belongs to the scope and the place of its first run."""
+    """A program with the settings of its runs; bound to the scope and the place of its first run."""
 
     def __init__(self, program_or_graph: Program, build_strategy: BuildStrategy | None = None) -> None:
         if not isinstance(program_or_graph, Program):
@@ -43,7 +43,7 @@ class CompiledProgram:
         self._share_vars_from: CompiledProgram | None = None
         self._places: list[Place] | None = None
         self._runner: ParallelRunner | None = None
-        self._first = locks.lock()  # of who makes the runner
+        self._first = locks.lock()  # held while the runner is created
         self._scope: Scope | None = None
         self._place: Place | None = None
 
@@ -57,9 +57,9 @@ class CompiledProgram:
     ) -> CompiledProgram:
         """Run on all of `places`, the batch split between them; returns this object.
 
-        places: places or their texts ('cpu', 'gpu:0'); None: all GPUs, or CPU_NUM CPU devices, by the executor's place.
+        places: places or their texts ('cpu', 'gpu:0'); None: all GPUs, or CPU_NUM CPU devices, depending on the executor.
         share_vars_from: use the variables of that program's runs.
-        Raises UsageError when called twice or without the loss of a training program.
+        Raises UsageError if called twice or without the loss of a training program.
         """
         if self._is_data_parallel:
             raise UsageError("Already compiled with parallel, cannot be recompiled.")
@@ -84,24 +84,24 @@ class CompiledProgram:
 
     @property
     def device_count(self) -> int:
-        """On how many devices it runs; raises UsageError before the first run."""
+        """The number of devices it runs on; raises UsageError before the first run."""
         return len(self._running().executors)
 
     def drop_local_scopes(self) -> None:
-        """Forget what runs left below the devices' scopes; raises ArgumentTypeError before the first run."""
+        """Drop temporary scopes of the devices; raises ArgumentTypeError before the first run."""
         for scope in self._running().scopes:
             scope.drop_kids()
 
     def broadcast(self) -> None:
-        """Give every device the first device's variables; raises ArgumentTypeError before the first run."""
+        """Copy the first device's variables to every device; raises ArgumentTypeError before the first run."""
         self._running().broadcast()
 
     def generators(self, executor: runtime.Executor, scope: Scope) -> list[np.random.Generator]:
-        """What random operators draw from on each device."""
+        """The random generators of the devices."""
         return self._compile(executor, scope).generators
 
     def scopes(self, executor: runtime.Executor, scope: Scope) -> list[Scope]:
-        """The scope of each device; all but the first hold only what is the device's own."""
+        """The scope of each device; all but the first hold only per-device variables."""
         return self._compile(executor, scope).scopes
 
     def run(
@@ -113,9 +113,9 @@ class CompiledProgram:
         return_merged: bool = True,
         observer: Observer | None = None,
     ) -> list[Any]:
-        """Run once; a dict as feed is split over the devices, a list gives each its own.
+        """Run once; a dict as feed is split over the devices, a list has one dict per device.
 
-        Returns a value for each fetch, or a list of every device's values when return_merged is not set.
+        Returns a value for each fetch, or a list of every device's values if return_merged is not set.
         """
         runner = self._compile(executor, scope)
         partial = not self._trains()
@@ -133,7 +133,7 @@ class CompiledProgram:
         if len(feeds) > count or not feeds or (len(feeds) < count and not partial):
             raise FeedError(
                 f"The feed data number {len(feeds)} does not match the device number {count}. A training program needs "
-                "a batch for every device; if a DataLoader gives the batches, set drop_last=True when defining it."
+                "a batch for every device; for batches of a DataLoader, set drop_last=True when defining it."
             )
         return [dict(feed) for feed in feeds]
 
@@ -168,7 +168,7 @@ class CompiledProgram:
         if len(places) > 1 and self._exchanges_parameters():
             raise UnsupportedOperatorError(
                 "the program exchanges parameters between devices after every step (local_sgd), which several devices of one "
-                "process share; run it on one device for each process (the environment variable CPU_NUM)"
+                "process share; run it on one device per process (the environment variable CPU_NUM)"
             )
         trainers = self._trainers()
         self._scope, self._place = scope, executor.place
@@ -186,13 +186,13 @@ class CompiledProgram:
         return self._runner
 
     def _trainers(self) -> TrainerSettings | None:
-        """The other processes, as num_trainers and trainer_id of the BuildStrategy say."""
+        """The other processes, by num_trainers and trainer_id of the BuildStrategy."""
         strategy = self._build_strategy
         if strategy.num_trainers <= 1 or not self._trains():
             return None
         if not 0 <= strategy.trainer_id < strategy.num_trainers:
             raise UsageError(
-                f"trainer_id is {strategy.trainer_id}; with num_trainers {strategy.num_trainers} it goes from 0 to "
+                f"trainer_id is {strategy.trainer_id}; with num_trainers {strategy.num_trainers} it must be between 0 and "
                 f"{strategy.num_trainers - 1}"
             )
         return TrainerSettings(strategy.num_trainers, strategy.trainer_id, bucket_bytes(strategy.fuse_all_reduce_ops))

@@ -24,10 +24,10 @@ __all__ = ["Go", "Select", "channel_close", "channel_recv", "channel_send", "mak
 
 
 def make_channel(dtype: Any, capacity: int = 0) -> Variable:
-    """A channel for the values of go blocks; a send to one without capacity waits for its receive.
+    """A channel for the values of go blocks; without capacity, a send waits for its receive.
 
-    dtype: the kind of variable that it carries (VarType.LOD_TENSOR …), or the data type of the tensors ('int32' …).
-    Raises UsageError for another one, or a negative capacity.
+    dtype: the kind of variable that it carries (VarType.LOD_TENSOR …), or the data type of its tensors ('int32' …).
+    Raises UsageError for any other dtype, or a negative capacity.
     """
     helper = LayerHelper("channel_create")
     kind = VarType(dtype) if isinstance(dtype, int) and dtype in CONTAINERS else data_type(dtype)
@@ -36,7 +36,7 @@ def make_channel(dtype: Any, capacity: int = 0) -> Variable:
             f"a channel cannot carry {kind.name}; it carries {', '.join(VarType(known).name for known in CONTAINERS)}"
         )
     if capacity < 0:
-        raise UsageError(f"the capacity of a channel must be 0 or more, found {capacity}")
+        raise UsageError(f"the capacity of a channel must be at least 0, found {capacity}")
     channel = helper.create_variable(name=unique_name.generate("channel"), type=VarType.CHANNEL, persistable=True)
     helper.append_op(
         type="channel_create", outputs={"Out": channel}, attrs={"data_type": int(kind), "capacity": capacity}
@@ -47,7 +47,7 @@ def make_channel(dtype: Any, capacity: int = 0) -> Variable:
 def channel_send(channel: Variable, value: Any, is_copy: bool = False) -> Variable:
     """Send a variable, or a number, and return whether it was sent: BOOL of shape [1].
 
-    The variable is empty afterwards; is_copy sends a copy of it. Sending on a closed channel is an error of the run.
+    The variable is empty afterwards; with is_copy a copy is sent. Sending on a closed channel is an error of the run.
     """
     helper = LayerHelper("channel_send")
     _check_channel(channel, "channel_send")
@@ -61,7 +61,7 @@ def channel_send(channel: Variable, value: Any, is_copy: bool = False) -> Variab
 def channel_recv(channel: Variable, return_value: Any) -> tuple[Variable, Variable]:
     """Receive into a variable, or a new one of a data type; returns it and whether there was a value, BOOL of shape [1].
 
-    There is none in a channel that is closed and empty.
+    A closed and empty channel has no value.
     """
     helper = LayerHelper("channel_recv")
     _check_channel(channel, "channel_recv")
@@ -72,14 +72,14 @@ def channel_recv(channel: Variable, return_value: Any) -> tuple[Variable, Variab
 
 
 def channel_close(channel: Variable) -> None:
-    """Close a channel: what it holds can still be received, but nothing can be sent."""
+    """Close a channel: its values can still be received, but nothing can be sent."""
     helper = LayerHelper("channel_close")
     _check_channel(channel, "channel_close")
     helper.append_op(type="channel_close", inputs={"Channel": channel})
 
 
 class Go:
-    """`with Go(): …` has the operators within run in a thread of its own; what they read from outside must persist."""
+    """`with Go(): …` runs the operators within in a separate thread; what they read from outside must be persistable."""
 
     def __init__(self, name: str | None = None) -> None:
         self.helper = LayerHelper("go", name=name)
@@ -106,7 +106,7 @@ class Go:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """One case of a Select: what happens first, and the block that runs after it."""
+    """One case of a Select: what has to happen first, and the block that runs after it."""
 
     action: int
     block: Block
@@ -114,7 +114,7 @@ class _Case:
     value: Variable | None = None
 
     def text(self, index: int) -> str:
-        """How the operator's attribute `cases` writes it."""
+        """Its text in the operator's attribute `cases`."""
         names = [var.name if var is not None else "" for var in (self.channel, self.value)]
         return ",".join([str(index), str(self.action), *names])
 
@@ -174,7 +174,7 @@ class Select:
 
     @contextmanager
     def default(self) -> Iterator[None]:
-        """The operators within run if no case can happen at once. Raises UsageError for a second default."""
+        """The operators within run if no other case can happen immediately. Raises UsageError for a second default."""
         self._inside()
         if any(case.action == DEFAULT for case in self._cases):
             raise UsageError("Select can only contain one default case.")
@@ -184,7 +184,7 @@ class Select:
 
     def _inside(self) -> Block:
         if self._block is None:
-            raise UsageError("cases belong into the `with` block of their Select")
+            raise UsageError("cases must be in the `with` block of their Select")
         return self._block
 
     def _append_branch(self, block: Block, index: int, case: _Case) -> None:
@@ -216,7 +216,7 @@ class Select:
 
 def _check_channel(channel: Any, what: str) -> None:
     if not isinstance(channel, Variable) or channel.type != VarType.CHANNEL:
-        raise ArgumentTypeError(f"{what} takes a channel that make_channel made, found {channel!r}")
+        raise ArgumentTypeError(f"{what} takes a channel from make_channel, found {channel!r}")
 
 
 def _status(block: Block) -> Variable:
@@ -259,7 +259,7 @@ def _natural_type(value: float) -> VarType:
 
 
 def _element_type(channel: Variable) -> VarType | None:
-    """The data type of a channel that carries tensors of one; None for others."""
+    """The data type of a channel that carries tensors of one; None for other channels."""
     for block in channel.block.program.blocks:
         for op in block.ops:
             if op.type == "channel_create" and op.output("Out") == [channel.name]:

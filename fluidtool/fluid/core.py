@@ -1,4 +1,4 @@
-"""`fluid.core`: the names that programs take from Paddle's compiled module."""
+"""`fluid.core`: names that programs use of Paddle's compiled module."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class VarDesc:
 
 
 class ParallelExecutor:
-    """Holds the strategies, under the names that they had before `fluid.BuildStrategy`."""
+    """Holds the strategies, under their names before `fluid.BuildStrategy`."""
 
     BuildStrategy = BuildStrategy
     ExecutionStrategy = ExecutionStrategy
@@ -79,12 +79,12 @@ class op_proto_and_checker_maker:
 
 
 def kEmptyVarName() -> str:
-    """'@EMPTY@': what stands where an operator is given no variable."""
+    """'@EMPTY@': marks a missing variable of an operator."""
     return EMPTY
 
 
 def kGradVarSuffix() -> str:
-    """'@GRAD': what the name of a gradient ends with."""
+    """'@GRAD': the suffix of gradients."""
     return GRAD
 
 
@@ -92,17 +92,17 @@ empty_var_name, grad_var_suffix = kEmptyVarName, kGradVarSuffix
 
 
 def op_support_gpu(op_type: str) -> bool:
-    """Whether the operator runs on a GPU: all that fluidtool runs do."""
+    """Whether the operator runs on a GPU: all operators of fluidtool do."""
     return find_op(op_type) is not None
 
 
 def size_of_dtype(dtype: Any) -> int:
-    """The bytes of one number of a data type."""
+    """The bytes per element of a data type."""
     return int(numpy_dtype(data_type(dtype)).itemsize)
 
 
 def is_compiled_with_mkldnn() -> bool:
-    """False: `use_mkldnn` changes nothing."""
+    """False: `use_mkldnn` has no effect."""
     return False
 
 

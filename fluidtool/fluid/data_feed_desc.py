@@ -25,25 +25,25 @@ def feed_text(name: str, batch_size: int | None, slots: Iterable[Slot], pipe_com
 
 
 class DataFeedDesc:
-    """The description in a file, which can be changed: batch size, dense and used slots.
+    """The description in a file; batch size, dense and used slots can be changed.
 
-    Raises UnreadableError for a file that is none.
+    Raises UnreadableError for a file that is not one.
     """
 
     def __init__(self, proto_file: str) -> None:
         self.proto_desc = read_description(proto_file)
 
     def set_batch_size(self, batch_size: int) -> None:
-        """How many samples make a batch."""
+        """Set the number of samples per batch."""
         self.proto_desc.batch_size = batch_size
 
     def set_dense_slots(self, dense_slots_name: Sequence[str]) -> None:
-        """Make slots dense: each sample has the same count of numbers. Raises UsageError for an unknown slot."""
+        """Make slots dense: all samples have the same count of numbers. Raises UsageError for an unknown slot."""
         for slot in self._slots(dense_slots_name, "set_dense_slots"):
             slot.is_dense = True
 
     def set_use_slots(self, use_slots_name: Sequence[str]) -> None:
-        """Name the slots that are used. Raises UsageError for an unknown slot."""
+        """Set the slots that are used. Raises UsageError for an unknown slot."""
         for slot in self._slots(use_slots_name, "set_use_slots"):
             slot.is_used = True
 
@@ -59,5 +59,5 @@ class DataFeedDesc:
         known = {slot.name: slot for slot in self.proto_desc.multi_slot_desc.slots}
         unknown = [name for name in names if name not in known]
         if unknown:
-            raise UsageError(f"{method}: there is no slot {unknown[0]!r}; the slots are {', '.join(known)}")
+            raise UsageError(f"{method}: no slot {unknown[0]!r}; the slots are {', '.join(known)}")
         return [known[name] for name in names]

@@ -27,7 +27,7 @@ class _Converter:
         self.lengths: list[list[int]] = [[] for _ in range(var.lod_level)]
 
     def add(self, value: Any, level: int = 0) -> None:
-        """One sample; at each LoD level a list of what the level below takes."""
+        """Add one sample; at each LoD level a list of items of the level below."""
         if level == self.var.lod_level:
             self.data.append(value)
             return
@@ -36,13 +36,13 @@ class _Converter:
             self.add(item, level + 1)
 
     def done(self) -> LoDTensor:
-        """The batch as a LoDTensor; raises FeedError when it does not have the declared shape."""
+        """The batch as a LoDTensor; raises FeedError if it does not have the declared shape."""
         assert self.var.dtype is not None
         try:
             array = np.array(self.data, dtype=numpy_dtype(self.var.dtype))
         except (ValueError, TypeError) as error:
             raise FeedError(
-                f"the samples for {self.var.name} do not make one array of {data_type_name(self.var.dtype)}: {error}; "
+                f"the samples for {self.var.name} do not form one array of {data_type_name(self.var.dtype)}: {error}; "
                 "sequences of different lengths need lod_level >= 1"
             ) from error
         if self.shape is not None and array.ndim != len(self.shape):
@@ -61,7 +61,7 @@ class _Converter:
 
 
 class DataFeeder:
-    """Turns mini-batches of samples (tuples in the order of feed_list) into what `Executor.run(feed=)` takes."""
+    """Converts mini-batches of samples (tuples in the order of feed_list) to feeds for `Executor.run(feed=)`."""
 
     def __init__(self, feed_list: Sequence[Variable | str], place: Place, program: Program | None = None) -> None:
         block = (default_main_program() if program is None else program).global_block()
@@ -112,7 +112,7 @@ class DataFeeder:
     def decorate_reader(
         self, reader: Reader, multi_devices: bool, num_places: int | None = None, drop_last: bool = True
     ) -> Callable[[], Iterator[Any]]:
-        """A reader of feeds from a reader of mini-batches; with multi_devices of lists with a feed per device."""
+        """A reader of feeds from a reader of mini-batches; with multi_devices, of lists with one feed per device."""
 
         def feeds() -> Iterator[Any]:
             if not multi_devices:
@@ -128,7 +128,7 @@ class DataFeeder:
                     waiting = []
             if waiting and not drop_last:
                 raise FeedError(
-                    f"the last {len(waiting)} mini-batches do not fill {count} devices; drop_last=True leaves them out"
+                    f"the last {len(waiting)} mini-batches do not fill {count} devices; drop_last=True drops them"
                 )
 
         return feeds

@@ -1,4 +1,4 @@
-"""Data sets of samples by number, and the mini-batches of them (Paddle 1.8.5 fluid/dataloader)."""
+"""Data sets of samples by index, and mini-batches of them (Paddle 1.8.5 fluid/dataloader)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["BatchSampler", "Dataset", "default_collate_fn"]
 
 
 class Dataset:
-    """Samples by number: override `__getitem__`, which gives a tuple with a value for each variable, and `__len__`."""
+    """Samples by index: override `__getitem__`, which returns a tuple with a value for each variable, and `__len__`."""
 
     def __getitem__(self, idx: int) -> Any:
-        """The sample with this number."""
+        """The sample with this index."""
         raise UnsupportedOperatorError(f"'__getitem__' not implement in class {type(self).__name__}")
 
     def __len__(self) -> int:
@@ -28,9 +28,9 @@ class Dataset:
 
 
 class BatchSampler:
-    """The numbers of the samples of each mini-batch: of a whole data set, or of `indices`.
+    """The indices of the samples of each mini-batch: of a whole data set, or of `indices`.
 
-    shuffle: another order in every epoch, by `numpy.random.shuffle`, as in Paddle. drop_last: without an incomplete
+    shuffle: a different order in every epoch, by `numpy.random.shuffle`, as in Paddle. drop_last: drops an incomplete
     batch. Raises UsageError, ArgumentTypeError.
     """
 
@@ -65,7 +65,7 @@ class BatchSampler:
 
     def __iter__(self) -> Iterator[list[int]]:
         if self.shuffle:
-            np.random.shuffle(self.indices)  # so numpy.random.seed decides, as in Paddle
+            np.random.shuffle(self.indices)  # numpy.random.seed decides, as in Paddle
         end = len(self) * self.batch_size
         for start in range(0, min(end, len(self.indices)), self.batch_size):
             yield self.indices[start : start + self.batch_size]
@@ -76,13 +76,13 @@ class BatchSampler:
 
 
 def default_collate_fn(batch: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
-    """One array for each field of the samples, the samples along a new first axis. Raises FeedError."""
+    """One array per field of the samples, stacked along a new first axis. Raises FeedError."""
     samples = [(sample,) if isinstance(sample, np.ndarray) else tuple(sample) for sample in batch]
     try:
         return [np.stack(field) for field in zip(*samples, strict=True)]
     except ValueError as error:
         raise FeedError(
-            f"the samples of a mini-batch do not make arrays: {error}; give samples of one shape, or a collate_fn"
+            f"the samples of a mini-batch do not form arrays: {error}; use samples of one shape, or a collate_fn"
         ) from error
 
 
@@ -110,7 +110,7 @@ class SampleBatches:
         return self
 
     def __next__(self) -> list[Any]:
-        """The next group; one with fewer batches than places is left out."""
+        """The next group; one with fewer batches than places is dropped."""
         group: list[Any] = []
         while len(group) < self._count:
             tensors = self._thread.queue.pop()

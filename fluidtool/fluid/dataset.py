@@ -1,7 +1,7 @@
 """Data sets of text files for `Executor.train_from_dataset` (Paddle 1.8.5 dataset.py, data_set.cc).
 
-Paddle reads and trains with threads, each with its own files, in no certain order. Here readers take turns, a batch each,
-and files are read in the order given, so that a run can be repeated; one thread gives Paddle's own batches.
+Paddle reads and trains with threads, each with its own files, in no fixed order. Here readers take turns, one batch each,
+and files are read in the order given, so that a run can be repeated; one thread gives exactly Paddle's batches.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ Feed = dict[str, LoDTensor]
 
 
 class DatasetFactory:
-    """Makes data sets by the names of their classes."""
+    """Creates data sets by class name."""
 
     def create_dataset(self, datafeed_class: str = "QueueDataset") -> DatasetBase:
         """A new InMemoryDataset or QueueDataset; raises UsageError for another name."""
         kinds: dict[str, type[DatasetBase]] = {"InMemoryDataset": InMemoryDataset, "QueueDataset": QueueDataset}
         if datafeed_class not in kinds:
-            raise UsageError(f"datafeed class {datafeed_class} does not exist; there are {' and '.join(kinds)}")
+            raise UsageError(f"datafeed class {datafeed_class} does not exist; expected {' or '.join(kinds)}")
         return kinds[datafeed_class]()
 
 
 class DatasetBase:
-    """Text files, the variables that their slots feed, and how many samples make a batch."""
+    """Text files, the variables that their slots feed, and the batch size."""
 
     feed_name = ""
 
@@ -52,17 +52,17 @@ class DatasetBase:
         self._batch_size_set = False
 
     def set_pipe_command(self, pipe_command: str) -> None:
-        """The shell command that makes samples of each file, from standard input to standard output."""
+        """Set the shell command that converts each file to samples, from standard input to standard output."""
         self.pipe_command = pipe_command
 
     def set_batch_size(self, batch_size: int) -> None:
-        """How many samples make a batch; the last one may be smaller."""
+        """Set the number of samples per batch; the last one may be smaller."""
         if batch_size < 1:
             raise UsageError(f"set_batch_size takes a number of at least 1, found {batch_size}")
         self.batch_size, self._batch_size_set = batch_size, True
 
     def set_thread(self, thread_num: int) -> None:
-        """How many readers take turns (Paddle: threads)."""
+        """Set how many readers take turns (Paddle: threads)."""
         self.thread_num = thread_num
 
     def set_filelist(self, filelist: Sequence[str]) -> None:
@@ -92,16 +92,14 @@ class DatasetBase:
                     del turns[number]
 
     def readers(self, thread: int = 0) -> int:
-        """How many readers a run with this many threads has (0: as many as set_thread says)."""
+        """The number of readers in a run with this many threads (0: the number of set_thread)."""
         return max(thread if thread > 0 else self.thread_num, 1)
 
     def _in_batches(self, records: Iterator[Record]) -> Iterator[list[Record]]:
         return iter(lambda: list(islice(records, self.batch_size)), [])
 
     def _shares(self, readers: int) -> list[Iterator[Record]]:
-        raise NotImplementedError(
-            f"{type(self).__name__} has no records of its own; use InMemoryDataset or QueueDataset"
-        )
+        raise NotImplementedError(f"{type(self).__name__} has no records; use InMemoryDataset or QueueDataset")
 
     def _read(self, files: Iterator[str]) -> Iterator[Record]:
         for file in files:
@@ -114,8 +112,8 @@ class DatasetBase:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
-_REMOTE = "reads files of a remote file system; give files of this machine to set_filelist"
-_ADS = "belongs to Paddle's own pipelines of advertisements; a line is a sample here"
+_REMOTE = "reads files of a remote file system; pass local files to set_filelist"
+_ADS = "belongs to Paddle's pipelines for advertisements; here, each line is a sample"
 _MEMORY = "needs samples in memory; use InMemoryDataset"
 NOT_OFFERED = {
     "set_fea_eval": _MEMORY,
@@ -156,19 +154,19 @@ class InMemoryDataset(DatasetBase):
         self._may_shuffle_slots = False
 
     def set_feed_type(self, data_feed_type: str) -> None:
-        """Another name of the data feed in `desc`."""
+        """Set the name of the data feed in `desc`."""
         self.feed_name = data_feed_type
 
     def set_queue_num(self, queue_num: int) -> None:
-        """Has no meaning here: readers share the memory."""
+        """Has no effect here: readers share the memory."""
         self.queue_num = queue_num
 
     def set_parse_ins_id(self, parse_ins_id: bool) -> None:
-        """Lines begin with '1 ID', which is passed over."""
+        """Lines begin with '1 ID', which is skipped."""
         self._skip("id", parse_ins_id)
 
     def set_parse_content(self, parse_content: bool) -> None:
-        """Lines begin with '1 CONTENT' (after the id), which is passed over."""
+        """Lines begin with '1 CONTENT' (after the id), which is skipped."""
         self._skip("content", parse_content)
 
     def _skip(self, field: str, wanted: bool) -> None:
@@ -176,17 +174,17 @@ class InMemoryDataset(DatasetBase):
         self.skipped_fields = sum(self._skipped.values())
 
     def set_fleet_send_batch_size(self, fleet_send_batch_size: int = 1024) -> None:
-        """Has no meaning in one process."""
+        """Has no effect in one process."""
 
     def set_fleet_send_sleep_seconds(self, fleet_send_sleep_seconds: int = 0) -> None:
-        """Has no meaning in one process."""
+        """Has no effect in one process."""
 
     def load_into_memory(self) -> None:
         """Read all files. Raises DataFileNotFoundError, UnreadableError."""
         self._records = [without_zeros(record, self.slots) for record in self._read(iter(self.filelist))]
 
     def preload_into_memory(self, thread_num: int | None = None) -> None:
-        """Begin to read all files in the background; `wait_preload_done` waits for the end."""
+        """Start reading all files in the background; `wait_preload_done` waits for the end."""
 
         def load() -> None:
             try:
@@ -198,7 +196,7 @@ class InMemoryDataset(DatasetBase):
         self._loading.start()
 
     def wait_preload_done(self) -> None:
-        """Wait for `preload_into_memory`; raises what it met."""
+        """Wait for `preload_into_memory`; raises its errors."""
         if self._loading is None:
             raise UsageError("wait_preload_done waits for preload_into_memory, which has not been called")
         self._loading.join()
@@ -207,12 +205,12 @@ class InMemoryDataset(DatasetBase):
             raise self._fault
 
     def local_shuffle(self, seed: int | None = None) -> None:
-        """Put the samples in another order; the same seed gives the same one (Paddle knows no seed)."""
+        """Shuffle the samples; the same seed gives the same order (Paddle has no seed)."""
         records = self._loaded()
         self._records = [records[i] for i in np.random.default_rng(seed).permutation(len(records))]
 
     def global_shuffle(self, fleet: Any = None, thread_num: int = 12) -> None:
-        """Exchange samples between trainers: one trainer keeps what it has, in order, as Paddle without its PSLIB does.
+        """Exchange samples between trainers: one trainer keeps its samples, in order, as Paddle without PSLIB does.
 
         Raises UnsupportedOperatorError for a fleet.
         """
@@ -230,7 +228,7 @@ class InMemoryDataset(DatasetBase):
         known = {slot.name: index for index, slot in enumerate(self.slots)}
         unknown = [name for name in slots if name not in known]
         if unknown:
-            raise UsageError(f"slots_shuffle: there is no slot {unknown[0]!r}; the slots are {', '.join(known)}")
+            raise UsageError(f"slots_shuffle: no slot {unknown[0]!r}; the slots are {', '.join(known)}")
         records = [list(record) for record in self._loaded()]
         for name in slots:
             order = np.random.default_rng().permutation(len(records))
@@ -240,22 +238,22 @@ class InMemoryDataset(DatasetBase):
         self._records = records
 
     def release_memory(self) -> None:
-        """Forget the samples."""
+        """Release the samples."""
         self._records = None
 
     def get_memory_data_size(self, fleet: Any = None) -> int:
-        """How many samples are in memory. Raises UnsupportedOperatorError for a fleet."""
+        """The number of samples in memory. Raises UnsupportedOperatorError for a fleet."""
         _no_fleet(fleet, "get_memory_data_size")
         return len(self._records or ())
 
     def get_shuffle_data_size(self, fleet: Any = None) -> int:
-        """How many samples other trainers have sent: none. Raises UnsupportedOperatorError for a fleet."""
+        """The number of samples from other trainers: 0. Raises UnsupportedOperatorError for a fleet."""
         _no_fleet(fleet, "get_shuffle_data_size")
         return 0
 
     def _loaded(self) -> list[Record]:
         if self._records is None:
-            raise UsageError("the data set holds nothing in memory; call load_into_memory first")
+            raise UsageError("the data set has no samples in memory; call load_into_memory first")
         return self._records
 
     def _shares(self, readers: int) -> list[Iterator[Record]]:
@@ -265,12 +263,12 @@ class InMemoryDataset(DatasetBase):
 
 
 class QueueDataset(DatasetBase):
-    """Samples that are read while they are used; their files are read again in every run."""
+    """Samples that are read as they are used; their files are read again in every run."""
 
     feed_name = "MultiSlotDataFeed"
 
     def readers(self, thread: int = 0) -> int:
-        """At most one for each file."""
+        """At most one per file."""
         return max(min(self.thread_num, len(self.filelist)), 1)
 
     def local_shuffle(self) -> NoReturn:
@@ -286,13 +284,13 @@ class QueueDataset(DatasetBase):
         )
 
     def _shares(self, readers: int) -> list[Iterator[Record]]:
-        files = iter(self.filelist)  # whoever is done with a file takes the next
+        files = iter(self.filelist)  # a reader that has finished a file takes the next one
         return [self._read(files) for _ in range(readers)]
 
 
 def _no_fleet(fleet: Any, method: str) -> None:
     if fleet is not None:
         raise UnsupportedOperatorError(
-            f"{method} with a fleet asks for several trainers that exchange samples, which fluidtool does not do; give each "
-            "trainer its own files, and leave fleet out"
+            f"{method} with a fleet needs several trainers that exchange samples, which is not supported; give each "
+            "trainer its own files, and omit fleet"
         )

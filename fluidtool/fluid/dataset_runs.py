@@ -1,4 +1,4 @@
-"""Running a program over a data set, and telling of it (Paddle 1.8.5 executor.py, hogwild_worker.cc)."""
+"""Running a program over a data set, and reporting progress (Paddle 1.8.5 executor.py, hogwild_worker.cc)."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ handler = FetchHandlerExample(var_dict=var_dict)
 
 
 class FetchHandler:
-    """Is shown variables of a running `train_from_dataset` every `period_secs` seconds: override `handler`.
+    """Receives variables of a running `train_from_dataset` every `period_secs` seconds: override `handler`.
 
-    var_dict: Variables by the names that `handler` finds them under.
+    var_dict: Variables by the names that `handler` sees.
     """
 
     def __init__(self, var_dict: Mapping[str, Any] | None = None, period_secs: float = 60) -> None:
@@ -47,7 +47,7 @@ class FetchHandler:
         self.var_dict, self.period_secs = var_dict, period_secs
 
     def handler(self, res_dict: Mapping[str, Any]) -> None:
-        """Gets arrays by name, None for what has no value; writes the first element of each to stdout."""
+        """Called with arrays by name, None for missing values; writes the first element of each to stdout."""
         for key, value in res_dict.items():
             if isinstance(value, np.ndarray):
                 sys.stdout.write(f"{key}[0]: {value[0]} ")
@@ -55,7 +55,7 @@ class FetchHandler:
 
     @staticmethod
     def help() -> None:
-        """Show an example."""
+        """Print an example."""
         sys.stdout.write(EXAMPLE)
 
 
@@ -82,7 +82,7 @@ def run_from_dataset(
     fetches, infos = list(fetch_list or []), list(fetch_info or [])
     if len(fetches) != len(infos):
         raise UsageError(
-            f"fetch_list has {len(fetches)} variables, but fetch_info {len(infos)} texts; give a text for each"
+            f"fetch_list has {len(fetches)} variables, but fetch_info has {len(infos)} texts; pass one text per variable"
         )
     if print_period < 1:
         raise UsageError(f"print_period must be at least 1, found {print_period}")
@@ -103,7 +103,7 @@ def run_from_dataset(
 
 
 class _Watch:
-    """When a FetchHandler is told, and of what."""
+    """When a FetchHandler is called, and with what."""
 
     def __init__(self, handler: FetchHandler | None, program: Program) -> None:
         self.handler, self.last = handler, monotonic()
@@ -118,7 +118,7 @@ class _Watch:
         self.fetches = [name for name in self.names.values() if name in known]
 
     def due(self) -> list[str]:
-        """The names to fetch in this step: none unless the period is over."""
+        """The names to fetch in this step: none before the period is over."""
         if self.handler is None or monotonic() - self.last < self.handler.period_secs:
             return []
         self.last = monotonic()

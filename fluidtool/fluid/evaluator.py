@@ -1,4 +1,4 @@
-"""`fluid.evaluator`: scores added up over batches by the program itself (Paddle 1.8.5 evaluator.py).
+"""`fluid.evaluator`: scores accumulated over batches by the program itself (Paddle 1.8.5 evaluator.py).
 
 `fluid.metrics` does the same in Python and is the newer way.
 """
@@ -30,7 +30,7 @@ def _clone(block: Block, var: Variable) -> Variable:
 
 
 class Evaluator:
-    """What every evaluator is: persistable states that the program adds to. reset() comes before the first batch."""
+    """The base of evaluators: persistable states that the program updates. Call reset() before the first batch."""
 
     def __init__(self, name: str, **kwargs: Any) -> None:
         self.states: list[Variable] = []
@@ -48,7 +48,7 @@ class Evaluator:
 
     def eval(self, executor: Any, eval_program: Program | None = None) -> Any:
         """The score so far."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how to evaluate; extend Evaluator")
+        raise NotImplementedError(f"{type(self).__name__} has no evaluation rule; override eval")
 
     def _create_state(self, suffix: str, dtype: str, shape: list[int] | None) -> Variable:
         name = f"{unique_name.generate(self.helper.name)}_{suffix}"
@@ -92,7 +92,7 @@ class ChunkEvaluator(Evaluator):
 
 
 class EditDistance(Evaluator):
-    """The mean edit distance, and the share of sequences with any, over batches."""
+    """The mean edit distance, and the share of sequences with errors, over batches."""
 
     def __init__(
         self, input: Variable, label: Variable, ignored_tokens: Sequence[int] | None = None, **kwargs: Any
@@ -166,7 +166,7 @@ class DetectionMAP(Evaluator):
         return self.cur_map, self.accum_map
 
     def reset(self, executor: Any, reset_program: Program | None = None) -> None:
-        """Forget the batches so far."""
+        """Reset the accumulated states."""
         clear_state(executor, self.has_state, Program() if reset_program is None else reset_program)
 
 

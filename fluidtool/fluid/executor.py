@@ -30,12 +30,12 @@ class _Current:
 
 
 def global_scope() -> Scope:
-    """The scope that runs use when they name none."""
+    """The scope that runs use by default."""
     return _Current.scope
 
 
 def switch_scope(scope: Scope) -> Scope:
-    """Make another scope the global one and return the one before; raises ArgumentTypeError for what is no Scope."""
+    """Set the global scope and return the previous one; raises ArgumentTypeError unless it is a Scope."""
     if not isinstance(scope, Scope):
         raise ArgumentTypeError(f"a run takes its variables from a Scope, found {type(scope).__name__}")
     old = _Current.scope
@@ -54,7 +54,7 @@ def scope_guard(scope: Scope) -> Iterator[None]:
 
 
 def as_numpy(value: Any) -> Any:
-    """A fetched value as numpy: LoDTensor (without LoD) -> FetchedArray, a list item by item; others as they are."""
+    """A fetched value as numpy: LoDTensor (without LoD) -> FetchedArray, a list item by item; others unchanged."""
     if isinstance(value, LoDTensor):
         if value.offsets:
             raise FetchError(
@@ -68,7 +68,7 @@ def as_numpy(value: Any) -> Any:
 
 
 def fetch_var(name: str, scope: Scope | None = None, return_numpy: bool = True) -> Any:
-    """The value of a variable of a scope (persistable ones stay there); raises FetchError when it is not there."""
+    """The value of a variable of a scope (persistable ones stay there); raises FetchError if it does not exist."""
     if not isinstance(name, str):
         raise ArgumentTypeError(f"fetch_var takes a name, found {type(name).__name__}")
     var = (global_scope() if scope is None else scope).find_var(name)
@@ -88,7 +88,7 @@ class Executor:
 
     def __init__(self, place: Place | str | None = None, *, policy: Policy | None = None, seed: int = 0) -> None:
         place = None if place is None else as_place(place)
-        policy = Policy(endpoints=None) if policy is None else policy  # a script's own program may talk to anybody
+        policy = Policy(endpoints=None) if policy is None else policy  # a script's own program may contact any endpoint
         self._runtime = runtime.Executor(place, policy=policy, seed=seed)
         self.place = self._runtime.place
         self._closed = False
@@ -108,9 +108,9 @@ class Executor:
     ) -> list[Any]:
         """Run block 0 of `program` once and return the values of `fetch_list`.
 
-        feed: ndarray, LoDTensor, SelectedRows or a list for a LoDTensorArray, by name. Without fetch_list the program's
-        own fetch operators say what comes back. A CompiledProgram runs on all its devices: a dict is split over them, a
-        list gives each its own dict; results are merged, or listed by device when return_merged is not set.
+        feed: ndarray, LoDTensor, SelectedRows or a list for a LoDTensorArray, by name. Without fetch_list, the program's
+        own fetch operators select the results. A CompiledProgram runs on all its devices: a dict is split over them, a
+        list has one dict per device; results are merged, or listed by device if return_merged is not set.
         Raises FeedError, FetchError, OperatorError.
         """
         if self._closed:
@@ -171,8 +171,8 @@ class Executor:
         """Run all operators of `program` for every mini-batch of an InMemoryDataset or QueueDataset.
 
         After each `print_period` batches the variables of fetch_list are written to stdout, each with its text of
-        fetch_info. thread: how many readers take turns (0: as the data set says). debug has no meaning here.
-        Raises UsageError, UnreadableError for a line that is no sample, OperatorError.
+        fetch_info. thread: how many readers take turns (0: the data set's setting). debug has no effect here.
+        Raises UsageError, UnreadableError for a line that is not a sample, OperatorError.
         """
         if self._closed:
             raise ArgumentTypeError("Attempted to use a closed Executor; make a new one")
@@ -189,7 +189,7 @@ class Executor:
             observer=active_observer(),
         )
 
-    # As in Paddle: only pushes to parameter servers are left out, so a program that trains goes on training.
+    # As in Paddle: only pushes to parameter servers are left out, so a program that trains continues to train.
     infer_from_dataset = train_from_dataset
 
     def as_lodtensor(self, data: Any) -> LoDTensor:
@@ -208,18 +208,18 @@ class Executor:
         return self._runtime.device.array(array)
 
     def generators(self, program: Program | CompiledProgram, scope: Scope | None = None) -> list[np.random.Generator]:
-        """What random operators of a program draw from, one for each device; kept from run to run."""
+        """The random generators for a program, one per device; kept across runs."""
         if isinstance(program, CompiledProgram):
             return program.generators(self._runtime, global_scope() if scope is None else scope)
         return [self._runtime.generator(program)]
 
     def device_scopes(self, program: Program | CompiledProgram, scope: Scope | None = None) -> list[Scope]:
-        """The scope of each device; all but the first hold only what is the device's own (statistics of batch_norm)."""
+        """The scope of each device; all but the first hold only per-device variables (statistics of batch_norm)."""
         scope = global_scope() if scope is None else scope
         return program.scopes(self._runtime, scope) if isinstance(program, CompiledProgram) else [scope]
 
     def close(self) -> None:
-        """Tell parameter servers that this trainer is finished, and release plans; the executor cannot run any more."""
+        """Tell parameter servers that this trainer has finished, and release plans; the executor cannot run any more."""
         if not self._closed:
             self._closed = True
             self._runtime.close()
@@ -236,14 +236,14 @@ def _only_feed(feed: Any) -> dict[str, Any]:
 
 
 def _fetched(value: Any) -> Any:
-    """Paddle gives an empty tensor back as one without memory, of dimensions [0]."""
+    """Paddle returns an empty tensor without memory, with dimensions [0]."""
     if isinstance(value, LoDTensor) and value.is_initialized() and value.numpy().size == 0:
         return LoDTensor(None, value.lod())
     return value
 
 
 def fetched_names(fetch_list: Any) -> list[str]:
-    """The names of a fetch list; what `Optimizer.minimize` returned is none, its operators run with the program."""
+    """The names of a fetch list, without what `Optimizer.minimize` returned: its operators run with the program."""
     return [fetch_name(item) for item in _as_list(fetch_list) if not _is_minimized(item)]
 
 
@@ -263,13 +263,11 @@ def fetch_name(item: Any) -> str:
 
 
 def check_feed(program: Program, feed: Mapping[str, Any]) -> None:
-    """Raise FeedError where a fed value contradicts a variable that asks for the check; warn about unknown names."""
+    """Raise FeedError if a fed value contradicts a variable that requests the check; warn about unknown names."""
     block = program.global_block()
     missing = [name for name in feed_names(program) if name not in feed]
     if missing:
-        raise FeedError(
-            f"the program feeds {', '.join(feed_names(program))}, but there is no value for {', '.join(missing)}"
-        )
+        raise FeedError(f"the program feeds {', '.join(feed_names(program))}, but {', '.join(missing)} got no value")
     for name, value in feed.items():
         var = block.vars.get(name)
         if var is None:

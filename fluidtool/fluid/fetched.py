@@ -1,4 +1,4 @@
-"""Fetched values as numpy arrays that convert to Python numbers as arrays of one element did before numpy 2.4."""
+"""Fetched values as numpy arrays that convert to Python numbers as arrays with one element did before numpy 2.4."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 
 
 class FetchedArray(np.ndarray[Any, Any]):
-    """An array; one element, whatever its shape, is a number to `float`, `int`, `complex`, `range` and a format.
+    """An array; with one element, whatever its shape, it works as a number for `float`, `int`, `complex`, `range`, formats.
 
-    What is computed from it and cut out of it is such an array, too. Printed, copied and pickled it is a plain array.
+    Results and slices of it are such arrays, too. Printed, copied and pickled it is a plain array.
     """
 
-    __array_priority__ = 1.0  # joined with plain arrays it stays what it is
+    __array_priority__ = 1.0  # combined with plain arrays, the result is of this type
 
     def __float__(self) -> float:
         return float(self.item()) if self.size == 1 else super().__float__()
@@ -37,14 +37,14 @@ class FetchedArray(np.ndarray[Any, Any]):
         return self.view(np.ndarray).__reduce_ex__(protocol)
 
     def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False, /) -> Any:
-        """What a computation gives: without dimensions a scalar, as of plain arrays."""
+        """The result of a computation: without dimensions a scalar, as for plain arrays."""
         return array[()] if array.ndim == 0 else array.view(FetchedArray)
 
     def squeeze(self, axis: Any = None) -> FetchedArray:
-        """Without dimensions of 1; without any dimension still an array, as of plain arrays."""
+        """Without dimensions of size 1; without any dimension still an array, as for plain arrays."""
         return self.view(np.ndarray).squeeze(axis).view(FetchedArray)
 
 
 def fetched_array(array: np.ndarray[Any, Any]) -> FetchedArray:
-    """The same numbers, not copied."""
+    """The same elements, not copied."""
     return array.view(FetchedArray)

@@ -1,8 +1,8 @@
 """`set_flags` and `get_flags`: Paddle's public FLAGS_* settings (Paddle 1.8.5 framework.py, measured defaults).
 
-FLAGS_check_nan_inf works: runs stop at the first operator that makes NaN or infinity out of finite numbers.
-FLAGS_fuse_parameter_memory_size says how many MiB of gradients travel between trainers as one. The others steer Paddle's
-own memory and threads; they are kept and not used.
+FLAGS_check_nan_inf works: runs stop at the first operator that produces NaN or infinity from finite numbers.
+FLAGS_fuse_parameter_memory_size is how many MiB of gradients trainers send at once. The others control Paddle's
+memory and threads; they are kept and not used.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Flags:
 
 
 def set_flags(flags: Mapping[str, Any]) -> None:
-    """Change settings; raises ArgumentTypeError for what is no dict, UsageError for an unknown one."""
+    """Change settings; raises ArgumentTypeError unless given a dict, UsageError for an unknown one."""
     if not isinstance(flags, Mapping):
         raise ArgumentTypeError(f"flags in set_flags should be a dict, found {type(flags).__name__}")
     for name in flags:
@@ -72,12 +72,12 @@ def get_flags(flags: Any) -> dict[str, Any]:
 
 
 def checks_finite() -> bool:
-    """Whether runs look for NaN and infinity: the flag, or the environment variable of its name."""
+    """Whether runs check for NaN and infinity: the flag, or the environment variable of its name."""
     return bool(_Flags.values[CHECK_FINITE]) or os.environ.get(CHECK_FINITE, "").lower() in ("1", "true")
 
 
 def bucket_bytes(is_fused: bool) -> int:
-    """How many bytes of gradients travel between trainers as one; 0: each by itself."""
+    """How many bytes of gradients trainers send at once; 0: each gradient separately."""
     return buckets.bucket_bytes(os.environ, _Flags.values[BUCKET_SIZE]) if is_fused else 0
 
 

@@ -26,23 +26,23 @@ class _Current:
 
 
 def default_main_program() -> Program:
-    """The program that layers append to and runs use when they name none."""
+    """The program that layers append to and that runs use by default."""
     return _Current.main
 
 
 def default_startup_program() -> Program:
-    """The program that initialises what layers create."""
+    """The program that initializes what layers create."""
     return _Current.startup
 
 
 def switch_main_program(program: Program) -> Program:
-    """Make another program the default main program and return the one before."""
+    """Set the default main program and return the previous one."""
     old, _Current.main = _Current.main, program
     return old
 
 
 def switch_startup_program(program: Program) -> Program:
-    """Make another program the default startup program and return the one before."""
+    """Set the default startup program and return the previous one."""
     old, _Current.startup = _Current.startup, program
     return old
 
@@ -65,7 +65,7 @@ def program_guard(main_program: Program, startup_program: Program | None = None)
 
 
 def get_var(name: str, program: Program | None = None) -> Variable:
-    """The variable of this name in block 0 (of the default main program); raises ProgramError when there is none."""
+    """The variable of this name in block 0 (of the default main program); raises ProgramError if it does not exist."""
     return (default_main_program() if program is None else program).global_block().var(name)
 
 
@@ -84,7 +84,7 @@ _get_var = get_var
 
 @contextmanager
 def name_scope(prefix: str | None = None) -> Iterator[None]:
-    """Operators appended within carry `prefix` (numbered when it is used again) in their `op_namescope`."""
+    """Operators appended within carry `prefix` (numbered if it is used again) in their `op_namescope`."""
     if not prefix:
         raise UsageError("namescope prefix can not be empty.")
     before = _Current.scopes, _Current.scope_counts

@@ -17,11 +17,11 @@ from fluidtool.tensor import Place
 
 
 class Inferencer:
-    """Computes what `infer_func` returns, one variable, with the parameters that were saved in `param_path`.
+    """Computes the variable that `infer_func` returns, with the parameters saved in `param_path`.
 
     place: None is the first GPU, else the CPU. parallel: split a batch over all GPUs, or CPU_NUM CPU devices.
-    Names are drawn anew, as Trainer does. Raises ArgumentTypeError when infer_func returns something else, and what
-    `fluid.io.load_params` raises.
+    Names are generated from scratch, as in Trainer. Raises ArgumentTypeError if infer_func returns something else, and
+    the errors of `fluid.io.load_params`.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Inferencer:
     def infer(self, inputs: Mapping[str, Any], return_numpy: bool = True) -> list[Any]:
         """[the prediction] for inputs by name: as an array, or as a LoDTensor without `return_numpy`.
 
-        Raises UsageError when inputs is no map, and what `Executor.run` raises.
+        Raises UsageError if inputs is not a map, and the errors of `Executor.run`.
         """
         if not isinstance(inputs, Mapping):
             raise UsageError("inputs should be a map of {'input_name': input_var}, found " + type(inputs).__name__)

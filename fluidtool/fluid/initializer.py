@@ -1,6 +1,6 @@
 """Initializers: what they append to a startup program for a parameter (Paddle 1.8.5 initializer.py).
 
-An initializer is called as `initializer(variable, block)` and puts one operator in front of the block.
+An initializer is called as `initializer(variable, block)` and inserts one operator at the start of the block.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from fluidtool.proto.enums import VarType
 
 @contextmanager
 def init_on_cpu() -> Iterator[None]:
-    """Kept for scripts for Paddle before 1.6: values are the same wherever they are initialised."""
+    """Kept for scripts for Paddle before 1.6: values are the same wherever they are initialized."""
     yield
 
 
 def force_init_on_cpu() -> bool:
-    """False: as `init_on_cpu`."""
+    """False, like `init_on_cpu`."""
     return False
 
 
 class Initializer:
-    """What every initializer is, for isinstance checks."""
+    """The base of initializers, for isinstance checks."""
 
     def __call__(self, var: Variable, block: Block) -> Operator:
-        """Append what initialises `var` to `block`."""
-        raise UsageError(f"{type(self).__name__} does not say how to initialise {var.name}")
+        """Append the initialization of `var` to `block`."""
+        raise UsageError(f"{type(self).__name__} has no rule to initialize {var.name}")
 
 
 def _prepend(
@@ -200,7 +200,7 @@ class BilinearInitializer(Initializer):
         factor = math.ceil(size / 2.0)
         center = (2 * factor - 1 - factor % 2) / (2.0 * factor)
         position = np.arange(math.prod(shape))
-        # Paddle divides without rounding here: y moves on a little with every column.
+        # Paddle divides without rounding here: y grows slightly with every column.
         x, y = position % size, (position / size) % size
         weight = (1 - np.abs(x / factor - center)) * (1 - np.abs(y / factor - center))
         attrs = {"shape": list(shape), "fp32_values": [float(v) for v in weight.astype("float32")]}

@@ -1,6 +1,6 @@
 """The newer inputs of programs: `fluid.data`, `fluid.embedding`, `fluid.one_hot` (Paddle 1.8.5 data.py and input.py).
 
-Unlike those of `fluid.layers`, `data` takes the whole shape and has feeds checked, and ids need no last dimension of 1.
+Unlike those of `fluid.layers`, `data` takes the whole shape and feeds are checked, and ids need no last dimension of 1.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fluidtool.proto.enums import VarType
 
 
 def data(name: str, shape: Sequence[int | None], dtype: Any = "float32", lod_level: int = 0) -> Variable:
-    """An input variable of block 0; -1 or None stands for a size that every feed decides."""
+    """An input variable of block 0; -1 or None is a size that depends on the feed."""
     helper = LayerHelper("data", name=name)
     check_type(name, "name", (bytes, str), "data")
     check_type(shape, "shape", (list, tuple), "data")
@@ -33,7 +33,7 @@ def data(name: str, shape: Sequence[int | None], dtype: Any = "float32", lod_lev
 
 
 def one_hot(input: Variable, depth: int | Variable, allow_out_of_range: bool = False) -> Variable:
-    """For ids of any shape [...] rows [..., depth] of zeros with a one at the id; allow_out_of_range: zeros beyond depth."""
+    """For ids of any shape [...], rows [..., depth]: 1 at the id, else 0; allow_out_of_range: zeros beyond depth."""
     helper = LayerHelper("one_hot_v2")
     inputs = {"X": input}
     attrs: dict[str, Any] = {"allow_out_of_range": allow_out_of_range}

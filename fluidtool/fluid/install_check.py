@@ -18,7 +18,7 @@ __all__ = ["run_check"]
 
 
 def run_check() -> None:
-    """Train a small program on the CPU for one step and say that it works; raises what goes wrong."""
+    """Train a small program on the CPU for one step and report success; raises any error."""
     main, startup = Program(), Program()
     with program_guard(main, startup), unique_name.guard(), scope_guard(Scope()):
         loss = layers.mean(layers.fc(layers.data("inp", [2]), 3))

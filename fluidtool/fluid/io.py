@@ -68,7 +68,7 @@ def is_parameter(var: Variable) -> bool:
 
 
 def is_belong_to_optimizer(var: Variable) -> bool:
-    """Whether a variable persists without being a parameter or an input: accumulators, learning rates."""
+    """Whether a variable is persistable without being a parameter or an input: accumulators, learning rates."""
     return not (isinstance(var, Parameter) or var.need_check_feed) and is_persistable(var)
 
 
@@ -91,7 +91,7 @@ def save_vars(
     predicate: Predicate | None = None,
     filename: str | None = None,
 ) -> bytes | None:
-    """Save variables of the global scope: one file each, or all in `filename`; without dirname and filename as bytes."""
+    """Save variables of the global scope: one file each, or all in `filename`; without both, as bytes."""
     chosen = _choose(main_program, vars, predicate)
     values = {var.name: _value(var.name) for var in chosen}
     if dirname is None and filename is None:
@@ -113,7 +113,7 @@ def save_params(
 def save_persistables(
     executor: Executor | None, dirname: str | None, main_program: Program | None = None, filename: str | None = None
 ) -> bytes | None:
-    """Save whatever persists of a program: parameters, accumulators, counters."""
+    """Save all persistable variables of a program: parameters, accumulators, counters."""
     return save_vars(executor, dirname, main_program, predicate=is_persistable, filename=filename)
 
 
@@ -125,9 +125,9 @@ def load_vars(
     predicate: Predicate | None = None,
     filename: Any = None,
 ) -> None:
-    """Load variables into the global scope; raises ParameterFileError when files are missing or do not fit.
+    """Load variables into the global scope; raises ParameterFileError if files are missing or do not fit.
 
-    filename: the combined file within dirname; its bytes when dirname is None.
+    filename: the combined file within dirname; its bytes if dirname is None.
     """
     _fill_scope(_open(dirname, filename, _choose(main_program, vars, predicate)), executor)
 
@@ -142,7 +142,7 @@ def load_params(
 def load_persistables(
     executor: Executor | None, dirname: str | None, main_program: Program | None = None, filename: Any = None
 ) -> None:
-    """Load whatever persists of a program."""
+    """Load all persistable variables of a program."""
     load_vars(executor, dirname, main_program, predicate=is_persistable, filename=filename)
 
 
@@ -194,7 +194,7 @@ def _value(name: str) -> Value:
     if isinstance(value, SelectedRows):
         return value
     raise UninitializedError(
-        f"cannot save {name}: the scope holds no value for it; run the startup program or load the parameters first"
+        f"cannot save {name}: it has no value in the scope; run the startup program or load the parameters first"
     )
 
 
@@ -205,7 +205,7 @@ def _fill_scope(store: Mapping[str, Value], executor: Executor | None) -> None:
 
 
 def put(scope: Scope, name: str, value: Value, executor: Executor | None) -> None:
-    """Put a value into a scope, at the executor's place; the tensor object that is there stays the same object."""
+    """Set a value in a scope, at the executor's place; an existing tensor object is reused."""
     var = scope.var(name)
     if isinstance(value, SelectedRows):
         var.value = value
@@ -219,7 +219,7 @@ def put(scope: Scope, name: str, value: Value, executor: Executor | None) -> Non
 def prepend_feed_ops(
     inference_program: Program, feed_target_names: Sequence[str], feed_holder_name: str = "feed"
 ) -> None:
-    """Put a feed operator for each name in front; raises ProgramError for an unknown name."""
+    """Insert a feed operator for each name at the start; raises ProgramError for an unknown name."""
     if feed_target_names:
         block = inference_program.global_block()
         block.create_var(name=feed_holder_name, type=VarType.FEED_MINIBATCH, persistable=True)
@@ -229,7 +229,7 @@ def prepend_feed_ops(
 def append_fetch_ops(
     inference_program: Program, fetch_target_names: Sequence[str], fetch_holder_name: str = "fetch"
 ) -> None:
-    """Put a fetch operator for each name behind."""
+    """Append a fetch operator for each name."""
     block = inference_program.global_block()
     block.create_var(name=fetch_holder_name, type=VarType.FETCH_LIST, persistable=True)
     append_fetches(inference_program, fetch_target_names, fetch_holder_name)
@@ -246,7 +246,7 @@ def save_inference_model(
     export_for_deployment: bool = True,
     program_only: bool = False,
 ) -> list[str]:
-    """Save what computes `target_vars` from `feeded_var_names`, with its parameters; returns the saved fetch names.
+    """Save the operators that compute `target_vars` from `feeded_var_names`, with parameters; returns the fetch names.
 
     As in Paddle since 1.4, each target gets a `scale` operator of factor 1 in `main_program`, whose output is fetched.
     """
@@ -273,7 +273,7 @@ def save_inference_model(
 
 
 def _contents(folder: Path, program: Program, filename: str | None) -> dict[Path, Iterable[Any]]:
-    """The files that keep what persists of a program."""
+    """The files with the persistable variables of a program."""
     values = {var.name: _value(var.name) for var in _choose(program, None, is_persistable)}
     if filename is not None:
         return {folder / filename: combined_parts(values)}
@@ -283,7 +283,7 @@ def _contents(folder: Path, program: Program, filename: str | None) -> dict[Path
 def _append_scale(program: Program, var: Variable, index: int) -> str:
     block = program.global_block()
     if not block.has_var(var.name):
-        raise ProgramError(f"target {var.name} is not a variable of the program that is to be saved")
+        raise ProgramError(f"target {var.name} is not a variable of the program to save")
     name = unique_name.generate(f"save_infer_model/scale_{index}.tmp")
     while block.has_var(name):
         name = unique_name.generate(f"save_infer_model/scale_{index}.tmp")
@@ -311,7 +311,7 @@ def load_inference_model(
     """[program, feed names, fetch variables] of a saved inference model; its parameters go to the global scope.
 
     With dirname None, `model_filename` and `params_filename` are the bytes themselves. Raises UnreadableError for a file
-    that is no program, OperatorError for operators that are not what their schemas say.
+    that is not a program, OperatorError for operators that do not match their schemas.
     """
     if dirname is None:
         if model_filename is None:
@@ -336,7 +336,7 @@ def _program_file(folder: Path, model_filename: str | None) -> Program:
 
     file = folder / (os.path.basename(model_filename) if model_filename else "__model__")
     if not file.is_file():
-        raise ModelNotFoundError(f"there is no program file {file}; name it with model_filename")
+        raise ModelNotFoundError(f"no program file {file}; set its name with model_filename")
     return read_program(file)
 
 
@@ -358,7 +358,7 @@ def get_parameter_value_by_name(
 
 # ---------------------------------------------------------------- pickled states (since 1.6)
 def save(program: Program, model_path: str) -> None:
-    """Write `<path>.pdparams` (parameters), `.pdopt` (what else persists) and `.pdmodel` (the program)."""
+    """Write `<path>.pdparams` (parameters), `.pdopt` (other persistable variables) and `.pdmodel` (the program)."""
     if not os.path.basename(model_path):
         raise UsageError(
             "The input model_path MUST be format of dirname/filename [dirname\\filename in Windows system], "
@@ -381,7 +381,7 @@ def save(program: Program, model_path: str) -> None:
 def load(
     program: Program, model_path: str, executor: Executor | None = None, var_list: Sequence[Variable] | None = None
 ) -> None:
-    """Load what `save`, `save_params`, `save_persistables` or `save_vars` wrote into the global scope.
+    """Load files written by `save`, `save_params`, `save_persistables` or `save_vars` into the global scope.
 
     Raises ParameterFileError for a missing file or value, or one that does not fit the program.
     """
@@ -461,7 +461,7 @@ def _state_of_folder(path: Path, var_list: Sequence[Variable] | None) -> dict[st
 
 
 def set_program_state(program: Program, state_dict: Mapping[str, Any]) -> None:
-    """Put arrays by name into the variables of a program; raises ParameterFileError when one does not fit."""
+    """Set the variables of a program from arrays by name; raises ParameterFileError if one does not fit."""
     import warnings
 
     variables = [var for var in program.list_vars() if is_persistable(var)]

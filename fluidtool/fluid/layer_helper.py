@@ -1,4 +1,4 @@
-"""LayerHelper: what every layer function needs to name, create and append (Paddle 1.8.5 layer_helper.py)."""
+"""LayerHelper: names, variables and operators for layer functions (Paddle 1.8.5 layer_helper.py)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LayerHelper:
 
     @property
     def startup_program(self) -> Program:
-        """The program that initialises what the layer creates."""
+        """The program that initializes what the layer creates."""
         return default_startup_program()
 
     def append_op(self, *args: Any, **kwargs: Any) -> Operator:
@@ -59,7 +59,7 @@ class LayerHelper:
         return inputs[0]
 
     def input_dtype(self, input_param_name: str = "input") -> VarType:
-        """The data type that all inputs share; raises UsageError when they differ."""
+        """The data type that all inputs share; raises UsageError if they differ."""
         dtypes = [var.dtype for var in self.multiple_input(input_param_name)]
         if len(set(dtypes)) > 1:
             raise UsageError(f"Data Type mismatch: {dtypes[0]} to {next(d for d in dtypes if d != dtypes[0])}")
@@ -125,7 +125,7 @@ class LayerHelper:
         return Constant(0.0) if is_bias else Xavier()
 
     def get_parameter(self, name: str) -> Parameter:
-        """The parameter of this name; raises UsageError when the variable is none."""
+        """The parameter of this name; raises UsageError if the variable is not one."""
         found = self.main_program.global_block().var(name)
         if not isinstance(found, Parameter):
             raise UsageError(f"no Parameter name {name} found")
@@ -133,7 +133,7 @@ class LayerHelper:
 
     # -- variables
     def create_variable_for_type_inference(self, dtype: Any, stop_gradient: bool = False) -> Variable:
-        """A temporary of the current block; what kind it is, the operator that writes it says."""
+        """A temporary of the current block; the operator that writes it determines its kind."""
         return self.main_program.current_block().create_var(
             name=unique_name.generate(f"{self.name}.tmp"), dtype=dtype, persistable=False, stop_gradient=stop_gradient
         )
@@ -156,14 +156,14 @@ class LayerHelper:
         return self.create_global_variable(*args, name=name, **kwargs), True
 
     def set_variable_initializer(self, var: Variable, initializer: Initializer) -> Variable:
-        """Initialise a variable of the main program in the startup program."""
+        """Initialize a variable of the main program in the startup program."""
         return self.startup_program.global_block().create_var(
             name=var.name, type=var.type, dtype=var.dtype, shape=var.shape, persistable=True, initializer=initializer
         )
 
-    # -- what comes after
+    # -- bias and activation
     def append_bias_op(self, input_var: Variable, dim_start: int = 1, dim_end: int | None = None) -> Variable:
-        """Add a bias over the dimensions dim_start to dim_end; nothing when bias_attr is False."""
+        """Add a bias over the dimensions dim_start to dim_end, unless bias_attr is False."""
         attr = self.bias_attr
         if not attr:
             return input_var
@@ -179,7 +179,7 @@ class LayerHelper:
         return out
 
     def append_activation(self, input_var: Variable) -> Variable:
-        """Apply the activation named by the `act` argument; nothing when it is None."""
+        """Apply the activation named by the `act` argument, if any."""
         act = self.kwargs.get("act")
         if act is None:
             return input_var

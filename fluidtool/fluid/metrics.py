@@ -1,4 +1,4 @@
-"""`fluid.metrics`: scores added up over batches in Python (Paddle 1.8.5 metrics.py)."""
+"""`fluid.metrics`: scores accumulated over batches in Python (Paddle 1.8.5 metrics.py)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a number, or an array of one."""
+    """Whether a value is a number, or an array with one element."""
     return isinstance(value, (int, np.int64, float)) or (isinstance(value, np.ndarray) and value.shape == (1,))
 
 
@@ -36,7 +36,7 @@ def _need_arrays(preds: Any, labels: Any, preds_name: str = "preds") -> None:
 
 
 class MetricBase:
-    """What every metric is. Attributes without a leading underscore are its state."""
+    """The base of metrics. Attributes without a leading underscore are the state."""
 
     def __init__(self, name: str | None = None) -> None:
         self._name = type(self).__name__ if name is None else str(name)
@@ -62,11 +62,11 @@ class MetricBase:
 
     def update(self, *args: Any, **kwargs: Any) -> None:
         """Add a batch."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how to add a batch; extend MetricBase")
+        raise NotImplementedError(f"{type(self).__name__} has no update rule; override update")
 
     def eval(self) -> Any:
         """The score so far."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how to evaluate; extend MetricBase")
+        raise NotImplementedError(f"{type(self).__name__} has no evaluation rule; override eval")
 
 
 class CompositeMetric(MetricBase):
@@ -115,13 +115,13 @@ class Precision(MetricBase):
         self.fp += int((classes == 1).sum()) - right
 
     def eval(self) -> float:
-        """tp / (tp + fp), 0.0 without any."""
+        """tp / (tp + fp), 0.0 if there are none."""
         found = self.tp + self.fp
         return float(self.tp) / found if found else 0.0
 
 
 class Recall(MetricBase):
-    """The share of positive samples that are predicted so: predictions [n, 1] of [0, 1], labels [n, 1] of 0 and 1."""
+    """The share of positive samples that are predicted positive: predictions [n, 1] of [0, 1], labels [n, 1] of 0 and 1."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
@@ -137,7 +137,7 @@ class Recall(MetricBase):
         self.fn += int((wanted == 1).sum()) - right
 
     def eval(self) -> float:
-        """tp / (tp + fn), 0.0 without any."""
+        """tp / (tp + fn), 0.0 if there are none."""
         positive = self.tp + self.fn
         return float(self.tp) / positive if positive else 0.0
 
@@ -194,12 +194,12 @@ class ChunkEvaluator(MetricBase):
         self.num_correct_chunks += num_correct_chunks
 
     def eval(self) -> tuple[float, float, float]:
-        """Precision, recall, F1; 0 where there is nothing."""
+        """Precision, recall, F1; 0 if there are no chunks."""
         return chunk_scores(self.num_infer_chunks, self.num_label_chunks, self.num_correct_chunks)
 
 
 def chunk_scores(inferred: Any, labelled: Any, correct: Any) -> tuple[float, float, float]:
-    """Precision, recall and F1 of counts of chunks; 0 where there is nothing."""
+    """Precision, recall and F1 from counts of chunks; 0 if there are none."""
     inferred, labelled, correct = (float(np.asarray(count).reshape(-1)[0]) for count in (inferred, labelled, correct))
     precision = correct / inferred if inferred else 0
     recall = correct / labelled if labelled else 0
@@ -207,7 +207,7 @@ def chunk_scores(inferred: Any, labelled: Any, correct: Any) -> tuple[float, flo
 
 
 class EditDistance(MetricBase):
-    """The mean distance, and the share of sequences with any, from layers.edit_distance."""
+    """The mean distance, and the share of sequences with errors, from layers.edit_distance."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
@@ -317,7 +317,7 @@ class DetectionMAP:
         return self.cur_map, self.accum_map
 
     def reset(self, executor: Any, reset_program: Program | None = None) -> None:
-        """Forget the batches so far."""
+        """Reset the accumulated states."""
         clear_state(executor, self.has_state, Program() if reset_program is None else reset_program)
 
 

@@ -1,4 +1,4 @@
-"""The MultiSlot text format: a line is a sample, for each slot a count and as many numbers (Paddle 1.8.5 data_feed.cc)."""
+"""The MultiSlot text format: a line is a sample, each slot a count and that many numbers (Paddle 1.8.5 data_feed.cc)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Slot:
 
     @property
     def width(self) -> int | None:
-        """How many numbers a sample of a dense slot has; None when more than the leading size is open."""
+        """The count of numbers per sample of a dense slot; None if more than the leading size is unknown."""
         return prod(self.shape[1:]) if self.dense and self.shape[:1] == (-1,) and -1 not in self.shape[1:] else None
 
 
@@ -54,7 +54,9 @@ def open_lines(path: Path, pipe_command: str) -> Iterator[bytes]:
     Raises DataFileNotFoundError, and UnreadableError when the command fails.
     """
     if not path.is_file():
-        raise DataFileNotFoundError(f"the data set's file {path} does not exist; name files that do with set_filelist")
+        raise DataFileNotFoundError(
+            f"the data set's file {path} does not exist; check the names passed to set_filelist"
+        )
     with path.open("rb") as file:
         if pipe_command.strip() in ("", "cat"):
             yield from file
@@ -78,9 +80,9 @@ def _piped(file: IO[bytes], path: Path, command: str) -> Iterator[bytes]:
 
 
 def parse_line(line: bytes, slots: Sequence[Slot], skipped: int, where: str) -> Record:
-    """The numbers of each slot. The line begins with `skipped` fields ('1 ID') to pass over.
+    """The numbers of each slot. The first `skipped` fields of the line ('1 ID') are skipped.
 
-    What follows the last slot is ignored, as in Paddle. Raises UnreadableError naming `where` and the slot.
+    Anything after the last slot is ignored, as in Paddle. Raises UnreadableError naming `where` and the slot.
     """
     words, position, record = line.split(), 2 * skipped, []
     for slot in slots:
@@ -88,8 +90,8 @@ def parse_line(line: bytes, slots: Sequence[Slot], skipped: int, where: str) -> 
         end = position + 1 + count
         if end > len(words):
             raise UnreadableError(
-                f"{where}: the line ends within slot {slot.name}, which should have {count} numbers; a line holds, for "
-                f"each of {', '.join(each.name for each in slots)}, a count and as many numbers"
+                f"{where}: the line ends within slot {slot.name}, which should have {count} numbers; a line has, for "
+                f"each of {', '.join(each.name for each in slots)}, a count and that many numbers"
             )
         record.append(_numbers(words[position + 1 : end], slot, where))
         if slot.width not in (None, count):
@@ -118,7 +120,7 @@ def _numbers(words: Sequence[bytes], slot: Slot, where: str) -> list[Any]:
 
 
 def without_zeros(record: Record, slots: Sequence[Slot]) -> Record:
-    """What a data set keeps in memory: slots that are not dense lose their zeros, and are one zero if nothing is left."""
+    """What a data set keeps in memory: slots that are not dense lose their zeros, and become one zero if nothing is left."""
     return [
         numbers if slot.dense else [n for n in numbers if abs(n) >= (LEAST if slot.type == FLOAT else 1)] or [0]
         for slot, numbers in zip(slots, record, strict=True)
@@ -126,7 +128,7 @@ def without_zeros(record: Record, slots: Sequence[Slot]) -> Record:
 
 
 def batch_of(records: Sequence[Record], slots: Sequence[Slot]) -> dict[str, LoDTensor]:
-    """The feed of a mini-batch. As in Paddle, dense slots have a LoD too, which counts numbers."""
+    """The feed of a mini-batch. As in Paddle, dense slots also have a LoD, which counts numbers."""
     feed = {}
     for index, slot in enumerate(slots):
         parts = [record[index] for record in records]
@@ -145,5 +147,5 @@ def _sizes(slot: Slot, count: int) -> tuple[int, ...]:
     known = prod(size for size in slot.shape if size >= 0)
     open_sizes = slot.shape.count(-1)
     if open_sizes > 1 or (count % known if open_sizes else count != known):
-        raise FeedError(f"a batch has {count} numbers for {slot.name}, which do not make its shape {list(slot.shape)}")
+        raise FeedError(f"a batch has {count} numbers for {slot.name}, which do not fit its shape {list(slot.shape)}")
     return tuple(count // known if size < 0 else size for size in slot.shape)

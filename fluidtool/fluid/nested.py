@@ -1,6 +1,6 @@
 """Nested structures of variables: lists, tuples, named tuples and dicts as one flat list and back.
 
-Dicts count in the order of their sorted keys; strings are leaves (Paddle 1.8.5 layers/utils.py).
+Dicts are in the order of their sorted keys; strings are leaves (Paddle 1.8.5 layers/utils.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _parts(value: Any) -> Iterator[Any]:
 
 
 def convert_to_list(value: Any, n: int, name: str, dtype: type = int) -> list[Any]:
-    """n values of a type, of one or of n of them; raises UsageError."""
+    """n values of a type, from one value or n values; raises UsageError."""
     if isinstance(value, dtype):
         return [value] * n
     try:
@@ -50,7 +50,7 @@ def flatten(nest: Any) -> list[Any]:
 
 
 def pack_sequence_as(structure: Any, flat_sequence: Any) -> Any:
-    """The leaves of `flat_sequence` in the shape of `structure`; raises UsageError when they are not as many."""
+    """The leaves of `flat_sequence` in the shape of `structure`; raises UsageError if their number differs."""
     if not is_sequence(flat_sequence):
         raise ArgumentTypeError("flat_sequence must be a sequence")
     leaves = list(flat_sequence)

@@ -1,4 +1,4 @@
-"""`fluid.nets`: small networks out of layers (Paddle 1.8.5 nets.py)."""
+"""`fluid.nets`: small networks composed of layers (Paddle 1.8.5 nets.py)."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def img_conv_group(
     pool_type: str = "max",
     use_cudnn: bool = True,
 ) -> Variable:
-    """Several conv2d, each with batch_norm and dropout if wanted, then one pool2d.
+    """Several conv2d, each with optional batch_norm and dropout, then one pool2d.
 
-    conv_num_filter says how many; the other conv_* arguments and param_attr are one for all or one for each.
+    conv_num_filter sets their number; the other conv_* arguments and param_attr are one for all or one per layer.
     """
     if not isinstance(conv_num_filter, (list, tuple)):
         raise ArgumentTypeError(f"conv_num_filter must be a list or a tuple, but received {type(conv_num_filter)}")
@@ -133,7 +133,7 @@ def glu(input: Variable, dim: int = -1) -> Variable:
 def scaled_dot_product_attention(
     queries: Variable, keys: Variable, values: Variable, num_heads: int = 1, dropout_rate: float = 0.0
 ) -> Variable:
-    """softmax(q kᵀ / sqrt(d)) v (Vaswani et al. 2017) for [batch, steps, size]; several heads have projections of their own."""
+    """softmax(q kᵀ / sqrt(d)) v (Vaswani et al. 2017) for [batch, steps, size]; several heads have separate projections."""
     for var, name in ((queries, "queries"), (keys, "keys"), (values, "values")):
         check_variable_and_dtype(var, name, WIDE, "scaled_dot_product_attention")
     _check_attention(queries, keys, values, num_heads)

@@ -1,4 +1,4 @@
-"""What is said about a name of Paddle that is not offered: which, near ones, and a short list of those that are."""
+"""The message for a name of Paddle that is not available: its module, similar names, and a short list of names."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from fluidtool.errors import NotOfferedError
 LISTED = 12
 
 INSTEAD = {
-    "paddle.fluid.incubate.fleet": "fluid.DistributeTranspiler makes the programs of the roles, 'fluidtool launch' starts them",
-    "paddle.fluid.contrib.slim": "'fluidtool transpile' changes programs, and training goes on with what it makes",
-    "paddle.fluid.dygraph": "there are no dynamic graphs; build a program and run it with fluid.Executor",
-    "paddle.fluid.framework.IrGraph": "programs are changed as they are: Program, Block and Operator",
+    "paddle.fluid.incubate.fleet": "fluid.DistributeTranspiler makes the programs, 'fluidtool launch' starts them",
+    "paddle.fluid.contrib.slim": "'fluidtool transpile' changes programs, and training continues with its output",
+    "paddle.fluid.dygraph": "dynamic graphs are not supported; build a program and run it with fluid.Executor",
+    "paddle.fluid.framework.IrGraph": "change programs directly: Program, Block and Operator",
 }
 
 
 def not_offered(module: str, name: str, offered: Iterable[str]) -> str:
-    """The sentence for `module.name`."""
+    """The message for `module.name`."""
     instead = INSTEAD.get(f"{module}.{name}")
     if instead is not None:
         return f"{module} has no {name!r} in fluidtool: {instead}"
@@ -33,7 +33,7 @@ def not_offered(module: str, name: str, offered: Iterable[str]) -> str:
 
 
 def refuse_other_names(module: str, offered: Iterable[str]) -> Callable[[str], Any]:
-    """A module-level `__getattr__` that raises NotOfferedError with that sentence; dunder names are answered plainly."""
+    """A module-level `__getattr__` that raises NotOfferedError with that message, for dunder names AttributeError."""
 
     def refuse(name: str) -> Any:
         if name.startswith("__"):
@@ -44,7 +44,7 @@ def refuse_other_names(module: str, offered: Iterable[str]) -> Callable[[str], A
 
 
 def defined_in(names: Mapping[str, Any]) -> list[str]:
-    """What a module without `__all__` offers, of its `globals()`: classes and functions of fluidtool.fluid."""
+    """The public names of a module without `__all__`, from its `globals()`: classes and functions of fluidtool.fluid."""
     return [
         name
         for name, value in names.items()

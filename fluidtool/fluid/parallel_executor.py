@@ -20,7 +20,7 @@ class ParallelExecutor:
     """Runs one program on every GPU, or on CPU_NUM CPU devices; built on CompiledProgram.
 
     share_vars_from: a ParallelExecutor that has run; its variables are used. num_trainers, trainer_id: how many processes
-    train this program, and which this is; run the startup program that was transpiled with the mode nccl2 before (or set
+    train this program, and which this is; first run the startup program that was transpiled with the mode nccl2 (or set
     PADDLE_TRAINER_ENDPOINTS, or start with mpiexec). They start with the parameters of trainer 0 and sum their gradients.
     """
 
@@ -70,7 +70,7 @@ class ParallelExecutor:
         feed_dict: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         return_numpy: bool = True,
     ) -> list[Any]:
-        """Run once: a dict is split over the devices, a list gives each its own; results are concatenated on axis 0.
+        """Run once: a dict is split over the devices, a list has one dict per device; results are concatenated on axis 0.
 
         feed_dict is the former name of feed. Raises FeedError, FetchError, OperatorError.
         """
@@ -88,9 +88,9 @@ class ParallelExecutor:
         return len(self._places)
 
     def drop_local_exe_scopes(self) -> None:
-        """Forget what runs left below the devices' scopes; raises ArgumentTypeError before the first run."""
+        """Drop temporary scopes of the devices; raises ArgumentTypeError before the first run."""
         self._compiled.drop_local_scopes()
 
     def bcast_params(self) -> None:
-        """Give every device the first device's persistable variables; raises ArgumentTypeError before the first run."""
+        """Copy the first device's persistable variables to every device; raises ArgumentTypeError before the first run."""
         self._compiled.broadcast()

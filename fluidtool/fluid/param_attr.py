@@ -1,4 +1,4 @@
-"""ParamAttr: how a layer's parameter is named, initialised, regularised and trained."""
+"""ParamAttr: how a layer's parameter is named, initialized, regularized and trained."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fluidtool.ir import Variable
 
 @dataclass(slots=True)
 class ParamAttr:
-    """name (None: made from the layer's), initializer (None: the layer's default), learning_rate (a factor of the
-    optimizer's), regularizer, trainable, do_model_average, gradient_clip. By position the last two may also come in
+    """name (None: derived from the layer's), initializer (None: the layer's default), learning_rate (a factor of the
+    optimizer's), regularizer, trainable, do_model_average, gradient_clip. By position the last two may also be in
     the order that they had before Paddle 1.6.
     """
 
@@ -43,7 +43,7 @@ class ParamAttr:
 
     @staticmethod
     def to_attr(arg: Any) -> Any:
-        """A ParamAttr from what layers take: None, a name, an initializer, a regularizer, a learning rate, a gradient
+        """A ParamAttr from an argument of a layer: None, a name, an initializer, a regularizer, a learning rate, a gradient
         clip, True; a list item by item. False stays False: no parameter. Raises ArgumentTypeError.
         """
         if arg is None or arg is True:
@@ -67,21 +67,21 @@ class ParamAttr:
         raise ArgumentTypeError(f"{type(arg)} cast to ParamAttr")
 
     def set_default_initializer(self, initializer: Initializer | None) -> None:
-        """Set the initializer where there is none yet; raises UsageError when there is none to set, too."""
+        """Set the initializer unless there is one; raises UsageError if both are missing."""
         if initializer is None and self.initializer is None:
             raise UsageError("ParamAttr.initializer is not set")
         self.initializer = self.initializer or initializer
 
     def set_default_param_initializer(self) -> None:
-        """Initialise as weights are, by Xavier, unless something else is set."""
+        """Set the default initializer of weights, Xavier, unless there is one."""
         self.set_default_initializer(Xavier())
 
     def set_default_bias_initializer(self) -> None:
-        """Initialise as biases are, with 0, unless something else is set."""
+        """Set the default initializer of biases, 0, unless there is one."""
         self.set_default_initializer(Constant(0.0))
 
     def to_kwargs(self, with_initializer: bool = False) -> dict[str, Any]:
-        """The arguments of `Block.create_parameter` that this says."""
+        """The arguments for `Block.create_parameter`."""
         initializer = {"initializer": self.initializer} if with_initializer else {}
         return {
             **initializer,

@@ -11,14 +11,16 @@ from fluidtool.tensor import CPUPlace, CUDAPinnedPlace, CUDAPlace, Place
 
 
 def as_place(place: Place | str) -> Place:
-    """A place, or the one that 'cpu', 'gpu' or 'gpu:1' means (as Paddle 2 writes them).
+    """A place, or the one for 'cpu', 'gpu' or 'gpu:1' (Paddle 2 notation).
 
     Raises UsageError for another text, ArgumentTypeError for anything else.
     """
     if isinstance(place, Place):
         return place
     if not isinstance(place, str):
-        raise ArgumentTypeError(f"a place is a CPUPlace, a CUDAPlace or its text, found {type(place).__name__}")
+        raise ArgumentTypeError(
+            f"a place is a CPUPlace, a CUDAPlace or a text such as 'cpu', found {type(place).__name__}"
+        )
     kind, _, number = place.lower().partition(":")
     if kind == "cpu" and not number:
         return CPUPlace()
@@ -28,7 +30,7 @@ def as_place(place: Place | str) -> Place:
 
 
 def cpu_count() -> int:
-    """How many devices a run on the CPU has: the environment variable CPU_NUM, else 1 with a word on stderr."""
+    """The number of devices of a run on the CPU: the environment variable CPU_NUM, else 1 with a note on stderr."""
     text = os.environ.get("CPU_NUM")
     if text is None:
         sys.stderr.write(
@@ -42,18 +44,18 @@ def cpu_count() -> int:
 
 
 def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
-    """That many CPUPlaces; None asks the environment variable CPU_NUM."""
+    """This many CPUPlaces; None: the environment variable CPU_NUM."""
     return [CPUPlace()] * (cpu_count() if device_count is None else device_count)
 
 
 def cuda_pinned_places(device_count: int | None = None) -> list[CUDAPinnedPlace]:
-    """That many CUDAPinnedPlaces; None asks the environment variable CPU_NUM. Raises DeviceError without a GPU."""
+    """This many CUDAPinnedPlaces; None: the environment variable CPU_NUM. Raises DeviceError without a GPU."""
     _require_cuda()
     return [CUDAPinnedPlace()] * (cpu_count() if device_count is None else device_count)
 
 
 def cuda_places(device_ids: int | Sequence[int] | None = None) -> list[CUDAPlace]:
-    """A CUDAPlace for every number; None asks FLAGS_selected_gpus, else takes all. Raises DeviceError without a GPU."""
+    """A CUDAPlace per number; None: FLAGS_selected_gpus, else all. Raises DeviceError without a GPU."""
     count = _require_cuda()
     if device_ids is None:
         selected = os.environ.get("FLAGS_selected_gpus")  # noqa: SIM112 (the name that Paddle reads)
@@ -62,7 +64,7 @@ def cuda_places(device_ids: int | Sequence[int] | None = None) -> list[CUDAPlace
 
 
 def cuda_device_count() -> int:
-    """The number of GPUs that can be used; 0 without cupy or without a driver."""
+    """The number of usable GPUs; 0 without cupy or without a driver."""
     try:
         import cupy
     except ImportError:

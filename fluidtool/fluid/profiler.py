@@ -27,7 +27,7 @@ class _Current:
 
 
 def active_observer() -> Observer | None:
-    """What runs give their steps to: the profiler while it is on, else the check for NaN when a flag asks for it."""
+    """The observer of runs: the profiler while it is on, else the check for NaN if a flag requests it."""
     profile = _Current.profile
     if profile is not None:
         return profile.observe
@@ -35,9 +35,9 @@ def active_observer() -> Observer | None:
 
 
 def start_profiler(state: str, tracer_option: str = "Default") -> None:
-    """Measure every operator from now on; nothing happens when that is on already.
+    """Measure every operator from now on; no effect if already on.
 
-    state: 'CPU', 'GPU' or 'All'; the last two let the GPU finish each operator, so that its time is counted.
+    state: 'CPU', 'GPU' or 'All'; the last two wait for the GPU after each operator, so that its time is counted.
     """
     if _Current.profile is not None:
         return
@@ -49,9 +49,9 @@ def start_profiler(state: str, tracer_option: str = "Default") -> None:
 
 
 def stop_profiler(sorted_key: str | None = None, profile_path: str = PROFILE_PATH) -> None:
-    """Print the table and write a Chrome trace to profile_path; nothing happens when the profiler is off.
+    """Print the table and write a Chrome trace to profile_path; no effect if the profiler is off.
 
-    sorted_key: None, 'calls', 'total', 'max', 'min' or 'ave'. Raises OutputError when the file cannot be written.
+    sorted_key: None, 'calls', 'total', 'max', 'min' or 'ave'. Raises OutputError if the file cannot be written.
     """
     profile = _Current.profile
     if profile is None:
@@ -70,7 +70,7 @@ def stop_profiler(sorted_key: str | None = None, profile_path: str = PROFILE_PAT
 
 
 def reset_profiler() -> None:
-    """Forget what has been measured so far."""
+    """Drop all measurements so far."""
     if _Current.profile is not None:
         _Current.profile.reset()
 
@@ -79,7 +79,7 @@ def reset_profiler() -> None:
 def profiler(
     state: str, sorted_key: str | None = None, profile_path: str = PROFILE_PATH, tracer_option: str = "Default"
 ) -> Iterator[None]:
-    """Profile the block (arguments of start_profiler and stop_profiler); the table comes even if the block raises."""
+    """Profile the block (arguments of start_profiler and stop_profiler); the table is printed even if the block raises."""
     if sorted_key is not None and sorted_key not in SORTING:
         raise UsageError(
             f"The sorted_key must be None or in 'calls', 'total', 'max', 'min' and 'ave', found {sorted_key!r}"
@@ -95,9 +95,9 @@ def profiler(
 def cuda_profiler(
     output_file: str, output_mode: str | None = None, config: Sequence[str] | None = None
 ) -> Iterator[None]:
-    """Let CUDA's own profiler collect within the block only; the tool that started the process writes the results.
+    """Let CUDA's profiler collect within the block only; the tool that started the process writes the results.
 
-    The file and the settings are that tool's arguments today (nsys, ncu). Raises DeviceError without a GPU.
+    The file and the settings are arguments of that tool today (nsys, ncu). Raises DeviceError without a GPU.
     """
     if output_mode not in (None, "kvp", "csv"):
         raise UsageError(f"The output mode must be 'kvp' or 'csv', found {output_mode!r}.")

@@ -24,9 +24,9 @@ class _Names:
 
 
 class GeneratorLoader:
-    """Batches for the variables of feed_list; at most `capacity` wait at a time.
+    """Batches for the variables of feed_list; at most `capacity` are queued.
 
-    Iterable: `for feed in loader()` gives a list with one dict (one list with return_list) for every place. Not
+    Iterable: `for feed in loader()` yields a list with one dict (one list with return_list) per place. Not
     iterable: reader operators go into the default main program, runs follow `start()` and end with EOFException.
     """
 
@@ -54,12 +54,12 @@ class GeneratorLoader:
 
     @property
     def queue(self) -> Any:
-        """Where batches wait."""
+        """The queue of batches."""
         return self._thread.queue
 
     @property
     def iterable(self) -> bool:
-        """Whether it is a Python iterator, not a part of the program."""
+        """Whether it is a Python iterator instead of a part of the program."""
         return self._iterable
 
     def __call__(self) -> GeneratorLoader:
@@ -112,7 +112,7 @@ class GeneratorLoader:
         drop_last: bool = True,
         places: Sequence[Place] | Place | None = None,
     ) -> GeneratorLoader:
-        """Take samples one by one and make batches of batch_size; drop_last leaves out an incomplete last one."""
+        """Set a source of single samples, grouped into batches of batch_size; drop_last drops an incomplete last one."""
         if batch_size <= 0:
             raise UsageError(f"batch_size must be larger than 0, found {batch_size}")
         return self.set_sample_list_generator(batch(reader, batch_size, drop_last), places)
@@ -120,11 +120,11 @@ class GeneratorLoader:
     def set_sample_list_generator(
         self, reader: Callable[[], Iterable[Any]], places: Sequence[Place] | Place | None = None
     ) -> GeneratorLoader:
-        """Take mini-batches: lists of samples, each a tuple with a value for every variable."""
+        """Set a source of mini-batches: lists of samples, each a tuple with a value for every variable."""
         return self.set_batch_generator(fed_batches(reader, self._feed_list), places)
 
     def set_batch_generator(self, reader: Batches, places: Sequence[Place] | Place | None = None) -> GeneratorLoader:
-        """Take whole batches: an array or LoDTensor for every variable."""
+        """Set a source of whole batches: an array or LoDTensor for every variable."""
         if self._iterable:
             if not places:
                 raise UsageError("Places cannot be None when DataLoader is iterable")
@@ -164,9 +164,9 @@ class GeneratorLoader:
 class DataLoader:
     """The mini-batches of a Dataset, read ahead in the background; or, by `from_generator` and `from_dataset`, other loaders.
 
-    Iterating gives a list with a dict (with return_list, a list of LoDTensors) for every place; a last group with fewer
-    batches than places is left out. batch_size, shuffle and drop_last make a BatchSampler; collate_fn makes arrays of a
-    list of samples. num_workers and what belongs to it have no meaning here: one thread reads.
+    Iterating yields a list with a dict (with return_list, a list of LoDTensors) per place; a last group with fewer
+    batches than places is dropped. batch_size, shuffle and drop_last configure a BatchSampler; collate_fn combines a
+    list of samples into arrays. num_workers and related arguments have no effect here: one thread reads.
     Raises ArgumentTypeError, UsageError.
     """
 
@@ -229,7 +229,7 @@ class DataLoader:
         use_multiprocess: bool = False,
         drop_last: bool = True,
     ) -> GeneratorLoader:
-        """A loader for a Python generator (arguments of GeneratorLoader); use_multiprocess has no meaning here."""
+        """A loader for a Python generator (arguments of GeneratorLoader); use_multiprocess has no effect here."""
         return GeneratorLoader(feed_list, capacity, use_double_buffer, iterable, return_list, drop_last)
 
     @staticmethod
@@ -255,9 +255,9 @@ def _sampler(
 
 
 class DatasetLoader:
-    """The mini-batches of a data set: `for feed in loader()` gives a list with one dict for every place.
+    """The mini-batches of a data set: `for feed in loader()` yields a list with one dict per place.
 
-    drop_last leaves out incomplete batches, and a last group with fewer batches than places.
+    drop_last drops incomplete batches, and a last group with fewer batches than places.
     Raises ArgumentTypeError for another data set, UsageError for more places than files.
     """
 
@@ -300,7 +300,7 @@ class DatasetLoader:
 
 
 class PyReader(GeneratorLoader):
-    """A GeneratorLoader under the older names."""
+    """A GeneratorLoader with the older method names."""
 
     def __init__(
         self,

@@ -18,11 +18,11 @@ _MISSING = object()
 
 
 class ComposeNotAligned(FeedError):
-    """Readers that were composed ran out at different places."""
+    """Composed readers ended at different places."""
 
 
 def batch(reader: Reader, batch_size: int, drop_last: bool = False) -> Reader:
-    """Lists of batch_size samples; the last may be shorter, or is left out."""
+    """Lists of batch_size samples; the last may be shorter, or is dropped."""
     if batch_size <= 0 or int(batch_size) != batch_size:
         raise UsageError(f"batch_size should be a positive integer value, but got batch_size={batch_size}")
 
@@ -36,13 +36,13 @@ def batch(reader: Reader, batch_size: int, drop_last: bool = False) -> Reader:
 
 
 def cache(reader: Reader) -> Reader:
-    """Reads everything once, now, and gives it from memory ever after."""
+    """Reads everything once, immediately, and yields it from memory from then on."""
     items = tuple(reader())
     return lambda: iter(items)
 
 
 def map_readers(func: Callable[..., Any], *readers: Reader) -> Reader:
-    """func of the samples of all readers."""
+    """func applied to the samples of all readers."""
     return lambda: map(func, *(reader() for reader in readers))
 
 
@@ -59,12 +59,12 @@ def shuffle(reader: Reader, buf_size: int) -> Reader:
 
 
 def chain(*readers: Reader) -> Reader:
-    """One reader after the other."""
+    """Readers in sequence."""
     return lambda: itertools.chain(*(reader() for reader in readers))
 
 
 def compose(*readers: Reader, check_alignment: bool = True) -> Reader:
-    """Tuples of the samples of all readers, flattened; raises ComposeNotAligned when one ends before another."""
+    """Tuples of the samples of all readers, flattened; raises ComposeNotAligned if one ends before another."""
 
     def composed() -> Iterator[tuple[Any, ...]]:
         for items in itertools.zip_longest(*(reader() for reader in readers), fillvalue=_MISSING):
@@ -112,7 +112,7 @@ def buffered(reader: Reader, size: int) -> Reader:
 def xmap_readers(
     mapper: Callable[[Any], Any], reader: Reader, process_num: int, buffer_size: int, order: bool = False
 ) -> Reader:
-    """mapper of every sample, computed ahead by process_num threads; with order=True in the order of the reader."""
+    """mapper applied to every sample, ahead of use by process_num threads; with order=True in the reader's order."""
 
     def mapped() -> Iterator[Any]:
         with ThreadPoolExecutor(process_num) as pool:
@@ -128,7 +128,7 @@ def xmap_readers(
 
 
 def _take(waiting: list[Future[Any]], order: bool) -> Future[Any]:
-    """The first one, or the first that is done."""
+    """The first one, or the first that has finished."""
     if not order:
         for index, future in enumerate(waiting):
             if future.done():
@@ -137,7 +137,7 @@ def _take(waiting: list[Future[Any]], order: bool) -> Future[Any]:
 
 
 def multiprocess_reader(readers: Sequence[Reader], use_pipe: bool = True, queue_size: int = 1000) -> Reader:
-    """The samples of several readers, each read in a process of its own, as they come; an error there is raised here."""
+    """The samples of several readers, each in a separate process, as they come; errors there are raised here."""
     if not isinstance(readers, (list, tuple)) or not readers:
         raise ArgumentTypeError("multiprocess_reader takes a list of at least one reader")
 

@@ -1,4 +1,4 @@
-"""The thread that reads batches ahead of the runs: a generator on one side, a bounded queue on the other."""
+"""The thread that reads batches ahead of the runs: from a generator into a bounded queue."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Batches = Callable[[], Iterable[Sequence[Any]]]
 
 
 class ReaderQueue(TensorQueue):
-    """A queue of batches that hands the generator's exception on to whoever asks for the next batch."""
+    """A queue of batches that raises the generator's exception for the reader of the next batch."""
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
@@ -34,7 +34,7 @@ class ReaderQueue(TensorQueue):
         return batch
 
     def reopen(self) -> None:
-        """Forget what is waiting and what went wrong, and take batches again."""
+        """Drop waiting batches and errors, and accept batches again."""
         super().reopen()
         self.started, self.error = True, None
 
@@ -50,17 +50,17 @@ class ReaderThread:
         weakref.finalize(self, self.queue.close)
 
     def start(self) -> None:
-        """Begin an epoch; raises UsageError without a source of data or while the epoch before goes on."""
+        """Begin an epoch; raises UsageError without a source of data or while the previous epoch is running."""
         if self.batches is None:
             raise UsageError("Data source of DataLoader has not set yet: give it a generator first")
         if self._thread is not None and self._thread.is_alive():
-            raise UsageError("the reader is running already: call reset() before the next start()")
+            raise UsageError("the reader is already running: call reset() before the next start()")
         self.queue.reopen()
         self._thread = Thread(target=_fill, args=(self.queue, self.batches, tuple(self.places)), daemon=True)
         self._thread.start()
 
     def reset(self) -> None:
-        """End the epoch and drop the batches that wait."""
+        """End the epoch and drop the queued batches."""
         self.queue.close()
         if self._thread is not None:
             self._thread.join()

@@ -17,11 +17,11 @@ NEW_GRAD = "@NEWGRAD@"
 
 
 class WeightDecayRegularizer:
-    """What every regularizer is, for isinstance checks."""
+    """The base of regularizers, for isinstance checks."""
 
     def __call__(self, param: Variable, grad: Variable, block: Block) -> Variable:
         """Append the gradient of the penalty on `param` and return its variable."""
-        raise UsageError(f"{type(self).__name__} does not say what it adds to {grad.name}")
+        raise UsageError(f"{type(self).__name__} has no rule for {grad.name}")
 
 
 def _temporary(block: Block, param: Variable) -> Variable:
@@ -69,11 +69,11 @@ def append_regularization_ops(
     parameters_and_grads: Sequence[tuple[Variable, Variable | None]],
     regularization: WeightDecayRegularizer | None = None,
 ) -> list[tuple[Variable, Variable | None]]:
-    """Gradients with the penalties added; a parameter's own regularizer goes before the optimizer's."""
+    """Gradients with the penalties added; a parameter's regularizer takes precedence over the optimizer's."""
     own = [p for p, g in parameters_and_grads if g is not None and _own(p) is not None]
     if own and regularization is not None:
         warnings.warn(
-            f"Regularization of {', '.join(p.name for p in own)} has been set by ParamAttr already; "
+            f"Regularization of {', '.join(p.name for p in own)} has already been set by ParamAttr; "
             "the regularization of the optimizer does not apply to them",
             stacklevel=3,
         )

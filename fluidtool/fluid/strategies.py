@@ -31,7 +31,7 @@ class Strategy:
         object.__setattr__(self, name, value)
 
     def _unknown(self, name: str) -> str:
-        return f"'{type(self).__name__}' object has no attribute '{name}'; there are {', '.join(sorted(self.defaults))}"
+        return f"'{type(self).__name__}' object has no attribute '{name}'; it has {', '.join(sorted(self.defaults))}"
 
 
 def _copied(value: Any) -> Any:
@@ -45,14 +45,14 @@ def _fits(value: Any, expected: type) -> bool:
 
 
 class ReduceStrategy(IntEnum):
-    """How gradients meet: the numbers are the same either way."""
+    """How gradients are combined: the results are the same either way."""
 
     AllReduce = 0
     Reduce = 1
 
 
 class GradientScaleStrategy(IntEnum):
-    """The gradient that every device starts from: 1/devices, 1, or the one that the user feeds."""
+    """The initial gradient on every device: 1/devices, 1, or one that the user feeds."""
 
     CoeffNumDevice = 0
     One = 1
@@ -60,9 +60,9 @@ class GradientScaleStrategy(IntEnum):
 
 
 class BuildStrategy(Strategy):
-    """How a program is made into one for several devices.
+    """How a program is compiled for several devices.
 
-    `gradient_scale_strategy` changes results; the fusions and memory settings are accepted and have no meaning here.
+    `gradient_scale_strategy` changes results; the fusions and memory settings are accepted and have no effect here.
     """
 
     ReduceStrategy: ClassVar[type[ReduceStrategy]] = ReduceStrategy
@@ -98,7 +98,7 @@ class BuildStrategy(Strategy):
 
 
 class ExecutionStrategy(Strategy):
-    """How operators are scheduled; every device is one thread here, so that these settings are kept and not used."""
+    """How operators are scheduled; here every device has one thread, so these settings are kept and not used."""
 
     defaults: ClassVar[dict[str, Any]] = {
         "allow_op_delay": False,

@@ -39,15 +39,15 @@ POSITION = ["epoch_id", "step_id"]
 
 
 class Trainer:
-    """Trains what `train_func` builds: it returns the loss, or a list of variables that starts with the loss.
+    """Trains the network of `train_func`, which returns the loss, or a list of variables that starts with the loss.
 
-    optimizer_func returns the optimizer. param_path: a folder that `save_params` wrote, to start from. place: None is
+    optimizer_func returns the optimizer. param_path: a folder written by `save_params`, to start from. place: None is
     the first GPU, else the CPU. parallel: use all GPUs, or CPU_NUM CPU devices. checkpoint_config: save the state
-    while training, and resume from the latest checkpoint that is there.
-    Variables live in `scope`; names are drawn anew, so that an Inferencer finds them.
-    Where the environment says that this process is one of several (PADDLE_TRAINING_ROLE …), it is: `train` then serves
+    while training, and resume from the latest checkpoint.
+    Variables live in `scope`; names are generated from scratch, so that an Inferencer finds them.
+    If the environment makes this process one of several (PADDLE_TRAINING_ROLE …), `train` serves
     parameters, or trains with the others.
-    Raises ArgumentTypeError for functions that return something else, or another place.
+    Raises ArgumentTypeError for functions that return something else, or a place of another type.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Trainer:
             self._load(param_path)
 
     def stop(self) -> None:
-        """End the training before its next step."""
+        """Stop training before the next step."""
         self._stopped = True
 
     def train(
@@ -108,10 +108,10 @@ class Trainer:
         reader: Reader | None = None,
         feed_order: Sequence[str] | Mapping[str, int] | None = None,
     ) -> None:
-        """Run `num_epochs` epochs over the mini-batches of `reader`, telling `event_handler` of each epoch and step.
+        """Run `num_epochs` epochs over the mini-batches of `reader`, calling `event_handler` for each epoch and step.
 
-        feed_order: the variables that a sample's fields go to, or the position of each; None takes the order in which
-        the program declares them. Steps that the checkpoint resumed from has behind it are passed over. At the end, or
+        feed_order: the variables for a sample's fields, or the position of each; None takes the order in which
+        the program declares them. Steps before the checkpoint resumed from are skipped. At the end, or
         after `stop`, the checkpoints are removed.
         """
         if self._role is not None and self._role.serves:
@@ -149,18 +149,18 @@ class Trainer:
                 values = self._executor.run(self.test_program, feeder.feed(batch), self.train_func_outputs)
                 rows.append([float(np.ravel(value)[0]) for value in values])
         if not rows:
-            raise FeedError("there is nothing to test: the reader gave no mini-batch")
+            raise FeedError("nothing to test: the reader returned no mini-batches")
         return [sum(column) / len(rows) for column in zip(*rows, strict=True)]
 
     def save_params(self, param_path: str) -> None:
-        """Save all that persists, optimizer state too, one file each, into the folder `param_path`."""
+        """Save all persistable variables, optimizer state too, one file each, into the folder `param_path`."""
         with self._guard():
             io.save_persistables(self._executor, param_path)
 
     def save_inference_model(
         self, param_path: str, feeded_var_names: Sequence[str], target_var_indexes: Sequence[int]
     ) -> None:
-        """Save what computes the outputs of train_func with these indexes from the variables named."""
+        """Save the operators that compute the outputs of train_func with these indexes from the named variables."""
         try:
             targets = [self.train_func_outputs[index] for index in target_var_indexes]
         except IndexError:
@@ -200,13 +200,13 @@ class Trainer:
         return self._compiled
 
     def _holds(self, epoch_id: int, step_id: int) -> bool:
-        """Whether a checkpoint that training goes on from has this step behind it."""
+        """Whether the checkpoint that training resumes from includes this step."""
         if self._role is not None:
             return self._role.holds(epoch_id, step_id)
         return self.checkpoint_cfg is not None and self.checkpoint_cfg.holds(epoch_id, step_id)
 
     def _finish(self) -> None:
-        """Tell the others of a distributed job that this trainer is done; what it has learnt can still be used."""
+        """Tell the others of a distributed job that this trainer has finished; its parameters can still be used."""
         if self._role is not None:
             self._role.finish()
             self._executor.close()
@@ -222,7 +222,9 @@ class Trainer:
         if param_path is None:
             return
         if not os.path.isdir(param_path):
-            warnings.warn(f"param_path {param_path!r} is no folder; training starts from new parameters", stacklevel=3)
+            warnings.warn(
+                f"param_path {param_path!r} is not a folder; training starts from new parameters", stacklevel=3
+            )
             return
         if self._role is None:
             io.load_vars(self._executor, param_path, vars=_kept(self.startup_program))
@@ -246,7 +248,7 @@ class Trainer:
         if config.load_serial is None:
             return
         model = checkpoints.checkpoint_dir(folder, serial) / checkpoints.MODEL_DIR
-        checkpoints.tidy_checkpoint(folder, serial)  # a run that goes on saves into others
+        checkpoints.tidy_checkpoint(folder, serial)  # a resumed run saves into others
         io.load_vars(self._executor, str(model), vars=_kept(self.train_program))
         position = checkpoints.load_trainer_args(folder, serial, self.trainer_id, POSITION)
         config.epoch_id, config.step_id = (int(number) for number in position)
@@ -257,7 +259,7 @@ class Trainer:
             self._load_own(checkpoints.device_dir(folder, serial, self.trainer_id, device), device, names)
 
     def _save_checkpoint(self, config: CheckpointConfig, epoch_id: int, step_id: int) -> None:
-        """The position first: the variables' mark of completeness, written last, makes the checkpoint count."""
+        """The position first: the variables' mark of completeness, written last, makes the checkpoint valid."""
         folder = Path(config.checkpoint_dir)
         serial = checkpoints.latest_serial(folder) + 1
         position = dict(zip(POSITION, (epoch_id, step_id), strict=True))
@@ -271,7 +273,7 @@ class Trainer:
         checkpoints.rotate(folder, config.max_num_checkpoints)
 
     def _save_own(self, folder: Path, serial: int) -> list[list[str]]:
-        """Save what is each device's own but the first's; returns the names for each."""
+        """Save the per-device variables of all devices but the first; returns the names for each."""
         kept = {var.name for var in _kept(self.train_program)}
         names = []
         for device, scope in enumerate(self._executor.device_scopes(self._runnable())[1:], start=1):
@@ -290,7 +292,7 @@ class Trainer:
         var = (self.scope if scope is None else scope).find_var(name)
         value = None if var is None else var.value
         if value is None:
-            raise UninitializedError(f"the checkpoint cannot hold {name}: the scope has no value for it")
+            raise UninitializedError(f"cannot save {name} in the checkpoint: it has no value in the scope")
         return LoDTensor(value.numpy(), value.lod()) if isinstance(value, LoDTensor) else value
 
     def _clean_checkpoints(self) -> None:
@@ -301,7 +303,7 @@ class Trainer:
 
 
 def check_and_get_place(place: Place | None) -> CPUPlace | CUDAPlace:
-    """The place given; None is the first GPU, or the CPU where there is none. Raises ArgumentTypeError."""
+    """The place given; None is the first GPU, else the CPU. Raises ArgumentTypeError."""
     if place is None:
         return CUDAPlace(0) if is_compiled_with_cuda() else CPUPlace()
     if not isinstance(place, (CPUPlace, CUDAPlace)):
@@ -312,7 +314,7 @@ def check_and_get_place(place: Place | None) -> CPUPlace | CUDAPlace:
 def build_feed_var_list(
     program: Program, feed_order: Sequence[str] | Mapping[str, int] | None = None
 ) -> list[Variable]:
-    """The variables that the fields of a sample go to, in order (see `Trainer.train`).
+    """The variables for the fields of a sample, in order (see `Trainer.train`).
 
     Raises ArgumentTypeError, and UsageError for positions that are not 0, 1, 2 ….
     """
@@ -341,5 +343,5 @@ def _variables(outputs: Any) -> list[Variable]:
 
 
 def _kept(program: Program) -> list[Variable]:
-    """What a checkpoint keeps of a program."""
+    """The variables of a program that a checkpoint saves."""
     return [var for var in program.list_vars() if checkpoints.is_checkpoint_var(var.name, var.type, var.persistable)]

@@ -1,7 +1,7 @@
-"""What a Trainer does as one process of several: a server serves, a trainer trains (Paddle 0.14 trainer.py).
+"""A Trainer as one process of several: a server serves, a trainer trains (Paddle 0.14 trainer.py).
 
-Besides the variables of 0.14 those of later versions are understood (fluidtool.distribute.environment). Checkpoints are
-those of the job, which `fluidtool launch --checkpoint` asks for; a CheckpointConfig is not used.
+Besides the variables of 0.14, those of later versions are understood (fluidtool.distribute.environment). Checkpoints are
+those of the job (`fluidtool launch --checkpoint`); a CheckpointConfig is not used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fluidtool.tensor import LoDTensor
 
 @dataclass(slots=True)
 class TrainerRole:
-    """This process as one of several. `steps` counts what it has run since the beginning of the training."""
+    """This process as one of several. `steps` counts the steps since the beginning of the training."""
 
     role: Role
     schedule: Schedule | None
@@ -72,7 +72,7 @@ class TrainerRole:
 
     @property
     def build_strategy(self) -> BuildStrategy | None:
-        """Who this is among trainers that sum their gradients; None where servers do that."""
+        """Which of the trainers that sum their gradients this is; None if servers do that."""
         if not self.role.is_collective:
             return None
         strategy = BuildStrategy()
@@ -80,11 +80,11 @@ class TrainerRole:
         return strategy
 
     def own(self, variables: Sequence[Variable]) -> list[Variable]:
-        """Those that are not fetched from servers."""
+        """The variables that are not fetched from servers."""
         return [var for var in variables if var.name not in self._fetched]
 
     def shards(self, values: Mapping[str, Value]) -> dict[str, Value]:
-        """What of saved parameters this server keeps, by the names of its shards; all of them for a trainer."""
+        """The saved parameters that this server keeps, by the names of its shards; all of them for a trainer."""
         if self._plan is None or not self.serves:
             return dict(values)
         found: dict[str, Value] = {}
@@ -103,7 +103,7 @@ class TrainerRole:
 
     # ------------------------------------------------------------ training
     def resume(self) -> Checkpoint | None:
-        """The checkpoint to go on from; None at the beginning, and for a server, whose operator looks after it."""
+        """The checkpoint to resume from; None at the beginning, and for a server, whose operator handles it."""
         if self.schedule is None or self.serves:
             return None
         self._resumed = self.schedule.resume()
@@ -111,20 +111,20 @@ class TrainerRole:
         return self._resumed
 
     def holds(self, epoch: int, step: int) -> bool:
-        """Whether the checkpoint has this step behind it."""
+        """Whether the checkpoint includes this step."""
         state = None if self._resumed is None else self._resumed.state
         return state is not None and (epoch, step) <= (state["epoch"], state["step"])
 
     def begin(self) -> None:
-        """Before training; raises UsageError for a trainer that has told the others that it is finished."""
+        """Before training; raises UsageError if this trainer has already told the others that it has finished."""
         if self._over:
             raise UsageError(
-                "this trainer of a distributed job has trained already, and told the others that it is finished; run all "
+                "this trainer of a distributed job has already trained, and told the others that it has finished; run all "
                 "epochs in one call of train"
             )
 
     def count(self, metrics: Sequence[Any]) -> bool:
-        """Count a step and say so to whoever watches; whether a checkpoint is to follow."""
+        """Count a step and report it; returns whether to write a checkpoint."""
         self.steps += 1
         self.reporter.report(Report(self.steps, float(np.ravel(metrics[0])[0]) if len(metrics) else None))
         return self.schedule is not None and self.schedule.is_due(self.steps)
@@ -138,13 +138,13 @@ class TrainerRole:
         self.schedule.save(self.steps, values, state)
 
     def finish(self) -> None:
-        """No step follows."""
+        """Called after the last step."""
         self._over = True
         self.reporter.close()
 
 
 def trainer_role(environment: Mapping[str, str]) -> TrainerRole | None:
-    """What the environment says that this process is; None for a training by one process. Raises UsageError."""
+    """The role of this process by the environment; None for training in one process. Raises UsageError."""
     role = role_from_environment(environment)
     if role.kind == LOCAL:
         return None

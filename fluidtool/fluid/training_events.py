@@ -1,4 +1,4 @@
-"""What a Trainer tells its event handler, and when it saves checkpoints (Paddle 0.14 trainer.py)."""
+"""The events that a Trainer's handler receives, and when it saves checkpoints (Paddle 0.14 trainer.py)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class EndEpochEvent:
 
 
 class BeginStepEvent:
-    """A step begins. A handler that sets `fetch_metrics` to False spares this step the fetching."""
+    """A step begins. A handler that sets `fetch_metrics` to False skips the fetches of this step."""
 
     def __init__(self, epoch_id: int, step_id: int) -> None:
         self.epoch, self.step = epoch_id, step_id
@@ -31,14 +31,14 @@ class BeginStepEvent:
 
 
 class EndStepEvent:
-    """A step has ended. `metrics`: what train_func returned, as arrays; [] when they were not fetched."""
+    """A step has ended. `metrics`: the values of train_func's results, as arrays; [] if they were not fetched."""
 
     def __init__(self, epoch_id: int, step_id: int, metrics: list[Any]) -> None:
         self.epoch, self.step, self.metrics = epoch_id, step_id, metrics
 
 
 class CheckpointConfig:
-    """Where checkpoints go (default: the current directory), how many are kept, and after which epochs and steps.
+    """Where checkpoints are saved (default: the current directory), how many are kept, and after which epochs and steps.
 
     Raises UsageError for numbers below 1.
     """
@@ -71,5 +71,5 @@ class CheckpointConfig:
         return epoch_id % self.epoch_interval == 0 and step_id % self.step_interval == 0
 
     def holds(self, epoch_id: int, step_id: int) -> bool:
-        """Whether the checkpoint that training resumes from has this step behind it."""
+        """Whether the checkpoint that training resumes from includes this step."""
         return self.load_serial is not None and epoch_id == self.epoch_id and step_id <= self.step_id

@@ -1,6 +1,6 @@
 """Arithmetic on Variables: `a + b`, `2 * a`, `a < b` append operators (Paddle 1.8.5 math_op_patch.py).
 
-`install()` gives the methods to `fluidtool.ir.Variable`, which itself knows no operator.
+`install()` adds the methods to `fluidtool.ir.Variable`, which does not depend on operators.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fluidtool.proto.enums import VarType
 INTEGERS = frozenset({VarType.UINT8, VarType.INT8, VarType.INT16, VarType.INT32, VarType.INT64})
 Scalar = Callable[[float], tuple[float, float]]
 
-# method, operator, other operand first, (scale, bias) that do the same for a Python number
+# method, operator, other operand first, (scale, bias) for an operand that is a Python number
 ARITHMETIC: tuple[tuple[str, str, bool, Scalar | None], ...] = (
     ("__add__", "elementwise_add", False, lambda value: (1.0, value)),
     ("__radd__", "elementwise_add", False, lambda value: (1.0, value)),
@@ -54,7 +54,7 @@ def _scaled(var: Variable, scale: float, bias: float) -> Variable:
 
 
 def cast(var: Variable, dtype: Any) -> Variable:
-    """The variable in another data type (the method `astype`)."""
+    """The variable converted to another data type (the method `astype`)."""
     block = var.block.program.current_block()
     out = _temporary(block, dtype)
     block.append_op(
@@ -67,7 +67,7 @@ def cast(var: Variable, dtype: Any) -> Variable:
 
 
 def _filled(like: Variable, value: float, whole: bool) -> Variable:
-    """A number as a variable: of one element, or of the whole shape of `like`."""
+    """A number as a variable: with one element, or with the shape of `like`."""
     block = like.block.program.current_block()
     out = _temporary(block, like.dtype)
     out.stop_gradient = True
@@ -111,7 +111,7 @@ def _negated(self: Variable) -> Variable:
 
 
 def install() -> None:
-    """Give `Variable` its operators. Variables stay hashable by identity, as scripts use them as dict keys."""
+    """Add operators to `Variable`. Variables stay hashable by identity, as scripts use them as dict keys."""
     for name, op_type, reverse, scalar in ARITHMETIC:
         setattr(Variable, name, _binary(op_type, reverse, scalar, None))
     for name, op_type in COMPARISONS:

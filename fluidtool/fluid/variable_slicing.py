@@ -1,6 +1,6 @@
 """`x[0]`, `x[:, 1:3]`, `x[::-1]`: indexing of Variables appends slices (Paddle 1.8.5 framework.py).
 
-`install()` gives the method to `fluidtool.ir.Variable`, which itself knows no operator.
+`install()` adds the method to `fluidtool.ir.Variable`, which does not depend on operators.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Bound = int | Variable
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """What one dimension keeps: from start to before end, step apart."""
+    """The range that one dimension keeps: from start to before end, in steps of step."""
 
     axis: int
     start: Bound
@@ -29,7 +29,7 @@ class _Cut:
 
 
 def sliced(var: Variable, item: Any) -> Variable:
-    """The part of `var` that numbers, slices, or one of these per dimension name; numbers take their dimension away.
+    """The part of `var` selected by numbers, slices, or one of these per dimension; numbers drop their dimension.
 
     A number, and the bounds of a slice, may be int32 Variables of one element. Raises UsageError for other items.
     """
@@ -43,7 +43,7 @@ def sliced(var: Variable, item: Any) -> Variable:
             cuts.append(_Cut(axis, part.start or 0, end, 1 if part.step is None else part.step))
         elif part.step is not None:
             if part.step != -1:
-                raise UsageError(f"a slice without bounds takes the step -1, found {part.step}; write [0::{part.step}]")
+                raise UsageError(f"a slice without bounds must have step -1, found {part.step}; write [0::{part.step}]")
             reversed_axes.append(axis)
     out = _append_slice(var, cuts) if cuts else var
     return _append_reverse(var, out, reversed_axes) if reversed_axes else out
@@ -106,7 +106,7 @@ def _result(var: Variable, suffix: str) -> Variable:
 
 
 def install() -> None:
-    """Give `Variable` its indexing; it still is no sequence to iterate over, for its sizes may be unknown."""
+    """Add indexing to `Variable`; it is still not iterable, as its sizes may be unknown."""
     setattr(Variable, "__getitem__", sliced)  # noqa: B010
     setattr(Variable, "__iter__", None)  # noqa: B010
 

@@ -1,4 +1,4 @@
-"""What programs ask about the Paddle that they run on: its version, and whether graphs are dynamic."""
+"""What programs ask about their Paddle: its version, and whether graphs are dynamic."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ PADDLE = "1.8.5"
 
 
 def require_version(min_version: str, max_version: str | None = None) -> None:
-    """Raise UnsupportedOperatorError unless Paddle 1.8.5, which this stands for, is within these versions.
+    """Raise UnsupportedOperatorError unless Paddle 1.8.5, which fluidtool stands for, is within these versions.
 
-    Raises ArgumentTypeError and UsageError for what is no version.
+    Raises ArgumentTypeError and UsageError for invalid versions.
     """
     low = _parsed(min_version, "min_version")
     high = None if max_version is None else _parsed(max_version, "max_version")
@@ -37,18 +37,18 @@ def _parsed(version: str, argument: str) -> tuple[int, ...]:
 
 
 def in_dygraph_mode() -> bool:
-    """False: programs are all that there is."""
+    """False: there are only programs."""
     return False
 
 
 def disable_dygraph() -> None:
-    """Nothing: graphs are never dynamic."""
+    """None: graphs are never dynamic."""
 
 
 def enable_dygraph(place: object = None) -> None:
-    """Raises UnsupportedOperatorError: nothing runs while it is written down."""
+    """Raises UnsupportedOperatorError: dynamic graphs are not supported."""
     raise UnsupportedOperatorError(
-        "fluid.enable_dygraph: fluidtool has no dynamic graphs; build a program and run it with an Executor"
+        "fluid.enable_dygraph: dynamic graphs are not supported; build a program and run it with an Executor"
     )
 
 

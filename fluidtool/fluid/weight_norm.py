@@ -1,4 +1,4 @@
-"""Weight normalisation (Salimans and Kingma 2016): a parameter as g * v / |v| (Paddle 1.8.5 layer_helper_base.py)."""
+"""Weight normalization (Salimans and Kingma 2016): a parameter as g * v / |v| (Paddle 1.8.5 layer_helper_base.py)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Builder:
         return out
 
     def norm(self, x: Variable, dim: list[int] | None, out: Variable | None = None) -> Variable:
-        """sqrt(sum |x|^2) over `dim`, over everything for None."""
+        """sqrt(sum |x|^2) over `dim`, over all elements if None."""
         if out is None:
             out = self.block.create_var(name=unique_name.generate(f"{self.name}.weight_norm_norm"), dtype=self.dtype)
         magnitude = self.op("abs", x, "abs")
@@ -38,7 +38,7 @@ class _Builder:
         return self.op("pow", total, "norm", out, factor=0.5)
 
     def norm_except(self, x: Variable, dim: int | None, out: Variable | None = None) -> Variable:
-        """The norm over all dimensions but `dim`, with the others kept as ones."""
+        """The norm over all dimensions but `dim`, the others kept with size 1."""
         if out is None:
             out = self.block.create_var(name=unique_name.generate(f"{self.name}.weight_norm_norm"), dtype=self.dtype)
         rank = len(x.shape)
@@ -62,7 +62,7 @@ class _Builder:
 def create_weight_norm(
     main: Program, startup: Program, name: str, attr: WeightNormParamAttr, shape: list[int], dtype: VarType
 ) -> Variable:
-    """Create g and v in both programs, initialise g = |v|, and return the variable of the weight.
+    """Create g and v in both programs, initialize g = |v|, and return the variable of the weight.
 
     name: of the layer. Raises ArgumentTypeError for a data type that cannot be scaled.
     """
@@ -88,7 +88,7 @@ def create_weight_norm(
 
 
 def _scaled(builder: _Builder, g: Variable, v: Variable, dim: int | None) -> Variable:
-    """v * (g / |v|), of operators and names as layers give them; layers themselves create parameters by this file."""
+    """v * (g / |v|), with the operators and names of layers; layers cannot be used, they create parameters by this file."""
     scale = _elementwise(builder.block, "elementwise_div", g, builder.norm_except(v, dim), -1)
     if dim is not None:
         scale = _reshaped(builder.block, scale, [v.shape[dim]])

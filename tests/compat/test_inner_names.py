@@ -58,8 +58,8 @@ def test_a_name_is_where_paddle_has_it(path: str) -> None:
     [
         ("paddle.fluid.incubate", "fleet", "fluid.DistributeTranspiler makes the programs of the roles"),
         ("paddle.fluid.contrib", "slim", "'fluidtool transpile' changes programs"),
-        ("paddle.fluid", "dygraph", "there are no dynamic graphs"),
-        ("paddle.fluid.framework", "IrGraph", "programs are changed as they are"),
+        ("paddle.fluid", "dygraph", "dynamic graphs are not supported"),
+        ("paddle.fluid.framework", "IrGraph", "change programs directly"),
     ],
 )
 def test_what_is_not_offered_says_what_to_use_instead(module: str, name: str, instead: str) -> None:

@@ -239,7 +239,7 @@ def test_programs_before_transpile(method: str) -> None:
 
 def test_threads_that_are_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLAGS_rpc_send_thread_num", "many")
-    with pytest.raises(UsageError, match="FLAGS_rpc_send_thread_num is 'many'; it is a number of threads"):
+    with pytest.raises(UsageError, match="FLAGS_rpc_send_thread_num is 'many'; expected a number of threads"):
         fluid.DistributeTranspiler()
 
 

@@ -68,7 +68,7 @@ def y(*shape: int, dtype: str = "float32") -> Any:
         (lambda: fluid.optimizer.SGD(0.1, regularization=3), "'regularization' should be an L1Decay, L2Decay"),
         (lambda: fluid.optimizer.SGD(0.1, grad_clip=3), "'grad_clip' should be an instance of GradientClipBase"),
         (lambda: fluid.optimizer.SGD(0.1).minimize("loss"), "The loss should be an Variable"),
-        (lambda: fluid.Executor(3), "a place is a CPUPlace, a CUDAPlace or its text, found int"),
+        (lambda: fluid.Executor(3), "a place is a CPUPlace, a CUDAPlace or a text such as 'cpu', found int"),
         (lambda: fluid.Executor(CPU).run(program=3), "requires Program as its Parameter"),
         (lambda: fluid.Executor(CPU).run(feed=[1]), "feed requires dict as its Parameter"),
         (lambda: fluid.Executor(CPU).run(fetch_list=[1]), "fetch_list should be str or Variable"),
@@ -160,7 +160,7 @@ def test_an_unknown_feed_warns() -> None:
         ({"x": np.ones(3, "float32")}, ValueError, "should have dimensions = 2"),
         ({"x": np.ones((1, 3))}, ValueError, "data type of fed Variable 'x' must be FP32, but received FP64"),
         ({"x": "text"}, ValueError, "feed x holds text"),
-        ({"x": [[1, 2, 3], [1, 2]]}, ValueError, "feed x: .*rows of different lengths do not make an array"),
+        ({"x": [[1, 2, 3], [1, 2]]}, ValueError, "feed x: .*rows of different lengths need a LoDTensor"),
     ],
 )
 def test_a_feed_that_does_not_fit(feed: dict[str, Any], error: type[Exception], message: str) -> None:

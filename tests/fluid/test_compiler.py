@@ -337,7 +337,7 @@ def test_several_trainers_need_endpoints(monkeypatch: pytest.MonkeyPatch) -> Non
     strategy = fluid.BuildStrategy()
     strategy.num_trainers = 2
     program, loss = compiled(2, strategy)
-    with pytest.raises(CollectiveError, match="num_trainers is 2, but nothing says where the 2 trainers are"):
+    with pytest.raises(CollectiveError, match="num_trainers is 2, but the endpoints of the trainers are unknown"):
         steps(program, loss, {"x": X, "y": Y})
 
 
@@ -421,7 +421,7 @@ def test_strategies_keep_what_is_set_apart() -> None:
 
 @pytest.mark.parametrize("strategy", [fluid.BuildStrategy, fluid.ExecutionStrategy])
 def test_unknown_settings_are_named(strategy: Any) -> None:
-    with pytest.raises(AttributeError, match=r"object has no attribute 'nosuch'; there are .*num_t"):
+    with pytest.raises(AttributeError, match=r"object has no attribute 'nosuch'; it has .*num_t"):
         strategy().nosuch = 1
     with pytest.raises(AttributeError, match="object has no attribute 'nosuch'"):
         _ = strategy().nosuch

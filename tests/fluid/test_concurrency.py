@@ -348,7 +348,7 @@ def test_a_deadlock_names_all_that_wait_and_ends_them() -> None:
 
 # ---------------------------------------------------------------- what building refuses
 def test_a_channel_has_no_negative_capacity() -> None:
-    with pytest.raises(UsageError, match="0 or more, found -1"):
+    with pytest.raises(UsageError, match="at least 0, found -1"):
         make_channel(TENSOR, capacity=-1)
 
 
@@ -382,7 +382,7 @@ def test_a_case_needs_a_send_or_a_receive() -> None:
 
 def test_a_case_belongs_into_its_select() -> None:
     channel, select = make_channel("int32"), Select()
-    with pytest.raises(UsageError, match="belong into the `with` block"), select.case(channel_send, channel, 1):
+    with pytest.raises(UsageError, match="must be in the `with` block"), select.case(channel_send, channel, 1):
         constant(0)
 
 

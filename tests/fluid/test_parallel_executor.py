@@ -131,14 +131,14 @@ def test_several_trainers_need_to_know_of_each_other(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("FLUIDTOOL_COLLECTIVE", "grpc")
     main, _, loss = network()
     executor = fluid.ParallelExecutor(False, loss.name, main, num_trainers=2, trainer_id=1)
-    with pytest.raises(CollectiveError, match="num_trainers is 2, but nothing says where the 2 trainers are"):
+    with pytest.raises(CollectiveError, match="num_trainers is 2, but the endpoints of the trainers are unknown"):
         executor.run([loss], {"x": X, "y": Y})
 
 
 def test_a_trainer_is_one_of_them() -> None:
     main, _, loss = network()
     executor = fluid.ParallelExecutor(False, loss.name, main, num_trainers=2, trainer_id=2)
-    with pytest.raises(UsageError, match="trainer_id is 2; with num_trainers 2 it goes from 0 to 1"):
+    with pytest.raises(UsageError, match="trainer_id is 2; with num_trainers 2 it must be between 0 and 1"):
         executor.run([loss], {"x": X, "y": Y})
 
 

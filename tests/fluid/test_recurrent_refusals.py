@@ -65,8 +65,8 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: L.rnn(L.GRUCell(4), 3), TypeError, "The type of 'inputs' in rnn must be"),
     (lambda: L.rnn(L.GRUCell(4), [whole()]), TypeError, r"The data type of 'inputs\[0\]' in rnn must be"),
     (lambda: L.rnn(L.GRUCell(4), real(), sequence_length=3), TypeError, "The type of 'sequence_length' in rnn must be"),
-    (lambda: L.dynamic_decode(L.Decoder()), NotImplementedError, "Decoder does not say how it starts"),
-    (lambda: L.Decoder().step(None, None, None), NotImplementedError, "Decoder does not say what a step is"),
+    (lambda: L.dynamic_decode(L.Decoder()), NotImplementedError, "Decoder has no method initialize"),
+    (lambda: L.Decoder().step(None, None, None), NotImplementedError, "Decoder has no method step"),
     (
         lambda: L.BeamSearchDecoder.tile_beam_merge_with_batch(3, 2),
         TypeError,

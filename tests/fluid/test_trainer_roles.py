@@ -83,7 +83,7 @@ def test_a_server_and_a_trainer_learn_what_one_process_does(monkeypatch: pytest.
     assert not serving.is_alive()
     np.testing.assert_allclose(losses, expected, rtol=0, atol=1e-6)
     np.testing.assert_allclose(weight(trainer), learnt, rtol=0, atol=1e-6)
-    with pytest.raises(UsageError, match="has trained already"):
+    with pytest.raises(UsageError, match="has already trained"):
         trainer.train(1, print, reader, ["x", "y"])
     assert len(trainer.test(reader, ["x", "y"])) == 2
 

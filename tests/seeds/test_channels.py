@@ -86,7 +86,7 @@ def test_sending_on_a_closed_channel_is_an_error() -> None:
 def test_a_channel_is_what_make_channel_makes(function: str) -> None:
     x = fluid.layers.fill_constant([1], "int32", 0)
     arguments = (x,) if function == "channel_close" else (x, x)
-    with pytest.raises(TypeError, match="takes a channel that make_channel made"):
+    with pytest.raises(TypeError, match="takes a channel from make_channel"):
         getattr(fluid, function)(*arguments)
 
 

@@ -1,4 +1,4 @@
-"""`fluid.contrib`: what of it works on programs of one process."""
+"""`fluid.contrib`: the parts that work on programs of one process."""
 
 from fluidtool.fluid.contrib import decoder, layers, mixed_precision, reader
 from fluidtool.fluid.contrib import extend_optimizer as extend_optimizer

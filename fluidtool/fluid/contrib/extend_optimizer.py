@@ -17,8 +17,8 @@ __all__ = ["extend_with_decoupled_weight_decay"]
 def extend_with_decoupled_weight_decay(base_optimizer: type[Optimizer]) -> type[Optimizer]:
     """A class of optimizers like `base_optimizer` with the keyword `weight_decay`, a float or a Variable.
 
-    Before its update a parameter loses weight_decay times its value. apply_decay_param_fun(name) says which do
-    (default: all that are trained). Raises ArgumentTypeError for what is no class of optimizers.
+    Before its update a parameter is reduced by weight_decay times its value. apply_decay_param_fun(name) selects parameters
+    (default: all trained ones). Raises ArgumentTypeError unless base_optimizer is a class of optimizers.
     """
     if not (isinstance(base_optimizer, type) and issubclass(base_optimizer, Optimizer)):
         raise ArgumentTypeError("The input(base_optimizer) should be a derived class of Optimizer.")

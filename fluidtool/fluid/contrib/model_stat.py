@@ -43,7 +43,7 @@ def summary(main_prog: Program) -> None:
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a table whose first row is its head."""
+    """Lines of a table whose first row is its header."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     edge = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
     lines = [
@@ -53,7 +53,7 @@ def _table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def describe(op: Operator) -> Row | None:
-    """The row of an operator; None for those that do not count."""
+    """The row of an operator; None if it does not count."""
     if op.type in ("conv2d", "depthwise_conv2d"):
         return _convolution(op)
     if op.type == "pool2d":

@@ -13,7 +13,7 @@ __all__ = ["op_freq_statistic"]
 def op_freq_statistic(program: Program) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
     """Operator types of block 0, and 'mul->elementwise_add' for one that reads what another wrote last, with their counts.
 
-    The most frequent first. Operators that write nothing but parameters do not count. Raises ArgumentTypeError.
+    The most frequent first. Operators that write only parameters do not count. Raises ArgumentTypeError.
     """
     if not isinstance(program, Program):
         raise ArgumentTypeError(f"The input type should be Program. But you passed in {type(program)}")

@@ -17,7 +17,7 @@ __all__ = ["distributed_batch_reader"]
 def distributed_batch_reader(batch_reader: Reader) -> Reader:
     """The reader of every n-th batch, from this trainer's on: PADDLE_TRAINERS_NUM is n, PADDLE_TRAINER_ID the first.
 
-    Batches at the end that are not enough for all trainers are left out. Raises UsageError for an id that is too large.
+    Batches at the end that do not suffice for all trainers are dropped. Raises UsageError for an id that is too large.
     """
     trainers, trainer = int(os.environ.get("PADDLE_TRAINERS_NUM", "1")), int(os.environ.get("PADDLE_TRAINER_ID", "0"))
     if trainer >= trainers:

@@ -15,24 +15,24 @@ Samples = Callable[[], Iterable[Any]]
 
 
 class DataGenerator:
-    """Makes samples of lines: override `generate_sample`, and `generate_batch` where samples depend on each other."""
+    """Converts lines to samples: override `generate_sample`, and `generate_batch` if samples depend on each other."""
 
     def __init__(self) -> None:
         self.batch_size_ = 32
 
     def set_batch(self, batch_size: int) -> None:
-        """How many samples `generate_batch` gets at a time."""
+        """Set how many samples `generate_batch` gets at a time."""
         self.batch_size_ = batch_size
 
     def generate_sample(self, line: str | None) -> Samples:
-        """A function without arguments that gives the samples of a line: (('words', [3, 1]), ('label', [1]))."""
+        """A function without arguments that yields the samples of a line: (('words', [3, 1]), ('label', [1]))."""
         raise UnsupportedOperatorError(
             "Please rewrite this function to return a list or tuple: [(name, [feasign, ...]), ...] or "
             "((name, [feasign, ...]), ...)"
         )
 
     def generate_batch(self, samples: list[Any]) -> Samples:
-        """A function without arguments that gives the samples to write for these; all of them as they are."""
+        """A function without arguments that yields the samples to write; by default all, unchanged."""
         return lambda: iter(samples)
 
     def run_from_stdin(self) -> None:
@@ -40,7 +40,7 @@ class DataGenerator:
         self._write(sample for line in sys.stdin for sample in self.generate_sample(line)())
 
     def run_from_memory(self) -> None:
-        """Write the samples that `generate_sample(None)` gives to standard output."""
+        """Write the samples that `generate_sample(None)` yields to standard output."""
         self._write(iter(self.generate_sample(None)()))
 
     def _write(self, samples: Iterator[Any]) -> None:
@@ -62,7 +62,7 @@ class DataGenerator:
 
 
 class MultiSlotStringDataGenerator(DataGenerator):
-    """Samples whose values are texts already; they are written unchecked."""
+    """Samples whose values are already texts; they are written unchecked."""
 
     def _gen_str(self, line: Any) -> str:
         fields = _fields(line, "[('words', ['1926', '08', '17']), ('label', ['1'])]")
@@ -70,7 +70,7 @@ class MultiSlotStringDataGenerator(DataGenerator):
 
 
 class MultiSlotDataGenerator(DataGenerator):
-    """Samples of whole numbers and floats; every sample must have the fields of the first one."""
+    """Samples of integers and floats; every sample must have the fields of the first one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ def _fields(line: Any, example: str) -> Sample:
 
 
 def _kind(name: Any, values: Any, before: str) -> str:
-    """'float' once a float was among the values of a field, else 'uint64'."""
+    """'float' if a float was among the values of a field so far, else 'uint64'."""
     if not isinstance(name, str):
         _refuse(f"name {name!r} must be in str type")
     if not isinstance(values, list):

@@ -57,7 +57,7 @@ def elementwise_equal(x: Variable, y: Variable, name: str | None = None) -> Vari
 
 # ---------------------------------------------------------------- comparison and logic
 class Comparison(Protocol):
-    """A layer that compares two inputs, into `cond` when given."""
+    """A layer that compares two inputs, stored in `cond` if given."""
 
     def __call__(self, x: Variable, y: Variable, cond: Variable | None = None) -> Variable: ...
 
@@ -152,7 +152,7 @@ def mean(x: Variable, name: str | None = None) -> Variable:
 
 
 def sums(input: Variable | Sequence[Variable], out: Variable | None = None) -> Variable:
-    """The sum of several tensors, into `out` when given."""
+    """The sum of several tensors, stored in `out` if given."""
     _check_terms(input, "input", "sums")
     helper = LayerHelper("sum", input=input)
     if out is not None:
@@ -321,13 +321,13 @@ def cos_sim(X: Variable, Y: Variable) -> Variable:
 
 # ---------------------------------------------------------------- clips and sparse rows
 def _named(helper: LayerHelper, x: Variable, name: str | None) -> Variable:
-    """An output of the kind of x, with the name given or a temporary one."""
+    """An output of the same kind as x, with the given name or a temporary one."""
     key = unique_name.generate(f"{helper.name}.tmp") if name is None else name
     return helper.create_variable(type=x.type, name=key, dtype=x.dtype, persistable=False)
 
 
 def clip(x: Variable, min: float, max: float, name: str | None = None) -> Variable:
-    """x kept between min and max."""
+    """x clipped to min and max."""
     helper = LayerHelper("clip", name=name)
     check_variable_and_dtype(x, "x", FLOATS, "clip")
     out = _named(helper, x, name)
@@ -350,9 +350,9 @@ def clamp(
     output: Variable | None = None,
     name: str | None = None,
 ) -> Variable:
-    """input kept between bounds that may be tensors; at least one is needed.
+    """input clipped to bounds that may be tensors; at least one is required.
 
-    As in Paddle 1.8.5 a bound that is not given is the smallest (largest) positive normal number.
+    As in Paddle 1.8.5, a missing bound is the smallest (largest) positive normal number.
     """
     if min is None and max is None:
         raise UsageError("either min or max should be defined.")
@@ -372,7 +372,7 @@ def clamp(
 
 
 def merge_selected_rows(x: Variable, name: str | None = None) -> Variable:
-    """SelectedRows with the values of equal rows added up."""
+    """SelectedRows with duplicate rows summed."""
     helper = LayerHelper("merge_selected_rows", name=name)
     return append_simple(helper, "merge_selected_rows", {"X": x}, dtype=x.dtype)
 

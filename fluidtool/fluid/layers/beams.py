@@ -1,4 +1,4 @@
-"""Beam search: the operators of one step and of the way back, and BeamSearchDecoder for dynamic_decode."""
+"""Beam search: the operators of a step and of the backtrace, and BeamSearchDecoder for dynamic_decode."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def beam_search(
 ) -> tuple[Variable, ...]:
     """The beam_size best continuations of every source: their ids and scores [n, 1], and the rows they continue.
 
-    scores: of `ids` [n, k] (of all ids without them), added up over the steps when is_accumulated.
+    scores: of `ids` [n, k] (of all ids if None), accumulated over the steps if is_accumulated.
     """
     check_variable_and_dtype(pre_ids, "pre_ids", ("int64",), "beam_search")
     check_variable_and_dtype(pre_scores, "pre_scores", REAL, "beam_search")
@@ -89,7 +89,7 @@ def beam_search_decode(
 
 
 def gather_tree(ids: Variable, parents: Variable) -> Variable:
-    """The beams [steps, n, beam_size] that ids, each with the beam it continues, add up to, followed from the end."""
+    """The beams [steps, n, beam_size] of ids, each with the beam it continues, traced back from the end."""
     helper = LayerHelper("gather_tree")
     check_variable_and_dtype(ids, "ids", ("int32", "int64"), "gather_tree")
     check_variable_and_dtype(parents, "parents", ("int32", "int64"), "gather_tree")
@@ -100,7 +100,7 @@ def gather_tree(ids: Variable, parents: Variable) -> Variable:
 class BeamSearchDecoder(Decoder):
     """Beam search over a cell: start_token and end_token are ids; embedding_fn and output_fn wrap the cell.
 
-    The cell sees [n * beam_size, …]; what the cell needs beside its states is tiled by tile_beam_merge_with_batch.
+    The cell sees [n * beam_size, …]; its inputs besides states are tiled by tile_beam_merge_with_batch.
     """
 
     class OutputWrapper(NamedTuple):
@@ -198,7 +198,7 @@ class BeamSearchDecoder(Decoder):
         return found, self.StateWrapper(cell_states, next_log_probs, finished, lengths)
 
     def _ended_stay(self, log_probs: Variable, finished: Variable, end_mask: Variable) -> Variable:
-        """The logarithmic probabilities of a step; a beam that has ended can only go on with the end token, for free."""
+        """The log probabilities of a step; a finished beam can only continue with the end token, at no cost."""
         finished = cast(finished, log_probs.dtype)
         wide = expand(unsqueeze(finished, [2]), [1, 1, log_probs.shape[-1]])
         ended = elementwise_mul(wide, end_mask, axis=-1)

@@ -1,4 +1,4 @@
-"""The common shape of layer functions: make a temporary, append one operator, return the temporary."""
+"""The common shape of layer functions: create a temporary, append one operator, return the temporary."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def append_simple(
 ) -> Variable:
     """Append one operator that writes one variable, and return it.
 
-    inputs: variables by slot, None left out. out: write here instead of to a temporary. extra: further output slots that
-    only the gradient reads; each gets a temporary of the same data type, made after the first.
+    inputs: variables by slot, None left out. out: written instead of a temporary. extra: further output slots
+    that only the gradient reads; each gets a temporary of the same data type, created after the first.
     """
     result = helper.create_variable_for_type_inference(dtype, stop_gradient) if out is None else out
     outputs = {slot: [result]}

@@ -25,10 +25,10 @@ Activation = Callable[[Variable], Variable]
 
 # ---------------------------------------------------------------- cells
 class RNNCell:
-    """What every cell is: `call(inputs, states)` gives a step's outputs and its new states."""
+    """The base of cells: `call(inputs, states)` returns a step's outputs and its new states."""
 
     def call(self, inputs: Any, states: Any, **kwargs: Any) -> tuple[Any, Any]:
-        """One step; every cell has its own."""
+        """One step; overridden by every cell."""
         raise NotImplementedError("RNNCell must implement the call function.")
 
     def __call__(self, inputs: Any, states: Any, **kwargs: Any) -> tuple[Any, Any]:
@@ -95,7 +95,7 @@ def _shapes(shapes: Any) -> list[Any]:
 
 
 class _Parameters:
-    """The parameters of a cell: named after it, made when the size of its input is known."""
+    """The parameters of a cell: named after it, created when the size of its input is known."""
 
     def __init__(self, name: str, kind: str, param_attr: Any, bias_attr: Any, dtype: Any) -> None:
         unique_name.generate(name)
@@ -103,11 +103,11 @@ class _Parameters:
         self.param_attr, self.bias_attr, self.dtype = param_attr, bias_attr, dtype
 
     def weight(self, shape: list[int], suffix: str = "") -> Variable:
-        """A weight; its suffix goes behind the name that the cell's param_attr gives."""
+        """A weight; its suffix is appended to the name in the cell's param_attr."""
         return self._create(self.param_attr, shape, suffix, is_bias=False)
 
     def bias(self, shape: list[int], suffix: str = "") -> Variable:
-        """A bias; its suffix goes behind the name that the cell's bias_attr gives."""
+        """A bias; its suffix is appended to the name in the cell's bias_attr."""
         return self._create(self.bias_attr, shape, suffix, is_bias=True)
 
     def _create(self, argument: Any, shape: list[int], suffix: str, is_bias: bool) -> Variable:
@@ -179,7 +179,7 @@ class LSTMCell(RNNCell):
     """An LSTM: its output is the hidden state, its states are [hidden, cell], [n, hidden_size] each.
 
     i, j, f, o = [x, h] W + b; new c = c * sigmoid(f + forget_bias) + sigmoid(i) * tanh(j); new h = tanh(c) * sigmoid(o).
-    As in Paddle 1.8.5 these functions are taken whichever activations are given.
+    As in Paddle 1.8.5, these functions are used whatever activations are given.
     """
 
     def __init__(
@@ -240,8 +240,8 @@ def rnn(
 ) -> tuple[Any, Any]:
     """The outputs of a cell over the steps of inputs, and its last states.
 
-    inputs: [n, steps, …], or [steps, n, …] when time_major; outputs alike. sequence_length [n]: beyond it a row keeps
-    its states. is_reverse: from the last step to the first.
+    inputs: [n, steps, …], or [steps, n, …] with time_major; outputs have the same layout. Beyond sequence_length [n], a row
+    keeps its states. is_reverse: from the last step to the first.
     """
     check_type(inputs, "inputs", (Variable, list, tuple), "rnn")
     for index, each in enumerate(inputs if isinstance(inputs, (list, tuple)) else []):

@@ -33,8 +33,8 @@ def conv2d(
 ) -> Variable:
     """Convolution of images [N, C, H, W] (or NHWC) with num_filters filters, plus bias and activation.
 
-    padding: a number, [h, w], [top, bottom, left, right], pairs per dimension, 'SAME' or 'VALID'. As many groups as
-    channels and use_cudnn=False make a depthwise convolution.
+    padding: a number, [h, w], [top, bottom, left, right], pairs per dimension, 'SAME' or 'VALID'. With as many groups as
+    channels and use_cudnn=False, the convolution is depthwise.
     """
     check_variable_and_dtype(input, "input", FLOATS, "conv2d")
     check_cudnn(use_cudnn)
@@ -62,7 +62,7 @@ def conv3d(
     name: str | None = None,
     data_format: str = "NCDHW",
 ) -> Variable:
-    """conv2d with a depth: [N, C, D, H, W] or NDHWC."""
+    """conv2d with a depth dimension: [N, C, D, H, W] or NDHWC."""
     helper = LayerHelper("conv3d", param_attr=param_attr, bias_attr=bias_attr, act=act, name=name, use_cudnn=use_cudnn)
     check_cudnn(use_cudnn)
     channels = _channels(input, check_format(data_format, 3))
@@ -120,7 +120,7 @@ def _convolution(
 def filter_parameter(
     helper: LayerHelper, input: Variable, num_filters: int, channels: int, groups: int | None, size: list[int]
 ) -> Variable:
-    """The filter [num_filters, channels / groups, …], gaussian by its size (He et al. 2015) unless told otherwise."""
+    """The filter [num_filters, channels / groups, …], gaussian by its size (He et al. 2015) by default."""
     if helper.param_attr is False:
         raise UsageError("param_attr should not be False here.")
     if groups is not None and channels % groups != 0:
@@ -139,7 +139,7 @@ def filter_parameter(
 def _appended(
     helper: LayerHelper, input: Variable, weight: Variable, attrs: dict[str, Any], channels_last: bool
 ) -> Variable:
-    """The operator that the helper is for, with bias and activation."""
+    """The helper's operator, with bias and activation."""
     inputs = {"Input": input, "Filter": weight}
     out = append_simple(helper, helper.layer_type, inputs, attrs, dtype=input.dtype, slot="Output")
     rank = len(out.shape)
@@ -164,7 +164,7 @@ def conv2d_transpose(
     name: str | None = None,
     data_format: str = "NCHW",
 ) -> Variable:
-    """The transpose of conv2d; one of output_size and filter_size may follow from the other."""
+    """The transpose of conv2d; output_size and filter_size may be derived from each other."""
     last = check_format(data_format, 2)
     channels = input.shape[-1] if last else input.shape[1]
     depthwise = channels == groups and num_filters == channels and not use_cudnn
@@ -190,7 +190,7 @@ def conv3d_transpose(
     name: str | None = None,
     data_format: str = "NCDHW",
 ) -> Variable:
-    """The transpose of conv3d; one of output_size and filter_size may follow from the other."""
+    """The transpose of conv3d; output_size and filter_size may be derived from each other."""
     check_format(data_format, 3)
     helper = LayerHelper(
         "conv3d_transpose", param_attr=param_attr, bias_attr=bias_attr, act=act, name=name, use_cudnn=use_cudnn
@@ -257,7 +257,7 @@ def deformable_conv(
     modulated: bool = True,
     name: str | None = None,
 ) -> Variable:
-    """Convolution at places moved by `offset` (Dai et al. 2017), weighted by `mask` when modulated (Zhu et al. 2018)."""
+    """Convolution at positions moved by `offset` (Dai et al. 2017), weighted by `mask` if modulated (Zhu et al. 2018)."""
     check_variable_and_dtype(input, "input", ("float32", "float64"), "deformable_conv")
     check_variable_and_dtype(offset, "offset", ("float32", "float64"), "deformable_conv")
     check_type(mask, "mask", (Variable, type(None)), "deformable_conv")
@@ -298,7 +298,7 @@ def unfold(
     dilations: int | list[int] = 1,
     name: str | None = None,
 ) -> Variable:
-    """The windows of images as columns, [N, C * k * k, places]."""
+    """The windows of images as columns, [N, C * k * k, positions]."""
     helper = LayerHelper("unfold", name=name)
     check_variable_and_dtype(x, "x", ("float32", "float64"), "unfold")
     if len(x.shape) != 4:

@@ -40,7 +40,7 @@ def create_parameter(
     is_bias: bool = False,
     default_initializer: Initializer | None = None,
 ) -> Variable:
-    """A parameter that no layer owns."""
+    """A parameter that does not belong to a layer."""
     check_type(shape, "shape", (list, tuple, np.ndarray), "create_parameter")
     for item in shape:
         check_type(item, "item of shape", (int, np.integer), "create_parameter")
@@ -80,7 +80,7 @@ def create_global_var(
 def shape_inputs(
     helper: LayerHelper, shape: Shape, inputs: dict[str, Any], attrs: dict[str, Any], op_type: str
 ) -> None:
-    """A shape that is a tensor, or holds tensors, goes into ShapeTensor or ShapeTensorList; what is known into `shape`."""
+    """A shape that is a tensor, or contains tensors, goes into ShapeTensor or ShapeTensorList; known sizes into `shape`."""
     if isinstance(shape, Variable):
         shape.stop_gradient = True
         check_dtype(
@@ -129,7 +129,7 @@ def fill_constant(
 
 
 def _exact_text(value: float, dtype: Any) -> str:
-    """A number as text: what a float attribute cannot hold exactly."""
+    """A number as text, for values that a float attribute cannot represent exactly."""
     return str(int(value)) if convert_dtype(dtype) in ("int32", "int64") else str(float(value))
 
 
@@ -142,7 +142,7 @@ def fill_constant_batch_size_like(
     output_dim_idx: int = 0,
     force_cpu: bool = False,
 ) -> Variable:
-    """A constant whose dimension output_dim_idx is the dimension input_dim_idx of `input`."""
+    """A constant whose dimension output_dim_idx has the size of dimension input_dim_idx of `input`."""
     helper = LayerHelper("fill_constant_batch_size_like")
     attrs = {
         "shape": list(shape),
@@ -241,7 +241,7 @@ def _check_like(x: Variable, out: Variable | None) -> None:
 def eye(
     num_rows: int, num_columns: int | None = None, batch_shape: list[int] | None = None, dtype: Any = "float32"
 ) -> Variable:
-    """An identity matrix, repeated in front for batch_shape."""
+    """An identity matrix, repeated along leading dimensions batch_shape."""
     helper = LayerHelper("eye")
     if not isinstance(num_rows, int) or num_rows < 0:
         raise ArgumentTypeError("num_rows should be a non-negative int")
@@ -262,7 +262,7 @@ def eye(
 
 # ---------------------------------------------------------------- ranges
 def range(start: float | Variable, end: float | Variable, step: float | Variable, dtype: Any) -> Variable:
-    """Numbers from start up to before end, step apart."""
+    """Numbers from start to before end, in steps of step."""
     for name, value in (("start", start), ("end", end), ("step", step)):
         check_type(value, name, (float, int, Variable), "range")
     helper = LayerHelper("range")
@@ -278,7 +278,7 @@ def arange(
     dtype: Any = None,
     name: str | None = None,
 ) -> Variable:
-    """Numbers from start up to before end, step apart; float32 unless told otherwise."""
+    """Numbers from start to before end, in steps of step; float32 by default."""
     helper = LayerHelper("range", name=name)
     kind = "float32" if dtype is None else convert_dtype(dtype)
     check_dtype(kind, "create data type", ("float32", "float64", "int32", "int64"), "range")
@@ -319,7 +319,7 @@ def linspace(start: float | Variable, stop: float | Variable, num: int | Variabl
 
 # ---------------------------------------------------------------- copies
 def cast(x: Variable, dtype: Any) -> Variable:
-    """x in another data type."""
+    """x converted to another data type."""
     check_variable_and_dtype(x, "x", ("bool", "float16", "float32", "float64", "int32", "int64", "uint8"), "cast")
     check_dtype(dtype, "dtype", ("bool", "float16", "float32", "float64", "int8", "int32", "int64", "uint8"), "cast")
     attrs = {"in_dtype": int(data_type(x.dtype)), "out_dtype": int(data_type(dtype))}
@@ -335,7 +335,7 @@ _VALUE_ATTRS = {
 
 
 def assign(input: Variable | np.ndarray[Any, Any], output: Variable | None = None) -> Variable:
-    """A copy of a variable, or the values of an array kept in the program (at most 1,048,576 of them)."""
+    """A copy of a variable, or the values of an array stored in the program (at most 1,048,576)."""
     helper = LayerHelper("assign")
     check_type(input, "input", (Variable, np.ndarray), "assign")
     if isinstance(input, Variable):

@@ -1,4 +1,4 @@
-"""dynamic_decode: a decoder run step by step until all of its sequences have ended (Paddle 1.8.5 layers/rnn.py)."""
+"""dynamic_decode: a decoder that runs step by step until all of its sequences have ended (Paddle 1.8.5 layers/rnn.py)."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class Decoder:
     """What dynamic_decode runs. Inputs, states and outputs may nest Variables."""
 
     def initialize(self, inits: Any) -> tuple[Any, Any, Variable]:
-        """The inputs and states of the first step, and which sequences have ended already (bool)."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how it starts: it has no method initialize")
+        """The inputs and states of the first step, and which sequences have already ended (bool)."""
+        raise NotImplementedError(f"{type(self).__name__} has no method initialize")
 
     def step(self, time: Variable, inputs: Any, states: Any, **kwargs: Any) -> tuple[Any, Any, Any, Variable]:
         """One step: its outputs, the next states, the next inputs, and which sequences have ended (bool)."""
-        raise NotImplementedError(f"{type(self).__name__} does not say what a step is: it has no method step")
+        raise NotImplementedError(f"{type(self).__name__} has no method step")
 
     def finalize(self, outputs: Any, final_states: Any, sequence_lengths: Variable) -> tuple[Any, Any]:
-        """What becomes of the outputs of all steps [steps, …] and the last states; without it they stay as they are."""
+        """Postprocesses the outputs of all steps [steps, …] and the last states; optional."""
         raise NotImplementedError(f"{type(self).__name__} has no method finalize")
 
 
@@ -61,8 +61,8 @@ def dynamic_decode(
 ) -> tuple[Any, ...]:
     """The outputs [n, steps, …] (or [steps, n, …]) of a decoder, its last states, and the lengths if return_length.
 
-    max_step_num: stop then at the latest. impute_finished: ended sequences keep their states. is_test: keep no steps
-    for a backward pass.
+    max_step_num: stop at the latest after this step. impute_finished: ended sequences keep their states. is_test: do not
+    keep steps for a backward pass.
     """
     inputs, states, finished = decoder.initialize(inits)
     finished.stop_gradient = True
@@ -93,7 +93,7 @@ def dynamic_decode(
             logical_and(running, less_equal(step_idx, limit), condition)
     final_outputs = map_structure(lambda array: tensor_array_to_tensor(array, axis=0, use_stack=True)[0], arrays)
     final_states = carried.last_states()
-    with suppress(NotImplementedError):  # a decoder need not have it
+    with suppress(NotImplementedError):  # it is optional
         final_outputs, final_states = decoder.finalize(final_outputs, final_states, lengths)
     if not output_time_major:
         final_outputs = map_structure(swap_batch_and_time, final_outputs)
@@ -116,7 +116,7 @@ class _Carried:
         map_structure(assign, states, self.states)
 
     def last_states(self) -> Any:
-        """The states when the loop has ended."""
+        """The states after the loop."""
         return self.states
 
 
@@ -141,7 +141,7 @@ class _Recorded:
             map_structure(lambda value, array: array_write(value, i=self.step_idx, array=array), values, arrays)
 
     def last_states(self) -> Any:
-        """The states when the loop has ended."""
+        """The states after the loop."""
         return self._read(self.states)
 
 
@@ -165,9 +165,9 @@ def _keep(old: Variable, new: Variable, finished: Variable) -> Variable:
     return cast(chosen, dtype) if dtype == VarType.BOOL else chosen
 
 
-# ---------------------------------------------------------------- what a decoder feeds itself
+# ---------------------------------------------------------------- what a decoder feeds to itself
 class DecodeHelper:
-    """How BasicDecoder picks an id from a step's outputs, and the next input from the id."""
+    """How BasicDecoder chooses an id from a step's outputs, and the next input from the id."""
 
     def initialize(self) -> Any:
         """The inputs of the first step, and which sequences have ended already (bool)."""
@@ -180,11 +180,11 @@ class DecodeHelper:
 
 
 class TrainingHelper(DecodeHelper):
-    """Feeds the steps of `inputs` [n, steps, …] (or [steps, n, …]) as far as sequence_length [n] goes."""
+    """Feeds the steps of `inputs` [n, steps, …] (or [steps, n, …]) up to sequence_length [n]."""
 
     def __init__(self, inputs: Any, sequence_length: Variable, time_major: bool = False) -> None:
         self.inputs, self.sequence_length, self.time_major = inputs, sequence_length, time_major
-        # One step more, for the step after the last reads one, too.
+        # One step more, because the step after the last also reads one.
         self._padded = map_structure(self._one_more_step, inputs)
 
     def _one_more_step(self, x: Variable) -> Variable:
@@ -219,7 +219,7 @@ class TrainingHelper(DecodeHelper):
 
 
 class GreedyEmbeddingHelper(DecodeHelper):
-    """Feeds embedding_fn of the id with the highest output, from start_tokens [n] on until end_token."""
+    """Feeds embedding_fn of the id with the highest output, from start_tokens [n] to end_token."""
 
     def __init__(self, embedding_fn: Callable[[Variable], Any], start_tokens: Variable, end_token: int) -> None:
         self.embedding_fn, self.start_tokens = embedding_fn, start_tokens
@@ -243,7 +243,7 @@ class GreedyEmbeddingHelper(DecodeHelper):
 
 
 class SampleEmbeddingHelper(GreedyEmbeddingHelper):
-    """Feeds embedding_fn of an id drawn from softmax(outputs / softmax_temperature)."""
+    """Feeds embedding_fn of an id sampled from softmax(outputs / softmax_temperature)."""
 
     def __init__(
         self,
@@ -262,7 +262,7 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
         self.seed = seed
 
     def sample(self, time: Variable, outputs: Variable, states: Any) -> Variable:
-        """An id drawn by the outputs."""
+        """An id sampled by the outputs."""
         if self.softmax_temperature is not None:
             outputs = outputs / self.softmax_temperature  # type: ignore[operator]
         probabilities = softmax(outputs)
@@ -273,7 +273,7 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
 class BasicDecoder(Decoder):
     """A decoder of a cell and a DecodeHelper; its outputs are OutputWrapper(cell_outputs, sample_ids).
 
-    output_fn: from the cell's outputs to those that ids are picked from.
+    output_fn: maps the cell's outputs to those that ids are chosen from.
     """
 
     class OutputWrapper(NamedTuple):

@@ -7,7 +7,7 @@ from fluidtool.ir import Variable, unique_name
 
 
 def get_places(device_count: int | None = None, device_type: str | None = None) -> Variable:
-    """A variable with that many places; None: all there are."""
+    """A variable with this many places; None: all available ones."""
     helper = LayerHelper("get_places")
     places = helper.create_variable(name=unique_name.generate(f"{helper.name}.out"))
     given = {"device_count": device_count, "device_type": device_type}

@@ -27,7 +27,7 @@ Value = Any  # a float, a list, an array or a Variable of Paddle's float32
 
 
 class Distribution:
-    """What every distribution is. Parameters are all Variables, or all numbers, lists and arrays (then float32)."""
+    """The base of distributions. Parameters are all Variables, or all numbers, lists and arrays (then float32)."""
 
     def _parameters(self, *values: Value) -> tuple[Any, ...]:
         variables = [isinstance(value, Variable) for value in values]
@@ -155,7 +155,7 @@ class Normal(Distribution):
 
 
 class Categorical(Distribution):
-    """One of several classes, likely as softmax(logits) says."""
+    """A categorical distribution with probabilities softmax(logits)."""
 
     def __init__(self, logits: Value) -> None:
         check_type(logits, "logits", (np.ndarray, Variable, list), "Categorical")

@@ -125,7 +125,7 @@ def elu(x: Variable, alpha: float = 1.0, name: str | None = None) -> Variable:
 
 
 def selu(x: Variable, scale: float | None = None, alpha: float | None = None, name: str | None = None) -> Variable:
-    """scale * elu(x, alpha) with the constants of Klambauer et al. 2017 unless told otherwise."""
+    """scale * elu(x, alpha), by default with the constants of Klambauer et al. 2017."""
     check_variable_and_dtype(x, "x", WIDE, "selu")
     return append_simple(
         LayerHelper("selu", name=name), "selu", {"X": x}, _given(scale=scale, alpha=alpha), dtype=x.dtype
@@ -140,7 +140,7 @@ def stanh(x: Variable, scale_a: float = 0.67, scale_b: float = 1.7159, name: str
 
 
 def hard_sigmoid(x: Variable, slope: float = 0.2, offset: float = 0.5, name: str | None = None) -> Variable:
-    """slope * x + offset, kept between 0 and 1."""
+    """slope * x + offset, clipped to [0, 1]."""
     check_variable_and_dtype(x, "x", FLOATS, "hard_sigmoid")
     attrs = {"slope": slope, "offset": offset}
     return append_simple(LayerHelper("hard_sigmoid", name=name), "hard_sigmoid", {"X": x}, attrs, dtype=x.dtype)
@@ -156,7 +156,7 @@ def hard_swish(
 
 
 def swish(x: Variable, beta: float = 1.0, name: str | None = None) -> Variable:
-    """x * sigmoid(x). As in Paddle 1.8.5 `beta` does not reach the operator."""
+    """x * sigmoid(x). As in Paddle 1.8.5, `beta` is not passed to the operator."""
     check_variable_and_dtype(x, "x", FLOATS, "swish")
     return append_simple(LayerHelper("swish", name=name), "swish", {"X": x}, dtype=x.dtype)
 
@@ -172,7 +172,7 @@ def mish(x: Variable, threshold: float = 20, name: str | None = None) -> Variabl
 
 
 def brelu(x: Variable, t_min: float = 0.0, t_max: float = 24.0, name: str | None = None) -> Variable:
-    """x kept between t_min and t_max."""
+    """x clipped to t_min and t_max."""
     check_variable_and_dtype(x, "x", FLOATS, "brelu")
     attrs = {"t_min": t_min, "t_max": t_max}
     return append_simple(LayerHelper("brelu", name=name), "brelu", {"X": x}, attrs, dtype=x.dtype)
@@ -185,14 +185,14 @@ def leaky_relu(x: Variable, alpha: float = 0.02, name: str | None = None) -> Var
 
 
 def soft_relu(x: Variable, threshold: float = 40.0, name: str | None = None) -> Variable:
-    """log(1 + exp(x kept between -threshold and threshold))."""
+    """log(1 + exp(x clipped to -threshold and threshold))."""
     check_variable_and_dtype(x, "x", FLOATS, "soft_relu")
     helper = LayerHelper("soft_relu", name=name)
     return append_simple(helper, "soft_relu", {"X": x}, {"threshold": threshold}, dtype=x.dtype)
 
 
 def pow(x: Variable, factor: float | Variable = 1.0, name: str | None = None) -> Variable:
-    """x to the power of a number or a tensor of one."""
+    """x to the power of a number or a tensor with one element."""
     check_variable_and_dtype(x, "x", ("int32", "int64", *WIDE), "pow")
     helper = LayerHelper("pow", name=name)
     if isinstance(factor, Variable):
@@ -251,7 +251,7 @@ def softmax(input: Variable, use_cudnn: bool = False, name: str | None = None, a
 
 
 def log_softmax(input: Variable, axis: int | None = None, dtype: Any = None, name: str | None = None) -> Variable:
-    """log(softmax(input)), computed in `dtype` when given."""
+    """log(softmax(input)), computed in `dtype` if given."""
     helper = LayerHelper("log_softmax", name=name)
     kind = input.dtype if dtype is None else data_type(dtype)
     if dtype is None:

@@ -21,7 +21,7 @@ from fluidtool.proto.enums import VarType
 
 # ---------------------------------------------------------------- picking and placing
 def gather(input: Variable, index: Variable, overwrite: bool = True) -> Variable:
-    """The rows of input that index names; overwrite says how gradients of a row named twice combine."""
+    """The rows of input selected by index; overwrite: how gradients of a row selected twice combine."""
     inputs = {"X": input, "Index": index}
     return append_simple(LayerHelper("gather"), "gather", inputs, {"overwrite": overwrite}, dtype=input.dtype)
 
@@ -35,7 +35,7 @@ def gather_nd(input: Variable, index: Variable, name: str | None = None) -> Vari
 def scatter(
     input: Variable, index: Variable, updates: Variable, name: str | None = None, overwrite: bool = True
 ) -> Variable:
-    """input with the rows at index replaced by updates, or updates added up there."""
+    """input with the rows at index replaced by updates, or by their sums."""
     helper = LayerHelper("scatter", name=name)
     inputs = {"X": input, "Ids": index, "Updates": updates}
     return append_simple(helper, "scatter", inputs, {"overwrite": overwrite}, dtype=input.dtype)
@@ -55,7 +55,7 @@ def scatter_nd(index: Variable, updates: Variable, shape: Sequence[int], name: s
 
 
 def index_select(input: Variable, index: Variable, dim: int = 0) -> Variable:
-    """The slices of input that index names along a dimension."""
+    """The slices of input selected by index along a dimension."""
     helper = LayerHelper("index_select")
     check_variable_and_dtype(input, "x", PLAIN, "index_select")
     check_variable_and_dtype(index, "index", ("int32", "int64"), "index_select")
@@ -63,7 +63,7 @@ def index_select(input: Variable, index: Variable, dim: int = 0) -> Variable:
 
 
 def index_sample(x: Variable, index: Variable) -> Variable:
-    """For each row the elements that index's row names."""
+    """For each row, the elements selected by index's row."""
     helper = LayerHelper("index_sample")
     check_variable_and_dtype(x, "x", PLAIN, "fluid.layers.index_sample")
     check_variable_and_dtype(index, "index", ("int32", "int64"), "fluid.layers.index_sample")
@@ -71,7 +71,7 @@ def index_sample(x: Variable, index: Variable) -> Variable:
 
 
 def multiplex(inputs: list[Variable], index: Variable) -> Variable:
-    """Row i from the input that index[i] names."""
+    """Row i of the input number index[i]."""
     helper = LayerHelper("multiplex")
     check_type(inputs, "inputs", list, "multiplex")
     if len(inputs) < 2:
@@ -98,7 +98,7 @@ def nonzero(input: Variable, as_tuple: bool = False) -> Variable | tuple[Variabl
 
 
 def unique(x: Variable, dtype: Any = "int32") -> tuple[Variable, Variable]:
-    """The different elements in the order of their first places, and for each element which one it is."""
+    """The distinct elements in order of first occurrence, and for each element the index of its value."""
     check_variable_and_dtype(x, "x", PLAIN, "unique")
     helper = LayerHelper("unique")
     out = helper.create_variable_for_type_inference(x.dtype)
@@ -109,7 +109,7 @@ def unique(x: Variable, dtype: Any = "int32") -> tuple[Variable, Variable]:
 
 
 def unique_with_counts(x: Variable, dtype: str = "int32") -> tuple[Variable, Variable, Variable]:
-    """`unique` with how often each occurs; x has one dimension."""
+    """`unique` with the count of each value; x has one dimension."""
     check_variable_and_dtype(x, "x", PLAIN, "unique_with_counts")
     if dtype not in ("int32", "int64"):
         raise ArgumentTypeError("Op unique_with_counts, index dtype must be int32 or int64")
@@ -163,7 +163,7 @@ def hash(input: Variable, hash_size: int, num_hash: int = 1, name: str | None = 
 
 # ---------------------------------------------------------------- order
 def reverse(x: Variable, axis: int | Sequence[int]) -> Variable:
-    """x backwards along these axes."""
+    """x reversed along these axes."""
     check_variable_and_dtype(x, "x", (*PLAIN, "uint8"), "reverse")
     check_type(axis, "axis", (int, tuple, list), "reverse")
     axes = [axis] if isinstance(axis, int) else list(axis)
@@ -171,7 +171,7 @@ def reverse(x: Variable, axis: int | Sequence[int]) -> Variable:
 
 
 def flip(input: Variable, dims: Sequence[int], name: str | None = None) -> Variable:
-    """input backwards along these dimensions."""
+    """input reversed along these dimensions."""
     helper = LayerHelper("flip", name=name)
     check_type(input, "X", Variable, "flip")
     check_dtype(input.dtype, "X", (*MOVABLE, "bool"), "flip")
@@ -183,7 +183,7 @@ def flip(input: Variable, dims: Sequence[int], name: str | None = None) -> Varia
 
 
 def roll(input: Variable, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Variable:
-    """input rotated along dimensions; along the flattened tensor when dims is None."""
+    """input rotated along dimensions; along the flattened tensor if dims is None."""
     helper = LayerHelper("roll")
     origin = list(input.shape)
     shifts = [shifts] if isinstance(shifts, int) else list(shifts)
@@ -198,7 +198,7 @@ def roll(input: Variable, shifts: int | Sequence[int], dims: int | Sequence[int]
 
 
 def meshgrid(input: list[Variable], name: str | None = None) -> list[Variable]:
-    """Vectors spread out over a grid of all of them."""
+    """Vectors broadcast to a grid of all of them."""
     helper = LayerHelper("meshgrid", name=name)
     if not isinstance(input, list):
         raise ArgumentTypeError("The type of input in meshgrid should be list.")
@@ -426,7 +426,7 @@ def pixel_shuffle(x: Variable, upscale_factor: int) -> Variable:
 
 
 def shuffle_channel(x: Variable, group: int, name: str | None = None) -> Variable:
-    """Channels dealt out over groups (Zhang et al. 2017)."""
+    """Channels shuffled over groups (Zhang et al. 2017)."""
     helper = LayerHelper("shuffle_channel", name=name)
     if not isinstance(group, int):
         raise ArgumentTypeError("group must be int type")
@@ -444,7 +444,7 @@ def temporal_shift(x: Variable, seg_num: int, shift_ratio: float = 0.25, name: s
 
 
 def autoincreased_step_counter(counter_name: str | None = None, begin: int = 1, step: int = 1) -> Variable:
-    """A counter that every run of the program advances, int64 [1], created once."""
+    """A counter that every run of the program increments, int64 [1], created once."""
     helper = LayerHelper("global_step_counter")
     counter, fresh = helper.create_or_get_global_variable(
         name="@STEP_COUNTER@" if counter_name is None else counter_name,

@@ -20,7 +20,7 @@ def data(
     type: VarType = VarType.LOD_TENSOR,
     stop_gradient: bool = True,
 ) -> Variable:
-    """An input variable of block 0; a batch dimension of -1 goes in front unless a size is unknown already."""
+    """An input variable of block 0; a batch dimension of -1 is prepended unless a size is already unknown."""
     helper = LayerHelper("data", name=name)
     check_type(name, "name", (bytes, str), "data")
     check_type(shape, "shape", (list, tuple), "data")

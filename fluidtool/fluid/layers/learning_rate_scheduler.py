@@ -1,4 +1,4 @@
-"""Learning rates that change with the steps taken: a Variable for an optimizer (Paddle 1.8.5 layers/learning_rate_scheduler.py).
+"""Learning rates that depend on the step: a Variable for an optimizer (Paddle 1.8.5 layers/learning_rate_scheduler.py).
 
 The steps are counted in the persistable variable @LR_DECAY_COUNTER@, which all schedules of a program share.
 """
@@ -77,7 +77,7 @@ def polynomial_decay(
     power: float = 1.0,
     cycle: bool = False,
 ) -> Any:
-    """From learning_rate to end_learning_rate as (1 - step / decay_steps)^power; cycle: again and again, each time longer."""
+    """From learning_rate to end_learning_rate as (1 - step / decay_steps)^power; cycle: repeated, each time longer."""
     with default_main_program().lr_schedule_guard():
         step, whole = _decay_step_counter(), decay_steps
         if cycle:

@@ -96,7 +96,7 @@ def teacher_student_sigmoid_loss(
 
 
 def bpr_loss(input: Variable, label: Variable, name: str | None = None) -> Variable:
-    """Bayesian personalised ranking (Hidasi et al. 2015): how far the class of the label is above the others."""
+    """Bayesian personalized ranking (Hidasi et al. 2015): how far the class of the label is above the others."""
     helper = LayerHelper("bpr_loss", name=name)
     out = helper.create_variable_for_type_inference(input.dtype)
     check_variable_and_dtype(input, "input", FLOATS, "bpr_loss")
@@ -211,9 +211,9 @@ def center_loss(
     param_attr: Any,
     update_center: bool = True,
 ) -> Variable:
-    """Half the squared distance of features [batch, n] from the centre of their class (Wen et al. 2016).
+    """Half the squared distance of features [batch, n] from the center of their class (Wen et al. 2016).
 
-    alpha: the rate at which the centres follow (float, or a Variable of one element).
+    alpha: the rate at which the centers follow (float, or a Variable of one element).
     """
     helper = LayerHelper("center_loss", input=input)
     centers = helper.create_parameter(param_attr, [num_classes, input.shape[1]], helper.input_dtype())

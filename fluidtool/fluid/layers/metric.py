@@ -21,7 +21,7 @@ def accuracy(
 ) -> Variable:
     """The share of rows of input [batch, classes] whose label [batch, 1] is among the k best, float32 [1].
 
-    correct, total: where to put the counts (int32).
+    correct, total: variables for the counts (int32).
     """
     helper = LayerHelper("accuracy")
     check_variable_and_dtype(input, "input", FLOATS, "accuracy")

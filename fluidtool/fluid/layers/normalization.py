@@ -1,4 +1,4 @@
-"""Normalisations and dropout (Paddle 1.8.5 layers/nn.py)."""
+"""Normalizations and dropout (Paddle 1.8.5 layers/nn.py)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def batch_norm(
     do_model_average_for_mean_and_var: bool = True,
     use_global_stats: bool = False,
 ) -> Variable:
-    """Batch normalisation (Ioffe and Szegedy 2015); means and variances of the whole run are kept beside."""
+    """Batch normalization (Ioffe and Szegedy 2015); keeps running means and variances."""
     helper = LayerHelper("batch_norm", param_attr=param_attr, bias_attr=bias_attr, act=act, name=name)
     check_variable_and_dtype(input, "input", FLOATS, "batch_norm")
     names = (moving_mean_name, moving_variance_name)
@@ -90,7 +90,7 @@ def inplace_abn(
     use_global_stats: bool = False,
     act_alpha: float = 1.0,
 ) -> Variable:
-    """Batch normalisation with its activation, in place (Rota Bulò et al. 2017)."""
+    """Batch normalization with its activation, in place (Rota Bulò et al. 2017)."""
     if act not in (None, "identity", "leaky_relu", "elu"):
         raise UsageError("inplace_abn only support act as None, 'identity', 'leaky_relu', 'elu' currently")
     helper = LayerHelper("inplace_abn", param_attr=param_attr, bias_attr=bias_attr, name=name)
@@ -168,7 +168,7 @@ def data_norm(
     summary_decay_rate: float = 0.9999999,
     enable_scale_and_shift: bool = False,
 ) -> Variable:
-    """Normalisation by statistics of all data seen; param_attr may be a dict of what these start from."""
+    """Normalization by statistics of all data seen; param_attr may be a dict of their initial values."""
     helper = LayerHelper("data_norm", act=act, name=name)
     shape = [_channels(input, data_layout)]
     given = param_attr if isinstance(param_attr, dict) else {}
@@ -204,7 +204,7 @@ def data_norm(
 def instance_norm(
     input: Variable, epsilon: float = 1e-5, param_attr: Any = None, bias_attr: Any = None, name: str | None = None
 ) -> Variable:
-    """Each channel of each instance normalised (Ulyanov et al. 2016)."""
+    """Each channel of each instance normalized (Ulyanov et al. 2016)."""
     check_variable_and_dtype(input, "input", WIDE, "instance_norm")
     helper = LayerHelper("instance_norm", param_attr=param_attr, bias_attr=bias_attr, name=name)
     if helper.bias_attr is False:
@@ -234,7 +234,7 @@ def layer_norm(
     act: str | None = None,
     name: str | None = None,
 ) -> Variable:
-    """The dimensions from begin_norm_axis on normalised together (Ba et al. 2016)."""
+    """The dimensions from begin_norm_axis on normalized together (Ba et al. 2016)."""
     helper = LayerHelper("layer_norm", param_attr=param_attr, bias_attr=bias_attr, act=act, name=name)
     check_variable_and_dtype(input, "input", WIDE, "layer_norm")
     inputs: dict[str, Any] = {"X": input}
@@ -269,7 +269,7 @@ def group_norm(
     data_layout: str = "NCHW",
     name: str | None = None,
 ) -> Variable:
-    """Groups of channels normalised (Wu and He 2018); as in Paddle 1.8.5 scale and bias only when asked for."""
+    """Groups of channels normalized (Wu and He 2018); as in Paddle 1.8.5, scale and bias only on request."""
     helper = LayerHelper("group_norm", param_attr=param_attr, bias_attr=bias_attr, act=act, name=name)
     check_variable_and_dtype(input, "input", WIDE, "group_norm")
     if data_layout not in ("NCHW", "NHWC"):
@@ -324,7 +324,7 @@ def lrn(
     name: str | None = None,
     data_format: str = "NCHW",
 ) -> Variable:
-    """Local response normalisation over channels (Krizhevsky et al. 2012)."""
+    """Local response normalization over channels (Krizhevsky et al. 2012)."""
     helper = LayerHelper("lrn", name=name)
     check_variable_and_dtype(input, "input", ("float32",), "lrn")
     if len(input.shape) != 4:

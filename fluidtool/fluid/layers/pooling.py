@@ -44,7 +44,7 @@ def pool3d(
     exclusive: bool = True,
     data_format: str = "NCDHW",
 ) -> Variable:
-    """pool2d with a depth."""
+    """pool2d with a depth dimension."""
     sizes = pool_size, pool_stride, pool_padding
     return _pool(3, input, sizes, pool_type, global_pooling, use_cudnn, ceil_mode, name, exclusive, data_format)
 
@@ -99,7 +99,7 @@ def adaptive_pool2d(
     require_index: bool = False,
     name: str | None = None,
 ) -> Variable | tuple[Variable, Variable]:
-    """Poolings to a given output size; require_index: also where the largest elements were."""
+    """Pooling to a given output size; require_index: also the indices of the largest elements."""
     return _adaptive(input, pool_size, pool_type, require_index, name, 2)
 
 
@@ -110,7 +110,7 @@ def adaptive_pool3d(
     require_index: bool = False,
     name: str | None = None,
 ) -> Variable | tuple[Variable, Variable]:
-    """adaptive_pool2d with a depth."""
+    """adaptive_pool2d with a depth dimension."""
     return _adaptive(input, pool_size, pool_type, require_index, name, 3)
 
 

@@ -25,11 +25,11 @@ def py_func(
     backward_func: Callable[..., Any] | None = None,
     skip_vars_in_backward_input: Variables = None,
 ) -> Variables:
-    """Call `func` with the LoDTensors of `x` whenever the program runs; what it returns goes to `out`, which is returned.
+    """Call `func` with the LoDTensors of `x` whenever the program runs; its results go to `out`, which is returned.
 
-    out: variables that the caller created, with their shapes and data types. backward_func: gets x, out and the gradients
-    of out, but without skip_vars_in_backward_input, and returns the gradients of x; without it there are none.
-    The program can be run only in this process, a file does not keep functions.
+    out: variables created by the caller, with their shapes and data types. backward_func: gets x, out and the gradients
+    of out, except skip_vars_in_backward_input, and returns the gradients of x; by default x gets none.
+    The program runs only in this process: files do not contain functions.
     Raises ArgumentTypeError and UsageError.
     """
     helper = LayerHelper("py_func")

@@ -1,4 +1,4 @@
-"""Layers that draw random numbers; the same seed draws the same (0: one seed per program) (Paddle 1.8.5 layers/nn.py)."""
+"""Layers that draw random numbers; equal seeds draw equal numbers (0: one seed per program) (Paddle 1.8.5 layers/nn.py)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _check_sizes(shape: Sequence[int | Variable]) -> None:
 def uniform_random(
     shape: Shape, dtype: Any = "float32", min: float = -1.0, max: float = 1.0, seed: int = 0
 ) -> Variable:
-    """Numbers between min and max, all equally likely; the shape may be a tensor or hold tensors."""
+    """Uniform random numbers between min and max; the shape may be a tensor or contain tensors."""
     check_type(shape, "shape", (list, tuple, Variable), "uniform_random")
     check_dtype(dtype, "dtype", WIDE, "uniform_random")
     helper = LayerHelper("uniform_random")
@@ -58,7 +58,7 @@ def uniform_random(
 def gaussian_random(
     shape: Shape, mean: float = 0.0, std: float = 1.0, seed: int = 0, dtype: Any = "float32"
 ) -> Variable:
-    """Numbers of a normal distribution; the shape may be a tensor or hold tensors."""
+    """Normally distributed random numbers; the shape may be a tensor or contain tensors."""
     helper = LayerHelper("gaussian_random")
     out = helper.create_variable_for_type_inference(dtype)
     if not isinstance(shape, (list, tuple, Variable)):
@@ -81,7 +81,7 @@ def uniform_random_batch_size_like(
     max: float = 1.0,
     seed: int = 0,
 ) -> Variable:
-    """uniform_random whose dimension output_dim_idx is the dimension input_dim_idx of `input`."""
+    """uniform_random whose dimension output_dim_idx has the size of dimension input_dim_idx of `input`."""
     check_variable_and_dtype(input, "Input", WIDE, "uniform_random_batch_size_like")
     check_type(shape, "shape", (list, tuple), "uniform_random_batch_size_like")
     check_dtype(dtype, "dtype", WIDE, "uniform_random_batch_size_like")
@@ -108,7 +108,7 @@ def gaussian_random_batch_size_like(
     seed: int = 0,
     dtype: Any = "float32",
 ) -> Variable:
-    """gaussian_random whose dimension output_dim_idx is the dimension input_dim_idx of `input`."""
+    """gaussian_random whose dimension output_dim_idx has the size of dimension input_dim_idx of `input`."""
     helper = LayerHelper("gaussian_random_batch_size_like")
     check_type(input, "input", Variable, "fluid.layers.gaussian_random_batch_size_like")
     check_type(shape, "shape", (list, tuple), "fluid.layers.gaussian_random_batch_size_like")
@@ -126,7 +126,7 @@ def gaussian_random_batch_size_like(
 
 
 def sampling_id(x: Variable, min: float = 0.0, max: float = 1.0, seed: int = 0, dtype: Any = "float32") -> Variable:
-    """A column drawn for each row of x [batch, classes] by the probabilities in it."""
+    """A column sampled for each row of x [batch, classes] by the row's probabilities."""
     attrs = {"min": min, "max": max, "seed": seed}
     return append_simple(LayerHelper("sampling_id"), "sampling_id", {"X": x}, attrs, dtype=dtype)
 
@@ -142,7 +142,7 @@ def randint(
     seed: int = 0,
     name: str | None = None,
 ) -> Variable:
-    """Whole numbers from low (0, when high is None) to before high, int64 unless told otherwise; shape [1] by default."""
+    """Random integers from low (0, if high is None) to before high, int64 by default; shape [1] by default."""
     dtype = "int64" if dtype is None else dtype
     check_dtype(dtype, "dtype", ["int32", "int64"], "randint")
     shape = [1] if shape is None else shape
@@ -196,7 +196,7 @@ def randn(
     stop_gradient: bool = True,
     name: str | None = None,
 ) -> Variable:
-    """Numbers of the standard normal distribution, float32 unless told otherwise. As in Paddle, numpy draws the seed."""
+    """Standard normal random numbers, float32 by default. As in Paddle, numpy draws the seed."""
     helper = LayerHelper("randn", name=name)
     check_type(shape, "shape", (list, tuple), "randn")
     if len(shape) == 0:

@@ -21,7 +21,7 @@ from fluidtool.tensor import CPUPlace, LoDTensor, Place
 
 
 class ReaderVariable(Variable):
-    """A variable that holds a reader; `tensors` says what its batches look like, `thread` fills its queue."""
+    """A variable that holds a reader; `tensors` describes its batches, `thread` fills its queue."""
 
     __slots__ = ("feed_list", "tensors", "thread")
 
@@ -43,7 +43,7 @@ class ReaderVariable(Variable):
 
     @property
     def queue(self) -> Any:
-        """Where batches wait."""
+        """The queue of batches."""
         return self._source().queue
 
     def start(self) -> None:
@@ -55,11 +55,11 @@ class ReaderVariable(Variable):
         self._source().reset()
 
     def decorate_batch_generator(self, reader: Batches) -> None:
-        """Take whole batches: lists of arrays or LoDTensors, one for each tensor."""
+        """Set a source of whole batches: lists of arrays or LoDTensors, one per tensor."""
         self._source().batches = reader
 
     def decorate_sample_list_generator(self, reader: Callable[[], Iterable[Any]]) -> None:
-        """Take mini-batches of samples, as DataFeeder does."""
+        """Set a source of mini-batches of samples, as for DataFeeder."""
         self._source().batches = fed_batches(reader, self.feed_list or _inputs(self.tensors))
 
     decorate_tensor_provider = decorate_batch_generator
@@ -67,7 +67,7 @@ class ReaderVariable(Variable):
 
     def _source(self) -> ReaderThread:
         if self.thread is None:
-            raise UsageError(f"reader {self.name} is not fed from Python: it was not made by py_reader")
+            raise UsageError(f"reader {self.name} is not fed from Python: it was not created by py_reader")
         return self.thread
 
 
@@ -92,7 +92,7 @@ def _inputs(tensors: Sequence[Slot]) -> list[Variable]:
 
 
 def slots_of(feed_list: Sequence[Variable]) -> list[Slot]:
-    """What batches for these variables look like."""
+    """The description of batches for these variables."""
     return [
         Slot(
             tuple(var.shape), int(VarType.FP32 if var.dtype is None else var.dtype), var.lod_level, var.need_check_feed
@@ -130,7 +130,7 @@ def py_reader(
     name: str | None = None,
     use_double_buffer: bool = True,
 ) -> ReaderVariable:
-    """A reader whose batches a Python generator makes in the background: decorate it, read_file it, start it."""
+    """A reader of batches that a Python generator produces in the background: decorate it, read_file it, start it."""
     if lod_levels is None:
         lod_levels = [0] * len(shapes)
     if not len(shapes) == len(dtypes) == len(lod_levels):
@@ -148,7 +148,7 @@ def py_reader(
 def create_py_reader_by_data(
     capacity: int, feed_list: Sequence[Variable], name: str | None = None, use_double_buffer: bool = True
 ) -> ReaderVariable:
-    """A py_reader whose batches look like these variables."""
+    """A py_reader whose batches match these variables."""
     if not isinstance(feed_list, list):
         raise ArgumentTypeError(f"feed_list should be a list of Variable instead of {type(feed_list)}")
     reader = _py_reader(capacity, slots_of(feed_list), name, use_double_buffer)
@@ -170,9 +170,11 @@ def _py_reader(capacity: int, tensors: Sequence[Slot], name: str | None, use_dou
 
 
 def double_buffer(reader: Variable, place: Place | None = None, name: str | None = None) -> ReaderVariable:
-    """The reader with batches read ahead; `place`: where they go."""
+    """The reader with batches read ahead; `place`: their destination."""
     if not isinstance(reader, ReaderVariable):
-        raise ArgumentTypeError(f"double_buffer takes a reader, found {type(reader).__name__}; py_reader makes one")
+        raise ArgumentTypeError(
+            f"double_buffer takes a reader, found {type(reader).__name__}; create one with py_reader"
+        )
     block = default_main_program().current_block()
     name = unique_name.generate("create_double_buffer_reader") if name is None else name
     buffered = ReaderVariable(block, name, reader.tensors, reader.thread)
@@ -187,9 +189,9 @@ def double_buffer(reader: Variable, place: Place | None = None, name: str | None
 
 
 def read_file(reader: Variable) -> Any:
-    """The tensors of the reader's next batch: a Variable, or a list of them when there are several."""
+    """The tensors of the reader's next batch: a Variable, or a list if there are several."""
     if not isinstance(reader, ReaderVariable):
-        raise ArgumentTypeError(f"read_file takes a reader, found {type(reader).__name__}; py_reader makes one")
+        raise ArgumentTypeError(f"read_file takes a reader, found {type(reader).__name__}; create one with py_reader")
     helper = LayerHelper("read_file")
     out = [helper.create_variable_for_type_inference(dtype="float32", stop_gradient=True) for _ in reader.tensors]
     helper.append_op(type="read", inputs={"Reader": [reader]}, outputs={"Out": out})
@@ -199,7 +201,7 @@ def read_file(reader: Variable) -> Any:
 
 
 def load(out: Variable, file_path: str, load_as_fp16: bool | None = None) -> None:
-    """Fill `out` with the variable that a file holds."""
+    """Fill `out` with the variable in a file."""
     attrs: dict[str, Any] = {"file_path": file_path}
     if load_as_fp16 is not None:
         attrs["load_as_fp16"] = load_as_fp16

@@ -56,7 +56,7 @@ def dynamic_lstm(
 ) -> tuple[Variable, Variable]:
     """The hidden and cell states [rows, size / 4] of an LSTM over the sequences of input [rows, size].
 
-    input is what a layer before has computed of x for the four gates. h_0, c_0: [sequences, size / 4].
+    input is a previous layer's result for the four gates. h_0, c_0: [sequences, size / 4].
     """
     if bias_attr is False:
         raise UsageError("bias_attr should not be False in dynamic_lstm.")
@@ -125,7 +125,7 @@ def dynamic_lstmp(
         "Projection": helper.create_variable_for_type_inference(dtype),
         "Cell": helper.create_variable_for_type_inference(dtype),
     }
-    helper.create_variable_for_type_inference(dtype)  # Paddle makes a sixth temporary, which nothing writes
+    helper.create_variable_for_type_inference(dtype)  # Paddle creates a sixth temporary, which is never written
     for slot in ("BatchHidden", "BatchGate", "BatchCellPreAct"):
         outputs[slot] = helper.create_variable_for_type_inference(dtype)
     for label, clip in (("cell_clip", cell_clip), ("proj_clip", proj_clip)):
@@ -201,7 +201,7 @@ def gru_unit(
 ) -> tuple[Variable, Variable, Variable]:
     """One step of a GRU: the new hidden state, the reset one before and the gates; input [n, size], hidden [n, size / 3].
 
-    As in Paddle 1.8.5 the step computes with tanh and sigmoid whichever activations are named.
+    As in Paddle 1.8.5, the step computes with tanh and sigmoid whatever activations are given.
     """
     check_variable_and_dtype(input, "input", REAL, "gru_unit")
     check_variable_and_dtype(hidden, "hidden", REAL, "gru_unit")
@@ -271,7 +271,7 @@ def lstm(
 ) -> tuple[Variable, Variable, Variable]:
     """Layers of LSTM over input [steps, n, features]: the outputs, the last hidden and the last cell states.
 
-    init_h, init_c: [layers (twice as many when is_bidirec), n, hidden_size]. All weights are one parameter.
+    init_h, init_c: [layers (twice as many if is_bidirec), n, hidden_size]. All weights are one parameter.
     """
     helper = LayerHelper("cudnn_lstm", name=name)
     for label, value in (("input", input), ("init_h", init_h), ("init_c", init_c)):

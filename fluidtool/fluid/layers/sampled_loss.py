@@ -1,4 +1,4 @@
-"""Losses over many classes that look at some of them: noise contrastive estimation, trees of classes, sampled softmax
+"""Losses over many classes that use only some of them: noise contrastive estimation, trees of classes, sampled softmax
 (Paddle 1.8.5 layers/loss.py).
 """
 
@@ -34,10 +34,10 @@ def nce(
     seed: int = 0,
     is_sparse: bool = False,
 ) -> Variable:
-    """Noise contrastive estimation (Gutmann and Hyvärinen 2010): the label's classes against drawn ones.
+    """Noise contrastive estimation (Gutmann and Hyvärinen 2010): the label's classes against sampled ones.
 
     input: features [batch, n]; label: int64 [batch, true classes]. sampler: uniform, log_uniform, or custom_dist with the
-    probability of every class in custom_dist. num_neg_samples: classes drawn (10). is_sparse: sparse gradients.
+    probability of every class in custom_dist. num_neg_samples: classes sampled (10). is_sparse: sparse gradients.
     """
     helper = LayerHelper("nce", param_attr=param_attr, bias_attr=bias_attr, name=name)
     check_variable_and_dtype(input, "input", ["float32", "float64"], "nce")
@@ -88,7 +88,7 @@ def _distribution(helper: LayerHelper, probabilities: Sequence[float] | None, cl
 
 
 def alias_table(probabilities: Sequence[float]) -> tuple[list[float], list[int]]:
-    """Walker's alias method: class i stays i with probability shares[i], else it becomes alias[i] (-1: it always stays)."""
+    """Walker's alias method: class i stays i with probability shares[i], else becomes alias[i] (-1: it always stays)."""
     shares, alias = [0.0] * len(probabilities), [0] * len(probabilities)
     above: list[tuple[int, float]] = []
     below: list[tuple[int, float]] = []

@@ -34,8 +34,8 @@ def sequence_conv(
 ) -> Variable:
     """A convolution over the steps of each sequence [total, n] -> [total, num_filters].
 
-    padding_start: where the window begins relative to a step (default -filter_size // 2). As in Paddle, filter_stride is 1
-    and steps outside of a sequence are zeros whatever `padding` says.
+    padding_start: the start of the window relative to a step (default -filter_size // 2). As in Paddle, filter_stride is 1
+    and steps outside of a sequence are zeros, whatever `padding` is.
     """
     check_variable_and_dtype(input, "input", WIDE, "sequence_conv")
     helper = LayerHelper("sequence_conv", bias_attr=bias_attr, param_attr=param_attr, act=act, name=name)
@@ -118,9 +118,9 @@ def sequence_last_step(input: Variable) -> Variable:
     return sequence_pool(input, "last")
 
 
-# ---------------------------------------------------------------- longer, shorter, joined
+# ---------------------------------------------------------------- expanding and joining
 def sequence_concat(input: list[Variable], name: str | None = None) -> Variable:
-    """Sequence i of every input, one after the other."""
+    """The sequences i of all inputs, concatenated."""
     helper = LayerHelper("sequence_concat", input=input, name=name)
     check_type(input, "input", list, "fluid.layers.sequence_concat")
     for index, var in enumerate(input):
@@ -130,7 +130,7 @@ def sequence_concat(input: list[Variable], name: str | None = None) -> Variable:
 
 
 def sequence_expand(x: Variable, y: Variable, ref_level: int = -1, name: str | None = None) -> Variable:
-    """Each sequence (or row) of x repeated as often as sequence i of y has entries at level ref_level."""
+    """Each sequence (or row) of x, repeated once per entry of sequence i of y at level ref_level."""
     check_variable_and_dtype(x, "x", PLAIN, "sequence_expand")
     helper = LayerHelper("sequence_expand", name=name)
     return append_simple(helper, "sequence_expand", {"X": x, "Y": y}, {"ref_level": ref_level}, dtype=x.dtype)
@@ -180,7 +180,7 @@ def sequence_unpad(x: Variable, length: Variable, name: str | None = None) -> Va
 def sequence_mask(
     x: Variable, maxlen: int | Variable | None = None, dtype: Any = "int64", name: str | None = None
 ) -> Variable:
-    """For each length in x a row of maxlen (or the longest) numbers: ones, and zeros from the length on."""
+    """For each length in x a row of maxlen (or the longest length) numbers: ones up to the length, then zeros."""
     helper = LayerHelper("sequence_mask", name=name)
     inputs: dict[str, Any] = {"X": [x]}
     attrs: dict[str, Any] = {"out_dtype": int(data_type(dtype))}
@@ -195,7 +195,7 @@ def sequence_mask(
 
 # ---------------------------------------------------------------- levels of detail
 def lod_reset(x: Variable, y: Variable | None = None, target_lod: list[int] | None = None) -> Variable:
-    """x divided into sequences anew: as y is (or by the offsets in y), or by the offsets target_lod."""
+    """x with a new LoD: that of y (or the offsets in y), or the offsets target_lod."""
     check_variable_and_dtype(x, "x", PLAIN, "lod_reset")
     helper = LayerHelper("lod_reset")
     out = helper.create_variable_for_type_inference(x.dtype)

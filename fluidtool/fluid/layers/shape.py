@@ -25,7 +25,7 @@ PLAIN = ("float32", "float64", "int32", "int64")
 
 
 def number_tensors(helper: LayerHelper, values: Mixed, dtype: str = "int32") -> list[Variable]:
-    """Every number as a tensor of one element, kept on the CPU; tensors stay and get no gradient."""
+    """Every number as a tensor with one element, on the CPU; tensors are kept and get no gradient."""
     tensors = []
     for value in values:
         if isinstance(value, Variable):
@@ -43,7 +43,7 @@ def has_tensors(values: Any) -> bool:
 
 
 def known(values: Mixed) -> list[int]:
-    """The numbers of a mixed list, -1 for what is a tensor."""
+    """The numbers of a mixed list, -1 for tensors."""
     return [-1 if isinstance(value, Variable) else value for value in values]
 
 
@@ -56,7 +56,7 @@ def reshape(
     inplace: bool = False,
     name: str | None = None,
 ) -> Variable:
-    """x with other sizes: one may be -1 (what is left), 0 keeps x's; actual_shape decides when running."""
+    """x reshaped: one size may be -1 (the remainder), 0 keeps x's; actual_shape sets it at run time."""
     check_variable_and_dtype(x, "x", MOVABLE, "reshape")
     check_type(shape, "shape", (list, tuple, Variable), "reshape")
     check_type(actual_shape, "actual_shape", (Variable, type(None)), "reshape")
@@ -113,7 +113,7 @@ def squeeze(input: Variable, axes: list[int], name: str | None = None) -> Variab
 
 
 def unsqueeze(input: Variable, axes: int | Mixed | Variable, name: str | None = None) -> Variable:
-    """input with dimensions of size 1 put in."""
+    """input with dimensions of size 1 inserted."""
     if not isinstance(axes, (int, list, tuple, Variable)):
         raise ArgumentTypeError(
             f"The type of 'axes' in unsqueeze must be int, list, tuple or Variable, but received {type(axes)}."
@@ -161,7 +161,7 @@ def transpose(x: Variable, perm: list[int], name: str | None = None) -> Variable
 
 
 def t(input: Variable, name: str | None = None) -> Variable:
-    """A matrix transposed; a vector as it is."""
+    """A matrix transposed; a vector is unchanged."""
     if len(input.shape) > 2:
         raise UsageError(
             "Input(input) only support N-D (N<=2) tensor, but received length of Input(input) is "
@@ -176,9 +176,9 @@ def t(input: Variable, name: str | None = None) -> Variable:
     return append_simple(helper, "transpose2", {"X": [input]}, {"axis": [1, 0]}, dtype=input.dtype, extra=("XShape",))
 
 
-# ---------------------------------------------------------------- joining and cutting
+# ---------------------------------------------------------------- joining and splitting
 def concat(input: Any, axis: int | Variable = 0, name: str | None = None) -> Variable:
-    """Tensors one after the other along an axis; a LoDTensorArray joins its items."""
+    """Tensors concatenated along an axis; a LoDTensorArray joins its items."""
     if not isinstance(input, list):
         warnings.warn(f"The type of input in concat should be list, but received {type(input)}.", stacklevel=2)
         input = [input]
@@ -238,7 +238,7 @@ def tensor_array_to_tensor(
 def split(
     input: Variable, num_or_sections: int | Mixed, dim: int | Variable = -1, name: str | None = None
 ) -> list[Variable]:
-    """input cut along a dimension into equal parts, or into sections of these sizes (one may be -1)."""
+    """input split along a dimension into equal parts, or into sections of these sizes (one may be -1)."""
     if not isinstance(num_or_sections, (int, list, tuple)):
         raise ArgumentTypeError(
             f"The type of 'num_or_sections' in split must be int, list or tuple, but received {type(num_or_sections)}."
@@ -339,7 +339,7 @@ def _append_slice(
 
 
 def expand(x: Variable, expand_times: Mixed | Variable, name: str | None = None) -> Variable:
-    """x repeated this often along each dimension."""
+    """x repeated this many times along each dimension."""
     check_variable_and_dtype(x, "x", ("bool", *PLAIN), "expand")
     check_type(expand_times, "expand_times", (list, tuple, Variable), "expand")
     if x.dtype == VarType.BOOL and x.stop_gradient:
@@ -368,7 +368,7 @@ def expand_as(x: Variable, target_tensor: Variable, name: str | None = None) -> 
     return append_simple(helper, "expand_as", {"X": x, "target_tensor": target_tensor}, dtype=x.dtype)
 
 
-# ---------------------------------------------------------------- fields about shapes
+# ---------------------------------------------------------------- queries of shapes
 def shape(input: Variable) -> Variable:
     """The sizes of input, int32."""
     check_variable_and_dtype(input, "input", PLAIN, "shape")

@@ -43,7 +43,7 @@ def linear_chain_crf(
 def crf_decoding(
     input: Variable, param_attr: Any, label: Variable | None = None, length: Variable | None = None
 ) -> Variable:
-    """The best tags by Viterbi's algorithm, int64, with the transition parameter that param_attr names; with `label`
+    """The best tags by Viterbi's algorithm, int64, with the transition parameter named by param_attr; with `label`,
     whether each tag is right.
     """
     check_variable_and_dtype(input, "input", WIDE, "crf_decoding")
@@ -61,7 +61,7 @@ def chunk_eval(
     excluded_chunk_types: Sequence[int] | None = None,
     seq_length: Variable | None = None,
 ) -> tuple[Variable, ...]:
-    """Precision, recall, F1 and the numbers of inferred, labelled and correct chunks; chunk_scheme: IOB, IOE, IOBES, plain."""
+    """Precision, recall, F1 and the numbers of inferred, labeled and correct chunks; chunk_scheme: IOB, IOE, IOBES, plain."""
     helper = LayerHelper("chunk_eval")
     check_variable_and_dtype(input, "input", ["int64"], "chunk_eval")
     check_variable_and_dtype(label, "label", ["int64"], "chunk_eval")
@@ -112,7 +112,7 @@ def ctc_greedy_decoder(
 ) -> Variable | tuple[Variable, Variable]:
     """The most likely class of each step, repeats merged and blanks dropped.
 
-    With input_length: of padded input [batch, steps, classes + 1], and the lengths of what is left.
+    With input_length: of padded input [batch, steps, classes + 1], and the remaining lengths.
     """
     helper = LayerHelper("ctc_greedy_decoder", name=name)
     _, best = topk(input, 1)
@@ -137,7 +137,7 @@ def edit_distance(
 ) -> tuple[Variable, Variable]:
     """Levenshtein's distance of each sequence from its label [sequences, 1], and the number of sequences.
 
-    normalized: divided by the label's length. ignored_tokens: taken out first.
+    normalized: divided by the label's length. ignored_tokens: removed first.
     """
     check_variable_and_dtype(input, "input", ["int64"], "edit_distance")
     check_variable_and_dtype(label, "label", ["int64"], "edit_distance")

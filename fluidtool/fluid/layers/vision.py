@@ -29,7 +29,7 @@ def image_resize(
     align_mode: int = 1,
     data_format: str = "NCHW",
 ) -> Variable:
-    """Images of another size: out_shape, or scale times theirs; actual_shape decides when running."""
+    """Images resized to out_shape, or to scale times their size; actual_shape sets it at run time."""
     if resample not in METHODS:
         raise UsageError("The 'resample' of image_resize can only be 'BILINEAR', 'TRILINEAR' or 'NEAREST' currently.")
     return _resize(
@@ -48,7 +48,7 @@ def interpolate(
     align_mode: int = 1,
     data_format: str = "NCHW",
 ) -> Variable:
-    """image_resize that also knows 'BICUBIC'."""
+    """image_resize that also supports 'BICUBIC'."""
     methods = METHODS | {"BICUBIC": "bicubic"}
     if resample not in methods:
         raise UsageError(
@@ -200,7 +200,7 @@ def _check_sizes(out_shape: Sequence[int | Variable], rank: int) -> None:
 
 
 def affine_grid(theta: Variable, out_shape: Sequence[int] | Variable, name: str | None = None) -> Variable:
-    """The places that affine maps [N, 2, 3] take the pixels of out_shape from (Jaderberg et al. 2015)."""
+    """The positions from which affine maps [N, 2, 3] take the pixels of out_shape (Jaderberg et al. 2015)."""
     helper = LayerHelper("affine_grid")
     check_variable_and_dtype(theta, "theta", ("float32", "float64"), "affine_grid")
     if not isinstance(out_shape, (list, tuple, Variable)):
@@ -216,7 +216,7 @@ def affine_grid(theta: Variable, out_shape: Sequence[int] | Variable, name: str 
 
 
 def grid_sampler(x: Variable, grid: Variable, name: str | None = None) -> Variable:
-    """Images sampled at the places of a grid, bilinearly."""
+    """Images sampled at the positions of a grid, bilinearly."""
     helper = LayerHelper("grid_sampler", name=name)
     check_variable_and_dtype(x, "x", ("float32", "float64"), "grid_sampler")
     check_variable_and_dtype(grid, "grid", ("float32", "float64"), "grid_sampler")

@@ -11,7 +11,7 @@ CHANNELS_FIRST = ("NCHW", "NCDHW")
 
 
 def per_dimension(value: Any, count: int, name: str) -> list[int]:
-    """`count` numbers from one number or as many; raises UsageError otherwise."""
+    """`count` numbers from one number or from `count` numbers; raises UsageError otherwise."""
     if isinstance(value, int):
         return [value] * count
     try:
@@ -25,7 +25,7 @@ def per_dimension(value: Any, count: int, name: str) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Padding:
-    """Paddings as the operator takes them, and the algorithm that they go with."""
+    """Paddings as the operator takes them, and their algorithm."""
 
     paddings: list[int]
     algorithm: str = "EXPLICIT"
@@ -37,7 +37,7 @@ class Padding:
         return [size for size in self.paddings for _ in range(2)]
 
     def shortest(self, count: int) -> list[int]:
-        """One number per dimension where begin and end are equal."""
+        """One number per dimension if begin and end are equal."""
         both = self.both_sides(count)
         symmetric = all(both[2 * i] == both[2 * i + 1] for i in range(count))
         return both[::2] if symmetric else both

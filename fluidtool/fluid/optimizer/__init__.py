@@ -1,4 +1,4 @@
-"""`fluid.optimizer`: optimizers append what trains a program (Paddle 1.8.5 optimizer.py)."""
+"""`fluid.optimizer`: optimizers append the operators that train a program (Paddle 1.8.5 optimizer.py)."""
 
 from fluidtool.fluid.offers import refuse_other_names
 from fluidtool.fluid.optimizer.averaging import ExponentialMovingAverage, ModelAverage

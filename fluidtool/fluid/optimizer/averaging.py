@@ -1,4 +1,4 @@
-"""Averages of parameters over the steps of a training, to test or save with (Paddle 1.8.5 optimizer.py)."""
+"""Averages of parameters over training steps, for testing or saving (Paddle 1.8.5 optimizer.py)."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ STEP_COUNTER = "@EMA_STEP_COUNTER@"
 
 
 class Runner(Protocol):
-    """What runs a program: fluid.Executor."""
+    """Anything that runs a program: fluid.Executor."""
 
     def run(self, program: Program) -> Any:
         """Run `program` in the current scope."""
 
 
 class Average:
-    """Two little programs: one puts the averages in place of the parameters, the other puts the parameters back."""
+    """Two small programs: one replaces the parameters by their averages, the other restores the parameters."""
 
     apply_program: Program
     restore_program: Program
 
     @contextmanager
     def apply(self, executor: Runner, need_restore: bool = True) -> Iterator[None]:
-        """Within the `with` block the parameters hold their averages; afterwards, unless need_restore is False, they are back."""
+        """Parameters hold their averages within the block, and are restored afterwards unless need_restore is False."""
         executor.run(self.apply_program)
         try:
             yield
@@ -42,14 +42,14 @@ class Average:
                 self.restore(executor)
 
     def restore(self, executor: Runner) -> None:
-        """Put the parameters back, after `apply(executor, need_restore=False)`."""
+        """Restore the parameters, after `apply(executor, need_restore=False)`."""
         executor.run(self.restore_program)
 
 
 class ModelAverage(Average, Optimizer):
     """The mean of each parameter over a window of steps; built after `minimize`.
 
-    average_window_rate: the window in proportion to the steps made, between min_average_window and
+    average_window_rate: the window relative to the number of steps, between min_average_window and
     max_average_window steps.
     """
 
@@ -120,9 +120,9 @@ class ModelAverage(Average, Optimizer):
 
 
 class ExponentialMovingAverage(Average):
-    """ema = decay * ema + (1 - decay) * param, corrected for its start from 0 when applied.
+    """ema = decay * ema + (1 - decay) * param, with bias correction when applied.
 
-    thres_steps: a Variable with the number of steps; then decay is at most (1 + steps) / (10 + steps). Call `update()`
+    thres_steps: a Variable with the number of steps; decay is then at most (1 + steps) / (10 + steps). Call `update()`
     after `minimize`.
     """
 
@@ -178,7 +178,7 @@ def _averaged_parameters() -> list[Parameter]:
 
 
 def _backup(param: Parameter, key: str) -> Variable:
-    """The variable that keeps a parameter while its average stands in its place."""
+    """The variable that keeps a parameter while its average replaces it."""
     name = unique_name.generate(key)
     return param.block.create_var(name=name, dtype=param.dtype, persistable=False, stop_gradient=True)
 

@@ -1,6 +1,6 @@
 """Optimizer: gradients, clips and penalties, then one update operator per parameter (Paddle 1.8.5 optimizer.py).
 
-An optimizer is its operator's type, its accumulators and its attributes; everything else is here.
+An optimizer is defined by its operator type, its accumulators and its attributes; everything else is here.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ ParamGrad = tuple[Variable, Variable | None]
 
 @dataclass(frozen=True, slots=True)
 class Accumulator:
-    """State that an optimizer keeps per parameter: its name, the operator's slots for it, and what it starts from.
+    """State that an optimizer keeps per parameter: its name, the operator's slots for it, and its initial value.
 
-    scalar: shape [1] instead of the parameter's. device: where it is initialised and kept ('cpu').
+    scalar: shape [1] instead of the parameter's. device: where it is initialized and kept ('cpu').
     """
 
     name: str
@@ -41,10 +41,10 @@ class Accumulator:
 
 
 class Optimizer:
-    """What every optimizer shares. Arguments as in Paddle 1.8.5.
+    """The base of optimizers. Arguments as in Paddle 1.8.5.
 
     learning_rate: a float or a Variable. parameter_list: what to train (default: every trainable parameter).
-    regularization: for parameters without a regularizer of their own. grad_clip: clips all gradients together.
+    regularization: for parameters without a regularizer. grad_clip: clips all gradients together.
     """
 
     type = ""
@@ -77,7 +77,7 @@ class Optimizer:
         self._param_device_map: dict[str, str] = {}
         self.helper: LayerHelper | None = None
 
-    # -- what a subclass says
+    # -- for subclasses
     def accumulators(self) -> tuple[Accumulator, ...]:
         """The state per parameter, in the order of creation: `state`, unless it depends on the arguments."""
         return self.state
@@ -116,9 +116,9 @@ class Optimizer:
                 )
 
     def _finish_update(self, block: Block, parameters_and_grads: Sequence[ParamGrad]) -> None:
-        """What comes after all updates."""
+        """Append operators after all updates."""
 
-    # -- what users call
+    # -- for users
     def minimize(
         self,
         loss: Variable,
@@ -140,7 +140,7 @@ class Optimizer:
         no_grad_set: Iterable[Variable | str] | None = None,
         callbacks: Sequence[Callable[..., None]] | None = None,
     ) -> list[ParamGrad]:
-        """Append the gradients of `loss`; raises UsageError when it is not a scalar."""
+        """Append the gradients of `loss`; raises UsageError if it is not a scalar."""
         if tuple(loss.shape) != (1,):
             raise UsageError(
                 f"The loss.shape should be (1L,), but the current loss.shape is {tuple(loss.shape)}. Maybe that you should "
@@ -155,7 +155,7 @@ class Optimizer:
             self._append_dgc_ops(pairs)
         if not pairs:
             warnings.warn(
-                f"{type(self).__name__} trains nothing: no parameter that may be trained has a gradient of {loss.name}",
+                f"{type(self).__name__} trains nothing: no trainable parameter has a gradient of {loss.name}",
                 stacklevel=3,
             )
         return pairs
@@ -247,7 +247,7 @@ class Optimizer:
         return var
 
     def _get_accumulator(self, name: str, param: Variable) -> Variable:
-        """The accumulator of a parameter; raises ProgramError when it was never created."""
+        """The accumulator of a parameter; raises ProgramError if it was never created."""
         key = name if self._name is None else f"{self._name}_{name}"
         if param.name not in self._accumulators[key]:
             raise ProgramError(f"Accumulator {key} does not exist for parameter {param.name}")

@@ -16,14 +16,14 @@ COMPRESSED_FROM = 16384  # elements of a parameter
 
 
 class DGCMomentumOptimizer(MomentumOptimizer):
-    """Momentum as one process computes it: nothing is sent, so nothing is compressed.
+    """Momentum in one process: nothing is sent, so nothing is compressed.
 
-    rampup_begin_step, rampup_step, sparsity: when and how much would be left out between processes; checked and kept.
+    rampup_begin_step, rampup_step, sparsity: when and how much processes would omit; checked and kept.
     grad_clip: a GradientClipByNorm; gradients of large parameters are clipped to clip_norm / sqrt(num_trainers).
     Raises ArgumentTypeError, UsageError.
     """
 
-    state = (Accumulator("_dgc_u_", "Velocity", "VelocityOut"),)  # by the name that it has with compression
+    state = (Accumulator("_dgc_u_", "Velocity", "VelocityOut"),)  # its name with compression
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class DGCMomentumOptimizer(MomentumOptimizer):
 
 
 class _PartOfNorm(GradientClipByNorm):
-    """Clips what one of several trainers adds to a large gradient."""
+    """Clips one trainer's contribution to a large gradient."""
 
     def __init__(self, clip_norm: float, num_trainers: int) -> None:
         super().__init__(clip_norm)

@@ -1,4 +1,4 @@
-"""PipelineOptimizer: a training program cut into sections (Paddle 1.8.5 optimizer.py)."""
+"""PipelineOptimizer: a training program split into sections (Paddle 1.8.5 optimizer.py)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fluidtool.ops.gradient import grad_name
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a training program: its operators, what it takes and what later sections take from it."""
+    """A part of a training program: its operators, its inputs and the outputs that later sections use."""
 
     program: Program
     inputs: frozenset[str]
@@ -24,11 +24,11 @@ class Section:
 
 
 class PipelineOptimizer:
-    """Trains with `optimizer`, and cuts the program into sections at `cut_list`: lists of variables, the loss's last.
+    """Trains with `optimizer`, and splits the program into sections at `cut_list`: lists of variables, the loss's last.
 
-    In one process the sections run one after the other with each mini-batch, which is what running the program itself
-    does. `sections` holds them after `minimize`: forward ones, the one around the loss, backward ones with their updates.
-    The other arguments say where and how several processes would run them; they are kept.
+    In one process the sections run in sequence on each mini-batch, which is what running the program itself
+    does. `sections` holds them after `minimize`: forward ones, the one with the loss, backward ones with their updates.
+    The other arguments configure runs with several processes; they are kept.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class PipelineOptimizer:
             raise ArgumentTypeError(f"PipelineOptimizer takes an optimizer, found {type(optimizer).__name__}")
         cuts = [list(cut) for cut in cut_list or ()]
         if not all(isinstance(var, Variable) for cut in cuts for var in cut):
-            raise ArgumentTypeError("cut_list holds lists of Variables")
+            raise ArgumentTypeError("cut_list must contain lists of Variables")
         if len(cuts) == 1:
             raise UsageError("cut_list needs the variables to cut at and, last, the loss; found one list")
         self._optimizer, self._cut_list = optimizer, cuts
@@ -65,7 +65,7 @@ class PipelineOptimizer:
         parameter_list: Iterable[Variable | str] | None = None,
         no_grad_set: Iterable[Variable | str] | None = None,
     ) -> None:
-        """Append gradients and updates for `loss`, and cut the program."""
+        """Append gradients and updates for `loss`, and split the program."""
         self._optimizer.minimize(loss, startup_program, parameter_list, no_grad_set)
         program = loss.block.program
         self.sections = split_program(program, self._cut_list) if self._cut_list else [_whole(program)]
@@ -91,7 +91,7 @@ def split_program(program: Program, cut_list: Sequence[Sequence[Variable]]) -> l
 
 
 def _cut_names(cut_list: Sequence[Sequence[Variable]]) -> list[list[str]]:
-    """What ends each section but the last: cut variables on the way forward, their gradients on the way back."""
+    """What ends each section but the last: cut variables in the forward pass, their gradients in the backward pass."""
     forward = [[var.name for var in cut] for cut in cut_list[:-1]]
     backward = [[grad_name(name) for name in names] for names in reversed(forward)]
     backward[-1] += [var.name for var in cut_list[-1]]
@@ -99,7 +99,7 @@ def _cut_names(cut_list: Sequence[Sequence[Variable]]) -> list[list[str]]:
 
 
 def _take(waiting: list[Operator], names: set[str], updates: bool) -> list[Operator]:
-    """Take out what computes `names`; operators of the Optimize role only when `updates`."""
+    """Remove the operators that compute `names`; operators of the Optimize role only with `updates`."""
     wanted, taken = set(names), []
     for op in reversed(waiting):
         optimizes = bool(op.get_attr(ROLE_ATTR, 0) & OpRole.Optimize)

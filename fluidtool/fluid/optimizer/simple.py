@@ -1,4 +1,4 @@
-"""The optimizers that are one operator: their arguments, accumulators and attributes (Paddle 1.8.5 optimizer.py)."""
+"""Optimizers with one operator: their arguments, accumulators and attributes (Paddle 1.8.5 optimizer.py)."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class AdagradOptimizer(Optimizer):
 
 
 class AdamOptimizer(Optimizer):
-    """Kingma and Ba 2014. lazy_mode: with sparse gradients only the rows that are there are updated.
+    """Kingma and Ba 2014. lazy_mode: sparse gradients update only the rows they contain.
 
     beta1 and beta2 may be Variables.
     """
@@ -301,7 +301,7 @@ class RMSPropOptimizer(Optimizer):
 
 
 class FtrlOptimizer(Optimizer):
-    """Follow the regularised leader (McMahan et al. 2013). As in Paddle 1.8.5, `l1` also stands for l2 in the operator."""
+    """Follow the regularized leader (McMahan et al. 2013). As in Paddle 1.8.5, `l1` also stands for l2 in the operator."""
 
     type = "ftrl"
     state = (
@@ -329,7 +329,7 @@ class FtrlOptimizer(Optimizer):
 
 
 class LambOptimizer(AdamOptimizer):
-    """Adam scaled by layer (You et al. 2019). exclude_from_weight_decay_fn(param) says which have no weight decay."""
+    """Adam scaled by layer (You et al. 2019). exclude_from_weight_decay_fn(param): which have no weight decay."""
 
     type = "lamb"
 

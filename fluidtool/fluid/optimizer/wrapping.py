@@ -14,9 +14,9 @@ from fluidtool.passes.backward import append_backward
 
 
 class RecomputeOptimizer(Optimizer):
-    """Keeps only the checkpoints of the forward pass, and computes what lies between again for the gradients.
+    """Keeps only the checkpoints of the forward pass, and recomputes the rest for the gradients.
 
-    optimizer: makes the updates. `_set_checkpoints` names the variables to keep.
+    optimizer: makes the updates. `_set_checkpoints` sets the variables to keep.
     """
 
     def __init__(self, optimizer: Optimizer) -> None:

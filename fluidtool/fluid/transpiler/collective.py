@@ -19,7 +19,7 @@ from fluidtool.ir import Program
 
 
 class Collective:
-    """Base of the transpilers whose programs exchange values themselves; nrings communicators take turns."""
+    """Base of the transpilers whose programs exchange values directly; nrings communicators take turns."""
 
     mode = ""
 
@@ -37,7 +37,7 @@ class Collective:
     ) -> None:
         """Rewrite both programs (default: the default programs) in place for the process `rank` of `endpoints`.
 
-        wait_port: process 0 waits until the others listen. Raises UsageError or ProgramError before anything is changed.
+        wait_port: process 0 waits until the others listen. Raises UsageError or ProgramError before any change.
         """
         startup = default_startup_program() if startup_program is None else startup_program
         main = default_main_program() if main_program is None else main_program
@@ -59,7 +59,7 @@ class GradAllReduce(Collective):
 
 
 class LocalSGD(Collective):
-    """Lets every process take its own step, then takes the mean of the parameters."""
+    """Every process takes its own steps, then the parameters are averaged."""
 
     mode = LOCAL_SGD
 

@@ -13,7 +13,7 @@ from fluidtool.errors import ArgumentTypeError, NotOfferedError, UsageError
 class DistributeTranspilerConfig:
     """How to transpile; set attributes after construction. An unknown attribute raises NotOfferedError.
 
-    slice_var_up: cut parameters into shards, one for each server at most. split_method: RoundRobin, HashName or a class
+    slice_var_up: split parameters into shards, at most one per server. split_method: RoundRobin, HashName or a class
     derived from PSDispatcher. min_block_size: elements of the smallest shard. mode: "pserver", "nccl2", "collective".
     collective_mode: "grad_allreduce", "local_sgd", "single_process_multi_thread". wait_port: wait until the others listen.
     """
@@ -45,7 +45,7 @@ class DistributeTranspilerConfig:
 
     @property
     def runtime_split_send_recv(self) -> bool:
-        """Gradients are cut by `send`, parameters joined by `recv`; asynchronous mode only."""
+        """Gradients are split by `send`, parameters joined by `recv`; asynchronous mode only."""
         return self._runtime_split_send_recv
 
     @runtime_split_send_recv.setter
@@ -60,7 +60,7 @@ class DistributeTranspilerConfig:
 
     @property
     def sync_mode(self) -> bool:
-        """What `transpile` does unless its own argument sync_mode says otherwise."""
+        """The default of `transpile`'s argument sync_mode."""
         return self._sync_mode
 
     @sync_mode.setter
@@ -90,7 +90,7 @@ class ServerRuntimeConfig:
 def _flag(name: str) -> int:
     text = os.environ.get(name, "12")
     if not text.isdecimal() or int(text) < 1:
-        raise UsageError(f"the environment variable {name} is {text!r}; it is a number of threads, 1 or more")
+        raise UsageError(f"the environment variable {name} is {text!r}; expected a number of threads of at least 1")
     return int(text)
 
 

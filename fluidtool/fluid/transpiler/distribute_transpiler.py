@@ -31,11 +31,11 @@ ENDPOINT = "127.0.0.1:6174"
 
 
 class DistributeTranspiler:
-    """Turns a training program into the programs of a job with parameter servers, or of one that sums gradients.
+    """Converts a training program into the programs of a job with parameter servers, or of one that sums gradients.
 
     config: a DistributeTranspilerConfig, whose mode is "pserver" (default), "nccl2" or "collective". `transpile` rewrites
-    the programs given in place for a trainer; the other methods give the programs of each role. `plan` tells which shard
-    of which parameter lives where. Raises ArgumentTypeError or UsageError for a config that cannot work.
+    the given programs in place for a trainer; the other methods return the programs of each role. `plan` is which shard
+    of which parameter lives where. Raises ArgumentTypeError or UsageError for an invalid config.
     """
 
     def __init__(self, config: DistributeTranspilerConfig | None = None) -> None:
@@ -64,9 +64,9 @@ class DistributeTranspiler:
         """Rewrite `program` and `startup_program` (default: the default programs) in place.
 
         pservers: endpoints, "host:port,host:port". trainers (or workers): their number (default 1); in the modes nccl2 and
-        collective their endpoints, of which `current_endpoint` is this one. sync_mode, slice_var_up, split_method: what
-        the config says unless given; by position, after trainers, these three may also come in this order, as before
-        Paddle 0.15. Raises UsageError, ProgramError or ArgumentTypeError before anything is changed.
+        collective their endpoints, of which `current_endpoint` is this one. sync_mode, slice_var_up, split_method: by
+        default the config's; by position, after trainers, these three may also come in this order, as before
+        Paddle 0.15. Raises UsageError, ProgramError or ArgumentTypeError before any change.
         """
         if isinstance(startup_program, type):
             slice_var_up, split_method, startup_program = sync_mode, startup_program, None
@@ -109,7 +109,7 @@ class DistributeTranspiler:
         return program
 
     def get_pserver_program(self, endpoint: str) -> Program:
-        """The main program of the server at this endpoint; raises UsageError when there is none."""
+        """The main program of the server at this endpoint; raises UsageError if there is none."""
         return self._transpiled().server_main(endpoint)
 
     def get_pserver_programs(self, endpoint: str) -> tuple[Program, Program]:
@@ -120,15 +120,13 @@ class DistributeTranspiler:
     def get_startup_program(
         self, endpoint: str, pserver_program: Program | None = None, startup_program: Program | None = None
     ) -> Program:
-        """The startup program of a server. startup_program is kept for old scripts: the one transpiled counts."""
+        """The startup program of a server. startup_program is ignored, kept for old scripts: the transpiled one is used."""
         return self._transpiled().server_startup(endpoint, pserver_program)
 
     # -- inside
     def _transpiled(self) -> ServerJob | GeoJob:
         if self._job is None:
-            raise UsageError(
-                "call transpile() first, in pserver mode: the other modes have the programs that were given"
-            )
+            raise UsageError("call transpile() first, in pserver mode: the other modes only rewrite the programs given")
         return self._job
 
     def _settings(
@@ -195,7 +193,7 @@ class DistributeTranspiler:
 
 def _one_of(trainers: Any, workers: Any) -> Any:
     if trainers is not None and workers is not None and trainers != workers:
-        raise UsageError(f"trainers={trainers!r} and workers={workers!r} are the same argument; give one of them")
+        raise UsageError(f"trainers={trainers!r} and workers={workers!r} are the same argument; pass only one of them")
     return workers if trainers is None else trainers
 
 

@@ -1,4 +1,4 @@
-"""GeoSgdTranspiler (Paddle 1.6 to 1.8): trainers optimize by themselves and exchange changes through servers."""
+"""GeoSgdTranspiler (Paddle 1.6 to 1.8): trainers optimize separately and exchange changes through servers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class GeoSgdTranspiler(DistributeTranspiler):
         super().__init__(config)
 
     def _get_vars_info(self) -> dict[str, dict[str, Any]]:
-        """What a trainer's communicator has to know, by parameter."""
+        """What a trainer's communicator needs to know, by parameter."""
         job = self._transpiled()
         assert isinstance(job, GeoJob)
         return dict(job.variables())

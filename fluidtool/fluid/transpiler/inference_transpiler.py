@@ -19,17 +19,17 @@ from fluidtool.tensor import CPUPlace, CUDAPlace, Place
 class InferenceTranspiler:
     """Folds batch_norm into the convolution or fully connected layer before it, and sets `is_test`.
 
-    Programs are changed in place and give the numbers that they gave before: what cannot be folded without changing a
-    number is left. Without fetch operators anything may be fetched by its name; the operators behind names that a fold
-    takes the reader from then stay, and only cost time when they are fetched.
+    Programs are changed in place and compute the same numbers as before: what cannot be folded without changing a
+    number is left unchanged. Without fetch operators any name may be fetched; operators that only such names need
+    then stay, and cost time only if these are fetched.
     """
 
     def transpile(self, program: Program, place: Place, scope: Scope | None = None) -> None:
         """Transpile `program`, whose parameters are in `scope` (the global scope if None), in place.
 
         The new parameters go into `scope`, the old ones stay there. Raises ArgumentTypeError (a TypeError) when
-        `program` is no Program, `place` neither CPUPlace nor CUDAPlace, or `scope` no Scope; OperatorError for an operator
-        that is not what its schema says.
+        `program` is not a Program, `place` neither CPUPlace nor CUDAPlace, or `scope` not a Scope; OperatorError for an
+        operator that does not match its schema.
         """
         scope = _checked(program, place, scope)
         self.fuse_batch_norm(program, place, scope)
@@ -62,7 +62,7 @@ def _warn_of_training(result: PassResult) -> None:
     training = sorted({decision.operator for decision in result.left})
     if training:
         warnings.warn(
-            f"operators in training mode were left as they are: {', '.join(training)}; transpile "
+            f"operators in training mode were left unchanged: {', '.join(training)}; transpile "
             "program.clone(for_test=True) instead",
             stacklevel=3,
         )

@@ -1,4 +1,4 @@
-"""memory_optimize and release_memory (Paddle 0.12 to 1.5; from 1.6 on they do nothing there)."""
+"""memory_optimize and release_memory (Paddle 0.12 to 1.5; they do nothing from 1.6 on)."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def memory_optimize(
 ) -> None:
     """Let variables of a program that are needed at different times share memory, in place.
 
-    Call it when the program is complete, after `minimize`. No value that is fetched, and no persistable one, changes;
-    what is fed or fetched is left alone, named in `skip_opt_set` or not. level: 0 reuses memory for equal shapes, 1
+    Call it on the complete program, after `minimize`. Fetched and persistable values do not change;
+    fed and fetched variables are left alone, in `skip_opt_set` or not. level: 0 reuses memory for equal shapes, 1
     for any. skip_grads: leave alone the gradients that optimizers read. print_log: write each reuse to stdout.
-    Raises UsageError (a ValueError) for another level or a `skip_opt_set` that is no set or list, ArgumentTypeError (a
-    TypeError) for items in it that are no variables or names.
+    Raises UsageError (a ValueError) for another level or a `skip_opt_set` that is not a set or list, ArgumentTypeError (a
+    TypeError) for items in it that are neither variables nor names.
     """
     optimize(input_program, skip_opt_set, print_log, level, skip_grads)
 
 
 def release_memory(input_program: Program, skip_opt_set: Collection[Variable | str] | None = None) -> None:
-    """Put `delete_var` operators behind the last use of variables, in place.
+    """Insert `delete_var` operators after the last use of variables, in place.
 
-    No value that is fetched, and no persistable one, changes. Raises as `memory_optimize` does.
+    Fetched and persistable values do not change. Raises as `memory_optimize` does.
     """
     release(input_program, skip_opt_set)

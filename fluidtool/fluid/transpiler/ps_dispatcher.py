@@ -1,4 +1,4 @@
-"""Rules by which parameters are dealt out to servers, under the name of Paddle's module."""
+"""Rules that assign parameters to servers, under the name of Paddle's module."""
 
 from fluidtool.distribute.dispatchers import HashName, PSDispatcher, RoundRobin
 

@@ -48,17 +48,17 @@ class TrainingDecoder:
         return self._state_cell
 
     def step_input(self, x: Variable) -> Any:
-        """A step of sequences."""
+        """The current step of sequences."""
         self._within("step_input")
         return self.dynamic_rnn.step_input(x)
 
     def static_input(self, x: Variable) -> Any:
-        """What is the same in every step."""
+        """A value that is the same in every step."""
         self._within("static_input")
         return self.dynamic_rnn.static_input(x)
 
     def output(self, *outputs: Variable) -> None:
-        """What the decoder gives for each step."""
+        """The decoder's output of each step."""
         self._within("output")
         self.dynamic_rnn.output(*outputs)
 
@@ -74,11 +74,11 @@ class TrainingDecoder:
 
 
 class BeamSearchDecoder:
-    """Searches the best sequences: the words of each step are those that the step before found.
+    """Searches the best sequences: each step continues with the words that the previous step found.
 
-    init_ids, init_scores: int64 and float32 with two LoD levels. target_dict_dim, word_dim: the size of the table of
-    embeddings. input_var_dict: further inputs of the cell. topk_size: words looked at, beam_size: kept. `decode` does
-    the search; calling the decoder gives (ids, scores) of the sentences found.
+    init_ids, init_scores: int64 and float32 with two LoD levels. target_dict_dim, word_dim: the size of the embedding
+    table. input_var_dict: further inputs of the cell. topk_size: words considered, beam_size: words kept. `decode`
+    builds the search; calling the decoder returns (ids, scores) of the sentences found.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class BeamSearchDecoder:
         layers.fill_constant(shape=[1], value=0, dtype="bool", force_cpu=True, out=self._condition)
 
     def decode(self) -> None:
-        """The search; override it for another one."""
+        """The search; override it for a different one."""
         with self.block():
             ids = self.read_array(init=self._init_ids, is_ids=True)
             scores = self.read_array(init=self._init_scores, is_scores=True)
@@ -170,7 +170,7 @@ class BeamSearchDecoder:
                         self.update_array(var, inputs[name])
 
     def _inputs(self, scores: Variable) -> tuple[dict[str, Variable], dict[str, Variable]]:
-        """The further inputs, expanded to the beams, and as they are read."""
+        """The further inputs, expanded to the beams, and the form in which they are read."""
         inputs, read = {}, {}
         for name, var in self._input_var_dict.items():
             if name not in self.state_cell.inputs:
@@ -194,7 +194,7 @@ class BeamSearchDecoder:
         return layers.beam_search(ids, scores, indices, summed, self._beam_size, end_id=1, level=0)
 
     def read_array(self, init: Variable, is_ids: bool = False, is_scores: bool = False) -> Variable:
-        """What a step reads of an array that starts with `init`."""
+        """The value that a step reads from an array that starts with `init`."""
         self._within("read_array")
         if is_ids and is_scores:
             raise UsageError("Shouldn't mark current array be ids array and scores array at the same time.")
@@ -213,7 +213,7 @@ class BeamSearchDecoder:
         return value
 
     def update_array(self, array: Variable, value: Variable) -> None:
-        """What the next step reads in place of what `read_array` gave."""
+        """What the next step reads in place of the value from `read_array`."""
         self._within("update_array")
         for argument, given in (("array", array), ("value", value)):
             if not isinstance(given, Variable):

@@ -22,15 +22,15 @@ class State(Protocol):
 
 
 class Decoder(Protocol):
-    """What a StateCell needs of the decoder that it works in."""
+    """What a StateCell requires of its decoder."""
 
     def make_state(self, start: InitState) -> State: ...
 
 
 class InitState:
-    """Where a state starts: `init`, or `value` in the shape given, with as many rows as `init_boot`.
+    """The initial value of a state: `init`, or `value` in the shape given, with as many rows as `init_boot`.
 
-    need_reorder: the rows are sequences' and are sorted as a DynamicRNN sorts them. Raises UsageError without both.
+    need_reorder: the rows belong to sequences and are sorted as a DynamicRNN sorts them. Raises UsageError without both.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class ArrayState:
 
 
 class StateCell:
-    """inputs: names of what a step takes (with None); states: an InitState by name; out_state: the state that is the output.
+    """inputs: input names of a step (with None); states: an InitState by name; out_state: the state that is the output.
 
     `@cell.state_updater` marks the function that computes the states of a step with `get_input`, `get_state` and
     `set_state`. Raises UsageError, ArgumentTypeError.
@@ -121,15 +121,15 @@ class StateCell:
         self._states: dict[str, dict[int, State]] = {}
         self._updater: Updater | None = None
 
-    # -- what decoders do
+    # -- for decoders
     def enter(self, decoder: Decoder) -> None:
-        """Work in this decoder from now on."""
+        """Attach to this decoder."""
         if self._decoder is not None:
             raise UsageError("StateCell has already entered a decoder.")
         self._decoder, self._switched = decoder, False
 
     def leave(self, decoder: Decoder) -> None:
-        """Work in this decoder no longer."""
+        """Detach from this decoder."""
         if self._decoder is None:
             raise UsageError("StateCell not in decoder, invalid leaving operation.")
         if self._decoder is not decoder:
@@ -145,9 +145,9 @@ class StateCell:
             self._current[name] = self._states[name][id(self._decoder)].get()
         self._switched = True
 
-    # -- what users call
+    # -- for users
     def get_state(self, state_name: str) -> Any:
-        """The state before this step, or what `set_state` has put in its place."""
+        """The state before this step, or its replacement by `set_state`."""
         self._switch()
         if state_name not in self._current:
             raise UsageError(f"Unknown state {state_name}. There are {', '.join(self._current)}")
@@ -183,7 +183,7 @@ class StateCell:
                 raise UsageError(f"Unknown input {name}. Please make sure {name} in input place holder.")
             self.inputs[name] = value
         if self._updater is None:
-            raise UsageError("a StateCell needs a function that @cell.state_updater marks")
+            raise UsageError("a StateCell needs a function decorated with @cell.state_updater")
         self._updater(self)
 
     def update_states(self) -> None:

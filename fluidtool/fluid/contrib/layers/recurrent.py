@@ -27,7 +27,7 @@ Step = Callable[[Variable, list[Variable]], list[Variable]]
 
 
 class BasicGRUUnit:
-    """One step of a GRU, whose parameters are made at the first call: unit(input, pre_hidden) gives the new hidden state.
+    """One step of a GRU, whose parameters are created by the first call: unit(input, pre_hidden) is the new hidden state.
 
     Gates r, u and candidate c as `fluid.layers.GRUCell` computes them; names start with name_scope.
     """
@@ -50,7 +50,7 @@ class BasicGRUUnit:
 
 
 class BasicLSTMUnit:
-    """One step of an LSTM: unit(input, pre_hidden, pre_cell) gives the new hidden state and the new cell state."""
+    """One step of an LSTM: unit(input, pre_hidden, pre_cell) returns the new hidden state and the new cell state."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class _Network:
     dropout_implementation: str
 
     def initial(self, rnn: StaticRNN, rnn_input: Variable, given: list[Any], layer: int, direction: int) -> list[Any]:
-        """A layer's states before the first step: those given, or zeros."""
+        """The initial states of a layer: those given, or zeros."""
         if given:
             return [rnn.memory(init=state[layer, direction]) for state in given]
         sizes = [-1, self.hidden_size]
@@ -137,7 +137,7 @@ def _choose(new: Variable, old: Variable, mask: Any) -> Any:
 
 
 def _named(attr: Any, suffix: str) -> Any:
-    """A ParamAttr with its name made the layer's own."""
+    """A ParamAttr whose name is specific to the layer."""
     if not isinstance(attr, ParamAttr) or attr.name is None:
         return attr
     attr = attr.copy()
@@ -154,7 +154,7 @@ def _run(
     sequence_length: Variable | None,
     batch_first: bool,
 ) -> list[Variable]:
-    """The whole network; make_step(name, 'fw' or 'bw', layer) makes a layer's unit."""
+    """The whole network; make_step(name, 'fw' or 'bw', layer) creates a layer's unit."""
     layers = range(network.num_layers)
     forward = [make_step(f"{name}_layers_{layer}", "fw", layer) for layer in layers]
     backward: list[Step] = []

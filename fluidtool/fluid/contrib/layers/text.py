@@ -146,7 +146,7 @@ def search_pyramid_hash(
     distribute_update_vars: Sequence[str] | None = None,
     dtype: Any = "float32",
 ) -> Variable:
-    """Embeddings of the hashed n-grams of sequences, which update themselves with the learning rate lr."""
+    """Embeddings of the hashed n-grams of sequences, trained separately with the learning rate lr."""
     helper = LayerHelper("search_pyramid_hash", name=name)
     tables = [("W", param_attr, space_len + rand_len)]
     tables += [("WhiteList", param_attr_wl, white_list_len)] if white_list_len > 0 else []
@@ -191,7 +191,7 @@ def rank_attention(
     dtype = helper.input_dtype()
     weight = helper.create_parameter(rank_param_attr, list(rank_param_shape), dtype)
     out = helper.create_variable_for_type_inference(dtype)
-    helper.create_variable_for_type_inference(dtype, stop_gradient=True)  # Paddle makes one that nothing uses
+    helper.create_variable_for_type_inference(dtype, stop_gradient=True)  # Paddle creates an unused one
     inputs = {"X": input, "RankOffset": rank_offset, "RankParam": weight}
     return append_simple(helper, "rank_attention", inputs, {"MaxRank": max_rank}, dtype=dtype, out=out)
 

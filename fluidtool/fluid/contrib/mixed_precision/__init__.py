@@ -81,7 +81,7 @@ class _DynamicScaling:
 
 
 class OptimizerWithMixedPrecision:
-    """What `decorate` makes: an optimizer whose programs compute partly in float16."""
+    """The result of `decorate`: an optimizer whose programs compute partly in float16."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class OptimizerWithMixedPrecision:
             optimizer._learning_rate_map[default_main_program()] = rate
 
     def get_loss_scaling(self) -> Variable:
-        """The variable that the loss is multiplied with."""
+        """The variable that the loss is multiplied by."""
         scaling: Variable = self._loss_scaling
         return scaling
 
@@ -179,10 +179,10 @@ def decorate(
     decr_ratio: float = 0.8,
     use_dynamic_loss_scaling: bool = True,
 ) -> OptimizerWithMixedPrecision:
-    """The optimizer for programs that compute in float16 what amp_lists say; call it where the program is the default one.
+    """The optimizer for programs that compute in float16 by amp_lists; call it while the program is the default one.
 
-    The loss is multiplied with a scale: init_loss_scaling, times incr_ratio after incr_every_n_steps steps with finite
-    gradients, times decr_ratio after decr_every_n_nan_or_inf without. Raises ArgumentTypeError for what is no optimizer.
+    The loss is multiplied by a scale: init_loss_scaling, times incr_ratio after incr_every_n_steps steps with finite
+    gradients, times decr_ratio after decr_every_n_nan_or_inf without. Raises ArgumentTypeError unless given an optimizer.
     """
     if not isinstance(optimizer, Optimizer):
         raise ArgumentTypeError(f"decorate takes an optimizer, found {type(optimizer).__name__}")

@@ -66,8 +66,8 @@ GRAY = frozenset(
 
 
 class AutoMixedPrecisionLists:
-    """white_list: operators that compute in float16; black_list: in float32, as all that are in no list; gray_list: as
-    what stands before them. custom lists move operators; black_varnames keeps operators of these variables in float32.
+    """white_list: operators that compute in float16; black_list: in float32, like all that are in no list; gray_list: in
+    the precision of their producers. Custom lists move operators; operators of black_varnames stay in float32.
 
     Raises UsageError for an operator in both custom lists.
     """

@@ -15,7 +15,7 @@ SHORT = {VarType.FP16: "fp16", VarType.FP32: "fp32"}
 
 
 def rewrite_program(program: Program, lists: AutoMixedPrecisionLists) -> None:
-    """Cast the inputs of block 0's operators to the precision that the lists say, in place; call it before `backward`."""
+    """Cast the inputs of block 0's operators to the precision given by the lists, in place; call it before `backward`."""
     block = program.global_block()
     half, single = _sorted_out(block, lists)
     position = 0
@@ -51,7 +51,7 @@ def _sorted_out(block: Block, lists: AutoMixedPrecisionLists) -> tuple[set[int],
 
 
 def _source(block: Block, op: Operator, name: str) -> Operator | None:
-    """The operator that made an input; of several the last, unless that is `op` itself."""
+    """The operator that computed an input; the last of several, unless that is `op` itself."""
     writers = [other for other in block.ops if name in other.output_arg_names]
     if not writers or writers[-1] is not op:
         return writers[-1] if writers else None
@@ -67,7 +67,7 @@ def writer_before(block: Block, op: Operator, name: str) -> Operator | None:
 
 
 def _cast_inputs(block: Block, op: Operator, position: int, source: VarType, target: VarType) -> int:
-    """Put casts before `op`; returns how many."""
+    """Insert casts before `op`; returns how many."""
     casts = 0
     for slot in sorted(op.input_names):
         if source == VarType.FP32 and op.type == "batch_norm" and slot != "X":
@@ -84,7 +84,7 @@ def _cast_inputs(block: Block, op: Operator, position: int, source: VarType, tar
 
 
 def _cast(block: Block, op: Operator, position: int, var: Variable, target: VarType) -> int:
-    """Let `op` use a cast of the variable; 1 if it had to be made."""
+    """Make `op` use a cast of the variable; 1 if it had to be inserted."""
     name = f"{var.name}.cast_{SHORT[target]}"
     made = 0
     if name not in block.vars or block.vars[name].dtype != target:
@@ -112,7 +112,7 @@ def _declare_half(block: Block, op: Operator) -> None:
 
 
 def move_casts_of_gradients(program: Program, pairs: Sequence[tuple[Variable, Variable | None]]) -> None:
-    """Make the casts of float16 gradients part of the optimizer: what several devices add up is then float16.
+    """Move the casts of float16 gradients into the optimizer: what several devices add up is then float16.
 
     Raises ProgramError for a cast that is not the last thing done to a gradient.
     """
@@ -140,6 +140,6 @@ def _move_to_end(block: Block, op: Operator, written: str) -> None:
     position = op.idx
     readers = [other for other in block.ops[position + 1 :] if written in other.input_arg_names]
     if readers:
-        raise ProgramError(f"The cast op {op}'s output is used by an operator that is no optimizer, {readers[0]}")
+        raise ProgramError(f"The cast op {op}'s output is used by an operator that is not an optimizer, {readers[0]}")
     block.ops.append(block.ops.pop(position))
     block.program.touch()

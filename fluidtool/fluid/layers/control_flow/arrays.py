@@ -1,4 +1,4 @@
-"""Arrays of tensors, and the counter that walks them."""
+"""Arrays of tensors, and the counter that indexes them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _is_array(value: Any) -> bool:
 
 
 def increment(x: Variable, value: float = 1.0, in_place: bool = True) -> Variable:
-    """x + value, into x itself unless in_place is False; x has one element."""
+    """x + value, in place unless in_place is False; x has one element."""
     check_variable_and_dtype(x, "x", ("float32", "float64", "int32", "int64"), "increment")
     helper = LayerHelper("increment")
     out = x if in_place else None

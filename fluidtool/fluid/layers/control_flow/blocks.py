@@ -1,4 +1,4 @@
-"""Blocks within blocks: how control flow opens one, and what passes its border."""
+"""Blocks within blocks: how control flow opens one, and which values cross its boundary."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fluidtool.ir import Block, Program, Variable
 
 @contextmanager
 def inner_block(program: Program) -> Iterator[Block]:
-    """Within the `with`, operators go to a new block inside the current one."""
+    """Within the `with`, operators go into a new block inside the current one."""
     block = program.create_block()
     try:
         yield block
@@ -31,7 +31,7 @@ def parent_block() -> Block:
 def reads_and_writes(block: Block, written: Iterable[str] = ()) -> tuple[list[str], list[str]]:
     """The names that a block reads before it writes them, and those it writes, in order of appearance.
 
-    written: names that count as written from the start.
+    written: names that count as already written.
     """
     writes = dict.fromkeys(written)
     reads: dict[str, None] = {}

@@ -24,7 +24,7 @@ Branch = Callable[[], Any]
 
 # ---------------------------------------------------------------- cond
 def cond(pred: Variable, true_fn: Branch | None = None, false_fn: Branch | None = None, name: str | None = None) -> Any:
-    """true_fn() if pred, one boolean, holds, else false_fn(); both return variables nested in the same way, or None."""
+    """true_fn() if pred, one boolean, is true, else false_fn(); both return variables nested in the same way, or None."""
     check_variable_and_dtype(pred, "pred", ("bool",), "fluid.layers.cond")
     check_type(name, "name", (str, type(None)), "fluid.layers.cond")
     LayerHelper("cond", name=name)
@@ -53,7 +53,7 @@ def _callable(function: Any, name: str) -> Branch:
 
 
 def _branch(condition: Variable, function: Branch) -> Any:
-    """Run a function's operators in a branch; what it returns is copied to the block around it."""
+    """Build a function's operators in a branch; its results are copied to the block around it."""
     with ConditionalBlock([condition], is_scalar_condition=True).block():
         result = function()
         return None if result is None else map_structure(_copied_out, result)
@@ -70,7 +70,7 @@ def _copied_out(var: Variable | None) -> Variable | None:
 def case(
     pred_fn_pairs: Sequence[tuple[Variable, Branch]], default: Branch | None = None, name: str | None = None
 ) -> Any:
-    """The function of the first pair whose condition holds; `default` (the last function without it) if none does."""
+    """The function of the first pair whose condition is true; `default` (else the last function) if none is."""
     LayerHelper("case", name=name)
     check_type(pred_fn_pairs, "pred_fn_pairs", (list, tuple), "case")
     for pair in pred_fn_pairs:
@@ -93,7 +93,7 @@ def switch_case(
     default: Branch | None = None,
     name: str | None = None,
 ) -> Any:
-    """The function whose number is branch_index; `default` (that of the largest number without it) if none has it."""
+    """The function whose number is branch_index; `default` (else that of the largest number) if none has it."""
     LayerHelper("switch_case", name=name)
     check_variable_and_dtype(branch_index, "branch_index", ("uint8", "int32", "int64"), "switch_case")
     if convert_dtype(branch_index.dtype) != "int64":
@@ -154,7 +154,7 @@ def _nested(pairs: Iterable[tuple[Variable, Branch]], default: Branch) -> Any:
 class Switch:
     """`with Switch() as switch:`, then `with switch.case(condition):` … and `with switch.default():`.
 
-    The first block whose condition holds runs; what it computes it assigns to variables made outside.
+    The first block whose condition is true runs; it assigns its results to variables created outside.
     """
 
     def __init__(self, name: str | None = None) -> None:
@@ -163,7 +163,7 @@ class Switch:
         self.pre_not_conditions: list[Variable] = []
 
     def case(self, condition: Variable) -> AbstractContextManager[None]:
-        """The block that runs if this condition holds and none before did."""
+        """The block that runs if this condition is the first true one."""
         if not self.inside_scope:
             raise UsageError("case should be called inside with")
         where = "the member function case of fluid.layers.Switch"
@@ -178,7 +178,7 @@ class Switch:
         return branch.block()
 
     def default(self) -> AbstractContextManager[None]:
-        """The block that runs if no condition held."""
+        """The block that runs if no condition is true."""
         if not self.pre_not_conditions:
             raise UsageError("there should be at least one condition")
         return ConditionalBlock([self.pre_not_conditions[-1]], is_scalar_condition=True).block()

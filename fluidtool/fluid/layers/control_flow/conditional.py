@@ -1,4 +1,4 @@
-"""ConditionalBlock: a block that runs if a condition holds; what all branches are made of."""
+"""ConditionalBlock: a block that runs if a condition is true; all branches are built from it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fluidtool.proto.enums import AttrType, VarType
 
 
 class ConditionalBlock:
-    """A block that runs if `inputs`, one boolean, holds (is_scalar_condition), else if none of `inputs` is empty."""
+    """A block that runs if `inputs`, one boolean, is true (is_scalar_condition), else if none of `inputs` is empty."""
 
     def __init__(self, inputs: Sequence[Variable], is_scalar_condition: bool = False, name: str | None = None) -> None:
         for item in inputs:
@@ -45,7 +45,7 @@ class ConditionalBlock:
 
 
 def _append_gradient(around: Block, gradient: Block, op: Operator) -> None:
-    """A branch that holds its own backward pass (an optimizer within a branch): its gradient block becomes an operator."""
+    """A branch with its own backward pass (an optimizer within a branch): its gradient block becomes an operator."""
     reads, _ = reads_and_writes(gradient)
     names = [var.name for var in declared(around, reads)]
     description = make_grad_ops(op, (), gradient)[0]

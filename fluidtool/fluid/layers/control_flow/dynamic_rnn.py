@@ -19,7 +19,7 @@ from fluidtool.proto.enums import VarType
 
 
 class DynamicRNN:
-    """`with rnn.block():` opens the block of one step; `rnn()` gives its outputs, with the LoD of the first input.
+    """`with rnn.block():` opens the block of one step; `rnn()` returns its outputs, with the LoD of the first input.
 
     Sequences are ranked by length, so that those still running in a step are its first rows.
     """
@@ -61,7 +61,7 @@ class DynamicRNN:
         self.outputs = [array_to_lod_tensor(array, self._table("block")) for array in self._output_arrays]
 
     def step_input(self, x: Variable, level: int = 0) -> Variable:
-        """This step of the sequences of x at a LoD level; the first input says how many steps there are."""
+        """This step of the sequences of x at a LoD level; the first input determines the number of steps."""
         step = self._must_be_inside("step_input")
         if not isinstance(x, Variable):
             raise ArgumentTypeError("step_input() can only take a Variable as its input.")
@@ -92,7 +92,7 @@ class DynamicRNN:
         self.lod_rank_table, self.max_seq_len = table, longest
 
     def static_input(self, x: Variable) -> Variable:
-        """x as a whole in every step: one row or sequence for each sequence that still runs."""
+        """All of x in every step: one row or sequence per running sequence."""
         step = self._must_be_inside("static_input")
         if not isinstance(x, Variable):
             raise ArgumentTypeError("static_input() can only take a Variable as its input")
@@ -107,9 +107,9 @@ class DynamicRNN:
         need_reorder: bool = False,
         dtype: Any = "float32",
     ) -> Variable:
-        """What update_memory kept in the step before; in the first step `init`, or `value` in rows of `shape`.
+        """The value that update_memory set in the previous step; in the first step `init`, or `value` in rows of `shape`.
 
-        need_reorder: bring init's rows, which go with the sequences as they were fed, into the order of the ranks.
+        need_reorder: sort init's rows, which are in the order of the fed sequences, by rank.
         """
         step = self._must_be_inside("memory")
         zero = self._zero()
@@ -156,7 +156,7 @@ class DynamicRNN:
         self._updates.append((new_mem, self._memories[ex_mem.name]))
 
     def output(self, *outputs: Variable) -> None:
-        """Collect these over all steps."""
+        """Collect these outputs over all steps."""
         step = self._must_be_inside("output")
         for each in outputs:
             key = f"{self.helper.name}_output_array_{each.name}"
@@ -170,7 +170,7 @@ class DynamicRNN:
             raise UsageError("Output of the dynamic RNN can only be visited outside the rnn block.")
         return self.outputs[0] if len(self.outputs) == 1 else self.outputs
 
-    # -- what all of these need
+    # -- common to all of these
     def _must_be_inside(self, method: str) -> Variable:
         """The number of the step; raises UsageError outside the block."""
         if not self._inside or self._step_idx is None:

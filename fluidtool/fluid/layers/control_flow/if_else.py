@@ -1,4 +1,4 @@
-"""IfElse: rows divided by a condition, each part computed by its own branch, and put together again."""
+"""IfElse: rows split by a condition, each part computed by its own branch, and merged again."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from fluidtool.ir import Variable, unique_name
 
 
 class IfElse:
-    """Rows where `cond` [n, 1] holds go through `with ie.true_block():`, the others through `with ie.false_block():`.
+    """Rows where `cond` [n, 1] is true go through `with ie.true_block():`, the others through `with ie.false_block():`.
 
-    Within, `ie.input(x)` gives the branch's rows of x and `ie.output(y, …)` says what it computed; `ie()` returns the
-    list of outputs with the rows of both branches in their old order.
+    Within, `ie.input(x)` returns the branch's rows of x and `ie.output(y, …)` sets its results; `ie()` returns the
+    list of outputs with the rows of both branches in their original order.
     """
 
     def __init__(self, cond: Variable, name: str | None = None) -> None:
@@ -46,7 +46,7 @@ class IfElse:
             raise UsageError("Must set output inside block")
 
     def true_block(self) -> AbstractContextManager[None]:
-        """The branch for rows where the condition holds."""
+        """The branch for rows where the condition is true."""
         return self._block(True)
 
     def false_block(self) -> AbstractContextManager[None]:
@@ -85,7 +85,7 @@ class IfElse:
             assign(out, outside)
 
     def __call__(self) -> list[Variable]:
-        """The outputs, each with the rows of both branches; those of the only branch when there is one."""
+        """The outputs, each with the rows of both branches, or of the only branch."""
         if self._inside is not None:
             raise UsageError("IfElse::__call__ must be out of sub-block")
         true, false = self._outputs[True], self._outputs[False]

@@ -1,4 +1,4 @@
-"""Sequences ranked by length and walked step by step: what DynamicRNN is made of."""
+"""Sequences ranked by length and processed step by step: the basis of DynamicRNN."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def max_sequence_len(rank_table: Variable) -> Variable:
 
 
 def lod_tensor_to_array(x: Variable, table: Variable) -> Variable:
-    """The steps of the sequences of x: item t has the t-th elements of all that are longer, in the table's order."""
+    """The steps of the sequences of x: item t has the t-th elements of all longer sequences, in the table's order."""
     _check_variables(x, "x", "input", "lod_tensor_to_array")
     _check_variables(table, "table", "table", "lod_tensor_to_array")
     helper = LayerHelper("lod_tensor_to_array")
@@ -45,7 +45,7 @@ def lod_tensor_to_array(x: Variable, table: Variable) -> Variable:
 
 
 def array_to_lod_tensor(x: Variable, table: Variable) -> Variable:
-    """The steps of an array put back into sequences in their order before ranking."""
+    """The steps of an array merged into sequences in their order before ranking."""
     _check_variables(x, "x", "input", "array_to_lod_tensor")
     _check_variables(table, "table", "table", "array_to_lod_tensor")
     helper = LayerHelper("array_to_lod_tensor")
@@ -53,7 +53,7 @@ def array_to_lod_tensor(x: Variable, table: Variable) -> Variable:
 
 
 def shrink_memory(x: Variable, i: Variable, table: Variable) -> Variable:
-    """The first rows of x: as many as there are sequences longer than i."""
+    """The first rows of x: one per sequence longer than i."""
     helper = LayerHelper("shrink_memory")
     return append_simple(helper, "shrink_rnn_memory", {"X": [x], "I": [i], "RankTable": [table]}, dtype=x.dtype)
 

@@ -1,4 +1,4 @@
-"""Tensors divided by a condition and put together again, and questions to a tensor while a program runs."""
+"""Tensors split by a condition and merged again, and inspection of tensors at run time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def select_input(inputs: Sequence[Variable], mask: Variable) -> Variable:
 
 
 def split_lod_tensor(input: Variable, mask: Variable, level: int = 0) -> tuple[Variable, Variable]:
-    """The sequences (rows without LoD) of input where mask [n, 1] holds, and the others."""
+    """The sequences (rows without LoD) of input where mask [n, 1] is true, and the others."""
     check_type(input, "input", SEVERAL, "fluid.layers.split_lod_tensor")
     check_type(mask, "mask", (Variable, list), "fluid.layers.split_lod_tensor")
     check_type(level, "level", int, "fluid.layers.split_lod_tensor")
@@ -50,7 +50,7 @@ def split_lod_tensor(input: Variable, mask: Variable, level: int = 0) -> tuple[V
 
 
 def merge_lod_tensor(in_true: Variable, in_false: Variable, x: Variable, mask: Variable, level: int = 0) -> Variable:
-    """What split_lod_tensor divided, in the order of mask; x gives the LoD levels above `level`."""
+    """The inverse of split_lod_tensor, in the order of mask; x gives the LoD levels above `level`."""
     helper = LayerHelper("merge_lod_tensor")
     check_type(x, "x", SEVERAL, "fluid.layers.merge_lod_tensor")
     check_type(mask, "mask", (Variable, list), "fluid.layers.merge_lod_tensor")
@@ -61,7 +61,7 @@ def merge_lod_tensor(in_true: Variable, in_false: Variable, x: Variable, mask: V
 
 
 def is_empty(x: Variable, cond: Variable | None = None) -> Variable:
-    """Whether x has no elements, [1] bool, into `cond` when given."""
+    """Whether x has no elements, [1] bool, stored in `cond` if given."""
     check_variable_and_dtype(x, "x", ("float32", "float64", "int32", "int64"), "is_empty")
     check_type(cond, "cond", (Variable, type(None)), "is_empty")
     helper = LayerHelper("is_empty")
@@ -83,7 +83,7 @@ def Print(
 ) -> Variable:
     """input itself, printed whenever it is computed (print_phase: 'forward', 'backward' or 'both').
 
-    first_n: print only so many times (-1: always); summarize: at most so many elements (-1: all).
+    first_n: print at most this many times (-1: always); summarize: at most this many elements (-1: all).
     """
     kinds = ("float32", "float64", "int32", "int64", "bool")
     check_variable_and_dtype(input, "input", kinds, "fluid.layers.Print")

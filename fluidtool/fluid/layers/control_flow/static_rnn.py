@@ -17,7 +17,7 @@ from fluidtool.proto.enums import VarType
 
 @dataclass(slots=True)
 class _Memory:
-    """What a memory starts as, what it is called within a step, and what it becomes."""
+    """A memory: its initial value, its name within a step, and its next value."""
 
     init: Variable
     previous: Variable
@@ -25,7 +25,7 @@ class _Memory:
 
 
 class StaticRNN:
-    """`with rnn.step():` opens the block of one step; `rnn()` gives its outputs, [steps, …] each."""
+    """`with rnn.step():` opens the block of one step; `rnn()` returns its outputs, [steps, …] each."""
 
     def __init__(self, name: str | None = None) -> None:
         check_type(name, "name", (str, type(None)), "fluid.layers.StaticRNN")
@@ -61,9 +61,9 @@ class StaticRNN:
         init_batch_dim_idx: int = 0,
         ref_batch_dim_idx: int = 1,
     ) -> Variable:
-        """What update_memory kept in the step before; in the first step `init`.
+        """The value that update_memory set in the previous step; in the first step `init`.
 
-        Without init: init_value in `shape`, whose dimension init_batch_dim_idx is the dimension ref_batch_dim_idx of
+        Without init: init_value in `shape`, whose dimension init_batch_dim_idx has the size of ref_batch_dim_idx of
         batch_ref.
         """
         self._must_be_inside("memory")
@@ -97,7 +97,7 @@ class StaticRNN:
         return boot
 
     def step_input(self, x: Variable) -> Variable:
-        """This step of x [steps, …]; all inputs have as many steps."""
+        """This step of x [steps, …]; all inputs have the same number of steps."""
         self._must_be_inside("step_input")
         check_type(x, "x", Variable, "fluid.layers.StaticRNN.step_input")
         if self.seq_len is None:
@@ -165,7 +165,7 @@ class StaticRNN:
         )
 
     def _outer_names(self, block: Block) -> list[str]:
-        """What the step reads that neither it nor the RNN makes."""
+        """What the step reads from outside the step and the RNN."""
         own = {name for op in block.ops for name in op.output_arg_names}
         own |= {var.name for var in self.inputs} | set(self.memories)
         return list(dict.fromkeys(name for op in block.ops for name in op.input_arg_names if name not in own))

@@ -1,4 +1,4 @@
-"""While and while_loop: a block run as long as a condition holds."""
+"""While and while_loop: a block that runs while a condition is true."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from fluidtool.proto.enums import VarType
 
 
 class While:
-    """A loop: `with While(cond).block(): …` runs the block while `cond`, one boolean that the block renews, holds.
+    """A loop: `with While(cond).block(): …` runs the block while `cond`, one boolean that the block updates, is true.
 
-    is_test: keep no steps for a backward pass.
+    is_test: do not keep steps for a backward pass.
     """
 
     def __init__(self, cond: Variable, is_test: bool = False, name: str | None = None) -> None:
@@ -59,7 +59,7 @@ def while_loop(
     is_test: bool = False,
     name: str | None = None,
 ) -> Sequence[Any]:
-    """Run `loop_vars = body(*loop_vars)` while `cond(*loop_vars)`, one boolean, holds; returns loop_vars.
+    """Run `loop_vars = body(*loop_vars)` while `cond(*loop_vars)`, one boolean, is true; returns loop_vars.
 
     body returns as many variables, nested in the same way. Raises ArgumentTypeError and UsageError as Paddle does.
     """

@@ -1,4 +1,4 @@
-"""What most detection layers do: append one operator that writes several temporaries."""
+"""Common code of detection layers: append one operator that writes several temporaries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def append_op(
     *,
     stop_gradient: bool = True,
 ) -> list[Variable]:
-    """Append an operator and return what it writes: a temporary of the given data type for every output slot.
+    """Append an operator and return its outputs: a temporary of the given data type for every output slot.
 
     Inputs and attributes that are None are left out.
     """

@@ -1,4 +1,4 @@
-"""Which truth every prior or anchor is to learn, and SSD's loss (Paddle 1.8.5 layers/detection.py)."""
+"""Which ground truth every prior or anchor learns, and SSD's loss (Paddle 1.8.5 layers/detection.py)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def bipartite_match(
 ) -> tuple[Variable, Variable]:
     """For every column of dist_matrix the row it is matched with (-1: none), int32, and their distance.
 
-    match_type 'per_prediction': columns left over get their nearest row when that is nearer than dist_threshold.
+    match_type 'per_prediction': unmatched columns get their nearest row if its distance is at least dist_threshold.
     """
     helper = LayerHelper("bipartite_match", name=name)
     outputs = {"ColToRowMatchIndices": "int32", "ColToRowMatchDist": dist_matrix.dtype}
@@ -38,7 +38,7 @@ def target_assign(
     mismatch_value: float | None = None,
     name: str | None = None,
 ) -> tuple[Variable, Variable]:
-    """The rows of input that matched_indices names, mismatch_value where it is -1; and weights: 1 where there is one.
+    """The rows of input selected by matched_indices, mismatch_value for -1; and weights: 1 for selected rows.
 
     negative_indices: these get mismatch_value and weight 1.
     """
@@ -65,7 +65,7 @@ def rpn_target_assign(
     rpn_negative_overlap: float = 0.3,
     use_random: bool = True,
 ) -> tuple[Variable, ...]:
-    """What a region proposal network learns: predicted scores, predicted locations, labels, boxes, inside weights."""
+    """The targets of a region proposal network: predicted scores, predicted locations, labels, boxes, inside weights."""
     helper = LayerHelper("rpn_target_assign")
     check_reals(
         "rpn_target_assign",
@@ -104,7 +104,7 @@ def retinanet_target_assign(
     positive_overlap: float = 0.5,
     negative_overlap: float = 0.4,
 ) -> tuple[Variable, ...]:
-    """What RetinaNet learns: as rpn_target_assign, with labels of num_classes, and the number of foreground anchors."""
+    """The targets of RetinaNet: as rpn_target_assign, with labels of num_classes, and the number of foreground anchors."""
     layer = "retinanet_target_assign"
     check_reals(
         layer,
@@ -177,7 +177,7 @@ def ssd_loss(
     conf_shape = shape(confidence)
     indices, distance = bipartite_match(iou_similarity(x=gt_box, y=prior_box), match_type, overlap_threshold)
 
-    # The loss of the scores as matched tells which of the others are hard.
+    # The scores' loss after matching determines which of the others are hard.
     gt_label = reshape(gt_label, shape=(0,) * (len(gt_label.shape) - 1) + (-1, 1))
     gt_label.stop_gradient = True
     label, _ = target_assign(gt_label, indices, mismatch_value=background_label)

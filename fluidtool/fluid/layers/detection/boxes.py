@@ -27,7 +27,7 @@ def box_coder(
     name: str | None = None,
     axis: int = 0,
 ) -> Variable:
-    """target_box as centres and sizes relative to prior_box ('encode_center_size'), or back ('decode_center_size').
+    """target_box as centers and sizes relative to prior_box ('encode_center_size'), or back ('decode_center_size').
 
     axis: the dimension of target_box that the priors go along when decoding.
     """
@@ -44,7 +44,7 @@ def box_coder(
 
 
 def box_clip(input: Variable, im_info: Variable, name: str | None = None) -> Variable:
-    """Boxes cut to the image that im_info [n, 3] (height, width, scale) tells of."""
+    """Boxes clipped to the image of im_info [n, 3] (height, width, scale)."""
     check_reals("box_clip", input=input, im_info=im_info)
     helper = LayerHelper("box_clip", name=name)
     inputs = {"Input": input, "ImInfo": im_info}

@@ -43,7 +43,7 @@ def yolov3_loss(
 ) -> Variable:
     """YOLOv3's loss [n] of predictions x [n, anchors * (5 + class_num), height, width].
 
-    gt_box [n, boxes, 4] (centre, size; relative), gt_label int32 [n, boxes], gt_score: a weight for each of these.
+    gt_box [n, boxes, 4] (center, size; relative), gt_label int32 [n, boxes], gt_score: a weight for each of these.
     """
     helper = LayerHelper("yolov3_loss", name=name)
     _must_be(x, Variable, "Input x of yolov3_loss must be Variable")

@@ -35,7 +35,7 @@ def detection_output(
 ) -> Variable | tuple[Variable, Variable]:
     """SSD's detections [boxes, 6] (label, score, box) from locations [n, priors, 4] and scores [n, priors, classes].
 
-    As in Paddle 1.8.5 the background is label 0 and eta 1, whatever is given.
+    As in Paddle 1.8.5, the background is label 0 and eta 1, whatever is given.
     """
     helper = LayerHelper("detection_output")
     decoded = box_coder(prior_box, prior_box_var, loc, code_type="decode_center_size")
@@ -68,7 +68,7 @@ def multiclass_nms(
     background_label: int = 0,
     name: str | None = None,
 ) -> Variable:
-    """The boxes of every class that no better one of the class overlaps: [boxes, 6] (label, score, box), by image."""
+    """The boxes of every class that do not overlap a better box of the class: [boxes, 6] (label, score, box), by image."""
     layer = "multiclass_nms"
     check_reals(layer, BBoxes=bboxes, Scores=scores)
     _check_kinds(layer, float, score_threshold=score_threshold)
@@ -102,7 +102,7 @@ def locality_aware_nms(
     background_label: int = -1,
     name: str | None = None,
 ) -> Variable:
-    """multiclass_nms of one class, scores [n, 1, boxes], that merges neighbouring boxes first (EAST)."""
+    """multiclass_nms of one class, scores [n, 1, boxes], that merges neighboring boxes first (EAST)."""
     layer = "locality_aware_nms"
     check_reals(layer, bboxes=bboxes, scores=scores)
     _check_kinds(layer, int, background_label=background_label)
@@ -217,7 +217,7 @@ def detection_map(
     out_states: Sequence[Variable] | None = None,
     ap_version: str = "integral",
 ) -> Variable:
-    """The mean average precision of detections; states (positives, true and false ones) add up over batches."""
+    """The mean average precision of detections; states (positives, true and false ones) accumulate over batches."""
     helper = LayerHelper("detection_map")
     precision = helper.create_variable_for_type_inference("float32")
     precision.shape = [1]

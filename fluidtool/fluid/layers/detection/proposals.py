@@ -1,4 +1,4 @@
-"""Regions proposed, sampled, labelled and dealt to the levels of a pyramid (Paddle 1.8.5 layers/detection.py)."""
+"""Regions proposed, sampled, labeled and dealt to the levels of a pyramid (Paddle 1.8.5 layers/detection.py)."""
 
 from __future__ import annotations
 
