@@ -1,4 +1,4 @@
-"""What scripts that name GPUs get for them where everything is to run on the CPU."""
+"""What scripts get for GPUs if everything is to run on the CPU."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from fluidtool.compat.predictor import create_paddle_predictor
 from fluidtool.fluid.parallel_executor import ParallelExecutor
 from fluidtool.tensor import CPUPlace
 
-NOTE = "GPUs are the CPU (--device cpu)"
+NOTE = "GPUs are replaced by the CPU (--device cpu)"
 
 
 def on_cpu(say: Callable[[str], None]) -> dict[str, Any]:
-    """Names of Paddle and what stands for them; whoever uses one is told so."""
+    """Names of Paddle and their replacements; a note tells who uses one."""
 
     class CUDAPlace:
-        """Makes a CPUPlace."""
+        """Creates a CPUPlace."""
 
-        def __new__(cls, device_id: int = 0) -> Any:  # noqa: ARG004, RUF100 - the number of no GPU
+        def __new__(cls, device_id: int = 0) -> Any:  # noqa: ARG004, RUF100 - ignored
             say(NOTE)
             return CPUPlace()
 

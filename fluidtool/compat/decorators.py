@@ -11,7 +11,7 @@ __all__ = ["signature_safe_contextmanager", "wrap_decorator"]
 
 
 def wrap_decorator(decorator_func: Callable[..., Any]) -> Callable[..., Any]:
-    """The decorator, which keeps the signature of what it decorates."""
+    """The decorator, which keeps the signature of the decorated function."""
     return lambda function: wraps(function)(decorator_func(function))
 
 

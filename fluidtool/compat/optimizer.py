@@ -14,7 +14,7 @@ LAST = "weight_decay grad_clip name"
 
 
 def respelled(kind: str, arguments: str, **defaults: Any) -> Callable[..., Any]:
-    """A function that takes Paddle 2's arguments, in their order, and makes the optimizer of this kind."""
+    """A function with Paddle 2's arguments, in their order, that creates the optimizer of this kind."""
     names = arguments.split()
 
     def make(*values: Any, **named: Any) -> Any:
@@ -36,7 +36,7 @@ def respelled(kind: str, arguments: str, **defaults: Any) -> Callable[..., Any]:
 
 
 def as_rate(rate: Any) -> Any:
-    """A whole number as float, which is what `fluid` takes."""
+    """An integer as float, which is what `fluid` takes."""
     return float(rate) if isinstance(rate, int) and not isinstance(rate, bool) else rate
 
 

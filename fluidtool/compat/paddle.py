@@ -1,4 +1,4 @@
-"""`paddle`: Paddle 1.8's few names, and those of Paddle 2's static graphs that scripts for Fluid use beside them."""
+"""`paddle`: Paddle 1.8's few names, and those of Paddle 2's static graphs that scripts for Fluid also use."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ cast, concat, sqrt, square, tanh = layers.cast, layers.concat, layers.sqrt, laye
 
 
 def enable_static() -> None:
-    """Does nothing: programs are all that there is."""
+    """Does nothing: graphs are always static."""
 
 
 def disable_static(place: Any = None) -> None:
-    """Raises UnsupportedOperatorError: nothing runs while it is written down."""
+    """Raises UnsupportedOperatorError: dynamic graphs are not supported."""
     raise UnsupportedOperatorError(
-        "paddle.disable_static: fluidtool has no dynamic graphs; build a program with paddle.fluid or paddle.static and "
+        "paddle.disable_static: dynamic graphs are not supported; build a program with paddle.fluid or paddle.static and "
         "run it with an Executor"
     )
 
@@ -66,7 +66,7 @@ def in_dynamic_mode() -> bool:
 
 
 def seed(seed: int) -> None:
-    """The seed of what is random in the default programs."""
+    """Sets the random seed of the default programs."""
     default_main_program().random_seed = seed
     default_startup_program().random_seed = seed
 
@@ -114,7 +114,7 @@ def matmul(
 
 
 def reshape(x: Variable, shape: Any, name: str | None = None) -> Any:
-    """x in another shape; -1 is worked out, 0 is copied from x."""
+    """x reshaped; -1 is inferred, 0 is copied from x."""
     return layers.reshape(x, shape, name=name)
 
 

@@ -1,4 +1,4 @@
-"""`fluid.core.create_paddle_predictor` and what goes with it: a saved model, run as `fluidtool.load` gives it."""
+"""`fluid.core.create_paddle_predictor` and related classes: a saved model, run as `fluidtool.load` returns it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _dtype_of(array: Array) -> PaddleDType:
 
 
 class PaddleBuf:
-    """The numbers of a tensor, in a row."""
+    """The elements of a tensor, flattened."""
 
     def __init__(self, data: Any = 0) -> None:
         self._array: Array = np.zeros(0, "float32")
@@ -59,17 +59,17 @@ class PaddleBuf:
             self.reset(data)
 
     def reset(self, data: Any) -> None:
-        """Take other numbers; those of a list are float32."""
+        """Replace the elements; those of a list are float32."""
         array = np.asarray(data, "float32") if isinstance(data, (list, tuple)) else np.asarray(data)
         _dtype_of(array)
         self._array = array.ravel()
 
     def resize(self, length: int) -> None:
-        """Zeros of so many bytes, as float32."""
+        """Zeros of this many bytes, as float32."""
         self._array = np.zeros(length // 4, "float32")
 
     def empty(self) -> bool:
-        """Whether there is no number."""
+        """Whether it has no elements."""
         return not self._array.size
 
     def length(self) -> int:
@@ -77,7 +77,7 @@ class PaddleBuf:
         return self._array.nbytes
 
     def tolist(self, dtype: str = "float32") -> list[Any]:
-        """The bytes as numbers of a type."""
+        """The bytes as elements of a type."""
         values: list[Any] = self._array.view(dtype).tolist()
         return values
 
@@ -94,7 +94,7 @@ class PaddleBuf:
         return self.tolist("int64")
 
     def array(self, dtype: PaddleDType, shape: Sequence[int]) -> Array:
-        """The numbers in a shape; raises UsageError where they are not as many."""
+        """The elements in a shape; raises UsageError if their number differs."""
         values = self._array.view(_TYPES[dtype])
         if values.size != np.prod(shape, dtype=int):
             raise UsageError(f"a PaddleTensor of the shape {list(shape)} has {values.size} numbers of {dtype.name}")
@@ -113,7 +113,7 @@ class PaddleTensor:
             self.dtype, self.shape, self.data = _dtype_of(array), list(array.shape), PaddleBuf(array)
 
     def as_ndarray(self) -> Array:
-        """The numbers as an array."""
+        """The elements as an array."""
         return fetched_array(self.data.array(self.dtype, self.shape))
 
 
@@ -124,16 +124,16 @@ class ZeroCopyTensor:
         self._tensor = LoDTensor()
 
     def copy_from_cpu(self, data: Array) -> None:
-        """Take an array."""
+        """Set the value from an array."""
         lod = self._tensor.lod()
         self._tensor = LoDTensor(np.array(data, order="C"), lod)
 
     def copy_to_cpu(self) -> Array:
-        """The value as an array; raises UninitializedError before there is one."""
+        """The value as an array; raises UninitializedError if there is none."""
         return fetched_array(np.array(self._tensor.numpy()))
 
     def reshape(self, shape: Sequence[int]) -> None:
-        """Say what shape will be copied in; the array's own counts."""
+        """Accepted and ignored: the copied array has its own shape."""
 
     def set_lod(self, lod: Sequence[Sequence[int]]) -> None:
         """Set the LoD, as offsets."""
@@ -152,7 +152,7 @@ class ZeroCopyTensor:
         return _dtype_of(self._tensor.numpy())
 
     def hold(self, tensor: LoDTensor) -> None:
-        """Be another value."""
+        """Replace the value."""
         self._tensor = tensor
 
     @property
@@ -167,19 +167,19 @@ SETTINGS = (
     "delete_pass"
 )
 INSTEAD = {
-    "enable_tensorrt_engine": "fluidtool has no TensorRT; --engine onnxruntime and openvino are delegates",
-    "enable_lite_engine": "fluidtool has no Paddle-Lite",
-    "enable_quantizer": "fluidtool runs quantized models as they are",
+    "enable_tensorrt_engine": "TensorRT is not supported; --engine onnxruntime and openvino are delegates",
+    "enable_lite_engine": "Paddle-Lite is not supported",
+    "enable_quantizer": "quantized models run without it",
     "pass_builder": "'fluidtool transpile --all-inference' makes the program faster beforehand",
-    "set_model_buffer": "give the files of the model",
+    "set_model_buffer": "pass the files of the model",
 }
 
 
 class AnalysisConfig:
-    """The files of a model, and where it runs; settings that change no number have no effect."""
+    """The files of a model, and where it runs; settings that do not affect results have no effect."""
 
     class Precision(IntEnum):
-        """Precisions of TensorRT, which is not offered."""
+        """Precisions of TensorRT, which is not supported."""
 
         Float32 = 0
         Int8 = 1
@@ -190,19 +190,19 @@ class AnalysisConfig:
         self.set_model(model, params_file)
 
     def set_model(self, model: str, params_file: str = "") -> None:
-        """A folder, or a program's file and its parameters'."""
+        """Set a folder, or the program file and the parameter file."""
         self._model, self._params = model, params_file
 
     def model_dir(self) -> str:
-        """The folder; '' where files were given."""
+        """The folder; '' if files were given."""
         return "" if self._params else self._model
 
     def prog_file(self) -> str:
-        """The program's file; '' where a folder was given."""
+        """The program file; '' if a folder was given."""
         return self._model if self._params else ""
 
     def params_file(self) -> str:
-        """The parameters' file."""
+        """The parameter file."""
         return self._params
 
     def enable_use_gpu(self, memory_pool_init_size_mb: int = 0, device_id: int = 0) -> None:
@@ -266,12 +266,12 @@ class AnalysisPredictor:
         return self._model.fetches
 
     def get_input_tensor_shape(self) -> dict[str, list[int]]:
-        """The declared shapes of the inputs; -1 where any size will do."""
+        """The declared shapes of the inputs; -1 for any size."""
         block = self._model.program.global_block()
         return {name: list(block.var(name).shape) for name in self.get_input_names()}
 
     def run(self, inputs: Sequence[PaddleTensor]) -> list[PaddleTensor]:
-        """The outputs, for inputs by their names, or in order where they have none; raises FeedError."""
+        """The outputs, for inputs by name, or in order if they have none; raises FeedError."""
         names = self.get_input_names()
         if len(inputs) != len(names):
             raise FeedError(f"the model takes {len(names)} inputs ({', '.join(names)}), found {len(inputs)}")
@@ -280,15 +280,15 @@ class AnalysisPredictor:
         return [PaddleTensor(each.numpy(), name, each.lod()) for name, each in self._values(feed).items()]
 
     def get_input_tensor(self, name: str) -> ZeroCopyTensor:
-        """An input, to copy into; raises UsageError for a name that is none."""
+        """An input, to copy into; raises UsageError for an unknown name."""
         return _one_of(self._inputs, self.get_input_names(), name)
 
     def get_output_tensor(self, name: str) -> ZeroCopyTensor:
-        """An output, to copy from; raises UsageError for a name that is none."""
+        """An output, to copy from; raises UsageError for an unknown name."""
         return _one_of(self._outputs, self.get_output_names(), name)
 
     def zero_copy_run(self) -> bool:
-        """Run with what was copied in."""
+        """Run on the copied inputs."""
         for name, value in self._values({name: each.tensor for name, each in self._inputs.items()}).items():
             self.get_output_tensor(name).hold(value)
         return True
@@ -299,7 +299,7 @@ class AnalysisPredictor:
 
 def _one_of(tensors: dict[str, ZeroCopyTensor], names: Sequence[str], name: str) -> ZeroCopyTensor:
     if name not in names:
-        raise UsageError(f"there is no {name!r}; there are {', '.join(names)}")
+        raise UsageError(f"no {name!r}; expected one of {', '.join(names)}")
     return tensors.setdefault(name, ZeroCopyTensor())
 
 

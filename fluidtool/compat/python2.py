@@ -1,4 +1,4 @@
-"""Scripts in Python 2: translated by fissix while they are loaded; their files stay as they are."""
+"""Scripts in Python 2: translated by fissix as they are loaded; their files are not changed."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def translated(source: bytes, name: str) -> ast.Module:
     text = _decoded(source)
     try:
         ours = str(_translator().refactor_string(text if text.endswith("\n") else f"{text}\n", name))
-    except Exception as error:  # fissix has errors of its own for what neither Python can read
-        raise SyntaxError(f"{name} is no Python 2: {error}") from error
+    except Exception as error:  # fissix raises various errors for files that neither Python can parse
+        raise SyntaxError(f"{name} is not Python 2: {error}") from error
     tree = ast.parse(ours, name)
     return tree if TRUE_DIVISION.search(text) else ast.fix_missing_locations(_Divisions().visit(tree))
 
@@ -79,7 +79,7 @@ def _is_integer(value: Any) -> bool:
 
 
 class _Loader(SourceFileLoader):
-    """Loads a module from its translation; compiled files beside it are of another Python."""
+    """Loads a module from its translation; compiled files beside it belong to another Python."""
 
     def get_code(self, fullname: str) -> Any:
         """The code of the translation."""
@@ -88,13 +88,13 @@ class _Loader(SourceFileLoader):
 
 
 class _Finder(MetaPathFinder):
-    """Finds modules in the script's folder, and others that are no Python 3."""
+    """Finds modules in the script's folder, and others that are not Python 3."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """The spec of a module that is to be translated; None for all others."""
+        """The spec of a module to translate; None for all others."""
         spec = PathFinder.find_spec(fullname, path)
         if spec is None or not isinstance(spec.loader, SourceFileLoader) or not self._is_old(Path(spec.loader.path)):
             return None
@@ -114,7 +114,7 @@ class _Finder(MetaPathFinder):
 
 @contextmanager
 def imports_translated(folder: Path) -> Iterator[None]:
-    """Within the block the modules in a folder are taken for Python 2."""
+    """Within the block, modules in a folder are loaded as Python 2."""
     sys.stderr.write("note: --python2: the script and its modules are translated by fissix; text is Unicode\n")
     finder = _Finder(folder.resolve())
     sys.meta_path.insert(0, finder)

@@ -1,4 +1,4 @@
-"""Runs a script for Paddle as `python script.py` would, and says what its failures mean."""
+"""Runs a script for Paddle as `python script.py` would, and explains its failures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run_script(path: Path, arguments: Sequence[str] = ()) -> None:
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a script is taken: GPUs as the CPU, the text as Python 2."""
+    """How to run a script: GPUs as the CPU, the text as Python 2."""
 
     on_cpu: bool = False
     python2: bool = False
@@ -37,7 +37,7 @@ class Dialect:
 def run_source(source: bytes, path: Path, arguments: Sequence[str] = (), dialect: Dialect = Dialect()) -> None:
     """Run a script as `__main__`, with its arguments in `sys.argv` and the folder of `path` first in `sys.path`.
 
-    Names that Python, numpy and Pillow have dropped are there (`old_names`). Whatever the script raises is raised, SystemExit
+    Names that Python, numpy and Pillow have dropped exist (`old_names`). Anything the script raises is raised, SystemExit
     included.
     """
     main = ModuleType("__main__")
@@ -55,7 +55,7 @@ def run_source(source: bytes, path: Path, arguments: Sequence[str] = (), dialect
 
 @contextmanager
 def _environment(dialect: Dialect, path: Path) -> Iterator[None]:
-    """What a script finds, for as long as it runs."""
+    """The environment of a script while it runs."""
     notes = Notes()
     with install(on_cpu(notes.say) if dialect.on_cpu else None), old_names(notes), ExitStack() as stack:
         if dialect.python2:
@@ -64,7 +64,7 @@ def _environment(dialect: Dialect, path: Path) -> Iterator[None]:
 
 
 def where(error: BaseException) -> str:
-    """The innermost line outside fluidtool that the error passed: file, number, source; '' when there is none."""
+    """The innermost line outside fluidtool that the error passed: file, number, source; '' if there is none."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame)]
     if not frames:
         return ""

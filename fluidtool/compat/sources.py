@@ -1,4 +1,4 @@
-"""Which of our modules answer for which module of Paddle."""
+"""Which of our modules provide which module of Paddle."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _DATASETS = (
     "cifar common conll05 flowers image imdb imikolov mnist movielens mq2007 sentiment uci_housing voc2012 wmt14 wmt16"
 )
 _LAYERS_OF_OURS = "control_flow detection io learning_rate_scheduler"
-# what Paddle's modules of layers import themselves
+# imports of Paddle's layer modules
 _INNER = ("fluidtool.fluid.layer_helper", "fluidtool.fluid.framework", "fluidtool.ir")
 
 SOURCES: dict[str, tuple[str, ...]] = {
@@ -57,7 +57,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
 
 
 def sources_of(name: str) -> tuple[str, ...] | None:
-    """Our modules for a module of Paddle, in the order in which names are looked up; None where it is not offered."""
+    """Our modules for a module of Paddle, in lookup order; None if it is not available."""
     if name in SOURCES:
         return SOURCES[name]
     prefix, _, rest = name.partition("paddle.fluid.")

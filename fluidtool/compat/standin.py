@@ -1,4 +1,4 @@
-"""The modules that a script gets for `paddle`, and how they come into `sys.modules` and leave it."""
+"""The modules that a script gets for `paddle`, and how they enter and leave `sys.modules`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class StandIn(ModuleType):
 
 
 def public_names(name: str, sources: Sequence[ModuleType]) -> list[str]:
-    """What `from name import *` gives: what our modules export, and the modules below."""
+    """The names for `from name import *`: exports of our modules, and the modules below."""
     names = set(modules_within(name))
     for source in sources:
         exported = getattr(source, "__all__", None)
@@ -66,9 +66,9 @@ def defined_names(module: ModuleType) -> list[str]:
 
 
 class Finder(MetaPathFinder, Loader):
-    """Finds `paddle` and what is below it; what is not offered is an error that names it.
+    """Finds `paddle` and modules below it; for a module that is not available, the error names it.
 
-    replaced: what stands for some names, in whatever module of Paddle they are offered.
+    replaced: replacements of some names, in any module of Paddle that has them.
     """
 
     def __init__(self, replaced: Mapping[str, Any]) -> None:
@@ -98,14 +98,14 @@ def _ours(name: str) -> bool:
 
 @contextmanager
 def install(replaced: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Within the block `paddle` is ours; raises UsageError when real Paddle has been imported already.
+    """Within the block `paddle` is ours; raises UsageError if real Paddle has already been imported.
 
-    replaced: what stands for some of its names.
+    replaced: replacements of some of its names.
     """
     if any(_ours(name) for name in sys.modules):
         raise UsageError(
-            "paddle has been imported already in this process, and fluidtool does not take its place; run the script in "
-            "a process of its own with 'fluidtool exec'"
+            "paddle has already been imported in this process, and fluidtool does not replace it; run the script in "
+            "a separate process with 'fluidtool exec'"
         )
     finder = Finder(replaced or {})
     sys.meta_path.insert(0, finder)

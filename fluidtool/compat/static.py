@@ -74,7 +74,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class InputSpec:
-    """The shape, data type and name of an input; -1 or None where any size will do."""
+    """The shape, data type and name of an input; -1 or None for any size."""
 
     shape: Sequence[int | None]
     dtype: str = "float32"

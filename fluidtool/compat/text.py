@@ -12,12 +12,12 @@ int_type = long_type = int
 
 
 def to_text(obj: Any, encoding: str = "utf-8", inplace: bool = False) -> Any:
-    """Bytes as text: alone, or in a list, a set or a dict; inplace: that very container."""
+    """Bytes as text: alone, or in a list, a set or a dict; inplace: the same container."""
     return _converted(obj, lambda item: item.decode(encoding) if isinstance(item, bytes) else item, inplace)
 
 
 def to_bytes(obj: Any, encoding: str = "utf-8", inplace: bool = False) -> Any:
-    """Text as bytes: alone, or in a list, a set or a dict; inplace: that very container."""
+    """Text as bytes: alone, or in a list, a set or a dict; inplace: the same container."""
     return _converted(obj, lambda item: item.encode(encoding) if isinstance(item, str) else item, inplace)
 
 
@@ -36,7 +36,7 @@ def _converted(obj: Any, convert: Callable[[Any], Any], inplace: bool) -> Any:
 
 
 def round(x: float, d: int = 0) -> float:
-    """x with d digits; halves go away from zero."""
+    """x rounded to d digits, halves away from zero."""
     if not x:
         return math.copysign(0.0, x)
     power = 10.0**d
@@ -50,5 +50,5 @@ def floor_division(x: Any, y: Any) -> Any:
 
 
 def get_exception_message(exc: BaseException) -> str:
-    """What an exception says."""
+    """The message of an exception."""
     return str(exc)

@@ -55,7 +55,7 @@ def test_mnist_with_other_files(home: Path) -> None:
     with pytest.raises(UnreadableError, match=r"train-images.* should begin with 2051, not 7"):
         list(mnist.train()())
     (home / "mnist/train-images-idx3-ubyte.gz").write_bytes(b"text")
-    with pytest.raises(UnreadableError, match=r"train-images-idx3-ubyte\.gz is no complete gzip file"):
+    with pytest.raises(UnreadableError, match=r"train-images-idx3-ubyte\.gz is not a complete gzip file"):
         list(mnist.train()())
 
 
@@ -78,7 +78,7 @@ def test_uci_housing_scales_features_by_mean_and_range(home: Path) -> None:
     np.testing.assert_array_equal(uci_housing.predict_reader()[0], test[0][0])
 
 
-@pytest.mark.parametrize(("text", "message"), [("1 2 3", "found 3 numbers"), ("1 x", "should hold numbers alone")])
+@pytest.mark.parametrize(("text", "message"), [("1 2 3", "found 3 numbers"), ("1 x", "should contain only numbers")])
 def test_uci_housing_with_another_file(home: Path, text: str, message: str) -> None:
     (home / "uci_housing/housing.data").write_text(text)
     with pytest.raises(UnreadableError, match=message):
@@ -146,7 +146,7 @@ def test_imikolov_refuses_other_kinds_of_samples(home: Path) -> None:
 
 def test_imikolov_archive_without_the_file(home: Path) -> None:
     pack(home / "imikolov/simple-examples.tgz", {"other": b""})
-    with pytest.raises(UnreadableError, match=r"should hold one file simple-examples/data/ptb\.train\.txt, found 0"):
+    with pytest.raises(UnreadableError, match=r"should contain one file simple-examples/data/ptb\.train\.txt, found 0"):
         imikolov.build_dict()
 
 
@@ -196,7 +196,7 @@ CREATORS: list[tuple[Callable[[], Any], str]] = [
 def test_a_missing_file_is_named_with_the_ways_out(home: Path, call: Callable[[], Any], file: str) -> None:
     with pytest.raises(DataFileNotFoundError) as caught:
         call()
-    assert f"needs the file {home / file}, which is not there" in str(caught.value)
+    assert f"needs the file {home / file}, which is missing" in str(caught.value)
     assert "FLUIDTOOL_DATASET=synthetic" in str(caught.value) and "PADDLE_DATASET_HOME" in str(caught.value)
 
 

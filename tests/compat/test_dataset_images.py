@@ -56,7 +56,7 @@ def test_mat_files_hold_arrays_in_column_order(tmp_path: Path, compressed: bool,
 def test_mat_files_of_another_level_or_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "a.mat"
     path.write_bytes(b"\x89HDF\r\n" + bytes(200))
-    with pytest.raises(UnreadableError, match=r"a\.mat is no MAT file of level 5"):
+    with pytest.raises(UnreadableError, match=r"a\.mat is not a MAT file of level 5"):
         load_arrays(path)
     for compressed in (True, False):
         path.write_bytes(mat({"labels": [list(range(50))]}, compressed=compressed)[:-9])
@@ -71,7 +71,7 @@ def test_ppm_images_come_in_bgr() -> None:
 
 def test_ppm_images_that_are_cut_off(tmp_path: Path) -> None:
     (tmp_path / "a.ppm").write_bytes(ppm(np.zeros((2, 3, 3)))[:-1])
-    with pytest.raises(UnreadableError, match=r"a\.ppm should hold 3×2 pixels, found 17 bytes"):
+    with pytest.raises(UnreadableError, match=r"a\.ppm should have 3×2 pixels, found 17 bytes"):
         image.load_image(tmp_path / "a.ppm")
 
 
@@ -103,7 +103,7 @@ def test_images_are_cut_mirrored_and_turned() -> None:
     np.testing.assert_array_equal(image.left_right_flip(pixels)[0], [5, 4, 3, 2, 1, 0])
     assert image.to_chw(np.zeros((4, 6, 3))).shape == (3, 4, 6)
     assert image.random_crop(np.zeros((4, 6, 3)), 3).shape == (3, 3, 3)
-    with pytest.raises(UsageError, match=r"shape \(4, 6\) cannot be put into the order \(2, 0, 1\)"):
+    with pytest.raises(UsageError, match=r"shape \(4, 6\) cannot be transposed to the order \(2, 0, 1\)"):
         image.to_chw(pixels)
 
 
@@ -135,7 +135,7 @@ def test_flowers_are_those_of_the_part_with_their_classes_from_zero(home: Path) 
 
 def test_flowers_with_other_files(home: Path) -> None:
     write_flowers(home, [1], {"trnid": [[2]]})
-    with pytest.raises(UnreadableError, match=r"setid\.mat should hold the array tstid, found trnid"):
+    with pytest.raises(UnreadableError, match=r"setid\.mat should contain the array tstid, found trnid"):
         flowers.train()
     with pytest.raises(UnreadableError, match=r"setid\.mat names image 2, but .*imagelabels\.mat has 1 labels"):
         flowers.test()
@@ -189,10 +189,10 @@ def test_voc2012_gives_images_and_classes_in_the_order_of_its_list(home: Path) -
 @pytest.mark.usefixtures("pillow")
 def test_voc2012_with_an_image_that_is_none(home: Path) -> None:
     write_voc(home, label=b"text")
-    with pytest.raises(UnreadableError, match=r"a\.png is no complete image"):
+    with pytest.raises(UnreadableError, match=r"a\.png is not a complete image"):
         list(voc2012.test()())
     (home / "voc2012/VOCtrainval_11-May-2012.tar").write_bytes(b"text" * 200)
-    with pytest.raises(UnreadableError, match="is no complete tar file"):
+    with pytest.raises(UnreadableError, match="is not a complete tar file"):
         list(voc2012.test()())
 
 

@@ -73,7 +73,7 @@ def test_brackets_become_tags(brackets: list[str], tags: list[str]) -> None:
     ("words", "props", "message"),
     [
         (b"a\n\n", b"run A0\n\n", "found 'A0'"),
-        (b"a\nb\n\n", b"run (V*)\n-\n\n", "'a b' should all have as many columns"),
+        (b"a\nb\n\n", b"run (V*)\n-\n\n", "'a b' should have equally many columns"),
         (b"a\n\n", b"- (V*)\n\n", "1 columns for 0 verbs in 'a'"),
         (b"a\n\n", b"run (A0*)\n\n", "no word of 'a' is tagged as the verb 'run'"),
         (b"a\n", b"run (V*)\n\n", "words.gz has 1 lines, but .*props.gz has 2"),
@@ -88,7 +88,7 @@ def test_conll05_with_other_lines(home: Path, words: bytes, props: bytes, messag
 def test_conll05_with_a_damaged_member(home: Path) -> None:
     write_conll05(home)
     pack(home / "conll05st/conll05st-tests.tar.gz", {conll05.WORDS: b"text", conll05.PROPS: b"text"})
-    with pytest.raises(UnreadableError, match=r"test\.wsj\.words\.gz is no complete gzip file"):
+    with pytest.raises(UnreadableError, match=r"test\.wsj\.words\.gz is not a complete gzip file"):
         list(conll05.test()())
 
 
@@ -118,10 +118,10 @@ def test_wmt14_leaves_out_pairs_of_more_than_80_words(home: Path) -> None:
 
 def test_wmt14_needs_the_marks_and_one_dictionary(home: Path) -> None:
     write_wmt14(home, b"a\tx\n")
-    with pytest.raises(UnreadableError, match=r"the 1 first words of trg\.dict should have <e> among them"):
+    with pytest.raises(UnreadableError, match=r"the 1 first words of trg\.dict should include <e>"):
         list(wmt14.train(1)())
     pack(home / "wmt14/wmt14.tgz", {"a/src.dict": SOURCE, "b/src.dict": SOURCE})
-    with pytest.raises(UnreadableError, match=r"should hold one file src\.dict, found 2"):
+    with pytest.raises(UnreadableError, match=r"should contain one file src\.dict, found 2"):
         wmt14.get_dict(5)
     write_wmt14(home, b"a\tx\n", b"\xff")
     with pytest.raises(UnreadableError, match=r"trg\.dict should be UTF-8 text"):
@@ -186,7 +186,9 @@ def test_sentiment_cuts_words_from_signs_and_lets_kinds_alternate(home: Path, mo
 
 def test_sentiment_with_another_archive(home: Path) -> None:
     write_reviews(home, {"neutral/a.txt": "x"})
-    with pytest.raises(UnreadableError, match=r"should hold movie_reviews/neg/\*\.txt and movie_reviews/pos/\*\.txt"):
+    with pytest.raises(
+        UnreadableError, match=r"should contain movie_reviews/neg/\*\.txt and movie_reviews/pos/\*\.txt"
+    ):
         sentiment.get_word_dict()
     (home / "corpora/movie_reviews.zip").write_bytes(b"PK")
     with pytest.raises(UnreadableError, match="should be a zip file"):
@@ -254,7 +256,7 @@ MISSING: list[tuple[Callable[[], Any], str]] = [
 def test_a_missing_file_is_named(home: Path, call: Callable[[], Any], file: str) -> None:
     with pytest.raises(DataFileNotFoundError) as caught:
         call()
-    assert f"needs the file {home / file}, which is not there" in str(caught.value)
+    assert f"needs the file {home / file}, which is missing" in str(caught.value)
 
 
 @pytest.mark.usefixtures("made_up")

@@ -157,7 +157,7 @@ print(fluid.ParallelExecutor(use_cuda=True, main_program=fluid.default_main_prog
 def test_gpus_are_the_cpu_when_asked_for(tmp_path: Path) -> None:
     done = execute(tmp_path, GPUS, options=["--device", "cpu"], CPU_NUM="1")
     assert done.stdout.splitlines() == ["True 1 2 False", *["[array([3.], dtype=float32)]"] * 2]
-    assert done.stderr == "note: GPUs are the CPU (--device cpu)\n"
+    assert done.stderr == "note: GPUs are replaced by the CPU (--device cpu)\n"
 
 
 def test_another_device_is_the_scripts_own_affair(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_a_name_is_where_paddle_has_it(path: str) -> None:
 @pytest.mark.parametrize(
     ("module", "name", "instead"),
     [
-        ("paddle.fluid.incubate", "fleet", "fluid.DistributeTranspiler makes the programs of the roles"),
+        ("paddle.fluid.incubate", "fleet", "fluid.DistributeTranspiler makes the programs"),
         ("paddle.fluid.contrib", "slim", "'fluidtool transpile' changes programs"),
         ("paddle.fluid", "dygraph", "dynamic graphs are not supported"),
         ("paddle.fluid.framework", "IrGraph", "change programs directly"),

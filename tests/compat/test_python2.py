@@ -47,7 +47,7 @@ def test_lines_of_tracebacks_are_those_of_the_file(tmp_path: Path) -> None:
 def test_what_is_no_python_at_all(tmp_path: Path) -> None:
     done = execute(tmp_path, "def (:\n", options=["--python2"])
     assert done.returncode == 1
-    assert "SyntaxError: script.py is no Python 2" in done.stderr
+    assert "SyntaxError: script.py is not Python 2" in done.stderr
 
 
 def test_packages_elsewhere_that_are_python_3_stay_as_they_are(tmp_path: Path) -> None:

@@ -32,8 +32,8 @@ def test_names_of_old_are_there_with_one_note_each(capsys: pytest.CaptureFixture
         assert time.clock() >= 0
     notes = capsys.readouterr().err.splitlines()
     assert len([note for note in notes if "numpy.int " in note]) == 1
-    assert "note: numpy.product is no more; fluidtool takes numpy.prod for it" in notes
-    assert "note: time.clock is no more; fluidtool takes time.process_time for it" in notes
+    assert "note: numpy.product was removed; fluidtool uses numpy.prod instead" in notes
+    assert "note: time.clock was removed; fluidtool uses time.process_time instead" in notes
 
 
 def test_afterwards_they_are_gone() -> None:
@@ -104,7 +104,7 @@ def test_a_dropped_module_is_found_last_and_with_a_note(capsys: pytest.CaptureFi
         assert importlib.util.module_from_spec(found).new_module("named").__name__ == "named"
         assert sys.meta_path[-1].find_spec("imperfect", None) is None
     assert capsys.readouterr().err == (
-        "note: the module imp is no more; fluidtool has those of its functions that old scripts use\n"
+        "note: the module imp was removed; fluidtool provides the functions that old scripts use\n"
     )
 
 
@@ -124,7 +124,7 @@ def test_rows_of_different_lengths_are_objects_with_a_note(capsys: pytest.Captur
         assert (rows.dtype, rows.shape) == (np.dtype(object), (2,))
         with pytest.raises(ValueError, match="inhomogeneous"):
             np.array([[1], [2, 3]], dtype="float32")
-    assert capsys.readouterr().err.startswith("note: rows of different lengths are no array to numpy any more")
+    assert capsys.readouterr().err.startswith("note: numpy no longer accepts rows of different lengths")
 
 
 def test_copy_false_copies_where_it_must() -> None:

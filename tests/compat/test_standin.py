@@ -82,7 +82,7 @@ def test_paddle_goes_when_the_block_fails() -> None:
 def test_a_paddle_that_is_there_is_not_shadowed(monkeypatch: pytest.MonkeyPatch) -> None:
     real = ModuleType("paddle")
     monkeypatch.setitem(sys.modules, "paddle", real)
-    with pytest.raises(UsageError, match="paddle has been imported already"), install():
+    with pytest.raises(UsageError, match="paddle has already been imported"), install():
         pass
     assert sys.modules["paddle"] is real
 

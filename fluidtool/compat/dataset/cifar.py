@@ -21,12 +21,12 @@ PIXELS = 3072
 
 
 def train10(cycle: bool = False) -> Reader:
-    """The reader of the training batches of cifar-10-python.tar.gz; with cycle=True without end."""
+    """The reader of the training batches of cifar-10-python.tar.gz; endless with cycle=True."""
     return _reader(10, "data_batch", 2000, cycle)
 
 
 def test10(cycle: bool = False) -> Reader:
-    """The reader of the test batch of cifar-10-python.tar.gz; with cycle=True without end."""
+    """The reader of the test batch of cifar-10-python.tar.gz; endless with cycle=True."""
     return _reader(10, "test_batch", 500, cycle)
 
 
@@ -52,7 +52,7 @@ def _reader(classes: int, part: str, made_up: int, cycle: bool = False) -> Reade
 
 
 def samples(archive: Path, part: str) -> Iterator[tuple[np.ndarray[Any, Any], int]]:
-    """The samples of the members whose names contain `part`; raises UnreadableError for what is no such archive."""
+    """The samples of the members whose names contain `part`; raises UnreadableError for any other file."""
     for name, data in archive_members(archive, lambda name: part in name):
         images, labels = _batch(data, f"{archive}, {name}")
         for image, label in zip(images, labels, strict=True):
@@ -65,5 +65,5 @@ def _batch(data: bytes, source: str) -> tuple[Any, Any]:
     batch = {key.decode() if isinstance(key, bytes) else key: value for key, value in loaded.items()}
     labels = batch.get("labels", batch.get("fine_labels"))
     if labels is None or "data" not in batch or len(batch["data"]) != len(labels):
-        raise UnreadableError(f"{source} should hold 'data' and as many 'labels' or 'fine_labels'")
+        raise UnreadableError(f"{source} should have 'data' and an equal number of 'labels' or 'fine_labels'")
     return batch["data"], labels

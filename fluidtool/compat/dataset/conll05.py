@@ -8,7 +8,7 @@ Files, in the folder conll05st:
 * conll05st-tests.tar.gz with conll05st-release/test.wsj/words/test.wsj.words.gz (a word a line, an empty line behind each
   sentence) and props/test.wsj.props.gz (a line for each of those: the verb or `-`, then for each verb of the sentence a
   bracket column such as `(A0*`, `*`, `*)`, `(V*)`);
-* wordDict.txt, verbDict.txt: a word a line, its id is the line's number from 0; word 0 stands for unknown ones;
+* wordDict.txt, verbDict.txt: one word per line, its id is the line number from 0; word 0 stands for unknown ones;
 * targetDict.txt: tags such as B-A0, I-A0, O;
 * emb: 16 bytes of header, then a float32 vector for each word.
 
@@ -72,7 +72,7 @@ def get_dict() -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
 
 
 def _filled_up(words: list[str], size: int) -> dict[str, int]:
-    """Ids of words, and of as many more as a real dictionary has."""
+    """Ids of words, padded to the size of a real dictionary."""
     return {
         word: index for index, word in enumerate([*words, *(f"rare{number}" for number in range(size - len(words)))])
     }
@@ -109,7 +109,7 @@ def _unzipped(archive: Path, name: str) -> list[str]:
     try:
         return text_lines(gzip.decompress(archive_member(archive, name)), f"{archive}, {name}")
     except (OSError, EOFError, zlib.error) as error:
-        raise UnreadableError(f"{archive}, {name} is no complete gzip file: {error}") from error
+        raise UnreadableError(f"{archive}, {name} is not a complete gzip file: {error}") from error
 
 
 def tagged_sentences(lines: Iterable[tuple[str, str]]) -> Iterator[Tagged]:
@@ -122,7 +122,7 @@ def tagged_sentences(lines: Iterable[tuple[str, str]]) -> Iterator[Tagged]:
             rows.append(columns.split())
             continue
         if any(len(row) != len(rows[0]) for row in rows):
-            raise UnreadableError(f"the words of the sentence {' '.join(words)!r} should all have as many columns")
+            raise UnreadableError(f"the words of the sentence {' '.join(words)!r} should have equally many columns")
         lemmas, *brackets = zip(*rows, strict=True) if rows else [()]
         verbs = [lemma for lemma in lemmas if lemma != "-"]
         if len(verbs) < len(brackets):
@@ -153,7 +153,7 @@ def reader_creator(
     predicate_dict: Mapping[str, int],
     label_dict: Mapping[str, int],
 ) -> Reader:
-    """The reader of the nine lists; verbs and labels that are in no dictionary become None."""
+    """The reader of the nine lists; verbs and labels outside the dictionaries become None."""
 
     def reader() -> Iterator[tuple[list[Any], ...]]:
         for words, verb, tags in corpus_reader():
@@ -174,7 +174,7 @@ def _file(name: str) -> Path:
 
 
 def _made_up() -> Iterator[tuple[str, str]]:
-    """Sentences in the original form: one asks another, with or without a time, in the active or the passive voice."""
+    """Sentences in the original format: one asks another, with or without a time, in the active or the passive voice."""
     generator = random("conll05", "test")
     for _ in range(500):
         first, second = (f"noun{number}" for number in generator.integers(0, NOUNS, 2))
@@ -194,7 +194,7 @@ def _made_up() -> Iterator[tuple[str, str]]:
 
 @cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
-    """A folder that goes with the process."""
+    """A folder that is removed at the end of the process."""
     return tempfile.TemporaryDirectory(prefix="fluidtool-conll05-")
 
 

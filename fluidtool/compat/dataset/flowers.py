@@ -1,4 +1,4 @@
-"""`paddle.dataset.flowers` (Oxford 102): samples are (3·224·224 floats: BGR less the mean colour, class 0 to 101).
+"""`paddle.dataset.flowers` (Oxford 102): samples are (3·224·224 floats: BGR less the mean color, class 0 to 101).
 
 Files, in the folder flowers: 102flowers.tgz with jpg/image_00001.jpg and so on; imagelabels.mat with `labels`, the classes
 1 to 102 of the images; setid.mat with the image numbers of the parts. As in Paddle, `train` is the larger part `tstid`, and
@@ -30,7 +30,7 @@ MADE_UP = {"tstid": 204, "trnid": 102, "valid": 102}
 
 
 def default_mapper(is_train: bool, sample: tuple[bytes, int]) -> tuple[np.ndarray[Any, Any], int]:
-    """Scaled to 256, cut to 224 × 224, less the mean colour, flat."""
+    """Scaled to 256, cut to 224 × 224, less the mean color, flat."""
     image, label = sample
     values = simple_transform(load_image_bytes(image), RESIZED, CROPPED, is_train, mean=MEAN_COLOUR)
     return values.reshape(-1), label
@@ -43,12 +43,12 @@ test_mapper = partial(default_mapper, False)
 def train(
     mapper: Mapper = train_mapper, buffered_size: int = 1024, use_xmap: bool = True, cycle: bool = False
 ) -> Reader:
-    """The reader of the part `tstid`: the mapper's results of (content of an image file, class); with cycle without end."""
+    """The reader of the part `tstid`: the mapper's results of (content of an image file, class); endless with cycle."""
     return _reader("tstid", mapper, buffered_size, use_xmap, cycle)
 
 
 def test(mapper: Mapper = test_mapper, buffered_size: int = 1024, use_xmap: bool = True, cycle: bool = False) -> Reader:
-    """The reader of the part `trnid`: the mapper's results of (content of an image file, class); with cycle without end."""
+    """The reader of the part `trnid`: the mapper's results of (content of an image file, class); endless with cycle."""
     return _reader("trnid", mapper, buffered_size, use_xmap, cycle)
 
 
@@ -74,7 +74,7 @@ def _files(part: str) -> Callable[[], Iterator[tuple[bytes, int]]]:
     labels, parts = load_arrays(labels_file), load_arrays(parts_file)
     for name, arrays, file in (("labels", labels, labels_file), (part, parts, parts_file)):
         if name not in arrays:
-            raise UnreadableError(f"{file} should hold the array {name}, found {', '.join(arrays) or 'none'}")
+            raise UnreadableError(f"{file} should contain the array {name}, found {', '.join(arrays) or 'none'}")
     classes, numbers = labels["labels"].ravel(), parts[part].ravel()
     if numbers.size and (numbers.min() < 1 or numbers.max() > classes.size):
         raise UnreadableError(f"{parts_file} names image {numbers.max()}, but {labels_file} has {classes.size} labels")
@@ -88,7 +88,7 @@ def _files(part: str) -> Callable[[], Iterator[tuple[bytes, int]]]:
 
 
 def _made_up(part: str) -> Iterator[tuple[bytes, int]]:
-    """PPM images of 256 × 256 pixels: the colour goes with the class, under noise."""
+    """PPM images of 256 × 256 pixels: the color goes with the class, under noise."""
     colours = random("flowers", "colours").uniform(40, 215, (CLASSES, 3))
     generator = random("flowers", part)
     for _ in range(MADE_UP[part]):

@@ -1,7 +1,7 @@
-"""`paddle.dataset.image`: decoding, scaling, cutting and mirroring of images of uint8 [height, width, 3] in BGR.
+"""`paddle.dataset.image`: decoding, scaling, cropping and mirroring of images of uint8 [height, width, 3] in BGR.
 
-Decoding and scaling need OpenCV, as in Paddle; binary PPM files (P6) are decoded without it, and an image that has the
-size already is not scaled.
+Decoding and scaling need OpenCV, as in Paddle; binary PPM files (P6) are decoded without it, and an image that already
+has the size is not scaled.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ Image = np.ndarray[Any, Any]
 
 
 def load_image(file: str | Path, is_color: bool = True) -> Image:
-    """The image of a file, [height, width, 3], or [height, width] in grey; raises UnreadableError."""
+    """The image of a file, [height, width, 3], or [height, width] in gray; raises UnreadableError."""
     return _decoded(Path(file).read_bytes(), is_color, str(file))
 
 
 def load_image_bytes(bytes: bytes, is_color: bool = True) -> Image:
-    """The image of the content of a file, [height, width, 3], or [height, width] in grey; raises UnreadableError."""
+    """The image of the content of a file, [height, width, 3], or [height, width] in gray; raises UnreadableError."""
     return _decoded(bytes, is_color, "an image")
 
 
@@ -46,11 +46,11 @@ def _decoded(data: bytes, is_color: bool, source: str) -> Image:
         width, height = int(header.group(1)), int(header.group(2))
         pixels = np.frombuffer(data, "uint8", offset=header.end())
         if pixels.size != height * width * 3:
-            raise UnreadableError(f"{source} should hold {width}×{height} pixels, found {pixels.size} bytes")
+            raise UnreadableError(f"{source} should have {width}×{height} pixels, found {pixels.size} bytes")
         return pixels.reshape(height, width, 3)[:, :, ::-1]
     image: Image | None = _opencv().imdecode(np.frombuffer(data, "uint8"), 1 if is_color else 0)
     if image is None:
-        raise UnreadableError(f"{source} cannot be decoded: of a kind that OpenCV does not know, or truncated")
+        raise UnreadableError(f"{source} cannot be decoded: unknown to OpenCV, or truncated")
     return image
 
 
@@ -77,20 +77,20 @@ def resize_short(im: Image, size: int) -> Image:
 
 
 def to_chw(im: Image, order: Sequence[int] = (2, 0, 1)) -> Image:
-    """The axes in another order; raises UsageError if there are more or fewer of them."""
+    """The axes in another order; raises UsageError for another number of axes."""
     if len(im.shape) != len(order):
-        raise UsageError(f"to_chw: an image of shape {im.shape} cannot be put into the order {tuple(order)}")
+        raise UsageError(f"to_chw: an image of shape {im.shape} cannot be transposed to the order {tuple(order)}")
     return im.transpose(order)
 
 
 def center_crop(im: Image, size: int, is_color: bool = True) -> Image:
-    """The size × size pixels in the middle."""
+    """The center crop of size × size pixels."""
     height, width = im.shape[:2]
     return _crop(im, (height - size) // 2, (width - size) // 2, size)
 
 
 def random_crop(im: Image, size: int, is_color: bool = True) -> Image:
-    """size × size pixels from anywhere (numpy's global generator)."""
+    """A random crop of size × size pixels (numpy's global generator)."""
     height, width = im.shape[:2]
     top = np.random.randint(0, height - size + 1)
     left = np.random.randint(0, width - size + 1)
@@ -102,7 +102,7 @@ def _crop(im: Image, top: int, left: int, size: int) -> Image:
 
 
 def left_right_flip(im: Image, is_color: bool = True) -> Image:
-    """Mirrored: the second axis turned around (the last one of a grey image)."""
+    """Mirrored: the second axis reversed (the last one of a gray image)."""
     return im[:, ::-1]
 
 
@@ -114,9 +114,9 @@ def simple_transform(
     is_color: bool = True,
     mean: Sequence[float] | Image | None = None,
 ) -> Image:
-    """float32 [3, crop_size, crop_size] less a mean, one for each channel or pixel.
+    """float32 [3, crop_size, crop_size] less a mean, per channel or pixel.
 
-    Scaled to resize_size; cut anywhere and mirrored half of the time for training, cut in the middle otherwise.
+    Scaled to resize_size; for training cropped at random and mirrored half of the time, otherwise the center crop.
     """
     im = resize_short(im, resize_size)
     if is_train:

@@ -63,7 +63,7 @@ def _read() -> Iterator[tuple[str, bytes]]:
 
 
 def _made_up() -> Iterator[tuple[str, bytes]]:
-    """Reviews of 10 to 40 of a hundred words; three in four words are from the half that goes with the review."""
+    """Reviews of 10 to 40 of a hundred words; three in four words are from the half for the review's class."""
     for part, count in (("train", 400), ("test", 100)):
         generator = random("imdb", part)
         for label, kind in enumerate(("pos", "neg")):

@@ -18,7 +18,7 @@ RARE = (9916, 50, 1991)  # with them the made-up dictionary has the real one's s
 
 
 class DataType:
-    """What a sample is."""
+    """The kind of samples."""
 
     NGRAM = 1
     SEQ = 2
@@ -81,7 +81,7 @@ def _read(part: str) -> Iterator[bytes]:
 
 
 def _made_up(part: str) -> Iterator[bytes]:
-    """Sentences of 4 to 15 words, of which each says, but for one in four, what the next one is."""
+    """Sentences of 4 to 15 words; three in four words determine the next one."""
     generator = random("imikolov", part)
     for _ in range(2000 if part == "train" else 400):
         word, words = int(generator.integers(WORDS)), []

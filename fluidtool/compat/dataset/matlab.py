@@ -1,4 +1,4 @@
-"""Arrays of numbers in MAT files of level 5 (MATLAB 5 to 7.2): what the labels of `flowers` are kept in.
+"""Arrays of numbers in MAT files of level 5 (MATLAB 5 to 7.2): the format of the labels of `flowers`.
 
 A file is a header of 128 bytes (its last two tell the byte order: "IM" is little-endian), and elements: a tag of type and
 size, and data padded to eight bytes; up to four bytes fit into the tag itself. Type 15 is an element compressed by zlib;
@@ -26,11 +26,13 @@ def load_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
     data = path.read_bytes()
     order = {b"IM": "<", b"MI": ">"}.get(data[126:HEADER])
     if order is None:
-        raise UnreadableError(f"{path} is no MAT file of level 5 (MATLAB 5 to 7.2)")
+        raise UnreadableError(f"{path} is not a MAT file of level 5 (MATLAB 5 to 7.2)")
     try:
         return dict(_arrays(data[HEADER:], order))
     except (struct.error, zlib.error, ValueError, KeyError, UnicodeDecodeError) as error:
-        raise UnreadableError(f"{path} is a damaged MAT file, or holds something else than numbers: {error}") from error
+        raise UnreadableError(
+            f"{path} is a damaged MAT file, or contains something other than numbers: {error}"
+        ) from error
 
 
 def _arrays(data: bytes, order: str) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:

@@ -53,13 +53,15 @@ def read_idx(path: Path, magic: int, rank: int) -> np.ndarray[Any, Any]:
     try:
         data = gzip.decompress(path.read_bytes())
     except (OSError, EOFError, zlib.error) as error:
-        raise UnreadableError(f"{path} is no complete gzip file: {error}") from error
+        raise UnreadableError(f"{path} is not a complete gzip file: {error}") from error
     header = 4 * (1 + rank)
     found, *sizes = struct.unpack_from(f">{1 + rank}I", data) if len(data) >= header else (None,)
     if found != magic:
-        raise UnreadableError(f"{path} is no IDX file of {rank} dimensions: it should begin with {magic}, not {found}")
+        raise UnreadableError(
+            f"{path} is not an IDX file of {rank} dimensions: it should begin with {magic}, not {found}"
+        )
     if len(data) - header != np.prod(sizes, dtype="int64"):
-        raise UnreadableError(f"{path} should hold {'×'.join(map(str, sizes))} bytes, found {len(data) - header}")
+        raise UnreadableError(f"{path} should have {'×'.join(map(str, sizes))} bytes, found {len(data) - header}")
     return np.frombuffer(data, "uint8", offset=header).reshape(sizes)
 
 

@@ -36,7 +36,7 @@ GENRES = (
     "Action Adventure Animation Children's Comedy Crime Documentary Drama Fantasy Film-Noir Horror Musical Mystery Romance Sci-Fi "
     "Thriller War Western"
 )
-USERS, RATINGS, LAST_FILM, NO_FILM = 6040, 8000, 3952, 57  # there are 3,883 films: every 57th number is none
+USERS, RATINGS, LAST_FILM, NO_FILM = 6040, 8000, 3952, 57  # there are 3,883 films: every 57th number is unused
 SEQUELS = 1312  # with their words titles have 5,174 different ones
 
 age_table = [1, 18, 25, 35, 45, 50, 56]

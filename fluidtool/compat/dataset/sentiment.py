@@ -51,7 +51,7 @@ def _samples() -> list[tuple[list[int], int]]:
     reviews = _reviews()
     ids = dict(_numbered(reviews))
     bad, good = ([review for review in reviews if review[1] == label] for label in (0, 1))
-    pairs = zip(bad, good, strict=False)  # what one side has more of is left out
+    pairs = zip(bad, good, strict=False)  # surplus reviews of one side are left out
     return [([ids[word] for word in words], label) for pair in pairs for words, label in pair]
 
 
@@ -72,7 +72,7 @@ def _read() -> list[Review]:
     except (zipfile.BadZipFile, UnicodeDecodeError) as error:
         raise UnreadableError(f"{archive} should be a zip file with texts in ASCII: {error}") from error
     if not reviews:
-        raise UnreadableError(f"{archive} should hold movie_reviews/neg/*.txt and movie_reviews/pos/*.txt")
+        raise UnreadableError(f"{archive} should contain movie_reviews/neg/*.txt and movie_reviews/pos/*.txt")
     return reviews
 
 

@@ -58,15 +58,15 @@ def _samples(archive: str, part: str) -> Iterator[tuple[Pixels, Pixels]]:
                 label = _member(tar, f"{FOLDER}/SegmentationClass/{name}.png")
                 yield _pixels(image, f"{archive}, {name}.jpg"), _pixels(label, f"{archive}, {name}.png")
     except KeyError as error:
-        raise UnreadableError(f"{archive} is not that archive: {error.args[0]}") from error
+        raise UnreadableError(f"{archive} is not the expected archive: {error.args[0]}") from error
     except (tarfile.TarError, EOFError) as error:
-        raise UnreadableError(f"{archive} is no complete tar file: {error}") from error
+        raise UnreadableError(f"{archive} is not a complete tar file: {error}") from error
 
 
 def _member(tar: tarfile.TarFile, name: str) -> bytes:
     file = tar.extractfile(name)
     if file is None:
-        raise KeyError(f"{name} is no file")
+        raise KeyError(f"{name} is not a file")
     return file.read()
 
 
@@ -80,11 +80,11 @@ def _pixels(data: bytes, source: str) -> Pixels:
     try:
         return np.array(Image.open(io.BytesIO(data)))
     except (UnidentifiedImageError, OSError) as error:
-        raise UnreadableError(f"{source} is no complete image: {error}") from error
+        raise UnreadableError(f"{source} is not a complete image: {error}") from error
 
 
 def _made_up(part: str) -> Iterator[tuple[Pixels, Pixels]]:
-    """48 × 64 pixels with a rectangle in the colour of its class, and a border of one pixel around it."""
+    """48 × 64 pixels with a rectangle in the color of its class, and a border of one pixel around it."""
     colours = random("voc2012", "colours").integers(0, 256, (CLASSES, 3))
     generator = random("voc2012", part)
     for _ in range(MADE_UP[part]):

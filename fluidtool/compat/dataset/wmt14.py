@@ -61,7 +61,7 @@ def _samples(part: str, dict_size: int) -> Iterator[Pair]:
     source_dict, target_dict = _dictionaries(dict_size)
     for word in (START, END):
         if word not in target_dict:
-            raise UnreadableError(f"the {dict_size} first words of trg.dict should have {word} among them")
+            raise UnreadableError(f"the {dict_size} first words of trg.dict should include {word}")
     for line in _lines(part):
         columns = line.strip().split("\t")
         if len(columns) != 2:
@@ -95,7 +95,7 @@ def _lines(part: str) -> Iterator[str]:
 
 
 def made_up_pairs(dataset: str, part: str, count: int, source: str, target: str) -> Iterator[str]:
-    """Sentences of 3 to 8 words, and their translations: word by word, but the first two change places."""
+    """Sentences of 3 to 8 words, and their translations: word by word, with the first two swapped."""
     generator = random(dataset, part)
     for _ in range(count):
         numbers = [int(number) for number in generator.integers(0, WORDS, generator.integers(3, 9))]

@@ -1,1 +1,1 @@
-"""What Python, numpy and Pillow have dropped since scripts for Fluid were written, given back while one of them runs."""
+"""Names that Python, numpy and Pillow have dropped since scripts for Fluid were written, restored while one of them runs."""

@@ -1,4 +1,4 @@
-"""`numpy.array` and `numpy.asarray` as scripts for Fluid knew them."""
+"""`numpy.array` and `numpy.asarray` with their old behavior."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fluidtool.tensor import LoDTensor
 
 
 def of_old(function: Callable[..., Any], notes: Notes) -> Callable[..., Any]:
-    """The function, with three habits of older numpy.
+    """The function, with three behaviors of older numpy.
 
-    What is made of fetched values is fetched, too (FetchedArray). `copy=False` copies where it must. Rows of different
+    Arrays created from fetched values are FetchedArray, too. `copy=False` copies if it must. Rows of different
     lengths make an array of objects, with a note.
     """
 
@@ -30,7 +30,7 @@ def of_old(function: Callable[..., Any], notes: Notes) -> Callable[..., Any]:
         except ValueError as error:
             if "inhomogeneous" not in str(error) or args or named.get("dtype") is not None:
                 raise
-            notes.say("rows of different lengths are no array to numpy any more; fluidtool makes one of objects")
+            notes.say("numpy no longer accepts rows of different lengths; fluidtool makes an array of objects")
             return function(value, dtype=object)
         return fetched_array(array) if _is_fetched(value) else array
 

@@ -1,4 +1,4 @@
-"""Gives modules their old names back, and takes them away again."""
+"""Restores the old names of modules, and removes them again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MODULES = ("distutils", "imp")
 
 @contextmanager
 def old_names(notes: Notes) -> Iterator[None]:
-    """Within the block names and modules that were dropped are there; what a script uses of them is noted on stderr."""
+    """Within the block, dropped names and modules exist; those that a script uses are noted on stderr."""
     with ExitStack() as undo:
         finder = _Finder(lambda module: _give(module, notes, undo))
         for name in REMOVED.keys() & sys.modules.keys():
@@ -34,7 +34,7 @@ def old_names(notes: Notes) -> Iterator[None]:
 
 
 def _give(module: ModuleType, notes: Notes, undo: ExitStack) -> None:
-    """Let a module answer for the names that it has dropped."""
+    """Let a module provide the names that it has dropped."""
     _replace(module, "__getattr__", _answers(module, REMOVED[module.__name__], notes), undo)
     if module.__name__ == "numpy":
         for name in ("array", "asarray"):
@@ -48,7 +48,7 @@ def _replace(module: ModuleType, name: str, value: Any, undo: ExitStack) -> None
 
 
 def _answers(module: ModuleType, removed: Mapping[str, str], notes: Notes) -> Callable[[str], Any]:
-    """A module's `__getattr__`, which asks the one before for what is not in the table."""
+    """A module's `__getattr__`, which asks the previous one for names outside the table."""
     before: Callable[[str], Any] | None = vars(module).get("__getattr__")
 
     def answer(name: str) -> Any:
@@ -65,12 +65,12 @@ def _answers(module: ModuleType, removed: Mapping[str, str], notes: Notes) -> Ca
 
 def _note(name: str, path: str) -> str:
     if path.startswith("fluidtool."):
-        return f"{name} is no more; fluidtool has it"
-    return f"{name} is no more; fluidtool takes {path.removeprefix('builtins.')} for it"
+        return f"{name} was removed; fluidtool provides it"
+    return f"{name} was removed; fluidtool uses {path.removeprefix('builtins.')} instead"
 
 
 class _Finder(MetaPathFinder):
-    """Finds the modules of the table where they are, and gives them their names after they have been loaded."""
+    """Finds the modules of the table, and adds their names once they are loaded."""
 
     def __init__(self, give: Callable[[ModuleType], None]) -> None:
         self.give = give
@@ -84,7 +84,7 @@ class _Finder(MetaPathFinder):
 
 
 class _Giving(Loader):
-    """Loads as another loader does, then gives the module its names."""
+    """Loads as another loader does, then adds the names to the module."""
 
     def __init__(self, loader: Any, give: Callable[[ModuleType], None]) -> None:
         self._loader, self._give = loader, give
@@ -107,19 +107,19 @@ class _Giving(Loader):
 
 
 class _Dropped(MetaPathFinder, Loader):
-    """Finds modules that Python has dropped, where nobody else does."""
+    """Finds modules that Python has dropped, if nothing else does."""
 
     def __init__(self, notes: Notes) -> None:
         self.notes = notes
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """The spec of our module for one that was dropped; None for all others."""
+        """The spec of our replacement for a dropped module; None for all others."""
         return ModuleSpec(fullname, self) if fullname in MODULES else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """Our module."""
-        self.notes.say(f"the module {spec.name} is no more; fluidtool has those of its functions that old scripts use")
+        self.notes.say(f"the module {spec.name} was removed; fluidtool provides the functions that old scripts use")
         return import_module(f"{__package__}.modules.{spec.name}")
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing: it has been loaded."""
+        """Nothing: it is already loaded."""

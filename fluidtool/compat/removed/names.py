@@ -1,4 +1,4 @@
-"""Names that modules have dropped, and what stands for each: a module and a name in it, or a function that makes it."""
+"""Names that modules have dropped, and their replacements: a module and a name in it, or a function that creates it."""
 
 from __future__ import annotations
 
@@ -77,6 +77,6 @@ REMOVED: Mapping[str, Mapping[str, str]] = {
 
 
 def stands_for(path: str) -> Any:
-    """What a path names; raises AttributeError."""
+    """The object that a path names; raises AttributeError."""
     module, _, name = path.rpartition(".")
     return getattr(importlib.import_module(module), name)

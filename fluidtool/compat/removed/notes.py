@@ -1,4 +1,4 @@
-"""What a script is told on stderr, each thing once."""
+"""Notes for a script on stderr, each once."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import sys
 
 
 class Notes:
-    """Says each thing once."""
+    """Writes each note once."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()
 
     def say(self, text: str) -> None:
-        """One line on stderr, unless it has been said."""
+        """Write one line to stderr, unless it was written before."""
         if text not in self._said:
             self._said.add(text)
             sys.stderr.write(f"note: {text}\n")

@@ -1,4 +1,4 @@
-"""`imp`, which Python dropped in 3.12: what scripts use of it."""
+"""`imp`, which Python dropped in 3.12: the parts that scripts use."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def new_module(name: str) -> ModuleType:
 
 
 def load_source(name: str, pathname: str, file: Any = None) -> ModuleType:
-    """The module of a file; raises ImportError for what is no Python file."""
+    """The module of a file; raises ImportError unless it is a Python file."""
     spec = spec_from_file_location(name, pathname)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{pathname} is no Python file", name=name, path=pathname)
+        raise ImportError(f"{pathname} is not a Python file", name=name, path=pathname)
     module = sys.modules[name] = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -1,1 +1,1 @@
-"""`distutils`, which Python dropped in 3.12: what scripts use of it."""
+"""`distutils`, which Python dropped in 3.12: the parts that scripts use."""

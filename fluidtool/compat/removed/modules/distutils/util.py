@@ -4,7 +4,7 @@ TRUE, FALSE = ["y", "yes", "t", "true", "on", "1"], ["n", "no", "f", "false", "o
 
 
 def strtobool(val: str) -> int:
-    """1 or 0 for a word that says yes or no; raises ValueError for others."""
+    """1 or 0 for a word that means yes or no; raises ValueError for others."""
     if val.lower() in TRUE:
         return 1
     if val.lower() in FALSE:
