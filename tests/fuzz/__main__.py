@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz TARGET --minutes N --seed S`: exit code 1 and one line for each finding, 0 without any."""
+"""`python -m tests.fuzz TARGET --minutes N --seed S [--only PATTERN]`: exit code 1 and one line for each finding, 0 without any."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("target", choices=[*targets(), "all"])
     parser.add_argument("--minutes", type=float, default=1.0, help="time for a target (default: 1)")
     parser.add_argument("--seed", type=int, default=0, help="which random cases are tried (default: 0)")
+    parser.add_argument("--only", default="*", help="growth: a pattern of what to measure, such as 'run * of chain'")
     chosen = parser.parse_args(arguments)
     found = 0
     for name in targets() if chosen.target == "all" else [chosen.target]:
-        budget = Budget(60 * chosen.minutes, chosen.seed)
+        budget = Budget(60 * chosen.minutes, chosen.seed, chosen.only)
         for finding in importlib.import_module(f"tests.fuzz.{name}").search(budget):
             found += 1
             print(f"{name}: {finding}", flush=True)

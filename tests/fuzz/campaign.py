@@ -25,10 +25,14 @@ TELLING = 60  # seconds between two words on how far a target is
 
 @dataclass
 class Budget:
-    """How long a target may search (in seconds), and with which random numbers; counts the cases."""
+    """How long a target may search (in seconds), and with which random numbers; counts the cases.
+
+    only: a pattern of the names of cases, for targets that name theirs (growth).
+    """
 
     seconds: float
     seed: int
+    only: str = "*"
     cases: int = 0
     started: float = field(default_factory=time.monotonic)
 

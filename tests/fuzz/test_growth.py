@@ -16,7 +16,7 @@ from fluidtool.profiling.recorder import Recorder
 from fluidtool.runtime import Executor
 from fluidtool.runtime.engines.native.layouts import Buffer
 from tests.fuzz import growth as campaign
-from tests.fuzz._growth import API, COMMANDS, commands_on
+from tests.fuzz._growth import API, COMMANDS, TRAINING_COMMANDS, commands_on
 from tests.support.counted_work import LIMIT, Work, growth
 from tests.support.large_programs import staying
 
@@ -41,12 +41,26 @@ KINDS = {  # what grows in programs of each kind, beside what grows in all
     "in_place": ("transpile --all-inference", "transpile --memory-optimize"),
     "many_outputs": ("check", "prune", "run", "inspect"),
     "branches": ("check", "diff", "prune", "run", "transpile --all-inference", "transpile --release-memory"),
+    "declared": ("inspect --vars", "check", "diff", "prune", "transpile --memory-optimize"),
+    "alternating": ("inspect --plan", "run", "profile"),
+    "loop": ("inspect --plan", "check", "check --security", "run", "transpile --all-inference"),
+    "training": tuple(TRAINING_COMMANDS),
 }
+BLOCKS_DEEP = 128, 384  # operators of programs with 32 levels of blocks
+LARGE = ("check of chain", "transpile --all-inference of chain", "fluid.layers")  # within minutes; the campaign has all
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in KINDS.items() for name in names])
 def test_a_command_takes_twice_as_long_for_twice_the_program(kind: str, name: str, tmp_path: Path) -> None:
     assert growth(commands_on(tmp_path, kind, name), SIZE, SMALLEST) < LIMIT
+
+
+@pytest.mark.parametrize(
+    "name", ["check", "check --security", "run", "transpile --all-inference", "transpile --level 1"]
+)
+def test_a_command_takes_twice_as_long_for_twice_the_chains_between_nested_blocks(name: str, tmp_path: Path) -> None:
+    smallest, size = BLOCKS_DEEP
+    assert growth(commands_on(tmp_path, "deep_chains", name), size, smallest) < LIMIT
 
 
 @pytest.mark.parametrize("name", API)
@@ -124,17 +138,40 @@ def test_the_campaign_reports_what_fails() -> None:
 
         return work
 
-    (found,) = campaign.follow("failing", failing, 10, 20)
-    assert str(found) == "failing, size 10: MemoryError: no room"
+    found = campaign.measured(campaign.Curve("failing", failing), 70, 80)
+    assert list(found.faults()) == ["MemoryError: no room"]
 
 
-def test_the_campaign_reports_the_square_of_the_size(
-    quadratic: Callable[[int], Work], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(campaign, "apart", lambda work_of, size: (size**2 / 100, 0, ""))
-    (found,) = campaign.follow("square", quadratic, 20, 80)
-    assert found.fault == "takes 16.0 s, half of it 4.0 s"
+def test_the_campaign_reports_the_square_of_the_size(quadratic: Callable[[int], Work]) -> None:
+    (fault,) = campaign.measured(campaign.Curve("square", quadratic), 200, 80).faults()
+    assert fault.endswith("times the lines for twice the program")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "megabytes", "fault"),
+    [
+        ((0, 4, 16), (1, 1, 1), "takes 16.0 s, half of it 4.0 s"),
+        ((0, 31, 62), (1, 1, 1), "takes 62.0 s, more than 60"),
+        ((0, 1, 2), (100, 300, 700), "takes 700 MiB, half of it 300 MiB"),
+        ((0, 1, 2), (100, 1200, 2300), "takes 2,300 MiB, more than 2,048"),
+    ],
+)
+def test_the_campaign_reports_time_and_memory(seconds: tuple[int, ...], megabytes: tuple[int, ...], fault: str) -> None:
+    costs = tuple(campaign.Cost(*pair) for pair in zip(seconds, (each << 20 for each in megabytes), strict=True))
+    counts = tuple(campaign.Cost(each) for each in (0, 10, 20))
+    assert list(campaign.Growth(counts, costs).faults()) == [fault]
 
 
 def test_the_campaign_finds_nothing_in_a_small_program() -> None:
-    assert list(campaign.follow("clone", API["clone"], 50, 100)) == []
+    found = campaign.measured(campaign.Curve("clone", API["clone"]), 200, 400)
+    assert list(found.faults()) == []
+
+
+# ---------------------------------------------------------------- 100,000 operators
+@pytest.mark.parametrize("name", LARGE)
+def test_a_hundred_thousand_operators_stay_below_the_limits(name: str, tmp_path: Path) -> None:
+    (curve,) = (each for each in campaign.curves(tmp_path) if each.name == name)
+    cost = campaign.apart(curve, campaign.LARGEST)
+    assert not cost.fault
+    assert cost.amount < campaign.SECONDS
+    assert cost.memory < campaign.MEMORY

@@ -1,7 +1,7 @@
 """Programs of any size for tests of growth: each kind makes one of about `size` operators, declared in full, that runs.
 
 The kinds are those in which programs grow: chains, fans, values that stay alive, names written again, many parameters, many
-blocks, blocks within blocks, gradients. All start from `x`, float32 [-1, 4], or an image [-1, 2, 4, 4].
+blocks, blocks within blocks, loops, gradients. All start from `x`, float32 [-1, 4], or an image [-1, 2, 4, 4].
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.io.inference import inference_program
+from fluidtool.io.inference import PADDLE_VERSION, add_feed_fetch
 from fluidtool.io.saving import Layout, save_model
 from fluidtool.ir import Program, Variable
 from fluidtool.ir.roles import ROLE_ATTR, ROLE_VAR_ATTR, OpRole
@@ -44,8 +44,29 @@ class LargeProgram:
         return scope
 
     def inference(self) -> Program:
-        """A copy with feed and fetch operators."""
-        return inference_program(self.program, list(self.feeds), list(self.fetches))
+        """A copy with feed and fetch operators, and whatever is declared."""
+        program = self.program.clone()
+        add_feed_fetch(program, list(self.feeds), list(self.fetches))
+        program.version, program.version_field = PADDLE_VERSION, 4
+        return program
+
+    def startup(self) -> Program:
+        """The program that initialises the parameters."""
+        program = Program()
+        block = program.global_block()
+        for name, array in self.parameters.items():
+            block.create_var(name=name, shape=list(array.shape), dtype="float32", persistable=True)
+            attrs = {"shape": list(array.shape), "dtype": int(VarType.FP32), "value": float(array.flat[0])}
+            block.append_op(type="fill_constant", outputs={"Out": [name]}, attrs=attrs)
+        return program
+
+    def save_for_training(self, folder: Path) -> Path:
+        """Both programs and examples in a folder, as `fluidtool train` takes them."""
+        folder.mkdir()
+        (folder / "main.pb").write_bytes(self.program.serialize_to_string())
+        (folder / "startup.pb").write_bytes(self.startup().serialize_to_string())
+        np.savez(folder / "examples.npz", **self.feeds)
+        return folder
 
     def save(self, folder: Path, combined: str | None = None) -> Path:
         """The model in a folder, a file for each parameter or one combined file of this name."""
@@ -206,9 +227,29 @@ def _dropout(w: _Writer, x: str) -> str:
 
 
 def many_outputs(size: int) -> LargeProgram:
-    """As many feeds and fetches as operators."""
+    """As many feeds and fetches as other operators."""
     w = _Writer()
-    return w.done(*[w.unary(w.data(f"x{number}", (WIDTH,))) for number in range(size)])
+    return w.done(*[w.unary(w.data(f"x{number}", (WIDTH,))) for number in range(size // 3)])
+
+
+def declared(size: int) -> LargeProgram:
+    """Very many variables, which hardly any operator uses; a third of them are parameters."""
+    w = _Writer()
+    x = w.data("x", (WIDTH,))
+    for number in range(size - size // 3):
+        w.program.global_block().create_var(name=f"v{number}", shape=[-1, WIDTH], dtype="float32")
+    for _ in range(size // 3):
+        w.parameter(WIDTH)
+    return w.done(w.unary(x))
+
+
+def alternating(size: int) -> LargeProgram:
+    """Operators that the native engine computes between those that it lacks."""
+    w = _Writer()
+    x = w.data("x", (WIDTH,))
+    for _ in range(size // 3):
+        x = w.op("sin", {"X": [w.add(w.unary(x), x)]})
+    return w.done(x)
 
 
 # ---------------------------------------------------------------- blocks
@@ -231,6 +272,51 @@ def nested(depth: int) -> LargeProgram:
     for _ in range(depth):
         body = partial(_branch, w, condition=condition, body=body)
     return w.done(body(x))
+
+
+def deep_chains(size: int, depth: int = 32) -> LargeProgram:
+    """Branches within branches, with long chains before and after each."""
+    w = _Writer()
+    x = w.data("x", (WIDTH,))
+    condition = w.op("less_than", {"X": [w.constant(0.0)], "Y": [w.constant(1.0)]})
+    length = max(size // (2 * depth), 1)
+
+    def level(x: str, left: int) -> str:
+        for _ in range(length):
+            x = w.unary(x)
+        if left:
+            x = _branch(w, x, condition, partial(level, left=left - 1))
+        for _ in range(length):
+            x = w.unary(x)
+        return x
+
+    return w.done(level(x, depth - 1))
+
+
+def loop(size: int) -> LargeProgram:
+    """A loop that runs a long chain twice, and reads at its end what was computed before the loop."""
+    w = _Writer()
+    first = w.unary(w.data("x", (WIDTH,)))
+    carried = w.op("assign", {"X": [first]})
+    counter, end = w.constant(0.0), w.constant(2.0)
+    condition = w.op("less_than", {"X": [counter], "Y": [end]})
+    around = w.program.current_block()
+    around.create_var(name="scopes", type=VarType.STEP_SCOPES)
+    block = w.program.create_block()
+    x = carried
+    for _ in range(size):
+        x = w.unary(x)
+    w.op("assign", {"X": [w.add(x, first)]}, carried)
+    w.op("increment", {"X": [counter]}, counter, step=1.0)
+    w.op("less_than", {"X": [counter], "Y": [end]}, condition)
+    w.program.rollback()
+    around.append_op(
+        type="while",
+        inputs={"X": [carried, first, counter, end], "Condition": [condition]},
+        outputs={"Out": [carried, counter, condition], "StepScopes": ["scopes"]},
+        attrs={"sub_block": block},
+    )
+    return w.done(carried)
 
 
 def _branch(w: _Writer, x: str, condition: str, body: Callable[[str], str]) -> str:
@@ -273,6 +359,19 @@ def training(size: int) -> LargeProgram:
 
 STRAIGHT: dict[str, Callable[[int], LargeProgram]] = {
     each.__name__: each
-    for each in (chain, in_place, fan, staying, shared_weight, layers, images, identities, many_outputs)
+    for each in (
+        chain,
+        in_place,
+        fan,
+        staying,
+        shared_weight,
+        layers,
+        images,
+        identities,
+        many_outputs,
+        declared,
+        alternating,
+    )
 }
-INFERENCE = {**STRAIGHT, "branches": branches}
+BLOCKS: dict[str, Callable[[int], LargeProgram]] = {each.__name__: each for each in (branches, deep_chains, loop)}
+INFERENCE = {**STRAIGHT, **BLOCKS}
