@@ -6,6 +6,7 @@ The segments and names are those of Paddle 1.8.5 (backward.py); its two scratch 
 from __future__ import annotations
 
 import itertools
+import sys
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -14,15 +15,16 @@ from fluidtool.errors import UnsupportedOperatorError
 from fluidtool.ir import Block, Operator, unique_name
 from fluidtool.ir.roles import ROLE_ATTR, OpRole
 from fluidtool.ops.gradient import OpDescription, make_grad_ops
-from fluidtool.passes.backward.descriptions import drop_no_grad, output_arguments, rename, sum_repeated
+from fluidtool.passes.backward.descriptions import drop_no_grad, output_arguments, sum_repeated
 from fluidtool.proto.enums import AttrType, VarType
 
 Segment = tuple[int, int]
+NEVER = sys.maxsize
 
 
 @dataclass(frozen=True, slots=True)
 class _Uses:
-    """Which operators, by position, write and read each variable."""
+    """Which operators, by ascending position, write and read each variable."""
 
     writers: dict[str, list[int]]
     readers: dict[str, list[int]]
@@ -41,6 +43,22 @@ class _Uses:
     def known(self, name: str) -> bool:
         return name in self.writers or name in self.readers
 
+    def first_reader(self, name: str) -> int:
+        """The position of the first operator that reads the variable; behind all without one."""
+        return self.readers.get(name, [NEVER])[0]
+
+    def last_reader(self, name: str) -> int:
+        """The position of the last operator that reads the variable; -1 without one."""
+        return self.readers.get(name, [-1])[-1]
+
+    def first_writer(self, name: str) -> int:
+        """The position of the first operator that writes the variable; behind all without one."""
+        return self.writers.get(name, [NEVER])[0]
+
+    def last_writer(self, name: str) -> int:
+        """The position of the last operator that writes the variable; -1 without one."""
+        return self.writers.get(name, [-1])[-1]
+
 
 def recompute_gradients(
     block: Block, path: Sequence[Operator], no_grad: Collection[str], checkpoints: Sequence[str]
@@ -56,7 +74,7 @@ def recompute_gradients(
                 f"Recompute don't support ops with sub_block: operator {op.type}; leave it out"
             )
     uses = _Uses.of(ops)
-    names = sorted({n for n in checkpoints if uses.known(n)}, key=lambda n: max(uses.writers.get(n, [-1])))
+    names = sorted({n for n in checkpoints if uses.known(n)}, key=uses.last_writer)
     segments = _segments(uses, names)
     held = _held(block, ops, uses, segments)
     kept = held | set(names)
@@ -97,14 +115,16 @@ def recompute_gradients(
 
 
 def _seed_dropouts(block: Block, ops: list[Operator]) -> list[Operator]:
-    """Give every dropout a `seed` operator, so that computing it again gives the same mask."""
+    """Give every dropout of `ops`, in the block's order, a `seed` operator, so that computing it again gives the same mask."""
     out: list[Operator] = []
-    for op in ops:
+    positions = {id(op): position for position, op in enumerate(block.ops)}
+    for number, op in enumerate(ops):
         if op.type == "dropout":
             name = unique_name.generate(unique_name.generate("seed") + ".tmp")
             var = block.create_var(name=name, dtype=VarType.INT32)
             seed = int(op.get_attr("seed", 0)) if op.get_attr("fix_seed") else 0
-            out.append(block.insert_op(op.idx, type="seed", outputs={"Out": [var]}, attrs={"seed": seed}))
+            position = positions[id(op)] + len(out) - number  # behind the seeds that were inserted
+            out.append(block.insert_op(position, type="seed", outputs={"Out": [var]}, attrs={"seed": seed}))
             op.set_input("Seed", [name])
             op.remove_attr("fix_seed")
             op.remove_attr("seed")
@@ -116,11 +136,11 @@ def _segments(uses: _Uses, names: Sequence[str]) -> list[Segment]:
     """The runs of operators between checkpoints, with what comes before the first."""
     segments: list[Segment] = []
     if len(names) == 1:
-        last = max(uses.writers.get(names[0], [-1]))
+        last = uses.last_writer(names[0])
         if last > 0:
             segments.append((0, last + 1))
     for before, after in itertools.pairwise(names):
-        first, last = min(uses.readers.get(before, [10**9])), max(uses.writers.get(after, [-1]))
+        first, last = uses.first_reader(before), uses.last_writer(after)
         if first < last:
             segments.append((first, last + 1))
     if segments and segments[0][0] != 0:
@@ -133,8 +153,8 @@ def _held(block: Block, ops: Sequence[Operator], uses: _Uses, segments: Sequence
     held = {name for op in ops if op.type in ("seed", "read") for name in op.output_arg_names}
     for first, last in segments:
         for op in ops[first:last]:
-            held |= {n for n in op.output_arg_names if any(i >= last for i in uses.readers.get(n, []))}
-            held |= {n for n in op.input_arg_names if any(i < first for i in uses.writers.get(n, []))}
+            held |= {name for name in op.output_arg_names if uses.last_reader(name) >= last}
+            held |= {name for name in op.input_arg_names if uses.first_writer(name) < first}
     for name in uses.readers:
         if name not in uses.writers and not block.var_recursive(name).persistable:
             held.add(name)
@@ -161,5 +181,5 @@ def _describe(op: Operator) -> OpDescription:
 
 
 def _rename_all(description: OpDescription, renamed: dict[str, str]) -> None:
-    for old, new in renamed.items():
-        rename(description, old, new)
+    for names in (*description.inputs.values(), *description.outputs.values()):
+        names[:] = [renamed.get(name, name) for name in names]

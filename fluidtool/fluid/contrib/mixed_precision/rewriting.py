@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from fluidtool.errors import ProgramError
 from fluidtool.fluid.contrib.mixed_precision.lists import AutoMixedPrecisionLists
@@ -12,6 +14,51 @@ from fluidtool.proto.enums import VarType
 
 CAST_KINDS = (VarType.LOD_TENSOR, VarType.SELECTED_ROWS, VarType.LOD_TENSOR_ARRAY)
 SHORT = {VarType.FP16: "fp16", VarType.FP32: "fp32"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Uses:
+    """The operators that write and read each variable, and the place of each operator, by its identity."""
+
+    writers: dict[str, list[Operator]]
+    readers: dict[str, list[Operator]]
+    places: dict[int, int]
+
+    @classmethod
+    def of(cls, block: Block) -> _Uses:
+        writers: defaultdict[str, list[Operator]] = defaultdict(list)
+        readers: defaultdict[str, list[Operator]] = defaultdict(list)
+        for op in block.ops:
+            for name in dict.fromkeys(op.output_arg_names):
+                writers[name].append(op)
+            for name in dict.fromkeys(op.input_arg_names):
+                readers[name].append(op)
+        return cls(dict(writers), dict(readers), {id(op): place for place, op in enumerate(block.ops)})
+
+    def place(self, op: Operator) -> int:
+        return self.places[id(op)]
+
+    def last_writer(self, name: str) -> Operator | None:
+        writers = self.writers.get(name)
+        return writers[-1] if writers else None
+
+    def writer_before(self, op: Operator, name: str) -> Operator | None:
+        """The one operator before `op` that writes the variable; raises ProgramError when there are several."""
+        found = [other for other in self.writers.get(name, ()) if self.place(other) < self.place(op)]
+        if len(found) > 1:
+            raise ProgramError(f"There must be only one previous op that outputs {name} variable")
+        return found[0] if found else None
+
+    def source(self, op: Operator, name: str) -> Operator | None:
+        """The operator that made an input; of several the last, unless that is `op` itself."""
+        last = self.last_writer(name)
+        return self.writer_before(op, name) if last is op else last
+
+    def require_unread(self, op: Operator, written: str) -> None:
+        """Raise ProgramError for an operator behind `op` that reads what it writes."""
+        for other in self.readers.get(written, ()):
+            if self.place(other) > self.place(op):
+                raise ProgramError(f"The cast op {op}'s output is used by an operator that is not an optimizer, {other}")
 
 
 def rewrite_program(program: Program, lists: AutoMixedPrecisionLists) -> None:
@@ -33,6 +80,7 @@ def _sorted_out(block: Block, lists: AutoMixedPrecisionLists) -> tuple[set[int],
     """The identities of the operators that compute in float16, and of those in float32."""
     half: set[int] = set()
     single: set[int] = set()
+    uses = _Uses.of(block)
     for op in block.ops:
         named = {*op.input_arg_names, *op.output_arg_names}
         if (lists.black_varnames is not None and named & lists.black_varnames) or op.type in lists.black_list:
@@ -40,7 +88,7 @@ def _sorted_out(block: Block, lists: AutoMixedPrecisionLists) -> tuple[set[int],
         elif op.type in lists.white_list:
             half.add(id(op))
         elif op.type in lists.gray_list:
-            before = [found for name in op.input_arg_names if (found := _source(block, op, name)) is not None]
+            before = [found for name in op.input_arg_names if (found := uses.source(op, name)) is not None]
             if any(id(other) in single or other.type in lists.black_list for other in before):
                 single.add(id(op))
             elif any(id(other) in half or other.type in lists.white_list for other in before):
@@ -48,22 +96,6 @@ def _sorted_out(block: Block, lists: AutoMixedPrecisionLists) -> tuple[set[int],
         else:
             single.add(id(op))
     return half, single
-
-
-def _source(block: Block, op: Operator, name: str) -> Operator | None:
-    """The operator that computed an input; the last of several, unless that is `op` itself."""
-    writers = [other for other in block.ops if name in other.output_arg_names]
-    if not writers or writers[-1] is not op:
-        return writers[-1] if writers else None
-    return writer_before(block, op, name)
-
-
-def writer_before(block: Block, op: Operator, name: str) -> Operator | None:
-    """The one operator before `op` that writes the variable; raises ProgramError when there are several."""
-    found = [other for other in block.ops[: op.idx] if name in other.output_arg_names]
-    if len(found) > 1:
-        raise ProgramError(f"There must be only one previous op that outputs {name} variable")
-    return found[0] if found else None
 
 
 def _cast_inputs(block: Block, op: Operator, position: int, source: VarType, target: VarType) -> int:
@@ -117,29 +149,25 @@ def move_casts_of_gradients(program: Program, pairs: Sequence[tuple[Variable, Va
     Raises ProgramError for a cast that is not the last thing done to a gradient.
     """
     block = program.global_block()
+    uses, moved = _Uses.of(block), list[Operator]()
     for param, grad in pairs:
-        op = _last_writer(block, grad) if grad is not None and grad.dtype == VarType.FP32 else None
+        op = uses.last_writer(grad.name) if grad is not None and grad.dtype == VarType.FP32 else None
         if op is None or op.type != "cast" or grad is None:
             continue
         if not (op.attr(ROLE_ATTR) & OpRole.Backward and op.has_attr(ROLE_VAR_ATTR)):
             raise ProgramError(f"The cast op {op} must be in BACKWARD role and have op_role_var attr.")
         op.remove_attr(ROLE_VAR_ATTR)
         (half,) = op.input("X")
-        maker = writer_before(block, op, half)
+        maker = uses.writer_before(op, half)
         assert maker is not None
         maker.set_attr(ROLE_VAR_ATTR, [param.name, half, *maker.get_attr(ROLE_VAR_ATTR, [])])
         op.set_attr(ROLE_ATTR, int(OpRole.Optimize))
-        _move_to_end(block, op, grad.name)
+        uses.require_unread(op, grad.name)
+        moved.append(op)
+    _move_to_end(block, moved)
 
 
-def _last_writer(block: Block, var: Variable) -> Operator | None:
-    return next((op for op in reversed(block.ops) if var.name in op.output_arg_names), None)
-
-
-def _move_to_end(block: Block, op: Operator, written: str) -> None:
-    position = op.idx
-    readers = [other for other in block.ops[position + 1 :] if written in other.input_arg_names]
-    if readers:
-        raise ProgramError(f"The cast op {op}'s output is used by an operator that is not an optimizer, {readers[0]}")
-    block.ops.append(block.ops.pop(position))
+def _move_to_end(block: Block, moved: Sequence[Operator]) -> None:
+    behind = set(map(id, moved))
+    block.ops = [*(op for op in block.ops if id(op) not in behind), *moved]
     block.program.touch()
