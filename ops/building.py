@@ -8,10 +8,11 @@ unchecked.
 
 from __future__ import annotations
 
+import linecache
 import os
 import sys
-import traceback
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any
 
 from fluidtool.errors import ProgramError, UsageError
@@ -122,15 +123,21 @@ def _framework_attrs(op: Operator) -> None:
         op._store(DEVICE_ATTR, Building.device, AttrType.STRING)
 
 
+@lru_cache(maxsize=4096)  # asked for every frame around every operator
+def _ours(file: str) -> bool:
+    return os.path.abspath(file).startswith(PACKAGE)
+
+
 def user_frames() -> list[str]:
     """The caller's stack outside this package, innermost first, a file and a line of code in turn (as Paddle records)."""
     lines: list[str] = []
     frame = sys._getframe(1)
     while frame is not None and len(lines) < 16:
-        if not os.path.abspath(frame.f_code.co_filename).startswith(PACKAGE):
-            for entry in traceback.extract_stack(frame, limit=1):
-                lines.append(f'  File "{entry.filename}", line {entry.lineno}, in {entry.name}')
-                lines.append(f"    {entry.line}" if entry.line else "")
+        code, number = frame.f_code, frame.f_lineno
+        if not _ours(code.co_filename):
+            lines.append(f'  File "{code.co_filename}", line {number}, in {code.co_name}')
+            line = linecache.getline(code.co_filename, number, frame.f_globals).strip()
+            lines.append(f"    {line}" if line else "")
         frame = frame.f_back  # type: ignore[assignment]
     return lines
 
