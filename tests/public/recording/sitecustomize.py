@@ -228,3 +228,7 @@ def ready(fluid):
 if os.environ.get("FLUIDTOOL_RECORD"):
     random.seed(1)
     install(os.environ["FLUIDTOOL_RECORD"])
+if os.environ.get("FLUIDTOOL_OUTCOMES"):
+    import outcomes
+
+    outcomes.install(os.environ["FLUIDTOOL_OUTCOMES"])
