@@ -31,6 +31,12 @@ class UsageError(FluidError, ValueError):
     exit_code = EXIT_USAGE
 
 
+class AssertedError(UsageError, AssertionError):
+    """An invalid argument where Paddle's code asserts."""
+
+    code = "FT201"
+
+
 class FeedError(UsageError):
     """A feed of the wrong name, rank, data type or LoD, or a missing feed."""
 
@@ -57,7 +63,7 @@ class ArgumentTypeError(FluidError, TypeError):
 
 
 class WrongKindError(ArgumentTypeError, ValueError):
-    """An argument of a wrong type where Paddle's documentation promises a ValueError and its code a TypeError."""
+    """An argument of a wrong type where some of Paddle's code raises a TypeError and some a ValueError."""
 
     code = "FT231"
 
@@ -66,6 +72,12 @@ class LoDError(UsageError):
     """Level-of-detail offsets or lengths that are not a valid LoD for the tensor."""
 
     code = "FT240"
+
+
+class AssertedLoDError(LoDError, AssertedError):
+    """A LoD that is not valid, where Paddle's code asserts."""
+
+    code = "FT241"
 
 
 class PolicyError(FluidError, PermissionError):

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from fluidtool.errors import AssertedError
+
 __all__ = ["floor_division", "get_exception_message", "int_type", "long_type", "round", "to_bytes", "to_text"]
 
 int_type = long_type = int
@@ -49,6 +51,8 @@ def floor_division(x: Any, y: Any) -> Any:
     return x // y
 
 
-def get_exception_message(exc: BaseException) -> str:
-    """The message of an exception."""
+def get_exception_message(exc: BaseException | None) -> str:
+    """The message of an exception; raises AssertedError for None."""
+    if exc is None:
+        raise AssertedError("get_exception_message takes an exception, found None")
     return str(exc)

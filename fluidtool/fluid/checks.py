@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from fluidtool.errors import ArgumentTypeError
+from fluidtool.errors import ArgumentTypeError, WrongKindError
 from fluidtool.ir import Variable
 from fluidtool.ir.variable import data_type, data_type_name
+
+DATA_TYPES = ("bool", "float16", "uint16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8")
 
 
 def convert_dtype(dtype: Any) -> str:
@@ -28,6 +30,10 @@ def check_dtype(
 ) -> None:
     """Raise ArgumentTypeError (a TypeError) unless the data type is one of the expected names."""
     found = convert_dtype(input_dtype)
+    if found not in DATA_TYPES:
+        raise WrongKindError(
+            f"dtype of '{input_name}' in {op_name} must be any of {list(DATA_TYPES)}, but received {found}"
+        )
     if found not in expected_dtype:
         raise ArgumentTypeError(
             f"The data type of '{input_name}' in {op_name} must be {list(expected_dtype)}, but received {found}. "

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from fluidtool import runtime
-from fluidtool.errors import ArgumentTypeError, FeedError, FetchError
+from fluidtool.errors import ArgumentTypeError, AssertedError, FeedError, FetchError
 from fluidtool.fluid.compiler import CompiledProgram
 from fluidtool.fluid.dataset_runs import FetchHandler, run_from_dataset
 from fluidtool.fluid.fetched import fetched_array
@@ -19,10 +19,11 @@ from fluidtool.fluid.places import as_place
 from fluidtool.fluid.profiler import active_observer
 from fluidtool.io.inference import feed_names, fetch_names
 from fluidtool.ir import Operator, Program, Variable
+from fluidtool.ir.variable import data_type, data_type_name
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime.policy import Policy
 from fluidtool.runtime.scope import Scope
-from fluidtool.tensor import LoDTensor, Place, var_type_of
+from fluidtool.tensor import CPUPlace, LoDTensor, Place, numpy_dtype, var_type_of
 
 
 class _Current:
@@ -123,6 +124,7 @@ class Executor:
             raise ArgumentTypeError(f"Executor requires Program as its Parameter. But you passed in {type(program)}")
         feed = _only_feed(feed)
         names = fetched_names(fetch_list) or fetch_names(program)
+        feed = with_arrays(program, feed)
         check_feed(program, feed)
         values = self._runtime.run(
             program,
@@ -147,6 +149,7 @@ class Executor:
         feed = {} if feed is None else feed
         if not isinstance(feed, (Mapping, list, tuple)):
             raise ArgumentTypeError(f"feed requires dict or list as its Parameter. But you passed in {type(feed)}")
+        feed = _each(feed, lambda one: with_arrays(compiled.program, one))
         for one in [feed] if isinstance(feed, Mapping) else feed:
             if isinstance(one, Mapping):
                 check_feed(compiled.program, one)
@@ -194,14 +197,7 @@ class Executor:
 
     def as_lodtensor(self, data: Any) -> LoDTensor:
         """A LoDTensor of an array, at this executor's place; lists are refused, they may need a LoD."""
-        if isinstance(data, list):
-            raise ArgumentTypeError(
-                "Some of your feed data hold LoD information. They can not be completely cast from a list of Python "
-                "ndarray to LoDTensor. Please convert data to LoDTensor directly before feeding the data."
-            )
-        tensor = LoDTensor()
-        tensor.set(np.asarray(data), self.place)
-        return tensor
+        return _as_lodtensor(data, self.place)
 
     def to_device(self, array: Any) -> Any:
         """The array at this executor's place."""
@@ -262,6 +258,47 @@ def fetch_name(item: Any) -> str:
     raise ArgumentTypeError(f"The item in fetch_list should be str or Variable, found {type(item).__name__}: {item!r}")
 
 
+def _each(feed: Any, change: Callable[[Mapping[str, Any]], dict[str, Any]]) -> Any:
+    """A feed of one or several devices, with each dict changed."""
+    if isinstance(feed, Mapping):
+        return change(feed)
+    return [change(one) if isinstance(one, Mapping) else one for one in feed]
+
+
+def with_arrays(program: Program, feed: Mapping[str, Any]) -> dict[str, Any]:
+    """The feed, where a number is an array of one element in the data type of its variable (Paddle 1.8.5 executor.py)."""
+    block = program.global_block()
+    return {
+        name: _as_lodtensor(value, CPUPlace(), block.vars[name].dtype)
+        if _is_number(value) and name in block.vars
+        else value
+        for name, value in feed.items()
+    }
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (bool, int, float, np.generic))
+
+
+def _as_lodtensor(data: Any, place: Place, dtype: Any = None) -> LoDTensor:
+    """A LoDTensor of an array, or of a number in a data type; raises AssertedError for a number without one.
+
+    Lists are refused, they may need a LoD.
+    """
+    if isinstance(data, list):
+        raise ArgumentTypeError(
+            "Some of your feed data hold LoD information. They can not be completely cast from a list of Python "
+            "ndarray to LoDTensor. Please convert data to LoDTensor directly before feeding the data."
+        )
+    if _is_number(data):
+        if dtype is None:
+            raise AssertedError("dtype should be given when casting python scalar to tensor")
+        data = np.array([data]).astype(numpy_dtype(data_type(dtype)))
+    tensor = LoDTensor()
+    tensor.set(np.asarray(data), place)
+    return tensor
+
+
 def check_feed(program: Program, feed: Mapping[str, Any]) -> None:
     """Raise FeedError if a fed value contradicts a variable that requests the check; warn about unknown names."""
     block = program.global_block()
@@ -286,13 +323,13 @@ def _check_value(var: Variable, value: Any) -> None:
     fits = len(shape) == len(var.shape) and all(w < 0 or w == s for w, s in zip(var.shape, shape, strict=True))
     if not fits and not (isinstance(value, LoDTensor) and value.offsets):
         raise FeedError(
-            f"The fed Variable {var.name!r} should have dimensions = {len(var.shape)}, shape = {list(var.shape)}, "
-            f"but received fed shape {list(shape)}"
+            f"The fed Variable {var.name!r} should have dimensions = {len(var.shape)}, shape = {var.shape}, "
+            f"but received fed shape {list(shape)} on each device"
         )
     if var.dtype is not None and dtype != var.dtype:
         raise FeedError(
-            f"The data type of fed Variable {var.name!r} must be {var.dtype.name}, but received {VarType(dtype).name}; "
-            "convert it with array.astype"
+            f"The data type of fed Variable {var.name!r} must be {data_type_name(var.dtype)!r}, "
+            f"but received {data_type_name(dtype)!r}; convert it with array.astype"
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fluidtool.errors import ArgumentTypeError, ProgramError
+from fluidtool.errors import ArgumentTypeError, ProgramError, WrongKindError
 from fluidtool.ir import unique_name
 from fluidtool.ir.original import Original
 from fluidtool.proto.enums import VarType
@@ -54,7 +54,7 @@ def data_type(dtype: Any) -> VarType:
         return _DATA_TYPES[name]
     if name in VarType.__members__:
         return VarType[name]
-    raise ArgumentTypeError(f"{dtype!r} is not a data type; expected one of {', '.join(_DATA_TYPES)}")
+    raise WrongKindError(f"{dtype!r} is not a data type; expected one of {', '.join(_DATA_TYPES)}")
 
 
 def data_type_name(dtype: int | None) -> str:
@@ -147,6 +147,11 @@ class Variable:
     def name(self, name: str) -> None:
         self._name = name
         self._changed()
+
+    @property
+    def grad_name(self) -> str:
+        """What the gradient of this variable is called, whether there is one or not."""
+        return f"{self._name}@GRAD"
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.errors import ArgumentTypeError, LoDError
+from fluidtool.errors import ArgumentTypeError, AssertedLoDError
 from fluidtool.tensor.lod import lengths_to_offsets, lod_fault
 from fluidtool.tensor.lod_tensor import LoDTensor
 from fluidtool.tensor.place import Place
@@ -16,14 +16,14 @@ from fluidtool.tensor.place import Place
 def create_lod_tensor(data: Any, recursive_seq_lens: Sequence[Sequence[int]], place: Place | None = None) -> LoDTensor:
     """A LoDTensor from an ndarray, a LoDTensor, or a list of lists of numbers (one list per sequence, int64).
 
-    Raises LoDError when the lengths do not fit the data, ArgumentTypeError for other data (Paddle 1.8.5 lod_tensor.py).
+    Raises AssertedLoDError when the lengths do not fit the data, ArgumentTypeError for other data (Paddle 1.8.5 lod_tensor.py).
     """
     if isinstance(data, LoDTensor):
         return create_lod_tensor(data.numpy(), recursive_seq_lens, place)
     if isinstance(data, list):
         lengths = [len(sequence) for sequence in data]
         if not recursive_seq_lens or list(recursive_seq_lens[-1]) != lengths:
-            raise LoDError(
+            raise AssertedLoDError(
                 f"data and recursive_seq_lens do not match: the sequences have lengths {lengths}, "
                 f"recursive_seq_lens ends with {list(recursive_seq_lens[-1]) if recursive_seq_lens else None}"
             )
@@ -36,7 +36,7 @@ def create_lod_tensor(data: Any, recursive_seq_lens: Sequence[Sequence[int]], pl
     offsets = lengths_to_offsets(recursive_seq_lens)
     fault = lod_fault(offsets, len(data))
     if fault:
-        raise LoDError(f"the provided recursive_seq_lens info is invalid: {fault}")
+        raise AssertedLoDError(f"the provided recursive_seq_lens info is invalid: {fault}")
     tensor = LoDTensor()
     tensor.set(data, place)
     tensor.set_recursive_sequence_lengths(recursive_seq_lens)

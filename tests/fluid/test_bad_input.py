@@ -156,9 +156,9 @@ def test_an_unknown_feed_warns() -> None:
     ("feed", "error", "message"),
     [
         ({}, RuntimeError, "variable x, which holds no value: feed it"),
-        ({"x": np.ones((1, 4), "float32")}, ValueError, r"should have dimensions = 2, shape = \[-1, 3\], but received"),
+        ({"x": np.ones((1, 4), "float32")}, ValueError, r"should have dimensions = 2, shape = \(-1, 3\), but received"),
         ({"x": np.ones(3, "float32")}, ValueError, "should have dimensions = 2"),
-        ({"x": np.ones((1, 3))}, ValueError, "data type of fed Variable 'x' must be FP32, but received FP64"),
+        ({"x": np.ones((1, 3))}, ValueError, "data type of fed Variable 'x' must be 'float32', but received 'float64'"),
         ({"x": "text"}, ValueError, "feed x holds text"),
         ({"x": [[1, 2, 3], [1, 2]]}, ValueError, "feed x: .*rows of different lengths need a LoDTensor"),
     ],
@@ -299,3 +299,38 @@ def test_a_malformed_program_does_not_run() -> None:
 def test_a_malformed_program_is_not_transpiled() -> None:
     transpiler = fluid.transpiler.InferenceTranspiler()
     refused(lambda: transpiler.transpile(malformed(), CPU), RuntimeError, MALFORMED)
+
+
+def test_what_paddle_asserts_of_sequences() -> None:
+    for data in ([[1, 2], [3]], np.zeros((3, 1))):
+        with pytest.raises(AssertionError):
+            fluid.create_lod_tensor(data, [[2, 3]], fluid.CPUPlace())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"targets": "y"},
+        {"inputs": "x"},
+        {"target_gradients": "x"},
+        {"no_grad_set": "x"},
+    ],
+)
+def test_gradients_takes_variables(arguments: dict[str, Any]) -> None:
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        x = fluid.data("x", [1], "float32")
+        y = fluid.layers.scale(x)
+        with pytest.raises(TypeError, match=f"The type of '?{next(iter(arguments))}'?"):
+            fluid.gradients(**{"targets": y, "inputs": x, **arguments})
+
+
+def test_callbacks_of_append_backward_are_a_list() -> None:
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        loss = fluid.layers.mean(fluid.layers.fc(fluid.data("x", [1, 1], "float32"), 1))
+        with pytest.raises(TypeError, match="'callbacks'"):
+            fluid.backward.append_backward(loss, callbacks=lambda block, context: None)
+
+
+def test_a_data_type_that_fluid_never_had() -> None:
+    with fluid.program_guard(fluid.Program(), fluid.Program()), pytest.raises(ValueError, match="complex128"):
+        fluid.layers.create_global_var([1], 2.0, "complex128")

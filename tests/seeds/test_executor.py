@@ -214,3 +214,19 @@ def test_a_child_scope_finds_the_parents_variables() -> None:
     kid.var("y")
     assert scope.find_var("y") is None
     assert scope.drop_kids() is None  # type: ignore[func-returns-value]
+
+
+@pytest.mark.parametrize("value", [2, 2.0, np.float64(2.0)])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_number_is_fed_in_the_data_type_of_its_variable(value: Any, compiled: bool) -> None:
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()):
+        doubled = fluid.layers.scale(fluid.data("x", [1], "float32"), 2.0)
+    program = fluid.CompiledProgram(main).with_data_parallel(places=[fluid.CPUPlace()]) if compiled else main
+    (fetched,) = fluid.Executor().run(program, feed={"x": value}, fetch_list=[doubled])
+    assert (fetched.dtype, fetched.tolist()) == (np.float32, [4.0])
+
+
+def test_a_number_alone_has_no_data_type() -> None:
+    with pytest.raises(AssertionError, match="dtype should be given"):
+        fluid.executor._as_lodtensor(1, fluid.CPUPlace())

@@ -41,6 +41,11 @@ def append_backward(
             "The type of 'loss' in fluid.backward.append_backward must be Variable, "
             f"but received {type(loss).__name__}."
         )
+    if callbacks is not None and not isinstance(callbacks, list):
+        raise ArgumentTypeError(
+            "The type of 'callbacks' in fluid.backward.append_backward must be list, "
+            f"but received {type(callbacks).__name__}."
+        )
     restore_names(loss.block.program)
     loss_op = _loss_op(loss)
     loss_op.set_attr(ROLE_ATTR, int(OpRole.Forward) | int(OpRole.Loss), AttrType.INT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fluidtool.errors import ProgramError
+from fluidtool.errors import ArgumentTypeError, ProgramError
 from fluidtool.ir import Block, Variable
 from fluidtool.ops.gradient import OpDescription, grad_name
 from fluidtool.passes.backward.arguments import names, sequence, variables
@@ -29,7 +29,7 @@ def gradients(
     target_list, input_list = variables(targets, "targets"), variables(inputs, "inputs")
     block = target_list[0].block
     program = block.program
-    given = [None] * len(target_list) if target_gradients is None else list(sequence(target_gradients))
+    given = _given_gradients(target_gradients, len(target_list))
     if len(given) != len(target_list):
         raise ProgramError(
             f"Should have the same number of target_gradients as targets: {len(given)} for {len(target_list)}"
@@ -49,6 +49,17 @@ def gradients(
     declared = declare(block, start, origins)
     program.touch()
     return [_gradient_of(var, declared) for var in input_list]
+
+
+def _given_gradients(given: Variable | Sequence[Variable | None] | None, count: int) -> list[Variable | None]:
+    items: list[Variable | None] = [None] * count if given is None else list(sequence(given))
+    for item in items:
+        if item is not None and not isinstance(item, Variable):
+            raise ArgumentTypeError(
+                "The type of 'target_gradients' in fluid.backward.gradients must be Variable or a list of them, "
+                f"but received {type(item).__name__}."
+            )
+    return items
 
 
 def _give_target_gradients(
