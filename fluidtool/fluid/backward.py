@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from fluidtool.fluid.offers import refuse_other_names
-from fluidtool.ir import Variable
+from fluidtool.ir import Program, Variable
 from fluidtool.ops.gradient import grad_name
 from fluidtool.passes.backward import append_backward, gradients
 
@@ -25,6 +26,20 @@ def calc_gradient(
 
 def _append_grad_suffix_(name: str) -> str:
     return grad_name(name)
+
+
+def _as_list(value: Any) -> list[Any]:
+    """A sequence as a list, nothing as an empty one, anything else as the only item."""
+    if value is None:
+        return []
+    return list(value) if isinstance(value, Sequence) else [value]
+
+
+def _get_stop_gradients_(program: Program) -> dict[int, set[str]]:
+    """For every block, the names of the gradients of its variables that stop gradients."""
+    return {
+        block.idx: {grad_name(var.name) for var in block.vars.values() if var.stop_gradient} for block in program.blocks
+    }
 
 
 __getattr__ = refuse_other_names("paddle.fluid.backward", __all__)

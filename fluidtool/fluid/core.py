@@ -5,6 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from fluidtool.errors import FluidError as EnforceNotMet
+from fluidtool.fluid.flags import Globals as globals
+from fluidtool.fluid.flags import (
+    _set_eager_deletion_mode,
+    _set_fuse_parameter_group_size,
+    _set_fuse_parameter_memory_size,
+)
 from fluidtool.fluid.offers import refuse_other_names
 from fluidtool.fluid.places import cuda_device_count as get_cuda_device_count
 from fluidtool.fluid.places import is_compiled_with_cuda
@@ -30,6 +36,7 @@ from fluidtool.tensor import (
     SelectedRows,
     numpy_dtype,
 )
+from fluidtool.tensor.lod_tensor import from_dlpack
 
 Tensor = LoDTensor
 
@@ -137,8 +144,13 @@ __all__ = [
     "Tensor",
     "VarDesc",
     "VarType",
+    "_set_eager_deletion_mode",
+    "_set_fuse_parameter_group_size",
+    "_set_fuse_parameter_memory_size",
     "empty_var_name",
+    "from_dlpack",
     "get_cuda_device_count",
+    "globals",
     "grad_var_suffix",
     "is_compiled_with_brpc",
     "is_compiled_with_cuda",

@@ -17,6 +17,10 @@ from fluidtool.errors import ArgumentTypeError, UsageError
 CHECK_FINITE = "FLAGS_check_nan_inf"
 BUCKET_SIZE = buckets.BUCKET_SIZE
 
+FIXED = frozenset(
+    {"FLAGS_free_idle_chunk", "FLAGS_free_when_no_cache_hit", "FLAGS_use_mkldnn"}
+)  # read in Paddle, not set
+
 
 class _Flags:
     values: ClassVar[dict[str, Any]] = {
@@ -79,6 +83,46 @@ def checks_finite() -> bool:
 def bucket_bytes(is_fused: bool) -> int:
     """How many bytes of gradients trainers send at once; 0: each gradient separately."""
     return buckets.bucket_bytes(os.environ, _Flags.values[BUCKET_SIZE]) if is_fused else 0
+
+
+class Globals:
+    """`core.globals()`: every setting by its name, like a dict; UsageError for an unknown one, or one that is fixed."""
+
+    def __getitem__(self, name: str) -> Any:
+        return get_flags(name)[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name in FIXED:
+            raise UsageError(f"Global variable {name} is not writable")
+        set_flags({name: value})
+
+    def __contains__(self, name: str) -> bool:
+        return name in _Flags.values
+
+    def keys(self) -> set[str]:
+        """All names."""
+        return set(_Flags.values)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The setting, or the default."""
+        return _Flags.values.get(name, default)
+
+    def is_public(self, name: str) -> bool:
+        """Whether `set_flags` knows it."""
+        return name in _Flags.values
+
+
+def _set_eager_deletion_mode(threshold: float, fraction: float, fast: bool) -> None:
+    """The settings of Paddle's garbage collection, which are kept and not used: values go after their last use."""
+    set_flags({"FLAGS_eager_delete_tensor_gb": threshold, "FLAGS_memory_fraction_of_eager_deletion": fraction})
+
+
+def _set_fuse_parameter_group_size(count: int) -> None:
+    set_flags({"FLAGS_fuse_parameter_groups_size": count})
+
+
+def _set_fuse_parameter_memory_size(mebibytes: float) -> None:
+    set_flags({BUCKET_SIZE: mebibytes})
 
 
 def _known(name: Any, verb: str) -> str:

@@ -12,10 +12,15 @@ from fluidtool.ir import Block as Block  # noqa: PLC0414 (scripts look for it he
 from fluidtool.ir import Operator as Operator  # noqa: PLC0414 (scripts look for it here)
 from fluidtool.ir import Parameter as Parameter  # noqa: PLC0414 (scripts look for it here)
 from fluidtool.ir import Program, Variable
+from fluidtool.ir.dataflow import EMPTY
 from fluidtool.ir.variable import data_type
 from fluidtool.ops.building import Building
-from fluidtool.ops.gradient import grad_name
+from fluidtool.ops.gradient import GRAD, grad_name
 from fluidtool.proto.enums import VarType
+
+EMPTY_VAR_NAME, TEMP_VAR_NAME = EMPTY, "@TEMP@"
+GRAD_VAR_SUFFIX, ZERO_VAR_SUFFIX = GRAD, "@ZERO"
+CONTROL_DEP_VAR_PREFIX = "__control_var"
 
 
 class _Current:

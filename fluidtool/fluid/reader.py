@@ -138,6 +138,8 @@ class GeneratorLoader:
         self._reading = False
         self._thread.reset()
 
+    _reset = _stop
+
     def _checked(self, tensors: list[LoDTensor]) -> list[LoDTensor]:
         if len(tensors) != len(self._feed_list):
             names = ", ".join(var.name for var in self._feed_list)

@@ -57,6 +57,35 @@ class ScopeVariable:
         """The list of fetched values held."""
         return self._get(list, list)
 
+    def is_int(self) -> bool:
+        """Whether it holds an integer."""
+        return isinstance(self.value, int)
+
+    def set_int(self, value: int) -> None:
+        """Put an integer in."""
+        self.value = int(value)
+
+    def get_int(self) -> int:
+        """The integer held; raises ArgumentTypeError for anything else."""
+        return self._held(int)
+
+    def is_float(self) -> bool:
+        """Whether it holds a number with a fraction."""
+        return isinstance(self.value, float)
+
+    def set_float(self, value: float) -> None:
+        """Put a number in."""
+        self.value = float(value)
+
+    def get_float(self) -> float:
+        """The number held; raises ArgumentTypeError for anything else."""
+        return self._held(float)
+
+    def _held(self, kind: type[T]) -> T:
+        if self.value is None:
+            raise UninitializedError(f"variable {self.name} holds nothing yet")
+        return self._get(kind, kind)
+
     def is_initialized(self) -> bool:
         """Whether the variable has a value."""
         return self.value is not None and not (isinstance(self.value, LoDTensor) and self.value.array is None)

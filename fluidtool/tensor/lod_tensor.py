@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.errors import LoDError, UninitializedError
+from fluidtool.errors import LoDError, OperatorError, UninitializedError
 from fluidtool.proto.enums import VarType
-from fluidtool.tensor.data_types import var_type_of
+from fluidtool.tensor.data_types import numpy_dtype, var_type_of
 from fluidtool.tensor.lod import LoD, check_lod, lengths_to_offsets, lod_fault, offsets_to_lengths
 from fluidtool.tensor.place import CPUPlace, CUDAPlace, Place
 
@@ -94,6 +94,78 @@ class LoDTensor:
         """Drop the memory and the LoD."""
         self.array, self.offsets, self._dims = None, [], (0,)
 
+    # -- elements
+    def __getitem__(self, index: Any) -> LoDTensor:
+        """A part, without LoD: a number or a slice for each of the first axes; every axis stays (Paddle 1.8.5).
+
+        Raises IndexError for an index beyond the shape.
+        """
+        given = index if isinstance(index, tuple) else (index,)
+        shape = self.shape()
+        if len(given) > len(shape) or not all(isinstance(each, (int, np.integer, slice)) for each in given):
+            raise IndexError(
+                f"a tensor of shape {shape} is indexed by at most {len(shape)} numbers and slices, found {index!r}"
+            )
+        parts = [
+            each if isinstance(each, slice) else _one(int(each), size) for each, size in zip(given, shape, strict=False)
+        ]
+        return LoDTensor(self.array[tuple(parts)])
+
+    def _element(self, index: int, dtype: str) -> Any:
+        """The array and a check of the index; raises OperatorError for another data type or a number beyond the last."""
+        array = self.numpy()
+        if array.dtype != dtype:
+            raise OperatorError(f"Tensor holds the wrong type, it holds {array.dtype}, but desires to be {dtype}.")
+        if not 0 <= index < array.size:
+            raise OperatorError(f"the tensor has {array.size} elements, found element {index}")
+        return array
+
+    def _get_element(self, index: int, dtype: str) -> float:
+        return float(self._element(index, dtype).reshape(-1)[index])
+
+    def _set_element(self, index: int, value: float, dtype: str) -> None:
+        array = self._element(index, dtype).copy()
+        array.reshape(-1)[index] = value
+        self.set(array, self.place())
+
+    def _get_float_element(self, index: int) -> float:
+        return self._get_element(index, "float32")
+
+    def _get_double_element(self, index: int) -> float:
+        return self._get_element(index, "float64")
+
+    def _set_float_element(self, index: int, value: float) -> None:
+        self._set_element(index, value, "float32")
+
+    def _set_double_element(self, index: int, value: float) -> None:
+        self._set_element(index, value, "float64")
+
+    def _allocate(self, place: Place, dtype: str) -> None:
+        self.set(np.zeros(self.shape(), dtype), place)
+
+    def _alloc_float(self, place: Place) -> None:
+        self._allocate(place, "float32")
+
+    def _alloc_double(self, place: Place) -> None:
+        self._allocate(place, "float64")
+
+    def _alloc_int(self, place: Place) -> None:
+        self._allocate(place, "int32")
+
+    def _mutable_data(self, place: Place, dtype: VarType) -> int:
+        """The address of memory of its own for the dimensions; what was in it stays if it is of that data type."""
+        wanted = numpy_dtype(dtype)
+        if self.array is not None and self.array.dtype == wanted:
+            self.set(self.array, place)
+        else:
+            self._allocate(place, wanted.name)
+        return int(self.array.ctypes.data if isinstance(self.array, np.ndarray) else self.array.data.ptr)
+
+    def _to_dlpack(self) -> Any:
+        """A DLPack capsule of a copy of the value."""
+        self.numpy()
+        return self.array.copy().__dlpack__()
+
     # -- level of detail
     def lod(self) -> LoD:
         """The LoD as offsets, outermost level first."""
@@ -147,6 +219,31 @@ class LoDTensor:
     _place = place
     _clear = clear
     get_shape = shape
+
+
+def _one(index: int, size: int) -> slice:
+    """The slice that is one number; raises IndexError beyond the size."""
+    if not -size <= index < size:
+        raise IndexError(f"index {index} is beyond an axis of size {size}")
+    return slice(index, index + 1 or None)
+
+
+class _Capsule:
+    """What numpy takes for a DLPack producer in host memory."""
+
+    def __init__(self, capsule: Any) -> None:
+        self.capsule = capsule
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self.capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
+def from_dlpack(capsule: Any) -> LoDTensor:
+    """The LoDTensor of a DLPack capsule in host memory, with memory of its own."""
+    return LoDTensor(np.from_dlpack(_Capsule(capsule)).copy())
 
 
 class LoDTensorArray(list[LoDTensor]):

@@ -1,4 +1,4 @@
-"""Places: where a tensor lives and a program runs."""
+"""Places: where a tensor lives and a program runs. `_type` and `_equals` are what scripts ask Paddle's places."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ class CPUPlace:
 
     def __str__(self) -> str:
         return "CPUPlace"
+
+    def _type(self) -> int:
+        return 1
+
+    def _equals(self, other: Place) -> bool:
+        return self == other
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +32,12 @@ class CUDAPlace:
         """The number of the GPU."""
         return self.device_id
 
+    def _type(self) -> int:
+        return 0
+
+    def _equals(self, other: Place) -> bool:
+        return self == other
+
 
 @dataclass(frozen=True, slots=True)
 class CUDAPinnedPlace:
@@ -33,6 +45,12 @@ class CUDAPinnedPlace:
 
     def __str__(self) -> str:
         return "CUDAPinnedPlace"
+
+    def _type(self) -> int:
+        return 2
+
+    def _equals(self, other: Place) -> bool:
+        return self == other
 
 
 Place = CPUPlace | CUDAPlace | CUDAPinnedPlace

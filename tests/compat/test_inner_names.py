@@ -189,3 +189,96 @@ def test_a_wrapped_decorator_keeps_the_name() -> None:
 def test_get_places_makes_a_variable() -> None:
     importlib.import_module("fluidtool.fluid.layers.device").get_places(2)
     assert fluid.default_main_program().global_block().ops[-1].type == "get_places"
+
+
+def test_scopes_within_one_another() -> None:
+    scopes = importlib.import_module("fluidtool.fluid.default_scope_funcs")
+    outer = scopes.get_cur_scope()
+    scopes.var("outer").set_int(3)
+
+    def within() -> None:
+        assert scopes.get_cur_scope() is not outer
+        scopes.var("inner").set_float(0.5)
+        assert (scopes.find_var("outer").get_int(), scopes.find_var("inner").get_float()) == (3, 0.5)
+        assert (scopes.find_var("outer").is_int(), scopes.find_var("outer").is_float()) == (True, False)
+
+    scopes.scoped_function(within)
+    assert scopes.get_cur_scope() is outer
+    assert scopes.find_var("inner") is None
+    with pytest.raises(TypeError, match="holds a int, not a float"):
+        scopes.find_var("outer").get_float()
+
+
+def test_settings_by_name() -> None:
+    settings = fluid.core.globals()
+    before = settings["FLAGS_eager_delete_tensor_gb"]
+    fluid.core._set_eager_deletion_mode(2.0, 0.5, True)
+    assert (settings["FLAGS_eager_delete_tensor_gb"], settings["FLAGS_memory_fraction_of_eager_deletion"]) == (2.0, 0.5)
+    fluid.core._set_eager_deletion_mode(before, 1.0, True)
+    assert "FLAGS_use_mkldnn" in settings
+    with pytest.raises(ValueError, match="FLAGS_use_mkldnn is not writable"):
+        settings["FLAGS_use_mkldnn"] = True
+    assert ("FLAGS_nosuch" in settings, settings.get("FLAGS_nosuch", -1)) == (False, -1)
+    with pytest.raises(ValueError, match="FLAGS_nosuch"):
+        settings["FLAGS_nosuch"] = 1
+
+
+def test_places_compare() -> None:
+    places = [fluid.CUDAPlace(1), fluid.CPUPlace(), fluid.CUDAPinnedPlace()]
+    assert [place._type() for place in places] == [0, 1, 2]
+    assert [place._equals(fluid.CUDAPlace(1)) for place in places] == [True, False, False]
+
+
+def test_gradients_that_are_stopped() -> None:
+    fluid.data("x", [1], "float32").stop_gradient = True
+    kept = fluid.data("y", [1], "float32")
+    kept.stop_gradient = False
+    assert fluid.backward._get_stop_gradients_(fluid.default_main_program()) == {0: {"x@GRAD"}}
+    assert kept.grad_name == "y@GRAD"
+    assert [fluid.backward._as_list(value) for value in (None, kept, (1, 2))] == [[], [kept], [1, 2]]
+
+
+def test_elements_of_a_tensor() -> None:
+    tensor = fluid.LoDTensor()
+    tensor._set_dims([2, 3])
+    tensor._alloc_float(fluid.CPUPlace())
+    shared = tensor.array
+    tensor._set_float_element(4, 2.5)
+    assert (tensor._get_float_element(4), tensor._get_float_element(0), shared.sum()) == (2.5, 0.0, 0.0)
+    with pytest.raises(fluid.core.EnforceNotMet, match="it holds float32, but desires to be float64"):
+        tensor._get_double_element(0)
+    with pytest.raises(fluid.core.EnforceNotMet, match="6 elements, found element 6"):
+        tensor._get_float_element(6)
+
+
+@pytest.mark.parametrize(
+    ("index", "shape"),
+    [(1, [1, 3, 4]), (-1, [1, 3, 4]), ((slice(0, 2), 1), [2, 1, 4]), (slice(2, -1, -1), [0, 3, 4])],
+)
+def test_parts_of_a_tensor_keep_their_axes(index: Any, shape: list[int]) -> None:
+    array = np.arange(24, dtype="float32").reshape(2, 3, 4)
+    tensor = fluid.create_lod_tensor(array, [[1, 1]], fluid.CPUPlace())
+    part = tensor[index]
+    assert (part.shape(), part.lod()) == (shape, [])
+    assert (np.array(part).ravel() == array[index].ravel()).all()
+
+
+@pytest.mark.parametrize("index", [2, -3, (0, 0, 0, 0), "a"])
+def test_parts_beyond_a_tensor(index: Any) -> None:
+    tensor = fluid.create_lod_tensor(np.zeros((2, 3, 4), "float32"), [[1, 1]], fluid.CPUPlace())
+    with pytest.raises(IndexError):
+        tensor[index]
+
+
+def test_dlpack_there_and_back() -> None:
+    tensor = fluid.create_lod_tensor(np.arange(4).reshape(2, 2), [[1, 1]], fluid.CPUPlace())
+    back = fluid.core.from_dlpack(tensor._to_dlpack())
+    assert (back.dtype(), np.array(back).tolist()) == (VarType.INT64, [[0, 1], [2, 3]])
+
+
+def test_memory_of_a_tensor() -> None:
+    array = np.ones((2, 2), "float32")
+    tensor = fluid.LoDTensor(array)
+    address = tensor._mutable_data(fluid.CPUPlace(), VarType.FP32)
+    assert address == tensor.array.ctypes.data != array.ctypes.data
+    assert np.array(tensor).sum() == 4

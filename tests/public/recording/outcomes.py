@@ -23,7 +23,7 @@ def message_of(error):
     if not isinstance(error, tuple):
         return str(error or "")
     lines = str(error[1]).strip().splitlines() or [""]
-    return "{}: {}".format(error[0].__name__, lines[0][:300])
+    return f"{error[0].__name__}: {lines[0][:300]}"
 
 
 def install(path):

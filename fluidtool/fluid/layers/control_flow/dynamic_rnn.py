@@ -31,8 +31,8 @@ class DynamicRNN:
         self.outputs: list[Variable] = []
         self.cond = self.helper.create_variable_for_type_inference("bool")
         self.while_op = While(self.cond)
-        self._step_idx: Variable | None = None
-        self._zero_idx: Variable | None = None
+        self.step_idx: Variable | None = None
+        self.zero_idx: Variable | None = None
         self._first_input: tuple[Variable, Any] | None = None
         self._memories: dict[str, Variable] = {}
         self._updates: list[tuple[Variable, Variable]] = []
@@ -46,7 +46,7 @@ class DynamicRNN:
             raise UsageError("rnn.block() can only be invoke once")
         step = fill_constant(shape=[1], dtype="int64", value=0, force_cpu=True)
         step.stop_gradient = False
-        self._step_idx = step
+        self.step_idx = step
         self._inside = True
         try:
             with self.while_op.block():
@@ -173,9 +173,9 @@ class DynamicRNN:
     # -- common to all of these
     def _must_be_inside(self, method: str) -> Variable:
         """The number of the step; raises UsageError outside the block."""
-        if not self._inside or self._step_idx is None:
+        if not self._inside or self.step_idx is None:
             raise UsageError(f"{method} can only be invoked inside rnn block.")
-        return self._step_idx
+        return self.step_idx
 
     def _table(self, method: str) -> Variable:
         if self.lod_rank_table is None:
@@ -188,11 +188,11 @@ class DynamicRNN:
         return self.max_seq_len
 
     def _zero(self) -> Variable:
-        if self._zero_idx is None:
-            self._zero_idx = self._outside("zero_idx", "int64")
+        if self.zero_idx is None:
+            self.zero_idx = self._outside("zero_idx", "int64")
             attrs = {"shape": [1], "dtype": int(VarType.INT64), "value": 0.0, "force_cpu": True}
-            parent_block().append_op(type="fill_constant", outputs={"Out": [self._zero_idx]}, attrs=attrs)
-        return self._zero_idx
+            parent_block().append_op(type="fill_constant", outputs={"Out": [self.zero_idx]}, attrs=attrs)
+        return self.zero_idx
 
     def _outside(self, key: str, dtype: Any, type: VarType = VarType.LOD_TENSOR) -> Variable:
         """A new variable of the block around the steps."""
