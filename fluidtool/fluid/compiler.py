@@ -77,6 +77,17 @@ class CompiledProgram:
             self._places = [as_place(place) for place in several]
         return self
 
+    def with_program(self, program: Program) -> CompiledProgram:
+        """The same settings for another program, which has not run yet."""
+        other = CompiledProgram(program, self._build_strategy)
+        other._exec_strategy, other._is_data_parallel = self._exec_strategy, self._is_data_parallel
+        other._loss_name, other._share_vars_from, other._places = self._loss_name, self._share_vars_from, self._places
+        return other
+
+    def share_from(self, other: CompiledProgram) -> None:
+        """Use the variables of that program's runs."""
+        self._share_vars_from = other
+
     @property
     def program(self) -> Program:
         """The program itself."""

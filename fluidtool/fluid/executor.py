@@ -17,6 +17,7 @@ from fluidtool.fluid.fetched import fetched_array
 from fluidtool.fluid.framework import default_main_program
 from fluidtool.fluid.places import as_place
 from fluidtool.fluid.profiler import active_observer
+from fluidtool.fluid.pruning import PrunedPrograms, Runnable, cache_key, pruned, split_optimizers, without_pruned
 from fluidtool.io.inference import feed_names, fetch_names
 from fluidtool.ir import Operator, Program, Variable
 from fluidtool.ir.variable import data_type, data_type_name
@@ -93,6 +94,7 @@ class Executor:
         self._runtime = runtime.Executor(place, policy=policy, seed=seed)
         self.place = self._runtime.place
         self._closed = False
+        self._pruned = PrunedPrograms()
 
     def run(
         self,
@@ -112,16 +114,22 @@ class Executor:
         feed: ndarray, LoDTensor, SelectedRows or a list for a LoDTensorArray, by name. Without fetch_list, the program's
         own fetch operators select the results. A CompiledProgram runs on all its devices: a dict is split over them, a
         list has one dict per device; results are merged, or listed by device if return_merged is not set.
+        use_prune leaves out what neither the fetches nor an optimizer need; what `minimize` returned in fetch_list leaves
+        out all other optimizers as well.
         Raises FeedError, FetchError, OperatorError.
         """
         if self._closed:
             raise ArgumentTypeError("Attempted to use a closed Executor; make a new one")
         if program is None:
             program = default_main_program()
+        if not isinstance(program, (Program, CompiledProgram)):
+            raise ArgumentTypeError(f"Executor requires Program as its Parameter. But you passed in {type(program)}")
+        fetch_list, optimizers = split_optimizers(fetch_list)
+        if use_prune or optimizers:
+            program = self._pruned_program(program, feed, fetch_list, optimizers)
+            feed = without_pruned(program, feed)
         if isinstance(program, CompiledProgram):
             return self._run_compiled(program, feed, fetch_list, scope, return_numpy, return_merged)
-        if not isinstance(program, Program):
-            raise ArgumentTypeError(f"Executor requires Program as its Parameter. But you passed in {type(program)}")
         feed = _only_feed(feed)
         names = fetched_names(fetch_list) or fetch_names(program)
         feed = with_arrays(program, feed)
@@ -131,11 +139,25 @@ class Executor:
             feed,
             names,
             global_scope() if scope is None else scope,
-            needed_only=use_prune,
             observer=active_observer(),
         )
         values = [_fetched(value) for value in values]
         return [as_numpy(value) for value in values] if return_numpy else values
+
+    def _pruned_program(
+        self, program: Runnable, feed: Any, fetch_list: Sequence[Any], optimizers: list[Operator]
+    ) -> Runnable:
+        """The pruned copy of a program, made when it runs first."""
+        names = fetched_names(fetch_list)
+        key = cache_key(program, feed, names, optimizers)
+        return self._pruned.get(program, key, lambda: self._prune_program(program, feed, names, optimizers))
+
+    def _prune_program(
+        self, program: Runnable, feed: Any, fetch_list: Sequence[str], optimize_ops: list[Operator]
+    ) -> Runnable:
+        """A copy of the program with what these fetches and optimizers need."""
+        copy = pruned(program, feed, fetch_list, optimize_ops)
+        return program.with_program(copy) if isinstance(program, CompiledProgram) else copy
 
     def _run_compiled(
         self,
@@ -239,14 +261,8 @@ def _fetched(value: Any) -> Any:
 
 
 def fetched_names(fetch_list: Any) -> list[str]:
-    """The names of a fetch list, without what `Optimizer.minimize` returned: its operators run with the program."""
-    return [fetch_name(item) for item in _as_list(fetch_list) if not _is_minimized(item)]
-
-
-def _is_minimized(item: Any) -> bool:
-    return isinstance(item, Operator) or (
-        isinstance(item, (list, tuple)) and bool(item) and _is_minimized(item[0] if item[0] else None)
-    )
+    """The names of a fetch list; what `Optimizer.minimize` returned has none."""
+    return [fetch_name(item) for item in split_optimizers(fetch_list)[0]]
 
 
 def fetch_name(item: Any) -> str:
@@ -331,9 +347,3 @@ def _check_value(var: Variable, value: Any) -> None:
             f"The data type of fed Variable {var.name!r} must be {data_type_name(var.dtype)!r}, "
             f"but received {data_type_name(dtype)!r}; convert it with array.astype"
         )
-
-
-def _as_list(items: Any) -> list[Any]:
-    if items is None:
-        return []
-    return list(items) if isinstance(items, (list, tuple)) else [items]
