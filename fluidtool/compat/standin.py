@@ -31,12 +31,20 @@ class StandIn(ModuleType):
             if hasattr(source, "__version__"):
                 self.__version__ = source.__version__
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a name; a module below that has been imported hides no function or class (`layers.rnn` is both)."""
+        if not (isinstance(value, StandIn) and self._offers(name)):
+            super().__setattr__(name, value)
+
+    def _offers(self, name: str) -> bool:
+        return any(_plain(source, name) for source in self.__dict__["_fluidtool_sources"])
+
     def __getattr__(self, name: str) -> Any:
         """A name of our modules, or a module below this one; raises NotOfferedError."""
         if name.startswith("__"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         for source in self.__dict__["_fluidtool_sources"]:
-            if name in vars(source) and not isinstance(vars(source)[name], ModuleType):
+            if _plain(source, name):
                 return self.__dict__["_fluidtool_replaced"].get(name, vars(source)[name])
         below = f"{self.__name__}.{name}"
         if sources_of(below) is not None:
@@ -45,6 +53,11 @@ class StandIn(ModuleType):
 
     def __dir__(self) -> list[str]:
         return sorted(self.__all__)
+
+
+def _plain(source: ModuleType, name: str) -> bool:
+    """Whether the module has the name, and it is no module itself."""
+    return name in vars(source) and not isinstance(vars(source)[name], ModuleType)
 
 
 def public_names(name: str, sources: Sequence[ModuleType]) -> list[str]:

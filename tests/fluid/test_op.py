@@ -1,0 +1,63 @@
+"""`fluid.op`: one operator by itself, on the variables of a scope."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fluidtool import fluid
+from fluidtool.fluid.op import Operator
+
+CPU = fluid.CPUPlace()
+
+
+def test_an_operator_reads_and_writes_a_scope() -> None:
+    scope = fluid.Scope()
+    scope.var("a").get_tensor().set(np.array([1.0, 2.0], "float32"), CPU)
+    scope.var("b").get_tensor().set(np.array([10.0, 20.0], "float32"), CPU)
+    total = scope.var("c").get_tensor()
+    Operator("sum", X=["a", "b"], Out="c").run(scope, CPU)
+    assert np.array(total).tolist() == [11.0, 22.0]
+
+
+def test_selected_rows_that_callers_hold_are_filled() -> None:
+    scope = fluid.Scope()
+    rows = scope.var("x").get_selected_rows()
+    rows.set_rows([3, 0, 3])
+    rows.set_height(5)
+    rows.get_tensor().set(np.ones((3, 2), "float32"), CPU)
+    merged = scope.var("out").get_selected_rows()
+    held = merged.get_tensor()
+    Operator("merge_selected_rows", X="x", Out="out").run(scope, CPU)
+    assert (sorted(merged.rows()), merged.height()) == ([0, 3], 5)
+    assert np.array(held).sum() == 6.0
+
+
+def test_what_an_operator_is() -> None:
+    op = Operator(type="dropout", X="x", Out="y", Mask="m", dropout_prob=0.5, nothing="ignored")
+    assert (op.type(), op.input_vars(), op.output_vars(True), op.output_vars(False)) == (
+        "dropout",
+        ["x"],
+        ["y", "m"],
+        ["y"],
+    )
+    assert str(Operator("sum", X=["a", "b"], Out="z")) == "Op(sum), inputs:{X[a, b]}, outputs:{Out[z]}."
+
+
+def test_what_operators_declare() -> None:
+    assert "sum" in Operator.types()
+    assert (Operator.get_op_inputs("sum"), Operator.get_op_outputs("sum")) == ([("X", True)], [("Out", False)])
+    assert (Operator.get_op_input_names("scale"), Operator.get_op_output_names("scale")) == (
+        ["X", "ScaleTensor"],
+        ["Out"],
+    )
+    assert {"scale", "bias"} <= set(Operator.get_op_attr_names("scale"))
+
+
+def test_operators_that_cannot_be() -> None:
+    with pytest.raises(ValueError, match="nosuch is not registered"):
+        Operator("nosuch", X="a")
+    with pytest.raises(ValueError, match="Input X expects only one input, but 2 are given"):
+        Operator("scale", X=["a", "b"], Out="c")
+    with pytest.raises(ValueError, match="keyword arguments"):
+        Operator("scale", "a")
