@@ -6,9 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fluidtool.fluid.offers import refuse_other_names
-from fluidtool.ir import Program, Variable
+from fluidtool.ir import Block, Operator, Program, Variable
 from fluidtool.ops.gradient import grad_name
 from fluidtool.passes.backward import append_backward, gradients
+from fluidtool.passes.backward.descriptions import strip_grad
+from fluidtool.passes.backward.paths import operator_path, unused_outputs
 
 __all__ = ["append_backward", "gradients"]
 
@@ -26,6 +28,26 @@ def calc_gradient(
 
 def _append_grad_suffix_(name: str) -> str:
     return grad_name(name)
+
+
+def _strip_grad_suffix_(name: str) -> str:
+    return strip_grad(name)
+
+
+def _find_op_path_(
+    block: Block, outputs: Sequence[Variable], inputs: Sequence[Variable], no_grad_set: set[str]
+) -> list[Operator]:
+    """The operators between inputs (all, when there are none) and outputs; what is not to be differentiated by joins the set."""
+    path, no_grad = operator_path(block, outputs, inputs, no_grad_set)
+    no_grad_set |= no_grad
+    return path
+
+
+def _find_no_grad_vars(
+    block: Block, op_path: Sequence[Operator], targets: Sequence[Variable], no_grad_set: set[str]
+) -> set[str]:
+    """What operators on the path write and none of them reads: it has no gradient."""
+    return unused_outputs(block, op_path, targets, no_grad_set)
 
 
 def _as_list(value: Any) -> list[Any]:

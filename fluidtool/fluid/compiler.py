@@ -169,7 +169,7 @@ class CompiledProgram:
 
     def _make_runner(self, executor: runtime.Executor, scope: Scope) -> ParallelRunner:
         shared = self._shared_scopes()
-        places = self._devices(executor.place)
+        places = self.devices(executor.place)
         if shared and len(shared) != len(places):
             raise UsageError(f"share_vars_from runs on {len(shared)} devices, but this program on {len(places)}")
         if len(places) > 1 and self._optimizes_in_branches():
@@ -221,7 +221,8 @@ class CompiledProgram:
             )
         return source._runner.scopes
 
-    def _devices(self, place: Place) -> list[Place]:
+    def devices(self, place: Place) -> list[Place]:
+        """The places of its runs by an executor at `place`; raises UsageError for places of another kind."""
         if not self._is_data_parallel:
             return [place]
         places = self._places

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fluidtool.errors import ArgumentTypeError
 from fluidtool.errors import FluidError as EnforceNotMet
 from fluidtool.fluid.flags import Globals as globals
 from fluidtool.fluid.flags import (
@@ -32,13 +33,48 @@ from fluidtool.tensor import (
     CUDAPlace,
     LoDTensor,
     LoDTensorArray,
-    Place,
     SelectedRows,
     numpy_dtype,
 )
+from fluidtool.tensor import Place as AnyPlace
 from fluidtool.tensor.lod_tensor import from_dlpack
 
 Tensor = LoDTensor
+
+
+class Place:
+    """Holds a place, which `set_place` puts in."""
+
+    def __init__(self) -> None:
+        self._held: AnyPlace = CPUPlace()
+
+    def set_place(self, place: AnyPlace | Place) -> None:
+        """Hold another place."""
+        self._held = place._held if isinstance(place, Place) else place
+
+    def is_cpu_place(self) -> bool:
+        """Whether it holds a CPUPlace."""
+        return isinstance(self._held, CPUPlace)
+
+    def is_gpu_place(self) -> bool:
+        """Whether it holds a CUDAPlace."""
+        return isinstance(self._held, CUDAPlace)
+
+    def is_cuda_pinned_place(self) -> bool:
+        """Whether it holds a CUDAPinnedPlace."""
+        return isinstance(self._held, CUDAPinnedPlace)
+
+    def gpu_device_id(self) -> int:
+        """The number of the GPU; raises ArgumentTypeError for another place."""
+        if not isinstance(self._held, CUDAPlace):
+            raise ArgumentTypeError(f"gpu_device_id asks for a CUDAPlace, found {self._held}")
+        return self._held.device_id
+
+    def _type(self) -> int:
+        return self._held._type()
+
+    def _equals(self, other: AnyPlace | Place) -> bool:
+        return self._held == (other._held if isinstance(other, Place) else other)
 
 
 class VarDesc:

@@ -172,9 +172,10 @@ class Executor:
         if not isinstance(feed, (Mapping, list, tuple)):
             raise ArgumentTypeError(f"feed requires dict or list as its Parameter. But you passed in {type(feed)}")
         feed = _each(feed, lambda one: with_arrays(compiled.program, one))
+        devices = len(compiled.devices(self.place))
         for one in [feed] if isinstance(feed, Mapping) else feed:
             if isinstance(one, Mapping):
-                check_feed(compiled.program, one)
+                check_feed(compiled.program, one, devices if one is feed else 1)
         names = fetched_names(fetch_list) or fetch_names(compiled.program)
         scope = global_scope() if scope is None else scope
         values = compiled.run(self._runtime, feed, names, scope, return_merged, active_observer())
@@ -315,8 +316,11 @@ def _as_lodtensor(data: Any, place: Place, dtype: Any = None) -> LoDTensor:
     return tensor
 
 
-def check_feed(program: Program, feed: Mapping[str, Any]) -> None:
-    """Raise FeedError if a fed value contradicts a variable that requests the check; warn about unknown names."""
+def check_feed(program: Program, feed: Mapping[str, Any], devices: int = 1) -> None:
+    """Raise FeedError if a fed value contradicts a variable that requests the check; warn about unknown names.
+
+    devices: among how many the rows are divided.
+    """
     block = program.global_block()
     missing = [name for name in feed_names(program) if name not in feed]
     if missing:
@@ -328,13 +332,15 @@ def check_feed(program: Program, feed: Mapping[str, Any]) -> None:
                 f"The variable {name} is not found in program. It is not declared or is pruned.", stacklevel=3
             )
         elif var.need_check_feed:
-            _check_value(var, value)
+            _check_value(var, value, devices)
 
 
-def _check_value(var: Variable, value: Any) -> None:
+def _check_value(var: Variable, value: Any, devices: int) -> None:
     if isinstance(value, (list, tuple, str)) or var.type != VarType.LOD_TENSOR:
         return
     shape = tuple(value.shape() if isinstance(value, LoDTensor) else np.shape(value))
+    if devices > 1 and shape:
+        shape = (-(-shape[0] // devices), *shape[1:])
     dtype = value.dtype() if isinstance(value, LoDTensor) else var_type_of(np.asarray(value).dtype)
     fits = len(shape) == len(var.shape) and all(w < 0 or w == s for w, s in zip(var.shape, shape, strict=True))
     if not fits and not (isinstance(value, LoDTensor) and value.offsets):

@@ -293,8 +293,7 @@ class Block:
         writers = self._known_writers()
         self.ops.insert(index, op)
         self.program.touch()
-        if hooks.infer is not None:
-            hooks.infer(op)
+        op.infer()
         if writers is not None:
             writers.note(op)
             writers.mutation = self.program.mutation

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from fluidtool.ir.block import Block
     from fluidtool.ir.operator import Operator
     from fluidtool.ir.variable import Variable
+    from fluidtool.proto.enums import AttrType
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,18 @@ class OpDesc:
     def has_attr(self, name: str) -> bool:
         """Whether there is such an attribute."""
         return self.operator.has_attr(name)
+
+    def attr_type(self, name: str) -> AttrType | int:
+        """The type of an attribute."""
+        return self.operator.attr_type(name)
+
+    def infer_shape(self, block: BlockDesc) -> None:
+        """Declare what the operator implies of its outputs: shapes, data types and kinds."""
+        self.operator.infer()
+
+    def infer_var_type(self, block: BlockDesc) -> None:
+        """The same: kinds are inferred together with shapes."""
+        self.operator.infer()
 
     def remove_attr(self, name: str) -> None:
         """Take an attribute away."""

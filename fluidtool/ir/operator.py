@@ -74,6 +74,11 @@ class Operator:
             if value is not None:
                 self._store(name, value, None)
 
+    def infer(self) -> None:
+        """Declare what the operator implies of its outputs: shapes, data types, kinds and LoD levels."""
+        if hooks.infer is not None:
+            hooks.infer(self)
+
     # -- structure
     @property
     def type(self) -> str:

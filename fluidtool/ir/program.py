@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fluidtool.errors import ArgumentTypeError, ProgramError
+from fluidtool.errors import ArgumentTypeError, ProgramError, WrongKindError
 from fluidtool.ir.block import Block
 from fluidtool.ir.operator import Operator
 from fluidtool.ir.original import Original
@@ -127,9 +127,7 @@ class Program:
     @random_seed.setter
     def random_seed(self, seed: int) -> None:
         if not isinstance(seed, int):
-            raise ArgumentTypeError(
-                "Program.random_seed's input seed must be an integer, but received " + str(type(seed))
-            )
+            raise WrongKindError("Program.random_seed's input seed must be an integer, but received " + str(type(seed)))
         self._seed = seed
         self.touch()
 

@@ -13,6 +13,7 @@ from fluidtool.proto.enums import VarType
 if TYPE_CHECKING:
     from fluidtool.ir.block import Block
     from fluidtool.ir.descriptions import VarDesc
+    from fluidtool.ir.operator import Operator
 
 _DATA_TYPES = {
     "bool": VarType.BOOL,
@@ -147,6 +148,15 @@ class Variable:
     def name(self, name: str) -> None:
         self._name = name
         self._changed()
+
+    @property
+    def op(self) -> Operator | None:
+        """The last operator that writes this variable, of its own block or else of another one; None without one."""
+        for block in (self._block, *self._block.program.blocks):
+            for op in reversed(block.ops):
+                if self._name in op.output_arg_names:
+                    return op
+        return None
 
     @property
     def grad_name(self) -> str:

@@ -282,3 +282,62 @@ def test_memory_of_a_tensor() -> None:
     address = tensor._mutable_data(fluid.CPUPlace(), VarType.FP32)
     assert address == tensor.array.ctypes.data != array.ctypes.data
     assert np.array(tensor).sum() == 4
+
+
+def test_a_place_holds_places() -> None:
+    place = fluid.core.Place()
+    place.set_place(fluid.CUDAPlace(2))
+    assert (place.is_gpu_place(), place.is_cpu_place(), place.is_cuda_pinned_place()) == (True, False, False)
+    assert (place.gpu_device_id(), place._type(), place._equals(fluid.CUDAPlace(2))) == (2, 0, True)
+    place.set_place(fluid.CPUPlace())
+    with pytest.raises(TypeError, match="found CPUPlace"):
+        place.gpu_device_id()
+
+
+def test_the_operator_that_writes_a_variable() -> None:
+    x = fluid.data("x", [1], "float32")
+    out = fluid.layers.scale(x)
+    fluid.layers.increment(out)
+    assert x.op is None
+    assert out.op.type == "increment"
+    assert out.op.desc.attr_type("step") == fluid.core.AttrType.FLOAT
+
+
+def test_descriptions_infer() -> None:
+    block = fluid.default_main_program().global_block()
+    out = fluid.layers.concat([fluid.data("x", [2, 3], "float32")] * 2)
+    out.shape = (1,)
+    block.ops[-1].desc.infer_shape(block.desc)
+    assert out.shape == (4, 3)
+
+
+def test_the_operators_between_variables() -> None:
+    x = fluid.data("x", [2, 3], "float32")
+    x.stop_gradient = False
+    first, second = fluid.layers.split(x, [1, 2], dim=1)
+    loss = fluid.layers.mean(first)
+    fluid.layers.scale(loss)
+    block, backward = fluid.default_main_program().global_block(), fluid.backward
+    path = backward._find_op_path_(block, [loss], [x], set())
+    assert [op.type for op in path] == ["split", "mean"]
+    assert backward._find_no_grad_vars(block, path, [loss], set()) == {second.name}
+    assert backward._strip_grad_suffix_("x@GRAD") == "x"
+
+
+def test_names_of_accumulators() -> None:
+    names = {
+        fluid.optimizer.Momentum(0.1, 0.9): {"_velocity_acc_str": "velocity"},
+        fluid.optimizer.Adam(): {"_moment2_acc_str": "moment2", "_beta1_pow_acc_str": "beta1_pow_acc"},
+        fluid.optimizer.Adadelta(0.1): {"_avg_squared_grad_acc_str": "_avg_squared_grad"},
+    }
+    for optimizer, expected in names.items():
+        assert {name: getattr(optimizer, name) for name in expected} == expected
+        assert not hasattr(optimizer, "_nosuch_acc_str")
+
+
+def test_a_function_is_not_hidden_by_the_module_of_its_name() -> None:
+    with install():
+        layers = importlib.import_module("paddle.fluid.layers")
+        importlib.import_module("paddle.fluid.layers.rnn")
+        assert callable(layers.rnn)
+        assert importlib.import_module("paddle.fluid.layers.nn") is layers.nn

@@ -230,3 +230,14 @@ def test_a_number_is_fed_in_the_data_type_of_its_variable(value: Any, compiled: 
 def test_a_number_alone_has_no_data_type() -> None:
     with pytest.raises(AssertionError, match="dtype should be given"):
         fluid.executor._as_lodtensor(1, fluid.CPUPlace())
+
+
+def test_the_rows_of_a_device_are_checked() -> None:
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()):
+        doubled = fluid.layers.scale(fluid.data("x", [1, 2], "float32"), 2.0)
+    compiled = fluid.CompiledProgram(main).with_data_parallel(places=[fluid.CPUPlace()] * 2)
+    (fetched,) = fluid.Executor().run(compiled, feed={"x": np.ones((2, 2), "float32")}, fetch_list=[doubled])
+    assert fetched.shape == (2, 2)
+    with pytest.raises(ValueError, match=r"received fed shape \[2, 2\] on each device"):
+        fluid.Executor().run(compiled, feed={"x": np.ones((4, 2), "float32")}, fetch_list=[doubled])

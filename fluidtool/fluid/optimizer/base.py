@@ -20,6 +20,7 @@ from fluidtool.fluid.regularizer import WeightDecayRegularizer, append_regulariz
 from fluidtool.ir import Block, Operator, Parameter, Program, Variable, unique_name
 from fluidtool.ir.roles import DEVICE_ATTR
 from fluidtool.passes.backward import append_backward
+from fluidtool.passes.backward.arguments import names
 from fluidtool.proto.enums import VarType
 
 ParamGrad = tuple[Variable, Variable | None]
@@ -118,6 +119,14 @@ class Optimizer:
     def _finish_update(self, block: Block, parameters_and_grads: Sequence[ParamGrad]) -> None:
         """Append operators after all updates."""
 
+    def __getattr__(self, name: str) -> str:
+        """The names of accumulators, which Paddle keeps in attributes: `_moment_acc_str` of "moment"."""
+        if name.endswith("_acc_str"):
+            for accumulator in self.accumulators():
+                if name == f"_{accumulator.name.strip('_').removesuffix('_acc')}_acc_str":
+                    return accumulator.name
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
     # -- for users
     def minimize(
         self,
@@ -148,7 +157,7 @@ class Optimizer:
             )
         self._dtype = loss.dtype
         frozen = {p.name for p in loss.block.program.global_block().all_parameters() if not p.trainable}
-        no_grad = frozen | {getattr(item, "name", item) for item in no_grad_set or ()}
+        no_grad = frozen | set(names(no_grad_set, "no_grad_set"))
         with program_guard(loss.block.program, startup_program):
             chosen = parameter_list or self._parameter_list
             pairs = append_backward(loss, chosen, no_grad, [error_clip_callback] if callbacks is None else callbacks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from fluidtool.errors import ArgumentTypeError, UsageError
+from fluidtool.errors import ArgumentTypeError, UnsupportedOperatorError, UsageError
 from fluidtool.fluid import layers
 from fluidtool.fluid.framework import default_startup_program, program_guard
 from fluidtool.fluid.optimizer.base import Optimizer, ParamGrad
@@ -27,6 +27,10 @@ class RecomputeOptimizer(Optimizer):
 
     def _set_checkpoints(self, checkpoints: Sequence[Variable | str]) -> None:
         self._checkpoints = checkpoints
+
+    def load(self, stat_dict: Any) -> None:
+        """Nothing: raises UnsupportedOperatorError (a NotImplementedError), as in Paddle."""
+        raise UnsupportedOperatorError("load function is not supported by Recompute Optimizer for now")
 
     def apply_gradients(self, params_grads: Sequence[ParamGrad]) -> list[Operator]:
         """Append the updates of the inner optimizer."""
