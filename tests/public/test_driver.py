@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.public import comparison, repository
+from tests.public import comparison, names, repository
 from tests.public.__main__ import main
 
 TRAINS = """
@@ -73,3 +73,13 @@ VALUE = ([1], "float32", [2.0])
 )
 def test_how_far_values_are_apart(ours: list, theirs: list, expected: tuple[int, float]) -> None:
     assert comparison.difference(ours, theirs) == expected
+
+
+def test_names_are_followed_through_imports() -> None:
+    source = "import paddle.fluid as fluid\nfrom paddle.fluid.layers import fc as dense\ndense(fluid.ParamAttr().name)\nx.y\n"
+    assert names.names_used(source) == {"paddle.fluid.layers.fc", "paddle.fluid.ParamAttr"}
+
+
+def test_names_that_we_lack_are_counted(public: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert names.main([str(public)]) == 0
+    assert capsys.readouterr().out == "   1 paddle.fluid.layers.nosuch\n"
