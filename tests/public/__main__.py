@@ -7,7 +7,8 @@ when there is a script that Paddle completes and fluidtool does not, or whose nu
 from __future__ import annotations
 
 import argparse
-import json
+import shlex
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.public import comparison, repository
-from tests.public.runs import Engine, Run, fluidtool, paddle, run
+from tests.public.runs import Command, Engine, Run, fluidtool, paddle, run
 
 TOLERANCE = 1e-4
 ENDINGS = ("completed", "out of time")
@@ -64,21 +65,30 @@ def rows(arguments: argparse.Namespace, folder: Path) -> Iterator[Row]:
         engines.insert(0, paddle(arguments.paddle, arguments.paddle_packages))
     for engine in engines:
         repository.check_out(arguments.repository, arguments.reference, folder / engine.name)
-    given = json.loads(arguments.arguments.read_text()) if arguments.arguments else {}
-    for script in repository.scripts_of(folder / "fluidtool"):
-        if arguments.only in str(script):
+        if arguments.data:
+            shutil.copytree(arguments.data, folder / engine.name, dirs_exist_ok=True)
+    for command in commands(arguments, folder / "fluidtool"):
+        if arguments.only in str(command):
             done = {
                 engine.name: run(
                     engine,
-                    folder / engine.name / script,
-                    given.get(str(script), []),
+                    folder / engine.name,
+                    command,
                     folder / f"{engine.name}.records",
                     arguments.seconds,
                     arguments.samples,
                 )
                 for engine in engines
             }
-            yield Row(str(script), done["fluidtool"], done.get("paddle"))
+            yield Row(str(command), done["fluidtool"], done.get("paddle"))
+
+
+def commands(arguments: argparse.Namespace, tree: Path) -> list[Command]:
+    """Those of --runs, one a line, in the repository's folder; all scripts without it."""
+    if not arguments.runs:
+        return [Command(script) for script in repository.scripts_of(tree)]
+    lines = [shlex.split(line, comments=True) for line in arguments.runs.read_text().splitlines()]
+    return [Command(Path(script), tuple(words), Path()) for script, *words in filter(None, lines)]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -87,10 +97,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("repository", type=Path, help="a git directory")
     parser.add_argument("--reference", default="HEAD", help="branch, tag or commit")
     parser.add_argument("--paddle", default="", metavar="PYTHON", help="a Python with Paddle 1.8.5")
-    parser.add_argument("--packages", default="", help="a folder of packages that scripts need beside fluidtool")
+    parser.add_argument(
+        "--packages", default="", help="folders of packages that scripts need; {here} is the repository"
+    )
     parser.add_argument("--paddle-packages", default="", help="the same for Paddle's Python")
     parser.add_argument("--option", action="append", default=[], help="an option for fluidtool exec")
-    parser.add_argument("--arguments", type=Path, help="JSON: arguments by script")
+    parser.add_argument(
+        "--runs", type=Path, help="scripts with their arguments, one a line, run in the repository's folder"
+    )
+    parser.add_argument("--data", type=Path, help="a folder of files that scripts need, copied into the repository")
     parser.add_argument("--only", default="", help="only scripts whose paths contain this")
     parser.add_argument("--seconds", type=float, default=90)
     parser.add_argument("--samples", type=int, default=64, help="of each data set")

@@ -13,6 +13,7 @@ from typing import Any
 
 RECORDING = Path(__file__).parent / "recording"
 TREE = Path(__file__).parents[2]
+HERE = "{here}"  # the repository, in a path of packages
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,18 @@ class Engine:
     name: str
     command: tuple[str, ...]
     path: str
+
+
+@dataclass(frozen=True)
+class Command:
+    """A script with its arguments, both paths relative to the repository: the folder is where it runs."""
+
+    script: Path
+    arguments: tuple[str, ...] = ()
+    folder: Path | None = None
+
+    def __str__(self) -> str:
+        return " ".join([str(self.script), *self.arguments])
 
 
 @dataclass(frozen=True)
@@ -48,12 +61,13 @@ def paddle(python: str, packages: str) -> Engine:
     return Engine("paddle", (python,), os.pathsep.join(filter(None, [str(RECORDING), packages])))
 
 
-def run(engine: Engine, script: Path, arguments: list[str], records: Path, seconds: float, samples: int) -> Run:
-    """Run a script in its own folder, for at most so many seconds."""
+def run(engine: Engine, tree: Path, command: Command, records: Path, seconds: float, samples: int) -> Run:
+    """Run a script of the repository that is written out at `tree`, in its own folder unless told, for so many seconds."""
+    folder = tree / (command.script.parent if command.folder is None else command.folder)
     records.unlink(missing_ok=True)
     environment = {
         **os.environ,
-        "PYTHONPATH": engine.path,
+        "PYTHONPATH": engine.path.replace(HERE, str(tree)),
         "FLUIDTOOL_RECORD": str(records),
         "FLUIDTOOL_SAMPLES": str(samples),
         "FLUIDTOOL_PYTHON": sys.executable,
@@ -63,12 +77,12 @@ def run(engine: Engine, script: Path, arguments: list[str], records: Path, secon
         "OMP_NUM_THREADS": "1",
         "CPU_NUM": "1",
     }
-    command = [*engine.command, script.name, *arguments]
+    words = [*engine.command, os.path.relpath(tree / command.script, folder), *command.arguments]
     try:
         done = subprocess.run(
-            command,
+            words,
             check=False,
-            cwd=script.parent,
+            cwd=folder,
             env=environment,
             capture_output=True,
             timeout=seconds,

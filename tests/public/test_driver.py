@@ -56,6 +56,19 @@ def test_only_scripts_that_are_named(public: Path, capsys: pytest.CaptureFixture
     assert "infer.py" not in capsys.readouterr().out
 
 
+def test_commands_run_in_the_repositorys_folder(
+    public: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, runs = tmp_path / "data" / "tools", tmp_path / "runs.txt"
+    data.mkdir(parents=True)
+    (data / "show.py").write_text("import sys; sys.exit(' '.join([open('train.py').readline(), *sys.argv]))")
+    (data.parent / "train.py").write_text("first line")
+    runs.write_text("# a comment\ntools/show.py --steps 'a b'\n")
+    assert main([str(public), "--runs", str(runs), "--data", str(data.parent)]) == 1
+    row = capsys.readouterr().out.splitlines()[4]
+    assert row == "| tools/show.py --steps a b |  | first line tools/show.py --steps a b |  |"
+
+
 VALUE = ([1], "float32", [2.0])
 
 
