@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import math
+from itertools import accumulate, islice, zip_longest
 from typing import Any
 
 FIRST = 5  # runs with fetched values that count
+SLACK = 10.0  # two ways of rounding are not the same draw of luck
 
 
-def difference(ours: list[list[Any]], theirs: list[list[Any]]) -> tuple[int, float]:
-    """How many runs with fetched values were compared, and the largest difference in them, of the value's largest number."""
-    pairs = list(zip(filter(None, ours), filter(None, theirs), strict=False))[:FIRST]
-    return len(pairs), max((_apart(a, b) for a, b in pairs), default=0.0)
+def differences(ours: list[list[Any]], theirs: list[list[Any]]) -> list[float]:
+    """The largest difference in each of the first runs with fetched values, of the value's largest number."""
+    return [_apart(a, b) for a, b in islice(zip(filter(None, ours), filter(None, theirs), strict=False), FIRST)]
+
+
+def within(apart: list[float], sensitivity: list[float], tolerance: float) -> bool:
+    """Whether no run differs by more than the tolerance, or by more than rounding makes of parameters an ulp apart up to there."""
+    grown = accumulate(sensitivity, max)
+    return all(a <= max(tolerance, SLACK * b) for a, b in zip_longest(apart, grown, fillvalue=0.0))
 
 
 def _apart(ours: Any, theirs: Any) -> float:

@@ -18,11 +18,12 @@ HERE = "{here}"  # the repository, in a path of packages
 
 @dataclass(frozen=True)
 class Engine:
-    """What runs scripts: a command, and folders of further packages."""
+    """What runs scripts: a command, folders of further packages, and whether drawn parameters are moved by one ulp."""
 
     name: str
     command: tuple[str, ...]
     path: str
+    moved: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,10 @@ def fluidtool(packages: str, *options: str) -> Engine:
     return Engine("fluidtool", command, os.pathsep.join(filter(None, [str(TREE), str(RECORDING), packages])))
 
 
-def paddle(python: str, packages: str) -> Engine:
+def paddle(python: str, packages: str, moved: bool = False) -> Engine:
     """A Python that has Paddle 1.8.5."""
-    return Engine("paddle", (python,), os.pathsep.join(filter(None, [str(RECORDING), packages])))
+    path = os.pathsep.join(filter(None, [str(RECORDING), packages]))
+    return Engine("moved" if moved else "paddle", (python,), path, moved)
 
 
 def run(engine: Engine, tree: Path, command: Command, records: Path, seconds: float, samples: int) -> Run:
@@ -73,6 +75,7 @@ def run(engine: Engine, tree: Path, command: Command, records: Path, seconds: fl
         "FLUIDTOOL_PYTHON": sys.executable,
         "FLUIDTOOL_TREE": str(TREE),
         "FLUIDTOOL_DATASET": "synthetic",
+        "FLUIDTOOL_MOVED": str(int(engine.moved)),
         "MPLBACKEND": "Agg",
         "OMP_NUM_THREADS": "1",
         "CPU_NUM": "1",

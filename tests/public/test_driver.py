@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.public import comparison, names, repository
+from tests.public import comparison, names, repository, runs
 from tests.public.__main__ import main
 
 TRAINS = """
@@ -46,7 +47,7 @@ def test_a_table_says_how_each_script_ran(public: Path, capsys: pytest.CaptureFi
     assert main([str(public), "--reference", "main", "--samples", "6", "--seconds", "60"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert repository.commit_of(public, "main") in lines[0]
-    assert lines[4] == "| train.py |  | completed, 4 runs |  |"
+    assert lines[4] == "| train.py |  | completed, 4 runs |  |  |"
     assert lines[5].startswith("| infer.py |  | error: infer.py, line 2: fluid.layers.nosuch:")
     assert lines[-1] == "1 of 2 scripts that Paddle runs (2 in all)"
 
@@ -66,7 +67,7 @@ def test_commands_run_in_the_repositorys_folder(
     runs.write_text("# a comment\ntools/show.py --steps 'a b'\n")
     assert main([str(public), "--runs", str(runs), "--data", str(data.parent)]) == 1
     row = capsys.readouterr().out.splitlines()[4]
-    assert row == "| tools/show.py --steps a b |  | first line tools/show.py --steps a b |  |"
+    assert row == "| tools/show.py --steps a b |  | first line tools/show.py --steps a b |  |  |"
 
 
 VALUE = ([1], "float32", [2.0])
@@ -75,17 +76,45 @@ VALUE = ([1], "float32", [2.0])
 @pytest.mark.parametrize(
     ("ours", "theirs", "expected"),
     [
-        ([[], [VALUE]], [[VALUE]], (1, 0.0)),
-        ([[([1], "float32", [2.5])]], [[VALUE]], (1, 0.25)),
-        ([[([1], "float32", [math.nan])]], [[VALUE]], (1, math.inf)),
-        ([[([1, 1], "float32", [2.0])]], [[VALUE]], (1, math.inf)),
-        ([[VALUE, VALUE]], [[VALUE]], (1, math.inf)),
-        ([[VALUE]] * 9, [[VALUE]] * 7, (5, 0.0)),
-        ([], [[VALUE]], (0, 0.0)),
+        ([[], [VALUE]], [[VALUE]], [0.0]),
+        ([[([1], "float32", [2.5])]], [[VALUE]], [0.25]),
+        ([[([1], "float32", [math.nan])]], [[VALUE]], [math.inf]),
+        ([[([1, 1], "float32", [2.0])]], [[VALUE]], [math.inf]),
+        ([[VALUE, VALUE]], [[VALUE]], [math.inf]),
+        ([[VALUE]] * 9, [[VALUE]] * 7, [0.0] * 5),
+        ([], [[VALUE]], []),
     ],
 )
-def test_how_far_values_are_apart(ours: list, theirs: list, expected: tuple[int, float]) -> None:
-    assert comparison.difference(ours, theirs) == expected
+def test_how_far_values_are_apart(ours: list, theirs: list, expected: list[float]) -> None:
+    assert comparison.differences(ours, theirs) == expected
+
+
+@pytest.mark.parametrize(
+    ("apart", "sensitivity", "expected"),
+    [
+        ([1e-4, 1e-5], [], True),
+        ([2e-4], [], False),
+        ([1e-7, 5e-3], [1e-7, 1e-3], True),
+        ([5e-3, 1e-7], [1e-7, 1e-3], False),
+        ([1e-7, 5e-3, 5e-3], [1e-7, 1e-3, 1e-6], True),
+    ],
+)
+def test_numbers_may_differ_as_far_as_rounding_has_grown(
+    apart: list[float], sensitivity: list[float], expected: bool
+) -> None:
+    assert comparison.within(apart, sensitivity, 1e-4) is expected
+
+
+def test_a_moved_run_starts_one_ulp_off(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINS)
+    engine = runs.fluidtool("", "--device", "cpu")
+    kept, moved = (
+        runs.run(replace(engine, moved=moved), tmp_path, runs.Command(Path("train.py")), tmp_path / "records", 60, 16)
+        for moved in (False, True)
+    )
+    apart = comparison.differences(moved.fetched, kept.fetched)
+    assert len(apart) == 5
+    assert 0 < max(apart) < 1e-5
 
 
 def test_names_are_followed_through_imports() -> None:

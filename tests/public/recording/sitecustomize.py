@@ -18,6 +18,7 @@ import sys
 import tempfile
 
 SAMPLES = int(os.environ.get("FLUIDTOOL_SAMPLES", "64"))
+MOVED = os.environ.get("FLUIDTOOL_MOVED") == "1"
 KEPT = 256  # numbers of each fetched value
 DATA_SETS = "cifar conll05 flowers imdb imikolov mnist movielens mq2007 sentiment uci_housing voc2012 wmt14 wmt16"
 
@@ -130,7 +131,17 @@ def set_drawn(program, scope, place):
             if held is not None and block.has_var(name) and block.var(name).persistable and block.var(name).type != 8:
                 tensor = held.get_tensor()
                 old = numpy.array(tensor)
-                tensor.set(drawn(op, old.shape).astype(old.dtype), place)
+                tensor.set(moved(drawn(op, old.shape).astype(old.dtype)), place)
+
+
+def moved(values):
+    """The values; by the driver's wish each one ulp up or down, to see what rounding alone does to a script's numbers."""
+    import numpy
+
+    if not MOVED:
+        return values
+    up = numpy.random.RandomState(values.size % 1000).randint(0, 2, values.shape).astype(bool)
+    return numpy.nextafter(values, numpy.where(up, numpy.inf, -numpy.inf).astype(values.dtype))
 
 
 def without_dropout(program):
