@@ -173,6 +173,8 @@ class Program:
     def op_role(self, role: int) -> None:
         self._op_role = role
 
+    _current_role = op_role
+
     @property
     def op_role_var(self) -> list[str]:
         """The (parameter, gradient) names that appended operators get."""

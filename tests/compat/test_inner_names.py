@@ -341,3 +341,11 @@ def test_a_function_is_not_hidden_by_the_module_of_its_name() -> None:
         importlib.import_module("paddle.fluid.layers.rnn")
         assert callable(layers.rnn)
         assert importlib.import_module("paddle.fluid.layers.nn") is layers.nn
+
+
+def test_old_scripts_set_the_role_of_operators_by_its_first_name() -> None:
+    program, before = fluid.Program(), fluid.Program()._current_role
+    program._current_role = fluid.core.op_proto_and_checker_maker.OpRole.Backward
+    with fluid.program_guard(program):
+        fluid.layers.fill_constant([1], "float32", 1.0)
+    assert program.global_block().ops[0].attr("op_role") == program._current_role != before

@@ -141,3 +141,13 @@ def test_a_tensor_in_pinned_memory_is_read_as_usual() -> None:
     tensor = fluid.LoDTensor()
     tensor.set(np.ones((2, 1), "float32"), fluid.CUDAPinnedPlace())
     assert np.array(tensor).tolist() == [[1], [1]]
+
+
+def test_single_numbers_of_a_tensor() -> None:
+    array = np.array([[1.5, 2.5], [3.5, 4.5]], "float32")
+    tensor, shared = fluid.create_lod_tensor(array, [], CPU), fluid.LoDTensor()
+    shared.array = tensor.array
+    tensor._set_float_element(2, 7.25)
+    assert [tensor._get_float_element(index) for index in range(4)] == [1.5, 2.5, 7.25, 4.5]
+    assert shared._get_float_element(2) == 3.5
+    assert np.array(tensor).dtype == np.float32

@@ -58,7 +58,9 @@ class _Uses:
         """Raise ProgramError for an operator behind `op` that reads what it writes."""
         for other in self.readers.get(written, ()):
             if self.place(other) > self.place(op):
-                raise ProgramError(f"The cast op {op}'s output is used by an operator that is not an optimizer, {other}")
+                raise ProgramError(
+                    f"The cast op {op}'s output is used by an operator that is not an optimizer, {other}"
+                )
 
 
 def rewrite_program(program: Program, lists: AutoMixedPrecisionLists) -> None:
