@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
@@ -56,6 +57,12 @@ def _constant(ctx: OpContext, value: float, text: str, dtype: Any) -> Any:
         raise ctx.error(f"str_value {text!r} is not a number of type {dtype}") from error
 
 
+def _filled(ctx: OpContext, shape: Sequence[int], number: Any, dtype: Any) -> Any:
+    """An array of one number. Zeros (the moments of an optimizer) take no memory until they are written or read."""
+    zero = not number and not ctx.np.signbit(number)
+    return ctx.xp.zeros(shape, dtype) if zero else ctx.xp.full(shape, number, dtype)
+
+
 @op(
     "fill_constant",
     inputs="ValueTensor? ShapeTensor? ShapeTensorList*?",
@@ -80,7 +87,7 @@ def fill_constant(
     sizes = concrete_shape(ctx, integers(ctx, ShapeTensor, ShapeTensorList, shape))
     wanted = ctx.dtype(dtype)
     if ValueTensor is None:
-        array = ctx.xp.full(sizes, _constant(ctx, value, str_value, wanted), wanted)
+        array = _filled(ctx, sizes, _constant(ctx, value, str_value, wanted), wanted)
     else:
         if ValueTensor.size != 1:
             raise ctx.error(f"ValueTensor should hold one number, found shape {ValueTensor.shape}")
@@ -140,7 +147,7 @@ def fill_constant_batch_size_like(
     lod = ctx.lod("Input")
     sizes[output_dim_idx] = len(lod[-1]) - 1 if lod and input_dim_idx == 0 else Input.shape[input_dim_idx]
     wanted = ctx.dtype(dtype)
-    return ctx.xp.full(concrete_shape(ctx, sizes), _constant(ctx, value, str_value, wanted), wanted)
+    return _filled(ctx, concrete_shape(ctx, sizes), _constant(ctx, value, str_value, wanted), wanted)
 
 
 @fill_constant_batch_size_like.infer
@@ -169,7 +176,7 @@ def _filled_like(ctx: OpContext, X: Any, value: float, dtype: int) -> Any:
         fits = limits.min <= value <= limits.max
         if not fits:
             raise ctx.error(f"value {value} is out of the range of {wanted}, {limits.min} to {limits.max}")
-    return ctx.xp.full(X.shape, cast_number(ctx, value, wanted), wanted)
+    return _filled(ctx, X.shape, cast_number(ctx, value, wanted), wanted)
 
 
 @fill_any_like.infer

@@ -285,3 +285,8 @@ def test_shapes_follow_without_running(
     op = block.append_op(type=op_type, inputs={slot: ["x"]}, outputs={"Out": ["out"]}, attrs=attrs)
     found = infer_operator(op, {"x": TensorMeta(shape, VarType.FP32)}.get)
     assert found["out"].shape == expected
+
+
+def test_zeros_of_a_constant_keep_their_sign() -> None:
+    made = [run_op("fill_constant", {}, {"shape": [2], "dtype": int(VarType.FP32), "value": v}) for v in (0.0, -0.0)]
+    assert [np.signbit(each["Out"].numpy()).tolist() for each in made] == [[False] * 2, [True] * 2]
