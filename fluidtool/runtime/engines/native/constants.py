@@ -103,8 +103,7 @@ class PackedConstants:
             start, size, number = self._ranges[place]
             if _address(array) < start + size:
                 return number, _address(array) - start, array.shape, array.strides, array.dtype.char
-        numbers = array.tobytes()
-        return numbers if len(numbers) <= SHORT else _digest(numbers), array.shape, array.dtype.char
+        return array.tobytes() if array.nbytes <= SHORT else _digest(array), array.shape, array.dtype.char
 
 
 class ForeseenConstants:
@@ -121,10 +120,10 @@ class ForeseenConstants:
         return array
 
 
-def _digest(numbers: bytes) -> bytes:
+def _digest(array: NDArray[Any]) -> bytes:
     from hashlib import blake2b  # with all of OpenSSL, which few models need
 
-    return blake2b(numbers).digest()
+    return blake2b(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
 
 
 def _address(array: NDArray[Any]) -> int:
