@@ -105,7 +105,7 @@ class Driver:
         for engine in (ours, *theirs):
             self.prepare(engine)
         for command in commands(chosen, self.folder / ours.name):
-            if chosen.only in str(command):
+            if not chosen.only or any(part in str(command) for part in chosen.only):
                 yield self.beside(ours, theirs, command) if theirs else Row(str(command), self.run(ours, command), None)
 
     def beside(self, ours: Engine, theirs: list[Engine], command: Command) -> Row:
@@ -135,7 +135,9 @@ def main(arguments: list[str] | None = None) -> int:
         "--runs", type=Path, help="scripts with their arguments, one a line, run in the repository's folder"
     )
     parser.add_argument("--data", type=Path, help="a folder of files that scripts need, copied into the repository")
-    parser.add_argument("--only", default="", help="only scripts whose paths contain this")
+    parser.add_argument(
+        "--only", action="append", default=[], help="only scripts whose paths contain this, or another such"
+    )
     parser.add_argument("--seconds", type=float, default=90)
     parser.add_argument("--samples", type=int, default=64, help="of each data set")
     chosen = parser.parse_args(arguments)
