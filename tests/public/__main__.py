@@ -67,15 +67,24 @@ def _cell(done: Run | None) -> str:
 
 
 def _largest(apart: Sequence[float]) -> str:
+    if len(apart) > 1 and max(apart) > TOLERANCE:
+        return f"{apart[0]:.0e} to {max(apart):.0e} in {len(apart)}"
     return f"{max(apart):.0e} in {len(apart)}" if apart else ""
 
 
 def commands(arguments: argparse.Namespace, tree: Path) -> list[Command]:
-    """Those of --runs, one a line, in the repository's folder; all scripts without it."""
+    """Those of --runs, one a line, in the repository's folder or in one named first (`a/b/ train.py`); all scripts without it."""
     if not arguments.runs:
         return [Command(script) for script in repository.scripts_of(tree)]
     lines = [shlex.split(line, comments=True) for line in arguments.runs.read_text().splitlines()]
-    return [Command(Path(script), tuple(words), Path()) for script, *words in filter(None, lines)]
+    return [_command(*line) for line in filter(None, lines)]
+
+
+def _command(first: str, *rest: str) -> Command:
+    if not first.endswith("/"):
+        return Command(Path(first), rest, Path())
+    script, *words = rest
+    return Command(Path(first) / script, tuple(words))
 
 
 @dataclass(frozen=True)

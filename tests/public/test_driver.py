@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import subprocess
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.public import comparison, names, repository, runs
+from tests.public import comparison, made, names, repository, runs
 from tests.public.__main__ import main
 
 TRAINS = """
@@ -64,10 +65,12 @@ def test_commands_run_in_the_repositorys_folder(
     data.mkdir(parents=True)
     (data / "show.py").write_text("import sys; sys.exit(' '.join([open('train.py').readline(), *sys.argv]))")
     (data.parent / "train.py").write_text("first line")
-    runs.write_text("# a comment\ntools/show.py --steps 'a b'\n")
+    (data / "train.py").write_text("another")
+    runs.write_text("# a comment\ntools/show.py --steps 'a b'\ntools/ show.py 1\n")
     assert main([str(public), "--runs", str(runs), "--data", str(data.parent)]) == 1
-    row = capsys.readouterr().out.splitlines()[4]
-    assert row == "| tools/show.py --steps a b |  | first line tools/show.py --steps a b |  |  |"
+    rows = capsys.readouterr().out.splitlines()[4:6]
+    assert rows[0] == "| tools/show.py --steps a b |  | first line tools/show.py --steps a b |  |  |"
+    assert rows[1] == "| tools/show.py 1 |  | another show.py 1 |  |  |"
 
 
 VALUE = ([1], "float32", [2.0])
@@ -97,6 +100,7 @@ def test_how_far_values_are_apart(ours: list, theirs: list, expected: list[float
         ([1e-7, 5e-3], [1e-7, 1e-3], True),
         ([5e-3, 1e-7], [1e-7, 1e-3], False),
         ([1e-7, 5e-3, 5e-3], [1e-7, 1e-3, 1e-6], True),
+        ([1e-7, 5e-3], [1e-1, 1e-1], False),
     ],
 )
 def test_numbers_may_differ_as_far_as_rounding_has_grown(
@@ -125,3 +129,10 @@ def test_names_are_followed_through_imports() -> None:
 def test_names_that_we_lack_are_counted(public: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert names.main([str(public)]) == 0
     assert capsys.readouterr().out == "   1 paddle.fluid.layers.nosuch\n"
+
+
+@pytest.mark.parametrize("make", made.MADE.values())
+def test_made_files_are_the_same_every_time(make: Callable[[], Iterator[tuple[str, bytes]]]) -> None:
+    files = dict(make())
+    assert files == dict(make())
+    assert all(files.values())

@@ -124,14 +124,13 @@ def set_drawn(program, scope, place):
     import numpy
 
     block = program.global_block()
-    for op in block.ops:
-        if op.type in RANDOM and not op.input_arg_names:
-            name = op.output("Out")[0]
-            held = scope.find_var(name)
-            if held is not None and block.has_var(name) and block.var(name).persistable and block.var(name).type != 8:
-                tensor = held.get_tensor()
-                old = numpy.array(tensor)
-                tensor.set(moved(drawn(op, old.shape).astype(old.dtype)), place)
+    last = {op.output("Out")[0]: op for op in block.ops if op.type in RANDOM and not op.input_arg_names}
+    for name, op in last.items():
+        held = scope.find_var(name)
+        if held is not None and block.has_var(name) and block.var(name).persistable and block.var(name).type != 8:
+            tensor = held.get_tensor()
+            old = numpy.array(tensor)
+            tensor.set(moved(drawn(op, old.shape).astype(old.dtype)), place)
 
 
 def moved(values):
