@@ -1,6 +1,6 @@
-"""What every operator means: its schema, shape inference, portable kernel and gradient.
+"""Operators: schema, shape inference, portable kernel and gradient of each.
 
-Nothing in here knows a device, a file or the command line. Importing this package imports no operator: the registry
+This package depends on no device, file or command line. Importing it imports no operator: the registry
 finds the module of an operator when a program needs it.
 """
 

@@ -56,7 +56,7 @@ def build() -> str:
 
 
 def text_of(traits: Traits) -> str:
-    """The expression that makes these traits."""
+    """The expression that constructs these traits."""
     return f"Traits({', '.join(f'{name}={literal(value)}' for name, value in traits.declared().items())})"
 
 
@@ -68,7 +68,7 @@ def literal(value: object) -> str:
 
 
 def main() -> int:
-    """Write the index, or with --check say whether it is up to date."""
+    """Write the index, or with --check report whether it is up to date."""
     text, target = build(), HERE / "index.py"
     if "--check" in sys.argv[1:]:
         if target.exists() and target.read_text() == text:

@@ -1,7 +1,7 @@
-"""What happens when an operator is appended while a program is being built: check, defaults, inference.
+"""What happens when an operator is appended to a program: checks, defaults, inference.
 
-Importing this module fills the hooks of `fluidtool.ir`: from then on `append_op` refuses unknown slots and attributes that
-do not fit, adds default attributes and the framework's own, and writes what the operator implies into the declarations
+Importing this module fills the hooks of `fluidtool.ir`: then `append_op` refuses unknown slots and invalid attributes,
+adds default attributes and the framework's own, and writes inferred metadata into the declarations
 of its outputs, as Paddle 1.8.5 does (framework.py, op_desc.cc). Gradients, and operators that are known but not run, pass
 unchecked.
 """
@@ -28,7 +28,7 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class Building:
-    """What building adds to every operator: the name scope and device in force, and whether call stacks are recorded."""
+    """What building adds to every operator: the current name scope and device, and whether call stacks are recorded."""
 
     name_scope = "/"
     device = ""

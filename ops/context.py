@@ -1,6 +1,6 @@
-"""What an operator kernel sees of the machinery around it: its context.
+"""The context of an operator kernel: its access to the runtime.
 
-A kernel computes with `ctx.xp` (numpy or cupy) and knows no device. Work that is scalar by nature (suppression, beam
+A kernel computes with `ctx.xp` (numpy or cupy), independent of the device. Inherently scalar work (suppression, beam
 search) may go to the host with `ctx.host` and come back with `ctx.array`.
 """
 
@@ -27,14 +27,14 @@ T = TypeVar("T")
 
 
 class Holder(Protocol):
-    """A variable of a scope: a name and whatever it holds now."""
+    """A variable of a scope: a name and its current value."""
 
     name: str
     value: Any
 
 
 class ScopeLike(Protocol):
-    """What kernels of control flow need of a scope."""
+    """The part of a scope that control flow kernels use."""
 
     def find_var(self, name: str) -> Any: ...
     def var(self, name: str) -> Any: ...
@@ -60,9 +60,9 @@ class BoundBlock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RemoteVariable:
-    """A variable that a parameter server keeps.
+    """A variable on a parameter server.
 
-    out_name: what the caller stores it as ("": the same name). table_name: the table that ids are looked up in.
+    out_name: the name under which the caller stores it ("": the same name). table_name: the table for lookups of ids.
     """
 
     endpoint: str
@@ -74,42 +74,42 @@ class RemoteVariable:
 class Remote(Protocol):
     """The parameter servers of a job. `op` asks (its trainer_id is the caller); the run's policy must allow endpoints.
 
-    Values are LoDTensor or SelectedRows. Everything raises RemoteError when a server refuses or does not answer.
+    Values are LoDTensor or SelectedRows. All methods raise RemoteError if a server refuses or does not answer.
     """
 
     def send(self, op: Operator, variables: Sequence[tuple[RemoteVariable, Any]]) -> None:
-        """Send values; an error may come as late as the next barrier."""
+        """Send values; an error may be raised as late as the next barrier."""
 
     def notify(self, op: Operator, variables: Sequence[tuple[RemoteVariable, Any]]) -> None:
-        """Send how many steps were run to servers that count them."""
+        """Send the number of steps run to servers that count them."""
 
     def hand_over(self, names: Sequence[str], values: Sequence[Any]) -> bool:
-        """Give variables to the process' communicator, which sends them later; False when there is none."""
+        """Give variables to the process' communicator, which sends them later; False if there is none."""
 
     def hand_over_barrier(self) -> None:
-        """Tell the process' communicator, if there is one, that a step's variables are handed over."""
+        """Tell the process' communicator, if there is one, that a step's variables are complete."""
 
     def send_barrier(self, op: Operator, endpoints: Sequence[str]) -> None:
-        """Say that everything of this step is sent."""
+        """Tell the servers that this step's values are all sent."""
 
     def announce(self, op: Operator, variables: Sequence[RemoteVariable]) -> None:
-        """Say which variables `receive` will ask for next in this step, so that they may come together."""
+        """Announce the variables that `receive` will request next in this step, so that they may come together."""
 
     def receive(self, op: Operator, variables: Sequence[RemoteVariable], with_barrier: bool = True) -> list[Any]:
-        """The values; with_barrier: as they are when the round is done, else as they are now."""
+        """The values; with_barrier: as of the end of the round, else as they are now."""
 
     def fetch_barrier(self, op: Operator, endpoints: Sequence[str]) -> None:
-        """Say that everything of this step is fetched."""
+        """Tell the servers that this step's values are all fetched."""
 
     def prefetch(self, op: Operator, requests: Sequence[tuple[RemoteVariable, Any]]) -> list[Any]:
-        """Send ids and get what the servers compute of each: rows of tables."""
+        """Send ids and get the values that servers compute from them: rows of tables."""
 
     def checkpoint(self, op: Operator, folders: Sequence[tuple[str, str]]) -> None:
-        """Tell each endpoint the folder to save its part of a table in."""
+        """Tell each endpoint the folder for its part of a table."""
 
 
 class Ring(Protocol):
-    """The ranks that work together in collective operators, as one of them sees them."""
+    """The ranks of a collective operation, as seen by one of them."""
 
     rank: int
     size: int
@@ -134,7 +134,7 @@ class Communicators(Protocol):
 
 
 class Runtime(Protocol):
-    """What a run offers to kernels beyond arrays."""
+    """The runtime services for kernels, besides arrays."""
 
     device: Device
     place: Place
@@ -168,9 +168,9 @@ class OpContext:
         self._settled: tuple[Any, Any] | None = None
 
     def settled(self, key: Any, settle: Callable[[], T]) -> T:
-        """What `settle` makes of the attributes and of what `key` tells: made anew only when the key is another one.
+        """The result of `settle` for the attributes and `key`: computed again only if the key changes.
 
-        The attributes of an operator that is bound stay as they are.
+        The attributes of a bound operator do not change.
         """
         last = self._settled
         if last is None or last[0] != key:
@@ -186,7 +186,7 @@ class OpContext:
 
     @property
     def np(self) -> Any:
-        """numpy, for host work."""
+        """numpy, for work on the host."""
         return self.runtime.host.xp
 
     @property
@@ -204,12 +204,12 @@ class OpContext:
         return self.runtime.device.host(array)
 
     def array(self, values: Any, dtype: Any = None) -> Any:
-        """An array of the device from an array, a list or a number (no copy on the CPU when it is one already)."""
+        """An array on the device from an array, a list or a number (no copy on the CPU if it is already an array)."""
         array = self.runtime.device.array(values)
         return array if dtype is None else array.astype(self.dtype(dtype), copy=False)
 
     def dtype(self, data_type: Any) -> Any:
-        """The array library's dtype of a data type number of the format (a dtype is returned as it is)."""
+        """The array library's dtype for a data type number of the format (a dtype is returned unchanged)."""
         return numpy_dtype(data_type) if isinstance(data_type, int) else data_type
 
     @property
@@ -223,7 +223,7 @@ class OpContext:
 
     # -- variables
     def has(self, slot: str) -> bool:
-        """Whether the slot names a variable that holds a value."""
+        """Whether the slot has a variable with a value."""
         holders = self.inputs.get(slot, ())
         return bool(holders) and holders[0] is not None and holders[0].value is not None
 
@@ -232,14 +232,14 @@ class OpContext:
         return bool(self.outputs.get(slot))
 
     def value(self, slot: str, index: int = 0) -> Any:
-        """The value itself (LoDTensor, SelectedRows, …) of an input; raises UninitializedError when there is none."""
+        """The value (LoDTensor, SelectedRows, …) of an input; raises UninitializedError if there is none."""
         holders = self.inputs.get(slot, ())
         if index >= len(holders) or holders[index].value is None:
             raise UninitializedError(f"input {slot}[{index}] of operator {self.op.type} holds no value")
         return holders[index].value
 
     def lod(self, slot: str, index: int = 0) -> LoD:
-        """LoD offsets of an input ([] without)."""
+        """LoD offsets of an input ([] if it has none)."""
         holders = self.inputs.get(slot, ())
         if index >= len(holders):
             return []
@@ -247,13 +247,13 @@ class OpContext:
         return value.offsets if isinstance(value, LoDTensor) else []
 
     def set_lod(self, slot: str, offsets: Sequence[Sequence[int]], index: int = 0) -> None:
-        """Give an output its LoD; it stands whatever the kernel returns."""
+        """Set the LoD of an output, whatever the kernel returns."""
         holders = self.outputs.get(slot, ())
         if index < len(holders):
             holders[index].pending_lod = [[int(o) for o in level] for level in offsets]
 
     def sequences(self, slot: str, index: int = 0) -> list[int]:
-        """The offsets of the last LoD level; raises OperatorError when the input has no LoD."""
+        """The offsets of the last LoD level; raises OperatorError if the input has no LoD."""
         lod = self.lod(slot, index)
         if not lod:
             raise self.error(
@@ -269,12 +269,12 @@ class OpContext:
 
     # -- control flow
     def bind_block(self, block: int, scope: Any) -> BoundBlock:
-        """A sub-block bound to the variables of `scope`; run it as often as needed."""
+        """A sub-block bound to the variables of `scope`, for any number of runs."""
         bound: BoundBlock = self.runtime.bind_block(block, scope)
         return bound
 
     def run_block(self, block: int, scope: Any) -> None:
-        """Run a sub-block once in `scope`; the values stay there."""
+        """Run a sub-block once in `scope`; the values are kept there."""
         self.runtime.bind_block(block, scope).run()
 
     # -- attributes and errors
@@ -288,12 +288,12 @@ class OpContext:
         return spec.default
 
     def error(self, what: str) -> OperatorError:
-        """The error to raise: `what` says which input or attribute, what was expected, what was found, the way out."""
+        """The error to raise: `what` is the input or attribute, what was expected, what was found, and how to fix it."""
         return OperatorError(f"operator {self.op.type}: {what}")
 
 
 class InferContext:
-    """What an inference function sees: attributes, how many variables a slot names, and a way to refuse."""
+    """The context of an inference function: attributes, the number of variables per slot, and errors."""
 
     __slots__ = ("info", "lookup", "op")
 
@@ -301,7 +301,7 @@ class InferContext:
         self.op, self.info, self.lookup = op, info, lookup
 
     def meta(self, name: str) -> Any:
-        """What is known of a variable by its name (TensorMeta or None); for operators declared raw."""
+        """The metadata of a variable by its name (TensorMeta or None); for operators declared raw."""
         return self.lookup(name) if self.lookup is not None else None
 
     def count(self, slot: str) -> int:
@@ -313,9 +313,9 @@ class InferContext:
         return bool(self.op.outputs.get(slot))
 
     def declared_dtype(self, slot: str, otherwise: VarType) -> VarType:
-        """The data type that the program declares for an output already.
+        """The data type that the program already declares for an output.
 
-        Paddle leaves it as the layer declared it where only the kernel knows better.
+        Paddle keeps the layer's declaration if only the kernel knows the type.
         """
         names = self.op.outputs.get(slot)
         var = self.op.block.find_var_recursive(names[0]) if names else None
@@ -329,5 +329,5 @@ class InferContext:
         return spec.default
 
     def error(self, what: str) -> OperatorError:
-        """The error to raise when the shapes cannot work."""
+        """The error to raise if the shapes are invalid."""
         return OperatorError(f"operator {self.op.type}: {what}")

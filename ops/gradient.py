@@ -1,8 +1,8 @@
-"""Gradient operators as data: what the gradient of an operator in a program looks like.
+"""Gradient operators as data: how the gradient of an operator is represented in a program.
 
 `make_grad_ops(op)` gives the descriptions of the gradient operators of one forward operator, as Paddle 1.8.5's gradient
 makers do: same types, slots, variable names and attributes. Most gradients are wired in the plain way that
-`OpInfo.grad` declares; the others have a maker of their own.
+`OpInfo.grad` declares; the others have a separate maker.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def grad_name(name: str) -> str:
 
 @dataclass(slots=True)
 class OpDescription:
-    """An operator that is yet to be put into a block. `attr_types` keeps declared types that values do not tell."""
+    """An operator before it is put into a block. `attr_types` has declared types that values do not determine."""
 
     type: str
     inputs: dict[str, list[str]]
@@ -37,7 +37,7 @@ class OpDescription:
     attr_types: dict[str, AttrType | int] = field(default_factory=dict)
 
     def insert(self, block: Block, index: int | None = None) -> Operator:
-        """Put the operator into a block (at its end without an index) as it is: no defaults, no checks."""
+        """Put the operator into a block (by default at its end), without defaults or checks."""
         op = Operator(block, type=self.type, inputs=self.inputs, outputs=self.outputs)
         info = find_op(self.type)
         specs = {} if info is None else info.attrs

@@ -1,7 +1,7 @@
 """Shapes, data types and LoD levels without running: one operator, or a whole program.
 
-Sizes that only a run can tell are -1. Inference functions live with their operators; here is what drives them, and the
-rule that serves most gradient operators: a gradient is like the variable that it is the gradient of, its LoD aside.
+Sizes known only at run time are -1. Inference functions are beside their operators; this module runs them, and has the
+rule for most gradient operators: a gradient is like its variable, except for its LoD.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ Lookup = Callable[[str], TensorMeta | None]
 
 
 def declared_meta(var: Variable | None) -> TensorMeta | None:
-    """What a variable's declaration says, or None when it does not say enough."""
+    """The metadata in a variable's declaration, or None if it is incomplete."""
     if var is None or var.type not in TENSOR_KINDS or not var.has_shape or var.dtype is None:
         return None
     return TensorMeta(var.shape, var.dtype, var.lod_level, VarType(var.type))
 
 
 def infer_operator(op: Operator, lookup: Lookup) -> dict[str, TensorMeta]:
-    """Metadata of the outputs of `op` by variable name; names that cannot be told are left out.
+    """Metadata of the outputs of `op` by variable name; unknown ones are left out.
 
-    Nothing is told where attributes name variables. Raises OperatorError when the shapes cannot work.
+    Empty if attributes name variables. Raises OperatorError if the shapes are invalid.
     """
     info = find_op(op.type)
     if info is None or op.variable_attrs():
@@ -81,7 +81,7 @@ def _by_rule(op: Operator, info: OpInfo, lookup: Lookup) -> dict[str, TensorMeta
 
 
 def _infer(op: Operator, info: OpInfo, kernel: Kernel, args: list[Any], lookup: Lookup) -> Any:
-    """What the inference function says; attributes that it cannot work with raise OperatorError like shapes."""
+    """The result of the inference function; invalid attributes raise OperatorError like shapes."""
     context = InferContext(op, info, lookup)
     for name in info.infer_attrs:
         if info.attrs[name].required and not op.has_attr(name):
@@ -113,13 +113,13 @@ def _with_shared_lod(op: Operator, info: OpInfo, slot: str, index: int, meta: Te
 
 @dataclass(slots=True)
 class Inferred:
-    """The metadata of a whole program: by (block index, name); what went wrong by operator position."""
+    """The metadata of a whole program: by (block index, name); errors by operator position."""
 
     metas: dict[tuple[int, str], TensorMeta] = field(default_factory=dict)
     faults: list[tuple[int, int, FluidError]] = field(default_factory=list)
 
     def find(self, block: Block, name: str) -> TensorMeta | None:
-        """What is known of a name as seen from a block."""
+        """The metadata of a name as seen from a block."""
         for around in block.ancestry():
             if (around.idx, name) in self.metas:
                 return self.metas[around.idx, name]
@@ -127,7 +127,7 @@ class Inferred:
 
 
 def infer_program(program: Program, feeds: dict[str, TensorMeta] | None = None) -> Inferred:
-    """Infer every variable of a program from its declared inputs, or from `feeds` where these say more."""
+    """Infer every variable of a program from its declared inputs, or from `feeds` where these are more specific."""
     inferred = Inferred()
     for block in program.blocks:
         for var in block.vars.values():
@@ -156,7 +156,7 @@ def _infer_block(program: Program, block: Block, inferred: Inferred) -> None:
 
 
 def infer_declared(op: Operator) -> None:
-    """Write what `op` implies into the declarations of its outputs, as Paddle does when an operator is appended."""
+    """Write the inferred metadata of `op` into the declarations of its outputs, as Paddle does when it is appended."""
     block = op.block
     results = infer_operator(op, lambda name: declared_meta(block.find_var_recursive(name)))
     for name, meta in results.items():

@@ -1,7 +1,7 @@
-"""How many multiply-adds an operator takes, by the shapes of its variables.
+"""The number of multiply-adds of an operator, from the shapes of its variables.
 
-Operators that multiply matrices or convolve declare it (`@op(..., multiply_adds=...)`); everything else is small beside them.
-What several operators share is here. The caller has the shapes: of inference, of a run, or of a region.
+Operators that multiply matrices or convolve declare it (`@op(..., multiply_adds=...)`); all others are negligible.
+Common cases are here. The caller has the shapes: from inference, from a run, or from a region.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Shape = tuple[int, ...]
 
 
 class UnknownShapeError(Exception):
-    """A shape that cannot be told."""
+    """A shape is unknown."""
 
 
 class Shapes(Protocol):
@@ -25,7 +25,7 @@ class Shapes(Protocol):
     def __call__(self, slot: str, index: int = 0, rank: int = 0) -> Shape:
         """The shape of variable `index` in an input slot, or with '>' before it in an output slot.
 
-        Raises UnknownShapeError where it cannot be told, or has fewer than `rank` dimensions.
+        Raises UnknownShapeError if it is unknown, or has fewer than `rank` dimensions.
         """
 
 
@@ -73,7 +73,7 @@ def stacked_multiply_adds(op: Operator, shape: Shapes) -> int:
 
 
 def known_multiply_adds(count: MultiplyAdds | None, op: Operator, shape: Shapes) -> int:
-    """The count; 0 where the operator has none, or where shapes cannot be told."""
+    """The count; 0 if the operator has none, or if shapes are unknown."""
     try:
         return 0 if count is None else count(op, shape)
     except (UnknownShapeError, IndexError):

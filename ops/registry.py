@@ -1,4 +1,4 @@
-"""The registry: `@op` declares an operator, and everything on it hangs from the OpInfo that `@op` returns.
+"""The registry: `@op` declares an operator and returns its OpInfo, to which inference and gradient are attached.
 
     @op("relu", inputs="X", outputs="Out", attrs={**USE_MKLDNN}, lod="X")
     def relu(ctx, X):
@@ -12,7 +12,7 @@
     def relu_grad(ctx, Out, Out_grad):
         return Out_grad * (Out > 0)
 
-A kernel gets one positional argument per declared input slot (an array; a list of them for a `*` slot; None for what is
+A kernel gets one positional argument per declared input slot (an array; a list of them for a `*` slot; None if it is
 absent) and, as keywords, the attributes that its signature names. It returns the value of its first output, or a dict
 by output slot name (a list for a `*` slot). SelectedRows, LoDTensorArray and LoDRankTable values come and go unchanged.
 An `infer` function has the same form with TensorMeta in place of arrays. Kernels never write into their inputs.
@@ -134,9 +134,9 @@ def op(
     lod: which LoD the outputs inherit: "X" (every output gets X's) or "X->Out Y->Other".
     raw: the kernel reads and writes variables through ctx itself (control flow); it gets no positional inputs.
     random: draws random numbers; such operators are never folded or merged.
-    side_effects: does more than compute its outputs (prints, writes files, talks); never dropped.
-    multiply_adds: counts them by the shapes at hand; None: it has none worth counting.
-    traits: what passes and distribution ask for.
+    side_effects: does more than compute its outputs (prints, writes files, communicates); never dropped.
+    multiply_adds: counts them from shapes; None: negligible.
+    traits: what passes and distribution need to know.
     """
 
     def register(kernel: Kernel) -> OpInfo:
@@ -197,14 +197,14 @@ def _check_signature(
 
 
 def find_op(type: str) -> OpInfo | None:
-    """The OpInfo of an operator type, or None; loads the family's module when it is first asked for."""
+    """The OpInfo of an operator type, or None; loads the family's module on first use."""
     info = _REGISTRY.complete.get(type)
     if info is None:
         from fluidtool.ops.index import MODULES
 
         module = MODULES.get(type)
         if module is not None:
-            importlib.import_module(f"fluidtool.ops.{module}")  # waits for another thread that is at it
+            importlib.import_module(f"fluidtool.ops.{module}")  # waits for another thread that is importing it
         info = _REGISTRY.infos.get(type)
         if info is not None:
             _REGISTRY.complete[type] = info

@@ -52,7 +52,7 @@ class AttrSpec:
 
 @dataclass(frozen=True, slots=True)
 class TensorMeta:
-    """What is known of a variable without running: -1 in `shape` is a size that only a run can tell."""
+    """The metadata of a variable without running: -1 in `shape` is a size known only at run time."""
 
     shape: tuple[int, ...]
     dtype: VarType

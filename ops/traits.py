@@ -1,4 +1,4 @@
-"""What is known of an operator beside its schema: plain data, which passes and distribution ask for by type.
+"""Facts about an operator besides its schema: plain data for passes and distribution, by type.
 
 An operator declares it (`@op(..., traits=Traits(table="W"))`), and `registry.traits_of` answers from the generated
 `ops/index.py`, without importing the operator.
@@ -16,15 +16,15 @@ Memory = Literal["named", "scoped", "view", "keeps_lod"]
 class Traits:
     """Traits of one operator; those of most are the defaults.
 
-    gradient_scope: its gradient operators have its name scope and `op_role_var` (False: Paddle's maker copies neither).
+    gradient_scope: its gradient operators get its name scope and `op_role_var` (False: Paddle's maker copies neither).
     sharded: of an optimizer that parameter servers run: the inputs that are sliced like its parameter; None: servers do
     not run it. sharded_if: (attribute, input), for an input that is sliced only where the attribute is true.
     table: the input whose rows are looked up by ids, and may be on servers. plain_lookup: it does nothing else.
-    transpiled: only a transpiler for distributed training makes it.
-    memory: what keeps its variables from sharing memory with others. "named": their names have a meaning outside, for
+    transpiled: created only by a transpiler for distributed training.
+    memory: why its variables cannot share memory with others. "named": their names have a meaning outside, for
     other processes or in what is printed. "scoped": only the names must stay; when it ends, it is done with the values.
     "view": in Paddle, an output is a view of an input. "keeps_lod": in Paddle, outputs keep the LoD that they had.
-    lod_branch: the input that it treats in another way when it has a LoD.
+    lod_branch: the input that it treats differently if it has a LoD.
     left_out: the output, required in Paddle 1.8.5, that programs of 2.x may leave out.
     """
 

@@ -1,7 +1,7 @@
-"""Whether the operators of a program are what their schemas say: attributes of the declared types, slots filled as declared.
+"""Whether the operators of a program match their schemas: attributes of the declared types, slots filled as declared.
 
-Code that reads an attribute or the first variable of a slot relies on this. A program is looked at once: when a model is
-loaded, when a pass starts, when a block is compiled; operators that nobody knows have no schema to break.
+Code that reads an attribute or the first variable of a slot relies on this. A program is checked once: when a model is
+loaded, when a pass starts, when a block is compiled; unknown operators have no schema to violate.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FEED_FETCH = frozenset({"feed", "fetch"})
 
 
 class Broken(Enum):
-    """What an operator of a program does not keep to."""
+    """A violation of an operator's schema."""
 
     NEEDED_ATTRIBUTE = auto()
     NEEDED_INPUT = auto()
@@ -34,23 +34,23 @@ class Broken(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SchemaFault:
-    """Where an operator differs from its schema: what is broken, and the end of a sentence about the operator."""
+    """Where an operator violates its schema: what is broken, and the end of a sentence about the operator."""
 
     broken: Broken
     text: str
 
 
 def require_valid(program: Program, source: str = "the program") -> None:
-    """Raise OperatorError, which names the first operator of `source` that is not what its schema says."""
+    """Raise OperatorError naming the first operator of `source` that does not match its schema."""
     for block in program.blocks:
         for op in block.ops:
             require_valid_operator(op, find_op(op.type), source)
 
 
 def require_valid_operator(op: Operator, info: OpInfo | None, source: str = "") -> None:
-    """Raise OperatorError where one operator is not what its schema says; `info` None: it has no schema.
+    """Raise OperatorError if one operator does not match its schema; `info` None: it has no schema.
 
-    A required attribute may be missing that the kernel does not ask for: later versions of Paddle gave some another name.
+    A required attribute that the kernel does not read may be missing: later versions of Paddle renamed some.
     """
     fault = next(schema_faults(op, info, info.kernel_attrs if info else ()), None)
     if fault is not None:
@@ -61,7 +61,7 @@ def require_valid_operator(op: Operator, info: OpInfo | None, source: str = "") 
 
 
 def schema_faults(op: Operator, info: OpInfo | None, needed: Collection[str] | None = None) -> Iterator[SchemaFault]:
-    """Every way in which an operator differs from its schema; `needed`: the attributes that must be there, of those required.
+    """Every violation of an operator's schema; `needed`: the attributes that must be present, of those required.
 
     What a raw kernel gets it looks at itself; `feed` and `fetch` have none. Of the outputs only the first must be there: what
     others would hold is dropped.
@@ -102,9 +102,9 @@ def schema_faults(op: Operator, info: OpInfo | None, needed: Collection[str] | N
 
 
 def fits(spec: AttrSpec, value: Any, found: int) -> bool:
-    """Whether a value of another type than declared can stand for the declared one.
+    """Whether a value of another type than declared is acceptable.
 
-    Paddle 1.8.5 takes whole numbers for truth values and fractions, and INT or FLOAT for LONG (attribute.h); later versions
+    Paddle 1.8.5 accepts integers as booleans and floats, and INT or FLOAT as LONG (attribute.h); later versions
     write INT as LONG or SCALAR, and FLOAT as FLOAT64. An empty list is one of every type.
     """
     wanted, never = spec.type, (AttrType.BLOCK, AttrType.BLOCKS, *VARIABLES)

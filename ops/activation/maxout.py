@@ -11,7 +11,7 @@ from fluidtool.ops.schema import INT, TensorMeta, required
 
 @op("maxout", inputs="X", outputs="Out", attrs={"groups": required(INT), "axis": 1})
 def maxout(ctx: OpContext, X: Any, *, groups: int, axis: int) -> Any:
-    """The maximum over each `groups` neighbouring channels of a 4-D X, channels along `axis` 1, 3 or -1 (maxout_op.cc)."""
+    """The maximum over each `groups` neighboring channels of a 4-D X, channels along `axis` 1, 3 or -1 (maxout_op.cc)."""
     return X.reshape(_grouped(ctx, X.shape, groups, axis)).max(axis=axis % 4 + 1)
 
 

@@ -14,7 +14,7 @@ from fluidtool.ops.schema import TensorMeta
 def prelu(ctx: OpContext, X: Any, Alpha: Any, *, mode: str) -> Any:
     """X where X > 0, else X * Alpha: one slope for `all`, one per channel, or one per element of a sample.
 
-    Channels are dimension 1; the last one where a program of Paddle 2.x says data_format NHWC (prelu_op.h).
+    Channels are dimension 1; the last one with data_format NHWC of Paddle 2.x (prelu_op.h).
     """
     slopes = _slopes(ctx, X, Alpha, mode)
     return ctx.xp.where(X > 0, X, X * slopes)

@@ -1,4 +1,4 @@
-"""Activations that are straight lines by pieces, and the exponential ones next to them: relu, elu and their kin."""
+"""Piecewise linear activations, and related exponential ones: relu, elu, …"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Activations made of exp: sigmoid, tanh, their gated forms (swish, mish, gelu) and their piecewise-linear stand-ins."""
+"""Activations based on exp: sigmoid, tanh, gated ones (swish, mish, gelu) and piecewise linear approximations."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def softplus_grad(ctx: OpContext, X: Any, Out_grad: Any) -> Any:
 
 @activation("soft_relu", {"threshold": 40.0})
 def soft_relu(ctx: OpContext, X: Any, *, threshold: float) -> Any:
-    """log(1 + exp(X)), X cut to ±threshold first."""
+    """log(1 + exp(X)), X clipped to ±threshold first."""
     return ctx.xp.log1p(ctx.xp.exp(clipped(ctx, X, -threshold, threshold)))
 
 
@@ -129,7 +129,7 @@ def soft_relu_grad(ctx: OpContext, Out: Any, Out_grad: Any, *, threshold: float)
 
 @activation("hard_sigmoid", {"slope": 0.2, "offset": 0.5})
 def hard_sigmoid(ctx: OpContext, X: Any, *, slope: float, offset: float) -> Any:
-    """slope * X + offset, cut to 0 … 1."""
+    """slope * X + offset, clipped to [0, 1]."""
     return clipped(ctx, X * X.dtype.type(slope) + X.dtype.type(offset), 0, 1)
 
 

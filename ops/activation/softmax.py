@@ -1,4 +1,4 @@
-"""softmax: exp(x - max) / sum of it along one axis."""
+"""softmax: exp(x - max) / sum(exp(x - max)) along one axis."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import USE_CUDNN, USE_MKLDNN, TensorMeta
 
-# Paddle takes what is further below the largest for this far: no probability is 0.
+# Paddle clips larger distances from the largest element to this one: no probability is 0.
 LOWEST = -64.0
 
 
@@ -34,7 +34,7 @@ def softmax(ctx: OpContext, X: Any, *, axis: int) -> Any:
 
 
 def shifted(ctx: OpContext, x: Any, axis: int) -> Any:
-    """x less its largest along `axis`, but no lower than LOWEST."""
+    """x minus its largest element along `axis`, at least LOWEST."""
     moved = x - x.max(axis=axis, keepdims=True)
     return ctx.xp.maximum(moved, moved.dtype.type(LOWEST), out=moved)
 

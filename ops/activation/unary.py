@@ -1,4 +1,4 @@
-"""What the activation operators share: one input, one output like it, a gradient from the input or from the output."""
+"""Common code of activation operators: one input, one output like it, a gradient from the input or from the output."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def activation(
 
 
 def like_x(ctx: InferContext, X: TensorMeta) -> TensorMeta:
-    """Inference of an output that is like X."""
+    """Inference of an output with the metadata of X."""
     return X
 
 
 def clipped(ctx: OpContext, x: Any, low: float, high: float) -> Any:
-    """x cut to low … high, in its own data type."""
+    """x clipped to low … high, in its data type."""
     return ctx.xp.clip(x, x.dtype.type(low), x.dtype.type(high))

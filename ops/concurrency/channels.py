@@ -40,7 +40,7 @@ def channel_create(ctx: OpContext, *, data_type: int, capacity: int) -> None:
     if data_type not in CONTAINERS:
         raise ctx.error(f"Data type {data_type} is not in [{known}]")
     if capacity < 0:
-        raise ctx.error(f"capacity must be 0 or more, found {capacity}")
+        raise ctx.error(f"capacity must be at least 0, found {capacity}")
     holder = ctx.outputs["Out"][0]
     holder.value = Channel(holder.name, data_type, capacity)
 
@@ -49,7 +49,7 @@ def channel_create(ctx: OpContext, *, data_type: int, capacity: int) -> None:
 def channel_send(ctx: OpContext) -> dict[str, Any]:
     """Move X into the channel, waiting until there is room or a receiver; Status is True (Fluid 0.14 channel_send_op.cc).
 
-    X holds nothing afterwards. Raises OperatorError when the channel is closed, DeadlockError when nobody can receive.
+    X is empty afterwards. Raises OperatorError if the channel is closed, DeadlockError if nothing can receive.
     """
     channel = channel_of(ctx, ctx.value("Channel"))
     goroutines(ctx).perform(sending(ctx, 0, channel, ctx.inputs["X"][0]), place(ctx, [channel.name]))
@@ -58,9 +58,9 @@ def channel_send(ctx: OpContext) -> dict[str, Any]:
 
 @op("channel_recv", inputs="Channel", outputs="Out Status", raw=True, side_effects=True)
 def channel_recv(ctx: OpContext) -> dict[str, Any]:
-    """Out = the next value of the channel, waiting for it; Status: False when it is closed and empty.
+    """Out = the next value of the channel, waiting for it; Status: False if it is closed and empty.
 
-    Out then stays as it is. Raises DeadlockError when nobody can send. (Fluid 0.14 channel_recv_op.cc)
+    Out is then unchanged. Raises DeadlockError if nothing can send. (Fluid 0.14 channel_recv_op.cc)
     """
     channel = channel_of(ctx, ctx.value("Channel"))
     case = Case(0, channel, None, sends=False)
@@ -71,7 +71,7 @@ def channel_recv(ctx: OpContext) -> dict[str, Any]:
 
 @op("channel_close", inputs="Channel", outputs="", raw=True, side_effects=True)
 def channel_close(ctx: OpContext) -> None:
-    """Close the channel: what it holds can still be received; closing it again does nothing.
+    """Close the channel: its values can still be received; closing it again has no effect.
 
     (Fluid 0.14 channel_close_op.cc)
     """
@@ -79,15 +79,15 @@ def channel_close(ctx: OpContext) -> None:
 
 
 def channel_of(ctx: OpContext, value: Any) -> Channel:
-    """The value as a channel; raises OperatorError when it is none."""
+    """The value as a channel; raises OperatorError if it is not one."""
     if not isinstance(value, Channel):
-        raise ctx.error(f"expected a channel that channel_create made, found {type(value).__name__}")
+        raise ctx.error(f"expected a channel from channel_create, found {type(value).__name__}")
     channel: Channel = value
     return channel
 
 
 def sending(ctx: OpContext, index: int, channel: Channel, holder: Any) -> Case:
-    """The case that sends a variable; raises OperatorError when it is empty, or of another kind than the channel's."""
+    """The case that sends a variable; raises OperatorError if it is empty, or of another kind than the channel's."""
     value = holder.value
     if value is None or (isinstance(value, LoDTensor) and value.array is None):
         raise ctx.error(

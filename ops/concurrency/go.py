@@ -1,4 +1,4 @@
-"""go: a block run by a thread of its own (Fluid 0.14; Paddle removed it before 1.0)."""
+"""go: a block run in a separate thread (Fluid 0.14; Paddle removed it before 1.0)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fluidtool.ops.schema import block
 def go(ctx: OpContext, *, sub_block: int) -> None:
     """Run `sub_block` in a new thread, in a scope below the outermost one; nothing waits for it (Fluid 0.14 go_op.cc).
 
-    X: what the block reads, all of which must be in the outermost scope: persistable. An error in it is raised by the
+    X: what the block reads, all of which must be in the outermost scope: persistable. Its errors are raised by the
     next channel operator of the program itself, or at the end of the run.
     """
     root = ctx.scope.root()

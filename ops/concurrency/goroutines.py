@@ -1,8 +1,8 @@
-"""Channels and the threads that talk over them: what go, select and the channel operators share.
+"""Channels and the threads that communicate over them: shared by go, select and the channel operators.
 
-One lock guards all channels of a scope. A thread that cannot proceed leaves its cases, a send or a receive each, in the
-queues of their channels; the thread that meets one of them completes it and wakes the sleeper. Rules as in Fluid 0.14
-(channel_impl.h), but where every thread sleeps there is an error instead of a hang.
+One lock guards all channels of a scope. A thread that cannot proceed queues its cases (sends and receives) at
+their channels; the thread that matches one of them completes it and wakes the sleeper. Rules as in Fluid 0.14
+(channel_impl.h), except that a deadlock of all threads is an error instead of a hang.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class DeadlockError(OperatorError):
 
 @dataclass(eq=False, slots=True)
 class Channel:
-    """A queue of values between threads; without capacity a send waits for its receive."""
+    """A queue of values between threads; without capacity, a send waits for its receive."""
 
     name: str
     data_type: int
@@ -41,7 +41,7 @@ class Channel:
 
 @dataclass(eq=False, slots=True)
 class Case:
-    """A send or a receive that is to happen. holder: the variable sent; value: what is sent, or was received."""
+    """A pending send or receive. holder: the variable sent; value: the value sent or received."""
 
     index: int
     channel: Channel
@@ -50,10 +50,10 @@ class Case:
     value: Any = None
 
     def offer(self) -> Any:
-        """Take the value out of the sender's variable."""
+        """Move the value out of the sender's variable."""
         if self.holder.value is self.value:
             self.holder.value = None
-        # A LoDTensor of its own: the receiver may later change the object that it gets.
+        # A new LoDTensor: the receiver may later change its object.
         return LoDTensor(self.value.array, self.value.offsets) if isinstance(self.value, LoDTensor) else self.value
 
     def queue(self) -> deque[tuple[Sleeper, Case]]:
@@ -63,7 +63,7 @@ class Case:
 
 @dataclass(eq=False, slots=True)
 class Sleeper:
-    """A thread that waits for one of its cases. chosen: the one that happened; None when a channel was closed."""
+    """A thread that waits for one of its cases. chosen: the one that happened; None if a channel was closed."""
 
     what: str
     is_goroutine: bool
@@ -84,14 +84,14 @@ class Goroutines:
 
     # ------------------------------------------------------------ what operators do
     def start(self, run: Callable[[], None], name: str) -> None:
-        """Run a go block in a thread of its own; nobody waits for it to end."""
+        """Run a go block in a new thread; its end is not awaited."""
         thread = threading.Thread(target=self._run, args=(run,), name=name, daemon=True)
         with self._lock:
             self._live.add(thread)
         thread.start()
 
     def perform(self, case: Case, what: str) -> bool:
-        """Send or receive, waiting until it can happen; False for a receive from a closed, empty channel."""
+        """Send or receive, waiting until possible; False for a receive from a closed, empty channel."""
         with self._lock:
             self._raise_pending()
             if self._happens(case):
@@ -105,7 +105,7 @@ class Goroutines:
             return False
 
     def select(self, cases: Sequence[Case], has_default: bool, what: str) -> Case | None:
-        """One of the cases that can happen, drawn at random, after it happened; None for the default.
+        """One of the possible cases, drawn at random, after it happened; None for the default.
 
         A receive from a closed, empty channel cannot happen (unlike in Go).
         """
@@ -122,20 +122,20 @@ class Goroutines:
                     return chosen
 
     def close(self, channel: Channel) -> None:
-        """Close a channel (again does nothing) and wake who waits at it."""
+        """Close a channel (no effect if closed) and wake its waiting threads."""
         with self._lock:
             channel.closed = True
             for sleeper, _ in [*channel.senders, *channel.receivers]:
                 self._wake(sleeper, None)
 
     def raise_failed(self) -> None:
-        """Raise the first error of a goroutine that no thread of the program has raised yet."""
+        """Raise the first error of a goroutine that has not been raised yet."""
         with self._lock:
             self._raise_pending()
 
     # ------------------------------------------------------------ within the lock
     def _happens(self, case: Case) -> bool:
-        """Let the case happen if it can at once."""
+        """Complete the case if it is possible immediately."""
         channel = case.channel
         if not case.sends:
             return self._receives(case)
@@ -166,7 +166,7 @@ class Goroutines:
         return True
 
     def _first(self, queue: deque[tuple[Sleeper, Case]]) -> tuple[Sleeper, Case] | None:
-        """The one that waits longest; those already woken are still in the queue until their threads run."""
+        """The longest waiting one; woken threads stay in the queue until they run."""
         return next((entry for entry in queue if entry[0] in self._asleep), None)
 
     def _sleep(self, cases: Sequence[Case], what: str) -> Case | None:
@@ -195,7 +195,7 @@ class Goroutines:
             sleeper.wake.notify()
 
     def _look_for_deadlock(self) -> None:
-        """Wake all with an error when no thread is left to wake them: goroutines alone may sleep on, as in Go."""
+        """Wake all with an error if no thread is left to wake them: goroutines alone may keep sleeping, as in Go."""
         asleep = list(self._asleep)
         goroutines = [sleeper for sleeper in asleep if sleeper.is_goroutine]
         if len(goroutines) < len(self._live) or len(goroutines) == len(asleep):
@@ -225,7 +225,7 @@ class Goroutines:
             self._look_for_deadlock()
 
     def _pass_on(self) -> None:
-        """Give the error of a goroutine to a thread of the program that sleeps; else it waits for the next operator."""
+        """Give a goroutine's error to a sleeping thread of the program; else the next operator raises it."""
         sleeper = next((sleeper for sleeper in self._asleep if not sleeper.is_goroutine), None)
         if sleeper is not None:
             error, self._error = self._error, None
@@ -238,7 +238,7 @@ class Goroutines:
 
 
 def raise_failed(scope: ScopeLike) -> None:
-    """Raise the error of a go block that nothing has raised yet, at the end of a run in this scope."""
+    """At the end of a run in this scope, raise the error of a go block that has not been raised yet."""
     holder = scope.find_var(HOLDER)
     if holder is not None and holder.value is not None:
         holder.value.raise_failed()

@@ -23,7 +23,7 @@ DEFAULT, SEND, RECEIVE = 0, 1, 2
     side_effects=True,
 )
 def select(ctx: OpContext, *, sub_block: int, cases: list[str]) -> None:
-    """Wait until one case can happen, let it, and run `sub_block` with its index in case_to_execute.
+    """Wait until a case is possible, complete it, and run `sub_block` with its index in case_to_execute.
 
     cases: "index,action,channel,value" each; action 0 is the default (no channel, no value), 1 sends, 2 receives.
     (Fluid 0.14 select_op.cc)
@@ -68,7 +68,7 @@ def _case(ctx: OpContext, index: int, action: int, channel_name: str, value_name
     holder = ctx.scope.find_var(value_name)
     if action == SEND:
         if holder is None:
-            raise ctx.error(f"there is no variable {value_name} to send")
+            raise ctx.error(f"variable {value_name}, which is to be sent, does not exist")
         return sending(ctx, index, channel, holder)
     return Case(index, channel, ctx.scope.var(value_name) if holder is None else holder, sends=False)
 

@@ -17,7 +17,7 @@ from fluidtool.tensor import LoDTensor, LoDTensorArray
 
 
 def index_of(ctx: OpContext, slot: str = "I") -> int:
-    """The index that an input of one element holds; raises OperatorError for any other input."""
+    """The index in an input with one element; raises OperatorError for any other input."""
     array = ctx.value(slot).array
     if array is None or array.size != 1:
         raise ctx.error(f"{slot} must hold one number, found {'nothing' if array is None else f'shape {array.shape}'}")
@@ -69,8 +69,8 @@ def _(context: GradMakerContext) -> list[OpDescription]:
 def read_from_array(ctx: OpContext) -> dict[str, list[Any]] | None:
     """Out = X[I] (Paddle 1.8.5 tensor_array_read_write_op.cc).
 
-    As the gradient of write_to_array it has X_W, the tensor written: a gradient that is not there is zeros of its shape
-    (programs older than that slot leave it without a value). Any other item that is not there is an error.
+    As the gradient of write_to_array it has X_W, the tensor written: a missing gradient is zeros of its shape
+    (programs older than that slot leave it without a value). Any other missing item is an error.
     """
     written = ctx.value("X_W") if ctx.has("X_W") else None
     is_gradient = written is not None or GRAD in ctx.op.input("X")[0]
@@ -109,7 +109,7 @@ def _(ctx: InferContext) -> TensorMeta:
 
 @op("tensor_array_to_tensor", inputs="X", outputs="Out OutIndex", attrs={"axis": 0, "use_stack": False})
 def tensor_array_to_tensor(ctx: OpContext, X: LoDTensorArray, *, axis: int, use_stack: bool) -> dict[str, Any]:
-    """The items of X joined along `axis`, or stacked; OutIndex int32: their sizes along it.
+    """The items of X concatenated along `axis`, or stacked; OutIndex int32: their sizes along it.
 
     (Paddle 1.8.5 tensor_array_to_tensor_op.cc)
     """
@@ -136,7 +136,7 @@ def _(ctx: InferContext, X: TensorMeta, *, axis: int, use_stack: bool) -> dict[s
 def tensor_array_to_tensor_grad(
     ctx: OpContext, X: LoDTensorArray, Out_grad: Any, *, axis: int, use_stack: bool
 ) -> LoDTensorArray:
-    """The gradient cut back into items of the shapes that they have; its own shape may be another of as many numbers."""
+    """The gradient split into items with their shapes; its own shape may be any with the same number of elements."""
     items = _items(ctx, X)
     shape = list(items[0].shape)
     if use_stack:
@@ -162,7 +162,7 @@ def _items(ctx: OpContext, X: Any) -> list[Any]:
     if not isinstance(X, LoDTensorArray):
         raise ctx.error(f"input X must hold an array of tensors, found {type(X).__name__}")
     if len(X) <= 0:
-        raise ctx.error("the array X has no items to join")
+        raise ctx.error("the array X has no items")
     empty = [number for number, item in enumerate(X) if item.array is None]
     if empty:
         raise ctx.error(f"items {empty} of the array X were never written")

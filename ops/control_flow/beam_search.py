@@ -40,9 +40,9 @@ def beam_search(
 ) -> dict[str, Any]:
     """The `beam_size` best candidates of every source (a sequence of `scores` at LoD level `level`).
 
-    scores [prefixes, K], ids [prefixes, K] (0 … K-1 without); pre_ids, pre_scores [prefixes, 1], of more numbers the
-    first ones. A prefix that ended keeps its score and offers `end_id` alone; a source whose candidates all ended before
-    is dropped. selected_* [n, 1], their LoD: prefixes of every source, selections of every prefix (Paddle 1.8.5
+    scores [prefixes, K], ids [prefixes, K] (0 … K-1 if absent); pre_ids, pre_scores [prefixes, 1], of larger ones the
+    first elements. An ended prefix keeps its score and offers only `end_id`; a source whose candidates have all ended
+    is dropped. selected_* [n, 1], with LoD: prefixes of every source, selections of every prefix (Paddle 1.8.5
     math/beam_search.cc).
     """
     np = ctx.np
@@ -57,7 +57,7 @@ def beam_search(
         ("ids", table.size if ids is None else ids.size, table.size),
     ):
         if size != expected:
-            raise ctx.error(f"{name} must have {expected} values, as scores {scores.shape} says, found {size}")
+            raise ctx.error(f"{name} must have {expected} values, as scores has shape {scores.shape}, found {size}")
     tokens = (
         np.broadcast_to(np.arange(table.shape[1]), table.shape) if ids is None else ctx.host(ids).reshape(table.shape)
     )
@@ -93,7 +93,7 @@ def _(
 
 
 def _source_offsets(ctx: OpContext, level: int, rows: int) -> list[int]:
-    """The rows at which the sources begin: level `level` of the LoD of scores, told in rows."""
+    """The first rows of the sources: level `level` of the LoD of scores, in rows."""
     lod = ctx.lod("scores")
     if not 0 <= level < len(lod):
         raise ctx.error(f"level {level} is out of range: scores has {len(lod)} LoD levels")
@@ -115,7 +115,7 @@ def _best(
     beam_size: int,
     end_id: int,
 ) -> list[Candidate]:
-    """The best candidates of one source, best first; of equal scores the later prefix is the better one."""
+    """The best candidates of one source, best first; of equal scores the later prefix wins."""
     np, candidates = ctx.np, []
     scores = [before[p : p + 1] if previous[p] == end_id else table[p] for p in prefixes]
     everything = np.concatenate(scores) if scores else table[:0, 0]
@@ -132,7 +132,7 @@ def _best(
 
 
 def _insert(top: list[Candidate], candidate: Candidate, beam_size: int) -> None:
-    """Put a candidate in its place; a full beam loses its last, also to a candidate that is equal to it."""
+    """Insert a candidate; a full beam drops its last one, also if both are equal."""
     if len(top) == beam_size:
         if _order(candidate) < _order(top[-1]):
             return

@@ -23,7 +23,7 @@ def beam_search_decode(
 ) -> dict[str, Any]:
     """Follow every hypothesis back through the steps; sentences of a source come best first.
 
-    Ids and Scores: arrays of what beam_search selected. SentenceIds int64 and SentenceScores, flat, with the LoD
+    Ids and Scores: arrays of beam_search's selections. SentenceIds int64 and SentenceScores, flat, with the LoD
     sentences of every source, tokens of every sentence (Paddle 1.8.5 beam_search_decode_op.h).
     """
     np = ctx.np
@@ -31,7 +31,7 @@ def beam_search_decode(
     if len(ids) <= 0:
         raise ctx.error("the array Ids has no steps")
     if len(ids) != len(scores):
-        raise ctx.error(f"Ids and Scores must have as many steps, found {len(ids)} and {len(scores)}")
+        raise ctx.error(f"Ids and Scores must have the same number of steps, found {len(ids)} and {len(scores)}")
     for number, step in enumerate(ids):
         if len(step.offsets) != 2 or step.array is None or scores[number].array is None:
             raise ctx.error(
@@ -48,7 +48,7 @@ def beam_search_decode(
         found = _hypotheses(lods, tokens, values, source, end_id)
         if len(found) > beam_size:
             raise ctx.error(f"source {source} has {len(found)} hypotheses, more than beam_size {beam_size}")
-        # A beam that never filled up leaves sentences of no tokens.
+        # A beam that was never full leaves sentences without tokens.
         found = sorted(found, key=lambda sentence: -sentence[1][0]) + [([], [])] * (beam_size - len(found))
         counts.append(len(found))
         for sentence_tokens, sentence_values in found:
@@ -95,7 +95,7 @@ def _hypotheses(
 def gather_tree(ctx: OpContext, Ids: Any, Parents: Any) -> Any:
     """Whole sequences from beam search steps: Ids and Parents [steps, batch, beam] -> [steps, batch, beam].
 
-    Out of the last step is Ids; before it every beam takes the token that its parent chain names (Paddle 1.8.5
+    The last step of Out is Ids; before it every beam takes the token of its parent chain (Paddle 1.8.5
     gather_tree_op.h).
     """
     xp = ctx.xp

@@ -1,4 +1,4 @@
-"""assert: stops a run when a condition does not hold; get_places: the devices to run on."""
+"""assert: stops a run if a condition is false; get_places: the devices to run on."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def assert_holds(ctx: OpContext, Cond: Any, Data: list[Any], *, summarize: int) 
         some = values if summarize < 0 else values[:summarize]
         more = ", …" if len(some) < len(values) else ""
         shown.append(f"{name} {tuple(data.shape)} = [{', '.join(str(value) for value in some.tolist())}{more}]")
-    raise ctx.error(f"the condition {ctx.op.input('Cond')[0]} does not hold{': ' if shown else ''}{'; '.join(shown)}")
+    raise ctx.error(f"the condition {ctx.op.input('Cond')[0]} is false{': ' if shown else ''}{'; '.join(shown)}")
 
 
 @op("get_places", inputs="", outputs="Out", attrs={"device_count": 0, "device_type": "AUTO"})
 def get_places(ctx: OpContext, *, device_count: int, device_type: str) -> dict[str, list[list[Place]]]:
-    """A list of `device_count` places (0: all there are) of the kind that the run is on, CPU or CUDA.
+    """A list of `device_count` places (0: all available) of the kind that the run is on, CPU or CUDA.
 
     (Paddle 1.8.5 get_places_op.cc)
     """

@@ -1,4 +1,4 @@
-"""conditional_block: a block run if a condition holds, and its gradient."""
+"""conditional_block: a block run if a condition is true, and its gradient."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ ATTRS: dict[str, Any] = {"sub_block": block(), "is_scalar_condition": False, "sk
     traits=Traits(gradient_scope=False),
 )
 def conditional_block(ctx: OpContext, *, sub_block: int, is_scalar_condition: bool) -> None:
-    """Run `sub_block` in a scope of its own if the condition holds (Paddle 1.8.5 conditional_block_op.cc).
+    """Run `sub_block` in a new scope if the condition is true (Paddle 1.8.5 conditional_block_op.cc).
 
-    The condition is Cond, one boolean, when `is_scalar_condition`; else that no tensor of Input is empty. When the
-    program holds the gradient, the scope is kept in Scope. Programs of Fluid before 1.0 call these slots X and Params.
+    The condition is Cond, one boolean, if `is_scalar_condition`; else that no tensor of Input is empty. If the
+    program contains the gradient, the scope is kept in Scope. Programs of Fluid before 1.0 call these slots X and Params.
     """
     keep = has_gradient(ctx, "Scope")
     if keep:

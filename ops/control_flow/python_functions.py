@@ -1,7 +1,7 @@
-"""py_func: an operator that calls a Python function which this process has registered (Paddle 1.8.5 py_func_op.cc).
+"""py_func: an operator that calls a Python function registered in this process (Paddle 1.8.5 py_func_op.cc).
 
-A program names a function by its number alone. Nothing but what this process registered itself is ever called: a number
-from a file that stands for nothing here is an error.
+A program names a function by its number. Only functions registered in this process are ever called: an unknown number
+from a file is an error.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ class _Registered:
 
 
 def register_function(function: PythonFunction) -> int:
-    """Take a function into this process's list; returns its number."""
+    """Register a function in this process; returns its number."""
     _Registered.functions.append(function)
     return len(_Registered.functions) - 1
 
 
 def registered_function(number: int) -> PythonFunction:
-    """The function of a number; raises OperatorError when this process has registered none."""
+    """The function with a number; raises OperatorError if this process has not registered it."""
     if not 0 <= number < len(_Registered.functions):
         raise OperatorError(
             f"py_func calls the Python function number {number}, but this process has registered "
-            f"{len(_Registered.functions)}: a file keeps numbers, not functions. Build the program with "
+            f"{len(_Registered.functions)}: a file contains numbers, not functions. Build the program with "
             "fluid.layers.py_func in the process that runs it"
         )
     return _Registered.functions[number]
@@ -61,7 +61,7 @@ def registered_function_count() -> int:
 def py_func(ctx: OpContext, *, forward_callable_id: int) -> dict[str, list[Any]]:
     """Out = function(*X): LoDTensors on the host in, arrays or LoDTensors (one, or a list of them, or None) out.
 
-    An input without value is an empty tensor. Raises OperatorError when the function gives another number of values.
+    An input without value is an empty tensor. Raises OperatorError if the number of results is wrong.
     """
     function = registered_function(forward_callable_id)
     given = [_on_host(ctx, None if holder is None else holder.value) for holder in ctx.inputs.get("X", ())]
@@ -70,12 +70,12 @@ def py_func(ctx: OpContext, *, forward_callable_id: int) -> dict[str, list[Any]]
     if not wanted and results == [None]:
         return {}
     if len(results) != len(wanted):
-        raise ctx.error(f"Output number not match. Expected {len(wanted)}, but the function gave {len(results)}")
+        raise ctx.error(f"Output number not match. Expected {len(wanted)}, but the function returned {len(results)}")
     return {"Out": [None if holder is None else _result(ctx, i, results[i]) for i, holder in enumerate(wanted)]}
 
 
 def _on_host(ctx: OpContext, value: Any) -> LoDTensor:
-    """A tensor that the function may read; writing into its memory raises, as others may share it."""
+    """A read-only tensor for the function, as its memory may be shared."""
     if not isinstance(value, LoDTensor) or not value.is_initialized():
         return LoDTensor()
     array = ctx.host(value.array).view()
@@ -85,7 +85,7 @@ def _on_host(ctx: OpContext, value: Any) -> LoDTensor:
 
 def _result(ctx: OpContext, index: int, value: Any) -> LoDTensor:
     if value is None:
-        raise ctx.error(f"Output tensor {index} should not be nullptr: the function gave None for it")
+        raise ctx.error(f"Output tensor {index} should not be nullptr: the function returned None for it")
     tensor = value
     if not isinstance(value, LoDTensor):
         tensor = LoDTensor()
@@ -98,7 +98,7 @@ def _as_list(values: Any) -> Sequence[Any]:
 
 
 def _call(function: PythonFunction, given: list[LoDTensor]) -> Any:
-    """What the function returns; its own exception becomes an OperatorError that names the line where it was raised."""
+    """The function's results; its exception becomes an OperatorError that names the line that raised it."""
     try:
         return function(*given) if inspect.signature(function).parameters else function()
     except FluidError:
@@ -114,14 +114,14 @@ def _call(function: PythonFunction, given: list[LoDTensor]) -> Any:
 
 @py_func.infer
 def _(ctx: InferContext) -> list[TensorMeta | None]:
-    """A gradient is declared as what it is the gradient of; other outputs stay as the caller declared them."""
+    """A gradient has the metadata of its variable; other outputs keep the caller's declaration."""
     names = ctx.op.output("Out")
     return [ctx.meta(name.removesuffix(GRAD) if name.endswith(GRAD) else name) for name in names]
 
 
 @py_func.grad_maker
 def _(context: GradMakerContext) -> list[OpDescription]:
-    """The backward function gets the inputs, outputs and gradients of outputs, but what it skips; none has no gradient."""
+    """The backward function gets the inputs, outputs and gradients of outputs, except those it skips; None: no gradient."""
     backward = int(context.op.attr("backward_callable_id"))
     if backward < 0:
         return []

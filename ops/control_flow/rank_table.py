@@ -1,4 +1,4 @@
-"""Rank tables, which dynamic RNNs run by: sequences ordered by length, and tensors cut into time steps accordingly."""
+"""Rank tables for dynamic RNNs: sequences sorted by length, and tensors split into time steps accordingly."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _(context: GradMakerContext) -> list[OpDescription]:
 
 @op("reorder_lod_tensor_by_rank_grad", inputs="X RankTable", outputs="Out", raw=True, traits=Traits(memory="keeps_lod"))
 def reorder_lod_tensor_by_rank_grad(ctx: OpContext) -> Any:
-    """X, the gradient of the reordered tensor, in the order before."""
+    """X, the gradient of the reordered tensor, in the original order."""
     items = _table(ctx).items
     return _reordered(ctx, sorted(range(len(items)), key=lambda rank: items[rank][0]))
 
@@ -98,7 +98,7 @@ def lod_tensor_to_array(ctx: OpContext) -> LoDTensorArray:
         deeper, rows = take_sequences(ctx, lod[table.level + 1 :], starts[lengths > step] + step)
         if len(rows) and rows.max() >= X.shape[0]:
             raise ctx.error(
-                f"RankTable asks for sequences of up to {table.items[0][1]} elements, which X of {X.shape[0]} rows has not"
+                f"RankTable has sequences of up to {table.items[0][1]} elements, but X has only {X.shape[0]} rows"
             )
         out.append(LoDTensor(X[ctx.array(rows)], deeper))
     return out
@@ -118,7 +118,7 @@ def _(context: GradMakerContext) -> list[OpDescription]:
 
 @op("array_to_lod_tensor", inputs="X RankTable", outputs="Out", raw=True)
 def array_to_lod_tensor(ctx: OpContext) -> Any:
-    """The steps of an array put back into sequences in their order before ranking.
+    """The steps of an array merged into sequences in their original order.
 
     (Paddle 1.8.5 array_to_lod_tensor_op.cc)
     """
@@ -159,7 +159,7 @@ def _(context: GradMakerContext) -> list[OpDescription]:
 
 @op("shrink_rnn_memory", inputs="X RankTable I", outputs="Out", raw=True, traits=Traits(memory="view", lod_branch="X"))
 def shrink_rnn_memory(ctx: OpContext) -> Any:
-    """The first rows (sequences, with a LoD) of X: as many as there are sequences longer than I.
+    """The first rows (sequences, with a LoD) of X: one per sequence longer than I.
 
     (Paddle 1.8.5 shrink_rnn_memory_op.cc)
     """
@@ -189,7 +189,7 @@ def _(context: GradMakerContext) -> list[OpDescription]:
 
 @op("shrink_rnn_memory_grad", inputs="X Out@GRAD?", outputs="X@GRAD", lod="X")
 def shrink_rnn_memory_grad(ctx: OpContext, X: Any, Out_grad: Any) -> Any:
-    """The gradient with zeros for the rows that were dropped; zeros alone where there is none."""
+    """The gradient with zeros for the dropped rows; all zeros if there is none."""
     grad = ctx.xp.zeros_like(X)
     if Out_grad is not None:
         grad[: Out_grad.shape[0]] = Out_grad
@@ -200,7 +200,7 @@ def _table(ctx: OpContext) -> LoDRankTable:
     table = ctx.value("RankTable")
     if not isinstance(table, LoDRankTable):
         raise ctx.error(
-            f"input RankTable must hold a rank table, found {type(table).__name__}; make one with lod_rank_table"
+            f"input RankTable must hold a rank table, found {type(table).__name__}; create one with lod_rank_table"
         )
     if not table.items:
         raise ctx.error("the rank table has no sequences")

@@ -19,13 +19,13 @@ from fluidtool.tensor import LoDTensor, numpy_dtype
 
 
 class EndOfDataError(OperatorError):
-    """A reader was asked for a batch after its queue had been closed and emptied: the end of an epoch."""
+    """A reader's queue is closed and empty: the end of an epoch."""
 
     code = "FT602"
 
 
 class Queue(Protocol):
-    """Where a reader takes its batches from."""
+    """A source of batches for a reader."""
 
     def pop(self) -> list[LoDTensor] | None: ...
 
@@ -40,7 +40,7 @@ class TensorQueue:
         self._changed = Condition()
 
     def push(self, batch: Iterable[LoDTensor]) -> bool:
-        """Append a batch, waiting while the queue is full; False when the queue is closed."""
+        """Append a batch, waiting while the queue is full; False if the queue is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or len(self._batches) < self.capacity)
             if not self._closed:
@@ -49,7 +49,7 @@ class TensorQueue:
             return not self._closed
 
     def pop(self) -> list[LoDTensor] | None:
-        """The oldest batch, waiting while the queue is empty; None when it is closed and empty."""
+        """The oldest batch, waiting while the queue is empty; None if it is closed and empty."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._batches)
             batch = self._batches.popleft() if self._batches else None
@@ -62,13 +62,13 @@ class TensorQueue:
             return len(self._batches)
 
     def close(self) -> None:
-        """Take no more batches; those waiting can still be popped."""
+        """Accept no more batches; waiting ones can still be popped."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def reopen(self) -> None:
-        """Forget what is waiting and take batches again."""
+        """Drop waiting batches and accept new ones."""
         with self._changed:
             self._batches.clear()
             self._closed = False
@@ -76,7 +76,7 @@ class TensorQueue:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """What a reader says about one tensor of its batches: -1 in `shape` is any size."""
+    """A reader's description of one tensor of its batches: -1 in `shape` is any size."""
 
     shape: tuple[int, ...]
     dtype: int
@@ -98,7 +98,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A queue and what its batches look like."""
+    """A queue and the description of its batches."""
 
     queue: Queue
     slots: tuple[Slot, ...]
@@ -130,7 +130,7 @@ def create_py_reader(
     dtypes: list[int],
     need_check_feed: list[int],
 ) -> None:
-    """Make a reader over the queue that `blocking_queue` holds, unless there is one (Paddle 1.8.5 create_py_reader_op.cc)."""
+    """Create a reader for the queue in `blocking_queue`, unless it exists (Paddle 1.8.5 create_py_reader_op.cc)."""
     queue = ctx.value("blocking_queue")
     if not (hasattr(queue, "pop") and not isinstance(queue, list)):
         raise ctx.error(
@@ -175,14 +175,14 @@ def create_double_buffer_reader(ctx: OpContext) -> None:
 def read(ctx: OpContext, *, throw_eof_exp: bool) -> dict[str, list[LoDTensor]]:
     """The next batch of a reader, one tensor for every output (Paddle 1.8.5 read_op.cc).
 
-    At the end of the data it raises EndOfDataError, or gives empty tensors when `throw_eof_exp` is not set.
+    At the end of the data it raises EndOfDataError, or returns empty tensors if `throw_eof_exp` is not set.
     """
     reader, names = _reader(ctx, "Reader"), ctx.op.output("Out")
     batch = reader.queue.pop()
     if batch is None:
         if throw_eof_exp:
             raise EndOfDataError(
-                "operator read: there is no next batch, the queue is closed and empty; reset the reader to start again"
+                "operator read: there is no next batch, the queue is closed and empty; reset the reader to restart"
             )
         return {"Out": [LoDTensor() for _ in names]}
     if not len(batch) == len(names) == len(reader.slots):
@@ -200,6 +200,6 @@ def _reader(ctx: OpContext, slot: str) -> Reader:
     reader = ctx.value(slot)
     if not isinstance(reader, Reader):
         raise ctx.error(
-            f"input {slot} must hold a reader, found {type(reader).__name__}; run the startup program, which makes it"
+            f"input {slot} must hold a reader, found {type(reader).__name__}; run the startup program, which creates it"
         )
     return reader

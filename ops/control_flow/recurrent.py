@@ -53,9 +53,9 @@ def recurrent(
 ) -> dict[str, list[Any]]:
     """Run `sub_block` for every step; outputs [steps, …] (Paddle 1.8.5 recurrent_op.cc).
 
-    Within a step the inputs go by the same names, `ex_states` are the `states` of the step before (initial_states in
+    Within a step the inputs have the same names, `ex_states` are the `states` of the previous step (initial_states in
     the first), and the outputs are variables of the same names. `reverse` starts with the last step. The scopes of the
-    steps are kept when the program holds the gradient.
+    steps are kept if the program contains the gradient.
     """
     length = _steps(ctx)
     _check_states(ctx, has_states, ex_states, states)
@@ -126,7 +126,7 @@ def recurrent_grad(
 ) -> dict[str, list[Any]]:
     """Run the gradient block over the steps, last run first (Paddle 1.8.5 recurrent_op.cc).
 
-    The gradient of an ex-state becomes that of the state of the step before; gradients of parameters add up.
+    The gradient of an ex-state becomes that of the previous step's state; gradients of parameters are summed.
     """
     if not is_train:
         raise ctx.error("is_train is not set, so recurrent kept no steps to run backwards; set it to True")
@@ -165,7 +165,7 @@ def recurrent_grad(
 def _steps(ctx: OpContext) -> int:
     """The number of steps: the first dimension of every input."""
     if not ctx.inputs.get("inputs"):
-        raise ctx.error("recurrent needs at least one variable in its slot inputs to tell the steps")
+        raise ctx.error("recurrent needs at least one variable in its slot inputs to know the number of steps")
     shapes = [ctx.value("inputs", i).shape() for i in range(len(ctx.inputs["inputs"]))]
     lengths = {shape[0] if shape else 0 for shape in shapes}
     if len(lengths) != 1:
@@ -180,7 +180,7 @@ def _check_states(ctx: OpContext, has_states: bool, ex_states: list[str], states
     initial = len(ctx.inputs.get("initial_states", ()))
     if has_states and not len(ex_states) == len(states) == initial:
         raise ctx.error(
-            f"ex_states, states and initial_states must be as many, found {len(ex_states)}, {len(states)} and {initial}"
+            f"ex_states, states and initial_states must be equally many, found {len(ex_states)}, {len(states)} and {initial}"
         )
 
 
@@ -199,7 +199,7 @@ def _held(ctx: OpContext, scope: Any, name: str) -> LoDTensor:
     variable = scope.find_var(name)
     value = None if variable is None else variable.value
     if not isinstance(value, LoDTensor) or value.array is None:
-        raise ctx.error(f"the block of the step left its variable {name} without a value")
+        raise ctx.error(f"the block of the step did not set its variable {name}")
     return value
 
 
@@ -209,7 +209,7 @@ def _local(scope: Any, name: str) -> Any:
 
 
 def _stacked(ctx: OpContext, values: list[Any]) -> Any:
-    """The steps of a gradient put together, zeros for steps without; None when no step has one."""
+    """The gradients of steps combined, zeros for steps without one; None if no step has one."""
     like = next((value for value in values if value is not None and value.array is not None), None)
     if like is None:
         return None

@@ -1,4 +1,4 @@
-"""rnn_memory_helper: names a step's output of a static RNN; its gradient is 0 where nothing came back."""
+"""rnn_memory_helper: names a step's output of a static RNN; a missing gradient is 0."""
 
 from __future__ import annotations
 

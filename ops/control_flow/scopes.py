@@ -1,4 +1,4 @@
-"""What loops, branches and their gradients share: step scopes, links between scopes, sums of gradients."""
+"""Common code of loops, branches and their gradients: step scopes, links between scopes, sums of gradients."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows
 
 Reading = tuple[str, str, tuple[str, ...]]  # an operator's type, one of its slots, and what it reads there
 _gradients: WeakKeyDictionary[Program, tuple[int, frozenset[Reading]]] = WeakKeyDictionary()
-"""By program, how often it had been changed, and what its gradient operators read: loops ask for it in every step."""
+"""By program and its number of changes, what its gradient operators read: loops ask for it in every step."""
 
 
 def has_gradient(ctx: OpContext, slot: str) -> bool:
-    """Whether the program holds the gradient of this operator, which will ask for the scopes in output `slot`."""
+    """Whether the program contains the gradient of this operator, which will need the scopes in output `slot`."""
     program = ctx.op.block.program
     known = _gradients.get(program)
     if known is None or known[0] != program.mutation:
@@ -32,14 +32,14 @@ def _read_by_gradients(program: Program) -> Iterator[Reading]:
 
 
 def keep_scopes(ctx: OpContext, slot: str, scopes: list[Any]) -> None:
-    """Leave the scopes of the steps to the gradient operator."""
+    """Pass the scopes of the steps to the gradient operator."""
     for holder in ctx.outputs.get(slot, ())[:1]:
         drop_scopes(ctx, holder.value or [])
         holder.value = scopes
 
 
 def kept_scopes(ctx: OpContext, slot: str) -> list[Any]:
-    """The scopes that the forward operator left; raises OperatorError when it left none."""
+    """The scopes from the forward operator; raises OperatorError if there are none."""
     holders = ctx.inputs.get(slot, ())
     if not holders or not isinstance(holders[0].value, list):
         raise ctx.error(
@@ -50,18 +50,18 @@ def kept_scopes(ctx: OpContext, slot: str) -> list[Any]:
 
 
 def drop_scopes(ctx: OpContext, scopes: Iterable[Any]) -> None:
-    """Forget scopes below the current one."""
+    """Drop scopes below the current one."""
     for scope in scopes:
         ctx.scope.drop_kid(scope)
 
 
 def local_variables(scope: Any) -> list[Any]:
-    """The variables of this very scope."""
+    """The variables of this scope itself."""
     return [scope.find_local_var(name) for name in scope.local_var_names()]
 
 
 def shared(value: Any) -> Any:
-    """The same memory under a value of its own, so that replacing one leaves the other."""
+    """The same memory in a new value, so that replacing one keeps the other."""
     if isinstance(value, LoDTensorArray):
         return LoDTensorArray(shared(item) for item in value)
     if isinstance(value, LoDTensor):
@@ -74,7 +74,7 @@ def shared(value: Any) -> Any:
 
 
 def zeros_like(ctx: OpContext, value: Any) -> Any:
-    """Zeros in the form of a LoDTensor or LoDTensorArray; None where there is no form to take."""
+    """Zeros in the form of a LoDTensor or LoDTensorArray; None for any other value."""
     if isinstance(value, LoDTensorArray):
         return LoDTensorArray(zeros_like(ctx, item) or LoDTensor() for item in value)
     if isinstance(value, LoDTensor) and value.array is not None:

@@ -32,7 +32,7 @@ def _(context: GradMakerContext) -> list[OpDescription]:
 
 @op("select_output", inputs="X Mask", outputs="Out*", raw=True)
 def select_output(ctx: OpContext) -> dict[str, list[Any]]:
-    """Out[Mask] = X; the other outputs stay as they are (Paddle 1.8.5 select_output_op.cc)."""
+    """Out[Mask] = X; the other outputs are unchanged (Paddle 1.8.5 select_output_op.cc)."""
     count = len(ctx.outputs.get("Out", ()))
     values: list[Any] = [None] * count
     values[_branch(ctx, count, "outputs Out")] = shared(ctx.value("X"))

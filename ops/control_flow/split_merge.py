@@ -1,4 +1,4 @@
-"""split_lod_tensor and merge_lod_tensor: sequences divided by a mask, and put together again (IfElse)."""
+"""split_lod_tensor and merge_lod_tensor: sequences split by a mask, and merged again (IfElse)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def split_lod_tensor(ctx: OpContext, X: Any, Mask: Any, *, level: int) -> dict[s
     count = len(lod[0]) - 1 if lod else X.shape[0]
     if len(chosen) != count:
         raise ctx.error(
-            f"Mask has {len(chosen)} rows, but X has {count} {'sequences' if lod else 'rows'}; they must be as many"
+            f"Mask has {len(chosen)} rows, but X has {count} {'sequences' if lod else 'rows'}; the numbers must be equal"
         )
     outs = {}
     for slot, picks in (("OutTrue", chosen.nonzero()[0]), ("OutFalse", (~chosen).nonzero()[0])):
@@ -63,8 +63,8 @@ def _(context: GradMakerContext) -> list[OpDescription]:
 def merge_lod_tensor(ctx: OpContext, *, level: int) -> Any:
     """The sequences of InTrue and InFalse in the order of Mask [n, 1]; X gives the LoD levels above `level`.
 
-    A branch without rows may hold no value, for it did not run. One may hold more rows than Mask names: these are left, and
-    without a LoD Out ends in as many rows of zeros (Paddle 1.8.5 merge_lod_tensor_op.cc).
+    A branch without rows may have no value, as it did not run. Rows beyond those that Mask selects are dropped, and
+    without a LoD, Out is filled up with rows of zeros (Paddle 1.8.5 merge_lod_tensor_op.cc).
     """
     chosen = _mask(ctx, ctx.value("Mask").array, level)
     parts = [_branch(ctx, slot) for slot in ("InTrue", "InFalse")]
@@ -111,7 +111,7 @@ merge_lod_tensor_infer.infer_by_kernel = merge_lod_tensor.infer_by_kernel
 
 
 def _branch(ctx: OpContext, slot: str) -> LoDTensor:
-    """The value of a branch; that of a branch that did not run is an empty tensor."""
+    """The value of a branch; an empty tensor if it did not run."""
     value = ctx.value(slot) if ctx.has(slot) else LoDTensor()
     if not isinstance(value, LoDTensor):
         raise ctx.error(f"input {slot} must hold a tensor, found {type(value).__name__}")

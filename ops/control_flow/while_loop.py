@@ -1,4 +1,4 @@
-"""while: a block run as long as a condition holds, and its gradient."""
+"""while: a block run while a condition is true, and its gradient."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ ATTRS: dict[str, Any] = {"sub_block": block(), "is_test": False, "skip_eager_del
 
 @op("while", inputs="X* Condition*", outputs="Out* StepScopes", attrs=ATTRS, raw=True)
 def while_loop(ctx: OpContext, *, sub_block: int, is_test: bool) -> None:
-    """Run `sub_block` while Condition (one boolean) holds (Paddle 1.8.5 while_op.cc).
+    """Run `sub_block` while Condition (one boolean) is true (Paddle 1.8.5 while_op.cc).
 
-    Every step starts with fresh local variables. When the program holds the gradient, the scope of every step is kept
+    Every step starts with new local variables. If the program contains the gradient, the scope of every step is kept
     in StepScopes, with the values that the inputs had before the step.
     """
     if is_test or not has_gradient(ctx, "StepScopes"):
@@ -66,7 +66,7 @@ def _run_keeping_steps(ctx: OpContext, sub_block: int) -> None:
 
 
 def _changed_in_place(ctx: OpContext, sub_block: int) -> set[str]:
-    """Names that one operator of the block both reads and writes: its gradient undoes the change itself."""
+    """Names that one operator of the block both reads and writes: its gradient reverses the change itself."""
     names: set[str] = set()
     for inner in ctx.op.block.program.block(sub_block).ops:
         names.update(set(inner.input_arg_names) & set(inner.output_arg_names))
@@ -101,7 +101,7 @@ def _(context: GradMakerContext) -> list[OpDescription]:
 
 
 def _outer_gradients(context: GradMakerContext) -> list[str]:
-    """What the gradient block reads that neither it, nor the forward block, nor a block around them makes."""
+    """What the gradient block reads from outside itself, the forward block and the blocks around them."""
     gradients = context.grad_block
     assert gradients is not None
     forward, parent = gradients.program.block(gradients.forward_block_idx), gradients.parent
@@ -126,8 +126,8 @@ def _outer_gradients(context: GradMakerContext) -> list[str]:
 def while_grad(ctx: OpContext, *, sub_block: int, is_test: bool, original_output_grad: list[str]) -> None:
     """Run the gradient block over the steps in reverse (Paddle 1.8.5 while_op.cc).
 
-    Gradients from outside are linked into every step. The gradient of a variable that the loop carries from step to
-    step replaces the outer one; those of all others add up.
+    Gradients from outside are linked into every step. The gradient of a variable that is carried from step to
+    step replaces the outer one; all others are summed.
     """
     if is_test:
         raise ctx.error("is_test is set, so the loop kept no steps to run backwards; set it to False")
@@ -135,7 +135,7 @@ def while_grad(ctx: OpContext, *, sub_block: int, is_test: bool, original_output
     outside = ctx.inputs.get("Out@GRAD", ())
     if len(outside) != len(original_output_grad):
         raise ctx.error(
-            f"Out@GRAD and original_output_grad must be as many, found {len(outside)} and {len(original_output_grad)}"
+            f"Out@GRAD and original_output_grad must be equally many, found {len(outside)} and {len(original_output_grad)}"
         )
     links = [(holder, name) for holder, name in zip(outside, original_output_grad, strict=True) if holder is not None]
     for holder, _ in links:
@@ -173,7 +173,7 @@ def _forward_inputs(ctx: OpContext) -> list[Any]:
 
 
 def _fill_missing(ctx: OpContext, holder: Any) -> None:
-    """A declared gradient that nothing computed is 0."""
+    """A declared gradient that was not computed is 0."""
     if holder.value is not None and not (isinstance(holder.value, LoDTensor) and holder.value.array is None):
         return
     declared = ctx.op.block.find_var_recursive(holder.name)

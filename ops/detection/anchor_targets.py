@@ -14,12 +14,12 @@ from fluidtool.ops.registry import op
 from fluidtool.ops.schema import FLOAT, TensorMeta, required
 from fluidtool.proto.enums import VarType
 
-TIE = 1e-5  # overlaps nearer than this to the best one of a box count as the best
+TIE = 1e-5  # overlaps closer than this to the best one of a box count as the best
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How many anchors an image may have, how many of them foreground; None for all. The generator draws them."""
+    """The maximum number of anchors per image, and of foreground among them; None for all. The generator samples them."""
 
     batch: int
     foreground: int

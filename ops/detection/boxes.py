@@ -35,12 +35,12 @@ def corners(boxes: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def exp(xp: Any, values: Any) -> Any:
-    """e to the values, right to the last bit as C's expf is; numpy's in float32 may be off by two."""
+    """e to the values, correctly rounded like C's expf; numpy's in float32 may be off by two units."""
     return xp.exp(values.astype("float64")).astype(values.dtype)
 
 
 def log(xp: Any, values: Any) -> Any:
-    """The natural logarithm, right to the last bit."""
+    """The natural logarithm, correctly rounded."""
     return xp.log(values.astype("float64")).astype(values.dtype)
 
 
@@ -94,7 +94,7 @@ def pixel_overlaps(xp: Any, rows: Any, columns: Any) -> Any:
 
 
 def pixel_deltas(xp: Any, boxes: Any, targets: Any) -> Any:
-    """Offsets of centres and logarithms of sizes that move `boxes` onto `targets`, both [N, 4] in pixels (BoxToDelta)."""
+    """Offsets of centers and logarithms of sizes that move `boxes` onto `targets`, both [N, 4] in pixels (BoxToDelta)."""
     center_x, center_y, width, height = center_form(boxes, 1)
     target_x, target_y, target_width, target_height = center_form(targets, 1)
     deltas = (
@@ -107,14 +107,14 @@ def pixel_deltas(xp: Any, boxes: Any, targets: Any) -> Any:
 
 
 def center_form(boxes: Any, pixel: int) -> tuple[Any, Any, Any, Any]:
-    """Centre x and y, width, height."""
+    """Center x and y, width, height."""
     xmin, ymin, xmax, ymax = corners(boxes)
     width, height = xmax - xmin + pixel, ymax - ymin + pixel
     return xmin + width * 0.5, ymin + height * 0.5, width, height
 
 
 def corner_form(xp: Any, center_x: Any, center_y: Any, width: Any, height: Any, pixel: int) -> Any:
-    """Boxes [..., 4] from centres and sizes; the inverse of `center_form`."""
+    """Boxes [..., 4] from centers and sizes; the inverse of `center_form`."""
     half_width, half_height = width / 2, height / 2
     sides = (center_x - half_width, center_y - half_height, center_x + half_width, center_y + half_height)
     return xp.stack((sides[0], sides[1], sides[2] - pixel, sides[3] - pixel), axis=-1)

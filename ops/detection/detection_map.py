@@ -144,7 +144,7 @@ def detection_map(
     starts, label_starts = ctx.sequences("DetectRes"), ctx.sequences("Label")
     if len(starts) != len(label_starts):
         raise ctx.error(
-            f"inputs DetectRes and Label must have as many sequences, found {len(starts) - 1} and {len(label_starts) - 1}"
+            f"inputs DetectRes and Label must have equally many sequences, found {len(starts) - 1} and {len(label_starts) - 1}"
         )
     detections, labels = ctx.host(DetectRes), ctx.host(Label)
     if PosCount is not None and HasState is not None and int(ctx.host(HasState).reshape(-1)[0]):

@@ -69,7 +69,7 @@ def distribute_fpn_proposals(
 def _check_levels(ctx: OpContext | InferContext, rois: Any, low: int, high: int, scale: int) -> None:
     check_boxes(ctx, "FpnRois", rois)
     if not low <= high:
-        raise ctx.error(f"attribute min_level must not be above max_level, found {low} and {high}")
+        raise ctx.error(f"attribute min_level must not exceed max_level, found {low} and {high}")
     if not scale > 0:
         raise ctx.error(f"attribute refer_scale must be above 0, found {scale}")
 
@@ -109,7 +109,7 @@ def collect_fpn_proposals(
     for level, (starts, rois, scores) in enumerate(zip(offsets, MultiLevelRois, MultiLevelScores, strict=True)):
         if not (len(starts) - 1 == images and starts[-1] == len(rois) == len(scores)):
             raise ctx.error(
-                f"level {level} of MultiLevelRois must have {images} sequences and as many boxes as scores, found "
+                f"level {level} of MultiLevelRois must have {images} sequences and equally many boxes and scores, found "
                 f"{len(starts) - 1} sequences, {len(rois)} boxes and {len(scores)} scores"
             )
     image = np.concatenate([np.repeat(np.arange(images), np.diff(starts)) for starts in offsets])

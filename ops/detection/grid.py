@@ -22,7 +22,7 @@ def centers(ctx: OpContext, size: int, offset: float, step: Any, dtype: Any) -> 
 
 
 def steps(Input: Any, Image: Any, step_w: float, step_h: float) -> tuple[Any, Any]:
-    """How far neighbouring cells lie apart in the image, x and y, in the dtype of Input."""
+    """How far neighboring cells lie apart in the image, x and y, in the dtype of Input."""
     number = Input.dtype.type
     if step_w == 0 or step_h == 0:
         return number(Image.shape[3]) / number(Input.shape[3]), number(Image.shape[2]) / number(Input.shape[2])

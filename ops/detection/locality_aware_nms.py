@@ -1,4 +1,4 @@
-"""locality_aware_nms: merges neighbouring boxes of text detectors, then suppresses."""
+"""locality_aware_nms: merges neighboring boxes of text detectors, then suppresses."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def locality_aware_nms(
 ) -> Any:
     """Detections [No, 2 + width] as label, score, box, one sequence per image; [[-1]] when there are none.
 
-    BBoxes [N, M, 4] or polygons [N, M, 8, 16, 24 or 32], Scores [N, C, M]. Runs of neighbours that overlap become their
+    BBoxes [N, M, 4] or polygons [N, M, 8, 16, 24 or 32], Scores [N, C, M]. Runs of neighbors that overlap become their
     mean weighted by scores, and their scores add up; boxes merged for one class stay merged for the classes after it
     (Paddle 1.8.5 locality_aware_nms_op.cc).
     """

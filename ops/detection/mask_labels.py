@@ -87,7 +87,7 @@ def image_masks(
         return Masks(rois, background if len(background) else np.zeros(1, "int64"), np.zeros(1, "int64"), ignored)
     if len(objects) <= 0:
         raise ctx.error(
-            "input Rois holds regions with a class, but GtSegms no object with a class that is no crowd in their image"
+            "input Rois holds regions with a class, but GtSegms has no object with a class, except crowds, in their image"
         )
     boxes = rois[positive] / scale
     overlaps = pixel_overlaps(np, boxes, np.stack([bounds(np, polygons) for polygons in objects]))
@@ -132,7 +132,7 @@ def generate_mask_labels(
         )
     if not (levels[0] == gt_starts == ctx.sequences("IsCrowd") and len(roi_starts) == len(gt_starts) <= len(info) + 1):
         raise ctx.error(
-            f"inputs GtClasses, IsCrowd and GtSegms must list the same objects for as many images as Rois has, found LoD "
+            f"inputs GtClasses, IsCrowd and GtSegms must list the same objects for each image of Rois, found LoD "
             f"{gt_starts}, {ctx.sequences('IsCrowd')}, {levels[0]} and {len(roi_starts) - 1} images"
         )
     if len(labels) != len(rois):

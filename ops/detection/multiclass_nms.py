@@ -121,7 +121,7 @@ def run(
 
 
 def lod_offsets(ctx: OpContext, Scores: Any) -> list[int] | None:
-    """Where each image's boxes start, from the LoD of BBoxes; None where images have a dimension of their own."""
+    """Where each image's boxes start, from the LoD of BBoxes; None if images have a separate dimension."""
     return ctx.sequences("BBoxes") if Scores.ndim == 2 else None
 
 

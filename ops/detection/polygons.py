@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-CHUNK = 1 << 20  # edge crossings looked at in one go
+CHUNK = 1 << 20  # edge crossings computed at once
 
 
 def polygon_area(np: Any, polygons: Any) -> Any:

@@ -39,7 +39,7 @@ def check_sizes(
 
 
 def around(ctx: OpContext, center_x: Any, center_y: Any, half_width: Any, half_height: Any, Image: Any) -> Any:
-    """Boxes [H, W, P, 4] of the given half sizes [P] around every centre, relative to the image."""
+    """Boxes [H, W, P, 4] of the given half sizes [P] around every center, relative to the image."""
     xp, height, width = ctx.xp, Image.shape[2], Image.shape[3]
     cx, cy = center_x[None, :, None], center_y[:, None, None]
     sides = (

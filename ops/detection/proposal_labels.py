@@ -176,7 +176,7 @@ def _check(ctx: OpContext | InferContext, rois: Any, boxes: Any, info: Any, weig
     check_boxes(ctx, "GtBoxes", boxes)
     check_info(ctx, info)
     if not (len(weights) == 4 and all(weights)):
-        raise ctx.error(f"attribute bbox_reg_weights must be four numbers but 0, found {list(weights)}")
+        raise ctx.error(f"attribute bbox_reg_weights must be four numbers other than 0, found {list(weights)}")
 
 
 @generate_proposal_labels.infer

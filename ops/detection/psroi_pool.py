@@ -1,4 +1,4 @@
-"""psroi_pool: the mean over every bin of a region, each bin from channels of its own (R-FCN)."""
+"""psroi_pool: the mean over every bin of a region, each bin from separate channels (R-FCN)."""
 
 from __future__ import annotations
 

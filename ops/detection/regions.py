@@ -34,7 +34,7 @@ def pooled_meta(
 
 
 def region_offsets(ctx: OpContext, rois: Any, images: int) -> list[int]:
-    """Where the regions of each image start, and the end: from the LoD of ROIs, or the input that says it.
+    """Where the regions of each image start, and the end: from the LoD of ROIs, or the input that has it.
 
     BatchRoINums and RoisNum (Paddle 2.x) hold counts, RoisLod offsets. Fails when they do not fit the images or ROIs.
     """
@@ -47,7 +47,7 @@ def region_offsets(ctx: OpContext, rois: Any, images: int) -> list[int]:
     else:
         offsets = ctx.sequences("ROIs")
     if len(offsets) - 1 != images:
-        raise ctx.error(f"{source} must tell the regions of {images} images, found those of {len(offsets) - 1}")
+        raise ctx.error(f"{source} must cover {images} images, found {len(offsets) - 1}")
     if not (offsets[0] == 0 and offsets[-1] == len(rois) and all(a <= b for a, b in pairwise(offsets))):
         raise ctx.error(f"{source} counts {offsets[-1]} regions, but ROIs holds {len(rois)}")
     return offsets

@@ -51,7 +51,7 @@ def weights(
 
 
 def is_aligned(ctx: OpContext) -> bool:
-    """Whether pixels have their centres at halves, as Paddle 2.x may have it."""
+    """Whether pixels have their centers at halves, as Paddle 2.x may have it."""
     return bool(later_attr(ctx, "aligned", False))
 
 
@@ -64,7 +64,7 @@ def sides_of(ctx: OpContext, X: Any, ROIs: Any, scale: float) -> Any:
 def samples(ctx: OpContext, start: Any, end: Any, bins: int, size: int, ratio: int, aligned: bool) -> Any:
     """Mean weights [R, bins, size] of the cells of one axis, for samples spread evenly over bins of start … end [R].
 
-    A sample weighs its two neighbours by 1 - distance. Beyond one cell outside it weighs nothing.
+    A sample weighs its two neighbors by 1 - distance. Beyond one cell outside it weighs nothing.
     """
     xp, dtype = ctx.xp, start.dtype
     extent = end - start if aligned else xp.maximum(end - start, 1)

@@ -86,7 +86,7 @@ def check_scores(ctx: OpContext | InferContext, boxes: Any, scores: Any, flat: b
     expected, found = (scores.shape[2], boxes.shape[1]) if three else (scores.shape[1], boxes.shape[1])
     if expected != found and -1 not in (expected, found):
         raise ctx.error(
-            f"inputs BBoxes and Scores do not go together: dimension 1 of BBoxes {tuple(boxes.shape)} must be the last "
+            f"inputs BBoxes and Scores do not match: dimension 1 of BBoxes {tuple(boxes.shape)} must be the last "
             f"dimension of Scores {tuple(scores.shape)}"
         )
 

@@ -60,7 +60,7 @@ class Targets:
 
 
 def targets(ctx: OpContext, h: Head, GTBox: Any, score: Any) -> Targets:
-    """Where each ground truth belongs: the anchor that fits it best, if the head has it, in the cell of its centre."""
+    """Where each ground truth belongs: the anchor that fits it best, if the head has it, in the cell of its center."""
     xp, dtype = ctx.xp, GTBox.dtype
     x, y, w, height = (GTBox[:, :, side] for side in range(4))
     valid = ~((w < 1e-6) | (height < 1e-6))
@@ -75,7 +75,7 @@ def targets(ctx: OpContext, h: Head, GTBox: Any, score: Any) -> Targets:
     column, row = (x * h.width).astype("int64"), (y * h.height).astype("int64")
     used, cell = channel >= 0, row * h.width + column
     if bool((used & ((cell < 0) | (cell >= h.height * h.width))).any()):
-        raise ctx.error("input GTBox must hold centres and sizes relative to the image, from 0 to below 1")
+        raise ctx.error("input GTBox must hold centers and sizes relative to the image, from 0 to below 1")
     anchor_w, anchor_h = h.anchors[best, 0], h.anchors[best, 1]
     safe_w, safe_h = xp.where(valid, w, 1), xp.where(valid, height, 1)
     location = (
@@ -132,7 +132,7 @@ def cross_entropy(xp: Any, x: Any, label: Any) -> Any:
 def yolov3_loss(
     ctx: OpContext, X: Any, GTBox: Any, GTLabel: Any, GTScore: Any, *, ignore_thresh: float, scale_x_y: float
 ) -> dict[str, Any]:
-    """Loss [N] of X [N, M * (5 + class_num), H, W] for GTBox [N, B, 4] (centre and size relative to the image; size 0: none).
+    """Loss [N] of X [N, M * (5 + class_num), H, W] for GTBox [N, B, 4] (center and size relative to the image; size 0: none).
 
     GTLabel [N, B] int32, GTScore [N, B] weighs (1 without). ObjectnessMask [N, M, H, W] is the score of the cell's ground
     truth, -1 where a prediction overlaps one by more than ignore_thresh, else 0; GTMatchMask [N, B] int32 the place of

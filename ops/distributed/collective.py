@@ -1,6 +1,6 @@
 """Operators that combine tensors of several processes (Paddle 1.8.5 operators/collective; c_reduce_* and barrier of 2.0).
 
-There is one stream here. `use_calc_stream` only says whether a sum must be there at once.
+There is one stream here. `use_calc_stream` only determines whether a sum must be complete immediately.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _ring(ctx: OpContext, array: Any) -> Ring:
 def _ranks(ctx: OpContext, ring: Ring, nranks: int) -> None:
     if nranks != ring.size:
         raise ctx.error(
-            f"nranks is {nranks}, but ring {ctx.attr('ring_id')} has {ring.size} ranks; transpile for as many as there are"
+            f"nranks is {nranks}, but ring {ctx.attr('ring_id')} has {ring.size} ranks; transpile for that number"
         )
 
 
@@ -43,7 +43,7 @@ def _all_reduce(reduction: str) -> OpInfo:
     def kernel(ctx: OpContext, X: Any) -> Any:
         """Out = the reduction of the X of all ranks, element by element (Paddle 1.8.5 c_allreduce_op.h).
 
-        Sums that run beside other work are put together, and are there after the next c_sync_comm_stream of the ring.
+        Sums that overlap other work are batched, and are complete after the next c_sync_comm_stream of the ring.
         """
         ring = _ring(ctx, X)
         if reduction == "sum" and ctx.runtime.communicators.postpone(ctx.op, ctx.outputs["Out"][0]):
@@ -80,7 +80,7 @@ def _(ctx: GradMakerContext) -> list[OpDescription]:
 def allreduce(ctx: OpContext, X: Any, *, reduce_type: int) -> Any:
     """Out = the reduction of the X of all ranks of ring 0; 0 sum, 1 product, 2 max, 3 min (Paddle 1.8.5 allreduce_op.h)."""
     if not 0 <= reduce_type < len(REDUCE_TYPES):
-        raise ctx.error(f"reduce_type is {reduce_type}; 0 sum, 1 product, 2 max, 3 min are there")
+        raise ctx.error(f"reduce_type is {reduce_type}; expected 0 (sum), 1 (product), 2 (max) or 3 (min)")
     return _ring(ctx, X).all_reduce(X, REDUCE_TYPES[reduce_type])
 
 
@@ -103,7 +103,7 @@ c_broadcast.infer(_same)
 
 @op("barrier", inputs="X", outputs="Out", attrs={"ring_id": 0}, lod="X", side_effects=True)
 def barrier(ctx: OpContext, X: Any) -> Any:
-    """Out = X, when every rank of the ring has come here (Paddle 2.0 barrier_op.h)."""
+    """Out = X, once every rank of the ring has reached it (Paddle 2.0 barrier_op.h)."""
     _ring(ctx, X).barrier()
     return X
 
@@ -113,7 +113,7 @@ barrier.infer(_same)
 
 @op("c_allgather", inputs="X", outputs="Out", attrs=RING | {"nranks": required(INT)}, side_effects=True)
 def c_allgather(ctx: OpContext, X: Any, *, nranks: int) -> Any:
-    """Out = the X of all ranks, one below the other: [nranks * rows, …] (Paddle 1.8.5 c_allgather_op.h)."""
+    """Out = the X of all ranks, concatenated along axis 0: [nranks * rows, …] (Paddle 1.8.5 c_allgather_op.h)."""
     ring = _ring(ctx, X)
     _ranks(ctx, ring, nranks)
     return ring.all_gather(X)
@@ -147,13 +147,13 @@ def _(ctx: InferContext, X: TensorMeta, *, nranks: int) -> TensorMeta:
 
 @op("c_sync_calc_stream", inputs="X", outputs="Out", lod="X")
 def c_sync_calc_stream(ctx: OpContext, X: Any) -> Any:
-    """Out = X: work here is done in order, there is nothing to wait for."""
+    """Out = X: everything runs in order, so there is nothing to wait for."""
     return X
 
 
 @op("c_sync_comm_stream", inputs="X", outputs="Out", attrs={"ring_id": 0}, lod="X", side_effects=True)
 def c_sync_comm_stream(ctx: OpContext, X: Any) -> Any:
-    """Out = X, when the sums of the ring that were started before are there (Paddle 1.8.5 c_sync_comm_stream_op.cc)."""
+    """Out = X, once the pending sums of the ring are complete (Paddle 1.8.5 c_sync_comm_stream_op.cc)."""
     ctx.runtime.communicators.settle(ctx.op)
     return ctx.value("X").array
 

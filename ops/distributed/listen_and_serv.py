@@ -40,7 +40,7 @@ ENDPOINT = "127.0.0.1:6164"
 def listen_and_serv(ctx: OpContext) -> None:
     """Serve parameters until the last trainer completes (Paddle 1.8.5 listen_and_serv_op.cc).
 
-    Raises RemoteError when it cannot listen at `endpoint` or a trainer must be taken for dead, PolicyError where the run
+    Raises RemoteError if it cannot listen at `endpoint` or a trainer is presumed dead, PolicyError if the run
     does not allow the endpoint.
     """
     ctx.runtime.serve(ctx)
@@ -55,8 +55,8 @@ def listen_and_serv(ctx: OpContext) -> None:
     traits=Traits(memory="named"),
 )
 def fl_listen_and_serv(ctx: OpContext, X: list[Any]) -> NoReturn:
-    """Serve parameters in federated learning, which no program that fluidtool makes does."""
+    """Serve parameters in federated learning; fluidtool does not make such programs."""
     raise UnsupportedOperatorError(
-        "operator fl_listen_and_serv serves federated learning, which fluidtool does not; use listen_and_serv, which "
-        "DistributeTranspiler makes"
+        "operator fl_listen_and_serv serves federated learning, which is not supported; use listen_and_serv, which "
+        "DistributeTranspiler creates"
     )

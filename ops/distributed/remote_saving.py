@@ -75,7 +75,7 @@ def recv_save(
     """
     if not len(slice_varnames) == len(remote_varnames) == len(slice_shapes) == len(endpoints) > 0:
         raise ctx.error(
-            "slice_varnames, remote_varnames, slice_shapes and endpoints must be as many, found "
+            "slice_varnames, remote_varnames, slice_shapes and endpoints must be equally many, found "
             f"{len(slice_varnames)}, {len(remote_varnames)}, {len(slice_shapes)}, {len(endpoints)}"
         )
     path = ctx.runtime.file_path(file_path, ctx.op)

@@ -1,4 +1,4 @@
-"""Operators of startup programs that make rings of processes (Paddle 1.8.5 c_comm_init_op.cc, c_gen_nccl_id_op.cc)."""
+"""Operators of startup programs that create rings of processes (Paddle 1.8.5 c_comm_init_op.cc, c_gen_nccl_id_op.cc)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def c_gen_nccl_id(ctx: OpContext, *, endpoint: str, other_endpoints: list[str], 
 def gen_nccl_id(ctx: OpContext, *, trainers: list[str], trainer_id: int) -> Any:
     """NCCLID = the identifier of the ring of all trainers, which a ParallelExecutor joins (Paddle 1.8.5 gen_nccl_id_op.cc).
 
-    More communicators, and groups for hierarchical sums, are not made: one ring carries everything.
+    Further communicators, and groups for hierarchical sums, are not created: one ring is used for everything.
     """
     if not 0 <= trainer_id < len(trainers):
         raise ctx.error(f"trainer_id is {trainer_id}; there are {len(trainers)} trainers")
@@ -64,7 +64,7 @@ def gen_nccl_id(ctx: OpContext, *, trainers: list[str], trainer_id: int) -> Any:
 def c_comm_init(ctx: OpContext, X: Any, *, nranks: int, rank: int) -> None:
     """Join ring `ring_id`, which the identifier X names, as `rank` of `nranks` (Paddle 1.8.5 c_comm_init_op.cc)."""
     if not 0 <= rank < nranks:
-        raise ctx.error(f"rank is {rank}; with nranks {nranks} it goes from 0 to {nranks - 1}")
+        raise ctx.error(f"rank is {rank}; with nranks {nranks} it must be between 0 and {nranks - 1}")
     ctx.runtime.communicators.join(ctx.op, X, rank, nranks)
 
 

@@ -1,4 +1,4 @@
-"""Operators with which trainers talk to parameter servers: send, recv and the barriers of a round."""
+"""Operators that connect trainers to parameter servers: send, recv and the barriers of a round."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ ENDPOINT = "127.0.0.1:6164"
 
 
 def one_each(ctx: OpContext, what: str, names: list[str], endpoints: list[str]) -> list[tuple[str, str]]:
-    """Each name with its endpoint; fails unless there are as many of both."""
+    """Each name with its endpoint; fails unless their numbers are equal."""
     if len(names) != len(endpoints):
         raise ctx.error(
-            f"it names {len(names)} {what} ({', '.join(names[:4])}), but attribute epmap has {len(endpoints)} endpoints; give "
-            "each its endpoint"
+            f"it names {len(names)} {what} ({', '.join(names[:4])}), but attribute epmap has {len(endpoints)} endpoints; "
+            "pass one for each"
         )
     return list(zip(names, endpoints, strict=True))
 
 
 def has_memory(value: Any) -> bool:
-    """Whether there is anything to send: Paddle leaves out what is not initialised, and SelectedRows without rows."""
+    """Whether there is anything to send: Paddle leaves out what is not initialized, and SelectedRows without rows."""
     if isinstance(value, SelectedRows):
         return len(value.row_ids) > 0 and value.tensor.is_initialized()
     return isinstance(value, LoDTensor) and value.is_initialized()
@@ -101,7 +101,7 @@ def _hand_over_ids(ctx: OpContext, tables: list[str], ids: list[Any]) -> None:
     handed = ctx.runtime.remote.hand_over(tables, ids)
     if not handed and (not ids or any(has_memory(value) for value in ids)):
         raise ctx.error(
-            "its program trains in geo_sgd_mode, but nothing exchanges parameters; start a fluid.communicator.Communicator"
+            "its program trains in geo_sgd_mode, but no communicator is running; start a fluid.communicator.Communicator"
         )
 
 
@@ -110,7 +110,7 @@ def cut(ctx: OpContext, value: Any, names: list[str], sections: list[int]) -> li
     if len(names) == 1 and not isinstance(value, SelectedRows):
         return [(names[0], value)]
     if len(names) != len(sections):
-        raise ctx.error(f"it has {len(names)} send_varnames, but {len(sections)} sections; give one for each")
+        raise ctx.error(f"it has {len(names)} send_varnames, but {len(sections)} sections; pass one for each")
     shards, start = [], 0
     for name, length in zip(names, sections, strict=True):
         end = start + length
@@ -147,7 +147,7 @@ def recv(
 ) -> list[Any] | None:
     """Out[i] = the variable that epmap[i] keeps under the name varnames[i], or that of Out[i].
 
-    with_barrier: as it is when the round is done. With recv_varnames Out is one variable, put together of these rows.
+    with_barrier: as it is when the round is done. With recv_varnames Out is one variable, joined from these rows.
     Out takes the LoD, shape and data type that come (Paddle 1.8.5 recv_op.cc, parameter_recv.cc).
     """
     if do_not_run:
@@ -158,7 +158,7 @@ def recv(
     if not recv_varnames:
         return [stored(ctx, value) for value in values]
     if not all(isinstance(value, LoDTensor) for value in values):
-        raise ctx.error("shards of a variable must be LoDTensors to be put together")
+        raise ctx.error("shards of a variable must be LoDTensors to be joined")
     return [LoDTensor(ctx.array(ctx.np.concatenate([value.array for value in values])))]
 
 
@@ -168,13 +168,13 @@ def wanted(ctx: OpContext, op: Operator) -> list[RemoteVariable]:
     outputs = shards or op.output("Out")
     names = shards or list(op.get_attr("varnames", ()) or ()) or outputs
     if len(names) != len(outputs):
-        raise ctx.error(f"it has {len(outputs)} outputs, but {len(names)} varnames; give one for each")
+        raise ctx.error(f"it has {len(outputs)} outputs, but {len(names)} varnames; pass one for each")
     places = one_each(ctx, "variables", names, list(op.get_attr("epmap", ()) or ()))
     return [RemoteVariable(endpoint, name, out) for (name, endpoint), out in zip(places, outputs, strict=True)]
 
 
 def announce(ctx: OpContext) -> None:
-    """Ask for what this recv, or those that follow this operator, want: one wait for all instead of one for each."""
+    """Request what this recv, or those that follow this operator, need: one wait for all instead of one each."""
     ops = ctx.op.block.ops
     following: list[RemoteVariable] = []
     for after in ops[_place(ctx) + (ctx.op.type != "recv") :]:
@@ -187,7 +187,7 @@ def announce(ctx: OpContext) -> None:
 
 
 def follows_recv(ctx: OpContext) -> bool:
-    """Whether the operator before this one has asked already."""
+    """Whether the previous operator has already requested it."""
     place = _place(ctx)
     return place > 0 and ctx.op.block.ops[place - 1].type in ("recv", "send_barrier")
 
@@ -208,7 +208,7 @@ def _place(ctx: OpContext) -> int:
 def send_barrier(ctx: OpContext, X: list[Any], *, endpoints: list[str], half_async: bool) -> None:
     """Tell the endpoints that this trainer has sent everything (Paddle 1.8.5 send_barrier_op.cc).
 
-    half_async: servers wait for nobody; the communicator of the process is told.
+    half_async: servers do not wait; the communicator of the process is notified.
     """
     if half_async:
         ctx.runtime.remote.hand_over_barrier()

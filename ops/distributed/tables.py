@@ -31,7 +31,7 @@ def prefetch(ctx: OpContext, X: list[Any], *, epmap: list[str]) -> dict[str, lis
     names, outputs = ctx.op.input("X"), ctx.op.output("Out")
     places = one_each(ctx, "variables", names, epmap)
     if len(outputs) != len(names):
-        raise ctx.error(f"it has {len(names)} inputs X, but {len(outputs)} outputs; give one for each")
+        raise ctx.error(f"it has {len(names)} inputs X, but {len(outputs)} outputs; pass one for each")
     asked, requests = [], []
     for index, (name, endpoint) in enumerate(places):
         value = ctx.inputs["X"][index].value
@@ -45,7 +45,7 @@ def prefetch(ctx: OpContext, X: list[Any], *, epmap: list[str]) -> dict[str, lis
 
 
 def lives_on_servers(ctx: OpContext) -> bool:
-    """Whether a lookup is to ask servers: its table is not here, or not as it is there."""
+    """Whether a lookup has to ask servers: its table is not here, or only partly."""
     return bool(ctx.attr("remote_prefetch") and ctx.attr("epmap"))
 
 
@@ -65,7 +65,8 @@ def remote_rows(
     np = ctx.np
     if not len(endpoints) == len(tables) == len(heights) > 0:
         raise ctx.error(
-            f"table_names, height_sections and endpoints must be as many, found {len(tables)}, {len(heights)}, {len(endpoints)}"
+            "table_names, height_sections and endpoints must be equally many, "
+            f"found {len(tables)}, {len(heights)}, {len(endpoints)}"
         )
     unique = np.unique(np.asarray(ids, np.int64))
     starts = [0, *accumulate(int(height) for height in heights)]
@@ -84,7 +85,7 @@ def remote_rows(
     for (place, asked), value in zip(requests, values, strict=True):
         if not (isinstance(value, LoDTensor) and value.array.ndim == 2 and len(value.array) == len(asked.array)):
             raise ctx.error(
-                f"{place.endpoint} was asked for {len(asked.array)} rows of {place.table_name} and answered with {value!r:.80}"
+                f"{place.endpoint} should return {len(asked.array)} rows of {place.table_name}, returned {value!r:.80}"
             )
     return unique, np.concatenate([value.array for value in values]) if values else None
 

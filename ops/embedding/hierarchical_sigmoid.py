@@ -133,11 +133,11 @@ def hierarchical_sigmoid_grad(
     rows = paths.rows.reshape(-1)
     if ctx.wants("Bias@GRAD"):
         if Bias is None:
-            raise ctx.error("Bias@GRAD is asked for, but there is no input Bias")
+            raise ctx.error("Bias@GRAD is requested, but the input Bias is missing")
         results["Bias@GRAD"] = add_rows(ctx, Bias.size, rows, slope.reshape(-1)).reshape(Bias.shape)
     if ctx.wants("W@GRAD"):
         if is_sparse and PathTable is None:
-            raise ctx.error("is_sparse=True needs a custom tree: give PathTable and PathCode")
+            raise ctx.error("is_sparse=True needs a custom tree: pass PathTable and PathCode")
         values = (slope[..., None] * X[:, None, :]).reshape(-1, X.shape[1])
         on_path = paths.valid.reshape(-1)
         results["W@GRAD"] = weight_gradient(ctx, table_shape(W)[0], rows[on_path], values[on_path], is_sparse)

@@ -1,4 +1,4 @@
-"""Operators that spread ids over parameter servers and bring what these answer back into order."""
+"""Operators that split ids over parameter servers and merge the answers in order."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def merge_ids(ctx: OpContext, Ids: list[Any], Rows: list[Any], X: list[Any]) -> 
     """
     np = ctx.np
     if len(Rows) != len(X):
-        raise ctx.error(f"inputs Rows and X must be as many, found {len(Rows)} and {len(X)}")
+        raise ctx.error(f"inputs Rows and X must have the same number of variables, found {len(Rows)} and {len(X)}")
     rows = np.concatenate([ctx.host(item).reshape(-1) for item in Rows])
     values = ctx.xp.concatenate(X)
     if len(rows) != len(values):
@@ -85,7 +85,7 @@ def _lengths(ctx: OpContext | InferContext, rows: int, sections: list[int], num:
             raise ctx.error(f"X of {rows} rows cannot be split into {num} equal parts")
         return [rows // num if rows >= 0 else -1] * num
     if len(sections) <= 0:
-        raise ctx.error("either attribute sections or num must say how to split")
+        raise ctx.error("set attribute sections or num")
     return list(sections)
 
 

@@ -47,7 +47,7 @@ def _looked_up(ctx: OpContext, W: Any, ids: Any, padding_idx: int) -> Any:
 
 
 def _checked(ctx: OpContext, ids: Any, height: int, padding_idx: int) -> Any:
-    """The ids, with row 0 for padding; fails when one is no row of the table."""
+    """The ids, with row 0 for padding; fails if one is out of range for the table."""
     if padding_idx != NO_PADDING:
         ids = ctx.xp.where(ids == padding_idx, 0, ids)
     outside = (ids < 0) | (ids >= height)
@@ -65,7 +65,7 @@ def _places(ctx: OpContext, table: SelectedRows, ids: Any, padding_idx: int) -> 
     missing = (places < 0) & ((host != padding_idx) | (padding_idx == NO_PADDING))
     if missing.any():
         raise ctx.error(
-            f"input Ids holds {int(host[missing][0])}, which table W (SelectedRows of {len(table.row_ids)}) lacks"
+            f"input Ids holds {int(host[missing][0])}, which is not in table W (SelectedRows of {len(table.row_ids)})"
         )
     return ctx.array(places.clip(min=0))
 

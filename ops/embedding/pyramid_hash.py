@@ -1,4 +1,4 @@
-"""pyramid_hash: embeddings of all runs of 2, 3, … neighbouring terms, found in a table by hashing."""
+"""pyramid_hash: embeddings of all runs of 2, 3, … neighboring terms, found in a table by hashing."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class BloomFilter:
         header = memory[:BLOOM_FILTER_HEADER].view(np.uint64) if len(memory) >= BLOOM_FILTER_HEADER else [0]
         if not (header[0] == BLOOM_FILTER_MAGIC and int(header[1]) > 0):
             raise ctx.error(
-                f"input {slot} is no Bloom filter: it must begin with the number {BLOOM_FILTER_MAGIC}, found {int(header[0])}"
+                f"input {slot} is not a Bloom filter: it must begin with {BLOOM_FILTER_MAGIC}, found {int(header[0])}"
             )
         m, bits = int(header[1]), np.unpackbits(memory[BLOOM_FILTER_HEADER:])
         if len(bits) < m:
-            raise ctx.error(f"input {slot} is cut short: it announces {m} bits and holds {len(bits)}")
+            raise ctx.error(f"input {slot} is truncated: it should have {m} bits, found {len(bits)}")
         return cls(bits, m, int(header[2]))
 
     def contains(self, np: Any, keys: Any) -> Any:

@@ -44,7 +44,7 @@ def _grown(ctx: OpContext, table: SelectedRows, unknown: Any) -> SelectedRows:
     rows = ctx.np.concatenate([table.row_ids, ctx.np.array(new, ctx.np.int64)])
     if len(rows) > len(table.value):
         raise ctx.error(
-            f"table W is full: it has values for {len(table.value)} rows, {len(rows)} ids are asked for; enlarge it"
+            f"table W is full: it has values for {len(table.value)} rows, {len(rows)} ids are requested; enlarge it"
         )
     grown = SelectedRows(rows, table.table_height, table.value)
     ctx.inputs["W"][0].value = grown

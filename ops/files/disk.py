@@ -22,15 +22,15 @@ def read_file(path: str, op_type: str) -> Any:
 
 
 def own(array: Any) -> Any:
-    """An array of a buffer that `read_file` gave, in memory of its own."""
+    """An array of a buffer from `read_file`, in separate memory."""
     found = private(array, any_size=True)
     return array.copy() if found is array else found
 
 
 def write_file(path: str, parts: Iterable[Any], op_type: str, overwrite: bool) -> None:
-    """Write the parts to `path` in one step; folders above are made.
+    """Write the parts to `path` in one step; missing folders are created.
 
-    Raises OutputExistsError when the file is there and overwrite is False, OutputError when it cannot be written.
+    Raises OutputExistsError if the file exists and overwrite is False, OutputError if it cannot be written.
     """
     target = Path(path)
     if not overwrite and target.exists():

@@ -1,4 +1,4 @@
-"""print, and the operators that tell the executor what comes in, goes out and is no longer needed."""
+"""print, and the operators that tell the executor about feeds, fetches and values no longer needed."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def delete_var(ctx: OpContext) -> None:
 
 
 def _executors_own(ctx: OpContext) -> Any:
-    raise ctx.error("it stands for what the executor feeds and fetches; it does not run by itself")
+    raise ctx.error("it marks what the executor feeds and fetches; it cannot run separately")
 
 
 @op("feed", inputs="X", outputs="Out", attrs={"col": required(INT)}, raw=True)

@@ -35,7 +35,7 @@ def _stream(ctx: OpContext, value: Any, name: str, as_fp16: bool) -> list[Any]:
     if not isinstance(value, LoDTensor):
         raise ctx.error(f"variable {name} is a {type(value).__name__}; LoDTensor and SelectedRows can be saved")
     if value.array is None:
-        raise UninitializedError(f"operator {ctx.op.type}: variable {name} holds no value, there is nothing to save")
+        raise UninitializedError(f"operator {ctx.op.type}: variable {name} holds no value, it cannot be saved")
     array = ctx.host(value.array)
     return write_tensor(LoDTensor(array.astype("float16") if as_fp16 else array, value.offsets))
 
@@ -82,7 +82,7 @@ def save_combine(
     for index, name in enumerate(names):
         value = ctx.value("X", index)
         if not isinstance(value, LoDTensor):
-            raise ctx.error(f"variable {name} is a {type(value).__name__}; only LoDTensors go here")
+            raise ctx.error(f"variable {name} is a {type(value).__name__}; expected a LoDTensor")
         parts += _stream(ctx, value, name, save_as_fp16)
     if save_to_memory:
         if not ctx.wants("Y"):
@@ -93,7 +93,7 @@ def save_combine(
 
 
 def _loaded(ctx: OpContext, tensor: LoDTensor, as_fp16: bool) -> LoDTensor:
-    """The tensor on the device, in memory of its own."""
+    """The tensor on the device, in separate memory."""
     host = own(tensor.numpy())
     return LoDTensor(ctx.array(host.astype("float16") if as_fp16 else host), tensor.lod())
 
@@ -124,9 +124,9 @@ def load(ctx: OpContext, *, load_as_fp16: bool, file_path: str, seek: int, shape
 def _piece(ctx: OpContext, tensor: LoDTensor, seek: int, shape: list[int], path: str) -> Any:
     count, flat = prod(shape), tensor.numpy().reshape(-1)
     if not (shape and all(size >= 0 for size in shape)):
-        raise ctx.error(f"seek needs the shape of what to load, found shape {list(shape)}")
+        raise ctx.error(f"seek needs the shape to load, found shape {list(shape)}")
     if seek + count > len(flat):
-        raise ctx.error(f"{count} elements from element {seek} on are asked for, but {path} holds {len(flat)}")
+        raise ctx.error(f"{count} elements from element {seek} on are requested, but {path} has {len(flat)}")
     return flat[seek : seek + count].reshape(shape)
 
 
@@ -155,7 +155,7 @@ def load_combine(ctx: OpContext, *, load_as_fp16: bool, file_path: str | bytes, 
         tensors.append(_loaded(ctx, tensor, load_as_fp16))
     if offset != len(buffer):
         raise UnreadableError(
-            f"{source} holds {len(buffer) - offset} bytes more than the {len(names)} variables that Out names; "
+            f"{source} has {len(buffer) - offset} bytes more than the {len(names)} variables that Out names; "
             "Out must name every variable of the file, in the order of saving"
         )
     return {"Out": tensors}

@@ -36,7 +36,9 @@ def fusion_repeated_fc_relu(ctx: OpContext, X: Any, W: list[Any], Bias: list[Any
 
 def _check_layers(ctx: OpContext | InferContext, weights: int, biases: int) -> None:
     if not (weights == biases and weights > 1):
-        raise ctx.error(f"inputs W and Bias must name as many variables, at least two; found {weights} and {biases}")
+        raise ctx.error(
+            f"inputs W and Bias must have equally many variables, at least two; found {weights} and {biases}"
+        )
 
 
 @fusion_repeated_fc_relu.infer
@@ -106,7 +108,7 @@ def fusion_seqexpand_concat_fc(
 
 def _check_inputs(ctx: OpContext | InferContext, count: int) -> None:
     if count <= 1:
-        raise ctx.error(f"input X must name at least two variables, found {count}")
+        raise ctx.error(f"input X must have at least two variables, found {count}")
 
 
 @fusion_seqexpand_concat_fc.infer

@@ -83,7 +83,7 @@ def _pooled(ctx: OpContext, X: list[Any], pooltype: str) -> list[Any]:
         pooled.append(sums)
         if len(sums) != len(pooled[0]):
             raise ctx.error(
-                f"input X[{index}] must hold as many sequences as X[0] ({len(pooled[0])}), found {len(sums)}"
+                f"input X[{index}] must have as many sequences as X[0] ({len(pooled[0])}), found {len(sums)}"
             )
     return pooled
 
@@ -95,7 +95,7 @@ def _joined(ctx: OpContext, parts: list[Any]) -> Any:
 
 def _check_inputs(ctx: OpContext | InferContext, count: int) -> None:
     if count <= 0:
-        raise ctx.error("input X must name at least one variable, found none")
+        raise ctx.error("input X must have at least one variable, found none")
     axis = ctx.attr("axis")
     if axis != 1:
         raise ctx.error(f"attribute axis must be 1, found {axis}")

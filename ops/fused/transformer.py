@@ -1,5 +1,5 @@
 """Pieces of BERT that inference passes make: multihead_matmul, skip_layernorm and two embeddings or products with
-layer normalisation.
+layer normalization.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fluidtool.ops.schema import TensorMeta
 def _normalized(
     ctx: OpContext, rows: Any, scale: Any, bias: Any, epsilon: float, scale_slot: str, bias_slot: str
 ) -> tuple[Any, Any, Any]:
-    """Layer normalisation of rows [n, length]; scale and bias may be None. Also the mean and variance [n, 1]."""
+    """Layer normalization of rows [n, length]; scale and bias may be None. Also the mean and variance [n, 1]."""
     length = rows.shape[1]
     for slot, value in ((scale_slot, scale), (bias_slot, bias)):
         if value is not None and value.size != length:
@@ -88,7 +88,7 @@ def _(
 
 @op("skip_layernorm", inputs="X Y Scale Bias", outputs="Out", attrs={"epsilon": 1e-05, "begin_norm_axis": 1})
 def skip_layernorm(ctx: OpContext, X: Any, Y: Any, Scale: Any, Bias: Any, *, epsilon: float) -> Any:
-    """Layer normalisation of X + Y over the last dimension (Paddle 2.6.2 skip_layernorm_kernel.cu)."""
+    """Layer normalization of X + Y over the last dimension (Paddle 2.6.2 skip_layernorm_kernel.cu)."""
     if X.shape != Y.shape:
         raise ctx.error(f"inputs X and Y must have the same shape, found {X.shape} and {Y.shape}")
     rows = (widened(X) + widened(Y)).reshape(-1, X.shape[-1])
@@ -121,7 +121,7 @@ def fused_fc_elementwise_layernorm(
     epsilon: float,
     begin_norm_axis: int,
 ) -> dict[str, Any]:
-    """Layer normalisation of act(X W + Bias0) + Y from begin_norm_axis on, with Scale and Bias1.
+    """Layer normalization of act(X W + Bias0) + Y from begin_norm_axis on, with Scale and Bias1.
 
     X is a matrix [product of the first x_num_col_dims sizes, n]; Y has the shape of Out; Mean and Variance are [rows]
     (Paddle 2.6.2 fused_fc_elementwise_layernorm_op.cu).
@@ -173,7 +173,7 @@ def _(
 def fused_embedding_eltwise_layernorm(
     ctx: OpContext, Ids: list[Any], Embs: list[Any], Bias: Any, Scale: Any, *, epsilon: float
 ) -> Any:
-    """Out [N, length, hidden]: layer normalisation of the sum of the rows Ids[i] [N, length, 1] of every Embs[i].
+    """Out [N, length, hidden]: layer normalization of the sum of the rows Ids[i] [N, length, 1] of every Embs[i].
 
     (Paddle 2.6.2 fused_embedding_eltwise_layernorm_kernel.cu)
     """
@@ -192,7 +192,7 @@ def fused_embedding_eltwise_layernorm(
 
 def _check_tables(ctx: OpContext | InferContext, Ids: list[Any], Embs: list[Any]) -> None:
     if not len(Ids) == len(Embs) > 0:
-        raise ctx.error(f"inputs Ids and Embs must name as many variables, found {len(Ids)} and {len(Embs)}")
+        raise ctx.error(f"inputs Ids and Embs must have equally many variables, found {len(Ids)} and {len(Embs)}")
     shapes = [tuple(ids.shape) for ids in Ids]
     fits = all(len(shape) in (2, 3) and shape[:2] == shapes[0][:2] and shape[2:] in ((), (1,)) for shape in shapes)
     if not fits:

@@ -62,7 +62,7 @@ def _(ctx: InferContext, X: TensorMeta, Label: TensorMeta) -> TensorMeta:
 def sigmoid_cross_entropy_with_logits_grad(
     ctx: OpContext, X: Any, Label: Any, pos_weight: Any, Out_grad: Any, *, normalize: bool, ignore_index: int
 ) -> Any:
-    """dX = dOut * (sigmoid(X) - Label), ignored and normalised like the loss; pos_weight multiplies what the logarithm adds."""
+    """dX = dOut * (sigmoid(X) - Label), ignored and normalized like the loss; pos_weight multiplies what the logarithm adds."""
     slope = sigmoid(ctx, X)
     if pos_weight is not None:
         positive = (X > 0).astype(X.dtype)

@@ -1,4 +1,4 @@
-"""center_loss: half the squared distance of each sample to the centre of its class, and the centres' update."""
+"""center_loss: half the squared distance of each sample to the center of its class, and the centers' update."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fluidtool.ops.schema import BOOLEAN, INT, TensorMeta, required
 def center_loss(
     ctx: OpContext, X: Any, Label: Any, Centers: Any, CenterUpdateRate: Any, *, cluster_num: int, need_update: bool
 ) -> Any:
-    """Loss [N, 1] = |x - centre|² / 2; centres move by rate * (sum of their differences) / (1 + their samples).
+    """Loss [N, 1] = |x - center|² / 2; centers move by rate * (sum of their differences) / (1 + their samples).
 
     X [N, D], Label N integers, Centers [cluster_num, D], CenterUpdateRate [1] (Paddle 1.8.5 center_loss_op.h).
     """
@@ -62,5 +62,5 @@ def _(
 
 @center_loss.grad(inputs="X SampleCenterDiff Loss@GRAD", outputs="X@GRAD")
 def center_loss_grad(ctx: OpContext, X: Any, SampleCenterDiff: Any, Loss_grad: Any) -> Any:
-    """dX = dLoss * (x - centre)."""
+    """dX = dLoss * (x - center)."""
     return Loss_grad * SampleCenterDiff

@@ -8,7 +8,7 @@ from fluidtool.ops.context import InferContext, OpContext
 
 
 def same_shape(ctx: OpContext | InferContext, **inputs: Any) -> None:
-    """Fail unless all inputs (slot=value) have one shape; sizes that only a run can tell match anything."""
+    """Fail unless all inputs (slot=value) have one shape; sizes known only at run time match anything."""
     (first, base), *others = ((slot, tuple(value.shape)) for slot, value in inputs.items())
     for slot, shape in others:
         fits = len(shape) == len(base) and all(a == b or -1 in (a, b) for a, b in zip(base, shape, strict=True))

@@ -1,4 +1,4 @@
-"""cross_entropy and cross_entropy2: -log(p) of the labelled class, p given as probabilities along the last axis."""
+"""cross_entropy and cross_entropy2: -log(p) of the labeled class, p given as probabilities along the last axis."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _(ctx: InferContext, X: TensorMeta, Label: TensorMeta) -> dict[str, TensorMe
 
 @cross_entropy2.grad(inputs="Label XShape MatchX Y@GRAD", outputs="X@GRAD", type="cross_entropy_grad2", lod="XShape")
 def cross_entropy_grad2(ctx: OpContext, Label: Any, XShape: Any, MatchX: Any, Y_grad: Any, *, ignore_index: int) -> Any:
-    """dX = -dY / MatchX at the labelled class, 0 elsewhere."""
+    """dX = -dY / MatchX at the labeled class, 0 elsewhere."""
     classes = XShape.shape()[-2]
     labels = Label.reshape(MatchX.shape)
     counted = check_classes(ctx, labels, classes, ignore_index)

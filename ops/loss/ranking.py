@@ -74,7 +74,7 @@ def rank_loss_grad(ctx: OpContext, Label: Any, Left: Any, Right: Any, Out_grad: 
 
 @op("bpr_loss", inputs="X Label", outputs="Y", lod="X")
 def bpr_loss(ctx: OpContext, X: Any, Label: Any) -> Any:
-    """Bayesian personalised ranking: Y = mean over the other classes j of log(1 + exp(x[j] - x[label])).
+    """Bayesian personalized ranking: Y = mean over the other classes j of log(1 + exp(x[j] - x[label])).
 
     X [..., classes], Label integers [..., 1], Y [..., 1] (Paddle 1.8.5 bpr_loss_op.h).
     """
@@ -105,7 +105,7 @@ def _(ctx: InferContext, X: TensorMeta, Label: TensorMeta) -> TensorMeta:
 
 @bpr_loss.grad(inputs="X Label Y@GRAD", outputs="X@GRAD", lod="X")
 def bpr_loss_grad(ctx: OpContext, X: Any, Label: Any, Y_grad: Any) -> Any:
-    """dx[j] = dY / (classes - 1) / (1 + exp(x[label] - x[j])); the labelled class gets minus their sum."""
+    """dx[j] = dY / (classes - 1) / (1 + exp(x[label] - x[j])); the labeled class gets minus their sum."""
     classes = X.shape[-1]
     counted = check_classes(ctx, Label, classes)
     chosen = one_hot(ctx, Label, counted, classes, -1)

@@ -56,7 +56,7 @@ def softmax_with_cross_entropy(
     """Loss = -log(softmax(Logits)[label]), or -sum(Label * log(softmax)) for soft labels.
 
     Logits: any shape, floating point. Label: integers with size 1 along `axis`, or like Logits when soft. Hard labels
-    equal to ignore_index give 0 (Paddle 1.8.5 softmax_with_cross_entropy_op.h; `use_softmax` of 2.x is honoured).
+    equal to ignore_index give 0 (Paddle 1.8.5 softmax_with_cross_entropy_op.h; `use_softmax` of 2.x is honored).
     """
     _check(ctx, Logits, Label, axis, soft_label)
     xp = ctx.xp

@@ -1,4 +1,4 @@
-"""Cutting values: clip to a range, clip_by_norm to a length."""
+"""Clipping: clip to a range, clip_by_norm to a norm."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CLIP_ATTRS: dict[str, Any] = {"min": required(FLOAT), "max": required(FLOAT)}
 
 @op("clip", inputs="X Min? Max?", outputs="Out", attrs=CLIP_ATTRS, lod="X")
 def clip(ctx: OpContext, X: Any, Min: Any, Max: Any, *, min: float, max: float) -> Any:
-    """X cut to min … max, or to the numbers in Min and Max; rows of SelectedRows are merged first (clip_op.h)."""
+    """X clipped to min … max, or to the numbers in Min and Max; rows of SelectedRows are merged first (clip_op.h)."""
     low, high = _bounds(ctx, Min, Max, min, max)
     if isinstance(X, SelectedRows):
         merged = merged_rows(ctx, [X])

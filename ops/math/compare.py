@@ -27,7 +27,7 @@ def not_equal(ctx: OpContext, X: Any, Y: Any, *, axis: int) -> Any:
 
 
 def _equal(ctx: OpContext, x: Any, y: Any) -> Any:
-    """Paddle 1.8.5 subtracts, so that an infinity does not equal itself; later versions mended that."""
+    """Paddle 1.8.5 subtracts, so that an infinity does not equal itself; later versions fixed that."""
     if x.dtype.kind in "iub":
         return x == y
     near = abs(x - y) < 1e-8
@@ -131,7 +131,8 @@ def _(ctx: InferContext, Input: TensorMeta, Other: TensorMeta) -> TensorMeta:
 def _close(ctx: OpContext, Input: Any, Other: Any) -> Any:
     if Input.size != Other.size or Input.dtype != Other.dtype:
         raise ctx.error(
-            f"Input {list(Input.shape)} {Input.dtype} and Other {list(Other.shape)} {Other.dtype} must be alike"
+            f"Input {list(Input.shape)} {Input.dtype} and Other {list(Other.shape)} {Other.dtype} "
+            "must have the same size and data type"
         )
     absolute, relative = _tolerance(ctx, "Atol"), _tolerance(ctx, "Rtol")
     x, y = Input.astype("float64"), Other.astype("float64").reshape(Input.shape)

@@ -90,7 +90,7 @@ def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
 def cumprod_grad(ctx: OpContext, X: Any, Out: Any, Out_grad: Any, *, dim: int, exclusive: bool, reverse: bool) -> Any:
     """dX[i] = the sum over k of dOut[k] * the product of the factors of Out[k] other than X[i].
 
-    Each position is computed from the products before and after it, so that zeros in X do no harm.
+    Each position is computed from the products before and after it, so that zeros in X are no problem.
     """
     if not X.ndim:
         return ctx.xp.zeros_like(X) if exclusive else Out_grad

@@ -88,7 +88,7 @@ def _check_rows(ctx: OpContext | InferContext, x: tuple[int, ...], y: tuple[int,
     fits = len(x) == len(y) >= 2 and (x[0] == -1 or y[0] in (1, -1, x[0]))
     known = -1 not in x[1:] + y[1:]
     if not (fits and (not known or math.prod(x[1:]) == math.prod(y[1:]))):
-        raise ctx.error(f"X {list(x)} and Y {list(y)} must be rows of one length; Y as many as X, or one")
+        raise ctx.error(f"X {list(x)} and Y {list(y)} must have rows of one length; Y as many rows as X, or one")
 
 
 @op("dist", inputs="X Y", outputs="Out", attrs={"p": 2.0})
@@ -97,7 +97,7 @@ def dist(ctx: OpContext, X: Any, Y: Any, *, p: float) -> Any:
     x, y = aligned(ctx, X, Y, -1)
     size = abs(x - y)
     if not (size.size or not math.isinf(p)):
-        raise ctx.error("X and Y have no elements to take the norm of")
+        raise ctx.error("X and Y have no elements")
     if p == 0:
         out = (size != 0).sum()
     elif math.isinf(p):

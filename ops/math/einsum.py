@@ -57,7 +57,7 @@ def einsum_grad(
 
 
 def _terms(ctx: OpContext | InferContext, equation: str, ranks: list[int]) -> tuple[list[str], str]:
-    """The labels of each operand and of the result, which is spelt out where the equation leaves it open."""
+    """The labels of each operand and of the result, which is derived if the equation omits it."""
     left, arrow, out = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     fits = len(terms) == len(ranks) and all(

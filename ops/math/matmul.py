@@ -76,7 +76,7 @@ def matmul_grad(
 ) -> dict[str, Any]:
     """dX = alpha * dOut · Yᵀ, dY = alpha * Xᵀ · dOut, each turned back if it was transposed."""
     if ctx.attr("head_number") > 1:
-        raise ctx.error("there is no gradient by heads (head_number > 1)")
+        raise ctx.error("the gradient by heads (head_number > 1) is not supported")
     _out_shape(ctx, X.shape, Y.shape, transpose_X, transpose_Y)
     x, y = _matrices(ctx, X, Y)
     batch = x.shape[:-2] or y.shape[:-2]
@@ -93,7 +93,7 @@ def matmul_grad(
 
 
 def _matrices(ctx: OpContext, X: Any, Y: Any) -> tuple[Any, Any]:
-    """X and Y, whose shapes fit, as stacks of matrices with batches that go together."""
+    """X and Y, whose shapes fit, as stacks of matrices with compatible batches."""
     if X.dtype != Y.dtype:
         raise ctx.error(f"X is {X.dtype} and Y is {Y.dtype}; both must be of one data type: insert a cast")
     x = X.reshape(1, -1) if X.ndim == 1 else X

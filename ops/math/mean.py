@@ -17,7 +17,7 @@ def mean(ctx: OpContext, X: Any) -> Any:
     """The average of all elements of X (floating point, any shape), shape [1]; from Paddle 2.5 on []."""
     require_tensor(ctx, "X", X)
     if not X.size:
-        raise ctx.error(f"X of shape {list(X.shape)} has no elements to take the mean of")
+        raise ctx.error(f"X of shape {list(X.shape)} has no elements")
     return X.mean(dtype=None if X.dtype.itemsize == 2 else X.dtype).astype(X.dtype).reshape(scalar_shape(ctx))
 
 

@@ -1,4 +1,4 @@
-"""Norms along one dimension or over several: norm (which normalises), p_norm, frobenius_norm, logsumexp."""
+"""Norms along one dimension or over several: norm (which normalizes), p_norm, frobenius_norm, logsumexp."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""max(x, 0), which several operators have within them."""
+"""max(x, 0), for several operators."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 def rectified(xp: Any, x: Any, out: Any = None) -> Any:
     """max(x, 0), NaN where x is NaN; into `out` where given.
 
-    numpy clips four times as fast as it takes the maximum with one number: only the former is vectorised.
+    numpy clips four times as fast as it takes the maximum with one number: only the former is vectorized.
     """
     zero = x.dtype.type(0)
     if x.dtype.kind != "f":

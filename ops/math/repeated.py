@@ -13,8 +13,8 @@ SMALLEST_BUFFER = 16
 def repeated(xp: Any, function: Any, x: Any, y: Any, out: Any = None) -> Any:
     """function(x, y) of arrays that broadcast, `function` a ufunc; into `out` where given. The same bits.
 
-    Where rows are shorter than its buffer, numpy copies a repeated operand into that first, over and over, which takes longer
-    than the work. A small buffer keeps it from doing so.
+    If rows are shorter than its buffer, numpy repeatedly copies a repeated operand into it, which takes longer
+    than the work. A small buffer prevents this.
     """
     set_buffer = getattr(xp, "setbufsize", None)
     whole, other = (x, y) if x.size >= y.size else (y, x)

@@ -36,7 +36,7 @@ def ceil_grad(ctx: OpContext, Out_grad: Any) -> Any:
 def round(ctx: OpContext, X: Any) -> Any:
     """The nearest whole number.
 
-    Halves go where Paddle 1.8.5's CPU kernel sends them: to the even neighbour in whole vector registers of 32 bytes,
+    Halves go where Paddle 1.8.5's CPU kernel sends them: to the even neighbor in whole vector registers of 32 bytes,
     away from zero in the elements that are left over.
     """
     flat = X.reshape(-1)

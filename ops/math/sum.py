@@ -53,7 +53,7 @@ def check_rows(ctx: OpContext, rows: SelectedRows, shape: tuple[int, ...]) -> No
     """Raise OperatorError unless every row number is a row of a table of this shape, of rows as wide as these."""
     low, high = int(rows.row_ids.min()), int(rows.row_ids.max())
     if not (low >= 0 and high < shape[0]):
-        raise ctx.error(f"row numbers {low} to {high} do not lie in a table of {shape[0]} rows")
+        raise ctx.error(f"row numbers {low} to {high} are out of range for a table of {shape[0]} rows")
     width, expected = rows.value.size // max(len(rows.row_ids), 1), 1
     for size in shape[1:]:
         expected *= size

@@ -11,7 +11,7 @@ from fluidtool.tensor import LoDTensor, SelectedRows
 def require_tensor(ctx: OpContext, slot: str, value: Any) -> None:
     """Raise OperatorError unless the value is an array with memory."""
     if isinstance(value, SelectedRows):
-        raise ctx.error(f"{slot} is SelectedRows, a tensor was expected; insert get_tensor_from_selected_rows")
+        raise ctx.error(f"{slot} is SelectedRows, expected a tensor; insert get_tensor_from_selected_rows")
     if isinstance(value, (LoDTensor, list)):
         found = "a tensor without memory" if isinstance(value, LoDTensor) else f"a {type(value).__name__}"
-        raise ctx.error(f"{slot} is {found}, a tensor was expected")
+        raise ctx.error(f"{slot} is {found}, expected a tensor")

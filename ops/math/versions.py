@@ -1,4 +1,4 @@
-"""Behaviour that changed after Paddle 1.8: programs carry the version that saved them."""
+"""Behavior that changed after Paddle 1.8: programs carry the version that saved them."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def chunk_eval(
     chunk_scheme: str,
     excluded_chunk_types: list[int],
 ) -> Any:
-    """Counts of predicted, labelled and correct chunks (int64 [1]) and what follows of them (float32 [1]).
+    """Counts of predicted, labeled and correct chunks (int64 [1]) and what follows of them (float32 [1]).
 
     Inference and Label hold chunk type * tags + tag, or num_chunk_types * tags outside of chunks: with one LoD level, or
     [sequences, length] with SeqLength (Paddle 1.8.5 chunk_eval_op.h). Counts on the host.
@@ -71,7 +71,7 @@ def _tokens(ctx: OpContext, Inference: Any, Label: Any, SeqLength: Any) -> tuple
     inferred, labels, lod = ctx.host(Inference), ctx.host(Label), ctx.lod("Label")
     if inferred.size != labels.size:
         raise ctx.error(
-            f"inputs Inference and Label must have as many tokens, found shapes {inferred.shape} and {labels.shape}"
+            f"inputs Inference and Label must have equally many tokens, found shapes {inferred.shape} and {labels.shape}"
         )
     if lod:
         if len(lod) != 1 or lod != ctx.lod("Inference"):
@@ -81,7 +81,7 @@ def _tokens(ctx: OpContext, Inference: Any, Label: Any, SeqLength: Any) -> tuple
         lengths, rows = np.diff(lod[0]), (inferred.reshape(-1), labels.reshape(-1))
     else:
         if SeqLength is None:
-            raise ctx.error("inputs have no LoD, so SeqLength must tell the length of each sequence")
+            raise ctx.error("inputs have no LoD, so SeqLength must contain the length of each sequence")
         lengths = ctx.host(SeqLength).reshape(-1)
         inferred, labels = (tokens.reshape(len(lengths), -1) for tokens in (inferred, labels))
         if not bool(((lengths >= 0) & (lengths <= inferred.shape[1])).all()):

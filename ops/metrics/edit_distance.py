@@ -27,7 +27,7 @@ def edit_distance(ctx: OpContext, Hyps: Any, Refs: Any, HypsLength: Any, RefsLen
     refs, ref_lengths = _padded(ctx, "Refs", Refs, RefsLength)
     if len(hyp_lengths) != len(ref_lengths):
         raise ctx.error(
-            f"inputs Hyps and Refs must have as many sequences, found {len(hyp_lengths)} and {len(ref_lengths)}"
+            f"inputs Hyps and Refs must have equally many sequences, found {len(hyp_lengths)} and {len(ref_lengths)}"
         )
     distances = _distances(np, hyps, hyp_lengths, refs, ref_lengths).astype(np.float32)
     if normalized:

@@ -1,1 +1,1 @@
-"""Operators of neural networks over images and volumes: convolution, pooling, normalisation, interpolation, dropout."""
+"""Operators of neural networks over images and volumes: convolution, pooling, normalization, interpolation, dropout."""

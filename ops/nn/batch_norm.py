@@ -1,4 +1,4 @@
-"""batch_norm and sync_batch_norm: normalisation per channel over a batch, or by running statistics."""
+"""batch_norm and sync_batch_norm: normalization per channel over a batch, or by running statistics."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def channels_of(ctx: OpContext, X: Any) -> Channels:
 
 
 def uses_running_statistics(ctx: OpContext) -> bool:
-    """Whether Mean and Variance normalise instead of the batch's own."""
+    """Whether Mean and Variance normalize instead of the batch's own."""
     return bool(ctx.attr("use_global_stats") or (ctx.attr("is_test") and not ctx.attr("trainable_statistics")))
 
 
@@ -68,7 +68,7 @@ def channels_with(ctx: OpContext, X: Any, Scale: Any, Bias: Any, Mean: Any, Vari
 def running_line(
     ctx: OpContext, channels: Channels, Scale: Any, Bias: Any, Mean: Any, Variance: Any
 ) -> tuple[Any, Any]:
-    """Factor and shift by channel that normalise by the running statistics."""
+    """Factor and shift by channel that normalize by the running statistics."""
     inverse_std = 1 / ctx.xp.sqrt(channels.spread(Variance) + ctx.attr("epsilon"))
     scale, bias = channels.spread(Scale), channels.spread(Bias)
     # in Paddle's order: its last bits
@@ -167,7 +167,7 @@ def infer_normalize(ctx: InferContext, X: TensorMeta, Scale: TensorMeta) -> dict
 
 
 def make_grad(context: GradMakerContext) -> list[OpDescription]:
-    """xxx_norm -> xxx_norm_grad; the running statistics come along when they were what normalised."""
+    """xxx_norm -> xxx_norm_grad; the running statistics come along when they were what normalized."""
     inputs = {slot: context.input(slot) for slot in ("X", "Scale", "Bias")}
     inputs |= {slot: context.output(slot) for slot in ("SavedMean", "SavedVariance")}
     if context.op.output("ReserveSpace"):
@@ -227,7 +227,7 @@ def batch_norm_grad(
 def sync_batch_norm(
     ctx: OpContext, X: Any, Scale: Any, Bias: Any, Mean: Any, Variance: Any, MomentumTensor: Any
 ) -> dict[str, Any]:
-    """batch_norm; in one process there is nobody to share statistics with (sync_batch_norm_op.cu)."""
+    """batch_norm; one process has no others to share statistics with (sync_batch_norm_op.cu)."""
     return normalize(ctx, X, Scale, Bias, Mean, Variance, MomentumTensor)
 
 

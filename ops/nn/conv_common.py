@@ -64,10 +64,11 @@ class Convolution:
 
 
 def plan_convolution(ctx: OpContext | InferContext, shape: Sequence[int], filter_shape: Sequence[int]) -> Convolution:
-    """Read the attributes and check the shapes (Paddle 1.8.5 conv_op.cc); raises OperatorError when they cannot work."""
+    """Read the attributes and check the shapes (Paddle 1.8.5 conv_op.cc); raises OperatorError if they are invalid."""
     if len(shape) not in (4, 5) or len(filter_shape) != len(shape):
         raise ctx.error(
-            f"Input must have 4 dimensions (or 5 with depth) and Filter as many, found {tuple(shape)} and {tuple(filter_shape)}"
+            f"Input must have 4 dimensions (or 5 with depth), and Filter the same number, "
+            f"found {tuple(shape)} and {tuple(filter_shape)}"
         )
     data_format, groups = ctx.attr("data_format"), ctx.attr("groups")
     if groups <= 0:
@@ -106,7 +107,7 @@ def check_types(ctx: OpContext, Input: Any, Filter: Any) -> None:
 def check_bias(ctx: OpContext | InferContext, Bias: Any, channels: int) -> None:
     """Refuse a bias that is not as long as the output has channels, where both are known."""
     if Bias is not None and UNKNOWN not in (channels, *Bias.shape) and prod(Bias.shape) != channels:
-        raise ctx.error(f"Bias must hold {channels} numbers as Filter says, found shape {tuple(Bias.shape)}")
+        raise ctx.error(f"Bias must hold {channels} numbers for this Filter, found shape {tuple(Bias.shape)}")
 
 
 def per_channel(bias: Any, rank: int, data_format: str) -> Any:
@@ -185,7 +186,7 @@ def convolution_grad(ctx: OpContext, Input: Any, Filter: Any, out_grad: Any) -> 
 def require_plain(ctx: OpContext) -> None:
     """Gradients are those of the bare operator: refuse a fused activation."""
     if ctx.attr("fuse_relu") or ctx.attr("fuse_activation"):
-        raise ctx.error("it has a fused activation and so no gradient; train the program from before the fusion")
+        raise ctx.error("its fused activation has no gradient; train the program before fusion")
 
 
 def require_like_output(ctx: OpContext, slot: str, grad: Any, shape: tuple[int, ...]) -> None:

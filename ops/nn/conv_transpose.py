@@ -85,7 +85,8 @@ def plan_transposed(
     """Read the attributes and check the shapes (Paddle 1.8.5 conv_transpose_op.cc); the filter is [C, O / groups, k...]."""
     if len(shape) not in (4, 5) or len(filter_shape) != len(shape):
         raise ctx.error(
-            f"Input must have 4 dimensions (or 5 with depth) and Filter as many, found {tuple(shape)} and {tuple(filter_shape)}"
+            f"Input must have 4 dimensions (or 5 with depth), and Filter the same number, "
+            f"found {tuple(shape)} and {tuple(filter_shape)}"
         )
     data_format, groups = ctx.attr("data_format"), ctx.attr("groups")
     if groups <= 0:

@@ -1,4 +1,4 @@
-"""data_norm: normalisation by statistics that are gathered over a whole data set."""
+"""data_norm: normalization by statistics that are gathered over a whole data set."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _shown(ctx: OpContext, X: Any, slot_dim: int) -> Any:
 def _require_scale(ctx: OpContext, scale_w: Any, bias: Any, width: int) -> None:
     for slot, value in {"scale_w": scale_w, "bias": bias}.items():
         if value is None:
-            raise ctx.error(f"enable_scale_and_shift is set, but there is no input {slot}")
+            raise ctx.error(f"enable_scale_and_shift is set, but the input {slot} is missing")
         require_shape(ctx, slot, value, (width,), "the width of X")
 
 

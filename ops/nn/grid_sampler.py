@@ -42,7 +42,7 @@ def _require(ctx: OpContext, X: Any, Grid: Any) -> tuple[str, str, bool]:
 
 
 def _positions(xp: Any, numbers: Any, size: int, padding: str, align_corners: bool) -> AxisPositions:
-    """From the grid's -1 ... 1 to cells: the corners' centres with align_corners, else their outer edges."""
+    """From the grid's -1 ... 1 to cells: the corners' centers with align_corners, else their outer edges."""
     last = size - 1
     factor = last / 2 if align_corners else size / 2
     cells = (numbers + 1) * factor - (0 if align_corners else 0.5)

@@ -1,4 +1,4 @@
-"""group_norm: normalisation over groups of channels of each image."""
+"""group_norm: normalization over groups of channels of each image."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _require_groups(ctx: OpContext | InferContext, shape: tuple[int, ...], group
     if not (channels == UNKNOWN or (0 < groups <= channels and (groups - 1) * size < channels)):
         raise ctx.error(
             f"attribute groups must split the {channels} channels of X {tuple(shape)} ({ctx.attr('data_layout')}) into groups "
-            f"that each have some, found {groups}"
+            f"that are not empty, found {groups}"
         )
 
 

@@ -96,7 +96,7 @@ def inplace_abn_grad(
     activation: str,
     alpha: float,
 ) -> dict[str, Any]:
-    """Gradients by X, Scale and Bias: the activation and the normalisation are undone to get X back from Y."""
+    """Gradients by X, Scale and Bias: the activation and the normalization are undone to get X back from Y."""
     _require_activation(ctx, activation)
     xp, channels = ctx.xp, channels_of(ctx, Y)
     before, grad = widened(Y), widened(Y_grad)

@@ -1,4 +1,4 @@
-"""instance_norm: normalisation of every channel of every image on its own."""
+"""instance_norm: normalization of every channel of every image separately."""
 
 from __future__ import annotations
 

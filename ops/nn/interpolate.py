@@ -1,6 +1,6 @@
 """bilinear_interp, nearest_interp, bicubic_interp, trilinear_interp, linear_interp and their successors *_interp_v2.
 
-What is done follows the attribute interp_method and the rank of X, not the operator's name, as in Paddle.
+The attribute interp_method and the rank of X decide what is computed, not the operator's name, as in Paddle.
 """
 
 from __future__ import annotations

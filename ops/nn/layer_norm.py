@@ -1,4 +1,4 @@
-"""layer_norm: normalisation of everything from one axis on."""
+"""layer_norm: normalization of everything from one axis on."""
 
 from __future__ import annotations
 

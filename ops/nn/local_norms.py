@@ -1,4 +1,4 @@
-"""lrn and affine_channel: small normalisations."""
+"""lrn and affine_channel: small normalizations."""
 
 from __future__ import annotations
 

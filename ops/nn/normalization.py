@@ -1,4 +1,4 @@
-"""Normalisation to zero mean and unit variance as array code: values, first and second gradients.
+"""Normalization to zero mean and unit variance as array code: values, first and second gradients.
 
 x̂ = (x - mean) / std over some axes, std = sqrt(variance + epsilon), y = scale * x̂ + bias.
 """

@@ -43,7 +43,7 @@ def _singular(ctx: OpContext, matrix: Any, u: Any, v: Any, power_iters: int, eps
     lod="Weight",
 )
 def spectral_norm(ctx: OpContext, Weight: Any, U: Any, V: Any, *, dim: int, power_iters: int, eps: float) -> Any:
-    """Out = Weight / sigma; U and V are the start and stay as they are (Paddle 1.8.5 spectral_norm_op.h)."""
+    """Out = Weight / sigma; U and V are the initial vectors and do not change (Paddle 1.8.5 spectral_norm_op.h)."""
     sigma = _singular(ctx, _matrix(ctx, Weight, U, V, dim), U, V, power_iters, eps)[0]
     return (Weight / sigma).astype(Weight.dtype, copy=False)
 

@@ -21,7 +21,7 @@ from fluidtool.ops.schema import INT, STRING, TensorMeta, required
 
 
 def _levels(sizes: tuple[int, ...], pyramid_height: int) -> list[list[AxisBins]]:
-    """The bins of every level: level p has 2^p of them on each axis, of equal size, centred over the input."""
+    """The bins of every level: level p has 2^p of them on each axis, of equal size, centered over the input."""
     levels = []
     for count in (2**level for level in range(pyramid_height)):
         kernels = [-(-size // count) for size in sizes]

@@ -95,10 +95,10 @@ def _fold_plan(ctx: OpContext | InferContext, shape: Sequence[int]) -> tuple[Win
     windows, counts = _windows(ctx, sizes)
     kernel = prod(windows.kernel)
     if shape[1] != UNKNOWN and shape[1] % kernel != 0:
-        raise ctx.error(f"input X {tuple(shape)} must have rows in multiples of {kernel}, the cells of a kernel")
+        raise ctx.error(f"input X {tuple(shape)} must have a multiple of {kernel} rows, the cells of a kernel")
     if shape[2] not in (UNKNOWN, prod(counts)):
         raise ctx.error(
-            f"input X {tuple(shape)} must have {prod(counts)} columns: output_sizes {list(sizes)} hold {counts} windows"
+            f"input X {tuple(shape)} must have {prod(counts)} columns: output_sizes {list(sizes)} have {counts} windows"
         )
     return windows, counts, sizes
 

@@ -84,7 +84,7 @@ def adadelta(
 ) -> Any:
     """a = rho a + (1 - rho) g²; d = -g sqrt((u + epsilon) / (a + epsilon)); u = rho u + (1 - rho) d²; p += d (adadelta_op.h).
 
-    When u is updated in place, as optimizers build it, Paddle adds d computed anew with the new u.
+    When u is updated in place, as optimizers build it, Paddle adds d recomputed with the new u.
     """
     check_shapes(ctx, Param=Param, Grad=Grad, AvgSquaredGrad=AvgSquaredGrad, AvgSquaredUpdate=AvgSquaredUpdate)
     squares = rho * AvgSquaredGrad + (1 - rho) * Grad * Grad
@@ -129,7 +129,7 @@ def rmsprop(
     """
     check_shapes(ctx, Param=Param, MeanSquare=MeanSquare, Moment=Moment)
     if centered and MeanGrad is None:
-        raise ctx.error("centered=True needs the input MeanGrad; give it zeros like Param")
+        raise ctx.error("centered=True needs the input MeanGrad; pass zeros like Param")
     unchanged = {"ParamOut": Param, "MomentOut": Moment, "MeanSquareOut": MeanSquare, "MeanGradOut": MeanGrad}
     if is_empty(Grad):
         return unchanged
@@ -166,7 +166,7 @@ def ftrl(
     l2: float,
     lr_power: float,
 ) -> Any:
-    """Follow the regularised leader; only the named rows move for SelectedRows (Paddle 1.8.5 ftrl_op.h).
+    """Follow the regularized leader; only the named rows move for SelectedRows (Paddle 1.8.5 ftrl_op.h).
 
     n = s + g², z += g - (n^-power - s^-power) / lr * p, p = (l1 sign(z) - z) / (n^-power / lr + 2 l2) where |z| > l1, else 0.
     """

@@ -73,7 +73,7 @@ def _results(param: Any, moment1: Any, moment2: Any, power1: Any, power2: Any) -
 
 
 def _skips_update(ctx: OpContext) -> bool:
-    """Whether the SkipUpdate input of Paddle 2.x says to leave everything as it is."""
+    """Whether the SkipUpdate input of Paddle 2.x disables the update."""
     return ctx.has("SkipUpdate") and bool(ctx.host(ctx.value("SkipUpdate").array).reshape(-1)[0])
 
 
@@ -103,7 +103,7 @@ def adam(
 ) -> Any:
     """p -= lr * sqrt(1 - beta2ᵗ) / (1 - beta1ᵗ) * m / (sqrt(v) + epsilon); Beta*Pow hold betaᵗ (Paddle 1.8.5 adam_op.h).
 
-    Grad may be SelectedRows: rows without a gradient have gradient 0, or with lazy_mode stay as they are. Beta1Tensor and
+    Grad may be SelectedRows: rows without a gradient have gradient 0, or with lazy_mode are unchanged. Beta1Tensor and
     Beta2Tensor [1] stand for the attributes. Programs of Paddle 2.x get its formula, with epsilon * sqrt(1 - beta2ᵗ).
     """
     refuse_master_weights(ctx)
@@ -167,7 +167,7 @@ def adamw(
 ) -> Any:
     """adam with lr * lr_ratio, after p *= 1 - lr * lr_ratio * coeff when with_decay (Paddle 2.6.2 adamw_kernel.cu).
 
-    Its CPU kernel leaves lr_ratio out of the step, which is taken for an oversight.
+    Its CPU kernel leaves lr_ratio out of the step, which we consider an oversight.
     """
     refuse_master_weights(ctx)
     check_shapes(ctx, Param=Param, Moment1=Moment1, Moment2=Moment2)

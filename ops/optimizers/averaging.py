@@ -9,7 +9,7 @@ from fluidtool.ops.optimizers.common import check_shapes, like_inputs
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import LONG, long, required
 
-# After so many steps the first sum moves into the second, lest small parameters drown in it.
+# After this many steps the first sum is added to the second, to keep precision for small parameters.
 STEPS_IN_FIRST_SUM = 16384
 
 
@@ -33,7 +33,7 @@ def average_accumulates(
     max_average_window: int,
     min_average_window: int,
 ) -> Any:
-    """sum_1 += param; a full window moves sum_1 + sum_2 to sum_3 and starts anew. The counters are int64 [1].
+    """sum_1 += param; a full window moves sum_1 + sum_2 to sum_3 and starts over. The counters are int64 [1].
 
     The window is full after num_updates * average_window steps, at least min_ and at most max_average_window
     (Paddle 1.8.5 average_accumulates_op.h).

@@ -1,4 +1,4 @@
-"""What the optimizers share: checks, gradients that are SelectedRows, inference."""
+"""Common code of optimizers: checks, gradients that are SelectedRows, inference."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def merged_gradient(ctx: OpContext, Param: Any, Grad: SelectedRows) -> tuple[Any
 
 
 def is_empty(Grad: Any) -> bool:
-    """Whether the gradient is SelectedRows without a row: then Paddle leaves everything as it is."""
+    """Whether the gradient is SelectedRows without rows: Paddle then changes nothing."""
     return isinstance(Grad, SelectedRows) and len(Grad.row_ids) == 0
 
 

@@ -83,7 +83,7 @@ def momentum(
 ) -> Any:
     """Momentum with a dense or SelectedRows gradient; rows without one have gradient 0 (momentum_op.h).
 
-    The weight decay and the gradient's scale that Paddle 2.x may give as attributes are honoured, the latter as by its
+    The weight decay and the gradient's scale that Paddle 2.x may give as attributes are honored, the latter as by its
     GPU kernel.
     """
     refuse_master_weights(ctx)
@@ -137,7 +137,7 @@ def merged_momentum(
     count = len(Param)
     if not (len(Grad) == len(Velocity) == count and len(LearningRate) in (1, count)):
         raise ctx.error(
-            f"inputs must be as many as Param ({count}), found {len(Grad)} Grad, {len(Velocity)} Velocity, "
+            f"inputs must have as many variables as Param ({count}), found {len(Grad)} Grad, {len(Velocity)} Velocity, "
             f"{len(LearningRate)} LearningRate"
         )
     methods = list(regularization_method) or [""] * count
@@ -213,7 +213,7 @@ def dgc_momentum(
     mu: float,
     use_nesterov: bool,
 ) -> Any:
-    """momentum before step rampup_begin_step, sgd from there on, nothing when that is negative (dgc_momentum_op.h).
+    """momentum before step rampup_begin_step, sgd from then on, nothing if that is negative (dgc_momentum_op.h).
 
     Grad_out is the gradient divided by the number of trainers, which must be at least 2.
     """
@@ -221,13 +221,13 @@ def dgc_momentum(
         return None
     ranks = int(ctx.host(nranks).reshape(-1)[0])
     if ranks <= 1:
-        raise ctx.error(f"input nranks must be at least 2 (compression serves several trainers), found {ranks}")
+        raise ctx.error(f"input nranks must be at least 2 (compression is for several trainers), found {ranks}")
     check_shapes(ctx, Param=Param, Velocity=Velocity)
     rate = number(ctx, LearningRate, Param)
     grad = dense_gradient(ctx, Param, Grad)
     divided = grad / ranks
     if ctx.op.output("Grad_out") == ctx.op.input("Grad"):
-        grad = divided  # Paddle's kernel writes Grad_out first; in place, that is what it goes on with
+        grad = divided  # Paddle's kernel writes Grad_out first; in place, it continues with that
     if int(ctx.host(current_step).reshape(-1)[0]) < int(rampup_begin_step):
         param, velocity = momentum_step(ctx, Param, grad, Velocity, rate, mu, use_nesterov)
     else:

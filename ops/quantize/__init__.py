@@ -1,1 +1,1 @@
-"""Operators that quantise and dequantise."""
+"""Operators that quantize and dequantize."""

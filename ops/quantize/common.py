@@ -1,4 +1,4 @@
-"""Quantisation arithmetic: scales, rounding, and values that an output variable keeps from run to run."""
+"""Quantization arithmetic: scales, rounding, and values that an output variable keeps from run to run."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def along(scale: Any, X: Any, axis: int | None) -> Any:
 
 
 def inverse(ctx: OpContext, scale: Any) -> Any:
-    """1 / scale, with a little added to scales of almost 0."""
+    """1 / scale, with a small number added to scales of almost 0."""
     one = scale.dtype.type(1)
     return ctx.xp.where(scale <= SMALLEST_SCALE, one / (scale + scale.dtype.type(SMALLEST_SCALE)), one / scale)
 
@@ -75,5 +75,5 @@ def kept(ctx: OpContext, slot: str) -> Any:
 
 
 def untouched(ctx: OpContext, **shapes: int) -> dict[str, Any]:
-    """Outputs that a test run leaves as they are: those without a value get their size, as after Paddle's inference."""
+    """Outputs that a test run does not change: those without a value get their size, as after Paddle's inference."""
     return {slot: ctx.dims_only((size,)) for slot, size in shapes.items() if kept(ctx, slot) is None}

@@ -1,4 +1,4 @@
-"""Operators that bring quantised numbers back: fake_dequantize_*, dequantize_abs_max, dequantize_log, *_linear."""
+"""Operators that bring quantized numbers back: fake_dequantize_*, dequantize_abs_max, dequantize_log, *_linear."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def fake_channel_wise_dequantize_max_abs(ctx: OpContext, X: Any, Scales: list[An
     Scales[1] of one number (Paddle 1.8.5 fake_dequantize_op.cc).
     """
     if len(Scales) not in (1, 2) or len(quant_bits) < len(Scales):
-        raise ctx.error(f"takes one or two Scales and as many quant_bits, found {len(Scales)} and {list(quant_bits)}")
+        raise ctx.error(
+            f"takes one or two Scales and one quant_bits for each, found {len(Scales)} and {list(quant_bits)}"
+        )
     attr, default = ("quant_axis", 0) if len(Scales) == 1 else ("x_num_col_dims", 1)
     axis = int(ctx.op.attr(attr)) if ctx.op.has_attr(attr) else default
     if not 0 <= axis < X.ndim:

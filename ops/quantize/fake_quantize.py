@@ -1,4 +1,4 @@
-"""The fake_quantize_* operators: quantised numbers in floating point, as quantisation-aware training needs them."""
+"""The fake_quantize_* operators: quantized numbers in floating point, as quantization-aware training needs them."""
 
 from __future__ import annotations
 
@@ -126,13 +126,13 @@ def fake_quantize_range_abs_max(
     if is_test:
         return {"Out": _quantized(ctx, X, InScale, bit_length)} | untouched(ctx, OutScale=1, OutScales=window_size)
     if Iter is None:
-        raise ctx.error("training needs the input Iter, the number of runs so far; give it or set is_test")
+        raise ctx.error("training needs the input Iter, the number of runs so far; pass it or set is_test")
     scales, scale = _range_scale(ctx, largest(ctx, X), InScale, int(ctx.host(Iter).reshape(-1)[0]), window_size)
     return {"Out": _quantized(ctx, X, scale, bit_length), "OutScale": scale, "OutScales": scales}
 
 
 def _range_scale(ctx: OpContext, now: Any, last: Any, run: int, window_size: int) -> tuple[Any, Any]:
-    """The window's scales with this run's, and the largest: searched anew when the old largest leaves the window."""
+    """The window's scales with this run's, and the largest: searched again if the old largest leaves the window."""
     earlier = kept(ctx, "OutScales")
     scales = ctx.xp.zeros(window_size, now.dtype) if earlier is None or earlier.size != window_size else earlier.copy()
     place = run % window_size
@@ -161,7 +161,7 @@ def _(
 def _moving_average(ctx: OpContext, X: Any, InAccum: Any, InState: Any, moving_rate: float) -> dict[str, Any]:
     """state = rate * state + 1; accum = rate * accum + max |x|; scale = accum / state."""
     if InAccum is None or InState is None:
-        raise ctx.error("training needs the inputs InAccum and InState; give them or set is_test")
+        raise ctx.error("training needs the inputs InAccum and InState; pass them or set is_test")
     state = moving_rate * InState.reshape(-1)[:1] + 1
     accum = moving_rate * InAccum.reshape(-1)[:1] + largest(ctx, X)
     return {"OutScale": accum / state, "OutState": state, "OutAccum": accum}
@@ -214,7 +214,7 @@ def fake_quantize_moving_average_abs_max(
     bit_length: int,
     is_test: bool,
 ) -> Any:
-    """X quantised with the moving average of max |x|, or with InScale when is_test (Paddle 1.8.5 fake_quantize_op.h)."""
+    """X quantized with the moving average of max |x|, or with InScale when is_test (Paddle 1.8.5 fake_quantize_op.h)."""
     moved = _untouched(ctx) if is_test else _moving_average(ctx, X, InAccum, InState, moving_rate)
     return moved | {"Out": _quantized(ctx, X, InScale if is_test else moved["OutScale"], bit_length)}
 
@@ -263,7 +263,7 @@ fake_quantize_dequantize_moving_average_abs_max.infer(_infer_moving)
 
 @op("stright_throuth_estimator_grad", inputs="Out@GRAD", outputs="X@GRAD")
 def straight_through_estimator_grad(ctx: OpContext, Out_grad: Any) -> Any:
-    """X@GRAD = Out@GRAD: rounding is taken for the identity (Paddle 2.x, in its spelling)."""
+    """X@GRAD = Out@GRAD: rounding has the gradient of the identity (Paddle 2.x, in its spelling)."""
     return Out_grad
 
 

@@ -19,7 +19,7 @@ def _kind(ctx: OpContext | InferContext, is_negative_input: bool) -> str:
 
 
 def _saturated(ctx: OpContext, values: Any, kind: str) -> Any:
-    """The nearest number of 8 bits, halves to even; NaN is the lowest one."""
+    """The nearest 8-bit number, ties to even; NaN is the lowest one."""
     low, high = LIMITS[kind]
     return ctx.xp.fmin(ctx.xp.fmax(ctx.xp.rint(values), low), high).astype(kind)
 
@@ -45,13 +45,13 @@ def _require_8_bits(ctx: OpContext, Input: Any) -> None:
 def quantize(ctx: OpContext, Input: Any, *, is_negative_input: bool, Scale: float) -> Any:
     """Output = Input * Scale (+ Shift), rounded and saturated: int8 if is_negative_input, else uint8.
 
-    float32 (Paddle 1.8.5 mkldnn/quantize_mkldnn_op.cc, Shift of 2.6.2). `output_format` says how memory lies, not which
+    float32 (Paddle 1.8.5 mkldnn/quantize_mkldnn_op.cc, Shift of 2.6.2). `output_format` affects only the memory layout.
     numbers are where.
     """
     if Input.dtype.name != "float32":
         raise ctx.error(f"input Input must be float32, found {Input.dtype}")
     if later_attr(ctx, "bfloat16", False):
-        raise ctx.error("bfloat16 is not supported: quantise to 8 bits, or save the program without this pass")
+        raise ctx.error("bfloat16 is not supported: quantize to 8 bits, or save the program without this pass")
     values = Input * _factor(ctx, "Scale", Input, Scale) + Input.dtype.type(later_attr(ctx, "Shift", 0.0))
     return _saturated(ctx, values, _kind(ctx, is_negative_input))
 

@@ -1,4 +1,4 @@
-"""uniform_random, gaussian_random and truncated_gaussian_random, with a shape of their own or an input's batch size."""
+"""uniform_random, gaussian_random and truncated_gaussian_random, with a given shape or an input's batch size."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def uniform(ctx: OpContext, shape: tuple[int, ...], min: float, max: float, seed
 
 
 def _moved(drawn: Any, factor: float, offset: float) -> Any:
-    """drawn * factor + offset, in the same memory: a large table is not held three times over."""
+    """drawn * factor + offset, in the same memory, so that a large table does not exist three times."""
     drawn *= drawn.dtype.type(factor)
     drawn += drawn.dtype.type(offset)
     return drawn
@@ -301,7 +301,7 @@ def poisson(ctx: OpContext, X: Any) -> Any:
     """Numbers of the Poisson distributions of the rates X, data type of X (Paddle 2.6.2 poisson_kernel.cc)."""
     rates = ctx.host(X)
     if rates.size and not float(rates.min()) >= 0:
-        raise ctx.error("X should hold rates, none negative")
+        raise ctx.error("X should hold non-negative rates")
     return ctx.array(ctx.generator().poisson(rates).astype(rates.dtype))
 
 

@@ -67,7 +67,7 @@ def _(ctx: InferContext, *, n: int, dtype: int) -> TensorMeta:
 
 @op("seed", inputs="", outputs="Out", attrs={"seed": 0}, random=True)
 def seed_(ctx: OpContext, *, seed: int) -> Any:
-    """The attribute `seed`, or a number drawn anew when it is 0; int32 of shape [1] (Paddle 1.8.5 seed_op.h)."""
+    """The attribute `seed`, or a new random number if it is 0; int32 of shape [1] (Paddle 1.8.5 seed_op.h)."""
     return ctx.array([seed or int(ctx.generator(0).integers(1, SEED_LIMIT))], VarType.INT32)
 
 

@@ -40,7 +40,7 @@ def _next_seed(ctx: OpContext, generator: Any) -> Any:
     random=True,
 )
 def random_crop(ctx: OpContext, *, shape: list[int]) -> Any:
-    """A piece of `shape` of every instance of X, at a place of its own (Paddle 1.8.5 random_crop_op.h).
+    """A random crop of `shape` from every instance of X (Paddle 1.8.5 random_crop_op.h).
 
     `shape` is for the last dimensions; those in front count the instances. SeedOut is the seed of the next run.
     """

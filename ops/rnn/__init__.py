@@ -1,1 +1,1 @@
-"""Recurrent layers and cells: LSTM, GRU and their kin."""
+"""Recurrent layers and cells: LSTM, GRU and related ones."""

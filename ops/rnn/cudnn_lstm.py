@@ -154,7 +154,7 @@ def cudnn_lstm_grad(
     dropped = dropout_prob > 0 and not is_test and num_layers > 1
     if dropped and Cache is None:
         raise ctx.error(
-            "with dropout, input Cache must name the variable that the forward operator kept its masks in; found none"
+            "with dropout, input Cache must name the variable with the forward operator's masks; found none"
         )
     stack = _make_stack(ctx, Input, InitH, InitC, W, num_layers, is_bidirec, Cache if dropped else None)
     states = [InitH, InitC]

@@ -161,7 +161,7 @@ def check_initial(ctx: OpContext, sequences: int, slot: str, value: Any, width: 
 def check_pair(ctx: OpContext, H0: Any, C0: Any) -> None:
     """Raise OperatorError when H0 comes without C0."""
     if H0 is not None and C0 is None:
-        raise ctx.error("input H0 needs input C0 beside it, found none; give both or neither")
+        raise ctx.error("input H0 needs input C0, found none; pass both or neither")
 
 
 def check_gate_shapes(

@@ -108,7 +108,7 @@ def _check(ctx: OpContext, X: Any, Filter: Any, length: int, stride: int) -> Non
     if length <= 0:
         raise ctx.error(f"contextLength must be positive, found {length}")
     if stride != 1:
-        raise ctx.error(f"contextStride must be 1, found {stride}; no other stride exists")
+        raise ctx.error(f"contextStride must be 1, found {stride}; other strides are not supported")
     if X.ndim != 2 or Filter.ndim != 2 or Filter.shape[0] != length * X.shape[1]:
         raise ctx.error(
             f"Filter must have contextLength * width of X = {length} * {X.shape[-1]} rows, found X {X.shape}, "

@@ -88,5 +88,5 @@ def _row_offsets(ctx: OpContext, X: Any) -> list[int]:
         raise ctx.error(f"input Y needs a LoD of one level, found {len(y_lod)}; feed it with sequence lengths")
     offsets = offsets_of(ctx.np.diff(y_lod[0]))
     if len(offsets) - 1 != X.shape[0]:
-        raise ctx.error(f"X has {X.shape[0]} rows, but Y has {len(offsets) - 1} sequences; they must be as many")
+        raise ctx.error(f"X has {X.shape[0]} rows, but Y has {len(offsets) - 1} sequences; the numbers must be equal")
     return offsets

@@ -42,7 +42,7 @@ def sequence_pad(ctx: OpContext, X: Any, PadValue: Any, *, padded_length: int) -
 def _(ctx: InferContext, X: TensorMeta, PadValue: TensorMeta, *, padded_length: int) -> dict[str, TensorMeta]:
     if X.rank < 2:
         raise ctx.error(f"X must have at least 2 dimensions, found shape {X.shape}")
-    steps = 1 if padded_length == -1 else padded_length  # what Paddle writes for a length that only a run can tell
+    steps = 1 if padded_length == -1 else padded_length  # what Paddle writes for a length known only at run time
     out = TensorMeta((-1, steps, *X.shape[1:]), X.dtype)
     return {"Out": out, "Length": TensorMeta((-1,), VarType.INT64)}
 

@@ -61,7 +61,7 @@ def ranges(ctx: OpContext, starts: Any, sizes: Any) -> Any:
 def take_sequences(ctx: OpContext, lod: Sequence[Sequence[int]], picks: Any) -> tuple[LoD, Any]:
     """The sequences `picks` of the first level of `lod`, in that order: their LoD and their rows (host, int64).
 
-    Without a LoD every row is a sequence of its own.
+    Without a LoD every row is a separate sequence.
     """
     taken: LoD = []
     items = ctx.np.asarray(picks, dtype=ctx.np.int64)
@@ -74,7 +74,7 @@ def take_sequences(ctx: OpContext, lod: Sequence[Sequence[int]], picks: Any) -> 
 
 
 def join_lods(lods: Sequence[Sequence[Sequence[int]]]) -> LoD:
-    """The LoD of tensors of the same number of levels put below one another."""
+    """The LoD of concatenated tensors with the same number of levels."""
     if not lods:
         return []
     joined: LoD = []

@@ -1,4 +1,4 @@
-"""Sequences put together, re-cut and turned round: sequence_concat, sequence_reshape, sequence_reverse."""
+"""Sequences concatenated, reshaped and reversed: sequence_concat, sequence_reshape, sequence_reverse."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _concatenated(ctx: OpContext, X: list[Any]) -> tuple[LoD, list[Any]]:
     """LoD of the output, and for every input the rows of the output that its rows become."""
     np = ctx.np
     if not X:
-        raise ctx.error("input X names no variable")
+        raise ctx.error("input X has no variables")
     if len({x.shape[1:] for x in X}) != 1:
         raise ctx.error(f"the inputs must agree in all but the first dimension, found {[x.shape for x in X]}")
     lengths = [np.diff(single_level(ctx, "X", x.shape[0], k)) for k, x in enumerate(X)]

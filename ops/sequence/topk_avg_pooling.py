@@ -93,7 +93,9 @@ def _matrices(ctx: OpContext, X: Any, ROW: Any, COLUMN: Any, channel_num: int) -
     columns = ctx.np.diff(single_level(ctx, "COLUMN", COLUMN.shape[0])).tolist()
     count = len(starts) - 1
     if len(rows) != count or len(columns) != count:
-        raise ctx.error(f"X, ROW and COLUMN must have as many sequences, found {count}, {len(rows)} and {len(columns)}")
+        raise ctx.error(
+            f"X, ROW and COLUMN must have equally many sequences, found {count}, {len(rows)} and {len(columns)}"
+        )
     for number, (start, end) in enumerate(pairwise(starts)):
         if end - start != channel_num * rows[number] * columns[number]:
             raise ctx.error(

@@ -23,7 +23,7 @@ def linear_chain_crf(ctx: OpContext, Emission: Any, Transition: Any, Label: Any,
 
     Emission [rows, tags] and Label [rows, 1] with the LoD of Label, or [N, longest, tags] and [N, longest, 1] with
     Length. Rows 0 and 1 of Transition [tags + 2, tags] weigh the first and the last tag, row i + 2 what follows tag i.
-    Alpha are the normalised forward scores, EmissionExps = exp(Emission - row maximum) (Paddle 1.8.5
+    Alpha are the normalized forward scores, EmissionExps = exp(Emission - row maximum) (Paddle 1.8.5
     linear_chain_crf_op.h).
     """
     xp = ctx.xp
@@ -44,7 +44,7 @@ def linear_chain_crf(ctx: OpContext, Emission: Any, Transition: Any, Label: Any,
     cost[: len(last)] += xp.log(ending) - Transition[END][labels[last]]
     positive = bool((scale > 0).all()) and bool((ending > 0).all())
     if not positive:
-        raise ctx.error("the score of every path vanishes: inputs Emission and Transition are too far below zero")
+        raise ctx.error("the score of every path underflows to 0: the values of Emission and Transition are too low")
     return {
         "Alpha": packing.unpack(xp, alpha, len(flat)).reshape(Emission.shape),
         "EmissionExps": emission_exps.reshape(Emission.shape),
@@ -73,7 +73,7 @@ def _sum_by_sequence(xp: Any, packing: Packing, rows: Any) -> Any:
 
 
 def _forward_scores(xp: Any, packing: Packing, emission_exps: Any, transition_exps: Any) -> tuple[Any, Any]:
-    """Forward scores, each row normalised to sum 1, and the sums [rows] before that; all packed."""
+    """Forward scores, each row normalized to sum 1, and the sums [rows] before that; all packed."""
     alpha = xp.empty_like(emission_exps)
     scale = xp.empty(len(alpha), dtype=alpha.dtype)
     for begin, end, before in packing.steps():
@@ -87,7 +87,7 @@ def _forward_scores(xp: Any, packing: Packing, emission_exps: Any, transition_ex
 
 
 def _backward_scores(xp: Any, packing: Packing, emission_exps: Any, transition_exps: Any) -> Any:
-    """Backward scores, each row normalised to sum 1; packed."""
+    """Backward scores, each row normalized to sum 1; packed."""
     beta = xp.empty_like(emission_exps)
     ahead = xp.empty((0, beta.shape[1]), dtype=beta.dtype)
     for begin, end, _ in packing.backward_steps():

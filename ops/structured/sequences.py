@@ -22,7 +22,7 @@ def tagged_runs(ctx: OpContext, Emission: Any, Length: Any, lod_slot: str) -> tu
     if Length is None:
         lod = ctx.lod(lod_slot)
         if not lod:
-            raise ctx.error(f"input {lod_slot} needs a LoD (or give the input Length); found none")
+            raise ctx.error(f"input {lod_slot} needs a LoD (or pass the input Length); found none")
         bounds = np.asarray(lod[0], dtype=np.int64)
         if bounds[-1] != Emission.shape[0]:
             raise ctx.error(

@@ -21,7 +21,7 @@ def _absolute(lod: list[list[int]], np: Any) -> Any:
 def _row_bounds(ctx: OpContext, slot: str, rows: int) -> Any:
     lod = ctx.lod(slot)
     if not lod:
-        raise ctx.error(f"input {slot} needs a LoD, or give the inputs LogitsLength and LabelLength; found neither")
+        raise ctx.error(f"input {slot} needs a LoD, or pass the inputs LogitsLength and LabelLength; found neither")
     bounds = _absolute(lod, ctx.np)
     if bounds[-1] != rows:
         raise ctx.error(f"the LoD of input {slot} ends at {bounds[-1]}, but it has {rows} rows")
@@ -85,7 +85,7 @@ def warpctc(
         label_lengths = np.diff(bounds)
         if len(lengths) != len(label_lengths):
             raise ctx.error(
-                f"inputs Logits and Label must hold as many sequences, found {len(lengths)} and {len(label_lengths)}"
+                f"inputs Logits and Label must have equally many sequences, found {len(lengths)} and {len(label_lengths)}"
             )
         column = np.arange(label_lengths.max(initial=0))
         given = column < label_lengths[:, None]

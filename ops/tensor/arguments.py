@@ -40,7 +40,7 @@ def integers(ctx: OpContext, tensor: Any, tensors: Sequence[Any] | None, attr: S
 def inferred_integers(
     tensor: TensorMeta | None, tensors: Sequence[TensorMeta] | None, attr: Sequence[int]
 ) -> list[int] | None:
-    """The same without running: -1 where only a run can tell, None where not even the number of values is known."""
+    """The same without running: -1 for values known only at run time, None if even their number is unknown."""
     if attr:
         return [int(value) for value in attr]
     if tensor is not None:
@@ -57,10 +57,10 @@ def axis_in(ctx: Context, axis: int, rank: int, name: str = "axis") -> int:
 
 
 def allocatable(ctx: OpContext, shape: Sequence[int]) -> tuple[int, ...]:
-    """The shape, unless no machine could hold a tensor of it."""
+    """The shape; fails if no machine could hold such a tensor."""
     count = prod(int(size) for size in shape)
     if count > MOST_ELEMENTS:
-        raise ctx.error(f"the output would have {count} elements, of shape {list(shape)}; no memory holds it")
+        raise ctx.error(f"the output would have {count} elements, of shape {list(shape)}; which does not fit in memory")
     return tuple(shape)
 
 

@@ -1,4 +1,4 @@
-"""assign, cast, shape, size and what moves values without changing them."""
+"""assign, cast, shape, size and other operators that move values without changing them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows
 
 
 def copied(value: Any) -> Any:
-    """The same value in a container of its own; arrays are shared, nobody writes into them."""
+    """The same value in a new container; arrays are shared, as they are never written."""
     if isinstance(value, SelectedRows):
         return SelectedRows(value.row_ids, value.table_height, value.tensor.array)
     if isinstance(value, LoDTensorArray):

@@ -1,4 +1,4 @@
-"""Operators that move numbers between channels, space and time: pixel_shuffle, shuffle_channel and their likes."""
+"""Operators that move numbers between channels, space and time: pixel_shuffle, shuffle_channel and related ones."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def _axis(ctx: OpContext, tensor: Any, axis: int, rank: int) -> int:
 
 
 def joined_shape(ctx: Context, shapes: Sequence[Sequence[int]], axis: int) -> tuple[int, ...]:
-    """The shape of a concatenation; sizes may be -1 when they are not known."""
+    """The shape of a concatenation; unknown sizes are -1."""
     out = list(shapes[0])
     for i, shape in enumerate(shapes[1:], 1):
         if len(shape) != len(out):
@@ -39,24 +39,24 @@ def joined_shape(ctx: Context, shapes: Sequence[Sequence[int]], axis: int) -> tu
 
 
 def _joined_lod(ctx: OpContext, count: int, rows: int) -> list[list[int]]:
-    """The LoD of tensors put one below the other: lengths follow lengths; none when some tensor has none."""
+    """The LoD of tensors concatenated along axis 0; none if some tensor has none."""
     lods = [offsets_to_lengths(ctx.lod("X", i)) for i in range(count)]
     depth = len(lods[0])
     if depth == 0 or any(not lod for lod in lods):
         return []
     if not all(len(lod) == depth for lod in lods):
-        raise ctx.error(f"the LoD levels of X should be equally many, found {[len(d) for d in lods]}")
+        raise ctx.error(f"the tensors of X should have the same number of LoD levels, found {[len(d) for d in lods]}")
     return lengths_to_offsets([[length for lod in lods for length in lod[level]] for level in range(depth)])
 
 
 @op("concat", inputs="X* AxisTensor?", outputs="Out", attrs={"axis": 0, "use_quantizer": False, **USE_MKLDNN})
 def concat(ctx: OpContext, X: list[Any], AxisTensor: Any, *, axis: int) -> Any:
-    """The tensors X one after the other along `axis`; along axis 0 their sequences follow each other too.
+    """The tensors X concatenated along `axis`; along axis 0, so are their sequences.
 
-    Paddle 1.8.5 concat_op.h; where only some of X have a LoD, it leaves X[0]'s, which no longer fits: here there is none.
+    Paddle 1.8.5 concat_op.h; if only some of X have a LoD, it keeps X[0]'s, which no longer fits: here there is none.
     """
     if not X:
-        raise ctx.error("X should name at least one tensor")
+        raise ctx.error("X should have at least one tensor")
     if not all(x is not None for x in X):
         raise ctx.error("a tensor of X holds no value")
     place = _axis(ctx, AxisTensor, axis, X[0].ndim)
@@ -102,16 +102,16 @@ def _pieces(x: Any, sizes: Sequence[int], axis: int) -> list[Any]:
 
 
 def split_sizes(ctx: Context, size: int, num: int, sections: Sequence[int]) -> list[int]:
-    """The sizes of the pieces of an axis: `num` equal ones, or `sections`, of which one may be -1 (the rest)."""
+    """The sizes of the parts of an axis: `num` equal ones, or `sections`, of which one may be -1 (the rest)."""
     if num > 0:
         if not (size < 0 or size % num == 0):
-            raise ctx.error(f"{num} equal pieces asked for, but the axis to be split has size {size}")
+            raise ctx.error(f"{num} equal parts requested, but the axis to be split has size {size}")
         return [size // num if size >= 0 else -1] * num
     sizes, unknown = list(sections), [i for i, section in enumerate(sections) if section == -1]
     if len(unknown) > 1:
         raise ctx.error(f"only one of sections can be -1, found {sizes}")
     if not all(section >= -1 for section in sizes):
-        raise ctx.error(f"sections should be 0 or more, or one -1, found {sizes}")
+        raise ctx.error(f"sections should be at least 0, or one -1, found {sizes}")
     if size < 0:
         return sizes
     known = sum(section for section in sizes if section != -1)
@@ -132,13 +132,13 @@ def split_sizes(ctx: Context, size: int, num: int, sections: Sequence[int]) -> l
 def split(
     ctx: OpContext, X: Any, AxisTensor: Any, SectionsTensorList: list[Any], *, sections: list[int], num: int, axis: int
 ) -> Any:
-    """X cut along `axis` into `num` equal pieces, or into pieces of the sizes `sections` (Paddle 1.8.5 split_op.h)."""
+    """X split along `axis` into `num` equal parts, or into parts of the sizes `sections` (Paddle 1.8.5 split_op.h)."""
     place = _axis(ctx, AxisTensor, axis, X.ndim)
     asked = [number(ctx, item, "SectionsTensorList") for item in SectionsTensorList] or sections
     count = len(ctx.op.output("Out"))
     sizes = split_sizes(ctx, X.shape[place], num, asked)
     if len(sizes) != count:
-        raise ctx.error(f"num and sections {[num, asked]} ask for {len(sizes)} pieces, Out names {count}")
+        raise ctx.error(f"num and sections {[num, asked]} need {len(sizes)} outputs, but Out has {count}")
     if place != 0:
         for i in range(count):
             ctx.set_lod("Out", ctx.lod("X"), i)
@@ -175,7 +175,7 @@ split.grad_maker(wired("concat", "X=Out@GRAD AxisTensor", "Out=X@GRAD"))
 def stack(ctx: OpContext, X: list[Any], *, axis: int) -> Any:
     """The tensors X, all of one shape, along a new axis; the LoD is X[0]'s (Paddle 1.8.5 stack_op.cc)."""
     if not X:
-        raise ctx.error("X should name at least one tensor")
+        raise ctx.error("X should have at least one tensor")
     shapes = [tuple(x.shape) for x in X]
     if len(set(shapes)) != 1:
         raise ctx.error(f"the tensors of X should have one shape, found {sorted(set(shapes))}")
@@ -195,7 +195,7 @@ def _(ctx: InferContext, X: list[TensorMeta], *, axis: int) -> TensorMeta | None
 
 @op("stack_grad", inputs="Y@GRAD", outputs="X@GRAD*", attrs={"axis": 0})
 def stack_grad(ctx: OpContext, Y_grad: Any, *, axis: int) -> Any:
-    """dY taken apart."""
+    """dY split along the axis."""
     return {"X@GRAD": _unstacked(ctx, Y_grad, axis)}
 
 
@@ -217,7 +217,7 @@ def _unstacked_meta(ctx: InferContext, X: TensorMeta, axis: int, slot: str) -> l
 
 @op("unstack", inputs="X", outputs="Y*", attrs={"axis": 0, "num": required(INT)})
 def unstack(ctx: OpContext, X: Any, *, axis: int, num: int) -> Any:
-    """X taken apart along `axis` of size `num`, which the pieces no longer have (Paddle 1.8.5 unstack_op.h)."""
+    """X split along `axis` of size `num`, which the parts do not have (Paddle 1.8.5 unstack_op.h)."""
     size = X.shape[axis_in(ctx, axis, X.ndim)]
     if num not in (size, 0):
         raise ctx.error(f"num should be the size {size} of axis {axis} of X, found {num}")
@@ -237,7 +237,7 @@ def unstack_grad(ctx: OpContext, Y_grad: list[Any], *, axis: int) -> Any:
 
 @op("unbind", inputs="X", outputs="Out*", attrs={"axis": 0})
 def unbind(ctx: OpContext, X: Any, *, axis: int) -> Any:
-    """X taken apart along `axis`; every piece gets X's LoD unless axis is 0 (Paddle 1.8.5 unbind_op.h)."""
+    """X split along `axis`, which the parts do not have; they get X's LoD unless axis is 0 (Paddle 1.8.5 unbind_op.h)."""
     pieces = _unstacked(ctx, X, axis)
     if axis_in(ctx, axis, X.ndim):
         for i in range(len(pieces)):

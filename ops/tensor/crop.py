@@ -21,7 +21,7 @@ def _box(ctx: OpContext, whole: Sequence[int], offsets: Sequence[int], shape: Se
     for axis, (offset, size, limit) in enumerate(zip(offsets, shape, whole, strict=True)):
         if not (offset >= 0 and size >= 0 and offset + size <= limit):
             raise ctx.error(
-                f"offsets {list(offsets)} and shape {list(shape)} leave X of shape {list(whole)} at axis {axis}"
+                f"offsets {list(offsets)} and shape {list(shape)} exceed X of shape {list(whole)} at axis {axis}"
             )
     return tuple(slice(offset, offset + size) for offset, size in zip(offsets, shape, strict=True))
 

@@ -189,7 +189,7 @@ def diagonal_grad(ctx: OpContext, Input: Any, Out_grad: Any, *, offset: int, axi
 
 @op("fill_diagonal", inputs="X", outputs="Out", attrs={"value": 0.0, "offset": 0, "wrap": False}, lod="X")
 def fill_diagonal(ctx: OpContext, X: Any, *, value: float, offset: int, wrap: bool) -> Any:
-    """X with `value` on its diagonal; with `wrap` it starts anew below a square (Paddle 2.6.2 fill_diagonal_kernel.cc).
+    """X with `value` on its diagonal; with `wrap` it restarts below a square (Paddle 2.6.2 fill_diagonal_kernel.cc).
 
     Of more than two dimensions Paddle reaches only as far as the first square, unless `wrap` is set.
     """

@@ -1,4 +1,4 @@
-"""expand, tile and their likes: a tensor repeated along its axes."""
+"""expand, tile and related operators: a tensor repeated along its axes."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def tile_grad(
 
 def _common_shape(ctx: Context, shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
     if not shapes:
-        raise ctx.error("X should name at least one tensor")
+        raise ctx.error("X should have at least one tensor")
     rank = max(len(shape) for shape in shapes)
     out = [1] * rank
     for shape in shapes:
@@ -252,7 +252,7 @@ def broadcast_tensors_grad(ctx: OpContext, X: list[Any], Out_grad: list[Any]) ->
 
 @op("meshgrid", inputs="X*", outputs="Out*", traits=Traits(gradient_scope=False))
 def meshgrid(ctx: OpContext, X: list[Any]) -> Any:
-    """Every vector of X along an axis of its own, repeated along the others' (Paddle 1.8.5 meshgrid_op.h)."""
+    """Every vector of X along a separate axis, repeated along the others' (Paddle 1.8.5 meshgrid_op.h)."""
     for i, x in enumerate(X):
         if x.ndim > 1:
             raise ctx.error(f"X[{i}] should have one dimension, found shape {x.shape}")
@@ -277,7 +277,7 @@ def meshgrid_grad(ctx: OpContext, X: list[Any], Out_grad: list[Any]) -> Any:
 
 @op("repeat_interleave", inputs="X RepeatsTensor?", outputs="Out", attrs={"Repeats": 0, "dim": 0})
 def repeat_interleave(ctx: OpContext, X: Any, RepeatsTensor: Any, *, Repeats: int, dim: int) -> Any:
-    """Every slice of X along `dim`, so many times in a row (Paddle 2.6.2 repeat_interleave_kernel.h)."""
+    """Every slice of X along `dim`, repeated this many times (Paddle 2.6.2 repeat_interleave_kernel.h)."""
     axis = axis_in(ctx, dim, X.ndim, "dim")
     if RepeatsTensor is None:
         if Repeats <= 0:

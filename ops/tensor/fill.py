@@ -1,4 +1,4 @@
-"""Constants: fill_constant and its likes, assign_value, fill."""
+"""Constants: fill_constant and related operators, assign_value, fill."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def _(ctx: InferContext, X: TensorMeta, Index: TensorMeta) -> TensorMeta:
 
 @gather.grad(inputs="X Index Out@GRAD", outputs="X@GRAD", lod="X")
 def gather_grad(ctx: OpContext, X: Any, Index: Any, Out_grad: Any, *, overwrite: bool) -> Any:
-    """dOut put back among zeros. Of an index that comes twice the last one stays, or both add up without `overwrite`."""
+    """dOut put back among zeros. For a repeated index the last one wins, or both are added without `overwrite`."""
     axis, index = _gather_axis(ctx, X.ndim), _flat_index(ctx, Index, "Index")
     out = ctx.xp.zeros(X.shape, Out_grad.dtype)
     where = (slice(None),) * axis + (index,)
@@ -101,7 +101,7 @@ def gather_nd_grad(ctx: OpContext, X: Any, Index: Any, Out_grad: Any) -> Any:
 def scatter(ctx: OpContext, X: Any, Ids: Any, Updates: Any, *, overwrite: bool) -> Any:
     """X with the rows Ids replaced by Updates; without `overwrite`, by the sums of their updates.
 
-    Paddle 1.8.5 scatter_op.h. Of a row that comes twice the last update stays.
+    Paddle 1.8.5 scatter_op.h. For a repeated row the last update wins.
     """
     ids = _flat_index(ctx, Ids, "Ids").reshape(-1)
     in_range(ctx, ids, X.shape[0] if X.ndim else 0, "Ids", "the rows of X")

@@ -1,4 +1,4 @@
-"""assign_value and fill: tensors whose numbers stand in attributes."""
+"""assign_value and fill: tensors whose values are attributes."""
 
 from __future__ import annotations
 

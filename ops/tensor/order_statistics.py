@@ -1,4 +1,4 @@
-"""kthvalue, mode, searchsorted and bincount of 2.x programs: what follows from sorted numbers."""
+"""kthvalue, mode, searchsorted and bincount of 2.x programs: based on sorted numbers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def mode(ctx: OpContext, X: Any, *, axis: int, keepdim: bool) -> Any:
         return {"Out": X, "Indices": ctx.array([0], "int64").reshape(())}
     place = axis_in(ctx, axis, X.ndim)
     if X.shape[place] <= 0:
-        raise ctx.error(f"X of shape {X.shape} has nothing to choose from along axis {axis}")
+        raise ctx.error(f"X of shape {X.shape} is empty along axis {axis}")
     rows = ctx.xp.moveaxis(X, place, -1)
     order = sorted_indices(ctx, rows, rows.ndim - 1, False)
     ordered = picked(ctx, rows, order, rows.ndim - 1)

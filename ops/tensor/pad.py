@@ -14,7 +14,7 @@ Border = tuple[int, int]
 
 
 def constant_border(ctx: OpContext, X: Any, borders: Sequence[Border], value: float) -> Any:
-    """X with so many `value`s before and behind it along every axis; a negative border cuts off."""
+    """X with this many `value`s before and after it along every axis; a negative border cuts off."""
     inner = X[tuple(slice(max(-before, 0), X.shape[i] - max(-after, 0)) for i, (before, after) in enumerate(borders))]
     shape = [size + before + after for size, (before, after) in zip(X.shape, borders, strict=True)]
     out = ctx.xp.full(shape, value, X.dtype)
@@ -47,7 +47,7 @@ def copied_border(ctx: OpContext, X: Any, borders: Sequence[Border], mode: str) 
     for axis, border in enumerate(borders):
         if border != (0, 0):
             if X.shape[axis] <= 0:
-                raise ctx.error(f"mode {mode} needs numbers to repeat, X has the shape {X.shape}")
+                raise ctx.error(f"mode {mode} needs elements to repeat, X has the shape {X.shape}")
             X = ctx.xp.take(X, ctx.array(_sources(ctx, X.shape[axis], border, mode), "int64"), axis=axis)
     return X
 
@@ -136,7 +136,7 @@ def pad2d(
     """Images with a border: pad_value, mirrored (reflect) or repeated (edge) pixels (Paddle 1.8.5 pad2d_op.cc)."""
     borders = _borders_2d(ctx, _given_2d(ctx, Paddings, paddings), X.ndim, mode, data_format)
     if not all(size + sum(border) > 0 for size, border in zip(X.shape, borders, strict=True)):
-        raise ctx.error(f"paddings {borders} leave nothing of X of shape {X.shape}")
+        raise ctx.error(f"paddings {borders} remove all of X of shape {X.shape}")
     return constant_border(ctx, X, borders, pad_value) if mode == "constant" else copied_border(ctx, X, borders, mode)
 
 

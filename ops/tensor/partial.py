@@ -19,7 +19,7 @@ CHUNK_BYTES = 4096
 def _columns(ctx: Context, shapes: list[tuple[int, ...]], start_index: int, length: int) -> slice:
     """The range of columns that is taken from every matrix."""
     if not shapes:
-        raise ctx.error("X should name at least one tensor")
+        raise ctx.error("X should have at least one tensor")
     if not all(len(shape) == 2 for shape in shapes):
         raise ctx.error(f"X should be matrices, found shapes {shapes}")
     known = {shape for shape in shapes if min(shape) >= 0}
@@ -29,7 +29,7 @@ def _columns(ctx: Context, shapes: list[tuple[int, ...]], start_index: int, leng
     start = axis_in(ctx, start_index, width, "start_index")
     stop = width if length < 0 else start + length
     if stop > width:
-        raise ctx.error(f"columns {start} to {stop} are asked for, but X has {width} columns")
+        raise ctx.error(f"columns {start} to {stop} are requested, but X has {width} columns")
     return slice(start, stop)
 
 
@@ -135,9 +135,11 @@ def coalesce_tensor(
     """
     names = ctx.op.input("Input"), ctx.op.output("Output")
     if not len(names[0]) == len(names[1]) > 0:
-        raise ctx.error(f"Input and Output should be as many, found {len(names[0])}, {len(names[1])}")
+        raise ctx.error(
+            f"Input and Output should have the same number of variables, found {len(names[0])}, {len(names[1])}"
+        )
     if check_name and names[0] != names[1]:
-        raise ctx.error("check_name asks for Input and Output of the same names")
+        raise ctx.error("check_name requires the same names in Input and Output")
     wanted = ctx.dtype(dtype)
     for x in Input:
         if x.dtype != wanted:

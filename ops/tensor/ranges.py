@@ -82,7 +82,9 @@ def eye(ctx: OpContext, *, dtype: int, num_rows: int, num_columns: int) -> Any:
     """Ones on the diagonal of a num_rows x num_columns matrix of zeros; -1 columns: as many as rows (1.8.5 eye_op.h)."""
     columns = num_rows if num_columns == -1 else num_columns
     if not (num_rows >= 0 and columns >= 0):
-        raise ctx.error(f"num_rows and num_columns found {num_rows} and {num_columns}")
+        raise ctx.error(
+            f"num_rows should be at least 0 and num_columns at least -1, found {num_rows} and {num_columns}"
+        )
     return ctx.xp.eye(num_rows, columns, dtype=ctx.dtype(dtype))
 
 

@@ -35,7 +35,7 @@ def resolved_shape(ctx: Context, shape: Sequence[int], x: Sequence[int]) -> tupl
     if sum(size == -1 for size in shape) > 1:
         raise ctx.error(f"only one size of shape can be -1, found {list(shape)}")
     if not all(size >= -1 for size in shape):
-        raise ctx.error(f"sizes of shape must be -1 or more, found {list(shape)}")
+        raise ctx.error(f"sizes of shape must be at least -1, found {list(shape)}")
     copied = [i for i, size in enumerate(shape) if size == 0]
     if copied and copied[-1] >= len(x):
         if 0 not in x:
@@ -53,7 +53,7 @@ def resolved_shape(ctx: Context, shape: Sequence[int], x: Sequence[int]) -> tupl
         out[out.index(-1)] = size // known
     else:
         if known != size:
-            raise ctx.error(f"{where}: {known} elements asked for, {size} are there")
+            raise ctx.error(f"{where}: {known} elements requested, but X has {size}")
     return tuple(out)
 
 

@@ -53,7 +53,9 @@ def index_select_grad(ctx: OpContext, X: Any, Index: Any, Out_grad: Any, *, dim:
 def _sampled(ctx: OpContext, X: Any, Index: Any) -> tuple[Any, ...]:
     fits = X.ndim == Index.ndim == 2 and len(X) == len(Index)
     if not fits:
-        raise ctx.error(f"X and Index should be matrices of as many rows, found {X.shape} and {Index.shape}")
+        raise ctx.error(
+            f"X and Index should be matrices with the same number of rows, found {X.shape} and {Index.shape}"
+        )
     in_range(ctx, Index, X.shape[1], "Index", "the row length of X")
     return index_grid(ctx, Index.shape, 1, Index)
 
@@ -89,7 +91,7 @@ def _chosen(ctx: OpContext, Ids: Any, count: int, rows: int) -> Any:
 def multiplex(ctx: OpContext, Ids: Any, X: list[Any]) -> Any:
     """Row i of the tensor X[Ids[i]], for every i (Paddle 1.8.5 multiplex_op.h)."""
     if not X:
-        raise ctx.error("X should name at least one tensor")
+        raise ctx.error("X should have at least one tensor")
     if len({tuple(x.shape) for x in X}) != 1:
         raise ctx.error(f"the tensors of X should have one shape, found {[x.shape for x in X]}")
     same_dtype(ctx, X[0], X, "the tensors of X")

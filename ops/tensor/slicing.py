@@ -37,7 +37,7 @@ def bounds(ctx: Context, start: int, end: int, size: int, axis: int, decreased: 
     empty_allowed = saved_since(ctx, 2, 0) and not decreased
     if not (low < high or (low == high and empty_allowed)):
         raise ctx.error(
-            f"the range {start}:{end} of axis {axis} of size {size} is empty; its end should lie behind its start"
+            f"the range {start}:{end} of axis {axis} of size {size} is empty; its end should be after its start"
         )
     return low, high
 
@@ -76,7 +76,7 @@ def starts_with_rows(axes: Sequence[int], rank: int) -> bool:
 
 def _range_of_items(ctx: OpContext, Input: LoDTensorArray, starts: list[int], ends: list[int]) -> tuple[int, int]:
     if not len(starts) == len(ends) == 1:
-        raise ctx.error("a LoDTensorArray is cut along its one axis: starts and ends hold one number")
+        raise ctx.error("a LoDTensorArray is sliced along its one axis: starts and ends must have one number")
     size = len(Input)
     low = max(starts[0] + size if starts[0] < 0 else starts[0], 0)
     high = min(max(ends[0] + size if ends[0] < 0 else ends[0], 0), size)

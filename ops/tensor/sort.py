@@ -1,4 +1,4 @@
-"""top_k, argsort, arg_max and their likes: the order of the numbers along an axis."""
+"""top_k, argsort, arg_max and related operators: the order of the numbers along an axis."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def _extreme_index(ctx: OpContext, X: Any, sign: int, axis: int, keepdims: bool,
     place = 0 if flat else axis_in(ctx, axis, X.ndim)
     source = X.reshape(-1) if flat or X.ndim == 0 else X
     if source.shape[place] <= 0:
-        raise ctx.error(f"X of shape {X.shape} has nothing to choose from along axis {place}")
+        raise ctx.error(f"X of shape {X.shape} is empty along axis {place}")
     if source.dtype.kind == "f":
         source = ctx.xp.where(ctx.xp.isnan(source), source.dtype.type(-sign * float("inf")), source)
     found = (source.argmax if sign > 0 else source.argmin)(axis=place)

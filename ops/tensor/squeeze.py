@@ -36,7 +36,7 @@ def squeezed(ctx: Context, shape: Sequence[int], axes: Sequence[int]) -> tuple[i
         if place < len(shape) and shape[place] in (
             1,
             -1,
-        ):  # a size that only a run can tell is taken for 1, as in Paddle
+        ):  # a size known only at run time is assumed to be 1, as in Paddle
             removed.add(place)
         elif place < len(shape) and shape[place] >= 0 and not saved_since(ctx, 2, 0):
             raise ctx.error(

@@ -37,7 +37,7 @@ def strided_range(ctx: Context, start: int, end: int, stride: int, size: int) ->
         end = max(end + size, 0) if later else end + size
     forward = begin < end if stride > 0 else begin > end
     if not (forward or (later and begin == end)):
-        raise ctx.error(f"{text} is empty: its end does not lie in the stride's direction")
+        raise ctx.error(f"{text} is empty: its end is not in the stride's direction")
     low, high = (max(begin, 0), min(end, size)) if stride > 0 else (max(end + 1, 0), min(begin + 1, size))
     if not (low < high or later):
         raise ctx.error(f"{text} is empty")

@@ -20,10 +20,10 @@ def _check(ctx: OpContext | InferContext, X: Any, Y: Any, W: Any) -> None:
 
 
 def _pairs(ctx: OpContext, X: Any, Y: Any) -> tuple[list[int], list[int]]:
-    """The offsets of X and of Y, which must hold as many sequences."""
+    """The offsets of X and of Y, which must have the same number of sequences."""
     left, right = single_level(ctx, "X", len(X)), single_level(ctx, "Y", len(Y))
     if len(left) != len(right):
-        raise ctx.error(f"inputs X and Y must hold as many sequences, found {len(left) - 1} and {len(right) - 1}")
+        raise ctx.error(f"inputs X and Y must have equally many sequences, found {len(left) - 1} and {len(right) - 1}")
     return left, right
 
 

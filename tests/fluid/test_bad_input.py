@@ -86,7 +86,7 @@ def test_a_wrong_type_is_a_type_error(call: Callable[[], Any], message: str) -> 
         (lambda: layers.matmul(x(2, 3), y(4, 5)), r"X's width should be equal to Y's width"),
         (lambda: layers.elementwise_add(x(2, 3), y(2, 4)), r"shapes \[2, 3\] of X and \[2, 4\] of Y do not broadcast"),
         (lambda: layers.concat([x(2, 3), y(3, 4)], axis=1), r"X\[1\] of shape \[3, 4\] and X\[0\] of shape \[2, 3\]"),
-        (lambda: layers.reshape(x(2, 3), [4, 2]), "8 elements asked for, 6 are there"),
+        (lambda: layers.reshape(x(2, 3), [4, 2]), "8 elements requested, but X has 6"),
         (lambda: layers.transpose(x(2, 3), [0, 1, 2]), "length should be equal to dimensions of Input"),
         (lambda: layers.split(x(2, 3), 2, dim=1), "evenly divisible"),
         (lambda: layers.conv2d(x(2, 3), 4, 3), "Input must have 4 dimensions"),
@@ -159,7 +159,7 @@ def test_an_unknown_feed_warns() -> None:
         ({"x": np.ones((1, 4), "float32")}, ValueError, r"should have dimensions = 2, shape = \(-1, 3\), but received"),
         ({"x": np.ones(3, "float32")}, ValueError, "should have dimensions = 2"),
         ({"x": np.ones((1, 3))}, ValueError, "data type of fed Variable 'x' must be 'float32', but received 'float64'"),
-        ({"x": "text"}, ValueError, "feed x holds text"),
+        ({"x": "text"}, ValueError, "feed x is text"),
         ({"x": [[1, 2, 3], [1, 2]]}, ValueError, "feed x: .*rows of different lengths need a LoDTensor"),
     ],
 )

@@ -165,7 +165,7 @@ def test_a_data_set_must_say_what_it_is() -> None:
 
 def test_arrays_are_stacked() -> None:
     assert [array.shape for array in default_collate_fn([np.zeros((2, 3)), np.ones((2, 3))])] == [(2, 2, 3)]
-    with pytest.raises(FeedError, match="do not make arrays"):
+    with pytest.raises(FeedError, match="do not form arrays"):
         default_collate_fn([(np.zeros(2),), (np.zeros(3),)])
 
 

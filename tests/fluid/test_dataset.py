@@ -284,7 +284,7 @@ def test_a_queue_cannot_be_shuffled(tmp_path: Path, method: str) -> None:
 
 @pytest.mark.parametrize("method", ["global_shuffle", "get_memory_data_size", "get_shuffle_data_size"])
 def test_fleets_are_refused(tmp_path: Path, method: str) -> None:
-    with pytest.raises(UnsupportedOperatorError, match="leave fleet out"):
+    with pytest.raises(UnsupportedOperatorError, match="omit fleet"):
         getattr(loaded(tmp_path), method)(object())
 
 
@@ -412,7 +412,7 @@ def test_the_help_of_handlers_is_an_example(capsys: pytest.CaptureFixture[str]) 
 
 def test_every_variable_needs_its_text(tmp_path: Path) -> None:
     inputs = variables()
-    with pytest.raises(UsageError, match="fetch_list has 1 variables, but fetch_info 0 texts"):
+    with pytest.raises(UsageError, match="fetch_list has 1 variables, but fetch_info has 0 texts"):
         train(make(tmp_path, inputs=inputs), fetch_list=inputs[:1])
 
 

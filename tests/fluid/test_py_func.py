@@ -157,7 +157,7 @@ def test_a_program_from_a_file_of_another_process_is_refused() -> None:
     (op,) = fluid.default_main_program().global_block().ops
     op.set_attr("forward_callable_id", 1_000_000)  # as it would be numbered elsewhere
     loaded = Program.parse_from_string(fluid.default_main_program().serialize_to_string())
-    with pytest.raises(OperatorError, match=r"number 1000000.*a file keeps numbers, not functions"):
+    with pytest.raises(OperatorError, match=r"number 1000000.*a file contains numbers, not functions"):
         fluid.Executor(CPU).run(loaded, feed={"x": X}, fetch_list=["out"])
 
 
@@ -194,12 +194,12 @@ def test_only_inputs_and_outputs_can_be_skipped() -> None:
 def test_another_number_of_results_is_refused(result: Any) -> None:
     out = output()
     fluid.layers.py_func(lambda value: result, fluid.layers.data("x", [3]), out)
-    with pytest.raises(OperatorError, match=r"Expected 1, but the function gave"):
+    with pytest.raises(OperatorError, match=r"Expected 1, but the function returned"):
         run(out)
 
 
 def test_an_output_must_get_a_value() -> None:
     out = output()
     fluid.layers.py_func(lambda value: None, fluid.layers.data("x", [3]), out)
-    with pytest.raises(OperatorError, match="the function gave None"):
+    with pytest.raises(OperatorError, match="the function returned None"):
         run(out)

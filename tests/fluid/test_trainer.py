@@ -212,7 +212,7 @@ def test_a_trainer_starts_from_saved_parameters(tmp_path: Path) -> None:
 
 
 def test_a_missing_param_path_is_told(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="is no folder"):
+    with pytest.warns(UserWarning, match="is not a folder"):
         make(param_path=str(tmp_path / "none"))
 
 

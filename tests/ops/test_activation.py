@@ -138,7 +138,7 @@ def test_sparse_rows_are_squared_in_place_of_a_tensor() -> None:
 
 
 def test_sparse_rows_are_refused_by_most_activations() -> None:
-    with pytest.raises(OperatorError, match="relu: X is SelectedRows, a tensor was expected"):
+    with pytest.raises(OperatorError, match="relu: X is SelectedRows, expected a tensor"):
         run_op("relu", {"X": SelectedRows([0], 2, np.ones((1, 1), np.float32))})
 
 

@@ -106,11 +106,15 @@ def test_gather_tree_names_parents_out_of_range(parent: int) -> None:
     [
         ({}, {"level": 2}, "level 2 is out of range: scores has 2 LoD levels"),
         ({}, {"beam_size": 0}, "beam_size must be positive, found 0"),
-        ({"pre_ids": LoDTensor(np.array([[1]]))}, {}, r"pre_ids must have 3 values, as scores \(3, 3\) says, found 1"),
+        (
+            {"pre_ids": LoDTensor(np.array([[1]]))},
+            {},
+            r"pre_ids must have 3 values, as scores has shape \(3, 3\), found 1",
+        ),
         (
             {"ids": LoDTensor(np.zeros((3, 2), np.int64))},
             {},
-            r"ids must have 9 values, as scores \(3, 3\) says, found 6",
+            r"ids must have 9 values, as scores has shape \(3, 3\), found 6",
         ),
     ],
 )

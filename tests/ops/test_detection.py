@@ -263,7 +263,7 @@ FAULTS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
         "roi_align",
         {"X": X, "ROIs": lod_tensor(ROIS, [[2]])},
         POOLED,
-        r"the LoD of ROIs must tell the regions of 2 images",
+        r"the LoD of ROIs must cover 2 images",
     ),
     ("roi_align", {"X": X[0], "ROIs": ROIS}, POOLED, r"input X must be \[N, C, H, W\], found shape \(4, 6, 6\)"),
     (
@@ -273,7 +273,7 @@ FAULTS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
         r"RoisLod counts 3 regions, but ROIs holds 2",
     ),
     ("roi_pool", {"X": X, "ROIs": ROIS}, {"pooled_height": 0}, r"attribute pooled_height must be above 0, found 0"),
-    ("prroi_pool", {"X": X, "ROIs": ROIS, "BatchRoINums": np.array([2])}, POOLED, r"must tell the regions of 2 images"),
+    ("prroi_pool", {"X": X, "ROIs": ROIS, "BatchRoINums": np.array([2])}, POOLED, r"must cover 2 images"),
     ("psroi_pool", {"X": X, "ROIs": ROIS}, {"output_channels": 3, **POOLED}, r"pooled_width = 12 channels"),
     ("iou_similarity", {"X": ROIS, "Y": ROIS[:, :3]}, {}, r"input Y must hold one box of 4 numbers"),
     (
@@ -335,7 +335,7 @@ FAULTS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
             "GTLabel": np.zeros((2, 1), np.int32),
         },
         {"class_num": 3, "anchors": [16, 16], "anchor_mask": [0]},
-        r"input GTBox must hold centres and sizes relative to the image",
+        r"input GTBox must hold centers and sizes relative to the image",
     ),
     (
         "sigmoid_focal_loss",

@@ -266,7 +266,7 @@ NCE = {"Input": INPUT, "Weight": TABLE}
             "lookup_table",
             {"W": ROWS, "Ids": np.array([[5]])},
             {},
-            r"Ids holds 5, which table W \(SelectedRows of 4\) lacks",
+            r"Ids holds 5, which is not in table W \(SelectedRows of 4\)",
         ),
         ("lookup_sparse_table", {"W": ROWS, "Ids": np.array([[5]])}, {}, r"table W is full"),
         ("merge_selected_rows", {"X": TABLE}, {}, r"must hold SelectedRows"),
@@ -287,7 +287,7 @@ NCE = {"Input": INPUT, "Weight": TABLE}
             "hierarchical_sigmoid_grad",
             {"X": INPUT, "W": TABLE, "Label": LABEL, "PreOut": np.ones((4, 3)), "Out@GRAD": np.ones((4, 1))},
             {"num_classes": 8},
-            r"Bias@GRAD is asked for, but there is no input Bias",
+            r"Bias@GRAD is requested, but the input Bias is missing",
         ),
         (
             "sample_logits",
@@ -307,7 +307,7 @@ NCE = {"Input": INPUT, "Weight": TABLE}
             "pyramid_hash",
             {"X": PYRAMID_X, "W": PYRAMID_W, "WhiteList": np.zeros((20, 1), np.float32), "BlackList": NO_LIST},
             PYRAMID | {"use_filter": True, "white_list_len": 20},
-            r"WhiteList is no Bloom filter",
+            r"WhiteList is not a Bloom filter",
         ),
     ],
 )

@@ -66,7 +66,7 @@ def test_half_precision_on_the_way_out_or_in() -> None:
 def test_a_piece_of_a_variable_starts_at_an_element() -> None:
     save(X, file_path="x")
     assert load(file_path="x", seek=4, shape=[1, 4]).numpy().tolist() == [[4.0, 5.0, 6.0, 7.0]]
-    with pytest.raises(OperatorError, match=r"12 elements from element 4 on are asked for, but .* holds 12"):
+    with pytest.raises(OperatorError, match=r"12 elements from element 4 on are requested, but .* has 12"):
         load(file_path="x", seek=4, shape=[3, 4])
 
 

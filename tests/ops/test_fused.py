@@ -128,7 +128,7 @@ def test_fusion_seqconv_refuses_a_context_that_ends_before_the_row_and_a_filter_
 
 def test_fusion_seqpool_concat_refuses_inputs_of_another_number_of_sequences_and_unknown_pooling() -> None:
     x = [lod_tensor(wave(3, 2), [[1, 2]]), lod_tensor(wave(3, 2), [[3]])]
-    refused("fusion_seqpool_concat", {"X": x}, r"input X\[1\] must hold as many sequences as X\[0\] \(2\), found 1")
+    refused("fusion_seqpool_concat", {"X": x}, r"input X\[1\] must have as many sequences as X\[0\] \(2\), found 1")
     refused(
         "fusion_seqpool_concat",
         {"X": x[:1]},
@@ -141,7 +141,7 @@ def test_fusion_seqpool_concat_refuses_inputs_of_another_number_of_sequences_and
 
 def test_fusion_repeated_fc_relu_refuses_a_weight_without_bias() -> None:
     inputs = {"X": wave(2, 3), "W": [wave(3, 4), wave(4, 2)], "Bias": [wave(1, 4)]}
-    refused("fusion_repeated_fc_relu", inputs, "inputs W and Bias must name as many variables")
+    refused("fusion_repeated_fc_relu", inputs, "inputs W and Bias must have equally many variables")
 
 
 def test_fusion_squared_mat_sub_and_seqexpand_refuse_shapes_that_do_not_fit() -> None:
@@ -205,5 +205,5 @@ def test_match_matrix_tensor_gradient() -> None:
 
 def test_match_matrix_tensor_refuses_texts_that_do_not_pair_up() -> None:
     inputs = {"X": lod_tensor(wave(3, 2), [[1, 2]]), "Y": lod_tensor(wave(4, 2), [[4]]), "W": wave(2, 1, 2)}
-    refused("match_matrix_tensor", inputs, "inputs X and Y must hold as many sequences, found 2 and 1")
+    refused("match_matrix_tensor", inputs, "inputs X and Y must have equally many sequences, found 2 and 1")
     refused("match_matrix_tensor", inputs | {"W": wave(2, 3, 2)}, r"must fit W \[m, dim_t 1, n\]")

@@ -135,7 +135,7 @@ PAIR = {"Hyps": lod_tensor(column(1, 2), [[2]]), "Refs": lod_tensor(column(1, 2)
             {"num_chunk_types": 1},
             r"Inference holds 3, expected 0 to 2",
         ),
-        ("edit_distance", PAIR, {}, r"as many sequences, found 1 and 2"),
+        ("edit_distance", PAIR, {}, r"equally many sequences, found 1 and 2"),
         ("edit_distance", PAIR | {"Hyps": PAIR["Refs"]}, {"normalized": True}, r"reference 0 is empty"),
         ("edit_distance", PAIR | {"Hyps": column(1)}, {}, r"input Hyps needs a LoD"),
         (

@@ -294,5 +294,5 @@ def test_what_does_not_fit_is_named(op_type: str, inputs: Any, attrs: dict[str, 
 
 def test_a_fused_activation_has_no_gradient() -> None:
     inputs = {"Input": IMAGE, "Filter": ONES, "Output@GRAD": np.ones((1, 1, 3, 3), np.float32)}
-    with pytest.raises(OperatorError, match="conv2d_grad: it has a fused activation and so no gradient"):
+    with pytest.raises(OperatorError, match="conv2d_grad: its fused activation has no gradient"):
         run_op("conv2d_grad", inputs, {"fuse_activation": "relu"}, {"Bias@GRAD": 0})

@@ -174,7 +174,7 @@ def test_a_shuffled_batch_says_where_its_rows_come_from() -> None:
         ("uniform_random", {}, {"shape": [-1]}, "shape should have no negative size"),
         ("uniform_random", {}, {"shape": [2], "dtype": 3}, "dtype should be a floating point type"),
         ("uniform_random", {}, {"shape": [2], "diag_num": 3, "diag_step": 2}, "needs 7 elements, the shape has 2"),
-        ("gaussian_random", {}, {"shape": [2**40, 9]}, "no memory holds it"),
+        ("gaussian_random", {}, {"shape": [2**40, 9]}, "does not fit in memory"),
         ("randint", {}, {"shape": [2], "low": 3, "high": 3}, r"high should be above low, found \[3, 3\)"),
         ("randperm", {}, {"n": 0}, "n should be positive"),
         ("sampling_id", {"X": np.zeros(3, np.float32)}, {}, r"X should have the shape \[rows, places\]"),

@@ -210,7 +210,7 @@ HOLED = LoDTensorArray([LoDTensor(np.ones((3, 2))), LoDTensor(), LoDTensor(np.on
         ),
         ("write_to_array", {"X": np.ones(2), "I": np.array([0, 1])}, {}, r"I must hold one number, found shape \(2,\)"),
         ("tensor_array_to_tensor", {"X": HOLED}, {}, r"items \[1\] of the array X were never written"),
-        ("tensor_array_to_tensor", {"X": LoDTensorArray()}, {}, "the array X has no items to join"),
+        ("tensor_array_to_tensor", {"X": LoDTensorArray()}, {}, "the array X has no items"),
         (
             "tensor_array_to_tensor",
             {"X": LoDTensorArray(HOLED[:1])},
@@ -227,7 +227,7 @@ HOLED = LoDTensorArray([LoDTensor(np.ones((3, 2))), LoDTensor(), LoDTensor(np.on
             "split_lod_tensor",
             {"X": FLAT, "Mask": np.ones((6, 1), bool)},
             {},
-            "Mask has 6 rows, but X has 3 sequences; they must be as many",
+            "Mask has 6 rows, but X has 3 sequences; the numbers must be equal",
         ),
         ("split_lod_tensor", {"X": FLAT, "Mask": np.ones(3, bool)}, {}, r"Mask must have shape \(n, 1\), found \(3,\)"),
         (

@@ -126,7 +126,7 @@ def test_a_reader_needs_a_queue() -> None:
 
 def test_assert_shows_the_data_when_the_condition_does_not_hold() -> None:
     run_op("assert", {"Cond": np.array([True]), "Data": [np.arange(4)]})
-    with pytest.raises(OperatorError, match=r"assert: the condition Cond0 does not hold: Data0 \(4,\) = \[0, 1, …\]"):
+    with pytest.raises(OperatorError, match=r"assert: the condition Cond0 is false: Data0 \(4,\) = \[0, 1, …\]"):
         run_op("assert", {"Cond": np.array([False]), "Data": [np.arange(4)]}, {"summarize": 2})
 
 

@@ -143,7 +143,7 @@ def test_increment_stays_an_integer() -> None:
         ("reduce_sum", np.zeros((2, 3)), {"dim": [2]}, r"dim \[2\] is out of range for X of shape \[2, 3\]"),
         ("reduce_max", np.zeros((0, 3)), {"dim": [0]}, r"X of shape \[0, 3\] has no elements to take the maximum of"),
         ("reduce_mean", np.zeros((0, 3)), {"dim": [0]}, "has no elements to take the mean of"),
-        ("mean", np.zeros((0, 3)), {}, "has no elements to take the mean of"),
+        ("mean", np.zeros((0, 3)), {}, "has no elements"),
         ("norm", np.zeros((2, 3)), {"axis": 2}, "axis 2 is out of range for an X of 2 dimensions"),
         ("p_norm", np.zeros((2, 3)), {"axis": 2}, "is out of range for X of shape"),
         ("cumsum", np.zeros((2, 3)), {"axis": 2}, r"axis 2 is out of range for X of shape \[2, 3\]"),

@@ -269,7 +269,7 @@ def test_lstm_shapes_that_do_not_fit_are_named() -> None:
         "lstm", inputs | {"Input": lod_tensor(wave(5, 6), LENGTHS)}, r"input Input must be \[rows, 4 \* hidden size\]"
     )
     del inputs["C0"]
-    refused("lstm", inputs, "input H0 needs input C0 beside it")
+    refused("lstm", inputs, "input H0 needs input C0")
 
 
 def test_an_unknown_activation_is_refused_with_the_known_ones() -> None:

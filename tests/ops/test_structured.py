@@ -172,8 +172,8 @@ def test_warpctc_refuses_what_does_not_fit() -> None:
     classes = lod_tensor(column(1, 1, 2, 2, 3, dtype="int32"), [[2, 2, 1]])
     refused("warpctc", rows | {"Label": classes}, "input Label must hold classes from 0 to 2, found 1 to 3")
     fewer = lod_tensor(column(1, 2, dtype="int32"), [[1, 1]])
-    refused("warpctc", rows | {"Label": fewer}, "must hold as many sequences, found 3 and 2")
-    refused("warpctc", rows | {"Logits": wave(9, 3)}, "input Logits needs a LoD, or give the inputs LogitsLength")
+    refused("warpctc", rows | {"Label": fewer}, "must have equally many sequences, found 3 and 2")
+    refused("warpctc", rows | {"Logits": wave(9, 3)}, "input Logits needs a LoD, or pass the inputs LogitsLength")
     long = padded | {"LogitsLength": np.array([2, 5, 3])}
     refused("warpctc", long, "input LogitsLength must be 3 numbers from 0 to 4, found")
 

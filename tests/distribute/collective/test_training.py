@@ -238,7 +238,7 @@ def wrong_operator(type: str, attrs: dict[str, Any], array: np.ndarray) -> None:
         ("c_reducescatter", {"nranks": 2}, "nranks is 2, but ring 0 has 1 ranks"),
         ("c_broadcast", {"root": 1}, "root 1 is not one of the 1 ranks"),
         ("c_reduce_sum", {"root_id": 4}, "root 4 is not one of the 1 ranks"),
-        ("allreduce", {"reduce_type": 4}, "reduce_type is 4; 0 sum, 1 product, 2 max, 3 min are there"),
+        ("allreduce", {"reduce_type": 4}, "reduce_type is 4; expected 0 (sum), 1 (product), 2 (max) or 3 (min)"),
     ],
 )
 def test_operators_refuse_attributes_that_do_not_fit_the_ring(type: str, attrs: dict[str, Any], message: str) -> None:
