@@ -917,7 +917,6 @@ TRAITS: dict[str, Traits] = {
     "meshgrid": Traits(gradient_scope=False),
     "minus": Traits(gradient_scope=False),
     "momentum": Traits(sharded=("Velocity",)),
-    "moving_average_abs_max_scale": Traits(left_out="Out"),
     "nce": Traits(table="Weight"),
     "partial_concat": Traits(gradient_scope=False),
     "partial_sum": Traits(gradient_scope=False),

@@ -2,6 +2,7 @@
 
 Slots are written as one string, names separated by blanks; a suffix tells more:
 `*` takes several variables, `?` may be absent, `~` is an intermediate output that only the gradient reads.
+What only Paddle 2.x allows stands behind a `/`: `Scale/?` may be absent there, `Index/+` exists only there.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ LONG, LONGS, FLOAT64S = AttrType.LONG, AttrType.LONGS, AttrType.FLOAT64S
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One named input or output of an operator."""
+    """One named input or output of an operator; `later`: the marks that only Paddle 2.x gives it."""
 
     name: str
     duplicable: bool = False
     dispensable: bool = False
     intermediate: bool = False
+    later: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +80,13 @@ class TensorMeta:
 
 
 def slots(text: str) -> tuple[Slot, ...]:
-    """`"X* Bias? XShape~"` -> Slot objects."""
+    """`"X* Bias? XShape~ Index/+"` -> Slot objects."""
     parsed = []
     for word in text.split():
-        name = word.rstrip("*?~")
-        marks = word[len(name) :]
-        parsed.append(Slot(name, "*" in marks, "?" in marks, "~" in marks))
+        first, _, later = word.partition("/")
+        name = first.rstrip("*?~")
+        marks = first[len(name) :] + later
+        parsed.append(Slot(name, "*" in marks, "?" in marks or "+" in marks, "~" in marks, later))
     return tuple(parsed)
 
 

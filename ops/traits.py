@@ -25,7 +25,6 @@ class Traits:
     other processes or in what is printed. "scoped": only the names must stay; when it ends, it is done with the values.
     "view": in Paddle, an output is a view of an input. "keeps_lod": in Paddle, outputs keep the LoD that they had.
     lod_branch: the input that it treats differently if it has a LoD.
-    left_out: the output, required in Paddle 1.8.5, that programs of 2.x may leave out.
     """
 
     gradient_scope: bool = True
@@ -36,7 +35,6 @@ class Traits:
     transpiled: bool = False
     memory: Memory | None = None
     lod_branch: str = ""
-    left_out: str = ""
 
     def declared(self) -> dict[str, object]:
         """The traits that are not the defaults, by name."""

@@ -97,7 +97,7 @@ def schema_faults(op: Operator, info: OpInfo | None, needed: Collection[str] | N
             yield SchemaFault(
                 Broken.SINGLE_VARIABLE, f"names {len(names)} variables for its output {slot.name}, which takes one"
             )
-        elif not names and not number and _required_output(slot) and slot.name != info.traits.left_out:
+        elif not names and not number and _required_output(slot):
             yield SchemaFault(Broken.NEEDED_OUTPUT, f"names no variable for its required output {slot.name}")
 
 

@@ -151,12 +151,16 @@ def c_sync_calc_stream(ctx: OpContext, X: Any) -> Any:
     return X
 
 
-@op("c_sync_comm_stream", inputs="X", outputs="Out", attrs={"ring_id": 0}, lod="X", side_effects=True)
-def c_sync_comm_stream(ctx: OpContext, X: Any) -> Any:
+@op("c_sync_comm_stream", inputs="X/*", outputs="Out/*", attrs={"ring_id": 0}, lod="X", side_effects=True)
+def c_sync_comm_stream(ctx: OpContext, X: list[Any]) -> Any:
     """Out = X, once the pending sums of the ring are complete (Paddle 1.8.5 c_sync_comm_stream_op.cc)."""
     ctx.runtime.communicators.settle(ctx.op)
-    return ctx.value("X").array
+    return [ctx.value("X", index).array for index in range(len(X))]
 
 
 c_sync_calc_stream.infer(_same)
-c_sync_comm_stream.infer(_same)
+
+
+@c_sync_comm_stream.infer
+def _(ctx: InferContext, X: list[TensorMeta]) -> list[TensorMeta]:
+    return X

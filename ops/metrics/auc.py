@@ -6,6 +6,7 @@ from math import prod
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.math.versions import scalar_shape
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.proto.enums import VarType
@@ -13,18 +14,27 @@ from fluidtool.proto.enums import VarType
 
 @op(
     "auc",
-    inputs="Predict Label StatPos StatNeg",
+    inputs="Predict Label StatPos StatNeg InsTagWeight/+",
     outputs="AUC StatPosOut StatNegOut",
     attrs={"curve": "ROC", "num_thresholds": 8191, "slide_steps": 1},
 )
 def auc(
-    ctx: OpContext, Predict: Any, Label: Any, StatPos: Any, StatNeg: Any, *, num_thresholds: int, slide_steps: int
+    ctx: OpContext,
+    Predict: Any,
+    Label: Any,
+    StatPos: Any,
+    StatNeg: Any,
+    InsTagWeight: Any,
+    *,
+    num_thresholds: int,
+    slide_steps: int,
 ) -> Any:
-    """AUC (float64 [1]) over the last slide_steps batches, or over all when that is 0.
+    """AUC (float64, one number) over the last slide_steps batches, or over all when that is 0.
 
     Predict [N, 1 or 2]: its last column is the probability of label 1; Label [N, 1] integers, 0 or not. StatPos and
     StatNeg are int64 histograms of num_thresholds + 1 buckets: one for each step, then their sum, then a count of the
-    steps; a single one without sliding (Paddle 1.8.5 auc_op.h).
+    steps; a single one without sliding (Paddle 1.8.5 auc_op.h). A first InsTagWeight of 0 says that the batch stands for no
+    samples: the sums do not count it (Paddle 2.6.2).
     """
     buckets, length = num_thresholds + 1, prod(_shape(num_thresholds, slide_steps))
     for slot, stat in (("StatPos", StatPos), ("StatNeg", StatNeg)):
@@ -35,8 +45,9 @@ def auc(
             )
     positive, negative = _histograms(ctx, Predict, Label, num_thresholds)
     now = int(StatPos.reshape(-1)[-1]) % slide_steps * buckets if slide_steps else 0
-    positives = _updated(StatPos.reshape(-1), positive, now, slide_steps)
-    negatives = _updated(StatNeg.reshape(-1), negative, now, slide_steps)
+    counts = InsTagWeight is None or float(ctx.host(InsTagWeight).reshape(-1)[0]) != 0
+    positives = _updated(StatPos.reshape(-1), positive, now, slide_steps, counts)
+    negatives = _updated(StatNeg.reshape(-1), negative, now, slide_steps, counts)
     total, shape = slice(slide_steps * buckets, (slide_steps + 1) * buckets), _shape(num_thresholds, slide_steps)
     return {
         "AUC": _area(ctx, positives[total], negatives[total]),
@@ -68,13 +79,16 @@ def _histograms(ctx: OpContext, Predict: Any, Label: Any, num_thresholds: int) -
     return positive, negative
 
 
-def _updated(stat: Any, batch: Any, now: int, slide_steps: int) -> Any:
-    """The histograms after this batch: in their sum it replaces the batch slide_steps ago, which is stored at `now`."""
+def _updated(stat: Any, batch: Any, now: int, slide_steps: int, counts: bool) -> Any:
+    """The histograms after this batch: in their sum it replaces the batch slide_steps ago, which is stored at `now`.
+
+    One that does not count leaves nothing in the sum, but is stored, as in Paddle.
+    """
     if slide_steps == 0:
-        return stat + batch
+        return stat + batch if counts else stat
     out, buckets = stat.copy(), len(batch)
     total = slice(slide_steps * buckets, (slide_steps + 1) * buckets)
-    out[total] += batch - out[now : now + buckets]
+    out[total] += batch * counts - out[now : now + buckets]
     out[now : now + buckets] = batch
     out[-1] += 1
     return out
@@ -86,7 +100,7 @@ def _area(ctx: OpContext, positive: Any, negative: Any) -> Any:
     true, false = xp.cumsum(positive[::-1]).astype(xp.float64), xp.cumsum(negative[::-1]).astype(xp.float64)
     area = (abs(negative[::-1]) * (2 * true - positive[::-1]) / 2).sum()
     some = (true[-1] > 0) & (false[-1] > 0)
-    return xp.where(some, area / xp.where(some, true[-1] * false[-1], 1), area).reshape(1)
+    return xp.where(some, area / xp.where(some, true[-1] * false[-1], 1), area).reshape(scalar_shape(ctx))
 
 
 @auc.infer
@@ -96,9 +110,10 @@ def _(
     Label: TensorMeta,
     StatPos: TensorMeta,
     StatNeg: TensorMeta,
+    InsTagWeight: TensorMeta | None,
     *,
     num_thresholds: int,
     slide_steps: int,
 ) -> dict[str, TensorMeta]:
     stat = TensorMeta(_shape(num_thresholds, slide_steps), VarType.INT64)
-    return {"AUC": TensorMeta((1,), VarType.FP64), "StatPosOut": stat, "StatNegOut": stat}
+    return {"AUC": TensorMeta(scalar_shape(ctx), VarType.FP64), "StatPosOut": stat, "StatNegOut": stat}

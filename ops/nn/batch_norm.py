@@ -25,9 +25,9 @@ BATCH_NORM: dict[str, Any] = {
     "trainable_statistics": False,
     **USE_MKLDNN,
 }
-BATCH_NORM_INPUTS = "X Scale Bias Mean Variance MomentumTensor?"
+BATCH_NORM_INPUTS = "X Scale/? Bias/? Mean Variance MomentumTensor?"
 BATCH_NORM_OUTPUTS = "Y MeanOut VarianceOut SavedMean~ SavedVariance~ ReserveSpace?"
-BATCH_NORM_GRAD_INPUTS = "X Scale Bias SavedMean SavedVariance ReserveSpace? Y@GRAD Mean? Variance?"
+BATCH_NORM_GRAD_INPUTS = "X Scale/? Bias/? SavedMean SavedVariance ReserveSpace? Y@GRAD Mean? Variance?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,12 @@ def channels_with(ctx: OpContext, X: Any, Scale: Any, Bias: Any, Mean: Any, Vari
     return channels
 
 
+def scale_and_bias(ctx: OpContext, X: Any, Scale: Any, Bias: Any) -> tuple[Any, Any]:
+    """Scale and Bias, ones and zeros where Paddle 2.x leaves them out."""
+    xp, like = ctx.xp, {"shape": channels_of(ctx, X).count, "dtype": widened(X).dtype}
+    return xp.ones(**like) if Scale is None else Scale, xp.zeros(**like) if Bias is None else Bias
+
+
 def running_line(
     ctx: OpContext, channels: Channels, Scale: Any, Bias: Any, Mean: Any, Variance: Any
 ) -> tuple[Any, Any]:
@@ -79,6 +85,7 @@ def normalize(
     ctx: OpContext, X: Any, Scale: Any, Bias: Any, Mean: Any, Variance: Any, MomentumTensor: Any
 ) -> dict[str, Any]:
     """Y and the statistics; SavedVariance is 1 / sqrt(variance + epsilon), as Paddle's CPU kernel saves it."""
+    Scale, Bias = scale_and_bias(ctx, X, Scale, Bias)
     channels, xp = channels_with(ctx, X, Scale, Bias, Mean, Variance), ctx.xp
     scale, bias = channels.spread(Scale), channels.spread(Bias)
     zeros = xp.zeros(channels.count, dtype=widened(Mean).dtype)
@@ -124,6 +131,7 @@ def normalize_grad(
     """Gradients by X, Scale and Bias; `statistics` are SavedMean and SavedVariance."""
     channels, xp = channels_of(ctx, X), ctx.xp
     require_shape(ctx, "Y@GRAD", out_grad, X.shape, "the shape of X")
+    Scale, _ = scale_and_bias(ctx, X, Scale, None)
     grad, scale = widened(out_grad), channels.spread(Scale)
     if X.size == channels.count:
         zeros = xp.zeros_like(Scale)
@@ -147,8 +155,11 @@ def normalize_grad(
     }
 
 
-def infer_normalize(ctx: InferContext, X: TensorMeta, Scale: TensorMeta) -> dict[str, TensorMeta]:
-    """Y is like X, every statistic like Scale."""
+def infer_normalize(
+    ctx: InferContext, X: TensorMeta, Scale: TensorMeta | None, Mean: TensorMeta
+) -> dict[str, TensorMeta]:
+    """Y is like X, every statistic like Scale, or like Mean without one."""
+    Scale = Scale or Mean
     if not 2 <= X.rank <= 5:
         raise ctx.error(f"input X must have 2 to 5 dimensions, found shape {X.shape}")
     count = X.shape[-1] if ctx.attr("data_layout") in CHANNELS_LAST else X.shape[1]
@@ -194,13 +205,13 @@ def batch_norm(
 def _(
     ctx: InferContext,
     X: TensorMeta,
-    Scale: TensorMeta,
-    Bias: TensorMeta,
+    Scale: TensorMeta | None,
+    Bias: TensorMeta | None,
     Mean: TensorMeta,
     Variance: TensorMeta,
     MomentumTensor: TensorMeta | None,
 ) -> dict[str, TensorMeta]:
-    return infer_normalize(ctx, X, Scale)
+    return infer_normalize(ctx, X, Scale, Mean)
 
 
 batch_norm.grad_maker(make_grad)
@@ -235,13 +246,13 @@ def sync_batch_norm(
 def _(
     ctx: InferContext,
     X: TensorMeta,
-    Scale: TensorMeta,
-    Bias: TensorMeta,
+    Scale: TensorMeta | None,
+    Bias: TensorMeta | None,
     Mean: TensorMeta,
     Variance: TensorMeta,
     MomentumTensor: TensorMeta | None,
 ) -> dict[str, TensorMeta]:
-    return infer_normalize(ctx, X, Scale)
+    return infer_normalize(ctx, X, Scale, Mean)
 
 
 sync_batch_norm.grad_maker(make_grad)

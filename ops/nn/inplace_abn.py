@@ -15,6 +15,7 @@ from fluidtool.ops.nn.batch_norm import (
     make_grad,
     normalize,
     normalize_grad,
+    scale_and_bias,
     uses_running_statistics,
 )
 from fluidtool.ops.nn.precision import widened
@@ -58,13 +59,13 @@ def inplace_abn(
 def _(
     ctx: InferContext,
     X: TensorMeta,
-    Scale: TensorMeta,
-    Bias: TensorMeta,
+    Scale: TensorMeta | None,
+    Bias: TensorMeta | None,
     Mean: TensorMeta,
     Variance: TensorMeta,
     MomentumTensor: TensorMeta | None,
 ) -> dict[str, TensorMeta]:
-    return infer_normalize(ctx, X, Scale)
+    return infer_normalize(ctx, X, Scale, Mean)
 
 
 @inplace_abn.grad_maker
@@ -78,7 +79,7 @@ def _(context: GradMakerContext) -> list[OpDescription]:
 
 @op(
     "inplace_abn_grad",
-    inputs="Y Scale Bias SavedMean SavedVariance Y@GRAD Mean? Variance?",
+    inputs="Y Scale/? Bias/? SavedMean SavedVariance Y@GRAD Mean? Variance?",
     outputs="X@GRAD Scale@GRAD Bias@GRAD",
     attrs=INPLACE_ABN,
 )
@@ -99,6 +100,7 @@ def inplace_abn_grad(
     """Gradients by X, Scale and Bias: the activation and the normalization are undone to get X back from Y."""
     _require_activation(ctx, activation)
     xp, channels = ctx.xp, channels_of(ctx, Y)
+    Scale, Bias = scale_and_bias(ctx, Y, Scale, Bias)
     before, grad = widened(Y), widened(Y_grad)
     if activation == "leaky_relu":
         grad = xp.where(before > 0, grad, grad * grad.dtype.type(alpha))

@@ -9,6 +9,7 @@ from fluidtool.ops.optimizers.common import (
     check_shapes,
     dense_gradient,
     is_empty,
+    later_number,
     like_inputs,
     merged_gradient,
     number,
@@ -84,7 +85,8 @@ def adadelta(
 ) -> Any:
     """a = rho a + (1 - rho) g²; d = -g sqrt((u + epsilon) / (a + epsilon)); u = rho u + (1 - rho) d²; p += d (adadelta_op.h).
 
-    When u is updated in place, as optimizers build it, Paddle adds d recomputed with the new u.
+    When u is updated in place, as optimizers build it, Paddle 1.8.5 adds d recomputed with the new u. Paddle 2.x does
+    not, and gives a LearningRate, which d is multiplied with.
     """
     check_shapes(ctx, Param=Param, Grad=Grad, AvgSquaredGrad=AvgSquaredGrad, AvgSquaredUpdate=AvgSquaredUpdate)
     squares = rho * AvgSquaredGrad + (1 - rho) * Grad * Grad
@@ -94,7 +96,9 @@ def adadelta(
 
     step = update(AvgSquaredUpdate)
     updates = rho * AvgSquaredUpdate + (1 - rho) * step * step
-    if ctx.op.output("AvgSquaredUpdateOut") == ctx.op.input("AvgSquaredUpdate"):
+    if ctx.has("LearningRate"):
+        step = step * later_number(ctx, "LearningRate", 1, Param)
+    elif ctx.op.output("AvgSquaredUpdateOut") == ctx.op.input("AvgSquaredUpdate"):
         step = update(updates)
     return {"ParamOut": Param + step, "AvgSquaredGradOut": squares, "AvgSquaredUpdateOut": updates}
 

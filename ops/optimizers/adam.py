@@ -10,11 +10,12 @@ from fluidtool.ops.optimizers.common import (
     check_shapes,
     dense_gradient,
     is_empty,
+    later_number,
     like_inputs,
     merged_gradient,
     number,
     option,
-    refuse_master_weights,
+    skips_update,
     with_rows,
 )
 from fluidtool.ops.registry import op
@@ -72,11 +73,6 @@ def _results(param: Any, moment1: Any, moment2: Any, power1: Any, power2: Any) -
     return dict(zip(_OUTPUTS, (param, moment1, moment2, power1, power2), strict=True))
 
 
-def _skips_update(ctx: OpContext) -> bool:
-    """Whether the SkipUpdate input of Paddle 2.x disables the update."""
-    return ctx.has("SkipUpdate") and bool(ctx.host(ctx.value("SkipUpdate").array).reshape(-1)[0])
-
-
 @op(
     "adam",
     inputs="Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow Beta1Tensor? Beta2Tensor?",
@@ -104,11 +100,11 @@ def adam(
     """p -= lr * sqrt(1 - beta2ᵗ) / (1 - beta1ᵗ) * m / (sqrt(v) + epsilon); Beta*Pow hold betaᵗ (Paddle 1.8.5 adam_op.h).
 
     Grad may be SelectedRows: rows without a gradient have gradient 0, or with lazy_mode are unchanged. Beta1Tensor and
-    Beta2Tensor [1] stand for the attributes. Programs of Paddle 2.x get its formula, with epsilon * sqrt(1 - beta2ᵗ).
+    Beta2Tensor [1], in Paddle 2.x EpsilonTensor too, stand for the attributes. Programs of Paddle 2.x get its formula, with
+    epsilon * sqrt(1 - beta2ᵗ).
     """
-    refuse_master_weights(ctx)
     check_shapes(ctx, Param=Param, Moment1=Moment1, Moment2=Moment2)
-    if is_empty(Grad) or _skips_update(ctx):
+    if is_empty(Grad) or skips_update(ctx):
         return _results(Param, Moment1, Moment2, Beta1Pow, Beta2Pow)
     betas = (
         _or_attribute(ctx, Beta1Tensor, beta1, Param, "Beta1Tensor"),
@@ -119,7 +115,8 @@ def adam(
         # Paddle's kernel for SelectedRows moves the powers on before it uses them, when they are updated in place.
         powers = powers[0] * betas[0], powers[1] * betas[1]
     later = ctx.op.has_attr("use_global_beta_pow")
-    step = _step(ctx, betas, powers, number(ctx, LearningRate, Param), epsilon, later)
+    smallest = later_number(ctx, "EpsilonTensor", epsilon, Param)
+    step = _step(ctx, betas, powers, number(ctx, LearningRate, Param), smallest, later)
     olds = (Param, Moment1, Moment2)
     if isinstance(Grad, SelectedRows) and lazy_mode:
         rows, grad = merged_gradient(ctx, Param, Grad)
@@ -169,9 +166,8 @@ def adamw(
 
     Its CPU kernel leaves lr_ratio out of the step, which we consider an oversight.
     """
-    refuse_master_weights(ctx)
     check_shapes(ctx, Param=Param, Moment1=Moment1, Moment2=Moment2)
-    if is_empty(Grad) or _skips_update(ctx):
+    if is_empty(Grad) or skips_update(ctx):
         return _results(Param, Moment1, Moment2, Beta1Pow, Beta2Pow)
     betas = (
         _or_attribute(ctx, Beta1Tensor, beta1, Param, "Beta1Tensor"),
@@ -214,7 +210,6 @@ def merged_adam(
     use_global_beta_pow: bool,
 ) -> Any:
     """adam of many parameters at once; one learning rate serves all, or each has its own (Paddle 2.6.2)."""
-    refuse_master_weights(ctx)
     count = len(Param)
     sizes = {len(Grad), len(Moment1), len(Moment2), len(Beta1Pow), len(Beta2Pow), count}
     if len(sizes) != 1 or len(LearningRate) not in (1, count):

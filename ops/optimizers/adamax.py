@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from fluidtool.ops.context import OpContext
+from fluidtool.ops.math.versions import saved_since
 from fluidtool.ops.optimizers.common import (
     check_shapes,
     dense_gradient,
     is_empty,
     like_inputs,
     number,
-    refuse_master_weights,
+    option,
+    skips_update,
 )
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import FLOAT, required
@@ -52,7 +54,7 @@ like_inputs(adamax, ParamOut="Param", MomentOut="Moment", InfNormOut="InfNorm")
 @op(
     "lamb",
     inputs="Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow",
-    outputs="ParamOut Moment1Out Moment2Out",
+    outputs="ParamOut Moment1Out Moment2Out Beta1PowOut/+ Beta2PowOut/+",
     attrs={"weight_decay": required(FLOAT), "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-06},
 )
 def lamb(
@@ -72,20 +74,32 @@ def lamb(
 ) -> Any:
     """Adam's direction plus weight decay, scaled by |p| / |direction|; without bias correction (lamb_op.h).
 
-    Grad may be SelectedRows: rows without a gradient have gradient 0.
+    Grad may be SelectedRows: rows without a gradient have gradient 0. Paddle 2.x corrects the bias, moves the powers of beta
+    on, and does not scale without weight decay unless always_adapt is set (Paddle 2.6.2).
     """
-    refuse_master_weights(ctx)
     check_shapes(ctx, Param=Param, Moment1=Moment1, Moment2=Moment2)
-    if is_empty(Grad):
-        return {"ParamOut": Param, "Moment1Out": Moment1, "Moment2Out": Moment2}
+    powers = {"Beta1PowOut": Beta1Pow, "Beta2PowOut": Beta2Pow}
+    if is_empty(Grad) or skips_update(ctx):
+        return {"ParamOut": Param, "Moment1Out": Moment1, "Moment2Out": Moment2, **powers}
     xp, grad = ctx.xp, dense_gradient(ctx, Param, Grad)
     first = beta1 * Moment1 + (1 - beta1) * grad
     second = beta2 * Moment2 + (1 - beta2) * grad * grad
-    direction = first / (xp.sqrt(second) + epsilon) + weight_decay * Param
+    later = ctx.wants("Beta1PowOut") or saved_since(ctx, 2, 0)
+    unbiased = (first / (1 - Beta1Pow), second / (1 - Beta2Pow)) if later else (first, second)
+    direction = unbiased[0] / (xp.sqrt(unbiased[1]) + epsilon) + weight_decay * Param
     param_norm, norm = xp.sqrt((Param * Param).sum()), xp.sqrt((direction * direction).sum())
     ratio = xp.where((param_norm > 0) & (norm > 0), param_norm / norm, param_norm.dtype.type(1))
-    step = number(ctx, LearningRate, Param) * ratio * direction
-    return {"ParamOut": Param - step, "Moment1Out": first, "Moment2Out": second}
+    adapts = not later or weight_decay > 0 or option(ctx, "always_adapt", False)
+    step = number(ctx, LearningRate, Param) * (ratio if adapts else 1) * direction
+    powers = {"Beta1PowOut": Beta1Pow * beta1, "Beta2PowOut": Beta2Pow * beta2}
+    return {"ParamOut": Param - step, "Moment1Out": first, "Moment2Out": second, **powers}
 
 
-like_inputs(lamb, ParamOut="Param", Moment1Out="Moment1", Moment2Out="Moment2")
+like_inputs(
+    lamb,
+    ParamOut="Param",
+    Moment1Out="Moment1",
+    Moment2Out="Moment2",
+    Beta1PowOut="Beta1Pow",
+    Beta2PowOut="Beta2Pow",
+)

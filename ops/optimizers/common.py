@@ -19,7 +19,7 @@ def like_inputs(info: OpInfo, **pairs: str) -> None:
     """Let each output (`ParamOut="Param"`) have the shape and data type of one input, when inferred and when run.
 
     A dense gradient must have the Param's shape. The data type needs care where bfloat16 meets Python numbers, which
-    makes float32.
+    makes float32. Master weights are refused.
     """
     kernel, places = info.kernel, {slot.name: i for i, slot in enumerate(info.inputs)}
 
@@ -31,6 +31,7 @@ def like_inputs(info: OpInfo, **pairs: str) -> None:
         return {target: by_slot[source] for target, source in pairs.items() if by_slot[source] is not None}
 
     def run(ctx: OpContext, *inputs: Any, **attrs: Any) -> Any:
+        refuse_master_weights(ctx)
         result = kernel(ctx, *inputs, **attrs)
         if isinstance(result, dict):
             return {slot: _typed_like(value, inputs[places[pairs[slot]]]) for slot, value in result.items()}
@@ -75,6 +76,16 @@ def refuse_master_weights(ctx: OpContext) -> None:
             f"operator {ctx.op.type} with multi_precision=True updates a float32 copy of its parameter, which is not "
             "supported; train in float32"
         )
+
+
+def later_number(ctx: OpContext, slot: str, otherwise: Any, like: Any) -> Any:
+    """The single number of an input that only later versions have, or what stands for it without."""
+    return number(ctx, ctx.value(slot).array, like, slot) if ctx.has(slot) else otherwise
+
+
+def skips_update(ctx: OpContext) -> bool:
+    """Whether the SkipUpdate input of Paddle 2.x says to leave everything as it is."""
+    return ctx.has("SkipUpdate") and bool(ctx.host(ctx.value("SkipUpdate").array).reshape(-1)[0])
 
 
 def check_gradient(ctx: OpContext, Param: Any, Grad: Any) -> None:

@@ -14,7 +14,6 @@ from fluidtool.ops.optimizers.common import (
     like_inputs,
     number,
     option,
-    refuse_master_weights,
 )
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import FLOAT, FLOATS, AttrSpec, floats, required, strings
@@ -25,7 +24,6 @@ from fluidtool.tensor import SelectedRows
 @op("sgd", inputs="Param LearningRate Grad", outputs="ParamOut", traits=Traits(sharded=()))
 def sgd(ctx: OpContext, Param: Any, LearningRate: Any, Grad: Any) -> Any:
     """ParamOut = Param - lr * Grad; Grad is dense or SelectedRows, Param may be SelectedRows too (sgd_op.h)."""
-    refuse_master_weights(ctx)
     if isinstance(Param, SelectedRows):
         return _sgd_on_rows(ctx, Param, LearningRate, Grad)
     return _sgd(ctx, Param, Grad, number(ctx, LearningRate, Param))
@@ -86,7 +84,6 @@ def momentum(
     The weight decay and the gradient's scale that Paddle 2.x may give as attributes are honored, the latter as by its
     GPU kernel.
     """
-    refuse_master_weights(ctx)
     check_shapes(ctx, Param=Param, Velocity=Velocity)
     if is_empty(Grad):
         return {"ParamOut": Param, "VelocityOut": Velocity}
@@ -133,7 +130,6 @@ def merged_momentum(
     rescale_grad: float,
 ) -> Any:
     """momentum of many parameters at once; one learning rate serves all, or each has its own (Paddle 2.6.2)."""
-    refuse_master_weights(ctx)
     count = len(Param)
     if not (len(Grad) == len(Velocity) == count and len(LearningRate) in (1, count)):
         raise ctx.error(
@@ -158,37 +154,53 @@ like_inputs(merged_momentum, ParamOut="Param", VelocityOut="Velocity")
 
 @op(
     "lars_momentum",
-    inputs="Param Grad Velocity LearningRate",
-    outputs="ParamOut VelocityOut",
+    inputs="Param/* Grad/* Velocity/* LearningRate/*",
+    outputs="ParamOut/* VelocityOut/*",
     attrs={"mu": required(FLOAT), "lars_coeff": 0.001, "lars_weight_decay": AttrSpec(FLOAT, 0.0005, also=FLOATS)},
     traits=Traits(sharded=("Velocity",)),
 )
 def lars_momentum(
     ctx: OpContext,
-    Param: Any,
-    Grad: Any,
-    Velocity: Any,
-    LearningRate: Any,
+    Param: list[Any],
+    Grad: list[Any],
+    Velocity: list[Any],
+    LearningRate: list[Any],
     *,
     mu: float,
     lars_coeff: float,
 ) -> Any:
     """Momentum whose learning rate follows the norms: lr * coeff * |p| / (|g| + decay * |p|) (lars_momentum_op.h).
 
-    Paddle 2.x writes the decay as a list with one number for each parameter.
+    Paddle 2.x takes several parameters, with a list of one decay for each, and leaves the learning rate as it is where that
+    is 0. It may give an epsilon to add to the divisor, and a number to multiply gradients with (Paddle 2.6.2).
     """
-    decay = ctx.attr("lars_weight_decay")
-    if isinstance(decay, list):
-        if len(decay) != 1:
-            raise ctx.error(f"lars_weight_decay must hold one number for the one Param, found {decay}")
-        decay = decay[0]
-    check_shapes(ctx, Param=Param, Grad=Grad, Velocity=Velocity)
-    xp, rate = ctx.xp, number(ctx, LearningRate, Param)
-    param_norm, grad_norm = xp.sqrt((Param * Param).sum()), xp.sqrt((Grad * Grad).sum())
-    scaled = rate * lars_coeff * param_norm / (grad_norm + decay * param_norm)
-    rate = xp.where((param_norm > 0) & (grad_norm > 0), scaled, rate)
-    velocity = Velocity * mu + rate * (Grad + decay * Param)
-    return {"ParamOut": Param - velocity, "VelocityOut": velocity}
+    count, decays = len(Param), ctx.attr("lars_weight_decay")
+    later = isinstance(decays, list)
+    decays = decays if later else [decays] * count
+    sizes = {"Grad": Grad, "Velocity": Velocity, "LearningRate": LearningRate, "lars_weight_decay": decays}
+    for name, values in sizes.items():
+        if len(values) != count:
+            raise ctx.error(f"{name} must be as many as the {count} Param, found {len(values)}")
+    rescale, epsilon = option(ctx, "rescale_grad", 1.0), option(ctx, "epsilon", 0.0)
+    params, velocities = [], []
+    for param, grad, velocity, rates, decay in zip(Param, Grad, Velocity, LearningRate, decays, strict=True):
+        check_shapes(ctx, Param=param, Grad=grad, Velocity=velocity)
+        grad = grad if rescale == 1.0 else grad * rescale
+        rate = number(ctx, rates, param)
+        if decay > 0 or not later:
+            rate = _scaled_by_norms(ctx, param, grad, rate, lars_coeff, decay, epsilon)
+        velocities.append(velocity * mu + rate * (grad + decay * param))
+        params.append(param - velocities[-1])
+    return {"ParamOut": params, "VelocityOut": velocities}
+
+
+def _scaled_by_norms(
+    ctx: OpContext, param: Any, grad: Any, rate: Any, coefficient: float, decay: float, epsilon: float
+) -> Any:
+    xp = ctx.xp
+    param_norm, grad_norm = xp.sqrt((param * param).sum()), xp.sqrt((grad * grad).sum())
+    scaled = rate * coefficient * param_norm / (grad_norm + decay * param_norm + epsilon)
+    return xp.where((param_norm > 0) & (grad_norm > 0), scaled, rate)
 
 
 like_inputs(lars_momentum, ParamOut="Param", VelocityOut="Velocity")

@@ -19,7 +19,6 @@ from fluidtool.ops.quantize.common import (
 )
 from fluidtool.ops.registry import OpInfo, op
 from fluidtool.ops.schema import TensorMeta
-from fluidtool.ops.traits import Traits
 
 
 def _quantized(
@@ -174,10 +173,9 @@ def _untouched(ctx: OpContext) -> dict[str, Any]:
 @op(
     "moving_average_abs_max_scale",
     inputs="X InAccum? InState?",
-    outputs="Out OutScale OutState? OutAccum?",
+    outputs="Out/? OutScale OutState? OutAccum?",
     attrs={"moving_rate": 0.9, "is_test": False},
     lod="X->Out",
-    traits=Traits(left_out="Out"),
 )
 def moving_average_abs_max_scale(
     ctx: OpContext, X: Any, InAccum: Any, InState: Any, *, moving_rate: float, is_test: bool

@@ -8,7 +8,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.multiply_adds import stacked_multiply_adds
 from fluidtool.ops.registry import op
 from fluidtool.ops.rnn.activations import RELU, TANH
-from fluidtool.ops.rnn.stack import Stack, dropout_masks, packings, run_stack, stack_gradients
+from fluidtool.ops.rnn.stack import Stack, dropout_masks, packings, run_stack, sequence_lengths, stack_gradients
 from fluidtool.ops.rnn.stacked_layers import GruLayer, Layer, LayerWeights, LstmLayer, PlainLayer
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.proto.enums import VarType
@@ -84,12 +84,7 @@ def _make_stack(
         raise ctx.error(f"input Input must have {width} features, found shape {Input.shape}")
     lengths = None
     if SequenceLength is not None:
-        lengths = ctx.np.asarray(ctx.host(SequenceLength)).reshape(-1).astype(ctx.np.int64)
-        fits = len(lengths) == sequences and bool(((lengths >= 0) & (lengths <= steps)).all())
-        if not fits:
-            raise ctx.error(
-                f"input SequenceLength must be {sequences} numbers from 0 to {steps}, found {lengths.tolist()}"
-            )
+        lengths = sequence_lengths(ctx, SequenceLength, steps, sequences)
     return Stack(kind, layers, packings(ctx, steps, sequences, lengths, directions), masks)
 
 

@@ -35,6 +35,15 @@ class StackRun:
     runs: list[list[LayerRun]]
 
 
+def sequence_lengths(ctx: OpContext, SequenceLength: Any, steps: int, sequences: int) -> Any:
+    """The lengths of all sequences on the host; raises OperatorError where they do not fit."""
+    lengths = ctx.np.asarray(ctx.host(SequenceLength)).reshape(-1).astype(ctx.np.int64)
+    fits = len(lengths) == sequences and bool(((lengths >= 0) & (lengths <= steps)).all())
+    if not fits:
+        raise ctx.error(f"input SequenceLength must be {sequences} numbers from 0 to {steps}, found {lengths.tolist()}")
+    return lengths
+
+
 def packings(ctx: OpContext, steps: int, sequences: int, lengths: Any, directions: int) -> list[Packing]:
     """The packing of [steps, sequences] rows for each direction; lengths: host integers or None for all of them."""
     np = ctx.np

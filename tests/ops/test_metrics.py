@@ -44,6 +44,18 @@ def test_auc_forgets_batches_older_than_its_window() -> None:
     assert stats[0][-1] == 3
 
 
+@pytest.mark.parametrize(("weight", "counted"), [(0.0, 0), (1.0, 1)])
+def test_auc_does_not_count_a_batch_of_weight_zero(weight: float, counted: int) -> None:
+    nothing = np.zeros((1, 11), np.int64)
+    inputs = {"Predict": np.float32([[0.3]]), "Label": column(1), "StatPos": nothing, "StatNeg": nothing}
+    more = {"InsTagWeight": np.float32([[weight]])}
+    out = run_op("auc", inputs | more, {"num_thresholds": 10, "slide_steps": 0})
+    assert out["StatPosOut"].numpy().sum() == counted
+    window = {slot: np.zeros(2 * 11 + 1, np.int64) for slot in ("StatPos", "StatNeg")}
+    stat = run_op("auc", inputs | window | more, {"num_thresholds": 10, "slide_steps": 1})["StatPosOut"].numpy()
+    assert [stat[:11].sum(), stat[11:22].sum(), stat[22]] == [1, counted, 1]  # stored, as Paddle 2.6.2 does
+
+
 def test_chunk_eval_counts_chunks_of_each_sequence() -> None:
     inferred, labels = column(0, 1, 4, 2, 3, 0), column(0, 1, 4, 0, 2, 3)
     inputs = {"Inference": lod_tensor(inferred, [[4, 2]]), "Label": lod_tensor(labels, [[4, 2]])}

@@ -70,6 +70,19 @@ def test_running_statistics_normalise(attrs: dict[str, Any]) -> None:
     np.testing.assert_allclose(got["Y"].numpy(), (inputs["X"] - mean) / np.sqrt(variance + 1e-5) * scale + bias)
 
 
+@pytest.mark.parametrize("left_out", [["Scale"], ["Bias"], ["Scale", "Bias"]])
+def test_batch_norm_without_scale_or_bias_takes_ones_and_zeros(left_out: list[str]) -> None:
+    inputs = batch_inputs(normal(2, 3, 2, 2), 3)
+    plain = inputs | {slot: {"Scale": np.ones(3), "Bias": np.zeros(3)}[slot] for slot in left_out}
+    for attrs in ({}, {"is_test": True}):
+        expected = run_op("batch_norm", plain, attrs, {"ReserveSpace": 0}, fetch=["Y"])["Y"].numpy()
+        less = {slot: value for slot, value in inputs.items() if slot not in left_out}
+        np.testing.assert_array_equal(
+            run_op("batch_norm", less, attrs, {"ReserveSpace": 0}, fetch=["Y"])["Y"].numpy(), expected
+        )
+    check_gradient("batch_norm", less, wrt=["X"], outputs={"ReserveSpace": 0}, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("activation", "alpha", "slope"),
     [

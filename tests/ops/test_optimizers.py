@@ -12,7 +12,8 @@ from fluidtool.ir import Program
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor, Scope
 from fluidtool.tensor import LoDTensor, SelectedRows
-from tests.support.operators import run_op
+from tests.support.later import run_later
+from tests.support.operators import OneOp, run_op
 
 
 def array(*rows: Any) -> np.ndarray[Any, Any]:
@@ -154,6 +155,57 @@ def test_lars_momentum_takes_the_plain_rate_for_a_zero_gradient() -> None:
     for decay in (0.5, [0.5]):  # Paddle 2.x: one for each parameter
         out = run_op("lars_momentum", inputs, {"mu": 0.9, "lars_weight_decay": decay})["ParamOut"].numpy()
         np.testing.assert_allclose(out, PARAM - 0.1 * 0.5 * PARAM, rtol=1e-6)
+
+
+def test_lars_momentum_of_paddle_2_takes_several_parameters() -> None:
+    lists = {
+        "Param": [PARAM, STATE],
+        "Grad": [STATE, PARAM],
+        "Velocity": [STATE, PARAM],
+        "LearningRate": [RATE, RATE * 2],
+    }
+    attrs = {"mu": 0.9, "lars_coeff": 0.01, "lars_weight_decay": [0.1, 0.0]}
+    op = OneOp("lars_momentum", lists, attrs, {"ParamOut": 2, "VelocityOut": 2})
+    operator = op.program.global_block().ops[0]
+    operator.set_attr("epsilon", 0.3)
+    operator.set_attr("rescale_grad", 2.0)
+    first, second = (value.numpy() for value in op.run(fetch=op.outputs["ParamOut"]))
+    norms = np.linalg.norm(PARAM), np.linalg.norm(2 * STATE)
+    rate = 0.1 * 0.01 * norms[0] / (norms[1] + 0.1 * norms[0] + 0.3)
+    np.testing.assert_allclose(first, PARAM - 0.9 * STATE - rate * (2 * STATE + 0.1 * PARAM), rtol=1e-6)
+    np.testing.assert_allclose(second, STATE - 0.9 * PARAM - 0.2 * 2 * PARAM, rtol=1e-6)  # no decay: the plain rate
+
+
+def test_lars_momentum_refuses_lists_of_different_lengths() -> None:
+    lists = {"Param": [PARAM, STATE], "Grad": [STATE], "Velocity": [STATE, PARAM], "LearningRate": [RATE, RATE]}
+    with pytest.raises(OperatorError, match="Grad must be as many as the 2 Param, found 1"):
+        run_op("lars_momentum", lists, {"mu": 0.9}, {"ParamOut": 2, "VelocityOut": 2})
+
+
+# Numbers of Paddle 2.6.2.
+OF_PADDLE_2: list[tuple[str, dict[str, Any], dict[str, Any], list[float]]] = [
+    ("lamb", {}, {"weight_decay": 0.1}, [0.75075305, 1.6870372]),
+    ("lamb", {}, {"weight_decay": 0.0}, [0.96262783, 1.960518]),
+    ("lamb", {}, {"weight_decay": 0.0, "always_adapt": True}, [0.60841066, 1.5863029]),
+    ("lamb", {"SkipUpdate": np.array([True])}, {"weight_decay": 0.1}, [1, 2]),
+    ("adam", {"EpsilonTensor": array(0.5)}, {"use_global_beta_pow": False}, [0.96433657, 1.9618175]),
+]
+
+
+@pytest.mark.parametrize(("op", "more", "attrs", "expected"), OF_PADDLE_2)
+def test_inputs_and_attributes_of_paddle_2(
+    op: str, more: dict[str, Any], attrs: dict[str, Any], expected: list[float]
+) -> None:
+    inputs = {"Param": PARAM, "Grad": DENSE, "LearningRate": RATE, "Moment1": STATE, "Moment2": STATE, **POWERS, **more}
+    out = run_later(op, inputs, attrs)
+    np.testing.assert_allclose(out["ParamOut"][0], expected, rtol=1e-6)
+    np.testing.assert_allclose(out["Beta1PowOut"], [0.9] if "SkipUpdate" in more else [0.81], rtol=1e-6)
+
+
+def test_adadelta_of_paddle_2_steps_by_the_learning_rate() -> None:
+    inputs = {"Param": PARAM, "Grad": DENSE, "AvgSquaredGrad": STATE, "AvgSquaredUpdate": STATE, "LearningRate": RATE}
+    out = run_later("adadelta", inputs)["ParamOut"]
+    np.testing.assert_allclose(out[0], [0.87149358, 1.8202131], rtol=1e-6)  # Paddle 2.6.2's, in place too
 
 
 def averaged(updates: int, accumulated: int) -> dict[str, Any]:

@@ -218,6 +218,48 @@ def test_cudnn_lstm_is_rnn_with_its_weights_in_one_row() -> None:
         np.testing.assert_array_equal(value.numpy(), expected.numpy())
 
 
+def of_paddle_2(inputs: dict[str, Any], lengths: list[int]) -> dict[str, Any]:
+    """Inputs of rnn as cudnn_lstm of Paddle 2.x takes them."""
+    h, c = inputs["PreState"]
+    return {
+        "Input": inputs["Input"],
+        "InitH": h,
+        "InitC": c,
+        "WeightList": inputs["WeightList"],
+        "SequenceLength": np.array(lengths, np.int32),
+    }
+
+
+def test_cudnn_lstm_of_paddle_2_is_rnn() -> None:
+    inputs = stack_inputs("LSTM", 2, 2)
+    lengths = [len(inputs["Input"]) - 1, *[len(inputs["Input"])] * (inputs["Input"].shape[1] - 1)]
+    row = of_paddle_2(inputs, lengths)
+    attrs = {"hidden_size": 2, "num_layers": 2, "is_bidirec": True}
+    more = {"SequenceLength": row["SequenceLength"]}
+    rnn = run_op("rnn", inputs | more, attrs | {"mode": "LSTM"}, outputs={"State": 2}, fetch=["Out", "State"])
+    got = run_op("cudnn_lstm", row, attrs)
+    for value, expected in zip([got["Out"], got["LastH"], got["LastC"]], [rnn["Out"], *rnn["State"]], strict=True):
+        np.testing.assert_array_equal(value.numpy(), expected.numpy())
+
+
+def test_cudnn_lstm_refuses_lists_of_other_weights() -> None:
+    inputs = of_paddle_2(stack_inputs("LSTM", 1, 1), [1, 1])
+    refused(
+        "cudnn_lstm",
+        inputs | {"WeightList": inputs["WeightList"][:3]},
+        "input WeightList must hold arrays of the shapes",
+    )
+    del inputs["WeightList"]
+    refused("cudnn_lstm", inputs, "names no variable for its input W, nor for WeightList")
+
+
+def test_cudnn_lstm_of_paddle_2_gradient() -> None:
+    inputs = of_paddle_2(stack_inputs("LSTM", 1, 2), [])
+    del inputs["SequenceLength"]
+    attrs = {"hidden_size": 2, "is_bidirec": True}
+    check_gradient("cudnn_lstm", inputs, wrt=list(inputs), attrs=attrs, loss=["Out", "LastH", "LastC"])
+
+
 def test_cudnn_lstm_gradient() -> None:
     inputs = stack_inputs("LSTM", 1, 2)
     row = {

@@ -70,6 +70,30 @@ def test_an_attribute_may_have_the_type_that_paddle_2_gave_it() -> None:
     assert faults(op) == ["has attribute equal_nan as STRING, expected BOOLEAN"]
 
 
+@pytest.mark.parametrize(
+    ("op_type", "inputs", "outputs"),
+    [
+        ("batch_norm", {"X": ["x"], "Mean": ["m"], "Variance": ["v"]}, {"Y": ["y"]}),
+        (
+            "lars_momentum",
+            {key: ["a", "b"] for key in ("Param", "Grad", "Velocity", "LearningRate", "MasterParam")},
+            {"ParamOut": ["a", "b"], "VelocityOut": ["c", "d"]},
+        ),
+        (
+            "cudnn_lstm",
+            {"Input": ["x"], "InitH": ["h"], "InitC": ["c"], "WeightList": ["w", "v"]},
+            {"Out": ["y"], "LastH": ["i"], "LastC": ["d"], "Reserve": ["r"], "StateOut": ["s"]},
+        ),
+        ("c_sync_comm_stream", {"X": ["x", "y"]}, {"Out": ["x", "y"]}),
+    ],
+)
+def test_what_paddle_2_leaves_out_or_gives_several_of(
+    op_type: str, inputs: dict[str, list[str]], outputs: dict[str, list[str]]
+) -> None:
+    op = operator(op_type, inputs, outputs)
+    assert [text for text in faults(op) if "attribute" not in text] == []
+
+
 def test_an_output_that_paddle_2_leaves_out() -> None:
     assert faults(operator("moving_average_abs_max_scale", {"X": ["x"]}, {"OutScale": ["scale"]})) == []
 

@@ -203,6 +203,15 @@ def test_batch_norm_of_other_than_images(shape: tuple[int, ...]) -> None:
     check(net, y, scale=5)
 
 
+@pytest.mark.parametrize("slots", [["Mean"], ["Mean", "Scale"], ["Mean", "Bias"]])
+def test_batch_norm_without_scale_or_bias(slots: list[str]) -> None:
+    net = Net()
+    statistics = {slot: net.parameter(12) for slot in slots}
+    statistics["Variance"] = net.parameter(of=np.linspace(0.5, 2, 12, dtype=np.float32))
+    y = net.op("batch_norm", "Y", {"X": net.data(2, 12, 5, 5), **statistics}, is_test=True, epsilon=1e-5)
+    check(net, y, scale=5)
+
+
 def test_batch_norm_behind_a_product_goes_into_its_weights() -> None:
     net = Net()
     y = net.op("mul", "Out", {"X": net.data(5, 30), "Y": net.parameter(30, 12)}, x_num_col_dims=1, y_num_col_dims=1)

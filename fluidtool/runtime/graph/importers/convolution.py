@@ -75,8 +75,10 @@ def _batch_norm(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     need(not attrs.get("trainable_statistics"), "batch_norm in training mode")
     need(not attrs.get("fuse_with_relu"), "batch_norm that ends with a relu")
     need(attrs.get("data_layout", "NCHW") in ("NCHW", "AnyLayout") or len(x.shape) == 2, "batch_norm in NHWC")
-    scale, bias, mean, variance = (
-        r.constant(op, slot).astype(np.float64).reshape(-1) for slot in ("Scale", "Bias", "Mean", "Variance")
+    mean, variance = (r.constant(op, slot).astype(np.float64).reshape(-1) for slot in ("Mean", "Variance"))
+    scale, bias = (
+        r.constant(op, slot).astype(np.float64).reshape(-1) if op.inputs.get(slot) else np.full(mean.size, without)
+        for slot, without in (("Scale", 1.0), ("Bias", 0.0))
     )
     factor = scale / np.sqrt(variance + float(attrs["epsilon"]))
     if len(x.shape) == 4:
