@@ -7,7 +7,8 @@ from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.detection.boxes import exp
-from fluidtool.ops.detection.suppression import candidates, check_scores, overlap_of, row_width
+from fluidtool.ops.detection.partial_sort import best_first
+from fluidtool.ops.detection.suppression import check_scores, overlap_of, row_width
 from fluidtool.ops.math.versions import saved_since
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import FLOAT, INT, TensorMeta, required
@@ -46,7 +47,8 @@ def matrix_nms(
     """Detections [No, 2 + width] as label, decayed score, box; Index [No, 1] int32 among all boxes of the batch.
 
     BBoxes [N, M, width], Scores [N, C, M]; the output has one sequence per image. Paddle 2.x gives counts in RoisNum [N]
-    instead of a LoD. Equal scores keep their order (Paddle 1.8.5 matrix_nms_op.cc).
+    instead of a LoD. Equal scores come as the C++ library's partial_sort puts them, which scores of NaN pass (Paddle 1.8.5
+    matrix_nms_op.cc).
     """
     check_scores(ctx, BBoxes, Scores, flat=False)
     np, all_boxes, all_scores = ctx.np, ctx.host(BBoxes), ctx.host(Scores)
@@ -57,13 +59,15 @@ def matrix_nms(
         for label in range(len(scores)):
             if label == background_label:
                 continue
-            order = candidates(np, scores[label], score_threshold, nms_top_k)
+            passing = np.flatnonzero(~(scores[label] <= scores.dtype.type(score_threshold)))
+            order = passing[best_first(np, scores[label, passing], nms_top_k)]
             decayed = decay(np, boxes[order], scores[label, order], normalized, sigma)
             kept = ~(decayed <= decayed.dtype.type(post_threshold))
+            kept[:1] &= decayed[:1] == decayed[:1]  # only of the best score Paddle refuses NaN
             found.append(np.stack([np.full(int(kept.sum()), label, scores.dtype), decayed[kept]], axis=1))
             positions.append(order[kept])
         label_score, position = np.concatenate(found), np.concatenate(positions)
-        best = np.argsort(-label_score[:, 1], kind="stable")[: keep_top_k if keep_top_k > -1 else None]
+        best = best_first(np, label_score[:, 1], keep_top_k)
         rows.append(np.concatenate([label_score[best], boxes[position[best]]], axis=1))
         indices.append(position[best] + image * scores.shape[1])
     out = np.concatenate([np.zeros((0, BBoxes.shape[2] + 2), Scores.dtype), *rows])

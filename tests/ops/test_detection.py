@@ -90,6 +90,32 @@ def test_suppression_compares_nan_as_paddle_does(engine: str, first: list[float]
     assert index.numpy().reshape(-1).tolist() == kept
 
 
+@pytest.mark.parametrize(
+    ("nms_top_k", "keep_top_k", "kept"),
+    [(-1, -1, [4, 1, 0, 5, 3, 2, 6]), (3, -1, [4, 1, 3]), (-1, 3, [4, 1, 3])],
+)
+def test_matrix_nms_orders_equal_scores_and_nan_as_paddle_does(
+    nms_top_k: int, keep_top_k: int, kept: list[int]
+) -> None:
+    boxes = floats(*([3 * i, 0, 3 * i + 1, 1] for i in range(7)))[None]
+    attrs = {
+        "background_label": -1,
+        "score_threshold": 0.1,
+        "post_threshold": 0.0,
+        "nms_top_k": nms_top_k,
+        "keep_top_k": keep_top_k,
+    }
+    scores = floats([0.5, 0.5, 0.25, 0.5, 0.75, 0.5, np.nan])[None]
+    out = run_op("matrix_nms", {"BBoxes": boxes, "Scores": scores}, attrs)
+    assert value(out["Index"]).reshape(-1).tolist() == kept  # 1.8.5's and 2.6.2's
+
+
+def test_matrix_nms_drops_nan_only_as_the_best_score() -> None:
+    attrs = {"background_label": -1, "score_threshold": 0.1, "post_threshold": 0.0, "nms_top_k": 1, "keep_top_k": -1}
+    inputs = {"BBoxes": floats([0, 0, 1, 1], [2, 2, 3, 3])[None], "Scores": floats([np.nan, 0.5])[None]}
+    assert value(run_op("matrix_nms", inputs, attrs)["Index"]).size == 0
+
+
 def test_suppression_of_quadrangles_goes_by_their_true_overlap() -> None:
     boxes = floats([0, 0, 2, 0, 2, 2, 0, 2], [1, 1, 3, 1, 3, 3, 1, 3], [1, 0, 2, 1, 1, 2, 0, 1])[None]
     out = run_op("multiclass_nms", {"BBoxes": boxes, "Scores": floats([0.9, 0.8, 0.7])[None]}, NMS)["Out"]
