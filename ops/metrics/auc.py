@@ -31,23 +31,22 @@ def auc(
 ) -> Any:
     """AUC (float64, one number) over the last slide_steps batches, or over all when that is 0.
 
-    Predict [N, 1 or 2]: its last column is the probability of label 1; Label [N, 1] integers, 0 or not. StatPos and
+    Predict [N, 1 or 2]: its last column is the probability of label 1; Label [N, 1] integers, 0 or above. StatPos and
     StatNeg are int64 histograms of num_thresholds + 1 buckets: one for each step, then their sum, then a count of the
-    steps; a single one without sliding (Paddle 1.8.5 auc_op.h). A first InsTagWeight of 0 says that the batch stands for no
-    samples: the sums do not count it (Paddle 2.6.2).
+    steps; a single one without sliding, where what a longer variable has behind it is dropped. Labels below 0 are not
+    counted (Paddle 1.8.5 auc_op.h).
     """
     buckets, length = num_thresholds + 1, prod(_shape(num_thresholds, slide_steps))
     for slot, stat in (("StatPos", StatPos), ("StatNeg", StatNeg)):
-        if stat.size != length:
+        if stat.size < length or (slide_steps and stat.size > length):
             raise ctx.error(
                 f"input {slot} must hold {length} counts for num_thresholds={num_thresholds} and "
                 f"slide_steps={slide_steps}, found shape {stat.shape}"
             )
     positive, negative = _histograms(ctx, Predict, Label, num_thresholds)
     now = int(StatPos.reshape(-1)[-1]) % slide_steps * buckets if slide_steps else 0
-    counts = InsTagWeight is None or float(ctx.host(InsTagWeight).reshape(-1)[0]) != 0
-    positives = _updated(StatPos.reshape(-1), positive, now, slide_steps, counts)
-    negatives = _updated(StatNeg.reshape(-1), negative, now, slide_steps, counts)
+    positives = _updated(StatPos.reshape(-1)[:length], positive, now, slide_steps)
+    negatives = _updated(StatNeg.reshape(-1)[:length], negative, now, slide_steps)
     total, shape = slice(slide_steps * buckets, (slide_steps + 1) * buckets), _shape(num_thresholds, slide_steps)
     return {
         "AUC": _area(ctx, positives[total], negatives[total]),
@@ -73,9 +72,9 @@ def _histograms(ctx: OpContext, Predict: Any, Label: Any, num_thresholds: int) -
             f"input Predict must lie in [0, 1], found {scores[outside][0]}; feed it through a sigmoid or softmax"
         )
     places = (scores * num_thresholds).astype(ctx.xp.int64)
-    is_positive = Label.reshape(-1) != 0
-    positive = ctx.xp.bincount(places[is_positive], minlength=num_thresholds + 1)
-    negative = ctx.xp.bincount(places[~is_positive], minlength=num_thresholds + 1)
+    labels = Label.reshape(-1)
+    positive = ctx.xp.bincount(places[labels > 0], minlength=num_thresholds + 1)
+    negative = ctx.xp.bincount(places[labels == 0], minlength=num_thresholds + 1)
     return positive, negative
 
 

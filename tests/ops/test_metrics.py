@@ -35,6 +35,20 @@ def test_auc_over_everything() -> None:
     assert out["StatPosOut"].numpy().tolist() == [[0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0]]
 
 
+def test_auc_over_everything_drops_what_a_longer_variable_has_behind_the_histogram() -> None:
+    longer = np.zeros(12, np.int64)
+    out = auc([0.1, 0.4, 0.35, 0.8], column(0, 0, 1, 1), (longer, longer), 0)
+    assert out["AUC"].numpy().tolist() == [0.75]
+    assert out["StatPosOut"].numpy().tolist() == [[0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0]]
+
+
+def test_auc_counts_no_labels_below_zero() -> None:
+    nothing = np.zeros((1, 11), np.int64)
+    out = auc([0.1, 0.4, 0.35], column(0, -1, 2), (nothing, nothing), 0)
+    assert out["StatPosOut"].numpy().tolist() == [[0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]]
+    assert out["StatNegOut"].numpy().tolist() == [[0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]]
+
+
 def test_auc_forgets_batches_older_than_its_window() -> None:
     stats = (np.zeros(2 * 11 + 1, np.int64), np.zeros(2 * 11 + 1, np.int64))
     for scores, expected in (([0.9, 0.1], 0.0), ([0.1, 0.9], 1.0), ([0.1, 0.1], 0.5)):
