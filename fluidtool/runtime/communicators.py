@@ -61,7 +61,9 @@ class Communicators:
 
     # ---------------------------------------------------------------- joining
     def identify(self, op: Operator, name: str, endpoints: Sequence[str], rank: int) -> Identifier:
-        """Agree with the other ranks on an identifier; raises PolicyError for endpoints that are not allowed."""
+        """Agree with the other ranks, if there are any, on an identifier; raises PolicyError for endpoints not allowed."""
+        if len(endpoints) == 1:
+            return Identifier(b"", tuple(endpoints))
         if self.engine.is_networked:
             for endpoint in endpoints:
                 self._policy.endpoint(endpoint, op.type)
@@ -191,7 +193,7 @@ class Communicators:
         before = self._rings.pop(ring, None)
         if before is not None:
             before.close()
-        self._rings[ring] = self.engine.join(identifier, ring, rank, size)
+        self._rings[ring] = self.engine.join(identifier, ring, rank, size) if size > 1 else single(ring)
 
     def _device_ring(self, ring: int, count: int) -> Sequence[Communicator]:
         if isinstance(self._place, CUDAPlace):
