@@ -18,6 +18,7 @@ from fluidtool.errors import (
     UnreadableError,
     UsageError,
 )
+from fluidtool.fluid import distributed_saving
 from fluidtool.fluid.executor import Executor, global_scope
 from fluidtool.fluid.framework import default_main_program
 from fluidtool.fluid.offers import defined_in, refuse_other_names
@@ -113,8 +114,17 @@ def save_params(
 def save_persistables(
     executor: Executor | None, dirname: str | None, main_program: Program | None = None, filename: str | None = None
 ) -> bytes | None:
-    """Save all persistable variables of a program: parameters, accumulators, counters."""
-    return save_vars(executor, dirname, main_program, predicate=is_persistable, filename=filename)
+    """Save all persistable variables of a program: parameters, accumulators, counters.
+
+    The first trainer of a distributed job saves what the servers have, too (Paddle 1.8.5); filename has no meaning then.
+    """
+    if main_program is None or not main_program._is_distributed:
+        return save_vars(executor, dirname, main_program, predicate=is_persistable, filename=filename)
+    if executor is None or dirname is None:
+        raise UsageError("save_persistables of a distributed program needs an executor and a folder")
+    save_vars(executor, dirname, main_program, distributed_saving.variables_of_trainer(main_program))
+    distributed_saving.save_remote_variables(executor, dirname, main_program)
+    return None
 
 
 def load_vars(
@@ -142,8 +152,13 @@ def load_params(
 def load_persistables(
     executor: Executor | None, dirname: str | None, main_program: Program | None = None, filename: Any = None
 ) -> None:
-    """Load all persistable variables of a program."""
-    load_vars(executor, dirname, main_program, predicate=is_persistable, filename=filename)
+    """Load all persistable variables of a program; of a server's program, its shards of what a trainer saved."""
+    if main_program is None or not main_program._is_distributed:
+        load_vars(executor, dirname, main_program, predicate=is_persistable, filename=filename)
+    elif executor is None or dirname is None:
+        raise UsageError("load_persistables of a distributed program needs an executor and a folder")
+    else:
+        distributed_saving.load_variables_of_server(executor, dirname, main_program)
 
 
 def _choose(

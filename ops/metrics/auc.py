@@ -33,8 +33,9 @@ def auc(
 
     Predict [N, 1 or 2]: its last column is the probability of label 1; Label [N, 1] integers, 0 or above. StatPos and
     StatNeg are int64 histograms of num_thresholds + 1 buckets: one for each step, then their sum, then a count of the
-    steps; a single one without sliding, where what a longer variable has behind it is dropped. Labels below 0 are not
-    counted (Paddle 1.8.5 auc_op.h).
+    steps; a single one without sliding, where the rest of a longer variable is dropped. Labels below 0 are not counted
+    (Paddle 1.8.5 auc_op.h). A first InsTagWeight of 0 says that the batch stands for no samples: the sums do not count it
+    (Paddle 2.6.2).
     """
     buckets, length = num_thresholds + 1, prod(_shape(num_thresholds, slide_steps))
     for slot, stat in (("StatPos", StatPos), ("StatNeg", StatNeg)):
@@ -45,8 +46,9 @@ def auc(
             )
     positive, negative = _histograms(ctx, Predict, Label, num_thresholds)
     now = int(StatPos.reshape(-1)[-1]) % slide_steps * buckets if slide_steps else 0
-    positives = _updated(StatPos.reshape(-1)[:length], positive, now, slide_steps)
-    negatives = _updated(StatNeg.reshape(-1)[:length], negative, now, slide_steps)
+    counts = InsTagWeight is None or float(ctx.host(InsTagWeight).reshape(-1)[0]) != 0
+    positives = _updated(StatPos.reshape(-1)[:length], positive, now, slide_steps, counts)
+    negatives = _updated(StatNeg.reshape(-1)[:length], negative, now, slide_steps, counts)
     total, shape = slice(slide_steps * buckets, (slide_steps + 1) * buckets), _shape(num_thresholds, slide_steps)
     return {
         "AUC": _area(ctx, positives[total], negatives[total]),
