@@ -212,9 +212,9 @@ class InMemoryDataset(DatasetBase):
     def global_shuffle(self, fleet: Any = None, thread_num: int = 12) -> None:
         """Exchange samples between trainers: one trainer keeps its samples, in order, as Paddle without PSLIB does.
 
-        Raises UnsupportedOperatorError for a fleet.
+        Raises UnsupportedOperatorError for a fleet of several workers.
         """
-        _no_fleet(fleet, "global_shuffle")
+        _alone(fleet, "global_shuffle")
         self._loaded()
 
     def set_fea_eval(self, record_candidate_size: int, fea_eval: bool = True) -> None:
@@ -242,13 +242,13 @@ class InMemoryDataset(DatasetBase):
         self._records = None
 
     def get_memory_data_size(self, fleet: Any = None) -> int:
-        """The number of samples in memory. Raises UnsupportedOperatorError for a fleet."""
-        _no_fleet(fleet, "get_memory_data_size")
+        """The number of samples in memory. Raises UnsupportedOperatorError for a fleet of several workers."""
+        _alone(fleet, "get_memory_data_size")
         return len(self._records or ())
 
     def get_shuffle_data_size(self, fleet: Any = None) -> int:
-        """The number of samples from other trainers: 0. Raises UnsupportedOperatorError for a fleet."""
-        _no_fleet(fleet, "get_shuffle_data_size")
+        """The number of samples from other trainers: 0. Raises UnsupportedOperatorError for a fleet of several workers."""
+        _alone(fleet, "get_shuffle_data_size")
         return 0
 
     def _loaded(self) -> list[Record]:
@@ -288,9 +288,9 @@ class QueueDataset(DatasetBase):
         return [self._read(files) for _ in range(readers)]
 
 
-def _no_fleet(fleet: Any, method: str) -> None:
-    if fleet is not None:
+def _alone(fleet: Any, method: str) -> None:
+    if fleet is not None and fleet.worker_num() > 1:
         raise UnsupportedOperatorError(
-            f"{method} with a fleet needs several trainers that exchange samples, which is not supported; give each "
-            "trainer its own files, and omit fleet"
+            f"{method} with a fleet of {fleet.worker_num()} workers needs trainers that exchange samples, which is not "
+            "supported; give each trainer its own files, and omit fleet"
         )

@@ -11,7 +11,9 @@ from fluidtool.errors import NotOfferedError
 LISTED = 12
 
 INSTEAD = {
-    "paddle.fluid.incubate.fleet": "fluid.DistributeTranspiler makes the programs, 'fluidtool launch' starts them",
+    "paddle.fluid.incubate.fleet.parameter_server.pslib": "PSLIB, Baidu's own server, is not supported; "
+    "fleet.parameter_server.distribute_transpiler has the same interface",
+    "paddle.fluid.incubate.fleet.utils": "Hadoop and PSLIB are not supported; give files of this machine",
     "paddle.fluid.contrib.slim": "'fluidtool transpile' changes programs, and training continues with its output",
     "paddle.fluid.dygraph": "dynamic graphs are not supported; build a program and run it with fluid.Executor",
     "paddle.fluid.framework.IrGraph": "change programs directly: Program, Block and Operator",

@@ -9,9 +9,16 @@ from fluidtool.errors import ArgumentTypeError
 
 
 class Strategy:
-    """Named settings with defaults: reading or setting an unknown one raises AttributeError."""
+    """Named settings with defaults: reading or setting an unknown one raises AttributeError.
+
+    Classes that derive from these take further attributes, as in Python any class does.
+    """
 
     defaults: ClassVar[dict[str, Any]] = {}
+    derived: ClassVar[bool] = True
+
+    def __init_subclass__(cls) -> None:
+        cls.derived = "defaults" not in vars(cls)
 
     def __init__(self) -> None:
         for name, value in self.defaults.items():
@@ -22,7 +29,10 @@ class Strategy:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in self.defaults:
-            raise AttributeError(self._unknown(name), name=name, obj=self)
+            if not self.derived:
+                raise AttributeError(self._unknown(name), name=name, obj=self)
+            object.__setattr__(self, name, value)
+            return
         expected = type(self.defaults[name])
         if expected is not type(None) and not _fits(value, expected):
             raise ArgumentTypeError(

@@ -37,6 +37,11 @@ paddle.fluid.layers.control_flow.select_input
 paddle.fluid.layers.control_flow.split_lod_tensor
 paddle.fluid.layers.detection.detection_map
 paddle.fluid.layers.device.get_places
+paddle.fluid.incubate.fleet.base.fleet_base.Fleet
+paddle.fluid.incubate.fleet.base.role_maker.PaddleCloudRoleMaker
+paddle.fluid.incubate.fleet.collective.DistributedStrategy
+paddle.fluid.incubate.fleet.parameter_server.distribute_transpiler.distributed_strategy.StrategyFactory
+paddle.fluid.incubate.fleet.parameter_server.distribute_transpiler.fleet
 paddle.fluid.layers.learning_rate_scheduler._decay_step_counter
 paddle.fluid.layers.nn.LayerHelper
 paddle.fluid.layers.tensor.Variable
@@ -56,7 +61,8 @@ def test_a_name_is_where_paddle_has_it(path: str) -> None:
 @pytest.mark.parametrize(
     ("module", "name", "instead"),
     [
-        ("paddle.fluid.incubate", "fleet", "fluid.DistributeTranspiler makes the programs"),
+        ("paddle.fluid.incubate.fleet.parameter_server", "pslib", "fleet.parameter_server.distribute_transpiler"),
+        ("paddle.fluid.incubate.fleet", "utils", "files of this machine"),
         ("paddle.fluid.contrib", "slim", "'fluidtool transpile' changes programs"),
         ("paddle.fluid", "dygraph", "dynamic graphs are not supported"),
         ("paddle.fluid.framework", "IrGraph", "change programs directly"),

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -283,9 +284,11 @@ def test_a_queue_cannot_be_shuffled(tmp_path: Path, method: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["global_shuffle", "get_memory_data_size", "get_shuffle_data_size"])
-def test_fleets_are_refused(tmp_path: Path, method: str) -> None:
-    with pytest.raises(UnsupportedOperatorError, match="omit fleet"):
-        getattr(loaded(tmp_path), method)(object())
+def test_samples_are_not_exchanged_between_workers(tmp_path: Path, method: str) -> None:
+    dataset = loaded(tmp_path)
+    getattr(dataset, method)(SimpleNamespace(worker_num=lambda: 1))
+    with pytest.raises(UnsupportedOperatorError, match=r"fleet of 2 workers.* omit fleet"):
+        getattr(dataset, method)(SimpleNamespace(worker_num=lambda: 2))
 
 
 @pytest.mark.parametrize("method", ["set_hdfs_config", "set_pv_batch_size", "set_download_cmd"])

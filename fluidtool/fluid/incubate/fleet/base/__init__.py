@@ -1,0 +1,1 @@
+"""What the fleets of both kinds share: who plays which role, and the interface."""
