@@ -16,6 +16,8 @@ from fluidtool._version import __version__
 if TYPE_CHECKING:
     from fluidtool.model import Model, load
     from fluidtool.workflows.check import check
+    from fluidtool.workflows.conversion import OnnxOptions
+    from fluidtool.workflows.convert import convert
     from fluidtool.workflows.diff import diff
     from fluidtool.workflows.inputs import Inputs
     from fluidtool.workflows.job import JobRequest, make_job
@@ -35,9 +37,11 @@ __all__ = [
     "JobRequest",
     "LaunchOptions",
     "Model",
+    "OnnxOptions",
     "TrainingRequest",
     "__version__",
     "check",
+    "convert",
     "coverage",
     "diff",
     "launch",
@@ -57,8 +61,10 @@ _HOMES = {
     "JobRequest": "fluidtool.workflows.job",
     "LaunchOptions": "fluidtool.workflows.launch",
     "Model": "fluidtool.model",
+    "OnnxOptions": "fluidtool.workflows.conversion",
     "TrainingRequest": "fluidtool.workflows.train",
     "check": "fluidtool.workflows.check",
+    "convert": "fluidtool.workflows.convert",
     "coverage": "fluidtool.workflows.operators",
     "diff": "fluidtool.workflows.diff",
     "launch": "fluidtool.workflows.launch",

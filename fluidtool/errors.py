@@ -7,6 +7,8 @@ ValueError` in an old script keeps working.
 
 from __future__ import annotations
 
+from typing import Any
+
 EXIT_OK = 0
 EXIT_FINDING = 1
 EXIT_USAGE = 2
@@ -148,6 +150,17 @@ class UnsupportedOperatorError(FluidError, NotImplementedError):
 
     code = "FT400"
     exit_code = EXIT_UNSUPPORTED
+
+
+class NotConvertibleError(FluidError, NotImplementedError):
+    """A model that the format to convert to cannot express; `blockers` has the place and the reason of each obstacle."""
+
+    code = "FT420"
+    exit_code = EXIT_UNSUPPORTED
+
+    def __init__(self, message: str, blockers: tuple[Any, ...] = ()) -> None:
+        super().__init__(message)
+        self.blockers = blockers
 
 
 class NotOfferedError(FluidError, AttributeError):

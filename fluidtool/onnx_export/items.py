@@ -1,0 +1,15 @@
+"""Arrays of tensors while a graph is built: known items, or an ONNX sequence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fluidtool.onnx_export.graph import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A LoDTensorArray: its items, while every index is known; else the sequence that holds them."""
+
+    known: tuple[Value, ...] | None = ()
+    sequence: Value | None = None

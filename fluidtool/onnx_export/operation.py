@@ -1,0 +1,163 @@
+"""One operator as its rendering sees it: inputs as values, attributes with their defaults, what is known of its outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fluidtool.ir import Operator
+from fluidtool.onnx_export.graph import INT64, Blocked, Graph, Shape, Value
+from fluidtool.ops.context import InferContext
+from fluidtool.ops.gradient import EMPTY
+from fluidtool.ops.math.versions import saved_since
+from fluidtool.ops.registry import OpInfo
+from fluidtool.ops.schema import TensorMeta
+from fluidtool.tensor import numpy_dtype
+
+if TYPE_CHECKING:
+    from fluidtool.onnx_export.exporter import Exporter
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operator, the graph that it is rendered in, and the values of the names at this point."""
+
+    op: Operator
+    info: OpInfo
+    graph: Graph
+    values: Mapping[str, Any]
+    metas: Mapping[str, TensorMeta]
+    exporter: Exporter
+
+    @property
+    def type(self) -> str:
+        """The operator's type."""
+        return self.op.type
+
+    # -- inputs
+    def names(self, slot: str) -> list[str]:
+        """The variables of an input slot."""
+        return [name for name in self.op.inputs.get(slot, ()) if name != EMPTY]
+
+    def all(self, slot: str) -> list[Value]:
+        """The values of an input slot."""
+        return [self.exporter.value(self.graph, name) for name in self.names(slot)]
+
+    def get(self, slot: str) -> Value | None:
+        """The value of an input slot, None where the program names none."""
+        found = self.all(slot)
+        return found[0] if found else None
+
+    def __getitem__(self, slot: str) -> Value:
+        value = self.get(slot)
+        if value is None:
+            raise Blocked(f"it lacks the input {slot}")
+        return value
+
+    def lod_level(self, slot: str) -> int:
+        """How many levels of sequences an input has."""
+        names = self.names(slot)
+        meta = self.metas.get(names[0]) if names else None
+        return 0 if meta is None else meta.lod_level
+
+    # -- attributes
+    def attr(self, name: str, default: Any = None) -> Any:
+        """The value of an attribute: the program's, else the declared default, else `default`."""
+        if self.op.has_attr(name):
+            if name in self.op.variable_attrs():
+                raise Blocked(f"its attribute {name} is a variable")
+            return self.op.attr(name)
+        return self.context.attr(name) if name in self.info.attrs else default
+
+    def has_attr(self, name: str) -> bool:
+        """Whether the program gives the attribute."""
+        return self.op.has_attr(name)
+
+    def ints(self, attr: str, tensor: str = "", tensors: str = "") -> list[int | Value] | Value:
+        """Whole numbers of an attribute, or of the inputs (one vector, or a list of numbers) that replace it.
+
+        A vector whose length is not known comes back as a value.
+        """
+        named = self.op.variable_attrs().get(attr)
+        if named:
+            parts = [self.exporter.value(self.graph, name) for name in named]
+            return _numbers(parts[0]) if len(parts) == 1 and parts[0].shape != () else _items(parts)
+        vector = self.get(tensor) if tensor else None
+        if vector is not None:
+            return _numbers(vector)
+        several = self.all(tensors) if tensors else []
+        if several:
+            return _items(several)
+        given = self.attr(attr)
+        return [int(n) for n in (given if isinstance(given, Sequence) else [given])]
+
+    def int_list(self, attr: str, tensor: str = "", tensors: str = "") -> list[int | Value]:
+        """The same as a list; raises Blocked where not even the length is known."""
+        found = self.ints(attr, tensor, tensors)
+        if isinstance(found, Value):
+            raise Blocked(f"how many numbers {attr} has is known only at run time")
+        return found
+
+    def known_ints(self, attr: str, tensor: str = "", tensors: str = "") -> list[int]:
+        """The same, all of which are known; raises Blocked otherwise."""
+        found = self.ints(attr, tensor, tensors)
+        if isinstance(found, Value) or any(isinstance(n, Value) for n in found):
+            raise Blocked(f"{attr} is computed at run time")
+        return [int(n) for n in found if isinstance(n, int)]
+
+    @property
+    def context(self) -> InferContext:
+        """What functions of the operator library that read attributes ask for."""
+        return InferContext(self.op, self.info)
+
+    def saved_since(self, major: int, minor: int) -> bool:
+        """Whether the program was saved by this version of Paddle or a later one."""
+        return saved_since(self.context, major, minor)
+
+    # -- outputs
+    def wants(self, slot: str) -> bool:
+        """Whether the program names a variable for an output slot."""
+        return bool(self.op.outputs.get(slot))
+
+    def meta(self, slot: str = "", index: int = 0) -> TensorMeta | None:
+        """What is known of an output (the first one by default) without running."""
+        names = self.op.outputs.get(slot or self.info.outputs[0].name, [])
+        return self.metas.get(names[index]) if index < len(names) else None
+
+    def shape(self, slot: str = "") -> Shape:
+        """The shape of an output as far as it is known; raises Blocked where its rank is not."""
+        meta = self.meta(slot)
+        if meta is None:
+            raise Blocked("the number of dimensions of its output is known only at run time")
+        return tuple(meta.shape)
+
+    def dtype(self, slot: str = "", default: Any = None) -> np.dtype[Any]:
+        """The data type of an output."""
+        meta = self.meta(slot)
+        if meta is not None:
+            return numpy_dtype(meta.dtype)
+        if default is None:
+            raise Blocked("the data type of its output is known only at run time")
+        found: np.dtype[Any] = np.dtype(default)
+        return found
+
+
+def _numbers(vector: Value) -> list[int | Value] | Value:
+    """The numbers of a 1-D value: as a list where their count is known."""
+    if vector.array is not None:
+        return [int(n) for n in vector.array.reshape(-1)]
+    flat = vector.cast(INT64).flat()
+    if flat.shape is None or flat.shape[0] < 0:
+        return flat
+    if flat.shape[0] == 1:
+        return [flat]
+    return [flat.part(0, i, i + 1) for i in range(flat.shape[0])]
+
+
+def _items(parts: Sequence[Value]) -> list[int | Value]:
+    return [
+        int(part.array.reshape(-1)[0]) if part.array is not None else part.cast(INT64).reshape([1]) for part in parts
+    ]

@@ -1,0 +1,1 @@
+"""How each operator is rendered in ONNX: one module per family."""

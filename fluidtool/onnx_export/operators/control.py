@@ -1,0 +1,289 @@
+"""Loops, branches and arrays of tensors: Loop, If, Scan and sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fluidtool.ir import Block
+from fluidtool.ir.dataflow import operator_effects
+from fluidtool.onnx_export.graph import BOOL, INT64, Graph, Shape, Value
+from fluidtool.onnx_export.items import Items
+from fluidtool.onnx_export.operation import Operation
+from fluidtool.onnx_export.operators.sequences import one
+from fluidtool.onnx_export.registry import need, renders
+from fluidtool.tensor import numpy_dtype
+
+ATTEMPTS = 4
+State = Value | Items
+
+
+# ---------------------------------------------------------------- arrays
+def sequence_of(g: Graph, items: Items, dtype: Any) -> Value:
+    """An array as an ONNX sequence."""
+    if items.sequence is not None:
+        return items.sequence.within(g)
+    known = items.known or ()
+    kind = np.dtype(dtype)
+    if known:
+        (found,) = g.node("SequenceConstruct", [item.within(g) for item in known], [known[0].dtype])
+    else:
+        (found,) = g.node("SequenceEmpty", [], [kind], dtype=kind)
+    return found.as_sequence()
+
+
+def _dtype_of(op: Operation, name: str) -> Any:
+    var = op.op.block.find_var_recursive(name)
+    meta = op.metas.get(name)
+    found = meta.dtype if meta is not None else var.dtype if var is not None else None
+    need(found is not None, f"the data type of {name} is not declared")
+    return numpy_dtype(int(found or 0))
+
+
+def _place(index: Value) -> int | None:
+    return int(index.array.reshape(-1)[0]) if index.array is not None else None
+
+
+@renders("write_to_array")
+def write_to_array(g: Graph, op: Operation) -> dict[str, Any]:
+    name, x, index = op.op.output("Out")[0], op["X"], op["I"]
+    held = op.values.get(name)
+    items = held if isinstance(held, Items) else Items()
+    place = _place(index)
+    if items.known is not None and place is not None:
+        need(place <= len(items.known), "an array with gaps")
+        return {"Out": Items((*items.known[:place], x, *items.known[place + 1 :]))}
+    sequence = sequence_of(g, items, x.dtype)
+    at = index.cast(INT64).scalar()
+    length = g.op("SequenceLength", sequence, dtype=np.int64, shape=())
+    replaced, kept = g.inner(), g.inner()
+    (shorter,) = replaced.node("SequenceErase", [sequence.within(replaced), at.within(replaced)], [x.dtype])
+    replaced.outputs = [shorter.as_sequence()]
+    (same,) = kept.node("Identity", [sequence.within(kept)], [x.dtype])
+    kept.outputs = [same.as_sequence()]
+    (room,) = g.node("If", [at < length], [x.dtype], then_branch=replaced, else_branch=kept)
+    (out,) = g.node("SequenceInsert", [room.as_sequence(), x, at], [x.dtype])
+    return {"Out": Items(None, out.as_sequence())}
+
+
+@renders("read_from_array")
+def read_from_array(g: Graph, op: Operation) -> Value:
+    name, index = op.names("X")[0], op["I"]
+    items = op.exporter.find(g, name)
+    need(isinstance(items, Items), f"{name} is not an array of tensors")
+    assert isinstance(items, Items)
+    place = _place(index)
+    if items.known is not None and place is not None:
+        need(place < len(items.known), f"the array {name} has no item {place}")
+        return items.known[place].within(g)
+    dtype = _dtype_of(op, name)
+    meta = op.metas.get(name)
+    shape = None if meta is None or not meta.shape else (-1, *meta.shape[1:])
+    return g.op("SequenceAt", sequence_of(g, items, dtype), index.cast(INT64).scalar(), dtype=dtype, shape=shape)
+
+
+@renders("lod_tensor_to_array")
+def lod_tensor_to_array(g: Graph, op: Operation) -> Any:
+    """One sequence: its rows."""
+    x = one(op)["X"]
+    (rows,) = g.node("SplitToSequence", [x, g.constant(1, np.int64)], [x.dtype], axis=0, keepdims=1)
+    return Items(None, rows.as_sequence())
+
+
+@renders("array_to_lod_tensor")
+def array_to_lod_tensor(g: Graph, op: Operation) -> Value:
+    one(op)
+    name = op.names("X")[0]
+    items = op.exporter.find(g, name)
+    need(isinstance(items, Items), f"{name} is not an array of tensors")
+    assert isinstance(items, Items)
+    dtype, meta = _dtype_of(op, name), op.metas.get(name)
+    shape = None if meta is None or not meta.shape else (-1, *meta.shape[1:])
+    return g.op("ConcatFromSequence", sequence_of(g, items, dtype), axis=0, dtype=dtype, shape=shape)
+
+
+# ---------------------------------------------------------------- branches
+@renders("conditional_block", "conditional_block_infer")
+def conditional_block(g: Graph, op: Operation) -> dict[str, list[Any]]:
+    need(op.attr("is_scalar_condition"), "a condition that is whether inputs are empty")
+    condition = op.all("Cond")[0].cast(BOOL).scalar()
+    block = op.op.block.program.block(op.attr("sub_block"))
+    names = op.op.output("Out")
+    if condition.array is not None:
+        if not bool(condition.array):
+            return {"Out": [None for _ in names]}
+        found = op.exporter.nested(g, block, names, {})
+        return {"Out": [found.get(name) for name in names]}
+    inner = g.inner()
+    written = op.exporter.nested(inner, block, names, {})
+    kept = [name for name in names if name in written]
+    other = g.inner()
+    results, others = [], []
+    for name in kept:
+        value = written[name]
+        need(isinstance(value, Value), f"{name} is an array of tensors")
+        assert isinstance(value, Value)
+        before = op.values.get(name)
+        results.append(inner.same("Identity", value))
+        others.append(
+            other.same("Identity", before.within(other) if isinstance(before, Value) else _nothing(other, value))
+        )
+    inner.outputs, other.outputs = [v.loose() for v in results], [v.loose() for v in others]
+    if not kept:
+        return {}
+    outputs = g.node("If", [condition], [value.dtype for value in results], then_branch=inner, else_branch=other)
+    by_name = {name: out.shaped(value.shape) for name, out, value in zip(kept, outputs, results, strict=True)}
+    return {"Out": [by_name.get(name) for name in names]}
+
+
+def _nothing(g: Graph, like: Value) -> Value:
+    """Stands for a value that no operator makes when the block does not run."""
+    return g.constant(np.zeros([0] * len(like.shape or ()), like.dtype))
+
+
+@renders("select_input")
+def select_input(g: Graph, op: Operation) -> Value:
+    choices, mask = op.all("X"), op["Mask"]
+    need(len(choices) == 2, "a choice among more than two")
+    first, second = g.inner(), g.inner()
+    first.outputs = [first.same("Identity", choices[0].within(first)).loose()]
+    second.outputs = [second.same("Identity", choices[1].within(second)).loose()]
+    chosen = mask.cast(BOOL).scalar()
+    shape = choices[0].shape if choices[0].shape == choices[1].shape else _merged(choices[0].shape, choices[1].shape)
+    return g.op("If", chosen, dtype=choices[0].dtype, then_branch=second, else_branch=first, shape=shape)
+
+
+def _merged(a: Shape | None, b: Shape | None) -> Shape | None:
+    """What two shapes have in common; None where their ranks differ."""
+    if a is None or b is None or len(a) != len(b):
+        return None
+    return tuple(x if x == y else -1 for x, y in zip(a, b, strict=True))
+
+
+# ---------------------------------------------------------------- loops
+@renders("while")
+def while_loop(g: Graph, op: Operation) -> None:
+    program = op.op.block.program
+    block = program.block(op.attr("sub_block"))
+    condition = op.names("Condition")[0]
+    effects = operator_effects(program, op.op)
+    written = sorted((effects.writes & _outer_writes(block)) | {condition})
+    before: dict[str, State] = {}
+    for name in written:
+        held = op.values.get(name)
+        var = op.op.block.find_var_recursive(name)
+        if held is None and var is not None and name in op.exporter.parameters:
+            held = op.exporter.find(g, name)
+        if held is None and _is_array(op, name):
+            held = Items()
+        if held is not None:
+            before[name] = held
+    dtypes = {name: _state_dtype(op, name, value) for name, value in before.items()}
+    starts = {
+        name: sequence_of(g, value, dtypes[name]) if isinstance(value, Items) else value
+        for name, value in before.items()
+    }
+    names = [condition, *(name for name in before if name != condition)]
+    shapes: dict[str, Shape | None] = {name: starts[name].shape for name in names}
+    for _ in range(ATTEMPTS):
+        body, outs = _loop_body(g, op, block, names, before, dtypes, shapes, condition)
+        found = {name: _merged(shapes[name], outs[name].shape) if not outs[name].sequence else None for name in names}
+        if found == shapes:
+            break
+        shapes = found
+    given = [None, starts[condition].cast(BOOL).scalar(), *(starts[name] for name in names)]
+    results = g.node("Loop", given, [dtypes[name] for name in names], body=body)
+    for name, result in zip(names, results, strict=True):
+        value = result.as_sequence() if isinstance(before[name], Items) else result.shaped(shapes[name])
+        op.exporter.assign(g, op.op.block, name, Items(None, value) if isinstance(before[name], Items) else value)
+
+
+def _outer_writes(block: Block) -> frozenset[str]:
+    names = {name for op in block.ops for name in operator_effects(block.program, op).writes}
+    return frozenset(name for name in names if name not in block.vars)
+
+
+def _is_array(op: Operation, name: str) -> bool:
+    from fluidtool.proto.enums import VarType
+
+    var = op.op.block.find_var_recursive(name)
+    return var is not None and var.type == VarType.LOD_TENSOR_ARRAY
+
+
+def _state_dtype(op: Operation, name: str, value: State) -> Any:
+    return value.dtype if isinstance(value, Value) else _dtype_of(op, name)
+
+
+def _loop_body(
+    g: Graph,
+    op: Operation,
+    block: Block,
+    names: Sequence[str],
+    before: Mapping[str, State],
+    dtypes: Mapping[str, Any],
+    shapes: Mapping[str, Shape | None],
+    condition: str,
+) -> tuple[Graph, dict[str, Value]]:
+    body = g.inner()
+    body.input(body.name(f"{g.prefix}.number"), np.int64, ())
+    body.input(body.name(f"{g.prefix}.goes_on"), BOOL, ())
+    given: dict[str, State] = {}
+    for name in names:
+        value = body.input(body.name(f"{name[:64]}.before"), dtypes[name], shapes[name])
+        if isinstance(before[name], Items):
+            body.inputs[-1] = value = value.as_sequence()
+            given[name] = Items(None, value)
+        else:
+            given[name] = value
+    found = op.exporter.nested(body, block, names, given)
+    outs: dict[str, Value] = {}
+    for name in names:
+        state = found.get(name, given[name])
+        if isinstance(state, Items):
+            sequence = sequence_of(body, state, dtypes[name])
+            (same,) = body.node("Identity", [sequence], [sequence.dtype])
+            outs[name] = same.as_sequence()
+        else:
+            outs[name] = body.same("Identity", state.within(body).cast(dtypes[name]))
+    go_on = outs[condition].cast(BOOL).scalar()
+    body.outputs = [body.same("Identity", go_on), *(outs[name].loose() for name in names)]
+    return body, outs
+
+
+@renders("recurrent")
+def recurrent(g: Graph, op: Operation) -> dict[str, list[Value]]:
+    """A Scan over the first dimension."""
+    block = op.op.block.program.block(op.attr("sub_block"))
+    rows, starts = op.all("inputs"), op.all("initial_states")
+    earlier, states = list(op.attr("ex_states")), list(op.attr("states"))
+    backward = int(bool(op.attr("reverse")))
+    body = g.inner()
+    given: dict[str, State] = {}
+    for name, start in zip(earlier, starts, strict=True):
+        given[name] = body.input(body.name(f"{name[:64]}.before"), start.dtype, start.shape)
+    for name, row in zip(op.names("inputs"), rows, strict=True):
+        given[name] = body.input(body.name(f"{name[:64]}.row"), row.dtype, None if row.shape is None else row.shape[1:])
+    wanted = op.op.output("outputs")
+    found = op.exporter.nested(body, block, [*states, *wanted], given)
+
+    def kept(name: str) -> Value:
+        value = found.get(name)
+        need(isinstance(value, Value), f"{name} has no value after a step")
+        assert isinstance(value, Value)
+        return body.same("Identity", value.within(body))
+
+    ends, outs = [kept(name) for name in states], [kept(name) for name in wanted]
+    body.outputs = [*ends, *outs]
+    results = g.node(
+        "Scan", [*starts, *rows], [value.dtype for value in body.outputs], body=body, num_scan_inputs=len(rows),
+        scan_input_directions=[backward] * len(rows), scan_output_directions=[backward] * len(outs),
+    )  # fmt: skip
+    steps = rows[0].shape[0] if rows[0].shape else -1
+    return {
+        "outputs": [
+            value.shaped(None if out.shape is None else (steps, *out.shape))
+            for value, out in zip(results[len(ends) :], outs, strict=True)
+        ]
+    }

@@ -1,0 +1,129 @@
+"""Labels along a sequence: the best path of a CRF, CTC alignments, edit distances."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fluidtool.onnx_export.graph import Graph, Value
+from fluidtool.onnx_export.operation import Operation
+from fluidtool.onnx_export.operators.sequences import one
+from fluidtool.onnx_export.registry import need, renders
+
+NEVER = -1e30
+
+
+@renders("crf_decoding")
+def crf_decoding(g: Graph, op: Operation) -> Value:
+    """Viterbi: a Scan forward keeps the best way into every label, one backward reads the path.
+
+    One label more stands for the start, so that every row is like every other.
+    """
+    need(op.get("Length") is None, "padded sequences")
+    emission, transition = one(op)["Emission"], op["Transition"]
+    count = emission.size(1)
+    dtype = emission.dtype
+    start, end, steps = transition.part(0, 0, 1), transition.part(0, 1, 2), transition.part(0, 2)
+    ways = g.concat([steps, start], 0).pad([0, 0], [0, 1], "constant", NEVER)
+    rows = emission.pad([0, 0], [0, 1], "constant", NEVER)
+    first = g.constant([NEVER] * count + [0.0], dtype)
+
+    body = g.inner()
+    before = body.input(body.name(f"{g.prefix}.score"), dtype, (count + 1,))
+    row = body.input(body.name(f"{g.prefix}.row"), dtype, (count + 1,))
+    through = before.unsqueeze(1) + ways.within(body)
+    scores = through.reduce("Max", [0]) + row
+    origin = body.op("ArgMax", through, axis=0, keepdims=0, dtype=np.int64, shape=(count + 1,))
+    body.outputs = [scores, origin]
+    last, track = g.node("Scan", [first, rows], [dtype, np.int64], body=body, num_scan_inputs=1)
+
+    finish = last.shaped((count + 1,)) + end.flat().pad([0], [1], "constant", NEVER)
+    label = g.op("ArgMax", finish, axis=0, keepdims=0, dtype=np.int64, shape=())
+    back = g.inner()
+    current = back.input(back.name(f"{g.prefix}.label"), np.int64, ())
+    origins = back.input(back.name(f"{g.prefix}.origin"), np.int64, (count + 1,))
+    back.outputs = [origins.gather(current, 0), back.same("Identity", current)]
+    _, path = g.node(
+        "Scan", [label, track.shaped((-1, count + 1))], [np.int64, np.int64], body=back, num_scan_inputs=1,
+        scan_input_directions=[1], scan_output_directions=[1],
+    )  # fmt: skip
+    found = path.shaped((-1,)).unsqueeze(1)
+    given = op.get("Label")
+    return found if given is None else found.equals(given.cast(np.int64).reshape([-1, 1])).cast(np.int64)
+
+
+@renders("ctc_align")
+def ctc_align(g: Graph, op: Operation) -> Any:
+    need(op.get("InputLength") is None, "padded sequences")
+    tokens = one(op)["Input"].flat()
+    before = g.concat([g.constant([-1], tokens.dtype), tokens.part(0, 0, -1)], 0)
+    kept = ~tokens.equals(op.attr("blank"))
+    if op.attr("merge_repeated"):
+        kept = kept & ~tokens.equals(before)
+    rows = g.op("Compress", tokens, kept, axis=0, shape=(-1,)).unsqueeze(1)
+    empty = rows.dim_value(0).equals(0).scalar()
+    nothing, something = g.inner(), g.inner()
+    nothing.outputs = [nothing.same("Identity", nothing.constant([[-1]], tokens.dtype)).shaped((-1, 1))]
+    something.outputs = [something.same("Identity", rows)]
+    return g.op("If", empty, dtype=tokens.dtype, then_branch=nothing, else_branch=something, shape=(-1, 1))
+
+
+@renders("edit_distance")
+def edit_distance(g: Graph, op: Operation) -> dict[str, Value]:
+    """A Scan over the hypothesis: a row of the table follows from the one before by a running minimum."""
+    need(op.get("HypsLength") is None, "padded sequences")
+    hypothesis, reference = one(op)["Hyps"].cast(np.int64).flat(), op["Refs"].cast(np.int64).flat()
+    places = g.range(0, reference.dim_value(0).scalar() + 1).cast(np.float32)
+    body = g.inner()
+    before = body.input(body.name(f"{g.prefix}.row"), np.float32, (-1,))
+    token = body.input(body.name(f"{g.prefix}.token"), np.int64, ())
+    ends = places.within(body)
+    differs = (~token.equals(reference.within(body))).cast(np.float32)
+    first = before.part(0, 0, 1) + 1
+    rest = body.minimum(before.part(0, 1) + 1, before.part(0, 0, -1) + differs)
+    least = body.concat([first, rest], 0) - ends
+    reach = (
+        body.where(ends.unsqueeze(0) <= ends.unsqueeze(1), least.unsqueeze(0), float(2**30)).reduce("Min", [1]) + ends
+    )
+    body.outputs = [reach.shaped((-1,))]
+    # A Scan over nothing is no Scan to every runtime: the row before the first token is its state.
+    (last,) = g.node("Scan", [places, hypothesis], [np.float32], body=body, num_scan_inputs=1)
+    distance = last.shaped((-1,)).part(0, -1).reshape([1, 1])
+    if op.attr("normalized"):
+        distance = distance / reference.dim_value(0).cast(np.float32).reshape([1, 1])
+    return {"Out": distance, "SequenceNum": g.constant([1], np.int64)}
+
+
+@renders("warpctc")
+def warpctc(g: Graph, op: Operation) -> dict[str, Value]:
+    """The negative logarithm of the probability of a label sequence: a Scan over the rows of log-probabilities."""
+    need(op.get("LogitsLength") is None, "padded sequences")
+    logits, label = one(op)["Logits"], op["Label"].cast(np.int64).flat()
+    blank = op.attr("blank")
+    chances = logits.apply("LogSoftmax", axis=-1)
+    # Blanks around and between the labels: blank, l1, blank, l2, …, blank.
+    pairs = g.concat([label.unsqueeze(1), g.full(g.vector([label.dim(0), 1]), blank, np.int64)], 1).flat()
+    states = g.concat([g.constant([blank], np.int64), pairs], 0).shaped((-1,))
+    two_before = g.concat([g.constant([-1, -1], np.int64), states.part(0, 0, -2)], 0)
+    skips = ~states.equals(blank) & ~states.equals(two_before)
+    count = states.dim_value(0)
+    place = g.range(0, count.scalar())
+    first = g.where(place.equals(0), 0.0, g.constant(np.float32(NEVER))).cast(logits.dtype)
+
+    body = g.inner()
+    before = body.input(body.name(f"{g.prefix}.score"), logits.dtype, (-1,))
+    row = body.input(body.name(f"{g.prefix}.row"), logits.dtype, (logits.size(1),))
+    never = body.constant([NEVER], logits.dtype)
+    one_on = body.concat([never, before.part(0, 0, -1)], 0)
+    two_on = body.concat([never, never, before.part(0, 0, -2)], 0).slice([0], [count.within(body)], [0])
+    two_on = body.where(skips.within(body), two_on, NEVER)
+    ways = body.stack([before, one_on.shaped((-1,)), two_on.shaped((-1,))], 0)
+    body.outputs = [ways.reduce("LogSumExp", [0]) + row.gather(states.within(body), 0)]
+    # Before the first row only the first state is possible, from which the second is one step: as the rule has it.
+    (last,) = g.node("Scan", [first, chances], [logits.dtype], body=body, num_scan_inputs=1)
+    ends = last.shaped((-1,)).part(0, -2)
+    loss = -ends.reduce("LogSumExp", [0], keepdims=True)
+    if op.attr("norm_by_times"):
+        op.exporter.notes["warpctc: norm_by_times concerns gradients only"] = None
+    return {"Loss": loss.reshape([1, 1])}

@@ -1,0 +1,43 @@
+"""`fluidtool.convert(model, output, to="onnx")`: saves a model in another format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from fluidtool.errors import UsageError
+from fluidtool.model import Model
+from fluidtool.workflows.conversion import TOLERANCE, ConvertRequest, ConvertResult, OnnxOptions
+from fluidtool.workflows.inputs import Inputs
+from fluidtool.workflows.names import did_you_mean
+from fluidtool.workflows.onnx_model import write_onnx
+from fluidtool.workflows.watcher import SILENT, Watcher
+
+# A new target is a row here.
+TARGETS: Mapping[str, Callable[[ConvertRequest], ConvertResult]] = {"onnx": write_onnx}
+
+
+def convert(
+    model: Model,
+    output: str | Path,
+    *,
+    to: str = "onnx",
+    overwrite: bool = False,
+    onnx: OnnxOptions | None = None,
+    verify: Inputs | None = None,
+    tolerance: float = TOLERANCE,
+    watcher: Watcher = SILENT,
+) -> ConvertResult:
+    """Save a model as `to`: all of it, or nothing where something has no counterpart there.
+
+    verify: run the result on these inputs beside our own run; `tolerance` is relative to the largest number of an output.
+    Raises NotConvertibleError with every blocker, UsageError for an unknown target, OutputExistsError, OutputError,
+    DependencyError for a missing package, and with `verify` what `run` raises.
+    """
+    if to not in TARGETS:
+        hint = did_you_mean(to, TARGETS) or f"choose one of {', '.join(TARGETS)}"
+        raise UsageError(f"{to!r} is not a format to convert to; {hint}")
+    if not tolerance >= 0:
+        raise UsageError("the tolerance must not be negative")
+    request = ConvertRequest(model, Path(output), overwrite, onnx or OnnxOptions(), verify, tolerance, watcher)
+    return TARGETS[to](request)

@@ -1,0 +1,161 @@
+"""A model as an ONNX file, and the run of that file beside our own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fluidtool.errors import DependencyError, NotConvertibleError
+from fluidtool.io.atomic import write_files
+from fluidtool.onnx_export.exporter import Exported, export
+from fluidtool.onnx_export.messages import MESSAGE_LIMIT, Written, require_onnx, size_of, write_model
+from fluidtool.tensor import LoDTensor
+from fluidtool.workflows.conversion import ConvertRequest, ConvertResult, VerifiedOutput
+from fluidtool.workflows.inputs import gather
+from fluidtool.workflows.outputs import require_free
+
+SINGLE = "inputs with sequences take one sequence at a time; run several one after the other"
+
+
+def write_onnx(request: ConvertRequest) -> ConvertResult:
+    """Export, verify if that is asked, write. Raises what `convert` names."""
+    require_onnx()
+    model, output, watcher = request.model, request.output, request.watcher
+    if request.verify is not None:
+        _require_runtime()
+    data_file = output.with_name(f"{output.name}.data")
+    require_free(output, overwrite=request.overwrite)
+    with watcher.progress("exporting"):
+        exported = export(model.program, model.feeds, model.fetches, model.files.parameters, opset=request.onnx.opset)
+    if exported.blockers:
+        raise NotConvertibleError(_summary(exported), exported.blockers)
+    external = request.onnx.external or size_of(exported.graph) > MESSAGE_LIMIT
+    notes = (*((SINGLE,) if exported.single_sequence else ()), *exported.notes)
+    properties = {"fluidtool.notes": "; ".join(notes)} if notes else {}
+    with watcher.progress("writing"):
+        written = write_model(
+            exported.graph, name="main", external=data_file.name if external else "", properties=properties
+        )
+    verified = None if request.verify is None else _verify(request, exported, written)
+    files: dict[Path, Iterable[Any]] = {output: [written.message]}
+    if written.external:
+        files[data_file] = written.external_parts()
+    write_files(files, overwrite=request.overwrite)
+    return ConvertResult(
+        "onnx",
+        tuple(files),
+        exported.operators,
+        len(exported.graph.nodes),
+        request.onnx.opset,
+        exported.single_sequence,
+        notes,
+        request.tolerance,
+        verified,
+    )
+
+
+def _summary(exported: Exported) -> str:
+    first = exported.blockers[0]
+    others = f" and {len(exported.blockers) - 1} more" if len(exported.blockers) > 1 else ""
+    place = f"operator {first.operator} ({first.type})" if first.operator >= 0 else f"input {first.output}"
+    return (
+        f"{place}{others} cannot be written as ONNX: {first.reason}; nothing was written. Reduce the model to what can be, "
+        "with 'fluidtool prune'"
+    )
+
+
+def _require_runtime() -> None:
+    try:
+        import onnxruntime  # noqa: F401
+    except ImportError as error:
+        raise DependencyError(
+            "verifying needs the package onnxruntime; install it with: pip install 'fluidtool[onnxruntime]'"
+        ) from error
+
+
+# ---------------------------------------------------------------- verification
+def _verify(request: ConvertRequest, exported: Exported, written: Written) -> list[VerifiedOutput]:
+    assert request.verify is not None
+    model, watcher = request.model, request.watcher
+    feed = gather(model, request.verify, watcher)
+    with watcher.progress("verifying"):
+        own = model.run(feed)
+        found = run_written(written, feed, model.fetches, exported.single_sequence)
+    return [compared(name, value, own[name]) for name, value in found.items()]
+
+
+def run_written(
+    written: Written, feed: Mapping[str, LoDTensor], fetches: Sequence[str], single: bool
+) -> dict[str, Any]:
+    """The outputs of ONNX Runtime; of a model that takes one sequence at a time, those of each put together."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    values = [
+        onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array)) for _, array in written.external.values()
+    ]
+    if values:
+        options.add_external_initializers(list(written.external), values)
+    try:
+        session = onnxruntime.InferenceSession(written.message, options, providers=["CPUExecutionProvider"])
+        wanted = {each.name for each in session.get_inputs()}
+        names = list(dict.fromkeys(fetches))
+        given = sequences_of(feed) if single else [{name: value.numpy() for name, value in feed.items()}]
+        runs = [session.run(names, {name: array for name, array in each.items() if name in wanted}) for each in given]
+    except Exception as error:  # onnxruntime raises classes of its own, which derive from nothing but Exception
+        if not type(error).__module__.startswith("onnxruntime"):
+            raise
+        return {name: RuntimeFault(str(error)) for name in fetches}
+    if len(runs) == 1:
+        return dict(zip(names, runs[0], strict=True))
+    return {name: _joined([run[index] for run in runs]) for index, name in enumerate(names)}
+
+
+class RuntimeFault(str):
+    """Why ONNX Runtime gave no value."""
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    if any(part.ndim == 0 or part.shape[1:] != parts[0].shape[1:] for part in parts):
+        return parts[0] if len(parts) == 1 else RuntimeFault("its shape differs from sequence to sequence")
+    return np.concatenate(parts)
+
+
+def sequences_of(feed: Mapping[str, LoDTensor]) -> list[dict[str, Any]]:
+    """The feeds of each sequence; what has no LoD goes row by row."""
+    counts = [len(value.offsets[-1]) - 1 for value in feed.values() if value.offsets]
+    count = max(counts or [max((value.shape()[0] for value in feed.values() if value.shape()), default=1)])
+    return [{name: _of_sequence(value, number) for name, value in feed.items()} for number in range(count)]
+
+
+def _of_sequence(value: LoDTensor, number: int) -> Any:
+    array = value.numpy()
+    if value.offsets:
+        ends = value.offsets[-1]
+        return array[ends[number] : ends[number + 1]]
+    return array[number : number + 1]
+
+
+def compared(name: str, found: Any, own: Any) -> VerifiedOutput:
+    """An output of ONNX Runtime beside our own."""
+    expected = np.asarray(own)
+    dtype, shape = str(expected.dtype), tuple(expected.shape)
+    if isinstance(found, RuntimeFault):
+        return VerifiedOutput(name, dtype, shape, fault=f"ONNX Runtime: {found}")
+    if found.dtype != expected.dtype or found.shape != expected.shape:
+        fault = f"{found.dtype} {list(found.shape)}, expected {dtype} {list(shape)}"
+        return VerifiedOutput(name, dtype, shape, fault=fault)
+    if not expected.size:
+        return VerifiedOutput(name, dtype, shape)
+    one, two = found.astype(np.float64), expected.astype(np.float64)
+    same = (one == two) | (np.isnan(one) & np.isnan(two))
+    with np.errstate(invalid="ignore"):
+        apart = np.where(same, 0.0, np.abs(one - two))
+    worst = float("inf") if np.isnan(apart).any() else float(apart.max())
+    finite = np.abs(two[np.isfinite(two)])
+    largest = float(finite.max()) if finite.size else 0.0
+    return VerifiedOutput(name, dtype, shape, worst, worst / largest if largest else worst)
