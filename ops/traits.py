@@ -1,4 +1,4 @@
-"""Facts about an operator besides its schema: plain data for passes and distribution, by type.
+"""Traits of operators besides their schemas: plain data for passes and distribution, by type.
 
 An operator declares it (`@op(..., traits=Traits(table="W"))`), and `registry.traits_of` answers from the generated
 `ops/index.py`, without importing the operator.

@@ -45,7 +45,7 @@ class BoundRegion:
         return self._bound
 
     def parts(self, division: Division | None) -> Sequence[Any]:
-        """The steps, with those put together that are native in spite of one between them."""
+        """The steps, with native ones grouped in spite of a step between them."""
         if division is None:
             return self.steps
         found = self._parts.get(division)

@@ -1,4 +1,4 @@
-"""Which steps of a plan form a region, what a region is compiled to, and how it is split if that fails."""
+"""Which steps of a plan make a region, what a region is compiled to, and how it is split if that fails."""
 
 from __future__ import annotations
 

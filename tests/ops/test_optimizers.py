@@ -294,7 +294,12 @@ SGD = {"Param": PARAM, "LearningRate": RATE}
             {"mu": 0.9, "rampup_begin_step": 0.0},
             r"nranks must be at least 2",
         ),
-        ("merged_momentum", {slot: [value] for slot, value in SGD.items()}, {"mu": 0.9}, r"as many as Param \(1\)"),
+        (
+            "merged_momentum",
+            {slot: [value] for slot, value in SGD.items()},
+            {"mu": 0.9},
+            r"as many variables as Param \(1\)",
+        ),
     ],
 )
 def test_refusals_name_the_operator_and_what_is_wrong(

@@ -75,7 +75,7 @@ def test_crf_refuses_labels_shapes_and_lengths_that_do_not_fit() -> None:
 
 def test_crf_refuses_scores_that_all_vanish() -> None:
     rows = crf_rows() | {"Transition": np.full((4, 2), -1e4)}
-    refused("linear_chain_crf", rows, "the score of every path vanishes")
+    refused("linear_chain_crf", rows, "the score of every path underflows to 0")
 
 
 def test_crf_decoding_with_label_and_length_marks_nothing_beyond_the_length() -> None:

@@ -152,7 +152,7 @@ def _array_outside(dtype: Any) -> Variable:
 
 
 def _keep(old: Variable, new: Variable, finished: Variable) -> Variable:
-    """`old` where the sequence has ended, `new` elsewhere; booleans by way of float32."""
+    """`old` where the sequence has ended, `new` elsewhere; booleans via float32."""
     dtype = old.dtype
     if dtype == VarType.BOOL:
         old, new = cast(old, "float32"), cast(new, "float32")

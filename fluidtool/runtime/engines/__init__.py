@@ -1,1 +1,1 @@
-"""Engines: what computes, one folder each; registry.py lists them."""
+"""Engines: one folder per library that computes; registry.py lists them."""

@@ -1,4 +1,4 @@
-"""What an engine is: it compiles regions, and may have faster kernels for single operators."""
+"""The interface of engines: they compile regions, and may have faster kernels for single operators."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Kernel = Callable[..., Any]
 
 
 class Watch(Protocol):
-    """An observer that wants to know how long everything takes."""
+    """An observer that measures how long everything takes."""
 
     def kernel_calls(self, region: Any, seconds: NDArray[np.float64]) -> None:
-        """The kernel calls of a region have run, each in so many seconds."""
+        """The kernel calls of a region have run; `seconds` per call."""
 
     def delegated(self, engine: str, graph: Graph, call: Callable[[], Any]) -> Any:
-        """Run a region that another library computes, and return what it returns."""
+        """Run a region on another library, and return its result."""
 
     def __call__(self, step: Any, block: int) -> None:
         """Run a step of a plan."""
@@ -37,51 +37,51 @@ class CompiledRegion(Protocol):
 
     @property
     def memory(self) -> int:
-        """The bytes that it takes for itself."""
+        """The bytes of its own memory."""
 
     def run(
         self, given: Mapping[str, Any], watch: Watch | None = None, lods: Mapping[str, Lod] | None = None
     ) -> dict[str, Any]:
-        """Compute the outputs (fresh arrays) from the inputs and, of those that are pooled, their LoDs, by name."""
+        """Compute the outputs (fresh arrays) from the inputs and, for pooled inputs, their LoDs, by name."""
 
 
 class Engine(Protocol):
-    """What computes a program beside the kernels of its operators."""
+    """Computes regions of a program, and single operators faster than their own kernels."""
 
     @property
     def name(self) -> str:
-        """As --engine takes it."""
+        """The name for --engine."""
 
     @property
     def version(self) -> str:
-        """Of the library that computes, or the instructions that it uses."""
+        """The version of the library, or its instruction set."""
 
     @property
     def threads(self) -> int:
-        """How many compute."""
+        """The number of threads."""
 
     @property
     def precision(self) -> str:
-        """What products and convolutions are rounded to: 'float32', or 'bf16'."""
+        """The precision of products and convolutions: 'float32', or 'bf16'."""
 
     @property
     def any_rows(self) -> bool:
-        """Whether what is compiled takes pooled inputs of any number of rows."""
+        """Whether specializations take pooled inputs with any number of rows."""
 
     def compile(self, spec: RegionSpec, packed: Any = None) -> CompiledRegion:
-        """Compile a region; raises UnsupportedError where a kernel is missing.
+        """Compile a region; raises UnsupportedError if a kernel is missing.
 
-        packed: what `packing` gave for the constants of the region; other specializations of them have used it.
+        packed: the result of `packing` for the region's constants, shared by its specializations.
         """
 
     def packing(self, constants: tuple[NDArray[Any], ...]) -> Any:
-        """Where what is packed from these constants is kept, for all specializations of a region."""
+        """Storage for packed constants, shared by all specializations of a region."""
 
     def kernel(self, type: str, own: Kernel) -> Kernel:
-        """The kernel to run for single operators of a type: `own`, or a faster one in front of it."""
+        """The kernel for single operators of a type: `own`, or a faster one wrapped around it."""
 
     def updates(self, type: str) -> Mapping[str, str]:
-        """The inputs that its kernel for a type can change where they lie, and the outputs that take their places."""
+        """The inputs that its kernel for a type can change in place, and the outputs that take them over."""
 
     def add_rows(self, total: Any, rows: Any, values: Any) -> bool:
-        """total[rows[i]] += values[i], in this order; False where it has no kernel for that."""
+        """total[rows[i]] += values[i], in this order; False if it has no kernel for that."""

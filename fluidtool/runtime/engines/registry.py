@@ -1,4 +1,4 @@
-"""The engines: one row each. A new one is a folder with `open_engine`, and a row."""
+"""The engines: one row each. To add one, add a folder with `open_engine`, and a row."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from fluidtool.tensor import CUDAPlace, Place
 if TYPE_CHECKING:
     from fluidtool.runtime.engines.base import Engine
 
-AUTO = "auto"  # the native engine where it is there, else numpy
+AUTO = "auto"  # the native engine if it is available, else numpy
 PRECISIONS = ("float32", "bf16")
 
 
 @dataclass(frozen=True, slots=True)
 class EngineRow:
-    """An engine: its name, which is that of its folder, and the device that it computes on.
+    """An engine: its name, which is that of its folder, and its device.
 
-    packages: the distributions that it needs, the first of which gives its version; `extra` installs them. precisions: what
-    products and convolutions can be rounded to.
+    packages: the distributions that it needs, the first of which has its version; `extra` installs them. precisions: the
+    precisions of products and convolutions that it supports.
     """
 
     name: str
@@ -44,7 +44,7 @@ ENGINES = (AUTO, *(row.name for row in TABLE if row.device == "CPU"))
 
 
 def device_for(place: Place) -> Device:
-    """The arrays of a place; raises DeviceError when this machine does not have it."""
+    """The arrays of a place; raises DeviceError if this machine does not have it."""
     if isinstance(place, CUDAPlace):
         from fluidtool.runtime.engines.cupy import CupyDevice
 
@@ -55,18 +55,18 @@ def device_for(place: Place) -> Device:
 
 
 def engine_for(name: str = AUTO, place: Place | None = None, precision: str = "float32") -> Engine | None:
-    """The engine of that name; None where every operator runs by its own kernel, on numpy or on a GPU.
+    """The engine of that name; None if every operator runs its own kernel, on numpy or on a GPU.
 
     precision: 'bf16' rounds the weights of products and convolutions, and on some processors their inputs (docs/native.md),
-    which only the native engine does. Raises UsageError for an unknown engine or precision, or one that does not belong to
-    `place` or to the engine, DeviceError when what is asked for is not there.
+    which only the native engine supports. Raises UsageError for an unknown engine or precision, or one that does not match
+    `place` or the engine, DeviceError if it is not available.
     """
     _require_precision(name, place, precision)
     if name not in ENGINES:
         raise UsageError(f"there is no engine {name!r}; the engines are {', '.join(ENGINES)}")
     if isinstance(place, CUDAPlace):
         if name != AUTO:
-            raise UsageError(f"the engine {name} computes on the CPU, but the device is a GPU; leave one of them out")
+            raise UsageError(f"the engine {name} computes on the CPU, but the device is a GPU; omit one of them")
         return None
     found = _open(name, precision)
     if precision != "float32" and found is None:
@@ -82,16 +82,16 @@ def _require_precision(name: str, place: Place | None, precision: str) -> None:
     fitting = (AUTO, *(row.name for row in TABLE if precision in row.precisions))
     if name in ENGINES and name not in fitting:
         raise UsageError(
-            f"the precision {precision} needs the native engine, found the engine {name}; take engine native"
+            f"the precision {precision} needs the native engine, found the engine {name}; use the engine native"
         )
     if precision != "float32" and isinstance(place, CUDAPlace):
         raise UsageError(
-            f"the precision {precision} needs the native engine, but the device is a GPU; leave one of them out"
+            f"the precision {precision} needs the native engine, but the device is a GPU; omit one of them"
         )
 
 
 def _open(name: str, precision: str) -> Engine | None:
-    """auto: the native engine unless it is switched off or not there."""
+    """auto: the native engine unless it is switched off or not available."""
     module = import_module(f"fluidtool.runtime.engines.{'native' if name == AUTO else name}.engine")
     found: Engine | None = module.open_engine(precision, required=name != AUTO)
     return found

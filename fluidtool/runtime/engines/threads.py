@@ -1,4 +1,4 @@
-"""How many threads compute, in every engine on the CPU."""
+"""The number of threads of every engine on the CPU."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ MOST_THREADS = 256  # as in native/src/pool.c
 
 
 def thread_count() -> int:
-    """Threads to use: FLUIDTOOL_THREADS, else CPU_NUM, else one for each processor that this process may run on.
+    """Threads to use: FLUIDTOOL_THREADS, else CPU_NUM, else one per processor that this process may run on.
 
-    Never more than there are processors: threads that take turns on one only wait for each other. Raises UsageError when
-    FLUIDTOOL_THREADS is not a whole number from 1 on; CPU_NUM, which Paddle means otherwise too, is then left aside.
+    At most one per processor: threads that share one only wait for each other. Raises UsageError if
+    FLUIDTOOL_THREADS is not a positive integer; CPU_NUM, which Paddle also uses for other purposes, is then ignored.
     """
     text = os.environ.get(THREADS, "").strip()
     if text and not _is_count(text):
-        raise UsageError(
-            f"{THREADS} is {text!r}; expected a number of threads from 1 on, or nothing for one per processor"
-        )
+        raise UsageError(f"{THREADS} is {text!r}; expected at least 1, or nothing for one per processor")
     hint = os.environ.get("CPU_NUM", "").strip()
     wanted = text or (hint if _is_count(hint) else "")
     return min(int(wanted.lstrip("0")[:9]) if wanted else processors(), processors(), MOST_THREADS)

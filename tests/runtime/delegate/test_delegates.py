@@ -266,7 +266,7 @@ def test_a_package_that_is_missing_is_named_with_its_extra(name: str, monkeypatc
         raise ImportError(f"No module named '{name}'")
 
     monkeypatch.setattr(import_module(f"fluidtool.runtime.engines.{name}"), "version", missing)
-    with pytest.raises(DeviceError, match=rf"engine {name} is not here .*pip install 'fluidtool\[{name}\]'"):
+    with pytest.raises(DeviceError, match=rf"engine {name} is not available .*pip install 'fluidtool\[{name}\]'"):
         fluidtool.load(DIGITS, engine=name)
     assert "pip install" in error_of(call("run", DIGITS, "--random", "--engine", name))
 

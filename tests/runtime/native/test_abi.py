@@ -121,4 +121,4 @@ def test_a_library_of_another_layout_is_not_used(monkeypatch: pytest.MonkeyPatch
     if isinstance(library.attempt(), str):
         pytest.skip("no native engine")
     monkeypatch.setattr(library, "FINGERPRINT", library.FINGERPRINT ^ 1)
-    assert "was built from other sources; build it again" in str(library.attempt.__wrapped__())
+    assert "was built from other sources; rebuild it" in str(library.attempt.__wrapped__())

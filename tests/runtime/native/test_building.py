@@ -152,7 +152,7 @@ def test_the_kernels_that_bf16_builds_on_come_with_it(tmp_path: Path) -> None:
 
 def test_instructions_that_a_compiler_cannot_make_are_named(tmp_path: Path) -> None:
     with pytest.raises(
-        ValueError, match=r"FLUIDTOOL_BUILD_INSTRUCTIONS: avx2: this compiler makes all, or some of portable"
+        ValueError, match=r"FLUIDTOOL_BUILD_INSTRUCTIONS: avx2: this compiler supports all, or some of portable"
     ):
         build.chosen_variants(compiler_for(tmp_path, "cc", "__aarch64__"), "portable,avx2")
 

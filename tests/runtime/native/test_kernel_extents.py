@@ -167,7 +167,7 @@ def test_a_call_that_fits_to_the_last_number_is_made(kernel: Kernel) -> None:
 def test_an_array_that_is_one_number_short_is_refused(kernel: Kernel, name: str) -> None:
     array = getattr(call(kernel), name)
     short = call(kernel, **{name: np.zeros(array.nbytes // 4 - 1, np.float32)})
-    with pytest.raises(ExtentError, match=rf"{kernel.kind.name} must not run: pointer {name} reaches over"):
+    with pytest.raises(ExtentError, match=rf"{kernel.kind.name} must not run: pointer {name} accesses bytes"):
         check_call(short, WIDTH, TASKS)
 
 
@@ -175,7 +175,7 @@ def test_an_array_that_is_one_number_short_is_refused(kernel: Kernel, name: str)
 def test_an_array_that_is_not_contiguous_is_refused(kernel: Kernel) -> None:
     name, count = next(iter(CALLS[kernel][1].items()))
     strided = call(kernel, **{name: np.zeros(2 * count, np.float32)[::2]})
-    with pytest.raises(ExtentError, match=f"pointer {name} reaches over"):
+    with pytest.raises(ExtentError, match=f"pointer {name} accesses bytes"):
         check_call(strided, WIDTH, TASKS)
 
 

@@ -8,7 +8,7 @@ from fluidtool.errors import DeviceError
 
 
 class CupyDevice:
-    """cupy on one GPU; raises DeviceError when cupy or the GPU is missing."""
+    """cupy on one GPU; raises DeviceError if cupy or the GPU is missing."""
 
     name = "cupy"
 

@@ -1,7 +1,7 @@
-"""Regions of a program that a library outside computes: ONNX Runtime or OpenVINO, where they are installed.
+"""Regions computed by an external library: ONNX Runtime or OpenVINO, if installed.
 
-The regions are those of the native engine, read into the same graph (docs/native.md); a `Target` builds the library's own
-graph of it. What a target has no operation for stays with the native engine's kernels and numpy.
+The regions are those of the native engine, imported into the same graph (docs/native.md); a `Target` builds the library's
+graph from it. Operations that a target lacks stay with the native engine's kernels and numpy.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ Call = Callable[[Mapping[str, NDArray[Any]]], Sequence[NDArray[Any]]]
 
 
 class Package(Protocol):
-    """What the module of an engine offers."""
+    """The interface of an engine's module."""
 
     def version(self) -> str:
-        """Of the library; raises ImportError where it is not installed."""
+        """The version of the library; raises ImportError if it is not installed."""
 
     def target(self) -> Target:
         """A new, empty graph."""
 
     def load(self, target: Any, outputs: Sequence[Any], shapes: Sequence[Shape], threads: int) -> Call:
-        """Compile a graph that is complete."""
+        """Compile a complete graph."""
 
 
 @dataclass(frozen=True, slots=True)
 class DelegatedRegion:
-    """A region that a library outside computes; `memory`: bytes of the constants, of which it has its own copy."""
+    """A region computed by an external library; `memory`: bytes of the constants, which it copies."""
 
     engine: str
     imported: ImportedRegion
@@ -53,7 +53,7 @@ class DelegatedRegion:
 
     @property
     def lods(self) -> Mapping[str, list[list[int]]]:
-        """Of the outputs, by name."""
+        """The LoDs of the outputs, by name."""
         return self.imported.lods
 
     def run(
@@ -69,7 +69,7 @@ class DelegatedRegion:
 
 @dataclass(frozen=True, slots=True)
 class DelegateEngine:
-    """An engine that compiles regions by a library outside; single operators run by the kernels of `others`, if any."""
+    """An engine that compiles regions with an external library; single operators run on the kernels of `others`, if any."""
 
     name: str
     version: str
@@ -80,7 +80,7 @@ class DelegateEngine:
     precision: str = "float32"
 
     def compile(self, spec: RegionSpec, packed: Any = None) -> DelegatedRegion:
-        """Compile operators for inputs of these shapes and LoDs; raises UnsupportedError where an operation is missing."""
+        """Compile operators for inputs of these shapes and LoDs; raises UnsupportedError if an operation is missing."""
         check_unchanged(spec.constants.values())
         imported = import_region(spec)
         target = self.package.target()
@@ -91,14 +91,14 @@ class DelegateEngine:
         return DelegatedRegion(self.name, imported, tuple(spec.outputs), memory, call)
 
     def packing(self, constants: tuple[NDArray[Any], ...]) -> None:
-        """None: the library packs what it packs by itself."""
+        """None: the library packs its constants itself."""
 
     def kernel(self, type: str, own: Kernel) -> Kernel:
         """The kernel of the other engine."""
         return own if self.others is None else self.others.kernel(type, own)
 
     def updates(self, type: str) -> Mapping[str, str]:
-        """What the other engine's kernel for a type can change where it lies."""
+        """The in-place changes of the other engine's kernel for a type."""
         return {} if self.others is None else self.others.updates(type)
 
     def add_rows(self, total: Any, rows: Any, values: Any) -> bool:
@@ -107,11 +107,11 @@ class DelegateEngine:
 
 
 def delegate_engine(name: str, package: Package) -> DelegateEngine:
-    """The engine of a package; raises DeviceError where that is not installed. What is not delegated, others compute."""
+    """The engine of a package; raises DeviceError if it is not installed. `others` compute what is not delegated."""
     try:
         version = package.version()
     except ImportError as error:
         raise DeviceError(
-            f"the engine {name} is not here ({error}); install it: pip install 'fluidtool[{name}]'"
+            f"the engine {name} is not available ({error}); install it: pip install 'fluidtool[{name}]'"
         ) from error
     return DelegateEngine(name, version, thread_count(), package, engine_for())

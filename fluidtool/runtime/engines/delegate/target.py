@@ -1,4 +1,4 @@
-"""What a library outside must be able to build: the operations that a graph is translated to."""
+"""The operations that an external library must support: graphs are translated to them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ UNARY = ("relu", "sigmoid", "tanh", "exp", "sqrt", "abs")
 
 
 class Target(Protocol):
-    """A graph of another library under construction. Operands are whatever it makes; arrays are float32 unless said."""
+    """A graph of another library under construction. Operands have the library's type; arrays are float32 by default."""
 
     def input(self, name: str, shape: Shape, integer: bool) -> Any:
-        """What comes from outside: float32, or int64."""
+        """An input: float32, or int64."""
 
     def constant(self, array: NDArray[Any]) -> Any:
         """An array, in its own data type."""
@@ -26,10 +26,10 @@ class Target(Protocol):
         """NCHW; weights [O, C / groups, kh, kw]; pads top, left, bottom, right."""
 
     def pool(self, x: Any, window: Shape, strides: Shape, pads: Shape, mode: int) -> Any:
-        """mode: 0 maximum, 1 mean of what is inside, 2 mean of the whole window."""
+        """mode: 0 maximum, 1 mean of the elements inside, 2 mean of the whole window."""
 
     def product(self, a: Any, b: Any) -> Any:
-        """Of (stacks of) matrices."""
+        """A product of (stacks of) matrices."""
 
     def binary(self, name: str, a: Any, b: Any) -> Any:
         """One of BINARY, broadcasting."""
@@ -53,16 +53,16 @@ class Target(Protocol):
         """(x - mean) / sqrt(variance + epsilon) * scale + shift along the last axis."""
 
     def rows(self, table: Any, ids: Any) -> Any:
-        """The rows of a table that ids name."""
+        """The rows of a table selected by ids."""
 
     def reshape(self, x: Any, shape: Shape) -> Any:
-        """The same numbers in another shape."""
+        """A reshape."""
 
     def transpose(self, x: Any, axes: Sequence[int]) -> Any:
-        """Axes in another order."""
+        """A transpose."""
 
     def slice(self, x: Any, starts: Sequence[int], ends: Sequence[int]) -> Any:
-        """A part of every axis."""
+        """A slice of every axis."""
 
     def concat(self, parts: Sequence[Any], axis: int) -> Any:
-        """One after the other."""
+        """A concatenation."""

@@ -1,4 +1,4 @@
-"""The graph of a region, before anything is fused, in the operations of another library."""
+"""Translates the graph of a region, before fusion, to the operations of another library."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _pool(t: Target, node: Node, inputs: Inputs) -> Any:
         for count, s, w, top, n in zip(counts, strides, window, before, size, strict=True)
     )
     if any(pad >= w for pad, w in zip((*before, *after), (*window, *window), strict=True)):
-        raise UnsupportedError("windows that see nothing but padding are not delegated")
+        raise UnsupportedError("windows that contain only padding are not delegated")
     return t.pool(inputs[0], window, strides, (*before, *after), attrs["mode"])
 
 
@@ -152,7 +152,7 @@ def _binary(t: Target, node: Node, inputs: Inputs) -> Any:
 
 def _softmax(t: Target, node: Node, inputs: Inputs) -> Any:
     if node.attrs["mask_shape"] is not None or node.attrs["factor"] != 1.0:
-        raise UnsupportedError("a softmax that is fused already")
+        raise UnsupportedError("a softmax that is already fused")
     return t.softmax(inputs[0])
 
 

@@ -1,4 +1,4 @@
-"""Where in one arena each buffer lies: buffers that live at the same time do not overlap."""
+"""Places buffers in one arena: buffers that are alive at the same time do not overlap."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fluidtool.runtime.engines.native.calls import KernelCall
 from fluidtool.runtime.engines.native.layouts import ALIGNMENT, Buffer
 
 Place = tuple[int, int]  # offset and end
-OVERLAPS, AT_LEAST = 64, 1 << 20  # how many buffers may be alive at a step on the average, and in all at least
+OVERLAPS, AT_LEAST = 64, 1 << 20  # average buffers alive per step, and minimum in all
 
 
 def lifetimes(kernel_calls: Sequence[KernelCall]) -> dict[Buffer, tuple[int, int]]:
-    """The first and the last step that touch each buffer of the arena."""
+    """The first and the last step that use each buffer of the arena."""
     found: dict[Buffer, tuple[int, int]] = {}
     for number, kernel_call in enumerate(kernel_calls):
         for buffer in kernel_call.buffers():
@@ -26,10 +26,10 @@ def lifetimes(kernel_calls: Sequence[KernelCall]) -> dict[Buffer, tuple[int, int
 def lay_out(kernel_calls: Sequence[KernelCall]) -> tuple[dict[Buffer, int], int]:
     """(offset in floats of each buffer, size of the arena): the largest first, each into the lowest gap that fits.
 
-    Where very many buffers live very long, those that are needed first come first instead, which takes less time.
+    If very many buffers live very long, those needed first are placed first instead, which takes less time.
     """
     alive = lifetimes(kernel_calls)
-    placed: list[list[Place]] = [[] for _ in kernel_calls]  # by step, what is alive
+    placed: list[list[Place]] = [[] for _ in kernel_calls]  # by step, the buffers alive
     if sum(last - first + 1 for first, last in alive.values()) > AT_LEAST + OVERLAPS * len(kernel_calls):
         return _in_turn(alive, len(kernel_calls))
     offsets: dict[Buffer, int] = {}
@@ -46,12 +46,12 @@ def lay_out(kernel_calls: Sequence[KernelCall]) -> tuple[dict[Buffer, int], int]
 
 
 def room_of(buffer: Buffer) -> int:
-    """The floats that a buffer takes in the arena."""
+    """The size of a buffer in the arena, in floats."""
     return -(-buffer.size // ALIGNMENT) * ALIGNMENT
 
 
 def _lowest_gap(taken: Iterable[Place], size: int) -> int:
-    """The lowest offset from which so many floats are free."""
+    """The lowest offset followed by this many free floats."""
     offset = 0
     for start, end in sorted(taken):
         if start - offset >= size:
@@ -61,7 +61,7 @@ def _lowest_gap(taken: Iterable[Place], size: int) -> int:
 
 
 def _in_turn(alive: Mapping[Buffer, tuple[int, int]], steps: int) -> tuple[dict[Buffer, int], int]:
-    """Buffers placed as steps need them, each where one of its size has been given back, else at the end."""
+    """Buffers placed as steps need them, each in a freed one of its size, else at the end."""
     begins: list[list[Buffer]] = [[] for _ in range(steps)]
     ends: list[list[Buffer]] = [[] for _ in range(steps)]
     for buffer, (first, last) in alive.items():
@@ -82,7 +82,7 @@ def _in_turn(alive: Mapping[Buffer, tuple[int, int]], steps: int) -> tuple[dict[
 
 
 def lower_bound(kernel_calls: Sequence[KernelCall]) -> int:
-    """The most floats that are alive at one step: no arrangement needs less."""
+    """The peak of floats alive at one step: a lower bound for any arrangement."""
     changes = [0] * (len(kernel_calls) + 1)
     for buffer, (first, last) in lifetimes(kernel_calls).items():
         changes[first] += buffer.size

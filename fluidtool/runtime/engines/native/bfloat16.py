@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 
 def rounded(numbers: Any) -> NDArray[np.float32]:
-    """float32 numbers of any shape with bfloat16 values: the nearest, of two as near the even one.
+    """float32 numbers of any shape rounded to bfloat16, to nearest, ties to even.
 
-    What is too large becomes infinity, what is no number stays none, and subnormal numbers stay such.
+    Overflow becomes infinity, NaN stays NaN, and subnormals are preserved.
     """
     array = np.ascontiguousarray(numbers, np.float32).reshape(np.shape(numbers))
     bits = array.view(np.uint32)

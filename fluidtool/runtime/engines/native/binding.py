@@ -1,4 +1,4 @@
-"""Kernel calls as the library reads them: their buffers have addresses, and are as large as the kernels need them."""
+"""Kernel calls in the library's format: buffers have addresses, and their sizes have been checked."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ NO_CONSTANTS = (0.0, 0.0, 0.0)
 
 
 def bind(kernel_calls: Sequence[KernelCall], address: Callable[[Buffer], int], width: int) -> NDArray[np.int64]:
-    """The calls for vectors of `width` floats, a row each; `address` gives the first byte of a buffer.
+    """The calls for vectors of `width` floats, one row each; `address` returns the first byte of a buffer.
 
-    Raises ExtentError for a call that would leave one of its buffers: a fault of fluidtool.
+    Raises ExtentError if a call would access memory outside its buffers: a bug of fluidtool.
     """
     calls = empty_calls(len(kernel_calls))
     for number, kernel_call in enumerate(kernel_calls):
@@ -37,7 +37,7 @@ def bind(kernel_calls: Sequence[KernelCall], address: Callable[[Buffer], int], w
 
 
 def empty_calls(count: int) -> NDArray[np.int64]:
-    """Room for so many calls, a row each."""
+    """Space for this many calls, one row each."""
     return np.zeros((count, WORDS), np.int64)
 
 
@@ -45,19 +45,19 @@ def write(
     calls: NDArray[np.int64], number: int, arguments: Arguments[Any], addresses: Sequence[int], tasks: int,
     activation: Activation = NONE,
 ) -> None:  # fmt: skip
-    """Put a call into a row, as `ft_call` of src/abi.h has it; `addresses` of its pointers, 0 for those that are absent."""
+    """Write a call to a row, as `ft_call` of src/abi.h; `addresses` of its pointers, 0 for absent ones."""
     constants = (*activation.constants, *NO_CONSTANTS)[:3]
     head = (arguments.kind, activation.kind, tasks)
     floats, rest = arguments.floats(), (*addresses, *arguments.sizes())
     try:
         arguments.layout.pack_into(calls.data, 8 * WORDS * number, *head, *constants, *rest, *floats)
-    except OverflowError:  # a number beyond the largest float32 is infinite
+    except OverflowError:  # a number above the largest float32 becomes infinite
         constants, floats = (tuple(c_float(value).value for value in group) for group in (constants, floats))
         arguments.layout.pack_into(calls.data, 8 * WORDS * number, *head, *constants, *rest, *floats)
 
 
 def word(kernel: type[Arguments[Any]], name: str) -> int:
-    """Where an argument of a kernel lies in its row."""
+    """The offset of a kernel's argument in its row."""
     at = FIRST
     for argument, count in (*dict.fromkeys(kernel.pointer_bytes, 0).items(), *kernel.size_counts.items()):
         if argument == name:

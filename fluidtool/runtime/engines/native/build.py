@@ -1,6 +1,6 @@
-"""Build the library of the native engine: `python -m fluidtool.runtime.engines.native.build` (an installation does it by itself).
+"""Build the library of the native engine: `python -m fluidtool.runtime.engines.native.build` (automatic during installation).
 
-setup.py takes this file too, so it imports nothing but the standard library. The kernels are compiled once for each instruction
+setup.py uses this file, too, so it imports only the standard library. The kernels are compiled once for each instruction
 set, all units at the same time. On Windows the compiler is GCC of MinGW-w64: MSVC does not know the vector language that the
 kernels are written in.
 """
@@ -45,7 +45,7 @@ class Variant(NamedTuple):
     needs: tuple[str, ...] = ()
 
     def defines(self, unit: str) -> list[str]:
-        """What the preprocessor is told of a unit."""
+        """The preprocessor definitions for a unit."""
         table = f"ft_{self.name}_{unit}"
         return [f"-DVL={self.lanes}", f"-DTILE={self.tile}", f"-DUNROLL={self.unroll}", f"-DTABLE={table}", *self.flags]
 
@@ -78,7 +78,7 @@ def compiler() -> list[str]:
 
 
 def macros(command: list[str], *words: str) -> set[str]:
-    """The names of what a compiler, called with `words`, defines by itself; none when it fails or there is none."""
+    """The macros that a compiler, called with `words`, predefines; none if it fails or does not exist."""
     asked = [*command, *words, "-dM", "-E", "-xc", os.devnull]
     try:
         done = subprocess.run(asked, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
@@ -102,7 +102,7 @@ def flags(command: list[str]) -> tuple[list[str], list[str]]:
 
 
 def variants(command: list[str]) -> list[Variant]:
-    """Every variant that a compiler can make. AVX512-BF16 is left out where it was never tried: on Windows and macOS."""
+    """Every variant that a compiler supports. AVX512-BF16 is left out where it is untested: on Windows and macOS."""
     compiling, _ = flags(command)
     machine = macros(command, *compiling)
     if "__x86_64__" not in machine:
@@ -112,7 +112,7 @@ def variants(command: list[str]) -> list[Variant]:
 
 
 def variants_of_this_processor(command: list[str]) -> list[Variant]:
-    """The best variant for the processor of this machine, with the one that it builds on."""
+    """The best variant for this machine's processor, with the one that it builds on."""
     there = variants(command)
     machine = macros(command, "-march=native")
     usable = [each for each in there if each.needs and machine >= set(each.needs)]
@@ -123,9 +123,9 @@ def variants_of_this_processor(command: list[str]) -> list[Variant]:
 
 
 def chosen_variants(command: list[str], wanted: str) -> list[Variant]:
-    """The variants that FLUIDTOOL_BUILD_INSTRUCTIONS asks for: '' for this processor, `all`, or names with commas between.
+    """The variants in FLUIDTOOL_BUILD_INSTRUCTIONS: '' for this processor, `all`, or names separated by commas.
 
-    Raises ValueError for a name that is none, or that the compiler cannot make.
+    Raises ValueError for an unknown name, or one that the compiler does not support.
     """
     if not wanted:
         return variants_of_this_processor(command)
@@ -135,34 +135,34 @@ def chosen_variants(command: list[str], wanted: str) -> list[Variant]:
     names = [name.strip() for name in wanted.split(",")]
     if unknown := set(names) - {each.name for each in there}:
         known = ", ".join(each.name for each in there)
-        raise ValueError(f"{CHOICE}: {', '.join(sorted(unknown))}: this compiler makes all, or some of {known}")
+        raise ValueError(f"{CHOICE}: {', '.join(sorted(unknown))}: this compiler supports all, or some of {known}")
     if "avx512_bf16" in names:
         names.append("avx512")
     return [each for each in there if each.name in names]
 
 
 def units(chosen: list[Variant]) -> list[tuple[Path, list[str]]]:
-    """The units to compile, those that take longest first: (source, flags)."""
+    """The units to compile, the slowest first: (source, flags)."""
     built = [f"-DFT_BUILT_{each.name.upper()}=1" for each in chosen]
     kernels = [(SOURCES / f"{unit}.c", each.defines(unit)) for each in chosen for unit in each.units]
     return [*kernels, (SOURCES / "engine.c", built), (SOURCES / "pool.c", [])]
 
 
 def processors() -> int:
-    """How many processes may run at the same time."""
+    """The number of parallel compiler processes."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def library_name(command: list[str]) -> str:
-    """The file name of the library that a compiler makes: it knows nothing of Python, so one serves every version."""
+    """The file name of the library: it does not depend on Python, so one serves every version."""
     return "_engine.dll" if makes_windows_code(command) else "_engine.so"
 
 
 def objects(folder: Path, command: list[str], wanted: str = "all", extra: tuple[str, ...] = ()) -> list[str]:
-    """Compile every unit into `folder`, as many at the same time as there are processors; the paths of the objects.
+    """Compile every unit into `folder`, one process per processor; the paths of the objects.
 
-    wanted: as chosen_variants has it. Raises CalledProcessError where the compiler fails, OSError without one, and ValueError
-    for instructions that it cannot make.
+    wanted: as for chosen_variants. Raises CalledProcessError if the compiler fails, OSError without one, and ValueError
+    for instructions that it does not support.
     """
     compiling, _ = flags(command)
 
@@ -185,7 +185,7 @@ def build(
 ) -> Path:
     """Compile the sources into one shared library, at `target` or in place, and return its path.
 
-    The library appears complete or not at all. Raises what `objects` raises.
+    The library is written atomically. Raises the errors of `objects`.
     """
     command = command or compiler()
     path = target or FOLDER / library_name(command)

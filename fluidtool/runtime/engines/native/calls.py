@@ -11,7 +11,7 @@ from fluidtool.runtime.graph.ir import NONE, Activation, Node
 
 @dataclass(slots=True)
 class KernelCall:
-    """A kernel and its arguments; `node` asked for it, and lies `blocked`, or with strides."""
+    """A kernel and its arguments; `node` requested it, and its layout is `blocked`, or strided."""
 
     arguments: Arguments[Pointer]
     tasks: int = 1
@@ -25,11 +25,11 @@ class KernelCall:
         return self.arguments.kind
 
     def buffers(self) -> list[Buffer]:
-        """The memory that the kernel touches."""
+        """The memory that the kernel accesses."""
         return [pointer[0] for pointer in self.arguments.pointers() if pointer is not None]
 
 
 def is_narrow(kernel_call: KernelCall) -> bool:
-    """Whether a call reads weights of 16 bits."""
+    """Whether a call reads bfloat16 weights."""
     arguments = kernel_call.arguments
     return isinstance(arguments, Pairs) or (isinstance(arguments, Product) and bool(arguments.bfloat16))

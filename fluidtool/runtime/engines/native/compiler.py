@@ -34,16 +34,16 @@ Mention = tuple[int, int, int]  # step, word of the pointer, offset in bytes
 
 @dataclass(slots=True)
 class NativeRegion:
-    """Kernel calls with addresses, the memory behind them, and what to patch before each run."""
+    """Kernel calls with addresses, their memory, and what to patch before each run."""
 
     library: Library
-    steps: NDArray[np.int64]  # a row each
+    steps: NDArray[np.int64]  # one per row
     kernel_calls: list[KernelCall]
     arena: NDArray[np.float32]
     keep: list[Any]
-    mapped: list[Any]  # of what it keeps, what lies in a file
+    mapped: list[Any]  # those of its arrays that are mapped from files
     inputs: list[tuple[Value, list[Mention]]]
-    offsets: list[tuple[str, list[Mention]]]  # of sequences that are pooled as they are looked up
+    offsets: list[tuple[str, list[Mention]]]  # of sequences pooled during lookup
     outputs: list[tuple[str, Value, list[Mention]]]
     bounds: list[tuple[str, int]]
     tables: list[tuple[int, int]]  # step and word of each mark
@@ -52,15 +52,15 @@ class NativeRegion:
 
     @property
     def memory(self) -> int:
-        """The bytes of its arena and its steps; what is packed is shared."""
+        """The bytes of its arena and its steps; packed constants are shared."""
         return self.arena.nbytes + self.steps.nbytes
 
     def run(
         self, given: Mapping[str, Any], watch: Watch | None = None, lods: Mapping[str, Lod] | None = None
     ) -> dict[str, Any]:
-        """Compute the outputs (fresh arrays) from the inputs, by name; `watch` is told how long each step took.
+        """Compute the outputs (fresh arrays) from the inputs, by name; `watch` gets the time of each step.
 
-        Raises UnreadableError when a file with a table that is read where it lies was written to.
+        Raises UnreadableError if a file with a table that is read in place has been written to.
         """
         if self.mapped:
             check_unchanged(self.mapped)
@@ -91,13 +91,13 @@ class NativeRegion:
                 watch.kernel_calls(self, self.library.run_timed(steps))
             if self.bounds and self._went_beyond():
                 check_bounds(self.bounds, given)
-                self.library.run(steps)  # the marks may have been left by a run that was broken off
+                self.library.run(steps)  # an interrupted run may have left marks
                 if self._went_beyond():
                     raise OperatorError(f"the LoD of one of {[name for name, _ in self.offsets]} does not fit its rows")
         return results
 
     def _went_beyond(self) -> bool:
-        """Whether a step has marked an id that is no row of its table; takes the marks away."""
+        """Whether a step has marked an id out of range for its table; clears the marks."""
         marked = [place for place in self.tables if self.steps[place]]
         for place in marked:
             self.steps[place] = 0
@@ -105,10 +105,10 @@ class NativeRegion:
 
 
 def compile_region(spec: RegionSpec, library: Library, packed: Packed | None = None) -> NativeRegion:
-    """Compile a region; raises UnsupportedError where a kernel is missing.
+    """Compile a region; raises UnsupportedError if a kernel is missing.
 
-    Constants may lie in a mapped file: what is not packed is copied, but for very large tables. Raises UnreadableError when
-    the file was written to.
+    Constants may be in a mapped file: those not packed are copied, except very large tables. Raises UnreadableError if
+    the file has been written to.
     """
     check_unchanged(spec.constants.values())
     imported = import_region(spec)
@@ -163,7 +163,7 @@ def compile_region(spec: RegionSpec, library: Library, packed: Packed | None = N
 
 
 def mentions(kernel_calls: Sequence[KernelCall]) -> defaultdict[Buffer, list[Mention]]:
-    """Wherever each buffer is touched."""
+    """All uses of each buffer."""
     found = defaultdict[Buffer, list[Mention]](list)
     for number, kernel_call in enumerate(kernel_calls):
         for at, pointer in enumerate(kernel_call.arguments.pointers(), abi.FIRST):

@@ -17,12 +17,12 @@ from fluidtool.runtime.engines.native.calls import KernelCall
 from fluidtool.runtime.engines.native.layouts import Buffer
 from fluidtool.tensor.files import file_of, private
 
-SHORT = 1 << 16  # bytes of an array that is compared as it is
+SHORT = 1 << 16  # bytes of an array that is compared directly
 
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """A call that packs a constant, or a part of it: all its arguments but where it writes, and its number of tasks."""
+    """A call that packs a constant, or a part of it: all its arguments except the output, and its number of tasks."""
 
     call: partial[Any]
     tasks: int
@@ -30,11 +30,11 @@ class Packing:
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What it reads."""
+        """Its inputs."""
         return {name: value for name, value in self.call.keywords.items() if isinstance(value, np.ndarray)}
 
     def recipe(self, mark: Callable[[NDArray[Any]], Any]) -> tuple[Any, ...]:
-        """What tells it from others; `mark` tells arrays from others."""
+        """A key that identifies it; `mark` identifies arrays."""
         given = self.call.keywords.items()
         marked = ((name, mark(value) if isinstance(value, np.ndarray) else value) for name, value in given)
         return (self.call.func, self.at, *marked)
@@ -47,19 +47,19 @@ class Packing:
 
 
 class Packed(Protocol):
-    """Where constants that some steps pack are looked for."""
+    """Lookup of packed constants by the steps that pack them."""
 
     def get(
         self, size: int, packings: Sequence[Packing], make: Callable[[], NDArray[np.float32]]
     ) -> NDArray[np.float32]:
-        """So many floats, packed by these steps; `make` packs them."""
+        """This many floats, packed by these steps; `make` packs them."""
 
     def private(self, array: NDArray[Any]) -> NDArray[Any]:
-        """An array that is used as it is, in memory that no file backs."""
+        """An array that is used unpacked, in memory that is not mapped from a file."""
 
 
 class PackedConstants:
-    """What was packed from some parameters, for as long as a specialization uses it. Parameters count as unchanging."""
+    """Constants packed from some parameters, while a specialization uses them. Parameters are assumed not to change."""
 
     def __init__(self, parameters: Sequence[NDArray[Any]] = ()) -> None:
         self.parameters = tuple(parameters)
@@ -73,13 +73,13 @@ class PackedConstants:
         mine = self.parameters
         same = mine is parameters or (len(mine) == len(parameters) and all(map(is_, mine, parameters)))
         if same:
-            self.parameters = tuple(parameters)  # the next look finds the same tuple
+            self.parameters = tuple(parameters)  # the next check finds the same tuple
         return same
 
     def get(
         self, size: int, packings: Sequence[Packing], make: Callable[[], NDArray[np.float32]]
     ) -> NDArray[np.float32]:
-        """The floats that these steps have packed before; else they are made now."""
+        """The floats that these steps have already packed; else they are packed now."""
         recipe = (size, tuple(packing.recipe(self.mark) for packing in packings))
         found = self._found.get(recipe)
         if found is None:
@@ -87,7 +87,7 @@ class PackedConstants:
         return found
 
     def private(self, array: NDArray[Any]) -> NDArray[Any]:
-        """An array of a parameter that is used as it is, in memory of its own and the same for all specializations; others stay."""
+        """An array of a parameter that is used unpacked, copied once for all specializations; others are unchanged."""
         if file_of(array) is None:
             return array
         recipe = self.mark(array)
@@ -97,7 +97,7 @@ class PackedConstants:
         return found
 
     def mark(self, array: NDArray[Any]) -> Any:
-        """What tells the numbers of an array from others: where in which parameter they lie, else they or a digest."""
+        """A key for the elements of an array: their place in a parameter, else the elements or a digest."""
         place = bisect_right(self._starts, _address(array)) - 1
         if place >= 0:
             start, size, number = self._ranges[place]
@@ -107,21 +107,21 @@ class PackedConstants:
 
 
 class ForeseenConstants:
-    """In place of packed constants where only their sizes count: nothing is packed, and no parameter is read."""
+    """Replaces packed constants if only their sizes matter: nothing is packed, and no parameter is read."""
 
     def get(
         self, size: int, packings: Sequence[Packing], make: Callable[[], NDArray[np.float32]]
     ) -> NDArray[np.float32]:
-        """So many floats, which take memory when somebody writes them: nobody does."""
+        """This many floats, which take no memory, as they are never written."""
         return np.zeros(size, np.float32)
 
     def private(self, array: NDArray[Any]) -> NDArray[Any]:
-        """The array itself: nothing is run with it."""
+        """The array itself: nothing runs with it."""
         return array
 
 
 def _digest(array: NDArray[Any]) -> bytes:
-    from hashlib import blake2b  # with all of OpenSSL, which few models need
+    from hashlib import blake2b  # loads all of OpenSSL, which few models need
 
     return blake2b(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
 

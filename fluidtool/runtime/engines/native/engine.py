@@ -30,21 +30,21 @@ class NativeEngine:
 
     @property
     def version(self) -> str:
-        """The instructions that the library uses."""
+        """The instruction set that the library uses."""
         return self.library.instructions
 
     @property
     def threads(self) -> int:
-        """How many compute."""
+        """The number of threads."""
         return self.library.threads
 
     @property
     def precision(self) -> str:
-        """What products and convolutions are rounded to."""
+        """The precision of products and convolutions."""
         return self.library.precision
 
     def compile(self, spec: RegionSpec, packed: Packed | None = None) -> NativeRegion:
-        """Compile a region (compiler.py); raises UnsupportedError where a kernel is missing."""
+        """Compile a region (compiler.py); raises UnsupportedError if a kernel is missing."""
         try:
             return compile_region(spec, self.library, packed)
         except BUGS as error:
@@ -54,23 +54,23 @@ class NativeEngine:
             raise EngineFaultError(f"{types} cannot be compiled: {type(error).__name__}: {error}") from error
 
     def packing(self, constants: tuple[NDArray[Any], ...]) -> PackedConstants:
-        """Where packed constants are kept."""
+        """Storage for packed constants."""
         return PackedConstants(constants)
 
     def kernel(self, type: str, own: Kernel) -> Kernel:
-        """The kernel to run for operators of a type (kernels/)."""
+        """The kernel for operators of a type (kernels/)."""
         from fluidtool.runtime.engines.native.kernels import fastest_kernel  # many programs never need it
 
         return fastest_kernel(type, own, self.library)
 
     def updates(self, type: str) -> Mapping[str, str]:
-        """What its kernel for a type can change where it lies."""
+        """The in-place changes of its kernel for a type."""
         from fluidtool.runtime.engines.native.kernels import UPDATES  # many programs never need it
 
         return UPDATES.get(type, {})
 
     def add_rows(self, total: Any, rows: Any, values: Any) -> bool:
-        """total[rows[i]] += values[i], in this order, for floats and places."""
+        """total[rows[i]] += values[i], in this order, for floats and row numbers."""
         from fluidtool.runtime.engines.native.kernels.rows import add_rows, are_places  # many programs never need it
 
         if not are_places(total, rows, values):
@@ -80,13 +80,13 @@ class NativeEngine:
 
 
 def open_engine(precision: str, *, required: bool) -> NativeEngine | None:
-    """The engine; None where it is switched off or not there, unless it is required: then raises DeviceError."""
+    """The engine; None if it is switched off or not available, unless it is required: then raises DeviceError."""
     if switched_off() and not required:
         return None
     found = library()
     if found is None:
         if required:
-            raise DeviceError(f"the native engine is not here; {absence() or f'build it by {BUILD}'}")
+            raise DeviceError(f"the native engine is not available; {absence() or f'build it by {BUILD}'}")
         return None
     return NativeEngine(found if precision == "float32" else replace(found, precision=precision))
 

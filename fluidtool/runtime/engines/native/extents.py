@@ -1,9 +1,9 @@
-"""How far every kernel reads and writes behind its pointers: checked when calls get their addresses.
+"""How far every kernel reads and writes from its pointers: checked when calls get their addresses.
 
-A kernel believes the sizes and strides of its call (abi.toml). Here each kernel says, as its C source does, what it touches
-behind every pointer, by these sizes and by the tables of offsets that are constants; a call whose buffers are smaller never
-runs. A pointer that may be absent, and is, is not touched. What only a run can tell - ids, offsets of sequences that are pooled -
-the kernels check themselves.
+A kernel trusts the sizes and strides of its call (abi.toml). Here each kernel declares, as its C source does, its accesses
+by every pointer, from these sizes and from the tables of offsets that are constants; a call with smaller buffers never
+runs. Optional pointers that are absent are not accessed. Values known only at run time - ids, offsets of pooled sequences -
+are checked by the kernels themselves.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fluidtool.runtime.engines.native.calls import KernelCall
 from fluidtool.runtime.engines.native.layouts import Buffer, Pointer
 from fluidtool.runtime.graph.ir import EngineFaultError
 
-FLOAT, PLACE = 4, 8  # bytes of what lies behind a pointer: float32, int64
+FLOAT, PLACE = 4, 8  # bytes of an element: float32, int64
 ALONE = 6  # the operation of src/elementwise.c that has one operand
 LANES = 2048  # of attention: the keys whose scores of a few rows fit SCORES of src/attention.c
 MOST_WINDOWS = 28  # MOST_TILES of src/winograd.c
@@ -26,22 +26,22 @@ Axis = tuple[int, int]  # how many, how far apart
 
 
 class ExtentError(EngineFaultError):
-    """A call that would leave its buffers, and must not run."""
+    """A call that would access memory outside its buffers, and must not run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a kernel's extents depend on beside its arguments: lanes of a vector, and into how many tasks the call is cut."""
+    """What a kernel's extents depend on besides its arguments: lanes of a vector, and the number of tasks."""
 
     width: int
     tasks: int
 
     def whole(self, count: int) -> int:
-        """As many as fill whole vectors."""
+        """Rounded up to whole vectors."""
         return -(-count // self.width) * self.width
 
     def blocks(self, count: int) -> int:
-        """Vectors that hold so many."""
+        """The number of vectors for this many elements."""
         return -(-count // self.width)
 
 
@@ -49,7 +49,7 @@ EXTENTS: dict[abi.Kind, Callable[[Any, Setting], Touched]] = {}
 
 
 def touches(*kernels: type[abi.Arguments[Pointer]]) -> Callable[[Any], Any]:
-    """Register what kernels with these arguments touch."""
+    """Register the extents of kernels with these arguments."""
 
     def register(function: Any) -> Any:
         EXTENTS.update(dict.fromkeys((kernel.kind for kernel in kernels), function))
@@ -59,13 +59,13 @@ def touches(*kernels: type[abi.Arguments[Pointer]]) -> Callable[[Any], Any]:
 
 
 def need(condition: Any, what: str) -> None:
-    """Raise ExtentError for a call that its kernel could not walk through."""
+    """Raise ExtentError for a call with invalid arguments."""
     if not condition:
         raise ExtentError(f"without {what}")
 
 
 def span(length: int, *axes: Axis) -> tuple[int, int]:
-    """The first number and the one behind the last, of `length` at every point of a grid of such axes; (0, 0) for none."""
+    """The first element and the one after the last, for `length` elements at each point of such a grid; (0, 0) for none."""
     low = high = 0
     for count, stride in axes:
         if count < 1:
@@ -81,12 +81,12 @@ def span(length: int, *axes: Axis) -> tuple[int, int]:
 
 
 def reach(name: str, length: int, *axes: Axis) -> tuple[str, int, int]:
-    """What lies behind a pointer where such a grid is touched."""
+    """The extent of accesses to such a grid from a pointer."""
     return name, *span(length, *axes)
 
 
 def check(kernel_call: KernelCall, width: int) -> None:
-    """Raise ExtentError for a call that would read or write beyond one of its buffers."""
+    """Raise ExtentError for a call that would access memory outside one of its buffers."""
     arguments = kernel_call.arguments
     touched = EXTENTS.get(arguments.kind)
     need(touched is not None, "known extents")
@@ -105,13 +105,13 @@ def check(kernel_call: KernelCall, width: int) -> None:
         each, start = arguments.pointer_bytes[name], FLOAT * offset
         if start + each * low < first or start + each * high > behind:
             raise ExtentError(
-                f"pointer {name} reaches over bytes {start + each * low} to {start + each * high} of "
-                f"{first} to {behind} that there are"
+                f"pointer {name} accesses bytes {start + each * low} to {start + each * high} of "
+                f"the available {first} to {behind}"
             )
 
 
 def exact(arguments: abi.Arguments[Any]) -> None:
-    """Make the sizes whole numbers of Python: numpy's might overflow."""
+    """Convert the sizes to Python integers: numpy's might overflow."""
     for name, count in arguments.size_counts.items():
         size = getattr(arguments, name)
         if count:
@@ -121,7 +121,7 @@ def exact(arguments: abi.Arguments[Any]) -> None:
 
 
 def table_of(pointer: Pointer) -> Any:
-    """The whole numbers of a constant, flat, from where the pointer points."""
+    """The integers of a constant, flat, from the pointer on."""
     buffer, offset = pointer
     need(buffer.array is not None and offset == 0, "a table that is a constant")
     table = buffer.array.reshape(-1)
@@ -130,7 +130,7 @@ def table_of(pointer: Pointer) -> Any:
 
 
 def bounds(buffer: Buffer) -> tuple[int, int]:
-    """The first byte of a buffer and the one behind the last, from its address."""
+    """The first byte of a buffer and the one after the last, relative to its address."""
     array = buffer.array
     if array is None:
         return 0, FLOAT * buffer.size
@@ -169,7 +169,7 @@ def _convolution(s: abi.Convolution[Pointer], on: Setting) -> Touched:
 
 
 def segmented(s: abi.Convolution[Pointer] | abi.Pairs[Pointer], x: tuple[int, int]) -> tuple[int, int]:
-    """What a convolution reads of its input: a share at each offset of its table."""
+    """What a convolution reads of its input: a segment at each offset of its table."""
     table, whole = table_of(s.offsets), s.segments - s.last_segments
     need(table.size >= s.segments, "an offset for each segment")
     (least, most), (_, last) = least_and_most(table[:whole]), least_and_most(table[whole : s.segments])
@@ -183,7 +183,7 @@ def segmented(s: abi.Convolution[Pointer] | abi.Pairs[Pointer], x: tuple[int, in
 
 
 def blocks_of(width: int, count: int, stride: int, axes: tuple[Axis, ...], lanes: int) -> tuple[int, int]:
-    """Blocks of channels at every pixel, the last of which has only some lanes."""
+    """Blocks of channels at every pixel; the last one uses only some lanes."""
     low, high = span(lanes, *axes, (count, stride))
     if count > 1 and lanes < width:
         high = max(high, span(width, *axes, (count - 1, stride))[1])
@@ -366,7 +366,7 @@ def _pack(s: abi.Pack[Pointer], on: Setting) -> Touched:
 
 
 def halves(weights: tuple[int, int], bfloat16: int) -> tuple[int, int]:
-    """Weights as numbers of 16 bits, which those of 32 are two of."""
+    """bfloat16 weights, two per 32 bits."""
     return weights if bfloat16 else (2 * weights[0], 2 * weights[1])
 
 
@@ -509,7 +509,7 @@ def _pad(s: abi.Pad[Pointer], on: Setting) -> Touched:
     need(s.first >= 0 and s.run >= 0 and s.first + s.run <= columns, "a run within the row")
     if s.run:
         run = table[start - columns :][s.first : s.first + s.run]
-        need(run[0] >= 0 and run[-1] - run[0] == s.run - 1, "a run of places one behind the other")
+        need(run[0] >= 0 and run[-1] - run[0] == s.run - 1, "a run of consecutive places")
     if inside:
         yield "source", 0, far + 1
     yield reach("out", columns, *zip(s.shape[:-1], s.out_strides, strict=True))
@@ -581,7 +581,7 @@ def _layer_norm(s: abi.LayerNorm[Pointer], on: Setting) -> Touched:
 
 
 def counts(**of: int) -> Touched:
-    """So many elements from where each pointer points."""
+    """This many elements from each pointer."""
     return ((name, 0, count) for name, count in of.items())
 
 
@@ -651,7 +651,7 @@ def _top_k(s: abi.TopK[Pointer], on: Setting) -> Touched:
 
 @touches(abi.Pick)
 def _pick(s: abi.Pick[Pointer], on: Setting) -> Touched:
-    """The places are those that TOP_K has found in the same rows."""
+    """The indices are those that TOP_K has found in the same rows."""
     yield "source", 0, s.rows * s.columns
     yield "out", 0, s.rows * s.k
     yield "places", 0, s.rows * s.k
@@ -659,7 +659,7 @@ def _pick(s: abi.Pick[Pointer], on: Setting) -> Touched:
 
 @touches(abi.GatherRows)
 def _gather_rows(s: abi.GatherRows[Pointer], on: Setting) -> Touched:
-    """The kernel compares every id with the rows of the table; the row of zeros is not read."""
+    """The kernel checks every id against the rows of the table; the zero row is not read."""
     yield "table", 0, (s.table_rows - (s.zero_id == s.table_rows - 1)) * s.columns
     yield "out", 0, s.count * s.columns
     yield "ids", 0, s.count
@@ -667,7 +667,7 @@ def _gather_rows(s: abi.GatherRows[Pointer], on: Setting) -> Touched:
 
 @touches(abi.GatherPool)
 def _gather_pool(s: abi.GatherPool[Pointer], on: Setting) -> Touched:
-    """The kernel compares every offset with the number of ids, which each run sets, and every id with the table."""
+    """The kernel checks every offset against the number of ids, which each run sets, and every id against the table."""
     yield "table", 0, s.table_rows * s.columns
     yield "offsets", 0, s.sequences + 1
     yield "out", 0, s.sequences * s.columns
@@ -719,7 +719,7 @@ def _softmax_sequences(s: abi.SoftmaxSequences[Pointer], on: Setting) -> Touched
 
 
 def rows_of(table: Pointer, sequences: int, columns: int) -> tuple[int, int]:
-    """What sequences of rows of so many columns take, as the table of offsets has them."""
+    """The extent of sequences of rows with this many columns, by the table of offsets."""
     offsets = table_of(table)
     need(offsets.size >= sequences + 1, "an offset for each sequence")
     least, most = least_and_most(offsets[: sequences + 1])

@@ -1,4 +1,4 @@
-"""Where values are in memory, and in which order: row-major or strided, or in blocks of channels."""
+"""The memory layout of values: row-major or strided, or in blocks of channels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fluidtool.runtime.graph.ir import Shape
 
-ALIGNMENT = 16  # floats: a line of the cache
+ALIGNMENT = 16  # floats: a cache line
 LARGE_PAGE = 1 << 19  # floats: 2 MiB
 Halo = tuple[int, int, int, int]  # zeros at the top, left, bottom and right
 NO_HALO: Halo = (0, 0, 0, 0)
@@ -20,7 +20,7 @@ NO_HALO: Halo = (0, 0, 0, 0)
 
 @dataclass(eq=False, slots=True)
 class Buffer:
-    """Memory of `size` floats: of the arena, a constant (`array`), or an array that comes and goes with each run."""
+    """Memory of `size` floats: in the arena, a constant (`array`), or an array that changes with each run."""
 
     size: int
     role: str = "arena"  # or "constant", "input", "output"
@@ -40,7 +40,7 @@ class Plain:
 class Blocked:
     """Channels in blocks of `lanes`, innermost; rows and columns with a halo (top, left, bottom, right) of zeros.
 
-    Strides and sizes are counted in numbers: floats, or `halves` of 16 bits. Some channels of a larger image start at
+    Strides and sizes are in elements: floats, or 16-bit `halves`. Channels of a larger image start at
     `start`, and `apart` is then the stride of its images.
     """
 
@@ -59,7 +59,7 @@ class Blocked:
 
     @property
     def row(self) -> int:
-        """Stride of a row."""
+        """The stride of a row."""
         return (self.shape[3] + self.halo[1] + self.halo[3]) * self.lanes
 
     @property
@@ -79,16 +79,16 @@ class Blocked:
 
     @property
     def origin(self) -> int:
-        """Where the first pixel inside the halo is."""
+        """The offset of the first pixel inside the halo."""
         return self.start + self.halo[0] * self.row + self.halo[1] * self.lanes
 
     @property
     def size(self) -> int:
-        """Numbers in all."""
+        """The total number of elements."""
         return self.shape[0] * self.image
 
     def channels(self, first: int, shape: Shape) -> Blocked:
-        """An image of this shape whose channels are those from `first` on, the first of a block."""
+        """The part of an image that starts with channel `first`, the first of a block."""
         return replace(self, shape=shape, start=self.start + first // self.lanes * self.block, apart=self.image)
 
 
@@ -101,21 +101,21 @@ def row_major(shape: Shape) -> Shape:
 
 
 def constant(array: Any) -> Buffer:
-    """A constant of float32, aligned."""
+    """A float32 constant, aligned."""
     numbers = aligned_floats(int(np.size(array)))
     numbers[:] = np.asarray(array, np.float32).reshape(-1)
     return Buffer(numbers.size, "constant", numbers)
 
 
 def aligned_floats(size: int, alignment: int = ALIGNMENT) -> NDArray[np.float32]:
-    """Floats that start at a line of the cache, or at another multiple of floats, which is theirs up to its end."""
+    """Floats aligned to a cache line, or to another multiple of floats; they own the memory up to its end."""
     memory = np.empty(-(-size // alignment) * alignment + alignment, np.float32)
     start = (-memory.ctypes.data // 4) % alignment
     return memory[start : start + size]
 
 
 def joined(a: Halo, b: Halo) -> Halo:
-    """The halo that serves both."""
+    """The halo that covers both."""
     return max(a[0], b[0]), max(a[1], b[1]), max(a[2], b[2]), max(a[3], b[3])
 
 
@@ -125,7 +125,7 @@ def is_contiguous(strides: Shape, shape: Shape) -> bool:
 
 
 def merged(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
-    """The fewest axes that say the same: neighbors that every array walks through as one are one."""
+    """The fewest equivalent axes: adjacent ones that every array traverses as one are merged."""
     sizes: list[int] = []
     kept: list[list[int]] = [[] for _ in strides]
     for axis, size in enumerate(shape):
@@ -144,7 +144,7 @@ def merged(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list
 
 
 def view_strides(shape: Shape, strides: Shape, new: Shape) -> Shape | None:
-    """The strides of the same numbers in another shape; None where they would have to be moved."""
+    """The strides of the same elements in another shape; None if they would have to be moved."""
     sizes, (steps,) = merged(shape, [strides])
     axis, found = len(sizes) - 1, []
     left, step = sizes[axis], steps[axis]
@@ -160,7 +160,7 @@ def view_strides(shape: Shape, strides: Shape, new: Shape) -> Shape | None:
 
 
 def broadcast_strides(strides: Shape, shape: Shape, aligned: Shape) -> Shape:
-    """Strides for the shape with ones around it: 0 wherever it is repeated."""
+    """Strides for the shape padded with ones: 0 in repeated axes."""
     found = []
     left = list(zip(shape, strides, strict=True))
     for size in aligned:

@@ -1,4 +1,4 @@
-"""The compiled library: found, loaded, asked what it uses. Plain C ABI through ctypes."""
+"""The compiled library: finding and loading it, and its properties. Plain C ABI through ctypes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BUILD = "python -m fluidtool.runtime.engines.native.build"
 @dataclass(eq=False, slots=True)
 class Library:
     """The engine of this process: `instructions` ('avx512_bf16', 'avx512', 'avx2' or 'portable'), `width` floats in a vector,
-    `threads`; and what products and convolutions are rounded to, `precision` (bfloat16.py).
+    `threads`; and `precision`, that of products and convolutions (bfloat16.py).
     """
 
     path: Path
@@ -42,34 +42,34 @@ class Library:
         return self.precision == "bf16" and self.instructions == PAIRS
 
     def run(self, calls: NDArray[np.int64]) -> None:
-        """Run calls (binding.py), one after the other. They hold addresses: whoever made them keeps the arrays alive."""
+        """Run calls (binding.py), in order. They contain addresses: the caller keeps the arrays alive."""
         self.handle.ft_run(first_byte(calls), len(calls))
 
     def run_timed(self, calls: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The same; returns how many seconds each call took."""
+        """The same; returns the seconds of each call."""
         seconds = np.zeros(len(calls))
         self.handle.ft_run_timed(calls.ctypes.data, len(calls), seconds.ctypes.data)
         return seconds
 
     def use_threads(self, count: int) -> int:
-        """Use so many threads from here on, and return how many there are: those that have started are never ended."""
+        """Set the number of threads, and return how many there are: started threads never end."""
         self.threads = self.handle.ft_use_threads(min(count, MOST_THREADS))
         return self.threads
 
     def trim(self) -> None:
-        """Give memory that is free back to the system."""
+        """Return free memory to the system."""
         self.handle.ft_trim()
 
 
 def first_byte(array: NDArray[Any]) -> int:
-    """The address of a row-major array. Where it may be written, as most, this takes a third of `array.ctypes`."""
+    """The address of a row-major array. For writable arrays, as most are, this takes a third of `array.ctypes`."""
     if array.size and array.flags.writeable:
         return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
     return int(array.ctypes.data)
 
 
 def library_path() -> Path | None:
-    """Where the compiled library is: the file that FLUIDTOOL_NATIVE names, or the one built here; None without."""
+    """The path of the compiled library: the file in FLUIDTOOL_NATIVE, or the one built here; None if there is none."""
     named = os.environ.get(SWITCH, "")
     if os.path.isfile(named):
         return Path(named)
@@ -78,49 +78,47 @@ def library_path() -> Path | None:
 
 
 def switched_off() -> bool:
-    """Whether FLUIDTOOL_NATIVE says no."""
+    """Whether FLUIDTOOL_NATIVE disables it."""
     return os.environ.get(SWITCH, "").lower() in {"0", "off", "no", "false"}
 
 
 def library() -> Library | None:
-    """The engine of this process, or None where it is not built or does not load."""
+    """The engine of this process, or None if it is not built or fails to load."""
     found = attempt()
     return found if isinstance(found, Library) else None
 
 
 def absence() -> str:
-    """Why there is no engine in this process; '' where there is one."""
+    """Why this process has no engine; '' if it has one."""
     found = attempt()
     return "" if isinstance(found, Library) else found
 
 
 @cache
 def attempt() -> Library | str:
-    """The engine of this process, or why there is none and what to do."""
+    """The engine of this process, or why there is none and how to fix it."""
     path = library_path()
     if path is None:
-        return (
-            f"not built: when fluidtool was installed there was no C compiler that could; with one, '{BUILD}' builds it"
-        )
+        return f"not built: no C compiler was available when fluidtool was installed; with one, '{BUILD}' builds it"
     try:
         handle = opened(path)
     except (OSError, AttributeError) as error:
-        return f"{path} cannot be loaded ({error}); build it again: '{BUILD}'"
+        return f"{path} cannot be loaded ({error}); rebuild it: '{BUILD}'"
     if handle.ft_abi() != FINGERPRINT:
-        return f"{path} was built from other sources; build it again: '{BUILD}'"
+        return f"{path} was built from other sources; rebuild it: '{BUILD}'"
     wanted = os.environ.get(INSTRUCTIONS, "")
     if not handle.ft_use_instructions(wanted.encode() or None):
         has = ", ".join(usable_instructions(handle))
         if has:
-            return f"{INSTRUCTIONS}={wanted} is not to be had; for this processor {path} has {has}"
-        return f"{path} was built for other processors; build it for this one: '{BUILD}'"
+            return f"{INSTRUCTIONS}={wanted} is not available; for this processor {path} has {has}"
+        return f"{path} was built for other processors; rebuild it for this one: '{BUILD}'"
     found = Library(path, handle.ft_instructions_name().decode(), handle.ft_vector_width(), 1, handle)
     found.use_threads(thread_count())
     return found
 
 
 def opened(path: Path) -> ctypes.CDLL:
-    """The library with the types of its functions; raises OSError or AttributeError where it is none."""
+    """The library with the types of its functions; raises OSError or AttributeError for any other file."""
     handle = ctypes.CDLL(str(path))
     for name in ("ft_instructions_name", "ft_usable"):
         getattr(handle, name).restype = ctypes.c_char_p
@@ -136,6 +134,6 @@ def opened(path: Path) -> ctypes.CDLL:
 
 
 def usable_instructions(handle: ctypes.CDLL) -> list[str]:
-    """The instruction sets that a library was built for and this processor has, the best first."""
+    """The instruction sets that a library was built for and this processor supports, the best first."""
     names = (handle.ft_usable(index) for index in itertools.count())
     return [name.decode() for name in itertools.takewhile(bool, names)]

@@ -27,7 +27,7 @@ from fluidtool.runtime.graph.spec import RegionSpec
 from fluidtool.runtime.partition import WORTH, Region
 from fluidtool.tensor import numpy_dtype
 
-LARGEST = 2**59  # elements: of 16 bytes each, as many as numpy can count
+LARGEST = 2**59  # elements: of 16 bytes each, the most that numpy can count
 LAYOUTS = {
     Kind.BLOCK: "rows to blocks of {}",
     Kind.UNBLOCK: "blocks of {} to rows",
@@ -66,7 +66,7 @@ ACTIVATIONS = {
 
 @dataclass(frozen=True, slots=True)
 class KernelCallView:
-    """One kernel call: its kernel, what it computes with all that is fused into it, the layout of the result, its tasks."""
+    """One kernel call: its kernel, the fused computation, the layout of the result, its tasks."""
 
     kernel: str
     computes: str
@@ -78,7 +78,7 @@ class KernelCallView:
 
 @dataclass(frozen=True, slots=True)
 class RewriteView:
-    """One rewrite of the graph: what it is for, how often it was done, and why not elsewhere, with how often."""
+    """One rewrite of the graph: its purpose, how often it was applied, and why not elsewhere, with counts."""
 
     name: str
     purpose: str
@@ -88,7 +88,7 @@ class RewriteView:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A region compiled: its kernel calls and its memory in bytes; or `reason`, why numpy computes it."""
+    """A compiled region: its kernel calls and its memory in bytes; or `reason`, why numpy computes it."""
 
     operators: int
     kernel_calls: tuple[KernelCallView, ...] = ()
@@ -99,8 +99,8 @@ class Preview:
 
 
 def preview(region: Region, block: Block, metas: Mapping[str, TensorMeta | None]) -> Preview:
-    """Compile a region of a block for inputs of the shapes in `metas`; parameters count as declared, each filled with a number
-    of its own, and sequences as of one row each.
+    """Compile a region of a block for inputs of the shapes in `metas`; parameters are assumed as declared, each with a
+    different value in all elements, and sequences to have one row each.
     """
     count = len(region.steps)
     try:
@@ -130,13 +130,13 @@ def explain(region: Region, block: Block, metas: Mapping[str, TensorMeta | None]
 
 
 def rewrite_view(applied: Applied) -> RewriteView:
-    """A rewrite as it is shown."""
+    """A rewrite for display."""
     reasons = Counter(reason for _, reason in applied.outcome.no_matches)
     return RewriteView(applied.rewrite.name, applied.rewrite.purpose, applied.outcome.done, dict(reasons))
 
 
 def spec_of(region: Region, block: Block, metas: Mapping[str, TensorMeta | None]) -> RegionSpec:
-    """What a region would be compiled from; raises UnsupportedError where only a run can tell."""
+    """The input of compiling a region; raises UnsupportedError if it is known only at run time."""
     given = {name: stand_in(name, block, metas.get(name)) for name in region.inputs}
     constants = {name: filled(name, block, 1 + number) for number, name in enumerate(region.constants)}
     lods = {name: short_sequences(name, block, array) for name, array in given.items()}
@@ -144,34 +144,34 @@ def spec_of(region: Region, block: Block, metas: Mapping[str, TensorMeta | None]
 
 
 def stand_in(name: str, block: Block, meta: TensorMeta | None) -> Any:
-    """An array of the shape and data type of an input; raises UnsupportedError where only a run can tell them."""
+    """An array of the shape and data type of an input; raises UnsupportedError if they are known only at run time."""
     if meta is None or any(size < 0 for size in meta.shape):
         shape = "" if meta is None else f" ({list(meta.shape)})"
-        raise UnsupportedError(f"only a run can tell the shape of {name}{shape}")
+        raise UnsupportedError(f"the shape of {name}{shape} is known only at run time")
     check_size(name, meta.shape)
     return np.broadcast_to(np.zeros((), numpy_dtype(meta.dtype)), meta.shape)
 
 
 def check_size(name: str, shape: Sequence[int]) -> None:
-    """Raise UnsupportedError for more elements than a machine has addresses for, whatever their type."""
+    """Raise UnsupportedError for more elements than a machine can address, whatever their type."""
     if prod(shape) > LARGEST:
-        raise UnsupportedError(f"no memory holds {name}, declared {list(shape)}")
+        raise UnsupportedError(f"{name}, declared {list(shape)}, does not fit in memory")
 
 
 def short_sequences(name: str, block: Block, array: Any) -> Lod:
-    """The LoD of an input that is fed, a row each; raises UnsupportedError for sequences that an operator makes."""
+    """The LoD of a fed input, one row each; raises UnsupportedError for sequences computed by an operator."""
     var = block.vars.get(name)
     if var is None or not var.lod_level:
         return ()
     if any(name in op.output_arg_names for op in block.ops if op.type != "feed"):
-        raise UnsupportedError(f"only a run can tell how long the sequences of {name} are")
+        raise UnsupportedError(f"the lengths of the sequences of {name} are known only at run time")
     if not array.ndim:
         raise UnsupportedError(f"{name} has sequences but no rows")
     return (tuple(range(len(array) + 1)),) * var.lod_level
 
 
 def filled(name: str, block: Block, number: int) -> Any:
-    """A parameter as it is declared, in no memory: all floats are this number, so that it equals no other parameter."""
+    """A parameter as declared, without memory: all elements are this number, so that it equals no other parameter."""
     var = block.vars.get(name)
     if var is None or not var.has_shape or var.dtype is None or any(size < 0 for size in var.shape):
         raise UnsupportedError(f"the parameter {name} has no declared shape")
@@ -191,12 +191,12 @@ def kernel_name(kernel_call: KernelCall) -> str:
 
 
 def kernel_call_view(kernel_call: KernelCall, width: int) -> KernelCallView:
-    """A kernel call as it is shown."""
+    """A kernel call for display."""
     node, kernel = kernel_call.node, kernel_name(kernel_call)
     layout = LAYOUTS.get(kernel_call.kind, "blocks of {}" if kernel_call.blocked else "rows")
     arguments = kernel_call.arguments
     lanes = arguments.lanes if isinstance(arguments, abi.Block | abi.Narrow | abi.Halo) else width
-    if node is None:  # what puts an output where the caller wants it
+    if node is None:  # a copy to the caller's output
         return KernelCallView(kernel, "", "", (), layout.format(lanes), kernel_call.tasks)
     name = OPERATIONS.get(node.attrs.get("operation", -1), node.kind.replace("_", " "))
     if kernel_call.kind in (Kind.BLOCK, Kind.UNBLOCK, Kind.HALO, Kind.PACK, Kind.NARROW):
@@ -209,7 +209,7 @@ def kernel_call_view(kernel_call: KernelCall, width: int) -> KernelCallView:
 
 
 def node_view(node: Node) -> KernelCallView:
-    """A computation that another library does in its own way."""
+    """A computation by another library."""
     name = OPERATIONS.get(node.attrs.get("operation", -1), node.kind.replace("_", " "))
     activation = [ACTIVATIONS[node.activation.kind]] if node.activation.kind else []
     computes = " + ".join([*([] if node.kind == "unary" else [name]), *activation])
@@ -238,4 +238,4 @@ def why_left(op_type: str) -> str:
     if op_type not in registry.IMPORTERS:
         return "no kernel"
     further = "its result is kept or more than its result is read"
-    return further if op_type in WORTH else f"nothing beside it that is worth a call, or {further}"
+    return further if op_type in WORTH else f"nothing next to it that is worth a call, or {further}"

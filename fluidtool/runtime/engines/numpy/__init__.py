@@ -22,7 +22,7 @@ class NumpyDevice:
         return array
 
     def array(self, values: Any) -> Any:
-        """An array of the values; an array comes back as it is."""
+        """An array of the values; an array is returned unchanged."""
         return np.asarray(values)
 
     def special(self) -> Any:
@@ -31,10 +31,10 @@ class NumpyDevice:
 
 
 def keep_freed_memory() -> None:
-    """Let the C library keep what arrays give back, for the arrays of the next step.
+    """Let the C library keep freed memory of arrays, for the arrays of the next step.
 
-    glibc asks the system for every large array, which then arrives page by page, until an array as large has been freed. So
-    free one, which nothing touches; elsewhere this does nothing.
+    glibc requests every large array from the system, page by page, until an array of that size has been freed. So
+    free one, which is never touched; elsewhere this has no effect.
     """
     np.empty(LARGEST_KEPT, np.uint8)
 

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 def open_engine(precision: str, *, required: bool) -> None:
-    """None: nothing computes beside the operators' kernels."""
+    """None: only the operators' kernels compute."""

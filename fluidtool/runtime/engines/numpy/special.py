@@ -1,4 +1,4 @@
-"""Special functions that numpy does not have, elementwise on arrays of any shape, in the data type of the argument.
+"""Special functions that numpy lacks, elementwise on arrays of any shape, in the data type of the argument.
 
 The names are those of scipy.special, which the cupy engine has too.
 """
@@ -109,7 +109,7 @@ def digamma(x: Any) -> Any:
 
 
 def polygamma(n: int, x: Any) -> Any:
-    """The n-th derivative of digamma; only n = 1 (the trigamma function) is here, anything else raises ValueError."""
+    """The n-th derivative of digamma; only n = 1 (the trigamma function) is supported, anything else raises ValueError."""
     if n != 1:
         raise ValueError(f"polygamma is computed for n = 1 only, found n = {n}")
     wide = np.asarray(x, dtype=np.float64)
@@ -132,7 +132,7 @@ def _erf_double(x: Array) -> Array:
 
 
 def _erf_single(x: Array) -> Array:
-    """By pieces that fit the processor's cache, all in the same scratch memory."""
+    """In parts that fit the processor's cache, all in the same scratch memory."""
     flat = np.ascontiguousarray(x).reshape(-1)
     out = np.empty_like(flat)
     scratch = np.empty((3, min(_SINGLE_BLOCK, flat.size)), np.float32)
@@ -158,7 +158,7 @@ def _polynomial(coefficients: Sequence[float], x: Array, out: Array | None = Non
 
 
 def _shifted_sum(x: Array, term: Callable[[Array], Array]) -> tuple[Array, Array]:
-    """x moved up by whole steps until it is large, and the sum of `term` over the steps."""
+    """x shifted up by whole steps until it is large, and the sum of `term` over the steps."""
     shifted, total = x.copy(), np.zeros_like(x)
     for _ in range(int(_SHIFTED_TO)):
         small = shifted < _SHIFTED_TO
@@ -174,7 +174,7 @@ def _sin_pi(x: Array) -> Array:
 
 
 def _by_blocks(function: Callable[[Array], Array], x: Array) -> Array:
-    """`function` over pieces that fit the processor's cache."""
+    """`function` over parts that fit the processor's cache."""
     flat = np.ascontiguousarray(x).reshape(-1)
     out = np.empty_like(flat)
     for start in range(0, flat.size, _BLOCK):

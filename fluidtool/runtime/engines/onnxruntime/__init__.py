@@ -17,7 +17,7 @@ UNARY = {"relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh", "exp": "Exp", "sq
 
 
 def version() -> str:
-    """Of ONNX Runtime; raises ImportError without it, or without the package onnx."""
+    """The version of ONNX Runtime; raises ImportError without it, or without the package onnx."""
     import onnx  # noqa: F401
     import onnxruntime
 
@@ -143,7 +143,7 @@ def target() -> OnnxGraph:
 def load(
     graph: OnnxGraph, outputs: Sequence[str], shapes: Sequence[Shape], threads: int
 ) -> Callable[[Mapping[str, NDArray[Any]]], Sequence[NDArray[Any]]]:
-    """A session on the CPU with so many threads."""
+    """A session on the CPU with this many threads."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -1,4 +1,4 @@
-"""ONNX Runtime as an engine, where it is installed."""
+"""ONNX Runtime as an engine, if it is installed."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from fluidtool.runtime.engines.delegate import DelegateEngine, delegate_engine
 
 
 def open_engine(precision: str, *, required: bool) -> DelegateEngine:
-    """The engine; raises DeviceError where its package is not installed."""
+    """The engine; raises DeviceError if its package is not installed."""
     return delegate_engine("onnxruntime", onnxruntime)

@@ -14,7 +14,7 @@ UNARY = {"relu": "relu", "sigmoid": "sigmoid", "tanh": "tanh", "exp": "exp", "sq
 
 
 def version() -> str:
-    """Of OpenVINO; raises ImportError without it."""
+    """The version of OpenVINO; raises ImportError without it."""
     import openvino
 
     return str(openvino.__version__).partition("-")[0]
@@ -104,7 +104,7 @@ def target() -> OpenvinoGraph:
 def load(
     graph: OpenvinoGraph, outputs: Sequence[Any], shapes: Sequence[Shape], threads: int
 ) -> Callable[[Mapping[str, NDArray[Any]]], Sequence[NDArray[Any]]]:
-    """A model compiled for the CPU in float32 with so many threads."""
+    """A model compiled for the CPU in float32 with this many threads."""
     import openvino
 
     settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}

@@ -1,8 +1,8 @@
 """Faster kernels for single operators: the same results as the kernels in ops/, from the native library.
 
-Regions (partition.py) need an inference program; these serve training, loops and sequences too. A kernel here gets the
-library before what the operator's own kernel gets, and returns NotImplemented for what it does not do: other data types,
-SelectedRows, what only later versions of Paddle write. Then the operator's own kernel computes.
+Regions (partition.py) need an inference program; these serve training, loops and sequences, too. A kernel here gets the
+library as an extra first argument, and returns NotImplemented for unsupported cases: other data types,
+SelectedRows, attributes of later versions of Paddle. Then the reference kernel computes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Kernel = Callable[..., Any]
 
 
 def later(module: str, name: str) -> Kernel:
-    """A kernel of a module that is loaded when it is first run."""
+    """A kernel of a module that is loaded on first use."""
 
     @cache
     def found() -> Kernel:
@@ -40,7 +40,7 @@ UPDATES: Mapping[str, Mapping[str, str]] = {
     "momentum": {"Param": "ParamOut", "Velocity": "VelocityOut"},
     "sgd": {"Param": "ParamOut"},
 }
-"""Operators whose kernels here can change what they are given: the inputs, and the outputs that take their places."""
+"""Operators whose kernels here can change inputs in place: the inputs, and the outputs that take them over."""
 KERNELS: Mapping[str, Kernel] = {
     "adagrad": later("rows", "adagrad"),
     "adam": later("updates", "adam"),
@@ -89,7 +89,7 @@ KERNELS: Mapping[str, Kernel] = {
 
 
 def fastest_kernel(type: str, own: Kernel, library: Library | None) -> Kernel:
-    """The kernel to run for operators of this type: `own`, or a faster one in front of it."""
+    """The kernel for operators of this type: `own`, or a faster one wrapped around it."""
     faster = KERNELS.get(type) if library is not None else None
     if faster is None:
         return own

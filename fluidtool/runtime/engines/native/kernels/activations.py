@@ -1,4 +1,4 @@
-"""Gradients of activations by what these made."""
+"""Gradients of activations from their outputs."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ RELU, RELU6, SIGMOID, TANH, LEAKY_RELU = (
 
 
 def relu_gradient(library: Library, ctx: OpContext, Out: Any, Out_grad: Any) -> Any:
-    """What the gradient of fluidtool.ops.activation's relu does with float32."""
+    """The gradient of fluidtool.ops.activation's relu, for float32."""
     return gradient(library, RELU, Out, Out_grad)
 
 
 def relu6_gradient(library: Library, ctx: OpContext, Out: Any, Out_grad: Any, *, threshold: float) -> Any:
-    """The same of relu6."""
+    """The gradient of relu6."""
     return gradient(library, RELU6, Out, Out_grad, threshold)
 
 
 def leaky_relu_gradient(library: Library, ctx: OpContext, Out: Any, Out_grad: Any, *, alpha: float) -> Any:
-    """The same of leaky_relu."""
+    """The gradient of leaky_relu."""
     return gradient(library, LEAKY_RELU, Out, Out_grad, alpha)
 
 
 def sigmoid_gradient(library: Library, ctx: OpContext, Out: Any, Out_grad: Any) -> Any:
-    """The same of sigmoid."""
+    """The gradient of sigmoid."""
     return gradient(library, SIGMOID, Out, Out_grad)
 
 
 def tanh_gradient(library: Library, ctx: OpContext, Out: Any, Out_grad: Any) -> Any:
-    """The same of tanh."""
+    """The gradient of tanh."""
     return gradient(library, TANH, Out, Out_grad)
 
 
 def gradient(library: Library, kind: int, made: Any, grad: Any, constant: float = 0.0) -> Any:
-    """The gradient that comes in, times the activation's slope where it made what it made."""
+    """The incoming gradient times the activation's slope, derived from its output."""
     if made is None or grad is None or not are_floats(made, grad) or made.shape != grad.shape or not made.size:
         return NotImplemented
     found = np.empty(made.shape, np.float32)

@@ -23,7 +23,7 @@ from fluidtool.runtime.engines.native.lowering.training import bundled
 from fluidtool.runtime.graph.ir import Graph, Node, Shape, UnsupportedError, Value
 
 WORTH, SHALLOW_WORTH = 1 << 22, 1 << 24
-"""Multiplications from which on packing filters and images pays; numpy's products are as fast below."""
+"""Multiplications from which packing filters and images pays off; below, numpy's products are as fast."""
 DEPTH, SHALLOW = 32, 8
 """Numbers that make up one result, from which on the first holds, or the second: columns of few are soon laid out."""
 GRADIENT_WORTH, SPREAD_WORTH = 1 << 20, 1 << 22
@@ -36,7 +36,7 @@ FUSED = ("fuse_relu", "fuse_activation", "fuse_brelu", "fuse_relu_before_depthwi
 
 
 def conv2d(library: Library, ctx: OpContext, Input: Any, Filter: Any, Bias: Any, ResidualData: Any) -> Any:
-    """What fluidtool.ops.nn.conv.conv2d does without bias, residual data and fused activations."""
+    """fluidtool.ops.nn.conv.conv2d without bias, residual data and fused activations."""
     if not are_floats(Input, Filter) or Bias is not None or ResidualData is not None or is_fused(ctx):
         return NotImplemented
     plan = plan_convolution(ctx, Input.shape, Filter.shape)
@@ -54,7 +54,7 @@ def conv2d(library: Library, ctx: OpContext, Input: Any, Filter: Any, Bias: Any,
 
 
 def conv2d_gradient(library: Library, ctx: OpContext, Input: Any, Filter: Any, Bias: Any, Output_grad: Any) -> Any:
-    """What fluidtool.ops.nn.conv.conv2d_grad does: dInput, where windows move by one, is a convolution of dOutput."""
+    """fluidtool.ops.nn.conv.conv2d_grad: with a stride of one, dInput is a convolution of dOutput."""
     if not are_floats(Input, Filter, Output_grad) or is_fused(ctx):
         return NotImplemented
     plan = plan_convolution(ctx, Input.shape, Filter.shape)
@@ -90,7 +90,7 @@ def is_fused(ctx: OpContext) -> bool:
 
 
 def suits(plan: Convolution, x: Array) -> bool:
-    """Whether the kernels are for it: images with the channels first, windows of more than one cell that fit."""
+    """Whether the kernels apply: images with the channels first, windows of more than one cell that fit."""
     windows = plan.windows
     if x.ndim != 4 or plan.data_format in CHANNELS_LAST or prod(windows.kernel) == 1:
         return False
@@ -103,7 +103,7 @@ def suits(plan: Convolution, x: Array) -> bool:
 
 
 def input_gradient(plan: Convolution, grad: Value, shape: Shape, weights: Array) -> Node | None:
-    """dInput: dOutput convolved with the filters turned round, their inputs and outputs exchanged; None if that is slower."""
+    """dInput: dOutput convolved with the reversed filters, their inputs and outputs swapped; None if that is slower."""
     windows = plan.windows
     work, pixels = prod(grad.shape) * prod(weights.shape[1:]), grad.shape[0] * prod(grad.shape[2:])
     if shape[1] < CHANNELS:
@@ -127,7 +127,7 @@ def input_gradient(plan: Convolution, grad: Value, shape: Shape, weights: Array)
 
 
 def filter_gradient(library: Library, plan: Convolution, x: Value, grad: Value, filters: Shape) -> Node | None:
-    """dFilter by the library, with what lies between groups of few channels; None where numpy's is as good."""
+    """dFilter by the library, including the values between groups of few channels; None if numpy is as fast."""
     count, inner, *window = filters
     pixels = grad.shape[0] * prod(grad.shape[2:])
     if pixels * prod(filters) < GRADIENT_WORTH or GRADIENT_FILTERS * pixels < count:
@@ -140,7 +140,7 @@ def filter_gradient(library: Library, plan: Convolution, x: Value, grad: Value, 
 
 
 def windows_gradient(x: Value, grad: Value, filters: Shape, windows: Windows) -> Node:
-    """For each filter the sum over all windows of x, each times the gradient of what it gave."""
+    """For each filter the sum over all windows of x, each times the gradient of its result."""
     (top, bottom), (left, right) = windows.paddings
     attrs = {"weights": Filters(filters), "strides": windows.strides, "dilations": windows.dilations}
     return Node(
@@ -149,7 +149,7 @@ def windows_gradient(x: Value, grad: Value, filters: Shape, windows: Windows) ->
 
 
 def unbundled(wide: Array, filters: Shape, groups: int) -> Array:
-    """The filters' gradient without what lies between groups that were computed as one."""
+    """The filters' gradient without the values between groups that were computed as one."""
     count, inner, *window = filters
     together = wide.shape[1] // inner
     if together == 1:
@@ -162,20 +162,20 @@ def unbundled(wide: Array, filters: Shape, groups: int) -> Array:
 
 
 def spreads(windows: Windows) -> bool:
-    """Whether there is a kernel for the transpose of these windows: no dilation, no cell that no window meets."""
+    """Whether there is a kernel for the transpose of these windows: no dilation, no cell outside all windows."""
     padded = min(min(pair) for pair in windows.paddings) >= 0
     return padded and set(windows.dilations) == {1} and all(map(le, windows.strides, windows.kernel))
 
 
 def transposed_node(x: Value, weights: Array, windows: Windows, shape: Shape) -> Node:
-    """[N, O, windows] spread by filters [O, C, kh, kw] over `shape`: what a convolution's gradient by its input does."""
+    """[N, O, windows] spread by filters [O, C, kh, kw] over `shape`: a convolution's gradient by its input."""
     (top, _), (left, _) = windows.paddings
     attrs = {"weights": in_rows(weights), "scale": None, "shift": None, "strides": tuple(windows.strides)}
     return Node("conv_transpose", [x], Value("Output", shape), attrs | {"pads": (top, left)})
 
 
 def pays(filters: Shape, output: Shape) -> bool:
-    """Whether the native kernel is the faster one."""
+    """Whether the native kernel is faster."""
     depth, pixels = prod(filters[1:]), output[0] * prod(output[2:])
     work = prod(output) * depth
     enough = (depth >= DEPTH and work >= WORTH) or (depth >= SHALLOW and work >= SHALLOW_WORTH)
@@ -184,7 +184,7 @@ def pays(filters: Shape, output: Shape) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Filters of which only the shape counts."""
+    """Filters of which only the shape matters."""
 
     shape: Shape
 
@@ -199,7 +199,7 @@ def conv_node(
 
 
 def compute(library: Library, given: Mapping[Value, Array], nodes: Mapping[str, Node]) -> dict[str, Any]:
-    """What the nodes make of these arrays, by the nodes' names. Raises UnsupportedError where there is no kernel."""
+    """The results of nodes for these arrays, by the nodes' names. Raises UnsupportedError if there is no kernel."""
     graph = Graph(list(given), [node.output for node in nodes.values()], list(nodes.values()))
     lowered = lower(graph, library)
     for buffer, array in zip(lowered.inputs, given.values(), strict=True):

@@ -1,4 +1,4 @@
-"""deformable_conv: the samples natively, on all threads; numpy multiplies them."""
+"""deformable_conv: native sampling, on all threads; numpy multiplies the samples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fluidtool.runtime.engines.native.library import Library
 
 
 def deformable_conv(library: Library, ctx: OpContext, Input: Any, Offset: Any, Mask: Any, Filter: Any) -> Any:
-    """What fluidtool.ops.nn.deformable_conv does, to the rounding of float32; not for offsets that are no numbers."""
+    """fluidtool.ops.nn.deformable_conv, to the rounding of float32; not for NaN offsets."""
     if not are_floats(Input, Offset, Mask, Filter) or not np.isfinite(Offset).all():
         return NotImplemented
     return convolve(ctx, Input, Offset, Filter, Mask, partial(gather, library))
@@ -27,7 +27,7 @@ def deformable_conv_v1(library: Library, ctx: OpContext, Input: Any, Offset: Any
 
 
 def gather(library: Library, xp: Any, planes: Any, positions: list[Any], mask: Any) -> Any:
-    """What fluidtool.ops.nn.deformable_conv.gather gives."""
+    """The result of fluidtool.ops.nn.deformable_conv.gather."""
     count, channels, height, width = planes.shape
     places = positions[0].shape[1]
     out = np.empty((count, channels, places), np.float32)

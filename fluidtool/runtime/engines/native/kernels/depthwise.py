@@ -1,4 +1,4 @@
-"""depthwise_conv2d and its gradients, plane by plane as they lie."""
+"""depthwise_conv2d and its gradients, plane by plane in place."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fluidtool.runtime.engines.native.kernels.convolution import is_fused, suits
 from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, in_rows, run_call
 from fluidtool.runtime.engines.native.library import Library
 
-GRAIN = 1 << 12  # floats that are worth a thread
+GRAIN = 1 << 12  # floats worth a thread
 
 
 def depthwise_conv2d(library: Library, ctx: OpContext, Input: Any, Filter: Any, Bias: Any, ResidualData: Any) -> Any:
-    """What fluidtool.ops.nn.conv.depthwise_conv2d does with a filter for each channel and nothing more."""
+    """fluidtool.ops.nn.conv.depthwise_conv2d with one filter per channel and no extras."""
     if not are_floats(Input, Filter) or Bias is not None or ResidualData is not None or is_fused(ctx):
         return NotImplemented
     plan = plan_convolution(ctx, Input.shape, Filter.shape)
@@ -39,7 +39,7 @@ def depthwise_conv2d(library: Library, ctx: OpContext, Input: Any, Filter: Any, 
 def depthwise_conv2d_gradient(
     library: Library, ctx: OpContext, Input: Any, Filter: Any, Bias: Any, Output_grad: Any
 ) -> Any:
-    """What fluidtool.ops.nn.conv.depthwise_conv2d_grad does with a filter for each channel and no bias."""
+    """fluidtool.ops.nn.conv.depthwise_conv2d_grad with one filter per channel and no bias."""
     if not are_floats(Input, Filter, Output_grad) or is_fused(ctx) or ctx.wants("Bias@GRAD"):
         return NotImplemented
     plan = plan_convolution(ctx, Input.shape, Filter.shape)
@@ -61,12 +61,12 @@ def depthwise_conv2d_gradient(
 
 
 def by_channel(plan: Convolution, x: Array) -> bool:
-    """Whether the kernels are for it: images with the channels first, one filter for each channel."""
+    """Whether the kernels apply: images with the channels first, one filter per channel."""
     return suits(plan, x) and plan.groups == x.shape[1] == plan.filter_shape[0]
 
 
 class Planes:
-    """The sizes of a call (src/planes.c): a plane as it lies with its padding, and what else a task needs."""
+    """The sizes of a call (src/planes.c): a padded plane, and the other memory of a task."""
 
     def __init__(self, library: Library, plan: Convolution, x: Array) -> None:
         self.library, self.plan, self.shape = library, plan, x.shape
@@ -82,24 +82,24 @@ class Planes:
 
     @property
     def reach(self) -> int:
-        """How far the last cell of a window is from the first."""
+        """The distance of a window's last cell from its first."""
         return int(self.offsets[-1])
 
     @property
     def size(self) -> int:
-        """Floats of a padded plane, with some for vectors that reach beyond it."""
+        """Floats of a padded plane, plus some for vectors that extend beyond it."""
         return self.rows * self.columns + 4 * self.library.width
 
     def task_count(self, most: int) -> int:
-        """How many tasks the work is cut into."""
+        """The number of tasks."""
         return max(1, min(most, 4 * self.library.threads, prod(self.shape) // GRAIN))
 
     def memory(self, tasks: int, floats: int) -> Array:
-        """So many floats for each task."""
+        """This many floats for each task."""
         return np.empty(tasks * floats, np.float32)
 
     def sizes(self) -> dict[str, int]:
-        """The arguments that both kernels have."""
+        """The common arguments of both kernels."""
         (images, channels, height, width), (rows, columns) = self.shape, self.plan.counts
         (top, _), (left, _) = self.plan.windows.paddings
         down, right = self.plan.windows.strides

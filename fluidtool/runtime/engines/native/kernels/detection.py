@@ -26,11 +26,11 @@ from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.kernels.direct import are_floats, in_rows, run_call
 from fluidtool.runtime.engines.native.library import Library
 
-MOST_SCORES = 1 << 31  # places are numbers of 32 bits
+MOST_SCORES = 1 << 31  # indices have 32 bits
 
 
 def multiclass_nms(library: Library, ctx: OpContext, BBoxes: Any, Scores: Any) -> Any:
-    """What fluidtool.ops.detection.multiclass_nms does with boxes of float32."""
+    """fluidtool.ops.detection.multiclass_nms for boxes of float32."""
     return with_boxes(detections, library, ctx, BBoxes, Scores)
 
 
@@ -47,14 +47,14 @@ def multiclass_nms3(library: Library, ctx: OpContext, BBoxes: Any, Scores: Any, 
 def with_boxes(
     kernel: Callable[..., Any], library: Library, ctx: OpContext, BBoxes: Any, Scores: Any, *more: Any
 ) -> Any:
-    """The kernel, finding with the library; not for float64."""
+    """The kernel with native suppression; not for float64."""
     if not are_floats(BBoxes, Scores) or not BBoxes.ndim:
         return NotImplemented
     return kernel(ctx, BBoxes, Scores, *more, finder(library, options(ctx), BBoxes, Scores))
 
 
 def finder(library: Library, chosen: Options, BBoxes: Any, Scores: Any) -> Finder:
-    """The library in the place of `run`; where every class has boxes of its own, it only suppresses."""
+    """The library in place of `run`; if every class has its own boxes, it only suppresses."""
     shared = Scores.ndim == 3 and BBoxes.shape == (Scores.shape[0], Scores.shape[2], 4)
     if shared and 0 < Scores.size < MOST_SCORES and chosen.nms_threshold == chosen.nms_threshold:
         return partial(find, library, chosen)
@@ -62,7 +62,7 @@ def finder(library: Library, chosen: Options, BBoxes: Any, Scores: Any) -> Finde
 
 
 def keeping(library: Library, pixel: float) -> Suppression:
-    """The library in the place of `suppress`."""
+    """The library in place of `suppress`."""
     return partial(native_suppress, library, pixel)
 
 
@@ -77,7 +77,7 @@ def generate_proposals(
     *,
     min_size: float,
 ) -> Any:
-    """What fluidtool.ops.detection.proposals does; the library suppresses."""
+    """fluidtool.ops.detection.proposals, with native suppression."""
     tensors = Scores, BboxDeltas, ImInfo, Anchors, Variances
     return proposals(ctx, *tensors, min_size, keeping(library, 1.0)) if are_floats(*tensors) else NotImplemented
 
@@ -94,7 +94,7 @@ def generate_proposals_v2(
     min_size: float,
     pixel_offset: bool,
 ) -> Any:
-    """The same with sizes of images without scale."""
+    """The same with image sizes without scale."""
     tensors, pixel = (Scores, BboxDeltas, ImShape, Anchors, Variances), int(pixel_offset)
     keep = keeping(library, float(pixel))
     return later_proposals(ctx, *tensors, min_size, pixel, keep) if are_floats(*tensors) else NotImplemented
@@ -114,7 +114,7 @@ def retinanet_detection_output(
     nms_eta: float,
     keep_top_k: int,
 ) -> Any:
-    """What fluidtool.ops.detection.retinanet_detection_output does; the library suppresses."""
+    """fluidtool.ops.detection.retinanet_detection_output, with native suppression."""
     if not are_floats(*BBoxes, *Scores, *Anchors, ImInfo):
         return NotImplemented
     limits = score_threshold, nms_top_k, nms_threshold, nms_eta, keep_top_k
@@ -122,14 +122,14 @@ def retinanet_detection_output(
 
 
 def pixel_of(chosen: Options) -> float:
-    """How many pixels a box is longer than its ends lie apart."""
+    """The pixels that a box is longer than the distance of its ends."""
     return 0.0 if chosen.normalized else 1.0
 
 
 def find(
     library: Library, chosen: Options, _: OpContext, BBoxes: Any, Scores: Any, offsets: list[int] | None
 ) -> tuple[Any, Any, list[int]]:
-    """What `run` finds in boxes [N, M, 4] and scores [N, C, M]."""
+    """The result of `run` for boxes [N, M, 4] and scores [N, C, M]."""
     images, classes, size = Scores.shape
     most = size if chosen.nms_top_k < 0 else min(size, chosen.nms_top_k)
     boxes, scores = in_rows(BBoxes), in_rows(Scores)
@@ -157,7 +157,7 @@ def find(
 def native_suppress(
     library: Library, pixel: float, xp: Any, boxes: Any, overlap: Overlap, threshold: float, eta: float = 1.0
 ) -> Any:
-    """Positions of the boxes [N, 4] or polygons that stay, as `suppress` finds them; NaN as threshold is left to that."""
+    """Positions of the boxes [N, 4] or polygons that `suppress` keeps; a NaN threshold is left to it."""
     if threshold != threshold or not len(boxes):
         return suppress(xp, boxes, overlap, threshold, eta)
     kept = np.empty(len(boxes) + 1, np.int64)

@@ -1,4 +1,4 @@
-"""One call of a kernel on arrays as they come."""
+"""One kernel call on arrays in place."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fluidtool.runtime.engines.native.library import Library, first_byte
 from fluidtool.runtime.graph.ir import NONE, Activation
 
 Array = NDArray[Any]
-GRAIN = 1 << 14  # floats that are worth a thread
+GRAIN = 1 << 14  # floats worth a thread
 
 
 def are_floats(*values: Any) -> bool:
@@ -23,7 +23,7 @@ def are_floats(*values: Any) -> bool:
 
 
 def have_shape(shape: tuple[int, ...], *values: Any) -> bool:
-    """Whether all have this shape; None counts as having it."""
+    """Whether all have this shape; None counts as one."""
     return all(value is None or value.shape == shape for value in values)
 
 
@@ -38,14 +38,14 @@ def address(array: Array | None) -> int:
 
 
 def task_count(library: Library, count: int) -> int:
-    """How many tasks a pass over `count` floats is cut into."""
+    """The number of tasks for a pass over `count` floats."""
     return max(1, min(4 * library.threads, count // GRAIN))
 
 
 def run_call(library: Library, arguments: abi.Arguments[Array], tasks: int, activation: Activation = NONE) -> None:
-    """Call a kernel whose pointers are contiguous arrays, cut into `tasks` parts.
+    """Call a kernel whose pointers are contiguous arrays, split into `tasks`.
 
-    Raises ExtentError, a fault of fluidtool, where the kernel would leave one of the arrays.
+    Raises ExtentError, a bug of fluidtool, if the kernel would access memory outside an array.
     """
     check_call(arguments, library.width, tasks)
     calls = empty_calls(1)
@@ -54,7 +54,7 @@ def run_call(library: Library, arguments: abi.Arguments[Array], tasks: int, acti
 
 
 def pack_matrix(library: Library, matrix: Array, transposed: bool = False) -> NDArray[np.float32]:
-    """A contiguous matrix, or its transpose, as the library's products take their second factor."""
+    """A contiguous matrix, or its transpose, as the second factor of the library's products."""
     depth, columns = matrix.shape[::-1] if transposed else matrix.shape
     strides = (1, depth) if transposed else (columns, 1)
     blocks = -(-columns // library.width)

@@ -1,8 +1,8 @@
-"""How far the C kernels that single operators call read and write: checked at every call, before it.
+"""How far the C kernels for single operators read and write: checked before every call.
 
-The arrays of a call are contiguous and begin where the pointers point, so that a length in bytes says all; what has once been
-found to fit such lengths is not looked at again. What a kernel takes from a table of the call - starts of sequences, places,
-numbers of images - is compared with the sizes each time, unless the kernel does so itself.
+The arrays of a call are contiguous and start at the pointers, so that a length in bytes is enough; sizes that once
+fit such lengths are not checked again. Values in a call's tables - starts of sequences, indices,
+numbers of images - are checked against the sizes each time, unless the kernel does so itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BIN_CELLS = 6  # floats of `bin_cells` of src/regions.c
 
 
 def check_call(arguments: abi.Arguments[Array], width: int, tasks: int) -> None:
-    """Raise ExtentError, a fault of fluidtool, for a call whose kernel would leave one of its arrays."""
+    """Raise ExtentError, a bug of fluidtool, for a call whose kernel would access memory outside an array."""
     try:
         kernel: Any = type(arguments)
         lengths = tuple([length(array) for array in arguments.pointers()])
@@ -38,7 +38,7 @@ def check_call(arguments: abi.Arguments[Array], width: int, tasks: int) -> None:
 
 
 def length(array: Any) -> int:
-    """Bytes of a contiguous array; -1 where there is none."""
+    """Bytes of a contiguous array; -1 if there is none."""
     if array is None:
         return -1
     return int(array.nbytes) if array.flags.c_contiguous else 0
@@ -66,7 +66,7 @@ def _activation_gradient(s: abi.ActivationGradient[Pointer], on: Setting) -> Tou
 
 @touches(abi.CrossEntropy)
 def _cross_entropy(s: abi.CrossEntropy[Pointer], on: Setting) -> Touched:
-    """The kernel compares every label with the columns."""
+    """The kernel checks every label against the columns."""
     need(s.labels is not None or s.probabilities is not None, "pointer probabilities")
     size = s.rows * s.columns
     return counts(logits=size, labels=s.rows, probabilities=size, softmax=size, loss=s.rows)
@@ -74,7 +74,7 @@ def _cross_entropy(s: abi.CrossEntropy[Pointer], on: Setting) -> Touched:
 
 @touches(abi.CrossEntropyGradient)
 def _cross_entropy_gradient(s: abi.CrossEntropyGradient[Pointer], on: Setting) -> Touched:
-    """The kernel compares every label with the columns."""
+    """The kernel checks every label against the columns."""
     need(s.labels is not None or s.probabilities is not None, "pointer probabilities")
     size = s.rows * s.columns
     return counts(softmax=size, labels=s.rows, probabilities=size, logits_grad=size, loss_grad=s.rows)
@@ -166,7 +166,7 @@ def _depthwise_planes_gradient(s: abi.DepthwisePlanesGradient[Pointer], on: Sett
 
 
 def padded_plane(s: abi.DepthwisePlanes[Pointer] | abi.DepthwisePlanesGradient[Pointer], on: Setting) -> int:
-    """Floats of a plane with its padding and what vectors reach beyond it; every window must lie in it."""
+    """Floats of a plane with its padding, plus those that vectors read beyond it; every window must be inside."""
     plane = s.padded_rows * s.padded_columns
     inside = s.pad_top + s.source_height <= s.padded_rows and s.pad_left + s.source_width <= s.padded_columns
     need(min(s.pad_top, s.pad_left) >= 0 and inside, "planes within their padding")
@@ -228,7 +228,7 @@ def _best_boxes(s: abi.BestBoxes[Pointer], on: Setting) -> Touched:
 
 @touches(abi.Detections)
 def _detections(s: abi.Detections[Pointer], on: Setting) -> Touched:
-    """The places are those that BEST_BOXES has found."""
+    """The indices are those that BEST_BOXES has found."""
     lines = s.images * s.classes
     yield from counts(boxes=s.images * s.box_count * 4, scores=lines * s.box_count, starts=s.images + 1)
     yield from counts(out=6 * s.rows, heap=s.rows, places=lines * (s.most + 1), index=s.rows)
@@ -246,7 +246,7 @@ def _suppress_polygons(s: abi.SuppressPolygons[Pointer], on: Setting) -> Touched
 
 
 def detection_starts(s: abi.Detections[Array]) -> bool:
-    """Where the detections of the images start, one behind the other."""
+    """Where the detections of the images start."""
     return ascending(s.starts, s.rows)
 
 
@@ -309,7 +309,7 @@ def packing(
 
 
 def packed(s: abi.Lstm[Array] | abi.LstmGradient[Array] | abi.Gru[Array] | abi.GruGradient[Array]) -> bool:
-    """Steps of rows that exist, each of no more sequences than the one before; the tasks may leave some out."""
+    """Steps of existing rows, each with at most as many sequences as the previous one; tasks may leave some out."""
     alive = np.diff(s.starts)
     fewer = not alive.size or bool(alive[0] <= s.sequences and (alive[1:] <= alive[:-1]).all())
     return fewer and ascending(s.starts, s.rows) and within(s.row_of, s.rows)
@@ -335,5 +335,5 @@ def within(table: Any, end: int) -> bool:
 
 
 def ascending(starts: Any, end: int) -> bool:
-    """Whether starts begin at 0, go up, and end at `end` or before."""
+    """Whether starts begin at 0, do not decrease, and end at `end` or before."""
     return bool(starts[0] == 0 and starts[-1] <= end and (starts[1:] >= starts[:-1]).all())

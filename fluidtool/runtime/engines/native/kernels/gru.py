@@ -29,7 +29,7 @@ def gru(
     is_reverse: bool,
     origin_mode: bool,
 ) -> Any:
-    """What fluidtool.ops.rnn.gru does, to the rounding of float32."""
+    """fluidtool.ops.rnn.gru, to the rounding of float32."""
     if not are_floats(Input, H0, Weight, Bias) or not {gate_activation, activation} <= ACTIVATIONS.keys():
         return NotImplemented
     size = check_gru_shapes(ctx, Input, Weight, Bias)
@@ -72,7 +72,7 @@ def gru_gradient(
     is_reverse: bool,
     origin_mode: bool,
 ) -> Any:
-    """What the gradient of fluidtool.ops.rnn.gru does, to the rounding of float32."""
+    """The gradient of fluidtool.ops.rnn.gru, to the rounding of float32."""
     frames = (BatchResetHiddenPrev, BatchHidden, Hidden_grad)
     names_fit = {gate_activation, activation} <= ACTIVATIONS.keys()
     if not are_floats(H0, Weight, BatchGate, *frames) or not names_fit:

@@ -13,13 +13,13 @@ from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, in_rows, run_call
 from fluidtool.runtime.engines.native.library import Library
 
-GRAIN = 1 << 12  # numbers that are worth a thread
+GRAIN = 1 << 12  # elements worth a thread
 
 
 def softmax_with_cross_entropy(
     library: Library, ctx: OpContext, Logits: Any, Label: Any, *, soft_label: bool, ignore_index: int, axis: int
 ) -> Any:
-    """What fluidtool.ops.loss.softmax_with_cross_entropy does with float32 along the last axis, to its rounding."""
+    """fluidtool.ops.loss.softmax_with_cross_entropy for float32 along the last axis, to its rounding."""
     if not fits(ctx, Logits, Label, soft_label, axis):
         return NotImplemented
     labels = None
@@ -47,7 +47,7 @@ def softmax_with_cross_entropy_gradient(
     ignore_index: int,
     axis: int,
 ) -> Any:
-    """What the gradient of fluidtool.ops.loss.softmax_with_cross_entropy does with float32 along the last axis."""
+    """The gradient of fluidtool.ops.loss.softmax_with_cross_entropy for float32 along the last axis."""
     if not fits(ctx, Softmax, Label, soft_label, axis) or not are_floats(Loss_grad):
         return NotImplemented
     classes = Softmax.shape[-1]
@@ -77,15 +77,15 @@ def fits(ctx: OpContext, x: Any, label: Any, soft_label: bool, axis: int) -> boo
 
 
 def numbers(labels: Array, counted: Array) -> Array:
-    """Labels as the library reads them: -1 for those that do not count. (Bytes without a sign hold no -1.)"""
+    """Labels in the library's format: -1 for ignored ones. (Unsigned bytes have no -1.)"""
     return np.where(counted, labels.astype(np.int64), np.int64(-1))
 
 
 def rows_and_columns(x: Array) -> tuple[int, int]:
-    """How many there are."""
+    """The number of elements."""
     return prod(x.shape[:-1]), x.shape[-1]
 
 
 def tasks(library: Library, x: Array) -> int:
-    """How many tasks the rows are cut into."""
+    """The number of tasks for the rows."""
     return max(1, min(prod(x.shape[:-1]), 4 * library.threads, x.size // GRAIN))

@@ -15,14 +15,14 @@ from fluidtool.runtime.engines.native.kernels.direct import are_floats, in_rows,
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.graph.ir import NONE, RELU
 
-GRAIN = 1 << 13  # floats that are worth a thread
+GRAIN = 1 << 13  # floats worth a thread
 PLANE = 4  # numbers of a plane below which numpy, which goes along the channels, is faster
 
 
 def layer_norm(
     library: Library, ctx: OpContext, X: Any, Scale: Any, Bias: Any, *, epsilon: float, begin_norm_axis: int
 ) -> Any:
-    """What fluidtool.ops.nn.layer_norm does with float32, to its rounding."""
+    """fluidtool.ops.nn.layer_norm for float32, to its rounding."""
     if not fits(begin_norm_axis, X, Scale, Bias):
         return NotImplemented
     rows, columns = prod(X.shape[:begin_norm_axis]), prod(X.shape[begin_norm_axis:])
@@ -48,7 +48,7 @@ def layer_norm_gradient(
     epsilon: float,
     begin_norm_axis: int,
 ) -> Any:
-    """What the gradient of fluidtool.ops.nn.layer_norm does with float32, to its rounding."""
+    """The gradient of fluidtool.ops.nn.layer_norm for float32, to its rounding."""
     if not fits(begin_norm_axis, X, Scale, Bias) or not are_floats(Mean, Variance, Y_grad) or Y_grad.size != X.size:
         return NotImplemented
     rows, columns = prod(X.shape[:begin_norm_axis]), prod(X.shape[begin_norm_axis:])
@@ -80,7 +80,7 @@ def fits(axis: int, x: Any, scale: Any, bias: Any) -> bool:
 def batch_norm(
     library: Library, ctx: OpContext, X: Any, Scale: Any, Bias: Any, Mean: Any, Variance: Any, MomentumTensor: Any
 ) -> Any:
-    """What fluidtool.ops.nn.batch_norm does with float32 by the statistics of the batch, to its rounding."""
+    """fluidtool.ops.nn.batch_norm for float32 with batch statistics, to its rounding."""
     if MomentumTensor is not None or not are_planes(ctx, X) or not by_channel(X, Scale, Bias, Mean, Variance):
         return NotImplemented
     out, statistics = np.empty(X.shape, np.float32), np.empty((2, X.shape[1]), np.float32)
@@ -113,7 +113,7 @@ def batch_norm_gradient(
     Mean: Any,
     Variance: Any,
 ) -> Any:
-    """What the gradient of fluidtool.ops.nn.batch_norm does with float32 by the statistics of the batch, to its rounding."""
+    """The gradient of fluidtool.ops.nn.batch_norm for float32 with batch statistics, to its rounding."""
     if not are_planes(ctx, X) or not by_channel(X, Scale, SavedMean, SavedVariance):
         return NotImplemented
     if not are_floats(Y_grad) or Y_grad.shape != X.shape:
@@ -129,22 +129,22 @@ def batch_norm_gradient(
 
 
 def are_planes(ctx: OpContext, x: Any) -> bool:
-    """Whether x is float32 with channels in dimension 1, each a row worth a vector, and the batch's statistics count."""
+    """Whether x is float32 with channels in dimension 1, whose rows are worth a vector, and batch statistics are used."""
     if not are_floats(x) or x.ndim < 3 or x.size == 0 or prod(x.shape[2:]) < PLANE:
         return False
     return ctx.attr("data_layout") not in CHANNELS_LAST and not uses_running_statistics(ctx)
 
 
 def by_channel(x: Any, *values: Any) -> bool:
-    """Whether all are float32 with a number for each channel of x."""
+    """Whether all are float32 with one element per channel of x."""
     return all(value is not None and value.shape == (x.shape[1],) for value in values) and are_floats(*values)
 
 
 def channel_parts(library: Library, x: Any) -> int:
-    """How many tasks the channels are cut into."""
+    """The number of tasks for the channels."""
     return max(1, min(int(x.shape[1]), 4 * library.threads, int(x.size) // GRAIN))
 
 
 def task_count(library: Library, rows: int, columns: int) -> int:
-    """How many tasks the rows are cut into."""
+    """The number of tasks for the rows."""
     return max(1, min(rows, library.threads, rows * columns // GRAIN))

@@ -16,7 +16,7 @@ from fluidtool.runtime.engines.native.library import Library
 
 
 def pool2d_gradient(library: Library, ctx: OpContext, X: Any, Out: Any, Out_grad: Any) -> Any:
-    """What fluidtool.ops.nn.pool.pool2d_grad does with a maximum over NCHW: the first cell that equals it gets all."""
+    """fluidtool.ops.nn.pool.pool2d_grad for a maximum over NCHW: the first cell that equals it gets the whole gradient."""
     if not are_floats(X, Out, Out_grad) or X.size == 0 or ctx.attr("pooling_type") != "max":
         return NotImplemented
     plan = plan_pooling(ctx, X.shape)

@@ -1,4 +1,4 @@
-"""mul of few rows: by the matrix as it lies, for what runs operator by operator (loops above all)."""
+"""mul of few rows, without packing the matrix, for programs that run operator by operator (mostly loops)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fluidtool.runtime.engines.native.kernels.direct import GRAIN, are_floats, i
 from fluidtool.runtime.engines.native.library import Library
 
 LEAST_ROWS, MOST_ROWS = 2, 16  # BLAS is quicker with one, and with so many that the matrix is worth packing
-LEAST_SIZE = 1 << 16  # numbers of the matrix that are worth the call
-MOST_DEPTH = 2048  # that is summed up in one go: errors grow with it
+LEAST_SIZE = 1 << 16  # matrix elements that are worth the call
+MOST_DEPTH = 2048  # summed up at once: errors grow with it
 
 
 def mul(library: Library, ctx: OpContext, X: Any, Y: Any, *, x_num_col_dims: int, y_num_col_dims: int) -> Any:
-    """What fluidtool.ops.math.mul does, to the rounding of float32."""
+    """fluidtool.ops.math.mul, to the rounding of float32."""
     if not are_floats(X, Y) or not (0 < x_num_col_dims < X.ndim and 0 < y_num_col_dims < Y.ndim):
         return NotImplemented
     rows, depth = prod(X.shape[:x_num_col_dims]), prod(X.shape[x_num_col_dims:])

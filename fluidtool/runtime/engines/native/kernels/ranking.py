@@ -11,11 +11,11 @@ from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.kernels.direct import are_floats, in_rows, run_call
 from fluidtool.runtime.engines.native.library import Library
 
-GRAIN = 1 << 14  # floats that are worth a thread
+GRAIN = 1 << 14  # floats worth a thread
 
 
 def top_k(library: Library, ctx: OpContext, X: Any, K: Any, *, k: int) -> Any:
-    """What fluidtool.ops.tensor.sort.top_k does with float32 and a k that is an attribute."""
+    """fluidtool.ops.tensor.sort.top_k for float32 and a k that is an attribute."""
     if not are_floats(X) or K is not None or X.size == 0 or not 0 < k <= X.shape[-1]:
         return NotImplemented
     rows, size = X.size // X.shape[-1], X.shape[-1]

@@ -19,7 +19,7 @@ ACTIVATIONS = {
     "sigmoid": abi.ActivationKind.SIGMOID,
     "tanh": abi.ActivationKind.TANH,
 }
-NEAR = 1 << 19  # bytes of weights that stay close to a processor
+NEAR = 1 << 19  # bytes of weights that stay in a processor's cache
 
 
 def lstm(
@@ -37,7 +37,7 @@ def lstm(
     cell_activation: str,
     candidate_activation: str,
 ) -> Any:
-    """What fluidtool.ops.rnn.lstm does, to the rounding of float32."""
+    """fluidtool.ops.rnn.lstm, to the rounding of float32."""
     names = (gate_activation, cell_activation, candidate_activation)
     if not are_floats(Input, H0, C0, Weight, Bias) or not set(names) <= ACTIVATIONS.keys():
         return NotImplemented
@@ -83,7 +83,7 @@ def lstm_gradient(
     cell_activation: str,
     candidate_activation: str,
 ) -> Any:
-    """What fluidtool.ops.rnn.lstm's gradient does, to the rounding of float32: also where Paddle's leaves a part out."""
+    """The gradient of fluidtool.ops.rnn.lstm, to the rounding of float32, complete even where Paddle's omits a part."""
     names = (gate_activation, cell_activation, candidate_activation)
     frames, gates = (Hidden, Cell, BatchCellPreAct, Hidden_grad), (Input, BatchGate)
     if not are_floats(*frames, *gates, H0, C0, Weight, Bias) or not set(names) <= ACTIVATIONS.keys():
@@ -118,7 +118,7 @@ def lstm_gradient(
 
 
 def bias_gradient(grads: Any, cell_before: Any, cell: Any) -> Any:
-    """[1, 4 * size]; where the cells before are given, [1, 7 * size] with the peepholes' gradients behind."""
+    """[1, 4 * size]; if the previous cells are given, [1, 7 * size], ending with the peepholes' gradients."""
     sums = grads.sum(axis=0)
     if cell_before is None:
         return sums[None]
@@ -133,7 +133,7 @@ def covers(packing: Packing, rows: int) -> bool:
 
 
 def cut(library: Library, packing: Packing, size: int) -> tuple[int, int]:
-    """(sequences of a task, tasks): few sequences, more where the weights come from far."""
+    """(sequences per task, tasks): few sequences, more if the weights are not in a near cache."""
     ranks = 14 if library.width == 16 else 6
     if 16 * size * size > NEAR:
         ranks = max(ranks, -(-packing.first // library.threads))
@@ -147,11 +147,11 @@ def activations(names: tuple[str, str, str]) -> dict[str, int]:
 
 
 def packed_sizes(packing: Packing) -> dict[str, int]:
-    """The arguments that say how many steps, rows and sequences there are."""
+    """The arguments with the numbers of steps, rows and sequences."""
     return {"steps": len(packing.starts) - 1, "rows": len(packing.rows), "sequences": len(packing.order)}
 
 
 def packed_rows(packing: Packing) -> dict[str, Any]:
-    """The arguments that say which rows the steps have."""
+    """The arguments with the rows of the steps."""
     rows = in_rows(packing.rows.astype(np.int64, copy=False))
     return {"starts": np.array(packing.starts, np.int64), "row_of": rows}

@@ -1,4 +1,4 @@
-"""roi_align and roi_pool: the maps in blocks of channels, a part of the regions on every thread."""
+"""roi_align and roi_pool: the maps in blocks of channels, the regions split over threads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, in_rows, run_call
 from fluidtool.runtime.engines.native.library import Library
 
-CELL = 6  # floats that what is known of a bin takes, an address and two numbers
+CELL = 6  # floats per bin: an address and two numbers
 
 
 def roi_align(
@@ -30,7 +30,7 @@ def roi_align(
     pooled_width: int,
     sampling_ratio: int,
 ) -> Any:
-    """What fluidtool.ops.detection.roi_align does, to the rounding of float32; not for regions without end."""
+    """fluidtool.ops.detection.roi_align, to the rounding of float32; not for infinite regions."""
     if not are_floats(X, ROIs):
         return NotImplemented
     check_regions(ctx, "X", X, ROIs)
@@ -65,7 +65,7 @@ def roi_pool(
     pooled_height: int,
     pooled_width: int,
 ) -> Any:
-    """What fluidtool.ops.detection.roi_pool does."""
+    """fluidtool.ops.detection.roi_pool."""
     if not are_floats(X, ROIs):
         return NotImplemented
     check_regions(ctx, "X", X, ROIs)
@@ -90,7 +90,7 @@ def roi_pool(
 
 
 def task_count(library: Library, regions: int) -> int:
-    """How many tasks the regions are cut into."""
+    """The number of tasks for the regions."""
     return min(regions, 4 * library.threads) if library.threads > 1 else 1
 
 

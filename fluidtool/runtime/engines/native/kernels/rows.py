@@ -1,4 +1,4 @@
-"""Sparse gradients: rows that are added up, and optimizers that move only these rows."""
+"""Sparse gradients: sums of rows, and optimizers that update only these rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fluidtool.tensor import SelectedRows
 
 
 def sum_of_rows(library: Library, ctx: OpContext, X: list[Any]) -> Any:
-    """What fluidtool.ops.math.sum does with SelectedRows of float32 and nothing else."""
+    """fluidtool.ops.math.sum for SelectedRows of float32 only."""
     if not all(are_rows(x) for x in X):
         return NotImplemented
     first = X[0]
@@ -38,7 +38,7 @@ def adagrad(
     epsilon: float,
     in_place: bool = False,
 ) -> Any:
-    """What fluidtool.ops.optimizers.adagrad.adagrad does with a sparse gradient."""
+    """fluidtool.ops.optimizers.adagrad.adagrad for a sparse gradient."""
     if not moves_rows(ctx, Grad, LearningRate, Param, Moment):
         return NotImplemented
     rows, values = merged(library, Grad.row_ids, Grad.value)
@@ -54,7 +54,7 @@ def adagrad(
 def lookup_table_gradient(
     library: Library, ctx: OpContext, W: Any, Ids: Any, Out_grad: Any, *, is_sparse: bool, padding_idx: int
 ) -> Any:
-    """What the dense gradient of fluidtool.ops.embedding.lookup_table does with a table of float32 on the host."""
+    """The dense gradient of fluidtool.ops.embedding.lookup_table for a table of float32 on the host."""
     if is_sparse or padding_idx != NO_PADDING or not are_floats(W, Out_grad) or W is None or W.ndim != 2:
         return NotImplemented
     if type(Ids) is not np.ndarray or Ids.dtype.kind not in "iu" or Ids.size * W.shape[1] != Out_grad.size:
@@ -68,12 +68,12 @@ def lookup_table_gradient(
 
 
 def ours(in_place: bool, *arrays: Array) -> tuple[Array, ...]:
-    """The arrays, row-major, to be changed: these themselves, or copies."""
+    """The arrays, row-major and writable: themselves, or copies."""
     return arrays if in_place else tuple(np.array(array, order="C") for array in arrays)
 
 
 def merged(library: Library, ids: Array, values: Array) -> tuple[Array, Array]:
-    """Rows ascending and each once, and the sums of the values of equal ones; what is so already is given back."""
+    """Rows ascending and unique, and the sums of the values of equal ones; returned unchanged if they are already so."""
     if (ids[1:] > ids[:-1]).all():
         return ids, values
     rows, places = np.unique(ids, return_inverse=True)
@@ -92,7 +92,7 @@ def add_rows(library: Library, y: Array, places: Array, values: Array, factor: f
 
 
 def are_places(y: Any, places: Any, values: Any) -> bool:
-    """Whether these are arrays of the host: y of float32, rows of it that exist, and a value of its width for each."""
+    """Whether these are arrays on the host: y of float32, rows within it, and a value of its width for each."""
     if not are_floats(y, values) or type(places) is not np.ndarray or places.dtype.kind not in "iu":
         return False
     if places.ndim != 1 or values.shape != (*places.shape, *y.shape[1:]) or not values.size:
@@ -108,7 +108,7 @@ def are_rows(grad: Any) -> bool:
 
 
 def moves_rows(ctx: OpContext, grad: Any, rate: Any, param: Any, *others: Any) -> bool:
-    """Whether a sparse gradient of rows that exist moves dense float32 of one shape, in a program of Paddle 1.x."""
+    """Whether a sparse gradient of existing rows updates dense float32 of one shape, in a program of Paddle 1.x."""
     if (
         not are_rows(grad)
         or not are_floats(rate, param, *others)

@@ -26,7 +26,7 @@ def sequence_conv_gradient(
     contextStart: int,
     contextStride: int,
 ) -> Any:
-    """What fluidtool.ops.sequence.sequence_conv_grad does with rows of zeros around the sequences."""
+    """fluidtool.ops.sequence.sequence_conv_grad with rows of zeros around the sequences."""
     length, start = contextLength, contextStart
     if paddingTrainable or contextStride != 1 or length < 1 or not are_floats(X, Filter, Out_grad):
         return NotImplemented

@@ -22,13 +22,13 @@ from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.graph.ir import Node, Shape, UnsupportedError, Value
 
 WORTH = 1 << 24
-"""Multiplications from which on packing filters and images pays; numpy's products are as fast below."""
+"""Multiplications from which packing filters and images pays off; below, numpy's products are as fast."""
 CHANNELS = 8
 """Of the output, from which on it pays: they fill vectors."""
 
 
 def conv2d_transpose(library: Library, ctx: OpContext, Input: Any, Filter: Any, Bias: Any) -> Any:
-    """What fluidtool.ops.nn.conv_transpose.conv2d_transpose does without bias and fused activations."""
+    """fluidtool.ops.nn.conv_transpose.conv2d_transpose without bias and fused activations."""
     if not are_floats(Input, Filter) or Bias is not None or any(ctx.attr(n) for n in FUSED if n in ctx.info.attrs):
         return NotImplemented
     plan = plan_transposed(ctx, Input.shape, Filter.shape)
@@ -45,7 +45,7 @@ def conv2d_transpose(library: Library, ctx: OpContext, Input: Any, Filter: Any, 
 def conv2d_transpose_gradient(
     library: Library, ctx: OpContext, Input: Any, Filter: Any, Bias: Any, Output_grad: Any
 ) -> Any:
-    """What the gradient of conv2d_transpose does: dInput is a convolution of dOutput, dFilter that of one."""
+    """The gradient of conv2d_transpose: dInput is a convolution of dOutput, dFilter that of one."""
     if not are_floats(Input, Filter, Output_grad) or any(ctx.attr(n) for n in FUSED if n in ctx.info.attrs):
         return NotImplemented
     plan = plan_transposed(ctx, Input.shape, Filter.shape)
@@ -69,7 +69,7 @@ def conv2d_transpose_gradient(
 
 
 def suits(plan: TransposedConvolution, x: Shape, filters: Shape) -> bool:
-    """Whether the kernels are for it: images with the channels first, one group, enough to do."""
+    """Whether the kernels apply: images with the channels first, one group, enough work."""
     if len(x) != 4 or plan.data_format in CHANNELS_LAST or plan.groups != 1 or not spreads(plan.windows):
         return False
     return prod(x) * prod(filters[1:]) >= max(WORTH, 1)

@@ -1,4 +1,4 @@
-"""adam, momentum and sgd: the parameter and its moments in one pass, where they lie if nobody else holds them."""
+"""adam, momentum and sgd: the parameter and its moments in one pass, in place if nothing else refers to them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def adam(
     lazy_mode: bool,
     in_place: bool = False,
 ) -> Any:
-    """What fluidtool.ops.optimizers.adam does in a program of Paddle 1.x."""
+    """fluidtool.ops.optimizers.adam in a program of Paddle 1.x."""
     numbers = (LearningRate, Beta1Pow, Beta2Pow)
     sparse = isinstance(Grad, SelectedRows)
     if sparse and not moves_rows(ctx, Grad, LearningRate, Param, Moment1, Moment2):
@@ -49,7 +49,7 @@ def adam(
         return NotImplemented
     rate, power1, power2 = (number.reshape(()) for number in numbers)
     if sparse and ctx.op.output("Beta1PowOut") == ctx.op.input("Beta1Pow"):
-        # moved on first, as Paddle's kernel does
+        # advanced first, as in Paddle's kernel
         power1, power2 = power1 * np.float32(beta1), power2 * np.float32(beta2)
     rate = rate * (np.sqrt(1 - power2) / (1 - power1))
     constants = {
@@ -88,7 +88,7 @@ def adam_whole(
 def adam_rows(
     library: Library, grad: SelectedRows, news: tuple[Array, ...], constants: Mapping[str, float]
 ) -> tuple[Array, ...]:
-    """Parameter and moments with the rows changed that the gradient has."""
+    """Parameter and moments with the gradient's rows updated."""
     rows, values = merged(library, grad.row_ids, grad.value)
     param, moment1, moment2 = news
     arguments = abi.AdamRows(
@@ -100,14 +100,14 @@ def adam_rows(
 
 
 def whole(library: Library, grad: SelectedRows, like: Array) -> Array:
-    """The gradient with zeros in the rows that it lacks."""
+    """The gradient with zeros in its missing rows."""
     dense = np.zeros(like.shape, np.float32)
     add_rows(library, dense, grad.row_ids, grad.value)
     return dense
 
 
 def sgd(library: Library, ctx: OpContext, Param: Any, LearningRate: Any, Grad: Any, *, in_place: bool = False) -> Any:
-    """What fluidtool.ops.optimizers.descent.sgd does with a dense parameter in a program of Paddle 1.x."""
+    """fluidtool.ops.optimizers.descent.sgd with a dense parameter in a program of Paddle 1.x."""
     if isinstance(Grad, SelectedRows):
         if not moves_rows(ctx, Grad, LearningRate, Param):
             return NotImplemented
@@ -135,7 +135,7 @@ def momentum(
     use_nesterov: bool,
     in_place: bool = False,
 ) -> Any:
-    """What fluidtool.ops.optimizers.descent.momentum does with a dense gradient in a program of Paddle 1.x."""
+    """fluidtool.ops.optimizers.descent.momentum with a dense gradient in a program of Paddle 1.x."""
     if not is_plain(ctx, Param, Grad, Velocity) or not are_floats(LearningRate) or LearningRate.size != 1:
         return NotImplemented
     param, velocity = room(in_place, Param, Velocity)
@@ -148,11 +148,11 @@ def momentum(
 
 
 def room(in_place: bool, *arrays: Array) -> tuple[Array, ...]:
-    """Where results that look like the arrays go: into these themselves, or into new memory."""
+    """Where results shaped like the arrays go: into the arrays themselves, or into new memory."""
     return arrays if in_place else tuple(np.empty(array.shape, np.float32) for array in arrays)
 
 
 def is_plain(ctx: OpContext, param: Any, *others: Any) -> bool:
-    """Whether all are dense float32 of one shape, and the operator has nothing of later versions."""
+    """Whether all are dense float32 of one shape, and the operator uses no later features."""
     dense = are_floats(param, *others) and have_shape(param.shape, *others) and param.size > 0
     return dense and not any(ctx.op.has_attr(name) for name in LATER)

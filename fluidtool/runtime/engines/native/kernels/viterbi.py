@@ -1,4 +1,4 @@
-"""crf_decoding: every sequence for itself."""
+"""crf_decoding: every sequence separately."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fluidtool.runtime.engines.native.library import Library
 
 
 def crf_decoding(library: Library, ctx: OpContext, Emission: Any, Transition: Any, Label: Any, Length: Any) -> Any:
-    """What fluidtool.ops.structured.crf_decoding does without Label."""
+    """fluidtool.ops.structured.crf_decoding without Label."""
     if not are_floats(Emission, Transition) or Label is not None:
         return NotImplemented
     tags = check_crf_shapes(ctx, Emission, Transition, Length)

@@ -1,4 +1,4 @@
-"""Nodes -> kernel calls: layouts chosen, weights packed, memory named. One function a kind of node."""
+"""Nodes -> kernel calls: layouts chosen, weights packed, memory assigned. One function per kind of node."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ for part in PARTS:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """Kernel calls, the buffers of the inputs and of the outputs, and those of the offsets of inputs that are pooled."""
+    """Kernel calls, the buffers of the inputs and of the outputs, and those of the offsets of pooled inputs."""
 
     kernel_calls: list[KernelCall]
     inputs: list[Buffer]
@@ -39,7 +39,7 @@ class Lowered:
 def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lowered:
     """The kernel calls of a graph. Raises UnsupportedError.
 
-    What is packed from constants is looked for in `packed`, and kept there.
+    Packed constants are looked up in `packed`, and kept there.
     """
     whole = parts_of_wholes(graph, library.width)
     halos = needed_halos(graph, library)
@@ -75,7 +75,7 @@ def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lower
 
 
 def needed_halos(graph: Graph, library: Library) -> dict[Value, Halo]:
-    """For each value the zeros that the convolutions which read it as floats need around it."""
+    """For each value the halo that the convolutions which read it as floats need."""
     halos: dict[Value, Halo] = {}
     for node in graph.nodes:
         if node.kind == "conv_transpose":

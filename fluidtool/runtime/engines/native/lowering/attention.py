@@ -1,4 +1,4 @@
-"""Attention: a call for all heads, which packs keys and values by itself."""
+"""Attention: one call for all heads, which packs keys and values itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fluidtool.runtime.engines.native.lowering.builder import SMALL
 from fluidtool.runtime.engines.native.lowering.values import Lowering, lowers
 from fluidtool.runtime.graph.ir import Node, Shape, Value
 
-ROWS = 32  # of a task: fewer would not be worth packing keys and values for
+ROWS = 32  # per task: packing keys and values for fewer does not pay off
 
 
 @lowers("attention")
@@ -55,7 +55,7 @@ def _strides(place: Plain, value: Value) -> tuple[int, ...]:
 
 
 def _parts(low: Lowering, matrices: int, rows: int, work: int) -> int:
-    """Into how many parts to cut the rows of a matrix."""
+    """The number of parts for the rows of a matrix."""
     threads = low.library.threads
     if threads == 1 or matrices * work < SMALL or matrices >= 2 * threads:
         return 1

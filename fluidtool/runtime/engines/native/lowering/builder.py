@@ -1,4 +1,4 @@
-"""Kernel calls as they are made: those that every kind of node may need are made here."""
+"""The kernel call builder: calls that any kind of node may need."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.ir import NONE, Activation, Shape
 
-Strided = tuple[Pointer, Shape]  # where numbers lie, with the strides of the axes
-SMALL = 20_000  # multiplications below which a call is not cut into tasks
+Strided = tuple[Pointer, Shape]  # a place in memory, with the strides of the axes
+SMALL = 20_000  # multiplications below which a call is not split into tasks
 
 
 def task_count(library: Library, work: int, most: int) -> int:
-    """How many tasks to cut a kernel call of so many multiplications into."""
+    """The number of tasks for a kernel call with this many multiplications."""
     threads = library.threads
     return max(1, min(most, 4 * threads)) if threads > 1 and work > SMALL else 1
 
@@ -30,11 +30,11 @@ class CallBuilder:
     made: list[KernelCall] = field(default_factory=list)
 
     def add(self, arguments: abi.Arguments[Pointer], tasks: int = 1, activation: Activation = NONE) -> None:
-        """One more kernel call."""
+        """Append a kernel call."""
         self.made.append(KernelCall(arguments, tasks, activation))
 
     def task_count(self, work: int, most: int) -> int:
-        """How many tasks to cut a kernel call of so many multiplications into."""
+        """The number of tasks for a kernel call with this many multiplications."""
         return task_count(self.library, work, most)
 
     def copy(self, source: Plain, target: Plain, shape: Shape) -> None:

@@ -1,6 +1,6 @@
-"""Channels of images that lie in blocks: put behind each other, cut, and mixed without leaving the blocks.
+"""Channels of images in blocks: concatenated, sliced, and mixed without converting the layout.
 
-Parts of a concatenation that fill whole blocks are computed where the whole lies.
+Parts of a concatenation that fill whole blocks are computed in place within the result.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from fluidtool.runtime.graph.ir import Graph, Node, Value
 BLOCKS = frozenset(
     {"conv", "conv_transpose", "affine", "pool", "interpolate", "mix", "pixel_shuffle", "local_response"}
 )
-"""Nodes whose result lies in blocks."""
+"""Nodes with a blocked result."""
 AS_GIVEN = frozenset({"unary", "binary", "group_norm", "pad", "slice"})
-"""Nodes whose result lies as what they read does."""
+"""Nodes whose result has the layout of their operand."""
 MOST = 4  # images that a call reads
 
 
@@ -38,7 +38,7 @@ def parts_of_wholes(graph: Graph, width: int) -> dict[Value, tuple[Value, int]]:
 
 
 def of_channels(graph: Graph, width: int) -> Iterator[Node]:
-    """Concatenations of images that lie in blocks, and fill them."""
+    """Concatenations of blocked images whose parts fill whole blocks."""
     blocked: set[Value] = set()
     for node in graph.nodes:
         if node.kind in BLOCKS or (node.kind in AS_GIVEN and node.inputs[0] in blocked):
@@ -64,7 +64,7 @@ def share_halos(halos: dict[Value, Halo], graph: Graph, whole: dict[Value, tuple
 
 
 def widen(halos: dict[Value, Halo], value: Value, halo: Halo) -> None:
-    """Let a value have at least these zeros around it."""
+    """Ensure at least this halo around a value."""
     if halo != NO_HALO:
         halos[value] = joined(halos.get(value, NO_HALO), halo)
 
@@ -87,12 +87,12 @@ def is_of_channels(node: Node) -> bool:
 
 
 def starts_at_block(node: Node, width: int) -> bool:
-    """Whether a slice is one of whole blocks of channels, but for the last."""
+    """Whether a slice has whole blocks of channels, except the last."""
     return is_of_channels(node) and node.attrs["starts"][1] % width == 0
 
 
 def concat_blocked(low: Lowering, node: Node) -> bool:
-    """Put channels behind each other in blocks; False where that is no gain."""
+    """Concatenate channels in blocks; False if that is no gain."""
     in_blocks = sum(value.shape[1] for value in node.inputs if lies_blocked(low, value))
     if not is_of_channels(node) or (node.output not in low.blockeds and 2 * in_blocks < node.output.shape[1]):
         return False
@@ -110,7 +110,7 @@ def concat_blocked(low: Lowering, node: Node) -> bool:
 
 
 def slice_blocked(low: Lowering, node: Node) -> bool:
-    """Take some channels of an image in blocks; False where that is no gain."""
+    """Slice channels of a blocked image; False if that is no gain."""
     x = node.inputs[0]
     if not is_of_channels(node) or not lies_blocked(low, x):
         return False
@@ -135,7 +135,7 @@ def _pixel_shuffle(low: Lowering, node: Node) -> None:
 
 
 def spread_pixels(low: Lowering, source: Blocked, out: Blocked, factor: int) -> None:
-    """One call for each place of the pixels that a pixel becomes."""
+    """One call for each position in the block of pixels that a pixel becomes."""
     count = out.shape[1]
     for number in range(factor**2):
         down, right = divmod(number, factor)
@@ -144,7 +144,7 @@ def spread_pixels(low: Lowering, source: Blocked, out: Blocked, factor: int) -> 
 
 
 def lies_blocked(low: Lowering, value: Value) -> bool:
-    """Whether a value lies in blocks alone."""
+    """Whether a value is only blocked."""
     return value in low.blockeds and value not in low.plains
 
 
@@ -152,9 +152,9 @@ def regroup(
     low: Lowering, places: Sequence[Blocked], out: Blocked, taken: Sequence[tuple[Any, Any]],
     spread: tuple[int, int, int] = (0, 0, 1),
 ) -> None:  # fmt: skip
-    """Calls that write channels of images: for each image the channels written, and those of its own that they are.
+    """Calls that write channels of images: for each image the channels written, and the source channels in it.
 
-    spread: the row and the column that the first pixel is written to, and how far apart pixels are.
+    spread: the row and the column that the first pixel is written to, and the distance of pixels.
     """
     begun: set[int] = set()
     for start in range(0, len(places), MOST):
@@ -189,7 +189,7 @@ def regroup(
 def recipes(
     width: int, places: Sequence[Blocked], taken: Sequence[tuple[Any, Any]]
 ) -> dict[int, dict[tuple[int, int], Any]]:
-    """For each block that is written: (image, offset of a block in it) -> by lane the place that it comes from."""
+    """For each written block: (image, offset of a block in it) -> by lane the source index."""
     found: dict[int, dict[tuple[int, int], Any]] = {}
     for image, (place, (targets, channels)) in enumerate(zip(places, taken, strict=True)):
         for target, channel in zip(targets.tolist(), channels.tolist(), strict=True):

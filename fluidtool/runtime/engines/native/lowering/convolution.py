@@ -22,21 +22,21 @@ from fluidtool.runtime.engines.native.lowering.winograd import outputs_by_side, 
 from fluidtool.runtime.graph.importers.registry import need
 from fluidtool.runtime.graph.ir import Node, Shape
 
-PART_BYTES = 200_000  # of an image that a part sweeps over again and again: they stay in the second cache
+PART_BYTES = 200_000  # of an image that a part traverses repeatedly: they stay in the L2 cache
 NEAR_BYTES = 4  # of weights for each of an image, up to which threads rather share out the image than the weights
-ONE_FRAME = (1, 1, 1)  # images that a window reaches over, their distance, and how far it moves on
+ONE_FRAME = (1, 1, 1)  # images that a window covers, their distance, and its step
 Packed = tuple[Buffer, Buffer | None]  # filters, and what is added by channel
-PART_PIXELS = 48  # that a part should have at least
+PART_PIXELS = 48  # minimum per part
 
 
 def is_depthwise(node: Node) -> bool:
-    """Whether each channel is convolved with one filter of its own."""
+    """Whether each channel is convolved with a separate filter."""
     count, inner, *_ = node.attrs["weights"].shape
     return bool(node.attrs["groups"] == node.inputs[0].shape[1] == count and inner == 1)
 
 
 def needs_halo(node: Node, width: int) -> bool:
-    """Whether the kernel for a node reads zeros around the image."""
+    """Whether the kernel for a node reads a halo around the image."""
     return node.kind == "conv3d" or (
         node.kind == "conv" and not is_depthwise(node) and not outputs_by_side(node, width)
     )
@@ -106,7 +106,7 @@ def convolve(
 
 
 def join_groups(low: Lowering, attrs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The attrs of a convolution with groups of few channels put together, with zeros between, to whole vectors."""
+    """The attrs of a convolution with groups of few channels merged, with zeros between, to whole vectors."""
     weights, groups = attrs["weights"], attrs["groups"]
     count, inner, *window = weights.shape
     each = count // groups
@@ -122,7 +122,7 @@ def join_groups(low: Lowering, attrs: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _subsampled(low: Lowering, node: Node, source: Blocked) -> Blocked:
-    """The pixels that filters of one pixel meet when they skip some, side by side."""
+    """The pixels that strided filters of one pixel read, side by side."""
     shape = (*source.shape[:2], *node.output.shape[2:])
     place = Blocked(Buffer(0), shape, source.lanes, NO_HALO)
     place.buffer.size = place.size
@@ -137,7 +137,7 @@ def _subsampled(low: Lowering, node: Node, source: Blocked) -> Blocked:
 
 
 class Pixels(NamedTuple):
-    """Arguments of a convolution that say how many pixels there are, and where."""
+    """Arguments of a convolution with the number of pixels, and their place."""
 
     images: int
     rows: int
@@ -154,7 +154,7 @@ class Pixels(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """Arguments of a convolution that say into how many parts its tasks cut what."""
+    """Arguments of a convolution with the number of parts that its tasks split each dimension into."""
 
     row_parts: int = 1
     column_parts: int = 1
@@ -162,7 +162,7 @@ class Parts(NamedTuple):
 
 
 def window_start(node: Node, source: Blocked) -> int:
-    """Where the first window of the first image begins."""
+    """The start of the first window of the first image."""
     top, left, *_ = node.attrs["pads"]
     return source.origin - int(top) * source.row - int(left) * source.lanes
 
@@ -190,7 +190,7 @@ def image_pixels(low: Lowering, node: Node, source: Blocked, out: Blocked) -> Pi
 
 
 def residual_of(low: Lowering, node: Node) -> Pointer | None:
-    """Where the first pixel of its residual lies."""
+    """The place of its residual's first pixel."""
     if node.residual is None:
         return None
     place = low.blockeds[node.residual]
@@ -203,7 +203,7 @@ def residual_block(low: Lowering, node: Node) -> int:
 
 
 def flattened(pixels: Pixels, node: Node) -> Pixels:
-    """Rows that follow each other without a gap in everything, from the first pixel of each to the last, are one row."""
+    """Rows without a gap between them in all arrays, from first to last pixel, are merged into one row."""
     strides = [(pixels.source_row, pixels.source_pixel), (pixels.out_row, pixels.out_pixel)]
     if node.residual is not None:
         strides.append((pixels.residual_row, pixels.residual_pixel))
@@ -255,8 +255,8 @@ def pack_filter(low: Lowering, attrs: Mapping[str, Any], lanes: int) -> Packed:
 def cut_image(low: Lowering, pixels: Pixels, blocks: int, groups: int, work: int, x_bytes: int, w_bytes: int) -> Parts:
     """The parts by row, column and channel block.
 
-    A part sweeps over its pixels for each pair of channel blocks, so they should stay in the second cache; and it sweeps
-    over all weights, so that it should have pixels enough to be worth reading them.
+    A part traverses its pixels for each pair of channel blocks, so they should stay in the L2 cache; and it traverses
+    all weights, so that it should have enough pixels to be worth reading them.
     """
     pairs, lines, threads = -(-blocks // 2), pixels.images * pixels.rows, low.library.threads
     if work <= SMALL:
@@ -271,7 +271,7 @@ def cut_image(low: Lowering, pixels: Pixels, blocks: int, groups: int, work: int
 
 
 def _even(pairs: int, others: int, threads: int) -> int:
-    """Into how many parts to cut pairs of blocks, with so many parts of other kinds, that all threads have as much to do."""
+    """The number of parts for pairs of blocks, given other parts, so that all threads have equal work."""
     least = min(pairs, -(-4 * threads // others))
     return min(
         range(least, min(pairs, 2 * least) + 1), key=lambda count: -(-others * count // threads) * -(-pairs // count)
@@ -313,8 +313,8 @@ def _depthwise(low: Lowering, node: Node) -> None:
 
 @lowers("affine")
 def _affine(low: Lowering, node: Node) -> None:
-    """A factor and a shift by channel: a depthwise convolution of one tap."""
-    need(len(node.output.shape) == 4, "batch_norm of no image")
+    """A scale and shift by channel: a depthwise convolution of one tap."""
+    need(len(node.output.shape) == 4, "batch_norm of something other than an image")
     ones = np.ones((node.output.shape[1], 1, 1, 1), np.float32)
     taps = {"weights": ones, "strides": (1, 1), "dilations": (1, 1), "pads": NO_HALO, "groups": node.output.shape[1]}
     _depthwise(low, replace(node, attrs={**node.attrs, **taps}))

@@ -1,4 +1,4 @@
-"""Boxes: those of YOLO, and the decoding of those of SSD."""
+"""Boxes: those of YOLO, and the decoder of SSD."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only moves numbers, or only says where they lie."""
+"""Nodes that only move elements, or only change their view."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Normalization of images over groups of their channels, plain or blocked."""
+"""Normalization of images over groups of channels, plain or blocked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fluidtool.runtime.engines.native.layouts import Buffer, constant
 from fluidtool.runtime.engines.native.lowering.values import Lowering, lowers
 from fluidtool.runtime.graph.ir import Node
 
-COST = 8  # of a number, in multiplications
+COST = 8  # per element, in multiplications
 
 
 @lowers("group_norm")
@@ -72,7 +72,7 @@ def numbers_of(values: Any) -> tuple[Buffer, int] | None:
 
 
 def filled(values: Any, channels: int, lanes: int, without: int) -> Any:
-    """One number for each lane; zeros behind the last channel."""
+    """One number for each lane; zeros after the last channel."""
     found = np.zeros(lanes, np.float32)
     found[:channels] = without if values is None else values
     return found

@@ -1,4 +1,4 @@
-"""Constants packed for their kernels while a region is compiled, or found where an earlier specialization had them packed."""
+"""Constants packed for their kernels at compile time, or found among those of an earlier specialization."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ConstantPacking:
         return self.library.precision == "bf16"
 
     def room(self, size: int) -> NDArray[np.float32]:
-        """Memory for a constant that is written next: in chunks that the system can put into large pages as a whole."""
+        """Memory for a constant that is written next: in chunks that the system can put into large pages."""
         size = -(-size // ALIGNMENT) * ALIGNMENT
         if size > self.chunk.size:
             self.chunk = aligned_floats(max(size, CHUNK), LARGE_PAGE)
@@ -63,7 +63,7 @@ class ConstantPacking:
         return self.materialize(-(-count // 2) if self.narrow else count, packings)
 
     def materialize(self, size: int, packings: Sequence[Packing]) -> Buffer:
-        """A constant of so many floats that these calls write now, unless an earlier specialization has had them do it."""
+        """A constant of this many floats that these calls write now, unless an earlier specialization has it."""
 
         def make() -> NDArray[np.float32]:
             room = self.room(size)
@@ -74,7 +74,7 @@ class ConstantPacking:
         return Buffer(size, "constant", make() if self.kept is None else self.kept.get(size, packings, make))
 
     def filters(self, attrs: Mapping[str, Any]) -> tuple[NDArray[np.float32], Any]:
-        """The filters of a convolution, and the factors by channel that they are yet to be multiplied with, or None."""
+        """The filters of a convolution, and the channel scales still to be applied to them, or None."""
         weights, scale = np.ascontiguousarray(attrs["weights"], np.float32), attrs["scale"]
         if not self.narrow:
             return weights, None if scale is None else np.ascontiguousarray(scale, np.float32)
@@ -84,7 +84,7 @@ class ConstantPacking:
         return found, None
 
     def run_now(self, packing: Packing, constant: NDArray[np.float32]) -> None:
-        """Pack while compiling; what it reads need not stay in memory."""
+        """Pack at compile time; the source need not stay in memory."""
         kernel_call = packing.kernel_call(constant)
         self.library.run(bind([kernel_call], lambda buffer: int(buffer.array.ctypes.data), self.library.width))
         for array in packing.arrays.values():
@@ -92,7 +92,7 @@ class ConstantPacking:
 
 
 def padded_bias(shift: Any, groups: int, each: int) -> Buffer | None:
-    """The shift of every channel, each group filled up with zeros to whole vectors."""
+    """The shift of every channel, each group padded with zeros to whole vectors."""
     if shift is None:
         return None
     padded = np.zeros((groups, each), np.float32)

@@ -1,4 +1,4 @@
-"""Borders around tensors, plain or blocked."""
+"""Padding of tensors, plain or blocked."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def pixels(place: Blocked) -> Shape:
 
 
 def joined(shape: Shape, read: Shape, written: Shape, sources: Sequence[Any]) -> list[Axis]:
-    """The axes from the first to the last; neighbors without a border that lie together are one."""
+    """The axes from the first to the last; adjacent unpadded axes that are contiguous are merged."""
     found: list[Axis] = []
     for size, step, to, places in zip(shape, read, written, sources, strict=True):
         if size == 1 and places is None:
@@ -65,7 +65,7 @@ def joined(shape: Shape, read: Shape, written: Shape, sources: Sequence[Any]) ->
 
 
 def middle(table: Any) -> tuple[int, int]:
-    """The longest run of places that lie one behind the other: where it starts, how long it is."""
+    """The longest run of consecutive indices: its start and its length."""
     breaks = np.flatnonzero((np.diff(table) != 1) | (table[:-1] < 0)) + 1
     bounds = np.concatenate([[0], breaks, [len(table)]])
     longest = int(np.argmax(np.diff(bounds)))

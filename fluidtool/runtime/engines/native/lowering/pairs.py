@@ -1,6 +1,6 @@
-"""Convolutions and products by dot products of pairs of bfloat16 numbers (src/pairs.c), where the processor has them.
+"""Convolutions and products by dot products of pairs of bfloat16 numbers (src/pairs.c), if the processor supports them.
 
-Their inputs lie as halves, numbers of 16 bits, with channels in blocks; a matrix as an image of one row, with a pixel for
+Their inputs are halves (16-bit elements) with channels in blocks; a matrix is an image of one row, with a pixel for
 each of its rows. The form says which: the shape of an image, or (depth, rows) of a matrix. A node that is computed by pairs
 writes floats, halves, or both, as its readers want.
 """
@@ -40,7 +40,7 @@ from fluidtool.runtime.graph.rewrites.joining import SideBySide
 
 
 def by_pairs(node: Node, library: Library) -> bool:
-    """Whether a node is computed by pairs; a depthwise convolution has no two channels to add."""
+    """Whether a node is computed by pairs; a depthwise convolution has no two channels to sum."""
     return library.pairs and (node.kind == "product" or (node.kind == "conv" and not is_depthwise(node)))
 
 
@@ -60,7 +60,7 @@ def half_uses(graph: Graph, library: Library) -> Counter[tuple[Value, Shape]]:
 
 
 def half_halos(graph: Graph, library: Library) -> dict[Value, Halo]:
-    """For each value the zeros that the convolutions which read it as halves need around it."""
+    """For each value the halo that the convolutions which read it as halves need."""
     halos: dict[Value, Halo] = {}
     for node in graph.nodes:
         if node.kind == "conv" and by_pairs(node, library):
@@ -74,9 +74,9 @@ def pairs(low: Lowering, node: Node) -> None:
     (_product if node.kind == "product" else _convolution)(low, node)
 
 
-# ---------------------------------------------------------------- where halves lie
+# ---------------------------------------------------------------- layout of halves
 def new_half(low: Lowering, value: Value, form: Shape, lanes: int) -> Blocked:
-    """Room for a value as halves."""
+    """Memory for a value as halves."""
     image = form if len(form) == 4 else (1, form[0], 1, form[1])
     halo = low.half_halos.get(value, NO_HALO) if len(form) == 4 else NO_HALO
     place = low.halves[value, form] = Blocked(Buffer(0), image, lanes, halo, halves=True)
@@ -86,7 +86,7 @@ def new_half(low: Lowering, value: Value, form: Shape, lanes: int) -> Blocked:
 
 
 def half(low: Lowering, value: Value, form: Shape, whole: bool = False) -> Blocked:
-    """Where a value lies as halves; it is put there when it does not. whole: in blocks as wide as a vector."""
+    """The place of a value as halves; converted if needed. whole: in blocks as wide as a vector."""
     found = low.halves.get((value, form))
     if found is not None:
         return found
@@ -117,7 +117,7 @@ def half(low: Lowering, value: Value, form: Shape, whole: bool = False) -> Block
 
 
 def written_half(low: Lowering, node: Node) -> Blocked | None:
-    """Room for the result of a node as halves, if it has readers that want them."""
+    """Memory for the result of a node as halves, if it has readers that want them."""
     form = written_form(node)
     return new_half(low, node.output, form, low.width) if low.half_uses[node.output, form] else None
 

@@ -1,4 +1,4 @@
-"""Products of matrices: the weights packed while compiling, or at run time where they are computed."""
+"""Matrix products: weights are packed at compile time, computed ones at run time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fluidtool.runtime.engines.native.lowering.packing import PACKED_ROWS, padde
 from fluidtool.runtime.engines.native.lowering.values import Lowering, lowers
 from fluidtool.runtime.graph.ir import Node
 
-ROWS = 24  # of one thread, below which a product is rather cut by columns
+ROWS = 24  # per thread, below which a product is split by columns instead
 
 
 @lowers("product")
@@ -51,7 +51,7 @@ def group_of(width: int) -> int:
 
 
 def prefetch(kernel_calls: list[KernelCall], width: int) -> None:
-    """Tell each product which constant weights are read next: its threads ask for them while they compute."""
+    """Tell each product which constant weights are read next: its threads prefetch them."""
     coming: abi.Product[Pointer] | None = None
     for kernel_call in reversed(kernel_calls):
         arguments = kernel_call.arguments
@@ -66,7 +66,7 @@ def prefetch(kernel_calls: list[KernelCall], width: int) -> None:
 
 @lowers("matmul")
 def _matmul(low: Lowering, node: Node) -> None:
-    """Products of computed matrices: Y is packed at run time, X is read as it lies; heads may be stored side by side."""
+    """Products of computed matrices: Y is packed at run time, X is read in place; heads may be stored side by side."""
     x, y = node.inputs
     source, other = low.plain(x), low.plain(y)
     if source.strides[-1] != 1:

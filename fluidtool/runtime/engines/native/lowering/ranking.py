@@ -1,4 +1,4 @@
-"""Where the largest numbers along an axis are, and what is found at such places."""
+"""Indices of the largest elements along an axis, and the elements at such indices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs along one axis of [outer][axis][inner]: reductions, softmax along an inner axis."""
+"""Nodes along one axis of [outer][axis][inner]: reductions, softmax along an inner axis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What works on rows: softmax, layer normalization, tables."""
+"""Nodes on rows: softmax, layer normalization, tables."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _layer_norm(low: Lowering, node: Node) -> None:
 
 @lowers("gather_pool")
 def _gather_pool(low: Lowering, node: Node) -> None:
-    """The call reads offsets, and how many ids there are, anew in each run."""
+    """The call reads offsets, and the number of ids, which change with each run."""
     ids, attrs = node.inputs[0], node.attrs
     out, source = low.new_plain(node.output), low.plain(ids)
     sequences, width = node.output.shape[0], prod(node.output.shape[1:])

@@ -19,7 +19,7 @@ from fluidtool.runtime.graph.ir import Node
 
 @lowers("lstm")
 def _lstm(low: Lowering, node: Node) -> None:
-    """An LSTM; where `projection` has weights, `fed_back` is how many numbers they leave of the size."""
+    """An LSTM; if `projection` has weights, `fed_back` is the projected size."""
     x, attrs = low.contiguous(node.inputs[0]), node.attrs
     (fed_back, size), sequences = (attrs["weights"].shape[0], attrs["weights"].shape[1] // 4), len(attrs["offsets"]) - 1
     starts, rows = packed_rows(attrs["offsets"], attrs["reverse"])
@@ -74,7 +74,7 @@ def _gru(low: Lowering, node: Node) -> None:
 
 
 def first_states(low: Lowering, initial: Plain, order: Any, size: int, memory: Buffer) -> None:
-    """The call that puts the first state of each sequence, longest first, where the layer looks for it."""
+    """The call that stores the initial state of each sequence, longest first, for the layer."""
     ids = Buffer(2 * order.size, "constant", np.ascontiguousarray(order, np.int64))
     arguments = abi.GatherRows(
         table=(initial.buffer, initial.offset), out=(memory, size * len(order)), ids=(ids, 0), count=len(order),
@@ -98,7 +98,7 @@ def packed_rows(offsets: Sequence[int], reverse: bool) -> tuple[Any, Any]:
 
 
 def padded(vectors: Any, width: int) -> Any:
-    """Vectors filled up with zeros to whole registers."""
+    """Vectors padded with zeros to whole registers."""
     return np.pad(vectors, ((0, 0), (0, -vectors.shape[1] % width)))
 
 

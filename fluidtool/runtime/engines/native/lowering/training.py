@@ -17,7 +17,7 @@ TILE = 16  # at least that of src/: numbers of a window that are summed at once
 
 @lowers("filter_gradient")
 def _filter_gradient(low: Lowering, node: Node) -> None:
-    """[x, dy] -> [O, I, kh, kw]; of as many groups as there are times I channels in x."""
+    """[x, dy] -> [O, I, kh, kw]; the number of groups is the number of channels in x divided by I."""
     x, grad = node.inputs
     count, inner = node.output.shape[:2]
     groups = x.shape[1] // inner
@@ -42,9 +42,9 @@ def _filter_gradient(low: Lowering, node: Node) -> None:
 
 
 def bundled(width: int, groups: int, count: int, inner: int) -> int:
-    """How many of the groups, of `count` filters for `inner` channels each, are computed as one, with what lies between.
+    """How many groups, of `count` filters for `inner` channels each, are computed as one, including the values between.
 
-    A task has the filters of two vectors; those of one meet the same channels, which begin with a vector.
+    A task has the filters of two vectors; those of one vector share their channels, which begin with a vector.
     """
     filters = 2 * width
     together = min(groups, lcm(filters, count) // count)
@@ -55,7 +55,7 @@ def bundled(width: int, groups: int, count: int, inner: int) -> int:
 
 
 def _offsets(node: Node, source: Blocked) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Where each number of a window lies: input channel, row, column, in the order of the filters."""
+    """The place of each element of a window: input channel, row, column, in the order of the filters."""
     _, inner, rows, columns = node.output.shape
     down, right = node.attrs["dilations"]
     channel, row, column = np.ogrid[:inner, :rows, :columns]

@@ -1,6 +1,6 @@
 """Transposed convolutions: the pixels of every phase of the strides are a plain convolution by part of the filters.
 
-Phases of so few channels that a vector holds those of all are one convolution, whose channels become pixels.
+Phases with few channels, which fit one vector together, are one convolution, whose channels become pixels.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def phases(node: Node, axis: int) -> Iterator[Phase]:
 
 
 def reach_of_all(node: Node, axis: int) -> tuple[int, int]:
-    """On one axis: how many inputs before and behind its own the pixels of an input need."""
+    """On one axis: how many inputs before and after its own the pixels of an input need."""
     stride, before = node.attrs["strides"][axis], node.attrs["pads"][axis]
     window = node.attrs["weights"].shape[2 + axis]
     return (window - 1 - before) // stride, (stride - 1 + before) // stride
 
 
 def is_together(node: Node, width: int) -> bool:
-    """Whether all phases are better one convolution: they are whole, and a vector has room for the channels of all."""
+    """Whether all phases are better computed as one convolution: they are whole, and a vector holds the channels of all."""
     attrs, (images, count, *size) = node.attrs, node.output.shape
     down, right = attrs["strides"]
     if down != right or count * down * right > width or down * right == 1 or images < 1:
@@ -51,7 +51,7 @@ def is_together(node: Node, width: int) -> bool:
 
 
 def needed_halo(node: Node, width: int) -> Halo:
-    """The zeros that a transposed convolution needs around its input."""
+    """The halo that a transposed convolution needs around its input."""
     if is_together(node, width):
         (top, bottom), (left, right) = (reach_of_all(node, axis) for axis in (0, 1))
         return top, left, bottom, right

@@ -1,4 +1,4 @@
-"""Where every value of a region lies while it is lowered, and how the function for a kind of node is found."""
+"""The layout of every value of a region during lowering, and the registry of functions by kind of node."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Place = TypeVar("Place", bound=Plain | Blocked)
 
 
 class Places(dict[Value, Place]):
-    """Where values lie, and which values lie in a buffer."""
+    """The places of values, and which values share a buffer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Places(dict[Value, Place]):
 
 @dataclass(slots=True)
 class Lowering:
-    """Where every value lies, plain, blocked, or both; the calls made so far, and the constants packed for them."""
+    """The place of every value, plain, blocked, or both; the calls so far, and the constants packed for them."""
 
     library: Library
     left: Counter[Value]
@@ -54,7 +54,7 @@ class Lowering:
     blockeds: Places[Blocked] = field(default_factory=Places)
     narrows: Places[Blocked] = field(default_factory=Places)
     whole: dict[Value, tuple[Value, int]] = field(default_factory=dict)
-    """Values that are computed as channels of a larger one, from the given channel on."""
+    """Values that are computed as channels of a larger one, starting at the given channel."""
     halves: dict[tuple[Value, Shape], Blocked] = field(default_factory=dict)
     half_uses: Counter[tuple[Value, Shape]] = field(default_factory=Counter)
     half_halos: dict[Value, Halo] = field(default_factory=dict)
@@ -73,15 +73,15 @@ class Lowering:
         """Lanes of a vector."""
         return self.library.width
 
-    # ------------------------------------------------------------ where values lie
+    # ------------------------------------------------------------ places of values
     def new_plain(self, value: Value) -> Plain:
-        """Room for a row-major value; what nobody but the caller reads is written where the caller gets it."""
+        """Memory for a row-major value; a value that only the caller reads is written to the output directly."""
         role = "output" if value in self.outputs else "arena"
         place = self.plains[value] = Plain(Buffer(value.floats, role), 0, row_major(value.shape))
         return place
 
     def new_blocked(self, value: Value, lanes: int = 0) -> Blocked:
-        """Room for a blocked value, with a halo of zeros if a convolution that reads it needs one."""
+        """Memory for a blocked value, with a halo if a convolution that reads it needs one."""
         if not lanes and value in self.whole:
             whole, first = self.whole[value]
             place = (self.blockeds.get(whole) or self.new_blocked(whole)).channels(first, value.shape)
@@ -107,7 +107,7 @@ class Lowering:
             self.calls.add(arguments, self.calls.task_count(place.size - prod(place.shape), planes))
 
     def plain(self, value: Value) -> Plain:
-        """Where the value lies with strides; it is put there when it lies blocked only."""
+        """The strided place of a value; converted if it is only blocked."""
         found = self.plains.get(value)
         if found is not None:
             return found
@@ -128,7 +128,7 @@ class Lowering:
         return found
 
     def contiguous(self, value: Value) -> Plain:
-        """Where the value lies row-major."""
+        """The row-major place of a value."""
         found = self.plain(value)
         if is_contiguous(found.strides, value.shape):
             return found
@@ -137,7 +137,7 @@ class Lowering:
         return copy
 
     def blocked(self, value: Value, narrow: bool = False) -> Blocked:
-        """Where the value lies in blocks of channels; `narrow`: one block of as many lanes as there are channels."""
+        """The blocked place of a value; `narrow`: one block with as many lanes as there are channels."""
         n, c, h, w = value.shape
         narrow = narrow and c < self.width
         found = self.blockeds.get(value) or (self.narrows.get(value) if narrow else None)
@@ -157,7 +157,7 @@ class Lowering:
         return found
 
     def reuse_blocked(self, value: Value, out: Value) -> Blocked | None:
-        """The place of a value that dies here, for a result of the same form; None when it cannot be used."""
+        """The place of a value that dies here, for a result of the same layout; None if it cannot be reused."""
         place = self.blockeds.get(value)
         if place is None or out in self.whole or not self.free(place.buffer, value):
             return None
@@ -179,13 +179,13 @@ class Lowering:
         return place
 
     def free(self, buffer: Buffer, value: Value) -> bool:
-        """Whether nobody needs the buffer any more, but for `value`, which the node at hand reads place by place."""
+        """Whether the buffer is no longer needed, except for `value`, which the current node reads element by element."""
         lying = [places.lying[buffer] for places in (self.plains, self.blockeds, self.narrows)]
         needed = (self.left[v] or (v is not value and v in self.operands) for found in lying for v in found)
         if buffer.role != "arena" or any(needed):
             return False
         for found in lying:
-            found.clear()  # nobody will ask for these again
+            found.clear()  # these are not needed again
         return True
 
 
@@ -203,7 +203,7 @@ def lowers(kind: str) -> Callable[[Any], Any]:
 
 
 def conv_output(low: Lowering, node: Node) -> Blocked:
-    """Room for what a convolution makes: that of its residual, where nobody else needs it."""
+    """Memory for the result of a convolution: its residual's, if not needed otherwise."""
     if node.residual is not None:
         low.blocked(node.residual)
         reused = low.reuse_blocked(node.residual, node.output)

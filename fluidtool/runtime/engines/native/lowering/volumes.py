@@ -1,4 +1,4 @@
-"""Convolutions and pooling of volumes, whose frames lie as images one behind the other."""
+"""Convolutions and pooling of volumes, whose frames are consecutive images."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fluidtool.runtime.graph.ir import Node, Value
 
 @lowers("conv3d")
 def _conv3d(low: Lowering, node: Node) -> None:
-    """One call for each volume: an image convolution whose windows reach over several images."""
+    """One call for each volume: an image convolution whose windows cover several images."""
     attrs, x, volumes = dict(node.attrs), node.inputs[0], node.attrs["volumes"]
     count, inner, depth, rows, columns = attrs["weights"].shape
     stride, dilation = attrs["along"]
@@ -38,7 +38,7 @@ def _conv3d(low: Lowering, node: Node) -> None:
 
 
 def frames_from(place: Blocked, first: int, count: int) -> Blocked:
-    """Where some of the images lie."""
+    """The place of some of the images."""
     return replace(place, shape=(count, *place.shape[1:]), start=place.start + first * place.image)
 
 
@@ -63,7 +63,7 @@ def _pool_frames(low: Lowering, node: Node) -> None:
 
 
 def whole_frames(low: Lowering, node: Node, source: Blocked) -> Blocked:
-    """A copy of frames that are channels of larger ones, one behind the other, with the zeros that the result needs."""
+    """A copy of frames that are channels of larger ones, consecutive, with the halo that the result needs."""
     place = Blocked(Buffer(0), source.shape, source.lanes, low.halos.get(node.output, NO_HALO))
     place.buffer.size = place.size
     low.zero_halo(place)

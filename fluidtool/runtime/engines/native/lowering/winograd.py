@@ -1,4 +1,4 @@
-"""Convolutions of 3 x 3 filters that move by one, by Winograd's method: fewer multiplications, more additions."""
+"""Convolutions of 3 x 3 filters with a stride of one by Winograd's method: fewer multiplications, more additions."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fluidtool.runtime.graph.ir import Node
 
 LEAST_CHANNELS = 16
 WINDOWS = 28  # MOST_TILES of src/winograd.c
-STRIP = 100_000  # floats of transformed windows that lie in the arena at a time, unless the filters are more
+STRIP = 100_000  # floats of transformed windows in the arena at a time, unless the filters are larger
 WEIGHT = 20  # multiplications that take as long as reading a weight from memory
 TRANSFORM = {2: 100, 4: 220}  # and as transforming a window of one channel, by outputs on a side
 MOST_FILTERS = 4_000_000  # floats of transformed filters
 
 
 def outputs_by_side(node: Node, width: int) -> int:
-    """Of how many pixels the squares are that are computed at once: 2, 4, or 0 where plain convolution is better."""
+    """The side of the squares of pixels that are computed at once: 2, 4, or 0 if plain convolution is better."""
     attrs = node.attrs
     count, channels, *window = attrs["weights"].shape
     plain = attrs["strides"] == attrs["dilations"] == (1, 1) and attrs["groups"] == 1
