@@ -208,7 +208,7 @@ def test_voc2012_needs_pillow(home: Path, monkeypatch: pytest.MonkeyPatch) -> No
     [(flowers.valid, "flowers/102flowers.tgz"), (voc2012.val, "voc2012/VOCtrainval_11-May-2012.tar")],
 )
 def test_a_missing_file_is_named(home: Path, call: Any, file: str) -> None:
-    with pytest.raises(DataFileNotFoundError, match="which is not there") as caught:
+    with pytest.raises(DataFileNotFoundError, match="which is missing") as caught:
         call()
     assert str(home / file) in str(caught.value)
 
