@@ -180,7 +180,7 @@ def lars_momentum(
     sizes = {"Grad": Grad, "Velocity": Velocity, "LearningRate": LearningRate, "lars_weight_decay": decays}
     for name, values in sizes.items():
         if len(values) != count:
-            raise ctx.error(f"{name} must be as many as the {count} Param, found {len(values)}")
+            raise ctx.error(f"input {name} must have {count} variables, as many as Param, found {len(values)}")
     rescale, epsilon = option(ctx, "rescale_grad", 1.0), option(ctx, "epsilon", 0.0)
     params, velocities = [], []
     for param, grad, velocity, rates, decay in zip(Param, Grad, Velocity, LearningRate, decays, strict=True):

@@ -99,7 +99,7 @@ def test_settings_that_change_no_number_are_taken_and_others_named() -> None:
     assert (config.model_dir(), config.prog_file(), config.use_gpu()) == ("folder", "", True)
     config.disable_gpu()
     assert not config.use_gpu()
-    with pytest.raises(NotOfferedError, match="enable_tensorrt_engine is not offered: fluidtool has no TensorRT"):
+    with pytest.raises(NotOfferedError, match="enable_tensorrt_engine is not offered: TensorRT is not supported"):
         config.enable_tensorrt_engine(workspace_size=1)
     with pytest.raises(AttributeError, match="no attribute 'enable_nothing'"):
         config.enable_nothing()

@@ -178,7 +178,7 @@ def test_lars_momentum_of_paddle_2_takes_several_parameters() -> None:
 
 def test_lars_momentum_refuses_lists_of_different_lengths() -> None:
     lists = {"Param": [PARAM, STATE], "Grad": [STATE], "Velocity": [STATE, PARAM], "LearningRate": [RATE, RATE]}
-    with pytest.raises(OperatorError, match="Grad must be as many as the 2 Param, found 1"):
+    with pytest.raises(OperatorError, match="Grad must have 2 variables, as many as Param, found 1"):
         run_op("lars_momentum", lists, {"mu": 0.9}, {"ParamOut": 2, "VelocityOut": 2})
 
 

@@ -66,6 +66,7 @@ class DistributedTranspiler(Fleet):
         if self._communicator is None or not self._communicator.is_running():
             flags = strategy.get_trainer_runtime_config().get_communicator_flags()
             given = self._of_communicator(strategy)
+            assert strategy.mode is not None  # its program was transpiled, which the base class refuses
             self._communicator = Communicator(self.main_program, strategy.mode, given, flags)
             self._communicator.start()
 
