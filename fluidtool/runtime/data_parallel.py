@@ -58,10 +58,7 @@ class ParallelRunner:
         for name, value in feed.items():
             tensor = value if isinstance(value, LoDTensor) else LoDTensor(self.executors[0].device.array(value))
             pieces = split_batch(tensor, count) if tensor.shape() else [tensor]
-            var = self.program.global_block().vars.get(name)
-            if len(pieces) == 1 and var is not None and var.persistable:
-                pieces = pieces * count
-            if len(pieces) < count and not partial:
+            if len(pieces) < count and not partial and not self._for_all(name, pieces):
                 kind = "CPU" if self.executors[0].device.name == "numpy" else "GPU"
                 raise FeedError(
                     f"The number({len(pieces)}) of samples[{name}] of current batch is less than the count({count}) of "
@@ -69,11 +66,20 @@ class ParallelRunner:
                     "fewer devices (the environment variable CPU_NUM)"
                 )
             shares[name] = pieces
+        reached = max(
+            (len(pieces) for name, pieces in shares.items() if not self._for_all(name, pieces)), default=count
+        )
+        shares = {name: pieces * reached if self._for_all(name, pieces) else pieces for name, pieces in shares.items()}
         if len({len(pieces) for pieces in shares.values()}) > 1:
             found = ", ".join(f"{name}: {len(pieces)}" for name, pieces in shares.items())
             raise FeedError(f"all fed values must split over the same number of devices, found {found}")
         devices = len(next(iter(shares.values()))) if shares else count
         return [{name: pieces[i] for name, pieces in shares.items()} for i in range(devices)]
+
+    def _for_all(self, name: str, pieces: Sequence[Any]) -> bool:
+        """Whether a fed value is every device's: one that persists and cannot be divided."""
+        var = self.program.global_block().vars.get(name)
+        return len(pieces) == 1 and var is not None and var.persistable
 
     def run(
         self, feeds: Sequence[Mapping[str, Any]], fetches: Sequence[str], observer: Observer | None = None

@@ -10,11 +10,15 @@ from fluidtool.errors import LoDError
 
 @dataclass(frozen=True, slots=True)
 class LoDRankTable:
-    """`items` are (index, length) pairs by descending length, ties by index; `coarse_lod` are the levels above."""
+    """`ranked` are (index, length) pairs by descending length, ties by index; `coarse_lod` are the levels above."""
 
-    items: tuple[tuple[int, int], ...]
+    ranked: tuple[tuple[int, int], ...]
     level: int
     coarse_lod: tuple[tuple[int, ...], ...] = ()
+
+    def items(self) -> list[tuple[int, int]]:
+        """The (index, length) pairs in order."""
+        return list(self.ranked)
 
     @classmethod
     def from_lod(cls, lod: Sequence[Sequence[int]], level: int) -> LoDRankTable:
@@ -25,5 +29,5 @@ class LoDRankTable:
             )
         offsets = lod[level]
         lengths = [(i, offsets[i + 1] - offsets[i]) for i in range(len(offsets) - 1)]
-        items = tuple(sorted(lengths, key=lambda item: -item[1]))
-        return cls(items, level, tuple(tuple(above) for above in lod[:level]))
+        ranked = tuple(sorted(lengths, key=lambda item: -item[1]))
+        return cls(ranked, level, tuple(tuple(above) for above in lod[:level]))

@@ -30,7 +30,7 @@ def lod_rank_table(ctx: OpContext, X: Any, *, level: int) -> LoDRankTable:
 @op("max_sequence_len", inputs="RankTable", outputs="Out", raw=True)
 def max_sequence_len(ctx: OpContext) -> Any:
     """The length of the longest sequence, [1] int64 (Paddle 1.8.5 max_sequence_len_op.cc)."""
-    return ctx.array([_table(ctx).items[0][1]], VarType.INT64)
+    return ctx.array([_table(ctx).ranked[0][1]], VarType.INT64)
 
 
 @max_sequence_len.infer
@@ -47,7 +47,7 @@ def _(ctx: InferContext) -> TensorMeta:
 )
 def reorder_lod_tensor_by_rank(ctx: OpContext) -> Any:
     """The sequences of X (rows without a LoD) in the order of the table (Paddle 1.8.5 reorder_lod_tensor_by_rank_op.cc)."""
-    return _reordered(ctx, [index for index, _ in _table(ctx).items])
+    return _reordered(ctx, [index for index, _ in _table(ctx).ranked])
 
 
 @reorder_lod_tensor_by_rank.infer
@@ -65,7 +65,7 @@ def _(context: GradMakerContext) -> list[OpDescription]:
 @op("reorder_lod_tensor_by_rank_grad", inputs="X RankTable", outputs="Out", raw=True, traits=Traits(memory="keeps_lod"))
 def reorder_lod_tensor_by_rank_grad(ctx: OpContext) -> Any:
     """X, the gradient of the reordered tensor, in the original order."""
-    items = _table(ctx).items
+    items = _table(ctx).ranked
     return _reordered(ctx, sorted(range(len(items)), key=lambda rank: items[rank][0]))
 
 
@@ -89,16 +89,16 @@ def lod_tensor_to_array(ctx: OpContext) -> LoDTensorArray:
     if table.level >= len(lod):
         raise ctx.error(f"X needs a LoD of at least {table.level + 1} levels, found {len(lod)}")
     offsets = lod[table.level]
-    if max(index for index, _ in table.items) >= len(offsets) - 1:
-        raise ctx.error(f"RankTable ranks {len(table.items)} sequences, but X has {len(offsets) - 1}")
-    starts = ctx.np.asarray([offsets[index] for index, _ in table.items])
-    lengths = ctx.np.asarray([length for _, length in table.items])
+    if max(index for index, _ in table.ranked) >= len(offsets) - 1:
+        raise ctx.error(f"RankTable ranks {len(table.ranked)} sequences, but X has {len(offsets) - 1}")
+    starts = ctx.np.asarray([offsets[index] for index, _ in table.ranked])
+    lengths = ctx.np.asarray([length for _, length in table.ranked])
     out = LoDTensorArray()
-    for step in range(table.items[0][1]):
+    for step in range(table.ranked[0][1]):
         deeper, rows = take_sequences(ctx, lod[table.level + 1 :], starts[lengths > step] + step)
         if len(rows) and rows.max() >= X.shape[0]:
             raise ctx.error(
-                f"RankTable has sequences of up to {table.items[0][1]} elements, but X has only {X.shape[0]} rows"
+                f"RankTable has sequences of up to {table.ranked[0][1]} elements, but X has only {X.shape[0]} rows"
             )
         out.append(LoDTensor(X[ctx.array(rows)], deeper))
     return out
@@ -123,8 +123,8 @@ def array_to_lod_tensor(ctx: OpContext) -> Any:
     (Paddle 1.8.5 array_to_lod_tensor_op.cc)
     """
     steps, table = array_of(ctx, "X"), _table(ctx)
-    if len(steps) <= 0 or len(steps) < table.items[0][1]:
-        raise ctx.error(f"the array X has {len(steps)} steps, but RankTable has a sequence of {table.items[0][1]}")
+    if len(steps) <= 0 or len(steps) < table.ranked[0][1]:
+        raise ctx.error(f"the array X has {len(steps)} steps, but RankTable has a sequence of {table.ranked[0][1]}")
     empty = [number for number, step in enumerate(steps) if step.array is None]
     if empty:
         raise ctx.error(f"steps {empty} of the array X were never written")
@@ -133,8 +133,8 @@ def array_to_lod_tensor(ctx: OpContext) -> Any:
         raise ctx.error(f"the steps of X must have the same number of LoD levels, found {sorted(depths)}")
     counts = [len(step.offsets[0]) - 1 if step.offsets else step.array.shape[0] for step in steps]
     bases = ctx.np.asarray(offsets_of(counts))
-    ranks = sorted(range(len(table.items)), key=lambda rank: table.items[rank][0])
-    lengths = [table.items[rank][1] for rank in ranks]
+    ranks = sorted(range(len(table.ranked)), key=lambda rank: table.ranked[rank][0])
+    lengths = [table.ranked[rank][1] for rank in ranks]
     picks = ctx.np.concatenate([bases[:length] + rank for rank, length in zip(ranks, lengths, strict=True)])
     needed = (ctx.np.asarray(lengths)[:, None] > ctx.np.arange(len(steps))).sum(axis=0)
     for step, (need, count) in enumerate(zip(needed.tolist(), counts, strict=True)):
@@ -202,7 +202,7 @@ def _table(ctx: OpContext) -> LoDRankTable:
         raise ctx.error(
             f"input RankTable must hold a rank table, found {type(table).__name__}; create one with lod_rank_table"
         )
-    if not table.items:
+    if not table.ranked:
         raise ctx.error("the rank table has no sequences")
     ranked: LoDRankTable = table
     return ranked
@@ -217,4 +217,4 @@ def _array(ctx: OpContext) -> Any:
 
 def _active(table: LoDRankTable, step: int) -> int:
     """How many sequences are longer than `step`."""
-    return sum(length > step for _, length in table.items)
+    return sum(length > step for _, length in table.ranked)

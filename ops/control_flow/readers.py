@@ -39,6 +39,11 @@ class TensorQueue:
         self._closed = False
         self._changed = Condition()
 
+    @property
+    def closed(self) -> bool:
+        """Whether no more batches are taken."""
+        return self._closed
+
     def push(self, batch: Iterable[LoDTensor]) -> bool:
         """Append a batch, waiting while the queue is full; False if the queue is closed."""
         with self._changed:

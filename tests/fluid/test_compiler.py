@@ -431,3 +431,16 @@ def test_unknown_settings_are_named(strategy: Any) -> None:
 def test_settings_have_their_type(name: str, value: Any) -> None:
     with pytest.raises(TypeError, match=f"BuildStrategy.{name} takes"):
         setattr(fluid.BuildStrategy(), name, value)
+
+
+def test_a_fed_variable_that_persists_goes_to_the_devices_that_run() -> None:
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()):
+        rate = fluid.data("rate", [1], "float32")
+        rate.persistable = True
+        scaled = fluid.layers.elementwise_mul(fluid.data("x", [None, 1], "float32"), rate)
+    compiled = fluid.CompiledProgram(main).with_data_parallel(places=[fluid.CPUPlace()] * 4)
+    for rows in (1, 3, 6):
+        feed = {"x": np.ones((rows, 1), "float32"), "rate": np.array([2.0], "float32")}
+        (fetched,) = fluid.Executor().run(compiled, feed, [scaled])
+        assert fetched.tolist() == [[2.0]] * rows

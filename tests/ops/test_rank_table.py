@@ -136,7 +136,7 @@ def test_writing_past_the_end_leaves_holes() -> None:
 
 def test_rank_tables_order_by_length_and_keep_ties_in_order() -> None:
     table = run_op("lod_rank_table", {"X": lod_tensor(np.zeros((8, 1)), [[2, 3, 0, 3]])})["Out"]
-    assert table.items == ((1, 3), (3, 3), (0, 2), (2, 0))
+    assert table.ranked == ((1, 3), (3, 3), (0, 2), (2, 0))
 
 
 def test_gradient_of_rnn_memory_helper() -> None:
