@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
-from fluidtool.errors import ArgumentTypeError, FeedError, UsageError
+import numpy as np
+
+from fluidtool.errors import ArgumentTypeError, AssertedError, FeedError, UnsupportedOperatorError, UsageError
 from fluidtool.fluid.dataloader import BatchSampler, Dataset, SampleBatches, default_collate_fn
 from fluidtool.fluid.dataset import DatasetBase
 from fluidtool.fluid.framework import default_main_program
 from fluidtool.fluid.layers.readers import append_reader, double_buffer, fed_batches, slots_of
 from fluidtool.fluid.reader_decorators import batch
-from fluidtool.fluid.reader_thread import Batches, ReaderThread
+from fluidtool.fluid.reader_thread import Batches, ReaderThread, regular_array
 from fluidtool.ir import Variable
 from fluidtool.ir.unique_name import UniqueNameGenerator
 from fluidtool.tensor import LoDTensor, Place
@@ -23,8 +25,47 @@ class _Names:
     generator = UniqueNameGenerator()
 
 
-class GeneratorLoader:
-    """Batches for the variables of feed_list; at most `capacity` are queued.
+class _Order:
+    kept = True
+
+
+def keep_data_loader_order(*args: bool) -> bool | None:
+    """Whether loaders give each device its batches in order, or with an argument that they need not: they always do.
+
+    Raises AssertedError for anything but one bool.
+    """
+    if not args:
+        return _Order.kept
+    if len(args) != 1 or not isinstance(args[0], bool):
+        raise AssertedError(f"keep_data_loader_order takes one bool, found {args}")
+    _Order.kept = args[0]
+    return None
+
+
+class DataLoaderBase:
+    """What loaders have in common: calling one gives itself, and iterating is its own."""
+
+    def __call__(self) -> Self:
+        return self
+
+    def __iter__(self) -> Any:
+        raise UnsupportedOperatorError(f"{type(self).__name__} does not say how it is iterated: it has no __iter__")
+
+    def __next__(self) -> Any:
+        raise UnsupportedOperatorError(f"{type(self).__name__} does not say what comes next: it has no __next__")
+
+    def next(self) -> Any:
+        """What comes next, as Python 2 asks for it."""
+        return self.__next__()
+
+    @staticmethod
+    def _check_input_array(item: Any) -> np.ndarray[Any, Any]:
+        """An array of a list; raises ArgumentTypeError for lists of different lengths."""
+        return regular_array(item)
+
+
+class GeneratorLoader(DataLoaderBase):
+    """Batches for the variables of feed_list; at most `capacity` wait at a time.
 
     Iterable: `for feed in loader()` yields a list with one dict (one list with return_list) per place. Not
     iterable: reader operators go into the default main program, runs follow `start()` and end with EOFException.
@@ -54,16 +95,13 @@ class GeneratorLoader:
 
     @property
     def queue(self) -> Any:
-        """The queue of batches."""
-        return self._thread.queue
+        """Where batches wait; code that asks for it may push them itself, without `start`."""
+        return self._thread.open_queue()
 
     @property
     def iterable(self) -> bool:
         """Whether it is a Python iterator instead of a part of the program."""
         return self._iterable
-
-    def __call__(self) -> GeneratorLoader:
-        return self
 
     def __iter__(self) -> GeneratorLoader:
         if not self._iterable:
@@ -90,8 +128,6 @@ class GeneratorLoader:
             return group
         names = [var.name for var in self._feed_list]
         return [dict(zip(names, tensors, strict=True)) for tensors in group]
-
-    next = __next__
 
     def start(self) -> None:
         """Begin an epoch of a loader that is not iterable."""
@@ -256,8 +292,8 @@ def _sampler(
     return given
 
 
-class DatasetLoader:
-    """The mini-batches of a data set: `for feed in loader()` yields a list with one dict per place.
+class DatasetLoader(DataLoaderBase):
+    """The mini-batches of a data set: `for feed in loader()` gives a list with one dict for every place.
 
     drop_last drops incomplete batches, and a last group with fewer batches than places.
     Raises ArgumentTypeError for another data set, UsageError for more places than files.
@@ -275,17 +311,12 @@ class DatasetLoader:
         self._groups: Iterator[list[dict[str, LoDTensor]]] = iter(())
         dataset.set_thread(len(self._places))
 
-    def __call__(self) -> DatasetLoader:
-        return self
-
     def __iter__(self) -> DatasetLoader:
         self._groups = self._in_groups()
         return self
 
     def __next__(self) -> list[dict[str, LoDTensor]]:
         return next(self._groups)
-
-    next = __next__
 
     def _in_groups(self) -> Iterator[list[dict[str, LoDTensor]]]:
         group: list[dict[str, LoDTensor]] = []
@@ -313,6 +344,11 @@ class PyReader(GeneratorLoader):
         return_list: bool = False,
     ) -> None:
         super().__init__(feed_list, capacity, use_double_buffer, iterable, return_list)
+
+    @property
+    def _loader(self) -> PyReader:
+        """The loader within, which is the reader itself."""
+        return self
 
     decorate_sample_generator = GeneratorLoader.set_sample_generator
     decorate_sample_list_generator = GeneratorLoader.set_sample_list_generator

@@ -49,6 +49,11 @@ class ReaderThread:
         self._thread: Thread | None = None
         weakref.finalize(self, self.queue.close)
 
+    def open_queue(self) -> ReaderQueue:
+        """The queue, for code that pushes batches itself."""
+        self.queue.started = True
+        return self.queue
+
     def start(self) -> None:
         """Begin an epoch; raises UsageError without a source of data or while the previous epoch is running."""
         if self.batches is None:
@@ -58,6 +63,11 @@ class ReaderThread:
         self.queue.reopen()
         self._thread = Thread(target=_fill, args=(self.queue, self.batches, tuple(self.places)), daemon=True)
         self._thread.start()
+
+    def join(self) -> None:
+        """Wait until the generator has been read."""
+        if self._thread is not None:
+            self._thread.join()
 
     def reset(self) -> None:
         """End the epoch and drop the queued batches."""
@@ -84,17 +94,23 @@ def _fill(queue: ReaderQueue, batches: Batches, places: tuple[Place, ...]) -> No
 def _tensor(item: Any, place: Place) -> LoDTensor:
     if isinstance(item, LoDTensor) and not isinstance(place, CUDAPlace):
         return item
-    try:
-        array = item.numpy() if isinstance(item, LoDTensor) else np.asarray(item)
-    except ValueError as error:
-        raise _ragged() from error
-    if array.dtype == object:
-        raise _ragged()
+    array = item.numpy() if isinstance(item, LoDTensor) else regular_array(item)
     tensor = LoDTensor()
     tensor.set(array, place)
     if isinstance(item, LoDTensor):
         tensor.set_lod(item.lod())
     return tensor
+
+
+def regular_array(item: Any) -> np.ndarray[Any, Any]:
+    """An array of an array or nested lists; raises ArgumentTypeError for lists of different lengths."""
+    try:
+        array = np.asarray(item)
+    except ValueError as error:
+        raise _ragged() from error
+    if array.dtype == object:
+        raise _ragged()
+    return array
 
 
 def _ragged() -> ArgumentTypeError:

@@ -338,3 +338,54 @@ def test_core_offers_the_compiled_modules_names() -> None:
     assert fluid.core.LoDTensor is fluid.core.Tensor is fluid.LoDTensor
     assert issubclass(fluid.core.EOFException, Exception)
     assert not hasattr(fluid.core, "nosuch")
+
+
+def test_batches_that_a_script_pushes_itself() -> None:
+    with fluid.program_guard(fluid.Program(), fluid.Program()), fluid.scope_guard(fluid.Scope()):
+        reader = fluid.layers.py_reader(capacity=2, shapes=[(-1, 2)], dtypes=["float32"])
+        queue = reader.queue
+        data = fluid.layers.read_file(reader)
+        executor = fluid.Executor()
+        executor.run(fluid.default_startup_program())
+        queue.push([fluid.LoDTensor(np.ones((3, 2), "float32"))])
+        (fetched,) = executor.run(fetch_list=[data])
+        assert fetched.shape == (3, 2)
+        queue.close()
+        with pytest.raises(fluid.core.EOFException):
+            executor.run(fetch_list=[data])
+
+
+def test_a_reader_that_exits() -> None:
+    with fluid.program_guard(fluid.Program(), fluid.Program()), fluid.scope_guard(fluid.Scope()):
+        reader = fluid.layers.py_reader(capacity=1, shapes=[(-1, 1)], dtypes=["float32"])
+        reader.decorate_tensor_provider(lambda: iter([[np.ones((1, 1), "float32")]] * 9))
+        fluid.layers.read_file(reader)
+        reader.start()
+        assert not reader.exited
+        reader.exited = True
+        reader.thread.join()
+        assert reader.exited
+
+
+def test_a_loader_of_nothing_is_not_iterated() -> None:
+    loader = fluid.reader.DataLoaderBase()
+    assert loader() is loader
+    for call in (loader.__iter__, loader.__next__, loader.next):
+        with pytest.raises(NotImplementedError):
+            call()
+
+
+def test_lists_of_different_lengths_are_no_array() -> None:
+    check = fluid.reader.GeneratorLoader._check_input_array
+    assert check([[1, 2], [3, 4]]).shape == (2, 2)
+    with pytest.raises(TypeError, match="different lengths"):
+        check([[1, 2], [3]])
+
+
+def test_the_order_of_batches() -> None:
+    before = fluid.reader.keep_data_loader_order()
+    fluid.reader.keep_data_loader_order(False)
+    assert fluid.reader.keep_data_loader_order() is False
+    fluid.reader.keep_data_loader_order(before)
+    with pytest.raises(AssertionError, match="takes one bool"):
+        fluid.reader.keep_data_loader_order(1)

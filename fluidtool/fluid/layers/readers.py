@@ -43,8 +43,18 @@ class ReaderVariable(Variable):
 
     @property
     def queue(self) -> Any:
-        """The queue of batches."""
-        return self._source().queue
+        """Where batches wait."""
+        return self._source().open_queue()
+
+    @property
+    def exited(self) -> bool:
+        """Whether the epoch has been ended by setting this to True."""
+        return self._source().queue.closed
+
+    @exited.setter
+    def exited(self, exited: bool) -> None:
+        if exited:
+            self._source().queue.close()
 
     def start(self) -> None:
         """Begin an epoch; runs after the last batch raise EOFException."""
