@@ -30,6 +30,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "paddle.compat": ("fluidtool.compat.text",),
     "paddle.version": ("fluidtool.compat.version",),
     "paddle.fluid.contrib.decoder.beam_search_decoder": ("fluidtool.fluid.contrib.decoder",),
+    "paddle.fluid.contrib.layers.rnn_impl": ("fluidtool.fluid.contrib.layers.recurrent",),
     "paddle.fluid.contrib.mixed_precision.decorator": ("fluidtool.fluid.contrib.mixed_precision",),
     "paddle.fluid.contrib.reader.distributed_reader": ("fluidtool.fluid.contrib.reader",),
     "paddle.fluid.core_avx": ("fluidtool.fluid.core", "fluidtool.compat.predictor"),

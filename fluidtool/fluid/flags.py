@@ -89,7 +89,9 @@ class Globals:
     """`core.globals()`: every setting by its name, like a dict; UsageError for an unknown one, or one that is fixed."""
 
     def __getitem__(self, name: str) -> Any:
-        return get_flags(name)[name]
+        if name not in _Flags.values:
+            raise UsageError(f"Cannot find global variable {name}")
+        return _Flags.values[name]
 
     def __setitem__(self, name: str, value: Any) -> None:
         if name in FIXED:
@@ -109,7 +111,7 @@ class Globals:
 
     def is_public(self, name: str) -> bool:
         """Whether `set_flags` knows it."""
-        return name in _Flags.values
+        return name in _Flags.values and name not in FIXED
 
 
 def _set_eager_deletion_mode(threshold: float, fraction: float, fast: bool) -> None:
@@ -126,6 +128,6 @@ def _set_fuse_parameter_memory_size(mebibytes: float) -> None:
 
 
 def _known(name: Any, verb: str) -> str:
-    if name not in _Flags.values:
+    if name not in _Flags.values or name in FIXED:
         raise UsageError(f"Flag {name} cannot {verb} its value through this function.")
     return str(name)

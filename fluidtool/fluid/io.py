@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,7 @@ def save_vars(
 ) -> bytes | None:
     """Save variables of the global scope: one file each, or all in `filename`; without both, as bytes."""
     chosen = _choose(main_program, vars, predicate)
+    _warn_of_none(chosen)
     values = {var.name: _value(var.name) for var in chosen}
     if dirname is None and filename is None:
         return b"".join(bytes(part) for part in combined_parts(values))
@@ -102,6 +104,13 @@ def save_vars(
     else:
         write_separate(_folder(dirname), values)
     return None
+
+
+def _warn_of_none(chosen: Sequence[Variable]) -> None:
+    if not chosen:
+        warnings.warn(
+            "no variable in your model, please ensure there are any variables in your model to save", stacklevel=4
+        )
 
 
 def save_params(
@@ -289,7 +298,9 @@ def save_inference_model(
 
 def _contents(folder: Path, program: Program, filename: str | None) -> dict[Path, Iterable[Any]]:
     """The files with the persistable variables of a program."""
-    values = {var.name: _value(var.name) for var in _choose(program, None, is_persistable)}
+    chosen = _choose(program, None, is_persistable)
+    _warn_of_none(chosen)
+    values = {var.name: _value(var.name) for var in chosen}
     if filename is not None:
         return {folder / filename: combined_parts(values)}
     return {folder / name: parts for name, parts in separate_parts(folder, values).items()}
@@ -477,7 +488,6 @@ def _state_of_folder(path: Path, var_list: Sequence[Variable] | None) -> dict[st
 
 def set_program_state(program: Program, state_dict: Mapping[str, Any]) -> None:
     """Set the variables of a program from arrays by name; raises ParameterFileError if one does not fit."""
-    import warnings
 
     variables = [var for var in program.list_vars() if is_persistable(var)]
     used = {var.name for var in variables if var.name in state_dict}

@@ -79,6 +79,7 @@ class Variable:
     __slots__ = (
         "_block",
         "_dtype",
+        "_info",
         "_lod_level",
         "_name",
         "_persistable",
@@ -232,6 +233,14 @@ class Variable:
         self._block.program.touch()
 
     # -- methods of the Fluid API
+    def _set_info(self, key: str, value: Any) -> None:
+        """Note something about the variable, which is neither saved nor copied."""
+        self._info = {**getattr(self, "_info", {}), key: value}
+
+    def _get_info(self, key: str) -> Any:
+        """What `_set_info` noted, or None."""
+        return getattr(self, "_info", {}).get(key)
+
     def set_error_clip(self, error_clip: Any) -> None:
         """Set the clip of this variable's gradient (a `BaseErrorClipAttr`), or None; raises ArgumentTypeError."""
         if error_clip is not None and not hasattr(error_clip, "append_clip_op"):

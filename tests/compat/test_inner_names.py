@@ -20,6 +20,7 @@ paddle.version.full_version
 paddle.fluid.backward._append_grad_suffix_
 paddle.fluid.backward.calc_gradient
 paddle.fluid.contrib.decoder.beam_search_decoder.BeamSearchDecoder
+paddle.fluid.contrib.layers.rnn_impl.BasicGRUUnit
 paddle.fluid.contrib.mixed_precision.decorator.decorate
 paddle.fluid.contrib.reader.distributed_batch_reader
 paddle.fluid.contrib.reader.distributed_reader.distributed_batch_reader
@@ -194,7 +195,9 @@ def test_a_wrapped_decorator_keeps_the_name() -> None:
 
 def test_get_places_makes_a_variable() -> None:
     importlib.import_module("fluidtool.fluid.layers.device").get_places(2)
-    assert fluid.default_main_program().global_block().ops[-1].type == "get_places"
+    op = fluid.default_main_program().global_block().ops[-1]
+    assert op.type == "get_places"
+    assert op.block.var(op.output("Out")[0]).type == VarType.PLACE_LIST
 
 
 def test_scopes_within_one_another() -> None:
@@ -355,3 +358,32 @@ def test_old_scripts_set_the_role_of_operators_by_its_first_name() -> None:
     with fluid.program_guard(program):
         fluid.layers.fill_constant([1], "float32", 1.0)
     assert program.global_block().ops[0].attr("op_role") == program._current_role != before
+
+
+def test_settings_that_are_not_public() -> None:
+    assert not fluid.core.globals().is_public("FLAGS_use_mkldnn")
+    with pytest.raises(ValueError, match="FLAGS_use_mkldnn cannot get"):
+        fluid.get_flags("FLAGS_use_mkldnn")
+
+
+def test_notes_about_a_variable() -> None:
+    x = fluid.data("x", [1], "float32")
+    x._set_info("name", 3)
+    assert (x._get_info("name"), x._get_info("other")) == (3, None)
+
+
+def test_a_global_variable_from_an_array_of_one_number() -> None:
+    var = fluid.layers.create_global_var([2], np.array([1.5]), "float32", persistable=True)
+    assert run([var])[0].tolist() == [1.5, 1.5]
+
+
+def test_slices_of_variables() -> None:
+    slice_variable = importlib.import_module("fluidtool.fluid.transpiler.distribute_transpiler").slice_variable
+    block = fluid.default_main_program().global_block()
+    variables = [block.create_var(name="a", shape=[3, 5]), block.create_var(name="b", shape=[28, 784])]
+    assert slice_variable(variables, 10, 8192) == ["a:0:15", "b:0:10976", "b:1:10976"]
+
+
+def test_saving_nothing_warns() -> None:
+    with pytest.warns(UserWarning, match="no variable in your model"):
+        fluid.io.save_persistables(fluid.Executor(), None)

@@ -72,7 +72,7 @@ def create_global_var(
     var = helper.create_global_variable(
         dtype=dtype, shape=sizes, persistable=persistable, name=name, stop_gradient=True
     )
-    helper.set_variable_initializer(var, Constant(float(value), force_cpu))
+    helper.set_variable_initializer(var, Constant(float(np.asarray(value).item()), force_cpu))
     return var
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from fluidtool.distribute.collective.mpi import is_started_by_mpi
@@ -15,6 +16,7 @@ from fluidtool.distribute.job import ServerJob, transpile_for_servers
 from fluidtool.distribute.nccl import NcclPlan, transpile_for_nccl
 from fluidtool.distribute.plan import DistributePlan
 from fluidtool.distribute.settings import DistributedMode, Settings, check_dispatcher, check_min_block_size
+from fluidtool.distribute.sharding import row_counts
 from fluidtool.distribute.waiting import wait_until_ready
 from fluidtool.errors import ArgumentTypeError, UsageError
 from fluidtool.fluid.framework import default_main_program, default_startup_program
@@ -24,10 +26,19 @@ from fluidtool.fluid.transpiler.distribute_config import (
     ServerRuntimeConfig,
     check_config,
 )
-from fluidtool.ir import Program
+from fluidtool.ir import Program, Variable
 
 MODES = ("pserver", "nccl2", "collective")
 ENDPOINT = "127.0.0.1:6174"
+
+
+def slice_variable(var_list: Sequence[Variable], slice_count: int, min_block_size: int) -> list[str]:
+    """The shards of variables as texts "name:number:elements": whole rows, at least min_block_size elements each."""
+    return [
+        f"{var.name}:{number}:{rows * prod(var.shape[1:])}"
+        for var in var_list
+        for number, rows in enumerate(row_counts(var.shape, slice_count, min_block_size))
+    ]
 
 
 class DistributeTranspiler:
