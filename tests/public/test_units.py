@@ -83,7 +83,9 @@ def test_files_outside_do_not_count(tmp_path: Path) -> None:
         "c": "core.ProgramDesc()",
         "d": "fluid.data",
     }
+    texts |= {"e": "from helper import base"}
     (tmp_path / "book").mkdir()
+    (tmp_path / "book" / "helper.py").write_text("import paddle.fluid.dygraph as dygraph")
     for name, text in texts.items():
         (tmp_path / "book" / f"test_{name}.py").write_text(text)
     assert files_of(tmp_path) == [Path("book/test_d.py")]

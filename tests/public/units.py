@@ -31,6 +31,9 @@ OUTSIDE = re.compile(
     r"|_set_process\w*|_throw\w*|__unittest\w*|run_cmd|get_fetch_variable|get_grad_op_desc|op_support_gpu)\b"  # compiled internals
 )
 
+IMPORTED = re.compile(r"^\s*(?:from|import)\s+(\w+)", re.MULTILINE)
+DYNAMIC = re.compile(r"^\s*(?:from|import)\s+paddle\.fluid\.dygraph", re.MULTILINE)  # in a helper that a test imports
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -65,7 +68,15 @@ class Outcomes:
 def files_of(folder: Path) -> list[Path]:
     """The test files that count, relative to the folder."""
     found = [path for place in PLACES for path in sorted((folder / place).glob("test_*.py"))]
-    return [path.relative_to(folder) for path in found if not OUTSIDE.search(path.read_text(errors="replace"))]
+    return [path.relative_to(folder) for path in found if not _is_outside(path)]
+
+
+def _is_outside(path: Path) -> bool:
+    text = path.read_text(errors="replace")
+    helpers = (path.with_name(f"{name}.py") for name in IMPORTED.findall(text))
+    return bool(OUTSIDE.search(text)) or any(
+        DYNAMIC.search(helper.read_text(errors="replace")) for helper in helpers if helper.is_file()
+    )
 
 
 def run(engine: Engine, script: Path, seconds: float) -> Outcomes:
