@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 
 S = TypeVar("S")
 T = TypeVar("T")
+DISTRIBUTED = (
+    "_is_distributed",
+    "_is_chief",
+    "_parameters_on_pservers",
+    "_endpoints",
+    "_ps_endpoint",
+    "_distributed_lookup_table",
+)
 
 
 class _Functions:
@@ -149,6 +157,12 @@ class Program:
         """The same, but parameters that were pruned away here are left out."""
         _must_be_program(other, "copy_param_info_from")
         self.global_block()._copy_param_info_from(other.global_block())
+
+    def _copy_dist_param_info_from(self, other: Program) -> None:
+        """Take over what `other` says of a distributed job."""
+        _must_be_program(other, "_copy_dist_param_info_from")
+        for name in DISTRIBUTED:
+            setattr(self, name, getattr(other, name))
 
     def copy_data_info_from(self, other: Program, pruned_origin_block_id_map: dict[int, int] | None = None) -> None:
         """Take over which variables of block 0 are fed (is_data, stop_gradient) from `other`."""

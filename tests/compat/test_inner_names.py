@@ -387,3 +387,14 @@ def test_slices_of_variables() -> None:
 def test_saving_nothing_warns() -> None:
     with pytest.warns(UserWarning, match="no variable in your model"):
         fluid.io.save_persistables(fluid.Executor(), None)
+
+
+def test_what_a_program_says_of_its_job() -> None:
+    source, target = fluid.Program(), fluid.Program()
+    source._is_chief, source._endpoints = True, ["127.0.0.1:6174"]
+    target._copy_dist_param_info_from(source)
+    assert (target._is_chief, target._endpoints) == (True, ["127.0.0.1:6174"])
+    with pytest.raises(TypeError, match="_copy_dist_param_info_from"):
+        target._copy_dist_param_info_from("program")
+    with pytest.raises(ValueError, match="must be an integer"):
+        target.random_seed = "seed"
