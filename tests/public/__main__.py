@@ -30,7 +30,7 @@ class Row:
 
     script: str
     ours: Run | None
-    theirs: Run | None
+    theirs: Run | None = None
     sensitivity: tuple[float, ...] = ()
 
     @cached_property
@@ -80,6 +80,13 @@ def commands(arguments: argparse.Namespace, tree: Path) -> list[Command]:
     return [_command(*line) for line in filter(None, lines)]
 
 
+def _taken(commands: list[Command], folder: Path) -> list[Command]:
+    """Those of a folder, which the list has no more."""
+    found = [each for each in commands if each.script.parent == folder]
+    commands[:] = [each for each in commands if each.script.parent != folder]
+    return found
+
+
 def _command(first: str, *rest: str) -> Command:
     if not first.endswith("/"):
         return Command(Path(first), rest, Path())
@@ -113,18 +120,27 @@ class Driver:
         theirs = [paddle(chosen.paddle, chosen.paddle_packages, moved) for moved in (False, True) if chosen.paddle]
         for engine in (ours, *theirs):
             self.prepare(engine)
+        unmoved: list[Command] = []
         for command in commands(chosen, self.folder / ours.name):
             if not chosen.only or any(part in str(command) for part in chosen.only):
-                yield self.beside(ours, theirs, command) if theirs else Row(str(command), self.run(ours, command), None)
+                yield (
+                    self.beside(ours, theirs, command, unmoved)
+                    if theirs
+                    else Row(str(command), self.run(ours, command))
+                )
 
-    def beside(self, ours: Engine, theirs: list[Engine], command: Command) -> Row:
-        """Run a script under Paddle; if it counts, under fluidtool; if numbers differ, under Paddle with moved parameters."""
+    def beside(self, ours: Engine, theirs: list[Engine], command: Command, unmoved: list[Command]) -> Row:
+        """Run a script under Paddle; if it counts, under fluidtool; if numbers differ, under Paddle with moved parameters.
+
+        In that case the folder's earlier scripts run with moved parameters, too: they save what this one reads.
+        """
         paddle, moved = theirs
         row = Row(str(command), None, self.run(paddle, command))
         if row.counts:
+            unmoved.append(command)
             row = replace(row, ours=self.run(ours, command))
         if row.differs and row.theirs is not None:
-            again = self.run(moved, command)
+            *_, again = [self.run(moved, each) for each in _taken(unmoved, command.script.parent)]
             row = replace(row, sensitivity=tuple(comparison.differences(again.fetched, row.theirs.fetched)))
         return row
 

@@ -151,6 +151,17 @@ def without_dropout(program):
                 op._set_attr("dropout_prob", 0.0)
 
 
+def compiling(make):
+    """CompiledProgram's constructor, which copies the operators: the program's dropout leaves everything from then on."""
+
+    def made(self, program, *args, **named):
+        if hasattr(program, "blocks"):
+            without_dropout(program)
+        return make(self, program, *args, **named)
+
+    return made
+
+
 def plain(value):
     """A fetched value as lists."""
     import numpy
@@ -208,6 +219,7 @@ def install(path):
             if real:
                 on_cpu(fluid)
             fluid.Executor.run = recording(fluid.Executor.run, fluid, file)
+            fluid.CompiledProgram.__init__ = compiling(fluid.CompiledProgram.__init__)
         return module
 
     builtins.__import__ = importing
