@@ -10,6 +10,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.matrix_common import multiplied, product, product_grads, transposed
 from fluidtool.ops.math.versions import scalar_shape
 from fluidtool.ops.multiply_adds import matmul_multiply_adds
+from fluidtool.ops.quantize.eight_bits import is_8_bits, stored
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import USE_MKLDNN, TensorMeta, ints
 
@@ -46,9 +47,13 @@ def matmul(ctx: OpContext, X: Any, Y: Any, *, transpose_X: bool, transpose_Y: bo
     heads = ctx.attr("head_number")
     shape = ctx.settled((X.shape, Y.shape), lambda: _out_shape(ctx, X.shape, Y.shape, transpose_X, transpose_Y, heads))
     x, y = _matrices(ctx, X, Y)
+    if is_8_bits(X):
+        x, y = x.astype("float64"), y.astype("float64")  # exact
     multiply = product if heads <= 1 else partial(_by_heads, ctx, heads)
     out = multiply(transposed(x, transpose_X), transposed(y, transpose_Y))
-    if alpha != 1:
+    if is_8_bits(X):
+        out = _scaled(ctx, out, alpha)
+    elif alpha != 1:
         out = out * out.dtype.type(alpha)
     out = out.reshape(shape)
     if ctx.attr("fused_transpose_Out"):
@@ -56,6 +61,14 @@ def matmul(ctx: OpContext, X: Any, Y: Any, *, transpose_X: bool, transpose_Y: bo
     if ctx.attr("fused_reshape_Out"):
         out = out.reshape([out.shape[i] if size == 0 else size for i, size in enumerate(ctx.attr("fused_reshape_Out"))])
     return out
+
+
+def _scaled(ctx: OpContext, sums: Any, alpha: float) -> Any:
+    """Sums of products of 8 bits as the operator stores them (Paddle 1.8.5 mkldnn/matmul_mkldnn_op.cc)."""
+    single = ctx.np.float32
+    out = None if ctx.attr("force_fp32_output") else single(ctx.attr("Scale_out"))
+    factor = single(alpha) * (1 if out is None else out) / (single(ctx.attr("Scale_x")) * single(ctx.attr("Scale_y")))
+    return stored(ctx.xp, sums.astype("float32") * factor, out, False)
 
 
 def _by_heads(ctx: OpContext, heads: int, x: Any, y: Any) -> Any:

@@ -23,6 +23,7 @@ from fluidtool.ops.nn.windows import (
     require_outputs,
     split_shape,
 )
+from fluidtool.ops.quantize.eight_bits import is_8_bits, read_scales, scaled_bias, stored, whole_weights
 from fluidtool.ops.schema import TensorMeta
 
 
@@ -119,8 +120,10 @@ def convolution(ctx: OpContext, Input: Any, Filter: Any, Bias: Any = None, Resid
     """act(conv(Input, Filter) + Bias + ResidualData).
 
     Paddle's own CPU kernel reads Bias, ResidualData and the fuse_* attributes only with use_mkldnn; here they count
-    whenever a program has them.
+    whenever a program has them. An Input of 8 bits is one of MKL-DNN's, whose Scale_* attributes count.
     """
+    if is_8_bits(Input) and "Scale_in" in ctx.info.attrs:
+        return convolution_of_8_bits(ctx, Input, Filter, Bias, ResidualData)
     plan, plain = ctx.settled((Input.shape, Filter.shape), lambda: _settle(ctx, Input, Filter))
     if plain and Bias is None and ResidualData is None:
         check_types(ctx, Input, Filter)
@@ -129,6 +132,23 @@ def convolution(ctx: OpContext, Input: Any, Filter: Any, Bias: Any = None, Resid
     if ResidualData is not None and ctx.attr("fuse_residual_connection"):
         out = out + ResidualData
     return fused_tail(ctx, out)
+
+
+def convolution_of_8_bits(ctx: OpContext, Input: Any, Filter: Any, Bias: Any, ResidualData: Any) -> Any:
+    """The same in whole numbers, scaled at the end (Paddle 1.8.5 mkldnn/conv_mkldnn_op.cc, ComputeINT8)."""
+    xp, plan = ctx.xp, plan_convolution(ctx, Input.shape, Filter.shape)
+    check_bias(ctx, Bias, Filter.shape[0])
+    scales = read_scales(ctx, Filter.shape[0])
+    weights = whole_weights(xp, Filter, scales.weights.reshape(-1, *[1] * (Filter.ndim - 1)))
+    sums = plan.forward(xp, Input.astype("float64"), weights)
+    if Bias is not None:
+        sums += per_channel(scaled_bias(xp, Bias, scales), sums.ndim, plan.data_format)
+    out = sums.astype("float32") * per_channel(scales.factor, sums.ndim, plan.data_format)
+    if ResidualData is not None and ctx.attr("fuse_residual_connection"):
+        scale = 1.0 if scales.out is None else scales.out / ctx.np.float32(ctx.attr("Scale_in_eltwise"))
+        out = out + ResidualData.astype("float32") * scale
+    positive = ctx.attr("fuse_relu") or ctx.attr("fuse_brelu") or ctx.attr("fuse_activation") in ("relu", "relu6")
+    return stored(xp, fused_tail(ctx, out), scales.out, bool(positive))
 
 
 def _settle(ctx: OpContext, Input: Any, Filter: Any) -> tuple[Convolution, bool]:

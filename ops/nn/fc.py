@@ -12,6 +12,7 @@ from fluidtool.ops.multiply_adds import Shapes
 from fluidtool.ops.nn.fused_activation import activate, require_activation
 from fluidtool.ops.nn.precision import require_floating, widened
 from fluidtool.ops.nn.windows import UNKNOWN
+from fluidtool.ops.quantize.eight_bits import is_8_bits, read_scales, stored, whole_weights
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import USE_MKLDNN, TensorMeta, floats
 
@@ -71,7 +72,9 @@ def _multiply_adds(op: Operator, shape: Shapes) -> int:
     multiply_adds=_multiply_adds,
 )
 def fc(ctx: OpContext, Input: Any, W: Any, Bias: Any) -> Any:
-    """act(Input [rows, K] x W [K, N] + Bias [N]), floating point (Paddle 1.8.5 fc_op.cc)."""
+    """act(Input [rows, K] x W [K, N] + Bias [N]), floating point (Paddle 1.8.5 fc_op.cc), or of 8 bits."""
+    if is_8_bits(Input):
+        return _fc_of_8_bits(ctx, Input, W, Bias)
     require_floating(ctx, "Input", Input)
     if Input.dtype != W.dtype:
         raise ctx.error(f"Input and W must have one data type, found {Input.dtype} and {W.dtype}")
@@ -84,6 +87,18 @@ def fc(ctx: OpContext, Input: Any, W: Any, Bias: Any) -> Any:
         out += widened(Bias).reshape(-1)
     out = activate(ctx, out, ctx.attr("activation_type"))
     return out.reshape(shape).astype(Input.dtype, copy=False)
+
+
+def _fc_of_8_bits(ctx: OpContext, Input: Any, W: Any, Bias: Any) -> Any:
+    """The same in whole numbers, scaled at the end (Paddle 1.8.5 mkldnn/fc_mkldnn_op.cc)."""
+    xp, shape, activation = ctx.xp, _output_shape(ctx, Input.shape, W.shape), ctx.attr("activation_type")
+    _require_bias(ctx, Bias, shape[-1])
+    scales = read_scales(ctx, shape[-1])
+    sums = Input.reshape(-1, W.shape[0]).astype("float64") @ whole_weights(xp, W, scales.weights)
+    if Bias is not None:
+        sums += Bias.reshape(-1) * scales.sums  # unlike a convolution's, not rounded
+    out = activate(ctx, sums.astype("float32") * scales.factor, activation)
+    return stored(xp, out.reshape(shape), scales.out, activation == "relu")
 
 
 @fc.infer

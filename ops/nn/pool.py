@@ -31,6 +31,7 @@ from fluidtool.ops.nn.windows import (
     require_outputs,
     split_shape,
 )
+from fluidtool.ops.quantize.eight_bits import is_8_bits, saturated
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INTS, STRING, USE_CUDNN, USE_MKLDNN, TensorMeta, ints, or_variable, required
 
@@ -103,16 +104,18 @@ def plan_pooling(ctx: OpContext | InferContext, shape: Sequence[int]) -> Pooling
 
 
 def pool(ctx: OpContext, X: Any) -> Any:
-    """Maximum or average of every window."""
-    require_floating(ctx, "X", X)
+    """Maximum or average of every window; averages of 8 bits are rounded."""
+    if not is_8_bits(X):
+        require_floating(ctx, "X", X)
     plan, xp = plan_pooling(ctx, X.shape), ctx.xp
     if X.size == 0:
         return xp.zeros(plan.output_shape, dtype=X.dtype)
-    x = channels_first(X, plan.data_format)
+    x = channels_first(X.astype("float32") if is_8_bits(X) else X, plan.data_format)
     if plan.maximum:
-        return channels_back(max_bins(xp, x, plan.bins), plan.data_format)
+        return channels_back(max_bins(xp, x, plan.bins).astype(X.dtype, copy=False), plan.data_format)
     out = sum_bins(xp, widened(x), plan.bins)
     out = out / _divisor(ctx, plan, out.dtype)
+    out = saturated(xp, out, X.dtype.name) if is_8_bits(X) else out
     return channels_back(out.astype(X.dtype, copy=False), plan.data_format)
 
 

@@ -6,22 +6,15 @@ from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.versions import later_attr
+from fluidtool.ops.quantize.eight_bits import is_8_bits, saturated
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.proto.enums import VarType
-
-LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
 
 
 def _kind(ctx: OpContext | InferContext, is_negative_input: bool) -> str:
     """Signed numbers stay unsigned when a Shift (Paddle 2.x) moves them."""
     return "int8" if is_negative_input and not later_attr(ctx, "Shift", 0.0) else "uint8"
-
-
-def _saturated(ctx: OpContext, values: Any, kind: str) -> Any:
-    """The nearest 8-bit number, ties to even; NaN is the lowest one."""
-    low, high = LIMITS[kind]
-    return ctx.xp.fmin(ctx.xp.fmax(ctx.xp.rint(values), low), high).astype(kind)
 
 
 def _factor(ctx: OpContext, name: str, Input: Any, scale: float) -> Any:
@@ -31,7 +24,7 @@ def _factor(ctx: OpContext, name: str, Input: Any, scale: float) -> Any:
 
 
 def _require_8_bits(ctx: OpContext, Input: Any) -> None:
-    if Input.dtype.name not in LIMITS:
+    if not is_8_bits(Input):
         raise ctx.error(f"input Input must be int8 or uint8, found {Input.dtype}")
 
 
@@ -53,7 +46,7 @@ def quantize(ctx: OpContext, Input: Any, *, is_negative_input: bool, Scale: floa
     if later_attr(ctx, "bfloat16", False):
         raise ctx.error("bfloat16 is not supported: quantize to 8 bits, or save the program without this pass")
     values = Input * _factor(ctx, "Scale", Input, Scale) + Input.dtype.type(later_attr(ctx, "Shift", 0.0))
-    return _saturated(ctx, values, _kind(ctx, is_negative_input))
+    return saturated(ctx.xp, values, _kind(ctx, is_negative_input))
 
 
 @quantize.infer
@@ -82,7 +75,7 @@ def requantize(ctx: OpContext, Input: Any, *, Scale_in: float, Scale_out: float)
     if any(shifts):
         raise ctx.error(f"Shift_in and Shift_out are not supported, found {shifts}")
     factor = _factor(ctx, "Scale_out", Input, Scale_out) / _factor(ctx, "Scale_in", Input, Scale_in)
-    return _saturated(ctx, Input.astype("float32") * factor, Input.dtype.name)
+    return saturated(ctx.xp, Input.astype("float32") * factor, Input.dtype.name)
 
 
 @requantize.infer
