@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -350,8 +350,8 @@ def _outputs(exporter: Exporter, graph: Graph, block: Block, fetches: Sequence[s
             exporter.blockers.append(Blocker(0, len(block.ops), "fetch", name, "it is an array of tensors"))
             continue
         inside = {output for node in graph.nodes for output in node.outputs}
-        if value.name == name and value.array is None:  # an input that is fetched
-            found.append(value)
+        if name in (value.name, value.wanted):  # an input or a parameter that is fetched
+            found.append(replace(value, name=graph.reference(value)))
             continue
         if value.array is not None or value.name in given or value.name not in inside:
             value = graph.same("Identity", value if value.array is None else graph.constant(value.array))

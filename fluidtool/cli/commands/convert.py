@@ -13,6 +13,7 @@ from fluidtool.cli.options.inputs import Batch, Feeds, Lods, Seed, Shapes
 from fluidtool.cli.options.model import ModelFile, ModelPath, ParamsPath
 from fluidtool.cli.options.outputs import Force, Json, RequiredOutput
 from fluidtool.cli.options.panels import NO_PANEL
+from fluidtool.cli.options.passes import Verify
 from fluidtool.cli.options.safety import AllowFiles, AllowNetwork
 from fluidtool.errors import EXIT_FINDING, NotConvertibleError, UsageError
 
@@ -40,10 +41,9 @@ def convert(
         ),
     ] = False,
     verify: Annotated[
-        bool,
-        typer.Option(
-            "--verify",
-            rich_help_panel=VERIFYING,
+        Verify,
+        Changed(
+            panel=VERIFYING,
             help="Run the result with ONNX Runtime and the model itself on the same inputs (random ones, unless --feed "
             "gives them) and compare; exit code 1 if they differ.",
         ),

@@ -34,6 +34,13 @@ def sequence_of(g: Graph, items: Items, dtype: Any) -> Value:
     return found.as_sequence()
 
 
+def _same(g: Graph, sequence: Value) -> Value:
+    """The sequence, as an output of a graph."""
+    need(g.opset >= 14, "ONNX hands sequences on from opset 14 on")
+    (found,) = g.node("Identity", [sequence.within(g)], [sequence.dtype])
+    return found.as_sequence()
+
+
 def _dtype_of(op: Operation, name: str) -> Any:
     var = op.op.block.find_var_recursive(name)
     meta = op.metas.get(name)
@@ -61,8 +68,7 @@ def write_to_array(g: Graph, op: Operation) -> dict[str, Any]:
     replaced, kept = g.inner(), g.inner()
     (shorter,) = replaced.node("SequenceErase", [sequence.within(replaced), at.within(replaced)], [x.dtype])
     replaced.outputs = [shorter.as_sequence()]
-    (same,) = kept.node("Identity", [sequence.within(kept)], [x.dtype])
-    kept.outputs = [same.as_sequence()]
+    kept.outputs = [_same(kept, sequence)]
     (room,) = g.node("If", [at < length], [x.dtype], then_branch=replaced, else_branch=kept)
     (out,) = g.node("SequenceInsert", [room.as_sequence(), x, at], [x.dtype])
     return {"Out": Items(None, out.as_sequence())}
@@ -243,8 +249,7 @@ def _loop_body(
         state = found.get(name, given[name])
         if isinstance(state, Items):
             sequence = sequence_of(body, state, dtypes[name])
-            (same,) = body.node("Identity", [sequence], [sequence.dtype])
-            outs[name] = same.as_sequence()
+            outs[name] = _same(body, sequence)
         else:
             outs[name] = body.same("Identity", state.within(body).cast(dtypes[name]))
     go_on = outs[condition].cast(BOOL).scalar()

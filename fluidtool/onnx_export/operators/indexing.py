@@ -73,29 +73,13 @@ def index_sample(g: Graph, op: Operation) -> Value:
 @renders("take_along_axis")
 def take_along_axis(g: Graph, op: Operation) -> Value:
     x, index, axis = op["Input"], whole(op["Index"]), op.attr("Axis") % op["Input"].rank
-    x, index = _matched(g, x, index, axis)
     return elements(x, index, axis)
-
-
-def _matched(g: Graph, x: Value, index: Value, axis: int) -> tuple[Value, Value]:
-    """Both broadcast over the other axes."""
-    if x.shape is None or index.shape is None or x.rank != index.rank:
-        return x, index
-    same = all(
-        a == b or (b >= 0 and a >= b) for i, (a, b) in enumerate(zip(x.shape, index.shape, strict=True)) if i != axis
-    )
-    stretched = any(b == 1 and a > 1 for i, (a, b) in enumerate(zip(x.shape, index.shape, strict=True)) if i != axis)
-    if same and not stretched:
-        return x, index
-    sizes: list[int | Value] = [1 if i == axis else x.dim(i) for i in range(x.rank)]
-    return x, index.expand(sizes)
 
 
 @renders("put_along_axis")
 def put_along_axis(g: Graph, op: Operation) -> Value:
     x, index, value = op["Input"], whole(op["Index"]), op["Value"]
     axis, how = op.attr("Axis") % x.rank, op.attr("Reduce")
-    x, index = _matched(g, x, index, axis)
     value = value.expand(index.dims()) if value.shape != index.shape else value
     need(op.attr("Include_self", True) or how == "assign", "a reduction that leaves out what is there")
     if how == "assign":

@@ -98,7 +98,9 @@ def sequence_pad(g: Graph, op: Operation) -> dict[str, Value]:
 @renders("sequence_unpad")
 def sequence_unpad(g: Graph, op: Operation) -> Value:
     x, length = one(op)["X"], op["Length"].cast(np.int64).flat()
-    return x.squeeze(0).part(0, 0, length).shaped((-1, *(x.shape or ())[2:]))
+    need((x.shape or ())[0] in (1, -1), "several padded sequences")
+    rows = x.squeeze(0).part(0, 0, length).shaped((-1, *(x.shape or ())[2:]))
+    return rows if x.rank > 2 else rows.unsqueeze(1)
 
 
 @renders("sequence_mask")
