@@ -30,7 +30,8 @@ from tests.fuzz import _guided
 from tests.fuzz.campaign import Budget, Finding
 
 LONGEST = 1 << 16  # bytes of a case
-MOMENT = 5.0  # seconds that a case may take
+MOMENT = 5.0  # seconds of the processor that a case may take
+PATIENCE = 60.0  # seconds by the clock: a case that waits, however busy the machine is
 ROOM = 512 << 20  # bytes of memory that all cases may take together
 NUMBERS = (
     0,
@@ -218,19 +219,24 @@ class Watch:
 
     def run(self, data: bytes) -> None:
         """One case."""
-        signal.setitimer(signal.ITIMER_REAL, MOMENT)
+        _set_timers(MOMENT, PATIENCE)
         try:
             self.check(data)
         except FluidError:
             pass
         except (Exception, Slow) as error:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            _set_timers(0, 0)
             place = _place(error)
             if place not in self.seen:
                 self.seen.add(place)
                 self.report(data.hex(), place)
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            _set_timers(0, 0)
+
+
+def _set_timers(moment: float, patience: float) -> None:
+    signal.setitimer(signal.ITIMER_PROF, moment)
+    signal.setitimer(signal.ITIMER_REAL, patience)
 
 
 def _place(error: BaseException) -> str:
@@ -246,7 +252,8 @@ def limit() -> None:
     def stop(number: int, frame: Any) -> None:
         raise Slow
 
-    signal.signal(signal.SIGALRM, stop)
+    for number in (signal.SIGPROF, signal.SIGALRM):
+        signal.signal(number, stop)
     with open("/proc/self/statm") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + ROOM, used + ROOM))

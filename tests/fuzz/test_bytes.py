@@ -66,9 +66,19 @@ def test_memory_that_no_file_explains_is_a_finding() -> None:
     assert fault.startswith("MemoryError")
 
 
-def test_a_case_that_takes_too_long_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_bytes, "MOMENT", 0.05)
-    faults = findings(lambda data: time.sleep(60))
+def spin(data: bytes) -> None:
+    while True:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("limit", "check"), [("MOMENT", spin), ("PATIENCE", lambda data: time.sleep(60))], ids=["computing", "waiting"]
+)
+def test_a_case_that_takes_too_long_is_a_finding(
+    monkeypatch: pytest.MonkeyPatch, limit: str, check: Callable[[bytes], None]
+) -> None:
+    monkeypatch.setattr(_bytes, limit, 0.05)
+    faults = findings(check)
     assert faults and all(fault.startswith("Slow") for fault in faults), faults
 
 
