@@ -15,8 +15,9 @@ from fluidtool.ops.index import MODULES
 from fluidtool.ops.registry import OpInfo, find_op
 from fluidtool.ops.schema import Slot
 from fluidtool.proto.enums import VarType
+from fluidtool.runtime.policy import Policy
 from fluidtool.runtime.scope import Scope, ScopeVariable
-from fluidtool.tensor import LoDRankTable, LoDTensorArray, Place, SelectedRows
+from fluidtool.tensor import LoDRankTable, LoDTensor, LoDTensorArray, Place, SelectedRows
 
 __all__ = ["Operator", "OperatorFactory", "SingleOperator"]
 
@@ -39,10 +40,9 @@ class SingleOperator:
         for name in {*self._op.input_arg_names, *self._op.output_arg_names}:
             _declare(block, name, scope)
         before = {name: scope.var(name).value for name in self._op.output_arg_names}
-        runtime.Executor(place, engine="numpy").run(block.program, {}, [], scope)
+        runtime.Executor(place, policy=Policy(endpoints=None), engine="numpy").run(block.program, {}, [], scope)
         for name, value in before.items():
-            if isinstance(value, SelectedRows):
-                _fill(value, scope.var(name))
+            _keep(value, scope.var(name))
 
     def type(self) -> str:
         """The operator's type."""
@@ -74,14 +74,23 @@ class SingleOperator:
         return f"Op({self._op.type}), inputs:{{{_listed(self.inputs())}}}, outputs:{{{_listed(self.outputs())}}}."
 
 
-def _fill(rows: SelectedRows, variable: ScopeVariable) -> None:
-    """Let the SelectedRows that callers hold be what the variable holds, with its new value."""
-    if isinstance(variable.value, SelectedRows) and variable.value is not rows:
-        new = variable.value
-        rows.row_ids, rows.table_height = new.row_ids, new.table_height
-        rows.tensor.array, rows.tensor.offsets = new.tensor.array, new.tensor.offsets
-        rows.tensor.set_dims(new.tensor.shape())
-        variable.value = rows
+def _keep(held: Any, variable: ScopeVariable) -> None:
+    """Let the object that the variable held, and callers still hold, have its new value."""
+    new = variable.value
+    if new is held:
+        return
+    if isinstance(held, LoDTensor) and isinstance(new, LoDTensor):
+        _fill(held, new)
+        variable.value = held
+    elif isinstance(held, SelectedRows) and isinstance(new, SelectedRows):
+        held.row_ids, held.table_height = new.row_ids, new.table_height
+        _fill(held.tensor, new.tensor)
+        variable.value = held
+
+
+def _fill(tensor: LoDTensor, new: LoDTensor) -> None:
+    tensor.array, tensor.offsets = new.array, new.offsets
+    tensor.set_dims(new.shape())
 
 
 def _listed(slots: Mapping[str, Sequence[str]]) -> str:

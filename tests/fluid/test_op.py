@@ -33,6 +33,14 @@ def test_selected_rows_that_callers_hold_are_filled() -> None:
     assert np.array(held).sum() == 6.0
 
 
+def test_dimensions_without_memory_reach_the_tensor_that_callers_hold() -> None:
+    for rows in (False, True):
+        scope = fluid.Scope()
+        held = scope.var("out").get_selected_rows().get_tensor() if rows else scope.var("out").get_tensor()
+        Operator("fake_init", Out="out", shape=[4, 7]).run(scope, CPU)
+        assert held.shape() == [4, 7]
+
+
 def test_what_an_operator_is() -> None:
     op = Operator(type="dropout", X="x", Out="y", Mask="m", dropout_prob=0.5, nothing="ignored")
     assert (op.type(), op.input_vars(), op.output_vars(True), op.output_vars(False)) == (
