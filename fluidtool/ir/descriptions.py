@@ -126,6 +126,10 @@ class OpDesc:
         """Take an attribute away."""
         self.operator.remove_attr(name)
 
+    def _set_attr(self, name: str, value: Any) -> None:
+        """Give an attribute a value."""
+        self.operator.set_attr(name, value)
+
     def set_input(self, slot: str, names: Sequence[str]) -> None:
         """Let a slot read other variables."""
         self.operator.set_input(slot, names)

@@ -310,6 +310,8 @@ def test_the_operator_that_writes_a_variable() -> None:
     assert x.op is None
     assert out.op.type == "increment"
     assert out.op.desc.attr_type("step") == fluid.core.AttrType.FLOAT
+    out.op.desc._set_attr("step", 2.0)
+    assert out.op.attr("step") == 2.0
 
 
 def test_descriptions_infer() -> None:
