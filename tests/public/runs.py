@@ -18,12 +18,12 @@ HERE = "{here}"  # the repository, in a path of packages
 
 @dataclass(frozen=True)
 class Engine:
-    """What runs scripts: a command, folders of further packages, and whether drawn parameters are moved by one ulp."""
+    """What runs scripts: a command, folders of further packages, and by which draw parameters are moved by one ulp (0: by none)."""
 
     name: str
     command: tuple[str, ...]
     path: str
-    moved: bool = False
+    moved: int = 0
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,10 @@ def fluidtool(packages: str, *options: str) -> Engine:
     return Engine("fluidtool", command, os.pathsep.join(filter(None, [str(TREE), str(RECORDING), packages])))
 
 
-def paddle(python: str, packages: str, moved: bool = False) -> Engine:
+def paddle(python: str, packages: str, moved: int = 0) -> Engine:
     """A Python that has Paddle 1.8.5."""
     path = os.pathsep.join(filter(None, [str(RECORDING), packages]))
-    return Engine("moved" if moved else "paddle", (python,), path, moved)
+    return Engine(f"moved{moved}" if moved else "paddle", (python,), path, moved)
 
 
 def run(engine: Engine, tree: Path, command: Command, records: Path, seconds: float, samples: int) -> Run:
@@ -75,7 +75,7 @@ def run(engine: Engine, tree: Path, command: Command, records: Path, seconds: fl
         "FLUIDTOOL_PYTHON": sys.executable,
         "FLUIDTOOL_TREE": str(TREE),
         "FLUIDTOOL_DATASET": "synthetic",
-        "FLUIDTOOL_MOVED": str(int(engine.moved)),
+        "FLUIDTOOL_MOVED": str(engine.moved),
         "MPLBACKEND": "Agg",
         "OMP_NUM_THREADS": "1",
         "CPU_NUM": "1",

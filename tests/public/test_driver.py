@@ -114,7 +114,7 @@ def test_a_moved_run_starts_one_ulp_off(tmp_path: Path) -> None:
     engine = runs.fluidtool("", "--device", "cpu")
     kept, moved = (
         runs.run(replace(engine, moved=moved), tmp_path, runs.Command(Path("train.py")), tmp_path / "records", 60, 16)
-        for moved in (False, True)
+        for moved in (0, 1)
     )
     apart = comparison.differences(moved.fetched, kept.fetched)
     assert len(apart) == 5

@@ -18,7 +18,7 @@ import sys
 import tempfile
 
 SAMPLES = int(os.environ.get("FLUIDTOOL_SAMPLES", "64"))
-MOVED = os.environ.get("FLUIDTOOL_MOVED") == "1"
+MOVED = int(os.environ.get("FLUIDTOOL_MOVED", "0"))
 KEPT = 256  # numbers of each fetched value
 DATA_SETS = "cifar conll05 flowers imdb imikolov mnist movielens mq2007 sentiment uci_housing voc2012 wmt14 wmt16"
 
@@ -139,7 +139,7 @@ def moved(values):
 
     if not MOVED:
         return values
-    up = numpy.random.RandomState(values.size % 1000).randint(0, 2, values.shape).astype(bool)
+    up = numpy.random.RandomState(values.size % 1000 + 1000 * MOVED).randint(0, 2, values.shape).astype(bool)
     return numpy.nextafter(values, numpy.where(up, numpy.inf, -numpy.inf).astype(values.dtype))
 
 
