@@ -63,6 +63,7 @@ class DistributedTranspiler(Fleet):
     def init_worker(self) -> None:
         """Begin to exchange gradients and parameters; call it before the startup program runs."""
         strategy = self._minimized(self._transpile_config)
+        assert strategy.mode is not None  # DistributedStrategy itself cannot be made
         if self._communicator is None or not self._communicator.is_running():
             flags = strategy.get_trainer_runtime_config().get_communicator_flags()
             given = self._of_communicator(strategy)
