@@ -90,6 +90,7 @@ def run(engine: Engine, tree: Path, command: Command, records: Path, seconds: fl
             capture_output=True,
             timeout=seconds,
             stdin=subprocess.DEVNULL,
+            start_new_session=True,  # some scripts end by killing their process group
         )
     except subprocess.TimeoutExpired:
         return Run("out of time", recorded(records))
