@@ -82,7 +82,7 @@ def test_json_has_every_field(tmp_path: Path) -> None:
 
 
 def test_json_of_equal_models() -> None:
-    result = call("diff", DIGITS, DIGITS, "--params", "--json")
+    result = call("diff", DIGITS, DIGITS, "--with-params", "--json")
     assert result.exit_code == 0
     assert json.loads(result.stdout) == {"equal": True, "changes": [], "blocks": [], "parameters": []}
 
@@ -116,25 +116,25 @@ def test_parameters_are_compared_when_asked_for(tmp_path: Path) -> None:
     a = linear_model(tmp_path / "a")
     b = write_model(tmp_path / "b", linear_program(), w=WEIGHT, b=BIAS + np.array([0, 0.5, 0], "float32"))
     assert call("diff", a, b).exit_code == 0
-    result = call("diff", a, b, "--params")
+    result = call("diff", a, b, "--with-params")
     assert result.exit_code == 1
     assert ["~", "b", *["float32", "[3]", "float32", "[3]", "1", "of", "3", "0.5"]] in rows(result.stdout)
     assert result.stderr.endswith("1 parameter differs\n")
 
 
 def test_equal_parameters_are_counted() -> None:
-    result = call("diff", DIGITS, DIGITS, "--params")
+    result = call("diff", DIGITS, DIGITS, "--with-params")
     assert result.exit_code == 0 and "no difference, 12 parameters are equal" in result.stderr
 
 
 def test_parameters_of_one_side_are_shown(tmp_path: Path) -> None:
-    found = rows(call("diff", DIGITS, TOPICS, "--params").stdout)
+    found = rows(call("diff", DIGITS, TOPICS, "--with-params").stdout)
     assert ["-", "conv2d_0.w_0", "float32", "[16,", "1,", "3,", "3]"] in found
 
 
 def test_parameters_that_are_not_there_are_an_error(tmp_path: Path) -> None:
     shutil.copy(DIGITS / "__model__", tmp_path / "main.pb")
-    result = call("diff", DIGITS, tmp_path / "main.pb", "--params")
+    result = call("diff", DIGITS, tmp_path / "main.pb", "--with-params")
     assert result.exit_code == 3 and "has no file for" in error_of(result)
 
 
@@ -170,7 +170,7 @@ def test_a_parameter_that_is_no_number_on_one_side(value: float, shown: str, tmp
     weight[1, 2] = value
     left = linear_model(tmp_path / "left")
     right = write_model(tmp_path / "right", linear_program(), w=weight, b=BIAS)
-    result = call("diff", left, right, "--params")
+    result = call("diff", left, right, "--with-params")
     assert result.exit_code == 1
     assert result.stdout.splitlines()[-1].split()[-4:] == ["1", "of", "12", shown]
 
@@ -178,7 +178,7 @@ def test_a_parameter_that_is_no_number_on_one_side(value: float, shown: str, tmp
 def test_nan_at_the_same_places_is_no_difference(tmp_path: Path) -> None:
     weight = np.full_like(WEIGHT, np.nan)
     left, right = (write_model(tmp_path / side, linear_program(), w=weight, b=BIAS) for side in ("left", "right"))
-    assert call("diff", left, right, "--params").exit_code == 0
+    assert call("diff", left, right, "--with-params").exit_code == 0
 
 
 def test_a_block_that_one_program_lacks_is_shown(tmp_path: Path) -> None:

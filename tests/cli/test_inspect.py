@@ -99,7 +99,7 @@ def test_a_program_alone_is_inspected_with_a_note(model: Path) -> None:
     result = call("inspect", model)
     assert result.exit_code == 0
     assert result.stderr.startswith(f"note: {model} has no file for the parameter w")
-    assert "--params-from" in result.stderr
+    assert "--params" in result.stderr
     assert "parameters  2 (15 values of float32, 60 B) not found" in result.stdout
 
 
@@ -108,7 +108,7 @@ def test_parameters_from_elsewhere(model: Path, tmp_path: Path) -> None:
     program.parent.mkdir()
     program.write_bytes((model / "__model__").read_bytes())
     assert call("inspect", program).stderr.startswith("note: ")
-    result = call("inspect", program, "--params-from", model)
+    result = call("inspect", program, "--params", model)
     assert result.stderr == "" and f"in {model}" in result.stdout
 
 
@@ -132,7 +132,7 @@ def test_variables(model: Path) -> None:
 
 
 def test_statistics_of_parameters(model: Path) -> None:
-    (b, w) = call_json("inspect", model, "--params")
+    (b, w) = call_json("inspect", model, "--with-params")
     assert (b["name"], b["minimum"], b["maximum"], b["zeros"]) == ("b", -2.0, 0.5, 0)
     assert (w["shape"], w["zeros"], w["nans"]) == ([4, 3], 1, 0)
     assert w["mean"] == pytest.approx(WEIGHT.mean()) and w["deviation"] == pytest.approx(WEIGHT.std())
@@ -142,7 +142,7 @@ def test_nan_in_a_parameter_is_counted(tmp_path: Path) -> None:
     weight = WEIGHT.copy()
     weight[0, 0], weight[1, 1] = np.nan, np.inf
     folder = write_model(tmp_path / "m", linear_program(), w=weight, b=BIAS)
-    out = call("inspect", folder, "--params").stdout
+    out = call("inspect", folder, "--with-params").stdout
     assert re.search(r"^w +float32 +\[4, 3\] +0\.1 +\S+ +1\.1 +\S+ +0 +1 +1$", out, re.MULTILINE)
 
 

@@ -16,7 +16,6 @@ from fluidtool.cli.options.changed import Changed, with_changes
 
 # The same name for another thing, of another type.
 OTHERWISE = {
-    "--params": {"inspect", "diff"},
     "--engine": {"launch"},
     "--mode": {"launch", "transpile"},
     "--plan": {"inspect", "transpile"},

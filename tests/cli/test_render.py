@@ -48,7 +48,7 @@ def test_a_pipe_gets_no_escape_and_whole_names() -> None:
     "args",
     [
         ["inspect", str(DIGITS)],
-        ["inspect", str(DIGITS), "--params"],
+        ["inspect", str(DIGITS), "--with-params"],
         ["inspect", str(DIGITS), "--plan"],
         ["run", str(DIGITS), "--random", "--fetch-all"],
         ["ops", "batch_norm*"],

@@ -34,7 +34,7 @@ KINDS = {  # what grows in programs of each kind, beside what grows in all
         "transpile --release-memory",
     ),
     "fan": ("inspect --plan", "check", "transpile --all-inference"),
-    "layers": ("run", "transpile --all-inference", "prune", "inspect --params"),
+    "layers": ("run", "transpile --all-inference", "prune", "inspect --with-params"),
     "images": ("run", "transpile --fuse-bn", "inspect --plan"),
     "identities": ("transpile --all-inference",),
     "shared_weight": ("transpile --all-inference", "run"),

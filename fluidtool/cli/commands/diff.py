@@ -9,7 +9,8 @@ import typer
 
 from fluidtool.cli.failures import say
 from fluidtool.cli.opening import open_model
-from fluidtool.cli.options.model import ModelFile
+from fluidtool.cli.options.changed import Changed
+from fluidtool.cli.options.model import ModelFile, WithParams
 from fluidtool.cli.options.outputs import Json
 from fluidtool.cli.render import show, show_json
 from fluidtool.cli.terminal import TERMINAL
@@ -23,8 +24,8 @@ B = Annotated[str, typer.Argument(metavar="B", help="The model to compare A with
 def diff(
     a: A,
     b: B,
-    params: Annotated[
-        bool, typer.Option("--params", help="Also compare the parameters; reads the weights of both models.")
+    with_params: Annotated[
+        WithParams, Changed(help="Also compare the parameters; reads the weights of both models.")
     ] = False,
     callstack: Annotated[
         bool, typer.Option("--callstack", help="Also compare the recorded call stacks of operators.")
@@ -40,15 +41,15 @@ def diff(
     from fluidtool.cli.views.diff import count_text, parameters_table, tables
     from fluidtool.workflows.diff import diff as compare
 
-    left, right = (open_model(path, model_file, need_parameters=params, validate=False) for path in (a, b))
-    found = compare(left, right, params=params, callstack=callstack, watcher=TERMINAL)
+    left, right = (open_model(path, model_file, need_parameters=with_params, validate=False) for path in (a, b))
+    found = compare(left, right, params=with_params, callstack=callstack, watcher=TERMINAL)
     weights = found.parameters or ()
     if json:
-        weights_data = {"parameters": [asdict(item) for item in weights]} if params else {}
+        weights_data = {"parameters": [asdict(item) for item in weights]} if with_params else {}
         show_json({"equal": found.equal, **asdict(found.program), **weights_data})
     else:
         single = left.program.num_blocks == right.program.num_blocks == 1
         show(*tables(found.program, single), *([parameters_table(weights)] if weights else []))
-    say(f"{a} and {b}: {count_text(found.program, weights, len(left.files.parameters) if params else None)}")
+    say(f"{a} and {b}: {count_text(found.program, weights, len(left.files.parameters) if with_params else None)}")
     if not found.equal:
         raise typer.Exit(EXIT_FINDING)

@@ -13,9 +13,9 @@ from fluidtool.cli.failures import say
 from fluidtool.cli.opening import open_model
 from fluidtool.cli.options.changed import Changed
 from fluidtool.cli.options.inputs import Batch, Shapes
-from fluidtool.cli.options.model import ModelFile, ModelPath
+from fluidtool.cli.options.model import ModelFile, ModelPath, ParamsPath, WithParams
 from fluidtool.cli.options.outputs import Json
-from fluidtool.cli.options.panels import MODEL, OUTPUT
+from fluidtool.cli.options.panels import OUTPUT
 from fluidtool.cli.options.passes import Explain
 from fluidtool.cli.options.running import Engine, Precision
 from fluidtool.cli.render import printable, show, show_json
@@ -48,8 +48,8 @@ def inspect(
     ] = False,
     ops: Annotated[bool, typer.Option("--ops", rich_help_panel=VIEW, help="The operators in order.")] = False,
     variables: Annotated[bool, typer.Option("--vars", rich_help_panel=VIEW, help="The declared variables.")] = False,
-    params: Annotated[
-        bool, typer.Option("--params", rich_help_panel=VIEW, help="Statistics of the parameters; reads the weights.")
+    with_params: Annotated[
+        WithParams, Changed(panel=VIEW, help="Statistics of the parameters; reads the weights.")
     ] = False,
     plan: Annotated[
         bool,
@@ -64,15 +64,7 @@ def inspect(
     precision: Precision = "float32",
     batch: Batch = 1,
     shape: Shapes = None,
-    params_from: Annotated[
-        str | None,
-        typer.Option(
-            "--params-from",
-            metavar="FILE|DIR",
-            rich_help_panel=MODEL,
-            help="Where the parameters are (--params of the other commands).",
-        ),
-    ] = None,
+    params: ParamsPath = None,
     model_file: ModelFile = None,
     format: Annotated[
         Format,
@@ -86,20 +78,20 @@ def inspect(
 ) -> None:
     """Show what a model is: version, inputs, outputs, operators, parameters, FLOPs.
 
-    Only --params reads the weights. A program can also be inspected without its parameters.
+    Only --with-params reads the weights. A program can also be inspected without its parameters.
     """
-    wanted = {"with-details": with_details, "ops": ops, "vars": variables, "params": params, "plan": plan}
+    wanted = {"with-details": with_details, "ops": ops, "vars": variables, "with-params": with_params, "plan": plan}
     views = [name for name, asked in wanted.items() if asked] or ["summary"]
     if len(views) > 1:
         raise UsageError(f"--{views[0]} and --{views[1]} are two views of a model; choose one")
     if explain and not plan:
         raise UsageError("--explain shows what the rewrites of each region did; give --plan too")
     opened = open_model(
-        model, model_file, params_from, engine=engine, precision=precision, need_parameters=False, validate=False
+        model, model_file, params, engine=engine, precision=precision, need_parameters=False, validate=False
     )
     shapes = _shapes(shape, opened) if shape else {}
     if opened.files.fault is not None:
-        say(f"note: {str(opened.files.fault).replace('--params ', '--params-from ')}")
+        say(f"note: {opened.files.fault}")
     if format is Format.TEXT:
         sys.stdout.writelines(map(printable, program_pieces(opened.program, with_details=with_details)))
         return

@@ -34,3 +34,4 @@ Startup = Annotated[
     str | None,
     typer.Option("--startup", metavar="FILE", rich_help_panel=MODEL, help="The startup program's file."),
 ]
+WithParams = Annotated[bool, typer.Option("--with-params", help="The parameters too; reads the weights.")]

@@ -228,7 +228,7 @@ VIEWS: dict[str, Callable[[Model, int, Shapes], View]] = {
     "with-details": DetailsView,
     "ops": OperatorsView,
     "vars": VariablesView,
-    "params": ParametersView,
+    "with-params": ParametersView,
     "plan": _plan_view,
     "plan, explained": partial(_plan_view, explained=True),
 }
