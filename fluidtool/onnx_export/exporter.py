@@ -337,6 +337,7 @@ def _feed(exporter: Exporter, graph: Graph, block: Block, name: str) -> None:
 def _outputs(exporter: Exporter, graph: Graph, block: Block, fetches: Sequence[str]) -> list[Value]:
     """The values of the fetches, under their names."""
     found, given = [], set()
+    inside = {output for node in graph.nodes for output in node.outputs}
     for name in fetches:
         if name in exporter.unknown:
             continue
@@ -349,7 +350,6 @@ def _outputs(exporter: Exporter, graph: Graph, block: Block, fetches: Sequence[s
         if isinstance(value, Items):
             exporter.blockers.append(Blocker(0, len(block.ops), "fetch", name, "it is an array of tensors"))
             continue
-        inside = {output for node in graph.nodes for output in node.outputs}
         if name in (value.name, value.wanted):  # an input or a parameter that is fetched
             found.append(replace(value, name=graph.reference(value)))
             continue

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from fluidtool.ir import Operator
+from fluidtool.ir import Block, Operator
 from fluidtool.onnx_export.graph import INT64, Blocked, Graph, Shape, Value
+from fluidtool.onnx_export.items import Items
 from fluidtool.ops.context import InferContext
 from fluidtool.ops.gradient import EMPTY
 from fluidtool.ops.math.versions import saved_since
@@ -17,8 +18,32 @@ from fluidtool.ops.registry import OpInfo
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.tensor import numpy_dtype
 
-if TYPE_CHECKING:
-    from fluidtool.onnx_export.exporter import Exporter
+
+class Environment(Protocol):
+    """What renderings ask of the export around them."""
+
+    notes: dict[str, None]
+    parameters: Mapping[str, Any]
+
+    def value(self, graph: Graph, name: str) -> Value:
+        """The tensor of a name at this point; raises Blocked for one that has none."""
+
+    def find(self, graph: Graph, name: str) -> Value | Items:
+        """The value of a name at this point; raises Blocked for one that has none."""
+
+    def reads(self, names: Sequence[str]) -> bool:
+        """Whether something that counts reads one of these names."""
+
+    def require_single(self) -> None:
+        """Note that the model is right for one sequence at a time."""
+
+    def nested(
+        self, graph: Graph, block: Block, names: Sequence[str], given: Mapping[str, Value | Items]
+    ) -> dict[str, Value | Items]:
+        """Render a sub-block in a graph of its own; the values that these names have at its end."""
+
+    def assign(self, graph: Graph, block: Block, name: str, value: Value | Items) -> None:
+        """Give a name a value that a sub-block made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +55,7 @@ class Operation:
     graph: Graph
     values: Mapping[str, Any]
     metas: Mapping[str, TensorMeta]
-    exporter: Exporter
+    exporter: Environment
 
     @property
     def type(self) -> str:

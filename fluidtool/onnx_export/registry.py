@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fluidtool.onnx_export.graph import Blocked, Graph, Value
-
-if TYPE_CHECKING:
-    from fluidtool.onnx_export.operation import Operation
+from fluidtool.onnx_export.operation import Operation
 
 Results = Value | None | Mapping[str, Any]
-Rendering = Callable[["Graph", "Operation"], Results]
+Rendering = Callable[[Graph, Operation], Results]
 
 RENDERINGS: dict[str, Rendering] = {}
 FAMILIES = (
