@@ -322,7 +322,7 @@ def test_a_plan_shows_calls_and_their_steps(on: None) -> None:
 def test_explain_tells_what_rewrites_did_and_why_not(on: None) -> None:
     out = call("inspect", DIGITS, "--plan", "--explain").stdout
     assert re.search(r"^Region 1: rewrites$", out, re.MULTILINE)
-    assert re.search(r"^fold affine +2 +A factor and a shift by channel go into the weights", out, re.MULTILINE)
+    assert re.search(r"^fold affine +2 +A scale and shift by channel is folded into the weights", out, re.MULTILINE)
     assert "mix channels" not in out  # which found nothing that is fit
     (region,) = call_json("inspect", DIGITS, "--plan", "--explain")["native"]["regions"]
     done = {rewrite["name"]: rewrite["done"] for rewrite in region["rewrites"]}

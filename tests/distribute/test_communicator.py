@@ -257,7 +257,8 @@ class TestGeo:
         hold(ids=np.array([[1]]))
         program, _ = self.communicator(geo[1])
         with pytest.raises(
-            OperatorError, match=r"geo_sgd_mode, but no communicator is running .* fluid.communicator.Communicator"
+            OperatorError,
+            match=r"geo_sgd_mode, but no communicator is running; start a fluid\.communicator\.Communicator",
         ):
             fluid.Executor(fluid.CPUPlace()).run(program)
 

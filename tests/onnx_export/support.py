@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fluidtool.io.inference import add_feed_fetch
-from fluidtool.ir import Program
+from fluidtool.ir import Operator, Program
 from fluidtool.onnx_export.exporter import Exported, export
 from fluidtool.onnx_export.messages import write_model
 from fluidtool.ops.registry import get_op
@@ -66,7 +66,9 @@ class OneOperator:
         self.fetches = [name for found in written.values() for name in found]
         for name in self.fetches:
             block.create_var(name=name)
-        block.append_op(type=self.type, inputs=names, outputs=written, attrs=dict(self.attrs))
+        # As a file holds it: append_op would ask for outputs that programs of Paddle 2.x leave out.
+        block.ops.append(Operator(block, type=self.type, inputs=names, outputs=written, attrs=dict(self.attrs)))
+        self.program.touch()
 
     def export(self, opset: int = 17) -> Exported:
         """The graph."""

@@ -146,7 +146,7 @@ def run(
     from fluidtool.workflows.outputs import require_free, save_outputs
     from fluidtool.workflows.run import run as run_model
 
-    tolerance = None if expect is None else _tolerance(rtol, atol)
+    tolerance = None if expect is None and min(rtol, atol) >= 0 else _tolerance(rtol, atol)
     if output not in (None, STDOUT):
         require_free(output, overwrite=force)
     opened = open_model(
