@@ -308,6 +308,55 @@ ROWS: list[Row] = [
         {"X": IMAGE[:1], "ROIs": np.array([[0, 0, 3, 4], [1.5, 1, 5, 6]], "f4"), "RoisNum": np.array([2], "int32")},
         {"pooled_height": 2, "pooled_width": 3, "sampling_ratio": 2, "aligned": True, "spatial_scale": 1.0},
     ),
+    # losses
+    ("softmax_with_cross_entropy", {"Logits": X, "Label": ids(4, 2, 3, 1)}, {"axis": -1}, {"Softmax": 1, "Loss": 1}),
+    ("softmax_with_cross_entropy", {"Logits": X, "Label": ids(3, 2, 1, 4)}, {"axis": 1, "ignore_index": 1}, {"Softmax": 1, "Loss": 1}),
+    ("bce_loss", {"X": positive(3, 4) * 0.9, "Label": positive(3, 4)}, {}),
+    ("sigmoid_cross_entropy_with_logits", {"X": X, "Label": positive(2, 3, 4)}, {"normalize": True}),
+    ("huber_loss", {"X": floats(3, 1), "Y": floats(3, 1)}, {"delta": 0.5}, {"Residual": 1, "Out": 1}),
+    ("kldiv_loss", {"X": floats(3, 4), "Target": positive(3, 4)}, {"reduction": "batchmean"}),
+    ("log_loss", {"Predicted": positive(3, 1) * 0.9, "Labels": positive(3, 1)}, {"epsilon": 1e-4}),
+    ("nll_loss", {"X": floats(3, 4), "Label": ids(4, 3), "Weight": positive(4)}, {"reduction": "mean"}, {"Out": 1, "Total_weight": 1}),
+    ("label_smooth", {"X": positive(3, 4)}, {"epsilon": 0.1}),
+    ("accuracy", {"Out": floats(3, 2), "Indices": ids(4, 3, 2), "Label": ids(4, 3, 1)}, {}, {"Accuracy": 1, "Correct": 1, "Total": 1}),
+    # fused
+    (
+        "multihead_matmul",
+        {"Input": floats(2, 5, 8), "W": floats(8, 3, 8), "Bias": floats(3, 8), "BiasQK": floats(2, 2, 5, 5)},
+        {"head_number": 2, "alpha": 0.5},
+    ),
+    ("skip_layernorm", {"X": floats(2, 3, 8), "Y": floats(2, 3, 8), "Scale": floats(8), "Bias": floats(8)}, {"begin_norm_axis": 2}),
+    ("fused_elemwise_activation", {"X": X, "Y": floats(4)}, {"functor_list": ["elementwise_add", "relu"], "axis": -1}, {"Out": 1}),
+    # proposals
+    (
+        "generate_proposals_v2",
+        {
+            "Scores": RNG.permutation(60).reshape(1, 3, 4, 5).astype("float32") / 60,
+            "BboxDeltas": floats(1, 12, 4, 5) * 0.3,
+            "ImShape": np.array([[60, 80]], "float32"),
+            "Anchors": (np.array([0, 0, 15, 15]) + RNG.uniform(0, 40, (4, 5, 3, 1))).astype("float32"),
+            "Variances": np.ones((4, 5, 3, 4), "float32"),
+        },
+        {"pre_nms_topN": 30, "post_nms_topN": 10, "nms_thresh": 0.5, "min_size": 2.0, "eta": 1.0, "pixel_offset": False},
+        {"RpnRois": 1, "RpnRoiProbs": 1, "RpnRoisNum": 1},
+    ),
+    (
+        "distribute_fpn_proposals",
+        {"FpnRois": np.cumsum(positive(9, 4) * 300, 1).astype("float32"), "RoisNum": np.array([9], "int32")},
+        {"min_level": 2, "max_level": 5, "refer_level": 4, "refer_scale": 224, "pixel_offset": False},
+        {"MultiFpnRois": 4, "RestoreIndex": 1, "MultiLevelRoIsNum": 4},
+    ),
+    (
+        "matrix_nms",
+        {
+            "BBoxes": (np.array([0, 0, 6, 6]) + RNG.uniform(0, 9, (1, 12, 1))).astype("float32"),
+            "Scores": RNG.permutation(36).reshape(1, 3, 12).astype("float32") / 36,
+        },
+        {"score_threshold": 0.1, "post_threshold": 0.05, "nms_top_k": 8, "keep_top_k": 6, "use_gaussian": False},
+        {"Out": 1, "Index": 1},
+    ),
+    ("box_coder", {"PriorBox": np.cumsum(positive(5, 4), 1), "PriorBoxVar": positive(5, 4), "TargetBox": floats(2, 5, 4)},
+     {"code_type": "decode_center_size", "box_normalized": False}),
 ]  # fmt: skip
 
 
