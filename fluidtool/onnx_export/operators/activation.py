@@ -50,18 +50,18 @@ FLOATS_ONLY = frozenset({"Ceil", "Exp", "Floor", "Log", "Reciprocal", "Sqrt", "T
 SINGLE = frozenset(
     {
         "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cosh", "Sinh", "Tan", "Celu", "Elu", "Selu",
-        "Softplus", "Softsign", "ThresholdedRelu", "LeakyRelu", "Erf", "Gelu", "HardSigmoid", "Mish",
+        "Softplus", "Softsign", "ThresholdedRelu", "LeakyRelu", "Erf", "Gelu", "HardSigmoid", "Mish", "PRelu",
     }
 )  # fmt: skip
 
 
-def function(x: Value, kind: str, **attributes: Any) -> Value:
+def function(x: Value, kind: str, *others: Value, **attributes: Any) -> Value:
     """A function of each number, in a data type that there is a kernel for."""
     if kind in SINGLE and x.dtype != np.float32:
-        return x.cast(np.float32).apply(kind, **attributes).cast(x.dtype)
+        return function(x.cast(np.float32), kind, *(y.cast(np.float32) for y in others), **attributes).cast(x.dtype)
     if kind in FLOATS_ONLY and not x.floating:
         return x.cast(np.float64).apply(kind, **attributes).cast(x.dtype)
-    return x.apply(kind, **attributes)
+    return x.graph.same(kind, x, *others, **attributes)
 
 
 def _direct(kind: str, names: dict[str, str]) -> Rendering:
@@ -240,7 +240,7 @@ def prelu(g: Graph, op: Operation) -> Value:
         slope = alpha.reshape([-1] if last else [-1, *[1] * (x.rank - 2)])
     else:
         slope = alpha.reshape([1, *[x.dim(axis) for axis in range(1, x.rank)]])
-    return g.op("PRelu", x, slope, shape=x.shape)
+    return function(x, "PRelu", slope)
 
 
 @renders("softmax", "log_softmax")

@@ -40,7 +40,8 @@ def cross_entropy(g: Graph, op: Operation) -> dict[str, Value]:
     logs = x.clip(SMALLEST, None).apply("Log")
     if op.attr("soft_label", False):
         return {"Y": -(label * logs).sum(-1, keepdims=True)}
-    found = {"Y": _picked(g, logs, label, x.rank - 1, op.attr("ignore_index"))}
+    loss = _picked(g, logs, label, x.rank - 1, op.attr("ignore_index"))
+    found = {"Y": loss if label.rank == x.rank else loss.squeeze(-1)}
     if op.type == "cross_entropy2":
         skipped = label.cast(np.int64).equals(op.attr("ignore_index"))
         found["MatchX"] = g.where(skipped, 0, (-found["Y"]).apply("Exp"))

@@ -88,10 +88,9 @@ def squared_l2_norm(g: Graph, op: Operation) -> Value:
 
 @renders("squared_l2_distance")
 def squared_l2_distance(g: Graph, op: Operation) -> dict[str, Value]:
-    difference = op["X"] - op["Y"]
-    axes = list(range(1, difference.rank))
-    squares = (difference * difference).sum(*axes)
-    return {"sub_result": difference, "Out": squares.reshape([-1, 1])}
+    x, y = (value.reshape([value.dim(0), value.merged(1, value.rank)]) for value in (op["X"], op["Y"]))
+    difference = x - y
+    return {"sub_result": difference, "Out": (difference * difference).sum(1, keepdims=True)}
 
 
 def norm_of(x: Value, order: float, axes: list[int], keep: bool) -> Value:

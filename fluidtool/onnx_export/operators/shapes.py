@@ -383,10 +383,12 @@ def roll(g: Graph, op: Operation) -> Value:
     axes = [int(n) for n in (op.attr("axis", None) or op.attr("dims") or [])]
     whole = x.flat() if not axes else x
     for shift, axis in zip(shifts, axes or [0], strict=True):
-        size = whole.shape[axis] if whole.shape is not None else -1
-        shift = shift % size if size > 0 else shift
-        if shift:
-            whole = g.concat([whole.part(axis, -shift), whole.part(axis, 0, -shift)], axis)
+        size = whole.dim(axis)
+        if isinstance(size, int):
+            start: int | Value = size - shift % size if size else 0
+        else:
+            start = size - g.binary("Mod", g.constant([shift], INT64), size)
+        whole = g.concat([whole.part(axis, start), whole.part(axis, 0, start)], axis)
     return whole.reshape(x.sizes()) if not axes else whole.shaped(x.shape)
 
 
