@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from fluidtool.tensor import LoDTensor, numpy_dtype, var_type_of
 
 OPSETS = range(13, 24)
 DEFAULT_OPSET = 17
-BATCH = "batch"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ class Exporter:
 
     # -- operators
     def _render(self, graph: Graph, block: Block, op: Operator, info: OpInfo) -> None:
-        folded = self._folded(graph, block, op)
+        folded = _called(lambda: self._folded(graph, block, op))
         if folded is not None:
             for name, array in folded.items():
                 self._store(name, graph.constant(array))
@@ -391,11 +391,19 @@ def _dimensions(value: Value, wanted: tuple[int, ...] | None) -> Any:
     return np.broadcast_to(np.zeros((), value.dtype), shape)
 
 
-def _called(render: Callable[[], Any]) -> Any:
+def _called(render: Callable[[], T]) -> T:
     """What a rendering gives; attributes that it cannot work with raise Blocked like everything else."""
     try:
         return render()
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+    except (
+        ArithmeticError,
+        AssertionError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
         if isinstance(error, FluidError):
             raise
         raise Blocked(f"its attributes or shapes do not fit: {error}") from error

@@ -158,6 +158,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "security": ("check", "--security"),
     "transpile": ("transpile", "--all-inference", "--memory-optimize"),
     "prune": ("prune", "--targets", "sum", "-o", "out"),
+    "convert": ("convert", "-o", "out.onnx"),
     "profile": ("profile", "--random", "--repeat", "1"),
     "ops": ("ops", "--coverage"),
 }
@@ -172,7 +173,7 @@ def test_a_command_answers(
     words = COMMANDS[command]
     at = len(words) if command == "ops" else 1
     result = call(*words[:at], models[name], *words[at:])
-    assert result.exit_code in (0, 1, 2, 3), result.stderr
+    assert result.exit_code in (0, 1, 2, 3, *((4,) if command == "convert" else ())), result.stderr
     assert "internal error" not in result.stderr and "fault of the pass" not in result.stderr
     assert "Traceback" not in result.stderr
 
