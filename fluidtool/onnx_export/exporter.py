@@ -28,6 +28,8 @@ from fluidtool.tensor import LoDTensor, numpy_dtype, var_type_of
 OPSETS = range(13, 24)
 DEFAULT_OPSET = 17
 T = TypeVar("T")
+# Programs before Paddle 2.0 declare the largest number of rows that these may give.
+AT_MOST = frozenset({"multiclass_nms", "multiclass_nms2"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +178,8 @@ class Exporter:
         for name in () if op.sub_blocks() else op.output_arg_names:
             self.metas.pop(name, None)
         for name, meta in results.items():
-            self.metas[name] = meta
+            at_most = op.type in AT_MOST and meta.rank == 2
+            self.metas[name] = meta.with_shape((-1, *meta.shape[1:])) if at_most else meta
 
     # -- operators
     def _render(self, graph: Graph, block: Block, op: Operator, info: OpInfo) -> None:

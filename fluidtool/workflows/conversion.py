@@ -12,6 +12,7 @@ from fluidtool.workflows.inputs import Inputs
 from fluidtool.workflows.watcher import SILENT, Watcher
 
 TOLERANCE = 1e-4
+NOISE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,5 +72,9 @@ class ConvertResult:
 
     @property
     def differing(self) -> list[VerifiedOutput]:
-        """The outputs that do not agree."""
-        return [each for each in self.verified or () if each.fault or not each.relative <= self.tolerance]
+        """The outputs that do not agree: a difference below NOISE is one of float32, however small the output is."""
+        return [
+            each
+            for each in self.verified or ()
+            if each.fault or not (each.relative <= self.tolerance or (self.tolerance and each.difference <= NOISE))
+        ]

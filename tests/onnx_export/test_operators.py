@@ -441,6 +441,13 @@ def test_suppression(type: str, normalized: bool, keep: int, top: int) -> None:
     check(OneOperator(type, {"BBoxes": boxes, "Scores": scores}, attrs, outputs))
 
 
+def test_boxes_that_end_before_they_start_are_empty() -> None:
+    boxes = np.array([[[5, 5, 1, 1], [5, 5, 1, 1], [0, 0, 4, 4], [0, 0, 4, 4.1]]], "float32")
+    scores = np.array([[[0.9, 0.8, 0.7, 0.6]]], "float32")
+    attrs = {"score_threshold": 0.1, "nms_top_k": -1, "nms_threshold": 0.4, "keep_top_k": -1, "background_label": -1}
+    check(OneOperator("multiclass_nms2", {"BBoxes": boxes, "Scores": scores}, attrs, {"Out": 1, "Index": 1}))
+
+
 def test_nothing_found_is_a_row_of_its_own_in_multiclass_nms() -> None:
     attrs = {"score_threshold": 2.0, "nms_top_k": 5, "keep_top_k": 5}
     check(OneOperator("multiclass_nms", {"BBoxes": positive(1, 4, 4), "Scores": positive(1, 2, 4)}, attrs))

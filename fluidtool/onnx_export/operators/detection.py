@@ -201,6 +201,8 @@ def selected(g: Graph, op: Operation, boxes: Value, scores: Value) -> Value:
             scores = g.where(scores >= values.part(2, -1), scores, LOWEST)
     if not op.attr("normalized"):
         boxes = boxes + g.constant(np.asarray([0, 0, 1, 1], np.float32))
+    low = boxes.part(2, 0, 2)  # a box that ends before it starts is empty; ONNX would exchange its corners
+    boxes = g.concat([low, g.maximum(low, boxes.part(2, 2, 4))], 2)
     return g.op(
         "NonMaxSuppression", boxes, scores, boxes.dim_value(1), g.constant([op.attr("nms_threshold")], np.float32),
         g.constant([op.attr("score_threshold")], np.float32), dtype=np.int64, shape=(-1, 3),
