@@ -218,6 +218,17 @@ def test_an_importer_knows_every_attribute_that_the_kernel_asks_for(type: str) -
     assert not [name for name in sorted(asked - IDLE) if f'"{name}"' not in importer]
 
 
+@pytest.mark.parametrize(
+    ("ends", "dropped", "message"),
+    [([1000], [2], "axis 2 of decrease_axis should be cut to size 1, found 5"), ([0], [], "the range 0:0 of axis 2")],
+)
+def test_a_slice_that_inference_leaves_open(ends: list[int], dropped: list[int], message: str) -> None:
+    net = Net()
+    x = net.data(3, 4, 5)
+    cut = {"axes": [2], "starts": [0], "ends": ends, "decrease_axis": dropped, "infer_flags": [-1]}
+    refused(net, net.op("slice", "Out", {"Input": x}, **cut), message)
+
+
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_the_last_of_an_axis_that_is_dropped(axis: int) -> None:
     """Fluid's x[-1] is the range -1:0."""

@@ -70,8 +70,10 @@ def _slice(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
         if axis in dropped and (start, end) == (-1, 0):  # the last one
             end = size
         start, end = (min(max(bound + size if bound < 0 else bound, 0), size) for bound in (start, end))
+        need(start < end, "an empty range")  # infer_flags can keep inference from seeing it
         starts[place], shape[place] = start, end - start
     places = {axis_within(axis, len(x.shape)) for axis in dropped}
+    need(all(shape[place] == 1 for place in places), "an axis that is dropped though longer than 1")
     kept = [size for place, size in enumerate(shape) if place not in places]
     r.add("slice", [x], op, "Out", kept or [1], starts=starts, sizes=shape)
 
