@@ -18,9 +18,9 @@ from tests.cli.support import (
     linear_program,
     write_model,
 )
-from tests.onnx_export.support import needs_onnx
+from tests.onnx_export.support import require_onnx
 
-pytestmark = needs_onnx
+require_onnx()
 
 
 @pytest.fixture

@@ -18,12 +18,17 @@ from fluidtool.ops.registry import get_op
 from fluidtool.runtime import Executor, Scope
 from fluidtool.tensor import LoDTensor, var_type_of
 
-needs_onnx = pytest.mark.skipif(
-    find_spec("onnx") is None or find_spec("onnxruntime") is None,
-    reason="needs onnx and onnxruntime: pip install 'fluidtool[onnxruntime]'",
-)
+LACKING = find_spec("onnx") is None or find_spec("onnxruntime") is None
+REASON = "needs onnx and onnxruntime: pip install 'fluidtool[onnxruntime]'"
+needs_onnx = pytest.mark.skipif(LACKING, reason=REASON)
 PADDLE_2 = 2_006_002
 Array = np.ndarray[Any, Any]
+
+
+def require_onnx() -> None:
+    """Leave out the module that calls this as a whole, where ONNX and its runtime are not installed."""
+    if LACKING:
+        pytest.skip(REASON, allow_module_level=True)
 
 
 @dataclass

@@ -11,9 +11,9 @@ import fluidtool.fluid as fluid
 from fluidtool.fluid import layers
 from fluidtool.onnx_export.exporter import export
 from fluidtool.runtime import Executor, Scope
-from tests.onnx_export.support import needs_onnx, run_onnx
+from tests.onnx_export.support import require_onnx, run_onnx
 
-pytestmark = needs_onnx
+require_onnx()
 
 
 def both(build: Any, feed: dict[str, Any]) -> tuple[list[Any], list[Any], set[str]]:

@@ -12,10 +12,10 @@ from fluidtool.onnx_export.exporter import export
 from fluidtool.onnx_export.messages import write_model
 from fluidtool.workflows.onnx_model import run_written
 from tests.models.test_golden_models import tensor
-from tests.onnx_export.support import needs_onnx
+from tests.onnx_export.support import require_onnx
 from tests.support.golden import corpus, names_in, read_arrays, read_json
 
-pytestmark = needs_onnx
+require_onnx()
 
 BLOCKED = {"seq2seq_beam": {"feed", "beam_search", "while", "beam_search_decode"}}
 BLOCKED_BEFORE_14 = {"seq2seq_train": {"write_to_array", "while"}}

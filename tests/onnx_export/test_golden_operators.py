@@ -11,10 +11,10 @@ import pytest
 from fluidtool.ir import Program
 from fluidtool.onnx_export.exporter import export
 from fluidtool.tensor import LoDTensor, var_type_of
-from tests.onnx_export.support import needs_onnx, run_onnx
+from tests.onnx_export.support import require_onnx, run_onnx
 from tests.support.golden import corpus, names_in, read_arrays, read_json
 
-pytestmark = needs_onnx
+require_onnx()
 
 # Cases whose numbers ONNX cannot give, and why.
 OTHER_NUMBERS = {

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.onnx_export.support import OneOperator, check, needs_onnx
+from tests.onnx_export.support import OneOperator, check, require_onnx
 
-pytestmark = needs_onnx
+require_onnx()
 
 RNG = np.random.default_rng(5)
 

@@ -12,9 +12,9 @@ import fluidtool
 from fluidtool.errors import NotConvertibleError, OutputExistsError, UsageError
 from fluidtool.workflows.onnx_model import compared
 from tests.cli.support import DIGITS, TOPICS, linear_model
-from tests.onnx_export.support import needs_onnx
+from tests.onnx_export.support import require_onnx
 
-pytestmark = needs_onnx
+require_onnx()
 
 
 def test_a_model_becomes_a_file(tmp_path: Path) -> None:
