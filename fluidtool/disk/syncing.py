@@ -7,7 +7,6 @@ import os
 import stat
 import sys
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 if os.name == "posix":
@@ -50,6 +49,8 @@ def sync_files(paths: Iterable[Path]) -> None:
         for path in waiting:
             sync(path)
         return
+    from concurrent.futures import ThreadPoolExecutor  # with logging
+
     with ThreadPoolExecutor(AT_A_TIME, thread_name_prefix="sync") as pool:
         for done in [pool.submit(sync, path) for path in waiting]:
             done.result()

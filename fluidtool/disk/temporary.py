@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import secrets
 import shutil
 import time
 from collections.abc import Iterable, Iterator
@@ -88,7 +87,7 @@ class Temporary:
 
 def temporary_name(target: Path) -> Path:
     """A name beside `target` that nobody has."""
-    return target.with_name(f".{target.name[:40]}.{secrets.token_hex(8)}.fluidtool.tmp")
+    return target.with_name(f".{target.name[:40]}.{os.urandom(8).hex()}.fluidtool.tmp")
 
 
 def remove(path: Path) -> None:

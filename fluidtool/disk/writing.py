@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -114,7 +113,7 @@ def _put_in_place(temporary: Path, path: Path) -> None:
     if _exchange(temporary, path):
         sync_folder(path.parent)
         return
-    aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.fluidtool.old")
+    aside = path.with_name(f".{path.name}.{os.urandom(8).hex()}.fluidtool.old")
     path.rename(aside)
     try:
         temporary.rename(path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from fluidtool.cli.render import counted
@@ -45,6 +44,8 @@ def delegate_texts() -> dict[str, str]:
 
 
 def _delegate_text(row: EngineRow) -> str:
+    from importlib.metadata import PackageNotFoundError, version  # with a parser of mail
+
     try:
         found, *_ = [version(package) for package in row.packages]
     except PackageNotFoundError:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean, pstdev
 
 from fluidtool.cli.render import number
 
 
 def statistics(seconds: Sequence[float]) -> dict[str, float | int]:
     """How many runs; of their seconds the least, median, 90th percentile, most, mean and standard deviation."""
+    from statistics import fmean, pstdev  # with decimal and fractions
+
     ordered = sorted(seconds)
 
     def quantile(part: float) -> float:
