@@ -82,7 +82,7 @@ TRAINING_COMMANDS: dict[str, tuple[str, ...]] = {
     ),
     "transpile --distribute": (
         *("transpile", "{model}/main.pb", "--distribute", "--all", "--pservers", "a:1,b:1", "--trainers", "2"),
-        *("--startup", "{model}/startup.pb", "--min-block-size", "1", "-o", "{out}.roles", "--force"),
+        *("--startup", "{model}/startup.pb", "-o", "{out}.roles", "--force"),
     ),
     "transpile --mode collective": (
         *(
