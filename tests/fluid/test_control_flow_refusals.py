@@ -144,6 +144,11 @@ REFUSALS: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (within_dynamic(lambda rnn: rnn.memory(shape=[3])), ValueError, "step_input should be invoked before memory"),
     (within_dynamic(lambda rnn: rnn.memory(init=3)), TypeError, "The input arg `init` of memory"),
     (
+        within_dynamic(lambda rnn: rnn.memory(several(), "3")),
+        TypeError,
+        r"shape of memory\(\) must be a list or a tuple",
+    ),
+    (
         within_dynamic(lambda rnn: rnn.memory(init=several(), need_reorder=True)),
         ValueError,
         "make sure step_input be invoked before memory",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from types import NoneType
 from typing import Any
 
 from fluidtool.errors import ArgumentTypeError, UsageError
@@ -113,6 +114,8 @@ class DynamicRNN:
         """
         step = self._must_be_inside("memory")
         zero = self._zero()
+        if not isinstance(shape, (list, tuple, NoneType)):
+            raise ArgumentTypeError(f"shape of memory() must be a list or a tuple, found {type(shape).__name__}")
         if init is None:
             init, need_reorder = self._constant(shape, value, dtype, zero), False
         if not isinstance(init, Variable):
