@@ -146,6 +146,7 @@ def run(
     from fluidtool.workflows.outputs import require_free, save_outputs
     from fluidtool.workflows.run import run as run_model
 
+    # A negative tolerance is refused even if nothing is compared.
     tolerance = None if expect is None and min(rtol, atol) >= 0 else _tolerance(rtol, atol)
     if output not in (None, STDOUT):
         require_free(output, overwrite=force)
