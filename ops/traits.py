@@ -25,6 +25,7 @@ class Traits:
     other processes or in what is printed. "scoped": only the names must stay; when it ends, it is done with the values.
     "view": in Paddle, an output is a view of an input. "keeps_lod": in Paddle, outputs keep the LoD that they had.
     lod_branch: the input that it treats differently if it has a LoD.
+    weight: the input that learned weights come by. channel_axis: which of their axes is that of the output channels.
     """
 
     gradient_scope: bool = True
@@ -35,6 +36,8 @@ class Traits:
     transpiled: bool = False
     memory: Memory | None = None
     lod_branch: str = ""
+    weight: str = ""
+    channel_axis: int = -1
 
     def declared(self) -> dict[str, object]:
         """The traits that are not the defaults, by name."""
@@ -44,7 +47,7 @@ class Traits:
     def input_names(self) -> tuple[str, ...]:
         """The input slots that traits name."""
         conditional = () if self.sharded_if is None else (self.sharded_if[1],)
-        return (*(self.sharded or ()), *conditional, *filter(None, (self.table, self.lod_branch)))
+        return (*(self.sharded or ()), *conditional, *filter(None, (self.table, self.lod_branch, self.weight)))
 
 
 NO_TRAITS = Traits()

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import ChainMap, Counter
 from collections.abc import Collection, Iterator
 
-from fluidtool.errors import ParameterFileError, UnreadableError, UnsupportedOperatorError
+from fluidtool.errors import ParameterFileError, UnsupportedOperatorError
 from fluidtool.io.layout import ModelFiles
-from fluidtool.io.parameters import ParameterStore, persistables
+from fluidtool.io.parameters import persistables
 from fluidtool.ir import Block, Operator, Program
 from fluidtool.ops.gradient import EMPTY, GRAD
 from fluidtool.ops.registry import find_op, get_op
@@ -20,10 +20,9 @@ from fluidtool.ops.validation import Broken, schema_faults
 from fluidtool.passes.findings import Finding, at
 from fluidtool.passes.security import not_allowed
 from fluidtool.passes.verify_shapes import Place, Shapes
+from fluidtool.passes.verify_weights import faulty_values, unused_parameters
 from fluidtool.proto.enums import AttrType, VarType
 from fluidtool.runtime.policy import NOTHING_ALLOWED, Policy
-from fluidtool.tensor import SelectedRows
-from fluidtool.tensor.statistics import nan_count
 
 FEED_FETCH = frozenset({"feed", "fetch"})
 HOLDERS = frozenset({VarType.FEED_MINIBATCH, VarType.FETCH_LIST, VarType.READER, VarType.STEP_SCOPES, VarType.RAW})
@@ -31,12 +30,13 @@ Defined = ChainMap[str, None]  # the names that hold a value, those of each bloc
 INJECTED = ("ex_states", "states")  # attributes of `recurrent` that name what it puts into its steps
 
 
-def verify_model(files: ModelFiles, policy: Policy = NOTHING_ALLOWED) -> list[Finding]:
-    """Everything that `verify` finds in the program, what a run under this policy would refuse to do, and what is wrong with
-    the parameters, whose values are read.
+def verify_model(files: ModelFiles, policy: Policy = NOTHING_ALLOWED, *, parameters: bool = True) -> list[Finding]:
+    """Everything that `verify` finds in the program, what a run under this policy would refuse to do, and, unless
+    `parameters` is False, what is wrong with the parameters, whose values are read.
     """
     refused = (found.finding() for found in not_allowed(files.program, policy))
-    return [*in_order([*verify(files.program), *refused]), *_parameters(files)]
+    found = in_order([*verify(files.program), *refused])
+    return [*found, *_parameters(files), *unused_parameters(files.program)] if parameters else found
 
 
 def verify(program: Program) -> list[Finding]:
@@ -204,9 +204,9 @@ def _columns(program: Program, malformed: Collection[Place]) -> Iterator[Finding
 
 # ---------------------------------------------------------------- parameters
 def _parameters(files: ModelFiles) -> Iterator[Finding]:
-    """FC301 to FC305: parameters that are missing, of another shape or data type, cannot be read, or hold NaN."""
+    """FC301 to FC308: parameters that are missing, of another shape or data type, cannot be read, or have faulty values."""
     if files.fault is None:
-        yield from _not_numbers(files.parameters)
+        yield from faulty_values(files.program, files.parameters)
         return
     faults = files.fault.faults or (files.fault,)
     wanted = len(persistables(files.program))
@@ -215,20 +215,6 @@ def _parameters(files: ModelFiles) -> Iterator[Finding]:
         return
     for fault in sorted(faults, key=lambda fault: fault.variable):
         yield Finding(_PARAMETER_CODES.get(fault.kind, "FC304"), str(fault), variable=fault.variable)
-
-
-def _not_numbers(store: ParameterStore) -> Iterator[Finding]:
-    """FC305: parameters with NaN, which is what a training that failed leaves behind."""
-    for name in sorted(store):
-        try:
-            value = store[name]
-        except UnreadableError as error:
-            yield Finding("FC304", str(error), variable=name)
-            continue
-        array = (value.get_tensor() if isinstance(value, SelectedRows) else value).numpy()
-        count = nan_count(array)
-        if count:
-            yield Finding("FC305", f"{name} contains NaN in {count} of {array.size} elements", variable=name)
 
 
 _PARAMETER_CODES = {

@@ -55,12 +55,17 @@ def statistics(array: Any) -> Statistics:
     return Statistics(flat.size, low, high, mean, sqrt(_squares(flat, mean) / finite), zeros, nans, infinities)
 
 
-def nan_count(array: Any) -> int:
-    """How many elements of an array of any data type are NaN."""
+def not_finite(array: Any) -> tuple[int, int]:
+    """How many elements of an array of any data type are NaN, and how many infinite."""
     flat = np.asarray(array).reshape(-1)
     if flat.dtype.kind in "iub":
-        return 0
-    return sum(int(np.count_nonzero(chunk != chunk)) for chunk in _chunks(flat))
+        return 0, 0
+    nans = infinities = 0
+    for chunk in _chunks(flat):
+        strange = chunk[~np.isfinite(chunk)]
+        found = int(np.count_nonzero(np.isnan(strange)))
+        nans, infinities = nans + found, infinities + strange.size - found
+    return nans, infinities
 
 
 def _chunks(flat: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:

@@ -13,6 +13,7 @@ from fluidtool.ops.multiply_adds import matmul_multiply_adds
 from fluidtool.ops.quantize.eight_bits import is_8_bits, stored
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import USE_MKLDNN, TensorMeta, ints
+from fluidtool.ops.traits import Traits
 
 Shape = tuple[int, ...]
 
@@ -36,6 +37,7 @@ Shape = tuple[int, ...]
         **USE_MKLDNN,
     },
     lod="X",
+    traits=Traits(weight="Y"),
     multiply_adds=matmul_multiply_adds,
 )
 def matmul(ctx: OpContext, X: Any, Y: Any, *, transpose_X: bool, transpose_Y: bool, alpha: float) -> Any:

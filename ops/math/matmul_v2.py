@@ -21,6 +21,7 @@ Shape = tuple[int, ...]
     outputs="Out",
     attrs={"trans_x": False, "trans_y": False},
     lod="X",
+    traits=Traits(weight="Y"),
     multiply_adds=matmul_multiply_adds,
 )
 def matmul_v2(ctx: OpContext, X: Any, Y: Any, *, trans_x: bool, trans_y: bool) -> Any:

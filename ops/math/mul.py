@@ -12,6 +12,7 @@ from fluidtool.ops.math.wiring import wired
 from fluidtool.ops.multiply_adds import Shapes
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import USE_MKLDNN, TensorMeta, floats
+from fluidtool.ops.traits import Traits
 
 ATTRS: dict[str, Any] = {
     "x_num_col_dims": 1,
@@ -30,7 +31,7 @@ def _multiply_adds(op: Operator, shape: Shapes) -> int:
     return prod(x) * prod(y[int(op.get_attr("y_num_col_dims", 1)) :])
 
 
-@op("mul", inputs="X Y", outputs="Out", attrs=ATTRS, lod="X", multiply_adds=_multiply_adds)
+@op("mul", inputs="X Y", outputs="Out", attrs=ATTRS, lod="X", traits=Traits(weight="Y"), multiply_adds=_multiply_adds)
 def mul(ctx: OpContext, X: Any, Y: Any, *, x_num_col_dims: int, y_num_col_dims: int) -> Any:
     """X · Y, X flattened before dimension `x_num_col_dims`, Y before `y_num_col_dims` (Paddle 1.8.5 mul_op.cc).
 

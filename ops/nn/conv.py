@@ -16,6 +16,7 @@ from fluidtool.ops.nn.conv_common import (
 )
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import USE_CUDNN, USE_MKLDNN, TensorMeta, floats, ints
+from fluidtool.ops.traits import Traits
 
 INPUTS, GRAD_INPUTS = "Input Filter Bias? ResidualData?", "Input Filter Bias? Output@GRAD"
 GRAD_OUTPUTS = "Input@GRAD Filter@GRAD Bias@GRAD?"
@@ -64,7 +65,15 @@ CONV3D: dict[str, Any] = {
 }
 
 
-@op("conv2d", inputs=INPUTS, outputs="Output", attrs=CONV2D, lod="Input", multiply_adds=convolution_multiply_adds)
+@op(
+    "conv2d",
+    inputs=INPUTS,
+    outputs="Output",
+    attrs=CONV2D,
+    lod="Input",
+    traits=Traits(weight="Filter", channel_axis=0),
+    multiply_adds=convolution_multiply_adds,
+)
 def conv2d(ctx: OpContext, Input: Any, Filter: Any, Bias: Any, ResidualData: Any) -> Any:
     """2-D convolution, NCHW or NHWC, floating point; Filter is [O, C / groups, kh, kw] in both (Paddle 1.8.5 conv_op.h)."""
     return convolution(ctx, Input, Filter, Bias, ResidualData)
@@ -99,6 +108,7 @@ conv2d_grad_grad.infer(infer_grad_grad)
     outputs="Output",
     attrs=CONV2D,
     lod="Input",
+    traits=Traits(weight="Filter", channel_axis=0),
     multiply_adds=convolution_multiply_adds,
 )
 def depthwise_conv2d(ctx: OpContext, Input: Any, Filter: Any, Bias: Any, ResidualData: Any) -> Any:
@@ -132,6 +142,7 @@ depthwise_conv2d_grad_grad.infer(infer_grad_grad)
     outputs="Output",
     attrs=CONV3D,
     lod="Input",
+    traits=Traits(weight="Filter", channel_axis=0),
     multiply_adds=convolution_multiply_adds,
 )
 def conv3d(ctx: OpContext, Input: Any, Filter: Any, ResidualData: Any) -> Any:

@@ -30,6 +30,7 @@ from fluidtool.ops.nn.windows import (
 )
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import USE_CUDNN, USE_MKLDNN, TensorMeta, ints, or_variable
+from fluidtool.ops.traits import Traits
 
 CONV2D_TRANSPOSE: dict[str, Any] = {
     "is_test": False,
@@ -180,6 +181,7 @@ def infer_transposed(ctx: InferContext, Input: TensorMeta, Filter: TensorMeta) -
     inputs="Input Filter Bias?",
     outputs="Output",
     attrs=CONV2D_TRANSPOSE,
+    traits=Traits(weight="Filter", channel_axis=1),
     multiply_adds=transposed_multiply_adds,
 )
 def conv2d_transpose(ctx: OpContext, Input: Any, Filter: Any, Bias: Any) -> Any:
@@ -204,6 +206,7 @@ def conv2d_transpose_grad(ctx: OpContext, Input: Any, Filter: Any, Bias: Any, Ou
     inputs="Input Filter Bias?",
     outputs="Output",
     attrs=CONV2D_TRANSPOSE,
+    traits=Traits(weight="Filter", channel_axis=0),
     multiply_adds=transposed_multiply_adds,
 )
 def depthwise_conv2d_transpose(ctx: OpContext, Input: Any, Filter: Any, Bias: Any) -> Any:
@@ -230,6 +233,7 @@ def depthwise_conv2d_transpose_grad(
     inputs="Input Filter",
     outputs="Output",
     attrs=CONV3D_TRANSPOSE,
+    traits=Traits(weight="Filter", channel_axis=1),
     multiply_adds=transposed_multiply_adds,
 )
 def conv3d_transpose(ctx: OpContext, Input: Any, Filter: Any) -> Any:

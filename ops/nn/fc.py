@@ -15,6 +15,7 @@ from fluidtool.ops.nn.windows import UNKNOWN
 from fluidtool.ops.quantize.eight_bits import is_8_bits, read_scales, stored, whole_weights
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import USE_MKLDNN, TensorMeta, floats
+from fluidtool.ops.traits import Traits
 
 PADDING = 4
 """The rows and columns that Paddle's fc_fuse_pass adds to a weight (padding_weights)."""
@@ -69,6 +70,7 @@ def _multiply_adds(op: Operator, shape: Shapes) -> int:
         **USE_MKLDNN,
     },
     lod="Input",
+    traits=Traits(weight="W"),
     multiply_adds=_multiply_adds,
 )
 def fc(ctx: OpContext, Input: Any, W: Any, Bias: Any) -> Any:

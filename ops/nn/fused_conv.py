@@ -10,6 +10,7 @@ from fluidtool.ops.nn.conv_common import convolution_with_bias, infer_convolutio
 from fluidtool.ops.nn.fused_activation import activate
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta, ints
+from fluidtool.ops.traits import Traits
 
 CONVOLUTION: dict[str, Any] = {
     "strides": ints(1, 1),
@@ -70,6 +71,7 @@ def _infer_conv_add_act(
     outputs="Output Outputs*?",
     attrs=WITH_ACTIVATION,
     lod="Input->Output",
+    traits=Traits(weight="Filter", channel_axis=0),
     multiply_adds=convolution_multiply_adds,
 )
 def conv2d_fusion(ctx: OpContext, Input: Any, Filter: Any, Bias: Any, ResidualData: Any) -> dict[str, Any]:

@@ -69,7 +69,9 @@ def test_a_program_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
 
 def test_every_code_is_documented() -> None:
     passes = ROOT / "fluidtool" / "passes"
-    source = "".join((passes / name).read_text() for name in ("verify.py", "verify_shapes.py", "security.py"))
+    source = "".join(
+        (passes / name).read_text() for name in ("verify.py", "verify_shapes.py", "verify_weights.py", "security.py")
+    )
     documented = (ROOT / "docs" / "check.md").read_text()
     codes = set(re.findall(r"\"(FC\d{3})\"", source))
     assert codes == set(re.findall(r"^\| `(FC\d{3})`", documented, re.MULTILINE))
