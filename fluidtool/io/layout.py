@@ -111,7 +111,7 @@ def _program_in(folder: Path, model_filename: str | None) -> Path:
     for name in PROGRAM_NAMES[:1]:
         if (folder / name).is_file():
             return folder / name
-    candidates = [file for file in _model_like(folder) if _is_program(file)]
+    candidates = [file for file in _model_like(folder) if is_program(file)]
     if len(candidates) == 1:
         return candidates[0]
     if not candidates:
@@ -132,7 +132,10 @@ def _model_like(folder: Path) -> list[Path]:
     ]
 
 
-def _is_program(file: Path) -> bool:
+def is_program(file: Path) -> bool:
+    """Whether a file can be read as a program; files whose suffix says otherwise are not opened."""
+    if file.suffix in NOT_MODELS or not file.is_file():
+        return False
     if file.suffix in (".pdiparams", ".pdparams", ".pdopt") or not 0 < file.stat().st_size <= LARGEST_PROGRAM:
         return False
     with file.open("rb") as opened:

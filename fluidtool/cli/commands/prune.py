@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from fluidtool.cli.failures import say
 from fluidtool.cli.options.changed import Changed
 from fluidtool.cli.options.inputs import InputNames
-from fluidtool.cli.options.model import ModelFile, ModelPath, ParamsPath
+from fluidtool.cli.options.model import ModelFile, ModelPath, ParamsPath, ProgramOnly
 from fluidtool.cli.options.outputs import Force, Json, RequiredOutput, RequiredTargets
 from fluidtool.cli.options.panels import NO_PANEL
 from fluidtool.cli.render import counted, show, show_json, size, table
@@ -40,7 +38,7 @@ def prune(
         ),
     ] = None,
     program_only: Annotated[
-        bool, typer.Option("--program-only", help="Prune and save only the program, without parameters.")
+        ProgramOnly, Changed(panel=NO_PANEL, help="Prune and save only the program, without parameters.")
     ] = False,
     params: ParamsPath = None,
     model_file: ModelFile = None,

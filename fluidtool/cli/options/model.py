@@ -15,6 +15,13 @@ ModelPath = Annotated[
         help="A folder, a program file (__model__, *.pdmodel, *.pb), or the common prefix of .pdmodel and .pdiparams.",
     ),
 ]
+ModelPaths = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="MODEL...",
+        help="Folders, program files, common prefixes of .pdmodel and .pdiparams, or patterns such as 'models/*'.",
+    ),
+]
 ParamsPath = Annotated[
     str | None,
     typer.Option(
@@ -29,6 +36,9 @@ ModelFile = Annotated[
     typer.Option(
         "--model-file", metavar="NAME", rich_help_panel=MODEL, help="The program's file name in the folder MODEL."
     ),
+]
+ProgramOnly = Annotated[
+    bool, typer.Option("--program-only", rich_help_panel=MODEL, help="The program alone; parameters are not read.")
 ]
 Startup = Annotated[
     str | None,

@@ -1,12 +1,43 @@
-"""What `check` shows: findings, and what a program could do."""
+"""What `check` shows on a terminal and in JSON: findings, and what a program could do."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import asdict
+from typing import Any
 
 from fluidtool.cli.render import Table, counted, fields, size, table
 from fluidtool.passes.findings import Finding
 from fluidtool.passes.security import DeclaredMemory, Reach
+from fluidtool.workflows.check import Checked
+
+SCHEMA = "fluidtool.check/1"
+
+
+def tables(checked: Sequence[Checked], batch: int) -> list[Table]:
+    """The tables of one model, or one row for each finding of several."""
+    if len(checked) > 1:
+        return [models_table(checked)]
+    (only,) = checked
+    security = only.security
+    first = [] if security is None else [reach_table(security.reached, security.memory, batch)]
+    return [*first, findings_table(only.findings, has_blocks(only))]
+
+
+def models_table(checked: Sequence[Checked]) -> Table:
+    """A row for each finding of each model, and one for each program that cannot be read."""
+    out = table("", "model", "!code", "where", "finding")
+    for each in checked:
+        if each.error is not None:
+            out.add(each.program, each.error.code, "", each.error)
+        for finding in each.findings:
+            out.add(each.program, finding.code, place(finding, has_blocks(each)), finding.message)
+    return out
+
+
+def has_blocks(checked: Checked) -> bool:
+    """Whether a program has several blocks, so that the block of a finding has to be named."""
+    return checked.size is not None and checked.size.blocks > 1
 
 
 def findings_table(found: Sequence[Finding], blocks: bool) -> Table:
@@ -24,9 +55,33 @@ def place(finding: Finding, blocks: bool) -> str:
     return (f"block {finding.block}, " if blocks else "") + f"{finding.position} {finding.operator}"
 
 
+def summary(checked: Checked) -> str:
+    """'digits/__model__: 13 operators, 12 parameters, no findings'."""
+    if checked.error is not None:
+        return f"{checked.program}: not checked: {checked.error} [{checked.error.code}]"
+    size_text = ""
+    if checked.size is not None and checked.security is None:
+        size_text = f"{checked.size.operators} operators, {checked.size.parameters} parameters, "
+    return f"{checked.program}: {size_text}{count_text(checked.findings)}"
+
+
 def count_text(found: Sequence[Finding]) -> str:
     """'2 findings'."""
     return counted(len(found), "finding") if found else "no findings"
+
+
+def document(checked: Sequence[Checked], alone: bool) -> dict[str, Any]:
+    """The JSON document; alone: of one model that was named itself, in place of a list of models."""
+    if alone:
+        return {"schema": SCHEMA, **_model_data(checked[0])}
+    errors = [None if each.error is None else {"code": each.error.code, "message": str(each.error)} for each in checked]
+    models = [{**_model_data(each), "error": error} for each, error in zip(checked, errors, strict=True)]
+    return {"schema": SCHEMA, "models": models}
+
+
+def _model_data(checked: Checked) -> dict[str, Any]:
+    memory = {} if checked.security is None else {"memory": asdict(checked.security.memory)}
+    return {"program": checked.program, "findings": [asdict(finding) for finding in checked.findings], **memory}
 
 
 def reach_table(reached: Collection[Reach], memory: DeclaredMemory, batch: int) -> Table:
