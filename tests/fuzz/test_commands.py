@@ -60,7 +60,7 @@ def test_a_planted_fault_is_found(
     fault: Callable[[], None], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commands, "SECONDS", 1)
-    monkeypatch.setattr("fluidtool.workflows.check.verify_model", lambda *_: fault())
+    monkeypatch.setattr("fluidtool.workflows.check.verify_model", lambda *_, **__: fault())
     model = samples()[0]
     (tmp_path / "case").mkdir()
     found = outcome(Case(model, model.program.read_bytes(), "check", ()), tmp_path / "case")
