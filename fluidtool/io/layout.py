@@ -6,14 +6,17 @@ When nothing fits, or more than one thing does, the error lists what was found a
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fluidtool.errors import ModelNotFoundError, ParameterFileError, UnreadableError
 from fluidtool.io import pickles
+from fluidtool.io.arrays import parse_values
 from fluidtool.io.atomic import finish
+from fluidtool.io.checkpoints import MODEL_DIR, PREFIX, checkpoint_dir, latest_serial
+from fluidtool.io.npy import NPZ
 from fluidtool.io.parameters import (
     EMPTY_STORE,
     ParameterStore,
@@ -24,7 +27,10 @@ from fluidtool.io.parameters import (
     open_separate,
     parameter_path,
     persistables,
+    selected,
 )
+from fluidtool.io.recognition import recognize
+from fluidtool.io.safetensors import is_safetensors, open_safetensors
 from fluidtool.ir import Program, Variable
 from fluidtool.ir.codec import decode_program
 from fluidtool.tensor.files import map_file, read_file
@@ -32,6 +38,7 @@ from fluidtool.tensor.files import map_file, read_file
 PROGRAM_NAMES = ("__model__", "model.pdmodel", "__model__.main_program", "model", "model.pb")
 COMBINED_NAMES = ("__params__", "params", "model.pdiparams", "weights")
 NOT_MODELS = frozenset({".json", ".npz", ".npy", ".md", ".txt", ".py", ".yml", ".yaml", ".info", ".tmp", ".gz", ".log"})
+PARTNERS = (".json", ".pdiparams", ".pdparams", ".onnx")  # what may stand at a prefix without a program
 LARGEST_PROGRAM = 512 * 2**20
 
 
@@ -91,6 +98,7 @@ def _open_program(source: Any, model_filename: str | None) -> tuple[Program, str
     else:
         raise ModelNotFoundError(
             f"there is no model at {path}: no such file or folder, and no {path.name}.pdmodel next to it"
+            f"{_instead(path.with_name(path.name + suffix) for suffix in PARTNERS)}"
         )
     program = read_program(file)
     stem = file.name.removesuffix(".pdmodel") if file.name.endswith(".pdmodel") else None
@@ -98,8 +106,14 @@ def _open_program(source: Any, model_filename: str | None) -> tuple[Program, str
 
 
 def read_program(path: Path) -> Program:
-    """The program of a file; raises UnreadableError when it is not one."""
-    return decode_program(read_file(path, LARGEST_PROGRAM), Program(), str(path))
+    """The program of a file; raises UnreadableError when it is not one, which says what it is where that can be seen."""
+    try:
+        return decode_program(read_file(path, LARGEST_PROGRAM), Program(), str(path))
+    except UnreadableError as error:
+        found = recognize(path)
+        if found is None:
+            raise
+        raise UnreadableError(f"{path} is {found.what}, not a Fluid program; {found.advice}") from error
 
 
 def _program_in(folder: Path, model_filename: str | None) -> Path:
@@ -115,15 +129,27 @@ def _program_in(folder: Path, model_filename: str | None) -> Path:
     if len(candidates) == 1:
         return candidates[0]
     if not candidates:
+        found = recognize(folder)
+        if found is not None:
+            raise ModelNotFoundError(f"{folder} is {found.what}; {found.advice}")
         raise ModelNotFoundError(
             f"{folder} contains no Fluid program: it contains {_listing(folder)}; expected __model__, *.pdmodel or "
-            "another ProgramDesc file"
+            f"another ProgramDesc file{_instead(folder.iterdir())}"
         )
     names = ", ".join(file.name for file in candidates)
     raise ModelNotFoundError(
         f"{folder} contains {len(candidates)} programs: {names}; choose one with --model-file NAME or the path of "
         f"the file itself"
     )
+
+
+def _instead(files: Iterable[Path]) -> str:
+    """What the first file is of which that can be seen, as the end of a sentence; '' where there is none."""
+    for file in sorted(files):
+        found = recognize(file) if file.is_file() else None
+        if found is not None:
+            return f". {file.name} is {found.what}; {found.advice}"
+    return ""
 
 
 def _model_like(folder: Path) -> list[Path]:
@@ -205,7 +231,7 @@ def _combined_candidates(folder: Path, program_file: Path, variables: Sequence[V
 
 
 def open_parameters(params: Any, variables: Sequence[Variable], folder: Path | None) -> tuple[ParameterStore, str, str]:
-    """Parameters from a file (combined or pickled), a folder, bytes or a file object.
+    """Parameters from a file (combined, pickled, .npz or safetensors), a folder, a checkpoint, bytes or a file object.
 
     A relative path is taken as it stands, or within `folder` where only that exists.
     """
@@ -217,6 +243,7 @@ def open_parameters(params: Any, variables: Sequence[Variable], folder: Path | N
         if not path.exists() and folder is not None and (folder / path).exists():
             path = folder / path
         if path.is_dir():
+            path = _in_checkpoint(path)
             return open_separate(path, variables), str(path), "one file per parameter"
         if not path.is_file():
             raise ParameterFileError(f"there are no parameters at {path}: no such file or folder")
@@ -227,7 +254,20 @@ def open_parameters(params: Any, variables: Sequence[Variable], folder: Path | N
         if source.endswith(".pdparams") and optimizer.is_file():
             arrays |= pickles.load_state(read_file(optimizer), str(optimizer))
         return open_arrays(arrays, variables, source), source, "pickled state"
+    if is_safetensors(buffer):
+        return selected(open_safetensors(buffer, source), variables, source), source, "safetensors"
+    if bytes(buffer[:2]) == NPZ:
+        return open_arrays(parse_values(bytes(buffer), source), variables, source), source, "an .npz file"
     return open_combined(buffer, variables, source), source, "one combined file"
+
+
+def _in_checkpoint(folder: Path) -> Path:
+    """Where the parameters of a checkpoint of 2018 are, of the latest one of a folder of them; else the folder itself."""
+    serial = latest_serial(folder)
+    if serial >= 0:
+        return checkpoint_dir(folder, serial) / MODEL_DIR
+    inside = folder / MODEL_DIR
+    return inside if folder.name.startswith(PREFIX) and inside.is_dir() else folder
 
 
 def _is_pickle(buffer: Any) -> bool:

@@ -15,7 +15,7 @@ from fluidtool.io.atomic import write_file, write_files
 from fluidtool.ir import Program, Variable
 from fluidtool.proto.enums import VarType
 from fluidtool.tensor import LoDTensor, SelectedRows
-from fluidtool.tensor.data_types import var_type_of
+from fluidtool.tensor.data_types import numpy_dtype, var_type_of
 from fluidtool.tensor.files import check_unchanged, map_file, private, read_file
 from fluidtool.tensor.streams import (
     TensorRecord,
@@ -108,6 +108,10 @@ class ParameterStore(Mapping[str, Value]):
         """The array of one value as it lies in its file, at any address; None for what is not one such array."""
         buffer, record, _ = self._entries[name]
         return None if record is None or record.lod else record.array(buffer)
+
+    def entry(self, name: str) -> tuple[Any, TensorRecord | None, str]:
+        """Where one value is: its buffer and the place there, or the value itself and None; and how to call its source."""
+        return self._entries[name]
 
     def info(self, name: str) -> ParameterInfo:
         """Shape, data type, size and file of one value."""
@@ -206,16 +210,24 @@ def open_combined(buffer: Any, variables: Iterable[Variable], source: str) -> Pa
 
 
 def open_arrays(arrays: Mapping[str, Any], variables: Iterable[Variable], source: str) -> ParameterStore:
-    """Arrays by name (a pickled state); raises ParameterFileError for a missing one or one of another shape."""
-    entries: dict[str, tuple[Any, TensorRecord | None, str]] = {}
-    missing = []
+    """Arrays or LoDTensors by name (a pickled state); raises ParameterFileError for a missing one or one of another shape."""
+    wanted = list(variables)
+    entries = {
+        var.name: (_tensor(arrays[var.name], var.name, source), None, source) for var in wanted if var.name in arrays
+    }
+    return selected(ParameterStore(entries), wanted, source)
+
+
+def selected(store: ParameterStore, variables: Iterable[Variable], source: str) -> ParameterStore:
+    """The values of these variables alone; raises ParameterFileError for a missing one or one of another shape."""
+    entries, missing = {}, []
     for var in variables:
-        if var.name not in arrays:
+        if var.name not in store:
             missing.append(var.name)
             continue
-        array = _array(arrays[var.name], var.name, source)
-        check_declared(var, tuple(array.shape), var_type_of(array.dtype), source)
-        entries[var.name] = (LoDTensor(array), None, source)
+        info = store.info(var.name)
+        check_declared(var, info.shape, info.data_type, source)
+        entries[var.name] = store.entry(var.name)
     if missing:
         kind = ParameterFileError.MISSING
         faults = tuple(
@@ -227,6 +239,12 @@ def open_arrays(arrays: Mapping[str, Any], variables: Iterable[Variable], source
     return ParameterStore(entries)
 
 
+def _tensor(value: Any, name: str, source: str) -> LoDTensor:
+    if isinstance(value, LoDTensor):
+        return LoDTensor(_array(value.numpy(), name, source), value.lod())
+    return LoDTensor(_array(value, name, source))
+
+
 def _array(value: Any, name: str, source: str) -> np.ndarray[Any, Any]:
     """An array that a tensor can hold; raises ParameterFileError."""
     if not isinstance(value, (bool, int, float)) and not hasattr(value, "__array__"):
@@ -235,6 +253,8 @@ def _array(value: Any, name: str, source: str) -> np.ndarray[Any, Any]:
             variable=name,
         )
     array = np.asarray(value)
+    if array.dtype == np.uint16:  # what Paddle calls the bits of bfloat16 in numpy
+        array = array.view(numpy_dtype(VarType.BF16))
     try:
         var_type_of(array.dtype)
     except ArgumentTypeError as error:

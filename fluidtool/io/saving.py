@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fluidtool.errors import FluidError, OutputExistsError
+from fluidtool.errors import FluidError, OutputExistsError, ParameterFileError
 from fluidtool.io.atomic import held_names, new_folder, write_files, write_into
 from fluidtool.io.layout import ModelFiles, open_model
 from fluidtool.io.parameters import Value, below, combined_parts, persistables, value_parts
@@ -71,9 +71,27 @@ def save_model(program: Program, values: Mapping[str, Value], layout: Layout, *,
         if values and layout.parameters:
             inside[layout.parameters] = combined_parts(values)
         elif values:
-            inside |= {below(temporary, name): value_parts(value) for name, value in values.items()}
+            inside |= _separate(temporary, values, layout.program)
         write_into(temporary, inside)
     return [folder / name for name in inside]
+
+
+def _separate(folder: Path, values: Mapping[str, Value], program: str) -> dict[str, Iterable[Any]]:
+    """The stream of each parameter by its file; raises ParameterFileError for one that would take the program's place."""
+    files = {below(folder, name): name for name in values}
+    if program in files or len(files) < len(values):
+        same = sorted(set(values) - set(files.values())) or [files[program]]
+        raise ParameterFileError(
+            f"the parameter {same[0]!r} would have the same file as another one or as the program: rename it, or save the "
+            "parameters in one combined file",
+            variable=same[0],
+        )
+    return {file: _parts(values, name) for file, name in files.items()}
+
+
+def _parts(values: Mapping[str, Value], name: str) -> Iterator[Any]:
+    """A value is read when it is written: not all of them are in memory at once."""
+    yield from value_parts(values[name])
 
 
 def _check_replaceable(folder: Path) -> None:

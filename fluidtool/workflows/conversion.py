@@ -38,6 +38,14 @@ class ConvertRequest:
     watcher: Watcher = SILENT
 
 
+def given(model: Model) -> str:
+    """What a model was read from: 'the program m/__model__ with parameters in m (one file per parameter)'."""
+    files = model.files
+    if not files.parameter_source:
+        return f"the program {files.program_source} without parameters"
+    return f"the program {files.program_source} with parameters in {files.parameter_source} ({files.layout})"
+
+
 @dataclass(frozen=True, slots=True)
 class VerifiedOutput:
     """An output of the converted model beside our own: the largest difference, and that relative to the largest number.
@@ -57,17 +65,20 @@ class VerifiedOutput:
 class ConvertResult:
     """What was written. notes: what holds of the converted model beyond what its file says.
 
-    single_sequence: its inputs with sequences take one sequence at a time. verified: None where this was not asked.
+    given: what the model was read from. nodes, opset: of ONNX. single_sequence: its inputs with sequences take one sequence
+    at a time. verified: None where this was not asked.
     """
 
     to: str
     files: tuple[Path, ...]
+    given: str
     operators: int
-    nodes: int
-    opset: int
-    single_sequence: bool
-    notes: tuple[str, ...]
-    tolerance: float
+    parameters: int
+    nodes: int = 0
+    opset: int | None = None
+    single_sequence: bool = False
+    notes: tuple[str, ...] = ()
+    tolerance: float = TOLERANCE
     verified: Sequence[VerifiedOutput] | None = None
 
     @property

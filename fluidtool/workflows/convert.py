@@ -1,4 +1,4 @@
-"""`fluidtool.convert(model, output, to="onnx")`: saves a model in another format."""
+"""`fluidtool.convert(model, output, to="onnx")`: saves a model, or its parameters alone, in another format."""
 
 from __future__ import annotations
 
@@ -9,12 +9,23 @@ from fluidtool.errors import UsageError
 from fluidtool.model import Model
 from fluidtool.workflows.conversion import TOLERANCE, ConvertRequest, ConvertResult, OnnxOptions
 from fluidtool.workflows.inputs import Inputs
+from fluidtool.workflows.layouts import write_combined, write_paddle1, write_paddle2, write_separate
 from fluidtool.workflows.names import did_you_mean
 from fluidtool.workflows.onnx_model import write_onnx
+from fluidtool.workflows.parameter_files import write_npz, write_pdparams, write_safetensors
 from fluidtool.workflows.watcher import SILENT, Watcher
 
 # A new target is a row here.
-TARGETS: Mapping[str, Callable[[ConvertRequest], ConvertResult]] = {"onnx": write_onnx}
+TARGETS: Mapping[str, Callable[[ConvertRequest], ConvertResult]] = {
+    "onnx": write_onnx,
+    "paddle1": write_paddle1,
+    "paddle2": write_paddle2,
+    "separate": write_separate,
+    "combined": write_combined,
+    "pdparams": write_pdparams,
+    "npz": write_npz,
+    "safetensors": write_safetensors,
+}
 
 
 def convert(
@@ -37,6 +48,10 @@ def convert(
     if to not in TARGETS:
         hint = did_you_mean(to, TARGETS) or f"choose one of {', '.join(TARGETS)}"
         raise UsageError(f"{to!r} is not a format to convert to; {hint}")
+    if to != "onnx" and (onnx is not None or verify is not None):
+        raise UsageError(
+            f"--opset, --external-data and --verify apply to --to onnx; {to} keeps every byte of the parameters"
+        )
     if not tolerance >= 0:
         raise UsageError("the tolerance must not be negative")
     request = ConvertRequest(model, Path(output), overwrite, onnx or OnnxOptions(), verify, tolerance, watcher)

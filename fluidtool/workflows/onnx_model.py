@@ -13,7 +13,7 @@ from fluidtool.io.atomic import write_files
 from fluidtool.onnx_export.exporter import Exported, export
 from fluidtool.onnx_export.messages import MESSAGE_LIMIT, Written, require_onnx, size_of, write_model
 from fluidtool.tensor import LoDTensor
-from fluidtool.workflows.conversion import ConvertRequest, ConvertResult, VerifiedOutput
+from fluidtool.workflows.conversion import ConvertRequest, ConvertResult, VerifiedOutput, given
 from fluidtool.workflows.inputs import gather
 from fluidtool.workflows.outputs import require_free
 
@@ -47,7 +47,9 @@ def write_onnx(request: ConvertRequest) -> ConvertResult:
     return ConvertResult(
         "onnx",
         tuple(files),
+        given(model),
         exported.operators,
+        len(model.files.parameters),
         len(exported.graph.nodes),
         request.onnx.opset,
         exported.single_sequence,

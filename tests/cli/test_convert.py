@@ -98,3 +98,33 @@ def test_an_existing_file_stays_without_force(tmp_path: Path) -> None:
     assert result.exit_code == 2 and "--force" in error_of(result)
     assert (tmp_path / "m.onnx").read_text() == "mine"
     assert call("convert", DIGITS, "-o", tmp_path / "m.onnx", "--force").exit_code == 0
+
+
+def test_another_layout_says_what_was_read(tmp_path: Path) -> None:
+    result = call("convert", TOPICS, "-o", tmp_path / "out", "--to", "combined")
+    assert result.exit_code == 0 and not result.stdout
+    assert (
+        f"read the program {TOPICS / 'model'} with parameters in {TOPICS / 'params'} (one combined file)"
+        in result.stderr
+    )
+    assert f"2 files saved: {tmp_path / 'out' / '__model__'}, {tmp_path / 'out' / '__params__'}" in result.stderr
+
+
+def test_the_document_of_a_layout(tmp_path: Path) -> None:
+    found = call_json("convert", DIGITS, "-o", tmp_path / "w", "--to", "safetensors", "--json")
+    assert (found["schema"], found["to"], found["files"]) == (
+        "fluidtool.convert/1",
+        "safetensors",
+        [str(tmp_path / "w")],
+    )
+    assert found["parameters"] == 12 and found["opset"] is None and found["verified"] is None
+
+
+def test_unknown_operators_do_not_keep_a_layout_from_being_written(blocked: Path, tmp_path: Path) -> None:
+    assert call("convert", blocked, "-o", tmp_path / "out", "--to", "paddle2").exit_code == 0
+
+
+def test_what_is_no_program_is_named(tmp_path: Path) -> None:
+    call("convert", DIGITS, "-o", tmp_path / "m.onnx")
+    result = call("convert", tmp_path / "m.onnx", "-o", tmp_path / "out", "--to", "paddle2")
+    assert result.exit_code == 3 and "is an ONNX model, not a Fluid program" in error_of(result)

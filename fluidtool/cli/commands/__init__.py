@@ -8,7 +8,7 @@ COMMANDS: dict[str, str] = {
     "profile": "Show how long each operator and step takes, and how fast it is.",
     "inspect": "Show what a model is: inputs, outputs, operators, parameters, plan.",
     "prune": "Reduce a model to what the given outputs need, and save it.",
-    "convert": "Save a model in another format, such as ONNX.",
+    "convert": "Save a model in another layout or format, such as ONNX.",
     "train": "Train programs with optimizer operators; save their parameters.",
     "transpile": "Rewrite a program: fuse operators, save memory, distribute.",
     "launch": "Start and supervise all roles of a distributed job.",

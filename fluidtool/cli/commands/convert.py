@@ -23,9 +23,18 @@ ONNX, VERIFYING = "ONNX", "Verification"
 def convert(
     model: ModelPath,
     output: Annotated[
-        RequiredOutput, Changed(panel=NO_PANEL, metavar="OUT", help="Where to save the result, such as model.onnx.")
+        RequiredOutput,
+        Changed(panel=NO_PANEL, metavar="OUT", help="Where to save the result: a file, a folder, or a prefix."),
     ],
-    to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="The format: onnx.")] = "onnx",
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="FORMAT",
+            help="onnx; paddle1 or separate (a folder with one file per parameter), combined (a folder with __params__), "
+            "paddle2 (.pdmodel and .pdiparams); parameters alone: pdparams, npz, safetensors.",
+        ),
+    ] = "onnx",
     opset: Annotated[
         int | None,
         typer.Option(
@@ -71,11 +80,13 @@ def convert(
 ) -> None:
     """Save a model in another format: all of it, or nothing.
 
-    An operator that the format cannot express is a blocker: all of them are listed with their places and reasons, nothing is
-    written, and the exit code is 4 (docs/onnx.md has the operators that ONNX export knows).
+    The layouts of Paddle and the files of parameters keep every byte (docs/convert.md). What the format cannot express is a
+    blocker: all of them are listed with their places and reasons, nothing is written, and the exit code is 4 (docs/onnx.md
+    has the operators that ONNX export knows).
     """
     from fluidtool.cli.terminal import TERMINAL
     from fluidtool.cli.views.convert import show_blockers, show_result
+    from fluidtool.onnx_export.exporter import DEFAULT_OPSET
     from fluidtool.workflows.conversion import TOLERANCE, OnnxOptions
     from fluidtool.workflows.convert import convert as convert_model
     from fluidtool.workflows.inputs import Inputs
@@ -83,9 +94,17 @@ def convert(
     for option, given in {"--feed": feed, "--lod": lod, "--shape": shape, "--tolerance": tolerance is not None}.items():
         if given and not verify:
             raise UsageError(f"{option} applies to verification; give --verify too")
-    opened = open_model(model, model_file, params, allow_files=allow_files or (), allow_network=allow_network)
+    opened = open_model(
+        model,
+        model_file,
+        params,
+        allow_files=allow_files or (),
+        allow_network=allow_network,
+        validate=to == "onnx",
+    )
     inputs = Inputs(feed or (), lod or (), True, shape or (), batch, seed) if verify else None
-    options = OnnxOptions(external=external_data) if opset is None else OnnxOptions(opset, external_data)
+    chosen = OnnxOptions(DEFAULT_OPSET if opset is None else opset, external_data)
+    options = chosen if external_data or opset is not None else None
     try:
         result = convert_model(
             opened,

@@ -28,7 +28,8 @@ ParamsPath = Annotated[
         "--params",
         metavar="FILE|DIR",
         rich_help_panel=MODEL,
-        help="Where the parameters are: one combined or pickled file, or a folder with one file per parameter.",
+        help="Where the parameters are: one combined, pickled, .npz or safetensors file, a folder with one file per parameter, or "
+        "a checkpoint.",
     ),
 ]
 ModelFile = Annotated[

@@ -41,6 +41,7 @@ def show_result(result: ConvertResult, json: bool) -> None:
                 each.fault,
             )
         show(out)
+    say(f"read {result.given}")
     for note in result.notes:
         say(f"note: {note}")
     if result.verified is not None:
@@ -69,6 +70,8 @@ def document(result: ConvertResult) -> dict[str, Any]:
         "schema": SCHEMA,
         "to": result.to,
         "files": [str(path) for path in result.files],
+        "given": result.given,
+        "parameters": result.parameters,
         "opset": result.opset,
         "operators": result.operators,
         "nodes": result.nodes,

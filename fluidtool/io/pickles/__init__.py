@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.errors import UnreadableError
+from fluidtool.errors import UnreadableError, UsageError
 from fluidtool.io.pickles.arrays import MOST_DIMENSIONS
 from fluidtool.io.pickles.machine import Machine
 from fluidtool.io.pickles.operations import MalformedError
@@ -98,8 +98,22 @@ def _dict(value: Any, name: str, source: str) -> dict[Any, Any]:
     return value
 
 
+LARGEST_ARRAY = 2**31  # bytes: protocol 2 writes them as text, whose length has 32 bits
+
+
 def dump_state(arrays: Mapping[str, Any]) -> bytes:
-    """The pickle of a dict of arrays that every Paddle reads: protocol 2, numpy's names of before version 2."""
-    plain = {name: np.asarray(array) for name, array in arrays.items()}
+    """The pickle of a dict of arrays that every Paddle reads: protocol 2, numpy's names of before version 2.
+
+    bfloat16 is written as its bits, uint16, as Paddle does. Raises UsageError for an array too large for this protocol.
+    """
+    plain = {name: _plain(np.asarray(array), name) for name, array in arrays.items()}
     data = pickle.dumps(plain, protocol=2)
     return data.replace(b"cnumpy._core.multiarray\n", b"cnumpy.core.multiarray\n")
+
+
+def _plain(array: Any, name: str) -> Any:
+    if array.nbytes >= LARGEST_ARRAY:
+        raise UsageError(
+            f"{name} has {array.nbytes} bytes, more than a pickled state can hold; save it with its program, or as safetensors"
+        )
+    return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
