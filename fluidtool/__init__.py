@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from fluidtool.workflows.job import JobRequest, make_job
     from fluidtool.workflows.launch import LaunchOptions, launch
     from fluidtool.workflows.operators import coverage
+    from fluidtool.workflows.parameter_sets import (
+        merge_parameters,
+        open_parameters,
+        rename_parameters,
+        split_parameters,
+    )
     from fluidtool.workflows.profile import profile
     from fluidtool.workflows.prune import prune
     from fluidtool.workflows.role import play_role
@@ -47,10 +53,14 @@ __all__ = [
     "launch",
     "load",
     "make_job",
+    "merge_parameters",
+    "open_parameters",
     "play_role",
     "profile",
     "prune",
+    "rename_parameters",
     "run",
+    "split_parameters",
     "train",
     "transpile",
 ]
@@ -70,10 +80,14 @@ _HOMES = {
     "launch": "fluidtool.workflows.launch",
     "load": "fluidtool.model",
     "make_job": "fluidtool.workflows.job",
+    "merge_parameters": "fluidtool.workflows.parameter_sets",
+    "open_parameters": "fluidtool.workflows.parameter_sets",
     "play_role": "fluidtool.workflows.role",
     "profile": "fluidtool.workflows.profile",
     "prune": "fluidtool.workflows.prune",
+    "rename_parameters": "fluidtool.workflows.parameter_sets",
     "run": "fluidtool.workflows.run",
+    "split_parameters": "fluidtool.workflows.parameter_sets",
     "train": "fluidtool.workflows.train",
     "transpile": "fluidtool.workflows.transpile",
 }

@@ -248,7 +248,7 @@ def open_parameters(params: Any, variables: Sequence[Variable], folder: Path | N
         if not path.is_file():
             raise ParameterFileError(f"there are no parameters at {path}: no such file or folder")
         buffer, source = map_file(path), str(path)
-    if _is_pickle(buffer):
+    if pickles.is_pickle(buffer):
         arrays = pickles.load_state(bytes(buffer) if path is None else read_file(path), source)
         optimizer = Path(source).with_suffix(".pdopt")
         if source.endswith(".pdparams") and optimizer.is_file():
@@ -268,8 +268,3 @@ def _in_checkpoint(folder: Path) -> Path:
         return checkpoint_dir(folder, serial) / MODEL_DIR
     inside = folder / MODEL_DIR
     return inside if folder.name.startswith(PREFIX) and inside.is_dir() else folder
-
-
-def _is_pickle(buffer: Any) -> bool:
-    """Whether the bytes start like a pickle of protocol 2 or later (a parameter file starts with four zero bytes)."""
-    return len(buffer) > 2 and buffer[0] == 0x80 and 2 <= buffer[1] <= 5

@@ -212,10 +212,14 @@ def open_combined(buffer: Any, variables: Iterable[Variable], source: str) -> Pa
 def open_arrays(arrays: Mapping[str, Any], variables: Iterable[Variable], source: str) -> ParameterStore:
     """Arrays or LoDTensors by name (a pickled state); raises ParameterFileError for a missing one or one of another shape."""
     wanted = list(variables)
-    entries = {
-        var.name: (_tensor(arrays[var.name], var.name, source), None, source) for var in wanted if var.name in arrays
-    }
-    return selected(ParameterStore(entries), wanted, source)
+    return selected(
+        store_of({var.name: arrays[var.name] for var in wanted if var.name in arrays}, source), wanted, source
+    )
+
+
+def store_of(arrays: Mapping[str, Any], source: str) -> ParameterStore:
+    """Arrays or LoDTensors by name; raises ParameterFileError for what no tensor can hold."""
+    return ParameterStore({name: (_tensor(value, name, source), None, source) for name, value in arrays.items()})
 
 
 def selected(store: ParameterStore, variables: Iterable[Variable], source: str) -> ParameterStore:

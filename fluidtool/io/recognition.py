@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fluidtool.errors import UnreadableError
+from fluidtool.io import pickles
 from fluidtool.io.checkpoints import MODEL_DIR, PREFIX, serials
 from fluidtool.io.npy import NPY, NPZ
 from fluidtool.io.safetensors import is_safetensors
@@ -81,7 +82,7 @@ def _zip(data: Any) -> Recognized | None:
 
 
 def _pickle(data: Any) -> Recognized | None:
-    if len(data) > 2 and data[0] == 0x80 and 2 <= data[1] <= 5:
+    if pickles.is_pickle(data):
         return Recognized("a pickled state (.pdparams, .pdopt) without a program", NAMED)
     return None
 

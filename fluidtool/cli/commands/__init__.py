@@ -9,6 +9,7 @@ COMMANDS: dict[str, str] = {
     "inspect": "Show what a model is: inputs, outputs, operators, parameters, plan.",
     "prune": "Reduce a model to what the given outputs need, and save it.",
     "convert": "Save a model in another layout or format, such as ONNX.",
+    "params": "List, merge, split, rename or compare parameters; show statistics.",
     "train": "Train programs with optimizer operators; save their parameters.",
     "transpile": "Rewrite a program: fuse operators, save memory, distribute.",
     "launch": "Start and supervise all roles of a distributed job.",

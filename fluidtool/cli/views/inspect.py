@@ -7,8 +7,8 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any, Protocol
 
-from fluidtool.cli.progress import progress
-from fluidtool.cli.render import Table, amount, fields, number, shape_text, size, table
+from fluidtool.cli.render import Table, amount, fields, size, table
+from fluidtool.cli.views.parameters import statistics_data, statistics_rows, statistics_table
 from fluidtool.cli.views.program import (
     attributes,
     block_title,
@@ -20,11 +20,8 @@ from fluidtool.cli.views.program import (
 )
 from fluidtool.ir import Block, Operator
 from fluidtool.ir.roles import CALLSTACK_ATTR
-from fluidtool.ir.variable import data_type_name
 from fluidtool.model import Model
 from fluidtool.summary import summarize, version_text
-from fluidtool.tensor import SelectedRows
-from fluidtool.tensor.statistics import statistics
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -189,31 +186,15 @@ class ParametersView:
     """`--params`: statistics of the weights."""
 
     def __init__(self, model: Model, batch: int, shapes: Shapes) -> None:
-        store = model.files.parameters
-        self.rows = []
-        with progress("reading parameters", len(store)) as advance:
-            for name in sorted(store):
-                value = store[name]
-                tensor = value.get_tensor() if isinstance(value, SelectedRows) else value
-                array = tensor.numpy()
-                info = store.info(name)
-                self.rows.append((name, data_type_name(info.data_type), info.shape, statistics(array)))
-                advance()
+        self.rows = statistics_rows(model.files.parameters)
 
     def data(self) -> Any:
         """One entry for each parameter."""
-        return [
-            {"name": name, "data_type": data_type, "shape": shape, **asdict(found)}
-            for name, data_type, shape, found in self.rows
-        ]
+        return statistics_data(self.rows)
 
     def tables(self) -> Iterable[Table]:
         """One table."""
-        out = table("", "parameter", "!type", "!shape", ">min", ">mean", ">max", ">std", ">0zeros", ">0NaN", ">0Inf")
-        for name, data_type, shape, found in self.rows:
-            middle = [number(item, 3) for item in (found.minimum, found.mean, found.maximum, found.deviation)]
-            out.add(name, data_type, shape_text(shape), *middle, found.zeros, found.nans, found.infinities)
-        yield out
+        yield statistics_table(self.rows)
 
 
 def _plan_view(model: Model, batch: int, shapes: Shapes, explained: bool = False) -> View:

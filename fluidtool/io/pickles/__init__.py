@@ -23,6 +23,11 @@ STRUCTURED_NAMES = "StructuredToParameterName@@"
 SLICED = "UnpackBigParamInfor@@"
 
 
+def is_pickle(buffer: Any) -> bool:
+    """Whether the bytes start like a pickle of protocol 2 or later (a parameter file starts with four zero bytes)."""
+    return len(buffer) > 2 and buffer[0] == 0x80 and 2 <= buffer[1] <= 5
+
+
 def load(data: bytes, source: str) -> Any:
     """The object of a pickle: arrays, dicts, lists, tuples, sets, strings and numbers.
 
