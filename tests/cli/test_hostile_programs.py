@@ -162,6 +162,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "transpile": ("transpile", "--all-inference", "--memory-optimize"),
     "prune": ("prune", "--targets", "sum", "-o", "out"),
     "convert": ("convert", "-o", "out.onnx"),
+    "layout": ("convert", "--to", "combined", "-o", "layout"),
     "profile": ("profile", "--random", "--repeat", "1"),
     "ops": ("ops", "--coverage"),
 }
