@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from fluidtool.workflows.profile import profile
     from fluidtool.workflows.prune import prune
+    from fluidtool.workflows.reshape import reshape
     from fluidtool.workflows.role import play_role
     from fluidtool.workflows.run import run
     from fluidtool.workflows.train import TrainingRequest, train
@@ -59,6 +60,7 @@ __all__ = [
     "profile",
     "prune",
     "rename_parameters",
+    "reshape",
     "run",
     "split_parameters",
     "train",
@@ -86,6 +88,7 @@ _HOMES = {
     "profile": "fluidtool.workflows.profile",
     "prune": "fluidtool.workflows.prune",
     "rename_parameters": "fluidtool.workflows.parameter_sets",
+    "reshape": "fluidtool.workflows.reshape",
     "run": "fluidtool.workflows.run",
     "split_parameters": "fluidtool.workflows.parameter_sets",
     "train": "fluidtool.workflows.train",

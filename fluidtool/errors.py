@@ -163,6 +163,17 @@ class NotConvertibleError(FluidError, NotImplementedError):
         self.blockers = blockers
 
 
+class BakedSizeError(FluidError, ValueError):
+    """Operators contain sizes that contradict the new shapes of inputs; `operators` has their places and reasons."""
+
+    code = "FT430"
+    exit_code = EXIT_UNSUPPORTED
+
+    def __init__(self, message: str, operators: tuple[Any, ...] = (), unknown: tuple[Any, ...] = ()) -> None:
+        super().__init__(message)
+        self.operators, self.unknown = operators, unknown
+
+
 class NotOfferedError(FluidError, AttributeError):
     """A name of Paddle that fluidtool does not offer."""
 

@@ -8,6 +8,7 @@ COMMANDS: dict[str, str] = {
     "profile": "Show how long each operator and step takes, and how fast it is.",
     "inspect": "Show what a model is: inputs, outputs, operators, parameters, plan.",
     "prune": "Reduce a model to what the given outputs need, and save it.",
+    "reshape": "Change the shapes of a model's inputs, such as its batch size; save it.",
     "convert": "Save a model in another layout or format, such as ONNX.",
     "params": "List, merge, split, rename or compare parameters; show statistics.",
     "train": "Train programs with optimizer operators; save their parameters.",
