@@ -11,6 +11,7 @@ from fluidtool.model import Model
 from fluidtool.random_feed import random_feed
 from fluidtool.tensor import LoDTensor
 from fluidtool.tensor.lod import LoD
+from fluidtool.workflows.batch import require_batch
 from fluidtool.workflows.feeds import as_declared, read_feed, set_lengths, split_name
 from fluidtool.workflows.watcher import SILENT, Watcher
 
@@ -20,15 +21,15 @@ class Inputs:
     """What the inputs of a model are made of.
 
     feeds: 'NAME=FILE', or 'FILE' (.npy, .npz, '-' for standard input). lods: 'NAME=[[2,3]]', or a JSON file with the
-    lengths by name. random: random values for every input that is not fed; `shapes`, 'NAME=1,3,224,224', and `batch` say
-    how large, `seed` which.
+    lengths by name. random: random values for every input that is not fed; `shapes`, 'NAME=1,3,224,224', and `batch`
+    (by default what the model declares, or 1) say how large, `seed` which.
     """
 
     feeds: Sequence[str] = ()
     lods: Sequence[str] = ()
     random: bool = False
     shapes: Sequence[str] = ()
-    batch: int = 1
+    batch: int | None = None
     seed: int = 0
 
 
@@ -72,11 +73,12 @@ def _random(
 ) -> dict[str, LoDTensor]:
     names = [name for name in model.feeds if name not in given]
     shapes = parse_shapes(inputs.shapes, names)
+    require_batch(model, inputs.batch, [name for name in names if name not in shapes], watcher)
     lods: dict[str, LoD] = {}
     for name in names:
         if name in lengths:
             lods[name] = parse_lengths(lengths[name], None, f"the input {name}")
-    values = random_feed(model, names, batch=inputs.batch, shapes=shapes, lods=lods, seed=inputs.seed)
+    values = random_feed(model, names, batch=inputs.batch or 1, shapes=shapes, lods=lods, seed=inputs.seed)
     for name, value in values.items():
         lod = f", sequence lengths {value.recursive_sequence_lengths()}" if value.offsets else ""
         watcher.say(f"random input {name}: {value.numpy().dtype} {value.shape()}{lod}")

@@ -108,7 +108,7 @@ def transpile(
     comparisons = _verified(model, *sides, feed, kept, tolerance, watcher) if verify else ()
     before, after = (_figures(side) for side in sides)
     if measure:
-        before, after = _measured(model, sides, (before, after), feed, inputs.batch, watcher)
+        before, after = _measured(model, sides, (before, after), feed, inputs.batch or 1, watcher)
     result = TranspileResult(
         outcome.program, outcome.scope, outcome.stages, kept, before, after, comparisons, tolerance, plan.exact, ()
     )

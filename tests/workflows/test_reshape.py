@@ -19,7 +19,7 @@ from fluidtool.ir import Program
 from fluidtool.ir.operator import hooks
 from fluidtool.ir.roles import CALLSTACK_ATTR
 from fluidtool.ops.inference import infer_declared
-from tests.cli.support import WEIGHT, everything_below, linear_model, write_model
+from tests.cli.support import WEIGHT, call, error_of, everything_below, linear_model, write_model
 
 
 @pytest.fixture(autouse=True)
@@ -232,6 +232,39 @@ def test_what_is_not_a_shape_of_an_input_is_refused(shapes: dict[str, Any], mess
 def test_a_size_that_is_no_batch_must_fit(tmp_path: Path) -> None:
     with pytest.raises(FluidError, match="mul"):
         fluidtool.reshape(linear_model(tmp_path / "model"), {"x": (2, 5)}, tmp_path / "out", fix_baked_batch=True)
+
+
+# ---------------------------------------------------------------- a batch that the model does not take
+def test_a_batch_that_the_model_does_not_take_is_refused(tmp_path: Path) -> None:
+    model = fluidtool.load(leading().save(tmp_path / "model"))
+    with pytest.raises(
+        UsageError, match=r"x float32 \[2, 2, 3\] is declared with a batch of 2, not 5; .*'x:\[5,2,3\]'"
+    ):
+        fluidtool.run(model, fluidtool.Inputs(random=True, batch=5))
+    assert fluidtool.run(model, fluidtool.Inputs(random=True, batch=2)).outputs["y"].numpy().shape == (2, 6)
+    assert fluidtool.run(model, fluidtool.Inputs(random=True)).outputs["y"].numpy().shape == (2, 6)
+
+
+def test_a_batch_that_one_input_does_not_take_is_noted(tmp_path: Path) -> None:
+    net = Net(-1, 3)
+    net.block.create_var(name="z", shape=[1, 3], dtype="float32")
+    folder = net.op("elementwise_add", "y", {"axis": -1}, X="x", Y="z").save(tmp_path / "model", feeds=("x", "z"))
+    result = call("run", folder, "--random", "--batch", 5)
+    assert result.exit_code == 0
+    assert "note: the input z float32 [1, 3] is declared with a batch of 1, not 5, and keeps it" in result.stderr
+
+
+@pytest.mark.parametrize("command", [["run", "--random"], ["inspect"], ["inspect", "--plan"], ["profile", "--random"]])
+def test_commands_refuse_a_batch_that_the_model_does_not_take(command: list[str], tmp_path: Path) -> None:
+    folder = leading().save(tmp_path / "model")
+    result = call(command[0], folder, *command[1:], "--batch", 5)
+    assert result.exit_code == 2 and "declared with a batch of 2, not 5" in error_of(result)
+    assert call(command[0], folder, *command[1:], "--batch", 2).exit_code == 0
+
+
+def test_an_input_whose_shape_is_given_needs_no_batch(tmp_path: Path) -> None:
+    folder = leading().save(tmp_path / "model")
+    assert call("inspect", folder, "--batch", 5, "--shape", "x=2,2,3").exit_code == 0
 
 
 def test_an_existing_model_stays_without_overwrite(tmp_path: Path) -> None:

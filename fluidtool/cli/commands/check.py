@@ -77,7 +77,7 @@ def check(
         ),
     ] = False,
     force: Force = False,
-    batch: Batch = 1,
+    batch: Batch = None,
     params: ParamsPath = None,
     model_file: ModelFile = None,
     json: Json = False,
@@ -100,7 +100,7 @@ def check(
     if len(paths) > 1 and params is not None:
         raise UsageError(f"--params belongs to one model, and there are {len(paths)}; check them one at a time")
     policy = policy_of(allow_files or (), allow_network)
-    checked = check_models(paths, CheckOptions(program_only, security, batch, params, model_file, policy), TERMINAL)
+    checked = check_models(paths, CheckOptions(program_only, security, batch or 1, params, model_file, policy), TERMINAL)
     alone = paths == list(models) and len(paths) == 1
     if checked[0].error is not None and alone and chosen not in NAMES_ITS_FAULTS:
         raise checked[0].error
@@ -108,7 +108,7 @@ def check(
         accept(checked, baseline, overwrite=force, watcher=TERMINAL)
         return
     left = checked if baseline is None else without_accepted(checked, baseline, TERMINAL)
-    _write(left, chosen, alone, batch)
+    _write(left, chosen, alone, batch or 1)
     if any(each.error is not None for each in left):
         raise typer.Exit(EXIT_UNREADABLE)
     if any(each.findings for each in left):

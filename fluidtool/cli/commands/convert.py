@@ -69,7 +69,7 @@ def convert(
     feed: Annotated[Feeds, Changed(panel=VERIFYING)] = None,
     lod: Annotated[Lods, Changed(panel=VERIFYING)] = None,
     shape: Annotated[Shapes, Changed(panel=VERIFYING)] = None,
-    batch: Annotated[Batch, Changed(panel=VERIFYING)] = 1,
+    batch: Annotated[Batch, Changed(panel=VERIFYING)] = None,
     seed: Annotated[Seed, Changed(panel=VERIFYING)] = 0,
     params: ParamsPath = None,
     model_file: ModelFile = None,

@@ -62,7 +62,7 @@ def inspect(
     ] = False,
     engine: Engine = "auto",
     precision: Precision = "float32",
-    batch: Batch = 1,
+    batch: Batch = None,
     shape: Shapes = None,
     params: ParamsPath = None,
     model_file: ModelFile = None,
@@ -90,6 +90,11 @@ def inspect(
         model, model_file, params, engine=engine, precision=precision, need_parameters=False, validate=False
     )
     shapes = _shapes(shape, opened) if shape else {}
+    if batch is not None:
+        from fluidtool.cli.terminal import TERMINAL
+        from fluidtool.workflows.batch import require_batch
+
+        require_batch(opened, batch, [name for name in opened.feeds if name not in shapes], TERMINAL)
     if opened.files.fault is not None:
         say(f"note: {opened.files.fault}")
     if format is Format.TEXT:
@@ -97,7 +102,7 @@ def inspect(
         return
     from fluidtool.cli.views.inspect import VIEWS
 
-    view = VIEWS["plan, explained" if explain else views[0]](opened, batch, shapes)
+    view = VIEWS["plan, explained" if explain else views[0]](opened, batch or 1, shapes)
     if json or format is Format.JSON:
         show_json(view.data())
     else:

@@ -24,7 +24,7 @@ def profile(
     lod: Annotated[Lods, Changed(help="Sequence lengths, as for 'run'.")] = None,
     random: Random = False,
     seed: Seed = 0,
-    batch: Batch = 1,
+    batch: Batch = None,
     shape: Shapes = None,
     fetch: Fetch = None,
     top: Annotated[

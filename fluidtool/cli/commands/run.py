@@ -31,7 +31,7 @@ def run(
     lod: Lods = None,
     random: Random = False,
     seed: Seed = 0,
-    batch: Batch = 1,
+    batch: Batch = None,
     shape: Shapes = None,
     fetch: Annotated[
         Fetch,

@@ -78,7 +78,7 @@ def transpile(
     lod: Annotated[Lods, Changed(help="The sequence lengths of an input.")] = None,
     random: Random = False,
     seed: Annotated[Seed, Changed(help="The seed of the random values.")] = 0,
-    batch: Batch = 1,
+    batch: Batch = None,
     shape: Shapes = None,
     startup: Annotated[
         Startup,

@@ -32,13 +32,13 @@ Random = Annotated[
 ]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, rich_help_panel=INPUTS, help="The random seed.")]
 Batch = Annotated[
-    int,
+    int | None,
     typer.Option(
         "--batch",
         metavar="N",
         min=1,
         rich_help_panel=INPUTS,
-        help="The batch size, used for a leading -1 that is not given.",
+        help="The batch size, used for a leading -1 that is not given (1).",
     ),
 ]
 Shapes = Annotated[

@@ -129,7 +129,7 @@ class _Walk:
         else:
             after = self.infer(self.new, op)
             self.store(self.new, op, after)
-            if not after and op.output_arg_names:
+            if not after and not set(op.output_arg_names) <= set(self.writers):  # a block's operators wrote the others
                 self.open_outputs(op)
 
     def fault(self, op: Operator) -> str:
