@@ -38,7 +38,7 @@ VALUES = frozenset({"assign_value"})  # whose attributes have a number for each 
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class Case:
     """An operator, its first input before and after, its first output before, and the sizes that change."""
 
     op: Operator
@@ -79,68 +79,68 @@ class Edit:
     fixed: bool = False
 
 
-def silently_baked(site: Site) -> bool:
+def silently_baked(case: Case) -> bool:
     """Whether an operator that accepts the new shapes moves a changed size elsewhere, or cuts it to the old one."""
-    check = _SILENT.get(site.op.type)
-    return check is not None and bool(site.moved) and bool(site.sizes) and check(site)
+    check = _SILENT.get(case.op.type)
+    return check is not None and bool(case.moved) and bool(case.sizes) and check(case)
 
 
-def edits(site: Site) -> Iterator[Edit]:
+def edits(case: Case) -> Iterator[Edit]:
     """What may repair an operator, the best first."""
-    if site.sizes:
-        yield from _EDITS.get(site.op.type, _none)(site)
-        if site.op.type not in VALUES:
-            yield from _substituted(site)
+    if case.sizes:
+        yield from _EDITS.get(case.op.type, _none)(case)
+        if case.op.type not in VALUES:
+            yield from _substituted(case)
 
 
-def has_old_size(site: Site) -> bool:
+def has_old_size(case: Case) -> bool:
     """Whether a size in the attributes is one that changes."""
-    return any(axis.old in site.sizes for axis in site.axes)
+    return any(axis.old in case.sizes for axis in case.axes)
 
 
 # ---------------------------------------------------------------- reshape
-def _reshape_moves(site: Site) -> bool:
-    assert site.old is not None
-    shape, old = site.sizes, site.old.shape
-    if any(shape[i] == old[i] > 0 and _holds(site, i, i) for i in site.moved if i < len(shape)):
+def _reshape_moves(case: Case) -> bool:
+    assert case.old is not None
+    shape, old = case.sizes, case.old.shape
+    if any(shape[i] == old[i] > 0 and _holds(case, i, i) for i in case.moved if i < len(shape)):
         return True
-    batches = {axis.old for axis in site.axes if axis.index == 0 and axis.old > 0}
-    return 0 in site.moved and shape[0] in batches and -1 in shape[1:]
+    batches = {axis.old for axis in case.axes if axis.index == 0 and axis.old > 0}
+    return 0 in case.moved and shape[0] in batches and -1 in shape[1:]
 
 
-def _reshaped(site: Site) -> Iterator[Edit]:
+def _reshaped(case: Case) -> Iterator[Edit]:
     """0 copies a size of X; -1 is the rest, for which the -1 of another place becomes the number that it stood for."""
-    shape, old = site.sizes, site.old.shape if site.old is not None else ()
-    kept = [i for i in site.moved if i < len(shape) and shape[i] == old[i] and _holds(site, i, i)]
+    shape, old = case.sizes, case.old.shape if case.old is not None else ()
+    kept = [i for i in case.moved if i < len(shape) and shape[i] == old[i] and _holds(case, i, i)]
     copied = [0 if i in kept else size for i, size in enumerate(shape)]
     if copied != shape:
-        yield _new_sizes(site, copied)
+        yield _new_sizes(case, copied)
     for start in (copied, shape):
-        for at in _by_likelihood(site, start):
-            open_one = _with_open(start, at, site.out)
+        for at in _by_likelihood(case, start):
+            open_one = _with_open(start, at, case.out)
             if open_one is not None:
-                yield _new_sizes(site, open_one)
+                yield _new_sizes(case, open_one)
 
 
-def _by_likelihood(site: Site, shape: Sequence[int]) -> list[int]:
+def _by_likelihood(case: Case, shape: Sequence[int]) -> list[int]:
     """The places of a shape, sizes of changed inputs first, then their multiples."""
 
     def rank(at: int) -> tuple[bool, bool, int]:
-        olds = [axis.old for axis in site.axes if axis.old > 0]
+        olds = [axis.old for axis in case.axes if axis.old > 0]
         return shape[at] not in olds, not any(shape[at] % old == 0 for old in olds), at
 
-    able = (at for at, size in enumerate(shape) if size > 0 and any(_holds(site, at, axis) for axis in site.moved))
+    able = (at for at, size in enumerate(shape) if size > 0 and any(_holds(case, at, axis) for axis in case.moved))
     return sorted(able, key=rank)
 
 
-def _holds(site: Site, at: int, axis: int) -> bool:
+def _holds(case: Case, at: int, axis: int) -> bool:
     """Whether a place of the output has the elements in it that an axis of X counts, or some of them.
 
     Elements keep their order: both count what lies between two strides, and one of these spans must contain the other.
     """
-    if site.old is None or site.out is None or min((*site.old.shape, *site.out.shape), default=1) < 0:
+    if case.old is None or case.out is None or min((*case.old.shape, *case.out.shape), default=1) < 0:
         return True
-    (low, high), (least, most) = _span(site.out.shape, at), _span(site.old.shape, axis)
+    (low, high), (least, most) = _span(case.out.shape, at), _span(case.old.shape, axis)
     return (low <= least and most <= high) or (least <= low and high <= most)
 
 
@@ -155,11 +155,11 @@ def _with_open(shape: Sequence[int], at: int, out: TensorMeta | None) -> list[in
 
 
 # ---------------------------------------------------------------- the others
-def _like_batch(site: Site) -> Iterator[Edit]:
+def _like_batch(case: Case) -> Iterator[Edit]:
     """fill_constant and the random ones, with one size taken from an input."""
-    op, shape = site.op, site.sizes
+    op, shape = case.op, case.sizes
     for at, size in enumerate(shape):
-        for axis in (axis for axis in site.sources if axis.old == size and not op.input("ValueTensor")):
+        for axis in (axis for axis in case.sources if axis.old == size and not op.input("ValueTensor")):
             kind = LIKE_BATCH[op.type]
             attrs = {
                 "shape": (shape, AttrType.INTS),
@@ -169,71 +169,71 @@ def _like_batch(site: Site) -> Iterator[Edit]:
             yield Edit(f"{kind}, size {at} from {axis.name}", kind, {"Input": [axis.name]}, attrs)
 
 
-def _expanded(site: Site) -> Iterator[Edit]:
+def _expanded(case: Case) -> Iterator[Edit]:
     """expand to the shape of a tensor that is as large as an input."""
-    out = site.out
-    for at, times in enumerate(site.sizes):
-        for axis in (axis for axis in site.sources if axis.old == times):
+    out = case.out
+    for at, times in enumerate(case.sizes):
+        for axis in (axis for axis in case.sources if axis.old == times):
             if out is not None and min(out.shape) > 0 and out.shape[at] == times:
                 text = f"expand_as, size {at} from {axis.name}"
                 yield Edit(text, "expand_as", dropped=("expand_times",), target=(out.shape, at, axis))
 
 
-def _expanded_to(site: Site) -> Iterator[Edit]:
+def _expanded_to(case: Case) -> Iterator[Edit]:
     """expand_v2 with -1 (the size of X) where X follows the inputs."""
-    if site.old is None:
+    if case.old is None:
         return
-    added = len(site.sizes) - site.old.rank
-    kept = {i + added for i in site.moved if i + added >= 0 and site.sizes[i + added] == site.old.shape[i]}
+    added = len(case.sizes) - case.old.rank
+    kept = {i + added for i in case.moved if i + added >= 0 and case.sizes[i + added] == case.old.shape[i]}
     if kept:
-        yield _new_sizes(site, [-1 if i in kept else size for i, size in enumerate(site.sizes)])
+        yield _new_sizes(case, [-1 if i in kept else size for i, size in enumerate(case.sizes)])
 
 
-def _cut_short(site: Site) -> bool:
-    return bool(_ends_at_old_size(site))
+def _cut_short(case: Case) -> bool:
+    return bool(_ends_at_old_size(case))
 
 
-def _ends_at_old_size(site: Site) -> list[int]:
-    assert site.old is not None
-    axes = [int(axis) for axis in site.op.get_attr("axes", [])]
-    pairs = enumerate(zip(axes, site.sizes, strict=False))
-    return [at for at, (axis, end) in pairs if axis in site.moved and end == site.old.shape[axis]]
+def _ends_at_old_size(case: Case) -> list[int]:
+    assert case.old is not None
+    axes = [int(axis) for axis in case.op.get_attr("axes", [])]
+    pairs = enumerate(zip(axes, case.sizes, strict=False))
+    return [at for at, (axis, end) in pairs if axis in case.moved and end == case.old.shape[axis]]
 
 
-def _to_the_end(site: Site) -> Iterator[Edit]:
-    if site.moved:
-        ends = _ends_at_old_size(site)
-        yield _new_sizes(site, [TO_THE_END if at in ends else end for at, end in enumerate(site.sizes)])
+def _to_the_end(case: Case) -> Iterator[Edit]:
+    if case.moved:
+        ends = _ends_at_old_size(case)
+        yield _new_sizes(case, [TO_THE_END if at in ends else end for at, end in enumerate(case.sizes)])
 
 
-def _substituted(site: Site) -> Iterator[Edit]:
+def _substituted(case: Case) -> Iterator[Edit]:
     """The new size in place of the old one, where it is a number: all of them, or one."""
-    new = {axis.old: axis.new for axis in site.axes if axis.old > 0 and axis.new >= 0}
-    sizes = site.sizes
+    new = {axis.old: axis.new for axis in case.axes if axis.old > 0 and axis.new >= 0}
+    sizes = case.sizes
     yield from (
-        replace(_new_sizes(site, [new[size] if i == at else size for i, size in enumerate(sizes)]), fixed=True)
+        replace(_new_sizes(case, [new[size] if i == at else size for i, size in enumerate(sizes)]), fixed=True)
         for at, size in enumerate(sizes)
         if size in new
     )
 
 
-def _new_sizes(site: Site, sizes: list[int]) -> Edit:
-    attr = SIZES[site.op.type][0]
-    kind = AttrType(site.op.attr_type(attr))
+def _new_sizes(case: Case, sizes: list[int]) -> Edit:
+    attr = SIZES[case.op.type][0]
+    kind = AttrType(case.op.attr_type(attr))
     return Edit(f"{attr} {sizes}", attrs={attr: (sizes, kind)})
 
 
-def _none(site: Site) -> Iterator[Edit]:
+def _none(case: Case) -> Iterator[Edit]:
     return iter(())
 
 
-_SILENT: Mapping[str, Callable[[Site], bool]] = {
+_SILENT: Mapping[str, Callable[[Case], bool]] = {
     "reshape": _reshape_moves,
     "reshape2": _reshape_moves,
     "slice": _cut_short,
     "strided_slice": _cut_short,
 }
-_EDITS: Mapping[str, Callable[[Site], Iterator[Edit]]] = {
+_EDITS: Mapping[str, Callable[[Case], Iterator[Edit]]] = {
     "reshape": _reshaped,
     "reshape2": _reshaped,
     "slice": _to_the_end,

@@ -17,7 +17,7 @@ from fluidtool.ops.registry import find_op
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.passes.reshape.axes import Axis, Baked, Shape, changed_axes, tried_shape
 from fluidtool.passes.reshape.editing import apply
-from fluidtool.passes.reshape.repairs import SIZES, Edit, Site, edits, has_old_size, silently_baked
+from fluidtool.passes.reshape.repairs import SIZES, Case, Edit, edits, has_old_size, silently_baked
 
 Metas = dict[tuple[int, str], TensorMeta]
 DEPTH = 64  # operators between a constant and the operator that it does not fit
@@ -39,7 +39,7 @@ def reshape_inputs(program: Program, shapes: Mapping[str, Shape]) -> Reshaped:
     walk = _Walk(program, changed_axes(program, shapes))
     walk.block(program.global_block())
     _declare(program, shapes, walk)
-    return Reshaped(tuple(walk.found), tuple(walk.unknown))
+    return Reshaped(tuple(walk.found.values()), tuple(walk.unknown))
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class _Walk:
     types: dict[int, str] = field(init=False)
     writers: dict[str, Operator] = field(default_factory=dict)
     relaxed: dict[tuple[int, str], Shape] = field(default_factory=dict)
-    found: list[Baked] = field(default_factory=list)
+    found: dict[tuple[int, int], Baked] = field(default_factory=dict)
     unknown: list[tuple[int, int, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -90,12 +90,12 @@ class _Walk:
         old, new = self.find(self.old, block, name), self.find(self.new, block, name)
         return old is not None and new is not None and old.shape != new.shape
 
-    def site(self, op: Operator) -> Site:
+    def case(self, op: Operator) -> Case:
         slots = [op.input(slot) for slot in ("X", "Input") if op.input(slot)]
         outs = op.output("Out")
         old, new = ((self.find(metas, op.block, slots[0][0]) if slots else None) for metas in (self.old, self.new))
         out = self.find(self.old, op.block, outs[0]) if outs else None
-        return Site(op, old, new, out, self.axes, self._sources())
+        return Case(op, old, new, out, self.axes, self._sources())
 
     def _sources(self) -> list[Axis]:
         """Axes of inputs that keep their value and whose first size counts rows, not sequences."""
@@ -138,7 +138,7 @@ class _Walk:
             self.infer(self.new, op)
         except FluidError as error:
             return str(error).removeprefix(f"operator {op.type}: ")
-        if silently_baked(self.site(op)):
+        if silently_baked(self.case(op)):
             return "contains the old size, and the new one would go to another axis or be cut off"
         stale = self.stale_input(op)
         return f"{stale} keeps the old size, which other inputs of {op.type} no longer have" if stale else ""
@@ -167,7 +167,7 @@ class _Walk:
             writers = [self.writers[name] for name in wanted if name in self.writers]
             writers = [each for each in writers if id(each) not in seen]
             seen |= {id(each) for each in writers}
-            found |= {id(each): each for each in writers if has_old_size(self.site(each))}
+            found |= {id(each): each for each in writers if has_old_size(self.case(each))}
             wanted = [name for each in writers for name in each.input_arg_names]
         return list(reversed(found.values()))
 
@@ -186,17 +186,17 @@ class _Walk:
             self.store(self.new, op, self.infer(self.new, op))
             return None
         for blamed in constants:
-            self.report(blamed, f"does not fit operator {op.type}: {fault}", "", self.site(blamed).sizes)
+            self.report(blamed, f"does not fit operator {op.type}: {fault}", "", self.case(blamed).sizes)
         if not constants:
-            self.report(op, self.with_hint(op, fault), "", self.site(op).sizes)
+            self.report(op, self.with_hint(op, fault), "", self.case(op).sizes)
         return self.store(self.new, op, {name: self.guessed(meta) for name, meta in before.items()})
 
     def own_repair(self, op: Operator, before: Mapping[str, TensorMeta]) -> tuple[list[int], Edit] | None:
         """The first edit of an operator that keeps its meaning and fits; it is applied."""
-        site = self.site(op)
-        sizes = site.sizes
-        for edit in list(edits(site)):
-            undo = apply(op, edit, site.out)
+        case = self.case(op)
+        sizes = case.sizes
+        for edit in list(edits(case)):
+            undo = apply(op, edit, case.out)
             if (edit.fixed or self.keeps(op, before)) and not self.fault(op):
                 return sizes, edit
             undo()
@@ -214,12 +214,11 @@ class _Walk:
         """Repair the constants that an operator reads, if it fits then: (operator, value before, repair)."""
         undone: list[Callable[[], None]] = []
         done: list[tuple[Operator, list[int], str]] = []
-        metas = dict(self.new)
         for each in constants:
-            site = self.site(each)
-            value = site.sizes
-            for edit in list(edits(site)):
-                undo = apply(each, edit, site.out)
+            case = self.case(each)
+            value = case.sizes
+            for edit in list(edits(case)):
+                undo = apply(each, edit, case.out)
                 if self.refreshed(op):
                     undone.append(undo)
                     done.append((each, value, edit.text))
@@ -229,7 +228,7 @@ class _Walk:
             return done
         for undo in reversed(undone):
             undo()
-        self.new = metas
+        self.refreshed(op)
         return []
 
     def refreshed(self, op: Operator) -> bool:
@@ -271,8 +270,7 @@ class _Walk:
         attr = SIZES.get(kind, ("",))[0] if value else ""
         output = next(iter(op.output_arg_names), "")
         one = Baked(block, at, kind, output, attr, str(list(value)) if value else "", reason, repair, written_in(op))
-        if (block, at) not in [(each.block, each.operator) for each in self.found]:
-            self.found.append(one)
+        self.found.setdefault((block, at), one)
 
     def with_hint(self, op: Operator, fault: str) -> str:
         """The fault, and the input that should change, too."""
