@@ -278,7 +278,7 @@ class _Walk:
         named = {axis.name for axis in self.axes}
         others = [
             name
-            for name in op.input_arg_names
+            for name in self.origins(op)
             if name in variables
             and not variables[name].persistable
             and name not in self.writers
@@ -286,6 +286,16 @@ class _Walk:
             and not self.changed(op.block, name)
         ]
         return f"{fault}; name the shape of the input {others[0]}, too" if others else fault
+
+    def origins(self, op: Operator) -> list[str]:
+        """The names that the unchanged inputs of an operator are computed from, the nearest first."""
+        wanted = [name for name in op.input_arg_names if not self.changed(op.block, name)]
+        names = dict.fromkeys(wanted)
+        for _ in range(DEPTH):
+            read = [each for name in wanted if name in self.writers for each in self.writers[name].input_arg_names]
+            wanted = [name for name in dict.fromkeys(read) if name not in names]
+            names |= dict.fromkeys(wanted)
+        return list(names)
 
     def open_outputs(self, op: Operator) -> None:
         """Sizes of what cannot be inferred that may follow the inputs are open."""
