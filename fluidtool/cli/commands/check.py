@@ -100,7 +100,9 @@ def check(
     if len(paths) > 1 and params is not None:
         raise UsageError(f"--params belongs to one model, and there are {len(paths)}; check them one at a time")
     policy = policy_of(allow_files or (), allow_network)
-    checked = check_models(paths, CheckOptions(program_only, security, batch or 1, params, model_file, policy), TERMINAL)
+    checked = check_models(
+        paths, CheckOptions(program_only, security, batch or 1, params, model_file, policy), TERMINAL
+    )
     alone = paths == list(models) and len(paths) == 1
     if checked[0].error is not None and alone and chosen not in NAMES_ITS_FAULTS:
         raise checked[0].error
