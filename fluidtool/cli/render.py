@@ -1,6 +1,6 @@
 """Putting data on stdout: tables for the eye on a terminal, plain aligned columns in a pipe, JSON for programs.
 
-On a terminal a cell that does not fit is folded. In a pipe nothing is cut, folded or coloured.
+On a terminal a cell that does not fit is folded, between words or after punctuation where it has any. In a pipe nothing is cut, folded or coloured.
 """
 
 from __future__ import annotations
@@ -100,6 +100,8 @@ def _show_rich(tables: Sequence[Table]) -> None:
     from rich.table import Table as RichTable
     from rich.text import Text
 
+    from fluidtool.cli.folding import fold
+
     console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
     for number, item in enumerate(tables):
         if number:
@@ -118,19 +120,19 @@ def _show_rich(tables: Sequence[Table]) -> None:
         )
         shown = [index for index, column in enumerate(item.columns) if not (column.rare and _all_zero(item, index))]
         room = console.width - (len(shown) - 1) * 2
-        whole = _whole_columns(item, shown, room)
+        wide = _widths(item, shown, room)
         for index in shown:
             column = item.columns[index]
             drawn.add_column(
                 Text(column.title),
                 justify="right" if column.right else "left",
-                no_wrap=index in whole or column.preview,
+                no_wrap=True,
                 overflow="ellipsis" if column.preview else "fold",
-                min_width=None if index in whole else min(FOLDED, _width(item, index)),
-                width=_preview_width(item, shown, index, room) if column.preview else None,
+                width=wide[index],
             )
         for position, row in enumerate(item.rows):
-            drawn.add_row(*(Text(row[index]) for index in shown), style=item.styles.get(position))
+            cells = [row[index] if item.columns[index].preview else fold(row[index], wide[index]) for index in shown]
+            drawn.add_row(*map(Text, cells), style=item.styles.get(position))
         console.print(drawn)
 
 
@@ -147,10 +149,20 @@ def _all_zero(item: Table, index: int) -> bool:
     return all(row[index] in ("0", "") for row in item.rows)
 
 
-def _preview_width(item: Table, shown: Sequence[int], index: int, room: int) -> int:
-    """What the other columns leave to a preview."""
-    others = sum(_width(item, other) for other in shown if other != index)
-    return min(_width(item, index), max(room - others, 2 * FOLDED))
+def _widths(item: Table, shown: Sequence[int], room: int) -> dict[int, int]:
+    """How wide each column is; a preview gets what the others leave."""
+    from fluidtool.cli.folding import widths
+
+    whole = _whole_columns(item, shown, room)
+    previews = [index for index in shown if item.columns[index].preview]
+    others = [index for index in shown if index not in previews]
+    natural = {index: _width(item, index) for index in shown}
+    least = sum(min(natural[index], FOLDED) for index in previews)
+    found = widths([natural[index] for index in others], [index not in whole for index in others], room - least, FOLDED)
+    left = room - sum(found)
+    return dict(zip(others, found, strict=True)) | {
+        index: min(natural[index], max(left // len(previews), FOLDED)) for index in previews
+    }
 
 
 def _width(item: Table, index: int) -> int:

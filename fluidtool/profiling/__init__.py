@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean
 from time import perf_counter
 from typing import Any
 
@@ -19,14 +19,17 @@ from fluidtool.runtime.engines.native.library import library as native_library
 class Item:
     """An operator that ran by itself, or a kernel call of a region.
 
-    seconds: the median of the runs, without what ran within it. reached: part of the machine's peak, in terms of what
-    limits it, 'multiply-adds' or 'memory' (`limit`); None where nothing is counted.
+    block, operator: its position in the program; of several operators in one kernel call, that of the last. seconds: the
+    mean of the middle runs, without what ran within it; share: of their whole time. reached: part of the machine's peak,
+    in terms of what limits it, 'multiply-adds' or 'memory' (`limit`); None where nothing is counted.
     """
 
     name: str
     kernel: str
     engine: str
     region: int | None
+    block: int | None
+    operator: int | None
     result: str
     shape: tuple[int, ...]
     times: int
@@ -58,9 +61,15 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a profile found. `plain` and `watched`: seconds of each run without and with a look at every item."""
+    """What a profile found. `plain` and `watched`: seconds of each run without and with a look at every item.
+
+    seconds: the mean of the middle half of the watched runs, of which `outside` passed outside all items. With these the
+    items add up to it.
+    """
 
     items: tuple[Item, ...]
+    seconds: float
+    outside: float
     memory: tuple[Point, ...]
     peak: Peak
     plain: tuple[float, ...]
@@ -76,7 +85,8 @@ class Profile:
 def profile(
     model: Model, feed: Mapping[str, Any], fetch: Sequence[str] | None = None, *, repeat: int = 10, warmup: int = 1
 ) -> Profile:
-    """Run a model `warmup` times, `repeat` times as it is, and as often while every operator and step is timed.
+    """Run a model `warmup` times, `repeat` times as it is, as often while every operator and step is timed, and once more
+    to see what each of them works on.
 
     The machine's peak is measured before and after, which takes a tenth of a second. Raises what Model.run raises.
     """
@@ -90,33 +100,39 @@ def profile(
         start = perf_counter()
         model.run(feed, fetch)
         plain.append(perf_counter() - start)
-    recorders = []
     watched = []
-    for left in reversed(range(repeat)):
-        recorders.append(recorder := Recorder(feed, details=not left))
+    for _ in range(repeat):
+        recorder = Recorder(feed, details=False)
         start = perf_counter()
         model.run(feed, fetch, observer=recorder)
-        watched.append(perf_counter() - start)
+        watched.append((perf_counter() - start, recorder))
+    model.run(feed, fetch, observer=(last := Recorder(feed)))
     peak = peak.better(measure_peak(library))  # another process may have been at work during one of the two
-    last = recorders[-1]
-    items = _items(recorders, peak)
+    middle = _middle(watched)
+    seconds = fmean(length for length, _ in middle)
+    items = _items(last, [recorder for _, recorder in middle], seconds, peak)
     numbers = {key: number for number, key in enumerate(last.totals)}
     memory = tuple(Point(numbers[key], seconds, size) for key, seconds, size in last.memory)
-    return Profile(items, memory, peak, tuple(plain), tuple(watched), tuple(last.events))
+    outside = max(seconds - sum(item.seconds for item in items), 0.0)
+    lengths = tuple(length for length, _ in watched)
+    return Profile(items, seconds, outside, memory, peak, tuple(plain), lengths, tuple(last.events))
 
 
-def _items(recorders: Sequence[Recorder], peak: Peak) -> tuple[Item, ...]:
-    last = recorders[-1]
-    seconds = {key: median([run.seconds[key] for run in recorders if key in run.seconds]) for key in last.totals}
-    whole = sum(seconds.values()) or 1.0
+def _middle(runs: Sequence[tuple[float, Recorder]]) -> list[tuple[float, Recorder]]:
+    """The runs without the fastest and the slowest quarter. A mean keeps sums as they are, which a median does not."""
+    quarter = len(runs) // 4
+    return sorted(runs, key=lambda run: run[0])[quarter : len(runs) - quarter]
+
+
+def _items(last: Recorder, runs: Sequence[Recorder], whole: float, peak: Peak) -> tuple[Item, ...]:
     found = []
     for key, total in last.totals.items():
-        own, work, what = seconds[key], total.work, total.what
+        own, work, what = fmean(run.seconds.get(key, 0.0) for run in runs), total.work, total.what
         limit, reached = peak.reached(work, own, total.times)
         found.append(
             Item(
-                what.name, what.kernel, what.engine, what.region, what.result, what.shape, total.times, own, own / whole,
-                work, limit, reached,
+                what.name, what.kernel, what.engine, what.region, what.block, what.operator, what.result, what.shape,
+                total.times, own, own / whole, work, limit, reached,
             )
         )  # fmt: skip
     return tuple(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
@@ -14,6 +14,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from fluidtool import locks
+from fluidtool.ir import Block, Operator
 from fluidtool.passes.peak import Sizes
 from fluidtool.profiling.work import NO_WORK, Work, array_of, operator_work, step_works
 from fluidtool.runtime.bound_region import BoundRegion
@@ -27,7 +28,10 @@ from fluidtool.tensor import CUDAPlace, LoDTensor
 
 @dataclass(frozen=True, slots=True)
 class What:
-    """What ran: operator, or kernel with what is fused into it; who ran it; its result."""
+    """What ran: operator, or kernel with what is fused into it; who ran it; its result.
+
+    block, operator: the position of the operator in the program; of several that are fused, of the last one.
+    """
 
     name: str
     kernel: str
@@ -35,6 +39,8 @@ class What:
     region: int | None
     result: str
     shape: tuple[int, ...]
+    block: int | None = None
+    operator: int | None = None
 
 
 @dataclass(slots=True)
@@ -79,6 +85,7 @@ class Recorder:
         self._regions = 0
         self._engine = "native"
         self._threads: dict[int, int] = {}
+        self._positions: dict[int, dict[int, int]] = {}
         self._lock = locks.lock()
         self._within = threading.local()
         self._origin = perf_counter()
@@ -111,7 +118,8 @@ class Recorder:
         op, key = step.context.op, (block, id(step.context.op))
         engine = "cupy" if isinstance(step.context.place, CUDAPlace) else "numpy"
         result, shape = _result(step)
-        self._add(key, What(op.type, "", engine, None, result, shape), operator_work(step))
+        where = (op.block.idx, self._position(op))
+        self._add(key, What(op.type, "", engine, None, result, shape, *where), operator_work(step))
         self._event(op.type, engine, start, length, shape)
         if block == 0:
             for holders in step.context.outputs.values():
@@ -125,7 +133,7 @@ class Recorder:
     def _region(self, step: BoundRegion) -> None:
         outer = getattr(self._within, "seconds", 0.0)
         self._within.seconds = 0.0
-        self._within.region = None
+        self._within.region, self._within.operators = None, [part.op for part in step.region.steps]
         start = perf_counter()
         step.run(self)
         length = perf_counter() - start
@@ -160,10 +168,12 @@ class Recorder:
         outside = self._alive.total + sum(4 * value.floats for _, value, _ in compiled.outputs)
         self._event(f"region {number}", "native", start, float(seconds.sum()), ())
         works = step_works(compiled.kernel_calls)
-        for position, (kernel_call, work) in enumerate(zip(compiled.kernel_calls, works, strict=True)):
-            shown = kernel_call_view(kernel_call, compiled.library.width)
+        views = [kernel_call_view(kernel_call, compiled.library.width) for kernel_call in compiled.kernel_calls]
+        producers = _producers(self._within.operators, [view.result for view in views])
+        for position, (shown, work, op) in enumerate(zip(views, works, producers, strict=True)):
             name = f"{shown.kernel} {shown.computes}" if not shown.result else shown.computes or shown.kernel
-            what = What(name, shown.kernel, "native", number, shown.result, tuple(shown.shape))
+            where = (None, None) if op is None else (op.block.idx, self._position(op))
+            what = What(name, shown.kernel, "native", number, shown.result, tuple(shown.shape), *where)
             own = float(seconds[position])
             self._add((number, position), what, work)
             self._event(name, "native", start, own, what.shape)
@@ -194,6 +204,13 @@ class Recorder:
         self._remember((number, 0), start, self._alive.total + sum(4 * prod(v.shape) for v in outputs))
 
     # ---------------------------------------------------------------- what is kept
+    def _position(self, op: Operator) -> int | None:
+        """The place of an operator in its block; None for one that the runtime has added."""
+        block: Block = op.block
+        if block.idx not in self._positions:
+            self._positions[block.idx] = {id(each): position for position, each in enumerate(block.ops)}
+        return self._positions[block.idx].get(id(op))
+
     def _add(self, key: Hashable, what: What, work: Work) -> None:
         total = self.totals.setdefault(key, Total(what))
         total.times += 1
@@ -209,6 +226,23 @@ class Recorder:
     def _forget(self, release: tuple[Any, ...]) -> None:
         for holder in release:
             self._alive.drop(holder.name)
+
+
+def _producers(operators: Sequence[Operator], results: Sequence[str]) -> Iterator[Operator | None]:
+    """The operator that writes each result. Where a name is written several times, results are in program order."""
+    writers: dict[str, list[int]] = {}
+    for position, op in enumerate(operators):
+        for name in op.output_arg_names:
+            writers.setdefault(name, []).append(position)
+    reached = 0
+    for result in results:
+        found = writers.get(result)
+        if not found:
+            yield None
+            continue
+        position = found[-1] if len(found) == 1 else next((each for each in found if each >= reached), found[-1])
+        reached = max(reached, position)
+        yield operators[position]
 
 
 def _result(step: BoundStep) -> tuple[str, tuple[int, ...]]:

@@ -19,7 +19,7 @@ from fluidtool.random_feed import random_feed
 from fluidtool.runtime import Executor, Scope
 from fluidtool.runtime.engines.native import library as native
 from fluidtool.runtime.graph.importers import IMPORTERS
-from tests.cli.support import DIGITS, TOPICS, call, call_json, error_of, feed_file, linear_model
+from tests.cli.support import DIGITS, TOPICS, call, call_json, error_of, feed_file, linear_model, on_terminal
 
 built = pytest.mark.usefixtures("native")
 
@@ -35,12 +35,28 @@ def x(tmp_path: Path) -> Path:
 
 
 # ---------------------------------------------------------------- numpy
-def test_every_operator_is_an_item(model: Path, x: Path) -> None:
+def test_every_operator_is_an_item_with_its_place(model: Path, x: Path) -> None:
     found = call_json("profile", model, "--feed", x, "--engine", "numpy", "--repeat", 2)
     assert [item["name"] for item in found["items"]] == ["mul", "elementwise_add", "relu", "softmax"]
     assert {item["engine"] for item in found["items"]} == {"numpy"}
-    assert sum(item["share"] for item in found["items"]) == pytest.approx(1)
+    assert [(item["block"], item["operator"], item["result"]) for item in found["items"]] == [
+        (0, 1, "product"),
+        (0, 2, "sum"),
+        (0, 3, "positive"),
+        (0, 4, "probability"),
+    ]
     assert [item["shape"] for item in found["items"]] == [[2, 3]] * 4
+
+
+@built
+@pytest.mark.parametrize("engine", ["numpy", "native"])
+def test_items_and_what_is_outside_them_add_up(model: Path, x: Path, engine: str) -> None:
+    found = call_json("profile", model, "--feed", x, "--engine", engine, "--repeat", 7)
+    total = sum(item["seconds"] for item in found["items"]) + found["seconds_outside"]
+    assert total == pytest.approx(found["seconds_added"], rel=1e-9)
+    shares = sum(item["share"] for item in found["items"]) + found["seconds_outside"] / found["seconds_added"]
+    assert shares == pytest.approx(1, rel=1e-9)
+    assert found["seconds_watched"]["min"] <= found["seconds_added"] <= found["seconds_watched"]["max"]
 
 
 def test_work_is_counted_by_the_shapes_of_the_run(model: Path, x: Path) -> None:
@@ -135,15 +151,17 @@ def test_profile_is_one_call_of_the_library() -> None:
 
 # ---------------------------------------------------------------- output
 def test_the_tables_fit_into_eighty_columns() -> None:
+    shown = on_terminal("profile", DIGITS, "--random", "--repeat", 1, "--top", 0, TERM="dumb")
+    assert max(len(line) for line in shown.splitlines()) <= 80
     out = call("profile", DIGITS, "--random", "--repeat", 1, "--top", 0).stdout
-    assert max(len(line) for line in out.splitlines()) <= 80
     assert re.search(r"^a run +\S+ ms \(min \S+, p90 \S+, std \S+; 1 runs\)$", out, re.MULTILINE)
     assert re.search(r"^peak +\S+ GFLOP/s, \S+ GB/s \(in cache \S+\) \(.*\)$", out, re.MULTILINE)
 
 
 def test_top_leaves_out_what_takes_little() -> None:
     out = call("profile", DIGITS, "--random", "--repeat", 1, "--top", 2, "--engine", "numpy").stdout
-    assert len(out.split("Slowest\n")[1].splitlines()) == 3
+    _, _, _, others, outside = out.split("Slowest\n")[1].splitlines()
+    assert others.split()[:2] == ["9", "others"] and outside.split()[:2] == ["outside", "operators"]
 
 
 def test_a_trace_holds_every_item_and_the_memory(tmp_path: Path, model: Path, x: Path) -> None:

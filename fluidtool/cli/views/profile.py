@@ -12,6 +12,7 @@ from fluidtool.profiling import Item, Profile
 from fluidtool.workflows.profile import ProfileResult
 
 BARS = "▁▂▃▄▅▆▇█"
+OUTSIDE = "outside operators"
 CURVE = 48  # places that the curve of the memory is drawn in
 
 
@@ -29,6 +30,8 @@ def data(found: Profile, engine: Mapping[str, Any]) -> Any:
         "engine": engine,
         "seconds": statistics(found.plain),
         "seconds_watched": statistics(found.watched),
+        "seconds_added": found.seconds,
+        "seconds_outside": found.outside,
         "peak": {
             "by": found.peak.by,
             "flops": found.peak.flops,
@@ -41,6 +44,8 @@ def data(found: Profile, engine: Mapping[str, Any]) -> Any:
                 "kernel": item.kernel,
                 "engine": item.engine,
                 "region": item.region,
+                "block": item.block,
+                "operator": item.operator,
                 "result": item.result,
                 "shape": item.shape,
                 "times": item.times,
@@ -74,13 +79,13 @@ def tables(found: Profile, engine: Mapping[str, Any], top: int) -> Iterable[Tabl
         [
             ("engine", used_text(engine)),
             ("a run", f"{milliseconds(plain['median'])} ({spread}; {plain['runs']} runs)"),
-            ("watched", f"{milliseconds(watched['median'])}; the lines below add up to it"),
+            ("watched", f"{milliseconds(watched['median'])} ({watched['runs']} runs)"),
             ("peak", f"{number(found.peak.flops / 1e9)} GFLOP/s, {_memory_speeds(found)} ({found.peak.by})"),
             *_memory(found),
         ],
     )
-    yield kinds(found.items)
-    yield slowest(found.items, top)
+    yield kinds(found)
+    yield slowest(found, top)
 
 
 def _memory_speeds(found: Profile) -> str:
@@ -92,8 +97,9 @@ def _memory(found: Profile) -> list[tuple[str, str]]:
     most = found.most
     if most is None:
         return []
-    name = found.items[most.item].name
-    return [("memory", f"at most {size(most.bytes)} alive, at {most.item} ({name})"), ("", curve(found))]
+    item = found.items[most.item]
+    place = " ".join(filter(None, [_place(item, bool(item.block)), item.name]))
+    return [("memory", f"at most {size(most.bytes)} alive, at {place}"), ("", curve(found))]
 
 
 def curve(found: Profile) -> str:
@@ -105,11 +111,11 @@ def curve(found: Profile) -> str:
     return "".join(BARS[min(value * len(BARS) // most, len(BARS) - 1)] for value in peaks)
 
 
-def kinds(items: Sequence[Item]) -> Table:
-    """Operators by type, kernel calls by kernel."""
+def kinds(found: Profile) -> Table:
+    """Operators by type, kernel calls by kernel; with what is outside them they add up to the last line."""
     out = table("By kind", "kind", "engine", ">times", ">ms", ">share", ">GFLOP/s", ">GB/s")
     groups: dict[tuple[str, str], list[Item]] = {}
-    for item in items:
+    for item in found.items:
         groups.setdefault((item.kernel or item.name, item.engine), []).append(item)
     for (kind, engine), group in sorted(groups.items(), key=lambda pair: -sum(item.seconds for item in pair[1])):
         seconds = sum(item.seconds for item in group)
@@ -126,21 +132,25 @@ def kinds(items: Sequence[Item]) -> Table:
             _speed(2 * multiply_adds, seconds),
             _speed(moved, seconds),
         )
+    out.add(OUTSIDE, "", "", _ms(found.outside), _percent(found.outside / found.seconds), "", "")
+    out.add("sum", "", "", _ms(found.seconds), "100 %", "", "")
     return out
 
 
-def slowest(items: Sequence[Item], top: int) -> Table:
-    """The items that take longest; all of them in order if top is 0."""
-    order = range(len(items))
+def slowest(found: Profile, top: int) -> Table:
+    """The items that take longest, then how much the others take; all of them in order if top is 0."""
+    items = found.items
+    order: Sequence[int] = range(len(items))
     if top:
-        order = sorted(order, key=lambda position: -items[position].seconds)[:top]  # type: ignore[assignment]
-    title = "Every operator and step" if not top else "Slowest"
-    out = table(title, ">#", "what", "!shape", ">ms", ">share", ">GFLOP/s", ">GB/s", ">of peak")
+        order = sorted(order, key=lambda position: -items[position].seconds)[:top]
+    title = "Every operator and kernel call" if not top else "Slowest"
+    out = table(title, ">#", "what", "!shape", ">ms", ">share", ">GFLOP/s", ">GB/s", ">of peak", "~output")
+    blocks = any(item.block for item in items)
     for position in order:
         item = items[position]
         by_products = item.limit == "multiply-adds"
         out.add(
-            position,
+            _place(item, blocks),
             item.name,
             shape_text(item.shape).replace(" ", "") if item.result else "",
             _ms(item.seconds),
@@ -148,8 +158,21 @@ def slowest(items: Sequence[Item], top: int) -> Table:
             _speed(2 * item.work.multiply_adds, item.seconds),
             "" if by_products else _speed(item.work.bytes, item.seconds),
             "" if item.reached is None else _percent(item.reached),
+            item.result,
         )
+    shown = sum(items[position].seconds for position in order)
+    if left := len(items) - len(order):
+        others = found.seconds - found.outside - shown
+        out.add("", f"{left} others", "", _ms(others), _percent(others / found.seconds), "", "", "", "")
+    out.add("", OUTSIDE, "", _ms(found.outside), _percent(found.outside / found.seconds), "", "", "", "")
     return out
+
+
+def _place(item: Item, blocks: bool) -> str:
+    """'12', or 'block 1, 3' where a program has several blocks."""
+    if item.operator is None:
+        return ""
+    return f"block {item.block}, {item.operator}" if blocks else str(item.operator)
 
 
 def _ms(seconds: float) -> str:
