@@ -189,10 +189,17 @@ class NotOfferedImportError(FluidError, ImportError):
 
 
 class NotFiniteError(FluidError, ArithmeticError):
-    """NaN or infinity where finite numbers were required."""
+    """NaN or infinity where finite numbers were required.
+
+    found: the operator with its inputs (`fluidtool.runtime.finite.NotFinite`), where one is to blame.
+    """
 
     code = "FT500"
     exit_code = EXIT_NOT_FINITE
+
+    def __init__(self, message: str, found: Any = None) -> None:
+        super().__init__(message)
+        self.found = found
 
 
 class OperatorError(FluidError, RuntimeError):

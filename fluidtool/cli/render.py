@@ -1,6 +1,7 @@
 """Putting data on stdout: tables for the eye on a terminal, plain aligned columns in a pipe, JSON for programs.
 
-On a terminal a cell that does not fit is folded, between words or after punctuation where it has any. In a pipe nothing is cut, folded or coloured.
+On a terminal a cell that does not fit is folded, between words or after punctuation where it has any. In a pipe nothing is
+cut, folded or coloured.
 """
 
 from __future__ import annotations

@@ -45,8 +45,8 @@ def chosen(model: Model, patterns: Sequence[str], everything: bool = False) -> F
 
 def _matching(model: Model, pattern: str) -> list[str]:
     computed, block = computed_names(model.program), model.program.global_block()
-    if set(pattern) & set("*?["):
-        found = [name for name in computed if fnmatchcase(name, pattern)]
+    if is_pattern(pattern):
+        found = matching(model.program, pattern)
         if found:
             return found
         raise FetchError(f"--fetch {pattern}: no computed variable matches the pattern")
@@ -58,6 +58,16 @@ def _matching(model: Model, pattern: str) -> list[str]:
         )
     hint = did_you_mean(pattern, [*computed, *block.vars]) or "'fluidtool inspect --vars' lists the variables"
     raise FetchError(f"--fetch {pattern}: the program has no such variable; {hint}")
+
+
+def is_pattern(name: str) -> bool:
+    """Whether a name has one of the signs of a pattern: *, ?, [."""
+    return bool(set(name) & set("*?["))
+
+
+def matching(program: Program, pattern: str) -> list[str]:
+    """The computed variables whose names match, in order of computation."""
+    return [name for name in computed_names(program) if fnmatchcase(name, pattern)]
 
 
 def computed_names(program: Program) -> list[str]:

@@ -10,6 +10,33 @@ from fluidtool.errors import OutputExistsError, UsageError
 from fluidtool.io.arrays import arrays_of, npy_bytes, write_archive, write_folder
 from fluidtool.io.atomic import held_names, write_file
 
+OTHER_FORMATS = frozenset(
+    {
+        ".bin",
+        ".csv",
+        ".h5",
+        ".hdf5",
+        ".json",
+        ".mat",
+        ".onnx",
+        ".parquet",
+        ".pickle",
+        ".pb",
+        ".pkl",
+        ".pt",
+        ".safetensors",
+        ".txt",
+    }
+)  # that somebody who names a file so expects
+
+
+def require_known_format(path: Path) -> None:
+    """Raise UsageError for a name that promises a format that outputs are not saved in."""
+    if path.suffix.lower() in OTHER_FORMATS:
+        raise UsageError(
+            f"cannot save outputs as {path.suffix}: {path}; name a .npz (all outputs by name), a .npy (one output) or a folder"
+        )
+
 
 def require_free(path: Path, *, overwrite: bool) -> None:
     """Raise OutputExistsError for what would be replaced without `overwrite`; an empty folder may be filled."""
@@ -21,8 +48,9 @@ def require_free(path: Path, *, overwrite: bool) -> None:
 def save_outputs(outputs: Mapping[str, Any], path: Path, *, overwrite: bool = False) -> None:
     """Save the outputs of a run: one in a .npy, all of them by name in a .npz, or a .npy for each in a folder.
 
-    Raises UsageError for several arrays in a .npy, OutputExistsError, OutputError.
+    Raises UsageError for several arrays in a .npy and for other formats, OutputExistsError, OutputError.
     """
+    require_known_format(path)
     if path.suffix == ".npy":
         arrays = arrays_of(outputs)
         if len(arrays) != 1:

@@ -14,6 +14,7 @@ from fluidtool.ir import Program
 from fluidtool.model import load
 from fluidtool.passes.cut import cut_to
 from fluidtool.runtime import Policy
+from fluidtool.workflows.fetches import is_pattern, matching
 from fluidtool.workflows.figures import ProgramFigures, figures
 from fluidtool.workflows.names import did_you_mean
 from fluidtool.workflows.watcher import SILENT, Watcher
@@ -44,8 +45,8 @@ def prune(
 ) -> PruneResult:
     """Save what computes `targets` from `inputs` (default: those of the model that it needs), laid out like the model.
 
-    program_only: without parameters. Raises ProgramError for an unknown variable or a target that depends on more,
-    OutputExistsError, OutputError, and what `load` raises.
+    targets: names, or patterns such as 'fc_*' of computed variables. program_only: without parameters. Raises ProgramError
+    for an unknown variable or a target that depends on more, OutputExistsError, OutputError, and what `load` raises.
     """
     model = load(
         str(source),
@@ -54,6 +55,7 @@ def prune(
         policy=policy,
         need_parameters=not program_only,
     )
+    targets = _expanded(model.program, targets)
     for name in (*targets, *(inputs or ())):
         _must_exist(model.program, name)
     store = model.files.parameters
@@ -66,6 +68,22 @@ def prune(
     return PruneResult(
         cut, tuple(written), figures(model.program, sizes), figures(cut, {name: sizes[name] for name in values})
     )
+
+
+def _expanded(program: Program, targets: Sequence[str]) -> list[str]:
+    """The targets with each pattern replaced by the variables that match it, no name twice."""
+    names: dict[str, None] = {}
+    for target in targets:
+        if program.global_block().has_var(target) or not is_pattern(target):
+            names[target] = None
+            continue
+        found = matching(program, target)
+        if not found:
+            raise ProgramError(
+                f"no computed variable matches the pattern {target!r}; 'fluidtool inspect --vars' lists them"
+            )
+        names.update(dict.fromkeys(found))
+    return list(names)
 
 
 def _must_exist(program: Program, name: str) -> None:

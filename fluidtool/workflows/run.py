@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fluidtool.errors import FetchError, OperatorError
 from fluidtool.model import Model
 from fluidtool.runtime.executor import Observer
-from fluidtool.runtime.finite import FiniteCheck
+from fluidtool.runtime.finite import FiniteCheck, NotFinite
 from fluidtool.runtime.step import BoundStep
 from fluidtool.tensor import LoDTensor
 from fluidtool.workflows.engine_use import engine_used
@@ -28,13 +28,14 @@ if TYPE_CHECKING:  # needed only where values are expected
 @dataclass(frozen=True, slots=True)
 class RunResult:
     """What a run gave: values by name, the comparisons with those that were expected, the seconds of each counted run,
-    and the engine that computed (name, operators, regions, what was left to numpy and why).
+    the engine that computed (name, operators, regions, what was left to numpy and why), and what was not finite.
     """
 
     outputs: Mapping[str, Any]
     comparisons: Sequence[Comparison]
     seconds: Sequence[float]
     engine: Mapping[str, Any]
+    not_finite: Sequence[NotFinite] = ()
 
     @property
     def differing(self) -> list[Comparison]:
@@ -51,6 +52,7 @@ def run(
     expected: Path | None = None,
     tolerance: Tolerance | None = None,
     check_nan: bool = False,
+    check_nan_all: bool = False,
     repeat: int = 1,
     warmup: int = 0,
     watcher: Watcher = SILENT,
@@ -58,8 +60,9 @@ def run(
     """Run a model on files or random values: `warmup` runs, then `repeat` runs whose time counts.
 
     fetch: names, or patterns such as 'fc_*' (default: the outputs); everything: whatever is computed. expected: a file
-    with values by name, or in order. check_nan: stop at the first operator that makes NaN or infinity. For values in
-    memory, `Model.run` is enough. Raises FeedError, FetchError, UnreadableError, OperatorError, NotFiniteError.
+    with values by name, or in order. check_nan: stop at the first operator that makes NaN or infinity; check_nan_all: run
+    to the end and list all of them in the result. For values in memory, `Model.run` is enough. Raises FeedError,
+    FetchError, UnreadableError, OperatorError, NotFiniteError.
     """
     fetches = chosen(model, fetch, everything)
     wanted_values: Mapping[str, LoDTensor] = {}
@@ -71,13 +74,15 @@ def run(
     _ = model.executor  # looks for the device, before anything is said
     feed = gather(model, inputs, watcher)
     names = list(dict.fromkeys([*fetches.names, *wanted_values]))
-    outputs, seconds = _repeated(model, feed, names, fetches, check_nan, repeat, warmup, watcher)
+    check = FiniteCheck(every=check_nan_all) if check_nan or check_nan_all else None
+    outputs, seconds = _repeated(model, feed, names, fetches, check, repeat, warmup, watcher)
     engine = engine_used(
-        model.executor, model.executor.plan(model.program, names, True), "--check-nan" if check_nan else ""
+        model.executor, model.executor.plan(model.program, names, True), "--check-nan" if check else ""
     )
     _note_engine(model, engine, watcher)
     comparisons = _compared(outputs, wanted_values, tolerance)
-    return RunResult({name: outputs[name] for name in fetches.names if name in outputs}, comparisons, seconds, engine)
+    found = {name: outputs[name] for name in fetches.names if name in outputs}
+    return RunResult(found, comparisons, seconds, engine, check.found if check else ())
 
 
 def _compared(
@@ -96,7 +101,7 @@ def _repeated(
     feed: Mapping[str, LoDTensor],
     names: Sequence[str],
     fetches: Fetches,
-    check_nan: bool,
+    check: FiniteCheck | None,
     repeat: int,
     warmup: int,
     watcher: Watcher,
@@ -108,7 +113,7 @@ def _repeated(
     counts_steps = runs == 1 and model.executor.engine is None and watcher.shows_progress
     steps = model.executor.plan(model.program, list(names), True).block(0).steps
     with watcher.progress("running", len(steps) if counts_steps else runs) as advance:
-        observer: Observer | None = FiniteCheck() if check_nan else None
+        observer: Observer | None = check
         if counts_steps:
             observer = _Counting(observer, advance)
         for number in range(runs):

@@ -57,6 +57,17 @@ def test_several_targets_keep_their_order(model: Path, tmp_path: Path) -> None:
     assert load(tmp_path / "out").fetches == ["probability", "sum"]
 
 
+def test_targets_by_pattern_in_order_of_computation(model: Path, tmp_path: Path) -> None:
+    assert call("prune", model, "--targets", "p*", "-o", tmp_path / "out").exit_code == 0
+    assert load(tmp_path / "out").fetches == ["product", "positive", "probability"]
+
+
+def test_a_pattern_without_a_match(model: Path, tmp_path: Path) -> None:
+    result = call("prune", model, "--targets", "fc_*", "-o", tmp_path / "out")
+    assert result.exit_code == 2 and "no computed variable matches the pattern 'fc_*'" in error_of(result)
+    assert not (tmp_path / "out").exists()
+
+
 def test_operators_in_place_are_followed(tmp_path: Path) -> None:
     """relu writes over its input: the cut at `sum` is what relu leaves in it."""
     model = linear_model(tmp_path / "model", in_place=True)

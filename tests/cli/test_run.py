@@ -25,6 +25,7 @@ from tests.cli.support import (
     feed_file,
     linear_model,
     linear_program,
+    on_terminal,
     write_model,
 )
 
@@ -243,6 +244,19 @@ def test_standard_output_takes_an_archive(model: Path, x: Path) -> None:
     assert list(np.load(io.BytesIO(result.stdout_bytes))) == ["probability"]
 
 
+@pytest.mark.parametrize("name", ["out.json", "out.PKL", "out.txt"])
+def test_another_format_is_refused_before_the_run(model: Path, x: Path, tmp_path: Path, name: str) -> None:
+    result = call("run", model, "--feed", x, "-o", tmp_path / name)
+    assert result.exit_code == 2
+    assert "name a .npz (all outputs by name), a .npy (one output) or a folder" in error_of(result)
+    assert not (tmp_path / name).exists()
+
+
+def test_an_archive_is_not_written_to_a_terminal(model: Path, x: Path) -> None:
+    shown = " ".join(on_terminal("run", model, "--feed", x, "-o", "-", columns=200, NO_COLOR="1").split())
+    assert shown == "error: --output - writes a .npz, which is binary, to a terminal; redirect it, or name a file [FT200]"
+
+
 def test_outputs_feed_the_next_model(model: Path, x: Path) -> None:
     first = call("run", model, "--feed", x, "--fetch", "x", "-o", "-")
     assert call("run", model, "--feed", "-", input=first.stdout_bytes).exit_code == 0
@@ -337,11 +351,62 @@ def test_the_first_operator_that_makes_nan_is_named(tmp_path: Path) -> None:
     assert call("run", folder, "--feed", tmp_path / "x.npy").exit_code == 0
     result = call("run", folder, "--feed", tmp_path / "x.npy", "--check-nan")
     assert result.exit_code == 5
-    assert error_of(result) == (
-        "operator log (number 1 of block 0) made its output Out, variable logarithm, with 1 NaN of 4 elements, the "
-        "first "
-        "at [1, 1]; its inputs are finite [FT500]"
+    assert result.stderr == (
+        "error: operator log (number 1 of block 0) made its output Out, variable logarithm, with 1 NaN of 4 elements, the "
+        "first at [1, 1]; its inputs are finite [FT500]\n"
     )
+    assert result.stdout == (
+        "Not finite\n"
+        "#  operator  variable   NaN  Inf  elements  first at  cause\n"
+        "1  log       logarithm    1    0         4  [1, 1]    its inputs are finite\n"
+        "\n"
+        "Inputs of operator 1, log\n"
+        "slot  variable  type     shape   min  mean  max  NaN  Inf\n"
+        "X     x         float32  [2, 2]   -1  1.25    3    0    0\n"
+    )
+
+
+def test_the_operator_that_makes_nan_as_json_with_its_inputs(tmp_path: Path) -> None:
+    folder = logarithm_model(tmp_path / "model")
+    np.save(tmp_path / "x.npy", np.array([[1, 2], [3, -1]], "float32"))
+    result = call("run", folder, "--feed", tmp_path / "x.npy", "--check-nan", "--json")
+    assert result.exit_code == 5
+    (found,) = json.loads(result.stdout)["not_finite"]
+    assert (found["block"], found["operator"], found["type"], found["variable"]) == (0, 1, "log", "logarithm")
+    assert (found["nan"], found["inf"], found["elements"], found["first"]) == (1, 0, 4, [1, 1])
+    assert found["finite_inputs"] is True and found["given"] is False
+    (operand,) = found["inputs"]
+    assert (operand["name"], operand["min"], operand["mean"], operand["max"]) == ("x", -1, 1.25, 3)
+
+
+def test_every_variable_with_nan_is_listed_and_the_outputs_are_shown(tmp_path: Path) -> None:
+    folder = logarithm_model(tmp_path / "model")
+    np.save(tmp_path / "x.npy", np.array([[1, 2], [3, -1]], "float32"))
+    result = call("run", folder, "--feed", tmp_path / "x.npy", "--check-nan-all", "--json")
+    assert result.exit_code == 5
+    assert "error: 2 variables with NaN or infinity, listed above [FT500]" in result.stderr
+    document = json.loads(result.stdout)
+    assert [output["name"] for output in document["outputs"]] == ["positive"]
+    assert [(each["variable"], each["finite_inputs"]) for each in document["not_finite"]] == [
+        ("logarithm", True),
+        ("positive", False),
+    ]
+
+
+def test_the_inputs_of_an_operator_in_place_are_those_before_it(tmp_path: Path) -> None:
+    program = Program()
+    block = program.global_block()
+    block.create_var(name="x", shape=[-1, 2], dtype="float32")
+    block.create_var(name="y", shape=[-1, 2], dtype="float32")
+    block.append_op(type="scale", inputs={"X": ["x"]}, outputs={"Out": ["y"]}, attrs={"scale": 2.0})
+    block.append_op(type="log", inputs={"X": ["y"]}, outputs={"Out": ["y"]})
+    from fluidtool.io.inference import inference_program
+
+    folder = write_model(tmp_path / "model", inference_program(program, ["x"], ["y"]))
+    np.save(tmp_path / "x.npy", np.array([[0, 2]], "float32"))
+    found = json.loads(call("run", folder, "--feed", tmp_path / "x.npy", "--check-nan", "--json").stdout)
+    (operand,) = found["not_finite"][0]["inputs"]
+    assert (operand["min"], operand["max"], operand["inf"]) == (0, 4, 0)
 
 
 def test_nan_that_was_fed_is_not_blamed_on_an_operator(tmp_path: Path) -> None:
@@ -349,7 +414,7 @@ def test_nan_that_was_fed_is_not_blamed_on_an_operator(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.array([[np.inf, 2]], "float32"))
     result = call("run", folder, "--feed", tmp_path / "x.npy", "--check-nan")
     assert result.exit_code == 5
-    assert "variable x, with 1 infinite of 2 elements" in error_of(result) and "it was fed" in error_of(result)
+    assert "variable x, with 1 infinite of 2 elements" in result.stderr and "it was fed" in result.stderr
 
 
 def test_a_finite_run_passes_the_check(model: Path, x: Path) -> None:

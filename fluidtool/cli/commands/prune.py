@@ -21,7 +21,10 @@ def prune(
     model: ModelPath,
     targets: Annotated[
         RequiredTargets,
-        Changed(panel=NO_PANEL, help="The variables that the pruned model computes: its outputs."),
+        Changed(
+            panel=NO_PANEL,
+            help="The variables that the pruned model computes: its outputs; or a pattern such as 'fc_*'.",
+        ),
     ],
     output: Annotated[
         RequiredOutput,

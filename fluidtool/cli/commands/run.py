@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +18,8 @@ from fluidtool.cli.options.outputs import Fetch, Force, Json, Output
 from fluidtool.cli.options.running import Device, Engine, Precision, Repeat, Threads, Warmup
 from fluidtool.cli.options.safety import AllowFiles, AllowNetwork
 from fluidtool.cli.options.training import BatchSize, Data, DropLast, Epochs, Log, Loss, Save, Shuffle
-from fluidtool.errors import EXIT_FINDING, UsageError
+from fluidtool.cli.render import counted, show, show_json
+from fluidtool.errors import EXIT_FINDING, NotFiniteError, UsageError
 
 if TYPE_CHECKING:
     from fluidtool.workflows.expectation import Tolerance
@@ -47,8 +50,9 @@ def run(
     output: Annotated[
         Output,
         Changed(
-            metavar="FILE.npz|DIR",
-            help="Save the outputs: FILE.npz by name, a new folder with one .npy each, or - for .npz on stdout.",
+            metavar="FILE|DIR",
+            help="Save the outputs: FILE.npz by name, FILE.npy if it is one, a new folder with one .npy each, or - for "
+            ".npz on stdout.",
         ),
     ] = None,
     json: Json = False,
@@ -73,7 +77,15 @@ def run(
         typer.Option(
             "--check-nan",
             rich_help_panel=CHECKS,
-            help="Stop at the first operator that produces NaN or infinity and name it; exit code 5.",
+            help="Stop at the first operator that produces NaN or infinity; show it and its inputs; exit code 5.",
+        ),
+    ] = False,
+    check_nan_all: Annotated[
+        bool,
+        typer.Option(
+            "--check-nan-all",
+            rich_help_panel=CHECKS,
+            help="Run to the end and list every variable that an operator wrote with NaN or infinity; exit code 5.",
         ),
     ] = False,
     device: Device = "cpu",
@@ -143,12 +155,15 @@ def run(
     from fluidtool.cli.views.run import say_saved, say_verdict, show_result
     from fluidtool.io.arrays import archive_bytes
     from fluidtool.workflows.inputs import Inputs
-    from fluidtool.workflows.outputs import require_free, save_outputs
+    from fluidtool.workflows.outputs import require_free, require_known_format, save_outputs
     from fluidtool.workflows.run import run as run_model
 
     # A negative tolerance is refused even if nothing is compared.
     tolerance = None if expect is None and min(rtol, atol) >= 0 else _tolerance(rtol, atol)
+    if output == STDOUT and sys.stdout.isatty():
+        raise UsageError("--output - writes a .npz, which is binary, to a terminal; redirect it, or name a file")
     if output not in (None, STDOUT):
+        require_known_format(output)
         require_free(output, overwrite=force)
     opened = open_model(
         model,
@@ -161,18 +176,20 @@ def run(
         allow_files=allow_files or (),
         allow_network=allow_network,
     )
-    result = run_model(
-        opened,
-        Inputs(feed or (), lod or (), random, shape or (), batch, seed),
-        fetch or (),
-        everything=fetch_all,
-        expected=expect,
-        tolerance=tolerance,
-        check_nan=check_nan,
-        repeat=repeat,
-        warmup=warmup,
-        watcher=TERMINAL,
-    )
+    with _shown_if_not_finite(json):
+        result = run_model(
+            opened,
+            Inputs(feed or (), lod or (), random, shape or (), batch, seed),
+            fetch or (),
+            everything=fetch_all,
+            expected=expect,
+            tolerance=tolerance,
+            check_nan=check_nan,
+            check_nan_all=check_nan_all,
+            repeat=repeat,
+            warmup=warmup,
+            watcher=TERMINAL,
+        )
     if output == STDOUT:
         sys.stdout.buffer.write(archive_bytes(result.outputs))
     elif output is not None:
@@ -183,8 +200,23 @@ def run(
     )
     if expect is not None and tolerance is not None:
         say_verdict(result, expect, tolerance)
+    if result.not_finite:
+        raise NotFiniteError(f"{counted(len(result.not_finite), 'variable')} with NaN or infinity, listed above")
     if result.differing:
         raise typer.Exit(EXIT_FINDING)
+
+
+@contextmanager
+def _shown_if_not_finite(json: bool) -> Iterator[None]:
+    """Show the operator that --check-nan has found, and its inputs."""
+    try:
+        yield
+    except NotFiniteError as error:
+        if error.found is not None:
+            from fluidtool.cli.views.not_finite import document, tables
+
+            show_json({"outputs": [], "not_finite": document([error.found])}) if json else show(*tables([error.found]))
+        raise
 
 
 def has_role(folder: Path) -> bool:

@@ -40,6 +40,10 @@ def show_result(
         tables.append(fields("", shown(times_of(result.seconds))))
     if result.differing:
         tables.append(differences_table(result.comparisons))
+    if result.not_finite:
+        from fluidtool.cli.views.not_finite import tables as tables_of
+
+        tables += tables_of(result.not_finite)
     if not quiet:
         show(*tables)
 
@@ -64,6 +68,10 @@ def say_verdict(result: RunResult, expected: Path, tolerance: Tolerance) -> None
 def result_data(result: RunResult, *, timed: bool, tolerance: Tolerance | None) -> dict[str, Any]:
     """Everything, for JSON; tolerance: of the comparison, if there was one."""
     data: dict[str, Any] = {"outputs": outputs_data(result.outputs)}
+    if result.not_finite:
+        from fluidtool.cli.views.not_finite import document
+
+        data["not_finite"] = document(result.not_finite)
     if timed:
         data["seconds"] = times_of(result.seconds)
         data["engine"] = result.engine
