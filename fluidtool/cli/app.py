@@ -105,10 +105,11 @@ class Commands(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         from fluidtool.cli.options.changed import with_changes
+        from fluidtool.cli.verbosity import with_verbosity
 
         function = getattr(import_module(f"{COMMANDS_PACKAGE}.{cmd_name}"), cmd_name)
         single = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=SETTINGS)
-        single.command(cmd_name, cls=Command)(with_changes(function))
+        single.command(cmd_name, cls=Command)(with_verbosity(with_changes(function)))
         return get_command(single)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

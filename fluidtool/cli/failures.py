@@ -11,6 +11,7 @@ import traceback
 
 import typer
 
+from fluidtool.cli.verbosity import LEVEL, QUIET, VERBOSE
 from fluidtool.errors import (
     EXIT_INTERNAL,
     EXIT_INTERRUPTED,
@@ -87,8 +88,15 @@ def _system_fault(error: OSError) -> tuple[str, str, int]:
 
 
 def say(text: str) -> None:
-    """Talk: one paragraph on stderr."""
-    _write(text)
+    """Talk: one paragraph on stderr, unless --quiet."""
+    if LEVEL.get() > QUIET:
+        _write(text)
+
+
+def say_detail(text: str) -> None:
+    """What only --verbose says."""
+    if LEVEL.get() >= VERBOSE:
+        _write(text)
 
 
 def say_error(text: str) -> None:
@@ -101,7 +109,9 @@ def _write(text: str, label: str = "") -> None:
 
     paragraph = label + printable(re.sub(r"\s*\n\s*", " ", text))
     if sys.stderr.isatty():
-        paragraph = textwrap.fill(paragraph, max(shutil.get_terminal_size().columns, 40), break_on_hyphens=False)
+        paragraph = textwrap.fill(
+            paragraph, max(shutil.get_terminal_size().columns, 40), break_on_hyphens=False, break_long_words=False
+        )
         if label and in_colour(sys.stderr):
             paragraph = f"\x1b[1;31m{label.rstrip()}\x1b[0m{paragraph[len(label) - 1 :]}"
     sys.stderr.write(paragraph + "\n")

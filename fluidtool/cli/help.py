@@ -22,6 +22,7 @@ EXAMPLES = (
     "fluidtool inspect samples/digits",
     "fluidtool run samples/digits --feed samples/digits/x.npy",
     "fluidtool COMMAND --help",
+    "fluidtool help FT210",
 )
 
 
@@ -46,15 +47,16 @@ def help_page(bold: bool = False) -> str:
         heading("Examples:"),
         *(f"  {example}" for example in EXAMPLES),
         "",
-        "Data goes to stdout, everything else to stderr. Environment: NO_COLOR, COLUMNS, and FLUIDTOOL_DEBUG=1",
-        "for the traceback behind an error.",
+        "Data goes to stdout, everything else to stderr. Environment: NO_COLOR, FORCE_COLOR, COLUMNS, and",
+        "FLUIDTOOL_DEBUG=1 for the traceback behind an error.",
     ]
     return "\n".join(lines) + "\n"
 
 
 def print_help() -> int:
     """Write the page to stdout and return the exit code."""
-    bold = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    wanted = bool(os.environ.get("FORCE_COLOR")) or (sys.stdout.isatty() and os.environ.get("TERM") != "dumb")
+    bold = wanted and not os.environ.get("NO_COLOR")
     try:
         sys.stdout.write(help_page(bold))
         sys.stdout.flush()

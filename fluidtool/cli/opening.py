@@ -29,20 +29,22 @@ def open_model(
     validate: bool = True,
 ) -> Model:
     """The model of a command; its operators touch no file and no network unless the options say so."""
+    from fluidtool.cli.terminal import TERMINAL
     from fluidtool.model import load
 
-    return load(
-        path,
-        model_filename=model_file,
-        params=params,
-        place=parse_device(device),
-        policy=policy_of(allow_files, allow_network),
-        seed=seed,
-        engine=engine,
-        precision=precision,
-        need_parameters=need_parameters,
-        validate=validate,
-    )
+    with TERMINAL.progress(f"reading {path}"):
+        return load(
+            path,
+            model_filename=model_file,
+            params=params,
+            place=parse_device(device),
+            policy=policy_of(allow_files, allow_network),
+            seed=seed,
+            engine=engine,
+            precision=precision,
+            need_parameters=need_parameters,
+            validate=validate,
+        )
 
 
 def policy_of(allow_files: Sequence[Path], allow_network: bool) -> Policy:

@@ -16,6 +16,7 @@ from typing import Any, TextIO
 from fluidtool.io.jsonable import jsonable
 
 GAP = "  "
+UNFOLDED = 1 << 20  # a width in which nothing is folded, for colours in a pipe
 FOLDED = 12  # the least width of a column that may be folded
 
 
@@ -67,7 +68,7 @@ def fields(title: str, pairs: Iterable[tuple[str, Any]]) -> Table:
 def show(*tables: Table) -> None:
     """Write tables to stdout, a blank line between them; tables without rows are left out."""
     filled = [item for item in tables if item.rows]
-    if sys.stdout.isatty():
+    if sys.stdout.isatty() or in_colour(sys.stdout):
         _show_rich(filled)
     else:
         sys.stdout.write("\n".join(plain(item) for item in filled))
@@ -103,7 +104,8 @@ def _show_rich(tables: Sequence[Table]) -> None:
 
     from fluidtool.cli.folding import fold
 
-    console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
+    unfolded = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else UNFOLDED
+    console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False, width=unfolded)
     for number, item in enumerate(tables):
         if number:
             console.print()
@@ -171,8 +173,10 @@ def _width(item: Table, index: int) -> int:
 
 
 def in_colour(stream: TextIO) -> bool:
-    """Whether escape sequences are welcome on a stream (https://no-color.org)."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    """Whether escape sequences are welcome on a stream (https://no-color.org, https://force-color.org)."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (stream.isatty() and os.environ.get("TERM") != "dumb")
 
 
 def printable(text: str) -> str:

@@ -8,6 +8,7 @@ The program and the scope that are given stay as they are. `comparison.py` besid
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -158,9 +159,22 @@ def find(name: str) -> InferencePass:
     known = {each.name: each for each in INFERENCE_PASSES}
     if name in known:
         return known[name]
-    near = get_close_matches(name, known, n=2)
+    near = get_close_matches(_usual(name), known, n=2)
     hint = f"did you mean {' or '.join(near)}?" if near else "'fluidtool transpile --fuse help' lists them"
     raise ProgramError(f"there is no pass {name!r}; {hint}")
+
+
+def _usual(name: str) -> str:
+    """A name in our words: hyphens, no 'pass' at the end as Paddle's have, and 'batch-norm' for 'bn'."""
+    words = re.split(r"[-_ ]+", re.sub(r"(?<=[a-z])(?=\d)", "-", name.lower()).removesuffix("_pass"))
+    known = {
+        "bn": "batch-norm",
+        "batchnorm": "batch-norm",
+        "ln": "layer-norm",
+        "layernorm": "layer-norm",
+        "act": "activation",
+    }
+    return "-".join(sorted((known.get(word, word) for word in words), key=lambda word: word != "fuse"))
 
 
 def _inference(known: InferencePass) -> PlannedPass:

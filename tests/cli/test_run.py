@@ -254,7 +254,9 @@ def test_another_format_is_refused_before_the_run(model: Path, x: Path, tmp_path
 
 def test_an_archive_is_not_written_to_a_terminal(model: Path, x: Path) -> None:
     shown = " ".join(on_terminal("run", model, "--feed", x, "-o", "-", columns=200, NO_COLOR="1").split())
-    assert shown == "error: --output - writes a .npz, which is binary, to a terminal; redirect it, or name a file [FT200]"
+    assert (
+        shown == "error: --output - writes a .npz, which is binary, to a terminal; redirect it, or name a file [FT200]"
+    )
 
 
 def test_outputs_feed_the_next_model(model: Path, x: Path) -> None:

@@ -13,7 +13,15 @@ from fluidtool.cli.commands import COMMANDS
 from tests.support.checkout import child_environment
 
 # Whose call has another name, or whose result is only shown.
-OTHERWISE = {"ops": "coverage", "inspect": "load", "params": "open_parameters", "exec": None, "version": "__version__"}
+OTHERWISE = {
+    "ops": "coverage",
+    "inspect": "load",
+    "params": "open_parameters",
+    "exec": None,
+    "help": None,
+    "completion": None,
+    "version": "__version__",
+}
 
 
 @pytest.mark.parametrize("name", fluidtool.__all__)

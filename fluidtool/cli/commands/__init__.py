@@ -18,5 +18,7 @@ COMMANDS: dict[str, str] = {
     "check": "Find faults in a model without running it; exit code 1 if there are any.",
     "exec": "Run a Python script that imports paddle, without Paddle.",
     "ops": "Show which operators are implemented, or how one is declared.",
+    "completion": "Print a script that completes command lines in bash, zsh or fish.",
+    "help": "Show the help of a command, or what an error code means.",
     "version": "Show the version of fluidtool, Python, numpy and the engines.",
 }

@@ -1,0 +1,64 @@
+"""`fluidtool help`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fluidtool.cli.commands import COMMANDS
+from fluidtool.cli.explanations import ERRORS, FINDINGS, Explanation
+from fluidtool.cli.help import help_page
+from fluidtool.cli.render import Table, fields, show, table
+from fluidtool.errors import UsageError
+
+ERRORS_TOPIC = "errors"
+
+
+def help(
+    topic: Annotated[
+        str | None, typer.Argument(metavar="[TOPIC]", help="A command, an error code such as FT210, or 'errors'.")
+    ] = None,
+    codes: Annotated[list[str] | None, typer.Argument(metavar="[CODE...]", help="After 'errors': which codes.")] = None,
+) -> None:
+    """Show the help of a command, or what an error code means and what to do.
+
+    'fluidtool help errors' lists all codes; 'fluidtool help errors FT210', or 'fluidtool help FT210', explains one.
+    """
+    if topic is None:
+        print(help_page(), end="")
+    elif topic == ERRORS_TOPIC:
+        _errors(codes or [])
+    elif codes:
+        raise UsageError(f"only 'errors' takes codes, found {topic!r} with {' '.join(codes)}")
+    elif topic in COMMANDS:
+        from fluidtool.cli.app import run_command
+
+        raise typer.Exit(run_command([topic, "--help"]))
+    else:
+        _errors([topic])
+
+
+def _errors(codes: list[str]) -> None:
+    known = ERRORS | FINDINGS
+    if not codes:
+        show(_listed("Errors", ERRORS), _listed("Findings of check", FINDINGS))
+        return
+    for code in codes:
+        if code.upper() not in known:
+            raise UsageError(
+                f"there is no help on {code!r}; topics are the commands, {ERRORS_TOPIC}, and the codes that "
+                f"'fluidtool help {ERRORS_TOPIC}' lists"
+            )
+    show(*(_explained(code.upper(), known[code.upper()]) for code in codes))
+
+
+def _explained(code: str, explanation: Explanation) -> Table:
+    return fields(code, [("meaning", explanation.meaning), ("what to do", explanation.remedy)])
+
+
+def _listed(title: str, explanations: dict[str, Explanation]) -> Table:
+    out = table(title, "!code", "meaning")
+    for code, explanation in explanations.items():
+        out.add(code, explanation.meaning)
+    return out
