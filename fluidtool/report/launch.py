@@ -1,0 +1,100 @@
+"""The lines of `launch --json`, by event."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal, TypedDict
+
+from fluidtool.report.common import Number
+
+Schema = Annotated[Literal["fluidtool.launch/1"], "the kind of this line"]
+Text = Annotated[str, "the event as a sentence"]
+Role = Annotated[str, "the name of the role, such as trainer_0"]
+
+
+class StartedLine(TypedDict):
+    """Roles were started."""
+
+    schema: Schema
+    event: Annotated[Literal["start"], "what happened"]
+    text: Text
+    processes: Annotated[Mapping[str, int | None], "the process of each role by the role's name; null if it is remote"]
+    step: Annotated[int | None, "the step that they resume from; null at the beginning"]
+
+
+class RoleLine(TypedDict):
+    """A role is done, or was killed because it did not end."""
+
+    schema: Schema
+    event: Annotated[Literal["done", "kill"], "what happened"]
+    text: Text
+    role: Role
+
+
+class FailureLine(TypedDict):
+    """A role failed, and so does the job."""
+
+    schema: Schema
+    event: Annotated[Literal["failure"], "what happened"]
+    text: Text
+    role: Role
+    exit_code: Annotated[int, "the exit code of the job"]
+
+
+class RestartLine(TypedDict):
+    """A role failed, and roles are restarted."""
+
+    schema: Schema
+    event: Annotated[Literal["restart"], "what happened"]
+    text: Text
+    role: Role
+    exit_code: Annotated[int, "the exit code of the role"]
+    restart: Annotated[int, "the number of this restart"]
+
+
+class InterruptLine(TypedDict):
+    """The job was asked to end."""
+
+    schema: Schema
+    event: Annotated[Literal["interrupt"], "what happened"]
+    text: Text
+    signal: Annotated[str, "the name of the signal"]
+
+
+class RoleStatus(TypedDict):
+    """Where a role stands."""
+
+    role: Role
+    state: Annotated[Literal["waiting", "running", "done", "failed", "stopped"], "what it does"]
+    starts: Annotated[int, "how often it was started"]
+    process: Annotated[int | None, "its process; null if there is none on this machine"]
+    step: Annotated[int | None, "the last step that it reported"]
+    loss: Annotated[Number | None, "the last loss that it reported"]
+    steps_per_second: Annotated[float | None, "its speed over the last seconds"]
+    bytes_sent: Annotated[int, "what it sent to other roles"]
+    bytes_received: Annotated[int, "what it received from other roles"]
+    exit_code: Annotated[int | None, "its exit code; null while it runs"]
+
+
+class StatusLine(TypedDict):
+    """Where the roles stand, every 10 seconds."""
+
+    schema: Schema
+    event: Annotated[Literal["status"], "what happened"]
+    roles: Annotated[Sequence[RoleStatus], "the roles in order"]
+
+
+class EndLine(TypedDict):
+    """The job is over: the last line."""
+
+    schema: Schema
+    event: Annotated[Literal["end"], "what happened"]
+    text: Text
+    exit_code: Annotated[int, "the exit code of the command"]
+    reason: Annotated[str | None, "why it failed; null if all trainers are done"]
+    seconds: Annotated[float, "how long it took"]
+    restarts: Annotated[int, "how often roles were restarted"]
+    roles: Annotated[Sequence[RoleStatus], "the roles in order"]
+
+
+LaunchReport = StartedLine | RoleLine | FailureLine | RestartLine | InterruptLine | StatusLine | EndLine  # by `event`
