@@ -7,7 +7,7 @@ ValueError` in an old script keeps working.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 EXIT_OK = 0
 EXIT_FINDING = 1
@@ -19,11 +19,44 @@ EXIT_INTERNAL = 70
 EXIT_INTERRUPTED = 130
 
 
+class Location(NamedTuple):
+    """Where an error occurred: a file, an operator (block, position in it, type), a variable; None where unknown."""
+
+    file: str | None = None
+    block: int | None = None
+    operator: int | None = None
+    type: str | None = None
+    variable: str | None = None
+
+
+class Hint(NamedTuple):
+    """What to do about an error, in the words of the Python library and in those of the command line."""
+
+    python: str
+    command: str
+
+
 class FluidError(Exception):
-    """Root of the tree. `code` is stable and greppable; `exit_code` is what the command line returns."""
+    """Root of the tree. `code` is stable and greppable; `exit_code` is what the command line returns.
+
+    hint: what to do, if the message does not say it; text for both, or a `Hint`. location: where it occurred, if known.
+    """
 
     code = "FT000"
     exit_code = EXIT_INTERNAL
+
+    def __init__(self, message: object = "", *, hint: str | Hint = "", location: Location | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint if isinstance(hint, Hint) else Hint(hint, hint)
+        self.location = location
+
+    @property
+    def message(self) -> str:
+        """What was expected and what was found, without the hint."""
+        return str(self.args[0]) if self.args else ""
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.hint.python}" if self.hint.python else self.message
 
 
 class UsageError(FluidError, ValueError):
@@ -133,9 +166,17 @@ class ParameterFileError(UnreadableError, RuntimeError):
     MISSING, SHAPE, DATA_TYPE = "missing", "shape", "data type"
 
     def __init__(
-        self, message: str, *, kind: str = "", variable: str = "", faults: tuple[ParameterFileError, ...] = ()
+        self,
+        message: str,
+        *,
+        kind: str = "",
+        variable: str = "",
+        file: str | None = None,
+        faults: tuple[ParameterFileError, ...] = (),
+        hint: str | Hint = "",
     ) -> None:
-        super().__init__(message)
+        location = Location(file, variable=variable or None) if file or variable else None
+        super().__init__(message, hint=hint, location=location)
         self.kind, self.variable, self.faults = kind, variable, faults
 
 
@@ -158,8 +199,8 @@ class NotConvertibleError(FluidError, NotImplementedError):
     code = "FT420"
     exit_code = EXIT_UNSUPPORTED
 
-    def __init__(self, message: str, blockers: tuple[Any, ...] = ()) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, blockers: tuple[Any, ...] = (), *, hint: str | Hint = "") -> None:
+        super().__init__(message, hint=hint, location=_first_place(blockers))
         self.blockers = blockers
 
 
@@ -169,9 +210,26 @@ class BakedSizeError(FluidError, ValueError):
     code = "FT430"
     exit_code = EXIT_UNSUPPORTED
 
-    def __init__(self, message: str, operators: tuple[Any, ...] = (), unknown: tuple[Any, ...] = ()) -> None:
-        super().__init__(message)
+    def __init__(
+        self,
+        message: str,
+        operators: tuple[Any, ...] = (),
+        unknown: tuple[Any, ...] = (),
+        *,
+        hint: str | Hint = "",
+    ) -> None:
+        super().__init__(message, hint=hint, location=_first_place(operators))
         self.operators, self.unknown = operators, unknown
+
+
+def _first_place(found: tuple[Any, ...]) -> Location | None:
+    """The first of several obstacles, each with its block, operator (-1: none), type and output."""
+    if not found:
+        return None
+    first = found[0]
+    if first.operator < 0:
+        return Location(variable=first.output)
+    return Location(block=first.block, operator=first.operator, type=first.type, variable=first.output)
 
 
 class NotOfferedError(FluidError, AttributeError):
@@ -186,6 +244,10 @@ class NotOfferedImportError(FluidError, ImportError):
 
     code = "FT411"
     exit_code = EXIT_UNSUPPORTED
+
+    def __init__(self, message: str, *, name: str | None = None) -> None:
+        super().__init__(message)
+        self.name = name
 
 
 class NotFiniteError(FluidError, ArithmeticError):

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
+from itertools import pairwise
 from typing import Any, NoReturn
 
 import typer
@@ -19,6 +20,7 @@ from fluidtool.errors import EXIT_OK, UsageError
 
 SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 COMMANDS_PACKAGE = "fluidtool.cli.commands"
+JSON = "fluidtool.json"  # where a command that was parsed says whether it writes JSON
 ORDER = "fluidtool.order"  # where a command finds the order of its options
 TAKES_A_COMMAND_LINE = frozenset({"exec", "launch"})
 SEVERAL_VALUES = frozenset({"--fetch", "--targets", "--inputs", "--data", "--fuse", "--skip"})
@@ -31,15 +33,21 @@ class Command(TyperCommand):
         """As typer's, after `--fetch a b` was written out as `--fetch a --fetch b`."""
         if self.name in TAKES_A_COMMAND_LINE:  # what stands behind the script belongs to the script
             ctx.allow_interspersed_args = False
-            return list(super().parse_args(ctx, args))
+            return self._parsed(ctx, args)
         words = spread(args, self._options_with_value())
         try:
             ctx.meta[ORDER] = self._order(ctx, words)
-            return list(super().parse_args(ctx, words))
+            return self._parsed(ctx, words)
         except Exception as error:
             if getattr(error, "ctx", ctx) is None:  # so that the hint names the help of this command
                 error.ctx = ctx  # type: ignore[attr-defined]
             raise
+
+    def _parsed(self, ctx: Any, args: list[str]) -> list[str]:
+        """As typer's; notes whether failures are to be written as JSON."""
+        left = list(super().parse_args(ctx, args))
+        ctx.meta[JSON] = bool(ctx.params.get("json")) or ctx.params.get("format") == "json"
+        return left
 
     def _order(self, ctx: Any, words: list[str]) -> list[str]:
         """The parameters in the order in which the words name them, as often as they do."""
@@ -131,16 +139,25 @@ class Commands(TyperGroup):
         sys.exit(self.exit_code(list(sys.argv[1:] if args is None else args)))
 
     def exit_code(self, args: list[str]) -> int:
-        """Run and return the exit code; whatever is raised is said on stderr."""
+        """Run and return the exit code; whatever is raised is said on stderr, and in a document if JSON was requested."""
+        found: dict[str, Any] = {}
         try:
             with self.make_context("fluidtool", args) as ctx:
+                found = ctx.meta
                 self.invoke(ctx)
             sys.stdout.flush()
         except SystemExit:
             raise
         except BaseException as error:
-            return report(error)
+            return report(error, found.get(JSON, requests_json(args)))
         return EXIT_OK
+
+
+def requests_json(words: Sequence[str]) -> bool:
+    """Whether a command line that cannot be parsed requests JSON."""
+    own = words[: words.index("--")] if "--" in words else words
+    pairs = pairwise(own)
+    return "--json" in own or "--format=json" in own or ("--format", "json") in pairs
 
 
 app = typer.Typer(

@@ -8,6 +8,7 @@ import shutil
 import sys
 import textwrap
 import traceback
+from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
@@ -19,27 +20,59 @@ from fluidtool.errors import (
     EXIT_UNREADABLE,
     EXIT_USAGE,
     FluidError,
+    Location,
     OutOfMemoryError,
     OutputError,
     UnreadableError,
     UsageError,
 )
 
+if TYPE_CHECKING:
+    from fluidtool.report.common import Failure
+    from fluidtool.report.error import ErrorReport
+
 _COMMAND_LINE_FAULT: type[Exception] = typer.BadParameter.__mro__[1]  # typer has no public name for its UsageError
 
 
-def report(error: BaseException) -> int:
-    """Say on stderr what the error means to the user and return the exit code."""
+class Shown(Exception):
+    """An error whose JSON document has been written; only the sentence on stderr is left."""
+
+    def __init__(self, error: FluidError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class Explanation(NamedTuple):
+    """What an exception means to the user. code: '' if it is no error but an interruption."""
+
+    code: str
+    message: str
+    hint: str
+    exit_code: int
+    location: Location | None = None
+
+    @property
+    def text(self) -> str:
+        """The sentence on stderr."""
+        return f"{self.message}; {self.hint}" if self.hint else self.message
+
+
+def report(error: BaseException, json: bool = False) -> int:
+    """Say on stderr what the error means to the user and return the exit code; json: and write it to stdout."""
     if isinstance(error, typer.Exit):
         return error.exit_code
     if isinstance(error, BrokenPipeError):  # the reader of stdout has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK
+    if isinstance(error, Shown):
+        return report(error.error)
     if debugging():
         traceback.print_exception(error)
-    code, text, exit_code = explain(error)
-    say_error(f"{text} [{code}]" if code else text)
-    return exit_code
+    found = explain(error)
+    if json:
+        _write_document(error)
+    say_error(f"{found.text} [{found.code}]" if found.code else found.text)
+    return found.exit_code
 
 
 def debugging() -> bool:
@@ -47,44 +80,80 @@ def debugging() -> bool:
     return os.environ.get("FLUIDTOOL_DEBUG", "") not in ("", "0")
 
 
-def explain(error: BaseException) -> tuple[str, str, int]:
-    """(stable code, message, exit code) of any exception."""
+def failure(error: BaseException) -> Failure:
+    """An error for JSON."""
+    found = explain(error)
+    place = found.location
+    return {
+        "code": found.code or None,
+        "message": found.message,
+        "hint": found.hint or None,
+        "exit_code": found.exit_code,
+        "location": None
+        if place is None
+        else {
+            "file": place.file,
+            "block": place.block,
+            "operator": place.operator,
+            "type": place.type,
+            "variable": place.variable,
+        },
+    }
+
+
+def _write_document(error: BaseException) -> None:
+    """One line, which also fits behind lines of JSON that have been written."""
+    from fluidtool.cli.render import show_json_line
+
+    document: ErrorReport = {"schema": "fluidtool.error/1", "error": failure(error)}
+    try:
+        show_json_line(document)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def explain(error: BaseException) -> Explanation:
+    """What any exception means to the user."""
     if isinstance(error, FluidError):
-        return error.code, str(error), error.exit_code
+        return Explanation(error.code, error.message, error.hint.command, error.exit_code, error.location)
     if isinstance(error, (KeyboardInterrupt, typer.Abort)):
-        return "", "interrupted", EXIT_INTERRUPTED
+        return Explanation("", "interrupted", "", EXIT_INTERRUPTED)
     if isinstance(error, _COMMAND_LINE_FAULT):
-        return UsageError.code, _usage_text(error), EXIT_USAGE
+        return _usage(error)
     if isinstance(error, MemoryError):
-        text = "not enough memory for this model and these inputs; use smaller inputs, fetch less or free memory"
-        return OutOfMemoryError.code, f"{text} ({error})" if str(error) else text, OutOfMemoryError.exit_code
+        about = f" ({error})" if str(error) else ""
+        text = f"not enough memory for this model and these inputs{about}"
+        hint = "use smaller inputs, fetch less or free memory"
+        return Explanation(OutOfMemoryError.code, text, hint, OutOfMemoryError.exit_code)
     if isinstance(error, OSError):
         return _system_fault(error)
-    return (
+    return Explanation(
         FluidError.code,
-        f"internal error: {type(error).__name__}: {error}; this is a bug in fluidtool, please report it with the "
-        f"output of FLUIDTOOL_DEBUG=1",
+        f"internal error: {type(error).__name__}: {error}",
+        "this is a bug in fluidtool, please report it with the output of FLUIDTOOL_DEBUG=1",
         EXIT_INTERNAL,
     )
 
 
-def _usage_text(error: Exception) -> str:
-    """The sentence of a command-line fault, with near names and where to find help."""
+def _usage(error: Exception) -> Explanation:
+    """A command-line fault, with near names or where to find help."""
     message = str(error.format_message()) if hasattr(error, "format_message") else str(error)
     near = sorted(getattr(error, "possibilities", None) or ())
     message = re.sub(r"\s*\((Possible options: |Did you mean ).*$", "", message, flags=re.DOTALL).rstrip(".")
     message = re.sub(r"[.,;]?\s*Did you mean .*$", "", message, flags=re.DOTALL)
-    hint = f"; did you mean {' or '.join(near)}?" if near else ""
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "fluidtool"
-    return f"{message[:1].lower()}{message[1:]}{hint} (see '{path} --help')"
+    help = f"see '{path} --help'"
+    hint = f"did you mean {' or '.join(near)}? ({help})" if near else help
+    return Explanation(UsageError.code, f"{message[:1].lower()}{message[1:]}", hint, EXIT_USAGE)
 
 
-def _system_fault(error: OSError) -> tuple[str, str, int]:
+def _system_fault(error: OSError) -> Explanation:
     reason = error.strerror or str(error)
     if error.filename is None:
-        return OutputError.code, f"reading or writing failed: {reason}", EXIT_UNREADABLE
-    return UnreadableError.code, f"cannot use {error.filename}: {reason}", EXIT_UNREADABLE
+        return Explanation(OutputError.code, f"reading or writing failed: {reason}", "", EXIT_UNREADABLE)
+    text = f"cannot use {error.filename}: {reason}"
+    return Explanation(UnreadableError.code, text, "", EXIT_UNREADABLE, Location(str(error.filename)))
 
 
 def say(text: str) -> None:

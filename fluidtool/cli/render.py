@@ -80,6 +80,12 @@ def show_json(value: Any) -> None:
     sys.stdout.write("\n")
 
 
+def show_json_line(value: Any) -> None:
+    """Write a JSON document to stdout as one line, at once."""
+    sys.stdout.write(json.dumps(jsonable(value), ensure_ascii=False, allow_nan=False) + "\n")
+    sys.stdout.flush()
+
+
 def plain(item: Table) -> str:
     """A table as aligned columns."""
     header = [column.title for column in item.columns]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fluidtool.distribute.plan import DistributePlan, ParameterPlan, Placement
 from fluidtool.ir.variable import data_type_name
 from fluidtool.proto.enums import VarType
 from fluidtool.tensor.data_types import numpy_dtype
+
+if TYPE_CHECKING:
+    from fluidtool.report.transpile import PlacedParameter, Plan, Server
 
 
 def shard_bytes(placement: Placement) -> int:
@@ -31,17 +34,17 @@ def balance(plan: DistributePlan) -> float:
     return max(sizes) * len(sizes) / sum(sizes) if sum(sizes) else 1.0
 
 
-def plan_data(plan: DistributePlan) -> dict[str, Any]:
+def plan_data(plan: DistributePlan) -> Plan:
     """The plan as plain lists, dicts, text and numbers."""
     settings, sizes = plan.settings, server_bytes(plan)
-    servers = [
+    servers: list[Server] = [
         {"endpoint": endpoint, "shards": len(plan.placements_on(endpoint)), "bytes": sizes[endpoint]}
         for endpoint in settings.servers
     ]
     return {
         "mode": settings.distributed_mode.name.lower(),
         "trainers": settings.trainers,
-        "dispatcher": settings.dispatcher.__name__,
+        "split_method": settings.dispatcher.__name__,
         "min_block_size": settings.min_block_size,
         "slice_variables": settings.slice_variables,
         "servers": servers,
@@ -53,7 +56,7 @@ def plan_data(plan: DistributePlan) -> dict[str, Any]:
     }
 
 
-def _parameter_data(parameter: ParameterPlan) -> dict[str, Any]:
+def _parameter_data(parameter: ParameterPlan) -> PlacedParameter:
     dtype = parameter.placements[0].parameter.dtype
     return {
         "name": parameter.name,
@@ -76,7 +79,9 @@ def _parameter_data(parameter: ParameterPlan) -> dict[str, Any]:
 def plan_text(plan: DistributePlan) -> str:
     """The plan as lines: the servers, then a line for each shard."""
     data = plan_data(plan)
-    head = f"{data['mode']}, {_count(data['trainers'], 'trainer')}, {data['dispatcher']}, balance {data['balance']:.2f}"
+    head = (
+        f"{data['mode']}, {_count(data['trainers'], 'trainer')}, {data['split_method']}, balance {data['balance']:.2f}"
+    )
     servers = [
         (entry["endpoint"], _count(entry["shards"], "shard"), f"{entry['bytes']} B") for entry in data["servers"]
     ]

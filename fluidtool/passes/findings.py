@@ -9,13 +9,13 @@ from fluidtool.ir import Operator
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fault: a stable code, the operator (block, position, type) or the variable concerned, and a sentence."""
+    """One fault: a stable code, the operator (block, position in it, type) or the variable concerned, and a sentence."""
 
     code: str
     message: str
     block: int | None = None
-    position: int | None = None
-    operator: str = ""
+    operator: int | None = None
+    type: str = ""
     variable: str = ""
 
 

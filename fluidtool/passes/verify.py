@@ -42,7 +42,7 @@ def verify_model(files: ModelFiles, policy: Policy = NOTHING_ALLOWED, *, paramet
 def verify(program: Program) -> list[Finding]:
     """The faults of a program: operators, data flow, feeds and fetches, shapes; in the order of the operators."""
     malformed = list(_operators(program))
-    known = frozenset((finding.block, finding.position) for finding in malformed)
+    known = frozenset((finding.block, finding.operator) for finding in malformed)
     shapes = Shapes(program, known).findings()
     found = [*malformed, *_Flow(program).findings(), *_columns(program, known), *shapes]
     return in_order(found)
@@ -50,7 +50,7 @@ def verify(program: Program) -> list[Finding]:
 
 def in_order(findings: list[Finding]) -> list[Finding]:
     """Findings by the positions of their operators."""
-    return sorted(findings, key=lambda item: (item.block or 0, -1 if item.position is None else item.position))
+    return sorted(findings, key=lambda item: (item.block or 0, -1 if item.operator is None else item.operator))
 
 
 # ---------------------------------------------------------------- operators

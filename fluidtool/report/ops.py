@@ -25,10 +25,11 @@ class Attribute(TypedDict):
     required: Annotated[bool, "whether it has no default"]
 
 
-LodRule = TypedDict(
-    "LodRule",
-    {"from": Annotated[str, "the input slot that the LoD is taken from"], "to": Annotated[str, "the output slot"]},
-)
+class LodRule(TypedDict):
+    """An output that gets the LoD of an input."""
+
+    input: Annotated[str, "the input slot"]
+    output: Annotated[str, "the output slot"]
 
 
 class Declaration(TypedDict):

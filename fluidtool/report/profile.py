@@ -31,11 +31,15 @@ class ProfiledItem(TypedDict):
     kernel: Annotated[str, "its kernel"]
     engine: Annotated[str, "what computed it"]
     region: Annotated[int | None, "the region that it belongs to, counted from 1"]
+    block: Annotated[int | None, "the block of its operator; of several operators, of the last; null for other work"]
+    operator: Annotated[int | None, "the position of that operator in its block"]
     output: Annotated[str, "the variable that it computes"]
     shape: Annotated[Sequence[int], "the shape of the output"]
     times: Annotated[int, "how often it ran in one run of the model"]
-    seconds: Annotated[float, "the median time of all of these, without what ran within it"]
-    share: Annotated[float, "its part of the time of all items, 0 to 1"]
+    seconds: Annotated[
+        float, "the mean time of all of these in the middle half of the watched runs, without what ran within it"
+    ]
+    share: Annotated[float, "its part of seconds_added, 0 to 1"]
     multiply_adds: Annotated[int, "its multiply-adds"]
     bytes: Annotated[int, "what it read and wrote"]
     flops_per_second: Annotated[float | None, "its multiplications and additions per second"]
@@ -67,6 +71,10 @@ class ProfileReport(TypedDict):
     engine: Annotated[EngineUse, "what computed"]
     seconds: Annotated[Times, "the time of a run"]
     seconds_watched: Annotated[Times, "the time of a run while each item is timed"]
+    seconds_added: Annotated[
+        float, "what the items and seconds_outside add up to: the mean of the middle half of these runs"
+    ]
+    seconds_outside: Annotated[float, "what passed outside all items"]
     peak: Annotated[Peak, "what the machine can do"]
     items: Annotated[Sequence[ProfiledItem], "operators and kernel calls, in the order of the run"]
     memory: Annotated[ProfiledMemory, "the memory along the run"]

@@ -51,7 +51,7 @@ class PassesReport(TypedDict):
     """A rewritten program."""
 
     schema: Schema
-    view: Annotated[Literal["passes"], "which kind of transpiler this is of"]
+    view: Annotated[Literal["passes"], "which document this is"]
     files: Annotated[Sequence[str], "the files that were written"]
     passes: Annotated[Sequence[Pass], "the passes in order"]
     before: Annotated[Figures, "the program in numbers"]
@@ -87,11 +87,9 @@ class PlacedParameter(TypedDict):
     shards: Annotated[Sequence[Shard], "its shards in order"]
 
 
-class PlanReport(TypedDict):
-    """Which server would keep what (--distribute --plan)."""
+class Plan(TypedDict):
+    """Which server would keep what."""
 
-    schema: Schema
-    view: Annotated[Literal["plan"], "which kind of transpiler this is of"]
     mode: Annotated[str, "how trainers and servers work together"]
     trainers: Annotated[int, "the number of trainers"]
     split_method: Annotated[str, "how shards are placed: RoundRobin or HashName"]
@@ -103,6 +101,13 @@ class PlanReport(TypedDict):
     distributed_table: Annotated[str | None, "the table whose rows are distributed over the servers"]
     schedule_operators: Annotated[int, "the operators that compute the learning rate on servers"]
     clip_operators: Annotated[int, "the operators that clip gradients on servers"]
+
+
+class PlanReport(Plan):
+    """Which server would keep what (--distribute --plan)."""
+
+    schema: Schema
+    view: Annotated[Literal["plan"], "which document this is"]
 
 
 class JobFile(TypedDict):
@@ -123,17 +128,22 @@ class JobRole(TypedDict):
     startup: Annotated[JobFile, "the startup program"]
 
 
-class JobReport(TypedDict):
-    """The programs of a distributed job, as manifest.json lists them (--distribute)."""
+class Manifest(TypedDict):
+    """What manifest.json lists."""
 
-    schema: Schema
-    view: Annotated[Literal["job"], "which kind of transpiler this is of"]
-    format: Annotated[str, "the format of manifest.json"]
+    format: Annotated[int, "the format of manifest.json"]
     mode: Annotated[str, "pserver, nccl2 or collective"]
     sync: Annotated[bool | None, "whether trainers wait for each other; null without servers"]
     pservers: Annotated[Sequence[str], "the addresses of the servers"]
     trainers: Annotated[int | Sequence[str], "the number of trainers, or their addresses without servers"]
     roles: Annotated[Sequence[JobRole], "the roles"]
+
+
+class JobReport(Manifest):
+    """The programs of a distributed job, as manifest.json lists them (--distribute)."""
+
+    schema: Schema
+    view: Annotated[Literal["job"], "which document this is"]
 
 
 TranspileReport = PassesReport | PlanReport | JobReport  # by `view`

@@ -17,7 +17,7 @@ from fluidtool.io.jsonable import jsonable
 from fluidtool.passes.findings import Finding
 
 SCHEMA = "fluidtool.check.baseline/1"
-FIELDS = ("program", "code", "block", "operator", "variable")
+FIELDS = ("program", "code", "block", "type", "variable")
 Key = tuple[Any, ...]
 
 
@@ -69,7 +69,7 @@ def _is_row(row: Any) -> bool:
 
 
 def _key(finding: Finding, program: str, folder: Path) -> Key:
-    texts = jsonable([relative(program, folder), finding.operator, finding.variable])
+    texts = jsonable([relative(program, folder), finding.type, finding.variable])
     return texts[0], finding.code, finding.block, texts[1], texts[2]
 
 

@@ -2,38 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fluidtool.runtime.executor import Executor
 from fluidtool.runtime.partition import Region, reasons
 from fluidtool.runtime.plan import Plan
 from fluidtool.tensor import CUDAPlace
 
+if TYPE_CHECKING:
+    from fluidtool.report.common import EngineUse
 
-def engine_used(executor: Executor, plan: Plan, watched: str) -> dict[str, Any]:
+
+def engine_used(executor: Executor, plan: Plan, watched: str) -> EngineUse:
     """What computed the runs of a plan: engine, operators, and how many of them in how many calls of a compiled engine.
 
     watched: the option that had every operator run by itself, or ''.
     """
     block = plan.block(0)
-    used: dict[str, Any] = {"name": "numpy", "operators": len(block.steps)}
-    if isinstance(executor.place, CUDAPlace):
-        return used | {"name": "cupy"}
+    used: EngineUse = {"name": "numpy", "operators": len(block.steps)}
     engine = executor.engine
+    if isinstance(executor.place, CUDAPlace):
+        return {**used, "name": "cupy"}
     if engine is None:
         return used
     if watched:
-        return used | {"reason": f"{watched} runs every operator separately"}
+        return {**used, "reason": f"{watched} runs every operator separately"}
     regions = [step for step in block.work if isinstance(step, Region)]
     called = [region for region in regions if region.specializations.kept]
     why = reasons(regions)
     if not called:
-        return used | {"reason": next(iter(why.values()), "no operators worth a region")}
-    done: dict[str, Any] = {
-        "native_operators": sum(len(region.steps) for region in called),
-        "regions": len(called),
-        **({"left_to_numpy": dict(why)} if why else {}),
-    }
-    version = "instructions" if engine.name == "native" else "version"
-    name = {"name": engine.name, version: engine.version, "threads": engine.threads}
-    return used | name | ({} if engine.precision == "float32" else {"precision": engine.precision}) | done
+        return {**used, "reason": next(iter(why.values()), "no operators worth a region")}
+    used["name"], used["threads"] = engine.name, engine.threads
+    used["instructions" if engine.name == "native" else "version"] = engine.version
+    used["operators_in_regions"] = sum(len(region.steps) for region in called)
+    used["regions"] = len(called)
+    if engine.precision != "float32":
+        used["precision"] = engine.precision
+    if why:
+        used["left_to_numpy"] = dict(why)
+    return used

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fluidtool.distribute.collective.programs import GRAD_ALLREDUCE, CollectivePlan, shared_parameters
 from fluidtool.distribute.dispatchers import HashName, RoundRobin
@@ -23,6 +23,9 @@ from fluidtool.distribute.sharding import SMALLEST_BLOCK
 from fluidtool.errors import UsageError
 from fluidtool.io.layout import open_model
 from fluidtool.ir import Program
+
+if TYPE_CHECKING:
+    from fluidtool.report.transpile import Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class JobResult:
     """The programs that were written, and the manifest beside them."""
 
     roles: tuple[RolePrograms, ...]
-    manifest: Mapping[str, Any]
+    manifest: Manifest
 
 
 def make_job(

@@ -6,12 +6,16 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
 from fluidtool.errors import UnsupportedOperatorError
 from fluidtool.ir import Program
 from fluidtool.ops.index import EXCLUDED, MODULES
 from fluidtool.ops.paddle_185 import REGISTERED
 from fluidtool.ops.registry import OpInfo, find_op
+
+if TYPE_CHECKING:
+    from fluidtool.report.ops import Counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ def matching(pattern: str) -> tuple[list[OpInfo], dict[str, str]]:
     return [info for info in map(find_op, types) if info is not None], excluded
 
 
-def counts(infos: Iterable[OpInfo], excluded: Iterable[str]) -> dict[str, int]:
+def counts(infos: Iterable[OpInfo], excluded: Iterable[str]) -> Counts:
     """How many of Paddle 1.8.5's forward operators are implemented, have a gradient, are excluded; and what is beside."""
     known = {info.type: info for info in infos}
     forward = [known[op_type] for op_type in REGISTERED & known.keys()]

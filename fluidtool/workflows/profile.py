@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fluidtool.errors import OutputExistsError
 from fluidtool.io.atomic import write_file
@@ -18,13 +18,16 @@ from fluidtool.workflows.fetches import chosen
 from fluidtool.workflows.inputs import Inputs, gather
 from fluidtool.workflows.watcher import SILENT, Watcher
 
+if TYPE_CHECKING:
+    from fluidtool.report.common import EngineUse
+
 
 @dataclass(frozen=True, slots=True)
 class ProfileResult:
     """The profile, and the engine that computed (as of `RunResult`)."""
 
     profile: Profile
-    engine: Mapping[str, Any]
+    engine: EngineUse
 
 
 def profile(

@@ -20,7 +20,8 @@ from fluidtool.workflows.fetches import Fetches, chosen
 from fluidtool.workflows.inputs import Inputs, gather
 from fluidtool.workflows.watcher import SILENT, Advance, Watcher
 
-if TYPE_CHECKING:  # needed only where values are expected
+if TYPE_CHECKING:  # the last two are needed only where values are expected
+    from fluidtool.report.common import EngineUse
     from fluidtool.tensor.compare import Comparison
     from fluidtool.workflows.expectation import Tolerance
 
@@ -34,7 +35,7 @@ class RunResult:
     outputs: Mapping[str, Any]
     comparisons: Sequence[Comparison]
     seconds: Sequence[float]
-    engine: Mapping[str, Any]
+    engine: EngineUse
     not_finite: Sequence[NotFinite] = ()
 
     @property
@@ -129,7 +130,7 @@ def _repeated(
     return outputs, seconds
 
 
-def _note_engine(model: Model, used: Mapping[str, Any], watcher: Watcher) -> None:
+def _note_engine(model: Model, used: EngineUse, watcher: Watcher) -> None:
     """Tell where an engine that was asked for computed nothing."""
     asked = model.engine not in ("auto", "numpy") and used["name"] != model.engine
     if asked or (model.precision != "float32" and used["name"] != "native"):

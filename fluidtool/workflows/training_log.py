@@ -7,13 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from fluidtool.errors import OutputError, OutputExistsError, UnreadableError
 from fluidtool.io.atomic import write_file
 from fluidtool.io.jsonable import jsonable
 from fluidtool.tensor import LoDTensor
 from fluidtool.training import Position, Step
+
+if TYPE_CHECKING:
+    from fluidtool.report.train import TrainReport
 
 
 @dataclass(slots=True)
@@ -59,9 +62,10 @@ def log_line(step: Step) -> str:
     return json.dumps(jsonable(entry(step)), allow_nan=False) + "\n"
 
 
-def entry(step: Step) -> dict[str, Any]:
+def entry(step: Step) -> TrainReport:
     """What a line says of a step."""
-    line: dict[str, Any] = {
+    line: TrainReport = {
+        "schema": "fluidtool.train/1",
         "epoch": step.epoch,
         "step": step.step,
         "loss": step.loss,

@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 from typer.testing import CliRunner, Result
 
-from fluidtool.cli.app import app
+from fluidtool.cli.app import app, requests_json
 from fluidtool.io.inference import inference_program
 from fluidtool.io.parameters import write_separate
 from fluidtool.io.saving import Layout, save_model
 from fluidtool.ir import Program
 from fluidtool.tensor import LoDTensor
 from tests.support.checkout import ROOT, child_environment
+from tests.support.schemas import check_documents
 
 SAMPLES = ROOT / "samples"
 DIGITS, TOPICS, PAIR = SAMPLES / "digits", SAMPLES / "topics", SAMPLES / "digits_v2" / "model"
@@ -31,8 +32,12 @@ BIAS = np.array([0.5, -2.0, 0.25], dtype="float32")
 
 
 def call(*args: Any, input: bytes | None = None, env: Mapping[str, str | None] | None = None) -> Result:
-    """Run `fluidtool` with these arguments."""
-    return CliRunner().invoke(app, [str(arg) for arg in args], input=input, env=env)
+    """Run `fluidtool` with these arguments; what it writes as JSON matches its schema."""
+    words = [str(arg) for arg in args]
+    result = CliRunner().invoke(app, words, input=input, env=env)
+    if requests_json(words):
+        check_documents(result.stdout)
+    return result
 
 
 def on_terminal(*args: Any, columns: int = 80, **environment: str) -> str:
@@ -71,9 +76,9 @@ def process(*args: Any, env: Mapping[str, str] | None = None, **kwargs: Any) -> 
 
 
 def error_of(result: Result) -> str:
-    """The one paragraph that a failing command leaves on stderr; nothing is on stdout, and no traceback anywhere."""
+    """The one paragraph that a failing command leaves on stderr; stdout has no data, and nothing a traceback."""
     lines = result.stderr.splitlines()
-    assert result.stdout == ""
+    assert result.stdout == "" or json.loads(result.stdout)["schema"] == "fluidtool.error/1"
     assert lines and lines[-1].startswith("error: "), result.stderr
     assert "Traceback" not in result.stderr
     return lines[-1].removeprefix("error: ")

@@ -105,7 +105,7 @@ def test_an_unknown_option_before_the_command() -> None:
 
 
 def test_a_missing_model() -> None:
-    assert error_of(call("run")).startswith("missing argument 'MODEL' (see 'fluidtool run --help')")
+    assert error_of(call("run")).startswith("missing argument 'MODEL'; see 'fluidtool run --help'")
 
 
 # ---------------------------------------------------------------- failures
@@ -125,7 +125,7 @@ def test_a_missing_model() -> None:
     ],
 )
 def test_exit_codes(error: BaseException, code: str, exit_code: int) -> None:
-    assert (explain(error)[0], explain(error)[2]) == (code, exit_code)
+    assert (explain(error).code, explain(error).exit_code) == (code, exit_code)
 
 
 def _fail_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +139,7 @@ def _fail_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_failure_shows_a_traceback(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     _fail_with(error, monkeypatch)
     result = call("version")
-    assert result.exit_code == explain(error)[2]
+    assert result.exit_code == explain(error).exit_code
     assert error_of(result)
 
 

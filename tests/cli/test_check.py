@@ -131,8 +131,8 @@ def test_the_program_only(tmp_path: Path) -> None:
 def test_json_has_a_schema(tmp_path: Path) -> None:
     document = json.loads(call("check", broken_model(tmp_path / "m"), "--format", "json").stdout)
     assert list(document) == ["schema", "program", "findings"] and document["schema"] == "fluidtool.check/1"
-    assert list(document["findings"][0]) == ["code", "message", "block", "position", "operator", "variable"]
-    assert call_json("check", "--security", DIGITS)["memory"]["parameters"] > 0
+    assert list(document["findings"][0]) == ["code", "message", "block", "operator", "type", "variable"]
+    assert call_json("check", "--security", DIGITS)["memory"]["parameter_bytes"] > 0
 
 
 def test_json_and_another_format_contradict_each_other() -> None:

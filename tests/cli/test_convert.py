@@ -44,14 +44,14 @@ def test_the_document(tmp_path: Path) -> None:
         "convert", TOPICS, "-o", tmp_path / "m.onnx", "--to", "onnx", "--opset", 18, "--external-data", "--json"
     )
     assert found["schema"] == "fluidtool.convert/1"
-    assert (found["to"], found["opset"], found["single_sequence"], found["verified"]) == ("onnx", 18, True, None)
+    assert (found["to"], found["opset"], found["single_sequence"], "comparison" in found) == ("onnx", 18, True, False)
     assert found["files"] == [str(tmp_path / "m.onnx"), str(tmp_path / "m.onnx.data")] and found["blockers"] == []
 
 
 def test_the_document_of_a_verification(tmp_path: Path) -> None:
-    found = call_json("convert", DIGITS, "-o", tmp_path / "m.onnx", "--verify", "--json")["verified"]
-    assert (found["tolerance"], found["differing"]) == (1e-4, 0)
-    assert set(found["outputs"][0]) == {"name", "dtype", "shape", "difference", "relative", "fault"}
+    found = call_json("convert", DIGITS, "-o", tmp_path / "m.onnx", "--verify", "--json")["comparison"]
+    assert (found["tolerance"], found["agrees"]) == (1e-4, True)
+    assert found["outputs"][0]["relative_difference"] <= 1e-4 and found["outputs"][0]["fault"] is None
 
 
 def test_blockers_are_shown_and_nothing_is_written(blocked: Path, tmp_path: Path) -> None:
@@ -67,7 +67,8 @@ def test_blockers_as_a_document(blocked: Path, tmp_path: Path) -> None:
     result = call("convert", blocked, "-o", tmp_path / "m.onnx", "--json")
     found = json.loads(result.stdout)
     assert result.exit_code == 4 and found["files"] == []
-    assert set(found["blockers"][0]) == {"block", "operator", "type", "output", "reason"}
+    assert found["error"]["code"] == "FT420" and found["error"]["exit_code"] == 4
+    assert found["error"]["location"]["operator"] == found["blockers"][0]["operator"]
 
 
 def test_outputs_that_differ_have_exit_code_1(tmp_path: Path) -> None:
@@ -117,7 +118,7 @@ def test_the_document_of_a_layout(tmp_path: Path) -> None:
         "safetensors",
         [str(tmp_path / "w")],
     )
-    assert found["parameters"] == 12 and found["opset"] is None and found["verified"] is None
+    assert found["parameters"] == 12 and found["opset"] is None and "comparison" not in found
 
 
 def test_unknown_operators_do_not_keep_a_layout_from_being_written(blocked: Path, tmp_path: Path) -> None:

@@ -84,7 +84,13 @@ def test_json_has_every_field(tmp_path: Path) -> None:
 def test_json_of_equal_models() -> None:
     result = call("diff", DIGITS, DIGITS, "--with-params", "--json")
     assert result.exit_code == 0
-    assert json.loads(result.stdout) == {"equal": True, "changes": [], "blocks": [], "parameters": []}
+    assert json.loads(result.stdout) == {
+        "schema": "fluidtool.diff/1",
+        "equal": True,
+        "changes": [],
+        "blocks": [],
+        "parameters": [],
+    }
 
 
 def test_programs_without_parameters_are_compared(tmp_path: Path) -> None:

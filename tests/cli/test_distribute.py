@@ -139,7 +139,7 @@ def test_the_plan_shows_what_lives_where_and_writes_nothing(programs: tuple[Any,
 
 def test_the_plan_for_programs(programs: tuple[Any, ...]) -> None:
     plan = call_json(*programs, *SERVERS, "--plan", "--no-slice", "--split-method", "HashName")
-    assert (plan["dispatcher"], plan["slice_variables"]) == ("HashName", False)
+    assert (plan["split_method"], plan["slice_variables"]) == ("HashName", False)
     assert all(len(parameter["shards"]) == 1 for parameter in plan["parameters"])
     assert sum(server["shards"] for server in plan["servers"]) == len(plan["parameters"])
 

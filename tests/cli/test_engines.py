@@ -105,7 +105,7 @@ def test_the_times_of_the_native_engine_name_instructions_and_calls(on: None, mo
 @built
 def test_the_engine_in_json(on: None, model: Path, x: Path) -> None:
     engine = call_json("run", model, "--feed", x, "--repeat", 2)["engine"]
-    assert (engine["name"], engine["native_operators"], engine["regions"]) == ("native", 4, 1)
+    assert (engine["name"], engine["operators_in_regions"], engine["regions"]) == ("native", 4, 1)
     assert engine["instructions"] in ("avx512_bf16", "avx512", "avx2", "portable")
 
 
@@ -286,9 +286,9 @@ def test_version_says_that_the_engine_is_switched_off(off: None) -> None:
 
 
 def test_version_in_json_says_why_not(not_built: None) -> None:
-    data = call_json("version", "--verbose")
-    assert data["engine in use"] == "numpy" and data["engine native"]["in_use"] is False
-    assert data["engine native"]["library"] is None and WAY_OUT in data["engine native"]["why_not"]
+    engines = call_json("version", "--verbose")["engines"]
+    assert engines["in_use"] == "numpy" and engines["native"]["in_use"] is False
+    assert engines["native"]["library"] is None and WAY_OUT in engines["native"]["why_not"]
 
 
 @built
@@ -297,7 +297,7 @@ def test_version_names_instructions_threads_and_library(on: None) -> None:
     assert re.search(r"^engine in use +native$", out, re.MULTILINE)
     line = r"^engine native +\w+, \d+ floats in a vector, \d+ threads?; .*_engine.*$"
     assert re.search(line, out, re.MULTILINE)
-    data = call_json("version", "--verbose")["engine native"]
+    data = call_json("version", "--verbose")["engines"]["native"]
     assert data["in_use"] is True and data["vector_width"] in (4, 8, 16) and Path(data["library"]).is_file()
 
 
@@ -350,7 +350,7 @@ def test_parameters_of_one_shape_do_not_count_as_equal(tmp_path: Path, on: None)
 def test_a_plan_in_json_has_the_compiled_steps(on: None) -> None:
     data = call_json("inspect", DIGITS, "--plan", "--batch", 3)
     (found,) = data["native"]["regions"]
-    assert found["operators"] == 11 and found["reason"] == ""
+    assert found["operators"] == 11 and found["reason"] is None
     assert 0 < found["lower_bound_bytes"] <= found["arena_bytes"]
     assert found["kernel_calls"][-1]["kernel"] == "softmax" and found["kernel_calls"][-1]["shape"] == [3, 10]
     assert all((step["engine"], step["region"]) == ("native", 1) for step in data["steps"])
@@ -426,7 +426,10 @@ def test_the_page_lists_every_operator_that_the_engine_reads() -> None:
 
 
 def test_json_of_version_is_one_document(off: None) -> None:
-    assert json.loads(call("version", "--json").stdout) == {"fluidtool": fluidtool.__version__}
+    assert json.loads(call("version", "--json").stdout) == {
+        "schema": "fluidtool.version/1",
+        "fluidtool": fluidtool.__version__,
+    }
 
 
 # ---------------------------------------------------------------- threads

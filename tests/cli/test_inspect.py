@@ -54,9 +54,10 @@ def test_the_summary_in_json() -> None:
     assert data["version_text"] == "2.6.2"
     assert [item["name"] for item in data["inputs"]] == ["image"]
     assert data["outputs"][0]["shape"] == [-1, 10]
-    assert data["operators"]["softmax"] == 1
-    assert data["parameters"] == [{"data_type": "float32", "tensors": 6, "elements": 12778, "nbytes": 51112}]
-    assert data["fault"] is None and data["unsupported"] == []
+    assert {"type": "softmax", "count": 1, "multiply_adds": None, "supported": True} in data["types"]
+    assert data["operators"] == sum(row["count"] for row in data["types"])
+    assert data["parameters"] == [{"data_type": "float32", "count": 6, "elements": 12778, "bytes": 51112}]
+    assert data["fault"] is None and data["cost"]["inputs"] == [{"name": "image", "shape": [1, 1, 8, 8]}]
 
 
 def test_multiply_adds_are_those_of_the_formulas() -> None:
@@ -64,7 +65,7 @@ def test_multiply_adds_are_those_of_the_formulas() -> None:
     first, second, last = 16 * 64 * 9, 32 * 64 * 16 * 9, 512 * 10
     assert call_json("inspect", DIGITS)["cost"]["multiply_adds"] == first + second + last
     assert call_json("inspect", DIGITS, "--batch", 3)["cost"]["multiply_adds"] == 3 * (first + second + last)
-    assert call_json("inspect", DIGITS, "--shape", "2,1,8,8")["flops"] == 4 * (first + second + last)
+    assert call_json("inspect", DIGITS, "--shape", "2,1,8,8")["cost"]["flops"] == 4 * (first + second + last)
 
 
 def test_inputs_with_sequences_say_so() -> None:
@@ -132,10 +133,10 @@ def test_variables(model: Path) -> None:
 
 
 def test_statistics_of_parameters(model: Path) -> None:
-    (b, w) = call_json("inspect", model, "--with-params")
-    assert (b["name"], b["minimum"], b["maximum"], b["zeros"]) == ("b", -2.0, 0.5, 0)
-    assert (w["shape"], w["zeros"], w["nans"]) == ([4, 3], 1, 0)
-    assert w["mean"] == pytest.approx(WEIGHT.mean()) and w["deviation"] == pytest.approx(WEIGHT.std())
+    (b, w) = call_json("inspect", model, "--with-params")["parameters"]
+    assert (b["name"], b["min"], b["max"], b["zeros"]) == ("b", -2.0, 0.5, 0)
+    assert (w["shape"], w["zeros"], w["nan"]) == ([4, 3], 1, 0)
+    assert w["mean"] == pytest.approx(WEIGHT.mean()) and w["std"] == pytest.approx(WEIGHT.std())
 
 
 def test_nan_in_a_parameter_is_counted(tmp_path: Path) -> None:
@@ -149,7 +150,7 @@ def test_nan_in_a_parameter_is_counted(tmp_path: Path) -> None:
 def test_the_plan(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLUIDTOOL_NATIVE", "0")
     data = call_json("inspect", model, "--plan", "--batch", 10)
-    assert [step["operator"] for step in data["steps"]] == ["mul", "elementwise_add", "relu", "softmax"]
+    assert [step["type"] for step in data["steps"]] == ["mul", "elementwise_add", "relu", "softmax"]
     assert [step["release"] for step in data["steps"]] == [["x"], ["product"], ["sum"], ["positive"]]
     assert data["steps"][0]["kernel"] == "ops/math/mul" and data["steps"][0]["engine"] == "numpy"
     assert [step["alive_bytes"] for step in data["steps"]] == [160 + 120, 240, 240, 240]
@@ -254,5 +255,5 @@ def test_a_model_of_a_gibibyte_is_inspected_without_touching_weights(tmp_path: P
         check=True,
     )
     exit_code, peak = map(int, done.stderr.split())
-    assert exit_code == 0 and json.loads(done.stdout)["parameters"][0]["nbytes"] == 2**30
+    assert exit_code == 0 and json.loads(done.stdout)["parameters"][0]["bytes"] == 2**30
     assert peak < 200 * 1024

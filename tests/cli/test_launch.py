@@ -16,6 +16,7 @@ from fluidtool.cli.views.launch import LiveView, cells, status_text, view
 from fluidtool.distribute.launch.progress import Report
 from fluidtool.distribute.launch.status import RoleStatus
 from tests.cli.support import call, error_of, process
+from tests.support.schemas import check_documents
 
 WRITES = """
 import os, sys
@@ -53,6 +54,7 @@ def test_every_role_runs_the_script_and_its_lines_have_its_name(tmp_path: Path) 
 
 def test_json_is_a_line_for_each_event(tmp_path: Path) -> None:
     done = launch("--mode", "collective", "--json", script(tmp_path))
+    check_documents(done.stdout)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert [line["event"] for line in lines] == ["start", "done", "end"]
     assert (lines[-1]["exit_code"], lines[-1]["restarts"]) == (0, 0)

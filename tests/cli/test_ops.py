@@ -42,7 +42,7 @@ def test_slots_say_what_they_take() -> None:
 
 
 def test_one_operator_in_json() -> None:
-    data = call_json("ops", "mul")
+    data = call_json("ops", "mul")["operator"]
     assert [slot["name"] for slot in data["inputs"]] == ["X", "Y"]
     assert data["attributes"]["x_num_col_dims"] == {"type": "INT", "default": 1, "required": False}
     assert data["gradient"] == "mul_grad"

@@ -24,7 +24,7 @@ def test_the_document_of_the_list() -> None:
 
 def test_the_document_of_statistics() -> None:
     found = call_json("params", "stats", DIGITS, "--json")["parameters"]
-    assert len(found) == 12 and {"name", "minimum", "maximum", "mean", "zeros"} <= set(found[0])
+    assert len(found) == 12 and {"name", "min", "max", "mean", "zeros"} <= set(found[0])
 
 
 def test_a_difference_has_exit_code_1(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_work_is_counted_by_the_shapes_of_the_run(model: Path, x: Path) -> None:
     assert product["multiply_adds"] == 2 * 4 * 3
     assert product["bytes"] == 4 * (2 * 4 + 4 * 3 + 2 * 3)
     assert add["multiply_adds"] == 0 and add["bytes"] == 4 * (2 * 3 + 3 + 2 * 3)
-    assert product["flops"] == pytest.approx(2 * product["multiply_adds"] / product["seconds"])
+    assert product["flops_per_second"] == pytest.approx(2 * product["multiply_adds"] / product["seconds"])
 
 
 def test_the_memory_is_what_is_alive_at_each_operator(model: Path, x: Path) -> None:

@@ -129,7 +129,7 @@ def test_before_and_after(model: Path, tmp_path: Path) -> None:
     assert (
         ["operators", "6", "3"] in lines
         and ["parameters", "2", "1"] in lines
-        and ["bytes", "60", "B", "48", "B"] in lines
+        and ["size", "of", "parameters", "60", "B", "48", "B"] in lines
     )
 
 
@@ -139,7 +139,7 @@ def test_before_and_after_in_json(model: Path, tmp_path: Path) -> None:
         "operators": 3,
         "variables": 5,
         "parameters": 1,
-        "bytes": 48,
+        "parameter_bytes": 48,
     }
     assert sorted(data["files"]) == sorted(str(tmp_path / "out" / name) for name in ("__model__", "w"))
 

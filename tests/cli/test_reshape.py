@@ -59,13 +59,16 @@ def test_json(model: Path) -> None:
         "outputs": [{"name": "probability", "before": [-1, 3], "after": [8, 3]}],
         "baked": [],
         "unknown": [],
+        "error": None,
     }
 
 
 def test_operators_with_the_old_batch_are_listed(baked: Path, tmp_path: Path) -> None:
     result = call("reshape", baked, "x:[5,2,3]", "-o", tmp_path / "out", "--json")
     assert result.exit_code == 4 and "--fix-baked-batch repairs 1 of 1" in result.stderr and "[FT430]" in result.stderr
-    (found,) = json.loads(result.stdout)["baked"]
+    document = json.loads(result.stdout)
+    assert document["error"]["code"] == "FT430" and document["error"]["location"]["variable"] == "y"
+    (found,) = document["baked"]
     assert (found["block"], found["operator"], found["type"], found["output"]) == (0, 1, "reshape", "y")
     assert (found["attribute"], found["value"], found["repair"]) == ("shape", "[2, 6]", "shape [0, 6]")
     assert not (tmp_path / "out").exists()

@@ -128,7 +128,7 @@ def test_json_says_which_rewrites_all_of_them_left_out_and_how_to_ask_for_them(m
     assert skipped == {
         "name": "fuse-skip-layer-norm",
         "reason": "Paddle 1.8.5 has skip_layernorm only in its CUDA build",
-        "ask": "--fuse fuse-skip-layer-norm",
+        "option": "--fuse fuse-skip-layer-norm",
     }
     assert "fuse-attention" not in {row["name"] for row in both["left_out"]} and one["left_out"] == []
 
@@ -140,19 +140,19 @@ def test_a_rewrite_by_name_leaves_nothing_out(model: Path) -> None:
 def test_json_has_every_decision(model: Path) -> None:
     data = call_json("transpile", model, "--fuse", "drop-identity", "--verify")
     (stage,) = data["passes"]
-    assert stage["operators"] == [7, 6]
+    assert (stage["operators_before"], stage["operators_after"]) == (7, 6)
     assert stage["decisions"] == [
         {
             "rule": "drop-identity",
             "block": 0,
-            "operator": "scale",
+            "type": "scale",
             "variable": "same",
             "done": True,
             "reason": "same is positive",
         }
     ]
     assert data["before"]["operators"] == 7 and data["after"]["operators"] == 6 and data["files"] == []
-    assert data["verification"]["agrees"] is True and data["verification"]["rtol"] == 0
+    assert data["comparison"]["agrees"] is True and data["comparison"]["rtol"] == 0
 
 
 def test_measure_shows_memory_and_time() -> None:
@@ -323,7 +323,7 @@ def test_wrong_options_are_answered(options: list[str], message: str, tmp_path: 
 
 
 def test_an_option_without_its_value_names_the_help_of_the_command() -> None:
-    assert "requires an argument (see 'fluidtool transpile --help')" in error_of(call("transpile", DIGITS, "--fuse"))
+    assert "requires an argument; see 'fluidtool transpile --help'" in error_of(call("transpile", DIGITS, "--fuse"))
 
 
 def test_missing_parameters_are_an_error(tmp_path: Path) -> None:

@@ -141,8 +141,8 @@ class Events:
             line = json.loads(text)
             self.lines.append(line)
             if line["event"] == "start":
-                self.now.update(zip(line["roles"], line["processes"], strict=True))
-                self.ever += line["processes"]
+                self.now.update(line["processes"])
+                self.ever += line["processes"].values()
             if line["event"] == "done":
                 self.now.pop(line["role"], None)
 

@@ -228,7 +228,7 @@ def test_security_lists_nothing_but_what_the_program_could_do(tmp_path: Path) ->
     assert result.exit_code == 1
     found = json.loads(result.stdout)
     assert [finding["code"] for finding in found["findings"]] == ["FC502"]
-    assert found["memory"]["parameters"] == 60 and found["memory"]["unknown"] == []
+    assert found["memory"]["parameter_bytes"] == 60 and found["memory"]["unknown"] == []
 
 
 def test_inspect_names_what_a_program_asks_for(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_reading_before_writing() -> None:
     ops = program.global_block().ops
     ops[1], ops[2] = ops[2], ops[1]
     finding = only(program)
-    assert (finding.code, finding.position, finding.operator, finding.variable) == (
+    assert (finding.code, finding.operator, finding.type, finding.variable) == (
         "FC101",
         1,
         "elementwise_add",
@@ -103,7 +103,7 @@ def test_an_operator_for_nothing() -> None:
     block.create_var(name="idle", shape=[-1, 3], dtype="float32")
     block.insert_op(5, type="relu", inputs={"X": ["sum"]}, outputs={"Out": ["idle"]})
     finding = only(program)
-    assert (finding.code, finding.position, finding.variable) == ("FC103", 5, "idle")
+    assert (finding.code, finding.operator, finding.variable) == ("FC103", 5, "idle")
 
 
 def test_what_persists_is_not_for_nothing() -> None:
@@ -178,9 +178,9 @@ def test_columns_of_feeds(columns: tuple[int, int], positions: list[int]) -> Non
     found = verify(program)
     assert {finding.code for finding in found} <= {"FC104"}
     if columns == (0, 2):
-        assert [finding.position for finding in found] == [1]
+        assert [finding.operator for finding in found] == [1]
     else:
-        assert [finding.position for finding in found] == positions
+        assert [finding.operator for finding in found] == positions
 
 
 # ---------------------------------------------------------------- shapes
@@ -188,7 +188,7 @@ def test_shapes_that_cannot_work() -> None:
     program = linear_program()
     program.global_block().var("w").shape = [5, 3]
     found = verify(program)
-    assert found[0].code == "FC201" and found[0].operator == "mul"
+    assert found[0].code == "FC201" and found[0].type == "mul"
 
 
 def test_a_declared_shape_that_cannot_be() -> None:
@@ -258,7 +258,7 @@ def test_the_declaration_of_a_name_with_several_values_says_nothing() -> None:
 def test_an_unknown_operator() -> None:
     program = linear_program()
     program.global_block().ops[3].type = "strange"
-    assert (only(program).code, only(program).operator) == ("FC401", "strange")
+    assert (only(program).code, only(program).type) == ("FC401", "strange")
 
 
 def test_a_missing_attribute() -> None:
@@ -267,7 +267,7 @@ def test_a_missing_attribute() -> None:
     block.create_var(name="x", shape=[1], dtype="int64")
     block.create_var(name="y", shape=[1], dtype="float32")
     block.append_op(type="cast", inputs={"X": ["x"]}, outputs={"Out": ["y"]}, attrs={"in_dtype": int(VarType.INT64)})
-    assert [(finding.code, finding.operator) for finding in verify(program) if finding.code == "FC402"] == [
+    assert [(finding.code, finding.type) for finding in verify(program) if finding.code == "FC402"] == [
         ("FC402", "cast")
     ]
 

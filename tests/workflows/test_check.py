@@ -80,7 +80,7 @@ def test_a_finding_is_recognized_at_another_place_with_other_words(tmp_path: Pat
     assert read_baseline(tmp_path / "b.json").new(str(tmp_path / "m"), [moved]) == []
 
 
-@pytest.mark.parametrize("change", [{"code": "FC101"}, {"variable": "z"}, {"operator": "tanh"}, {"block": 1}])
+@pytest.mark.parametrize("change", [{"code": "FC101"}, {"variable": "z"}, {"type": "tanh"}, {"block": 1}])
 def test_another_finding_is_new(tmp_path: Path, change: dict[str, object]) -> None:
     from dataclasses import replace
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from fluidtool.cli.failures import Shown
 from fluidtool.cli.opening import open_model
 from fluidtool.cli.options.changed import Changed
 from fluidtool.cli.options.inputs import Batch, Feeds, Lods, Seed, Shapes
@@ -85,7 +86,7 @@ def convert(
     has the operators that ONNX export knows).
     """
     from fluidtool.cli.terminal import TERMINAL
-    from fluidtool.cli.views.convert import show_blockers, show_result
+    from fluidtool.cli.views.convert import show_refused, show_result
     from fluidtool.onnx_export.exporter import DEFAULT_OPSET
     from fluidtool.workflows.conversion import TOLERANCE, OnnxOptions
     from fluidtool.workflows.convert import convert as convert_model
@@ -117,8 +118,8 @@ def convert(
             watcher=TERMINAL,
         )
     except NotConvertibleError as error:
-        show_blockers(to, error.blockers, json)
-        raise
+        show_refused(to, error, json)
+        raise Shown(error) from error
     show_result(result, json)
     if result.differing:
         raise typer.Exit(EXIT_FINDING)

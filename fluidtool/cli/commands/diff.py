@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -38,15 +37,14 @@ def diff(
     Operators are aligned by type and outputs, variables by name, sub-blocks by the operators that contain them. Items only
     in A are marked -, items only in B +, and items that differ ~, with the differing fields below.
     """
-    from fluidtool.cli.views.diff import count_text, parameters_table, tables
+    from fluidtool.cli.views.diff import count_text, document, parameters_table, tables
     from fluidtool.workflows.diff import diff as compare
 
     left, right = (open_model(path, model_file, need_parameters=with_params, validate=False) for path in (a, b))
     found = compare(left, right, params=with_params, callstack=callstack, watcher=TERMINAL)
     weights = found.parameters or ()
     if json:
-        weights_data = {"parameters": [asdict(item) for item in weights]} if with_params else {}
-        show_json({"equal": found.equal, **asdict(found.program), **weights_data})
+        show_json(document(found))
     else:
         single = left.program.num_blocks == right.program.num_blocks == 1
         show(*tables(found.program, single), *([parameters_table(weights)] if weights else []))

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fluidtool.cli.failures import debugging, explain, say_error
+from fluidtool.cli.failures import debugging, say_error
 from fluidtool.cli.options.changed import Changed
 from fluidtool.cli.options.running import Device
 from fluidtool.errors import EXIT_FINDING, FluidError, UsageError
@@ -52,10 +52,10 @@ def _failed(error: Exception) -> int:
     if debug:
         traceback.print_exception(error)
     if isinstance(error, FluidError):
-        code, text, exit_code = explain(error)
         line = where(error)
-        say_error(f"{line}: {text} [{code}]" if line else f"{text} [{code}]")
-        return exit_code
+        text = f"{error} [{error.code}]"
+        say_error(f"{line}: {text}" if line else text)
+        return error.exit_code
     if not debug:
         sys.stderr.write(users_traceback(error))
     return EXIT_FINDING

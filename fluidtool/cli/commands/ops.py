@@ -41,39 +41,37 @@ def ops(
 
 
 def _list(pattern: str, json: bool) -> None:
-    from fluidtool.cli.views.ops import describe, implemented_table, not_supported_table
-    from fluidtool.workflows.operators import counts, matching
+    from fluidtool.cli.views.ops import implemented_table, not_supported_table, operators_document
+    from fluidtool.workflows.operators import matching
 
     infos, excluded = matching(pattern)
     if json:
-        operators = [describe(info) for info in infos]
-        show_json({"counts": counts(infos, excluded), "operators": operators, "not_supported": excluded})
+        show_json(operators_document(infos, excluded))
         return
     show(implemented_table(infos), not_supported_table(excluded))
     say(f"{len(infos)} operators" + (f", {len(excluded)} not supported" if excluded else ""))
 
 
 def _one(name: str, json: bool) -> None:
-    from fluidtool.cli.views.ops import declaration_tables, describe
+    from fluidtool.cli.views.ops import declaration_tables, operator_document
     from fluidtool.ops.registry import get_op
 
     info = get_op(name)
     if json:
-        show_json(describe(info))
+        show_json(operator_document(info))
     else:
         show(*declaration_tables(info))
 
 
 def _coverage(path: str, model_file: str | None, json: bool) -> None:
-    from fluidtool.cli.views.ops import coverage_table
+    from fluidtool.cli.views.ops import coverage_document, coverage_table
     from fluidtool.workflows.operators import coverage
 
     model = open_model(path, model_file, need_parameters=False, validate=False)
     found = coverage(model.program)
     missing = [each.type for each in found if each.reason]
     if json:
-        entries = [{"operator": each.type, "count": each.count, "reason": each.reason} for each in found]
-        show_json({"program": model.files.program_source, "supported": not missing, "operators": entries})
+        show_json(coverage_document(model.files.program_source, found))
     else:
         show(coverage_table(found))
     if missing:

@@ -14,7 +14,6 @@ from fluidtool.cli.options.panels import NO_PANEL
 from fluidtool.cli.render import counted, show, show_json
 from fluidtool.errors import EXIT_FINDING, UsageError
 
-SCHEMA = "fluidtool.params/1"
 SETS = {"list": 1, "stats": 1, "diff": 2, "split": 1, "rename": 1, "merge": None}  # how many an action takes
 WRITING = ("merge", "split", "rename")
 
@@ -57,7 +56,9 @@ def params(
         return
     files = _write(action, sets, renamed, output, force)
     if json:
-        show_json({"schema": SCHEMA, "action": action, "files": [str(file) for file in files]})
+        from fluidtool.cli.views.parameters import written_document
+
+        show_json(written_document(action, files))
     say(f"{counted(len(files), 'file')} saved to {output}")
 
 
@@ -84,30 +85,22 @@ def _check(action: str, paths: list[str], renamed: dict[str, str], writes: bool)
 
 
 def _show(action: str, sets: list[Any], json: bool) -> None:
-    from dataclasses import asdict
-
     from fluidtool.cli.views import parameters as views
-    from fluidtool.cli.views.diff import parameters_table
+    from fluidtool.cli.views.diff import difference_document, parameters_table
     from fluidtool.io.difference import parameter_differences
 
     store = sets[0].store
-    document: Any
     if action == "list":
         infos = [store.info(name) for name in sorted(store)]
-        document, shown = views.list_data(infos), views.list_table(infos)
+        show_json(views.list_document(infos)) if json else show(views.list_table(infos))
     elif action == "stats":
         rows = views.statistics_rows(store)
-        document, shown = views.statistics_data(rows), views.statistics_table(rows)
+        show_json(views.statistics_document(rows)) if json else show(views.statistics_table(rows))
     else:
         found = parameter_differences(store, sets[1].store)
-        document, shown = [asdict(each) for each in found], parameters_table(found)
-    if json:
-        show_json({"schema": SCHEMA, "action": action, "parameters": document})
-    else:
-        show(shown)
-    if action == "diff":
-        say(f"{sets[0].source} and {sets[1].source}: {counted(len(document), 'parameter')} differ")
-        if document:
+        show_json(difference_document(found)) if json else show(parameters_table(found))
+        say(f"{sets[0].source} and {sets[1].source}: {counted(len(found), 'parameter')} differ")
+        if found:
             raise typer.Exit(EXIT_FINDING)
 
 

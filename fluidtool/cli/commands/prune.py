@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from fluidtool.cli.failures import say
 from fluidtool.cli.options.changed import Changed
@@ -10,11 +10,8 @@ from fluidtool.cli.options.inputs import InputNames
 from fluidtool.cli.options.model import ModelFile, ModelPath, ParamsPath, ProgramOnly
 from fluidtool.cli.options.outputs import Force, Json, RequiredOutput, RequiredTargets
 from fluidtool.cli.options.panels import NO_PANEL
-from fluidtool.cli.render import counted, show, show_json, size, table
+from fluidtool.cli.render import counted, show, show_json
 from fluidtool.cli.terminal import TERMINAL
-
-if TYPE_CHECKING:
-    from fluidtool.workflows.figures import ProgramFigures
 
 
 def prune(
@@ -53,6 +50,7 @@ def prune(
     The result has the layout of MODEL: a folder with one file per parameter or one combined file, or a .pdmodel with
     .pdiparams. Parameters that are no longer needed are dropped. The result is written completely or not at all.
     """
+    from fluidtool.cli.views.prune import document, figures_table
     from fluidtool.workflows.prune import prune as prune_model
 
     result = prune_model(
@@ -66,22 +64,5 @@ def prune(
         model_filename=model_file,
         watcher=TERMINAL,
     )
-    before, after = _fields(result.before), _fields(result.after)
-    if json:
-        show_json({"files": [str(path) for path in result.files], "before": before, "after": after})
-    else:
-        out = table("", "", ">before", ">after")
-        for field in before:
-            shown = [size(side[field]) if field == "bytes" else side[field] for side in (before, after)]
-            out.add(field, *shown)
-        show(out)
+    show_json(document(result)) if json else show(figures_table(result.before, result.after))
     say(f"{counted(len(result.files), 'file')} saved to {output}")
-
-
-def _fields(figures: ProgramFigures) -> dict[str, int]:
-    return {
-        "operators": figures.operators,
-        "variables": figures.variables,
-        "parameters": figures.parameters,
-        "bytes": figures.parameter_bytes,
-    }

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from fluidtool.cli.failures import Shown
 from fluidtool.cli.options.changed import Changed
 from fluidtool.cli.options.model import ModelFile, ModelPath, ParamsPath
 from fluidtool.cli.options.outputs import Force, Json, Output
@@ -61,6 +62,6 @@ def reshape(
             watcher=TERMINAL,
         )
     except BakedSizeError as error:
-        show_refused(error.operators, error.unknown, json)
-        raise
+        show_refused(error, json)
+        raise Shown(error) from error
     show_reshaped(result, output, json)

@@ -215,7 +215,9 @@ def _shown_if_not_finite(json: bool) -> Iterator[None]:
         if error.found is not None:
             from fluidtool.cli.views.not_finite import document, tables
 
-            show_json({"outputs": [], "not_finite": document([error.found])}) if json else show(*tables([error.found]))
+            show_json(
+                {"schema": "fluidtool.run/1", "outputs": [], "not_finite": document([error.found])}
+            ) if json else show(*tables([error.found]))
         raise
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import platform
 import sys
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +15,9 @@ from fluidtool._version import __version__
 from fluidtool.cli.options.outputs import Json
 from fluidtool.cli.render import fields, show, show_json
 from fluidtool.cli.views.engines import delegate_texts, native_fields, native_text
+
+if TYPE_CHECKING:
+    from fluidtool.report.version import Engines, VersionReport
 
 PACKAGES = ("numpy", "protobuf", "typer", "rich")
 OPTIONAL = ("cupy", "ml_dtypes", "grpcio", "mpi4py", "ray", "onnx", "onnxruntime", "openvino", "matplotlib")
@@ -27,22 +31,43 @@ def version(
     json: Json = False,
 ) -> None:
     """Show the version of fluidtool."""
-    found: dict[str, Any] = {"fluidtool": __version__}
+    found: VersionReport = {"schema": "fluidtool.version/1", "fluidtool": __version__}
     if verbose:
-        found |= {"Python": f"{platform.python_version()} ({sys.executable})", "platform": platform.platform()}
-        found |= {name: text for name in PACKAGES if (text := _installed(name))}
-        found |= {name: text for name in OPTIONAL if (text := _installed(name))}
-        native = native_fields()
-        found["engine in use"] = "native" if native["in_use"] else "numpy"
-        found["engine native"] = native if json else native_text(native)
-        found |= {"engine numpy": "every operator, on the CPU", "engine cupy": _gpus()}
-        found |= delegate_texts()
+        found["python"] = f"{platform.python_version()} ({sys.executable})"
+        found["platform"] = platform.platform()
+        found["packages"] = {name: text for name in (*PACKAGES, *OPTIONAL) if (text := _installed(name))}
+        found["engines"] = _engines()
     if json:
         show_json(found)
     elif verbose:
-        show(fields("", found.items()))
+        show(fields("", _rows(found)))
     else:
         print(f"fluidtool {__version__}")
+
+
+def _engines() -> Engines:
+    native, delegates = native_fields(), delegate_texts()
+    return {
+        "in_use": "native" if native["in_use"] else "numpy",
+        "native": native,
+        "numpy": "every operator, on the CPU",
+        "cupy": _gpus(),
+        "onnxruntime": delegates["onnxruntime"],
+        "openvino": delegates["openvino"],
+    }
+
+
+def _rows(found: VersionReport) -> Iterator[tuple[str, str]]:
+    """The document as names and texts."""
+    yield "fluidtool", found["fluidtool"]
+    yield "Python", found["python"]
+    yield "platform", found["platform"]
+    yield from found["packages"].items()
+    engines = found["engines"]
+    yield "engine in use", engines["in_use"]
+    yield "engine native", native_text(engines["native"])
+    for name in ("numpy", "cupy", "onnxruntime", "openvino"):
+        yield f"engine {name}", engines[name]
 
 
 def _installed(package: str) -> str:

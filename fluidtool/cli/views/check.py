@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING
 
+from fluidtool.cli.failures import failure
 from fluidtool.cli.render import Table, counted, fields, size, table
 from fluidtool.passes.findings import Finding
 from fluidtool.passes.security import DeclaredMemory, Reach
 from fluidtool.workflows.check import Checked
 
-SCHEMA = "fluidtool.check/1"
+if TYPE_CHECKING:
+    from fluidtool.report import check as report
 
 
 def tables(checked: Sequence[Checked], batch: int) -> list[Table]:
@@ -50,9 +51,9 @@ def findings_table(found: Sequence[Finding], blocks: bool) -> Table:
 
 def place(finding: Finding, blocks: bool) -> str:
     """'12 conv2d', 'block 1, 3 mul', or the variable."""
-    if finding.position is None:
+    if finding.operator is None:
         return finding.variable
-    return (f"block {finding.block}, " if blocks else "") + f"{finding.position} {finding.operator}"
+    return (f"block {finding.block}, " if blocks else "") + f"{finding.operator} {finding.type}"
 
 
 def summary(checked: Checked) -> str:
@@ -70,18 +71,51 @@ def count_text(found: Sequence[Finding]) -> str:
     return counted(len(found), "finding") if found else "no findings"
 
 
-def document(checked: Sequence[Checked], alone: bool) -> dict[str, Any]:
+def document(checked: Sequence[Checked], alone: bool) -> report.CheckReport:
     """The JSON document; alone: of one model that was named itself, in place of a list of models."""
-    if alone:
-        return {"schema": SCHEMA, **_model_data(checked[0])}
-    errors = [None if each.error is None else {"code": each.error.code, "message": str(each.error)} for each in checked]
-    models = [{**_model_data(each), "error": error} for each, error in zip(checked, errors, strict=True)]
-    return {"schema": SCHEMA, "models": models}
+    if not alone:
+        return {"schema": "fluidtool.check/1", "models": [_model_data(each) for each in checked]}
+    (only,) = checked
+    data: report.ModelReport = {
+        "schema": "fluidtool.check/1",
+        "program": only.program,
+        "findings": [_finding(finding) for finding in only.findings],
+    }
+    if only.security is not None:
+        data["memory"] = _memory(only.security.memory)
+    return data
 
 
-def _model_data(checked: Checked) -> dict[str, Any]:
-    memory = {} if checked.security is None else {"memory": asdict(checked.security.memory)}
-    return {"program": checked.program, "findings": [asdict(finding) for finding in checked.findings], **memory}
+def _model_data(checked: Checked) -> report.CheckedModel:
+    data: report.CheckedModel = {
+        "program": checked.program,
+        "findings": [_finding(finding) for finding in checked.findings],
+        "error": None if checked.error is None else failure(checked.error),
+    }
+    if checked.security is not None:
+        data["memory"] = _memory(checked.security.memory)
+    return data
+
+
+def _finding(found: Finding) -> report.Finding:
+    return {
+        "code": found.code,
+        "message": found.message,
+        "block": found.block,
+        "operator": found.operator,
+        "type": found.type or None,
+        "variable": found.variable or None,
+    }
+
+
+def _memory(found: DeclaredMemory) -> report.DeclaredMemory:
+    return {
+        "parameter_bytes": found.parameters,
+        "activation_bytes": found.activations,
+        "largest_variable": found.largest_variable or None,
+        "largest_bytes": found.largest,
+        "unknown": found.unknown,
+    }
 
 
 def reach_table(reached: Collection[Reach], memory: DeclaredMemory, batch: int) -> Table:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING
 
-from fluidtool.cli.failures import say
+from fluidtool.cli.failures import failure, say
 from fluidtool.cli.render import counted, number, show, show_json, table
+from fluidtool.errors import NotConvertibleError
 from fluidtool.onnx_export.exporter import Blocker
 from fluidtool.workflows.conversion import ConvertResult, VerifiedOutput
 
-SCHEMA = "fluidtool.convert/1"
+if TYPE_CHECKING:
+    from fluidtool.report import common
+    from fluidtool.report import convert as report
 
 
-def show_blockers(to: str, blockers: Sequence[Blocker], json: bool) -> None:
+def show_refused(to: str, error: NotConvertibleError, json: bool) -> None:
     """The table of blockers, or the document."""
     if json:
-        show_json({"schema": SCHEMA, "to": to, "files": [], "blockers": [asdict(each) for each in blockers]})
+        show_json(_refusal(to, error))
         return
+    blockers: Sequence[Blocker] = error.blockers
     out = table("", ">block", ">operator", "!type", "output", "reason")
     for each in blockers:
         out.add(each.block, each.operator if each.operator >= 0 else "", each.type, each.output, each.reason)
@@ -57,26 +60,64 @@ def _verdict(result: ConvertResult, verified: Sequence[VerifiedOutput]) -> str:
     return f"ONNX Runtime gives the same {counted(len(verified), 'output')} (largest relative difference {worst:.3g})"
 
 
-def document(result: ConvertResult) -> dict[str, Any]:
+def document(result: ConvertResult) -> report.ConvertReport:
     """The data of `--json`."""
-    verified = None
-    if result.verified is not None:
-        verified = {
-            "tolerance": result.tolerance,
-            "differing": len(result.differing),
-            "outputs": [asdict(each) for each in result.verified],
-        }
-    return {
-        "schema": SCHEMA,
+    data: report.ConvertReport = {
+        "schema": "fluidtool.convert/1",
         "to": result.to,
         "files": [str(path) for path in result.files],
         "given": result.given,
         "parameters": result.parameters,
-        "opset": result.opset,
         "operators": result.operators,
+        "opset": result.opset,
         "nodes": result.nodes,
         "single_sequence": result.single_sequence,
-        "notes": list(result.notes),
+        "notes": result.notes,
         "blockers": [],
-        "verified": verified,
+        "error": None,
+    }
+    if result.verified is not None:
+        data["comparison"] = {
+            "agrees": not result.differing,
+            "tolerance": result.tolerance,
+            "outputs": [_verified(each) for each in result.verified],
+        }
+    return data
+
+
+def _verified(found: VerifiedOutput) -> report.VerifiedOutput:
+    return {
+        "name": found.name,
+        "data_type": found.dtype,
+        "shape": found.shape,
+        "largest_difference": found.difference,
+        "relative_difference": found.relative,
+        "fault": found.fault or None,
+    }
+
+
+def _refusal(to: str, error: NotConvertibleError) -> report.ConvertReport:
+    return {
+        "schema": "fluidtool.convert/1",
+        "to": to,
+        "files": [],
+        "given": None,
+        "parameters": 0,
+        "operators": 0,
+        "opset": None,
+        "nodes": 0,
+        "single_sequence": False,
+        "notes": [],
+        "blockers": [_blocker(each) for each in error.blockers],
+        "error": failure(error),
+    }
+
+
+def _blocker(found: Blocker) -> common.Blocker:
+    return {
+        "block": found.block,
+        "operator": found.operator if found.operator >= 0 else None,
+        "type": found.type,
+        "output": found.output,
+        "reason": found.reason,
     }

@@ -3,17 +3,91 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fluidtool.cli.render import Table, counted, number, table
 from fluidtool.io.difference import ParameterDifference
-from fluidtool.ir.difference import BlockDifference, OperatorDifference, ProgramDifference
+from fluidtool.ir.difference import BlockDifference, Change, OperatorDifference, ProgramDifference
+from fluidtool.workflows.diff import ModelDifference
+
+if TYPE_CHECKING:
+    from fluidtool.report import common
+    from fluidtool.report import diff as report
+    from fluidtool.report.params import DifferenceReport
 
 LONGEST = 100  # characters of one value in a table
 GONE, NEW, OTHER = "-", "+", "~"
 COLOURS = {GONE: "red", NEW: "green", OTHER: "yellow"}
 
 
+# ---------------------------------------------------------------- JSON
+def document(found: ModelDifference) -> report.DiffReport:
+    """The data of `--json`."""
+    data: report.DiffReport = {
+        "schema": "fluidtool.diff/1",
+        "equal": found.equal,
+        "changes": [_change(each) for each in found.program.changes],
+        "blocks": [_block(each) for each in found.program.blocks],
+    }
+    if found.parameters is not None:
+        data["parameters"] = [parameter_data(each) for each in found.parameters]
+    return data
+
+
+def _block(found: BlockDifference) -> report.BlockDifference:
+    return {
+        "left": found.left,
+        "right": found.right,
+        "changes": [_change(each) for each in found.changes],
+        "operators": [
+            {
+                "type": each.type,
+                "left": each.left,
+                "right": each.right,
+                "left_outputs": each.left_names,
+                "right_outputs": each.right_names,
+                "changes": [_change(change) for change in each.changes],
+            }
+            for each in found.operators
+        ],
+        "variables": [
+            {
+                "name": each.name,
+                "left": each.left or None,
+                "right": each.right or None,
+                "changes": [_change(change) for change in each.changes],
+            }
+            for each in found.variables
+        ],
+    }
+
+
+def _change(found: Change) -> report.Change:
+    return {"field": found.field, "left": found.left, "right": found.right}
+
+
+def parameter_data(found: ParameterDifference) -> common.ParameterDifference:
+    """A parameter that one side lacks or whose values differ."""
+    return {
+        "name": found.name,
+        "left": found.left or None,
+        "right": found.right or None,
+        "elements": found.elements,
+        "differing": found.differing,
+        "largest_difference": found.largest,
+    }
+
+
+def difference_document(found: Sequence[ParameterDifference]) -> DifferenceReport:
+    """The data of `params diff --json`."""
+    return {
+        "schema": "fluidtool.params/1",
+        "action": "diff",
+        "parameters": [parameter_data(each) for each in found],
+    }
+
+
+# ---------------------------------------------------------------- tables
 def tables(found: ProgramDifference, single_block: bool) -> Iterator[Table]:
     """The program's fields, then operators and variables of each block that differs."""
     if found.changes:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fluidtool.cli.render import counted
 
 if TYPE_CHECKING:
+    from fluidtool.report.common import EngineUse, NativeEngine
     from fluidtool.runtime.engines.registry import EngineRow
 
 
-def native_fields() -> dict[str, Any]:
+def native_fields() -> NativeEngine:
     """Whether the native engine is here: library, instructions, floats in a vector, threads; or why it is not."""
     from fluidtool.runtime.engines.native.library import SWITCH, absence, library, library_path, switched_off
 
@@ -37,10 +37,10 @@ def native_fields() -> dict[str, Any]:
 
 
 def delegate_texts() -> dict[str, str]:
-    """'1.31.1; …' for each delegate that is installed, or how to install it; no delegate is imported for that."""
+    """By name '1.31.1; …' for each delegate that is installed, or how to install it; no delegate is imported for that."""
     from fluidtool.runtime.engines.registry import DELEGATES
 
-    return {f"engine {row.name}": _delegate_text(row) for row in DELEGATES}
+    return {row.name: _delegate_text(row) for row in DELEGATES}
 
 
 def _delegate_text(row: EngineRow) -> str:
@@ -53,26 +53,26 @@ def _delegate_text(row: EngineRow) -> str:
     return f"{found}; for those regions of a program that it can compute, with --engine {row.name}"
 
 
-def native_text(found: Mapping[str, Any]) -> str:
+def native_text(found: NativeEngine) -> str:
     """'avx2, 8 floats in a vector, 2 threads; …/_engine.so', or why not."""
     if not found["in_use"]:
         return str(found["why_not"])
     return f"{found['instructions']}, {found['vector_width']} floats in a vector, {threads(found)}; {found['library']}"
 
 
-def threads(found: Mapping[str, Any]) -> str:
+def threads(found: NativeEngine | EngineUse) -> str:
     """'2 threads'."""
     return counted(found["threads"], "thread")
 
 
-def used_text(used: Mapping[str, Any]) -> str:
+def used_text(used: EngineUse) -> str:
     """'native (avx2, 2 threads), 12 of 13 operators in 1 region'."""
     from fluidtool.runtime.engines.native.library import PAIRS
 
     if "regions" not in used:
         return f"{used['name']} ({used['reason']})" if "reason" in used else str(used["name"])
     regions = counted(used["regions"], "region")
-    part = f"{used['native_operators']} of {used['operators']} operators in {regions}"
+    part = f"{used['operators_in_regions']} of {used['operators']} operators in {regions}"
     how = used.get("instructions") or used["version"]
     rounded = "pairs" if used.get("instructions") == PAIRS else "weights"
     precision = f", {used['precision']} {rounded}" if "precision" in used else ""

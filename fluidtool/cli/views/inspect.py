@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from fluidtool.cli.render import Table, amount, fields, size, table
 from fluidtool.cli.views.parameters import statistics_data, statistics_rows, statistics_table
@@ -14,14 +13,20 @@ from fluidtool.cli.views.program import (
     block_title,
     declared_table,
     operator_data,
+    sized_input,
     slots_text,
+    variable_data,
     variables_of,
     variables_table,
 )
 from fluidtool.ir import Block, Operator
 from fluidtool.ir.roles import CALLSTACK_ATTR
 from fluidtool.model import Model
+from fluidtool.passes.cost import input_metas
 from fluidtool.summary import summarize, version_text
+
+if TYPE_CHECKING:
+    from fluidtool.report import inspect as report
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -29,7 +34,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 class View(Protocol):
     """What `inspect` needs of a view."""
 
-    def data(self) -> Any: ...
+    def data(self) -> report.InspectReport: ...
     def tables(self) -> Iterable[Table]: ...
 
 
@@ -38,12 +43,49 @@ class SummaryView:
 
     def __init__(self, model: Model, batch: int, shapes: Shapes) -> None:
         self.summary = summarize(model, batch, shapes)
+        metas = input_metas(model.program, model.feeds, batch, shapes)
+        self.inputs = [sized_input(name, meta.shape) for name, meta in metas.items()]
         self.sizes = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items()) or f"batch {batch}"
 
-    def data(self) -> Any:
+    def data(self) -> report.SummaryReport:
         """The whole summary."""
         summary = self.summary
-        return {**asdict(summary), "version_text": summary.version_text, "flops": 2 * summary.cost.multiply_adds}
+        return {
+            "schema": "fluidtool.inspect/1",
+            "view": "summary",
+            "program": summary.program_source,
+            "version": summary.version,
+            "version_text": summary.version_text if summary.version else None,
+            "layout": summary.layout,
+            "parameter_source": summary.parameter_source,
+            "fault": summary.fault,
+            "inputs": [variable_data(each) for each in summary.inputs],
+            "outputs": [variable_data(each) for each in summary.outputs],
+            "blocks": summary.blocks,
+            "variables": summary.variables,
+            "operators": sum(summary.operators.values()),
+            "types": [
+                {
+                    "type": type,
+                    "count": count,
+                    "multiply_adds": summary.cost.by_operator.get(type),
+                    "supported": type not in summary.unsupported,
+                }
+                for type, count in summary.operators.items()
+            ],
+            "parameters": [
+                {"data_type": each.data_type, "count": each.tensors, "elements": each.elements, "bytes": each.nbytes}
+                for each in summary.parameters
+            ],
+            "cost": {
+                "inputs": self.inputs,
+                "multiply_adds": summary.cost.multiply_adds,
+                "flops": 2 * summary.cost.multiply_adds,
+                "unknown": summary.cost.unknown,
+                "loops": summary.cost.loops,
+            },
+            "reaches": summary.reaches,
+        }
 
     def tables(self) -> Iterable[Table]:
         """Fields, inputs, outputs, operators."""
@@ -106,12 +148,20 @@ class OperatorsView:
     def __init__(self, model: Model, batch: int, shapes: Shapes) -> None:
         self.program = model.program
 
-    def data(self) -> Any:
+    def data(self) -> report.OperatorsReport:
         """The operators block by block."""
-        return [
-            {"block": block.idx, "parent": block.parent_idx, "operators": [operator_data(op) for op in block.ops]}
-            for block in self.program.blocks
-        ]
+        return {
+            "schema": "fluidtool.inspect/1",
+            "view": "ops",
+            "blocks": [
+                {
+                    "block": block.idx,
+                    "parent": block.parent_idx,
+                    "operators": [operator_data(position, op) for position, op in enumerate(block.ops)],
+                }
+                for block in self.program.blocks
+            ],
+        }
 
     def tables(self) -> Iterable[Table]:
         """One table for each block."""
@@ -128,12 +178,20 @@ class VariablesView:
     def __init__(self, model: Model, batch: int, shapes: Shapes) -> None:
         self.program = model.program
 
-    def data(self) -> Any:
+    def data(self) -> report.VariablesReport:
         """The variables block by block."""
-        return [
-            {"block": block.idx, "variables": [asdict(item) for item in variables_of(block)]}
-            for block in self.program.blocks
-        ]
+        return {
+            "schema": "fluidtool.inspect/1",
+            "view": "vars",
+            "blocks": [
+                {
+                    "block": block.idx,
+                    "parent": block.parent_idx,
+                    "variables": [variable_data(item) for item in variables_of(block)],
+                }
+                for block in self.program.blocks
+            ],
+        }
 
     def tables(self) -> Iterable[Table]:
         """One table for each block."""
@@ -147,16 +205,21 @@ class DetailsView:
     def __init__(self, model: Model, batch: int, shapes: Shapes) -> None:
         self.program = model.program
 
-    def data(self) -> Any:
+    def data(self) -> report.DetailsReport:
         """Blocks with variables and operators, attributes and call stacks."""
         return {
+            "schema": "fluidtool.inspect/1",
+            "view": "with-details",
             "version": self.program.version,
             "blocks": [
                 {
                     "block": block.idx,
                     "parent": block.parent_idx,
-                    "variables": [asdict(item) for item in variables_of(block)],
-                    "operators": [{**operator_data(op), "attributes": attributes(op)} for op in block.ops],
+                    "variables": [variable_data(item) for item in variables_of(block)],
+                    "operators": [
+                        {**operator_data(position, op), "attributes": attributes(op)}
+                        for position, op in enumerate(block.ops)
+                    ],
                 }
                 for block in self.program.blocks
             ],
@@ -188,9 +251,13 @@ class ParametersView:
     def __init__(self, model: Model, batch: int, shapes: Shapes) -> None:
         self.rows = statistics_rows(model.files.parameters)
 
-    def data(self) -> Any:
+    def data(self) -> report.ParametersReport:
         """One entry for each parameter."""
-        return statistics_data(self.rows)
+        return {
+            "schema": "fluidtool.inspect/1",
+            "view": "with-params",
+            "parameters": statistics_data(self.rows),
+        }
 
     def tables(self) -> Iterable[Table]:
         """One table."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fluidtool.cli.failures import say
 from fluidtool.cli.render import Table, counted, fields, show, show_json, size, table
@@ -14,11 +14,14 @@ from fluidtool.distribute.roles import RolePrograms
 from fluidtool.passes.pipeline import count_operators
 from fluidtool.workflows.job import JobResult
 
+if TYPE_CHECKING:
+    from fluidtool.report.transpile import JobReport, Plan, PlanReport
+
 
 def show_job(made: JobResult, output: Path, json: bool) -> None:
     """The manifest, or the files of each role."""
     if json:
-        show_json(made.manifest)
+        show_json(_document(made))
     else:
         show(roles_table(made.roles))
     say(f"programs of {counted(len(made.roles), 'role')} saved to {output}")
@@ -28,9 +31,18 @@ def show_plan(plan: DistributePlan, json: bool) -> None:
     """What lives on which server."""
     data = plan_data(plan)
     if json:
-        show_json(data)
+        show_json(_plan_document(data))
     else:
         show(*plan_tables(plan, data))
+
+
+def _document(made: JobResult) -> JobReport:
+    """The data of `--json`: what the manifest lists."""
+    return {"schema": "fluidtool.transpile/1", "view": "job", **made.manifest}
+
+
+def _plan_document(data: Plan) -> PlanReport:
+    return {"schema": "fluidtool.transpile/1", "view": "plan", **data}
 
 
 def roles_table(made: Sequence[RolePrograms]) -> Table:
@@ -43,15 +55,15 @@ def roles_table(made: Sequence[RolePrograms]) -> Table:
     return out
 
 
-def plan_tables(plan: DistributePlan, data: Mapping[str, Any]) -> Iterator[Table]:
+def plan_tables(plan: DistributePlan, data: Plan) -> Iterator[Table]:
     """The plan at a glance, its servers and its shards."""
     yield fields("Plan", _fields(plan, data))
     yield _servers_table(data)
     yield _shards_table(data)
 
 
-def _fields(plan: DistributePlan, data: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    mode, dispatcher = data["mode"].replace("_", "-"), data["dispatcher"]
+def _fields(plan: DistributePlan, data: Plan) -> list[tuple[str, Any]]:
+    mode, dispatcher = data["mode"].replace("_", "-"), data["split_method"]
     found = [("mode", mode), ("trainers", data["trainers"]), ("split method", dispatcher)]
     found.append(("balance", f"{data['balance']:.2f} (fullest server to mean)"))
     if plan.table:
@@ -59,7 +71,7 @@ def _fields(plan: DistributePlan, data: Mapping[str, Any]) -> list[tuple[str, An
     return found
 
 
-def _servers_table(data: Mapping[str, Any]) -> Table:
+def _servers_table(data: Plan) -> Table:
     out = table("Servers", "!endpoint", ">shards", ">bytes", ">share")
     total = sum(server["bytes"] for server in data["servers"]) or 1
     for server in data["servers"]:
@@ -68,7 +80,7 @@ def _servers_table(data: Mapping[str, Any]) -> Table:
     return out
 
 
-def _shards_table(data: Mapping[str, Any]) -> Table:
+def _shards_table(data: Plan) -> Table:
     out = table("Shards", "shard", "!type", "!shape", ">bytes", "!server")
     for parameter in data["parameters"]:
         for shard in parameter["shards"]:

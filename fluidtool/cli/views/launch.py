@@ -17,6 +17,7 @@ from fluidtool.cli.render import Table, amount, in_colour, number, printable, sh
 from fluidtool.distribute.launch.status import Outcome, RoleStatus
 from fluidtool.io.jsonable import jsonable
 
+SCHEMA = "fluidtool.launch/1"
 SECONDS_BETWEEN_LINES = 10.0
 SECONDS_BETWEEN_DRAWINGS = 0.5
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "bright_red")
@@ -59,13 +60,13 @@ class JsonView:
 
     def event(self, text: str, **fields: Any) -> None:
         """An event with its text."""
-        self._write({**fields, "text": text})
+        self._write({"schema": SCHEMA, **fields, "text": text})
 
     def status(self, roles: Sequence[RoleStatus]) -> None:
         """A line after some seconds without one."""
         if time.monotonic() >= self._due:
             self._due = time.monotonic() + SECONDS_BETWEEN_LINES
-            self._write({"event": "status", "roles": [role.fields() for role in roles]})
+            self._write({"schema": SCHEMA, "event": "status", "roles": [role.fields() for role in roles]})
 
     def _write(self, line: dict[str, Any]) -> None:
         self._out.write(json.dumps(jsonable(line), allow_nan=False) + "\n")
@@ -181,7 +182,7 @@ def outcome_fields(outcome: Outcome) -> dict[str, Any]:
     return {
         "event": "end",
         "exit_code": outcome.exit_code,
-        "reason": outcome.reason,
+        "reason": outcome.reason or None,
         "seconds": round(outcome.seconds, 3),
         "restarts": outcome.restarts,
         "roles": [role.fields() for role in outcome.roles],

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fluidtool.cli.render import Table, number, shape_text, table
 from fluidtool.runtime.finite import NotFinite, Operand
+
+if TYPE_CHECKING:
+    from fluidtool.report import run as report
 
 
 def tables(found: Sequence[NotFinite]) -> Iterator[Table]:
@@ -59,7 +62,7 @@ def _inputs(item: NotFinite) -> Table:
     return out
 
 
-def document(found: Sequence[NotFinite]) -> list[dict[str, Any]]:
+def document(found: Sequence[NotFinite]) -> list[report.NotFinite]:
     """The same for JSON."""
     return [
         {
@@ -81,13 +84,13 @@ def document(found: Sequence[NotFinite]) -> list[dict[str, Any]]:
     ]
 
 
-def _operand(each: Operand) -> dict[str, Any]:
+def _operand(each: Operand) -> report.Operand:
     found = each.statistics
     return {
         "slot": each.slot,
         "name": each.name,
-        "data_type": each.dtype,
-        "shape": each.shape,
+        "data_type": each.dtype if found is not None else None,
+        "shape": each.shape if found is not None else None,
         "min": None if found is None else found.minimum,
         "mean": None if found is None else found.mean,
         "max": None if found is None else found.maximum,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fluidtool.cli.render import Table, fields, table
 from fluidtool.ops.registry import OpInfo
 from fluidtool.ops.schema import AttrSpec, Slot
-from fluidtool.workflows.operators import Support
+from fluidtool.workflows.operators import Support, counts
+
+if TYPE_CHECKING:
+    from fluidtool.report import ops as report
 
 
 # ---------------------------------------------------------------- several operators
@@ -90,8 +93,36 @@ def _short(value: Any) -> Any:
     return float(f"{value:.7g}") if isinstance(value, float) else value
 
 
+# ---------------------------------------------------------------- JSON
+def operators_document(infos: Sequence[OpInfo], excluded: Mapping[str, str]) -> report.OperatorsReport:
+    """The data of `ops PATTERN --json`."""
+    return {
+        "schema": "fluidtool.ops/1",
+        "view": "operators",
+        "counts": counts(infos, excluded),
+        "operators": [describe(info) for info in infos],
+        "not_supported": excluded,
+    }
+
+
+def operator_document(info: OpInfo) -> report.OperatorReport:
+    """The data of `ops NAME --json`."""
+    return {"schema": "fluidtool.ops/1", "view": "operator", "operator": describe(info)}
+
+
+def coverage_document(program: str, found: Sequence[Support]) -> report.CoverageReport:
+    """The data of `ops --coverage MODEL --json`."""
+    return {
+        "schema": "fluidtool.ops/1",
+        "view": "coverage",
+        "program": program,
+        "supported": not any(each.reason for each in found),
+        "types": [{"type": each.type, "count": each.count, "reason": each.reason or None} for each in found],
+    }
+
+
 # ---------------------------------------------------------------- parts
-def describe(info: OpInfo) -> dict[str, Any]:
+def describe(info: OpInfo) -> report.Declaration:
     """An operator's declaration, for JSON."""
     return {
         "type": info.type,
@@ -103,13 +134,13 @@ def describe(info: OpInfo) -> dict[str, Any]:
             for name, spec in info.attrs.items()
         },
         "gradient": gradient_text(info) or None,
-        "lod": [{"from": source, "to": target} for source, target in info.share_lod],
+        "lod": [{"input": source, "output": target} for source, target in info.share_lod],
         "random": info.random,
         "side_effects": info.side_effects,
     }
 
 
-def _slot(slot: Slot) -> dict[str, Any]:
+def _slot(slot: Slot) -> report.Slot:
     return {
         "name": slot.name,
         "several": slot.duplicable,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, cast
 
 from fluidtool.cli.progress import progress
 from fluidtool.cli.render import Table, number, shape_text, size, table
@@ -13,6 +13,11 @@ from fluidtool.ir.variable import data_type_name
 from fluidtool.tensor import SelectedRows
 from fluidtool.tensor.statistics import Statistics, statistics
 
+if TYPE_CHECKING:
+    from fluidtool.report.common import ParameterStatistics
+    from fluidtool.report.params import ListReport, StatisticsReport, WrittenReport
+
+Written = Literal["merge", "split", "rename"]
 Row = tuple[str, str, tuple[int, ...], Statistics]
 
 
@@ -29,12 +34,29 @@ def statistics_rows(store: ParameterStore) -> list[Row]:
     return rows
 
 
-def statistics_data(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def statistics_data(rows: Sequence[Row]) -> list[ParameterStatistics]:
     """One entry for each parameter."""
     return [
-        {"name": name, "data_type": data_type, "shape": shape, **asdict(found)}
+        {
+            "name": name,
+            "data_type": data_type,
+            "shape": shape,
+            "elements": found.elements,
+            "min": found.minimum,
+            "max": found.maximum,
+            "mean": found.mean,
+            "std": found.deviation,
+            "zeros": found.zeros,
+            "nan": found.nans,
+            "inf": found.infinities,
+        }
         for name, data_type, shape, found in rows
     ]
+
+
+def statistics_document(rows: Sequence[Row]) -> StatisticsReport:
+    """The data of `params stats --json`."""
+    return {"schema": "fluidtool.params/1", "action": "stats", "parameters": statistics_data(rows)}
 
 
 def statistics_table(rows: Sequence[Row]) -> Table:
@@ -46,18 +68,27 @@ def statistics_table(rows: Sequence[Row]) -> Table:
     return out
 
 
-def list_data(infos: Sequence[ParameterInfo]) -> list[dict[str, Any]]:
-    """One entry for each parameter."""
-    return [
-        {
-            "name": each.name,
-            "data_type": data_type_name(each.data_type),
-            "shape": each.shape,
-            "bytes": each.nbytes,
-            "source": each.source,
-        }
-        for each in infos
-    ]
+def list_document(infos: Sequence[ParameterInfo]) -> ListReport:
+    """The data of `params list --json`."""
+    return {
+        "schema": "fluidtool.params/1",
+        "action": "list",
+        "parameters": [
+            {
+                "name": each.name,
+                "data_type": data_type_name(each.data_type),
+                "shape": each.shape,
+                "bytes": each.nbytes,
+                "source": each.source,
+            }
+            for each in infos
+        ],
+    }
+
+
+def written_document(action: str, files: Sequence[Path]) -> WrittenReport:
+    """The data of `params merge --json` and of its relatives."""
+    return {"schema": "fluidtool.params/1", "action": cast(Written, action), "files": [str(file) for file in files]}
 
 
 def list_table(infos: Sequence[ParameterInfo]) -> Table:

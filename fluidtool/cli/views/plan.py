@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
-from itertools import repeat
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fluidtool.cli.render import Table, counted, fields, shape_text, size, table
 from fluidtool.cli.views.engines import native_fields, native_text
-from fluidtool.cli.views.program import kernel
+from fluidtool.cli.views.program import kernel, sized_input
 from fluidtool.model import Model
 from fluidtool.ops.inference import infer_program
 from fluidtool.passes.cost import footprint, input_metas, with_batch
@@ -20,6 +18,9 @@ from fluidtool.runtime.engines.registry import engine_for
 from fluidtool.runtime.partition import Region
 from fluidtool.runtime.plan import Plan
 from fluidtool.runtime.step import Step
+
+if TYPE_CHECKING:
+    from fluidtool.report import inspect as report
 
 
 class PlanView:
@@ -35,6 +36,7 @@ class PlanView:
         self.steps = plan.block(0).steps
         metas = input_metas(model.program, model.feeds, batch, shapes)
         self.memory = footprint(plan, metas, batch)
+        self.inputs = [sized_input(name, meta.shape) for name, meta in metas.items()]
         self.sizes = ", ".join(f"{name} {list(meta.shape)}" for name, meta in metas.items()) or "no inputs"
         self.native = native_fields()
         self.trains = any(trains(step.op) for step in self.steps)
@@ -76,26 +78,21 @@ class PlanView:
         name = "native" if self.delegate is None else self.delegate.name
         return [(name, number, f"region {number}")] * len(region.steps)
 
-    def data(self) -> Any:
+    def data(self) -> report.PlanReport:
         """The steps, the peak of memory, the regions."""
+        rows = zip(self.steps, self.engines, self.memory.by_step, strict=True)
         return {
-            "inputs": self.sizes,
+            "schema": "fluidtool.inspect/1",
+            "view": "plan",
+            "inputs": self.inputs,
             "peak_activation_bytes": self.memory.peak,
-            "unknown_sizes": self.memory.unknown,
+            "unknown": self.memory.unknown,
             "delegated_to": None if self.delegate is None else self.delegate.name,
-            "native": {
-                **self.native,
-                "regions": [
-                    asdict(region) | {"rewrites": [asdict(each) for each in rewrites]}
-                    if self.rewrites
-                    else asdict(region)
-                    for region, rewrites in zip(self.regions, self.rewrites or repeat(()), strict=False)
-                ],
-                "left_to_numpy": self.left,
-            },
+            "native": {**self.native, "regions": self._regions(), "left_to_numpy": self.left},
             "steps": [
                 {
-                    "operator": step.op.type,
+                    "step": number,
+                    "type": step.op.type,
                     "engine": engine,
                     "region": region,
                     "kernel": name,
@@ -103,11 +100,15 @@ class PlanView:
                     "release": step.release,
                     "alive_bytes": alive,
                 }
-                for step, (engine, region, name), alive in zip(
-                    self.steps, self.engines, self.memory.by_step, strict=True
-                )
+                for number, (step, (engine, region, name), alive) in enumerate(rows)
             ],
         }
+
+    def _regions(self) -> list[report.Region]:
+        found = [_region(region) for region in self.regions]
+        for region, applied in zip(found, self.rewrites, strict=False):
+            region["rewrites"] = [_rewrite(each) for each in applied]
+        return found
 
     def tables(self) -> Iterable[Table]:
         """Fields, then the steps, then what each region is compiled to."""
@@ -145,6 +146,31 @@ class PlanView:
         regions = sum(not region.reason for region in self.regions)
         share = f"{taken} of {len(self.steps)} operators in {counted(regions, 'region')}"
         return f"{share} ({self.native['instructions'] if self.delegate is None else self.delegate.version})"
+
+
+def _region(found: Preview) -> report.Region:
+    return {
+        "operators": found.operators,
+        "kernel_calls": [
+            {
+                "kernel": each.kernel,
+                "computes": each.computes,
+                "result": each.result,
+                "shape": each.shape,
+                "layout": each.layout,
+                "tasks": each.tasks,
+            }
+            for each in found.kernel_calls
+        ],
+        "arena_bytes": found.arena_bytes,
+        "lower_bound_bytes": found.lower_bound_bytes,
+        "constant_bytes": found.constant_bytes,
+        "reason": found.reason or None,
+    }
+
+
+def _rewrite(found: RewriteView) -> report.Rewrite:
+    return {"name": found.name, "purpose": found.purpose, "done": found.done, "no_matches": found.no_matches}
 
 
 def region_tables(number: int, region: Preview) -> Iterable[Table]:

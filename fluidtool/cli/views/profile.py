@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from fluidtool.cli.render import Table, fields, number, shape_text, show, show_json, size, table
 from fluidtool.cli.views.engines import used_text
 from fluidtool.cli.views.times import milliseconds, statistics
 from fluidtool.profiling import Item, Profile
 from fluidtool.workflows.profile import ProfileResult
+
+if TYPE_CHECKING:
+    from fluidtool.report.common import EngineUse
+    from fluidtool.report.profile import ProfileReport
 
 BARS = "▁▂▃▄▅▆▇█"
 OUTSIDE = "outside operators"
@@ -24,9 +28,10 @@ def show_profile(result: ProfileResult, top: int, json: bool) -> None:
         show(*tables(result.profile, result.engine, top))
 
 
-def data(found: Profile, engine: Mapping[str, Any]) -> Any:
+def data(found: Profile, engine: EngineUse) -> ProfileReport:
     """Everything, for programs."""
     return {
+        "schema": "fluidtool.profile/1",
         "engine": engine,
         "seconds": statistics(found.plain),
         "seconds_watched": statistics(found.watched),
@@ -34,28 +39,28 @@ def data(found: Profile, engine: Mapping[str, Any]) -> Any:
         "seconds_outside": found.outside,
         "peak": {
             "by": found.peak.by,
-            "flops": found.peak.flops,
+            "flops_per_second": found.peak.flops,
             "bandwidth": [{"bytes": touched, "bytes_per_second": speed} for touched, speed in found.peak.bandwidth],
         },
         "items": [
             {
-                "number": position,
+                "item": position,
                 "name": item.name,
                 "kernel": item.kernel,
                 "engine": item.engine,
                 "region": item.region,
                 "block": item.block,
                 "operator": item.operator,
-                "result": item.result,
+                "output": item.result,
                 "shape": item.shape,
                 "times": item.times,
                 "seconds": item.seconds,
                 "share": item.share,
                 "multiply_adds": item.work.multiply_adds,
                 "bytes": item.work.bytes,
-                "flops": item.flops,
+                "flops_per_second": item.flops,
                 "bytes_per_second": item.bandwidth,
-                "limit": item.limit,
+                "limit": item.limit or None,
                 "of_peak": item.reached,
             }
             for position, item in enumerate(found.items)
@@ -70,10 +75,13 @@ def data(found: Profile, engine: Mapping[str, Any]) -> Any:
     }
 
 
-def tables(found: Profile, engine: Mapping[str, Any], top: int) -> Iterable[Table]:
+def tables(found: Profile, engine: EngineUse, top: int) -> Iterable[Table]:
     """Fields, then what each kind took, then the items."""
     plain, watched = statistics(found.plain), statistics(found.watched)
-    spread = ", ".join(f"{name} {number(plain[name] * 1000)}" for name in ("min", "p90", "std"))
+    spread = ", ".join(
+        f"{name} {number(value * 1000)}"
+        for name, value in (("min", plain["min"]), ("p90", plain["p90"]), ("std", plain["std"]))
+    )
     yield fields(
         "",
         [

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from fluidtool.cli.render import Table, shape_text, table
 from fluidtool.ir import Block, Operator
 from fluidtool.summary import Declared, declaration
+
+if TYPE_CHECKING:
+    from fluidtool.report import inspect as report
+    from fluidtool.report.common import SizedInput
 
 
 def kernel(module: str) -> str:
@@ -53,9 +57,26 @@ def slots_text(slots: Mapping[str, list[str]]) -> str:
     return "\n".join(f"{slot}={', '.join(names)}" for slot, names in slots.items() if names)
 
 
-def operator_data(op: Operator) -> dict[str, Any]:
-    """Type, inputs and outputs."""
-    return {"type": op.type, "inputs": op.inputs, "outputs": op.outputs}
+def operator_data(position: int, op: Operator) -> report.Operator:
+    """Position, type, inputs and outputs."""
+    return {"operator": position, "type": op.type, "inputs": op.inputs, "outputs": op.outputs}
+
+
+def variable_data(found: Declared) -> report.Variable:
+    """What a program declares of a variable."""
+    return {
+        "name": found.name,
+        "kind": None if found.kind == "?" else found.kind,
+        "data_type": None if found.data_type == "?" else found.data_type,
+        "shape": found.shape,
+        "lod_level": found.lod_level,
+        "persistable": found.persistable,
+    }
+
+
+def sized_input(name: str, shape: Sequence[int]) -> SizedInput:
+    """An input of this shape."""
+    return {"name": name, "shape": shape}
 
 
 def attributes(op: Operator) -> dict[str, Any]:

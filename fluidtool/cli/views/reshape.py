@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from fluidtool.cli.failures import say
+from fluidtool.cli.failures import failure, say
 from fluidtool.cli.render import Table, counted, shape_text, show, show_json, table
+from fluidtool.errors import BakedSizeError
 from fluidtool.passes.reshape.axes import Baked, Shape
 from fluidtool.workflows.reshape import ReshapeResult
 
-SCHEMA = "fluidtool.reshape/1"
+if TYPE_CHECKING:
+    from fluidtool.report.common import Failure
+    from fluidtool.report.reshape import BakedOperator, ChangedShape, ReshapeReport
+
 Pairs = Mapping[str, tuple[Shape, Shape]]
 Places = Sequence[tuple[int, int, str]]
 
 
-def show_refused(baked: Sequence[Baked], unknown: Places, json: bool) -> None:
+def show_refused(error: BakedSizeError, json: bool) -> None:
     """The operators that keep the model from its new shapes, or the document; nothing was written."""
     if json:
-        show_json(_document((), {}, {}, baked, unknown))
+        show_json(_document((), {}, {}, error.operators, error.unknown, failure(error)))
     else:
-        show(*_operators(baked, unknown))
+        show(*_operators(error.operators, error.unknown))
 
 
 def show_reshaped(result: ReshapeResult, output: Path | None, json: bool) -> None:
@@ -65,17 +68,37 @@ def _operators(baked: Sequence[Baked], unknown: Places) -> Iterator[Table]:
 
 
 def _document(
-    files: Sequence[Path], inputs: Pairs, outputs: Pairs, baked: Sequence[Baked], unknown: Places
-) -> dict[str, Any]:
+    files: Sequence[Path],
+    inputs: Pairs,
+    outputs: Pairs,
+    baked: Sequence[Baked],
+    unknown: Places,
+    error: Failure | None = None,
+) -> ReshapeReport:
     return {
-        "schema": SCHEMA,
+        "schema": "fluidtool.reshape/1",
         "files": [str(path) for path in files],
         "inputs": _shapes(inputs),
         "outputs": _shapes(outputs),
-        "baked": [asdict(each) for each in baked],
+        "baked": [_baked(each) for each in baked],
         "unknown": [{"block": block, "operator": at, "type": kind} for block, at, kind in unknown],
+        "error": error,
     }
 
 
-def _shapes(pairs: Pairs) -> list[dict[str, Any]]:
-    return [{"name": name, "before": list(before), "after": list(after)} for name, (before, after) in pairs.items()]
+def _baked(found: Baked) -> BakedOperator:
+    return {
+        "block": found.block,
+        "operator": found.operator,
+        "type": found.type,
+        "output": found.output,
+        "attribute": found.attribute or None,
+        "value": found.value or None,
+        "reason": found.reason,
+        "repair": found.repair or None,
+        "written_in": found.written_in or None,
+    }
+
+
+def _shapes(pairs: Pairs) -> list[ChangedShape]:
+    return [{"name": name, "before": before, "after": after} for name, (before, after) in pairs.items()]

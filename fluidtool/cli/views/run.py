@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from fluidtool.cli.failures import say, say_error
 from fluidtool.cli.render import Table, counted, fields, number, shape_text, show, show_json, table
+from fluidtool.cli.views.comparison import compared
 from fluidtool.cli.views.engines import used_text
 from fluidtool.cli.views.times import shown
 from fluidtool.cli.views.times import statistics as times_of
@@ -19,6 +20,7 @@ from fluidtool.tensor.statistics import statistics
 from fluidtool.workflows.run import RunResult
 
 if TYPE_CHECKING:
+    from fluidtool.report import run as report
     from fluidtool.tensor.compare import Comparison
     from fluidtool.workflows.expectation import Tolerance
 
@@ -33,7 +35,7 @@ def show_result(
     if timed:
         say(f"{len(result.seconds)} runs by {used_text(result.engine)}")
     if json:
-        show_json(result_data(result, timed=timed, tolerance=compared))
+        show_json(document(result, timed=timed, tolerance=compared))
         return
     tables = [] if saved else [outputs_table(result.outputs)]
     if timed:
@@ -65,21 +67,22 @@ def say_verdict(result: RunResult, expected: Path, tolerance: Tolerance) -> None
     say(f"{counted(total, 'output')} as in {expected} ({allowed}; largest difference {number(largest, 3)})")
 
 
-def result_data(result: RunResult, *, timed: bool, tolerance: Tolerance | None) -> dict[str, Any]:
-    """Everything, for JSON; tolerance: of the comparison, if there was one."""
-    data: dict[str, Any] = {"outputs": outputs_data(result.outputs)}
+def document(result: RunResult, *, timed: bool, tolerance: Tolerance | None) -> report.RunReport:
+    """The data of `--json`; tolerance: of the comparison, if there was one."""
+    data: report.RunReport = {"schema": "fluidtool.run/1", "outputs": outputs_data(result.outputs)}
     if result.not_finite:
-        from fluidtool.cli.views.not_finite import document
+        from fluidtool.cli.views.not_finite import document as not_finite
 
-        data["not_finite"] = document(result.not_finite)
+        data["not_finite"] = not_finite(result.not_finite)
     if timed:
         data["seconds"] = times_of(result.seconds)
         data["engine"] = result.engine
     if tolerance is not None:
         data["comparison"] = {
             "agrees": not result.differing,
-            **asdict(tolerance),
-            "outputs": [asdict(item) for item in result.comparisons],
+            "rtol": tolerance.rtol,
+            "atol": tolerance.atol,
+            "outputs": [compared(item) for item in result.comparisons],
         }
     return data
 
@@ -88,59 +91,74 @@ def result_data(result: RunResult, *, timed: bool, tolerance: Tolerance | None) 
 def outputs_table(outputs: Mapping[str, Any]) -> Table:
     """Name, shape, type, statistics and the first values of every output."""
     rows = list(_rows(outputs))
-    has_lod = any(lod for _, _, lod in rows)
+    has_lod = any(row.lod for row in rows)
     lod_column = ["LoD"] if has_lod else []
     out = table("", "output", "!type", "!shape", *lod_column, ">min", ">mean", ">max", ">0NaN", ">0Inf", "~values")
-    for name, array, lod in rows:
-        lod_cell = [", ".join(shorten(level) for level in lod)] if has_lod else []
-        if array is None:
-            out.add(name, "", "no value", *lod_cell, "", "", "", "", "", "")
+    for row in rows:
+        lod_cell = [", ".join(shorten(level) for level in row.lod)] if has_lod else []
+        if row.array is None:
+            out.add(row.text, "", "no value", *lod_cell, "", "", "", "", "", "")
             continue
-        found = statistics(array)
+        found = statistics(row.array)
         numbers = [number(item) for item in (found.minimum, found.mean, found.maximum)]
-        preview = " ".join(number(item, 3) for item in array.reshape(-1)[:PREVIEW].tolist())
-        preview += " …" if array.size > PREVIEW else ""
-        name_of_type = str(array.dtype)
-        out.add(name, name_of_type, shape_text(array.shape), *lod_cell, *numbers, found.nans, found.infinities, preview)
+        preview = " ".join(number(item, 3) for item in row.array.reshape(-1)[:PREVIEW].tolist())
+        preview += " …" if row.array.size > PREVIEW else ""
+        head = (row.text, str(row.array.dtype), shape_text(row.array.shape))
+        out.add(*head, *lod_cell, *numbers, found.nans, found.infinities, preview)
     return out
 
 
-def outputs_data(outputs: Mapping[str, Any]) -> list[dict[str, Any]]:
+def outputs_data(outputs: Mapping[str, Any]) -> list[report.RunOutput]:
     """The same for JSON, with the values of what is small."""
-    data: list[dict[str, Any]] = []
-    for name, array, lod in _rows(outputs):
-        if array is None:
-            data.append({"name": name, "shape": None})
-            continue
-        found = statistics(array)
-        data.append(
-            {
-                "name": name,
-                "data_type": str(array.dtype),
-                "shape": array.shape,
-                "lod": lod,
-                "min": found.minimum,
-                "mean": found.mean,
-                "max": found.maximum,
-                "nan": found.nans,
-                "inf": found.infinities,
-                "values": array.tolist() if array.size <= VALUES_IN_JSON else None,
-            }
-        )
-    return data
+    return [_output(row) for row in _rows(outputs)]
 
 
-def _rows(outputs: Mapping[str, Any]) -> Iterator[tuple[str, np.ndarray[Any, Any] | None, list[list[int]]]]:
-    """(name, array or None, sequence lengths) of every tensor within the outputs."""
+def _output(row: _Row) -> report.RunOutput:
+    array = row.array
+    found = statistics(np.empty(0) if array is None else array)
+    return {
+        "name": row.name,
+        "data_type": None if array is None else str(array.dtype),
+        "shape": None if array is None else array.shape,
+        "lod": row.lod,
+        "rows": row.rows,
+        "height": row.height,
+        "min": found.minimum,
+        "mean": found.mean,
+        "max": found.maximum,
+        "nan": found.nans,
+        "inf": found.infinities,
+        "values": None if array is None or array.size > VALUES_IN_JSON else array.tolist(),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A tensor within the outputs: its sequence lengths; of a SelectedRows its row numbers and height."""
+
+    name: str
+    array: np.ndarray[Any, Any] | None
+    lod: list[list[int]]
+    rows: list[int] | None = None
+    height: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The name, with the rows."""
+        return self.name if self.rows is None else f"{self.name} (rows {shorten(self.rows)} of {self.height})"
+
+
+def _rows(outputs: Mapping[str, Any]) -> Iterator[_Row]:
+    """Every tensor within the outputs."""
     for name, value in outputs.items():
         if isinstance(value, LoDTensorArray):
             yield from _rows({f"{name}[{index}]": item for index, item in enumerate(value)})
         elif isinstance(value, SelectedRows):
-            yield f"{name} (rows {shorten(value.rows())} of {value.height()})", value.tensor.numpy(), []
+            yield _Row(name, value.tensor.numpy(), [], list(value.rows()), value.height())
         elif isinstance(value, LoDTensor):
-            yield name, value.numpy() if value.is_initialized() else None, value.recursive_sequence_lengths()
+            yield _Row(name, value.numpy() if value.is_initialized() else None, value.recursive_sequence_lengths())
         else:
-            yield name, None, []
+            yield _Row(name, None, [])
 
 
 def shorten(items: Sequence[int]) -> str:

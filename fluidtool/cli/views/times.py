@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from fluidtool.cli.render import number
 
+if TYPE_CHECKING:
+    from fluidtool.report.common import Times
 
-def statistics(seconds: Sequence[float]) -> dict[str, float | int]:
+
+def statistics(seconds: Sequence[float]) -> Times:
     """How many runs; of their seconds the least, median, 90th percentile, most, mean and standard deviation."""
     from statistics import fmean, pstdev  # with decimal and fractions
 
@@ -30,7 +34,7 @@ def statistics(seconds: Sequence[float]) -> dict[str, float | int]:
     }
 
 
-def shown(times: Mapping[str, float | int]) -> list[tuple[str, str]]:
+def shown(times: Times) -> list[tuple[str, str]]:
     """The statistics as names and texts, times in milliseconds."""
     return [(name, milliseconds(value) if isinstance(value, float) else str(value)) for name, value in times.items()]
 

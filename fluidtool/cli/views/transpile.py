@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fluidtool.cli.failures import say, say_error
-from fluidtool.cli.render import Table, counted, number, show, show_json, size, table
+from fluidtool.cli.render import Table, counted, number, show, show_json, table
+from fluidtool.cli.views.comparison import compared
+from fluidtool.cli.views.figures import figures_data, figures_table
 from fluidtool.passes.catalogue import INFERENCE_PASSES, InferencePass
 from fluidtool.passes.pipeline import Stage
 from fluidtool.tensor.compare import Comparison
-from fluidtool.workflows.figures import ProgramFigures
 from fluidtool.workflows.transpile import TranspileResult
 
+if TYPE_CHECKING:
+    from fluidtool.report import transpile as report
+
 NAMES_SHOWN = 3
-FIELDS = {
-    "parameter_bytes": "size of parameters",
-    "activation_bytes_kept": "activations, if kept to the end",
-    "activation_bytes_live": "activations, if freed after use",
-    "seconds": "time of a run",
-}
 
 
 def show_result(result: TranspileResult, output: Path | None, *, verified: bool, explain: bool, json: bool) -> None:
     """Tables or JSON, then what came of it."""
     if json:
-        show_json(result_data(result, verified=verified))
+        show_json(document(result, verified=verified))
     else:
         show(*result_tables(result, verified=verified, explain=explain))
     if result.differing:
@@ -51,19 +48,21 @@ def show_result(result: TranspileResult, output: Path | None, *, verified: bool,
         say("nothing was written; -o OUT saves the result")
 
 
-def result_data(result: TranspileResult, *, verified: bool) -> dict[str, Any]:
-    """Everything, for JSON."""
-    data: dict[str, Any] = {
+def document(result: TranspileResult, *, verified: bool) -> report.PassesReport:
+    """The data of `--json`."""
+    data: report.PassesReport = {
+        "schema": "fluidtool.transpile/1",
+        "view": "passes",
         "files": [str(path) for path in result.files],
-        "passes": [_stage_data(stage) for stage in result.stages],
+        "passes": [_pass(stage) for stage in result.stages],
         "before": figures_data(result.before),
         "after": figures_data(result.after),
     }
     if verified:
-        data["verification"] = {
+        data["comparison"] = {
             "agrees": not result.differing,
             "rtol": result.tolerance,
-            "outputs": [asdict(item) for item in result.comparisons],
+            "outputs": [compared(item) for item in result.comparisons],
         }
     return data
 
@@ -75,23 +74,29 @@ def result_tables(result: TranspileResult, *, verified: bool, explain: bool) -> 
         if stage.left_out:
             yield left_out_table(stage)
     yield passes_table(result.stages)
-    yield figures_table(figures_data(result.before), figures_data(result.after))
+    yield figures_table(result.before, result.after)
     if verified:
         yield comparisons_table(result.comparisons, result.kept)
 
 
-def figures_data(figures: ProgramFigures) -> dict[str, Any]:
-    """What is known of a program."""
-    return {name: value for name, value in asdict(figures).items() if value is not None}
-
-
-def _stage_data(stage: Stage) -> dict[str, Any]:
+def _pass(stage: Stage) -> report.Pass:
     return {
         "name": stage.name,
-        "operators": [stage.before, stage.after],
-        "decisions": [asdict(decision) for decision in stage.result.decisions],
+        "operators_before": stage.before,
+        "operators_after": stage.after,
+        "decisions": [
+            {
+                "rule": each.rule,
+                "block": each.block,
+                "type": each.operator,
+                "variable": each.variable,
+                "done": each.done,
+                "reason": each.reason,
+            }
+            for each in stage.result.decisions
+        ],
         "left_out": [
-            {"name": known.name, "reason": known.not_saved, "ask": how_to_ask(known)} for known in stage.left_out
+            {"name": known.name, "reason": known.not_saved, "option": how_to_ask(known)} for known in stage.left_out
         ],
     }
 
@@ -136,20 +141,6 @@ def passes_table(stages: Sequence[Stage]) -> Table:
             counts = Counter(decision.done for decision in stage.result.decisions if decision.rule == rule)
             out.add(f"  {rule}", counts[True], counts[False])
     return out
-
-
-def figures_table(before: Mapping[str, Any], after: Mapping[str, Any]) -> Table:
-    """The figures of both programs."""
-    out = table("", "", ">before", ">after")
-    for field in before:
-        out.add(FIELDS.get(field, field), *(_field(field, side[field]) for side in (before, after)))
-    return out
-
-
-def _field(name: str, value: Any) -> str:
-    if "bytes" in name:
-        return size(value)
-    return f"{number(value * 1000, 3)} ms" if name == "seconds" else str(value)
 
 
 def comparisons_table(comparisons: Sequence[Comparison], outputs: Collection[str]) -> Table:

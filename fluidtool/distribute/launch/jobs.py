@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fluidtool.distribute.endpoints import check_endpoint
 from fluidtool.distribute.launch.contract import SERVERS, Cluster, Member
@@ -20,6 +20,9 @@ from fluidtool.io.json_files import read_json_object
 from fluidtool.ir import Operator, Program
 from fluidtool.proto.enums import AttrType
 from fluidtool.tensor.files import read_file
+
+if TYPE_CHECKING:
+    from fluidtool.report.transpile import JobFile, JobRole, Manifest
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -131,29 +134,43 @@ def write_job(
     servers: Sequence[str],
     trainers: int | Sequence[str],
     overwrite: bool = False,
-) -> dict[str, Any]:
+) -> Manifest:
     """Write main.pb and startup.pb of each role into a folder of its own below `target`, and the manifest, which is returned.
 
     servers: their endpoints; trainers: how many of servers there are, or their endpoints where they work without. All is
     written or nothing. Raises OutputExistsError, OutputError.
     """
-    head = {"format": FORMAT, "mode": mode, "sync": sync, "pservers": list(servers), "trainers": trainers}
     with new_folder(target, replace=overwrite) as folder:
-        manifest = {**head, "roles": [_written_role(folder, programs) for programs in made]}
+        manifest: Manifest = {
+            "format": FORMAT,
+            "mode": mode,
+            "sync": sync,
+            "pservers": list(servers),
+            "trainers": trainers,
+            "roles": [_written_role(folder, programs) for programs in made],
+        }
         _write_manifest(folder, manifest)
     return manifest
 
 
-def _written_role(folder: Path, programs: RolePrograms) -> dict[str, Any]:
-    role: dict[str, Any] = {"role": programs.role, "id": programs.index, "endpoint": programs.endpoint or None}
-    for kind, program in zip(KINDS, (programs.main, programs.startup), strict=True):
-        name, data = f"{programs.name}/{kind}.pb", program.serialize_to_string()
-        write_into(folder, {name: [data]})
-        role[kind] = _listed(name, data)
-    return role
+def _written_role(folder: Path, programs: RolePrograms) -> JobRole:
+    main, startup = KINDS
+    return {
+        "role": programs.role,
+        "id": programs.index,
+        "endpoint": programs.endpoint or None,
+        "main": _written(folder, f"{programs.name}/{main}.pb", programs.main),
+        "startup": _written(folder, f"{programs.name}/{startup}.pb", programs.startup),
+    }
 
 
-def _listed(name: str, data: bytes) -> dict[str, Any]:
+def _written(folder: Path, name: str, program: Program) -> JobFile:
+    data = program.serialize_to_string()
+    write_into(folder, {name: [data]})
+    return _listed(name, data)
+
+
+def _listed(name: str, data: bytes) -> JobFile:
     """A file as the manifest lists it."""
     return {"file": name, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 

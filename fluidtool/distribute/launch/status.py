@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from fluidtool.distribute.launch.progress import Report
 
+if TYPE_CHECKING:
+    from fluidtool.report.launch import RoleStatus as StatusFields
+
 WINDOW = 10.0  # seconds over which a rate is taken
-WAITING, RUNNING, DONE, FAILED, STOPPED = "waiting", "running", "done", "failed", "stopped"
+State = Literal["waiting", "running", "done", "failed", "stopped"]
+WAITING: State = "waiting"
+RUNNING: State = "running"
+DONE: State = "done"
+FAILED: State = "failed"
+STOPPED: State = "stopped"
 
 
 @dataclass(slots=True)
@@ -19,7 +27,7 @@ class RoleStatus:
 
     name: str
     kind: str
-    state: str = WAITING
+    state: State = WAITING
     starts: int = 0
     process: int | None = None
     step: int | None = None
@@ -51,7 +59,7 @@ class RoleStatus:
         (begin, first), (end, last) = self._reports[0], self._reports[-1]
         return (last - first) / (end - begin) if end > begin else None
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> StatusFields:
         """In terms of JSON."""
         rate = self.steps_per_second
         return {

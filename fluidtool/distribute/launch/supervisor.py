@@ -137,8 +137,7 @@ class Supervisor:
         since = "" if step is None else f" from step {step}"
         names = ", ".join(role.name for role in roles)
         processes = {role.name: self._status[role.name].process for role in roles}
-        fields = {"roles": list(processes), "processes": list(processes.values()), "step": step}
-        self.view.event(f"started {names}{since}", event="start", **fields)
+        self.view.event(f"started {names}{since}", event="start", processes=processes, step=step)
 
     # ------------------------------------------------------------ watching
     def _watch(self) -> tuple[int, str]:

@@ -46,9 +46,9 @@ def test_a_killed_actor_comes_back_from_its_checkpoint(tmp_path: Path) -> None:
         first = running.stdout.readline()
         assert first, said.read_text()
         start = json.loads(first)
-        role = dict(zip(start["roles"], start["processes"], strict=True))["trainer_1"]
+        role = start["processes"]["trainer_1"]
         actor = int(Path(f"/proc/{role}/stat").read_text().rpartition(")")[2].split()[1])
-        for name in start["roles"]:
+        for name in start["processes"]:
             wait_for(kept, name, 4)
         os.kill(actor, signal.SIGKILL)
         written, _ = running.communicate(timeout=300)
@@ -57,7 +57,7 @@ def test_a_killed_actor_comes_back_from_its_checkpoint(tmp_path: Path) -> None:
     restarts = [line["text"] for line in lines if line["event"] == "restart"]
     assert restarts == ["trainer_1 was killed by SIGKILL; restart 1 of 2"]
     again = next(line for line in lines if line["event"] == "start")
-    assert again["step"] is not None and again["step"] >= 4 and again["roles"] == start["roles"]
+    assert again["step"] is not None and again["step"] >= 4 and again["processes"].keys() == start["processes"].keys()
     agree(parameters_of(programs, tmp_path / "saved"), alone(programs, 2, 4))
 
 

@@ -106,7 +106,7 @@ def processes_of(job: subprocess.Popen[str]) -> dict[str, int]:
     assert job.stdout is not None
     line = json.loads(job.stdout.readline())
     assert line["event"] == "start"
-    return dict(zip(line["roles"], line["processes"], strict=True))
+    return dict(line["processes"])
 
 
 def wait_for(folder: Path, role: str, step: int) -> None:
