@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
-from fluidtool.report.common import ComparedOutput, EngineUse, Number, Times
+from fluidtool.report.common import ComparedOutput, EngineUse, Failure, Number, Times
 
 
 class RunOutput(TypedDict):
@@ -74,4 +74,5 @@ class RunReport(TypedDict):
     seconds: NotRequired[Annotated[Times, "the time of a run (--repeat)"]]
     engine: NotRequired[Annotated[EngineUse, "what computed (--repeat)"]]
     not_finite: NotRequired[Annotated[Sequence[NotFinite], "what was not finite (--check-nan, --check-nan-all)"]]
+    error: NotRequired[Annotated[Failure, "what ended the run (--check-nan)"]]
     comparison: NotRequired[Annotated[RunComparison, "the comparison with --expect"]]

@@ -39,7 +39,7 @@ def test_every_operator_is_an_item_with_its_place(model: Path, x: Path) -> None:
     found = call_json("profile", model, "--feed", x, "--engine", "numpy", "--repeat", 2)
     assert [item["name"] for item in found["items"]] == ["mul", "elementwise_add", "relu", "softmax"]
     assert {item["engine"] for item in found["items"]} == {"numpy"}
-    assert [(item["block"], item["operator"], item["result"]) for item in found["items"]] == [
+    assert [(item["block"], item["operator"], item["output"]) for item in found["items"]] == [
         (0, 1, "product"),
         (0, 2, "sum"),
         (0, 3, "positive"),

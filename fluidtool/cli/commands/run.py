@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fluidtool.cli.failures import Shown
 from fluidtool.cli.opening import open_model, parse_device, policy_of
 from fluidtool.cli.options.changed import Changed
 from fluidtool.cli.options.inputs import Batch, Feeds, InputNames, Lods, Random, Seed, Shapes
@@ -18,7 +19,7 @@ from fluidtool.cli.options.outputs import Fetch, Force, Json, Output
 from fluidtool.cli.options.running import Device, Engine, Precision, Repeat, Threads, Warmup
 from fluidtool.cli.options.safety import AllowFiles, AllowNetwork
 from fluidtool.cli.options.training import BatchSize, Data, DropLast, Epochs, Log, Loss, Save, Shuffle
-from fluidtool.cli.render import counted, show, show_json
+from fluidtool.cli.render import counted
 from fluidtool.errors import EXIT_FINDING, NotFiniteError, UsageError
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ def run(
     if expect is not None and tolerance is not None:
         say_verdict(result, expect, tolerance)
     if result.not_finite:
-        raise NotFiniteError(f"{counted(len(result.not_finite), 'variable')} with NaN or infinity, listed above")
+        raise Shown(NotFiniteError(f"{counted(len(result.not_finite), 'variable')} with NaN or infinity, listed above"))
     if result.differing:
         raise typer.Exit(EXIT_FINDING)
 
@@ -212,13 +213,12 @@ def _shown_if_not_finite(json: bool) -> Iterator[None]:
     try:
         yield
     except NotFiniteError as error:
-        if error.found is not None:
-            from fluidtool.cli.views.not_finite import document, tables
+        if error.found is None:
+            raise
+        from fluidtool.cli.views.not_finite import show_found
 
-            show_json(
-                {"schema": "fluidtool.run/1", "outputs": [], "not_finite": document([error.found])}
-            ) if json else show(*tables([error.found]))
-        raise
+        show_found(error, json)
+        raise Shown(error) from error
 
 
 def has_role(folder: Path) -> bool:

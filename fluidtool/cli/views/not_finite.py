@@ -5,11 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from fluidtool.cli.render import Table, number, shape_text, table
+from fluidtool.cli.failures import failure
+from fluidtool.cli.render import Table, number, shape_text, show, show_json, table
+from fluidtool.errors import NotFiniteError
 from fluidtool.runtime.finite import NotFinite, Operand
 
 if TYPE_CHECKING:
     from fluidtool.report import run as report
+
+
+def show_found(error: NotFiniteError, json: bool) -> None:
+    """The operator that ended the run, and its inputs."""
+    if json:
+        data: report.RunReport = {
+            "schema": "fluidtool.run/1",
+            "outputs": [],
+            "not_finite": document([error.found]),
+            "error": failure(error),
+        }
+        show_json(data)
+    else:
+        show(*tables([error.found]))
 
 
 def tables(found: Sequence[NotFinite]) -> Iterator[Table]:
