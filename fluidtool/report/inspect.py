@@ -78,6 +78,9 @@ class Operator(TypedDict):
     type: Annotated[str, "its type"]
     inputs: Annotated[Mapping[str, Sequence[str]], "the variables of each input slot"]
     outputs: Annotated[Mapping[str, Sequence[str]], "the variables of each output slot"]
+    shapes: NotRequired[
+        Annotated[Mapping[str, Sequence[int] | None], "the declared shapes of its variables; null if none (--ops)"]
+    ]
     attributes: NotRequired[Annotated[Mapping[str, Any], "its attributes; blocks by their index (--with-details)"]]
 
 

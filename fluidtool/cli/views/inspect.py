@@ -13,8 +13,9 @@ from fluidtool.cli.views.program import (
     block_title,
     declared_table,
     operator_data,
+    shaped_slots_text,
+    shapes_of,
     sized_input,
-    slots_text,
     variable_data,
     variables_of,
     variables_table,
@@ -143,7 +144,7 @@ class SummaryView:
 
 
 class OperatorsView:
-    """`--ops`: what reads and writes what, in order."""
+    """`--ops`: what reads and writes what, in order, with the declared shapes."""
 
     def __init__(self, model: Model, batch: int, shapes: Shapes) -> None:
         self.program = model.program
@@ -157,7 +158,10 @@ class OperatorsView:
                 {
                     "block": block.idx,
                     "parent": block.parent_idx,
-                    "operators": [operator_data(position, op) for position, op in enumerate(block.ops)],
+                    "operators": [
+                        {**operator_data(position, op), "shapes": shapes_of(op)}
+                        for position, op in enumerate(block.ops)
+                    ],
                 }
                 for block in self.program.blocks
             ],
@@ -168,7 +172,7 @@ class OperatorsView:
         for block in self.program.blocks:
             out = table(block_title(block), ">#", "!operator", "inputs", "outputs")
             for position, op in enumerate(block.ops):
-                out.add(position, op.type, slots_text(op.inputs), slots_text(op.outputs))
+                out.add(position, op.type, *(shaped_slots_text(slots, block) for slots in (op.inputs, op.outputs)))
             yield out
 
 

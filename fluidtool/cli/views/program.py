@@ -57,6 +57,27 @@ def slots_text(slots: Mapping[str, list[str]]) -> str:
     return "\n".join(f"{slot}={', '.join(names)}" for slot, names in slots.items() if names)
 
 
+def shaped_slots_text(slots: Mapping[str, list[str]], block: Block) -> str:
+    """'X=a [-1, 3], b [3]' line by line, with the shapes that are declared."""
+    return slots_text({slot: [_with_shape(name, block) for name in names] for slot, names in slots.items()})
+
+
+def _with_shape(name: str, block: Block) -> str:
+    shape = declared_shape(name, block)
+    return name if shape is None else f"{name} {shape_text(shape)}"
+
+
+def declared_shape(name: str, block: Block) -> tuple[int, ...] | None:
+    """The shape that the program declares for a variable; None if none."""
+    var = block.find_var_recursive(name)
+    return tuple(var.shape) if var is not None and var.has_shape else None
+
+
+def shapes_of(op: Operator) -> dict[str, tuple[int, ...] | None]:
+    """The declared shapes of the variables of an operator."""
+    return {name: declared_shape(name, op.block) for name in (*op.input_arg_names, *op.output_arg_names)}
+
+
 def operator_data(position: int, op: Operator) -> report.Operator:
     """Position, type, inputs and outputs."""
     return {"operator": position, "type": op.type, "inputs": op.inputs, "outputs": op.outputs}
