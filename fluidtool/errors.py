@@ -159,10 +159,11 @@ class ParameterFileError(UnreadableError, RuntimeError):
     """A parameter that is missing, of another shape or data type than declared, or followed by stray bytes.
 
     `kind` tells these apart and `variable` names the parameter, where one is meant; `faults` has one error for each
-    parameter when several are at fault.
+    parameter when several are at fault; `readable` has the parameters that can be read all the same.
     """
 
     code = "FT310"
+    readable: Any = None  # a ParameterStore
     MISSING, SHAPE, DATA_TYPE = "missing", "shape", "data type"
 
     def __init__(

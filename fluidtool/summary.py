@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
+from fluidtool.errors import ParameterFileError
 from fluidtool.io.layout import ModelFiles
 from fluidtool.io.parameters import ParameterInfo, persistables
 from fluidtool.ir import Program, Variable
@@ -44,9 +45,18 @@ class ParameterTotals:
 
 
 @dataclass(frozen=True, slots=True)
+class ParameterFault:
+    """A parameter that cannot be read, and why."""
+
+    parameter: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """A model at a glance. `fault` says why parameters could not be opened; their totals then come from declarations.
 
+    `readable`: how many parameters can be read in spite of it; `faults`: the others, unless all of them are missing.
     `reaches`: what operators ask for beyond their outputs (files, network, Python functions), with their types.
     """
 
@@ -63,6 +73,8 @@ class Summary:
     parameters: tuple[ParameterTotals, ...]
     cost: Cost
     fault: str | None
+    readable: int | None
+    faults: tuple[ParameterFault, ...]
     reaches: dict[str, tuple[str, ...]]
 
     @property
@@ -89,6 +101,8 @@ def summarize(model: Model, batch: int = 1, shapes: Mapping[str, tuple[int, ...]
         parameters=parameter_totals(files),
         cost=count(program, input_metas(program, model.feeds, batch, shapes), batch),
         fault=None if files.fault is None else str(files.fault),
+        readable=None if files.fault is None else len(files.fault.readable or ()),
+        faults=parameter_faults(files),
         reaches=reaches(program),
     )
 
@@ -125,6 +139,26 @@ def parameter_infos(files: ModelFiles) -> list[ParameterInfo]:
     ]
 
 
+def parameter_faults(files: ModelFiles) -> tuple[ParameterFault, ...]:
+    """The parameters of a damaged model that cannot be read; none where there are no parameters at all."""
+    fault = files.fault
+    if fault is None or (not fault.readable and all(each.kind == fault.MISSING for each in fault.faults or (fault,))):
+        return ()
+    named = {each.variable: each for each in fault.faults or (fault,) if each.variable}
+    readable = fault.readable or ()
+    return tuple(
+        ParameterFault(var.name, _reason(named.get(var.name)))
+        for var in sorted(persistables(files.program), key=lambda var: var.name)
+        if var.name not in readable
+    )
+
+
+def _reason(fault: ParameterFileError | None) -> str:
+    if fault is None:
+        return "after the fault"
+    return "missing" if fault.kind == fault.MISSING else fault.message
+
+
 def parameter_totals(files: ModelFiles) -> tuple[ParameterTotals, ...]:
     """The parameters by data type, the largest first."""
     totals: dict[str, list[int]] = {}
@@ -144,4 +178,4 @@ def version_text(version: int | None) -> str:
     return f"{version // 1_000_000}.{version // 1_000 % 1_000}.{version % 1_000}"
 
 
-__all__ = ["Declared", "ParameterTotals", "Summary", "declaration", "summarize"]
+__all__ = ["Declared", "ParameterFault", "ParameterTotals", "Summary", "declaration", "summarize"]

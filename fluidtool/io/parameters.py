@@ -151,7 +151,7 @@ def open_separate(folder: Path, variables: Iterable[Variable]) -> ParameterStore
         except UnreadableError as error:
             faults.append(ParameterFileError(str(error), variable=var.name))
     if faults:
-        raise _together(folder, faults)
+        raise with_readable(_together(folder, faults), ParameterStore(entries))
     return ParameterStore(entries)
 
 
@@ -191,22 +191,40 @@ def open_combined(buffer: Any, variables: Iterable[Variable], source: str) -> Pa
     """
     ordered = sorted(variables, key=lambda var: var.name)
     entries: dict[str, tuple[Any, TensorRecord | None, str]] = {}
-    offset, size = 0, len(buffer)
+    offset = 0
     for position, var in enumerate(ordered):
-        if offset >= size:
-            raise ParameterFileError(
-                f"{source} ends after {position} of the {len(ordered)} parameters of the program; "
-                f"{var.name} is the first one missing: the file belongs to another program, or was saved with other "
-                f"variables",
-                kind=ParameterFileError.MISSING,
-                variable=var.name,
-            )
-        record = scan_tensor(buffer, offset, f"{source} (parameter {position + 1} of {len(ordered)}, {var.name})")
-        check_declared(var, record.shape, record.data_type, source)
+        try:
+            record = _next_record(buffer, offset, var, position, len(ordered), source)
+        except ParameterFileError as fault:
+            raise with_readable(fault, ParameterStore(entries)) from fault.__cause__
         entries[var.name] = (buffer, record, source)
         offset = record.end
     _ends(offset, buffer, source)
     return ParameterStore(entries)
+
+
+def _next_record(buffer: Any, offset: int, var: Variable, position: int, count: int, source: str) -> TensorRecord:
+    """A parameter of a combined file; raises ParameterFileError where it does not stand at this offset."""
+    if offset >= len(buffer):
+        raise ParameterFileError(
+            f"{source} ends after {position} of the {count} parameters of the program; "
+            f"{var.name} is the first one missing: the file belongs to another program, or was saved with other "
+            f"variables",
+            kind=ParameterFileError.MISSING,
+            variable=var.name,
+        )
+    try:
+        record = scan_tensor(buffer, offset, f"{source} (parameter {position + 1} of {count}, {var.name})")
+    except UnreadableError as error:
+        raise ParameterFileError(str(error), variable=var.name) from error
+    check_declared(var, record.shape, record.data_type, source)
+    return record
+
+
+def with_readable(error: ParameterFileError, readable: ParameterStore) -> ParameterFileError:
+    """The error with the parameters that can be read in spite of it."""
+    error.readable = readable
+    return error
 
 
 def open_arrays(arrays: Mapping[str, Any], variables: Iterable[Variable], source: str) -> ParameterStore:
@@ -239,7 +257,8 @@ def selected(store: ParameterStore, variables: Iterable[Variable], source: str) 
             for name in missing
         )
         text = f"{source} has no value for {_some(missing)} of the program"
-        raise ParameterFileError(text, kind=kind, variable=missing[0], faults=faults)
+        error = ParameterFileError(text, kind=kind, variable=missing[0], faults=faults)
+        raise with_readable(error, ParameterStore(entries))
     return ParameterStore(entries)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ from fluidtool.io import pickles
 from fluidtool.io.checkpoints import MODEL_DIR, PREFIX, serials
 from fluidtool.io.npy import NPY, NPZ
 from fluidtool.io.safetensors import is_safetensors
+from fluidtool.proto.scan import DELIMITED, VARINT, fields
 from fluidtool.tensor.files import map_file
 from fluidtool.tensor.streams import scan_tensor
 
-VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5
 ONNX_VERSION, ONNX_GRAPH = 1, 7  # fields of ONNX's ModelProto
 MOST_FIELDS = 4096
 WITH_PROGRAM = "give the program's file, and this one with --params"
@@ -117,45 +118,11 @@ def _streams(data: Any) -> Recognized | None:
 
 
 def _onnx(data: Any) -> Recognized | None:
-    fields = dict(_fields(data))
-    if fields.get(ONNX_VERSION) == VARINT and fields.get(ONNX_GRAPH) == DELIMITED:
+    whole = (field for field in islice(fields(data), MOST_FIELDS) if field[3] <= len(data))
+    kinds = {number: wire for number, wire, _, _ in whole}
+    if kinds.get(ONNX_VERSION) == VARINT and kinds.get(ONNX_GRAPH) == DELIMITED:
         return Recognized("an ONNX model", "fluidtool writes ONNX and does not read it; run it with ONNX Runtime")
     return None
-
-
-def _fields(data: Any) -> Iterator[tuple[int, int]]:
-    """The outermost fields of a protobuf message, as numbers and wire types; none from a fault on."""
-    at = 0
-    for _ in range(MOST_FIELDS):
-        if at >= len(data):
-            return
-        key, at = _varint(data, at)
-        wire = key & 7
-        if wire == VARINT:
-            _, at = _varint(data, at)
-        elif wire == DELIMITED:
-            size, at = _varint(data, at)
-            at += size
-        elif wire in (FIXED64, FIXED32):
-            at += 8 if wire == FIXED64 else 4
-        else:
-            return
-        if at > len(data):
-            return
-        yield key >> 3, wire
-
-
-def _varint(data: Any, at: int) -> tuple[int, int]:
-    """The number at a place and the place behind it; beyond the end where it is cut off."""
-    number = 0
-    for shift in range(0, 70, 7):
-        if at >= len(data):
-            break
-        byte, at = data[at], at + 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, at
-    return number, len(data) + 1
 
 
 LOOKS: tuple[Callable[[Any], Recognized | None], ...] = (

@@ -25,6 +25,7 @@ from fluidtool.ir.operator import Operator
 from fluidtool.ir.original import ORDINARY, Original
 from fluidtool.ir.program import Program
 from fluidtool.ir.structure import structure_fault
+from fluidtool.ir.truncated import cut_off
 from fluidtool.ir.variable import Variable
 from fluidtool.proto import framework_pb2 as pb
 from fluidtool.proto.enums import VARIABLES, AttrType, VarType
@@ -51,6 +52,11 @@ def decode_program(data: bytes, program: P, source: str = "the bytes given") -> 
     try:
         desc.MergeFromString(data)
     except DecodeError as error:
+        end = cut_off(data)
+        if end:
+            raise UnreadableError(
+                f"{source} is a Fluid program that is cut off: {end}", hint="copy or save the model again"
+            ) from error
         raise UnreadableError(
             f"{source} cannot be read as a Fluid program ({len(data)} bytes): truncated, corrupted, or another kind of "
             "file; expected a ProgramDesc such as __model__ or *.pdmodel"

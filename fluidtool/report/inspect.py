@@ -39,6 +39,13 @@ class ParameterTotals(TypedDict):
     bytes: Annotated[int, "their size"]
 
 
+class ParameterFault(TypedDict):
+    """A parameter that cannot be read."""
+
+    parameter: Annotated[str, "its name"]
+    reason: Annotated[str, "why"]
+
+
 class Cost(TypedDict):
     """What a run computes."""
 
@@ -60,6 +67,10 @@ class SummaryReport(TypedDict):
     layout: Annotated[str, "how program and parameters are stored"]
     parameter_source: Annotated[str, "where the parameters are; empty if there are none"]
     fault: Annotated[str | None, "why the parameters could not be opened; what follows is then as declared"]
+    readable: Annotated[int | None, "how many parameters can be read in spite of the fault; null if there is none"]
+    faults: Annotated[
+        Sequence[ParameterFault], "the parameters that cannot be read; empty if there are no files at all"
+    ]
     inputs: Annotated[Sequence[Variable], "the inputs"]
     outputs: Annotated[Sequence[Variable], "the outputs"]
     blocks: Annotated[int, "the number of blocks"]
@@ -140,6 +151,7 @@ class ParametersReport(TypedDict):
     schema: Schema
     view: Annotated[Literal["with-params"], "which view this is"]
     parameters: Annotated[Sequence[ParameterStatistics], "the parameters by name"]
+    faults: Annotated[Sequence[ParameterFault], "those that cannot be read"]
 
 
 class KernelCall(TypedDict):

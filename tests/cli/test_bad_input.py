@@ -69,7 +69,7 @@ def test_a_truncated_program(model: Path, command: list[str], monkeypatch: pytes
     data = (model / "__model__").read_bytes()
     (model / "__model__").write_bytes(data[: len(data) // 2])
     message = refuse(UNREADABLE, command[0], model, *command[1:])
-    assert f"{model / '__model__'} cannot be read as a Fluid program" in message and "[FT300]" in message
+    assert f"{model / '__model__'} is a Fluid program that is cut off: it ends" in message and "[FT300]" in message
 
 
 @pytest.mark.parametrize("damage", [b"\xff" * 16, b"\x00" * 16])

@@ -24,6 +24,7 @@ from tests.cli.support import (
     call,
     call_json,
     combined_model,
+    copy_of,
     error_of,
     linear_model,
     linear_program,
@@ -97,9 +98,10 @@ def test_layouts(make: object, tmp_path: Path) -> None:
 # ---------------------------------------------------------------- without parameters
 def test_a_program_alone_is_inspected_with_a_note(model: Path) -> None:
     (model / "w").unlink()
+    (model / "b").unlink()
     result = call("inspect", model)
     assert result.exit_code == 0
-    assert result.stderr.startswith(f"note: {model} has no file for the parameter w")
+    assert result.stderr.startswith(f"note: {model} has no file for 2 parameters")
     assert "--params" in result.stderr
     assert "parameters  2 (15 values of float32, 60 B) not found" in result.stdout
 
@@ -257,3 +259,46 @@ def test_a_model_of_a_gibibyte_is_inspected_without_touching_weights(tmp_path: P
     exit_code, peak = map(int, done.stderr.split())
     assert exit_code == 0 and json.loads(done.stdout)["parameters"][0]["bytes"] == 2**30
     assert peak < 200 * 1024
+
+
+# ---------------------------------------------------------------- damaged models
+def test_a_damaged_parameter_is_named_and_the_others_are_shown(tmp_path: Path) -> None:
+    model = copy_of(DIGITS, tmp_path / "model")
+    damaged = model / "fc_0.w_0"
+    damaged.write_bytes(damaged.read_bytes()[:100])
+    (model / "fc_0.b_0").unlink()
+    result = call("inspect", model)
+    assert result.exit_code == 0
+    assert re.search(r"^parameters +12 \(.*\), of which 10 can be read$", result.stdout, re.MULTILINE)
+    assert re.search(r"^fc_0\.b_0 +missing$", result.stdout, re.MULTILINE)
+    assert re.search(r"^fc_0\.w_0 .* should take 20480 bytes, but 73 bytes are left", result.stdout, re.MULTILINE)
+
+
+def test_statistics_of_a_damaged_model_are_those_of_what_can_be_read(tmp_path: Path) -> None:
+    model = copy_of(DIGITS, tmp_path / "model")
+    (model / "fc_0.b_0").unlink()
+    found = call_json("inspect", model, "--with-params")
+    assert len(found["parameters"]) == 11
+    assert found["faults"] == [{"parameter": "fc_0.b_0", "reason": "missing"}]
+
+
+def test_a_combined_file_that_is_cut_off_is_read_up_to_there(tmp_path: Path) -> None:
+    model = combined_model(tmp_path / "model")
+    file = model / "__params__"
+    file.write_bytes(file.read_bytes()[:-4])
+    found = call_json("inspect", model)
+    assert (found["readable"], [each["parameter"] for each in found["faults"]]) == (1, ["w"])
+
+
+def test_a_program_without_any_parameters_is_not_called_damaged(tmp_path: Path) -> None:
+    model = linear_model(tmp_path / "model")
+    for name in ("w", "b"):
+        (model / name).unlink()
+    out = call("inspect", model).stdout
+    assert "not found" in out and "cannot be read" not in out
+
+
+def test_operators_show_the_declared_shapes() -> None:
+    found = call_json("inspect", DIGITS, "--ops")["blocks"][0]["operators"][8]
+    assert found["type"] == "mul"
+    assert found["shapes"] == {"pool2d_0.tmp_0": [-1, 32, 4, 4], "fc_0.w_0": [512, 10], "fc_0.tmp_0": [-1, 10]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,11 +20,12 @@ from fluidtool.cli.views.program import (
     variables_of,
     variables_table,
 )
+from fluidtool.io.parameters import EMPTY_STORE
 from fluidtool.ir import Block, Operator
 from fluidtool.ir.roles import CALLSTACK_ATTR
 from fluidtool.model import Model
 from fluidtool.passes.cost import input_metas
-from fluidtool.summary import summarize, version_text
+from fluidtool.summary import ParameterFault, parameter_faults, summarize, version_text
 
 if TYPE_CHECKING:
     from fluidtool.report import inspect as report
@@ -37,6 +38,19 @@ class View(Protocol):
 
     def data(self) -> report.InspectReport: ...
     def tables(self) -> Iterable[Table]: ...
+
+
+def faults_table(faults: Sequence[ParameterFault]) -> Table:
+    """The parameters that cannot be read."""
+    out = table("Parameters that cannot be read", "parameter", "why")
+    for each in faults:
+        out.add(each.parameter, each.reason)
+    return out
+
+
+def faults_data(faults: Sequence[ParameterFault]) -> list[report.ParameterFault]:
+    """The same for JSON."""
+    return [{"parameter": each.parameter, "reason": each.reason} for each in faults]
 
 
 class SummaryView:
@@ -60,6 +74,8 @@ class SummaryView:
             "layout": summary.layout,
             "parameter_source": summary.parameter_source,
             "fault": summary.fault,
+            "readable": summary.readable,
+            "faults": faults_data(summary.faults),
             "inputs": [variable_data(each) for each in summary.inputs],
             "outputs": [variable_data(each) for each in summary.outputs],
             "blocks": summary.blocks,
@@ -105,6 +121,7 @@ class SummaryView:
                 *([("asks for", self._reaches())] if summary.reaches else []),
             ],
         )
+        yield faults_table(summary.faults)
         yield declared_table("Inputs", summary.inputs)
         yield declared_table("Outputs", summary.outputs)
         yield self._operators()
@@ -117,8 +134,10 @@ class SummaryView:
             sum(getattr(row, name) for row in totals) for name in ("tensors", "elements", "nbytes")
         )
         types = ", ".join(row.data_type for row in totals)
-        where = "not found" if self.summary.fault else f"in {self.summary.parameter_source}"
-        return f"{tensors} ({amount(elements)} values of {types}, {size(nbytes)}) {where}"
+        all_of_them = f"{tensors} ({amount(elements)} values of {types}, {size(nbytes)})"
+        if self.summary.faults:
+            return f"{all_of_them}, of which {self.summary.readable} can be read"
+        return f"{all_of_them} {'not found' if self.summary.fault else f'in {self.summary.parameter_source}'}"
 
     def _flops(self) -> str:
         cost = self.summary.cost
@@ -250,10 +269,12 @@ class DetailsView:
 
 
 class ParametersView:
-    """`--params`: statistics of the weights."""
+    """`--with-params`: statistics of the weights; of a damaged model, of those that can be read."""
 
     def __init__(self, model: Model, batch: int, shapes: Shapes) -> None:
-        self.rows = statistics_rows(model.files.parameters)
+        fault = model.files.fault
+        self.rows = statistics_rows(model.files.parameters if fault is None else fault.readable or EMPTY_STORE)
+        self.faults = parameter_faults(model.files)
 
     def data(self) -> report.ParametersReport:
         """One entry for each parameter."""
@@ -261,11 +282,13 @@ class ParametersView:
             "schema": "fluidtool.inspect/1",
             "view": "with-params",
             "parameters": statistics_data(self.rows),
+            "faults": faults_data(self.faults),
         }
 
     def tables(self) -> Iterable[Table]:
-        """One table."""
+        """What can be read, and what cannot."""
         yield statistics_table(self.rows)
+        yield faults_table(self.faults)
 
 
 def _plan_view(model: Model, batch: int, shapes: Shapes, explained: bool = False) -> View:
