@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
+from fluidtool.collecting import paused
 from fluidtool.errors import ArgumentTypeError, UnreadableError
 from fluidtool.ir.block import Block
 from fluidtool.ir.messages import (
@@ -43,11 +44,37 @@ _LIST_TYPE = {int(kind): kind for kind in (*LIST_FIELD, AttrType.STRINGS)}
 
 
 # ---------------------------------------------------------------- decoding
+@paused()
 def decode_program(data: bytes, program: P, source: str = "the bytes given") -> P:
     """Fill an empty Program from ProgramDesc bytes; raises UnreadableError naming `source` when they are not one."""
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise ArgumentTypeError(f"a program is parsed from bytes, found {type(data).__name__}")
     data = bytes(data)
+    desc = _parsed(data, source)
+    _check_tree(desc, source)
+    written = desc.SerializePartialToString(deterministic=True)
+    ordinary, size = written == data, len(written)
+    del written  # as large as the file
+    desc.DiscardUnknownFields()
+    keep_unknown = len(desc.SerializePartialToString()) != size
+    if keep_unknown:
+        desc = _parsed(data, source)  # hardly any program has some, and a copy of each to look for them would be large
+    program.blocks = [_new_block(program, block) for block in desc.blocks]
+    for block, block_desc in zip(program.blocks, desc.blocks, strict=True):
+        _decode_block(block, block_desc, keep_unknown, source)
+    _decode_versions(program, desc)
+    program.extra = _unknown(desc) if keep_unknown else b""
+    program.current_block_idx = 0
+    fault = structure_fault(program)
+    if fault:
+        raise UnreadableError(f"{source} is not a valid program: it {fault}")
+    program.original = ORDINARY
+    if not ordinary or not _is_plain(program, desc):
+        program.original = Original(encode_program(program), data)
+    return program
+
+
+def _parsed(data: bytes, source: str) -> Any:
     desc = pb.ProgramDesc()
     try:
         desc.MergeFromString(data)
@@ -61,22 +88,7 @@ def decode_program(data: bytes, program: P, source: str = "the bytes given") -> 
             f"{source} cannot be read as a Fluid program ({len(data)} bytes): truncated, corrupted, or another kind of "
             "file; expected a ProgramDesc such as __model__ or *.pdmodel"
         ) from error
-    _check_tree(desc, source)
-    written = desc.SerializePartialToString(deterministic=True)
-    keep_unknown = _has_unknown(desc)
-    program.blocks = [_new_block(program, block) for block in desc.blocks]
-    for block, block_desc in zip(program.blocks, desc.blocks, strict=True):
-        _decode_block(block, block_desc, keep_unknown, source)
-    _decode_versions(program, desc)
-    program.extra = _unknown(desc) if keep_unknown else b""
-    program.current_block_idx = 0
-    fault = structure_fault(program)
-    if fault:
-        raise UnreadableError(f"{source} is not a valid program: it {fault}")
-    program.original = ORDINARY
-    if written != data or not _is_plain(program, desc):
-        program.original = Original(encode_program(program), data)
-    return program
+    return desc
 
 
 def _is_plain(program: Program, desc: Any) -> bool:

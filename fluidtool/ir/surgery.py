@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from fluidtool.collecting import paused
 from fluidtool.errors import ProgramError
 from fluidtool.ir.block import Block
 from fluidtool.ir.hidden_names import hidden_reads, hidden_writes
@@ -99,6 +100,7 @@ def copy_fields(program: Program, source: Program) -> None:
         setattr(program, field, getattr(source, field))
 
 
+@paused()
 def copy_program(program: Program) -> Program:
     """A copy that shares nothing with the program."""
     out = type(program)()
