@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fluidtool.ir.descriptions import OpDesc
 
 BLOCK, BLOCKS = int(AttrType.BLOCK), int(AttrType.BLOCKS)  # compared with every attribute again and again
+BLOCK_KINDS = frozenset({BLOCK, BLOCKS})
 Names = dict[str, list[str]]
 
 
@@ -129,15 +130,21 @@ class Operator:
     @property
     def input_arg_names(self) -> list[str]:
         """Every variable read, slot by slot; at the end those that attributes name (Paddle 2.5 and later)."""
-        found = [name for names in self._inputs.values() for name in names]
-        if named := self.variable_attrs():
-            found += [name for names in named.values() for name in names]
+        found: list[str] = []
+        for names in self._inputs.values():
+            found += names
+        if not VARIABLES.isdisjoint(self._attr_types.values()):
+            for names in self.variable_attrs().values():
+                found += names
         return found
 
     @property
     def output_arg_names(self) -> list[str]:
         """Every variable written, slot by slot."""
-        return [name for names in self._outputs.values() for name in names]
+        found: list[str] = []
+        for names in self._outputs.values():
+            found += names
+        return found
 
     @property
     def idx(self) -> int:
@@ -254,6 +261,8 @@ class Operator:
     def sub_blocks(self) -> list[int]:
         """The indexes of every block that this operator's attributes name."""
         found: list[int] = []
+        if BLOCK_KINDS.isdisjoint(self._attr_types.values()):
+            return found
         for name, kind in self._attr_types.items():
             if kind == BLOCK:
                 found.append(int(self._attrs[name]))
