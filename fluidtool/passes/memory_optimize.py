@@ -19,22 +19,10 @@ from fluidtool.ir.reuse import original_names, rename_arguments, set_original_na
 from fluidtool.passes.buffers import Buffer, Candidate, share
 from fluidtool.passes.liveness import Liveness, Trace, liveness, traces
 from fluidtool.passes.memory_variables import Untouchable, variable_names
-from fluidtool.passes.peak import NOTHING, MemoryUse, estimate
 from fluidtool.passes.result import Decision, PassResult
 
 RULE = "memory_optimize"
 UNKNOWN_SIZE = 8
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryResult(PassResult):
-    """The decision for every variable, and what activations need before and after, for a batch of 1.
-
-    `before.at_once` is the lower bound: the largest set of values that are needed at the same time.
-    """
-
-    before: MemoryUse = NOTHING
-    after: MemoryUse = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +54,12 @@ def memory_optimize(
     print_log: bool = False,
     level: int = 0,
     skip_grads: bool = False,
-    *,
-    batch: int = 1,
-) -> MemoryResult:
+) -> PassResult:
     """Let variables of `program` share memory, in place. No fetched or persistable value changes by a bit.
 
     skip_opt_set: variables or names that keep memory of their own. level: 0 for equal shapes, 1 for any sizes.
-    skip_grads: leave the gradients alone that optimizers read. print_log: write every reuse to stdout.
-    batch: what unknown sizes count in the figures of the result.
+    skip_grads: leave the gradients alone that optimizers read. print_log: write every reuse to stdout. What activations
+    need before and after, `peak.estimate` says.
     Raises UsageError (a ValueError) for another level or a `skip_opt_set` that is no set or list, ArgumentTypeError (a
     TypeError) for other items in it; the program is then as it was.
     """
@@ -83,13 +69,12 @@ def memory_optimize(
         raise UsageError(f"only support opt_level 0 or 1. Found {level!r}: 0 reuses equal shapes, 1 any sizes")
     untouchable = Untouchable(program, variable_names(skip_opt_set), skip_grads)
     plan = [_plan(trace, untouchable, level) for trace in traces(program)]
-    before = estimate(program, batch=batch)
     decisions = tuple(decision for shared in plan for decision in _decisions(shared))
     if print_log:
         sys.stdout.writelines(_log(plan))
     for shared in plan:
         _rename(shared)
-    return MemoryResult(decisions, before, estimate(program, batch=batch))
+    return PassResult(decisions)
 
 
 # ---------------------------------------------------------------- planning

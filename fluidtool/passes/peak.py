@@ -39,9 +39,6 @@ class MemoryUse:
     unknown: tuple[str, ...] = ()
 
 
-NOTHING = MemoryUse()
-
-
 def estimate(program: Program, shapes: Mapping[str, Sequence[int]] | None = None, batch: int = 1) -> MemoryUse:
     """What the program's declarations and operators say.
 
@@ -118,7 +115,7 @@ class _Walk:
 
     def __init__(self, program: Program, shapes: Mapping[str, Sequence[int]], batch: int) -> None:
         self.program, self.batch = program, batch
-        self.plain = with_original_names(program)
+        self.plain = program.known(with_original_names, program)
         inputs = [name for name, var in program.global_block().vars.items() if var.is_data or name in shapes]
         inferred = infer_program(self.plain, input_metas(program, inputs, batch, {n: tuple(shapes[n]) for n in shapes}))
         self.inferred: Inferred = inferred

@@ -16,10 +16,8 @@ from fluidtool.ir import Operator, Program
 from fluidtool.ir.reuse import original_names, set_original_names
 from fluidtool.ir.roles import ROLE_ATTR
 from fluidtool.passes.liveness import Liveness, Trace, liveness, traces
-from fluidtool.passes.memory_optimize import MemoryResult
 from fluidtool.passes.memory_variables import Untouchable, variable_names
-from fluidtool.passes.peak import estimate
-from fluidtool.passes.result import Decision
+from fluidtool.passes.result import Decision, PassResult
 
 RULE, DELETE = "release_memory", "delete_var"
 WRITTEN_AGAIN = "it is written again later, and Paddle cannot write to a deleted variable"
@@ -33,23 +31,22 @@ class _Release:
     names: tuple[str, ...]
 
 
-def release_memory(program: Program, skip_opt_set: object = None, *, batch: int = 1) -> MemoryResult:
+def release_memory(program: Program, skip_opt_set: object = None) -> PassResult:
     """Insert `delete_var` operators into `program`, in place. No fetched or persistable value changes by a bit.
 
-    skip_opt_set: variables or names to keep. batch: what unknown sizes count in the figures of the result.
+    skip_opt_set: variables or names to keep. What activations need before and after, `peak.until_deleted` says.
     Raises UsageError (a ValueError) for a `skip_opt_set` that is no set or list, ArgumentTypeError (a TypeError) for
     other items in it; the program is then as it was.
     """
     if not isinstance(program, Program):
         raise ArgumentTypeError(f"release_memory takes a Program, found {type(program).__name__}")
     untouchable = Untouchable(program, variable_names(skip_opt_set), renames=False)
-    before = estimate(program, batch=batch)
     releases: list[_Release] = []
     decisions: list[Decision] = []
     for trace in traces(program):
         _plan(trace, untouchable, releases, decisions)
     _insert(releases)
-    return MemoryResult(tuple(decisions), before, estimate(program, batch=batch))
+    return PassResult(tuple(decisions))
 
 
 def _plan(trace: Trace, untouchable: Untouchable, releases: list[_Release], decisions: list[Decision]) -> None:

@@ -10,6 +10,7 @@ from fluidtool.errors import ArgumentTypeError, ProgramError, UsageError
 from fluidtool.ir import Program
 from fluidtool.ir.reuse import ORIGINAL_NAMES_ATTR
 from fluidtool.passes.memory_optimize import memory_optimize
+from fluidtool.passes.peak import estimate
 from fluidtool.passes.verify import verify
 from fluidtool.proto.enums import AttrType, VarType
 from tests.support.memory_programs import Net, arguments, types
@@ -302,13 +303,12 @@ def test_a_saved_and_loaded_program_still_gives_every_value() -> None:
 @pytest.mark.parametrize("level", [0, 1])
 def test_a_second_time_changes_nothing(level: int) -> None:
     net = chained()
-    first = memory_optimize(net.program, level=level)
+    memory_optimize(net.program, level=level)
     once, mutation = net.program.serialize_to_string(), net.program.mutation
     again = memory_optimize(net.program, level=level)
     assert net.program.serialize_to_string() == once
     assert net.program.mutation == mutation
     assert not again.changed
-    assert again.before == first.after
 
 
 def test_level_1_after_level_0_saves_more() -> None:
@@ -317,9 +317,10 @@ def test_level_1_after_level_0_saves_more() -> None:
     net.mul("c", net.parameter("w", 4, 8), "wide")
     net.step("wide", "other")
     before = net.run("a", "b", "c", "wide", "other")
-    first = memory_optimize(net.program)
-    second = memory_optimize(net.program, level=1)
-    assert second.after.all_variables < first.after.all_variables
+    memory_optimize(net.program)
+    after_level_0 = estimate(net.program)
+    memory_optimize(net.program, level=1)
+    assert estimate(net.program).all_variables < after_level_0.all_variables
     assert net.run("a", "b", "c", "wide", "other") == before
 
 
