@@ -81,7 +81,7 @@ class Program:
     def touch(self) -> None:
         """Note a change."""
         self.mutation += 1
-        self._known.clear()
+        self.forget()
 
     def known(self, find: Callable[[S], T], subject: S) -> T:
         """What `find` says of the program or of a block of it, kept until the next change."""
@@ -90,6 +90,10 @@ class Program:
             self._known[key] = find(subject)
         found: T = self._known[key]
         return found
+
+    def forget(self) -> None:
+        """Let go of what is `known`, which may be as large as the program."""
+        self._known.clear()
 
     # -- blocks
     @property

@@ -91,14 +91,14 @@ class PassPlan:
         self.check(program)
         require_valid(program)
         after, values, stages = program.clone(), copy_scope(scope, program), []
-        given = verify(after)
         sharing: PlannedPass | None = None
         for planned in self.passes:
             before = count_operators(after)
             result = _apart(planned, sharing, after, values, keep)
+            after.forget()
             stages.append(Stage(planned.name, result, before, count_operators(after), planned.left_out))
             sharing = planned if planned.name == MEMORY_OPTIMIZE else sharing
-            _check(planned.name, given, verify(after))
+            _check(planned.name, program, verify(after))
         return Outcome(after, values, tuple(stages))
 
     def check(self, program: Program) -> None:
@@ -244,13 +244,16 @@ def _identity(found: Finding) -> tuple[str, str]:
     return found.code, found.variable
 
 
-def _check(name: str, before: list[Finding], after: list[Finding]) -> None:
-    """Raise for a fault that is new: the pass is to blame where the program had none, else the program."""
-    known = set(map(_identity, before))
-    new = [found for found in _serious(after) if _identity(found) not in known]
+def _check(name: str, before: Program, after: list[Finding]) -> None:
+    """Raise for a fault that is new: the pass is to blame where the program before had none, else that program."""
+    found = _serious(after)
+    if not found:
+        return
+    given = _serious(verify(before))
+    known = set(map(_identity, given))
+    new = [fault for fault in found if _identity(fault) not in known]
     if not new:
         return
-    given = _serious(before)
     if given:
         raise ProgramError(
             f"{name} cannot rewrite this program, which already has faults: {given[0].code} {given[0].message}; "

@@ -54,7 +54,8 @@ class Plan:
         compiled = self.engine is not None
         if not compiled or any(trains(op) for block in self.program.blocks for op in block.ops):
             keep_freed_memory()  # training runs operator by operator, each with new arrays
-        self.program = with_original_names(self.program) if compiled else unshared(self.program, self.fetches)
+        given = self.program
+        self.program = given.known(with_original_names, given) if compiled else unshared(given, self.fetches)
 
     def block(self, index: int) -> BlockPlan:
         """The plan of a block, compiled on first use."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -26,8 +28,9 @@ from fluidtool.passes.comparison import (
 )
 from fluidtool.passes.inference import common, rewriting
 from fluidtool.passes.peak import estimate, until_deleted
-from fluidtool.passes.pipeline import ALL_INFERENCE, PassPlan, PlannedPass, copy_scope, plan_passes
+from fluidtool.passes.pipeline import ALL_INFERENCE, MEMORY_OPTIMIZE, PassPlan, PlannedPass, copy_scope, plan_passes
 from fluidtool.passes.result import PassResult
+from fluidtool.passes.verify import verify
 from fluidtool.proto.enums import AttrType
 from fluidtool.runtime import Scope
 from fluidtool.tensor import LoDTensor
@@ -352,6 +355,32 @@ def test_running_leaves_the_scope_as_it_is() -> None:
 
 def test_times_are_of_both_programs() -> None:
     assert all(seconds > 0 for seconds in compare_times(linear(), linear(), {"x": X}, ["probability"], 2))
+
+
+def test_a_program_that_takes_long_is_run_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[Program] = []
+
+    def counted(side: Runnable, *arguments: Any) -> Any:
+        runs.append(side.program)
+        return run(side, *arguments)
+
+    run = Runnable.run
+    monkeypatch.setattr(Runnable, "run", counted)
+    monkeypatch.setattr(comparison, "PATIENCE", 0.0)
+    assert all(seconds > 0 for seconds in compare_times(linear(), linear(), {"x": X}, ["probability"], 9))
+    assert len(runs) == 2 * 2  # to compile, and one that counts
+
+
+def test_a_program_is_verified_once_after_a_pass_without_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[Program] = []
+
+    def counted(program: Program) -> Any:
+        looks.append(program)
+        return verify(program)
+
+    monkeypatch.setattr(pipeline, "verify", counted)
+    outcome = plan_passes([MEMORY_OPTIMIZE]).run(chain(20).inference(), Scope())
+    assert looks == [outcome.program]
 
 
 def test_a_program_that_changes_no_parameter_is_timed_in_one_scope(monkeypatch: pytest.MonkeyPatch) -> None:
