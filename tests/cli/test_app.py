@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from typing import NoReturn
 import pytest
 
 from fluidtool import errors
-from fluidtool.cli.app import spread
+from fluidtool.cli.app import COLLECT_AFTER, spread
 from fluidtool.cli.commands import COMMANDS
 from fluidtool.cli.failures import explain
 from fluidtool.cli.help import help_page
@@ -35,6 +36,13 @@ def test_the_page_is_what_comes_without_a_command(args: list[str]) -> None:
     done = process(*args)
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.decode() == help_page()
+
+
+def test_a_command_collects_garbage_less_often_than_python_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[int] = []
+    monkeypatch.setattr(gc, "set_threshold", chosen.append)
+    call("version")
+    assert chosen == [COLLECT_AFTER]
 
 
 def test_typer_would_show_the_same_page() -> None:
