@@ -59,7 +59,9 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "run --check-nan": ("run", "{model}", "--random", "--check-nan"),
     "run -o": ("run", "{model}", "--random", "--fetch-all", "-o", "{out}.npz", "--force"),
     "profile": ("profile", "{model}", "--random", "--repeat", "2", "--json", "--top", "0"),
-    "profile --trace": ("profile", "{model}", "--random", "--engine", "numpy", "--trace", "{out}.json", "--force"),
+    "profile --trace": (
+        *("profile", "{model}", "--random", "--repeat", "2", "--engine", "numpy", "--trace", "{out}.json", "--force"),
+    ),
     "transpile --all-inference": ("transpile", "{model}", "--all-inference", "-o", "{out}", "--force"),
     "transpile --fuse-bn": ("transpile", "{model}", "--fuse-bn", "-o", "{out}", "--force"),
     "transpile --memory-optimize": ("transpile", "{model}", "--memory-optimize", "-o", "{out}", "--force"),
@@ -136,11 +138,18 @@ class Kind:
         return path
 
 
-OTHER = Kind("other", branches, LargeProgram.save, {})
+def combined(program: LargeProgram, folder: Path) -> Path:
+    """Save a model with all parameters in one file."""
+    return program.save(folder, "params")
+
+
+SEPARATE = frozenset({"files"})  # kinds with a file for each parameter; the others may have many more than 10,000
+OTHER = Kind("other", branches, combined, {})
 TRAINING = Kind("training", training, LargeProgram.save_for_training, TRAINING_COMMANDS)
-KINDS = {name: Kind(name, make, LargeProgram.save, COMMANDS) for name, make in INFERENCE.items()} | {
-    "training": TRAINING
-}
+KINDS = {
+    name: Kind(name, make, LargeProgram.save if name in SEPARATE else combined, COMMANDS)
+    for name, make in INFERENCE.items()
+} | {"training": TRAINING}
 FINDING_IS_AN_ANSWER = frozenset({"check", "check --security", "diff with another"})
 
 

@@ -185,6 +185,17 @@ def layers(size: int) -> LargeProgram:
     return w.done(x)
 
 
+def files(size: int) -> LargeProgram:
+    """Layers between long chains, with a parameter for every ten operators: 10,000 of 100,000."""
+    w = _Writer()
+    x = w.data("x", (WIDTH,))
+    for _ in range(max(size // 20, 1)):
+        x = w.fc(x)
+        for _ in range(17):
+            x = w.unary(x)
+    return w.done(x)
+
+
 def images(size: int) -> LargeProgram:
     """Convolution, batch_norm and relu, with five parameters a layer."""
     w = _Writer()
@@ -366,6 +377,7 @@ STRAIGHT: dict[str, Callable[[int], LargeProgram]] = {
         staying,
         shared_weight,
         layers,
+        files,
         images,
         identities,
         many_outputs,
