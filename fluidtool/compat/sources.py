@@ -26,6 +26,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
         "fluidtool.fluid.places",
         "fluidtool.fluid.flags",
         "fluidtool.fluid.versions",
+        "fluidtool.fluid.op_protos",
     ),
     "paddle.compat": ("fluidtool.compat.text",),
     "paddle.version": ("fluidtool.compat.version",),

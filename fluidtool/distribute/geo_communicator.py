@@ -38,9 +38,10 @@ class GeoCommunicator:
         self._steps = 0
 
     def start(self) -> None:
-        """Remember the parameters as they came from the servers; raises ProgramError when they are not there."""
+        """Remember the parameters as they came from the servers; of those that hold no value yet there is nothing to tell."""
         for name in self._parameters:
-            self._known[name] = np.array(self._latest(name))
+            if (array := self._held(name)) is not None:
+                self._known[name] = np.array(array)
 
     def hand_over(self, names: Sequence[str], values: Sequence[Any]) -> None:
         """Note the ids of a step by table; after every so many steps exchange."""
@@ -73,25 +74,31 @@ class GeoCommunicator:
                 self._push(name, shards)
                 self._pull(name, shards)
 
-    def _latest(self, name: str) -> Any:
+    def _held(self, name: str) -> Any:
         variable = self._scope.find_var(name)
         if variable is None or not isinstance(variable.value, LoDTensor) or variable.value.array is None:
-            raise ProgramError(
-                f"the communicator keeps parameter {name}, which holds no value; run the startup program first"
-            )
+            return None
         return variable.value.numpy()
 
+    def _latest(self, name: str) -> Any:
+        array = self._held(name)
+        if array is None or name not in self._known:
+            raise ProgramError(
+                f"the communicator keeps parameter {name}, which held no value when it started; run the startup program first"
+            )
+        return array
+
     def _push(self, name: str, shards: Shards) -> None:
-        known = self._known[name]
-        delta = (self._latest(name) - known) * known.dtype.type(self._share)
+        latest, known = self._latest(name), self._known[name]
+        delta = (latest - known) * known.dtype.type(self._share)
         self._known[name] = known + delta
         self._send(LoDTensor(delta), shards)
 
     def _push_rows(self, name: str, shards: Shards, rows: Any) -> None:
         if not len(rows):
             return
-        known = self._known[name]
-        delta = (self._latest(name)[rows] - known[rows]) * known.dtype.type(self._share)
+        latest, known = self._latest(name), self._known[name]
+        delta = (latest[rows] - known[rows]) * known.dtype.type(self._share)
         known[rows] += delta
         self._send(SelectedRows(rows, len(known), delta), shards)
 

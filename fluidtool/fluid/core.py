@@ -13,6 +13,8 @@ from fluidtool.fluid.flags import (
     _set_fuse_parameter_memory_size,
 )
 from fluidtool.fluid.offers import refuse_other_names
+from fluidtool.fluid.op_protos import default_attrs as get_op_attrs_default_value
+from fluidtool.fluid.op_protos import get_all_op_protos as _all_op_protos
 from fluidtool.fluid.places import cuda_device_count as get_cuda_device_count
 from fluidtool.fluid.places import is_compiled_with_cuda
 from fluidtool.fluid.strategies import BuildStrategy, ExecutionStrategy
@@ -134,6 +136,11 @@ def kGradVarSuffix() -> str:
 empty_var_name, grad_var_suffix = kEmptyVarName, kGradVarSuffix
 
 
+def get_all_op_protos() -> list[bytes]:
+    """What operators declare, as bytes of OpProto messages; `fluid.op.get_all_op_protos` has the messages."""
+    return [proto.SerializeToString() for proto in _all_op_protos()]
+
+
 def op_support_gpu(op_type: str) -> bool:
     """Whether the operator runs on a GPU: all operators of fluidtool do."""
     return find_op(op_type) is not None
@@ -185,7 +192,9 @@ __all__ = [
     "_set_fuse_parameter_memory_size",
     "empty_var_name",
     "from_dlpack",
+    "get_all_op_protos",
     "get_cuda_device_count",
+    "get_op_attrs_default_value",
     "globals",
     "grad_var_suffix",
     "is_compiled_with_brpc",

@@ -9,6 +9,7 @@ import numpy as np
 
 from fluidtool import runtime
 from fluidtool.errors import UsageError
+from fluidtool.fluid.op_protos import OpDescCreationMethod, get_all_op_protos
 from fluidtool.ir import Block, Program
 from fluidtool.ir import Operator as ProgramOperator
 from fluidtool.ops.index import MODULES
@@ -19,7 +20,7 @@ from fluidtool.runtime.policy import Policy
 from fluidtool.runtime.scope import Scope, ScopeVariable
 from fluidtool.tensor import LoDRankTable, LoDTensor, LoDTensorArray, Place, SelectedRows
 
-__all__ = ["Operator", "OperatorFactory", "SingleOperator"]
+__all__ = ["OpDescCreationMethod", "Operator", "OperatorFactory", "SingleOperator", "get_all_op_protos"]
 
 KINDS: tuple[tuple[type, VarType], ...] = (
     (SelectedRows, VarType.SELECTED_ROWS),

@@ -262,10 +262,23 @@ class TestGeo:
         ):
             fluid.Executor(fluid.CPUPlace()).run(program)
 
-    def test_parameters_must_be_there(self, geo: tuple[GeoServer, str]) -> None:
-        _, communicator = self.communicator(geo[1])
-        with pytest.raises(ProgramError, match="parameter w, which holds no value; run the startup program first"):
-            communicator.start()
+    def test_it_starts_and_stops_before_the_startup_program(self, geo: tuple[GeoServer, str]) -> None:
+        keeper, endpoint = geo
+        _, communicator = self.communicator(endpoint)
+        communicator.start()
+        communicator.stop()
+        assert keeper.heard == []
+
+    def test_parameters_must_be_there_at_the_first_exchange(self, geo: tuple[GeoServer, str]) -> None:
+        keeper, endpoint = geo
+        program, communicator = self.communicator(endpoint, every=10)
+        communicator.start()
+        hold(w=np.array([[0.0, 1], [0, 1]], np.float32), t=tensor(4, 2), ids=np.array([[1]]))
+        fluid.Executor(fluid.CPUPlace()).run(program)
+        with pytest.raises(
+            ProgramError, match="parameter w, which held no value when it started; run the startup program first"
+        ):
+            communicator.stop()
 
 
 class TestArguments:

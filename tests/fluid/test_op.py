@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from fluidtool import fluid
-from fluidtool.fluid.op import Operator
+from fluidtool.errors import ArgumentTypeError, UsageError
+from fluidtool.fluid import core
+from fluidtool.fluid.op import Operator, OpDescCreationMethod, get_all_op_protos
+from fluidtool.fluid.op_protos import OpProtoHolder
 
 CPU = fluid.CPUPlace()
 
@@ -69,3 +72,49 @@ def test_operators_that_cannot_be() -> None:
         Operator("scale", X=["a", "b"], Out="c")
     with pytest.raises(ValueError, match="keyword arguments"):
         Operator("scale", "a")
+
+
+class TestDeclarations:
+    def test_operators_declare_their_slots(self) -> None:
+        protos = {proto.type: proto for proto in get_all_op_protos()}
+        assert all(proto.IsInitialized() for proto in protos.values())
+        assert [(slot.name, slot.duplicable, slot.dispensable) for slot in protos["concat"].inputs] == [
+            ("X", True, False),
+            ("AxisTensor", False, True),
+        ]
+        assert "relu_grad" not in protos
+
+    def test_attributes_of_every_operator_are_declared(self) -> None:
+        proto = OpProtoHolder.instance().get_op_proto("sum")
+        assert {attr.name for attr in proto.attrs} >= OpProtoHolder.generated_op_attr_names()
+
+    def test_defaults(self) -> None:
+        defaults = core.get_op_attrs_default_value(b"dropout")
+        assert (defaults["dropout_implementation"], defaults["op_role"]) == ("downgrade_in_infer", 4096)
+
+    def test_an_unknown_type_has_none(self) -> None:
+        with pytest.raises(UsageError, match='Operator "nosuch" has not been registered'):
+            OpProtoHolder.instance().get_op_proto("nosuch")
+        with pytest.raises(UsageError, match="The operator: nosuch is not registered"):
+            core.get_op_attrs_default_value("nosuch")
+
+    def test_a_declaration_makes_messages(self) -> None:
+        desc = OpDescCreationMethod(OpProtoHolder.instance().get_op_proto("concat"))(X=["a", "b"], Out="c", axis=1)
+        assert [(slot.parameter, list(slot.arguments)) for slot in desc.inputs] == [
+            ("X", ["a", "b"]),
+            ("AxisTensor", []),
+        ]
+        assert [(attr.name, attr.i) for attr in desc.attrs] == [("axis", 1)]
+
+    def test_one_name_where_a_slot_takes_one(self) -> None:
+        method = OpDescCreationMethod(OpProtoHolder.instance().get_op_proto("scale"))
+        with pytest.raises(UsageError, match="Input X expects only one input, but 2 are given"):
+            method(X=["a", "b"], Out="c")
+
+    def test_only_keywords(self) -> None:
+        with pytest.raises(UsageError, match="Only keyword arguments"):
+            OpDescCreationMethod(OpProtoHolder.instance().get_op_proto("scale"))("x")
+
+    def test_only_declarations(self) -> None:
+        with pytest.raises(ArgumentTypeError, match="should be OpProto in PaddlePaddle, found str"):
+            OpDescCreationMethod("scale")  # type: ignore[arg-type]

@@ -83,9 +83,13 @@ def test_files_outside_do_not_count(tmp_path: Path) -> None:
         "c": "core.ProgramDesc()",
         "d": "fluid.data",
     }
-    texts |= {"e": "from helper import base"}
+    texts |= {"e": "from helper import base", "f": "from helpers_helper import base", "g": "import alone"}
     (tmp_path / "book").mkdir()
-    (tmp_path / "book" / "helper.py").write_text("import paddle.fluid.dygraph as dygraph")
+    (tmp_path / "book" / "helper.py").write_text("import paddle.fluid.dygraph as dygraph\nimport helpers_helper")
+    (tmp_path / "book" / "helpers_helper.py").write_text("from helper import base")
+    (tmp_path / "book" / "alone.py").write_text(
+        "import alone, os  # what is in 'fluid.dygraph' elsewhere does not matter"
+    )
     for name, text in texts.items():
         (tmp_path / "book" / f"test_{name}.py").write_text(text)
-    assert files_of(tmp_path) == [Path("book/test_d.py")]
+    assert files_of(tmp_path) == [Path("book/test_d.py"), Path("book/test_g.py")]

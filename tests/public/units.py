@@ -32,7 +32,9 @@ OUTSIDE = re.compile(
 )
 
 IMPORTED = re.compile(r"^\s*(?:from|import)\s+(\w+)", re.MULTILINE)
-DYNAMIC = re.compile(r"^\s*(?:from|import)\s+paddle\.fluid\.dygraph", re.MULTILINE)  # in a helper that a test imports
+DYNAMIC = re.compile(  # in a helper that a test imports, itself or by way of another helper
+    r"^\s*(?:from|import)\s+paddle\.fluid\.(?:dygraph|imperative)", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
@@ -72,11 +74,23 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def _is_outside(path: Path) -> bool:
-    text = path.read_text(errors="replace")
-    helpers = (path.with_name(f"{name}.py") for name in IMPORTED.findall(text))
-    return bool(OUTSIDE.search(text)) or any(
-        DYNAMIC.search(helper.read_text(errors="replace")) for helper in helpers if helper.is_file()
-    )
+    return bool(OUTSIDE.search(_text(path))) or any(DYNAMIC.search(_text(helper)) for helper in _helpers(path))
+
+
+def _helpers(path: Path) -> set[Path]:
+    """The files beside a test that running it imports, at any depth."""
+    found: set[Path] = set()
+    pending = [path]
+    while pending:
+        named = {path.with_name(f"{name}.py") for name in IMPORTED.findall(_text(pending.pop()))}
+        new = {helper for helper in named - found if helper.is_file()}
+        found |= new
+        pending += new
+    return found
+
+
+def _text(path: Path) -> str:
+    return path.read_text(errors="replace")
 
 
 def run(engine: Engine, script: Path, seconds: float) -> Outcomes:
