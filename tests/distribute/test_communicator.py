@@ -270,8 +270,7 @@ class TestGeo:
         assert keeper.heard == []
 
     def test_parameters_must_be_there_at_the_first_exchange(self, geo: tuple[GeoServer, str]) -> None:
-        keeper, endpoint = geo
-        program, communicator = self.communicator(endpoint, every=10)
+        program, communicator = self.communicator(geo[1], every=10)
         communicator.start()
         hold(w=np.array([[0.0, 1], [0, 1]], np.float32), t=tensor(4, 2), ids=np.array([[1]]))
         fluid.Executor(fluid.CPUPlace()).run(program)

@@ -8,7 +8,7 @@ import pytest
 from fluidtool import fluid
 from fluidtool.errors import ArgumentTypeError, UsageError
 from fluidtool.fluid import core
-from fluidtool.fluid.op import Operator, OpDescCreationMethod, get_all_op_protos
+from fluidtool.fluid.op import OpDescCreationMethod, Operator, get_all_op_protos
 from fluidtool.fluid.op_protos import OpProtoHolder
 
 CPU = fluid.CPUPlace()
