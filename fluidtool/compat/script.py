@@ -12,6 +12,7 @@ from types import ModuleType
 
 import fluidtool
 from fluidtool.compat import python2
+from fluidtool.compat.children import children_know_paddle
 from fluidtool.compat.cpu import on_cpu
 from fluidtool.compat.removed.giving import old_names
 from fluidtool.compat.removed.notes import Notes
@@ -58,6 +59,7 @@ def _environment(dialect: Dialect, path: Path) -> Iterator[None]:
     """The environment of a script while it runs."""
     notes = Notes()
     with install(on_cpu(notes.say) if dialect.on_cpu else None), old_names(notes), ExitStack() as stack:
+        stack.enter_context(children_know_paddle(dialect.on_cpu))
         if dialect.python2:
             stack.enter_context(python2.imports_translated(path.parent))
         yield

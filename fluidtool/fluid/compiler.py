@@ -182,6 +182,7 @@ class CompiledProgram:
                 "process share; run it on one device per process (the environment variable CPU_NUM)"
             )
         trainers = self._trainers()
+        engine = "numpy" if len(places) > 1 else "auto"  # threads of several devices would each start the engine's own
         self._scope, self._place = scope, executor.place
         self._runner = ParallelRunner(
             self._program,
@@ -189,7 +190,7 @@ class CompiledProgram:
             scope,
             self._loss_gradient(len(places) * (1 if trainers is None else trainers.number)),
             make_executor=lambda place: runtime.Executor(
-                place, policy=executor.policy, seed=executor.seed, engine="numpy", servers=executor.servers
+                place, policy=executor.policy, seed=executor.seed, engine=engine, servers=executor.servers
             ),
             scopes=shared,
             trainers=trainers,

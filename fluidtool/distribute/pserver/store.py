@@ -48,7 +48,7 @@ class Store:
         raise NotFound(f"variable {name} holds no value on this server yet: run its startup program first")
 
     def _held(self, name: str) -> Any:
-        holder = self._context.scope.find_var(name) if name in self._variables else None
+        holder = self._context.scope.find_var(name)
         if holder is None:
             known = [each for each, variable in self._variables.items() if variable.persistable]
             shown = ", ".join(known[:SHOWN]) + (" …" if len(known) > SHOWN else "")

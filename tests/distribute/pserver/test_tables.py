@@ -46,6 +46,12 @@ def test_an_id_outside_the_slice_is_refused(monkeypatch: Patch, number: int) -> 
         look_up(server, 1, number)
 
 
+def test_a_table_need_not_be_declared_by_the_program(monkeypatch: Patch) -> None:
+    with serving(monkeypatch) as server:
+        server.scope.var("loose").get_tensor().set(np.arange(6, dtype=np.float32).reshape(3, 2))
+        np.testing.assert_array_equal(look_up(server, 2, table_name="loose"), [[4, 5]])
+
+
 def test_an_unknown_table_is_not_found(monkeypatch: Patch) -> None:
     with serving(monkeypatch) as server:
         with pytest.raises(NotFound, match="keeps no variable other"):

@@ -1,0 +1,50 @@
+"""Python processes that a script starts, by itself or by multiprocessing: `paddle` is fluidtool's there, too."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from fluidtool.compat.cpu import on_cpu
+from fluidtool.compat.removed.giving import old_names
+from fluidtool.compat.removed.notes import Notes
+from fluidtool.compat.standin import install
+
+FOLDER = Path(__file__).parent  # of sitecustomize.py, which every Python with this folder in PYTHONPATH runs first
+ROOT = FOLDER.parents[2]
+DIALECT, HOME = "FLUIDTOOL_CHILDREN", "FLUIDTOOL_HOME"
+
+
+@contextmanager
+def children_know_paddle(cpu: bool) -> Iterator[None]:
+    """Within the block, a Python that starts below this process gets the stand-in when it imports paddle.
+
+    cpu: GPUs are taken for the CPU there, too. The variables of the environment are as before afterwards.
+    """
+    path = os.pathsep.join(filter(None, [str(FOLDER), os.environ.get("PYTHONPATH", "")]))
+    with _environment({"PYTHONPATH": path, DIALECT: "cpu" if cpu else "any", HOME: str(ROOT)}):
+        yield
+
+
+@contextmanager
+def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+def begin() -> None:
+    """Offer paddle, and the names that Python and numpy have dropped, for as long as this process lives."""
+    notes, lasting = Notes(), ExitStack()
+    lasting.enter_context(install(on_cpu(notes.say) if os.environ.get(DIALECT) == "cpu" else None))
+    lasting.enter_context(old_names(notes))
+    atexit.register(lasting.close)
