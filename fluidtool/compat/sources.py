@@ -28,6 +28,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
         "fluidtool.fluid.versions",
         "fluidtool.fluid.op_protos",
     ),
+    "paddle.check_import_scipy": ("fluidtool.compat.check_import_scipy",),
     "paddle.compat": ("fluidtool.compat.text",),
     "paddle.version": ("fluidtool.compat.version",),
     "paddle.fluid.contrib.decoder.beam_search_decoder": ("fluidtool.fluid.contrib.decoder",),

@@ -69,7 +69,7 @@ def transpile_for_geo(main: Program, startup: Program, settings: Settings) -> Ge
     plan, table = make_plan(main, startup, settings), distributed_table(main)
     job = GeoJob(plan, main, startup, copy_program(main), copy_program(startup))
     note_distribution(main, settings, table)
-    main._parameters_on_pservers = VarsDistributed(tuple(remote_parameters(plan, job.source_main)))
+    main._parameters_on_pservers = VarsDistributed(list(remote_parameters(plan, job.source_main)))
     _build_main(main, plan)
     fetch_parameters(startup, plan)
     _build_startup(startup.global_block(), plan, main.global_block())

@@ -6,7 +6,7 @@ The questions have Paddle 1.8.5's names (transpiler/details/vars_distributed.py)
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from fluidtool.distribute.analysis import cut_inputs, is_update
 from fluidtool.distribute.plan import DistributePlan, ParameterPlan, Placement
@@ -49,11 +49,26 @@ class VarDistributed:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class VarsDistributed:
     """All variables that live on servers."""
 
-    distributed_vars: tuple[VarDistributed, ...]
+    distributed_vars: list[VarDistributed] = field(default_factory=list)
+
+    def add_distributed_var(
+        self,
+        origin_var: Variable | VarStruct,
+        slice_var: Variable | VarStruct,
+        is_slice: bool | None = None,
+        block_id: int = 0,
+        offset: int = 0,
+        vtype: str = "",
+        endpoint: str = "",
+    ) -> None:
+        """Add one; is_slice: None means that the two declarations differ."""
+        origin, part = (described(var) if isinstance(var, Variable) else var for var in (origin_var, slice_var))
+        cut = origin != part if is_slice is None else is_slice
+        self.distributed_vars.append(VarDistributed(origin, part, cut, block_id, offset, vtype, endpoint))
 
     def get_distributed_var_by_slice(self, var_name: str) -> VarDistributed | None:
         """The first whose slice has this name."""
@@ -91,7 +106,7 @@ def remote_variables(plan: DistributePlan, source: Program) -> VarsDistributed:
     found = list(remote_parameters(plan, source))
     for endpoint in plan.settings.servers:
         found += _states(plan, source, endpoint)
-    return VarsDistributed(tuple(found))
+    return VarsDistributed(found)
 
 
 def remote_parameters(plan: DistributePlan, source: Program) -> Iterator[VarDistributed]:

@@ -12,6 +12,7 @@ from fluidtool import runtime
 from fluidtool.errors import UsageError
 from fluidtool.fluid.executor import Executor, global_scope
 from fluidtool.ir import Program, Variable
+from fluidtool.ir.variable import data_type
 from fluidtool.proto.enums import VarType
 
 ON_SERVERS = ("Optimizer", "RemotePrefetch")  # the other parameters come back to the trainers after each step
@@ -82,7 +83,7 @@ def _fetching(path: str, parts: Sequence[Any]) -> dict[str, Any]:
     ordered = sorted(parts, key=lambda part: part.block_id) if parts[0].is_slice else list(parts)
     return {
         "trainer_id": 0,
-        "dtype": int(parts[0].origin.dtype),
+        "dtype": int(data_type(parts[0].origin.dtype)),
         "shape": list(parts[0].origin.shape),
         "slice_shapes": [",".join(map(str, part.slice.shape)) for part in ordered],
         "slice_varnames": [f"{part.slice.name}.slice.{index}" for index, part in enumerate(ordered)],

@@ -121,9 +121,14 @@ def _set(attr: pb.OpDesc.Attr, value: Any) -> None:
     if field is None:
         raise UsageError(f"attribute {attr.name}: a value of type {AttrType(attr.type).name} cannot be given here")
     if field.endswith("s") and field != "s":
-        getattr(attr, field).extend(value)
+        getattr(attr, field).extend(map(_as_bytes, value))
     else:
-        setattr(attr, field, value)
+        setattr(attr, field, _as_bytes(value))
+
+
+def _as_bytes(value: Any) -> Any:
+    """Text as the messages keep it."""
+    return value.encode() if isinstance(value, str) else value
 
 
 class OpProtoHolder:

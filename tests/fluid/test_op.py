@@ -106,6 +106,16 @@ class TestDeclarations:
         ]
         assert [(attr.name, attr.i) for attr in desc.attrs] == [("axis", 1)]
 
+    def test_text_is_kept_as_bytes(self) -> None:
+        proto = OpProtoHolder.instance().get_op_proto("fill_constant")
+        desc = OpDescCreationMethod(proto)(Out="c", str_value="1", shape=np.array([2, 3]), op_callstack=["a"])
+        found = {attr.name: attr for attr in desc.attrs}
+        assert (found["str_value"].s, list(found["shape"].longs), list(found["op_callstack"].strings)) == (
+            b"1",
+            [2, 3],
+            [b"a"],
+        )
+
     def test_one_name_where_a_slot_takes_one(self) -> None:
         method = OpDescCreationMethod(OpProtoHolder.instance().get_op_proto("scale"))
         with pytest.raises(UsageError, match="Input X expects only one input, but 2 are given"):

@@ -26,7 +26,7 @@ WANTED = 0.95
 PLACES = (".", "book", "unittests")
 OUTSIDE = re.compile(
     r"op_test|OpTest"  # operators by themselves, against numpy
-    r"|dygraph|imperative|to_variable|declarative"  # dynamic graphs
+    r"|dygraph|Dygraph|imperative|to_variable|declarative"  # dynamic graphs
     r"|core\.(ProgramDesc|OpDesc|BlockDesc|Graph|Node|Fleet|Dataset|op_proto_and_checker_maker|infer_no_need_buffer_slots"
     r"|_set_process\w*|_throw\w*|__unittest\w*|run_cmd|get_fetch_variable|get_grad_op_desc|op_support_gpu)\b"  # compiled internals
 )
