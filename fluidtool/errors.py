@@ -36,6 +36,12 @@ class Hint(NamedTuple):
     command: str
 
 
+OVERWRITE = Hint(
+    "choose another name, or overwrite it: overwrite=True", "choose another name, or overwrite it with --force"
+)
+LIST_VARIABLES = Hint("program.list_vars() lists the variables", "'fluidtool inspect --vars' lists the variables")
+
+
 class FluidError(Exception):
     """Root of the tree. `code` is stable and greppable; `exit_code` is what the command line returns.
 
@@ -260,8 +266,10 @@ class NotFiniteError(FluidError, ArithmeticError):
     code = "FT500"
     exit_code = EXIT_NOT_FINITE
 
-    def __init__(self, message: str, found: Any = None) -> None:
-        super().__init__(message)
+    def __init__(
+        self, message: str, found: Any = None, *, hint: str | Hint = "", location: Location | None = None
+    ) -> None:
+        super().__init__(message, hint=hint, location=location)
         self.found = found
 
 

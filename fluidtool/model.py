@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool import locks
-from fluidtool.errors import ArgumentTypeError, FeedError
+from fluidtool.errors import ArgumentTypeError, FeedError, Hint, Location
 from fluidtool.io.inference import feed_names, fetch_names
 from fluidtool.io.layout import ModelFiles, open_model
 from fluidtool.ir import Program, Variable
@@ -146,15 +146,20 @@ class Model:
         if unknown:
             near = get_close_matches(unknown[0], block.vars, n=3)
             hint = f"did you mean {' or '.join(near)}?" if near else f"the inputs are {', '.join(self.feeds) or 'none'}"
-            raise FeedError(f"the program has no variable {unknown[0]!r} to feed; {hint}")
+            text = f"the program has no variable {unknown[0]!r} to feed"
+            raise FeedError(text, hint=hint, location=Location(variable=unknown[0]))
         missing = [name for name in self.names(feed_names) if name not in feed]
         if missing:
             needed = set(self.needed_inputs(fetch))
             missing = [name for name in missing if name in needed]
         if missing:
             raise FeedError(
-                f"no value for the input {', '.join(missing)}; the inputs are {self.describe_inputs()}; feed them "
-                "(--feed NAME=FILE, or --random to try the model)"
+                f"no value for the input {', '.join(missing)}; the inputs are {self.describe_inputs()}",
+                hint=Hint(
+                    f"feed them, as in {{{missing[0]!r}: array}}",
+                    "feed them (--feed NAME=FILE, or --random to try the model)",
+                ),
+                location=Location(variable=missing[0]),
             )
         fitting = self.known.fitting
         for name, value in feed.items():
@@ -238,13 +243,14 @@ def check_value(var: Variable, value: Any) -> None:
     try:
         dtype = var_type_of(found)
     except ArgumentTypeError as error:
-        raise FeedError(f"input {var.name} takes {data_type_name(var.dtype)}, found {found}; {error}") from error
+        text = f"input {var.name} takes {data_type_name(var.dtype)}, found {found}; {error}"
+        raise FeedError(text, location=Location(variable=var.name)) from error
     shape = tuple(value.shape()) if isinstance(value, LoDTensor) else tuple(value.shape)
     if var.dtype is not None and dtype != var.dtype:
         raise FeedError(
-            f"input {var.name} takes {data_type_name(var.dtype)}, found {data_type_name(dtype)} of shape "
-            f"{list(shape)}; "
-            f"convert it: array.astype('{data_type_name(var.dtype)}')"
+            f"input {var.name} takes {data_type_name(var.dtype)}, found {data_type_name(dtype)} of shape {list(shape)}",
+            hint=f"convert it: array.astype('{data_type_name(var.dtype)}')",
+            location=Location(variable=var.name),
         )
     if not var.has_shape:
         return
@@ -256,7 +262,9 @@ def check_value(var: Variable, value: Any) -> None:
     )
     if not fits:
         raise FeedError(
-            f"input {var.name} takes shape {list(declared)} (-1: any size), found {list(shape)}; reshape it"
+            f"input {var.name} takes shape {list(declared)} (-1: any size), found {list(shape)}",
+            hint="reshape it",
+            location=Location(variable=var.name),
         )
 
 

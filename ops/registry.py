@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
-from fluidtool.errors import UnsupportedOperatorError
+from fluidtool.errors import Hint, Location, UnsupportedOperatorError
 from fluidtool.ops.multiply_adds import MultiplyAdds
 from fluidtool.ops.schema import AttrSpec, Slot, attr_specs, slots
 from fluidtool.ops.traits import NO_TRAITS, Traits
@@ -231,11 +231,17 @@ def get_op(type: str) -> OpInfo:
     from fluidtool.ops.index import EXCLUDED, MODULES
 
     if type in EXCLUDED:
-        raise UnsupportedOperatorError(f"operator {type} is not supported: {EXCLUDED[type]}")
+        text = f"operator {type} is not supported: {EXCLUDED[type]}"
+        raise UnsupportedOperatorError(text, location=Location(type=type))
     near = get_close_matches(type, MODULES, n=3)
-    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    meant = f"did you mean {' or '.join(near)}? " if near else ""
     raise UnsupportedOperatorError(
-        f"operator {type} is unknown to this version of fluidtool{hint} ('fluidtool ops' lists what is implemented)"
+        f"operator {type} is unknown to this version of fluidtool",
+        hint=Hint(
+            f"{meant}(fluidtool.ops.index.MODULES has what is implemented)",
+            f"{meant}('fluidtool ops' lists what is implemented)",
+        ),
+        location=Location(type=type),
     )
 
 

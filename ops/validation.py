@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from fluidtool.errors import OperatorError
+from fluidtool.errors import Hint, Location, OperatorError
 from fluidtool.ir import Operator, Program
 from fluidtool.ir.structure import attr_type_name
 from fluidtool.ops.gradient import GRAD
@@ -56,7 +56,9 @@ def require_valid_operator(op: Operator, info: OpInfo | None, source: str = "") 
     if fault is not None:
         within = f" of {source}" if source else ""
         raise OperatorError(
-            f"operator {op.type} in block {op.block.idx}{within} {fault.text}; 'fluidtool check' lists all such faults"
+            f"operator {op.type} in block {op.block.idx}{within} {fault.text}",
+            hint=Hint("fluidtool.check lists all such faults", "'fluidtool check' lists all such faults"),
+            location=Location(source or None, op.block.idx, op.idx, op.type),
         )
 
 

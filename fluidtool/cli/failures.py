@@ -135,6 +135,11 @@ def explain(error: BaseException) -> Explanation:
     )
 
 
+def text_of(error: BaseException) -> str:
+    """An exception as a sentence of the command line."""
+    return explain(error).text
+
+
 def _usage(error: Exception) -> Explanation:
     """A command-line fault, with near names or where to find help."""
     message = str(error.format_message()) if hasattr(error, "format_message") else str(error)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fluidtool import disk
-from fluidtool.errors import FluidError, OutputError, OutputExistsError, UnreadableError
+from fluidtool.errors import OVERWRITE, FluidError, Location, OutputError, OutputExistsError, UnreadableError
 
 
 def write_file(path: str | os.PathLike[str], parts: Iterable[Any], *, overwrite: bool = True) -> None:
@@ -29,7 +29,7 @@ def write_files(contents: Mapping[Path, Iterable[Any]], *, overwrite: bool = Tru
         if not overwrite and target.parent.is_dir():
             finish(target.parent)
         if not overwrite and target.exists():
-            raise OutputExistsError(f"{target} already exists; choose another name, or overwrite it with --force")
+            raise OutputExistsError(f"{target} already exists", hint=OVERWRITE, location=Location(str(target)))
     with _writing(*contents):
         disk.write_files(contents)
 
@@ -53,7 +53,7 @@ def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     Raises OutputExistsError when something is there, OutputError when it cannot be written.
     """
     if path.exists() and not (path.is_dir() and (replace or not held_names(path))):
-        raise OutputExistsError(f"{path} already exists; choose another name, or overwrite it with --force")
+        raise OutputExistsError(f"{path} already exists", hint=OVERWRITE, location=Location(str(path)))
     with _writing(path), disk.new_folder(path) as temporary:
         yield temporary
 
@@ -90,7 +90,9 @@ def finish(folder: Path) -> None:
     except OSError as error:
         raise UnreadableError(
             f"a save into {folder} was killed before all of its files were in place, and cannot be completed: "
-            f"{error.strerror or error}; make the folder writable, or save again"
+            f"{error.strerror or error}",
+            hint="make the folder writable, or save again",
+            location=Location(str(folder)),
         ) from error
 
 
@@ -104,9 +106,7 @@ def _writing(*targets: Path) -> Iterator[None]:
     except OSError as error:
         named = [target for target in targets if error.filename is not None and str(target) == str(error.filename)]
         place = (named or targets)[0]
-        advice = (
-            "; choose a folder that you may write to"
-            if isinstance(error, (PermissionError, NotADirectoryError))
-            else ""
-        )
-        raise OutputError(f"cannot write {place}: {error.strerror or error}{advice}") from error
+        denied = isinstance(error, (PermissionError, NotADirectoryError))
+        hint = "choose a folder that you may write to" if denied else ""
+        text = f"cannot write {place}: {error.strerror or error}"
+        raise OutputError(text, hint=hint, location=Location(str(place))) from error

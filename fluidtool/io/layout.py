@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fluidtool.errors import ModelNotFoundError, ParameterFileError, UnreadableError
+from fluidtool.errors import Hint, Location, ModelNotFoundError, ParameterFileError, UnreadableError
 from fluidtool.io import pickles
 from fluidtool.io.arrays import parse_values
 from fluidtool.io.atomic import finish
@@ -96,9 +96,11 @@ def _open_program(source: Any, model_filename: str | None) -> tuple[Program, str
     elif path.with_name(path.name + ".pdmodel").is_file():
         file = path.with_name(path.name + ".pdmodel")
     else:
+        instead, hint = _instead(path.with_name(path.name + suffix) for suffix in PARTNERS)
         raise ModelNotFoundError(
-            f"there is no model at {path}: no such file or folder, and no {path.name}.pdmodel next to it"
-            f"{_instead(path.with_name(path.name + suffix) for suffix in PARTNERS)}"
+            f"there is no model at {path}: no such file or folder, and no {path.name}.pdmodel next to it{instead}",
+            hint=hint,
+            location=Location(str(path)),
         )
     program = read_program(file)
     stem = file.name.removesuffix(".pdmodel") if file.name.endswith(".pdmodel") else None
@@ -113,14 +115,16 @@ def read_program(path: Path) -> Program:
         found = recognize(path)
         if found is None:
             raise
-        raise UnreadableError(f"{path} is {found.what}, not a Fluid program; {found.advice}") from error
+        text = f"{path} is {found.what}, not a Fluid program"
+        raise UnreadableError(text, hint=found.advice, location=Location(str(path))) from error
 
 
 def _program_in(folder: Path, model_filename: str | None) -> Path:
     if model_filename is not None:
         file = folder / model_filename
         if not file.is_file():
-            raise ModelNotFoundError(f"{folder} has no file {model_filename}; it contains {_listing(folder)}")
+            text = f"{folder} has no file {model_filename}; it contains {_listing(folder)}"
+            raise ModelNotFoundError(text, location=Location(str(file)))
         return file
     for name in PROGRAM_NAMES[:1]:
         if (folder / name).is_file():
@@ -131,25 +135,33 @@ def _program_in(folder: Path, model_filename: str | None) -> Path:
     if not candidates:
         found = recognize(folder)
         if found is not None:
-            raise ModelNotFoundError(f"{folder} is {found.what}; {found.advice}")
+            text = f"{folder} is {found.what}"
+            raise ModelNotFoundError(text, hint=found.advice, location=Location(str(folder)))
+        instead, hint = _instead(folder.iterdir())
         raise ModelNotFoundError(
             f"{folder} contains no Fluid program: it contains {_listing(folder)}; expected __model__, *.pdmodel or "
-            f"another ProgramDesc file{_instead(folder.iterdir())}"
+            f"another ProgramDesc file{instead}",
+            hint=hint,
+            location=Location(str(folder)),
         )
     names = ", ".join(file.name for file in candidates)
     raise ModelNotFoundError(
-        f"{folder} contains {len(candidates)} programs: {names}; choose one with --model-file NAME or the path of "
-        f"the file itself"
+        f"{folder} contains {len(candidates)} programs: {names}",
+        hint=Hint(
+            "choose one: model_filename=NAME, or the path of the file itself",
+            "choose one with --model-file NAME or the path of the file itself",
+        ),
+        location=Location(str(folder)),
     )
 
 
-def _instead(files: Iterable[Path]) -> str:
-    """What the first file is of which that can be seen, as the end of a sentence; '' where there is none."""
+def _instead(files: Iterable[Path]) -> tuple[str, str | Hint]:
+    """What the first file is of which that can be seen, as the end of a sentence, and what to do; '' where there is none."""
     for file in sorted(files):
         found = recognize(file) if file.is_file() else None
         if found is not None:
-            return f". {file.name} is {found.what}; {found.advice}"
-    return ""
+            return f". {file.name} is {found.what}", found.advice
+    return "", ""
 
 
 def _model_like(folder: Path) -> list[Path]:
@@ -187,8 +199,8 @@ def _open_parameters(
         return open_parameters(params, variables, folder)
     if folder is None:
         raise ParameterFileError(
-            f"the program of {program_source} has {len(variables)} parameters, but no file of parameters was given; "
-            f"name it with params="
+            f"the program of {program_source} has {len(variables)} parameters, but no file of parameters was given",
+            hint=Hint("name it: params=FILE", "name it with --params FILE"),
         )
     for name in _paired(folder, stem):
         return open_parameters(folder / name, variables, None)
@@ -201,8 +213,9 @@ def _open_parameters(
     if len(fitting) > 1:
         names = ", ".join(file.name for file in fitting)
         raise ModelNotFoundError(
-            f"{folder} contains {len(fitting)} files that match the parameters of {Path(program_source).name}: "
-            f"{names}; choose one with --params NAME"
+            f"{folder} contains {len(fitting)} files that match the parameters of {Path(program_source).name}: {names}",
+            hint=Hint("choose one: params=NAME", "choose one with --params NAME"),
+            location=Location(str(folder)),
         )
     for name in COMBINED_NAMES:
         if (folder / name).is_file() and not present and str(folder / name) != program_source:
@@ -246,7 +259,7 @@ def open_parameters(params: Any, variables: Sequence[Variable], folder: Path | N
             path = _in_checkpoint(path)
             return open_separate(path, variables), str(path), "one file per parameter"
         if not path.is_file():
-            raise ParameterFileError(f"there are no parameters at {path}: no such file or folder")
+            raise ParameterFileError(f"there are no parameters at {path}: no such file or folder", file=str(path))
         buffer, source = map_file(path), str(path)
     if pickles.is_pickle(buffer):
         arrays = pickles.load_state(bytes(buffer) if path is None else read_file(path), source)

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from fluidtool.errors import ArgumentTypeError, ParameterFileError, UnreadableError
+from fluidtool.errors import ArgumentTypeError, Hint, ParameterFileError, UnreadableError
 from fluidtool.io.atomic import write_file, write_files
 from fluidtool.ir import Program, Variable
 from fluidtool.proto.enums import VarType
@@ -149,7 +149,7 @@ def open_separate(folder: Path, variables: Iterable[Variable]) -> ParameterStore
         except ParameterFileError as fault:
             faults.append(fault)
         except UnreadableError as error:
-            faults.append(ParameterFileError(str(error), variable=var.name))
+            faults.append(ParameterFileError(str(error), variable=var.name, file=str(folder / var.name)))
     if faults:
         raise with_readable(_together(folder, faults), ParameterStore(entries))
     return ParameterStore(entries)
@@ -176,12 +176,16 @@ def _together(folder: Path, faults: list[ParameterFileError]) -> ParameterFileEr
     if not missing:
         rest = f" (and {len(faults) - 1} more parameters are at fault)" if len(faults) > 1 else ""
         first = faults[0]
-        return ParameterFileError(f"{first}{rest}", kind=first.kind, variable=first.variable, faults=tuple(faults))
+        file = None if first.location is None else first.location.file
+        text = f"{first}{rest}"
+        return ParameterFileError(text, kind=first.kind, variable=first.variable, file=file, faults=tuple(faults))
     text = (
         f"{folder} has no file for {_some(missing)} of the program; the parameters may be elsewhere, or in one "
-        "combined file: name it with --params (params_filename in Python)"
+        "combined file"
     )
-    return ParameterFileError(text, kind=ParameterFileError.MISSING, variable=missing[0], faults=tuple(faults))
+    hint = Hint("name it: params=FILE (params_filename in fluid.io)", "name it with --params FILE")
+    kind = ParameterFileError.MISSING
+    return ParameterFileError(text, kind=kind, variable=missing[0], file=str(folder), faults=tuple(faults), hint=hint)
 
 
 def open_combined(buffer: Any, variables: Iterable[Variable], source: str) -> ParameterStore:

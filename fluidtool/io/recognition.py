@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from fluidtool.errors import UnreadableError
+from fluidtool.errors import Hint, UnreadableError
 from fluidtool.io import pickles
 from fluidtool.io.checkpoints import MODEL_DIR, PREFIX, serials
 from fluidtool.io.npy import NPY, NPZ
@@ -20,8 +20,13 @@ from fluidtool.tensor.streams import scan_tensor
 
 ONNX_VERSION, ONNX_GRAPH = 1, 7  # fields of ONNX's ModelProto
 MOST_FIELDS = 4096
-WITH_PROGRAM = "give the program's file, and this one with --params"
-NAMED = f"{WITH_PROGRAM}; 'fluidtool params' reads it as it is"
+WITH_PROGRAM = Hint(
+    "give the program's file, and this one as params=", "give the program's file, and this one with --params"
+)
+NAMED = Hint(
+    f"{WITH_PROGRAM.python}; fluidtool.open_parameters reads it as it is",
+    f"{WITH_PROGRAM.command}; 'fluidtool params' reads it as it is",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +34,7 @@ class Recognized:
     """What a file is, and what to do with it."""
 
     what: str
-    advice: str
+    advice: str | Hint
 
 
 def recognize(path: Path) -> Recognized | None:
@@ -47,7 +52,11 @@ def _folder(path: Path) -> Recognized | None:
     found = serials(path)
     if found:
         what = f"a folder of checkpoints of 2018 (complete: {', '.join(map(str, found))}), parameters without a program"
-        return Recognized(what, f"give the program's file, and --params {path} for the latest one")
+        latest = Hint(
+            f"give the program's file, and params={str(path)!r} for the latest one",
+            f"give the program's file, and --params {path} for the latest one",
+        )
+        return Recognized(what, latest)
     if path.name.startswith(PREFIX) and (path / MODEL_DIR).is_dir():
         return Recognized("a checkpoint of 2018, parameters without a program", WITH_PROGRAM)
     return None

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from fluidtool.collecting import paused
-from fluidtool.errors import ArgumentTypeError, UnreadableError
+from fluidtool.errors import ArgumentTypeError, Location, UnreadableError
 from fluidtool.ir.block import Block
 from fluidtool.ir.messages import (
     DENSE_FIELD,
@@ -67,7 +67,7 @@ def decode_program(data: bytes, program: P, source: str = "the bytes given") -> 
     program.current_block_idx = 0
     fault = structure_fault(program)
     if fault:
-        raise UnreadableError(f"{source} is not a valid program: it {fault}")
+        raise UnreadableError(f"{source} is not a valid program: it {fault}", location=Location(source))
     program.original = ORDINARY
     if not ordinary or not _is_plain(program, desc):
         program.original = Original(encode_program(program), data)
@@ -82,11 +82,14 @@ def _parsed(data: bytes, source: str) -> Any:
         end = cut_off(data)
         if end:
             raise UnreadableError(
-                f"{source} is a Fluid program that is cut off: {end}", hint="copy or save the model again"
+                f"{source} is a Fluid program that is cut off: {end}",
+                hint="copy or save the model again",
+                location=Location(source),
             ) from error
         raise UnreadableError(
             f"{source} cannot be read as a Fluid program ({len(data)} bytes): truncated, corrupted, or another kind of "
-            "file; expected a ProgramDesc such as __model__ or *.pdmodel"
+            "file; expected a ProgramDesc such as __model__ or *.pdmodel",
+            location=Location(source),
         ) from error
     return desc
 
@@ -111,10 +114,12 @@ def _is_plain(program: Program, desc: Any) -> bool:
 def _check_tree(desc: Any, source: str) -> None:
     count = len(desc.blocks)
     if count == 0:
-        raise UnreadableError(f"{source} is not a Fluid program: it has no blocks")
+        raise UnreadableError(f"{source} is not a Fluid program: it has no blocks", location=Location(source))
     for position, block in enumerate(desc.blocks):
         if block.idx != position:
-            raise UnreadableError(f"{source} is corrupted: block {position} says it is block {block.idx}")
+            raise UnreadableError(
+                f"{source} is corrupted: block {position} says it is block {block.idx}", location=Location(source)
+            )
 
 
 def _check_names(block: Block, source: str) -> None:
@@ -134,7 +139,9 @@ def _check_names(block: Block, source: str) -> None:
     try:
         "".join(names)
     except TypeError:
-        raise UnreadableError(f"{source} is corrupted: block {block.idx} has a name that is not text") from None
+        raise UnreadableError(
+            f"{source} is corrupted: block {block.idx} has a name that is not text", location=Location(source)
+        ) from None
 
 
 def _new_block(program: Program, desc: Any) -> Block:
@@ -152,7 +159,9 @@ def _decode_block(block: Block, desc: Any, keep_unknown: bool, source: str) -> N
             unusual.append((var, var_desc))
     for op_desc in desc.ops:
         if not op_desc.type:
-            raise UnreadableError(f"{source} is corrupted: block {block.idx} has an operator without a type")
+            raise UnreadableError(
+                f"{source} is corrupted: block {block.idx} has an operator without a type", location=Location(source)
+            )
         op, plain = _decode_op(block, op_desc, keep_unknown)
         block.ops.append(op)
         if not plain:

@@ -15,7 +15,7 @@ from functools import partial
 from importlib import import_module
 from typing import NamedTuple
 
-from fluidtool.errors import FluidError, ProgramError
+from fluidtool.errors import FluidError, Hint, ProgramError
 from fluidtool.ir import Program
 from fluidtool.ir.reuse import restore_names, shares_names
 from fluidtool.ir.roles import ROLE_ATTR, OpRole
@@ -106,9 +106,11 @@ class PassPlan:
         if self.for_inference and trains(program):
             names = ", ".join(planned.name for planned in self.passes if planned.inference)
             raise ProgramError(
-                f"{names}: inference rewrites may treat parameters as constants, but this program trains them; "
-                f"extract the inference part first (fluidtool prune MODEL --targets NAME -o OUT; "
-                f"program.clone(for_test=True) in Python)"
+                f"{names}: inference rewrites may treat parameters as constants, but this program trains them",
+                hint=Hint(
+                    "extract the inference part first: fluidtool.prune, or program.clone(for_test=True)",
+                    "extract the inference part first: fluidtool prune MODEL --targets NAME -o OUT",
+                ),
             )
 
 
@@ -160,8 +162,8 @@ def find(name: str) -> InferencePass:
     if name in known:
         return known[name]
     near = get_close_matches(_usual(name), known, n=2)
-    hint = f"did you mean {' or '.join(near)}?" if near else "'fluidtool transpile --fuse help' lists them"
-    raise ProgramError(f"there is no pass {name!r}; {hint}")
+    listed = Hint(f"they are {', '.join(known)}", "'fluidtool transpile --fuse help' lists them")
+    raise ProgramError(f"there is no pass {name!r}", hint=f"did you mean {' or '.join(near)}?" if near else listed)
 
 
 def _usual(name: str) -> str:
@@ -256,8 +258,8 @@ def _check(name: str, before: Program, after: list[Finding]) -> None:
         return
     if given:
         raise ProgramError(
-            f"{name} cannot rewrite this program, which already has faults: {given[0].code} {given[0].message}; "
-            "'fluidtool check' lists them"
+            f"{name} cannot rewrite this program, which already has faults: {given[0].code} {given[0].message}",
+            hint=Hint("fluidtool.check lists them", "'fluidtool check' lists them"),
         )
     raise FluidError(
         f"the pass {name} introduced a fault: {new[0].code} {new[0].message}; this is a bug in the pass, please "

@@ -211,10 +211,10 @@ def _parameters(files: ModelFiles) -> Iterator[Finding]:
     faults = files.fault.faults or (files.fault,)
     wanted = len(persistables(files.program))
     if wanted > 1 and [fault.kind for fault in faults] == [ParameterFileError.MISSING] * wanted:
-        yield Finding("FC301", str(files.fault))
+        yield Finding("FC301", files.fault.message)
         return
     for fault in sorted(faults, key=lambda fault: fault.variable):
-        yield Finding(_PARAMETER_CODES.get(fault.kind, "FC304"), str(fault), variable=fault.variable)
+        yield Finding(_PARAMETER_CODES.get(fault.kind, "FC304"), fault.message, variable=fault.variable)
 
 
 _PARAMETER_CODES = {

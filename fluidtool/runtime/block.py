@@ -186,17 +186,18 @@ class BoundBlock:
                         holder.value = None
         except FluidError as error:
             if step is not None and not getattr(error, "located", False):
-                error.located = True  # type: ignore[attr-defined]
-                error.args = (f"{error.args[0]} [{where(step)}]", *error.args[1:])
+                located(error, step.context.op).args = (f"{error.args[0]} [{where(step)}]", *error.args[1:])
             raise
         except FAILURES as error:
             assert step is not None
-            raise located(OperatorError(f"operator {step.context.op.type} failed: {error} [{where(step)}]")) from error
+            text = f"operator {step.context.op.type} failed: {error} [{where(step)}]"
+            raise located(OperatorError(text), step.context.op) from error
         except AttributeError as error:  # a bug here, unless an input has the wrong type
             misfit = None if step is None else misfit_of(step)
             if step is None or misfit is None:
                 raise
-            raise located(OperatorError(f"operator {step.context.op.type}: {misfit} [{where(step)}]")) from error
+            text = f"operator {step.context.op.type}: {misfit} [{where(step)}]"
+            raise located(OperatorError(text), step.context.op) from error
 
 
 def one_by_one(

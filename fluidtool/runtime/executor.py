@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary, WeakSet
 import numpy as np
 
 from fluidtool import locks
-from fluidtool.errors import FeedError, FetchError
+from fluidtool.errors import LIST_VARIABLES, FeedError, FetchError, Location
 from fluidtool.ir import Operator, Program
 from fluidtool.ops.concurrency import HOLDER
 from fluidtool.ops.context import Device, OpContext, Remote
@@ -290,7 +290,7 @@ class Executor:
         if value is None:
             if any(name in op.output_arg_names for block in program.blocks for op in block.ops):
                 return LoDTensor()  # an operator did not compute this output, as in Paddle: it has no memory
-            raise FetchError(f"cannot fetch {name}: {self._why_not_fetched(program, name)}")
+            raise _not_fetched(program, name)
         if isinstance(value, LoDTensor):
             copy = LoDTensor(None if value.array is None else value.array.copy(), value.lod())
             if value.array is None:
@@ -298,15 +298,15 @@ class Executor:
             return copy
         return value
 
-    def _why_not_fetched(self, program: Program, name: str) -> str:
-        from difflib import get_close_matches
 
-        known = {n for block in program.blocks for n in block.vars}
-        near = get_close_matches(name, known, n=3)
-        hint = f"; did you mean {' or '.join(near)}?" if near else "; 'fluidtool inspect --vars' lists the variables"
-        return (
-            "no operator computes it and nothing was fed" if name in known else "the program has no such variable"
-        ) + hint
+def _not_fetched(program: Program, name: str) -> FetchError:
+    from difflib import get_close_matches
+
+    known = {n for block in program.blocks for n in block.vars}
+    near = get_close_matches(name, known, n=3)
+    hint = f"did you mean {' or '.join(near)}?" if near else LIST_VARIABLES
+    why = "no operator computes it and nothing was fed" if name in known else "the program has no such variable"
+    return FetchError(f"cannot fetch {name}: {why}", hint=hint, location=Location(variable=name))
 
 
 def communicators_of(scope: Scope, place: Place, policy: Policy) -> Communicators:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fluidtool.errors import NotFiniteError
+from fluidtool.ir import Operator
 from fluidtool.ir.callstack import written_in
 from fluidtool.runtime.step import BoundStep, located
 from fluidtool.tensor import LoDTensor, SelectedRows
@@ -88,7 +89,9 @@ class FiniteCheck:
             found = not_finite(value)
             if found:
                 inputs = _operands(step) if before is None else before
-                self._add(_not_finite(step, block, slot, name, found, inputs, given=False, finite_inputs=not strange))
+                self._add(
+                    op, _not_finite(step, block, slot, name, found, inputs, given=False, finite_inputs=not strange)
+                )
 
     def _given(self, step: BoundStep) -> bool:
         """Whether an input is not finite. One that no operator computed is not blamed on its reader."""
@@ -97,14 +100,14 @@ class FiniteCheck:
             found = not_finite(value)
             strange = strange or found is not None
             if found and name not in self._names:
-                block = step.context.op.block.idx
-                inputs = _operands(step)
-                self._add(_not_finite(step, block, slot, name, found, inputs, given=True, finite_inputs=False))
+                op, inputs = step.context.op, _operands(step)
+                where = op.block.idx
+                self._add(op, _not_finite(step, where, slot, name, found, inputs, given=True, finite_inputs=False))
         return strange
 
-    def _add(self, found: NotFinite) -> None:
+    def _add(self, op: Operator, found: NotFinite) -> None:
         if not self.every:
-            raise located(NotFiniteError(found.sentence(), found))
+            raise located(NotFiniteError(found.sentence(), found), op, found.variable)
         self._names.add(found.variable)
         key = (-1 if found.given else found.operator, f"{found.block} {found.variable}")
         if key not in self._seen:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fluidtool.errors import PolicyError
+from fluidtool.errors import Hint, Location, PolicyError
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,12 @@ class Policy:
         if not any(resolved.is_relative_to(root.resolve()) for root in roots):
             allowed = ", ".join(str(root) for root in roots) or "none"
             raise PolicyError(
-                f"operator {op_type} asks for the file {path!r}, which is not in an allowed folder ({allowed}); "
-                "allow its folder with --allow-files DIR, or fluidtool.runtime.Policy(file_roots=...)"
+                f"operator {op_type} asks for the file {path!r}, which is not in an allowed folder ({allowed})",
+                hint=Hint(
+                    "allow its folder: policy=fluidtool.runtime.Policy(file_roots=...)",
+                    "allow its folder with --allow-files DIR",
+                ),
+                location=Location(str(path), type=op_type),
             )
         return resolved
 
@@ -33,8 +37,9 @@ class Policy:
         """The endpoint; raises PolicyError unless the caller allows it."""
         if self.endpoints is not None and endpoint not in self.endpoints:
             raise PolicyError(
-                f"operator {op_type} asks to talk to {endpoint!r}, which the caller did not allow; "
-                "allow it with --allow-network, or fluidtool.runtime.Policy(endpoints=...)"
+                f"operator {op_type} asks to talk to {endpoint!r}, which the caller did not allow",
+                hint=Hint("allow it: policy=fluidtool.runtime.Policy(endpoints=...)", "allow it with --allow-network"),
+                location=Location(type=op_type),
             )
         return endpoint
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from fluidtool.errors import FluidError, OperatorError, UninitializedError
+from fluidtool.errors import FluidError, Location, OperatorError, UninitializedError
 from fluidtool.ir import Operator
 from fluidtool.ir.callstack import written_in
 from fluidtool.ir.operator import as_attr_value, guess_attr_type
@@ -246,8 +246,11 @@ def misfit_of(step: Located) -> str | None:
     return None
 
 
-def located(error: FluidError) -> FluidError:
-    """Mark an error whose message already says where it happened."""
+def located(error: FluidError, op: Operator, variable: str | None = None) -> FluidError:
+    """Mark an error whose message already says where it happened, in this operator."""
+    file = None if error.location is None else error.location.file
+    position = next((place for place, each in enumerate(op.block.ops) if each is op), None)  # None: a copy for this run
+    error.location = Location(file, op.block.idx, position, op.type, variable)
     error.located = True  # type: ignore[attr-defined]
     return error
 

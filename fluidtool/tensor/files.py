@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from fluidtool.errors import UnreadableError
+from fluidtool.errors import Location, UnreadableError
 
 Array = np.ndarray[Any, Any]
 LEAST_MAPPED = 16 << 10  # bytes of a file; smaller ones are read
@@ -37,8 +37,13 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
             return os.fdopen(descriptor, "rb")
         os.close(descriptor)
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
-        raise UnreadableError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
-    raise UnreadableError(f"cannot read {path}: it is not a regular file; fluidtool reads no folders, pipes or devices")
+        raise UnreadableError(
+            f"cannot read {path}: {getattr(error, 'strerror', None) or error}", location=Location(str(path))
+        ) from error
+    raise UnreadableError(
+        f"cannot read {path}: it is not a regular file; fluidtool reads no folders, pipes or devices",
+        location=Location(str(path)),
+    )
 
 
 def read_file(path: str | os.PathLike[str], largest: int | None = None) -> bytes:
@@ -47,9 +52,13 @@ def read_file(path: str | os.PathLike[str], largest: int | None = None) -> bytes
         try:
             data = file.read() if largest is None else file.read(largest + 1)
         except OSError as error:
-            raise UnreadableError(f"cannot read {path}: {error.strerror or error}") from error
+            raise UnreadableError(
+                f"cannot read {path}: {error.strerror or error}", location=Location(str(path))
+            ) from error
     if largest is not None and len(data) > largest:
-        raise UnreadableError(f"{path} has more than {largest} bytes, too many for such a file")
+        raise UnreadableError(
+            f"{path} has more than {largest} bytes, too many for such a file", location=Location(str(path))
+        )
     return data
 
 
@@ -62,7 +71,9 @@ def map_file(path: str | os.PathLike[str]) -> bytes | memoryview:
                 return file.read()
             memory = _map(file.fileno(), found.st_size)
         except (OSError, ValueError) as error:
-            raise UnreadableError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+            raise UnreadableError(
+                f"cannot read {path}: {getattr(error, 'strerror', None) or error}", location=Location(str(path))
+            ) from error
     memory.file = MappedFile(os.path.abspath(path), found, memory)
     return memoryview(memory).cast("B").toreadonly()
 
@@ -105,8 +116,9 @@ class MappedFile:
     def changed(self) -> UnreadableError:
         """The error of a file that is not any more what it was."""
         return UnreadableError(
-            f"{self.path} was changed after it was opened (it had {self.size} bytes); load the model again, and "
-            f"replace files with new ones instead of writing into them"
+            f"{self.path} was changed after it was opened (it had {self.size} bytes)",
+            hint="load the model again, and replace files with new ones instead of writing into them",
+            location=Location(str(self.path)),
         )
 
     def copy(self, begin: int, end: int) -> Array:

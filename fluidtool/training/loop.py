@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.errors import FeedError, NotFiniteError, ProgramError
+from fluidtool.errors import LIST_VARIABLES, FeedError, Hint, Location, NotFiniteError, ProgramError
 from fluidtool.io.atomic import write_into
 from fluidtool.io.parameters import Value, persistables, separate_parts
 from fluidtool.io.saving import Layout, save_model
@@ -93,7 +93,8 @@ class Training:
             self.executor.run(startup, {}, [], self.scope)
         elif path is None:
             raise ProgramError(
-                "there is neither a startup program nor parameters to start from; name one of them (--startup, --init)"
+                "there is neither a startup program nor parameters to start from",
+                hint=Hint("name one of them: startup= or init=", "name one of them (--startup, --init)"),
             )
         values = {} if path is None else initial_values(path, self._variables)
         for name, value in values.items():
@@ -144,9 +145,14 @@ class Training:
         loss = float(np.mean(LoDTensor.numpy(values[self.loss])))
         if not (self.allow_nan or math.isfinite(loss)):
             raise NotFiniteError(
-                f"the loss {self.loss} is {loss} in step {number} of epoch {epoch} (both count from 0): lower the "
-                "learning rate or clip gradients, or continue anyway with --allow-nan; 'fluidtool run --check-nan' "
-                "finds the operator"
+                f"the loss {self.loss} is {loss} in step {number} of epoch {epoch} (both count from 0)",
+                hint=Hint(
+                    "lower the learning rate or clip gradients, or continue anyway: allow_nan=True; "
+                    "fluidtool.run(…, check_nan=True) finds the operator",
+                    "lower the learning rate or clip gradients, or continue anyway with --allow-nan; "
+                    "'fluidtool run --check-nan' finds the operator",
+                ),
+                location=Location(variable=self.loss),
             )
         seconds = perf_counter() - begin
         first = next(iter(feed), None)
@@ -203,12 +209,12 @@ class Training:
         """What `save_inference_model` saves."""
         block = self.programs.main.global_block()
         unknown = [name for name in targets if name not in block.vars]
-        if not targets or unknown:
-            raise ProgramError(
-                f"the main program has no variable {unknown[0]!r} to save an inference model for"
-                if unknown
-                else "name what the inference model computes (--targets NAME)"
-            )
+        if not targets:
+            hint = Hint("name it: targets=[NAME]", "name it: --targets NAME")
+            raise ProgramError("nothing says what the inference model computes", hint=hint)
+        if unknown:
+            text = f"the main program has no variable {unknown[0]!r} to save an inference model for"
+            raise ProgramError(text, hint=LIST_VARIABLES, location=Location(variable=unknown[0]))
         return cut_to(self.programs.main, targets, None, self.programs.inputs)
 
 
@@ -231,15 +237,23 @@ def check_data(programs: TrainingPrograms, data: Source, order: Order) -> None:
     missing = [name for name in programs.inputs if name not in feed]
     if missing:
         raise FeedError(
-            f"there are no data for the input {', '.join(missing)}; the inputs are {programs.described_inputs()}; "
-            f"give one array each (--data NAME=FILE.npy, or a .npz with arrays of these names)"
+            f"there are no data for the input {', '.join(missing)}; the inputs are {programs.described_inputs()}",
+            hint=Hint(
+                "give one array each: DataFiles(['NAME=FILE.npy']), or a .npz with arrays of these names",
+                "give one array each (--data NAME=FILE.npy, or a .npz with arrays of these names)",
+            ),
+            location=Location(variable=missing[0]),
         )
     for var in programs.input_variables:
         check_value(var, feed[var.name])
         if var.lod_level and not feed[var.name].offsets:
             raise FeedError(
-                f"the input {var.name} contains sequences, but the data does not say where they end: give their "
-                f"lengths, {var.name}.lod in the .npz or --lod {var.name}=[[2,3]]"
+                f"the input {var.name} contains sequences, but the data does not say where they end",
+                hint=Hint(
+                    f"give their lengths: {var.name}.lod in the .npz, or lods=['{var.name}=[[2,3]]']",
+                    f"give their lengths: {var.name}.lod in the .npz or --lod {var.name}=[[2,3]]",
+                ),
+                location=Location(variable=var.name),
             )
 
 
@@ -249,11 +263,11 @@ def _check_batch_size(programs: TrainingPrograms, data: Examples, order: Order) 
         return
     if order.batch_size != size:
         raise FeedError(
-            f"the program is declared for batches of {size} ({programs.described_inputs()}), not of "
-            f"{order.batch_size}; give --batch-size {size}"
+            f"the program is declared for batches of {size} ({programs.described_inputs()}), not of {order.batch_size}",
+            hint=Hint(f"give batch_size={size}", f"give --batch-size {size}"),
         )
     if data.count % size and not order.drop_last:
         raise FeedError(
-            f"the program is declared for batches of {size}, which {data.count} examples do not fill; drop the "
-            f"incomplete one with --drop-last"
+            f"the program is declared for batches of {size}, which {data.count} examples do not fill",
+            hint=Hint("drop the incomplete one: drop_last=True", "drop the incomplete one with --drop-last"),
         )

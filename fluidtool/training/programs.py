@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from fluidtool.errors import FetchError, ModelNotFoundError, ProgramError
+from fluidtool.errors import LIST_VARIABLES, FetchError, Hint, Location, ModelNotFoundError, ProgramError
 from fluidtool.io.inference import feed_names
 from fluidtool.io.layout import read_program
 from fluidtool.ir import Program, Variable
@@ -61,12 +61,14 @@ def open_programs(
         raise ModelNotFoundError(
             f"there are no programs at {path}: it is neither a folder nor the file of a main program"
         )
-    main_file = _choose(folder, main, MAIN_NAMES, "main program", "--main")
+    main_file = _choose(folder, main, MAIN_NAMES, "main program")
     if main_file is None:
         raise ModelNotFoundError(
-            f"{folder} has no main program: none of {', '.join(MAIN_NAMES)} exists; name it with --main FILE"
+            f"{folder} has no main program: none of {', '.join(MAIN_NAMES)} exists",
+            hint=Hint("name it: main=FILE", "name it with --main FILE"),
+            location=Location(str(folder)),
         )
-    startup_file = _choose(folder, startup, STARTUP_NAMES, "startup program", "--startup")
+    startup_file = _choose(folder, startup, STARTUP_NAMES, "startup program")
     program = _read(main_file)
     if not any_role and not any(op.outputs.get("ParamOut") for block in program.blocks for op in block.ops):
         raise ProgramError(
@@ -86,13 +88,14 @@ def _read(file: Path) -> Program:
     return program
 
 
-def _choose(folder: Path, given: str | None, names: Sequence[str], what: str, option: str) -> Path | None:
+def _choose(folder: Path, given: str | None, names: Sequence[str], what: str) -> Path | None:
     if given is None:
         return next((folder / name for name in names if (folder / name).is_file()), None)
     for path in (folder / given, Path(given)):
         if path.is_file():
             return path
-    raise ModelNotFoundError(f"{option} {given}: there is no such {what}, neither in {folder} nor as a path")
+    text = f"there is no {what} {given}, neither in {folder} nor as a path"
+    raise ModelNotFoundError(text, location=Location(given))
 
 
 def find_loss(program: Program, given: str | None = None) -> str:
@@ -105,14 +108,16 @@ def find_loss(program: Program, given: str | None = None) -> str:
         computed = {name for op in block.ops for name in op.output_arg_names}
         if given not in computed:
             near = get_close_matches(given, computed, n=3)
-            hint = f"did you mean {' or '.join(near)}?" if near else "'fluidtool inspect --vars' lists the variables"
-            raise FetchError(f"--loss {given}: no operator of block 0 computes such a variable; {hint}")
+            hint = f"did you mean {' or '.join(near)}?" if near else LIST_VARIABLES
+            text = f"the loss {given}: no operator of block 0 computes such a variable"
+            raise FetchError(text, hint=hint, location=Location(variable=given))
         return given
     found = list(dict.fromkeys(_starts_of_backward(program)))
     if len(found) == 1:
         return found[0]
     what = f"has {len(found)} losses ({', '.join(found)})" if found else "does not tell its loss: no backward pass"
-    raise ProgramError(f"the main program {what}; name the loss with --loss NAME")
+    hint = Hint("name the loss: loss=NAME", "name the loss with --loss NAME")
+    raise ProgramError(f"the main program {what}", hint=hint)
 
 
 def _starts_of_backward(program: Program) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from fluidtool.errors import OutputExistsError
+from fluidtool.errors import OVERWRITE, Location, OutputExistsError
 from fluidtool.io.atomic import held_names, new_folder
 
 
@@ -26,7 +26,7 @@ def check_free(folder: Path, names: Sequence[str], *, overwrite: bool = False) -
     if not folder.exists() or (folder.is_dir() and not held_names(folder)):
         return
     if not overwrite:
-        raise OutputExistsError(f"{folder} already exists; choose another name, or overwrite it with --force")
+        raise OutputExistsError(f"{folder} already exists", hint=OVERWRITE, location=Location(str(folder)))
     if not folder.is_dir():
         raise OutputExistsError(f"{folder} is a file, not a folder of parameters; choose another name")
     own = {Path(name).parts[0] for name in names}

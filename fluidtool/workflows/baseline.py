@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fluidtool.errors import UnreadableError
+from fluidtool.errors import Hint, Location, UnreadableError
 from fluidtool.io.atomic import write_file
 from fluidtool.io.json_files import read_json
 from fluidtool.io.jsonable import jsonable
 from fluidtool.passes.findings import Finding
 
 SCHEMA = "fluidtool.check.baseline/1"
+WRITE_ONE = Hint("write one with fluidtool.workflows.check.accept", "write one with --write-baseline")
 FIELDS = ("program", "code", "block", "type", "variable")
 Key = tuple[Any, ...]
 
@@ -50,7 +51,9 @@ def read_baseline(path: Path) -> Baseline:
     data = read_json(path)
     rows = data.get("findings") if isinstance(data, dict) and data.get("schema") == SCHEMA else None
     if not isinstance(rows, list) or not all(_is_row(row) for row in rows):
-        raise UnreadableError(f"{path} is not a baseline of findings ({SCHEMA}); write one with --write-baseline")
+        raise UnreadableError(
+            f"{path} is not a baseline of findings ({SCHEMA})", hint=WRITE_ONE, location=Location(str(path))
+        )
     return Baseline(path.parent, Counter(tuple(row[name] for name in FIELDS) for row in rows))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fluidtool.errors import UsageError
+from fluidtool.errors import Hint, Location, UsageError
 from fluidtool.ir import Variable
 from fluidtool.model import Model, describe_variable
 from fluidtool.workflows.watcher import SILENT, Watcher
@@ -29,7 +29,11 @@ def require_batch(model: Model, batch: int | None, inputs: Iterable[str], watche
         watcher.say(f"note: {text}, and keeps it")
         return
     wanted = ",".join(str(size) for size in (batch, *var.shape[1:]))
-    raise UsageError(f"{text}; change the model: fluidtool reshape MODEL '{var.name}:[{wanted}]' -o OUT")
+    hint = Hint(
+        f"change the model: fluidtool.reshape(model, {{{var.name!r}: [{wanted}]}}, OUT)",
+        f"change the model: fluidtool reshape MODEL '{var.name}:[{wanted}]' -o OUT",
+    )
+    raise UsageError(text, hint=hint, location=Location(variable=var.name))
 
 
 def _takes(var: Variable, batch: int) -> bool:

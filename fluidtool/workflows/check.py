@@ -124,7 +124,7 @@ def without_accepted(checked: Sequence[Checked], baseline: Path, watcher: Watche
     expected = accepted.unmatched
     left = [replace(each, findings=accepted.new(each.program, each.findings)) for each in checked]
     gone = accepted.unmatched
-    stale = f", {gone} no longer occur: write it again with --write-baseline" if gone else ""
+    stale = f", {gone} no longer occur: write it again" if gone else ""
     watcher.say(f"{baseline}: {_counted(expected - gone)} accepted{stale}")
     return left
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from fluidtool.errors import UsageError
+from fluidtool.errors import Hint, UsageError
 from fluidtool.model import Model
 from fluidtool.workflows.conversion import TOLERANCE, ConvertRequest, ConvertResult, OnnxOptions
 from fluidtool.workflows.inputs import Inputs
@@ -47,10 +47,11 @@ def convert(
     """
     if to not in TARGETS:
         hint = did_you_mean(to, TARGETS) or f"choose one of {', '.join(TARGETS)}"
-        raise UsageError(f"{to!r} is not a format to convert to; {hint}")
+        raise UsageError(f"{to!r} is not a format to convert to", hint=hint)
     if to != "onnx" and (onnx is not None or verify is not None):
         raise UsageError(
-            f"--opset, --external-data and --verify apply to --to onnx; {to} keeps every byte of the parameters"
+            f"options of ONNX and verification do not apply to {to}, which keeps every byte of the parameters",
+            hint=Hint("omit onnx= and verify=", "omit --opset, --external-data and --verify"),
         )
     if not tolerance >= 0:
         raise UsageError("the tolerance must not be negative")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fluidtool.errors import FetchError, UsageError
+from fluidtool.errors import FetchError, Location, UsageError
 from fluidtool.io.arrays import read_values
 from fluidtool.tensor import LoDTensor, SelectedRows
 from fluidtool.tensor.compare import Comparison, compare
@@ -23,7 +23,7 @@ class Tolerance:
 
     def __post_init__(self) -> None:
         if min(self.rtol, self.atol) < 0:
-            raise UsageError("--rtol and --atol must not be negative")
+            raise UsageError("the tolerances rtol and atol must not be negative")
 
 
 def read_expected(path: Path, outputs: Sequence[str], known: Sequence[str]) -> dict[str, LoDTensor]:
@@ -41,7 +41,8 @@ def read_expected(path: Path, outputs: Sequence[str], known: Sequence[str]) -> d
     unknown = [name for name in values if name not in known]
     if unknown:
         hint = did_you_mean(unknown[0], known) or f"it computes {', '.join(outputs)}"
-        raise FetchError(f"{path} expects {unknown[0]!r}, which the program does not have; {hint}")
+        text = f"{path} expects {unknown[0]!r}, which the program does not have"
+        raise FetchError(text, hint=hint, location=Location(str(path), variable=unknown[0]))
     return values
 
 

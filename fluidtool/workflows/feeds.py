@@ -7,8 +7,9 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from fluidtool.errors import FeedError, LoDError, UsageError
+from fluidtool.errors import FeedError, Hint, Location, LoDError, UsageError
 from fluidtool.io.arrays import parse_lengths, read_stream, read_values
 from fluidtool.io.json_files import read_json
 from fluidtool.model import Model
@@ -17,18 +18,37 @@ from fluidtool.tensor import LoDTensor
 from fluidtool.workflows.names import did_you_mean, listed
 
 
-def read_feed(model: Model, spec: str, flag: str = "--feed") -> dict[str, LoDTensor]:
-    """'x.npy', 'NAME=x.npy', 'all.npz', '-', 'NAME=-' -> values by input; `flag` is what gave them."""
+class Argument(NamedTuple):
+    """What gave a text: how messages call it, the argument of a call, the option of a command."""
+
+    what: str
+    argument: str
+    option: str
+
+    def named(self, text: str) -> Hint:
+        """The hint to name the input."""
+        return Hint(f"name the input: {self.argument}=['NAME={text}']", f"name the input: {self.option} NAME={text}")
+
+
+FEED = Argument("the file", "feeds", "--feed")
+DATA = Argument("the file", "files", "--data")
+LENGTHS = Argument("the sequence lengths", "lods", "--lod")
+SHAPE = Argument("the shape", "shapes", "--shape")
+
+
+def read_feed(model: Model, spec: str, by: Argument = FEED) -> dict[str, LoDTensor]:
+    """'x.npy', 'NAME=x.npy', 'all.npz', '-', 'NAME=-' -> values by input; `by` is what gave them."""
     name, file = split_spec(spec)
-    values = _read_stdin(flag) if file == "-" else read_values(Path(file))
+    values = _read_stdin() if file == "-" else read_values(Path(file))
     if name:
         return {_known(model, name): _single(values, name, file)}
     if "" in values:
-        return {_guess(model, file, flag): values[""]}
+        return {_guess(model, file, by): values[""]}
     positional = all(key.startswith("arr_") and key[4:].isdecimal() for key in values)
     if positional and not any(model.program.global_block().has_var(key) for key in values):
         if len(values) > len(model.feeds):
-            raise FeedError(f"{file} has {len(values)} unnamed arrays, but {listed(model.feeds)}; name them")
+            text = f"{file} has {len(values)} unnamed arrays, but {listed(model.feeds)}"
+            raise FeedError(text, hint="name them", location=Location(file))
         return {model.feeds[int(key[4:])]: value for key, value in values.items() if int(key[4:]) < len(model.feeds)}
     return {_known(model, key): value for key, value in values.items()}
 
@@ -41,11 +61,9 @@ def split_spec(spec: str) -> tuple[str, str]:
     return (name, file) if equals else ("", spec)
 
 
-def _read_stdin(flag: str) -> dict[str, LoDTensor]:
+def _read_stdin() -> dict[str, LoDTensor]:
     if sys.stdin.isatty():
-        raise FeedError(
-            f"{flag} - reads a .npy or .npz file from standard input, which is a terminal; pipe a file to it"
-        )
+        raise FeedError("- is a .npy or .npz file on standard input, which is a terminal", hint="pipe a file to it")
     return read_stream(sys.stdin.buffer, "standard input")
 
 
@@ -54,9 +72,8 @@ def _single(values: Mapping[str, LoDTensor], name: str, file: str) -> LoDTensor:
         return values[name]
     if len(values) == 1:
         return next(iter(values.values()))
-    raise FeedError(
-        f"{file} has no array {name!r}: {did_you_mean(name, list(values)) or 'it has ' + ', '.join(values)}"
-    )
+    hint = did_you_mean(name, list(values)) or f"it has {', '.join(values)}"
+    raise FeedError(f"{file} has no array {name!r}", hint=hint, location=Location(file, variable=name))
 
 
 def _known(model: Model, name: str) -> str:
@@ -64,17 +81,18 @@ def _known(model: Model, name: str) -> str:
     if model.program.global_block().has_var(name):
         return name
     hint = did_you_mean(name, [*model.feeds, *model.program.global_block().vars]) or listed(model.feeds)
-    raise FeedError(f"there is no input {name!r}; {hint}")
+    raise FeedError(f"there is no input {name!r}", hint=hint, location=Location(variable=name))
 
 
-def _guess(model: Model, file: str, flag: str) -> str:
+def _guess(model: Model, file: str, by: Argument) -> str:
     """The input that a file without a name is for."""
     stem = Path(file).stem
     if stem in model.feeds:
         return stem
     if len(model.feeds) == 1:
         return model.feeds[0]
-    raise FeedError(f"{flag} {file}: name its input, {flag} NAME={file}; {listed(model.feeds)}")
+    text = f"{file} does not say which input it is for; {listed(model.feeds)}"
+    raise FeedError(text, hint=by.named(file), location=Location(file))
 
 
 def as_declared(model: Model, name: str, value: LoDTensor) -> LoDTensor:
@@ -94,7 +112,7 @@ def _rows(value: LoDTensor) -> int:
 
 # ---------------------------------------------------------------- LoD
 def set_lengths(model: Model, lods: Sequence[str], values: Mapping[str, LoDTensor]) -> dict[str, str]:
-    """Give values the sequence lengths that --lod options say; returns them all, by name, as JSON."""
+    """Give values the sequence lengths that `lods` says; returns them all, by name, as JSON."""
     lengths = _lengths(model, lods, list(values))
     for name, value in values.items():
         if name in lengths:
@@ -112,7 +130,7 @@ def _lengths(model: Model, options: Sequence[str], fed: Sequence[str]) -> dict[s
             for name, value in _lod_file(Path(option)).items():
                 found[_known(model, name)] = json.dumps(value)
         else:
-            name, text = split_name(option, inputs, "--lod")
+            name, text = split_name(option, inputs, LENGTHS)
             found[name] = text
     return found
 
@@ -124,13 +142,15 @@ def _lod_file(path: Path) -> dict[str, object]:
     return content
 
 
-def split_name(option: str, inputs: Sequence[str], flag: str) -> tuple[str, str]:
+def split_name(text: str, inputs: Sequence[str], by: Argument) -> tuple[str, str]:
     """'NAME=VALUE' -> (NAME, VALUE); raises UsageError for a name that is no input."""
-    name, equals, value = option.rpartition("=")
+    name, equals, value = text.rpartition("=")
     if not equals:
         if len(inputs) != 1:
-            raise UsageError(f"{flag} {option}: name the input, {flag} NAME={option}; {listed(inputs)}")
-        return inputs[0], option
+            said = f"{by.what} {text!r}: it does not say which input it is for; {listed(inputs)}"
+            raise UsageError(said, hint=by.named(text))
+        return inputs[0], text
     if name not in inputs:
-        raise UsageError(f"{flag} {option}: {name!r} is not an input; {did_you_mean(name, inputs) or listed(inputs)}")
+        hint = did_you_mean(name, inputs) or listed(inputs)
+        raise UsageError(f"{by.what} {text!r}: {name!r} is not an input", hint=hint, location=Location(variable=name))
     return name, value

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from fluidtool.errors import FetchError, UsageError
+from fluidtool.errors import LIST_VARIABLES, FetchError, Hint, Location, UsageError
 from fluidtool.ir import Program
 from fluidtool.model import Model
 from fluidtool.proto.enums import VarType
 from fluidtool.workflows.names import did_you_mean
 
+BOTH = Hint("give everything=True or fetch=", "give --fetch-all or --fetch")
 VALUES = frozenset({VarType.LOD_TENSOR, VarType.SELECTED_ROWS, VarType.LOD_TENSOR_ARRAY})
 
 
@@ -26,7 +27,7 @@ class Fetches:
 def chosen(model: Model, patterns: Sequence[str], everything: bool = False) -> Fetches:
     """Names as they are, patterns in the order of computation, no name twice; without any the model's outputs."""
     if everything and patterns:
-        raise UsageError("--fetch-all fetches everything; omit --fetch")
+        raise UsageError("everything is to be fetched, and variables are named besides", hint=BOTH)
     names: dict[str, bool] = {}
     if everything:
         names = dict.fromkeys(computed_names(model.program), True)
@@ -39,7 +40,8 @@ def chosen(model: Model, patterns: Sequence[str], everything: bool = False) -> F
             for name in _matching(model, pattern):
                 names.setdefault(name, True)
     if not names:
-        raise UsageError("the model has no outputs; name variables to compute with --fetch NAME")
+        hint = Hint("name variables to compute: fetch=[NAME]", "name variables to compute with --fetch NAME")
+        raise UsageError("the model has no outputs", hint=hint)
     return Fetches(tuple(names), frozenset(name for name, optional in names.items() if optional))
 
 
@@ -49,15 +51,18 @@ def _matching(model: Model, pattern: str) -> list[str]:
         found = matching(model.program, pattern)
         if found:
             return found
-        raise FetchError(f"--fetch {pattern}: no computed variable matches the pattern")
+        raise FetchError(f"cannot fetch {pattern}: no computed variable matches the pattern")
     inner = next((other.idx for other in model.program.blocks[1:] if other.has_var(pattern)), None)
     if inner is not None:
         raise FetchError(
-            f"--fetch {pattern}: it is a variable of block {inner}, which exists only during one iteration of a "
-            f"loop or branch; fetch the loop's result in block 0"
+            f"cannot fetch {pattern}: it is a variable of block {inner}, which exists only during one iteration of a "
+            f"loop or branch",
+            hint="fetch the loop's result in block 0",
+            location=Location(block=inner, variable=pattern),
         )
-    hint = did_you_mean(pattern, [*computed, *block.vars]) or "'fluidtool inspect --vars' lists the variables"
-    raise FetchError(f"--fetch {pattern}: the program has no such variable; {hint}")
+    hint = did_you_mean(pattern, [*computed, *block.vars]) or LIST_VARIABLES
+    text = f"cannot fetch {pattern}: the program has no such variable"
+    raise FetchError(text, hint=hint, location=Location(variable=pattern))
 
 
 def is_pattern(name: str) -> bool:

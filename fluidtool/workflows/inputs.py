@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fluidtool.errors import FeedError, UsageError
+from fluidtool.errors import FeedError, Hint, Location, UsageError
 from fluidtool.io.arrays import parse_lengths
 from fluidtool.model import Model
 from fluidtool.random_feed import random_feed
 from fluidtool.tensor import LoDTensor
 from fluidtool.tensor.lod import LoD
 from fluidtool.workflows.batch import require_batch
-from fluidtool.workflows.feeds import as_declared, read_feed, set_lengths, split_name
+from fluidtool.workflows.feeds import SHAPE, as_declared, read_feed, set_lengths, split_name
 from fluidtool.workflows.watcher import SILENT, Watcher
 
 
@@ -43,16 +43,20 @@ def gather(model: Model, inputs: Inputs, watcher: Watcher = SILENT) -> dict[str,
     for spec in inputs.feeds:
         for name, value in read_feed(model, spec).items():
             if name in values:
-                raise FeedError(f"--feed gives the input {name} twice")
+                raise FeedError(f"the input {name} is fed twice", location=Location(variable=name))
             values[name] = as_declared(model, name, value)
     lengths = set_lengths(model, inputs.lods, values)
     if inputs.random:
         values |= _random(model, values, lengths, inputs, watcher)
     elif inputs.shapes:
-        raise FeedError("--shape applies to random inputs; give --random too")
+        raise FeedError("shapes apply to random inputs", hint=Hint("give random=True too", "give --random too"))
     unfed = [name for name in lengths if name not in values]
     if unfed:
-        raise FeedError(f"--lod {unfed[0]}=…: {unfed[0]} is not fed; give --feed {unfed[0]}=FILE or --random")
+        raise FeedError(
+            f"{unfed[0]} has sequence lengths, but is not fed",
+            hint=Hint(f"give feeds=['{unfed[0]}=FILE'] or random=True", f"give --feed {unfed[0]}=FILE or --random"),
+            location=Location(variable=unfed[0]),
+        )
     return values
 
 
@@ -60,10 +64,11 @@ def parse_shapes(options: Sequence[str], inputs: Sequence[str]) -> dict[str, tup
     """['image=1,3,224,224'] -> {'image': (1, 3, 224, 224)}; the name may be left out where there is one input."""
     shapes = {}
     for option in options:
-        name, text = split_name(option, inputs, "--shape")
+        name, text = split_name(option, inputs, SHAPE)
         sizes = text.strip("[]() ").split(",") if text.strip("[]() ") else []
         if not all(size.strip().isdecimal() for size in sizes):
-            raise UsageError(f"--shape {option}: expected sizes separated by commas, such as {name}=1,3,224,224")
+            text = f"the shape {option!r}: expected sizes separated by commas, such as {name}=1,3,224,224"
+            raise UsageError(text, location=Location(variable=name))
         shapes[name] = tuple(int(size) for size in sizes)
     return shapes
 

@@ -20,7 +20,7 @@ from fluidtool.distribute.planning import make_plan
 from fluidtool.distribute.roles import RolePrograms, peer_programs, server_programs, trainer_programs
 from fluidtool.distribute.settings import Settings
 from fluidtool.distribute.sharding import SMALLEST_BLOCK
-from fluidtool.errors import UsageError
+from fluidtool.errors import Hint, UsageError
 from fluidtool.io.layout import open_model
 from fluidtool.ir import Program
 
@@ -95,7 +95,7 @@ def plan_job(
     job = _completed(request, role_from_environment(environment))
     programs = _open(main), _open(startup)
     if job.mode != SERVERS:
-        raise UsageError(f"--plan shows how shards are placed on parameter servers; {job.mode} mode has none")
+        raise UsageError(f"a plan shows how shards are placed on parameter servers; {job.mode} mode has none")
     return make_plan(*programs, _settings(job))
 
 
@@ -118,21 +118,21 @@ class _Job:
 def _completed(request: JobRequest, role: Role) -> _Job:
     mode = request.mode
     if mode not in MANIFEST_MODES:
-        raise UsageError(f"there is no --mode {mode}; expected one of {', '.join(MANIFEST_MODES)}")
+        raise UsageError(f"there is no mode {mode!r}; expected one of {', '.join(MANIFEST_MODES)}")
     if request.all_roles and request.trainer_id is not None:
-        raise UsageError("--all and --trainer-id contradict each other; give only one")
+        hint = Hint("give all_roles= or trainer_id=", "give --all or --trainer-id")
+        raise UsageError("all roles and a single trainer contradict each other", hint=hint)
     servers = request.pservers or ",".join(role.servers)
     if mode == SERVERS and not servers:
-        raise UsageError("give the parameter servers, --pservers HOST:PORT,… (or set PADDLE_PSERVERS_IP_PORT_LIST)")
+        way = "(or set PADDLE_PSERVERS_IP_PORT_LIST)"
+        hint = Hint(f"give pservers='HOST:PORT,…' {way}", f"give the parameter servers, --pservers HOST:PORT,… {way}")
+        raise UsageError("the job has no parameter servers", hint=hint)
     known = role.trainer_endpoints if mode != SERVERS else ([str(role.trainers)] if role.servers else [])
     trainers = request.trainers or ",".join(known)
     if not trainers:
-        what = (
-            "the number of trainers, --trainers N"
-            if mode == SERVERS
-            else "the endpoints of all trainers, --trainers HOST:PORT,…"
-        )
-        raise UsageError(f"give {what}")
+        what, value = ("number", "N") if mode == SERVERS else ("endpoints", "HOST:PORT,…")
+        hint = Hint(f"give trainers='{value}'", f"give --trainers {value}")
+        raise UsageError(f"nothing says the {what} of the trainers", hint=hint)
     if request.all_roles or request.trainer_id is not None or role.kind == "local":
         return _Job(request, servers, trainers, request.trainer_id, None)
     own = role.trainer_id if role.kind == "trainer" else None
@@ -144,16 +144,16 @@ def _settings(job: _Job) -> Settings:
     split_method = job.request.split_method
     name = split_method.lower().replace("-", "").replace("_", "")
     if name not in rules:
-        raise UsageError(f"there is no --split-method {split_method}; expected RoundRobin or HashName")
+        raise UsageError(f"there is no split method {split_method!r}; expected RoundRobin or HashName")
     if not job.trainers.isdecimal():
         raise UsageError(
-            f"--trainers {job.trainers}: with parameter servers it must be a number; to give endpoints, add --mode "
-            f"nccl2"
+            f"with parameter servers there is a number of trainers, found {job.trainers!r}",
+            hint=Hint("to give endpoints, add mode='nccl2'", "to give endpoints, add --mode nccl2"),
         )
     return Settings(
         trainer_id=job.trainer or 0,
         trainers=int(job.trainers),
-        servers=parse_endpoints(job.servers, "--pservers"),
+        servers=parse_endpoints(job.servers, "pservers"),
         sync=job.request.sync,
         slice_variables=job.request.slice_variables,
         min_block_size=job.request.min_block_size,
@@ -177,7 +177,7 @@ def _with_servers(programs: tuple[Program, Program], job: _Job) -> Iterator[Role
 
 
 def _without_servers(programs: tuple[Program, Program], job: _Job) -> Iterator[RolePrograms]:
-    endpoints = parse_endpoints(job.trainers, "--trainers")
+    endpoints = parse_endpoints(job.trainers, "trainers")
     if job.trainer is not None:
         check_member(job.trainer, endpoints, endpoints[0])
     for index in range(len(endpoints)) if job.trainer is None else [job.trainer]:

@@ -16,7 +16,7 @@ from fluidtool.distribute.launch.ports import check_free, free_endpoints, loopba
 from fluidtool.distribute.launch.recovery import NothingSaved, Recovery, Saved, SavedIn
 from fluidtool.distribute.launch.status import Outcome, RoleStatus, View
 from fluidtool.distribute.launch.supervisor import Engine, Options, Supervisor
-from fluidtool.errors import OutputExistsError, UsageError
+from fluidtool.errors import Hint, Location, OutputExistsError, UsageError
 
 Show = Callable[[Sequence[str]], AbstractContextManager[View]]
 Play = Callable[[list[str]], int]
@@ -75,9 +75,10 @@ def launch(
     options = options or LaunchOptions()
     engines = {"local": _locally, "ray": _on_ray, "mpi": _under_mpi}
     if options.engine not in engines:
-        raise UsageError(f"there is no --engine {options.engine}; expected one of {', '.join(engines)}")
+        raise UsageError(f"there is no engine {options.engine!r} to launch with; expected one of {', '.join(engines)}")
     if options.ray_address is not None and options.engine != "ray":
-        raise UsageError("--ray-address needs --engine ray")
+        hint = Hint("give engine='ray'", "give --engine ray")
+        raise UsageError("the address of a Ray cluster is given, but the engine is another one", hint=hint)
     return engines[options.engine](blueprint, options, show, play)
 
 
@@ -92,15 +93,20 @@ def _first_step(blueprint: Blueprint, names: Sequence[str], resume: bool) -> int
     folder = blueprint.checkpoints.folder
     if folder is None:
         if resume:
-            raise UsageError("--resume needs checkpoints; name their folder with --checkpoint DIR")
+            hint = Hint("name their folder: checkpoints=Checkpoints(DIR)", "name their folder with --checkpoint DIR")
+            raise UsageError("to resume needs checkpoints", hint=hint)
         return None
     if resume:
         return _saved(blueprint).newest(names)
     taken = [name for name in names if (folder / name).exists()]
     if taken:
         raise OutputExistsError(
-            f"{folder} has checkpoints of {', '.join(taken)} already; resume from them with --resume, or choose "
-            f"another folder"
+            f"{folder} already has checkpoints of {', '.join(taken)}",
+            hint=Hint(
+                "resume from them: resume=True, or choose another folder",
+                "resume from them with --resume, or choose another folder",
+            ),
+            location=Location(str(folder)),
         )
     return None
 
@@ -159,8 +165,8 @@ def _on_ray(blueprint: Blueprint, options: LaunchOptions, show: Show, _: Play | 
 def _check_placed(blueprint: Blueprint, options: LaunchOptions) -> None:
     if blueprint.is_script and blueprint.endpoints:
         raise UsageError(
-            f"with --engine {options.engine} roles choose their endpoints themselves; give the numbers of servers "
-            f"and trainers"
+            f"with the engine {options.engine} roles choose their endpoints themselves",
+            hint="give the numbers of servers and trainers",
         )
 
 
@@ -170,8 +176,10 @@ def _under_mpi(blueprint: Blueprint, options: LaunchOptions, _: Show, play: Play
 
     if options.restarts:
         raise UsageError(
-            "MPI ends a whole job when one process fails, so --restarts has no effect with --engine mpi; restart "
-            "the job with --checkpoint DIR --resume"
+            "MPI ends a whole job when one process fails, so there are no restarts with the engine mpi",
+            hint=Hint(
+                "restart the job with checkpoints and resume=True", "restart the job with --checkpoint DIR --resume"
+            ),
         )
     _check_placed(blueprint, options)
     if play is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fluidtool.errors import NotConvertibleError
+from fluidtool.errors import Hint, NotConvertibleError
 from fluidtool.io.parameters import Value, persistables
 from fluidtool.io.saving import COMBINED, PAIR, Layout, save_model
 from fluidtool.ir import Program
@@ -35,9 +35,12 @@ def write_paddle1(request: ConvertRequest) -> ConvertResult:
     if blockers:
         others = f" and {len(blockers) - 1} more" if len(blockers) > 1 else ""
         raise NotConvertibleError(
-            f"{blockers[0].reason}{others}; nothing was written. Paddle 2 loads it: use --to paddle2, or --to separate for "
-            "these files with this program",
+            f"{blockers[0].reason}{others}; nothing was written",
             blockers,
+            hint=Hint(
+                "Paddle 2 loads it: use to='paddle2', or to='separate' for these files with this program",
+                "Paddle 2 loads it: use --to paddle2, or --to separate for these files with this program",
+            ),
         )
     return _write(request, "paddle1", Layout(request.output, PROGRAM, None))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.errors import DependencyError, NotConvertibleError
+from fluidtool.errors import DependencyError, Hint, NotConvertibleError
 from fluidtool.io.atomic import write_files
 from fluidtool.onnx_export.exporter import Exported, export
 from fluidtool.onnx_export.messages import MESSAGE_LIMIT, Written, require_onnx, size_of, write_model
@@ -31,7 +31,8 @@ def write_onnx(request: ConvertRequest) -> ConvertResult:
     with watcher.progress("exporting"):
         exported = export(model.program, model.feeds, model.fetches, model.files.parameters, opset=request.onnx.opset)
     if exported.blockers:
-        raise NotConvertibleError(_summary(exported), exported.blockers)
+        hint = Hint("fluidtool.prune reduces a model", "'fluidtool prune' reduces a model")
+        raise NotConvertibleError(_summary(exported), exported.blockers, hint=hint)
     external = request.onnx.external or size_of(exported.graph) > MESSAGE_LIMIT
     notes = (*((SINGLE,) if exported.single_sequence else ()), *exported.notes)
     properties = {"fluidtool.notes": "; ".join(notes)} if notes else {}
@@ -63,10 +64,7 @@ def _summary(exported: Exported) -> str:
     first = exported.blockers[0]
     others = f" and {len(exported.blockers) - 1} more" if len(exported.blockers) > 1 else ""
     place = f"operator {first.operator} ({first.type})" if first.operator >= 0 else f"input {first.output}"
-    return (
-        f"{place}{others} cannot be written as ONNX: {first.reason}; nothing was written. Reduce the model to what can be, "
-        "with 'fluidtool prune'"
-    )
+    return f"{place}{others} cannot be written as ONNX: {first.reason}; nothing was written"
 
 
 def _require_runtime() -> None:

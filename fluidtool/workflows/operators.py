@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from fluidtool.errors import UnsupportedOperatorError
+from fluidtool.errors import Hint, UnsupportedOperatorError
 from fluidtool.ir import Program
 from fluidtool.ops.index import EXCLUDED, MODULES
 from fluidtool.ops.paddle_185 import REGISTERED
@@ -46,7 +46,10 @@ def matching(pattern: str) -> tuple[list[OpInfo], dict[str, str]]:
     types = [op_type for op_type in sorted(MODULES) if fnmatchcase(op_type, pattern)]
     excluded = {op_type: reason for op_type, reason in sorted(EXCLUDED.items()) if fnmatchcase(op_type, pattern)}
     if not types and not excluded:
-        raise UnsupportedOperatorError(f"no operator matches {pattern!r}; 'fluidtool ops' lists the implemented ones")
+        listed = Hint(
+            "fluidtool.ops.index.MODULES has the implemented ones", "'fluidtool ops' lists the implemented ones"
+        )
+        raise UnsupportedOperatorError(f"no operator matches {pattern!r}", hint=listed)
     return [info for info in map(find_op, types) if info is not None], excluded
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fluidtool.errors import OutputExistsError, UsageError
+from fluidtool.errors import OVERWRITE, Location, OutputExistsError, UsageError
 from fluidtool.io.arrays import arrays_of, npy_bytes, write_archive, write_folder
 from fluidtool.io.atomic import held_names, write_file
 
@@ -42,7 +42,7 @@ def require_free(path: Path, *, overwrite: bool) -> None:
     """Raise OutputExistsError for what would be replaced without `overwrite`; an empty folder may be filled."""
     if overwrite or not path.exists() or (path.is_dir() and not held_names(path)):
         return
-    raise OutputExistsError(f"{path} already exists; choose another name, or overwrite it with --force")
+    raise OutputExistsError(f"{path} already exists", hint=OVERWRITE, location=Location(str(path)))
 
 
 def save_outputs(outputs: Mapping[str, Any], path: Path, *, overwrite: bool = False) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.errors import NotConvertibleError
+from fluidtool.errors import Hint, NotConvertibleError
 from fluidtool.io import pickles
 from fluidtool.io.arrays import LOD, archive_bytes
 from fluidtool.io.atomic import write_file
@@ -62,9 +62,12 @@ def file_parts(to: str, values: Mapping[str, Value]) -> Iterable[Any]:
         name, reason = next(iter(faults.items()))
         others = f" and {len(faults) - 1} more" if len(faults) > 1 else ""
         raise NotConvertibleError(
-            f"the parameter {name!r}{others} cannot be written as {to}: {reason}; nothing was written. The layouts of Paddle "
-            "(--to separate) keep everything",
+            f"the parameter {name!r}{others} cannot be written as {to}: {reason}; nothing was written",
             tuple(Blocker(0, -1, "", name, reason) for name, reason in faults.items()),
+            hint=Hint(
+                "the layouts of Paddle (to='separate') keep everything",
+                "the layouts of Paddle (--to separate) keep everything",
+            ),
         )
     return form.parts({name: value for name, value in values.items() if isinstance(value, LoDTensor)})
 
@@ -93,7 +96,7 @@ def _pickle_fault(name: str, value: LoDTensor) -> str:
     if name in (pickles.STRUCTURED_NAMES, pickles.SLICED):
         return "this name has another meaning there"
     if value.numpy().nbytes >= pickles.LARGEST_ARRAY:
-        return "it is larger than 2 GB; use --to safetensors"
+        return "it is larger than 2 GB, which safetensors can hold"
     return _no_lod(name, value)
 
 

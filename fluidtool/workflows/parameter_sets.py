@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fluidtool.errors import ModelNotFoundError, ProgramError, UsageError
+from fluidtool.errors import Hint, Location, ModelNotFoundError, ProgramError, UsageError
 from fluidtool.io.atomic import write_file
 from fluidtool.io.layout import ModelFiles, open_model
 from fluidtool.io.named import open_named
@@ -58,8 +58,12 @@ def merge_parameters(sets: Sequence[ParameterSet], output: Path, *, overwrite: b
         for name, value in each.store.items():
             if name in found and not _same(found[name], value):
                 raise UsageError(
-                    f"{name!r} is another parameter in {owners[name]} than in {each.source}; rename one of them first, with "
-                    "'fluidtool params rename'"
+                    f"{name!r} is another parameter in {owners[name]} than in {each.source}",
+                    hint=Hint(
+                        "rename one of them first, with fluidtool.rename_parameters",
+                        "rename one of them first, with 'fluidtool params rename'",
+                    ),
+                    location=Location(each.source, variable=name),
                 )
             found[name], owners[name] = value, each.source
     return _write(found, output, overwrite)
@@ -83,8 +87,9 @@ def rename_parameters(
     """
     for name in names:
         if name not in given.store:
-            hint = did_you_mean(name, given.store) or "'fluidtool params list' lists them"
-            raise ProgramError(f"{given.source} has no parameter {name!r}; {hint}")
+            hint = did_you_mean(name, given.store) or Hint("store lists them", "'fluidtool params list' lists them")
+            text = f"{given.source} has no parameter {name!r}"
+            raise ProgramError(text, hint=hint, location=Location(given.source, variable=name))
     renamed = {name: names.get(name, name) for name in given.store}
     if len(set(renamed.values())) < len(renamed) or "" in renamed.values():
         raise ProgramError("two parameters would have the same name, or one an empty name; choose other names")

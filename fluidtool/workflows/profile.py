@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fluidtool.errors import OutputExistsError
+from fluidtool.errors import OVERWRITE, Location, OutputExistsError
 from fluidtool.io.atomic import write_file
 from fluidtool.model import Model
 from fluidtool.profiling import Profile
@@ -52,7 +52,7 @@ def profile(
 def require_free_trace(path: Path, *, overwrite: bool) -> None:
     """Raise OutputExistsError where `save_trace` would."""
     if path.exists() and not overwrite:
-        raise OutputExistsError(f"{path} already exists; choose another name, or overwrite it with --force")
+        raise OutputExistsError(f"{path} already exists", hint=OVERWRITE, location=Location(str(path)))
 
 
 def save_trace(found: Profile, path: Path, title: str, *, overwrite: bool = False) -> None:

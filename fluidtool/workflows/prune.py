@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fluidtool.errors import ProgramError
+from fluidtool.errors import LIST_VARIABLES, Location, ProgramError
 from fluidtool.io.parameters import persistables
 from fluidtool.io.saving import layout_like, save_model
 from fluidtool.ir import Program
@@ -79,9 +79,7 @@ def _expanded(program: Program, targets: Sequence[str]) -> list[str]:
             continue
         found = matching(program, target)
         if not found:
-            raise ProgramError(
-                f"no computed variable matches the pattern {target!r}; 'fluidtool inspect --vars' lists them"
-            )
+            raise ProgramError(f"no computed variable matches the pattern {target!r}", hint=LIST_VARIABLES)
         names.update(dict.fromkeys(found))
     return list(names)
 
@@ -89,5 +87,6 @@ def _expanded(program: Program, targets: Sequence[str]) -> list[str]:
 def _must_exist(program: Program, name: str) -> None:
     names = program.global_block().vars
     if name not in names:
-        hint = did_you_mean(name, list(names)) or "'fluidtool inspect --vars' lists the variables"
-        raise ProgramError(f"the program has no variable {name!r} in block 0; {hint}")
+        hint = did_you_mean(name, list(names)) or LIST_VARIABLES
+        text = f"the program has no variable {name!r} in block 0"
+        raise ProgramError(text, hint=hint, location=Location(variable=name))

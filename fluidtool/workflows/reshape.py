@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fluidtool.errors import BakedSizeError, UsageError
+from fluidtool.errors import BakedSizeError, Hint, Location, UsageError
 from fluidtool.io.parameters import persistables
 from fluidtool.io.saving import layout_like, save_model
 from fluidtool.ir import Program
@@ -66,7 +66,13 @@ def reshape(
     )
     wanted = dict(_checked(model, name, shape) for name, shape in shapes.items())
     if not wanted:
-        raise UsageError(f"name an input and its new shape, such as x:[8,3,-1,-1]; {listed(model.feeds)}")
+        raise UsageError(
+            f"no new shape is given; {listed(model.feeds)}",
+            hint=Hint(
+                "name an input and its shape, such as {'x': (8, 3, -1, -1)}",
+                "name an input and its new shape, such as x:[8,3,-1,-1]",
+            ),
+        )
     program = unshared(model.program, [*model.feeds, *model.fetches]).clone()
     with watcher.progress("inferring"):
         done = reshape_inputs(program, wanted)
@@ -116,7 +122,8 @@ def _checked(model: Model, name: str, shape: Sequence[int]) -> tuple[str, Shape]
     if not name and len(model.feeds) == 1:
         name = model.feeds[0]
     if name not in model.feeds:
-        raise UsageError(f"{name!r} is not an input; {did_you_mean(name, model.feeds) or listed(model.feeds)}")
+        hint = did_you_mean(name, model.feeds) or listed(model.feeds)
+        raise UsageError(f"{name!r} is not an input", hint=hint, location=Location(variable=name))
     meta = declared_meta(model.program.global_block().vars.get(name))
     if meta is None:
         raise UsageError(f"the input {name} declares no shape and data type, so nothing can be inferred from it")
@@ -141,11 +148,13 @@ def _require_sound(done: Reshaped, repair: bool) -> None:
     count = f"{len(left)} operators contain" if len(left) > 1 else "1 operator contains"
     if repair:
         text = f"{count} sizes that contradict the new shapes and cannot be repaired: first {place}: {first.reason}"
-        raise BakedSizeError(f"{text}; rebuild the model with other sizes, or keep these", done.baked, done.unknown)
+        hint: str | Hint = "rebuild the model with other sizes, or keep these"
+        raise BakedSizeError(text, done.baked, done.unknown, hint=hint)
     able = sum(bool(each.repair) for each in left)
-    way = f"--fix-baked-batch repairs {able} of {len(left)}" if able else "none can be repaired"
+    way = f"repairs {able} of {len(left)}"
+    hint = Hint(f"fix_baked_batch=True {way}", f"--fix-baked-batch {way}") if able else "none can be repaired"
     text = f"{count} sizes that contradict the new shapes: first {place}: {first.reason}"
-    raise BakedSizeError(f"{text}; {way}", done.baked, done.unknown)
+    raise BakedSizeError(text, done.baked, done.unknown, hint=hint)
 
 
 def _save(model: Model, source: str, program: Program, output: Path, overwrite: bool) -> list[Path]:

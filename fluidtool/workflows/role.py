@@ -12,7 +12,7 @@ from fluidtool.distribute.launch.contract import STARTS
 from fluidtool.distribute.launch.jobs import endpoints_of
 from fluidtool.distribute.launch.progress import Reporter
 from fluidtool.distribute.rpc.security import is_loopback
-from fluidtool.errors import PolicyError, UsageError
+from fluidtool.errors import Hint, PolicyError, UsageError
 from fluidtool.runtime import Policy
 from fluidtool.training import TrainingPrograms, find_loss, open_programs
 from fluidtool.training.roles import RolePlace, RoleTraining, find_place, role_kind, serve
@@ -45,18 +45,23 @@ def play_role(
     kind = role_kind(programs)
     if kind is None:
         raise UsageError(
-            f"{request.folder} has no programs of a distributed job; 'fluidtool train {request.folder} --data FILE' "
-            f"trains them in this process alone"
+            f"{request.folder} has no programs of a distributed job",
+            hint=Hint(
+                "fluidtool.train trains them in this process alone",
+                f"'fluidtool train {request.folder} --data FILE' trains them in this process alone",
+            ),
         )
     role = find_place(request.folder, kind, environment)
     request = replace(request, policy=_policy(programs, request))
     if kind == PSERVER:
         if request.data.files:
-            raise UsageError(f"{request.folder} belongs to a server, which takes no data; omit --data")
+            hint = Hint("omit the files", "omit --data")
+            raise UsageError(f"{request.folder} belongs to a server, which takes no data", hint=hint)
         serve(programs, request.place, request.policy, request.seed)
         return None
     if not request.data.files:
-        raise UsageError(f"{request.folder} belongs to a trainer; give it examples with --data FILE")
+        hint = Hint("give it examples: data=DataFiles([FILE])", "give it examples with --data FILE")
+        raise UsageError(f"{request.folder} belongs to a trainer", hint=hint)
     schedule = Schedule.from_environment(environment, role.name)
     request = _as_trainer(request, role, schedule, environment)
     return _train(programs, role, schedule, request, watcher or SilentTraining(), environment)
@@ -70,8 +75,8 @@ def _policy(programs: TrainingPrograms, request: TrainingRequest) -> Policy:
     far = [endpoint for endpoint in found if not is_loopback(endpoint)]
     if far:
         raise PolicyError(
-            f"the programs in {request.folder} connect to {', '.join(dict.fromkeys(far))}, which is not this "
-            "machine; allow it with --allow-network"
+            f"the programs in {request.folder} connect to {', '.join(dict.fromkeys(far))}, which is not this machine",
+            hint=Hint("allow it: policy=Policy(endpoints=None)", "allow it with --allow-network"),
         )
     return replace(request.policy, endpoints=frozenset(found))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from fluidtool.errors import FetchError, OperatorError
+from fluidtool.errors import FetchError, Hint, OperatorError
 from fluidtool.model import Model
 from fluidtool.runtime.executor import Observer
 from fluidtool.runtime.finite import FiniteCheck, NotFinite
@@ -78,7 +78,7 @@ def run(
     check = FiniteCheck(every=check_nan_all) if check_nan or check_nan_all else None
     outputs, seconds = _repeated(model, feed, names, fetches, check, repeat, warmup, watcher)
     engine = engine_used(
-        model.executor, model.executor.plan(model.program, names, True), "--check-nan" if check else ""
+        model.executor, model.executor.plan(model.program, names, True), "the check for NaN" if check else ""
     )
     _note_engine(model, engine, watcher)
     comparisons = _compared(outputs, wanted_values, tolerance)
@@ -170,8 +170,8 @@ def _sequences_hinted(model: Model, feed: Mapping[str, LoDTensor]) -> Iterator[N
         variables = model.program.global_block().vars
         bare = [name for name, value in feed.items() if variables[name].lod_level and not value.offsets]
         if bare:
-            hint = f"the input {bare[0]} is declared to contain sequences: give their lengths, --lod {bare[0]}=[[2,3]]"
-            error.args = (f"{error}; {hint}", *error.args[1:])
+            text = f"the input {bare[0]} is declared to contain sequences: give their lengths, "
+            error.hint = Hint(f"{text}lods=['{bare[0]}=[[2,3]]']", f"{text}--lod {bare[0]}=[[2,3]]")
         raise
 
 

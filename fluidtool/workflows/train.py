@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from fluidtool.errors import FetchError, OutputExistsError, UsageError
+from fluidtool.errors import LIST_VARIABLES, OVERWRITE, FetchError, Hint, Location, OutputExistsError, UsageError
 from fluidtool.io import checkpoints
 from fluidtool.io.atomic import held_names
 from fluidtool.io.parameters import persistables
@@ -121,7 +121,8 @@ def train(request: TrainingRequest, watcher: TrainingWatcher | None = None) -> T
     """
     watcher = watcher or SilentTraining()
     if request.resume and request.checkpoints is None:
-        raise UsageError("--resume needs a checkpoint; name the folder with --checkpoint DIR")
+        hint = Hint("name the folder: checkpoints=CheckpointPlan(…)", "name the folder with --checkpoint DIR")
+        raise UsageError("to resume needs checkpoints", hint=hint)
     programs = open_programs(request.folder, request.main, request.startup)
     loss = find_loss(programs.main, request.loss)
     check_fetches(programs, request.fetch)
@@ -147,14 +148,17 @@ def check_fetches(programs: TrainingPrograms, names: Sequence[str]) -> None:
     known = programs.main.global_block().vars
     for name in names:
         if name not in known:
-            raise FetchError(f"--fetch {name}: the main program has no such variable; {did_you_mean(name, known)}")
+            hint = did_you_mean(name, known) or LIST_VARIABLES
+            text = f"cannot fetch {name}: the main program has no such variable"
+            raise FetchError(text, hint=hint, location=Location(variable=name))
 
 
 def order_of(programs: TrainingPrograms, data: Source, request: TrainingRequest) -> Order:
     """The order of the mini-batches; raises UsageError for options that ready ones do not take."""
     if isinstance(data, Stream):
         if request.batch_size is not None or request.drop_last:
-            raise UsageError("the data are ready mini-batches; omit --batch-size and --drop-last")
+            hint = Hint("omit batch_size= and drop_last=", "omit --batch-size and --drop-last")
+            raise UsageError("the data are ready mini-batches, whose size is given", hint=hint)
         return Order(1, request.shuffle, request.seed)
     size = request.batch_size or programs.batch_size or BATCH_SIZE
     return Order(size, request.shuffle, request.seed, request.drop_last)
@@ -167,20 +171,31 @@ def check_outputs(training: Training, request: TrainingRequest) -> None:
     checkpoint = None if request.checkpoints is None else request.checkpoints.folder
     places = [path for path in (request.save, model, checkpoint, request.log) if path is not None]
     if len({path.absolute() for path in places}) < len(places):
-        raise UsageError("--save, --save-inference-model, --checkpoint and --log must name different paths")
+        raise UsageError(
+            "two results would be saved in the same place",
+            hint=Hint(
+                "give save=, save_inference_model=, checkpoints= and log= different paths",
+                "--save, --save-inference-model, --checkpoint and --log must name different paths",
+            ),
+        )
     if request.save is not None:
         names = [var.name for var in persistables(training.programs.main)]
         check_free(request.save, names, overwrite=request.overwrite)
     if model is not None:
         training.inference_program(request.targets)
         if not request.overwrite and model.exists() and not (model.is_dir() and not held_names(model)):
-            raise OutputExistsError(f"{model} already exists; choose another name, or overwrite it with --force")
+            raise OutputExistsError(f"{model} already exists", hint=OVERWRITE, location=Location(str(model)))
     elif request.targets:
-        raise UsageError("--targets are the outputs of an inference model; name its folder: --save-inference-model DIR")
+        hint = Hint("name its folder: save_inference_model=DIR", "name its folder: --save-inference-model DIR")
+        raise UsageError("there are targets, the outputs of an inference model, but no model to save", hint=hint)
     if checkpoint is not None and not (request.resume or request.overwrite) and checkpoints.serials(checkpoint):
         raise OutputExistsError(
-            f"{checkpoint} already has checkpoints; resume from them with --resume, remove them with --force, or "
-            f"choose another folder"
+            f"{checkpoint} already has checkpoints",
+            hint=Hint(
+                "resume from them: resume=True, remove them: overwrite=True, or choose another folder",
+                "resume from them with --resume, remove them with --force, or choose another folder",
+            ),
+            location=Location(str(checkpoint)),
         )
 
 

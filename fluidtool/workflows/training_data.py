@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fluidtool.errors import FeedError, UsageError
+from fluidtool.errors import FeedError, Hint, Location, UsageError
 from fluidtool.io.arrays import read_values
 from fluidtool.io.layout import ModelFiles
 from fluidtool.io.parameters import EMPTY_STORE
@@ -15,7 +15,7 @@ from fluidtool.model import Model
 from fluidtool.tensor import LoDTensor
 from fluidtool.training import Examples, TrainingPrograms, stream_of
 from fluidtool.training.examples import Source, is_stream, join
-from fluidtool.workflows.feeds import as_declared, read_feed, set_lengths, split_spec
+from fluidtool.workflows.feeds import DATA, as_declared, read_feed, set_lengths, split_spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +34,24 @@ def read_data(programs: TrainingPrograms, data: DataFiles) -> Source:
     """The examples that the files have; raises FeedError, UsageError, UnreadableError, LoDError."""
     unknown = [name for name in data.inputs if name not in programs.inputs]
     if unknown:
-        raise FeedError(f"--inputs {unknown[0]}: it is not an input; the inputs are {programs.described_inputs()}")
+        text = f"{unknown[0]!r} is not an input; the inputs are {programs.described_inputs()}"
+        raise FeedError(text, location=Location(variable=unknown[0]))
     if len(data.files) == 1 and data.files[0].endswith(".npz") and not split_spec(data.files[0])[0]:
         arrays = read_values(Path(data.files[0]))
         if is_stream(list(arrays)):
             return stream_of(arrays, list(data.inputs) or programs.inputs, data.files[0])
     if data.inputs:
         raise UsageError(
-            "--inputs applies to ready mini-batches (step0_feed0, ...) only; name other arrays by their inputs"
+            "names of inputs are given for ready mini-batches (step0_feed0, ...) only",
+            hint=Hint(
+                "omit inputs=, and name arrays by their inputs", "omit --inputs, and name arrays by their inputs"
+            ),
         )
     model = Model(programs.main, ModelFiles(programs.main, "the main program", EMPTY_STORE, "", "program"))
     parts: dict[str, list[LoDTensor]] = defaultdict(list)
     for spec in data.files:
         for file in _files(spec, programs):
-            for name, value in read_feed(model, file, "--data").items():
+            for name, value in read_feed(model, file, DATA).items():
                 parts[name].append(as_declared(model, name, value))
     values = {name: join(name, tensors) for name, tensors in parts.items()}
     extra = [name for name in values if name not in programs.inputs]
@@ -56,7 +60,11 @@ def read_data(programs: TrainingPrograms, data: DataFiles) -> Source:
     lengths = set_lengths(model, data.lods, values)
     unused = [name for name in lengths if name not in values]
     if unused:
-        raise FeedError(f"--lod {unused[0]}=...: there is no data for {unused[0]}; give --data {unused[0]}=FILE")
+        raise FeedError(
+            f"{unused[0]} has sequence lengths, but no data",
+            hint=Hint(f"give files=['{unused[0]}=FILE']", f"give --data {unused[0]}=FILE"),
+            location=Location(variable=unused[0]),
+        )
     return Examples(values)
 
 
@@ -67,5 +75,6 @@ def _files(spec: str, programs: TrainingPrograms) -> list[str]:
         return [spec]
     files = [folder / f"{name}.npy" for name in programs.inputs if (folder / f"{name}.npy").is_file()]
     if not files:
-        raise FeedError(f"--data {spec}: the folder has no NAME.npy for any input; {programs.described_inputs()}")
+        text = f"the folder {spec} has no NAME.npy for any input; {programs.described_inputs()}"
+        raise FeedError(text, location=Location(spec))
     return [f"{file.stem}={file}" for file in files]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from fluidtool.errors import OutputError, OutputExistsError, UnreadableError
+from fluidtool.errors import OVERWRITE, Location, OutputError, OutputExistsError, UnreadableError
 from fluidtool.io.atomic import write_file
 from fluidtool.io.jsonable import jsonable
 from fluidtool.tensor import LoDTensor
@@ -37,7 +37,7 @@ class TrainingLog:
             yield
             return
         if self.path.exists() and not (resume or overwrite):
-            raise OutputExistsError(f"{self.path} already exists; choose another name, or overwrite it with --force")
+            raise OutputExistsError(f"{self.path} already exists", hint=OVERWRITE, location=Location(str(self.path)))
         kept = _lines_until(self.path, done) if resume and self.path.exists() else []
         write_file(self.path, [line.encode() for line in kept])
         try:
@@ -92,7 +92,9 @@ def _lines_until(path: Path, done: Position | None) -> list[str]:
             if number == len(lines) and not line.endswith("\n"):
                 break
             raise UnreadableError(
-                f"{path}, line {number}, is not a line of a training log; name another file with --log"
+                f"{path}, line {number}, is not a line of a training log",
+                hint="name another file",
+                location=Location(str(path)),
             ) from error
         if here <= last:
             kept.append(line)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fluidtool.errors import ParameterFileError, ProgramError, UsageError
+from fluidtool.errors import LIST_VARIABLES, Hint, Location, ParameterFileError, ProgramError, UsageError
 from fluidtool.io.layout import read_program
 from fluidtool.io.parameters import Value, persistables
 from fluidtool.io.saving import layout_like, save_model
@@ -121,16 +121,27 @@ def transpile(
 def _require_parameters(model: Model, needed: bool) -> None:
     """Parameters are needed where their values are read, run with, or belong to the folder to be written."""
     if needed and model.files.fault is not None:
-        hint = "; or give --startup FILE, the program that makes them" if trains(model.program) else ""
-        raise ParameterFileError(f"{model.files.fault}{hint}")
+        raise _with_startup(model.files.fault) if trains(model.program) else model.files.fault
 
 
 def _require_known(model: Model, skip: Sequence[str]) -> None:
     known = model.program.global_block().vars
     for name in skip:
         if name not in known:
-            hint = did_you_mean(name, known) or "'fluidtool inspect --vars' lists the variables"
-            raise ProgramError(f"--skip {name}: the program has no such variable; {hint}")
+            hint = did_you_mean(name, known) or LIST_VARIABLES
+            text = f"the program has no variable {name!r} to skip"
+            raise ProgramError(text, hint=hint, location=Location(variable=name))
+
+
+def _with_startup(fault: ParameterFileError) -> ParameterFileError:
+    """The fault of a training program's parameters, which the startup program could make."""
+    either = Hint(
+        *(
+            f"{hint + ', or ' if hint else ''}give {argument}, the program that makes them"
+            for hint, argument in zip(fault.hint, ("startup=FILE", "--startup FILE"), strict=True)
+        )
+    )
+    return ParameterFileError(fault.message, kind=fault.kind, variable=fault.variable, faults=fault.faults, hint=either)
 
 
 def _scope(model: Model, startup: Path | None, seed: int) -> Scope:
@@ -165,7 +176,8 @@ def _verified(
     with watcher.progress("comparing"):
         found = compare_runs(before, after, feed, names, exact=not tolerance, rtol=tolerance, policy=model.policy)
     if not found:
-        raise UsageError("the model has no outputs to compare; name computed variables with --skip NAME")
+        hint = Hint("name computed variables: skip=[NAME]", "name computed variables with --skip NAME")
+        raise UsageError("the model has no outputs to compare", hint=hint)
     return found
 
 

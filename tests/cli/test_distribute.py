@@ -164,15 +164,18 @@ def test_a_folder_that_is_there_is_replaced_only_with_force(programs: tuple[Any,
     ("options", "message"),
     [
         (("--distribute", "--trainers", "2"), "give the parameter servers, --pservers HOST:PORT"),
-        (("--distribute", "--pservers", A), "give the number of trainers, --trainers N"),
-        (("--distribute", "--pservers", "here", "--trainers", "2"), "--pservers has 'here', which is not an endpoint"),
-        (("--distribute", "--pservers", f"{A},{A}", "--trainers", "2"), f"--pservers names {A} twice"),
+        (("--distribute", "--pservers", A), "nothing says the number of the trainers; give --trainers"),
+        (("--distribute", "--pservers", "here", "--trainers", "2"), "pservers has 'here', which is not an endpoint"),
+        (("--distribute", "--pservers", f"{A},{A}", "--trainers", "2"), f"pservers names {A} twice"),
         (("--distribute", "--pservers", A, "--trainers", "0"), "trainers is 0; a job has at least 1"),
-        (("--distribute", "--pservers", A, "--trainers", f"{A},{B}"), "with parameter servers it must be a number"),
+        (
+            ("--distribute", "--pservers", A, "--trainers", f"{A},{B}"),
+            "with parameter servers there is a number of trainers",
+        ),
         ((*SERVERS, "--trainer-id", "2"), "trainer_id is 2; with 2 trainers it goes from 0 to 1"),
-        ((*SERVERS, "--trainer-id", "1", "--all"), "--all and --trainer-id contradict each other"),
+        ((*SERVERS, "--trainer-id", "1", "--all"), "all roles and a single trainer contradict each other"),
         ((*SERVERS, "--min-block-size", "10"), "min_block_size is 10"),
-        (("--distribute", "--mode", "nccl2"), "give the endpoints of all trainers, --trainers HOST:PORT"),
+        (("--distribute", "--mode", "nccl2"), "nothing says the endpoints of the trainers; give --trainers"),
         (("--distribute", "--mode", "collective", "--trainers", A), "invalid trainer number in distributed: 1"),
     ],
 )
@@ -190,7 +193,7 @@ def test_without_an_output_there_is_only_the_plan(programs: tuple[Any, ...]) -> 
 
 def test_modes_without_servers_have_no_plan(programs: tuple[Any, ...]) -> None:
     options = ("--distribute", "--mode", "nccl2", "--trainers", f"{A},{B}", "--plan")
-    assert "--plan shows how shards are placed on parameter servers; nccl2 mode has none" in error_of(
+    assert "a plan shows how shards are placed on parameter servers; nccl2 mode has none" in error_of(
         call(*programs, *options)
     )
 

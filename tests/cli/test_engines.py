@@ -123,7 +123,7 @@ def test_both_engines_give_the_same(on: None, tmp_path: Path) -> None:
 def test_an_engine_asked_for_that_had_nothing_to_do_says_why(on: None, model: Path, x: Path) -> None:
     result = call("run", model, "--feed", x, "--engine", "native", "--check-nan")
     assert result.exit_code == 0
-    assert result.stderr == "note: numpy computed everything: --check-nan runs every operator separately\n"
+    assert result.stderr == "note: numpy computed everything: the check for NaN runs every operator separately\n"
 
 
 @built
@@ -180,7 +180,7 @@ def test_the_plan_and_the_profile_name_products_of_16_bits(on: None, model: Path
 @built
 def test_bf16_that_had_nothing_to_do_says_so(on: None, model: Path, x: Path) -> None:
     result = call("run", model, "--feed", x, "--precision", "bf16", "--check-nan")
-    assert result.stderr == "note: numpy computed everything: --check-nan runs every operator separately\n"
+    assert result.stderr == "note: numpy computed everything: the check for NaN runs every operator separately\n"
 
 
 # ---------------------------------------------------------------- run --threads

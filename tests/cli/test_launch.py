@@ -94,9 +94,11 @@ def test_a_port_that_is_taken_is_named_before_anything_starts(tmp_path: Path) ->
 
 def test_wrong_requests_are_refused(tmp_path: Path) -> None:
     path = script(tmp_path)
-    assert "there is no --engine cloud; expected one of local, ray, mpi" in refused("--engine", "cloud", path)
-    assert "--ray-address needs --engine ray" in refused("--ray-address", "auto", path)
-    assert "--resume needs checkpoints; name their folder" in refused("--resume", path)
+    assert "there is no engine 'cloud' to launch with; expected one of local, ray, mpi" in refused(
+        "--engine", "cloud", path
+    )
+    assert "give --engine ray" in refused("--ray-address", "auto", path)
+    assert "to resume needs checkpoints; name their folder with --checkpoint DIR" in refused("--resume", path)
     assert "is not a job" in refused(tmp_path / "nowhere")
     assert "not the manifest of a job" in refused(tmp_path)
 
@@ -104,7 +106,7 @@ def test_wrong_requests_are_refused(tmp_path: Path) -> None:
 def test_checkpoints_of_another_run_are_not_mixed_up(tmp_path: Path) -> None:
     (tmp_path / "kept" / "trainer_0" / "step_5").mkdir(parents=True)
     text = refused("--checkpoint", tmp_path / "kept", "--any-ports", script(tmp_path))
-    assert "has checkpoints of trainer_0 already; resume from them with --resume" in text
+    assert "already has checkpoints of trainer_0; resume from them with --resume" in text
 
 
 # ---------------------------------------------------------------- views

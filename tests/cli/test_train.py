@@ -389,7 +389,7 @@ def test_sequences_without_lengths(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_data(folder: Path, tmp_path: Path) -> None:
-    assert "the folder has no NAME.npy" in refusal(folder, data=tmp_path)
+    assert "has no NAME.npy for any input" in refusal(folder, data=tmp_path)
 
 
 def test_a_missing_data_file(folder: Path, tmp_path: Path) -> None:
@@ -437,7 +437,7 @@ def test_a_missing_folder(tmp_path: Path, folder: Path) -> None:
 
 @pytest.mark.parametrize("option", ["--main", "--startup"])
 def test_a_missing_program(folder: Path, option: str) -> None:
-    assert f"{option} other.pb: there is no such" in refusal(folder, option, "other.pb", code=3)
+    assert f"there is no {option.strip('-')} program other.pb" in refusal(folder, option, "other.pb", code=3)
 
 
 def test_programs_by_other_names(folder: Path, tmp_path: Path) -> None:
@@ -468,16 +468,16 @@ def test_a_folder_without_parameters(folder: Path, tmp_path: Path) -> None:
 
 
 def test_an_unknown_loss(folder: Path) -> None:
-    assert "--loss mean_0.tmp_1: " in (text := refusal(folder, "--loss", "mean_0.tmp_1"))
+    assert "the loss mean_0.tmp_1: " in (text := refusal(folder, "--loss", "mean_0.tmp_1"))
     assert "did you mean mean_0.tmp_0" in text
 
 
 def test_an_unknown_fetch(folder: Path) -> None:
-    assert "--fetch acc" in refusal(folder, "--fetch", "acc")
+    assert "cannot fetch acc" in refusal(folder, "--fetch", "acc")
 
 
 def test_an_unknown_input(folder: Path) -> None:
-    assert "--inputs q" in refusal(folder, "--inputs", "q")
+    assert "'q' is not an input" in refusal(folder, "--inputs", "q")
 
 
 def test_an_unknown_target(folder: Path, tmp_path: Path) -> None:

@@ -207,7 +207,7 @@ def test_paddle1_refuses_what_1_8_5_does_not_know(tmp_path: Path) -> None:
     block.ops[2]._type = "matmul_v2"
     block.create_var(name="c", dtype=VarType.COMPLEX64, shape=[1])
     block.ops[3]._attrs["scale"], block.ops[3]._attr_types["scale"] = 1.0, AttrType.FLOAT64
-    with pytest.raises(NotConvertibleError, match=r"no operator matmul_v2 and 2 more.*--to paddle2") as caught:
+    with pytest.raises(NotConvertibleError, match=r"no operator matmul_v2 and 2 more.*to='paddle2'") as caught:
         fluidtool.convert(model, tmp_path / "out", to="paddle1")
     found = [(each.operator, each.type) for each in caught.value.blockers]
     assert found == [(2, "matmul_v2"), (3, block.ops[3].type), (-1, "")]
@@ -216,7 +216,7 @@ def test_paddle1_refuses_what_1_8_5_does_not_know(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("to", ["paddle1", "npz"])
 def test_options_of_onnx_are_refused(to: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="apply to --to onnx"):
+    with pytest.raises(UsageError, match="do not apply to"):
         fluidtool.convert(fluidtool.load(DIGITS), tmp_path / "out", to=to, onnx=fluidtool.OnnxOptions())
 
 

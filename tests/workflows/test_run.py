@@ -65,7 +65,7 @@ def test_a_file_for_an_unknown_input_is_refused(digits: Path) -> None:
 
 
 def test_a_shape_is_for_random_inputs(digits: Path) -> None:
-    with pytest.raises(FeedError, match="--random"):
+    with pytest.raises(FeedError, match="random=True"):
         fluidtool.run(fluidtool.load(digits), fluidtool.Inputs(feeds=[str(digits / "x.npy")], shapes=["1,1,8,8"]))
 
 

@@ -86,8 +86,8 @@ def test_the_log_has_a_line_for_every_so_many_steps(request_of: fluidtool.Traini
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"resume": True}, "--checkpoint DIR"),
-        ({"targets": ["fc_0.tmp_2"]}, "--save-inference-model DIR"),
+        ({"resume": True}, "checkpoints="),
+        ({"targets": ["fc_0.tmp_2"]}, "save_inference_model=DIR"),
         ({"save": Path("same"), "log": Path("same")}, "different paths"),
     ],
 )

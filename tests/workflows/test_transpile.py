@@ -45,7 +45,7 @@ def test_a_training_program_is_verified_with_what_its_startup_program_makes(digi
     inputs = fluidtool.Inputs(random=True, batch=4)
     result = fluidtool.transpile(main, ["memory-optimize"], verify=True, startup=startup, inputs=inputs)
     assert result.exact and result.tolerance == 0 and result.comparisons and not result.differing
-    with pytest.raises(ParameterFileError, match="--startup"):
+    with pytest.raises(ParameterFileError, match="give startup=FILE"):
         fluidtool.transpile(main, ["memory-optimize"], verify=True, inputs=inputs)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fluidtool.cli.failures import say
+from fluidtool.cli.failures import say, text_of
 from fluidtool.cli.opening import open_model
 from fluidtool.cli.options.changed import Changed
 from fluidtool.cli.options.inputs import Batch, Shapes
@@ -96,7 +96,7 @@ def inspect(
 
         require_batch(opened, batch, [name for name in opened.feeds if name not in shapes], TERMINAL)
     if opened.files.fault is not None:
-        say(f"note: {opened.files.fault}")
+        say(f"note: {text_of(opened.files.fault)}")
     if format is Format.TEXT:
         sys.stdout.writelines(map(printable, program_pieces(opened.program, with_details=with_details)))
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from fluidtool.cli.failures import failure
+from fluidtool.cli.failures import failure, text_of
 from fluidtool.cli.render import Table, counted, fields, size, table
 from fluidtool.passes.findings import Finding
 from fluidtool.passes.security import DeclaredMemory, Reach
@@ -30,7 +30,7 @@ def models_table(checked: Sequence[Checked]) -> Table:
     out = table("", "model", "!code", "where", "finding")
     for each in checked:
         if each.error is not None:
-            out.add(each.program, each.error.code, "", each.error)
+            out.add(each.program, each.error.code, "", text_of(each.error))
         for finding in each.findings:
             out.add(each.program, finding.code, place(finding, has_blocks(each)), finding.message)
     return out
@@ -59,7 +59,7 @@ def place(finding: Finding, blocks: bool) -> str:
 def summary(checked: Checked) -> str:
     """'digits/__model__: 13 operators, 12 parameters, no findings'."""
     if checked.error is not None:
-        return f"{checked.program}: not checked: {checked.error} [{checked.error.code}]"
+        return f"{checked.program}: not checked: {text_of(checked.error)} [{checked.error.code}]"
     size_text = ""
     if checked.size is not None and checked.security is None:
         size_text = f"{checked.size.operators} operators, {checked.size.parameters} parameters, "

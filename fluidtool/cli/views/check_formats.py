@@ -13,6 +13,7 @@ from urllib.parse import quote
 from xml.etree import ElementTree
 
 from fluidtool._version import __version__
+from fluidtool.cli.failures import text_of
 from fluidtool.cli.render import printable
 from fluidtool.cli.views.check import count_text, has_blocks, place
 from fluidtool.passes.findings import Finding
@@ -33,7 +34,7 @@ def junit(checked: Sequence[Checked]) -> str:
     for each in checked:
         case = ElementTree.SubElement(suite, "testcase", classname="fluidtool.check", name=printable(each.program))
         if each.error is not None:
-            ElementTree.SubElement(case, "error", type=each.error.code, message=printable(str(each.error)))
+            ElementTree.SubElement(case, "error", type=each.error.code, message=printable(text_of(each.error)))
         elif each.findings:
             failure = ElementTree.SubElement(
                 case, "failure", type=each.findings[0].code, message=count_text(each.findings)
@@ -80,7 +81,7 @@ def _notification(checked: Checked) -> dict[str, Any]:
     return {
         "level": "error",
         "descriptor": {"id": checked.error.code},
-        "message": {"text": printable(str(checked.error))},
+        "message": {"text": printable(text_of(checked.error))},
         "locations": [_physical(checked.program)],
     }
 
@@ -108,7 +109,7 @@ def github(checked: Sequence[Checked]) -> Iterator[str]:
     """A workflow command for each finding, which GitHub Actions shows beside the file."""
     for each in checked:
         if each.error is not None:
-            yield _command(each.program, each.error.code, str(each.error))
+            yield _command(each.program, each.error.code, text_of(each.error))
         for finding in each.findings:
             where = place(finding, has_blocks(each))
             yield _command(each.program, finding.code, f"{where}: {finding.message}" if where else finding.message)

@@ -10,7 +10,7 @@ from fluidtool.distribute.endpoints import parse_endpoints
 from fluidtool.distribute.launch.contract import MODES, SERVERS, Cluster
 from fluidtool.distribute.launch.jobs import JobFolder, is_job, move_job, read_job
 from fluidtool.distribute.launch.plans import Checkpoints, Role, folder_roles, script_roles
-from fluidtool.errors import UsageError
+from fluidtool.errors import Hint, UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +66,14 @@ def draw(
     Raises UsageError for what cannot work or contradicts the folder, UnreadableError for a folder that is no job.
     """
     if mode is not None and mode not in MODES:
-        raise UsageError(f"there is no --mode {mode}; expected one of {', '.join(MODES)}")
+        raise UsageError(f"there is no mode {mode!r}; expected one of {', '.join(MODES)}")
     checkpoints = checkpoints or Checkpoints()
     if path.is_file() and not is_job(path):
         return _of_script(path, mode or SERVERS, servers, trainers, sync, tuple(arguments), checkpoints)
     if not path.is_dir():
         raise UsageError(
-            f"{path} is not a job: neither a folder written by 'fluidtool transpile --distribute', nor a script"
+            f"{path} is not a job: neither a folder of programs for each role, nor a script",
+            hint=Hint("fluidtool.make_job writes one", "'fluidtool transpile --distribute' writes one"),
         )
     job = read_job(path)
     _check_folder(job, mode, servers, trainers)
@@ -99,14 +100,15 @@ def _of_script(
     checkpoints: Checkpoints,
 ) -> Blueprint:
     if mode == SERVERS:
-        number, endpoints = _count_or_endpoints(servers, "--pservers")
-        count, others = _count_or_endpoints(trainers, "--trainers")
+        number, endpoints = _count_or_endpoints(servers, "pservers")
+        count, others = _count_or_endpoints(trainers, "trainers")
         if others:
-            raise UsageError("--trainers takes a number if there are servers; only --mode collective takes endpoints")
+            raise UsageError("with servers there is a number of trainers; only the mode collective takes endpoints")
         return Blueprint(path, True, number, count, sync, endpoints, arguments, checkpoints)
     if servers not in (None, "0"):
-        raise UsageError("--mode collective has no servers; omit --pservers")
-    count, endpoints = _count_or_endpoints(trainers, "--trainers")
+        hint = Hint("omit servers=", "omit --pservers")
+        raise UsageError("the mode collective has no servers", hint=hint)
+    count, endpoints = _count_or_endpoints(trainers, "trainers")
     return Blueprint(path, True, 0, count, sync, endpoints, arguments, checkpoints)
 
 
@@ -125,14 +127,17 @@ def _check_folder(job: JobFolder, mode: str | None, servers: str | None, trainer
     """The folder says it all; what is said again must not contradict it."""
     cluster = job.cluster
     if mode is not None and mode != cluster.mode:
-        raise UsageError(f"--mode {mode}: the programs in {job.path} are for {cluster.mode} mode; transpile again")
-    own = {"--pservers": (servers, cluster.servers, len(cluster.servers))}
-    own["--trainers"] = (trainers, cluster.trainer_endpoints, cluster.trainers)
+        raise UsageError(f"the programs in {job.path} are for {cluster.mode} mode, not {mode}", hint="transpile again")
+    own = {"pservers": (servers, cluster.servers, len(cluster.servers))}
+    own["trainers"] = (trainers, cluster.trainer_endpoints, cluster.trainers)
     for option, (given, endpoints, count) in own.items():
         if given is None or given == str(count):
             continue
         if given.isdecimal() or parse_endpoints(given, option) != endpoints:
             raise UsageError(
-                f"{option} {given}: the programs in {job.path} are for {', '.join(endpoints) or count}; omit the "
-                f"option, transpile again, or give --any-ports"
+                f"the programs in {job.path} are for the {option} {', '.join(endpoints) or count}, not {given}",
+                hint=Hint(
+                    "give none, transpile again, or give any_ports=True",
+                    f"omit --{option}, transpile again, or give --any-ports",
+                ),
             )

@@ -14,7 +14,7 @@ from fluidtool.distribute.endpoints import check_endpoint
 from fluidtool.distribute.launch.contract import SERVERS, Cluster, Member
 from fluidtool.distribute.roles import RolePrograms
 from fluidtool.distribute.rpc.security import is_loopback
-from fluidtool.errors import UnreadableError, UsageError
+from fluidtool.errors import Hint, Location, UnreadableError, UsageError
 from fluidtool.io.atomic import new_folder, write_file, write_into
 from fluidtool.io.json_files import read_json_object
 from fluidtool.ir import Operator, Program
@@ -61,14 +61,15 @@ def read_job(path: Path, *, whole: bool = True) -> JobFolder:
         files = [role[kind] for role in manifest["roles"] for kind in KINDS]
         listed = [(str(file["file"]), str(file["sha256"])) for file in files]
     except (KeyError, TypeError, AttributeError) as error:
-        raise UnreadableError(
-            f"{path / MANIFEST} lacks {error}, which a manifest of 'fluidtool transpile --distribute' has"
-        ) from error
+        raise UnreadableError(f"{path / MANIFEST} lacks {error}, which the manifest of a job has") from error
     missing = [member.name for member in job.cluster.members() if member not in job.roles]
     if missing and whole:
         raise UsageError(
-            f"{path} has no programs for {', '.join(missing)}; write those of all roles with 'fluidtool transpile "
-            f"--distribute --all'"
+            f"{path} has no programs for {', '.join(missing)}",
+            hint=Hint(
+                "write those of all roles: JobRequest(all_roles=True)",
+                "write those of all roles with 'fluidtool transpile --distribute --all'",
+            ),
         )
     for name, digest in listed:
         _check_file(path, name, digest)
@@ -81,7 +82,9 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         manifest = read_json_object(file)
     except UnreadableError as error:
         raise UnreadableError(
-            f"{file} is not the manifest of a job ({error}); 'fluidtool transpile --distribute' writes one"
+            f"{file} is not the manifest of a job ({error})",
+            hint=Hint("fluidtool.make_job writes one", "'fluidtool transpile --distribute' writes one"),
+            location=Location(str(file)),
         ) from error
     if manifest.get("format") != FORMAT:
         raise UnreadableError(f"{file} is not the manifest of a job in format {FORMAT}, the only one supported")

@@ -17,7 +17,7 @@ from fluidtool.distribute.launch.contract import RESUME_STEP
 from fluidtool.distribute.launch.hosts import own_address, own_endpoint, token_for
 from fluidtool.distribute.launch.plans import Role, take_role
 from fluidtool.distribute.launch.recovery import Saved
-from fluidtool.errors import UsageError
+from fluidtool.errors import Hint, UsageError
 
 Play = Callable[[list[str]], int]
 
@@ -48,7 +48,11 @@ def _check_size(blueprint: Blueprint, size: int) -> None:
     if wanted != size:
         raise UsageError(
             f"the job has {blueprint.servers} servers and {blueprint.trainers} trainers, but MPI has started {size} "
-            f"process{'es' if size != 1 else ''}; start it with: mpiexec -n {wanted} fluidtool launch --engine mpi …"
+            f"process{'es' if size != 1 else ''}",
+            hint=Hint(
+                f"start it with: mpiexec -n {wanted}",
+                f"start it with: mpiexec -n {wanted} fluidtool launch --engine mpi …",
+            ),
         )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 
 from fluidtool.distribute.endpoints import host_and_port
-from fluidtool.errors import UsageError
+from fluidtool.errors import Hint, UsageError
 
 LOOPBACK = "127.0.0.1"
 ATTEMPTS = 50
@@ -21,19 +21,24 @@ def check_free(endpoints: Iterable[str]) -> None:
         try:
             _bound(*host_and_port(endpoint)).close()
         except OSError as error:
-            raise UsageError(_reason(endpoint, error)) from error
+            raise _taken(endpoint, error) from error
 
 
-def _reason(endpoint: str, error: OSError) -> str:
+def _taken(endpoint: str, error: OSError) -> UsageError:
+    free = ("any_ports=True", "--any-ports")
     if error.errno == errno.EADDRINUSE:
-        return (
-            f"{endpoint} is taken: another process listens there; stop it, or let free ports be chosen with --any-ports"
-        )
+        text = f"{endpoint} is taken: another process listens there"
+        return UsageError(text, hint=Hint(*(f"stop it, or let free ports be chosen with {each}" for each in free)))
     if error.errno == errno.EACCES:
-        return f"{endpoint}: this user may not listen at so low a port; choose one from 1024 on, or give --any-ports"
-    return (
-        f"{endpoint} is no address of this machine ({error.strerror or error}); start its role there "
-        "('fluidtool run JOB/ROLE'), use --engine ray or mpi, or let the whole job run here with --any-ports"
+        text = f"{endpoint}: this user may not listen at so low a port"
+        return UsageError(text, hint=Hint(*(f"choose one from 1024 on, or give {each}" for each in free)))
+    return UsageError(
+        f"{endpoint} is no address of this machine ({error.strerror or error})",
+        hint=Hint(
+            "start its role there, use engine='ray' or 'mpi', or let the whole job run here with any_ports=True",
+            "start its role there ('fluidtool run JOB/ROLE'), use --engine ray or mpi, or let the whole job run here "
+            "with --any-ports",
+        ),
     )
 
 
