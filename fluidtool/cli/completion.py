@@ -9,7 +9,7 @@ from typing import Any
 from fluidtool.cli.commands import COMMANDS
 from fluidtool.errors import FluidError
 
-LARGEST_PROGRAM = 64 << 20  # bytes: whoever presses a key does not wait for more
+LARGEST_PROGRAM = 64 << 20  # bytes: a completion has to come at once
 
 SCRIPTS = {
     "bash": """\

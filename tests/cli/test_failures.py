@@ -57,7 +57,9 @@ def test_an_operator_that_breaks_its_schema_has_its_place_and_file(tmp_path: Pat
 def test_nan_is_located_at_the_operator_that_made_it(tmp_path: Path) -> None:
     folder = linear_model(tmp_path / "m")
     np.save(tmp_path / "x.npy", np.full((1, 4), np.nan, "float32"))
-    found = failure("run", folder, "--feed", tmp_path / "x.npy", "--check-nan", "--json")
+    document = json.loads(call("run", folder, "--feed", tmp_path / "x.npy", "--check-nan", "--json").stdout)
+    found = document["error"]
+    assert document["schema"] == "fluidtool.run/1"
     assert (found["code"], found["location"]["variable"], found["location"]["type"]) == ("FT500", "x", "mul")
 
 
