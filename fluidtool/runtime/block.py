@@ -111,6 +111,8 @@ def hidden_within(work: Sequence[Step | Region | Chain]) -> frozenset[str]:
     for part in work:
         if isinstance(part, Region):
             inner.update(name for step in part.steps for name in step.op.output_arg_names)
+    if not inner:
+        return frozenset()
     for part in work:
         if isinstance(part, Region):
             inner.difference_update(part.inputs, part.constants, part.outputs)

@@ -11,11 +11,12 @@ from fluidtool.ops.registry import get_op
 
 DELETE = "delete_var"
 FEED_FETCH = frozenset({"feed", "fetch"})
+TRAINS = int(OpRole.Backward | OpRole.Optimize)
 
 
 def trains(op: Operator) -> bool:
     """Whether the operator belongs to training, which needs the values of all operators before it."""
-    return op.type.endswith("_grad") or bool(int(op.get_attr(ROLE_ATTR, 0)) & (OpRole.Backward | OpRole.Optimize))
+    return op.type.endswith("_grad") or bool(int(op.get_attr(ROLE_ATTR, 0)) & TRAINS)
 
 
 def without_fetched(deletion: Operator, fetched: set[str]) -> Operator:

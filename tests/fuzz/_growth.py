@@ -67,7 +67,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "transpile --memory-optimize": ("transpile", "{model}", "--memory-optimize", "-o", "{out}", "--force"),
     "transpile --level 1": ("transpile", "{model}", "--memory-optimize", "--level", "1", "-o", "{out}", "--force"),
     "transpile --release-memory": ("transpile", "{model}", "--release-memory", "-o", "{out}", "--force"),
-    "transpile --verify": ("transpile", "{model}", "--memory-optimize", "--verify", "--measure", "--explain"),
+    "transpile --verify": ("transpile", "{model}", "--memory-optimize", "--verify", "--explain"),
+    "transpile --measure": ("transpile", "{model}", "--memory-optimize", "--measure"),
 }
 
 
