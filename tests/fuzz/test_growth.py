@@ -35,6 +35,7 @@ KINDS = {  # what grows in programs of each kind, beside what grows in all
     ),
     "fan": ("inspect --plan", "check", "transpile --all-inference"),
     "layers": ("run", "transpile --all-inference", "prune", "inspect --with-params"),
+    "files": ("inspect --with-params", "check", "run", "prune", "diff", "transpile --all-inference"),
     "images": ("run", "transpile --fuse-bn", "inspect --plan"),
     "identities": ("transpile --all-inference",),
     "shared_weight": ("transpile --all-inference", "run"),
