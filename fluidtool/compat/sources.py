@@ -27,6 +27,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
         "fluidtool.fluid.flags",
         "fluidtool.fluid.versions",
         "fluidtool.fluid.op_protos",
+        "fluidtool.fluid.ir_graph",
     ),
     "paddle.check_import_scipy": ("fluidtool.compat.check_import_scipy",),
     "paddle.compat": ("fluidtool.compat.text",),

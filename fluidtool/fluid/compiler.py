@@ -11,6 +11,7 @@ import numpy as np
 from fluidtool import locks, runtime
 from fluidtool.errors import ArgumentTypeError, FeedError, UnsupportedOperatorError, UsageError, WrongKindError
 from fluidtool.fluid.flags import bucket_bytes
+from fluidtool.fluid.ir_graph import Graph
 from fluidtool.fluid.places import as_place, cpu_places, cuda_places
 from fluidtool.fluid.strategies import BuildStrategy, ExecutionStrategy, GradientScaleStrategy
 from fluidtool.ir import Program
@@ -29,7 +30,9 @@ __all__ = ["BuildStrategy", "CompiledProgram", "ExecutionStrategy"]
 class CompiledProgram:
     """A program with the settings of its runs; bound to the scope and the place of its first run."""
 
-    def __init__(self, program_or_graph: Program, build_strategy: BuildStrategy | None = None) -> None:
+    def __init__(self, program_or_graph: Program | Graph, build_strategy: BuildStrategy | None = None) -> None:
+        if isinstance(program_or_graph, Graph):
+            program_or_graph = program_or_graph.to_program()
         if not isinstance(program_or_graph, Program):
             raise ArgumentTypeError(
                 "The type of program_to_graph parameter is wrong, expected Graph or Program, but received "

@@ -12,6 +12,7 @@ from fluidtool.fluid.flags import (
     _set_fuse_parameter_group_size,
     _set_fuse_parameter_memory_size,
 )
+from fluidtool.fluid.ir_graph import Graph
 from fluidtool.fluid.offers import refuse_other_names
 from fluidtool.fluid.op_protos import default_attrs as get_op_attrs_default_value
 from fluidtool.fluid.op_protos import get_all_op_protos as _all_op_protos
@@ -176,6 +177,7 @@ __all__ = [
     "CUDAPlace",
     "EOFException",
     "EnforceNotMet",
+    "Graph",
     "LoDTensor",
     "LoDTensorArray",
     "OpDesc",

@@ -64,9 +64,8 @@ def test_a_name_is_where_paddle_has_it(path: str) -> None:
     [
         ("paddle.fluid.incubate.fleet.parameter_server", "pslib", "fleet.parameter_server.distribute_transpiler"),
         ("paddle.fluid.incubate.fleet", "utils", "files of this machine"),
-        ("paddle.fluid.contrib", "slim", "'fluidtool transpile' changes programs"),
+        ("paddle.fluid.contrib.slim", "Compressor", "contrib.slim.quantization changes programs"),
         ("paddle.fluid", "dygraph", "dynamic graphs are not supported"),
-        ("paddle.fluid.framework", "IrGraph", "change programs directly"),
     ],
 )
 def test_what_is_not_offered_says_what_to_use_instead(module: str, name: str, instead: str) -> None:

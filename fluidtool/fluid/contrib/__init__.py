@@ -1,6 +1,6 @@
 """`fluid.contrib`: the parts that work on programs of one process."""
 
-from fluidtool.fluid.contrib import decoder, layers, mixed_precision, reader
+from fluidtool.fluid.contrib import decoder, layers, mixed_precision, reader, slim
 from fluidtool.fluid.contrib import extend_optimizer as extend_optimizer
 from fluidtool.fluid.contrib import memory_usage_calc as memory_usage_calc
 from fluidtool.fluid.contrib import model_stat as model_stat
@@ -78,6 +78,7 @@ __all__ = [
     "search_pyramid_hash",
     "sequence_topk_avg_pooling",
     "shuffle_batch",
+    "slim",
     "summary",
     "tdm_child",
     "tdm_sampler",
