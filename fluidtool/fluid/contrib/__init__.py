@@ -31,6 +31,7 @@ from fluidtool.fluid.contrib.layers import (
 from fluidtool.fluid.contrib.memory_usage_calc import memory_usage
 from fluidtool.fluid.contrib.model_stat import summary
 from fluidtool.fluid.contrib.op_frequence import op_freq_statistic
+from fluidtool.fluid.contrib.quantize import QuantizeTranspiler
 from fluidtool.fluid.contrib.reader import distributed_batch_reader
 from fluidtool.fluid.inferencer import Inferencer
 from fluidtool.fluid.offers import refuse_other_names
@@ -54,6 +55,7 @@ __all__ = [
     "EndStepEvent",
     "Inferencer",
     "InitState",
+    "QuantizeTranspiler",
     "StateCell",
     "Trainer",
     "TrainingDecoder",

@@ -93,7 +93,7 @@ class _Freezing:
         scale = self._scale_of(weight, op)
         self._scales[name] = scale
         self.bypass(op)
-        values.write(name, _rounded(weight, scale, bits))
+        values.write(name, rounded(weight, scale, bits))
 
     def _scale_of(self, weight: Any, op: IrOpNode) -> Any:
         """The scale of a weight, a list if every channel has its own."""
@@ -128,7 +128,7 @@ class _Freezing:
         for node in list(op.inputs):
             if node.name() not in op.input_arg_names():
                 continue
-            name = _original(node.name())
+            name = original_name(node.name())
             if node in self._instead:
                 self._graph.update_input_link(node, self._instead[node], op)
             if name not in self._scales:
@@ -168,12 +168,12 @@ def _node_among(scales: Sequence[Any]) -> IrVarNode:
     return [scale for scale in scales if isinstance(scale, IrVarNode)][-1]
 
 
-def _original(name: str) -> str:
+def original_name(name: str) -> str:
     """The name of the variable that a quantized or dequantized one was made of."""
     return next((name.removesuffix(suffix) for suffix in SUFFIXES if name.endswith(suffix)), name)
 
 
-def _rounded(weight: Any, scale: Any, bits: int) -> Any:
+def rounded(weight: Any, scale: Any, bits: int) -> Any:
     """A weight as whole numbers of so many bits, still in its data type."""
     largest = (1 << (bits - 1)) - 1
     if isinstance(scale, list):
