@@ -17,6 +17,7 @@ from typer.main import get_command
 from fluidtool.cli.commands import COMMANDS
 from fluidtool.cli.failures import report
 from fluidtool.cli.help import help_page
+from fluidtool.cli.opening import require_one_stdin
 from fluidtool.errors import EXIT_OK, UsageError
 
 SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -24,6 +25,7 @@ COMMANDS_PACKAGE = "fluidtool.cli.commands"
 JSON = "fluidtool.json"  # where a command that was parsed says whether it writes JSON
 ORDER = "fluidtool.order"  # where a command finds the order of its options
 COLLECT_AFTER = 10_000  # new objects; Python collects after 700, and looks through a large program again and again
+NOT_READ = frozenset({"arguments", "output"})  # what a script gets, and where results go
 TAKES_A_COMMAND_LINE = frozenset({"exec", "launch"})
 SEVERAL_VALUES = frozenset({"--fetch", "--targets", "--inputs", "--data", "--fuse", "--skip"})
 
@@ -49,6 +51,7 @@ class Command(TyperCommand):
         """As typer's; notes whether failures are to be written as JSON."""
         left = list(super().parse_args(ctx, args))
         ctx.meta[JSON] = bool(ctx.params.get("json")) or ctx.params.get("format") == "json"
+        require_one_stdin(value for name, value in ctx.params.items() if name not in NOT_READ)
         return left
 
     def _order(self, ctx: Any, words: list[str]) -> list[str]:

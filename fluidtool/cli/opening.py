@@ -2,16 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
+from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fluidtool.errors import UsageError
+from fluidtool.errors import UnreadableError, UsageError
 
 if TYPE_CHECKING:
     from fluidtool.model import Model
     from fluidtool.runtime import Policy
     from fluidtool.tensor import Place
+
+
+STDIN = "-"
+
+
+class StandardInput(BytesIO):
+    """What came through standard input, once."""
+
+    name = "standard input"
+
+
+def source_of(path: str) -> str | StandardInput:
+    """Where a model is read: the path, or the program on standard input for `-`.
+
+    Raises UsageError for a terminal, UnreadableError for more bytes than a program may have.
+    """
+    if path != STDIN:
+        return path
+    from fluidtool.io.layout import LARGEST_PROGRAM
+
+    if sys.stdin.isatty():
+        raise UsageError(
+            "- reads a program from standard input, which is a terminal", hint="pipe a program's file to it"
+        )
+    data = sys.stdin.buffer.read(LARGEST_PROGRAM + 1)
+    if not data:
+        raise UnreadableError("standard input is empty, expected a program", hint="a pipe can be read only once")
+    if len(data) > LARGEST_PROGRAM:
+        raise UnreadableError(f"standard input has more than {LARGEST_PROGRAM} bytes, too many for a program")
+    return StandardInput(data)
+
+
+def require_one_stdin(values: Iterable[Any]) -> None:
+    """Raise UsageError if several arguments of a command, among these values, read standard input."""
+    texts = [text for value in values for text in (value if isinstance(value, (list, tuple)) else [value])]
+    count = sum(isinstance(text, str) and (text == STDIN or text.endswith(f"={STDIN}")) for text in texts)
+    if count > 1:
+        raise UsageError(f"standard input can be read once, but {count} inputs are -", hint="give the others as files")
 
 
 def open_model(
@@ -34,7 +74,7 @@ def open_model(
 
     with TERMINAL.progress(f"reading {path}"):
         return load(
-            path,
+            source_of(path),
             model_filename=model_file,
             params=params,
             place=parse_device(device),

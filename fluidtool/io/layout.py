@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fluidtool.errors import Hint, Location, ModelNotFoundError, ParameterFileError, UnreadableError
 from fluidtool.io import pickles
@@ -29,7 +29,7 @@ from fluidtool.io.parameters import (
     persistables,
     selected,
 )
-from fluidtool.io.recognition import recognize
+from fluidtool.io.recognition import recognize, recognize_bytes
 from fluidtool.io.safetensors import is_safetensors, open_safetensors
 from fluidtool.ir import Program, Variable
 from fluidtool.ir.codec import decode_program
@@ -40,11 +40,15 @@ COMBINED_NAMES = ("__params__", "params", "model.pdiparams", "weights")
 NOT_MODELS = frozenset({".json", ".npz", ".npy", ".md", ".txt", ".py", ".yml", ".yaml", ".info", ".tmp", ".gz", ".log"})
 PARTNERS = (".json", ".pdiparams", ".pdparams", ".onnx")  # what may stand at a prefix without a program
 LARGEST_PROGRAM = 512 * 2**20
+Given = Literal["folder", "file", "bytes"]
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """A program and where it and its parameters come from; `fault` says why parameters are missing."""
+    """A program and where it and its parameters come from; `fault` says why parameters are missing.
+
+    given: what it was opened as: a folder, the program's file (or its prefix), or bytes.
+    """
 
     program: Program
     program_source: str
@@ -52,6 +56,12 @@ class ModelFiles:
     parameter_source: str
     layout: str
     fault: ParameterFileError | None = None
+    given: Given = "bytes"
+
+    @property
+    def program_name(self) -> str:
+        """The name of the program's file; that of Paddle if it was not read from a file."""
+        return PROGRAM_NAMES[0] if self.given == "bytes" else Path(self.program_source).name
 
 
 def open_model(
@@ -68,17 +78,18 @@ def open_model(
     need_parameters: raise when parameters are missing or do not fit; else the fault is reported in the result.
     """
     program, program_source, folder, stem = _open_program(source, model_filename)
+    given: Given = "bytes" if folder is None else "folder" if Path(os.fspath(source)).is_dir() else "file"
     variables = persistables(program)
     if not variables and params is None:
-        return ModelFiles(program, program_source, EMPTY_STORE, "", "program without parameters")
+        return ModelFiles(program, program_source, EMPTY_STORE, "", "program without parameters", given=given)
     try:
         store, where, layout = _open_parameters(program_source, folder, stem, variables, params)
     except UnreadableError as error:
         if need_parameters:
             raise
         fault = error if isinstance(error, ParameterFileError) else ParameterFileError(str(error))
-        return ModelFiles(program, program_source, EMPTY_STORE, "", "program alone", fault)
-    return ModelFiles(program, program_source, store, where, layout)
+        return ModelFiles(program, program_source, EMPTY_STORE, "", "program alone", fault, given)
+    return ModelFiles(program, program_source, store, where, layout, given=given)
 
 
 # ---------------------------------------------------------------- the program
@@ -86,7 +97,7 @@ def _open_program(source: Any, model_filename: str | None) -> tuple[Program, str
     """-> program, how to call it, the folder that it lies in, the prefix shared with its parameters."""
     if isinstance(source, (bytes, bytearray, memoryview)) or hasattr(source, "read"):
         buffer, name = as_buffer(source)
-        return decode_program(bytes(buffer), Program(), name), name, None, None
+        return _decoded(buffer, name), name, None, None
     path = Path(os.fspath(source))
     finish(path if path.is_dir() else path.parent)
     if path.is_dir():
@@ -117,6 +128,17 @@ def read_program(path: Path) -> Program:
             raise
         text = f"{path} is {found.what}, not a Fluid program"
         raise UnreadableError(text, hint=found.advice, location=Location(str(path))) from error
+
+
+def _decoded(buffer: Any, name: str) -> Program:
+    """The program of bytes; what they are instead is said where that can be seen."""
+    try:
+        return decode_program(bytes(buffer), Program(), name)
+    except UnreadableError as error:
+        found = recognize_bytes(buffer)
+        if found is None:
+            raise
+        raise UnreadableError(f"{name} is {found.what}, not a Fluid program", hint=found.advice) from error
 
 
 def _program_in(folder: Path, model_filename: str | None) -> Path:

@@ -45,6 +45,11 @@ def recognize(path: Path) -> Recognized | None:
         data = map_file(path)
     except UnreadableError:
         return None
+    return recognize_bytes(data)
+
+
+def recognize_bytes(data: Any) -> Recognized | None:
+    """What the bytes of a file are if not a program; None where nothing is known of them."""
     return next((found for look in LOOKS if (found := look(data)) is not None), None)
 
 

@@ -26,18 +26,18 @@ class Layout:
     parameters: str | None
 
 
-def layout_like(files: ModelFiles, source: str, target: Path, has_parameters: bool) -> Layout:
-    """The layout of `files`, which were opened from `source`, at `target`.
+def layout_like(files: ModelFiles, target: Path, has_parameters: bool) -> Layout:
+    """The layout of `files` at `target`.
 
     A folder gives a folder with the same file names, a pair (PREFIX.pdmodel, PREFIX.pdiparams) a pair of the prefix
     `target`, a single program without parameters a single file.
     """
-    program = Path(files.program_source).name
-    pair = target.suffix == PAIR[0] or (program.endswith(PAIR[0]) and not Path(source).is_dir())
+    program, in_folder = files.program_name, files.given == "folder"
+    pair = target.suffix == PAIR[0] or (program.endswith(PAIR[0]) and not in_folder)
     if pair:
         prefix = str(target).removesuffix(PAIR[0])
         return Layout(None, prefix + PAIR[0], prefix + PAIR[1])
-    if not has_parameters and not Path(source).is_dir():
+    if not has_parameters and not in_folder:
         return Layout(None, str(target), None)
     if files.layout == "one file per parameter":
         return Layout(target, program, None)

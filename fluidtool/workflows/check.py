@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from fluidtool.errors import FluidError, UnreadableError
 from fluidtool.io.parameters import persistables
@@ -16,6 +16,7 @@ from fluidtool.passes.security import DeclaredMemory, Reach, declared_memory, no
 from fluidtool.passes.verify import verify_model
 from fluidtool.runtime import Policy
 from fluidtool.workflows.baseline import read_baseline, write_baseline
+from fluidtool.workflows.sources import Source, opened
 from fluidtool.workflows.watcher import SILENT, Watcher
 
 
@@ -63,17 +64,15 @@ class Checked:
     error: FluidError | None = None
 
 
-def check(
-    model: Model | str | Path, *, program_only: bool = False, params: Any = None, watcher: Watcher = SILENT
-) -> list[Finding]:
+def check(model: Source, *, program_only: bool = False, params: Any = None, watcher: Watcher = SILENT) -> list[Finding]:
     """Every fault of data flow, shapes, data types, parameters, operators and attributes, and what the policy refuses.
 
     model: a path, or a model loaded with `validate=False, need_parameters=False`, so that errors of loading become findings.
     program_only: leave parameters out. params: for a path, where they are. Raises UnreadableError and ModelNotFoundError.
     """
-    opened = model if isinstance(model, Model) else load(model, params=params, need_parameters=False, validate=False)
+    model = opened(model, params=params, need_parameters=False, validate=False)
     with watcher.progress("checking"):
-        return verify_model(opened.files, opened.policy, parameters=not program_only)
+        return verify_model(model.files, model.policy, parameters=not program_only)
 
 
 def check_security(model: Model, batch: int = 1) -> SecurityResult:
@@ -84,7 +83,7 @@ def check_security(model: Model, batch: int = 1) -> SecurityResult:
 
 
 def check_models(
-    models: Sequence[str], options: CheckOptions | None = None, watcher: Watcher = SILENT
+    models: Sequence[str | BinaryIO], options: CheckOptions | None = None, watcher: Watcher = SILENT
 ) -> list[Checked]:
     """Check several models, found by `fluidtool.io.search.find_models`; a program that cannot be read is in the result."""
     chosen = options or CheckOptions()
@@ -96,10 +95,10 @@ def check_models(
     return checked
 
 
-def _check(path: str, options: CheckOptions) -> Checked:
+def _check(source: str | BinaryIO, options: CheckOptions) -> Checked:
     try:
         model = load(
-            path,
+            source,
             model_filename=options.model_filename,
             params=options.params,
             policy=options.policy,
@@ -107,7 +106,7 @@ def _check(path: str, options: CheckOptions) -> Checked:
             validate=False,
         )
     except UnreadableError as error:
-        return Checked(path, [], error=error)
+        return Checked(source if isinstance(source, str) else source.name, [], error=error)
     security = check_security(model, options.batch) if options.security else None
     findings = check(model, program_only=options.program_only) if security is None else security.findings
     return Checked(model.files.program_source, findings, _size(model.program), security)

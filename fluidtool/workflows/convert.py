@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from fluidtool.errors import Hint, UsageError
-from fluidtool.model import Model
 from fluidtool.workflows.conversion import TOLERANCE, ConvertRequest, ConvertResult, OnnxOptions
 from fluidtool.workflows.inputs import Inputs
 from fluidtool.workflows.layouts import write_combined, write_paddle1, write_paddle2, write_separate
 from fluidtool.workflows.names import did_you_mean
 from fluidtool.workflows.onnx_model import write_onnx
 from fluidtool.workflows.parameter_files import write_npz, write_pdparams, write_safetensors
+from fluidtool.workflows.sources import Source, opened
 from fluidtool.workflows.watcher import SILENT, Watcher
 
 # A new target is a row here.
@@ -29,7 +29,7 @@ TARGETS: Mapping[str, Callable[[ConvertRequest], ConvertResult]] = {
 
 
 def convert(
-    model: Model,
+    model: Source,
     output: str | Path,
     *,
     to: str = "onnx",
@@ -55,5 +55,6 @@ def convert(
         )
     if not tolerance >= 0:
         raise UsageError("the tolerance must not be negative")
+    model = opened(model, validate=to == "onnx")
     request = ConvertRequest(model, Path(output), overwrite, onnx or OnnxOptions(), verify, tolerance, watcher)
     return TARGETS[to](request)

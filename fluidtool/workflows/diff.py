@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fluidtool.io.difference import ParameterDifference, parameter_differences
 from fluidtool.ir.difference import ProgramDifference, difference
-from fluidtool.model import Model
+from fluidtool.workflows.sources import Source, opened
 from fluidtool.workflows.watcher import SILENT, Watcher
 
 
@@ -24,12 +24,14 @@ class ModelDifference:
 
 
 def diff(
-    left: Model, right: Model, *, params: bool = False, callstack: bool = False, watcher: Watcher = SILENT
+    left: Source, right: Source, *, params: bool = False, callstack: bool = False, watcher: Watcher = SILENT
 ) -> ModelDifference:
-    """Compare two programs; params: and the values of their parameters; callstack: and where operators were made.
+    """Compare two programs; params: and the values of their parameters, which then must be there; callstack: and where
+    operators were made.
 
     Operators are aligned by type and outputs, variables by name, sub-blocks by the operators that hold them.
     """
+    left, right = (opened(side, need_parameters=params, validate=False) for side in (left, right))
     with watcher.progress("comparing"):
         program = difference(left.program, right.program, callstack=callstack)
         weights = tuple(parameter_differences(left.files.parameters, right.files.parameters)) if params else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from fluidtool.errors import Hint, Location, ModelNotFoundError, ProgramError, UsageError
 from fluidtool.io.atomic import write_file
@@ -26,12 +27,15 @@ class ParameterSet:
 
 
 def open_parameters(
-    source: str | Path, *, params: str | None = None, model_filename: str | None = None
+    source: str | Path | BinaryIO, *, params: str | None = None, model_filename: str | None = None
 ) -> ParameterSet:
     """The parameters of a model, a pickled state, an .npz or safetensors file, or a folder with one file per parameter.
 
     Raises ModelNotFoundError, UnreadableError, ParameterFileError.
     """
+    if not isinstance(source, (str, Path)):
+        model = open_model(source, params=params, model_filename=model_filename)
+        return ParameterSet(model.program_source, model.parameters, model)
     path = Path(source)
     named = open_named(path) if params is None and not path.is_dir() else None
     if named is not None:
@@ -103,7 +107,7 @@ def rename_parameters(
         block.rename_var(old, between)
     for old, between in steps.items():
         block.rename_var(between, names[old])
-    layout = layout_like(given.model, given.source, output, bool(values))
+    layout = layout_like(given.model, output, bool(values))
     return tuple(save_model(program, values, layout, overwrite=overwrite))
 
 

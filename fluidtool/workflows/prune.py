@@ -1,4 +1,4 @@
-"""`fluidtool.prune(source, targets, output)`: cuts a model down to what some variables need, and saves it."""
+"""`fluidtool.prune(model, targets, output)`: cuts a model down to what some variables need, and saves it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from fluidtool.errors import LIST_VARIABLES, Location, ProgramError
 from fluidtool.io.parameters import persistables
 from fluidtool.io.saving import layout_like, save_model
 from fluidtool.ir import Program
-from fluidtool.model import load
 from fluidtool.passes.cut import cut_to
 from fluidtool.runtime import Policy
 from fluidtool.workflows.fetches import is_pattern, matching
 from fluidtool.workflows.figures import ProgramFigures, figures
 from fluidtool.workflows.names import did_you_mean
+from fluidtool.workflows.sources import Source, opened
 from fluidtool.workflows.watcher import SILENT, Watcher
 
 
@@ -31,9 +31,9 @@ class PruneResult:
 
 
 def prune(
-    source: str | Path,
+    model: Source,
     targets: Sequence[str],
-    output: Path,
+    output: str | Path,
     *,
     inputs: Sequence[str] | None = None,
     program_only: bool = False,
@@ -48,13 +48,7 @@ def prune(
     targets: names, or patterns such as 'fc_*' of computed variables. program_only: without parameters. Raises ProgramError
     for an unknown variable or a target that depends on more, OutputExistsError, OutputError, and what `load` raises.
     """
-    model = load(
-        str(source),
-        model_filename=model_filename,
-        params=params,
-        policy=policy,
-        need_parameters=not program_only,
-    )
+    model = opened(model, model_filename=model_filename, params=params, policy=policy, need_parameters=not program_only)
     targets = _expanded(model.program, targets)
     for name in (*targets, *(inputs or ())):
         _must_exist(model.program, name)
@@ -62,7 +56,7 @@ def prune(
     with watcher.progress("cutting"):
         cut = cut_to(model.program, targets, inputs, model.feeds)
         values = {} if program_only else {var.name: store[var.name] for var in persistables(cut)}
-        layout = layout_like(model.files, str(source), output, bool(store) and not program_only)
+        layout = layout_like(model.files, Path(output), bool(store) and not program_only)
         written = save_model(cut, values, layout, overwrite=overwrite)
     sizes = {name: store.info(name).nbytes for name in store}
     return PruneResult(

@@ -12,12 +12,13 @@ from fluidtool.io.parameters import persistables
 from fluidtool.io.saving import layout_like, save_model
 from fluidtool.ir import Program
 from fluidtool.ir.reuse import unshared
-from fluidtool.model import Model, load
+from fluidtool.model import Model
 from fluidtool.ops.inference import declared_meta
 from fluidtool.passes.reshape.axes import Baked, Shape
 from fluidtool.passes.reshape.walk import Reshaped, reshape_inputs
 from fluidtool.runtime import Policy
 from fluidtool.workflows.names import did_you_mean, listed
+from fluidtool.workflows.sources import Source, opened
 from fluidtool.workflows.watcher import SILENT, Watcher
 
 LARGEST = 2**31 - 1
@@ -38,7 +39,7 @@ class ReshapeResult:
 
 
 def reshape(
-    source: str | Path,
+    model: Source,
     shapes: Mapping[str, Sequence[int]],
     output: str | Path | None = None,
     *,
@@ -56,8 +57,8 @@ def reshape(
     Raises UsageError for what is not an input or not a shape of its rank, BakedSizeError for operators that contain an
     old size and are not, or cannot be, repaired; OutputExistsError, OutputError, and what `load` raises.
     """
-    model = load(
-        str(source),
+    model = opened(
+        model,
         model_filename=model_filename,
         params=params,
         policy=policy,
@@ -80,7 +81,7 @@ def reshape(
     files: Sequence[Path] = ()
     if output is not None:
         with watcher.progress("writing"):
-            files = _save(model, str(source), program, Path(output), overwrite)
+            files = _save(model, program, Path(output), overwrite)
     before, after = model.program, program
     return ReshapeResult(
         program,
@@ -157,10 +158,10 @@ def _require_sound(done: Reshaped, repair: bool) -> None:
     raise BakedSizeError(text, done.baked, done.unknown, hint=hint)
 
 
-def _save(model: Model, source: str, program: Program, output: Path, overwrite: bool) -> list[Path]:
+def _save(model: Model, program: Program, output: Path, overwrite: bool) -> list[Path]:
     store = model.files.parameters
     values = {var.name: store[var.name] for var in persistables(program)} if store else {}
-    layout = layout_like(model.files, source, output, bool(values))
+    layout = layout_like(model.files, output, bool(values))
     return save_model(program, values, layout, overwrite=overwrite)
 
 

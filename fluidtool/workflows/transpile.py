@@ -1,4 +1,4 @@
-"""`fluidtool.transpile(source, passes)`: rewrites a model, checks that it computes the same, and saves it."""
+"""`fluidtool.transpile(model, passes)`: rewrites a model, checks that it computes the same, and saves it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fluidtool.io.layout import read_program
 from fluidtool.io.parameters import Value, persistables
 from fluidtool.io.saving import layout_like, save_model
 from fluidtool.ir import Program
-from fluidtool.model import Model, load
+from fluidtool.model import Model
 from fluidtool.passes.comparison import RTOL, Runnable, compare_runs, compare_times
 from fluidtool.passes.peak import estimates
 from fluidtool.passes.pipeline import Stage, plan_passes, trains
@@ -24,6 +24,7 @@ from fluidtool.workflows.figures import ProgramFigures, figures
 from fluidtool.workflows.inputs import Inputs, gather
 from fluidtool.workflows.names import did_you_mean
 from fluidtool.workflows.outputs import require_free
+from fluidtool.workflows.sources import Source, opened
 from fluidtool.workflows.watcher import SILENT, Watcher
 
 REPEAT = 9  # runs that a time is the median of
@@ -58,12 +59,12 @@ class TranspileResult:
 
 
 def transpile(
-    source: str | Path,
+    model: Source,
     passes: Sequence[str],
     *,
     level: int = 0,
     skip: Sequence[str] = (),
-    output: Path | None = None,
+    output: str | Path | None = None,
     overwrite: bool = False,
     verify: bool = False,
     measure: bool = False,
@@ -75,7 +76,7 @@ def transpile(
     policy: Policy | None = None,
     watcher: Watcher = SILENT,
 ) -> TranspileResult:
-    """Run passes over the model at `source`, in order, and save the result at `output`, laid out like it.
+    """Run passes over a model, in order, and save the result at `output`, laid out like it.
 
     passes, level, skip: as of `fluidtool.passes.pipeline.plan_passes`. verify: run both programs on `inputs` (default:
     random ones) and write nothing if they differ by more than `rtol` (default: 1e-5; 0 where every pass keeps every bit).
@@ -84,10 +85,10 @@ def transpile(
     """
     inputs = inputs or Inputs(random=True)
     if output is not None:
-        require_free(output, overwrite=overwrite)
+        require_free(Path(output), overwrite=overwrite)
     plan = plan_passes(passes, level=level, skip=skip)
-    model = load(
-        str(source),
+    model = opened(
+        model,
         model_filename=model_filename,
         params=params,
         policy=policy,
@@ -96,7 +97,7 @@ def transpile(
     )
     runs = verify or measure
     plan.check(model.program)
-    _require_parameters(model, plan.for_inference or Path(source).is_dir() or (runs and startup is None))
+    _require_parameters(model, plan.for_inference or model.files.given == "folder" or (runs and startup is None))
     _require_known(model, skip)
     scope = _scope(model, startup, inputs.seed)
     kept = tuple(dict.fromkeys([*model.fetches, *skip]))
@@ -114,7 +115,7 @@ def transpile(
     )
     if output is None or result.differing:
         return result
-    return replace(result, files=tuple(_save(model, result, source, output, overwrite)))
+    return replace(result, files=tuple(_save(model, result, Path(output), overwrite)))
 
 
 # ---------------------------------------------------------------- before
@@ -225,8 +226,8 @@ def _nbytes(value: Value) -> int:
     return int((value.tensor if isinstance(value, SelectedRows) else value).numpy().nbytes)
 
 
-def _save(model: Model, result: TranspileResult, source: str | Path, output: Path, overwrite: bool) -> list[Path]:
+def _save(model: Model, result: TranspileResult, output: Path, overwrite: bool) -> list[Path]:
     store = model.files.parameters
     values = _parameters(result.program, result.scope) if store else {}
-    layout = layout_like(model.files, str(source), output, bool(store))
+    layout = layout_like(model.files, output, bool(store))
     return save_model(result.program, values, layout, overwrite=overwrite)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fluidtool.cli.failures import say
-from fluidtool.cli.opening import policy_of
+from fluidtool.cli.opening import policy_of, source_of
 from fluidtool.cli.options.inputs import Batch
 from fluidtool.cli.options.model import ModelFile, ModelPaths, ParamsPath, ProgramOnly
 from fluidtool.cli.options.outputs import Force, Json
@@ -97,11 +97,12 @@ def check(
     if write_baseline and baseline is None:
         raise UsageError("--write-baseline writes to the file of --baseline; name it: --baseline FILE")
     paths = find_models(models, recursive=recursive)
+    sources = [source_of(path) for path in paths]
     if len(paths) > 1 and params is not None:
         raise UsageError(f"--params belongs to one model, and there are {len(paths)}; check them one at a time")
     policy = policy_of(allow_files or (), allow_network)
     checked = check_models(
-        paths, CheckOptions(program_only, security, batch or 1, params, model_file, policy), TERMINAL
+        sources, CheckOptions(program_only, security, batch or 1, params, model_file, policy), TERMINAL
     )
     alone = paths == list(models) and len(paths) == 1
     if checked[0].error is not None and alone and chosen not in NAMES_ITS_FAULTS:

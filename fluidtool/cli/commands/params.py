@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from fluidtool.cli.failures import say
+from fluidtool.cli.opening import source_of
 from fluidtool.cli.options.changed import Changed
 from fluidtool.cli.options.model import ModelFile, ParamsPath
 from fluidtool.cli.options.outputs import Force, Json, Output
@@ -50,7 +51,7 @@ def params(
     renamed = _names(sources[1:]) if action == "rename" else {}
     paths = sources[:1] if action == "rename" else sources
     _check(action, paths, renamed, output is not None)
-    sets = [open_parameters(path, params=params, model_filename=model_file) for path in paths]
+    sets = [open_parameters(source_of(path), params=params, model_filename=model_file) for path in paths]
     if output is None:
         _show(action, sets, json)
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fluidtool.cli.failures import say
+from fluidtool.cli.opening import source_of
 from fluidtool.cli.options.changed import Changed
 from fluidtool.cli.options.inputs import InputNames
 from fluidtool.cli.options.model import ModelFile, ModelPath, ParamsPath, ProgramOnly
@@ -54,7 +55,7 @@ def prune(
     from fluidtool.workflows.prune import prune as prune_model
 
     result = prune_model(
-        model,
+        source_of(model),
         targets,
         output,
         inputs=inputs,

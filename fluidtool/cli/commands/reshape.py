@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from fluidtool.cli.failures import Shown
+from fluidtool.cli.opening import source_of
 from fluidtool.cli.options.changed import Changed
 from fluidtool.cli.options.model import ModelFile, ModelPath, ParamsPath
 from fluidtool.cli.options.outputs import Force, Json, Output
@@ -52,7 +53,7 @@ def reshape(
 
     try:
         result = reshape_model(
-            model,
+            source_of(model),
             parse_new_shapes(shapes),
             output,
             fix_baked_batch=fix_baked_batch,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from fluidtool.cli.app import ORDER
-from fluidtool.cli.opening import policy_of
+from fluidtool.cli.opening import policy_of, source_of
 from fluidtool.cli.options.changed import Changed
 from fluidtool.cli.options.distribution import (
     AllRoles,
@@ -142,7 +142,7 @@ def transpile(
         from fluidtool.workflows.transpile import transpile as transpile_model
 
         result = transpile_model(
-            model,
+            source_of(model),
             passes,
             level=level or 0,
             skip=skip or (),

@@ -12,14 +12,16 @@ ModelPath = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="A folder, a program file (__model__, *.pdmodel, *.pb), or the common prefix of .pdmodel and .pdiparams.",
+        help="A folder, a program file (__model__, *.pdmodel, *.pb), the common prefix of .pdmodel and .pdiparams, or - for a "
+        "program on standard input.",
     ),
 ]
 ModelPaths = Annotated[
     list[str],
     typer.Argument(
         metavar="MODEL...",
-        help="Folders, program files, common prefixes of .pdmodel and .pdiparams, or patterns such as 'models/*'.",
+        help="Folders, program files, common prefixes of .pdmodel and .pdiparams, patterns such as 'models/*', or - for a "
+        "program on standard input.",
     ),
 ]
 ParamsPath = Annotated[
