@@ -56,7 +56,7 @@ def compare(name: str, found: Any, expected: Any, rtol: float, atol: float, wors
     error, excess = _errors(got, want, rtol, atol)
     differing = int(np.count_nonzero(excess > 0))
     finite = error[np.isfinite(error)]
-    order = np.argsort(-excess, axis=None, kind="stable")[: min(worst, differing)]
+    order = np.argsort(-excess, axis=None, kind="stable")[: min(worst, differing)] if differing else ()
     places = [tuple(int(i) for i in np.unravel_index(flat, want.shape)) for flat in order]
     rows = tuple(Difference(at, got[at].item(), want[at].item(), float(error[at])) for at in places)
     return Comparison(name, None, want.size, differing, float(finite.max()) if finite.size else 0.0, rows)
