@@ -16,6 +16,7 @@ from fluidtool._version import __version__
 if TYPE_CHECKING:
     from fluidtool.model import Model, load
     from fluidtool.workflows.check import check
+    from fluidtool.workflows.compare import compare
     from fluidtool.workflows.conversion import OnnxOptions
     from fluidtool.workflows.convert import convert
     from fluidtool.workflows.diff import diff
@@ -48,6 +49,7 @@ __all__ = [
     "TrainingRequest",
     "__version__",
     "check",
+    "compare",
     "convert",
     "coverage",
     "diff",
@@ -76,6 +78,7 @@ _HOMES = {
     "OnnxOptions": "fluidtool.workflows.conversion",
     "TrainingRequest": "fluidtool.workflows.train",
     "check": "fluidtool.workflows.check",
+    "compare": "fluidtool.workflows.compare",
     "convert": "fluidtool.workflows.convert",
     "coverage": "fluidtool.workflows.operators",
     "diff": "fluidtool.workflows.diff",

@@ -88,7 +88,9 @@ def pair(
     writers = {} if right is None else writer_types(right)
     lost = tuple(Unpaired(name, where[name], _reason(goals.get(name, ""), right, writers)) for name in unpaired)
     partners = {each.partner for each in everything}
-    extra = tuple(name for name in (() if right is None else places(right)) if name in other.values and name not in partners)
+    extra = tuple(
+        name for name in (() if right is None else places(right)) if name in other.values and name not in partners
+    )
     final = [each for each in everything if each.name in outputs]
     return Pairs(tuple(final), tuple(everything), lost, extra)
 

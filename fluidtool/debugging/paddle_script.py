@@ -1,41 +1,41 @@
-"""Runs a program in real Paddle: `PYTHON paddle_script.py FOLDER`. Imports nothing of fluidtool; for Python 2.7 and later.
+"""Runs a program in real Paddle: `PYTHON paddle_script.py FOLDER`. Imports nothing of fluidtool; for Python 3.6 and later.
 
-FOLDER has program.pb, values.npz (parameters and feeds as a0, a1, …) and job.json: {"set": [{"name", "key", "lod"}], "get":
-[names]}. Written are found.npz and found.json, {"version": text, "found": [{"name", "key", "lod", "rows", "height"}]}, where LoD is offsets
-and not lengths; an error leaves found.json with {"error": text}. Fed, computed and fetched values are all persistable variables of the global scope.
+FOLDER has program.pb, values.npz (parameters and feeds as a0, a1, …) and job.json: {"set": [{"name", "key", "lod", "rows",
+"height"}], "get": [[name, whether it is a SelectedRows]]}; LoDs are lengths. Written are found.npz and found.json:
+{"version": text, "found": [{"name", "key", "lod", "rows", "height"}]}, where LoDs are offsets; or {"import": text}, or {"error":
+text}. All values that are fed, computed and read are persistable variables of the global scope.
 """
-
-from __future__ import print_function
 
 import json
 import os
 import sys
 import traceback
 import zlib
+from typing import Any, Dict
 
 zlib.decompress(zlib.compress(b"a"))  # Paddle 2.6.2 wants zlib loaded before itself
 
 import numpy as np  # noqa: E402
 
 
-def modules():
+def modules() -> Any:
     """(paddle, core, the class Program, the class Executor, the function global_scope) of any version since 1.0."""
-    import paddle
+    import paddle  # type: ignore[import-not-found]
 
     if hasattr(paddle, "enable_static"):
         paddle.enable_static()
     if hasattr(paddle, "static"):
         try:
-            from paddle.base import core
+            from paddle.base import core  # type: ignore[import-not-found]
         except ImportError:
-            from paddle.fluid import core
+            from paddle.fluid import core  # type: ignore[import-not-found]
         return paddle, core, paddle.static.Program, paddle.static.Executor, paddle.static.global_scope
     import paddle.fluid as fluid
 
     return paddle, fluid.core, fluid.Program, fluid.Executor, fluid.global_scope
 
 
-def put(scope, place, item, array):
+def put(scope: Any, place: Any, item: Any, array: Any) -> None:
     """Give a variable of the scope a value."""
     if item["rows"] is not None:
         rows = scope.var(item["name"]).get_selected_rows()
@@ -49,47 +49,43 @@ def put(scope, place, item, array):
         tensor.set_recursive_sequence_lengths(item["lod"])
 
 
-def get(variable, name, arrays):
-    """The description of a value, whose array goes into `arrays`; None if it has none."""
-    item = {"name": name, "key": "a%d" % len(arrays), "lod": [], "rows": None, "height": 0}
-    if hasattr(variable, "is_selected_rows") and variable.is_selected_rows() or "SELECTED" in kind(variable):
+def get(variable: Any, name: str, sparse: bool, arrays: Dict[str, Any]) -> Any:
+    """The description of a value, whose array goes into `arrays`; None if it has no memory."""
+    item: Dict[str, Any] = {"name": name, "key": f"a{len(arrays)}", "lod": [], "rows": None, "height": 0}
+    if sparse:
         rows = variable.get_selected_rows()
         tensor = rows.get_tensor()
         item["rows"], item["height"] = [int(row) for row in rows.rows()], rows.height()
     else:
         tensor = variable.get_tensor()
-        item["lod"] = tensor.lod()  # also one that is no valid LoD, as a gradient's notes are
+        item["lod"] = tensor.lod()
     if not tensor._is_initialized():
         return None
     arrays[item["key"]] = np.array(tensor)
     return item
 
 
-def kind(variable):
-    """The type of a variable's value, as far as this version says it."""
-    return str(getattr(variable, "type", lambda: "")())
-
-
-def run(folder):
+def run(folder: str) -> Dict[str, Any]:
     """Run the program once."""
     paddle, core, program_class, executor_class, global_scope = modules()
     with open(os.path.join(folder, "job.json")) as file:
         job = json.load(file)
-    with open(os.path.join(folder, "program.pb"), "rb") as file:
-        program = program_class.parse_from_string(file.read())
+    with open(os.path.join(folder, "program.pb"), "rb") as data:
+        program = program_class.parse_from_string(data.read())
     place = core.CPUPlace()
     scope = global_scope()
     with np.load(os.path.join(folder, "values.npz")) as values:
         for item in job["set"]:
             put(scope, place, item, values[item["key"]])
     executor_class(place).run(program)
-    arrays, found = {}, []
-    for name in job["get"]:
+    arrays: Dict[str, Any] = {}
+    found = []
+    for name, sparse in job["get"]:
         variable = scope.find_var(name)
         try:
-            item = None if variable is None else get(variable, name, arrays)
-        except Exception as error:
-            print("%s: %s" % (name, error), file=sys.stderr)
+            item = None if variable is None else get(variable, name, sparse, arrays)
+        except Exception as error:  # of a kind other than declared: the comparison lists it as missing
+            sys.stderr.write(f"{name}: {error}\n")
             continue
         if item is not None:
             found.append(item)
@@ -97,7 +93,7 @@ def run(folder):
     return {"version": getattr(paddle, "__version__", "of unknown version"), "found": found}
 
 
-def main():
+def main() -> None:
     """Write what was found, or the error."""
     folder = sys.argv[1]
     try:

@@ -86,7 +86,10 @@ def nearest(program: Program, there: Mapping[str, Any]) -> dict[str, str]:
     after: dict[str, str] = {}
     for op in reversed(block.ops):
         effects = operator_effects(program, op)
-        goal = next((name if name in there else after[name] for name in op.output_arg_names if name in there or name in after), "")
+        goal = next(
+            (name if name in there else after[name] for name in op.output_arg_names if name in there or name in after),
+            "",
+        )
         if goal:
             for name in effects.reads - effects.writes:
                 after[name] = goal

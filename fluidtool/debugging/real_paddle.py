@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,9 @@ import numpy as np
 
 from fluidtool.debugging import paddle_script
 from fluidtool.debugging.places import places
-from fluidtool.debugging.sides import Recording, writes_parameters
+from fluidtool.debugging.sides import Recording
 from fluidtool.debugging.single_writes import with_single_writes
-from fluidtool.errors import DependencyError, OperatorError, PolicyError, UnreadableError, UsageError
+from fluidtool.errors import DependencyError, OperatorError, PolicyError, UsageError
 from fluidtool.io.inference import strip_feed_fetch
 from fluidtool.io.parameters import persistables
 from fluidtool.ir import Program
@@ -85,7 +85,9 @@ class PaddleSide:
     def _write(self, folder: Path, program: Program, feed: Mapping[str, Any], names: Sequence[str]) -> None:
         refused = [found for found in not_allowed(program, self.model.policy) if found.reach is not Reach.ENDLESS]
         if refused:
-            raise PolicyError(f"the model is not run in real Paddle: {refused[0].text}; allow it with --allow-files or --allow-network")
+            raise PolicyError(
+                f"the model is not run in real Paddle: {refused[0].text}; allow it with --allow-files or --allow-network"
+            )
         store = self.model.files.parameters
         given = {**{var.name: store[var.name] for var in persistables(program) if var.name in store}, **feed}
         arrays, items = dict[str, Any](), []
@@ -94,7 +96,7 @@ class PaddleSide:
             items.append({**item, "key": f"a{number}"})
         np.savez(folder / "values.npz", **arrays)
         (folder / "program.pb").write_bytes(program.serialize_to_string())
-        (folder / "job.json").write_text(json.dumps({"set": items, "get": list(names)}))
+        (folder / "job.json").write_text(json.dumps({"set": items, "get": _readable(program, names)}))
 
     def _call(self, folder: Path) -> None:
         """Run the script; raises DependencyError for an interpreter without Paddle, UsageError for what is none."""
@@ -102,20 +104,35 @@ class PaddleSide:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
         try:
             done = subprocess.run(
-                command, capture_output=True, text=True, errors="replace", timeout=self.timeout, env=environment, cwd=folder, check=False
+                command,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=self.timeout,
+                env=environment,
+                cwd=folder,
+                check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise OperatorError(f"Paddle did not finish within {self.timeout:g} seconds; give it more with --timeout") from error
+            raise OperatorError(
+                f"Paddle did not finish within {self.timeout:g} seconds; give it more with --timeout"
+            ) from error
         except OSError as error:
-            raise UsageError(f"--paddle {self.interpreter} cannot be started: {error.strerror or error}; name a Python that has Paddle") from error
+            raise UsageError(
+                f"--paddle {self.interpreter} cannot be started: {error.strerror or error}; name a Python that has Paddle"
+            ) from error
         if not (folder / "found.json").is_file():
             last = _last_line(done.stderr) or f"exit code {done.returncode}"
-            raise UsageError(f"--paddle {self.interpreter} did not run the model: {last}; name a Python that has Paddle")
+            raise UsageError(
+                f"--paddle {self.interpreter} did not run the model: {last}; name a Python that has Paddle"
+            )
 
     def _read(self, folder: Path) -> dict[str, Any]:
         result = json.loads((folder / "found.json").read_text())
         if "import" in result:
-            raise DependencyError(f"{self.interpreter} has no Paddle that can be imported: {result['import']}; name a Python that has it")
+            raise DependencyError(
+                f"{self.interpreter} has no Paddle that can be imported: {result['import']}; name a Python that has it"
+            )
         if "error" in result:
             raise OperatorError(f"Paddle failed: {_reason(result['error'])}")
         self.versions[:] = [str(result["version"])]
@@ -129,6 +146,16 @@ class PaddleSide:
         if item["rows"] is not None:
             return SelectedRows(item["rows"], item["height"], array)
         return LoDTensor(array, item["lod"])
+
+
+def _readable(program: Program, names: Sequence[str]) -> list[tuple[str, bool]]:
+    """Those that the run leaves in the scope, and whether each is a SelectedRows."""
+    kept = {
+        var.name: var.type == VarType.SELECTED_ROWS
+        for var in program.list_vars()
+        if var.persistable and var.type in READABLE
+    }
+    return [(name, kept[name]) for name in names if name in kept]
 
 
 def described(name: str, value: Any) -> tuple[Any, dict[str, Any]]:
@@ -153,5 +180,7 @@ def _reason(text: str) -> str:
     """What Paddle's report of an error says: the line behind its summary, or the last one."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     after = next((number for number, line in enumerate(lines) if "Error Message Summary" in line), None)
-    told = [line for line in lines[(after or 0) + 1 :] if not set(line) <= set("-=")] if after is not None else lines[-1:]
+    told = (
+        [line for line in lines[(after or 0) + 1 :] if not set(line) <= set("-=")] if after is not None else lines[-1:]
+    )
     return " ".join(told[:2])[:500]

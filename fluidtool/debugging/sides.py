@@ -91,7 +91,9 @@ class ModelSide:
         kept = self._kept(names)
         self._run(feed, list(dict.fromkeys([*names, *kept])), recorder)
         values = {**feed, **recorder.values}
-        disturbed = tuple(name for name in usual if name in recorder.values and not same(usual[name], recorder.values[name]))
+        disturbed = tuple(
+            name for name in usual if name in recorder.values and not same(usual[name], recorder.values[name])
+        )
         return Recording(usual, {**values, **usual}, disturbed)
 
     def _kept(self, names: Sequence[str]) -> list[str]:
@@ -166,7 +168,11 @@ def snapshot(value: Any) -> Any:
     if isinstance(value, LoDTensor):
         return LoDTensor(value.numpy(), value.lod()) if value.is_initialized() else None
     if isinstance(value, SelectedRows):
-        return SelectedRows(value.row_ids.copy(), value.table_height, value.tensor.numpy()) if value.tensor.is_initialized() else None
+        return (
+            SelectedRows(value.row_ids.copy(), value.table_height, value.tensor.numpy())
+            if value.tensor.is_initialized()
+            else None
+        )
     if isinstance(value, LoDTensorArray):
         return LoDTensorArray(snapshot(item) or LoDTensor() for item in value)
     return None

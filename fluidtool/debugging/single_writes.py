@@ -55,7 +55,11 @@ def _written_often(program: Program) -> dict[str, int]:
         if op.sub_blocks():
             for each in (op, *sub_block_operators(program, op)):
                 apart.update(each.input_arg_names, each.output_arg_names)
-        apart.update(name for name in op.input_arg_names if not writes[name] or (name in op.output_arg_names and writes[name] == 1))
+        apart.update(
+            name
+            for name in op.input_arg_names
+            if not writes[name] or (name in op.output_arg_names and writes[name] == 1)
+        )
     return {
         name: count
         for name, count in writes.items()

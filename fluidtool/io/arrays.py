@@ -40,6 +40,26 @@ def read_values(path: Path) -> dict[str, LoDTensor]:
             raise UnreadableError(f"cannot read {path}: {error.strerror or error}") from error
 
 
+def read_folder(folder: Path) -> dict[str, LoDTensor]:
+    """The values of all .npy and .npz files below a folder, those of a .npy by its path without the suffix.
+
+    Raises UnreadableError, also for a folder without any.
+    """
+    arrays: dict[str, Array] = {}
+    values: dict[str, LoDTensor] = {}
+    for path in sorted(each for each in folder.rglob("*") if each.suffix in (".npy", ".npz") and each.is_file()):
+        found = read_values(path)
+        if path.suffix == ".npz":
+            values |= found
+        else:
+            arrays[path.relative_to(folder).as_posix().removesuffix(".npy")] = found[""].numpy()
+    if not (arrays or values):
+        raise UnreadableError(
+            f"{folder} has no .npy or .npz files; 'fluidtool run MODEL --fetch-all -o DIR' writes some"
+        )
+    return values | _with_lod(arrays, str(folder))
+
+
 def parse_values(data: bytes, source: str) -> dict[str, LoDTensor]:
     """The same from the bytes of a file; `source` is how messages call it."""
     return _values(io.BytesIO(data), len(data), source)

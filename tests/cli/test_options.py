@@ -20,7 +20,9 @@ OTHERWISE = {
     "--format": {"check", "inspect"},
     "--mode": {"launch", "transpile"},
     "--plan": {"inspect", "transpile"},
-    "--rtol": {"run", "transpile"},
+    "--rtol": {"compare", "run", "transpile"},
+    "--atol": {"compare", "run"},
+    "--top": {"compare", "profile"},
     "--checkpoint-every": {"train", "launch"},
 }
 

@@ -15,6 +15,7 @@ COMMANDS: dict[str, str] = {
     "transpile": "Rewrite a program: fuse operators, save memory, distribute.",
     "launch": "Start and supervise all roles of a distributed job.",
     "diff": "Show the differences between two programs; exit code 1 if there are any.",
+    "compare": "Run two models or engines and find the first value that differs.",
     "check": "Find faults in a model without running it; exit code 1 if there are any.",
     "exec": "Run a Python script that imports paddle, without Paddle.",
     "ops": "Show which operators are implemented, or how one is declared.",
