@@ -22,6 +22,7 @@ OTHERWISE = {
     "--plan": {"inspect", "transpile"},
     "--rtol": {"compare", "run", "transpile"},
     "--atol": {"compare", "run"},
+    "--timeout": {"compare", "debug"},
     "--top": {"compare", "profile"},
     "--checkpoint-every": {"train", "launch"},
 }

@@ -16,6 +16,7 @@ COMMANDS: dict[str, str] = {
     "launch": "Start and supervise all roles of a distributed job.",
     "diff": "Show the differences between two programs; exit code 1 if there are any.",
     "compare": "Run two models or engines and find the first value that differs.",
+    "debug": "Reduce a model to the smallest part that still shows a fault.",
     "check": "Find faults in a model without running it; exit code 1 if there are any.",
     "exec": "Run a Python script that imports paddle, without Paddle.",
     "ops": "Show which operators are implemented, or how one is declared.",
