@@ -86,7 +86,9 @@ def pair(
         everything = _explained(left, right, everything)
     goals = nearest(left, {each.name: each for each in everything})
     writers = {} if right is None else writer_types(right)
-    lost = tuple(Unpaired(name, where[name], _reason(goals.get(name, ""), right, writers)) for name in unpaired)
+    lost = tuple(
+        Unpaired(name, where[name], _reason(where[name], goals.get(name, ""), right, writers)) for name in unpaired
+    )
     partners = {each.partner for each in everything}
     extra = tuple(
         name for name in (() if right is None else places(right)) if name in other.values and name not in partners
@@ -129,9 +131,11 @@ def writer_types(program: Program) -> dict[str, str]:
     return {name: op.type for op in program.global_block().ops for name in op.output_arg_names}
 
 
-def _reason(goal: str, right: Program | None, writers: Mapping[str, str]) -> str:
+def _reason(place: Place, goal: str, right: Program | None, writers: Mapping[str, str]) -> str:
     if right is None:
         return "not recorded"
+    if place.block:
+        return f"what block {place.block} computes is not known in B"
     if not goal:
         return "nothing that is compared is computed from it"
     return f"part of {goal} ({writers[goal]})" if goal in writers else f"part of {goal}"

@@ -15,7 +15,7 @@ import numpy as np
 
 from fluidtool.debugging import paddle_script
 from fluidtool.debugging.places import places
-from fluidtool.debugging.sides import Recording
+from fluidtool.debugging.sides import Recording, same
 from fluidtool.debugging.single_writes import with_single_writes
 from fluidtool.errors import DependencyError, OperatorError, PolicyError, UsageError
 from fluidtool.io.inference import strip_feed_fetch
@@ -55,9 +55,27 @@ class PaddleSide:
         return self._run(feed, names, names)
 
     def record(self, feed: Mapping[str, Any], names: Sequence[str]) -> Recording:
-        """Run once; Paddle's Executor computes operator by operator, so reading every value changes nothing."""
-        values = {**feed, **self._run(feed, names, [*names, *places(self.model.program)])}
-        return Recording({name: values[name] for name in names if name in values}, values)
+        """Run once; Paddle's Executor computes operator by operator, so reading every value changes nothing.
+
+        The last values within loops and branches take a second run, in which these outlive their iteration; they are left out
+        if that run fails or has other outputs.
+        """
+        where = places(self.model.program)
+        found = self._run(feed, names, [*names, *(name for name, place in where.items() if not place.block)])
+        inner = [name for name, place in where.items() if place.block]
+        usual = {name: found[name] for name in names if name in found}
+        return Recording(usual, {**feed, **self._within_loops(feed, names, inner, usual), **found})
+
+    def _within_loops(
+        self, feed: Mapping[str, Any], outputs: Sequence[str], inner: Sequence[str], usual: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        if not inner:
+            return {}
+        try:
+            found = self._run(feed, outputs, [*outputs, *inner])
+        except OperatorError:
+            return {}
+        return found if all(name in found and same(found[name], value) for name, value in usual.items()) else {}
 
     def _run(self, feed: Mapping[str, Any], outputs: Sequence[str], names: Sequence[str]) -> dict[str, Any]:
         self.model.check_feed(feed, outputs)

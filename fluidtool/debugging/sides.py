@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +17,7 @@ from fluidtool.runtime.engines.native.compiler import NativeRegion
 from fluidtool.runtime.partition import Region
 from fluidtool.runtime.plan import Plan
 from fluidtool.runtime.scope import Scope
+from fluidtool.runtime.step import Step
 from fluidtool.tensor import CUDAPlace, LoDTensor, LoDTensorArray, SelectedRows
 
 SEED = 1
@@ -186,32 +187,26 @@ def same(left: Any, right: Any) -> bool:
 
 
 def kept_in_regions(plan: Plan, every: bool) -> list[str]:
-    """The results of operators of regions that are values in the compiled region, too, in order; every: all of them."""
-    regions = list(_regions(plan.block(0).work))
+    """The results of operators of regions that are values in the compiled region, too, in order; every: all of them.
+
+    Operators outside regions are seen by the observer.
+    """
+    regions = [item for item in plan.block(0).work if isinstance(item, Region)]
     return list(dict.fromkeys(name for region in regions for name in _kept(region, every)))
 
 
-def _regions(work: Iterable[Any]) -> Iterable[Region]:
-    """The regions that were run: those into which one was divided, too."""
-    for item in work:
-        if isinstance(item, Region):
-            yield item
-            yield from _regions(item.parts)
+def _kept(item: Step | Region, every: bool) -> Iterator[str]:
+    steps = item.steps if isinstance(item, Region) else (item,)
+    compiled = list(item.specializations.kept.values()) if isinstance(item, Region) else []
+    if not every and compiled and isinstance(compiled[-1], NativeRegion):
+        there = {call.node.output.name for call in compiled[-1].kernel_calls if call.node is not None}
+        yield from (name for step in steps for name in _results(step) if name in there)
+    elif not every and not compiled and isinstance(item, Region) and item.parts:
+        for part in item.parts:
+            yield from _kept(part, every)
+    else:
+        yield from (name for step in steps for name in _results(step))
 
 
-def _kept(region: Region, every: bool) -> list[str]:
-    names = [name for step in region.steps for name in step.op.output(step.info.outputs[0].name)]
-    compiled = list(region.specializations.kept.values())
-    if every or not compiled or not isinstance(compiled[-1], NativeRegion):
-        return names
-    there = {call.node.output.name for call in compiled[-1].kernel_calls if call.node is not None}
-    return [name for name in names if name in there]
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """Values that were recorded elsewhere, by name."""
-
-    values: Mapping[str, Any]
-    source: str = "the recording"
-    outputs: tuple[str, ...] = field(default=())
+def _results(step: Step) -> list[str]:
+    return step.op.output(step.info.outputs[0].name)
