@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from fluidtool.debugging.places import FEED_FETCH
 from fluidtool.debugging.sides import Side
 from fluidtool.debugging.values import Allowed, compare_values
 from fluidtool.errors import FluidError, ProgramError
-from fluidtool.ir import Block, Program
-from fluidtool.ir.dataflow import BlockFlow, block_flow, live_operators
-from fluidtool.ir.surgery import copy_variable
+from fluidtool.ir import Block, Program, Variable
+from fluidtool.ir.dataflow import BlockFlow, Version, block_flow
+from fluidtool.ir.surgery import copy_fields, copy_operator, copy_variable
 from fluidtool.model import check_value
 from fluidtool.passes.cut import cut_to
 from fluidtool.tensor import LoDTensor
@@ -36,6 +37,70 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """A program to take parts of, with the def-use view of its block 0."""
+
+    program: Program
+    flow: BlockFlow
+
+    def behind(self, target: str, boundary: Collection[str] = ()) -> list[int]:
+        """The operators that the last value of `target` depends on, cut at `boundary`, in order."""
+        found: set[int] = set()
+        waiting = [self.flow.last[target]] if target in self.flow.last else []
+        while waiting:
+            at = self.flow.writer.get(waiting.pop())
+            if at is None or at in found or self.flow.block.ops[at].type in FEED_FETCH:
+                continue
+            found.add(at)
+            waiting += [version for name, version in self.flow.reads[at].items() if name not in boundary]
+        return sorted(found)
+
+    def part(self, target: str, feed: Mapping[str, LoDTensor]) -> Program:
+        """What computes `target` from the values of `feed` that it needs; the inputs are declared so that they fit.
+
+        Raises ProgramError if it needs more.
+        """
+        part = cut_to(self._only(self.behind(target, feed), target, feed), [target], None, list(feed))
+        block = part.global_block()
+        for name, value in feed.items():
+            if name in block.vars and not _fits(block.vars[name], value):
+                var = copy_variable(block.vars[name], block)
+                var.shape, var.lod_level, var.dtype = tuple(value.shape()), len(value.lod()), value.dtype()
+                block.vars[name] = var
+                part.touch()
+        return part
+
+    def _only(self, positions: Sequence[int], target: str, feed: Collection[str]) -> Program:
+        """Some operators of block 0 and what they name; the program itself if one of them has a block."""
+        block = self.flow.block
+        ops = [block.ops[at] for at in positions]
+        if any(op.sub_blocks() for op in ops):
+            return self.program
+        only = Program()
+        copy_fields(only, self.program)
+        inside = only.global_block()
+        inside.ops = [copy_operator(op, inside) for op in ops]
+        named = {name for op in ops for name in (*op.input_arg_names, *op.output_arg_names)}
+        inside.vars = {
+            name: copy_variable(block.vars[name], inside) for name in (*named, target, *feed) if name in block.vars
+        }
+        return only
+
+
+def source_of(program: Program) -> Source:
+    """A program to take parts of."""
+    return Source(program, block_flow(program.global_block()))
+
+
+def _fits(var: Variable, value: LoDTensor) -> bool:
+    try:
+        check_value(var, value)
+    except FluidError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
 class Cuts:
     """Where the way to a value can be cut: before the operators at `positions` of those that it needs (`live`)."""
 
@@ -54,33 +119,22 @@ class Cuts:
         return list(crossing)
 
 
-def find_cuts(program: Program, target: str, given: Collection[str]) -> Cuts:
+def find_cuts(source: Source, target: str, given: Collection[str]) -> Cuts:
     """The cuts whose boundary consists of values of `given`, in linear time; the first one is the whole way."""
-    block = program.global_block()
-    flow = block_flow(block)
-    live = [
-        at
-        for at, alive in enumerate(live_operators(block, {target}, set()))
-        if alive and block.ops[at].type not in FEED_FETCH
-    ]
+    flow, live = source.flow, source.behind(target)
     rank = {at: number for number, at in enumerate(live)}
     blocked = [0] * (len(live) + 2)  # differences of the number of values that may not cross
-    last: dict[Any, int] = {}
+    last: dict[Version, int] = {}
     for number, at in enumerate(live):
         for name, version in flow.reads[at].items():
-            if name not in given and not _persists(block, name):
+            if name not in given and not _persists(flow.block, name):
                 last[version] = number
     for version, number in last.items():
         writer = flow.writer.get(version)
-        first = 0 if writer is None or writer not in rank else rank[writer] + 1
+        first = rank[writer] + 1 if writer in rank else 0
         blocked[first] += 1
         blocked[number + 1] -= 1
-    positions, count = [], 0
-    for number in range(len(live)):
-        count += blocked[number]
-        if not count:
-            positions.append(number)
-    return Cuts(live, positions, flow)
+    return Cuts(live, [number for number, count in enumerate(accumulate(blocked[: len(live)])) if not count], flow)
 
 
 def _persists(block: Block, name: str) -> bool:
@@ -121,11 +175,13 @@ class Narrowing:
     def narrow(self, target: str, partner: str) -> Part | None:
         """The smallest part that computes `target` and shows the difference; None if not even all of it does."""
         program = self.left.model.program
-        cuts = find_cuts(program, target, self._given(program))
+        source = source_of(program)
+        other = None if self.right is None else source_of(self.right.model.program)
+        cuts = find_cuts(source, target, self._given(program))
 
         def show(position: int) -> Part | None:
             self.advance()
-            return self._part(cuts.boundary(position), target, partner)
+            return self._part(source, other, cuts.boundary(position), target, partner)
 
         return last_that_shows(cuts.positions, show)
 
@@ -137,13 +193,15 @@ class Narrowing:
         other = self.right.model.program
         return found.intersection(other.global_block().vars) - overwritten(other)
 
-    def _part(self, boundary: Sequence[str], target: str, partner: str) -> Part | None:
+    def _part(
+        self, source: Source, other: Source | None, boundary: Sequence[str], target: str, partner: str
+    ) -> Part | None:
         """The part behind a boundary, if it shows the difference."""
-        source = self.expected if self.right is None else self.values
-        feed = {name: source[name] for name in boundary}
+        values = self.expected if self.right is None else self.values
+        feed = {name: values[name] for name in boundary}
         try:
-            left = part_of(self.left.model.program, target, feed)
-            right = None if self.right is None else part_of(self.right.model.program, partner, feed)
+            left = source.part(target, feed)
+            right = None if other is None else other.part(partner, feed)
         except ProgramError:  # the other program needs more than what crosses here
             return None
         found = self._run(left, right, feed, target, partner)
@@ -185,24 +243,6 @@ def overwritten(program: Program) -> set[str]:
             twice |= names & seen if not op.sub_blocks() else names
             seen |= names
     return twice
-
-
-def part_of(program: Program, target: str, feed: Mapping[str, LoDTensor]) -> Program:
-    """What computes `target` from the values of `feed` that it needs; the inputs are declared so that they fit."""
-    part = cut_to(program, [target], None, list(feed))
-    block = part.global_block()
-    for name, value in feed.items():
-        if name not in block.vars:
-            continue
-        try:
-            check_value(block.vars[name], value)
-        except FluidError:
-            var = copy_variable(block.vars[name], block)
-            var.shape, var.lod_level = tuple(value.shape()), len(value.lod())
-            var.dtype = value.dtype()
-            block.vars[name] = var
-            part.touch()
-    return part
 
 
 def _fed(program: Program, feed: Mapping[str, Any]) -> dict[str, Any]:
