@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -195,10 +196,6 @@ def _last_line(text: str) -> str:
 
 
 def _reason(text: str) -> str:
-    """What Paddle's report of an error says: the line behind its summary, or the last one."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    after = next((number for number, line in enumerate(lines) if "Error Message Summary" in line), None)
-    told = (
-        [line for line in lines[(after or 0) + 1 :] if not set(line) <= set("-=")] if after is not None else lines[-1:]
-    )
-    return " ".join(told[:2])[:500]
+    """The line that names an error in a report of Paddle: the last one, behind the call stacks of Python and C++."""
+    told = re.findall(r"^[\w.]*(?:Error|NotMet|Exception): *\S.*$", text, re.MULTILINE)
+    return str(told[-1] if told else _last_line(text))[:500]

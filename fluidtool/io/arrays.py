@@ -184,7 +184,9 @@ def _entries(name: str, value: Any) -> Iterator[tuple[str, Array]]:
     elif isinstance(value, LoDTensor):
         if value.is_initialized():
             yield name, _writable(value.numpy())
-            if value.offsets:
+            if (
+                value.offsets and value.has_valid_recursive_sequence_lengths()
+            ):  # what an lstm notes for its gradient is none
                 yield name + LOD, np.asarray(json.dumps(value.recursive_sequence_lengths()))
     else:
         yield name, _writable(np.asarray(value))

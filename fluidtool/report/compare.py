@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 Number = float | Literal["NaN", "Infinity", "-Infinity"]
 
@@ -73,6 +73,14 @@ class DifferingParameter(TypedDict):
     largest_difference: Annotated[Number, "the largest absolute difference of finite elements"]
 
 
+class DifferingAttribute(TypedDict):
+    """An attribute with two values."""
+
+    field: Annotated[str, "the attribute and the position of its operator"]
+    left: Annotated[Any, "its value in A; null if it has none"]
+    right: Annotated[Any, "its value in B; null if it has none"]
+
+
 class FirstDifference(TypedDict):
     """Where the two part."""
 
@@ -80,6 +88,7 @@ class FirstDifference(TypedDict):
     operators: Annotated[Sequence[Place], "the operators that compute it from values that were compared"]
     inputs: Annotated[Mapping[str, str], "what they read: agrees, differs, input, parameter, not compared"]
     parameters: Annotated[Sequence[DifferingParameter], "the parameters among them that differ"]
+    attributes: Annotated[Sequence[DifferingAttribute], "the attributes of these operators that differ"]
 
 
 class Part(TypedDict):

@@ -19,6 +19,9 @@ from fluidtool.io.arrays import archive_bytes, read_folder, read_values
 from fluidtool.io.atomic import new_folder, write_into
 from fluidtool.io.parameters import combined_parts, persistables
 from fluidtool.ir import Program
+from fluidtool.ir.difference import Change
+from fluidtool.ir.reuse import ORIGINAL_NAMES_ATTR
+from fluidtool.ir.roles import FRAMEWORK_ATTR_TYPES
 from fluidtool.model import Model
 from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows
 from fluidtool.tensor.compare import Comparison
@@ -35,13 +38,15 @@ class Difference:
     """The first value that differs.
 
     operators: what A computes it by, from values that were compared. inputs: what is known of each of these ('agrees',
-    'differs', 'input', 'parameter', 'not compared'). parameters: those of them that differ.
+    'differs', 'input', 'parameter', 'not compared'). parameters: those of them that differ. attributes: 'scale of operator 3', with
+    the values of A and B, where B has an operator of the same type for the same value.
     """
 
     value: Compared
     operators: tuple[Place, ...]
     inputs: Mapping[str, str]
     parameters: tuple[Comparison, ...]
+    attributes: tuple[Change, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +260,7 @@ def _notes(recordings: tuple[Recording, Recording], pairs: Pairs, every: bool) -
 def _difference(one: Side, two: Side | None, value: Compared, pairs: Pairs) -> Difference:
     """What is known about the first difference."""
     if value.place is None:
-        return Difference(value, (), {}, ())
+        return Difference(value, (), {}, (), ())
     state = {each.name: "differs" if each.differs else "agrees" for each in pairs.values}
     behind = list(_behind(value.place, state, places(one.model.program)))
     written = {name for place in behind for name in place.op.output_arg_names}
@@ -267,9 +272,26 @@ def _difference(one: Side, two: Side | None, value: Compared, pairs: Pairs) -> D
         if name in state or name not in written
     }
     parameters = [name for name, kind in inputs.items() if kind == "parameter"]
+    if two is None:
+        return Difference(value, tuple(behind), inputs, (), ())
+    differing = tuple(_differing(one.model, two.model, parameters))
     return Difference(
-        value, tuple(behind), inputs, () if two is None else tuple(_differing(one.model, two.model, parameters))
+        value, tuple(behind), inputs, differing, tuple(_changes(behind, value.partner, two.model.program))
     )
+
+
+def _changes(behind: Sequence[Place], partner: str, program: Program) -> Iterable[Change]:
+    """The attributes in which operators differ from those of B that write the same values."""
+    writers = {name: op for op in program.global_block().ops for name in op.output_arg_names}
+    for place in behind:
+        op = place.op
+        other = next((writers[name] for name in (*op.output_arg_names, partner) if name in writers), None)
+        if other is None or other.type != op.type:
+            continue
+        for name in sorted({*op.attr_names, *other.attr_names} - FRAMEWORK_ATTR_TYPES.keys() - {ORIGINAL_NAMES_ATTR}):
+            mine, theirs = op.get_attr(name), other.get_attr(name)
+            if mine != theirs and not op.sub_blocks():
+                yield Change(f"{name} of operator {place.operator}", mine, theirs)
 
 
 def _behind(place: Place, compared: Mapping[str, str], where: Mapping[str, Place]) -> Iterable[Place]:

@@ -57,7 +57,7 @@ def debug(
 
     Examples:
 
-    fluidtool debug reduce samples/digits -o part -- 'fluidtool inspect {model} --ops | grep -q softmax'
+    fluidtool debug reduce samples/digits -o part -- grep -q softmax {model}/__model__
 
     fluidtool debug reduce samples/digits -o part2 --limit 20 -- fluidtool run {model} --feed {feed}
     """

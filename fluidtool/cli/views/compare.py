@@ -127,6 +127,7 @@ def _first(found: Difference) -> Iterator[Table]:
         ("operators", operators),
         *([("made at", made)] if made else []),
         ("reads", "\n".join(inputs) or "nothing"),
+        *((each.field, _short(f"{each.left} in A, {each.right} in B")) for each in found.attributes),
         *([("parameters that differ", "\n".join(parameters))] if parameters else []),
         *(
             ("element", f"{list(each.index)}: {number(each.expected, 6)} in A, {number(each.found, 6)} in B")
@@ -206,6 +207,7 @@ def _difference(found: Difference) -> report.FirstDifference:
             }
             for each in found.parameters
         ],
+        "attributes": [{"field": each.field, "left": each.left, "right": each.right} for each in found.attributes],
     }
 
 
