@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fluidtool.workflows.compare import compare
     from fluidtool.workflows.conversion import OnnxOptions
     from fluidtool.workflows.convert import convert
+    from fluidtool.workflows.debug import reduce
     from fluidtool.workflows.diff import diff
     from fluidtool.workflows.inputs import Inputs
     from fluidtool.workflows.job import JobRequest, make_job
@@ -61,6 +62,7 @@ __all__ = [
     "play_role",
     "profile",
     "prune",
+    "reduce",
     "rename_parameters",
     "reshape",
     "run",
@@ -90,6 +92,7 @@ _HOMES = {
     "play_role": "fluidtool.workflows.role",
     "profile": "fluidtool.workflows.profile",
     "prune": "fluidtool.workflows.prune",
+    "reduce": "fluidtool.workflows.debug",
     "rename_parameters": "fluidtool.workflows.parameter_sets",
     "reshape": "fluidtool.workflows.reshape",
     "run": "fluidtool.workflows.run",

@@ -119,7 +119,7 @@ def test_no_more_rows_than_asked_for(model: Path, wrong: Path) -> None:
         (("B", "--rtol", "-1"), "must not be negative"),
         (("B", "--engine-b", "nativ"), "nativ"),
         (("B", "--precision-b", "half"), "half"),
-        (("B", "--fetch", "nothing"), "--fetch nothing"),
+        (("B", "--fetch", "nothing"), "cannot fetch nothing: the program has no such variable"),
         (("--paddle", "no-such-python"), "cannot be started"),
     ],
 )

@@ -169,7 +169,7 @@ class _Transpiling:
 
     def _scale(self, variable: Variable) -> Variable:
         attr = ParamAttr(name=f"{variable.name}.scale", initializer=Constant(0.001), trainable=False)
-        scale = self._helper.create_parameter(attr=attr, shape=[1], dtype=variable.dtype)
+        scale: Variable = self._helper.create_parameter(attr=attr, shape=[1], dtype=variable.dtype)
         scale.stop_gradient = True
         return scale
 
