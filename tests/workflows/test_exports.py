@@ -14,6 +14,7 @@ from tests.support.checkout import child_environment
 
 # Whose call has another name, or whose result is only shown.
 OTHERWISE = {
+    "debug": "reduce",
     "ops": "coverage",
     "inspect": "load",
     "params": "open_parameters",
