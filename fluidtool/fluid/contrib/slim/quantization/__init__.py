@@ -7,6 +7,10 @@ from fluidtool.fluid.contrib.slim.quantization.freezing import (
     TransformForMobilePass,
 )
 from fluidtool.fluid.contrib.slim.quantization.out_scales import OutScaleForInferencePass, OutScaleForTrainingPass
+from fluidtool.fluid.contrib.slim.quantization.post_training_quantization import (
+    PostTrainingQuantization,
+    WeightQuantization,
+)
 from fluidtool.fluid.contrib.slim.quantization.transform import AddQuantDequantPass, QuantizationTransformPass
 from fluidtool.fluid.offers import refuse_other_names
 
@@ -15,9 +19,11 @@ __all__ = [
     "ConvertToInt8Pass",
     "OutScaleForInferencePass",
     "OutScaleForTrainingPass",
+    "PostTrainingQuantization",
     "QuantizationFreezePass",
     "QuantizationTransformPass",
     "TransformForMobilePass",
+    "WeightQuantization",
     "quantization_pass",
 ]
 
