@@ -15,6 +15,7 @@ from fluidtool._version import __version__
 
 if TYPE_CHECKING:
     from fluidtool.model import Model, load
+    from fluidtool.outputs import Outputs
     from fluidtool.workflows.check import check
     from fluidtool.workflows.compare import compare
     from fluidtool.workflows.conversion import OnnxOptions
@@ -47,6 +48,7 @@ __all__ = [
     "LaunchOptions",
     "Model",
     "OnnxOptions",
+    "Outputs",
     "TrainingRequest",
     "__version__",
     "check",
@@ -78,6 +80,7 @@ _HOMES = {
     "LaunchOptions": "fluidtool.workflows.launch",
     "Model": "fluidtool.model",
     "OnnxOptions": "fluidtool.workflows.conversion",
+    "Outputs": "fluidtool.outputs",
     "TrainingRequest": "fluidtool.workflows.train",
     "check": "fluidtool.workflows.check",
     "compare": "fluidtool.workflows.compare",
@@ -100,6 +103,11 @@ _HOMES = {
     "train": "fluidtool.workflows.train",
     "transpile": "fluidtool.workflows.transpile",
 }
+
+
+def __dir__() -> list[str]:
+    """The names that `__getattr__` gives."""
+    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> Any:

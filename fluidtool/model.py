@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -12,19 +13,24 @@ import numpy as np
 
 from fluidtool import locks
 from fluidtool.errors import ArgumentTypeError, FeedError, Hint, Location
+from fluidtool.html_table import html_table
 from fluidtool.io.inference import feed_names, fetch_names
 from fluidtool.io.layout import ModelFiles, open_model
+from fluidtool.io.parameters import Value, persistables
+from fluidtool.io.saving import layout_like, save_model
 from fluidtool.ir import Program, Variable
 from fluidtool.ir.dataflow import block_flow
 from fluidtool.ir.variable import data_type_name
 from fluidtool.ops.validation import require_valid
+from fluidtool.outputs import Outputs
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor, Policy, Scope
 from fluidtool.runtime.dependencies import names_used
 from fluidtool.runtime.engines.registry import engine_for
 from fluidtool.runtime.executor import Observer
+from fluidtool.runtime.persistent import values_of
 from fluidtool.runtime.scope import ScopeVariable, Stock, StoredVariable
-from fluidtool.tensor import CPUPlace, LoDTensor, LoDTensorArray, Place, SelectedRows, var_type_of
+from fluidtool.tensor import CPUPlace, LoDTensor, LoDTensorArray, Place, SelectedRows, numpy_dtype, var_type_of
 
 
 @dataclass(slots=True)
@@ -39,7 +45,10 @@ class Known:
     fitting: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+LISTS = frozenset({list, tuple, int, float, bool})
+
+
+@dataclass(slots=True, repr=False)
 class Model:
     """A program, its inputs and outputs, and its parameters in a scope."""
 
@@ -118,19 +127,96 @@ class Model:
         *,
         optional: Collection[str] = (),
         observer: Observer | None = None,
-    ) -> dict[str, Any]:
+    ) -> Outputs:
         """Outputs by name as LoDTensor, SelectedRows or LoDTensorArray; `numpy.asarray` gives a LoDTensor's array.
 
+        feed: arrays or LoDTensors by name; numbers and lists become arrays of the declared data type.
         optional: fetches that are left out if they have no value.
         observer: called in place of each step, which it must run (`fluidtool.runtime.finite` has one).
         Raises FeedError when the feed does not fit the declared inputs, FetchError for names that are not computed.
         """
         names = list(self.fetches if fetch is None else fetch)
+        if any(type(value) in LISTS for value in feed.values()):
+            feed = {name: self._as_array(name, value) for name, value in feed.items()}
         self.check_feed(feed, names)
         values = self.executor.run(
             self.program, feed, names, self.scope, needed_only=True, observer=observer, optional=optional
         )
-        return {name: value for name, value in zip(names, values, strict=True) if value is not None}
+        return Outputs((name, value) for name, value in zip(names, values, strict=True) if value is not None)
+
+    def __call__(self, *values: Any, **feed: Any) -> Outputs:
+        """The outputs for `model(x)`, `model(image=x)` or `model({"image": x})`; values by position are the inputs in order.
+
+        Raises FeedError for more values than inputs, and what `run` raises.
+        """
+        if len(values) == 1 and isinstance(values[0], Mapping):
+            return self.run({**values[0], **feed})
+        if len(values) > len(self.feeds):
+            raise FeedError(f"{len(values)} values are given; the inputs are {self.describe_inputs() or 'none'}")
+        return self.run({**dict(zip(self.feeds, values, strict=False)), **feed})
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> list[Path]:
+        """Save the program, and the parameters as they are now, laid out like what was loaded; all files or none.
+
+        Raises OutputExistsError, OutputError, and ParameterFileError for a parameter that has no value.
+        """
+        wanted = persistables(self.program)
+        values = values_of(self.scope, wanted, "the model") if self._executor else self._loaded(wanted)
+        return save_model(self.program, values, layout_like(self.files, Path(path), bool(values)), overwrite=overwrite)
+
+    def _loaded(self, wanted: Iterable[Variable]) -> dict[str, Value]:
+        """The parameters of the files."""
+        if self.files.fault is not None:
+            raise self.files.fault
+        return {var.name: self.files.parameters[var.name] for var in wanted}
+
+    def tensors(self, values: Mapping[str, Any]) -> dict[str, LoDTensor]:
+        """Values for inputs as LoDTensors: arrays, LoDTensors, numbers and lists; raises FeedError."""
+        found = {}
+        for name, value in values.items():
+            array = self._as_array(name, value)
+            found[name] = array if isinstance(array, LoDTensor) else LoDTensor(np.asarray(array))
+        self.check_feed(found, [])
+        return found
+
+    def _as_array(self, name: str, value: Any) -> Any:
+        """A number or nested list as an array of the declared data type, where it can mean only one."""
+        var = self.program.global_block().vars.get(name)
+        if type(value) not in LISTS or var is None or var.type != VarType.LOD_TENSOR or var.dtype is None:
+            return value
+        place = Location(variable=name)
+        if var.lod_level:
+            hint = "give a LoDTensor: fluidtool.fluid.create_lod_tensor(array, lengths)"
+            raise FeedError(
+                f"input {name} contains sequences, and a list does not say where they end", hint=hint, location=place
+            )
+        wanted = numpy_dtype(var.dtype)
+        try:
+            found = np.array(value)
+        except ValueError as error:
+            raise FeedError(f"input {name}: the list is not rectangular: {error}", location=place) from error
+        if found.size and not np.can_cast(found.dtype, wanted, "same_kind"):
+            text = f"input {name} takes {data_type_name(var.dtype)}, found a list of {found.dtype}"
+            raise FeedError(text, hint="convert its elements", location=place)
+        return found.astype(wanted)
+
+    def __repr__(self) -> str:
+        outputs = ", ".join(self.fetches)
+        return (
+            f"Model({self.files.program_source}: {self.describe_inputs() or 'no inputs'} -> {outputs or 'no outputs'})"
+        )
+
+    def _repr_html_(self) -> str:
+        variables = self.program.global_block().vars
+        rows = []
+        for kind, names in (("input", self.feeds), ("output", self.fetches)):
+            for name in names:
+                var = variables.get(name)
+                shape = list(var.shape) if var is not None and var.has_shape else "?"
+                rows.append((kind, name, data_type_name(var.dtype) if var is not None else "?", shape))
+        count = sum(len(block.ops) for block in self.program.blocks)
+        title = f"{self.files.program_source}: {count} operators, {len(self.files.parameters)} parameters"
+        return html_table(title, ("", "name", "type", "shape"), rows)
 
     def needed_inputs(self, fetch: Sequence[str] | None = None) -> list[str]:
         """The inputs that these outputs depend on (all outputs without `fetch`)."""

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fluidtool.errors import ArgumentTypeError, ProgramError, WrongKindError
+from fluidtool.html_table import html_table
 from fluidtool.ir.block import Block
 from fluidtool.ir.operator import Operator
 from fluidtool.ir.original import Original
@@ -244,6 +245,16 @@ class Program:
             self._op_role, self._op_role_var = before
 
     # -- copies and cuts (fluidtool.ir.surgery)
+    def _repr_html_(self) -> str:
+        """A table of the operators, for notebooks."""
+        rows = [
+            (block.idx, position, op.type, ", ".join(op.input_arg_names), ", ".join(op.output_arg_names))
+            for block in self.blocks
+            for position, op in enumerate(block.ops)
+        ]
+        title = f"Program: {len(rows)} operators in {self.num_blocks} blocks"
+        return html_table(title, ("block", "operator", "type", "inputs", "outputs"), rows)
+
     def clone(self, for_test: bool = False) -> Program:
         """A copy; for_test drops backward and optimizer operators and sets `is_test`."""
         return functions.clone(self, for_test)

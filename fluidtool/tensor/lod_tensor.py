@@ -67,6 +67,16 @@ class LoDTensor:
             return array.astype(dtype)
         return array.copy() if copy else array
 
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        """The array for other libraries, without a copy; raises UninitializedError when there is no memory."""
+        self.numpy()
+        return self.array.__dlpack__(**kwargs)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        self.numpy()
+        device: tuple[int, int] = self.array.__dlpack_device__()
+        return device
+
     def shape(self) -> list[int]:
         """The dimensions; [0] for a fresh tensor."""
         return [int(size) for size in (self._dims if self.array is None else self.array.shape)]

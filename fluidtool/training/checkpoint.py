@@ -9,13 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fluidtool.errors import ModelNotFoundError, ParameterFileError, UninitializedError, UnreadableError, UsageError
+from fluidtool.errors import ModelNotFoundError, ParameterFileError, UnreadableError, UsageError
 from fluidtool.io import checkpoints
 from fluidtool.io.layout import open_model, open_parameters
 from fluidtool.io.parameters import Value, check_declared, open_separate, parameter_path
 from fluidtool.ir import Variable
-from fluidtool.runtime.scope import Scope
-from fluidtool.tensor import LoDTensor, SelectedRows
 
 POSITION = ["epoch_id", "step_id"]
 LONGEST_NUMBER = 18  # digits of a step
@@ -118,27 +116,6 @@ def _whole(text: str, folder: Path) -> int:
 
 
 # ---------------------------------------------------------------- values
-def values_of(scope: Scope, variables: Sequence[Variable], what: str) -> dict[str, Value]:
-    """The values of persistable variables, in the host's memory; those that hold nothing are left out.
-
-    Raises UninitializedError for a value that no file can hold.
-    """
-    values: dict[str, Value] = {}
-    for var in variables:
-        held = scope.find_var(var.name)
-        if held is None or not held.is_initialized():
-            continue
-        value = held.value
-        if isinstance(value, LoDTensor):
-            values[var.name] = LoDTensor(value.numpy(), value.lod())
-        elif isinstance(value, SelectedRows):
-            rows = LoDTensor(value.value).numpy()
-            values[var.name] = SelectedRows(value.row_ids, value.table_height, rows)
-        else:
-            raise UninitializedError(f"{what} cannot hold {var.name}: it is a {type(value).__name__}, not a tensor")
-    return values
-
-
 def initial_values(path: Path, variables: Sequence[Variable]) -> Mapping[str, Value]:
     """What a path has for the persistable variables of a program, which may be less than all.
 

@@ -22,6 +22,7 @@ from fluidtool.ir.surgery import forget_originals
 from fluidtool.model import check_value
 from fluidtool.passes.cut import cut_to
 from fluidtool.runtime import Executor, Policy, Scope
+from fluidtool.runtime.persistent import values_of
 from fluidtool.tensor import LoDTensor, Place, SelectedRows
 from fluidtool.training.checkpoint import (
     CheckpointPlan,
@@ -29,7 +30,6 @@ from fluidtool.training.checkpoint import (
     initial_values,
     load_checkpoint,
     save_checkpoint,
-    values_of,
 )
 from fluidtool.training.examples import Examples, Feed, Order, Source, count_examples
 from fluidtool.training.programs import TrainingPrograms

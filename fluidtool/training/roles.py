@@ -25,8 +25,9 @@ from fluidtool.io.parameters import Value
 from fluidtool.ir import Program
 from fluidtool.ops.context import RemoteVariable
 from fluidtool.runtime import Executor, Policy, Scope
+from fluidtool.runtime.persistent import values_of
 from fluidtool.tensor import LoDTensor, Place
-from fluidtool.training.checkpoint import CheckpointPlan, Position, check_run, values_of
+from fluidtool.training.checkpoint import CheckpointPlan, Position, check_run
 from fluidtool.training.examples import Feed, Order, Source
 from fluidtool.training.loop import Step, Training, digest
 from fluidtool.training.programs import TrainingPrograms

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fluidtool.errors import FeedError, Hint, Location, UsageError
 from fluidtool.io.arrays import parse_lengths
@@ -20,12 +21,12 @@ from fluidtool.workflows.watcher import SILENT, Watcher
 class Inputs:
     """What the inputs of a model are made of.
 
-    feeds: 'NAME=FILE', or 'FILE' (.npy, .npz, '-' for standard input). lods: 'NAME=[[2,3]]', or a JSON file with the
-    lengths by name. random: random values for every input that is not fed; `shapes`, 'NAME=1,3,224,224', and `batch`
-    (by default what the model declares, or 1) say how large, `seed` which.
+    feeds: the values, {"x": array}; or files: 'NAME=FILE', or 'FILE' (.npy, .npz, '-' for standard input). lods:
+    'NAME=[[2,3]]', or a JSON file with the lengths by name. random: random values for every input that is not fed; `shapes`,
+    'NAME=1,3,224,224', and `batch` (by default what the model declares, or 1) say how large, `seed` which.
     """
 
-    feeds: Sequence[str] = ()
+    feeds: Sequence[str] | Mapping[str, Any] = ()
     lods: Sequence[str] = ()
     random: bool = False
     shapes: Sequence[str] = ()
@@ -39,8 +40,8 @@ def gather(model: Model, inputs: Inputs, watcher: Watcher = SILENT) -> dict[str,
     Raises FeedError for what does not fit the model, UnreadableError for a file, LoDError for lengths, UsageError for an
     option that names no input.
     """
-    values: dict[str, LoDTensor] = {}
-    for spec in inputs.feeds:
+    values = model.tensors(inputs.feeds) if isinstance(inputs.feeds, Mapping) else {}
+    for spec in () if isinstance(inputs.feeds, Mapping) else inputs.feeds:
         for name, value in read_feed(model, spec).items():
             if name in values:
                 raise FeedError(f"the input {name} is fed twice", location=Location(variable=name))
@@ -54,7 +55,7 @@ def gather(model: Model, inputs: Inputs, watcher: Watcher = SILENT) -> dict[str,
     if unfed:
         raise FeedError(
             f"{unfed[0]} has sequence lengths, but is not fed",
-            hint=Hint(f"give feeds=['{unfed[0]}=FILE'] or random=True", f"give --feed {unfed[0]}=FILE or --random"),
+            hint=Hint(f"give feeds={{'{unfed[0]}': array}} or random=True", f"give --feed {unfed[0]}=FILE or --random"),
             location=Location(variable=unfed[0]),
         )
     return values

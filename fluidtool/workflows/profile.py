@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from fluidtool.errors import OVERWRITE, Location, OutputExistsError
 from fluidtool.io.atomic import write_file
-from fluidtool.model import Model
 from fluidtool.profiling import Profile
 from fluidtool.profiling import profile as profile_runs
 from fluidtool.profiling.trace import chrome_trace
 from fluidtool.workflows.engine_use import engine_used
 from fluidtool.workflows.fetches import chosen
 from fluidtool.workflows.inputs import Inputs, gather
+from fluidtool.workflows.sources import Source, opened
 from fluidtool.workflows.watcher import SILENT, Watcher
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class ProfileResult:
 
 
 def profile(
-    model: Model,
+    model: Source,
     inputs: Inputs,
     fetch: Sequence[str] = (),
     *,
@@ -43,6 +43,7 @@ def profile(
 
     fetch: as of `fluidtool.run`. Raises what that raises.
     """
+    model = opened(model)
     names = list(chosen(model, fetch).names)
     feed = gather(model, inputs, watcher)
     found = profile_runs(model, feed, names, repeat=repeat, warmup=warmup)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fluidtool.errors import FetchError, Hint, OperatorError
 from fluidtool.model import Model
+from fluidtool.outputs import Outputs
 from fluidtool.runtime.executor import Observer
 from fluidtool.runtime.finite import FiniteCheck, NotFinite
 from fluidtool.runtime.step import BoundStep
@@ -18,6 +19,7 @@ from fluidtool.tensor import LoDTensor
 from fluidtool.workflows.engine_use import engine_used
 from fluidtool.workflows.fetches import Fetches, chosen
 from fluidtool.workflows.inputs import Inputs, gather
+from fluidtool.workflows.sources import Source, opened
 from fluidtool.workflows.watcher import SILENT, Advance, Watcher
 
 if TYPE_CHECKING:  # the last two are needed only where values are expected
@@ -32,11 +34,14 @@ class RunResult:
     the engine that computed (name, operators, regions, what was left to numpy and why), and what was not finite.
     """
 
-    outputs: Mapping[str, Any]
+    outputs: Outputs
     comparisons: Sequence[Comparison]
     seconds: Sequence[float]
     engine: EngineUse
     not_finite: Sequence[NotFinite] = ()
+
+    def _repr_html_(self) -> str:
+        return self.outputs._repr_html_()
 
     @property
     def differing(self) -> list[Comparison]:
@@ -45,8 +50,8 @@ class RunResult:
 
 
 def run(
-    model: Model,
-    inputs: Inputs,
+    model: Source,
+    inputs: Inputs | None = None,
     fetch: Sequence[str] = (),
     *,
     everything: bool = False,
@@ -65,6 +70,7 @@ def run(
     to the end and list all of them in the result. For values in memory, `Model.run` is enough. Raises FeedError,
     FetchError, UnreadableError, OperatorError, NotFiniteError.
     """
+    model, inputs = opened(model), inputs or Inputs()
     fetches = chosen(model, fetch, everything)
     wanted_values: Mapping[str, LoDTensor] = {}
     if expected is not None:
@@ -82,7 +88,7 @@ def run(
     )
     _note_engine(model, engine, watcher)
     comparisons = _compared(outputs, wanted_values, tolerance)
-    found = {name: outputs[name] for name in fetches.names if name in outputs}
+    found = Outputs((name, outputs[name]) for name in fetches.names if name in outputs)
     return RunResult(found, comparisons, seconds, engine, check.found if check else ())
 
 

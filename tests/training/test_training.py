@@ -12,9 +12,10 @@ import fluidtool.fluid as fluid
 from fluidtool.errors import ProgramError, UninitializedError, UsageError
 from fluidtool.ir import Program
 from fluidtool.runtime import Scope
+from fluidtool.runtime.persistent import values_of
 from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows
 from fluidtool.training import CheckpointPlan, Examples, Order, Position, Training, TrainingPrograms, find_loss
-from fluidtool.training.checkpoint import load_checkpoint, save_checkpoint, values_of
+from fluidtool.training.checkpoint import load_checkpoint, save_checkpoint
 
 X = np.random.default_rng(1).standard_normal((6, 2)).astype("float32")
 
