@@ -71,6 +71,16 @@ class Command(TyperCommand):
         self.format_usage(ctx, formatter)
         self.format_help_text(ctx, formatter)
         self.format_options(ctx, formatter)
+        self.format_examples(formatter)
+
+    def format_examples(self, formatter: Any) -> None:
+        """Command lines as they are typed: not wrapped."""
+        from fluidtool.cli.examples import EXAMPLES
+
+        if self.name in EXAMPLES:
+            with formatter.section("Examples"):
+                for line in EXAMPLES[self.name]:
+                    formatter.write(f"{'':{formatter.current_indent}}{line}\n")
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """One section for each group of options (`rich_help_panel` of typer)."""

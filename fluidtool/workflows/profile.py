@@ -46,7 +46,8 @@ def profile(
     model = opened(model)
     names = list(chosen(model, fetch).names)
     feed = gather(model, inputs, watcher)
-    found = profile_runs(model, feed, names, repeat=repeat, warmup=warmup)
+    with watcher.progress("profiling"):
+        found = profile_runs(model, feed, names, repeat=repeat, warmup=warmup)
     return ProfileResult(found, engine_used(model.executor, model.executor.plan(model.program, names, True), ""))
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import io
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fluidtool.cli import progress as module
 from fluidtool.cli.progress import progress
+from tests.cli.support import call
+from tests.support.checkout import ROOT
 
 
 class Terminal(io.StringIO):
@@ -70,3 +74,38 @@ def test_a_note_stands_beside_the_title(monkeypatch: pytest.MonkeyPatch) -> None
         advance("loss 0.25")
         time.sleep(0.3)
     assert "training  loss 0.25" in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "run samples/digits --random",
+        "profile samples/digits --random --repeat 1",
+        "inspect samples/digits",
+        "inspect samples/digits --with-params",
+        "prune samples/digits --targets fc_0.tmp_0 -o {}/out",
+        "reshape samples/digits [8,1,8,8]",
+        "convert samples/digits --to paddle2 -o {}/out",
+        "params stats samples/digits",
+        "params diff samples/digits samples/digits",
+        "params merge samples/digits -o {}/out",
+        "train samples/digits_training --data samples/digits_training/data.npz",
+        "transpile samples/digits --release-memory",
+        "diff samples/digits samples/digits",
+        "check samples/digits",
+    ],
+)
+def test_every_command_that_may_take_long_has_a_bar(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    titles = []
+
+    class Bar(module._Bar):
+        def __init__(self, title: str, *args: Any) -> None:
+            super().__init__(title, *args)
+            titles.append(title)
+
+    monkeypatch.setattr(module, "_Bar", Bar)
+    monkeypatch.chdir(ROOT)
+    assert call(*words.format(tmp_path).split()).exit_code == 0
+    assert titles

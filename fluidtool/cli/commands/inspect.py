@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +19,7 @@ from fluidtool.cli.options.outputs import Json
 from fluidtool.cli.options.panels import OUTPUT
 from fluidtool.cli.options.passes import Explain
 from fluidtool.cli.options.running import Engine, Precision
+from fluidtool.cli.progress import progress
 from fluidtool.cli.render import printable, show, show_json
 from fluidtool.errors import UsageError
 from fluidtool.ir.text import program_pieces
@@ -102,7 +104,8 @@ def inspect(
         return
     from fluidtool.cli.views.inspect import VIEWS
 
-    view = VIEWS["plan, explained" if explain else views[0]](opened, batch or 1, shapes)
+    with nullcontext() if with_params else progress("inspecting"):  # reading parameters has a bar of its own
+        view = VIEWS["plan, explained" if explain else views[0]](opened, batch or 1, shapes)
     if json or format is Format.JSON:
         show_json(view.data())
     else:

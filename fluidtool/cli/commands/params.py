@@ -12,6 +12,7 @@ from fluidtool.cli.options.changed import Changed
 from fluidtool.cli.options.model import ModelFile, ParamsPath
 from fluidtool.cli.options.outputs import Force, Json, Output
 from fluidtool.cli.options.panels import NO_PANEL
+from fluidtool.cli.progress import progress
 from fluidtool.cli.render import counted, show, show_json
 from fluidtool.errors import EXIT_FINDING, UsageError
 
@@ -55,7 +56,8 @@ def params(
     if output is None:
         _show(action, sets, json)
         return
-    files = _write(action, sets, renamed, output, force)
+    with progress("writing"):
+        files = _write(action, sets, renamed, output, force)
     if json:
         from fluidtool.cli.views.parameters import written_document
 
@@ -98,7 +100,8 @@ def _show(action: str, sets: list[Any], json: bool) -> None:
         rows = views.statistics_rows(store)
         show_json(views.statistics_document(rows)) if json else show(views.statistics_table(rows))
     else:
-        found = parameter_differences(store, sets[1].store)
+        with progress("comparing"):
+            found = parameter_differences(store, sets[1].store)
         show_json(difference_document(found)) if json else show(parameters_table(found))
         say(f"{sets[0].source} and {sets[1].source}: {counted(len(found), 'parameter')} differ")
         if found:

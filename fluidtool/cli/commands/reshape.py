@@ -39,12 +39,6 @@ def reshape(
 
     An operator that contains an old size (reshape, expand, fill_constant, ...) and contradicts the new one is listed with
     its place. Unless --fix-baked-batch repairs all of them, nothing is written, and the exit code is 4.
-
-    Examples:
-
-    fluidtool reshape samples/digits image:[8,1,8,8] -o digits_8
-
-    fluidtool reshape samples/digits_v2 [16,1,8,8] --json
     """
     from fluidtool.cli.terminal import TERMINAL
     from fluidtool.cli.views.reshape import show_refused, show_reshaped

@@ -1,0 +1,52 @@
+"""Examples at the end of each command's help; a test runs them all where `samples` is."""
+
+from __future__ import annotations
+
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "run": (
+        "fluidtool run samples/digits --feed samples/digits/x.npy",
+        "fluidtool run samples/digits --random --batch 4 --fetch 'conv2d_*' -o values.npz",
+        "fluidtool run samples/digits --feed samples/digits/x.npy --expect samples/digits/expected.npz",
+    ),
+    "profile": (
+        "fluidtool profile samples/digits --random --batch 8 --repeat 3",
+        "fluidtool profile samples/digits --random --top 0 --trace trace.json",
+    ),
+    "inspect": (
+        "fluidtool inspect samples/digits",
+        "fluidtool inspect samples/digits --plan --batch 8",
+        "cat samples/digits/__model__ | fluidtool inspect - --ops --json",
+    ),
+    "prune": ("fluidtool prune samples/digits --targets fc_0.tmp_0 -o features",),
+    "reshape": (
+        "fluidtool reshape samples/digits image:[8,1,8,8] -o digits_8",
+        "fluidtool reshape samples/digits_v2 [16,1,8,8] --json",
+    ),
+    "convert": (
+        "fluidtool convert samples/digits --to paddle2 -o digits",
+        "fluidtool convert samples/digits --to npz -o weights.npz",
+    ),
+    "params": (
+        "fluidtool params stats samples/digits",
+        "fluidtool params merge samples/digits -o weights.safetensors",
+        "fluidtool params rename samples/digits fc_0.w_0=weight -o renamed",
+    ),
+    "train": (
+        "fluidtool train samples/digits_training --data samples/digits_training/data.npz \\",
+        "    --epochs 2 --save parameters",
+    ),
+    "transpile": (
+        "fluidtool transpile samples/digits --all-inference --verify -o digits_fused",
+        "fluidtool transpile samples/digits --memory-optimize --measure",
+    ),
+    "launch": ("fluidtool launch --any-ports --mode collective --trainers 2 samples/launch/role.py",),
+    "diff": ("fluidtool diff samples/digits samples/digits --with-params",),
+    "check": (
+        "fluidtool check samples/digits",
+        "fluidtool check samples/digits samples/topics --format junit",
+        "fluidtool check samples/topics --security --json",
+    ),
+    "exec": ("fluidtool exec samples/launch/role.py",),
+    "ops": ("fluidtool ops 'sequence_*'", "fluidtool ops mul", "fluidtool ops --coverage samples/digits"),
+    "version": ("fluidtool version --verbose",),
+}
