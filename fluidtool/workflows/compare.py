@@ -13,7 +13,7 @@ from fluidtool.debugging.comparing import Compared, Pairs, pair
 from fluidtool.debugging.places import Place, places
 from fluidtool.debugging.real_paddle import TIMEOUT, PaddleSide
 from fluidtool.debugging.sides import ModelSide, Recording, Side, model_side
-from fluidtool.debugging.values import Allowed, compare_values
+from fluidtool.debugging.values import RTOL, Allowed, compare_values
 from fluidtool.errors import FeedError, FetchError, UsageError
 from fluidtool.io.arrays import archive_bytes, read_folder, read_values
 from fluidtool.io.atomic import new_folder, write_into
@@ -102,7 +102,8 @@ def compare(
     recorded: str | Path | None = None,
     paddle: str | None = None,
     timeout: float = TIMEOUT,
-    allowed: Allowed | None = None,
+    rtol: float = RTOL,
+    atol: float | None = None,
     every: bool = False,
     bisect: str | Path | None = None,
     overwrite: bool = False,
@@ -111,13 +112,13 @@ def compare(
     """Run two models on the same feeds and compare their outputs and all values that both have by name.
 
     right: the other model; None with `recorded`, a folder or file with values by name, and for `left` itself in real Paddle.
-    paddle: an interpreter with real Paddle, which runs `right` for at most `timeout` seconds. inputs: by default random values,
-    or those of the recording. fetch: the outputs to compare, names of A or patterns (default: its outputs). every: also
-    fetch what an engine would compute at once, which keeps it from doing so. bisect: a folder for the smallest part that shows
-    the first difference, with its feeds; it is written only then.
+    inputs: by default random values, or those of the recording. fetch: the outputs to compare, names of A or patterns
+    (default: its outputs). paddle: an interpreter with real Paddle, which runs `right` for at most `timeout` seconds.
+    rtol, atol: as of `Allowed`. every: also fetch what an engine would compute at once, which keeps it from doing so.
+    bisect: a folder for the smallest part that shows the first difference, with its feeds; it is written only then.
     Raises UsageError, FeedError, FetchError, UnreadableError, OutputExistsError, OperatorError, DependencyError.
     """
-    allowed = allowed or Allowed()
+    allowed = Allowed(rtol, atol)
     if bisect is not None:
         require_free(Path(bisect), overwrite=overwrite)
     if recorded is None and right is None and paddle is None:

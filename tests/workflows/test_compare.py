@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import fluidtool
-from fluidtool.debugging.values import Allowed
 from fluidtool.errors import FeedError, OutputExistsError, UnreadableError, UsageError
 from fluidtool.io.inference import inference_program
 from fluidtool.io.parameters import write_combined, write_separate
@@ -196,8 +195,8 @@ def test_the_tolerance_is_that_of_the_largest_element_by_default(tmp_path: Path)
     a = linear_model(tmp_path / "a")
     b = write_model(tmp_path / "b", linear_program(), w=WEIGHT * np.float32(1 + 2e-5), b=BIAS)
     assert compare(load(a), load(b)).equal
-    assert not compare(load(a), load(b), allowed=Allowed(1e-6)).equal
-    assert not compare(load(a), load(b), allowed=Allowed(0.0, 1e-7)).equal
+    assert not compare(load(a), load(b), rtol=1e-6).equal
+    assert not compare(load(a), load(b), rtol=0.0, atol=1e-7).equal
 
 
 # ---------------------------------------------------------------- recordings
@@ -263,7 +262,7 @@ def test_the_smallest_part_of_a_fusion(native: object, wrong: Path, tmp_path: Pa
 
 def test_the_smallest_part_between_precisions_is_one_model(native: object, tmp_path: Path) -> None:
     narrow = load(DIGITS, "native", precision="bf16")
-    result = compare(load(DIGITS, "native"), narrow, DIGITS_FEED, allowed=Allowed(1e-5), bisect=tmp_path / "part")
+    result = compare(load(DIGITS, "native"), narrow, DIGITS_FEED, rtol=1e-5, bisect=tmp_path / "part")
     assert result.part is not None and result.right == "native, bf16"
     assert {path.name for path in (tmp_path / "part").iterdir()} >= {"a", "feed.npz"}
     assert reproduces(result)

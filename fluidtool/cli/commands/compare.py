@@ -150,11 +150,8 @@ def compare(
     _check(b, engine_b, precision_b, params_b, recorded, paddle, bisect, output)
     from fluidtool.cli.terminal import TERMINAL
     from fluidtool.cli.views.compare import show_compared
-    from fluidtool.debugging.values import Allowed
     from fluidtool.workflows.compare import compare as compare_models
     from fluidtool.workflows.inputs import Inputs
-
-    allowed = Allowed(rtol, atol)
 
     def opened(path: str, engine: str, precision: str, params: str | None) -> Model:
         return open_model(
@@ -182,7 +179,8 @@ def compare(
         recorded=recorded,
         paddle=paddle,
         timeout=timeout,
-        allowed=allowed,
+        rtol=rtol,
+        atol=atol,
         every=all_values,
         bisect=output if bisect else None,
         overwrite=force,

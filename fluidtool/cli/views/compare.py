@@ -29,23 +29,24 @@ def show_compared(result: CompareResult, top: int, json: bool) -> None:
     _say_verdict(result)
     if result.part is not None:
         say(
-            f"{counted(result.part.operators, 'operator')} of {result.part.of} show the difference of "
-            f"{_short(result.part.name)}; saved, and shown again by: {result.part.command}"
+            f"the difference of {_short(result.part.name)} shows in {result.part.operators} of "
+            f"{counted(result.part.of, 'operator')}; saved, and shown again by: {result.part.command}"
         )
 
 
 def _say_verdict(result: CompareResult) -> None:
     values, allowed = result.pairs.values, result.allowed
     margin = f"rtol {allowed.rtol:g}, atol " + ("rtol x the largest" if allowed.atol is None else f"{allowed.atol:g}")
-    what = f"{counted(len(values), 'value')} of A ({result.left}) and B ({result.right}), {margin}"
+    sides = f"A ({result.left}) and B ({result.right}), {margin}"
     if result.first is None:
         worst = max((each.relative for each in values if each.comparison.agrees), default=0.0)
-        say(f"no difference between {what}; largest relative difference {number(worst, 3)}")
+        say(f"{counted(len(values), 'value')} agree between {sides}; largest relative difference {number(worst, 3)}")
         return
     outputs = sum(each.differs for each in result.pairs.outputs)
     say_error(
-        f"{len(result.differing)} differ among {what}; {outputs} of {counted(len(result.pairs.outputs), 'output')} differ; the "
-        f"first difference is {_short(result.first.value.name)}{_by(result.first.value.place)}"
+        f"{len(result.differing)} of {counted(len(values), 'value')} differ between {sides}, "
+        f"{outputs} of {counted(len(result.pairs.outputs), 'output')}; the first difference is "
+        f"{_short(result.first.value.name)}{_by(result.first.value.place)}"
     )
 
 
