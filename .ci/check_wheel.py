@@ -14,7 +14,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SHIPPED = (".py", ".pyi", ".proto", ".toml", ".c", ".h")
+SHIPPED = (".py", ".pyi", ".proto", ".toml", ".c", ".h", ".html", ".css", ".js")
 FOLDERS = {"fluidtool": "fluidtool", "ops": "fluidtool/ops", "proto": "fluidtool/proto"}  # where they are installed
 ENGINE = "fluidtool/runtime/engines/native/_engine*.*"
 

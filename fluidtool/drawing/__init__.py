@@ -1,0 +1,1 @@
+"""Drawings: programs as graphs in SVG, DOT and HTML; time and memory as charts."""
