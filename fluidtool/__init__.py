@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from fluidtool.workflows.train import TrainingRequest, train
     from fluidtool.workflows.training_data import DataFiles
     from fluidtool.workflows.transpile import transpile
+    from fluidtool.workflows.view import view
 
 __all__ = [
     "DataFiles",
@@ -71,6 +72,7 @@ __all__ = [
     "split_parameters",
     "train",
     "transpile",
+    "view",
 ]
 
 _HOMES = {
@@ -102,6 +104,7 @@ _HOMES = {
     "split_parameters": "fluidtool.workflows.parameter_sets",
     "train": "fluidtool.workflows.train",
     "transpile": "fluidtool.workflows.transpile",
+    "view": "fluidtool.workflows.view",
 }
 
 

@@ -106,8 +106,7 @@ class _BlockGraph:
             if targets:
                 shared.setdefault((source, targets), []).append(version.name)
         for (source, targets), names in sorted(shared.items()):
-            shown = source >= len(self.before)  # an input says its shape itself
-            yield Link(source, targets, tuple(names), self._label(names) if shown else "")
+            yield Link(source, targets, tuple(names), self._label(names))
 
     def _label(self, names: Sequence[str]) -> str:
         if len(names) > 1:

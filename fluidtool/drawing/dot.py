@@ -39,7 +39,8 @@ def _graph(graph: Graph, coloring: Coloring | None, prefix: str, indent: str) ->
             yield _node(node, name, coloring, indent)
     for link in graph.links:
         for at, target in enumerate(link.targets):
-            label = f" [label={_quoted(link.label)}]" if link.label and at == 0 else ""
+            shown = link.label and at == 0 and not graph.nodes[link.source].is_value  # an input says its shape itself
+            label = f" [label={_quoted(link.label)}]" if shown else ""
             yield f"{indent}{prefix}{link.source} -> {prefix}{target}{label};"
 
 

@@ -145,9 +145,9 @@ def _sides(graph: Graph, layout: Layout, sources: Sequence[int | None], leaving:
     """Where the label of each link stands: of several from one node, the outermost have one, on the outer side."""
     beside: dict[int, list[int]] = {}
     for number, source in enumerate(sources):
-        if source is not None:
+        if source is not None and not graph.nodes[source].is_value:
             beside.setdefault(source, []).append(number)
-    sides = [""] * len(sources)
+    sides = [""] * len(sources)  # an input says its shape itself
     for numbers in beside.values():
         first, last = min(numbers, key=leaving.__getitem__), max(numbers, key=leaving.__getitem__)
         alone_and_right = first == last and _heads_for(graph.links[first], layout, first) <= leaving[first] + 1

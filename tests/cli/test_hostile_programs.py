@@ -164,6 +164,9 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "reshape": ("reshape", "x:[5,4]", "-o", "out"),
     "convert": ("convert", "-o", "out.onnx"),
     "layout": ("convert", "--to", "combined", "-o", "layout"),
+    "page": ("view", "-o", "graph.html"),
+    "picture": ("view", "-o", "graph.svg", "--fold", "always"),
+    "dot": ("view", "-o", "graph.dot"),
     "profile": ("profile", "--random", "--repeat", "1"),
     "ops": ("ops", "--coverage"),
 }

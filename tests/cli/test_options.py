@@ -17,7 +17,7 @@ from fluidtool.cli.options.changed import Changed, with_changes
 # The same name for another thing, of another type.
 OTHERWISE = {
     "--engine": {"launch"},
-    "--format": {"check", "inspect"},
+    "--format": {"check", "inspect", "view"},
     "--mode": {"launch", "transpile"},
     "--plan": {"inspect", "transpile"},
     "--rtol": {"compare", "run", "transpile"},

@@ -46,9 +46,9 @@ def test_parameters_stand_in_the_node_that_reads_them() -> None:
     assert (node.title, node.lines) == ("mul", ("Y 4×3",))
 
 
-def test_shapes_stand_beside_lines_except_those_of_inputs() -> None:
+def test_links_have_the_shapes_of_their_values() -> None:
     labels = [link.label for link in program_graph(linear_program(), []).links]
-    assert labels == ["", "?×3", "?×3", "?×3", "?×3"]
+    assert labels == ["?×4", "?×3", "?×3", "?×3", "?×3"]
 
 
 def test_without_feed_operators_what_is_not_computed_is_an_input() -> None:

@@ -7,6 +7,7 @@ COMMANDS: dict[str, str] = {
     "run": "Run a model; show, save or compare its outputs.",
     "profile": "Show how long each operator and step takes, and how fast it is.",
     "inspect": "Show what a model is: inputs, outputs, operators, parameters, plan.",
+    "view": "Draw a model as a graph: a page with search and details, or SVG.",
     "prune": "Reduce a model to what the given outputs need, and save it.",
     "reshape": "Change the shapes of a model's inputs, such as its batch size; save it.",
     "convert": "Save a model in another layout or format, such as ONNX.",

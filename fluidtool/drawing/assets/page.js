@@ -5,6 +5,7 @@
   const { pictures, operators, variables, colorings, sizes } = data;
   const $ = (id) => document.getElementById(id);
   const canvas = $("canvas");
+  const VALUES = ["input", "output", "outer"];
   const MOST_SHOWN = 4000; // nodes, for "Open all"
 
   // ---- elements
@@ -90,7 +91,7 @@
     group.append(lines);
     const drawnLinks = picture.links.map((link) => link.lengths.some((each) => each !== null));
     const leaving = ports(found, picture.links.map((link, number) => (drawnLinks[number] ? link.source : null)), picture.links.map((link) => headsFor(found, link)), sizes.fan);
-    const sides = labelSides(found, picture.links, leaving, drawnLinks);
+    const sides = labelSides(found, leaving, drawnLinks);
     const ends = picture.links.flatMap((link, number) => link.targets.map((_, at) => [number, at]));
     const before = ends.map(([number, at]) => { const link = picture.links[number], length = link.lengths[at]; return length ? link.trunk[length - 1] : link.source; });
     const arriving = ports(found, ends.map(([number, at]) => picture.links[number].targets[at]), before.map((item) => found.x[item]), sizes.port);
@@ -114,11 +115,13 @@
   }
 
   // Of several links from one node, the outermost have a label, on the outer side.
-  function labelSides(found, links, leaving, drawnLinks) {
+  function labelSides(found, leaving, drawnLinks) {
+    const { nodes, links } = pictures[found.number];
     const of = new Map();
-    links.forEach((link, number) => { if (drawnLinks[number]) of.set(link.source, [...(of.get(link.source) || []), number]); });
+    const shown = links.map((link, number) => drawnLinks[number] && !VALUES.includes(nodes[link.source].kind)); // an input says its shape itself
+    links.forEach((link, number) => { if (shown[number]) of.set(link.source, [...(of.get(link.source) || []), number]); });
     return links.map((link, number) => {
-      if (!drawnLinks[number]) return "";
+      if (!shown[number]) return "";
       const all = of.get(link.source);
       if (all.length === 1) return headsFor(found, link) > leaving[number] + 1 ? "left" : "right";
       if (all.every((each) => leaving[number] < leaving[each] || each === number)) return "left";
@@ -181,7 +184,7 @@
 
   function card(node, place) {
     const element = svg("g", { class: classes(node), transform: `translate(${round(place.x)} ${round(place.y)})` });
-    const value = ["input", "output", "outer"].includes(node.kind);
+    const value = VALUES.includes(node.kind);
     const rx = value ? place.height / 2 : 7;
     if (node.inner !== undefined) element.append(svg("rect", { class: "behind", x: 4, y: 4, width: place.width, height: place.height, rx }));
     element.append(svg("rect", { class: "card", width: place.width, height: place.height, rx }));
