@@ -65,6 +65,23 @@ def estimates(
     return MemoryUse(sum(walk.largest.values()), at_once, tuple(walk.unknown)), walk.most_held
 
 
+@dataclass(frozen=True, slots=True)
+class MemorySteps:
+    """Bytes of activations at each operator of block 0 that is no `delete_var`. held: if these alone free memory, as in
+    Paddle's old executor. in_use: if every value goes after its last use.
+    """
+
+    held: tuple[int, ...]
+    in_use: tuple[int, ...]
+
+
+def memory_steps(program: Program, shapes: Mapping[str, Sequence[int]] | None = None, batch: int = 1) -> MemorySteps:
+    """How the figures of `estimates` come about, operator by operator. Arguments as of `estimate`."""
+    walk = _Walk(program, shapes or {}, batch)
+    walk.follow(program.global_block())
+    return MemorySteps(tuple(walk.held_at), tuple(walk.in_use_at))
+
+
 def measure(
     program: Program,
     feed: Mapping[str, Any],
@@ -123,6 +140,8 @@ class _Walk:
         self.unknown: dict[str, None] = {}
         self.held = Sizes()  # by name, what is not deleted by now of block 0
         self.most_held = 0
+        self.held_at: list[int] = []  # each operator of block 0 except those that delete
+        self.in_use_at: list[int] = []
 
     def follow(self, block: Block) -> int:
         """The most that is in use at once in a block and those within; collects the largest value of every name."""
@@ -138,7 +157,8 @@ class _Walk:
             fresh = {*begins[position], *(name for name in op.output_arg_names if name in in_use.sizes)}
             for name in fresh:
                 in_use.put(name, self._size(block, op, name, current.get(name, name)))
-            most = max(most, in_use.total + within)
+            running = in_use.total + within
+            most = max(most, running)
             if block.idx == 0:
                 self._hold(fresh, in_use, within)
             for name in ends[position]:
@@ -147,6 +167,9 @@ class _Walk:
                 for name in op.input_arg_names:
                     self.held.drop(name)
                 self._hold((name for name in op.input_arg_names if name in in_use.sizes), in_use, 0)
+            elif block.idx == 0:
+                self.held_at.append(self.held.total + within)
+                self.in_use_at.append(running)
         return most
 
     def _hold(self, fresh: Iterable[str], in_use: Sizes, within: int) -> None:

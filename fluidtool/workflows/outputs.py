@@ -45,6 +45,13 @@ def require_free(path: Path, *, overwrite: bool) -> None:
     raise OutputExistsError(f"{path} already exists", hint=OVERWRITE, location=Location(str(path)))
 
 
+def require_picture(path: Path, *, overwrite: bool) -> None:
+    """Raise UsageError where a drawing has another suffix than .svg, OutputExistsError where it would replace something."""
+    if path.suffix.lower() != ".svg":
+        raise UsageError(f"--draw {path}: pictures are written as SVG; give a file that ends in .svg")
+    require_free(path, overwrite=overwrite)
+
+
 def save_outputs(outputs: Mapping[str, Any], path: Path, *, overwrite: bool = False) -> None:
     """Save the outputs of a run: one in a .npy, all of them by name in a .npz, or a .npy for each in a folder.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fluidtool.errors import OVERWRITE, Location, OutputExistsError
 from fluidtool.io.atomic import write_file
-from fluidtool.profiling import Profile
+from fluidtool.profiling import Item, Profile
 from fluidtool.profiling import profile as profile_runs
 from fluidtool.profiling.trace import chrome_trace
 from fluidtool.workflows.engine_use import engine_used
@@ -49,6 +49,25 @@ def profile(
     with watcher.progress("profiling"):
         found = profile_runs(model, feed, names, repeat=repeat, warmup=warmup)
     return ProfileResult(found, engine_used(model.executor, model.executor.plan(model.program, names, True), ""))
+
+
+def draw_times(found: Profile, path: Path, title: str, *, overwrite: bool = False) -> None:
+    """Draw how long each operator and kernel call takes as bars, in SVG. Raises OutputExistsError, OutputError."""
+    from statistics import median
+
+    from fluidtool.drawing.charts import Bar, time_chart
+    from fluidtool.drawing.coloring import duration
+
+    middle = median(found.plain)
+    bars = [Bar(item.name, _worked_on(item), item.seconds) for item in found.items]
+    said = f"one run takes {duration(middle)} (median of {len(found.plain)})"
+    write_file(path, [time_chart(bars, f"Time of {title}", said).encode()], overwrite=overwrite)
+
+
+def _worked_on(item: Item) -> str:
+    from fluidtool.drawing.text import shape_text
+
+    return f"{item.result} {shape_text(item.shape)}" if item.result else ""
 
 
 def require_free_trace(path: Path, *, overwrite: bool) -> None:

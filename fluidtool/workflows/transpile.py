@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from fluidtool.errors import LIST_VARIABLES, Hint, Location, ParameterFileError, ProgramError, UsageError
+from fluidtool.io.atomic import write_file
 from fluidtool.io.layout import read_program
 from fluidtool.io.parameters import Value, persistables
 from fluidtool.io.saving import layout_like, save_model
 from fluidtool.ir import Program
 from fluidtool.model import Model
 from fluidtool.passes.comparison import RTOL, Runnable, compare_runs, compare_times
-from fluidtool.passes.peak import estimates
+from fluidtool.passes.peak import estimates, memory_steps
 from fluidtool.passes.pipeline import Stage, plan_passes, trains
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime import Executor, Policy, Scope
@@ -23,7 +24,7 @@ from fluidtool.tensor.compare import Comparison
 from fluidtool.workflows.figures import ProgramFigures, figures
 from fluidtool.workflows.inputs import Inputs, gather
 from fluidtool.workflows.names import did_you_mean
-from fluidtool.workflows.outputs import require_free
+from fluidtool.workflows.outputs import require_free, require_picture
 from fluidtool.workflows.sources import Source, opened
 from fluidtool.workflows.watcher import SILENT, Watcher
 
@@ -38,7 +39,7 @@ class TranspileResult:
     stages: what each pass did. kept: the variables that had to keep their values. comparisons: those values, and the
     persistable ones that a run changes, of both programs; empty unless verified. tolerance: what they might differ by,
     relative to each element and to the largest. exact: whether every pass keeps every bit. files: what was written, nothing
-    if values differ.
+    if values differ; picture: the drawing.
     """
 
     program: Program
@@ -51,6 +52,7 @@ class TranspileResult:
     tolerance: float
     exact: bool
     files: tuple[Path, ...]
+    picture: Path | None = None
 
     @property
     def differing(self) -> list[Comparison]:
@@ -65,6 +67,7 @@ def transpile(
     level: int = 0,
     skip: Sequence[str] = (),
     output: str | Path | None = None,
+    draw: Path | None = None,
     overwrite: bool = False,
     verify: bool = False,
     measure: bool = False,
@@ -78,6 +81,7 @@ def transpile(
 ) -> TranspileResult:
     """Run passes over a model, in order, and save the result at `output`, laid out like it.
 
+    draw: an SVG file for the memory of activations over the operators, before and after.
     passes, level, skip: as of `fluidtool.passes.pipeline.plan_passes`. verify: run both programs on `inputs` (default:
     random ones) and write nothing if they differ by more than `rtol` (default: 1e-5; 0 where every pass keeps every bit).
     measure: the memory of activations and the time of a run too. startup: the program that makes the parameters of a
@@ -86,6 +90,8 @@ def transpile(
     inputs = inputs or Inputs(random=True)
     if output is not None:
         require_free(Path(output), overwrite=overwrite)
+    if draw is not None:
+        require_picture(draw, overwrite=overwrite)
     plan = plan_passes(passes, level=level, skip=skip)
     model = opened(
         model,
@@ -113,9 +119,13 @@ def transpile(
     result = TranspileResult(
         outcome.program, outcome.scope, outcome.stages, kept, before, after, comparisons, tolerance, plan.exact, ()
     )
-    if output is None or result.differing:
+    if result.differing:
         return result
-    return replace(result, files=tuple(_save(model, result, Path(output), overwrite)))
+    if draw is not None:
+        shapes = {name: value.shape() for name, value in feed.items()}
+        _draw_memory(sides, shapes, inputs.batch or 1, draw, Path(model.files.program_source).name, overwrite)
+        result = replace(result, picture=draw)
+    return result if output is None else replace(result, files=tuple(_save(model, result, Path(output), overwrite)))
 
 
 # ---------------------------------------------------------------- before
@@ -210,6 +220,29 @@ def _measured(
         for each, (use, kept), taken in zip(sizes, memory, seconds, strict=True)
     )
     return before, after
+
+
+def _draw_memory(
+    sides: tuple[Runnable, Runnable], shapes: Mapping[str, Any], batch: int, path: Path, title: str, overwrite: bool
+) -> None:
+    """The memory of activations over the operators, before and after."""
+    from fluidtool.drawing.charts import Curve, memory_chart
+
+    before, after = (memory_steps(side.program, shapes, batch) for side in sides)
+    curves = [
+        Curve("before", "before", before.held),
+        Curve("after", "after", after.held),
+        Curve("needed at once", "least", after.in_use),
+    ]
+    said = f"activations that are alive if only delete_var frees them, for {_sizes(shapes, batch)}"
+    write_file(path, [memory_chart(curves, f"Memory of {title}", said).encode()], overwrite=overwrite)
+
+
+def _sizes(shapes: Mapping[str, Any], batch: int) -> str:
+    from fluidtool.drawing.text import shape_text, shortened
+
+    listed = ", ".join(f"{name} {shape_text(shape)}" for name, shape in shapes.items())
+    return shortened(listed, 100) or f"a batch of {batch}"
 
 
 def _parameters(program: Program, scope: Scope) -> dict[str, Value]:

@@ -193,3 +193,19 @@ def test_a_model_needs_its_inputs(model: Path) -> None:
 def test_options_that_cannot_be(model: Path, options: list[str]) -> None:
     result = call("profile", model, "--random", *options)
     assert result.exit_code == 2 and result.stdout == ""
+
+
+# ---------------------------------------------------------------- the drawing
+def test_times_are_drawn_as_bars(model: Path, x: Path, tmp_path: Path) -> None:
+    path = tmp_path / "time.svg"
+    result = call("profile", model, "--feed", x, "--engine", "numpy", "--repeat", 1, "--draw", path)
+    assert result.exit_code == 0 and f"drawing saved to {path}" in result.stderr
+    text = path.read_text("utf-8")
+    assert text.count('class="bar"') == 4 and ">softmax<" in text and "product 2×3" in text
+
+
+def test_a_drawing_has_its_suffix_and_replaces_nothing(model: Path, tmp_path: Path) -> None:
+    assert "ends in .svg" in error_of(call("profile", model, "--random", "--draw", tmp_path / "time.png"))
+    (tmp_path / "time.svg").write_text("mine")
+    assert "already exists" in error_of(call("profile", model, "--random", "--draw", tmp_path / "time.svg"))
+    assert (tmp_path / "time.svg").read_text() == "mine"

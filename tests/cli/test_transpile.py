@@ -409,3 +409,24 @@ def test_a_catalogue_row_is_all_that_a_new_pass_needs(model: Path, monkeypatch: 
     monkeypatch.setattr(catalogue, "INFERENCE_PASSES", (row,))
     monkeypatch.setattr("fluidtool.passes.pipeline.INFERENCE_PASSES", (row,))
     assert call("transpile", model, "--fuse", "again").exit_code == 0
+
+
+# ---------------------------------------------------------------- the drawing
+def test_memory_is_drawn_before_and_after(model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "memory.svg"
+    result = call("transpile", model, "--memory-optimize", "--draw", path, "--batch", 2)
+    assert result.exit_code == 0 and f"drawing saved to {path}" in result.stderr
+    text = path.read_text("utf-8")
+    assert "before: at most" in text and "after: at most" in text and "a batch of 2" in text
+
+
+def test_only_passes_that_save_memory_are_drawn(model: Path, tmp_path: Path) -> None:
+    message = error_of(call("transpile", model, "--fuse-bn", "--draw", tmp_path / "memory.svg"))
+    assert "--draw shows what --memory-optimize and --release-memory save" in message
+
+
+def test_a_drawing_of_memory_replaces_nothing(model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "memory.svg"
+    path.write_text("mine")
+    assert "already exists" in error_of(call("transpile", model, "--memory-optimize", "--draw", path))
+    assert path.read_text() == "mine"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fluidtool.passes.memory_optimize import memory_optimize
-from fluidtool.passes.peak import MemoryUse, estimate, measure
+from fluidtool.passes.peak import MemorySteps, MemoryUse, estimate, measure, memory_steps
 from fluidtool.passes.release_memory import release_memory
 from fluidtool.runtime import Executor
 from fluidtool.runtime.memory import MemoryMeter
@@ -82,6 +82,16 @@ def test_what_is_released_is_not_counted_afterwards() -> None:
     before = estimate(net.program)
     release_memory(net.program)
     assert estimate(net.program) == before
+
+
+def test_memory_is_followed_operator_by_operator() -> None:
+    net = Net()
+    net.chain("a", "b", "c")
+    kept = MemorySteps((2 * ROW, 3 * ROW, 4 * ROW), (2 * ROW, 2 * ROW, 2 * ROW))
+    assert memory_steps(net.program) == kept
+    release_memory(net.program)
+    assert memory_steps(net.program).in_use == kept.in_use
+    assert len(memory_steps(net.program).held) == 3 and max(memory_steps(net.program).held) < 4 * ROW
 
 
 def test_a_measured_run_agrees_with_the_estimate() -> None:

@@ -12,7 +12,7 @@ from fluidtool.cli.opening import open_model
 from fluidtool.cli.options.changed import Changed
 from fluidtool.cli.options.inputs import Batch, Feeds, Lods, Random, Seed, Shapes
 from fluidtool.cli.options.model import ModelFile, ModelPath, ParamsPath
-from fluidtool.cli.options.outputs import Fetch, Force, Json
+from fluidtool.cli.options.outputs import Draw, Fetch, Force, Json
 from fluidtool.cli.options.panels import OUTPUT
 from fluidtool.cli.options.running import Engine, Precision, Repeat, Threads, Warmup
 from fluidtool.cli.options.safety import AllowFiles, AllowNetwork
@@ -46,6 +46,7 @@ def profile(
             help="Write the last run as a Chrome trace, for chrome://tracing or Perfetto.",
         ),
     ] = None,
+    draw: Annotated[Draw, Changed(help="Draw the time of each operator and step as bars.")] = None,
     json: Json = False,
     force: Force = False,
     engine: Engine = "auto",
@@ -71,11 +72,14 @@ def profile(
     from fluidtool.cli.terminal import TERMINAL
     from fluidtool.cli.views.profile import show_profile
     from fluidtool.workflows.inputs import Inputs
+    from fluidtool.workflows.outputs import require_picture
+    from fluidtool.workflows.profile import draw_times, require_free_trace, save_trace
     from fluidtool.workflows.profile import profile as profile_model
-    from fluidtool.workflows.profile import require_free_trace, save_trace
 
     if trace is not None:
         require_free_trace(trace, overwrite=force)
+    if draw is not None:
+        require_picture(draw, overwrite=force)
     opened = open_model(
         model,
         model_file,
@@ -91,4 +95,7 @@ def profile(
     if trace is not None:
         save_trace(result.profile, trace, model, overwrite=force)
         say(f"trace saved to {trace}")
+    if draw is not None:
+        draw_times(result.profile, draw, Path(model).name, overwrite=force)
+        say(f"drawing saved to {draw}")
     show_profile(result, top, json)

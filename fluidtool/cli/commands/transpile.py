@@ -28,7 +28,7 @@ from fluidtool.cli.options.distribution import (
 )
 from fluidtool.cli.options.inputs import Batch, Feeds, Lods, Random, Seed, Shapes
 from fluidtool.cli.options.model import ModelFile, ModelPath, ParamsPath, Startup
-from fluidtool.cli.options.outputs import Force, Json, Output
+from fluidtool.cli.options.outputs import Draw, Force, Json, Output
 from fluidtool.cli.options.panels import INPUTS
 from fluidtool.cli.options.passes import (
     AllInference,
@@ -66,6 +66,10 @@ def transpile(
     skip: Skip = None,
     output: Output = None,
     explain: Explain = False,
+    draw: Annotated[
+        Draw,
+        Changed(help="Draw the memory of activations before and after, for --memory-optimize and --release-memory."),
+    ] = None,
     json: Json = False,
     force: Force = False,
     verify: Verify = False,
@@ -134,6 +138,8 @@ def transpile(
                 "say what to do: --fuse-bn, --fuse PASS, --all-inference, --memory-optimize, --release-memory or "
                 "--distribute"
             )
+        if draw is not None and not (memory_optimize or release_memory):
+            raise UsageError("--draw shows what --memory-optimize and --release-memory save; give one of them too")
         if not (verify or measure):
             _check_unrun({"--feed": feed, "--lod": lod, "--random": random, "--shape": shape}, rtol, startup)
         from fluidtool.cli.terminal import TERMINAL
@@ -147,6 +153,7 @@ def transpile(
             level=level or 0,
             skip=skip or (),
             output=output,
+            draw=draw,
             overwrite=force,
             verify=verify,
             measure=measure,
@@ -170,6 +177,7 @@ def transpile(
         "--verify": verify,
         "--measure": measure,
         "--explain": explain,
+        "--draw": draw,
         "--rtol": rtol is not None,
         "--level": level is not None,
         "--skip": skip,

@@ -24,6 +24,10 @@ _TARGETS = typer.Option(
 )
 Targets = Annotated[list[str] | None, _TARGETS]
 RequiredTargets = Annotated[list[str], _TARGETS]
+Draw = Annotated[
+    Path | None,
+    typer.Option("--draw", metavar="FILE.svg", rich_help_panel=OUTPUT, help="Draw what was found as a picture."),
+]
 _OUTPUT = typer.Option(
     "--output",
     "-o",

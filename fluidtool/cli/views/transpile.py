@@ -42,10 +42,12 @@ def show_result(result: TranspileResult, output: Path | None, *, verified: bool,
         say(f"both programs compute the same ({within if result.tolerance else 'bit by bit'})")
     if not any(stage.result.changed for stage in result.stages):
         say("no pass changed anything")
+    if result.picture is not None:
+        say(f"drawing saved to {result.picture}")
     if result.files:
         say(f"{counted(len(result.files), 'file')} saved to {output}")
     else:
-        say("nothing was written; -o OUT saves the result")
+        say(f"{'no program' if result.picture else 'nothing'} was written; -o OUT saves the result")
 
 
 def document(result: TranspileResult, *, verified: bool) -> report.PassesReport:
