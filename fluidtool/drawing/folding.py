@@ -14,7 +14,7 @@ from fluidtool.drawing.build import LABEL, LINE, TITLE, count_text
 from fluidtool.drawing.graph import Graph, Link, Node
 from fluidtool.drawing.text import shortened
 
-SECTIONS = 80  # that a graph is cut into, at most about
+SECTIONS = 48  # that a graph is cut into, at most about
 SMALLEST = 12  # operators of a section, about
 MOST_VALUES = 60  # inputs or outputs that have a node of their own
 OUTERS = 24  # values that pass the edge of a group and have a node of their own
@@ -95,7 +95,7 @@ def _sections(graph: Graph) -> list[Run]:
     passing = _passing(graph)
     runs = []
     while end - start > size + size // 2:
-        window = range(start + size - size // 2, min(start + size + size // 2, end - size // 2) + 1)
+        window = range(start + size - size // 3, min(start + size + size // 3, end - size // 2) + 1)
         cut = min(window, key=lambda at: (passing[at - 1], abs(at - start - size)))
         runs.append((start, cut))
         start = cut
