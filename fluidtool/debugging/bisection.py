@@ -11,7 +11,7 @@ from fluidtool.debugging.places import FEED_FETCH
 from fluidtool.debugging.sides import Side
 from fluidtool.debugging.values import Allowed, compare_values
 from fluidtool.errors import FluidError, ProgramError
-from fluidtool.ir import Block, Program, Variable
+from fluidtool.ir import Program, Variable
 from fluidtool.ir.dataflow import BlockFlow, Version, block_flow
 from fluidtool.ir.surgery import copy_fields, copy_operator, copy_variable
 from fluidtool.model import check_value
@@ -38,10 +38,19 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A program to take parts of, with the def-use view of its block 0."""
+    """A program to take parts of, with the def-use view of its block 0 and the names of its inputs."""
 
     program: Program
     flow: BlockFlow
+    inputs: frozenset[str]
+
+    def enters(self, version: Version) -> bool:
+        """Whether a value has to be given where the program is cut before its first reader.
+
+        A parameter is there, and a loop also reads what it is the first to write.
+        """
+        var = self.flow.block.find_var_recursive(version.name)
+        return var is not None and not var.persistable and (version.number > 0 or version.name in self.inputs)
 
     def behind(self, target: str, boundary: Collection[str] = ()) -> list[int]:
         """The operators that the last value of `target` depends on, cut at `boundary`, in order."""
@@ -87,9 +96,9 @@ class Source:
         return only
 
 
-def source_of(program: Program) -> Source:
+def source_of(program: Program, inputs: Collection[str]) -> Source:
     """A program to take parts of."""
-    return Source(program, block_flow(program.global_block()))
+    return Source(program, block_flow(program.global_block()), frozenset(inputs))
 
 
 def _fits(var: Variable, value: LoDTensor) -> bool:
@@ -106,15 +115,15 @@ class Cuts:
 
     live: Sequence[int]
     positions: Sequence[int]
-    flow: BlockFlow
+    source: Source
 
     def boundary(self, position: int) -> list[str]:
         """The values that cross the cut: computed or fed before, read after."""
-        block, crossing = self.flow.block, dict[str, None]()
+        flow, crossing = self.source.flow, dict[str, None]()
         for at in self.live[position:]:
-            for name in sorted(self.flow.effects[at].reads):
-                writer = self.flow.writer.get(self.flow.reads[at][name], -1)
-                if writer < self.live[position] and not _persists(block, name):
+            for name in sorted(flow.effects[at].reads):
+                version = flow.reads[at][name]
+                if flow.writer.get(version, -1) < self.live[position] and self.source.enters(version):
                     crossing[name] = None
         return list(crossing)
 
@@ -127,19 +136,14 @@ def find_cuts(source: Source, target: str, given: Collection[str]) -> Cuts:
     last: dict[Version, int] = {}
     for number, at in enumerate(live):
         for name, version in flow.reads[at].items():
-            if name not in given and not _persists(flow.block, name):
+            if name not in given and source.enters(version):
                 last[version] = number
     for version, number in last.items():
         writer = flow.writer.get(version)
         first = rank[writer] + 1 if writer in rank else 0
         blocked[first] += 1
         blocked[number + 1] -= 1
-    return Cuts(live, [number for number, count in enumerate(accumulate(blocked[: len(live)])) if not count], flow)
-
-
-def _persists(block: Block, name: str) -> bool:
-    var = block.find_var_recursive(name)
-    return var is None or var.persistable
+    return Cuts(live, [number for number, count in enumerate(accumulate(blocked[: len(live)])) if not count], source)
 
 
 def last_that_shows(positions: Sequence[int], show: Show) -> Part | None:
@@ -175,8 +179,8 @@ class Narrowing:
     def narrow(self, target: str, partner: str) -> Part | None:
         """The smallest part that computes `target` and shows the difference; None if not even all of it does."""
         program = self.left.model.program
-        source = source_of(program)
-        other = None if self.right is None else source_of(self.right.model.program)
+        source = source_of(program, self.left.model.feeds)
+        other = None if self.right is None else source_of(self.right.model.program, self.right.model.feeds)
         cuts = find_cuts(source, target, self._given(program))
 
         def show(position: int) -> Part | None:

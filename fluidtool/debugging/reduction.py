@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fluidtool.debugging.places import FEED_FETCH
 from fluidtool.io.inference import inference_program, strip_feed_fetch
 from fluidtool.ir import Program
-from fluidtool.ir.dataflow import OpEffects, operator_effects
+from fluidtool.ir.dataflow import BlockFlow, block_flow
 from fluidtool.ops.registry import find_op
 from fluidtool.proto.enums import VarType
 
@@ -25,25 +25,27 @@ class Candidate:
 
 @dataclass(slots=True)
 class Reduction:
-    """The search. `program` gives every value a name of its own, without feed and fetch operators; `outputs` are the model's.
+    """The search. `program` gives every value a name of its own, without feed and fetch operators; `inputs` and `outputs` are
+    those of the model.
 
     judge: whether a program is still interesting. limit: how often it may be asked; what is found by then is the result.
     """
 
     program: Program
+    inputs: frozenset[str]
     outputs: frozenset[str]
     judge: Judge
     limit: int
     advance: Callable[[str], object]
     asked: int = 0
-    effects: list[OpEffects] = field(default_factory=list)
+    flow: BlockFlow = field(init=False)
 
     def __post_init__(self) -> None:
-        self.effects = [operator_effects(self.program, op) for op in self.program.global_block().ops]
+        self.flow = block_flow(self.program.global_block())
 
     def reduce(self) -> list[int]:
         """The positions of the operators that are left: none of the chunks tried can be taken out."""
-        kept = list(range(len(self.effects)))
+        kept = list(range(len(self.flow.effects)))
         kept = self._shorter(kept, lambda count: kept[:count])
         kept = self._shorter(kept, lambda count: kept[len(kept) - count :])
         return self._without_chunks(kept)
@@ -95,15 +97,18 @@ class Reduction:
         block = self.program.global_block()
         feeds, written, read = dict[str, None](), set[str](), set[str]()
         for position in kept:
-            for name in sorted(self.effects[position].reads - written):
+            for name in sorted(self.flow.effects[position].reads - written):
                 var = block.vars.get(name)
-                if var is None or var.persistable:
+                unwritten = (
+                    self.flow.reads[position][name].number == 0 and name not in self.inputs
+                )  # until a loop writes it
+                if var is None or var.persistable or unwritten:
                     continue
                 if var.type != VarType.LOD_TENSOR:
                     return None
                 feeds[name] = None
-            written |= self.effects[position].writes
-            read |= self.effects[position].reads
+            written |= self.flow.effects[position].writes
+            read |= self.flow.effects[position].reads
         fetches = [
             name for position in kept for name in self._results(position) if name not in read or name in self.outputs
         ]

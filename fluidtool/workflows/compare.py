@@ -18,7 +18,7 @@ from fluidtool.errors import FeedError, FetchError, UsageError
 from fluidtool.io.arrays import archive_bytes, read_folder, read_values
 from fluidtool.io.atomic import new_folder, write_into
 from fluidtool.io.parameters import combined_parts, persistables
-from fluidtool.ir import Program
+from fluidtool.ir import Block, Program
 from fluidtool.ir.difference import Change
 from fluidtool.ir.reuse import ORIGINAL_NAMES_ATTR
 from fluidtool.ir.roles import FRAMEWORK_ATTR_TYPES
@@ -241,7 +241,13 @@ def _result(
     if differing and bisect is not None:
         part = _narrowed(one, two, recordings, differing, pairs, allowed, Path(bisect), overwrite, watcher)
         if part is None:
-            notes = (*notes, "no part of the program alone shows the difference: nothing was saved")
+            within = all(each.place is not None and each.place.block for each in differing)
+            where = (
+                "the values that differ do not leave their loop or branch"
+                if within
+                else "no part alone shows the difference"
+            )
+            notes = (*notes, f"{where}: nothing was saved")
     first = _difference(one, two, differing[0], pairs) if differing else None
     return CompareResult(one.computes, computed_by, pairs, allowed, first, strange, notes, part)
 
@@ -270,7 +276,7 @@ def _difference(one: Side, two: Side | None, value: Compared, pairs: Pairs) -> D
         name: state.get(name) or _kind(block.find_var_recursive(name), one.model, name)
         for place in behind
         for name in place.op.input_arg_names
-        if name in state or name not in written
+        if name in state or name not in written or _persists(block, name)
     }
     parameters = [name for name, kind in inputs.items() if kind == "parameter"]
     if two is None:
@@ -305,6 +311,11 @@ def _behind(place: Place, compared: Mapping[str, str], where: Mapping[str, Place
             found[each.block, each.operator] = each
             waiting += [where[name] for name in each.op.input_arg_names if name in where and name not in compared]
     return (found[key] for key in sorted(found))
+
+
+def _persists(block: Block, name: str) -> bool:
+    var = block.find_var_recursive(name)
+    return var is not None and var.persistable
 
 
 def _kind(var: Any, model: Model, name: str) -> str:

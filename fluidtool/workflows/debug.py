@@ -71,8 +71,8 @@ def reduce(
     values = _values(model, inputs, any(FEED in word for word in command), watcher)
     judge = _Judge(model, tuple(command), timeout, values)
     with watcher.progress("reducing") as advance:
-        search = Reduction(program, frozenset(model.fetches), judge, limit, advance)
-        whole = search.candidate(range(len(search.effects)))
+        search = Reduction(program, frozenset(model.feeds), frozenset(model.fetches), judge, limit, advance)
+        whole = search.candidate(range(len(search.flow.effects)))
         if whole is None or not judge(whole.program, whole.feeds):
             raise UsageError(
                 f"the command does not succeed on the whole model{judge.why}; exit code 0 means that the fault shows"
@@ -85,7 +85,13 @@ def reduce(
         write_into(temporary, files)
     paths = tuple(output / name for name in files)
     return ReduceResult(
-        len(kept), len(search.effects), found.feeds, paths, search.asked + 1, search.asked < limit, "feed.npz" in files
+        len(kept),
+        len(search.flow.effects),
+        found.feeds,
+        paths,
+        search.asked + 1,
+        search.asked < limit,
+        "feed.npz" in files,
     )
 
 

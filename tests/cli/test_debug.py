@@ -15,6 +15,7 @@ from fluidtool.cli.commands.debug import debug
 from fluidtool.model import load
 from tests.cli.support import call, error_of, linear_model
 from tests.support.checkout import ROOT
+from tests.support.golden import corpus
 
 
 def has(type: str) -> list[str]:
@@ -61,6 +62,14 @@ def call_json_of(model: Path, tmp_path: Path, command: list[str]) -> dict[str, o
     document: dict[str, object] = json.loads(result.stdout)
     assert document["schema"] == "fluidtool.debug/1"
     return document
+
+
+def test_a_loop_stays_with_its_block(tmp_path: Path) -> None:
+    model = corpus("models") / "seq2seq_train/separate"
+    result = call("debug", "reduce", model, "-o", tmp_path / "out", "--", *has("while"))
+    assert result.exit_code == 0, result.stderr
+    part = load(tmp_path / "out").program
+    assert "while" in types(tmp_path / "out") and part.num_blocks == 2 and part.block(1).ops
 
 
 def test_one_word_is_run_by_the_shell(model: Path, tmp_path: Path) -> None:

@@ -40,13 +40,13 @@ def residual() -> Program:
 
 
 def test_operators_of_other_branches_are_not_on_the_way() -> None:
-    cuts = find_cuts(source_of(residual()), "sum", {"x", "a", "b", "c"})
+    cuts = find_cuts(source_of(residual(), ["x"]), "sum", {"x", "a", "b", "c"})
     assert cuts.live == [0, 1, 3, 4]
     assert [sorted(cuts.boundary(position)) for position in cuts.positions] == [["x"], ["a"], ["a", "b"], ["a", "c"]]
 
 
 def test_a_value_that_cannot_be_fed_is_not_cut_at() -> None:
-    cuts = find_cuts(source_of(residual()), "sum", {"x", "b", "c"})
+    cuts = find_cuts(source_of(residual(), ["x"]), "sum", {"x", "b", "c"})
     assert [cuts.boundary(position) for position in cuts.positions] == [["x"]]
-    cuts = find_cuts(source_of(residual()), "sum", {"x", "a", "c"})
+    cuts = find_cuts(source_of(residual(), ["x"]), "sum", {"x", "a", "c"})
     assert [cuts.boundary(position) for position in cuts.positions] == [["x"], ["a"], ["a", "c"]]

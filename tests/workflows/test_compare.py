@@ -18,6 +18,7 @@ from fluidtool.tensor import LoDTensor
 from fluidtool.workflows.compare import CompareResult, compare
 from fluidtool.workflows.inputs import Inputs
 from tests.cli.support import BIAS, DIGITS, TOPICS, WEIGHT, call, copy_of, linear_model, linear_program, write_model
+from tests.support.golden import corpus
 
 FEED = DIGITS / "x.npy"
 DIGITS_FEED = Inputs(feeds=[str(FEED)])
@@ -310,6 +311,36 @@ def factors(off: float) -> Program:
             attrs={"scale": 1.0 + off, "bias": 0.0, "bias_after_scale": True},
         )
     return inference_program(program, ["x"], ["y9"])
+
+
+def test_a_difference_within_a_loop_is_narrowed_to_a_part_with_the_loop(tmp_path: Path) -> None:
+    folder = corpus("models") / "seq2seq_train/separate"
+    model = load(folder)
+    values = {name: model.files.parameters[name].numpy() for name in model.files.parameters}
+    np.savez(tmp_path / "wrong.npz", **(values | {"fc_6.w_0": values["fc_6.w_0"] * 2}))
+    result = compare(model, load(folder, params=str(tmp_path / "wrong.npz")), bisect=tmp_path / "part")
+    assert result.first is not None and result.first.value.place.block == 1
+    assert result.part is not None and result.part.operators < result.part.of
+    assert "while" in [op.type for op in load(tmp_path / "part/a").program.global_block().ops]
+    assert reproduces(result)
+
+
+def test_a_difference_that_does_not_leave_its_loop_is_said_to(tmp_path: Path) -> None:
+    folder = corpus("models") / "seq2seq_train/separate"
+    model = load(folder)
+    values = {name: model.files.parameters[name].numpy() for name in model.files.parameters}
+    np.savez(tmp_path / "wrong.npz", **(values | {"fc_7.b_0": values["fc_7.b_0"] + 1}))  # a softmax follows
+    result = compare(model, load(folder, params=str(tmp_path / "wrong.npz")), bisect=tmp_path / "part")
+    assert [each.name for each in result.differing] == ["fc_7.tmp_1"] and result.part is None
+    assert any("do not leave their loop" in note for note in result.notes) and not (tmp_path / "part").exists()
+
+
+def test_the_statistics_of_a_normalization_are_parameters(tmp_path: Path) -> None:
+    values = {name: load(DIGITS).files.parameters[name].numpy() for name in load(DIGITS).files.parameters}
+    np.savez(tmp_path / "wrong.npz", **(values | {"batch_norm_0.w_2": values["batch_norm_0.w_2"] * 2}))
+    result = compare(load(DIGITS), load(DIGITS, params=str(tmp_path / "wrong.npz")), DIGITS_FEED)
+    assert result.first is not None and result.first.value.name == "batch_norm_0.tmp_2"
+    assert [each.name for each in result.first.parameters] == ["batch_norm_0.w_2"]
 
 
 def test_nothing_is_written_if_nothing_differs(tmp_path: Path) -> None:
