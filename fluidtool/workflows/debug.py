@@ -157,7 +157,10 @@ class _Judge:
         try:
             return process.wait(self.timeout)
         except BaseException as error:
-            os.killpg(process.pid, signal.SIGKILL)
+            if hasattr(os, "killpg"):
+                os.killpg(process.pid, signal.SIGKILL)
+            else:
+                process.kill()
             process.wait()
             if isinstance(error, subprocess.TimeoutExpired):
                 return None

@@ -101,6 +101,16 @@ def test_recorded_values(model: Path, tmp_path: Path) -> None:
     assert result.exit_code == 1 and json.loads(result.stdout)["first_difference"]["name"] == "sum"
 
 
+def test_the_first_nan_has_a_table(tmp_path: Path, model: Path) -> None:
+    x = np.ones((2, 4), "float32")
+    x[1, 2] = np.nan
+    np.save(tmp_path / "x.npy", x)
+    result = call("compare", model, model, "--feed", tmp_path / "x.npy")
+    assert result.exit_code == 0
+    row = result.stdout.split("First NaN or infinity")[1].splitlines()[2].split()
+    assert row[:3] == ["1", "mul", "product"] and row[-5:-1] == ["3", "3", "0", "0"]
+
+
 def test_no_more_rows_than_asked_for(model: Path, wrong: Path) -> None:
     shown = call("compare", model, wrong, "--top", 1).stdout
     assert "Worst of 3 values that differ" in shown
