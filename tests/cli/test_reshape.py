@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
-import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fluidtool.cli.commands.reshape import reshape
 from fluidtool.io.inference import inference_program
 from fluidtool.ir import Program
 from fluidtool.model import load
 from tests.cli.support import BIAS, WEIGHT, call, call_json, error_of, linear_model, linear_program, write_model
-from tests.support.checkout import ROOT
 
 EVIL = "<script>\x1b[31m\u202e" + "n" * 10_000
 
@@ -120,19 +116,3 @@ def test_a_combined_model_of_another_layout_stays_one(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "model", linear_program(), w=WEIGHT, b=BIAS)
     call("reshape", folder, "[2,4]", "-o", tmp_path / "out")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"__model__", "w", "b"}
-
-
-EXAMPLES = re.findall(r"^    fluidtool (.*)$", reshape.__doc__ or "", re.MULTILINE)
-
-
-def test_the_help_has_examples() -> None:
-    shown = call("reshape", "--help").stdout
-    assert len(EXAMPLES) == 2 and all(f"fluidtool {example}" in shown for example in EXAMPLES)
-
-
-@pytest.mark.parametrize("example", EXAMPLES)
-def test_an_example_of_the_help_works(example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "samples").symlink_to(ROOT / "samples")
-    monkeypatch.chdir(tmp_path)
-    result = call(*shlex.split(example))
-    assert result.exit_code == 0, result.stderr

@@ -162,7 +162,8 @@ def _reported(save: Callable[[], object]) -> int:
     try:
         save()
     except Exception as error:
-        _, text, code = explain(error)
+        found = explain(error)
+        text, code = found.text, found.exit_code
         _tell(text)
         return code
     return 0

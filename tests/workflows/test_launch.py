@@ -62,7 +62,7 @@ def test_a_role_that_fails_ends_the_job_with_its_exit_code(script: Blueprint) ->
     ("options", "message"),
     [
         ({"engine": "slurm"}, "expected one of local, ray, mpi"),
-        ({"ray_address": "auto"}, "give engine=.ray."),
+        ({"ray_address": "auto"}, "give engine='ray'"),
         ({"resume": True}, "checkpoints="),
         ({"engine": "mpi", "restarts": 1}, "MPI ends a whole job"),
         ({"engine": "mpi"}, "give play= to run it"),

@@ -173,7 +173,7 @@ def test_the_startup_program_comes_first() -> None:
 def test_endpoints_of_programs_must_be_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLUIDTOOL_COLLECTIVE", "grpc")
     _, startup, _ = transpiled(0, 2)
-    with pytest.raises(PermissionError, match=r"operator c_gen_nccl_id asks to talk to .*--allow-network"):
+    with pytest.raises(PermissionError, match=r"operator c_gen_nccl_id asks to talk to .*endpoints="):
         Executor().run(startup, {}, [], Scope())
 
 

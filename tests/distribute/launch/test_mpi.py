@@ -76,4 +76,4 @@ def test_another_number_of_processes_is_refused(tmp_path: Path) -> None:
 def test_restarts_are_not_mpi_s(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text("")
     result = call("launch", "--engine", "mpi", "--restarts", "1", tmp_path / "script.py")
-    assert "--restarts has no meaning with --engine mpi" in error_of(result)
+    assert "there are no restarts with the engine mpi" in error_of(result)

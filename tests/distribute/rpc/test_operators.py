@@ -403,7 +403,7 @@ class TestSaving:
         assert not list(tmp_path.iterdir())
 
     def test_files_must_be_allowed(self, trainer: Trainer, tmp_path: Path) -> None:
-        with pytest.raises(PolicyError, match="--allow-files"):
+        with pytest.raises(PolicyError, match="file_roots="):
             trainer.run(self.slices(trainer, tmp_path / "w"))
 
 
