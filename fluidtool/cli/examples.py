@@ -40,6 +40,17 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "fluidtool transpile samples/digits --memory-optimize --measure",
     ),
     "launch": ("fluidtool launch --any-ports --mode collective --trainers 2 samples/launch/role.py",),
+    "view": (
+        "fluidtool view samples/digits -o digits.html",
+        "fluidtool view samples/digits_v2 -o digits.svg --fold never",
+    ),
+    "compare": (
+        "fluidtool compare samples/digits --engine-b native",
+        "fluidtool compare samples/digits samples/digits --feed samples/digits/x.npy --bisect -o part",
+    ),
+    "debug": ("fluidtool debug reduce samples/digits -o part -- grep -q softmax {model}/__model__",),
+    "completion": ("fluidtool completion bash",),
+    "help": ("fluidtool help FT210", "fluidtool help errors", "fluidtool help run"),
     "diff": ("fluidtool diff samples/digits samples/digits --with-params",),
     "check": (
         "fluidtool check samples/digits",

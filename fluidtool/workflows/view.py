@@ -17,14 +17,15 @@ from fluidtool.drawing.graph import Graph, Place
 from fluidtool.drawing.kinds import UNKNOWN, kind_of
 from fluidtool.drawing.page import page
 from fluidtool.drawing.svg import graph_svg
-from fluidtool.errors import OutputExistsError, UsageError
+from fluidtool.errors import OVERWRITE, Location, OutputExistsError, UsageError
 from fluidtool.io.atomic import write_file
 from fluidtool.io.parameters import persistables
 from fluidtool.ir import Program
-from fluidtool.model import Model, load
+from fluidtool.model import Model
 from fluidtool.runtime import Policy
 from fluidtool.tensor import SelectedRows
 from fluidtool.tensor.statistics import Statistics, statistics
+from fluidtool.workflows.sources import Source, opened
 from fluidtool.workflows.view_figures import Document, Figures, difference_figures, read_document, time_figures
 from fluidtool.workflows.watcher import SILENT, Watcher
 
@@ -110,7 +111,7 @@ class Drawing:
 
 
 def view(
-    source: Any,
+    source: Source,
     output: str | Path | None = None,
     *,
     format: Format | None = None,
@@ -134,10 +135,17 @@ def view(
     """
     wanted = None if output is None else format or format_of(Path(output))
     if output is not None and not overwrite and Path(output).exists():
-        raise OutputExistsError(f"{output} already exists; choose another name, or overwrite it with --force")
+        raise OutputExistsError(f"{output} already exists", hint=OVERWRITE, location=Location(str(output)))
     figures = {"time": profile, "difference": difference}
     color_by = _color_by(color_by, [by for by, given in figures.items() if given is not None])
-    model = source if isinstance(source, Model) else _load(source, params, model_filename, policy, with_params)
+    model = opened(
+        source,
+        params=params,
+        model_filename=model_filename,
+        policy=policy,
+        need_parameters=with_params,
+        validate=False,
+    )
     drawing = Drawing(
         program=model.program,
         title=title_of(source, model),
@@ -175,12 +183,6 @@ def amount_text(count: int) -> str:
         if count >= size:
             return f"{count / size:.3g} {name}"
     return str(count)
-
-
-def _load(source: Any, params: Any, model_filename: str | None, policy: Policy | None, with_params: bool) -> Model:
-    return load(
-        source, params=params, model_filename=model_filename, policy=policy, need_parameters=with_params, validate=False
-    )
 
 
 def _color_by(wanted: str | None, given: list[str]) -> str:

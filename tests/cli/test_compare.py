@@ -12,11 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fluidtool.cli.commands.compare import compare
 from fluidtool.io.inference import inference_program
 from fluidtool.ir import Program
 from tests.cli.support import BIAS, DIGITS, WEIGHT, call, call_json, error_of, linear_model, linear_program, write_model
-from tests.support.checkout import ROOT
 
 EVIL = "<script>\x1b[31m\u202e" + "n" * 10_000
 
@@ -185,21 +183,3 @@ def test_hostile_names_are_shown_without_harm(tmp_path: Path) -> None:
     assert max(map(len, result.stdout.splitlines())) < 1000
     command = shlex.split(result.stderr.splitlines()[-1].split("shown again by: ")[1])
     assert call(*command[1:]).exit_code == 1
-
-
-EXAMPLES = re.findall(r"^    fluidtool (.*)$", compare.__doc__ or "", re.MULTILINE)
-
-
-def test_the_help_has_examples() -> None:
-    shown = " ".join(call("compare", "--help").stdout.split())
-    assert len(EXAMPLES) == 3 and all(f"fluidtool {example}" in shown for example in EXAMPLES)
-
-
-@pytest.mark.parametrize("example", EXAMPLES)
-def test_an_example_of_the_help_works(
-    native: object, example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "samples").symlink_to(ROOT / "samples")
-    monkeypatch.chdir(tmp_path)
-    result = call(*shlex.split(example))
-    assert result.exit_code == 0, result.stderr

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import re
-import shlex
 from pathlib import Path
 
 import pytest
 
-from fluidtool.cli.commands.view import view
 from tests.cli.support import call, call_json, error_of, linear_model, on_terminal, write_model
 from tests.drawing.programs import EVIL, chain, looping, named
-from tests.support.checkout import ROOT
 
 
 @pytest.fixture
@@ -121,12 +117,3 @@ def test_names_do_no_harm(tmp_path: Path, name: str, suffix: str) -> None:
     assert result.exit_code == 0, result.stderr
     text = (tmp_path / f"a.{suffix}").read_text("utf-8")
     assert "\x1b" not in text + result.stderr and "\u202e" not in text and "<script>alert" not in text
-
-
-def test_the_examples_of_the_help_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "samples").symlink_to(ROOT / "samples")
-    monkeypatch.chdir(tmp_path)
-    examples = re.findall(r"^\s*fluidtool (view .+)$", inspect.getdoc(view) or "", re.MULTILINE)
-    assert len(examples) == 2
-    for example in examples:
-        assert call(*shlex.split(example)).exit_code == 0, example

@@ -134,14 +134,6 @@ def compare(
 
     Outputs are compared as both sides normally compute them, then all values that both have by name. Values that B computes
     at once with others are listed as not in B. Exit code 1 if anything differs (docs/compare.md).
-
-    Examples:
-
-    fluidtool compare samples/digits --engine-b native
-
-    fluidtool compare samples/digits --feed samples/digits/x.npy --engine native --precision-b bf16 --rtol 0.02
-
-    fluidtool compare samples/digits samples/digits --bisect -o part
     """
     if threads is not None:
         from fluidtool.cli.threads import use_threads

@@ -54,12 +54,6 @@ def debug(
 
     COMMAND judges: it must succeed on MODEL, and operators are taken out for as long as it succeeds, both ends by halves first,
     then chunks. What a part reads and does not compute becomes its input. Exit code 2 if COMMAND fails on MODEL.
-
-    Examples:
-
-    fluidtool debug reduce samples/digits -o part -- grep -q softmax {model}/__model__
-
-    fluidtool debug reduce samples/digits -o part2 --limit 20 -- fluidtool run {model} --feed {feed}
     """
     if action not in ACTIONS:
         raise UsageError(f"there is no action {action!r}; choose reduce")

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from fluidtool.cli.opening import source_of
 from fluidtool.cli.options.changed import Changed
 from fluidtool.cli.options.model import ModelFile, ParamsPath, WithParams
 from fluidtool.cli.options.outputs import Force, Json, RequiredOutput
@@ -104,12 +105,6 @@ def view(
 
     The page is one file that loads nothing: pan, zoom, search, groups and blocks that open, shapes, attributes. Operators that
     fluidtool does not have are drawn, too.
-
-    Examples:
-
-    fluidtool view samples/digits -o digits.html
-
-    fluidtool view samples/digits_v2 -o digits.svg --fold never
     """
     from fluidtool.cli.terminal import TERMINAL
     from fluidtool.cli.views.view import show_drawing
@@ -120,7 +115,7 @@ def view(
     if output == STDOUT:
         _check_stdout(json)
     drawing = draw(
-        sys.stdin.buffer if model == "-" else model,
+        source_of(model),
         None if output == STDOUT else output,
         format=wanted,
         fold=fold.value,
