@@ -77,6 +77,7 @@ def run(engine: Engine, tree: Path, command: Command, records: Path, seconds: fl
         "FLUIDTOOL_DATASET": "synthetic",
         "FLUIDTOOL_MOVED": str(engine.moved),
         "MPLBACKEND": "Agg",
+        "PYTHONSAFEPATH": "",  # processes that scripts start import files beside them
         "OMP_NUM_THREADS": "1",
         "CPU_NUM": "1",
     }

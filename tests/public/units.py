@@ -103,6 +103,7 @@ def run(engine: Engine, script: Path, seconds: float) -> Outcomes:
             "FLUIDTOOL_OUTCOMES": str(lines),
             "FLAGS_cpu_deterministic": "true",
             "MPLBACKEND": "Agg",
+            "PYTHONSAFEPATH": "",  # processes that scripts start import files beside them
             "OMP_NUM_THREADS": "1",
         }
         ending = _ending_of([*engine.command, script.name], script.parent, environment, seconds)
