@@ -95,7 +95,19 @@ class Operation:
             if name in self.op.variable_attrs():
                 raise Blocked(f"its attribute {name} is a variable")
             return self.op.attr(name)
-        return self.context.attr(name) if name in self.info.attrs else default
+        spec = self.info.attrs.get(name)
+        if spec is None:
+            return default
+        later = bool(spec.renamed) and self.op.has_attr(spec.renamed)
+        return self.op.attr(spec.renamed) if later else self.context.attr(name)
+
+    def number(self, name: str) -> Any:
+        """A number of an attribute, or the scalar value of the variable that replaces it."""
+        named = self.op.variable_attrs().get(name)
+        if not named:
+            return self.attr(name)
+        value = self.exporter.value(self.graph, named[0])
+        return value.scalar() if value.array is None else value.array.reshape(-1)[0].item()
 
     def has_attr(self, name: str) -> bool:
         """Whether the program gives the attribute."""

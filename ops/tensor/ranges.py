@@ -48,14 +48,15 @@ def _(ctx: InferContext, Start: TensorMeta, End: TensorMeta, Step: TensorMeta) -
 def linspace(ctx: OpContext, Start: Any, Stop: Any, Num: Any) -> Any:
     """Num numbers from Start to Stop, evenly spaced (Paddle 1.8.5 linspace_op.h).
 
-    From Paddle 2.0 on the second half counts back from Stop and the attribute dtype says the data type.
+    From Paddle 2.0 on the second half counts back from Stop, and the attribute dtype says the data type, which Start and Stop
+    are converted to first (Paddle 2.6.2 linspace_kernel.cc).
     """
     count = number(ctx, Num, "Num")
     if not count > 0:
         raise ctx.error(f"Num should be positive, found {count}")
     dtype = ctx.dtype(later_attr(ctx, "dtype", None)) if ctx.op.has_attr("dtype") else Start.dtype
-    exact = Start.dtype if Start.dtype.kind == "f" else ctx.np.dtype("float64")
-    start, stop = exact.type(_scalar(ctx, Start, "Start")), exact.type(_scalar(ctx, Stop, "Stop"))
+    exact = dtype if dtype.kind == "f" else ctx.np.dtype("float64")
+    start, stop = (exact.type(dtype.type(_scalar(ctx, v, slot))) for v, slot in ((Start, "Start"), (Stop, "Stop")))
     if count == 1:
         return ctx.array([start], dtype)
     places = ctx.xp.arange(count).astype(exact)

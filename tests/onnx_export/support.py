@@ -34,7 +34,7 @@ def require_onnx() -> None:
 @dataclass
 class OneOperator:
     """A program of one operator: inputs by slot (an array, or a list of them); `constant`: the slots that are parameters;
-    `open`: the slots whose first size is not declared.
+    `open`: the slots whose first size is not declared; `declared`: shapes that the program declares in place of the real ones.
     """
 
     type: str
@@ -44,6 +44,7 @@ class OneOperator:
     version: int = PADDLE_2
     constant: Sequence[str] = ()
     open: Sequence[str] = ()
+    declared: Mapping[str, Sequence[int]] = field(default_factory=dict)
     program: Program = field(default_factory=Program)
     feed: dict[str, Array] = field(default_factory=dict)
     parameters: dict[str, LoDTensor] = field(default_factory=dict)
@@ -58,7 +59,7 @@ class OneOperator:
             names[slot] = [f"{slot}{i}" for i in range(len(items))]
             for name, item in zip(names[slot], items, strict=True):
                 array = np.asarray(item)
-                shape = [-1, *array.shape[1:]] if slot in self.open else list(array.shape)
+                shape = [-1, *array.shape[1:]] if slot in self.open else list(self.declared.get(slot, array.shape))
                 block.create_var(
                     name=name, shape=shape, dtype=var_type_of(array.dtype), persistable=slot in self.constant
                 )

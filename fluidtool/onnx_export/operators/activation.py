@@ -37,7 +37,6 @@ DIRECT: dict[str, tuple[str, dict[str, str]]] = {
     "sign": ("Sign", {}),
     "sin": ("Sin", {}),
     "sinh": ("Sinh", {}),
-    "softplus": ("Softplus", {}),
     "softsign": ("Softsign", {}),
     "sqrt": ("Sqrt", {}),
     "tan": ("Tan", {}),
@@ -77,7 +76,11 @@ for _type, (_kind, _names) in DIRECT.items():
 
 @renders("round")
 def round_(g: Graph, op: Operation) -> Value:
-    x = op["X"]  # halves go away from zero
+    return away_from_zero(op["X"])
+
+
+def away_from_zero(x: Value) -> Value:
+    """To the nearest whole number, halves away from zero."""
     size = x.apply("Abs")
     whole = size.apply("Floor")
     return x.apply("Sign") * (whole + (size - whole >= 0.5).cast(x.dtype))
@@ -147,6 +150,16 @@ def gelu_of(g: Graph, x: Value, approximate: bool) -> Value:
         inner = (x + x * x * x * 0.044715) * sqrt(2 / pi)
         return x * 0.5 * (inner.apply("Tanh") + 1)
     return x * 0.5 * (function(x * (1 / sqrt(2)), "Erf") + 1)
+
+
+@renders("softplus")
+def softplus(g: Graph, op: Operation) -> Value:
+    """log(1 + exp(beta x)) / beta, and x itself above the threshold, which programs of Paddle 1.x do not have."""
+    x, beta, threshold = op["X"], op.attr("beta", 1.0), op.attr("threshold", None)
+    scaled = x if beta == 1.0 else x * beta
+    out = function(scaled, "Softplus")
+    out = out if beta == 1.0 else out / beta
+    return out if threshold is None else g.where(scaled > threshold, x, out)
 
 
 @renders("logsigmoid")
@@ -266,5 +279,7 @@ def activated(g: Graph, x: Value, name: str, alpha: float = 0.0, beta: float = 0
         return x * x.apply("Sigmoid")
     if name == "gelu":
         return gelu_of(g, x, False)
+    if name == "softplus":
+        return function(x, "Softplus")
     need(name in DIRECT, f"the activation {name} has no rendering")
     return function(x, DIRECT[name][0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,8 @@ import numpy as np
 from fluidtool.onnx_export.graph import Graph, Value
 from fluidtool.onnx_export.operation import Operation
 from fluidtool.onnx_export.operators.activation import activated
+from fluidtool.onnx_export.operators.grids import grid_samples
+from fluidtool.onnx_export.operators.narrowed import narrow
 from fluidtool.onnx_export.registry import need, renders
 from fluidtool.ops.nn.conv_common import plan_convolution
 from fluidtool.ops.nn.conv_transpose import plan_transposed
@@ -61,16 +62,6 @@ def convolution(g: Graph, op: Operation) -> Value:
     return _tail(g, op, out)
 
 
-def narrow(g: Graph, kind: str, inputs: Sequence[Value | None], **attributes: Any) -> Value:
-    """A node for floats; ONNX Runtime has no kernel of float64 for it, so that these are computed as float32."""
-    x = inputs[0]
-    assert x is not None
-    if x.dtype == np.float32:
-        return g.op(kind, *inputs, **attributes)
-    given = [value.cast(np.float32) if value is not None and value.dtype == x.dtype else value for value in inputs]
-    return g.op(kind, *given, **attributes).cast(x.dtype)
-
-
 def _shape(x: Value) -> tuple[int, ...]:
     need(x.shape is not None, "the number of dimensions of its input is known only at run time")
     return x.shape or ()
@@ -96,7 +87,11 @@ def transposed(g: Graph, op: Operation) -> Value:
         "paddings that depend on sizes known only at run time",
     )
     extra = [int(n) for n in op.attr("output_padding", []) or []]
-    if min(sizes) >= 0:
+    before, after = pads(windows)[: len(sizes)], pads(windows)[len(sizes) :]
+    cut = min(sizes) < 0 and bool(op.attr("output_size"))
+    if cut:
+        extra, after = [], [0] * len(sizes)
+    elif min(sizes) >= 0:
         least = [
             (size - 1) * stride - before - after + extent
             for size, stride, (before, after), extent in zip(
@@ -104,15 +99,16 @@ def transposed(g: Graph, op: Operation) -> Value:
             )
         ]
         extra = [size - low for size, low in zip(plan.sizes, least, strict=True)]
-    else:
-        need(not op.attr("output_size"), "output_size with sizes of the input that are known only at run time")
-    before, after = pads(windows)[: len(sizes)], pads(windows)[len(sizes) :]
     out = narrow(
         g, "ConvTranspose", [x, weights], strides=list(windows.strides), dilations=list(windows.dilations),
         group=plan.groups, pads=[*before, *(a - e for a, e in zip(after, extra or [0] * len(after), strict=True))]
         if extra and any(extra) and all(a >= e for a, e in zip(after, extra, strict=True)) else [*before, *after],
         output_padding=extra if extra and any(e > a for a, e in zip(after, extra, strict=True)) else None,
     )  # fmt: skip
+    if cut:  # all that the windows reach, and zeros beyond
+        axes = range(2, out_rank := len(sizes) + 2)
+        out = out.pad([0] * out_rank, [0, 0, *(stride - 1 for stride in windows.strides)])
+        out = out.slice([0] * len(sizes), list(op.known_ints("output_size")), axes)
     out = out.shaped((plan.batch, plan.channels, *plan.sizes))
     bias = op.get("Bias")
     if bias is not None:
@@ -124,7 +120,6 @@ def transposed(g: Graph, op: Operation) -> Value:
 def deformable(g: Graph, op: Operation) -> Value:
     """Every tap of the kernel is sampled by GridSample where its offset says, then one product gives the outputs."""
     x, offset, weights, mask = op["Input"], op["Offset"], op["Filter"], op.get("Mask")
-    need(g.opset >= 16, "ONNX has GridSample from opset 16 on")
     strides, paddings, dilations = (list(op.attr(name)) for name in ("strides", "paddings", "dilations"))
     groups, parts = op.attr("groups"), op.attr("deformable_groups")
     _, channels, height, width = x.shape or ()
@@ -146,7 +141,7 @@ def deformable(g: Graph, op: Operation) -> Value:
     batch = n * parts if isinstance(n, int) else n * parts if parts > 1 else n
     grid = grid.reshape([batch, taps * rows, columns, 2])
     images = x.reshape([batch, channels // parts, height, width])
-    sampled = narrow_sample(g, images, grid)
+    sampled = grid_samples(g, images, grid, "bilinear", "zeros", False)
     sampled = sampled.reshape([n, parts, channels // parts, taps, rows * columns])
     if mask is not None:
         sampled = sampled * mask.reshape([n, parts, 1, taps, rows * columns])
@@ -157,9 +152,3 @@ def deformable(g: Graph, op: Operation) -> Value:
 
 def _places(count: int, stride: int, pad: int) -> Any:
     return np.arange(count) * stride - pad
-
-
-def narrow_sample(g: Graph, images: Value, grid: Value) -> Value:
-    """Bilinear samples, zeros outside."""
-    mode = "linear" if g.opset >= 20 else "bilinear"
-    return narrow(g, "GridSample", [images, grid], mode=mode, padding_mode="zeros", align_corners=0)

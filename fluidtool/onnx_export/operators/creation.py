@@ -92,7 +92,8 @@ def range_(g: Graph, op: Operation) -> Value:
 def linspace(g: Graph, op: Operation) -> Value:
     start, stop, count = op["Start"], op["Stop"], op["Num"]
     dtype = op.dtype(default=start.dtype)
-    low, high, n = (value.cast(np.float64).scalar() for value in (start, stop, count))
+    given = ((start, dtype), (stop, dtype), (count, np.int64))
+    low, high, n = (value.cast(kind).cast(np.float64).scalar() for value, kind in given)
     steps = g.range(0, count.cast(np.int64)).cast(np.float64)
     return (low + steps * ((high - low) / g.maximum(n - 1, 1))).cast(dtype)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ COMPARISONS = {
     "less_than": "Less",
 }
 LOGICAL = {"logical_and": "And", "logical_or": "Or", "logical_xor": "Xor"}
+BITS = {"BitwiseAnd": "And", "BitwiseOr": "Or", "BitwiseXor": "Xor"}
 BITWISE = {"bitwise_and": "BitwiseAnd", "bitwise_or": "BitwiseOr", "bitwise_xor": "BitwiseXor"}
 
 
@@ -98,10 +100,28 @@ def _bitwise(kind: str) -> Rendering:
         x, y = operands(op)
         if x.dtype == BOOL:
             return g.binary(kind.removeprefix("Bitwise"), x, y)
-        need(g.opset >= 18, "ONNX has operations on bits from opset 18 on")
-        return g.binary(kind, x, y)
+        return g.binary(kind, x, y) if g.opset >= 18 else _bit_by_bit(g, BITS[kind], x, y)
 
     return render
+
+
+def _bit_by_bit(g: Graph, kind: str, x: Value, y: Value) -> Value:
+    """For opsets without operations on bits: those of both numbers as truth values, and their sum by worth."""
+    width = 8 * x.dtype.itemsize
+    found = g.binary(kind, _bits(g, x, width), _bits(g, y, width), BOOL)
+    bits = found.cast(np.int64)
+    halves = [bits.part(-1, start, start + 32) if width > 32 else bits for start in range(0, width, 32)]
+    low, *high = [(half * g.constant([1 << bit for bit in range(min(width, 32))], np.int64)).sum(-1) for half in halves]
+    # ONNX Runtime's sums of int64 are exact below 2 ** 53.
+    return (low + high[0] * (1 << 32) if high else low).cast(x.dtype)
+
+
+def _bits(g: Graph, x: Value, width: int) -> Value:
+    """[..., width] truth values, the lowest bit first."""
+    places = g.constant(np.arange(width), np.uint64)
+    shifted = g.op("BitShift", x.cast(np.int64).cast(np.uint64).unsqueeze(-1), places, direction="RIGHT")
+    shape = None if x.shape is None else (*x.shape, width)
+    return g.binary("Mod", shifted.shaped(shape), 2).cast(BOOL)
 
 
 for _type, _kind in ARITHMETIC.items():
@@ -228,6 +248,11 @@ def minus(g: Graph, op: Operation) -> Value:
 def total(g: Graph, op: Operation) -> Value:
     parts = op.all("X")
     need(parts, "it has nothing to add up")
+    return added(g, parts)
+
+
+def added(g: Graph, parts: Sequence[Value]) -> Value:
+    """The sum of values of one shape; ONNX has Sum for floats alone."""
     found = parts[0]
     if len(parts) > 1 and found.dtype.kind == "f":
         return g.op("Sum", *parts, shape=found.shape)
@@ -347,9 +372,10 @@ def share_buffer(g: Graph, op: Operation) -> dict[str, list[Value]]:
 
 @renders("dropout", "dropout_nd")
 def dropout(g: Graph, op: Operation) -> Value:
-    x, probability = op["X"], op.attr("dropout_prob")
+    x, probability = op["X"], op.number("dropout_prob")
     if not op.attr("is_test"):
         op.exporter.notes[f"{op.type}: exported as for inference; the program draws random numbers"] = None
     if op.attr("dropout_implementation") == "upscale_in_train" or probability == 0.0:
         return x
-    return x * (1 - probability)
+    kept = 1 - probability
+    return x * (kept.cast(x.dtype) if isinstance(kept, Value) else kept)

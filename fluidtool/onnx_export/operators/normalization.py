@@ -7,8 +7,9 @@ import numpy as np
 from fluidtool.onnx_export.graph import Graph, Value
 from fluidtool.onnx_export.operation import Operation
 from fluidtool.onnx_export.operators.activation import activated
-from fluidtool.onnx_export.operators.convolution import back, first, narrow, per_channel
+from fluidtool.onnx_export.operators.convolution import back, first, per_channel
 from fluidtool.onnx_export.operators.linear import matrix
+from fluidtool.onnx_export.operators.narrowed import narrow
 from fluidtool.onnx_export.registry import need, renders
 
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.onnx_export.graph import Graph, Value
+from fluidtool.onnx_export.graph import Array, Graph, Value
 from fluidtool.onnx_export.operation import Operation
-from fluidtool.onnx_export.operators.convolution import back, first, narrow, pads
+from fluidtool.onnx_export.operators.convolution import back, first, pads
+from fluidtool.onnx_export.operators.narrowed import narrow
 from fluidtool.onnx_export.registry import need, renders
 from fluidtool.ops.nn.pool import Pooling, plan_pooling
-from fluidtool.ops.nn.pooling import AxisBins
+from fluidtool.ops.nn.pooling import AxisBins, adaptive_bins
 
 
 @renders("pool2d", "pool3d")
@@ -103,8 +104,9 @@ def max_with_index(g: Graph, op: Operation) -> dict[str, Value]:
     kernel, strides, paddings = list(op.attr("ksize")), list(op.attr("strides")), list(op.attr("paddings"))
     if op.attr("global_pooling"):
         kernel, paddings = list(sizes), [0] * len(sizes)
+    if op.attr("adaptive") and any(n % count for n, count in zip(sizes, kernel, strict=True)):
+        return _uneven_with_index(g, op, x, adaptive_bins(sizes, kernel))
     if op.attr("adaptive"):
-        need(all(n % count == 0 for n, count in zip(sizes, kernel, strict=True)), "adaptive windows of different sizes")
         kernel = [n // count for n, count in zip(sizes, kernel, strict=True)]
         strides, paddings = kernel, [0] * len(sizes)
     need(all(p < k for p, k in zip(paddings, kernel, strict=True)), "windows that see nothing but padding")
@@ -114,6 +116,31 @@ def max_with_index(g: Graph, op: Operation) -> dict[str, Value]:
     )
     places = g.binary("Mod", places, int(np.prod(sizes)))
     return {"Out": out.cast(x.dtype), "Mask": places.cast(op.dtype("Mask", np.int32))}
+
+
+def _uneven_with_index(g: Graph, op: Operation, x: Value, bins: Sequence[AxisBins]) -> dict[str, Value]:
+    """Windows of different sizes: each is made as long as the longest by its own last cell, which changes no maximum."""
+    shape, rank, counts = x.shape or (), x.rank, [axis.count for axis in bins]
+    cells = np.arange(int(np.prod(shape[2:]))).reshape(shape[2:])
+    for axis, found in enumerate(bins):
+        cells = np.take(cells, _cells_of(found), axis=2 * axis)
+    windows = cells.transpose(*range(0, 2 * (rank - 2), 2), *range(1, 2 * (rank - 2), 2)).reshape(np.prod(counts), -1)
+    seen = x.reshape([x.dim(0), x.dim(1), x.merged(2, rank)]).gather(g.constant(windows, np.int64), 2)
+    first = g.op("ArgMax", seen, axis=3, keepdims=1, dtype=np.int64, shape=(*shape[:2], len(windows), 1))
+    table = g.constant(windows[None, None], np.int64).expand([x.dim(0), x.dim(1), 1, 1])
+    places = g.op("GatherElements", table, first, axis=3, shape=first.shape)
+    out = [x.dim(0), x.dim(1), *counts]
+    return {
+        "Out": seen.reduce("Max", [3]).reshape(out),
+        "Mask": places.reshape(out).cast(op.dtype("Mask", np.int32)),
+    }
+
+
+def _cells_of(bins: AxisBins) -> Array:
+    """[windows, longest]: the cells of an axis that each window sees, its last one repeated."""
+    ranges = bins.clipped()
+    longest = max(end - start for start, end in ranges)
+    return np.array([[min(start + tap, end - 1) for tap in range(longest)] for start, end in ranges])
 
 
 @renders("unpool")

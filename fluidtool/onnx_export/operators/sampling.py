@@ -8,7 +8,9 @@ import numpy as np
 
 from fluidtool.onnx_export.graph import Array, Graph, Value
 from fluidtool.onnx_export.operation import Operation
-from fluidtool.onnx_export.operators.convolution import back, first, narrow
+from fluidtool.onnx_export.operators.convolution import back, first
+from fluidtool.onnx_export.operators.grids import grid_samples
+from fluidtool.onnx_export.operators.narrowed import narrow
 from fluidtool.onnx_export.registry import need, renders
 
 METHODS = {"nearest": "nearest", "bilinear": "linear", "linear": "linear", "trilinear": "linear", "bicubic": "cubic"}
@@ -81,14 +83,9 @@ def _targets(g: Graph, op: Operation, x: Value, rank: int) -> tuple[list[int | V
 
 @renders("grid_sampler")
 def grid_sampler(g: Graph, op: Operation) -> Value:
-    need(g.opset >= 16, "ONNX has GridSample from opset 16 on")
     x, grid = op["X"], op["Grid"]
-    need(x.rank == 4 or g.opset >= 20, "ONNX samples volumes from opset 20 on")
     mode, padding = op.attr("mode", "bilinear"), op.attr("padding_mode", "zeros")
-    if g.opset >= 20:
-        mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
-    corners = int(bool(op.attr("align_corners", True)))
-    out = narrow(g, "GridSample", [x, grid], mode=mode, padding_mode=padding, align_corners=corners)
+    out = grid_samples(g, x, grid, mode, padding, bool(op.attr("align_corners", True)))
     return out.shaped(((x.shape or ())[0], (x.shape or ())[1], *(grid.shape or ())[1:-1]))
 
 
@@ -166,11 +163,20 @@ def windows_of(
     g: Graph, x: Value, kernel: list[int], strides: list[int], pads: list[int], dilations: list[int]
 ) -> Value:
     """[N, C, rows, kh, columns, kw]; pads: up, left, down, right."""
-    height, width = x.size(2), x.size(3)
-    rows = window_cells(height, kernel[0], strides[0], pads[0], pads[2], dilations[0])
-    columns = window_cells(width, kernel[1], strides[1], pads[1], pads[3], dilations[1])
+    rows, columns = (
+        _cells_of(g, x.dim(2 + axis), kernel[axis], strides[axis], pads[axis] + pads[2 + axis], dilations[axis])
+        for axis in (0, 1)
+    )
     padded = x.pad([0, 0, pads[0], pads[1]], [0, 0, pads[2], pads[3]])
-    return padded.gather(g.constant(rows, np.int64), 2).gather(g.constant(columns, np.int64), 4)
+    return padded.gather(rows, 2).gather(columns, 4)
+
+
+def _cells_of(g: Graph, size: int | Value, kernel: int, stride: int, pad: int, dilation: int) -> Value:
+    """The same as `window_cells` for an axis whose size may be known only at run time."""
+    if isinstance(size, int):
+        return g.constant(window_cells(size, kernel, stride, pad, 0, dilation), np.int64)
+    count = (size + (pad - dilation * (kernel - 1) - 1)) / stride + 1
+    return (g.range(0, count) * stride).unsqueeze(1) + g.constant(np.arange(kernel)[None] * dilation, np.int64)
 
 
 @renders("unfold")
@@ -180,8 +186,7 @@ def unfold(g: Graph, op: Operation) -> Value:
         list(op.attr(f"{name}")) for name in ("kernel_sizes", "strides", "paddings", "dilations")
     )
     cells = windows_of(g, x, kernel, strides, pads, dilations).transpose(0, 1, 3, 5, 2, 4)
-    count = (cells.shape or ())[4] * (cells.shape or ())[5]
-    return cells.reshape([x.dim(0), x.size(1) * kernel[0] * kernel[1], count])
+    return cells.reshape([x.dim(0), x.size(1) * kernel[0] * kernel[1], cells.merged(4, 6)])
 
 
 @renders("fold")
@@ -213,10 +218,7 @@ def im2sequence(g: Graph, op: Operation) -> Value:
     op.exporter.require_single()
     kernel, strides, pads = (list(op.attr(name)) for name in ("kernels", "strides", "paddings"))
     cells = windows_of(g, x, kernel, strides, pads, [1, 1]).transpose(0, 2, 4, 1, 3, 5)
-    shape = cells.shape or ()
-    width = x.size(1) * kernel[0] * kernel[1]
-    rows = shape[0] * shape[1] * shape[2] if shape[0] >= 0 else -1
-    return cells.reshape([rows, width])
+    return cells.reshape([cells.merged(0, 3), x.size(1) * kernel[0] * kernel[1]])
 
 
 @renders("add_position_encoding")

@@ -8,6 +8,7 @@ from fluidtool.onnx_export.graph import INT64, Graph, Value
 from fluidtool.onnx_export.items import Items
 from fluidtool.onnx_export.operation import Operation
 from fluidtool.onnx_export.operators.convolution import back, first
+from fluidtool.onnx_export.operators.elementwise import added
 from fluidtool.onnx_export.registry import need, renders
 
 
@@ -48,13 +49,11 @@ def flatten_range(g: Graph, op: Operation) -> Value:
 def squeeze(g: Graph, op: Operation) -> Value:
     x = op["X"]
     axes = [axis % max(x.rank, 1) for axis in op.known_ints("axes")]
-    if not axes:
-        shape = x.static()
-        return x.squeeze(*(axis for axis, size in enumerate(shape) if size == 1))
     shape = x.shape or ()
-    given = {axis for axis in axes if axis < len(shape)}
+    given = {axis for axis in axes if axis < len(shape)} if axes else set(range(x.rank))
     if any(shape[axis] < 0 for axis in given):
-        return _squeezed_at_run_time(g, x, given).shaped(op.shape())
+        out, known = _squeezed_at_run_time(g, x, given), op.meta()
+        return out if known is None else out.shaped(known.shape)
     return x.squeeze(*sorted(axis for axis in given if shape[axis] == 1))
 
 
@@ -363,7 +362,7 @@ def partial(g: Graph, op: Operation) -> Value:
     for x in op.all("X"):
         low = start + x.size(1) if start < 0 else start
         parts.append(x.part(1, low, x.size(1) if length < 0 else low + length))
-    return g.concat(parts, 1) if op.type == "partial_concat" else g.op("Sum", *parts, shape=parts[0].shape)
+    return g.concat(parts, 1) if op.type == "partial_concat" else added(g, parts)
 
 
 @renders("flip", "reverse")
