@@ -134,6 +134,8 @@ def sequences_of(feed: Mapping[str, LoDTensor]) -> list[dict[str, Any]]:
 
 def _of_sequence(value: LoDTensor, number: int) -> Any:
     array = value.numpy()
+    if not array.ndim:
+        return array
     if value.offsets:
         ends = value.offsets[-1]
         return array[ends[number] : ends[number + 1]]

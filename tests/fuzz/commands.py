@@ -133,6 +133,8 @@ def _commands(model: Model, name: str) -> list[tuple[str, tuple[str, ...]]]:
     found += [("prune", ("--targets", name, "-o", "out", *params))]
     rewrites = (("--memory-optimize", "--level", "1"), ("--release-memory", "--explain"))
     found += [("transpile", (*rewrite, "-o", "out")) for rewrite in rewrites]
+    formats = (("onnx",), ("onnx", "--opset", "13", "--json"), ("paddle1",), ("paddle2",), ("npz",))
+    found += [("convert", ("-o", "out", *params, "--to", *more)) for more in formats]
     if model.params:
         found += [("transpile", ("--all-inference", "-o", "out", "--explain", *params))] * 3
         found += [("transpile --verify", ("--all-inference", "--memory-optimize", "--verify", *params))]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.onnx_export.support import OneOperator, check, require_onnx
+from tests.onnx_export.support import OneOperator, check, require_onnx, run_onnx
 
 require_onnx()
 
@@ -69,7 +69,53 @@ def test_sizes_known_only_at_run_time(row: tuple[str, Any, Any, Any]) -> None:
     check(OneOperator(type, inputs, attrs, outputs, declared=declared), rtol=1e-5)
 
 
-def test_bicubic_samples_need_grid_sample() -> None:
-    one = OneOperator("grid_sampler", {"X": floats(1, 1, 4, 4), "Grid": floats(1, 2, 2, 2)}, {"mode": "bicubic"})
-    (blocker,) = one.export(13).blockers
-    assert blocker.reason == "the mode bicubic needs opset 16"
+@pytest.mark.parametrize("chosen", [0, 1, 2])
+def test_one_of_three_values(chosen: int) -> None:
+    inputs = {"X": [floats(2, 3) for _ in range(3)], "Mask": np.array([chosen], "int32")}
+    check(OneOperator("select_input", inputs))
+
+
+@pytest.mark.parametrize("mask", [[1, 0, 1], [0, 0, 0], [1, 1, 1]])
+def test_rows_parted_and_joined_by_a_mask(mask: list[int]) -> None:
+    chosen = np.array(mask, bool)[:, None]
+    check(OneOperator("split_lod_tensor", {"X": floats(3, 2), "Mask": chosen}, {}, {"OutTrue": 1, "OutFalse": 1}))
+    branches = {"InTrue": floats(3, 2), "InFalse": floats(4, 2)}
+    check(OneOperator("merge_lod_tensor", {"X": floats(3, 2), "Mask": chosen, **branches}, {"level": 0}))
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_an_axis_that_is_computed(axis: int) -> None:
+    inputs = {"X": floats(3, 4, 5), "Index": np.array([2, 0]), "Axis": np.array([axis], "int32")}
+    check(OneOperator("gather", inputs))
+
+
+@pytest.mark.parametrize("shift", [0, 2, -7])
+def test_shifts_that_are_computed(shift: int) -> None:
+    inputs = {"X": floats(3, 4), "ShiftsTensor": np.array([shift])}
+    check(OneOperator("roll", inputs, {"axis": [1], "shifts": [0]}))
+
+
+@pytest.mark.parametrize(
+    ("type", "attrs", "outputs"),
+    [
+        ("group_norm", {"groups": 2}, {"Y": 1, "Mean": 1, "Variance": 1}),
+        ("instance_norm", {}, {"Y": 1, "SavedMean": 1, "SavedVariance": 1}),
+    ],
+)
+def test_statistics_of_normalization(type: str, attrs: dict[str, Any], outputs: dict[str, int]) -> None:
+    inputs = {"X": floats(2, 4, 3, 5), "Scale": floats(4), "Bias": floats(4)}
+    check(OneOperator(type, inputs, attrs, outputs), rtol=1e-5)
+
+
+def test_a_table_of_bytes_is_written_as_floats() -> None:
+    table = np.concatenate([np.array([[-1, 2], [0, 1]], "f4"), np.array([[7], [9]], "f4")], 1)
+    inputs = {"W": table, "Ids": np.array([[[1], [0]], [[1], [1]]])}
+    check(OneOperator("lookup_table_dequant", inputs, constant=["W"]), rtol=1e-5)
+    (blocker,) = OneOperator("lookup_table_dequant", inputs).export().blockers
+    assert "a table that is computed" in blocker.reason
+
+
+def test_normal_numbers_without_spread_are_their_mean() -> None:
+    """ONNX Runtime aborts the process on them."""
+    one = OneOperator("gaussian_random", {}, {"shape": [3], "mean": 2.0, "std": 0.0, "dtype": 5})
+    assert run_onnx(one.export(), {}, one.fetches)[0].tolist() == [2, 2, 2]

@@ -176,9 +176,11 @@ def test_the_model_is_of_the_version_asked_for(opset: int) -> None:
 
 
 def test_what_a_later_opset_has_is_a_blocker_before() -> None:
-    one = OneOperator("grid_sampler", {"X": np.ones((1, 1, 2, 2), "f4"), "Grid": np.ones((1, 2, 2, 2), "f4")})
+    one = OneOperator(
+        "grid_sampler", {"X": np.ones((1, 1, 2, 2), "f4"), "Grid": np.ones((1, 2, 2, 2), "f4")}, {"mode": "bicubic"}
+    )
     (blocker,) = one.export(13).blockers
-    assert blocker.reason == "ONNX has GridSample from opset 16 on"
+    assert blocker.reason == "the mode bicubic needs opset 16"
     assert one.export(16).blockers == ()
 
 

@@ -151,14 +151,51 @@ def _nothing(g: Graph, like: Value) -> Value:
 
 @renders("select_input")
 def select_input(g: Graph, op: Operation) -> Value:
-    choices, mask = op.all("X"), op["Mask"]
-    need(len(choices) == 2, "a choice among more than two")
-    first, second = g.inner(), g.inner()
-    first.outputs = [first.same("Identity", choices[0].within(first)).loose()]
-    second.outputs = [second.same("Identity", choices[1].within(second)).loose()]
-    chosen = mask.cast(BOOL).scalar()
-    shape = choices[0].shape if choices[0].shape == choices[1].shape else _merged(choices[0].shape, choices[1].shape)
-    return g.op("If", chosen, dtype=choices[0].dtype, then_branch=second, else_branch=first, shape=shape)
+    mask = op["Mask"].cast(INT64).scalar()
+    return _selected(g, op.all("X"), mask, 0)
+
+
+def _selected(g: Graph, choices: Sequence[Value], mask: Value, number: int) -> Value:
+    """The choice that the mask numbers, of those from `number` on."""
+    here, *others = [choice.within(g) for choice in choices]
+    if not others:
+        return here
+    first, rest = g.inner(), g.inner()
+    first.outputs = [first.same("Identity", here.within(first)).loose()]
+    rest.outputs = [rest.same("Identity", _selected(rest, others, mask.within(rest), number + 1)).loose()]
+    shape: Shape | None = here.shape
+    for other in others:
+        shape = _merged(shape, other.shape)
+    chosen = mask.equals(number)
+    return g.op("If", chosen, dtype=here.dtype, then_branch=first, else_branch=rest, shape=shape)
+
+
+@renders("split_lod_tensor")
+def split_lod_tensor(g: Graph, op: Operation) -> dict[str, Value]:
+    need(not op.lod_level("X"), "sequences that are parted by a mask")
+    x, chosen = op["X"], op["Mask"].cast(BOOL).flat()
+    shape = (-1, *(x.shape or ())[1:])
+    return {
+        slot: g.op("Compress", x, mask, axis=0, shape=shape)
+        for slot, mask in (("OutTrue", chosen), ("OutFalse", ~chosen))
+    }
+
+
+@renders("merge_lod_tensor", "merge_lod_tensor_infer")
+def merge_lod_tensor(g: Graph, op: Operation) -> Value:
+    """Rows of both branches in the order of the mask; rows that it does not ask for become zeros at the end."""
+    need(not op.lod_level("X") and not op.lod_level("InTrue"), "sequences that are joined by a mask")
+    chosen, (yes, no) = op["Mask"].cast(BOOL).flat(), (op["InTrue"], op["InFalse"])
+    rows = g.concat([yes, no], 0)
+    places = [_counted(g, mask) for mask in (chosen, ~chosen)]
+    named = rows.gather(g.where(chosen, places[0], places[1] + yes.dim_value(0)), 0)
+    left = rows.dim_value(0) - named.dim_value(0)
+    return named.pad([0] * rows.rank, [left, *[0] * (rows.rank - 1)]).shaped((-1, *(rows.shape or ())[1:]))
+
+
+def _counted(g: Graph, mask: Value) -> Value:
+    """For each place the number of the earlier ones where the mask holds."""
+    return g.same("CumSum", mask.cast(INT64), g.constant(0, INT64), exclusive=1)
 
 
 def _merged(a: Shape | None, b: Shape | None) -> Shape | None:

@@ -140,10 +140,13 @@ def _random(g: Graph, op: Operation, shape: Value, dtype: Any) -> Value:
     seed = float(op.attr("seed")) or None
     like = g.full(shape, 0, np.float32)
     if "gaussian" in op.type:
-        out = g.op("RandomNormalLike", like, mean=op.attr("mean"), scale=op.attr("std"), seed=seed, shape=like.shape)
-        return out.cast(dtype)
+        mean, spread = float(op.attr("mean")), abs(float(op.attr("std")))
+        if not spread:  # ONNX Runtime aborts the process where nothing is left to draw
+            return g.full(shape, mean, dtype)
+        return g.op("RandomNormalLike", like, mean=mean, scale=spread, seed=seed, shape=like.shape).cast(dtype)
     names = ("low", "high") if op.type == "randint" else ("min", "max")
     low, high = (float(op.attr(name)) for name in names)
+    need(low <= high, f"its range goes from {low} to {high}")
     out = g.op("RandomUniformLike", like, low=low, high=high, seed=seed, shape=like.shape)
     return out.apply("Floor").cast(dtype) if op.type == "randint" else out.cast(dtype)
 

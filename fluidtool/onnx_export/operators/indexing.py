@@ -34,13 +34,37 @@ def lookup_table(g: Graph, op: Operation) -> Value:
 def gather(g: Graph, op: Operation) -> Value:
     x, index = op["X"], whole(op["Index"])
     given = op.get("Axis")
-    if given is not None:
-        need(given.array is not None, "an axis that is computed")
-        axis = int(given.array.reshape(-1)[0])  # type: ignore[union-attr]
-    else:
-        axis = op.attr("axis", 0)
     index = index if index.rank <= 1 else index.flat()
-    return x.gather(index, axis)
+    if given is None:
+        return x.gather(index, op.attr("axis", 0))
+    if given.array is not None:
+        return x.gather(index, int(given.array.reshape(-1)[0]))
+    axis = g.binary("Mod", given.cast(np.int64).scalar(), x.rank)
+    return _gathered_along(g, x, index, axis, 0)
+
+
+def _gathered_along(g: Graph, x: Value, index: Value, axis: Value, number: int) -> Value:
+    """x gathered along an axis that is computed: one of those from `number` on."""
+    if number == x.rank - 1:
+        return x.gather(index, number)
+    here, others = g.inner(), g.inner()
+    here.outputs = [x.within(here).gather(index.within(here), number).loose()]
+    x_there, index_there, axis_there = (value.within(others) for value in (x, index, axis))
+    others.outputs = [_gathered_along(others, x_there, index_there, axis_there, number + 1).loose()]
+    shape = (-1,) * (x.rank - 1 + index.rank)
+    return g.op("If", axis.equals(number), dtype=x.dtype, then_branch=here, else_branch=others, shape=shape)
+
+
+@renders("lookup_table_dequant")
+def lookup_table_dequant(g: Graph, op: Operation) -> Value:
+    """The rows of the table as floats, which is how they are written."""
+    table, ids, padding = op["W"], whole(op["Ids"]).squeeze(-1), op.attr("padding_idx")
+    need(table.array is not None, "a table that is computed: ONNX reads no bytes of floats")
+    packed = np.ascontiguousarray(table.array, np.float32)
+    low, high = packed[:, :1], packed[:, 1:2]
+    rows = np.ascontiguousarray(packed[:, 2:]).view(np.uint8) * ((high - low) / np.float32(256)) + low
+    found = g.constant(rows).gather(g.where(ids.equals(padding), 0, ids) if padding != -1 else ids, 0)
+    return found if padding == -1 else g.where(ids.equals(padding).unsqueeze(-1), 0, found)
 
 
 @renders("gather_nd")

@@ -33,7 +33,8 @@ def batch_norm(g: Graph, op: Operation) -> dict[str, Value]:
     if op.attr("fuse_with_relu", False):
         out = out.apply("Relu")
     out = activated(g, out, op.attr("activation", ""), op.attr("alpha", 0.0))
-    return {"Y": out, "MeanOut": given[2], "VarianceOut": given[3]}
+    nothing = given[2] * 0  # what Paddle saves for the gradient where the batch has no part in the statistics
+    return {"Y": out, "MeanOut": given[2], "VarianceOut": given[3], "SavedMean": nothing, "SavedVariance": nothing}
 
 
 @renders("layer_norm")
@@ -71,10 +72,16 @@ def instance_norm(g: Graph, op: Operation) -> dict[str, Value]:
     channels, epsilon = x.size(1), op.attr("epsilon")
     factor = g.constant(np.ones(channels, np.float32)) if scale is None else scale.flat()
     shift = g.constant(np.zeros(channels, np.float32)) if bias is None else bias.flat()
-    if x.rank == 2:
-        shaped = x.unsqueeze(2)
-        return {"Y": narrow(g, "InstanceNormalization", [shaped, factor, shift], epsilon=epsilon).squeeze(2)}
-    return {"Y": narrow(g, "InstanceNormalization", [x, factor, shift], epsilon=epsilon).shaped(x.shape)}
+    image = x.unsqueeze(2) if x.rank == 2 else x
+    out = narrow(g, "InstanceNormalization", [image, factor, shift], epsilon=epsilon)
+    axes = list(range(2, image.rank))
+    mean = image.reduce("Mean", axes, keepdims=True)
+    variance = ((image - mean) * (image - mean)).reduce("Mean", axes)
+    return {
+        "Y": out.squeeze(2) if x.rank == 2 else out.shaped(x.shape),
+        "SavedMean": mean.flat(),
+        "SavedVariance": (variance + epsilon).apply("Sqrt").apply("Reciprocal").flat(),
+    }
 
 
 @renders("group_norm")
@@ -83,13 +90,14 @@ def group_norm(g: Graph, op: Operation) -> dict[str, Value]:
     layout = op.attr("data_layout")
     image = first(x, layout)
     rows = image.reshape([image.dim(0), groups, -1])
-    centered = rows - rows.reduce("Mean", [2], keepdims=True)
+    mean = rows.reduce("Mean", [2], keepdims=True)
+    centered = rows - mean
     variance = (centered * centered).reduce("Mean", [2], keepdims=True)
     out = (centered / (variance + op.attr("epsilon")).apply("Sqrt")).reshape(image.sizes())
     scale, bias = op.get("Scale"), op.get("Bias")
     out = out if scale is None else out * per_channel(scale, out.rank)
     out = out if bias is None else out + per_channel(bias, out.rank)
-    return {"Y": back(out.shaped(image.shape), layout)}
+    return {"Y": back(out.shaped(image.shape), layout), "Mean": mean.squeeze(2), "Variance": variance.squeeze(2)}
 
 
 @renders("affine_channel")

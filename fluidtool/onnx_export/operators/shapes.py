@@ -378,15 +378,15 @@ def flip(g: Graph, op: Operation) -> Value:
 @renders("roll")
 def roll(g: Graph, op: Operation) -> Value:
     x = op["X"]
-    shifts = op.known_ints("shifts", "ShiftsTensor")
+    shifts = op.int_list("shifts", "ShiftsTensor")
     axes = [int(n) for n in (op.attr("axis", None) or op.attr("dims") or [])]
     whole = x.flat() if not axes else x
     for shift, axis in zip(shifts, axes or [0], strict=True):
         size = whole.dim(axis)
-        if isinstance(size, int):
+        if isinstance(size, int) and isinstance(shift, int):
             start: int | Value = size - shift % size if size else 0
         else:
-            start = size - g.binary("Mod", g.constant([shift], INT64), size)
+            start = g.vector([size]) - g.binary("Mod", g.vector([shift]), g.maximum(g.vector([size]), 1))
         whole = g.concat([whole.part(axis, start), whole.part(axis, 0, start)], axis)
     return whole.reshape(x.sizes()) if not axes else whole.shaped(x.shape)
 
