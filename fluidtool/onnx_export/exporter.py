@@ -68,6 +68,7 @@ class Exporter:
     unknown: set[str] = field(default_factory=set)
     read: frozenset[str] = frozenset()
     single: bool = False
+    rows_only: bool = False
     executor: Executor = field(default_factory=Executor)
 
     # -- values
@@ -106,8 +107,16 @@ class Exporter:
         return not self.read.isdisjoint(names)
 
     def require_single(self) -> None:
-        """Note that the model is right for one sequence at a time."""
+        """Note that the model is right for one sequence at a time; raises Blocked where there are several."""
+        if self.rows_only:
+            raise Blocked("the sequences of a batch have been put together before it")
         self.single = True
+
+    def require_rows(self) -> None:
+        """Note that there are several sequences, told apart by nothing; raises Blocked where there is to be one."""
+        if self.single:
+            raise Blocked("several padded sequences in a model of one at a time")
+        self.rows_only = True
 
     # -- blocks
     def block(self, graph: Graph, block: Block, live: Sequence[bool]) -> None:

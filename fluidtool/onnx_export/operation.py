@@ -35,7 +35,10 @@ class Environment(Protocol):
         """Whether something that counts reads one of these names."""
 
     def require_single(self) -> None:
-        """Note that the model is right for one sequence at a time."""
+        """Note that the model is right for one sequence at a time; raises Blocked where there are several."""
+
+    def require_rows(self) -> None:
+        """Note that there are several sequences, told apart by nothing; raises Blocked where there is to be one."""
 
     def nested(
         self, graph: Graph, block: Block, names: Sequence[str], given: Mapping[str, Value | Items]

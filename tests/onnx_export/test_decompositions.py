@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fluidtool.onnx_export.exporter import export
 from tests.onnx_export.support import OneOperator, check, require_onnx, run_onnx
 
 require_onnx()
@@ -119,3 +120,62 @@ def test_normal_numbers_without_spread_are_their_mean() -> None:
     """ONNX Runtime aborts the process on them."""
     one = OneOperator("gaussian_random", {}, {"shape": [3], "mean": 2.0, "std": 0.0, "dtype": 5})
     assert run_onnx(one.export(), {}, one.fetches)[0].tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("eta", [0.9, 0.5])
+@pytest.mark.parametrize("top", [-1, 7])
+@pytest.mark.parametrize("normalized", [True, False])
+def test_suppression_by_a_threshold_that_falls(normalized: bool, top: int, eta: float) -> None:
+    corner = RNG.uniform(0, 8, (2, 20, 2))
+    boxes = np.concatenate([corner, corner + RNG.uniform(2, 6, (2, 20, 2))], -1).astype("float32")
+    scores = RNG.permutation(2 * 3 * 20).reshape(2, 3, 20).astype("float32") / 120
+    attrs = {
+        "score_threshold": 0.1, "nms_top_k": top, "nms_threshold": 0.7, "keep_top_k": 9, "normalized": normalized,
+        "background_label": 0, "nms_eta": eta,
+    }  # fmt: skip
+    outputs = {"Out": 1, "Index": 1, "NmsRoisNum": 1}
+    check(OneOperator("multiclass_nms3", {"BBoxes": boxes, "Scores": scores}, attrs, outputs))
+
+
+def test_matrix_nms_of_two_images() -> None:
+    corner = RNG.uniform(0, 8, (2, 9, 2))
+    boxes = np.concatenate([corner, corner + RNG.uniform(2, 6, (2, 9, 2))], -1).astype("float32")
+    scores = RNG.permutation(2 * 3 * 9).reshape(2, 3, 9).astype("float32") / 54
+    attrs = {"score_threshold": 0.1, "post_threshold": 0.05, "nms_top_k": 8, "keep_top_k": 6}
+    outputs = {"Out": 1, "Index": 1, "RoisNum": 1}
+    check(OneOperator("matrix_nms", {"BBoxes": boxes, "Scores": scores}, attrs, outputs), rtol=1e-5)
+
+
+LENGTHS = np.array([[4], [0], [6]])
+
+
+@pytest.mark.parametrize("labels", [False, True])
+def test_best_paths_of_padded_sequences(labels: bool) -> None:
+    inputs = {"Emission": floats(3, 6, 5), "Transition": floats(7, 5), "Length": LENGTHS}
+    if labels:
+        inputs["Label"] = RNG.integers(0, 5, (3, 6))
+    check(OneOperator("crf_decoding", inputs))
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_alignments_of_padded_sequences(merge: bool) -> None:
+    inputs = {"Input": RNG.integers(0, 3, (3, 6)).astype("int32"), "InputLength": LENGTHS.astype("int32")}
+    attrs = {"blank": 1, "merge_repeated": merge, "padding_value": -7}
+    check(OneOperator("ctc_align", inputs, attrs, {"Output": 1, "OutputLength": 1}))
+
+
+def test_rows_of_several_padded_sequences() -> None:
+    one = OneOperator("sequence_unpad", {"X": floats(3, 6, 2), "Length": LENGTHS[:, 0]})
+    assert not one.export().single_sequence
+    check(one)
+
+
+def test_no_operator_on_sequences_reads_the_rows_of_several() -> None:
+    one = OneOperator("sequence_unpad", {"X": floats(3, 6, 2), "Length": LENGTHS[:, 0]})
+    block = one.program.global_block()
+    block.create_var(name="reversed")
+    block.append_op(type="sequence_reverse", inputs={"X": one.fetches}, outputs={"Y": ["reversed"]})
+    (blocker,) = export(one.program, list(one.feed), ["reversed"], {}).blockers
+    assert (blocker.type, blocker.reason) == (
+        "sequence_reverse", "the sequences of a batch have been put together before it"
+    )  # fmt: skip

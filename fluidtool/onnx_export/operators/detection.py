@@ -11,6 +11,7 @@ from fluidtool.onnx_export.operation import Operation
 from fluidtool.onnx_export.operators.reduction import sorted_along
 from fluidtool.onnx_export.registry import need, renders
 
+SHRINKS_ABOVE = 0.5  # below, the threshold of suppression stays as it is
 LOWEST = float(np.finfo(np.float32).min)
 
 
@@ -160,7 +161,6 @@ def multiclass_nms(g: Graph, op: Operation) -> dict[str, Value]:
     boxes, scores = op["BBoxes"], op["Scores"]
     need(scores.rank == 3, "scores and boxes by sequence")
     need((boxes.shape or ())[-1] == 4, "polygons")
-    need(op.attr("nms_eta") == 1.0, "a threshold that changes from box to box")
     boxes, scores = boxes.cast(np.float32), scores.cast(np.float32)
     chosen = selected(g, op, boxes, scores)
     image, label, place = (chosen.pick(1, i) for i in range(3))
@@ -194,6 +194,10 @@ def selected(g: Graph, op: Operation, boxes: Value, scores: Value) -> Value:
         scores = g.where(g.constant(hidden), LOWEST, scores)
     top = op.attr("nms_top_k")
     count = (boxes.shape or ())[1]
+    limit, least, eta = op.attr("nms_threshold"), op.attr("score_threshold"), op.attr("nms_eta")
+    if eta < 1 and limit > SHRINKS_ABOVE:
+        most: int | Value = boxes.dim_value(1) if top < 0 else g.minimum(boxes.dim_value(1), top)
+        return shrinking(g, boxes, scores, most, (least, limit, eta), 0 if op.attr("normalized") else 1)
     if top > -1 and not (0 <= count <= top):
         many: int | Value = top if count > top else g.minimum(boxes.dim_value(1), top)
         if not isinstance(many, int) or many > 0:
@@ -204,9 +208,49 @@ def selected(g: Graph, op: Operation, boxes: Value, scores: Value) -> Value:
     low = boxes.part(2, 0, 2)  # a box that ends before it starts is empty; ONNX would exchange its corners
     boxes = g.concat([low, g.maximum(low, boxes.part(2, 2, 4))], 2)
     return g.op(
-        "NonMaxSuppression", boxes, scores, boxes.dim_value(1), g.constant([op.attr("nms_threshold")], np.float32),
-        g.constant([op.attr("score_threshold")], np.float32), dtype=np.int64, shape=(-1, 3),
+        "NonMaxSuppression", boxes, scores, boxes.dim_value(1), g.constant([limit], np.float32),
+        g.constant([least], np.float32), dtype=np.int64, shape=(-1, 3),
     )  # fmt: skip
+
+
+def shrinking(
+    g: Graph, boxes: Value, scores: Value, most: int | Value, limits: tuple[float, float, float], pixel: int
+) -> Value:
+    """[K, 3]: image, class and box of what is kept of the best `most` by a threshold that falls with every box kept.
+
+    limits: the lowest score (excluded), the threshold at the start, and the factor that it falls by while above 0.5.
+    """
+    least, start, eta = limits
+    points, places = sorted_along(g, scores, 2, most, True)
+    valid, sizes = points > least, places.dims()
+    classes, count = scores.size(1), places.dim_value(2)
+    low = boxes.part(2, 0, 2)
+    boxes = g.concat([low, g.maximum(low, boxes.part(2, 2, 4))], 2)
+    each = g.vector([boxes.dim(0), -1, 1])
+    regions = g.op("GatherND", boxes, places.reshape(each), batch_dims=1)
+    regions = regions.reshape(g.concat([sizes, g.constant([4], np.int64)], 0)).shaped((-1, classes, -1, 4))
+
+    body = g.inner()
+    number = body.input(body.name(f"{g.prefix}.number"), np.int64, ())
+    goes_on = body.input(body.name(f"{g.prefix}.goes_on"), BOOL, ())
+    kept = body.input(body.name(f"{g.prefix}.kept"), BOOL, (-1, classes, -1))
+    limit = body.input(body.name(f"{g.prefix}.limit"), np.float32, (-1, classes))
+    here = number.reshape([1])
+    shared = overlap(body, regions.within(body).gather(here, 2), regions.within(body), pixel)
+    highest = body.where(kept, shared, -1.0).reduce("Max", [2])
+    stays = valid.within(body).gather(number, 2) & (highest <= limit)
+    places_now = body.range(0, count.within(body).scalar()).equals(here)
+    falls = stays & (limit > SHRINKS_ABOVE)
+    body.outputs = [
+        body.same("Identity", goes_on),
+        kept | (stays.unsqueeze(2) & places_now),
+        body.where(falls, limit * eta, limit),
+    ]
+    states = [g.full(sizes, False, BOOL), g.full(sizes.part(0, 0, 2), start, np.float32)]
+    chosen, _ = g.node("Loop", [count.scalar(), None, *states], [BOOL, np.float32], body=body)
+    found = g.op("NonZero", chosen, dtype=np.int64, shape=(3, -1)).swap()
+    place = g.op("GatherND", places, found, shape=(-1,))
+    return g.concat([found.part(1, 0, 2), place.unsqueeze(1)], 1)
 
 
 def best(g: Graph, image: Value, points: Value, count: int) -> Value:
@@ -244,18 +288,31 @@ def plain_nms(g: Graph, op: Operation) -> Value:
 def matrix_nms(g: Graph, op: Operation) -> dict[str, Value]:
     """For each class the best boxes decay by their overlaps with better ones; nothing is dropped but by its score."""
     boxes, scores = op["BBoxes"], op["Scores"]
-    need(boxes.size(0, "BBoxes") == 1, "a batch of more than one image")
     need((boxes.shape or ())[-1] == 4, "polygons")
-    count, classes = boxes.size(1, "BBoxes"), scores.size(1)
+    images, count = boxes.size(0, "BBoxes"), boxes.size(1, "BBoxes")
+    parts = [_decayed(g, op, boxes.pick(0, image), scores.pick(0, image)) for image in range(images)]
+    indices = [index + image * count if image else index for image, (_, index) in enumerate(parts)]
+    found = {
+        "Out": g.concat([rows for rows, _ in parts], 0).shaped((-1, 6)),
+        "Index": g.concat(indices, 0).cast(np.int32).unsqueeze(1),
+    }
+    if op.wants("RoisNum"):
+        found["RoisNum"] = g.concat([index.dim_value(0) for index in indices], 0).cast(np.int32)
+    return found
+
+
+def _decayed(g: Graph, op: Operation, boxes: Value, scores: Value) -> tuple[Value, Value]:
+    """Of one image: the rows of the result, and which of its boxes they are."""
+    count, classes = boxes.size(0), scores.size(0)
     top = op.attr("nms_top_k")
     top = count if top < 0 else min(top, count)
     background = op.attr("background_label")
     kept = [c for c in range(classes) if c != background]
     labels = g.constant(kept, np.int64)
-    chosen = scores.squeeze(0).gather(labels, 0)  # [C, M]
+    chosen = scores.gather(labels, 0)  # [C, M]
     points, places = sorted_along(g, chosen, 1, top, True)
     above = points > op.attr("score_threshold")
-    regions = boxes.squeeze(0).gather(places, 0)  # [C, top, 4]
+    regions = boxes.gather(places, 0)  # [C, top, 4]
     iou = overlap(g, regions.unsqueeze(2), regions.unsqueeze(1), 0 if op.attr("normalized") else 1)
     better = np.tril(np.ones((top, top), bool), -1)[None]  # [i, j]: j is better than i
     iou = g.where(g.constant(better), iou, 0)
@@ -279,15 +336,4 @@ def matrix_nms(g: Graph, op: Operation) -> dict[str, Value]:
     best_points = g.op("Compress", best_points, there, axis=0, shape=(-1,))
     label = labels.gather(g.binary("Div", order, top), 0)
     index = places.flat().gather(order, 0)
-    rows = g.concat(
-        [label.cast(boxes.dtype).unsqueeze(1), best_points.unsqueeze(1), boxes.squeeze(0).gather(index, 0)], 1
-    )
-    found = {"Out": rows.shaped((-1, 6)), "Index": index.cast(np.int32).unsqueeze(1)}
-    if op.wants("RoisNum"):
-        found["RoisNum"] = index.dim_value(0).cast(np.int32)
-    return found
-
-
-def truth(x: Value) -> Value:
-    """As truth values."""
-    return x.cast(BOOL)
+    return g.concat([label.cast(boxes.dtype).unsqueeze(1), best_points.unsqueeze(1), boxes.gather(index, 0)], 1), index

@@ -8,7 +8,7 @@ import numpy as np
 
 from fluidtool.onnx_export.graph import Graph, Value
 from fluidtool.onnx_export.operation import Operation
-from fluidtool.onnx_export.operators.detection import corners
+from fluidtool.onnx_export.operators.detection import SHRINKS_ABOVE, corners, shrinking
 from fluidtool.onnx_export.operators.reduction import sorted_along
 from fluidtool.onnx_export.registry import need, renders
 from fluidtool.ops.detection.proposals import LARGEST
@@ -21,7 +21,6 @@ def generate_proposals(g: Graph, op: Operation) -> dict[str, Value]:
     later = op.type == "generate_proposals_v2"
     info = op["ImShape" if later else "ImInfo"]
     need(scores.shape is not None and scores.shape[0] in (1, -1), "a batch of more than one image")
-    need(op.attr("eta") == 1.0, "a threshold that changes from box to box")
     op.exporter.require_single()
     pixel = 1 if op.attr("pixel_offset", True) else 0
     flat = scores.transpose(0, 2, 3, 1).reshape([-1])
@@ -37,7 +36,7 @@ def generate_proposals(g: Graph, op: Operation) -> dict[str, Value]:
     center_x, center_y = x * width + low_x + width * 0.5, y * height + low_y + height * 0.5
     w, h = (g.minimum(side, LARGEST).apply("Exp") for side in (w, h))
     w, h = w * width, h * height
-    image = info.pick(0, 0)
+    image = info if info.rank == 1 else info.pick(0, 0)
     rows, columns = image.part(0, 0, 1), image.part(0, 1, 2)
     box = [center_x - w * 0.5, center_y - h * 0.5, center_x + w * 0.5 - pixel, center_y + h * 0.5 - pixel]
     limits = [columns - pixel, rows - pixel, columns - pixel, rows - pixel]
@@ -45,8 +44,13 @@ def generate_proposals(g: Graph, op: Operation) -> dict[str, Value]:
     kept = _wide(g, op, box, image, pixel, later)
     boxes = g.op("Compress", g.stack(box, 1), kept, axis=0, shape=(-1, 4))
     points = g.op("Compress", points, kept, axis=0, shape=(-1,))
-    threshold = op.attr("nms_thresh")
-    if threshold > 0:
+    threshold, eta = op.attr("nms_thresh"), op.attr("eta")
+    if threshold > SHRINKS_ABOVE and eta < 1:
+        falling = (-np.inf, threshold, eta)
+        chosen = shrinking(g, boxes.unsqueeze(0), points.unsqueeze(0, 1), boxes.dim_value(0), falling, pixel).pick(1, 2)
+        chosen = chosen if last <= 0 else chosen.part(0, 0, last)
+        boxes, points = boxes.gather(chosen, 0), points.gather(chosen, 0)
+    elif threshold > 0:
         shifted = boxes + g.constant(np.asarray([0, 0, pixel, pixel], boxes.dtype)) if pixel else boxes
         most = boxes.dim_value(0) if last <= 0 else g.constant([last], np.int64)
         chosen = g.op(

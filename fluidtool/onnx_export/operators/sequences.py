@@ -97,10 +97,21 @@ def sequence_pad(g: Graph, op: Operation) -> dict[str, Value]:
 
 @renders("sequence_unpad")
 def sequence_unpad(g: Graph, op: Operation) -> Value:
-    x, length = one(op)["X"], op["Length"].cast(np.int64).flat()
-    need((x.shape or ())[0] in (1, -1), "several padded sequences")
+    x, length = op["X"], op["Length"].cast(np.int64).flat()
+    if (x.shape or ())[0] not in (1, -1):
+        return _unpadded(g, op, x, length)
+    one(op)
     rows = x.squeeze(0).part(0, 0, length).shaped((-1, *(x.shape or ())[2:]))
     return rows if x.rank > 2 else rows.unsqueeze(1)
+
+
+def _unpadded(g: Graph, op: Operation, x: Value, length: Value) -> Value:
+    """The rows of several sequences, which no operator on sequences may read."""
+    op.exporter.require_rows()
+    inside = g.range(0, x.dim_value(1).scalar()) < length.unsqueeze(1)
+    rest = list(x.sizes()[2:]) or [1]
+    shape = (-1, *(x.shape or ())[2:]) if x.rank > 2 else (-1, 1)
+    return g.op("Compress", x.reshape([-1, *rest]), inside.flat(), axis=0, shape=shape)
 
 
 @renders("sequence_mask")

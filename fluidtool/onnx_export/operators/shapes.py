@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fluidtool.onnx_export.graph import INT64, Graph, Value
+from fluidtool.onnx_export.graph import BOOL, INT64, Graph, Value
 from fluidtool.onnx_export.items import Items
 from fluidtool.onnx_export.operation import Operation
 from fluidtool.onnx_export.operators.convolution import back, first
@@ -142,11 +142,29 @@ def unstack(g: Graph, op: Operation) -> dict[str, list[Value]]:
 @renders("tensor_array_to_tensor")
 def array_to_tensor(g: Graph, op: Operation) -> dict[str, Value]:
     items = op.exporter.find(g, op.names("X")[0])
-    need(isinstance(items, Items) and items.known, "how many items there are is known only at run time")
-    parts = list(items.known or ()) if isinstance(items, Items) else []
+    need(isinstance(items, Items), "it is not an array of tensors")
+    assert isinstance(items, Items)
     axis, stacks = op.attr("axis"), op.attr("use_stack")
+    if items.sequence is not None:
+        return _joined(g, op, items.sequence.within(g), axis, bool(stacks))
+    parts = list(items.known or ())
+    need(parts, "an array without items")
     out = g.stack(parts, axis) if stacks else g.concat(parts, axis)
     return {"Out": out, "OutIndex": g.vector([1 if stacks else part.dim(axis) for part in parts]).cast(np.int32)}
+
+
+def _joined(g: Graph, op: Operation, items: Value, axis: int, stacks: bool) -> dict[str, Value]:
+    """As many items as there are at run time."""
+    out = g.op("ConcatFromSequence", items, axis=axis, new_axis=int(stacks), dtype=items.dtype)
+    count = g.op("SequenceLength", items, dtype=np.int64, shape=())
+    body = g.inner()
+    number = body.input(body.name(f"{g.prefix}.number"), np.int64, ())
+    goes_on = body.input(body.name(f"{g.prefix}.goes_on"), BOOL, ())
+    item = body.op("SequenceAt", items.within(body), number, dtype=items.dtype)
+    size = body.constant([1], np.int64) if stacks else item.dims().gather(body.constant([axis], np.int64), 0)
+    body.outputs = [body.same("Identity", goes_on), body.same("Identity", size)]
+    (sizes,) = g.node("Loop", [count, g.constant(True)], [np.int64], body=body)
+    return {"Out": out, "OutIndex": sizes.shaped((-1, 1)).flat().cast(np.int32)}
 
 
 # ---------------------------------------------------------------- repeats

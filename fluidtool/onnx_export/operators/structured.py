@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.onnx_export.graph import Graph, Value
+from fluidtool.onnx_export.graph import BOOL, Graph, Value
 from fluidtool.onnx_export.operation import Operation
 from fluidtool.onnx_export.operators.sequences import one
 from fluidtool.onnx_export.registry import need, renders
@@ -18,55 +18,90 @@ NEVER = -1e30
 def crf_decoding(g: Graph, op: Operation) -> Value:
     """Viterbi: a Scan forward keeps the best way into every label, one backward reads the path.
 
-    One label more stands for the start, so that every row is like every other.
+    One label more stands for the start, so that every row is like every other. Behind the end of a padded sequence every
+    label leads to itself.
     """
-    need(op.get("Length") is None, "padded sequences")
-    emission, transition = one(op)["Emission"], op["Transition"]
-    count = emission.size(1)
-    dtype = emission.dtype
+    emission, transition, length = op["Emission"], op["Transition"], op.get("Length")
+    rows = one(op)["Emission"].unsqueeze(1) if length is None else emission.transpose(1, 0, 2)
+    inside = None if length is None else _inside(g, length, rows.dim_value(0)).swap()
+    count, dtype = emission.size(emission.rank - 1), emission.dtype
     start, end, steps = transition.part(0, 0, 1), transition.part(0, 1, 2), transition.part(0, 2)
     ways = g.concat([steps, start], 0).pad([0, 0], [0, 1], "constant", NEVER)
-    rows = emission.pad([0, 0], [0, 1], "constant", NEVER)
-    first = g.constant([NEVER] * count + [0.0], dtype)
+    rows = rows.pad([0, 0, 0], [0, 0, 1], "constant", NEVER)
+    first = g.constant([[NEVER] * count + [0.0]], dtype).expand(g.vector([rows.dim(1), 1]))
 
     body = g.inner()
-    before = body.input(body.name(f"{g.prefix}.score"), dtype, (count + 1,))
-    row = body.input(body.name(f"{g.prefix}.row"), dtype, (count + 1,))
-    through = before.unsqueeze(1) + ways.within(body)
-    scores = through.reduce("Max", [0]) + row
-    origin = body.op("ArgMax", through, axis=0, keepdims=0, dtype=np.int64, shape=(count + 1,))
+    before = body.input(body.name(f"{g.prefix}.score"), dtype, (-1, count + 1))
+    row = body.input(body.name(f"{g.prefix}.row"), dtype, (-1, count + 1))
+    through = before.unsqueeze(2) + ways.within(body)
+    scores = through.reduce("Max", [1]) + row
+    origin = body.op("ArgMax", through, axis=1, keepdims=0, dtype=np.int64, shape=(-1, count + 1))
+    if inside is not None:
+        here = body.input(body.name(f"{g.prefix}.inside"), BOOL, (-1,)).unsqueeze(1)
+        scores = body.where(here, scores, before)
+        origin = body.where(here, origin, body.constant(np.arange(count + 1)[None]))
     body.outputs = [scores, origin]
-    last, track = g.node("Scan", [first, rows], [dtype, np.int64], body=body, num_scan_inputs=1)
+    given = [first, rows] if inside is None else [first, rows, inside]
+    last, track = g.node("Scan", given, [dtype, np.int64], body=body, num_scan_inputs=len(given) - 1)
 
-    finish = last.shaped((count + 1,)) + end.flat().pad([0], [1], "constant", NEVER)
-    label = g.op("ArgMax", finish, axis=0, keepdims=0, dtype=np.int64, shape=())
+    finish = last.shaped((-1, count + 1)) + end.pad([0, 0], [0, 1], "constant", NEVER)
+    label = g.op("ArgMax", finish, axis=1, keepdims=0, dtype=np.int64, shape=(-1,))
     back = g.inner()
-    current = back.input(back.name(f"{g.prefix}.label"), np.int64, ())
-    origins = back.input(back.name(f"{g.prefix}.origin"), np.int64, (count + 1,))
-    back.outputs = [origins.gather(current, 0), back.same("Identity", current)]
+    current = back.input(back.name(f"{g.prefix}.label"), np.int64, (-1,))
+    origins = back.input(back.name(f"{g.prefix}.origin"), np.int64, (-1, count + 1))
+    earlier = back.op("GatherElements", origins, current.unsqueeze(1), axis=1, shape=(-1, 1)).squeeze(1)
+    back.outputs = [earlier, back.same("Identity", current)]
     _, path = g.node(
-        "Scan", [label, track.shaped((-1, count + 1))], [np.int64, np.int64], body=back, num_scan_inputs=1,
+        "Scan", [label, track.shaped((-1, -1, count + 1))], [np.int64, np.int64], body=back, num_scan_inputs=1,
         scan_input_directions=[1], scan_output_directions=[1],
     )  # fmt: skip
-    found = path.shaped((-1,)).unsqueeze(1)
-    given = op.get("Label")
-    return found if given is None else found.equals(given.cast(np.int64).reshape([-1, 1])).cast(np.int64)
+    found, wanted = path.shaped((-1, -1)), op.get("Label")
+    found = found if inside is None else found.swap()
+    if wanted is not None:
+        found = found.equals(wanted.cast(np.int64).reshape(found.dims())).cast(np.int64)
+    return found if inside is None else g.where(inside.swap(), found, 0)
+
+
+def _inside(g: Graph, length: Value, longest: Value) -> Value:
+    """[N, longest]: which rows of padded sequences belong to them."""
+    return g.range(0, longest.scalar()) < length.cast(np.int64).reshape([-1, 1])
 
 
 @renders("ctc_align")
 def ctc_align(g: Graph, op: Operation) -> Any:
-    need(op.get("InputLength") is None, "padded sequences")
+    if op.get("InputLength") is not None:
+        return _aligned_padded(g, op)
     tokens = one(op)["Input"].flat()
-    before = g.concat([g.constant([-1], tokens.dtype), tokens.part(0, 0, -1)], 0)
-    kept = ~tokens.equals(op.attr("blank"))
-    if op.attr("merge_repeated"):
-        kept = kept & ~tokens.equals(before)
+    kept = _kept(g, op, tokens)
     rows = g.op("Compress", tokens, kept, axis=0, shape=(-1,)).unsqueeze(1)
     empty = rows.dim_value(0).equals(0).scalar()
     nothing, something = g.inner(), g.inner()
     nothing.outputs = [nothing.same("Identity", nothing.constant([[-1]], tokens.dtype)).shaped((-1, 1))]
     something.outputs = [something.same("Identity", rows)]
     return g.op("If", empty, dtype=tokens.dtype, then_branch=nothing, else_branch=something, shape=(-1, 1))
+
+
+def _kept(g: Graph, op: Operation, tokens: Value) -> Value:
+    """Along the last axis: tokens that are not blank, and of a run of equal ones the first."""
+    kept = ~tokens.equals(op.attr("blank"))
+    if not op.attr("merge_repeated"):
+        return kept
+    last = tokens.rank - 1
+    before = tokens.part(last, 0, -1).pad([*[0] * last, 1], [0] * tokens.rank, "constant", -1)
+    return kept & ~tokens.equals(before)
+
+
+def _aligned_padded(g: Graph, op: Operation) -> dict[str, Value]:
+    """Kept tokens go to the place that their number among the kept says, the others to one behind the end."""
+    tokens = op["Input"].reshape(op["Input"].sizes()[:2])
+    longest = tokens.dim_value(1)
+    kept = _kept(g, op, tokens) & _inside(g, op["InputLength"], longest)
+    count = g.same("CumSum", kept.cast(np.int64), g.constant(1, np.int64))
+    places = g.where(kept, count - 1, longest)
+    empty = g.full(g.vector([tokens.dim(0), longest + 1]), op.attr("padding_value"), tokens.dtype)
+    filled = g.op("ScatterElements", empty, places, tokens, axis=1)
+    lengths = kept.cast(np.int64).sum(1, keepdims=True)
+    return {"Output": filled.part(1, 0, longest).shaped(tokens.shape), "OutputLength": lengths.cast(tokens.dtype)}
 
 
 @renders("edit_distance")
