@@ -45,13 +45,17 @@ class Blocker:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A graph, or what keeps the program from becoming one; `notes` says what holds of the model beyond its graph."""
+    """A graph, or what keeps the program from becoming one; `notes` says what holds of the model beyond its graph.
+
+    counts: the outputs that say how many sequences there were, which is one in a model of one at a time.
+    """
 
     graph: Graph
     blockers: tuple[Blocker, ...]
     single_sequence: bool
     notes: tuple[str, ...]
     operators: int
+    counts: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -69,6 +73,7 @@ class Exporter:
     read: frozenset[str] = frozenset()
     single: bool = False
     rows_only: bool = False
+    counts: set[str] = field(default_factory=set)
     executor: Executor = field(default_factory=Executor)
 
     # -- values
@@ -239,7 +244,7 @@ class Exporter:
                 if name == EMPTY:
                     continue
                 found = self.find(graph, name)
-                if isinstance(found, Items):
+                if isinstance(found, Items) or found.counts:
                     return None
                 array = found.array
                 if array is None and wanted != ():
@@ -297,7 +302,8 @@ def export(
     operators = sum(live[i] and op.type not in ("feed", "fetch") for i, op in enumerate(block.ops))
     if exporter.single:
         _one_at_a_time(exporter, graph)
-    return Exported(graph, tuple(exporter.blockers), exporter.single, tuple(exporter.notes), operators)
+    counts = frozenset(exporter.counts)
+    return Exported(graph, tuple(exporter.blockers), exporter.single, tuple(exporter.notes), operators, counts)
 
 
 def _read(program: Program, live: Sequence[bool]) -> frozenset[str]:
@@ -362,6 +368,8 @@ def _outputs(exporter: Exporter, graph: Graph, block: Block, fetches: Sequence[s
         if isinstance(value, Items):
             exporter.blockers.append(Blocker(0, len(block.ops), "fetch", name, "it is an array of tensors"))
             continue
+        if value.counts:
+            exporter.counts.add(name)
         if name in (value.name, value.wanted):  # an input or a parameter that is fetched
             found.append(replace(value, name=graph.reference(value)))
             continue

@@ -286,6 +286,8 @@ def broadcast(a: Shape | None, b: Shape | None) -> Shape | None:
 class Value:
     """A value of a graph: data type, shape (-1 for sizes known only at run time, None for an unknown rank), and the array
     of a constant, with the name that it must have as `wanted`. It computes like an array; numbers take its data type.
+
+    counts: whether it says how many sequences there were, so that the values of several runs are added up.
     """
 
     graph: Graph
@@ -295,6 +297,7 @@ class Value:
     array: Array | None = None
     wanted: str = ""
     sequence: bool = False
+    counts: bool = False
 
     # -- what is known
     @property
@@ -318,6 +321,10 @@ class Value:
     def within(self, graph: Graph) -> Value:
         """The same value, computed on in another graph that sees it."""
         return self if graph is self.graph else replace(self, graph=graph)
+
+    def counting(self) -> Value:
+        """Known to say how many sequences there were."""
+        return replace(self, counts=True)
 
     def as_sequence(self) -> Value:
         """Known to be a sequence of tensors of this data type."""

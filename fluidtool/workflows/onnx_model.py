@@ -83,12 +83,12 @@ def _verify(request: ConvertRequest, exported: Exported, written: Written) -> li
     feed = gather(model, request.verify, watcher)
     with watcher.progress("verifying"):
         own = model.run(feed)
-        found = run_written(written, feed, model.fetches, exported.single_sequence)
+        found = run_written(written, feed, model.fetches, exported)
     return [compared(name, value, own[name]) for name, value in found.items()]
 
 
 def run_written(
-    written: Written, feed: Mapping[str, LoDTensor], fetches: Sequence[str], single: bool
+    written: Written, feed: Mapping[str, LoDTensor], fetches: Sequence[str], exported: Exported
 ) -> dict[str, Any]:
     """The outputs of ONNX Runtime; of a model that takes one sequence at a time, those of each put together."""
     import onnxruntime
@@ -104,7 +104,9 @@ def run_written(
         session = onnxruntime.InferenceSession(written.message, options, providers=["CPUExecutionProvider"])
         wanted = {each.name for each in session.get_inputs()}
         names = list(dict.fromkeys(fetches))
-        given = sequences_of(feed) if single else [{name: value.numpy() for name, value in feed.items()}]
+        given = (
+            sequences_of(feed) if exported.single_sequence else [{name: value.numpy() for name, value in feed.items()}]
+        )
         runs = [session.run(names, {name: array for name, array in each.items() if name in wanted}) for each in given]
     except Exception as error:  # onnxruntime raises classes of its own, which derive from nothing but Exception
         if not type(error).__module__.startswith("onnxruntime"):
@@ -112,7 +114,8 @@ def run_written(
         return {name: RuntimeFault(str(error)) for name in fetches}
     if len(runs) == 1:
         return dict(zip(names, runs[0], strict=True))
-    return {name: _joined([run[index] for run in runs]) for index, name in enumerate(names)}
+    parts = {name: [run[index] for run in runs] for index, name in enumerate(names)}
+    return {name: sum(found) if name in exported.counts else _joined(found) for name, found in parts.items()}
 
 
 class RuntimeFault(str):

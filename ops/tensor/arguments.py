@@ -41,11 +41,10 @@ def inferred_integers(
     tensor: TensorMeta | None, tensors: Sequence[TensorMeta] | None, attr: Sequence[int]
 ) -> list[int] | None:
     """The same without running: -1 for values known only at run time, None if even their number is unknown."""
-    length = tensor.shape[0] if tensor is not None and tensor.rank == 1 else -1
-    if attr and length in (-1, len(attr)):
+    if attr:
         return [int(value) for value in attr]
     if tensor is not None:
-        return [-1] * length if length >= 0 else None
+        return [-1] * tensor.shape[0] if tensor.rank == 1 and tensor.shape[0] >= 0 else None
     return [-1] * len(tensors or [])
 
 

@@ -205,7 +205,8 @@ def _(
     *,
     repeat_times: list[int],
 ) -> TensorMeta | None:
-    times = inferred_integers(RepeatTimes, repeat_times_tensor, repeat_times)
+    # As Paddle does, unlike the other operators with such an input: a tensor hides what the attribute says.
+    times = inferred_integers(RepeatTimes, repeat_times_tensor, repeat_times if RepeatTimes is None else [])
     return None if times is None else meta_of_same_rows(X, _multiplied(*_tiled(ctx, X.shape, times)))
 
 

@@ -140,7 +140,7 @@ def _(
     shape = list(Input.shape)
     for i, axis in enumerate(axes):
         place = axis_in(ctx, axis, Input.rank, "every axis of axes")
-        if told_by_inputs or (infer_flags and infer_flags[i] == -1) or Input.shape[place] < 0:
+        if told_by_inputs or infer_flags[i : i + 1] == [-1] or Input.shape[place] < 0:
             shape[place] = 1 if axis in decrease_axis else -1
         else:
             first, last = bounds(ctx, low[i], high[i], Input.shape[place], axis, axis in decrease_axis)

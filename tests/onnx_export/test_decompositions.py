@@ -179,3 +179,15 @@ def test_no_operator_on_sequences_reads_the_rows_of_several() -> None:
     assert (blocker.type, blocker.reason) == (
         "sequence_reverse", "the sequences of a batch have been put together before it"
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("repeats", [[2, 0, 3], [1, 1, 1]])
+def test_repeats_that_differ(repeats: list[int]) -> None:
+    inputs = {"X": floats(2, 3, 4), "RepeatsTensor": np.array(repeats, "int32")}
+    check(OneOperator("repeat_interleave", inputs, {"Repeats": 0, "dim": 1}))
+
+
+def test_an_identity_that_is_too_large_for_a_constant() -> None:
+    one = OneOperator("eye", {}, {"num_rows": 1200, "num_columns": 1100, "dtype": 5})
+    assert max(array.size for array in one.export().graph.shared.initializers.values()) <= 1200
+    check(one)

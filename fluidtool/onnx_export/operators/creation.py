@@ -111,7 +111,15 @@ def increment(g: Graph, op: Operation) -> Value:
     return op["X"] + op.attr("step")
 
 
-@renders("eye", "assign_value", "fill", "tril_indices", "triu_indices")
+@renders("eye")
+def eye(g: Graph, op: Operation) -> Value:
+    rows, columns = (op.number(name) for name in ("num_rows", "num_columns"))
+    columns = rows if isinstance(columns, int) and columns < 0 else columns
+    down, across = (g.range(0, size).unsqueeze(axis) for size, axis in ((rows, 1), (columns, 0)))
+    return down.equals(across).cast(numpy_dtype(op.attr("dtype")))
+
+
+@renders("assign_value", "fill", "tril_indices", "triu_indices")
 def known(g: Graph, op: Operation) -> Value:
     need(False, "its result is too large for a constant")
     raise AssertionError

@@ -240,7 +240,10 @@ def meshgrid(g: Graph, op: Operation) -> dict[str, list[Value]]:
 @renders("repeat_interleave")
 def repeat_interleave(g: Graph, op: Operation) -> Value:
     x, axis, repeats = op["X"], op.attr("dim") % op["X"].rank, op.get("RepeatsTensor")
-    need(repeats is None, "repeats that differ")
+    if repeats is not None:
+        ends = g.op("CumSum", repeats.cast(np.int64).flat(), g.constant(0, np.int64))
+        places = g.range(0, repeats.cast(np.int64).sum().scalar())
+        return x.gather((places.unsqueeze(1) >= ends.unsqueeze(0)).cast(np.int64).sum(1), axis)
     count = op.attr("Repeats")
     times = [1] * (x.rank + 1)
     times[axis + 1] = count

@@ -127,7 +127,7 @@ def edit_distance(g: Graph, op: Operation) -> dict[str, Value]:
     distance = last.shaped((-1,)).part(0, -1).reshape([1, 1])
     if op.attr("normalized"):
         distance = distance / reference.dim_value(0).cast(np.float32).reshape([1, 1])
-    return {"Out": distance, "SequenceNum": g.constant([1], np.int64)}
+    return {"Out": distance, "SequenceNum": g.constant([1], np.int64).counting()}
 
 
 @renders("warpctc")
