@@ -102,10 +102,12 @@ def run_written(
         options.add_external_initializers(list(written.external), values)
     try:
         session = onnxruntime.InferenceSession(written.message, options, providers=["CPUExecutionProvider"])
-        wanted = {each.name for each in session.get_inputs()}
+        wanted = {each.name: each.shape for each in session.get_inputs()}
         names = list(dict.fromkeys(fetches))
         given = (
-            sequences_of(feed) if exported.single_sequence else [{name: value.numpy() for name, value in feed.items()}]
+            sequences_of(feed, wanted)
+            if exported.single_sequence
+            else [{name: value.numpy() for name, value in feed.items()}]
         )
         runs = [session.run(names, {name: array for name, array in each.items() if name in wanted}) for each in given]
     except Exception as error:  # onnxruntime raises classes of its own, which derive from nothing but Exception
@@ -128,21 +130,26 @@ def _joined(parts: Sequence[Any]) -> Any:
     return np.concatenate(parts)
 
 
-def sequences_of(feed: Mapping[str, LoDTensor]) -> list[dict[str, Any]]:
-    """The feeds of each sequence; what has no LoD goes row by row."""
+def sequences_of(feed: Mapping[str, LoDTensor], shapes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """The feeds of each sequence; what has no LoD goes row by row, or as a whole where the model takes all of its rows."""
     counts = [len(value.offsets[-1]) - 1 for value in feed.values() if value.offsets]
     count = max(counts or [max((value.shape()[0] for value in feed.values() if value.shape()), default=1)])
-    return [{name: _of_sequence(value, number) for name, value in feed.items()} for number in range(count)]
+    whole = {
+        name for name, value in feed.items() if value.shape() and list(shapes.get(name, ()))[:1] == [value.shape()[0]]
+    }
+    return [
+        {name: _of_sequence(value, number, name in whole) for name, value in feed.items()} for number in range(count)
+    ]
 
 
-def _of_sequence(value: LoDTensor, number: int) -> Any:
+def _of_sequence(value: LoDTensor, number: int, whole: bool) -> Any:
     array = value.numpy()
     if not array.ndim:
         return array
     if value.offsets:
         ends = value.offsets[-1]
         return array[ends[number] : ends[number + 1]]
-    return array[number : number + 1]
+    return array if whole else array[number : number + 1]
 
 
 def compared(name: str, found: Any, own: Any) -> VerifiedOutput:
