@@ -114,6 +114,7 @@ ROWS: list[Row] = [
     ("elementwise_heaviside", {"X": np.array([-1, 0, 2], "f4"), "Y": floats(3)}, {}),
     ("atan2", {"X1": floats(8), "X2": floats(8)}, {}),
     ("scale", {"X": ids(9, 3)}, {"scale": 2.0, "bias": 1.0}),
+    ("scale", {"X": ids(9, 3)}, {"scale": -4.7, "bias": -5.5, "bias_after_scale": False}),
     ("scale", {"X": floats(3), "ScaleTensor": np.array([2.5], "f4")}, {"bias": 1.0, "bias_after_scale": False}),
     ("sum", {"X": [floats(3), floats(3), floats(3)]}, {}),
     ("clip", {"X": floats(5), "Min": np.array([-0.2], "f4")}, {"min": 0.0, "max": 0.5}),

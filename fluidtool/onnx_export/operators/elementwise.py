@@ -269,8 +269,8 @@ def scale(g: Graph, op: Operation) -> Value:
         factor = op.attr("scale")
         if factor == 1.0 and bias == 0.0:
             return x
-        if x.dtype.kind in "iu" and not (float(factor).is_integer() and float(bias).is_integer()):
-            return _scaled(x.cast(np.float64), factor, bias, op.attr("bias_after_scale")).cast(x.dtype)
+        if not x.floating:  # integers cut what they are scaled by
+            factor, bias = float(int(factor)), float(int(bias))
         return _scaled(x, factor, bias, op.attr("bias_after_scale"))
     return _scaled(x, tensor.cast(x.dtype).scalar(), bias, op.attr("bias_after_scale"))
 
