@@ -381,11 +381,16 @@ def _outputs(exporter: Exporter, graph: Graph, block: Block, fetches: Sequence[s
 
 
 def _one_at_a_time(exporter: Exporter, graph: Graph) -> None:
-    """What is not a sequence has a batch of one then."""
+    """What is not a sequence has a batch of one then; nobody knows whether a fixed size is one."""
     for index, value in enumerate(graph.inputs):
         meta = exporter.metas.get(value.name)
-        if meta is not None and not meta.lod_level and value.shape and value.shape[0] < 0:
+        if meta is None or meta.lod_level or not value.shape:
+            continue
+        if value.shape[0] < 0:
             graph.inputs[index] = value.shaped((1, *value.shape[1:]))
+        elif value.shape[0] > 1:
+            rows = f"the input {value.name} has {value.shape[0]} rows in every run"
+            exporter.notes[f"{rows}: the results are wrong if these belong to {value.shape[0]} sequences"] = None
 
 
 def _fitted(value: Value, meta: TensorMeta) -> Value:

@@ -277,3 +277,17 @@ def test_nothing_of_onnx_comes_in_before_something_is_written() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=child_environment()
     )
     assert done.stdout == "False\n"
+
+
+def test_a_fixed_number_of_rows_beside_sequences_is_noted() -> None:
+    made = program(
+        ("relu", {"X": ["x"]}, {"Out": ["y"]}, {}),
+        ("relu", {"X": ["state"]}, {"Out": ["z"]}, {}),
+        x=[-1, 3],
+        state=[2, 3],
+    )
+    made.global_block().vars["x"].lod_level = 1
+    found = export(made, ["x", "state"], ["y", "z"], {})
+    assert found.notes == (
+        "the input state has 2 rows in every run: the results are wrong if these belong to 2 sequences",
+    )

@@ -150,7 +150,7 @@ def test_the_first_fault_of_a_program_is_told_with_its_place() -> None:
     op = product(X=[])
     op.block.ops.append(op)
     with pytest.raises(
-        OperatorError, match=r"^operator mul in block 0 of net\.pb names no variable .*'fluidtool check'"
+        OperatorError, match=r"^operator mul in block 0 of net\.pb names no variable .*fluidtool\.check"
     ):
         require_valid(op.block.program, "net.pb")
 

@@ -71,7 +71,7 @@ def test_without_ray_the_way_to_install_it_is_told(tmp_path: Path, monkeypatch: 
 def test_endpoints_are_not_the_user_s(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text("")
     result = call("launch", "--engine", "ray", "--pservers", "127.0.0.1:6174", tmp_path / "script.py")
-    assert "with --engine ray roles choose their endpoints themselves; give the numbers" in error_of(result)
+    assert "with the engine ray roles choose their endpoints themselves; give the numbers" in error_of(result)
 
 
 def test_what_an_actor_is_made_from_is_small(tmp_path: Path) -> None:
