@@ -15,6 +15,7 @@ from fluidtool.onnx_export.messages import MESSAGE_LIMIT, Written, require_onnx,
 from fluidtool.tensor import LoDTensor
 from fluidtool.workflows.conversion import ConvertRequest, ConvertResult, VerifiedOutput, given
 from fluidtool.workflows.inputs import gather
+from fluidtool.workflows.onnx_session import RuntimeFault, run_apart
 from fluidtool.workflows.outputs import require_free
 
 SINGLE = "inputs with sequences take one sequence at a time; run several one after the other"
@@ -91,37 +92,22 @@ def run_written(
     written: Written, feed: Mapping[str, LoDTensor], fetches: Sequence[str], exported: Exported
 ) -> dict[str, Any]:
     """The outputs of ONNX Runtime; of a model that takes one sequence at a time, those of each put together."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    values = [
-        onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array)) for _, array in written.external.values()
-    ]
-    if values:
-        options.add_external_initializers(list(written.external), values)
-    try:
-        session = onnxruntime.InferenceSession(written.message, options, providers=["CPUExecutionProvider"])
-        wanted = {each.name: each.shape for each in session.get_inputs()}
-        names = list(dict.fromkeys(fetches))
-        given = (
-            sequences_of(feed, wanted)
-            if exported.single_sequence
-            else [{name: value.numpy() for name, value in feed.items()}]
-        )
-        runs = [session.run(names, {name: array for name, array in each.items() if name in wanted}) for each in given]
-    except Exception as error:  # onnxruntime raises classes of its own, which derive from nothing but Exception
-        if not type(error).__module__.startswith("onnxruntime"):
-            raise
-        return {name: RuntimeFault(str(error)) for name in fetches}
+    wanted = {each.name: each.shape or () for each in exported.graph.inputs}
+    values = {name: value for name, value in feed.items() if name in wanted}
+    given = (
+        sequences_of(values, wanted)
+        if exported.single_sequence
+        else [{name: value.numpy() for name, value in values.items()}]
+    )
+    names = list(dict.fromkeys(fetches))
+    external = {name: np.ascontiguousarray(array) for name, (_, array) in written.external.items()}
+    runs = run_apart(written.message, external, given, names)
+    if isinstance(runs, RuntimeFault):
+        return {name: runs for name in fetches}
     if len(runs) == 1:
         return dict(zip(names, runs[0], strict=True))
     parts = {name: [run[index] for run in runs] for index, name in enumerate(names)}
     return {name: sum(found) if name in exported.counts else _joined(found) for name, found in parts.items()}
-
-
-class RuntimeFault(str):
-    """Why ONNX Runtime gave no value."""
 
 
 def _joined(parts: Sequence[Any]) -> Any:
