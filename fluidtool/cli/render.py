@@ -16,6 +16,7 @@ from typing import Any, TextIO
 from fluidtool.io.jsonable import jsonable
 
 GAP = "  "
+WIDEST = 200  # characters that a column of a pipe is filled up to
 UNFOLDED = 1 << 20  # a width in which nothing is folded, for colours in a pipe
 FOLDED = 12  # the least width of a column that may be folded
 
@@ -87,11 +88,11 @@ def show_json_line(value: Any) -> None:
 
 
 def plain(item: Table) -> str:
-    """A table as aligned columns."""
+    """A table as aligned columns. A cell wider than WIDEST moves the rest of its line: it does not widen all others."""
     header = [column.title for column in item.columns]
     rows = [[cell.replace("\n", " ") for cell in row] for row in item.rows]
     lines = [header, *rows] if any(header) else rows
-    widths = [max(len(line[index]) for line in lines) for index in range(len(header))]
+    widths = [min(max(len(line[index]) for line in lines), WIDEST) for index in range(len(header))]
     text = [item.title] if item.title else []
     for line in lines:
         cells = [

@@ -30,6 +30,14 @@ def test_plain_fields_have_no_header() -> None:
     assert plain(fields("", [("a", 1), ("bcd", "e f")])) == "a    1\nbcd  e f\n"
 
 
+def test_one_long_cell_does_not_widen_every_line() -> None:
+    out = table("", "name", "values", ">count")
+    out.add("long", "v" * 100_000, 1)
+    for position in range(1_000):
+        out.add(f"short{position}", "v", position)
+    assert len(plain(out)) < 100_000 + 1_000 * 300
+
+
 def test_plain_cells_are_one_line() -> None:
     out = table("", "x", "y")
     out.add("a\nb", "c")
