@@ -92,10 +92,11 @@ class Connections:
         self._clients, self.communicator = {}, None
 
     def drain(self) -> None:
-        """Before the process ends: let sent messages arrive. Failures can no longer be reported."""
+        """Before the process ends: let sent messages arrive, and close. Failures can no longer be reported."""
         for client in list(self._clients.values()):
             with suppress(FluidError):
                 client.settle(LAST_SECONDS)
+            client.close()
 
 
 PROCESS = Connections()

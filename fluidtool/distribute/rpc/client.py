@@ -224,7 +224,7 @@ class Client:
         """The stream when the server says that it has one, else Paddle's calls."""
         own = self._is_own()
         if own and self.options.streaming:
-            return StreamTransport(self._grpc, self._open_stream, self.endpoint, self.options)
+            return StreamTransport(self._open_stream, self.endpoint, self.options)
         return UnaryTransport(self._grpc, self._channel, self.endpoint, self.options, self._name, self.trainer_id, own)
 
     def _is_own(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.distribute.rpc.calls import Pending
@@ -17,6 +18,27 @@ from fluidtool.distribute.rpc.wire import Buffer, encode
 
 LOOK = 1.0
 GATHERED = 64 << 10  # small calls travel together in up to so many bytes
+PATIENCE = 0.5  # seconds that a server has to end a stream after which nothing comes
+LONGEST_END = 5.0  # seconds that gRPC has to end a stream that was cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How a stream broke: gRPC's status and its text. status None: by an error of this process."""
+
+    status: int | None
+    text: str
+
+    @classmethod
+    def of(cls, error: Exception) -> Failure | RemoteError:
+        """The failure without gRPC's error, which is the call itself, and holds on to itself through its traceback."""
+        error.with_traceback(None)
+        if isinstance(error, RemoteError):
+            return error
+        code = getattr(error, "code", None)
+        if not callable(code):
+            return cls(None, f"{type(error).__name__}: {error}")
+        return cls(code().value[0], str(error.details()))  # type: ignore[attr-defined]
 
 
 class Stream:
@@ -26,13 +48,14 @@ class Stream:
         self.pending: dict[int, Pending] = {}
         self.changed = threading.Condition()
         self.ended = False
-        self.error: Any = None
+        self.failure: Failure | RemoteError | None = None
         self._queue: queue.SimpleQueue[list[Buffer] | None] = queue.SimpleQueue()
         self._gathered: list[Buffer] = []
         self._size = 0
         self._reader = FrameReader(longest)
         self._call = open_call(self._outgoing())
-        threading.Thread(target=self._read, name="replies of a server", daemon=True).start()
+        self._thread = threading.Thread(target=self._read, name="replies of a server", daemon=True)
+        self._thread.start()
 
     def send(self, pending: Pending) -> None:
         """Queue a call. Small ones wait for others to travel with, until `flush`."""
@@ -50,15 +73,37 @@ class Stream:
             gathered, self._gathered, self._size = self._gathered, [], 0
             self._queue.put(gathered)
 
+    def await_answer(self, pending: Pending) -> None:
+        """Wait until a call is answered, the stream has ended, or the time of the call is up."""
+        with self.changed:
+            while not (pending.done or self.ended) and pending.left > 0:
+                self.changed.wait(min(pending.left, LOOK))
+
     def cancel(self) -> None:
-        """End the stream without more ado."""
+        """End the stream without more ado. Not with `changed` held: the thread that reads takes it at its end."""
         self._queue.put(None)
-        self._call.cancel()
+        if self._call is not None:
+            self._call.cancel()
+            self._release(LONGEST_END)
 
     def finish(self) -> None:
-        """Say that nothing more will come."""
+        """Say that nothing more will come, and see the stream end."""
         self.flush()
         self._queue.put(None)
+        if not self._release(PATIENCE):
+            self.cancel()
+
+    def _release(self, patience: float) -> bool:
+        """Let go of gRPC's call once it has ended; False while it has not.
+
+        Its destructor takes a lock. One that ran when the interpreter ends would wait forever where a thread of gRPC,
+        which the interpreter has stopped by then, still holds that lock.
+        """
+        self._thread.join(patience)
+        if self._thread.is_alive():
+            return False
+        self._call = None
+        return True
 
     def _outgoing(self) -> Iterator[bytes]:
         while True:
@@ -79,7 +124,7 @@ class Stream:
                 if self.ended:
                     break
         except Exception as error:  # every way in which a stream can end is judged by those who wait
-            self.error = error
+            self.failure = Failure.of(error)
         finally:
             self._queue.put(None)
             with self.changed:
@@ -114,8 +159,8 @@ class StreamTransport:
 
     ordered = True
 
-    def __init__(self, grpc: Any, open_call: Callable[[Iterator[bytes]], Any], endpoint: str, options: Options) -> None:
-        self._grpc, self._open_call, self._endpoint, self._options = grpc, open_call, endpoint, options
+    def __init__(self, open_call: Callable[[Iterator[bytes]], Any], endpoint: str, options: Options) -> None:
+        self._open_call, self._endpoint, self._options = open_call, endpoint, options
         self._lock = threading.RLock()
         self._stream: Stream | None = None
 
@@ -138,14 +183,11 @@ class StreamTransport:
             stream = self._stream
             if stream is None:
                 raise Gone(f"server {self._endpoint}: {pending} was given up")
-            with stream.changed:
-                while not (pending.done or stream.ended):
-                    if pending.left <= 0:
-                        self._give_up(stream)
-                        raise Late(
-                            f"server {self._endpoint}: no answer to {pending} within {self._options.deadline:g} s"
-                        )
-                    stream.changed.wait(min(pending.left, LOOK))
+            stream.await_answer(pending)
+            if not (pending.done or stream.ended):
+                stream.cancel()
+                self._stream = None
+                raise Late(f"server {self._endpoint}: no answer to {pending} within {self._options.deadline:g} s")
             if not pending.done:
                 with self._lock:
                     if self._stream is stream:
@@ -166,6 +208,7 @@ class StreamTransport:
         if self._stream is not None and self._stream.ended:
             waiting = next(iter(self._stream.pending.values()), None)
             if waiting is None:
+                self._stream.cancel()
                 self._stream = None
             else:
                 self._reopen(self._stream, waiting)
@@ -179,6 +222,7 @@ class StreamTransport:
     def _reopen(self, old: Stream, pending: Pending) -> None:
         """Send again on a new stream what the old one left unanswered, unless it ended for good."""
         reason = self._end_of(old)
+        old.cancel()
         pending.tries -= 1
         if reason is None and (pending.tries < 0 or pending.left <= 0):
             reason = Gone(f"the connection broke, and breaks again ({self._details(old)})")
@@ -193,16 +237,12 @@ class StreamTransport:
 
     def _end_of(self, stream: Stream) -> RemoteError | None:
         """Why a stream ended for good; None when the connection broke, and may be made again."""
-        if stream.error is None or isinstance(stream.error, RemoteError):
-            return stream.error
-        if not isinstance(stream.error, self._grpc.RpcError):
-            return RemoteError(f"{type(stream.error).__name__}: {stream.error}")
-        status = stream.error.code().value[0]
-        return None if status == UNAVAILABLE else error_of(status, self._details(stream))
+        failure = stream.failure
+        if failure is None or isinstance(failure, RemoteError):
+            return failure
+        if failure.status is None:
+            return RemoteError(failure.text)
+        return None if failure.status == UNAVAILABLE else error_of(failure.status, failure.text)
 
     def _details(self, stream: Stream) -> str:
-        return str(stream.error.details()) if isinstance(stream.error, self._grpc.RpcError) else "it ended"
-
-    def _give_up(self, stream: Stream) -> None:
-        stream.cancel()
-        self._stream = None
+        return stream.failure.text if isinstance(stream.failure, Failure) else "it ended"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 import grpc
@@ -216,12 +217,13 @@ class TestPatience:
             assert not waiting.done
 
     def test_nobody_listens(self, streaming: bool) -> None:
-        with serve(ANY_PORT, Keeper()) as server:
-            endpoint = server.endpoint
-        client = connect(endpoint, 0, patient(streaming, 0.5))
-        with pytest.raises((Late, Gone), match=f"server {endpoint} does not answer"):
-            client.get("w")
-        client.close()
+        with socket.socket() as taken:  # by nobody who listens, and by no other test
+            taken.bind(("127.0.0.1", 0))
+            endpoint = f"127.0.0.1:{taken.getsockname()[1]}"
+            client = connect(endpoint, 0, patient(streaming, 0.5))
+            with pytest.raises((Late, Gone), match=f"server {endpoint} does not answer"):
+                client.get("w")
+            client.close()
 
     def test_a_server_that_stops_is_gone(self, streaming: bool) -> None:
         keeper = Keeper(w=tensor(1))
