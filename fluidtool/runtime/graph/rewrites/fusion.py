@@ -10,6 +10,7 @@ import numpy as np
 from fluidtool.runtime.graph.importers.registry import ADD, AFFINE, MULTIPLY
 from fluidtool.runtime.graph.ir import NONE, Activation, Node, Value
 from fluidtool.runtime.graph.rewrites.rewriting import ELSEWHERE, NoMatch, Producer, Rewrite, merged
+from fluidtool.runtime.graph.weights import scaled
 
 ACTIVE = ("conv", "conv3d", "conv_transpose", "affine", "product", "matmul", "binary", "layer_norm", "group_norm")
 BY_CHANNEL = ("conv", "conv3d", "conv_transpose", "affine")
@@ -70,7 +71,7 @@ def fold_affine_of_products(node: Node, alone: Producer) -> Rewrite | NoMatch:
     if node.attrs["operation"] == ADD:
         folded = {"shift": numbers if old is None else old + numbers}
     else:
-        folded = {"weights": before.attrs["weights"] * numbers, "shift": None if old is None else old * numbers}
+        folded = {"weights": scaled(before.attrs["weights"], numbers), "shift": None if old is None else old * numbers}
     return merged(before, node, taking_over(before, node, attrs={**before.attrs, **folded}))
 
 

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from fluidtool.runtime.graph.ir import Graph, Node, Shape, Value, operands
+from fluidtool.runtime.graph.ir import Graph, Node, Value, operands
 from fluidtool.runtime.graph.rewrites.rewriting import Outcome
+from fluidtool.runtime.graph.weights import SideBySide
 
 WHOLE = 16  # columns: weights whose number of columns is a multiple of this are packed together, block by block
-
-
-@dataclass(frozen=True, slots=True)
-class SideBySide:
-    """Matrices with the same number of rows, side by side; they are packed one by one."""
-
-    parts: tuple[Any, ...]
-
-    @property
-    def shape(self) -> Shape:
-        """Rows, and total columns."""
-        return self.parts[0].shape[0], sum(part.shape[1] for part in self.parts)
 
 
 def merge_products(graph: Graph) -> Outcome:

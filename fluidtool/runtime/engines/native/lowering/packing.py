@@ -17,7 +17,7 @@ from fluidtool.runtime.engines.native.constants import Packed, Packing
 from fluidtool.runtime.engines.native.layouts import ALIGNMENT, LARGE_PAGE, Buffer, aligned_floats, constant
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.lowering.builder import task_count
-from fluidtool.runtime.graph.rewrites.joining import SideBySide
+from fluidtool.runtime.graph.weights import matrices
 from fluidtool.tensor.files import forget
 
 PACKED_ROWS = 32  # that are packed together (src/products.c)
@@ -51,11 +51,10 @@ class ConstantPacking:
         depth, columns = weights.shape
         count = -(-columns // self.library.width) * self.library.width * depth
         start, packings = 0, []
-        for part in weights.parts if isinstance(weights, SideBySide) else (weights,):
-            matrix = part if part.dtype == np.float32 else part.astype(np.float32)
+        for matrix, scale in matrices(weights):
             row, column = (stride // 4 for stride in matrix.strides)
             call = partial(
-                abi.Pack, source=matrix, depth=depth, columns=matrix.shape[1], source_row=row, source_column=column,
+                abi.Pack, source=matrix, scale=scale, depth=depth, columns=matrix.shape[1], source_row=row, source_column=column,
                 bfloat16=int(self.narrow), first_column=start, all_columns=columns,
             )  # fmt: skip
             packings.append(Packing(call, task_count(self.library, matrix.size, -(-depth // PACKED_ROWS))))

@@ -36,7 +36,7 @@ from fluidtool.runtime.engines.native.lowering.convolution import (
 from fluidtool.runtime.engines.native.lowering.packing import padded_bias
 from fluidtool.runtime.engines.native.lowering.values import Lowering, conv_output
 from fluidtool.runtime.graph.ir import Graph, Node, Shape, Value
-from fluidtool.runtime.graph.rewrites.joining import SideBySide
+from fluidtool.runtime.graph.weights import matrices
 
 
 def by_pairs(node: Node, library: Library) -> bool:
@@ -217,11 +217,10 @@ def _pack_filters(low: Lowering, attrs: Mapping[str, Any], lanes: int) -> Buffer
 def _pack_matrix(low: Lowering, weights: Any) -> Buffer:
     depth, columns = weights.shape
     start, blocks, packings = 0, -(-columns // low.width), []
-    for part in weights.parts if isinstance(weights, SideBySide) else (weights,):
-        matrix = part if part.dtype == np.float32 else part.astype(np.float32)
+    for matrix, scale in matrices(weights):
         by_depth, by_column = (stride // 4 for stride in matrix.strides)
         call = partial(
-            abi.PackPairs, source=matrix, outputs=matrix.shape[1], channels=depth, taps=1, groups=1, out_group=0,
+            abi.PackPairs, source=matrix, scale=scale, outputs=matrix.shape[1], channels=depth, taps=1, groups=1, out_group=0,
             lanes=low.width, source_output=by_column, source_channel=by_depth, source_tap=0, source_group=0,
             first_block=start, all_blocks=blocks,
         )  # fmt: skip
