@@ -27,9 +27,10 @@ from fluidtool.tensor import LoDTensor, numpy_dtype, var_type_of
 
 OPSETS = range(13, 24)
 DEFAULT_OPSET = 17
+SEVERAL = "--several-sequences"
 T = TypeVar("T")
-# Programs before Paddle 2.0 declare the largest number of rows that these may give.
-AT_MOST = frozenset({"multiclass_nms", "multiclass_nms2"})
+# The axes whose sizes Paddle declares other than they are: the largest number of rows, a longest sequence of 1.
+DECLARED_OTHERWISE = {"multiclass_nms": (0,), "multiclass_nms2": (0,), "sequence_pad": (1,)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,8 @@ class Blocker:
 class Exported:
     """A graph, or what keeps the program from becoming one; `notes` says what holds of the model beyond its graph.
 
-    counts: the outputs that say how many sequences there were, which is one in a model of one at a time.
+    counts: the outputs that say how many sequences there were, which is one in a model of one at a time. lengths: of the
+    feeds with sequences, the inputs that say how long these are, level by level.
     """
 
     graph: Graph
@@ -56,11 +58,15 @@ class Exported:
     notes: tuple[str, ...]
     operators: int
     counts: frozenset[str] = frozenset()
+    lengths: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Exporter:
-    """One export: the values, and what is known of them, by the name that they have at this point of the program."""
+    """One export: the values, and what is known of them, by the name that they have at this point of the program.
+
+    several: whether a run takes several sequences. told: the lengths of sequences that the operator at hand has said.
+    """
 
     program: Program
     parameters: Mapping[str, Any]
@@ -71,8 +77,10 @@ class Exporter:
     notes: dict[str, None] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)
     read: frozenset[str] = frozenset()
+    several: bool = False
     single: bool = False
-    rows_only: bool = False
+    told: dict[str, tuple[Value, ...]] = field(default_factory=dict)
+    lengths: dict[str, list[str]] = field(default_factory=dict)
     counts: set[str] = field(default_factory=set)
     executor: Executor = field(default_factory=Executor)
 
@@ -112,16 +120,14 @@ class Exporter:
         return not self.read.isdisjoint(names)
 
     def require_single(self) -> None:
-        """Note that the model is right for one sequence at a time; raises Blocked where there are several."""
-        if self.rows_only:
-            raise Blocked("the sequences of a batch have been put together before it")
+        """Note that the model is right for one sequence at a time; raises Blocked where it is to take several."""
+        if self.several:
+            raise Blocked("its rendering takes one sequence at a time")
         self.single = True
 
-    def require_rows(self) -> None:
-        """Note that there are several sequences, told apart by nothing; raises Blocked where there is to be one."""
-        if self.single:
-            raise Blocked("several padded sequences in a model of one at a time")
-        self.rows_only = True
+    def tell(self, name: str, levels: Sequence[Value]) -> None:
+        """Note how long the sequences are that an operator gives."""
+        self.told[name] = tuple(levels)
 
     # -- blocks
     def block(self, graph: Graph, block: Block, live: Sequence[bool]) -> None:
@@ -138,6 +144,7 @@ class Exporter:
         Nothing else of it is seen outside. Raises Blocked where it has blockers, which are listed.
         """
         outer = self.values, self.metas, self.unknown
+        told = self.told
         self.values, self.metas, self.unknown = {**outer[0], **given}, dict(outer[1]), set(outer[2])
         self.metas |= {name: _known_of(value, self.metas.get(name)) for name, value in given.items()}
         known, prefix = len(self.blockers), graph.prefix
@@ -147,7 +154,7 @@ class Exporter:
             found = {name: self.values[name] for name in names if name in self.values}
         finally:
             self.values, self.metas, self.unknown = outer
-            graph.prefix = prefix
+            self.told, graph.prefix = told, prefix
         if blocked:
             self.blockers[known:] = dict.fromkeys(blocked)
             raise Blocked(f"its block {block.idx} has operators without a rendering")
@@ -157,6 +164,8 @@ class Exporter:
         """Give a name a value that a sub-block made."""
         self.bind(graph, block, name, value)
         self.unknown.discard(name)
+        if isinstance(value, Value):
+            self.tell(name, value.levels)
 
     def operator(self, graph: Graph, block: Block, position: int, op: Operator) -> None:
         """Render one operator, or note why that is not possible."""
@@ -192,8 +201,8 @@ class Exporter:
         for name in () if op.sub_blocks() else op.output_arg_names:
             self.metas.pop(name, None)
         for name, meta in results.items():
-            at_most = op.type in AT_MOST and meta.rank == 2
-            self.metas[name] = meta.with_shape((-1, *meta.shape[1:])) if at_most else meta
+            known = [-1 if axis in DECLARED_OTHERWISE.get(op.type, ()) else n for axis, n in enumerate(meta.shape)]
+            self.metas[name] = meta.with_shape(known)
 
     # -- operators
     def _render(self, graph: Graph, block: Block, op: Operator, info: OpInfo) -> None:
@@ -202,6 +211,7 @@ class Exporter:
             for name, array in folded.items():
                 self._store(name, graph.constant(array))
             return
+        self.told = self._shared_levels(op, info)
         rendering = renderings().get(op.type)
         if rendering is None:
             raise Blocked("ONNX export has no rendering of this operator")
@@ -216,6 +226,25 @@ class Exporter:
             for name, item in zip(op.outputs.get(slot, ()), items, strict=False):
                 if item is not None and name != EMPTY:
                     self.bind(graph, block, name, item)
+        self._level(op)
+
+    def _shared_levels(self, op: Operator, info: OpInfo) -> dict[str, tuple[Value, ...]]:
+        """The lengths of sequences that outputs have from inputs; raises Blocked where the operator joins sequences."""
+        shared: dict[str, tuple[Value, ...]] = {}
+        for source, target in (*info.share_lod, *_kept_lod(op, info)):
+            for index, name in enumerate(op.outputs.get(target, ())):
+                origins = op.inputs.get(source, [])
+                held = self.values.get(origins[min(index, len(origins) - 1)]) if origins else None
+                if isinstance(held, Value) and held.levels:
+                    shared.setdefault(name, held.levels)
+        return shared
+
+    def _level(self, op: Operator) -> None:
+        """Give the outputs the lengths of their sequences, and no other ones."""
+        for name in op.output_arg_names:
+            held = self.values.get(name)
+            if isinstance(held, Value) and (held.levels or name in self.told):
+                self.values[name] = held.leveled(self.told.get(name, ()))
 
     def bind(self, graph: Graph, block: Block, name: str, value: Value | Items) -> None:
         """Give a name a value, of the data type and rank that the program's operators give it."""
@@ -244,7 +273,7 @@ class Exporter:
                 if name == EMPTY:
                     continue
                 found = self.find(graph, name)
-                if isinstance(found, Items) or found.counts:
+                if isinstance(found, Items) or found.counts or found.levels:
                     return None
                 array = found.array
                 if array is None and wanted != ():
@@ -262,6 +291,16 @@ class Exporter:
         return {name: value.numpy() for name, value in results.items()}
 
 
+# What names the axes that are reduced, joined or cut: rows on axis 0 stay those of the same sequences otherwise.
+ROWS_KEPT = {
+    "concat": "axis",
+    "stack": "axis",
+    "split": "axis",
+    "unbind": "axis",
+    "flip": "axis",
+    "frobenius_norm": "dim",
+    **dict.fromkeys((f"reduce_{kind}" for kind in ("all", "any", "max", "mean", "min", "prod", "sum")), "dim"),
+}
 # Parameters go through these as they are; what they compute is for the reader of the model to see.
 KEPT = frozenset({"batch_norm", "conv2d", "depthwise_conv2d"})
 
@@ -273,11 +312,13 @@ def export(
     parameters: Mapping[str, Any],
     *,
     opset: int = DEFAULT_OPSET,
+    several: bool = False,
 ) -> Exported:
     """Render what `fetches` need of a program; feeds, fetches and parameters keep their names.
 
-    A feed with sequences takes one sequence at a time. Raises ProgramError for an opset outside of 13 to 23 and for names
-    that the program lacks.
+    A feed with sequences takes one sequence at a time; with `several`, the rows of any number of them, whose lengths are an
+    input NAME.lengths. Outputs with sequences have an output NAME.lengths then. Raises ProgramError for an opset outside of
+    13 to 23 and for names that the program lacks.
     """
     if opset not in OPSETS:
         raise ProgramError(f"opset {opset} is not offered; choose one from {OPSETS[0]} to {OPSETS[-1]}")
@@ -290,7 +331,7 @@ def export(
     shared.taken.update(fetches)
     shared.taken.update(name for name in parameters)
     live = live_operators(block, set(fetches), set())
-    exporter = Exporter(program, parameters, shared, read=_read(program, live) | frozenset(fetches))
+    exporter = Exporter(program, parameters, shared, read=_read(program, live) | frozenset(fetches), several=several)
     graph = Graph(shared)
     fed = list(dict.fromkeys(feeds))
     for name in fed:
@@ -303,7 +344,8 @@ def export(
     if exporter.single:
         _one_at_a_time(exporter, graph)
     counts = frozenset(exporter.counts)
-    return Exported(graph, tuple(exporter.blockers), exporter.single, tuple(exporter.notes), operators, counts)
+    blockers, notes = tuple(exporter.blockers), tuple(exporter.notes)
+    return Exported(graph, blockers, exporter.single, notes, operators, counts, exporter.lengths)
 
 
 def _read(program: Program, live: Sequence[bool]) -> frozenset[str]:
@@ -340,16 +382,35 @@ def _feed(exporter: Exporter, graph: Graph, block: Block, name: str) -> None:
     shape: Shape | None = tuple(var.shape) if var.has_shape else None
     level = var.lod_level
     if level:
-        exporter.require_single()
         shape = None if shape is None else (-1, *shape[1:])
-        if level > 1:
-            reason = f"it contains sequences of sequences ({level} levels); only one sequence at a time is exported"
-            exporter.blockers.append(Blocker(0, -1, "feed", name, reason))
+        if not exporter.several:
+            exporter.require_single()
     shared = graph.shared
     shared.taken.discard(name)
-    exporter.values[name] = graph.input(name, numpy_dtype(var.dtype), shape)
+    value = graph.input(name, numpy_dtype(var.dtype), shape)
+    exporter.values[name] = value.leveled(_fed_levels(exporter, graph, name, level))
     if shape is not None:
         exporter.metas[name] = TensorMeta(shape, VarType(var.dtype), level)
+
+
+def _fed_levels(exporter: Exporter, graph: Graph, name: str, level: int) -> tuple[Value, ...]:
+    """The lengths of a feed's sequences, as inputs; of the only outermost sequence nothing has to be said."""
+    given = range(0 if exporter.several else 1, level)
+    names = [f"{name}.lengths" if len(given) == 1 else f"{name}.lengths.{number}" for number in given]
+    found = [graph.input(wanted, np.int64, (-1,)) for wanted in names]
+    exporter.lengths |= {name: [value.name for value in found]} if found else {}
+    return tuple(found) if exporter.several or not found else (found[0].dim_value(0), *found)
+
+
+def _kept_lod(op: Operator, info: OpInfo) -> Sequence[tuple[str, str]]:
+    """The slots whose sequences operators keep by what their attributes say: those that leave the rows alone."""
+    axes = ROWS_KEPT.get(op.type)
+    if axes is None:
+        return ()
+    given = op.attr(axes) if op.has_attr(axes) else info.attrs[axes].default
+    touched = 0 in (given if isinstance(given, (list, tuple)) else [given])
+    everything = op.has_attr("reduce_all") and op.attr("reduce_all")
+    return () if touched or everything else [("X", info.outputs[0].name)]
 
 
 def _outputs(exporter: Exporter, graph: Graph, block: Block, fetches: Sequence[str]) -> list[Value]:
@@ -374,9 +435,24 @@ def _outputs(exporter: Exporter, graph: Graph, block: Block, fetches: Sequence[s
             found.append(replace(value, name=graph.reference(value)))
             continue
         if value.array is not None or value.name in given or value.name not in inside:
-            value = graph.same("Identity", value if value.array is None else graph.constant(value.array))
+            plain = value if value.array is None else graph.constant(value.array)
+            value = graph.same("Identity", plain).leveled(value.levels)
         given.add(value.name)
         found.append(graph.rename(value, name))
+    return [*found, *_lengths_of_outputs(exporter, graph, found, list(fetches))]
+
+
+def _lengths_of_outputs(
+    exporter: Exporter, graph: Graph, outputs: Sequence[Value], fetches: Sequence[str]
+) -> list[Value]:
+    """How long the sequences of the outputs are; of an only outermost one nothing has to be said."""
+    found = []
+    for value, name in zip(outputs, fetches, strict=False):
+        levels = value.levels if exporter.several or len(value.levels) == 1 else value.levels[1:]
+        for number, level in enumerate(levels):
+            wanted = f"{name}.lengths" if len(levels) == 1 else f"{name}.lengths.{number}"
+            copy = graph.same("Identity", level if level.array is None else graph.constant(level.array))
+            found.append(graph.rename(copy, graph.name(wanted)))
     return found
 
 
@@ -389,8 +465,10 @@ def _one_at_a_time(exporter: Exporter, graph: Graph) -> None:
         if value.shape[0] < 0:
             graph.inputs[index] = value.shaped((1, *value.shape[1:]))
         elif value.shape[0] > 1:
-            rows = f"the input {value.name} has {value.shape[0]} rows in every run"
-            exporter.notes[f"{rows}: the results are wrong if these belong to {value.shape[0]} sequences"] = None
+            rows = (
+                f"it has {value.shape[0]} rows in every run, which may belong to as many sequences; the model takes one"
+            )
+            exporter.blockers.append(Blocker(0, -1, "feed", value.name, f"{rows} ({SEVERAL} takes them together)"))
 
 
 def _fitted(value: Value, meta: TensorMeta) -> Value:

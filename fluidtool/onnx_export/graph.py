@@ -288,6 +288,7 @@ class Value:
     of a constant, with the name that it must have as `wanted`. It computes like an array; numbers take its data type.
 
     counts: whether it says how many sequences there were, so that the values of several runs are added up.
+    levels: of several sequences, how many items each has, level by level (int64, 1-D); () for one sequence, or none.
     """
 
     graph: Graph
@@ -298,6 +299,7 @@ class Value:
     wanted: str = ""
     sequence: bool = False
     counts: bool = False
+    levels: tuple[Value, ...] = ()
 
     # -- what is known
     @property
@@ -320,7 +322,13 @@ class Value:
 
     def within(self, graph: Graph) -> Value:
         """The same value, computed on in another graph that sees it."""
-        return self if graph is self.graph else replace(self, graph=graph)
+        if graph is self.graph:
+            return self
+        return replace(self, graph=graph, levels=tuple(level.within(graph) for level in self.levels))
+
+    def leveled(self, levels: Sequence[Value]) -> Value:
+        """The same rows as sequences of these lengths."""
+        return replace(self, levels=tuple(levels))
 
     def counting(self) -> Value:
         """Known to say how many sequences there were."""

@@ -23,6 +23,7 @@ class Environment(Protocol):
     """What renderings ask of the export around them."""
 
     notes: dict[str, None]
+    several: bool
     parameters: Mapping[str, Any]
 
     def value(self, graph: Graph, name: str) -> Value:
@@ -35,10 +36,10 @@ class Environment(Protocol):
         """Whether something that counts reads one of these names."""
 
     def require_single(self) -> None:
-        """Note that the model is right for one sequence at a time; raises Blocked where there are several."""
+        """Note that the model is right for one sequence at a time; raises Blocked where it is to take several."""
 
-    def require_rows(self) -> None:
-        """Note that there are several sequences, told apart by nothing; raises Blocked where there is to be one."""
+    def tell(self, name: str, levels: Sequence[Value]) -> None:
+        """Note how long the sequences are that an operator gives."""
 
     def nested(
         self, graph: Graph, block: Block, names: Sequence[str], given: Mapping[str, Value | Items]
@@ -90,6 +91,34 @@ class Operation:
         names = self.names(slot)
         meta = self.metas.get(names[0]) if names else None
         return 0 if meta is None else meta.lod_level
+
+    # -- sequences
+    def levels(self, slot: str) -> tuple[Value, ...]:
+        """How long the sequences of an input are, level by level; () where it is one sequence, or none."""
+        value = self.get(slot)
+        return () if value is None else value.levels
+
+    def lengths(self, slot: str) -> Value | None:
+        """How many rows each sequence of an input has; None where it is one sequence, which is noted."""
+        levels = self.levels(slot)
+        if levels:
+            return levels[-1]
+        self.single()
+        return None
+
+    def single(self) -> Operation:
+        """Note that the rendering is that of one sequence; raises Blocked where there are several."""
+        for name in self.op.input_arg_names:
+            found = self.values.get(name)
+            if (isinstance(found, Items) and found.depth) or (isinstance(found, Value) and found.levels):
+                raise Blocked(f"its rendering takes one sequence at a time, and {name} has several")
+        self.exporter.require_single()
+        return self
+
+    def tell(self, slot: str, levels: Sequence[Value]) -> None:
+        """Note how long the sequences of an output are."""
+        for name in self.op.outputs.get(slot, ())[:1]:
+            self.exporter.tell(name, levels)
 
     # -- attributes
     def attr(self, name: str, default: Any = None) -> Any:

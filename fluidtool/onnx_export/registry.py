@@ -17,6 +17,7 @@ RENDERINGS: dict[str, Rendering] = {}
 FAMILIES = (
     "activation",
     "attention",
+    "beam",
     "control",
     "convolution",
     "creation",

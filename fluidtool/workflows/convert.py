@@ -51,7 +51,7 @@ def convert(
     if to != "onnx" and (onnx is not None or verify is not None):
         raise UsageError(
             f"options of ONNX and verification do not apply to {to}, which keeps every byte of the parameters",
-            hint=Hint("omit onnx= and verify=", "omit --opset, --external-data and --verify"),
+            hint=Hint("omit onnx= and verify=", "omit --opset, --external-data, --several-sequences and --verify"),
         )
     if not tolerance >= 0:
         raise UsageError("the tolerance must not be negative")

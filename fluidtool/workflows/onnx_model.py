@@ -19,6 +19,8 @@ from fluidtool.workflows.onnx_session import RuntimeFault, run_apart
 from fluidtool.workflows.outputs import require_free
 
 SINGLE = "inputs with sequences take one sequence at a time; run several one after the other"
+INNER = "the lengths of the sequences inside of {feed} are the input {names}"
+SEVERAL = "{feed} has the rows of all its sequences, whose lengths are the input {names}"
 
 
 def write_onnx(request: ConvertRequest) -> ConvertResult:
@@ -30,12 +32,15 @@ def write_onnx(request: ConvertRequest) -> ConvertResult:
     data_file = output.with_name(f"{output.name}.data")
     require_free(output, overwrite=request.overwrite)
     with watcher.progress("exporting"):
-        exported = export(model.program, model.feeds, model.fetches, model.files.parameters, opset=request.onnx.opset)
+        exported = export(
+            model.program, model.feeds, model.fetches, model.files.parameters, opset=request.onnx.opset,
+            several=request.onnx.several,
+        )  # fmt: skip
     if exported.blockers:
         hint = Hint("fluidtool.prune reduces a model", "'fluidtool prune' reduces a model")
         raise NotConvertibleError(_summary(exported), exported.blockers, hint=hint)
     external = request.onnx.external or size_of(exported.graph) > MESSAGE_LIMIT
-    notes = (*((SINGLE,) if exported.single_sequence else ()), *exported.notes)
+    notes = (*((SINGLE,) if exported.single_sequence else ()), *_lengths_noted(exported), *exported.notes)
     properties = {"fluidtool.notes": "; ".join(notes)} if notes else {}
     with watcher.progress("writing"):
         written = write_model(
@@ -68,6 +73,11 @@ def _summary(exported: Exported) -> str:
     return f"{place}{others} cannot be written as ONNX: {first.reason}; nothing was written"
 
 
+def _lengths_noted(exported: Exported) -> list[str]:
+    text = INNER if exported.single_sequence else SEVERAL
+    return [text.format(feed=name, names=", ".join(names)) for name, names in exported.lengths.items()]
+
+
 def _require_runtime() -> None:
     try:
         import onnxruntime  # noqa: F401
@@ -94,11 +104,8 @@ def run_written(
     """The outputs of ONNX Runtime; of a model that takes one sequence at a time, those of each put together."""
     wanted = {each.name: each.shape or () for each in exported.graph.inputs}
     values = {name: value for name, value in feed.items() if name in wanted}
-    given = (
-        sequences_of(values, wanted)
-        if exported.single_sequence
-        else [{name: value.numpy() for name, value in values.items()}]
-    )
+    given = sequences_of(values, wanted, exported) if exported.single_sequence else [_all_rows(values, exported)]
+    given = [{name: array for name, array in arrays.items() if name in wanted} for arrays in given]
     names = list(dict.fromkeys(fetches))
     external = {name: np.ascontiguousarray(array) for name, (_, array) in written.external.items()}
     runs = run_apart(written.message, external, given, names)
@@ -116,26 +123,52 @@ def _joined(parts: Sequence[Any]) -> Any:
     return np.concatenate(parts)
 
 
-def sequences_of(feed: Mapping[str, LoDTensor], shapes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+def _all_rows(feed: Mapping[str, LoDTensor], exported: Exported) -> dict[str, Any]:
+    """The feeds of a model that takes several sequences, with the lengths of these."""
+    given = {name: value.numpy() for name, value in feed.items()}
+    for name, inputs in exported.lengths.items():
+        if name in feed:
+            levels = feed[name].offsets or [[0, feed[name].shape()[0]]]
+            given |= {wanted: _lengths(level) for wanted, level in zip(inputs, levels, strict=False)}
+    return given
+
+
+def _lengths(offsets: Sequence[int]) -> Any:
+    return np.diff(np.asarray(offsets, np.int64))
+
+
+def sequences_of(
+    feed: Mapping[str, LoDTensor], shapes: Mapping[str, Sequence[Any]], exported: Exported
+) -> list[dict[str, Any]]:
     """The feeds of each sequence; what has no LoD goes row by row, or as a whole where the model takes all of its rows."""
-    counts = [len(value.offsets[-1]) - 1 for value in feed.values() if value.offsets]
+    counts = [len(value.offsets[0]) - 1 for value in feed.values() if value.offsets]
     count = max(counts or [max((value.shape()[0] for value in feed.values() if value.shape()), default=1)])
     whole = {
         name for name, value in feed.items() if value.shape() and list(shapes.get(name, ()))[:1] == [value.shape()[0]]
     }
-    return [
-        {name: _of_sequence(value, number, name in whole) for name, value in feed.items()} for number in range(count)
-    ]
+    found = []
+    for number in range(count):
+        given: dict[str, Any] = {}
+        for name, value in feed.items():
+            given[name], lengths = _of_sequence(value, number, name in whole)
+            given |= dict(zip(exported.lengths.get(name, ()), lengths, strict=False))
+        found.append(given)
+    return found
 
 
-def _of_sequence(value: LoDTensor, number: int, whole: bool) -> Any:
+def _of_sequence(value: LoDTensor, number: int, whole: bool) -> tuple[Any, list[Any]]:
+    """The rows of an outermost sequence, and the lengths of those inside of it, level by level."""
     array = value.numpy()
-    if not array.ndim:
-        return array
-    if value.offsets:
-        ends = value.offsets[-1]
-        return array[ends[number] : ends[number + 1]]
-    return array if whole else array[number : number + 1]
+    if not array.ndim or (whole and not value.offsets):
+        return array, []
+    if not value.offsets:
+        return array[number : number + 1], []
+    first, last = value.offsets[0][number : number + 2]
+    lengths = []
+    for level in value.offsets[1:]:
+        lengths.append(_lengths(level[first : last + 1]))
+        first, last = level[first], level[last]
+    return array[first:last], lengths
 
 
 def compared(name: str, found: Any, own: Any) -> VerifiedOutput:

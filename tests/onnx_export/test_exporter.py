@@ -188,10 +188,10 @@ def test_what_a_later_opset_has_is_a_blocker_before() -> None:
 def test_every_blocker_is_listed_with_its_place() -> None:
     made = program(
         (
-            "beam_search_decode",
-            {"Ids": ["x"], "Scores": ["x"]},
-            {"SentenceIds": ["a"], "SentenceScores": ["s"]},
-            {"beam_size": 1, "end_id": 0},
+            "sampling_id",
+            {"X": ["x"]},
+            {"Out": ["a"]},
+            {},
         ),
         ("relu", {"X": ["a"]}, {"Out": ["b"]}, {}),
         ("relu", {"X": ["b"]}, {"Out": ["c"]}, {}),
@@ -202,7 +202,7 @@ def test_every_blocker_is_listed_with_its_place() -> None:
     made.global_block().ops[2]._type = "fused_unknown"
     found = exported(made, ["x"], ["y"]).blockers
     assert [(each.block, each.operator, each.type, each.output) for each in found] == [
-        (0, 0, "beam_search_decode", "a"),
+        (0, 0, "sampling_id", "a"),
         (0, 2, "fused_unknown", "c"),
     ]
     assert found[0].reason == "ONNX export has no rendering of this operator"
@@ -222,11 +222,12 @@ def test_attributes_that_do_not_fit_are_blockers() -> None:
     assert blocker.type == "transpose"
 
 
-def test_sequences_of_sequences_are_blockers() -> None:
+def test_the_lengths_of_sequences_inside_of_one_are_an_input() -> None:
     made = program(("relu", {"X": ["x"]}, {"Out": ["y"]}, {}), x=[-1, 3])
     made.global_block().vars["x"].lod_level = 2
-    (blocker,) = exported(made, ["x"], ["y"]).blockers
-    assert (blocker.operator, blocker.type, blocker.output) == (-1, "feed", "x")
+    found = exported(made, ["x"], ["y"])
+    assert [value.name for value in found.graph.inputs] == ["x", "x.lengths"]
+    assert found.single_sequence and found.lengths == {"x": ["x.lengths"]}
 
 
 def test_an_output_that_is_not_computed_is_a_blocker() -> None:
@@ -279,7 +280,7 @@ def test_nothing_of_onnx_comes_in_before_something_is_written() -> None:
     assert done.stdout == "False\n"
 
 
-def test_a_fixed_number_of_rows_beside_sequences_is_noted() -> None:
+def test_a_fixed_number_of_rows_beside_one_sequence_is_a_blocker() -> None:
     made = program(
         ("relu", {"X": ["x"]}, {"Out": ["y"]}, {}),
         ("relu", {"X": ["state"]}, {"Out": ["z"]}, {}),
@@ -287,7 +288,7 @@ def test_a_fixed_number_of_rows_beside_sequences_is_noted() -> None:
         state=[2, 3],
     )
     made.global_block().vars["x"].lod_level = 1
-    found = export(made, ["x", "state"], ["y", "z"], {})
-    assert found.notes == (
-        "the input state has 2 rows in every run: the results are wrong if these belong to 2 sequences",
-    )
+    (blocker,) = export(made, ["x", "state"], ["y", "z"], {}).blockers
+    assert (blocker.type, blocker.output) == ("feed", "state")
+    assert blocker.reason.startswith("it has 2 rows in every run")
+    assert export(made, ["x", "state"], ["y", "z"], {}, several=True).blockers == ()

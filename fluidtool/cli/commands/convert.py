@@ -50,6 +50,15 @@ def convert(
             help="Parameters in a separate file, OUT.data; above 2 GB they always are.",
         ),
     ] = False,
+    several_sequences: Annotated[
+        bool,
+        typer.Option(
+            "--several-sequences",
+            rich_help_panel=ONNX,
+            help="Inputs with sequences take several at once, whose lengths are an input NAME.lengths; one at a time by "
+            "default.",
+        ),
+    ] = False,
     verify: Annotated[
         Verify,
         Changed(
@@ -104,8 +113,8 @@ def convert(
         validate=to == "onnx",
     )
     inputs = Inputs(feed or (), lod or (), True, shape or (), batch, seed) if verify else None
-    chosen = OnnxOptions(DEFAULT_OPSET if opset is None else opset, external_data)
-    options = chosen if external_data or opset is not None else None
+    chosen = OnnxOptions(DEFAULT_OPSET if opset is None else opset, external_data, several_sequences)
+    options = chosen if external_data or several_sequences or opset is not None else None
     try:
         result = convert_model(
             opened,

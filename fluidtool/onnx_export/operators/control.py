@@ -12,7 +12,6 @@ from fluidtool.ir.dataflow import operator_effects
 from fluidtool.onnx_export.graph import BOOL, INT64, Graph, Shape, Value
 from fluidtool.onnx_export.items import Items
 from fluidtool.onnx_export.operation import Operation
-from fluidtool.onnx_export.operators.sequences import one
 from fluidtool.onnx_export.registry import need, renders
 from fluidtool.tensor import numpy_dtype
 
@@ -25,10 +24,22 @@ def sequence_of(g: Graph, items: Items, dtype: Any) -> Value:
     """An array as an ONNX sequence."""
     if items.sequence is not None:
         return items.sequence.within(g)
-    known = items.known or ()
+    return constructed(g, items.known or (), dtype)
+
+
+def levels_of(g: Graph, items: Items) -> list[Value]:
+    """For each level of the items' sequences, an ONNX sequence of the lengths."""
+    if items.known is None:
+        return [level.within(g) for level in items.levels]
+    need(len({len(item.levels) for item in items.known}) <= 1, "an array of items with different levels of sequences")
+    return [constructed(g, [item.levels[k] for item in items.known], INT64) for k in range(items.depth)]
+
+
+def constructed(g: Graph, items: Sequence[Value], dtype: Any) -> Value:
+    """An ONNX sequence of these values."""
     kind = np.dtype(dtype)
-    if known:
-        (found,) = g.node("SequenceConstruct", [item.within(g) for item in known], [known[0].dtype])
+    if items:
+        (found,) = g.node("SequenceConstruct", [item.within(g) for item in items], [items[0].dtype])
     else:
         (found,) = g.node("SequenceEmpty", [], [kind], dtype=kind)
     return found.as_sequence()
@@ -62,8 +73,17 @@ def write_to_array(g: Graph, op: Operation) -> dict[str, Any]:
     if items.known is not None and place is not None:
         need(place <= len(items.known), "an array with gaps")
         return {"Out": Items((*items.known[:place], x, *items.known[place + 1 :]))}
-    sequence = sequence_of(g, items, x.dtype)
     at = index.cast(INT64).scalar()
+    levels = levels_of(g, items)
+    if items.known == ():
+        levels = [constructed(g, (), INT64) for _ in x.levels]
+    need(len(levels) == len(x.levels), "an array of items with different levels of sequences")
+    written = [_written(g, held, at, level) for held, level in zip(levels, x.levels, strict=True)]
+    return {"Out": Items(None, _written(g, sequence_of(g, items, x.dtype), at, x), tuple(written))}
+
+
+def _written(g: Graph, sequence: Value, at: Value, x: Value) -> Value:
+    """An ONNX sequence with x at a place: in place of the item there, or behind the last one."""
     length = g.op("SequenceLength", sequence, dtype=np.int64, shape=())
     replaced, kept = g.inner(), g.inner()
     (shorter,) = replaced.node("SequenceErase", [sequence.within(replaced), at.within(replaced)], [x.dtype])
@@ -71,7 +91,7 @@ def write_to_array(g: Graph, op: Operation) -> dict[str, Any]:
     kept.outputs = [_same(kept, sequence)]
     (room,) = g.node("If", [at < length], [x.dtype], then_branch=replaced, else_branch=kept)
     (out,) = g.node("SequenceInsert", [room.as_sequence(), x, at], [x.dtype])
-    return {"Out": Items(None, out.as_sequence())}
+    return out.as_sequence()
 
 
 @renders("read_from_array")
@@ -83,24 +103,28 @@ def read_from_array(g: Graph, op: Operation) -> Value:
     place = _place(index)
     if items.known is not None and place is not None:
         need(place < len(items.known), f"the array {name} has no item {place}")
-        return items.known[place].within(g)
+        item = items.known[place].within(g)
+        op.tell("Out", item.levels)
+        return item
     dtype = _dtype_of(op, name)
     meta = op.metas.get(name)
     shape = None if meta is None or not meta.shape else (-1, *meta.shape[1:])
-    return g.op("SequenceAt", sequence_of(g, items, dtype), index.cast(INT64).scalar(), dtype=dtype, shape=shape)
+    at = index.cast(INT64).scalar()
+    op.tell("Out", [g.op("SequenceAt", held, at, shape=(-1,)) for held in levels_of(g, items)])
+    return g.op("SequenceAt", sequence_of(g, items, dtype), at, dtype=dtype, shape=shape)
 
 
 @renders("lod_tensor_to_array")
 def lod_tensor_to_array(g: Graph, op: Operation) -> Any:
     """One sequence: its rows."""
-    x = one(op)["X"]
+    x = op.single()["X"]
     (rows,) = g.node("SplitToSequence", [x, g.constant(1, np.int64)], [x.dtype], axis=0, keepdims=1)
     return Items(None, rows.as_sequence())
 
 
 @renders("array_to_lod_tensor")
 def array_to_lod_tensor(g: Graph, op: Operation) -> Value:
-    one(op)
+    op.single()
     name = op.names("X")[0]
     items = op.exporter.find(g, name)
     need(isinstance(items, Items), f"{name} is not an array of tensors")
@@ -121,6 +145,8 @@ def conditional_block(g: Graph, op: Operation) -> dict[str, list[Any]]:
         if not bool(condition.array):
             return {"Out": [None for _ in names]}
         found = op.exporter.nested(g, block, names, {})
+        for name, value in found.items():
+            op.exporter.tell(name, value.levels if isinstance(value, Value) else ())
         return {"Out": [found.get(name) for name in names]}
     inner = g.inner()
     written = op.exporter.nested(inner, block, names, {})
@@ -131,6 +157,7 @@ def conditional_block(g: Graph, op: Operation) -> dict[str, list[Any]]:
         value = written[name]
         need(isinstance(value, Value), f"{name} is an array of tensors")
         assert isinstance(value, Value)
+        need(not value.levels, f"{name} has several sequences")
         before = op.values.get(name)
         results.append(inner.same("Identity", value))
         others.append(
@@ -208,39 +235,62 @@ def _merged(a: Shape | None, b: Shape | None) -> Shape | None:
 # ---------------------------------------------------------------- loops
 @renders("while")
 def while_loop(g: Graph, op: Operation) -> None:
-    program = op.op.block.program
-    block = program.block(op.attr("sub_block"))
+    """A Loop over all that its block writes. A state is a value, or the ONNX sequence of an array, and after it the lengths of
+    its sequences, level by level.
+    """
+    block = op.op.block.program.block(op.attr("sub_block"))
     condition = op.names("Condition")[0]
-    effects = operator_effects(program, op.op)
-    written = sorted((effects.writes & _outer_writes(block)) | {condition})
+    before = _states_before(op, block, condition)
+    dtypes = {name: _state_dtype(op, name, value) for name, value in before.items()}
+    starts = {name: _flat(g, value, dtypes[name]) for name, value in before.items()}
+    names = [condition, *(name for name in before if name != condition)]
+    shapes: dict[str, Shape | None] = {name: starts[name][0].shape for name in names}
+    for _ in range(ATTEMPTS):
+        body, outs = _loop_body(g, op, block, names, before, starts, shapes, condition)
+        grown = [name for name in names if len(outs[name]) > len(starts[name]) and before[name] == Items()]
+        for name in grown:
+            starts[name] += [constructed(g, (), INT64) for _ in outs[name][1:]]
+        found = {name: _merged(shapes[name], outs[name][0].shape) for name in names}
+        if found == shapes and not grown:
+            break
+        shapes = found
+    for name in names:
+        need(len(outs[name]) == len(starts[name]), f"{name} has other levels of sequences after a step than before")
+    flat = [value for name in names for value in starts[name]]
+    given = [None, starts[condition][0].cast(BOOL).scalar(), *flat]
+    results = iter(g.node("Loop", given, [value.dtype for value in flat], body=body))
+    for name in names:
+        held, *levels = (next(results) for _ in starts[name])
+        op.exporter.assign(g, op.op.block, name, _state(held, levels, before[name], shapes[name]))
+
+
+def _states_before(op: Operation, block: Block, condition: str) -> dict[str, State]:
+    """What the names that a loop writes have before it; those that have nothing do not matter after it."""
+    effects = operator_effects(op.op.block.program, op.op)
     before: dict[str, State] = {}
-    for name in written:
+    for name in sorted((effects.writes & _outer_writes(block)) | {condition}):
         held = op.values.get(name)
-        var = op.op.block.find_var_recursive(name)
-        if held is None and var is not None and name in op.exporter.parameters:
-            held = op.exporter.find(g, name)
+        if held is None and name in op.exporter.parameters and op.op.block.find_var_recursive(name) is not None:
+            held = op.exporter.find(op.graph, name)
         if held is None and _is_array(op, name):
             held = Items()
         if held is not None:
             before[name] = held
-    dtypes = {name: _state_dtype(op, name, value) for name, value in before.items()}
-    starts = {
-        name: sequence_of(g, value, dtypes[name]) if isinstance(value, Items) else value
-        for name, value in before.items()
-    }
-    names = [condition, *(name for name in before if name != condition)]
-    shapes: dict[str, Shape | None] = {name: starts[name].shape for name in names}
-    for _ in range(ATTEMPTS):
-        body, outs = _loop_body(g, op, block, names, before, dtypes, shapes, condition)
-        found = {name: _merged(shapes[name], outs[name].shape) if not outs[name].sequence else None for name in names}
-        if found == shapes:
-            break
-        shapes = found
-    given = [None, starts[condition].cast(BOOL).scalar(), *(starts[name] for name in names)]
-    results = g.node("Loop", given, [dtypes[name] for name in names], body=body)
-    for name, result in zip(names, results, strict=True):
-        value = result.as_sequence() if isinstance(before[name], Items) else result.shaped(shapes[name])
-        op.exporter.assign(g, op.op.block, name, Items(None, value) if isinstance(before[name], Items) else value)
+    return before
+
+
+def _flat(g: Graph, state: State, dtype: Any) -> list[Value]:
+    """The values of a state."""
+    if isinstance(state, Items):
+        return [sequence_of(g, state, dtype), *levels_of(g, state)]
+    return [state, *state.levels]
+
+
+def _state(held: Value, levels: Sequence[Value], like: State, shape: Shape | None) -> State:
+    """The state that values stand for."""
+    if isinstance(like, Items):
+        return Items(None, held.as_sequence(), tuple(level.as_sequence() for level in levels))
+    return held.shaped(shape).leveled([level.shaped((-1,)) for level in levels])
 
 
 def _outer_writes(block: Block) -> frozenset[str]:
@@ -265,33 +315,39 @@ def _loop_body(
     block: Block,
     names: Sequence[str],
     before: Mapping[str, State],
-    dtypes: Mapping[str, Any],
+    starts: Mapping[str, Sequence[Value]],
     shapes: Mapping[str, Shape | None],
     condition: str,
-) -> tuple[Graph, dict[str, Value]]:
+) -> tuple[Graph, dict[str, list[Value]]]:
     body = g.inner()
     body.input(body.name(f"{g.prefix}.number"), np.int64, ())
     body.input(body.name(f"{g.prefix}.goes_on"), BOOL, ())
     given: dict[str, State] = {}
     for name in names:
-        value = body.input(body.name(f"{name[:64]}.before"), dtypes[name], shapes[name])
-        if isinstance(before[name], Items):
-            body.inputs[-1] = value = value.as_sequence()
-            given[name] = Items(None, value)
-        else:
-            given[name] = value
+        inputs: list[Value] = []
+        for start in starts[name]:
+            shape = (-1,) if inputs else shapes[name]
+            value = body.input(body.name(f"{name[:64]}.before"), start.dtype, shape)
+            if start.sequence:
+                body.inputs[-1] = value.as_sequence()
+            inputs.append(body.inputs[-1])
+        given[name] = _state(inputs[0], inputs[1:], before[name], shapes[name])
     found = op.exporter.nested(body, block, names, given)
-    outs: dict[str, Value] = {}
+    outs: dict[str, list[Value]] = {}
     for name in names:
         state = found.get(name, given[name])
-        if isinstance(state, Items):
-            sequence = sequence_of(body, state, dtypes[name])
-            outs[name] = _same(body, sequence)
-        else:
-            outs[name] = body.same("Identity", state.within(body).cast(dtypes[name]))
-    go_on = outs[condition].cast(BOOL).scalar()
-    body.outputs = [body.same("Identity", go_on), *(outs[name].loose() for name in names)]
+        dtype = starts[name][0].dtype
+        outs[name] = [_kept(body, value, dtype, k) for k, value in enumerate(_flat(body, state, dtype))]
+    go_on = outs[condition][0].cast(BOOL).scalar()
+    body.outputs = [body.same("Identity", go_on), *(value.loose() for name in names for value in outs[name])]
     return body, outs
+
+
+def _kept(body: Graph, value: Value, dtype: Any, number: int) -> Value:
+    """A value of a state as an output of the body."""
+    if value.sequence:
+        return _same(body, value)
+    return body.same("Identity", value.within(body).cast(INT64 if number else dtype))
 
 
 @renders("recurrent")

@@ -41,8 +41,10 @@ def batch_size_like(g: Graph, op: Operation) -> Value:
     sizes[op.attr("output_dim_idx")] = like.dim(op.attr("input_dim_idx"))
     dtype = numpy_dtype(op.attr("dtype"))
     if op.type == "fill_constant_batch_size_like":
-        if op.lod_level("Input"):
-            op.exporter.require_single()
+        if op.attr("input_dim_idx") == 0 and like.levels:
+            sizes[op.attr("output_dim_idx")] = like.levels[-1].dim(0)
+        elif op.lod_level("Input") and not like.levels:
+            op.single()
             if op.attr("input_dim_idx") == 0:
                 sizes[op.attr("output_dim_idx")] = 1
         return g.full(g.vector(sizes), _number(op, dtype), dtype).shaped(

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fluidtool.onnx_export import ragged
 from fluidtool.onnx_export.graph import BOOL, Graph, Value
 from fluidtool.onnx_export.operation import Operation
 from fluidtool.onnx_export.operators.reduction import sorted_along
@@ -75,8 +76,10 @@ def overlap(g: Graph, a: Value, b: Value, pixel: int) -> Value:
 @renders("box_clip")
 def box_clip(g: Graph, op: Operation) -> Value:
     boxes, info = op["Input"], op["ImInfo"]
-    if op.lod_level("Input"):
-        op.exporter.require_single()
+    if boxes.levels:
+        info = info.gather(ragged.owners(g, boxes.levels[-1]), 0)
+    elif op.lod_level("Input"):
+        op.single()
         info = info.pick(0, 0).unsqueeze(0)
     sizes = info.part(1, 0, 2) / info.part(1, 2, 3)
     sizes = _rounded(sizes) - 1

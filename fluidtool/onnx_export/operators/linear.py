@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 
+from fluidtool.onnx_export import ragged
 from fluidtool.onnx_export.graph import Graph, Value
 from fluidtool.onnx_export.operation import Operation
 from fluidtool.onnx_export.operators.activation import activated
@@ -194,9 +195,10 @@ def conv_shift(g: Graph, op: Operation) -> Value:
 @renders("row_conv")
 def row_conv(g: Graph, op: Operation) -> Value:
     x, weights = op["X"], op["Filter"]
+    inside = None
     if x.rank == 2:
-        op.exporter.require_single()
-        x = x.unsqueeze(0)
+        lengths = op.lengths("X")
+        x, inside = (x.unsqueeze(0), None) if lengths is None else ragged.padded(g, x, lengths)
     steps = weights.size(0)
     padded = x.pad([0, 0, 0], [0, steps - 1, 0])
     out = None
@@ -206,6 +208,8 @@ def row_conv(g: Graph, op: Operation) -> Value:
         out = term if out is None else out + term
     need(out is not None, "a filter without rows")
     assert out is not None
+    if inside is not None:
+        return ragged.packed(g, out, inside)
     return out if op["X"].rank == 3 else out.squeeze(0)
 
 

@@ -21,7 +21,7 @@ def generate_proposals(g: Graph, op: Operation) -> dict[str, Value]:
     later = op.type == "generate_proposals_v2"
     info = op["ImShape" if later else "ImInfo"]
     need(scores.shape is not None and scores.shape[0] in (1, -1), "a batch of more than one image")
-    op.exporter.require_single()
+    op.single()
     pixel = 1 if op.attr("pixel_offset", True) else 0
     flat = scores.transpose(0, 2, 3, 1).reshape([-1])
     offsets = deltas.transpose(0, 2, 3, 1).reshape([-1, 4])
@@ -101,7 +101,7 @@ def distribute(g: Graph, op: Operation) -> dict[str, Any]:
     pixel = 1 if op.attr("pixel_offset", True) else 0
     need(not counts or counts[0].shape == (1,), "a batch of more than one image")
     if not counts:
-        op.exporter.require_single()
+        op.single()
     x, y, right, bottom = corners(rois)
     area = (right - x + pixel) * (bottom - y + pixel)
     area = g.where((right < x) | (bottom < y), 0, area)
@@ -129,7 +129,7 @@ def collect(g: Graph, op: Operation) -> dict[str, Value]:
     counts = op.all("MultiLevelRoIsNum")
     need(not counts or counts[0].shape == (1,), "a batch of more than one image")
     if not counts:
-        op.exporter.require_single()
+        op.single()
     rois, scores = (
         g.concat(op.all("MultiLevelRois"), 0),
         g.concat([part.flat() for part in op.all("MultiLevelScores")], 0),

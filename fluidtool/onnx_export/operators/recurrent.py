@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from fluidtool.onnx_export.graph import Graph, Value
+from fluidtool.onnx_export import ragged
+from fluidtool.onnx_export.graph import BOOL, Graph, Value
 from fluidtool.onnx_export.operation import Operation
 from fluidtool.onnx_export.operators.activation import activated
 from fluidtool.onnx_export.registry import need, renders
@@ -40,24 +42,65 @@ def initial(op: Operation, slot: str) -> Value | None:
     return None if state is None else state.unsqueeze(0)
 
 
-# ---------------------------------------------------------------- layers over one sequence
+# ---------------------------------------------------------------- layers over sequences
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The rows of sequences step by step, [T, N, D]: of one sequence, or of several padded ones with their lengths."""
+
+    rows: Value
+    lengths: Value | None = None
+    inside: Value | None = None  # [N, T]
+
+    @staticmethod
+    def of(g: Graph, x: Value, lengths: Value | None) -> Steps:
+        """Rows that lie one after another."""
+        if lengths is None:
+            return Steps(x.unsqueeze(1))
+        rows, inside = ragged.padded(g, x, lengths)
+        return Steps(rows.swap(0, 1), lengths.cast(np.int32), inside)
+
+    def back(self, g: Graph, x: Value, width: int) -> Value:
+        """[T, N, width], as a layer gives it, one after another again."""
+        if self.inside is None:
+            return x.reshape([self.rows.dim(0), width])
+        return ragged.packed(g, x.shaped((-1, -1, width)).swap(0, 1), self.inside)
+
+    def starts(self, state: Value | None, width: int) -> Value:
+        """[N, width]: an initial state, zeros where there is none."""
+        g = self.rows.graph
+        return g.full(g.vector([self.rows.dim(1), width]), 0, self.rows.dtype) if state is None else state
+
+    def scanned(self) -> list[Value]:
+        """What a Scan goes through: the rows, and whether they belong to a sequence, [T, N, 1]."""
+        return [self.rows] if self.inside is None else [self.rows, self.inside.swap(0, 1).unsqueeze(2)]
+
+    def entered(self, body: Graph, name: str, width: int) -> tuple[Value, Value | None]:
+        """A row within the Scan, [N, width], and whether it belongs to a sequence."""
+        row = body.input(body.name(f"{name}.x"), self.rows.dtype, (-1, width))
+        return row, None if self.inside is None else body.input(body.name(f"{name}.inside"), BOOL, (-1, 1))
+
+
+def _held(body: Graph, inside: Value | None, after: Value, before: Value) -> Value:
+    """A state after a step: behind the end of its sequence as it was."""
+    return after if inside is None else body.where(inside, after, before)
+
+
 @renders("lstm")
 def lstm(g: Graph, op: Operation) -> dict[str, Value]:
-    hidden, cell = _lstm(g, op, op["Input"], op["Weight"], op["Bias"])
+    hidden, cell = _lstm(g, op, op["Input"], op["Weight"], op["Bias"], op.lengths("Input"))
     return {"Hidden": hidden, "Cell": cell}
 
 
-def _lstm(g: Graph, op: Operation, x: Value, weight: Value, bias: Value) -> tuple[Value, Value]:
+def _lstm(g: Graph, op: Operation, x: Value, weight: Value, bias: Value, lengths: Value | None) -> tuple[Value, Value]:
     """An LSTM whose products with the inputs are made: they enter through a matrix of ones.
 
     Paddle's gates are candidate, input, forget, output; ONNX's are input, output, forget, candidate.
     """
-    op.exporter.require_single()
     size = weight.size(0)
     order = (1, 3, 2, 0)
     gate, cell, candidate = (op.attr(f"{name}_activation") for name in ("gate", "cell", "candidate"))
     names = _named(gate, candidate, cell)
-    sums = reordered(g, x, order, 1).unsqueeze(1)  # [T, 1, 4D]
+    steps = Steps.of(g, reordered(g, x, order, 1), lengths)
     inputs = g.constant(np.eye(4 * size, dtype=x.dtype)[None])
     recurrent = reordered(g, weight, order, 1).swap().unsqueeze(0)
     added = reordered(g, bias.reshape([1, -1]).part(1, 0, 4 * size), order, 1)
@@ -67,36 +110,36 @@ def _lstm(g: Graph, op: Operation, x: Value, weight: Value, bias: Value) -> tupl
         rest = bias.reshape([1, -1]).part(1, 4 * size, 7 * size)  # input, forget, output
         peepholes = reordered(g, rest, (0, 2, 1), 1)
     given: list[Value | None] = [
-        sums, inputs, recurrent, added, None, initial(op, "H0"), initial(op, "C0"), peepholes,
+        steps.rows, inputs, recurrent, added, steps.lengths, initial(op, "H0"), initial(op, "C0"), peepholes,
     ]  # fmt: skip
-    return _with_cells(g, op, given, size, names, x)
+    return _with_cells(g, op, given, size, names, steps)
 
 
 def _with_cells(
-    g: Graph, op: Operation, given: list[Value | None], size: int, names: list[str], x: Value
+    g: Graph, op: Operation, given: list[Value | None], size: int, names: list[str], steps: Steps
 ) -> tuple[Value, Value]:
     """Hidden states, and cell states: ONNX gives the last of these alone, so that a Scan computes them again."""
     direction = "reverse" if op.attr("is_reverse") else "forward"
-    dtypes = [x.dtype, None, None]
-    hidden, _, _ = g.node("LSTM", given, dtypes, hidden_size=size, direction=direction, activations=names)
-    hidden = hidden.reshape([x.dim(0), size])
+    dtypes = [steps.rows.dtype, None, None]
     if not op.exporter.reads(op.op.outputs.get("Cell", [])):
+        hidden, _, _ = g.node("LSTM", given, dtypes, hidden_size=size, direction=direction, activations=names)
+        hidden = steps.back(g, hidden.squeeze(1), size)
         return hidden, hidden
-    return _scanned_lstm(g, op, given, size)
+    return _scanned_lstm(g, op, given, size, steps)
 
 
-def _scanned_lstm(g: Graph, op: Operation, given: list[Value | None], size: int) -> tuple[Value, Value]:
-    sums, _, recurrent, added, _, h0, c0, peepholes = given
-    assert sums is not None and recurrent is not None and added is not None
-    rows = sums.squeeze(1) + added.part(1, 0, 4 * size)
-    zero = g.constant(np.zeros((1, size), rows.dtype))
+def _scanned_lstm(g: Graph, op: Operation, given: list[Value | None], size: int, steps: Steps) -> tuple[Value, Value]:
+    _, _, recurrent, added, _, h0, c0, peepholes = given
+    assert recurrent is not None and added is not None
+    steps = replace(steps, rows=steps.rows + added.part(1, 0, 4 * size))
+    dtype = steps.rows.dtype
     gate, cell, candidate = (op.attr(f"{name}_activation") for name in ("gate", "cell", "candidate"))
     body = g.inner()
-    before_h = body.input(body.name(f"{g.prefix}.h"), rows.dtype, (1, size))
-    before_c = body.input(body.name(f"{g.prefix}.c"), rows.dtype, (1, size))
-    row = body.input(body.name(f"{g.prefix}.x"), rows.dtype, (4 * size,))
+    before_h = body.input(body.name(f"{g.prefix}.h"), dtype, (-1, size))
+    before_c = body.input(body.name(f"{g.prefix}.c"), dtype, (-1, size))
+    row, inside = steps.entered(body, g.prefix, 4 * size)
     turned = recurrent.squeeze(0).swap().within(body)
-    total = row.unsqueeze(0) + before_h @ turned
+    total = row + before_h @ turned
     i, o, f, c = parts(total, 4, 1)
     if peepholes is not None:
         pi, po, pf = (part.within(body) for part in parts(peepholes, 3, 1))
@@ -106,27 +149,41 @@ def _scanned_lstm(g: Graph, op: Operation, given: list[Value | None], size: int)
     if peepholes is not None:
         o = o + state * po
     out = activated(body, o, gate) * activated(body, state, cell)
-    body.outputs = [out, state, *(body.same("Identity", value.flat()) for value in (out, state))]
-    backward = [1] if op.attr("is_reverse") else [0]
-    dtypes = [rows.dtype] * 4
-    starts = [zero if state is None else state.squeeze(0) for state in (h0, c0)]
-    _, _, hidden, cells = g.node(
-        "Scan", [*starts, rows], dtypes, body=body, num_scan_inputs=1,
-        scan_input_directions=backward, scan_output_directions=backward * 2,
+    starts = [steps.starts(None if given is None else given.squeeze(0), size) for given in (h0, c0)]
+    before = [(out, before_h, size), (state, before_c, size)]
+    hidden, cells = _scan(g, steps, body, inside, starts, before, op.attr("is_reverse"))
+    return hidden, cells
+
+
+def _scan(
+    g: Graph,
+    steps: Steps,
+    body: Graph,
+    inside: Value | None,
+    starts: Sequence[Value],
+    states: Sequence[tuple[Value, Value, int]],
+    backward: bool,
+) -> list[Value]:
+    """A Scan whose states (after a step, before it, their width) are what it gives, too."""
+    after = [_held(body, inside, now, before) for now, before, _ in states]
+    body.outputs = [*after, *(body.same("Identity", value) for value in after)]
+    scanned, count = steps.scanned(), len(states)
+    found = g.node(
+        "Scan", [*starts, *scanned], [value.dtype for value in body.outputs], body=body, num_scan_inputs=len(scanned),
+        scan_input_directions=[int(backward)] * len(scanned), scan_output_directions=[int(backward)] * count,
     )  # fmt: skip
-    return hidden.shaped((-1, size)), cells.shaped((-1, size))
+    return [steps.back(g, value, width) for value, (_, _, width) in zip(found[count:], states, strict=True)]
 
 
 @renders("gru")
 def gru(g: Graph, op: Operation) -> dict[str, Value]:
-    return {"Hidden": _gru(g, op, op["Input"], op["Weight"], op.get("Bias"))}
+    return {"Hidden": _gru(g, op, op["Input"], op["Weight"], op.get("Bias"), op.lengths("Input"))}
 
 
-def _gru(g: Graph, op: Operation, x: Value, weight: Value, bias: Value | None) -> Value:
+def _gru(g: Graph, op: Operation, x: Value, weight: Value, bias: Value | None, lengths: Value | None) -> Value:
     """ONNX keeps the update gate's share of the old state, Paddle that of the new one unless in origin_mode: the gate's
     sums change their sign then.
     """
-    op.exporter.require_single()
     size = weight.size(0)
     flat = weight.flat()
     gates = flat.part(0, 0, 2 * size * size).reshape([size, 2 * size])
@@ -138,42 +195,41 @@ def _gru(g: Graph, op: Operation, x: Value, weight: Value, bias: Value | None) -
     update_weights, reset_weights = parts(gates, 2, 1)
     if not op.attr("origin_mode"):
         update, update_weights = -update, -update_weights
-    sums = g.concat([update, reset, rest], 1).unsqueeze(1)
+    steps = Steps.of(g, g.concat([update, reset, rest], 1), lengths)
     recurrent = g.concat([update_weights, reset_weights, candidate], 1).swap().unsqueeze(0)
     inputs = g.constant(np.eye(3 * size, dtype=x.dtype)[None])
     (hidden, _) = g.node(
-        "GRU", [sums, inputs, recurrent, None, None, initial(op, "H0")], [x.dtype, None], hidden_size=size,
+        "GRU", [steps.rows, inputs, recurrent, None, steps.lengths, initial(op, "H0")], [x.dtype, None], hidden_size=size,
         direction="reverse" if op.attr("is_reverse") else "forward", linear_before_reset=0,
         activations=_named(op.attr("gate_activation"), op.attr("activation")),
     )  # fmt: skip
-    return hidden.reshape([x.dim(0), size])
+    return steps.back(g, hidden.squeeze(1), size)
 
 
 @renders("fusion_gru")
 def fusion_gru(g: Graph, op: Operation) -> dict[str, Value]:
-    return {"Hidden": _gru(g, op, op["X"] @ op["WeightX"], op["WeightH"], op.get("Bias"))}
+    return {"Hidden": _gru(g, op, op["X"] @ op["WeightX"], op["WeightH"], op.get("Bias"), op.lengths("X"))}
 
 
 @renders("fusion_lstm")
 def fusion_lstm(g: Graph, op: Operation) -> dict[str, Value]:
-    hidden, cell = _lstm(g, op, op["X"] @ op["WeightX"], op["WeightH"], op["Bias"])
+    hidden, cell = _lstm(g, op, op["X"] @ op["WeightX"], op["WeightH"], op["Bias"], op.lengths("X"))
     return {"Hidden": hidden, "Cell": cell}
 
 
 @renders("lstmp")
 def lstmp(g: Graph, op: Operation) -> dict[str, Value]:
     """An LSTM whose output is projected before it returns: a Scan, since ONNX's LSTM has no projection."""
-    op.exporter.require_single()
+    lengths = op.lengths("Input")
     x, weight, projection, bias = op["Input"], op["Weight"], op["ProjWeight"], op["Bias"].reshape([1, -1])
     size, width = projection.size(0), projection.size(1)
     gate, cell, candidate, last = (op.attr(f"{name}_activation") for name in ("gate", "cell", "candidate", "proj"))
-    rows = x + bias.part(1, 0, 4 * size)
-    zeros = [g.constant(np.zeros((1, n), x.dtype)) for n in (width, size)]
+    steps = Steps.of(g, x + bias.part(1, 0, 4 * size), lengths)
     body = g.inner()
-    before_p = body.input(body.name(f"{g.prefix}.p"), x.dtype, (1, width))
-    before_c = body.input(body.name(f"{g.prefix}.c"), x.dtype, (1, size))
-    row = body.input(body.name(f"{g.prefix}.x"), x.dtype, (4 * size,))
-    total = row.unsqueeze(0) + before_p @ weight.within(body)
+    before_p = body.input(body.name(f"{g.prefix}.p"), x.dtype, (-1, width))
+    before_c = body.input(body.name(f"{g.prefix}.c"), x.dtype, (-1, size))
+    row, inside = steps.entered(body, g.prefix, 4 * size)
+    total = row + before_p @ weight.within(body)
     c, i, f, o = parts(total, 4, 1)
     if op.attr("use_peepholes"):
         pi, pf, po = (bias.part(1, (4 + k) * size, (5 + k) * size).within(body) for k in range(3))
@@ -187,17 +243,12 @@ def lstmp(g: Graph, op: Operation) -> dict[str, Value]:
     projected = activated(body, hidden @ projection.within(body), last)
     bound = op.attr("proj_clip")
     projected = projected.clip(-bound, bound) if bound > 0 else projected
-    body.outputs = [projected, state, *(body.same("Identity", value.flat()) for value in (projected, state))]
-    backward = [1] if op.attr("is_reverse") else [0]
-    starts: list[Value | None] = [op.get("H0"), op.get("C0")]
-    if starts[0] is not None:
-        starts[0] = activated(g, starts[0] @ projection, last)
-    given = [zero if start is None else start for start, zero in zip(starts, zeros, strict=True)]
-    _, _, out, cells = g.node(
-        "Scan", [*given, rows], [x.dtype] * 4, body=body, num_scan_inputs=1,
-        scan_input_directions=backward, scan_output_directions=backward * 2,
-    )  # fmt: skip
-    return {"Projection": out.shaped((-1, width)), "Cell": cells.shaped((-1, size))}
+    first = op.get("H0")
+    first = None if first is None else activated(g, first @ projection, last)
+    starts = [steps.starts(first, width), steps.starts(op.get("C0"), size)]
+    states = [(projected, before_p, width), (state, before_c, size)]
+    out, cells = _scan(g, steps, body, inside, starts, states, op.attr("is_reverse"))
+    return {"Projection": out, "Cell": cells}
 
 
 # ---------------------------------------------------------------- single steps

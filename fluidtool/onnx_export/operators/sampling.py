@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fluidtool.onnx_export import ragged
 from fluidtool.onnx_export.graph import Array, Graph, Value
 from fluidtool.onnx_export.operation import Operation
 from fluidtool.onnx_export.operators.convolution import back, first
@@ -139,7 +140,9 @@ def image_of_region(g: Graph, op: Operation, x: Value, rois: Value) -> Value:
         last = rois.dim_value(0).scalar() if not isinstance(rois.dim(0), int) else rois.size(0)
         rows = g.range(0, last).unsqueeze(1)
         return (rows >= ends.unsqueeze(0)).cast(np.int64).sum(1)
-    op.exporter.require_single()
+    if rois.levels:
+        return ragged.owners(g, rois.levels[-1])
+    op.single()
     return g.full(g.vector([rois.dim(0)]), 0, np.int64)
 
 
@@ -215,9 +218,14 @@ def fold(g: Graph, op: Operation) -> Value:
 def im2sequence(g: Graph, op: Operation) -> Value:
     x = op["X"]
     need(op.get("Y") is None, "real sizes of images")
-    op.exporter.require_single()
     kernel, strides, pads = (list(op.attr(name)) for name in ("kernels", "strides", "paddings"))
     cells = windows_of(g, x, kernel, strides, pads, [1, 1]).transpose(0, 2, 4, 1, 3, 5)
+    if op.exporter.several:
+        each = cells.merged(1, 3)
+        lengths = g.vector([each]) if isinstance(each, int) else each
+        op.tell("Out", [lengths.expand(g.vector([x.dim(0)]))])
+    else:
+        op.single()
     return cells.reshape([cells.merged(0, 3), x.size(1) * kernel[0] * kernel[1]])
 
 
@@ -225,12 +233,12 @@ def im2sequence(g: Graph, op: Operation) -> Value:
 def add_position_encoding(g: Graph, op: Operation) -> Value:
     x = op["X"]
     alone = x.rank == 2
-    if alone:
-        op.exporter.require_single()
+    lengths = op.lengths("X") if alone else None
     width, half = x.size(-1), x.size(-1) // 2
     axis = 0 if alone else 1
     last = x.dim(axis)
-    steps = g.range(0, last if isinstance(last, int) else last.scalar()).cast(x.dtype).unsqueeze(1)
+    at = ragged.places(g, lengths) if lengths is not None else g.range(0, g.vector([last]).scalar())
+    steps = at.cast(x.dtype).unsqueeze(1)
     power = np.arange(half) / (half - 1) if half > 1 else np.ones(1)
     places = steps / g.constant(np.power(10000.0, power)[None].astype(x.dtype))
     encoding = g.concat([places.apply("Sin"), places.apply("Cos")], 1)

@@ -412,12 +412,6 @@ def roll(g: Graph, op: Operation) -> Value:
     return whole.reshape(x.sizes()) if not axes else whole.shaped(x.shape)
 
 
-@renders("lod_reset")
-def lod_reset(g: Graph, op: Operation) -> Value:
-    op.exporter.require_single()
-    return op["X"]
-
-
 def vector_of(g: Graph, values: object) -> Value:
     """Whole numbers as a constant."""
     return g.constant(values, INT64)

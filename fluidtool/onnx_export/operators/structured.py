@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from fluidtool.onnx_export import ragged
 from fluidtool.onnx_export.graph import BOOL, Graph, Value
 from fluidtool.onnx_export.operation import Operation
-from fluidtool.onnx_export.operators.sequences import one
 from fluidtool.onnx_export.registry import need, renders
 
 NEVER = -1e30
@@ -22,8 +22,25 @@ def crf_decoding(g: Graph, op: Operation) -> Value:
     label leads to itself.
     """
     emission, transition, length = op["Emission"], op["Transition"], op.get("Length")
-    rows = one(op)["Emission"].unsqueeze(1) if length is None else emission.transpose(1, 0, 2)
-    inside = None if length is None else _inside(g, length, rows.dim_value(0)).swap()
+    lengths = op.lengths("Emission") if length is None else None
+    if lengths is not None:
+        rows, within = ragged.padded(g, emission, lengths)
+        return _judged(op, ragged.packed(g, _viterbi(g, rows, transition, within), within).unsqueeze(1))
+    inside = None if length is None else _inside(g, length, emission.dim_value(1))
+    found = _judged(op, _viterbi(g, emission, transition, inside))
+    return found if inside is None else g.where(inside, found, 0)
+
+
+def _judged(op: Operation, path: Value) -> Value:
+    """The path, or where it is the one of `Label`."""
+    wanted = op.get("Label")
+    return path if wanted is None else path.equals(wanted.cast(np.int64).reshape(path.dims())).cast(np.int64)
+
+
+def _viterbi(g: Graph, emission: Value, transition: Value, inside: Value | None) -> Value:
+    """[T, 1] of one sequence, [N, T] of padded ones."""
+    rows = emission.unsqueeze(1) if inside is None else emission.transpose(1, 0, 2)
+    inside = None if inside is None else inside.swap()
     count, dtype = emission.size(emission.rank - 1), emission.dtype
     start, end, steps = transition.part(0, 0, 1), transition.part(0, 1, 2), transition.part(0, 2)
     ways = g.concat([steps, start], 0).pad([0, 0], [0, 1], "constant", NEVER)
@@ -55,11 +72,8 @@ def crf_decoding(g: Graph, op: Operation) -> Value:
         "Scan", [label, track.shaped((-1, -1, count + 1))], [np.int64, np.int64], body=back, num_scan_inputs=1,
         scan_input_directions=[1], scan_output_directions=[1],
     )  # fmt: skip
-    found, wanted = path.shaped((-1, -1)), op.get("Label")
-    found = found if inside is None else found.swap()
-    if wanted is not None:
-        found = found.equals(wanted.cast(np.int64).reshape(found.dims())).cast(np.int64)
-    return found if inside is None else g.where(inside.swap(), found, 0)
+    found = path.shaped((-1, -1))
+    return found if inside is None else found.swap()
 
 
 def _inside(g: Graph, length: Value, longest: Value) -> Value:
@@ -71,8 +85,10 @@ def _inside(g: Graph, length: Value, longest: Value) -> Value:
 def ctc_align(g: Graph, op: Operation) -> Any:
     if op.get("InputLength") is not None:
         return _aligned_padded(g, op)
-    tokens = one(op)["Input"].flat()
-    kept = _kept(g, op, tokens)
+    tokens, lengths = op["Input"].flat(), op.lengths("Input")
+    kept = _kept(g, op, tokens, None if lengths is None else ragged.places(g, lengths).equals(0))
+    if lengths is not None:
+        op.tell("Output", [ragged.padded(g, kept.cast(np.int64), lengths)[0].sum(1)])
     rows = g.op("Compress", tokens, kept, axis=0, shape=(-1,)).unsqueeze(1)
     empty = rows.dim_value(0).equals(0).scalar()
     nothing, something = g.inner(), g.inner()
@@ -81,14 +97,15 @@ def ctc_align(g: Graph, op: Operation) -> Any:
     return g.op("If", empty, dtype=tokens.dtype, then_branch=nothing, else_branch=something, shape=(-1, 1))
 
 
-def _kept(g: Graph, op: Operation, tokens: Value) -> Value:
-    """Along the last axis: tokens that are not blank, and of a run of equal ones the first."""
+def _kept(g: Graph, op: Operation, tokens: Value, first: Value | None = None) -> Value:
+    """Along the last axis: tokens that are not blank, and of a run of equal ones the first; `first`: where sequences begin."""
     kept = ~tokens.equals(op.attr("blank"))
     if not op.attr("merge_repeated"):
         return kept
     last = tokens.rank - 1
     before = tokens.part(last, 0, -1).pad([*[0] * last, 1], [0] * tokens.rank, "constant", -1)
-    return kept & ~tokens.equals(before)
+    repeated = tokens.equals(before)
+    return kept & ~(repeated if first is None else repeated & ~first)
 
 
 def _aligned_padded(g: Graph, op: Operation) -> dict[str, Value]:
@@ -108,7 +125,7 @@ def _aligned_padded(g: Graph, op: Operation) -> dict[str, Value]:
 def edit_distance(g: Graph, op: Operation) -> dict[str, Value]:
     """A Scan over the hypothesis: a row of the table follows from the one before by a running minimum."""
     need(op.get("HypsLength") is None, "padded sequences")
-    hypothesis, reference = one(op)["Hyps"].cast(np.int64).flat(), op["Refs"].cast(np.int64).flat()
+    hypothesis, reference = op.single()["Hyps"].cast(np.int64).flat(), op["Refs"].cast(np.int64).flat()
     places = g.range(0, reference.dim_value(0).scalar() + 1).cast(np.float32)
     body = g.inner()
     before = body.input(body.name(f"{g.prefix}.row"), np.float32, (-1,))
@@ -134,7 +151,7 @@ def edit_distance(g: Graph, op: Operation) -> dict[str, Value]:
 def warpctc(g: Graph, op: Operation) -> dict[str, Value]:
     """The negative logarithm of the probability of a label sequence: a Scan over the rows of log-probabilities."""
     need(op.get("LogitsLength") is None, "padded sequences")
-    logits, label = one(op)["Logits"], op["Label"].cast(np.int64).flat()
+    logits, label = op.single()["Logits"], op["Label"].cast(np.int64).flat()
     blank = op.attr("blank")
     chances = logits.apply("LogSoftmax", axis=-1)
     # Blanks around and between the labels: blank, l1, blank, l2, …, blank.
