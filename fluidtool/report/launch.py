@@ -71,9 +71,11 @@ class RoleStatus(TypedDict):
     step: Annotated[int | None, "the last step that it reported"]
     loss: Annotated[Number | None, "the last loss that it reported"]
     steps_per_second: Annotated[float | None, "its speed over the last seconds"]
+    examples_per_second: Annotated[float | None, "the examples that it trains on, over the last seconds"]
     bytes_sent: Annotated[int, "what it sent to other roles"]
     bytes_received: Annotated[int, "what it received from other roles"]
     exit_code: Annotated[int | None, "its exit code; null while it runs"]
+    last_error: Annotated[str | None, "how it failed last, and what it wrote last to stderr; null if it never failed"]
 
 
 class StatusLine(TypedDict):

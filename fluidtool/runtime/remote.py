@@ -10,6 +10,7 @@ import atexit
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -107,12 +108,13 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 class Servers:
     """What one executor sends to parameter servers; implements `fluidtool.ops.context.Remote`.
 
-    sent, received: bytes of values so far, for monitoring.
+    sent, received: bytes of values so far; waited: seconds that were spent waiting for answers. For monitoring.
     """
 
     def __init__(self, policy: Policy, connections: Connections = PROCESS) -> None:
         self._policy, self._connections = policy, connections
         self.sent = self.received = 0
+        self.waited = 0.0
         self._used: set[Place] = set()
         self._trainers: WeakKeyDictionary[Program, tuple[Any, int]] = WeakKeyDictionary()
         self._announced: dict[Place, dict[Read, Pending]] = {}
@@ -209,7 +211,9 @@ class Servers:
         self._connections.drop(used)
 
     def _arrived(self, values: Iterable[Any]) -> list[Any]:
+        begin = perf_counter()
         found = list(values)
+        self.waited += perf_counter() - begin
         self.received += sum(map(_bytes, found))
         return found
 
@@ -217,9 +221,11 @@ class Servers:
         clients = [self._client(op, endpoint) for endpoint in endpoints]
         for client in clients:
             post(client)
+        begin = perf_counter()
         for client in clients:
             if not client.streaming:
                 client.settle()
+        self.waited += perf_counter() - begin
 
     def _client(self, op: Operator, endpoint: str) -> Client:
         place = self._policy.endpoint(endpoint, op.type), self._trainer(op)

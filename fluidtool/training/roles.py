@@ -136,12 +136,13 @@ class RoleTraining(Training):
 
     def run(self, epochs: int, checkpoints: CheckpointPlan | None = None) -> Iterator[Step]:
         """The steps up to the end of epoch number `epochs`; each is reported, and saved when it is due."""
+        examples = 0
         for step in super().run(epochs, checkpoints):
             done = step.epoch * self.steps_per_epoch + step.step + 1
             if self.schedule is not None and self.schedule.is_due(done):
                 self.schedule.save(done, values_of(self.scope, self._local, "a checkpoint"), self._state(step))
-            servers = self.executor.servers
-            self.reporter.report(Report(done, step.loss, servers.sent, servers.received))
+            servers, examples = self.executor.servers, examples + step.examples
+            self.reporter.report(Report(done, step.loss, servers.sent, servers.received, examples, servers.waited))
             yield step
 
     def close(self, *, failed: bool = False) -> None:

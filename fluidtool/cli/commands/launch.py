@@ -159,6 +159,13 @@ def launch(
             help="The time without a report or output from any trainer after which a job has failed (0: never).",
         ),
     ] = 300.0,
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch",
+            help="On a terminal, show one page: roles, state, step, examples/s, restarts, the last error, the last output.",
+        ),
+    ] = False,
     json: Annotated[
         Json, Changed(help="Write one line of JSON per event to stdout, and the roles' output to stderr.")
     ] = False,
@@ -174,6 +181,8 @@ def launch(
     from fluidtool.workflows.launch import LaunchOptions
     from fluidtool.workflows.launch import launch as launch_job
 
+    if watch and json:
+        raise UsageError("--watch and --json are two ways to show a job; omit one of them")
     words = arguments or []
     blueprint = _blueprint(
         job,
@@ -185,7 +194,7 @@ def launch(
         checkpoints=Checkpoints(checkpoint, checkpoint_every, keep),
     )
     options = LaunchOptions(engine, port, any_ports, ray_address, resume, restarts, grace, hang_after)
-    result = launch_job(blueprint, options, show=lambda roles: view(roles, json), play=run_command)
+    result = launch_job(blueprint, options, show=lambda roles: view(roles, json, watch), play=run_command)
     if result.outcome is not None:
         show_outcome(result.outcome, json)
     if result.exit_code:

@@ -14,6 +14,7 @@ from typing import Any
 
 from fluidtool.cli.failures import say
 from fluidtool.cli.render import Table, amount, in_colour, number, printable, show, size, table
+from fluidtool.cli.views.watch import WatchView
 from fluidtool.distribute.launch.status import Outcome, RoleStatus
 from fluidtool.io.jsonable import jsonable
 
@@ -123,7 +124,7 @@ class LiveView:
 
 
 HEADINGS = ("!role", "!state", ">starts", ">step", ">steps/s", ">loss", ">sent", ">received")
-AnyView = PlainView | JsonView | LiveView
+AnyView = PlainView | JsonView | LiveView | WatchView
 
 
 def cells(role: RoleStatus) -> tuple[str, ...]:
@@ -156,15 +157,18 @@ def status_text(roles: Sequence[RoleStatus]) -> str:
 
 
 @contextmanager
-def view(roles: Sequence[str], as_json: bool) -> Iterator[AnyView]:
-    """The view for where stdout goes; what is printed within the block, as Ray does, goes to stderr."""
+def view(roles: Sequence[str], as_json: bool, watch: bool = False) -> Iterator[AnyView]:
+    """The view for where stdout goes; what is printed within the block, as Ray does, goes to stderr.
+
+    watch: on a terminal, one page instead of lines above a table.
+    """
     width = max((len(role) for role in roles), default=0)
     if as_json or not sys.stdout.isatty():
         plain = JsonView(width) if as_json else PlainView(width)
         with redirect_stdout(sys.stderr):
             yield plain
         return
-    live = LiveView(width)
+    live = WatchView(width) if watch else LiveView(width)
     with live.shown(), redirect_stdout(sys.stderr):
         yield live
 

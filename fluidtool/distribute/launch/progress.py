@@ -1,7 +1,7 @@
 """How roles tell what they have done: lines of JSON in a file that FLUIDTOOL_PROGRESS names, one for each report.
 
-A line is {"step": 12, "loss": 0.53, "sent": 1024, "received": 1024}; everything but the step may be left out. Any program
-may write such lines, toy roles of tests among them.
+A line is {"step": 12, "loss": 0.53, "sent": 1024, "received": 1024, "examples": 384, "waited": 0.2}; everything but the step
+may be left out. Any program may write such lines, toy roles of tests among them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +21,26 @@ LONGEST_LINE = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a role says of itself: steps done since the beginning of the training, the last loss, bytes so far."""
+    """What a role says of itself: steps done since the beginning of the training, the last loss; and since it was started,
+    bytes, examples, and the seconds that it has waited for other roles.
+    """
 
     step: int
     loss: float | None = None
     sent: int = 0
     received: int = 0
+    examples: int = 0
+    waited: float = 0.0
 
 
 class Reporter:
     """Appends reports to a file, ten a second at most; the last one is written when it is closed.
 
-    path None: nobody asked, and nothing is written.
+    path None: nobody asked, and nothing is written. `last` is what was reported last, for metrics.
     """
 
     def __init__(self, path: Path | None) -> None:
+        self.last: Report | None = None
         self._file = None if path is None else path.open("a", encoding="utf-8")
         self._due = 0.0
         self._held: Report | None = None
@@ -48,7 +53,7 @@ class Reporter:
 
     def report(self, report: Report) -> None:
         """Say where the role stands."""
-        self._held = report
+        self._held = self.last = report
         if self._file is not None and time.monotonic() >= self._due:
             self._write()
 
@@ -63,8 +68,7 @@ class Reporter:
         if self._held is None or self._file is None:
             return
         held, self._held = self._held, None
-        line = {"step": held.step, "loss": held.loss, "sent": held.sent, "received": held.received}
-        self._file.write(json.dumps(line) + "\n")
+        self._file.write(json.dumps(asdict(held)) + "\n")
         self._file.flush()
         self._due = time.monotonic() + PAUSE
 
@@ -100,11 +104,15 @@ def _report(line: bytes) -> Report | None:
         return None
     if not isinstance(content, dict) or not _is_count(content.get("step")):
         return None
-    loss = content.get("loss")
-    sent, received = content.get("sent", 0), content.get("received", 0)
-    if not (_is_count(sent) and _is_count(received) and (loss is None or isinstance(loss, (int, float)))):
+    loss, waited = content.get("loss"), content.get("waited", 0.0)
+    counts = [content.get(name, 0) for name in ("sent", "received", "examples")]
+    if not (all(map(_is_count, counts)) and (loss is None or _is_number(loss)) and _is_number(waited)):
         return None
-    return Report(content["step"], None if loss is None else float(loss), sent, received)
+    return Report(content["step"], None if loss is None else float(loss), *counts, waited=float(waited))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_count(value: Any) -> bool:

@@ -35,33 +35,59 @@ class RoleStatus:
     sent: int = 0
     received: int = 0
     exit_code: int | None = None
+    last_error: str = ""
     heard: float = 0.0
-    _reports: deque[tuple[float, int]] = field(default_factory=deque, repr=False)
+    _complaint: str = field(default="", repr=False)
+    _reports: deque[tuple[float, int, int]] = field(default_factory=deque, repr=False)
 
     def take(self, report: Report, now: float) -> None:
         """What the role reports, at this moment."""
         self.step, self.heard = report.step, now
         self.loss = self.loss if report.loss is None else report.loss
         self.sent, self.received = report.sent, report.received
-        self._reports.append((now, report.step))
+        self._reports.append((now, report.step, report.examples))
         while now - self._reports[0][0] > WINDOW and len(self._reports) > 2:
             self._reports.popleft()
 
-    def forget_rate(self) -> None:
+    def complain(self, text: str) -> None:
+        """What the role wrote to stderr; if it fails, the last of it is why."""
+        self._complaint = text.strip() or self._complaint
+
+    def fail(self, how: str) -> None:
+        """The role has failed: an exit code or the name of a signal, and what it wrote last to stderr."""
+        self.state = FAILED
+        self.last_error = f"{how}: {self._complaint}" if self._complaint else how
+
+    def restart(self) -> None:
         """The role starts again, and so does what it is measured by."""
         self._reports.clear()
+        self._complaint = ""
+
+    @property
+    def restarts(self) -> int:
+        """How often it was started again."""
+        return max(self.starts - 1, 0)
 
     @property
     def steps_per_second(self) -> float | None:
         """Over the last seconds; None before there are two reports."""
+        return self._rate(1)
+
+    @property
+    def examples_per_second(self) -> float | None:
+        """Over the last seconds; None before there are two reports, or if the role reports no examples."""
+        return self._rate(2) if self._reports and self._reports[-1][2] else None
+
+    def _rate(self, column: int) -> float | None:
         if len(self._reports) < 2:
             return None
-        (begin, first), (end, last) = self._reports[0], self._reports[-1]
-        return (last - first) / (end - begin) if end > begin else None
+        first, last = self._reports[0], self._reports[-1]
+        seconds = last[0] - first[0]
+        return (last[column] - first[column]) / seconds if seconds > 0 else None
 
     def fields(self) -> StatusFields:
         """In terms of JSON."""
-        rate = self.steps_per_second
+        rate, examples = self.steps_per_second, self.examples_per_second
         return {
             "role": self.name,
             "state": self.state,
@@ -70,9 +96,11 @@ class RoleStatus:
             "step": self.step,
             "loss": self.loss,
             "steps_per_second": None if rate is None else round(rate, 3),
+            "examples_per_second": None if examples is None else round(examples, 3),
             "bytes_sent": self.sent,
             "bytes_received": self.received,
             "exit_code": self.exit_code,
+            "last_error": self.last_error or None,
         }
 
 

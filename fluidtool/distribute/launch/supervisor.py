@@ -17,7 +17,7 @@ from fluidtool.distribute.launch.contract import RESUME_STEP, STARTS
 from fluidtool.distribute.launch.plans import Role
 from fluidtool.distribute.launch.progress import Report
 from fluidtool.distribute.launch.recovery import Recovery
-from fluidtool.distribute.launch.status import DONE, FAILED, RUNNING, STOPPED, Outcome, RoleStatus, View
+from fluidtool.distribute.launch.status import DONE, RUNNING, STOPPED, Outcome, RoleStatus, View
 from fluidtool.errors import EXIT_INTERRUPTED, EXIT_OK
 
 TICK = 0.1
@@ -132,7 +132,7 @@ class Supervisor:
             child = self.engine.start(role, found)
             status.state, status.process, status.exit_code = RUNNING, child.process, None
             status.heard = time.monotonic() + self.options.starting
-            status.forget_rate()
+            status.restart()
             self._running[role.name] = _Running(role, child, status)
         since = "" if step is None else f" from step {step}"
         names = ", ".join(role.name for role in roles)
@@ -167,6 +167,8 @@ class Supervisor:
     def _hear(self, running: _Running, lines: Sequence[Line]) -> None:
         for text, is_error in lines:
             running.status.heard = time.monotonic()
+            if is_error:
+                running.status.complain(text)
             self.view.line(running.role.name, text, is_error)
         for report in running.child.reports():
             running.status.take(report, time.monotonic())
@@ -179,8 +181,9 @@ class Supervisor:
                 continue
             self._take_leave(running)
             running.status.exit_code = code
-            running.status.state = FAILED if code else DONE
+            running.status.state = DONE
             if code:
+                running.status.fail(_signal_name(code - 128) if code > 128 else f"exit code {code}")
                 how = f"was killed by {_signal_name(code - 128)}" if code > 128 else f"failed with exit code {code}"
                 return running, code, f"{name} {how}"
             self.view.event(f"{name} is done", event="done", role=name)
@@ -195,6 +198,7 @@ class Supervisor:
         if quiet < self.options.hang_after:
             return None
         first = min(waiting, key=lambda running: running.status.heard)
+        first.status.last_error = f"silent for {quiet:.0f} seconds"
         text = f"the job hangs: no trainer has reported or written anything for {quiet:.0f} seconds (--hang-after)"
         return first, EXIT_HUNG, text
 
