@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from fluidtool.distribute.checkpoints import Checkpoint, Schedule
 from fluidtool.distribute.environment import LOCAL, PSERVER, Role, role_from_environment
 from fluidtool.distribute.fetched import fetched_variables
 from fluidtool.distribute.launch.progress import Report, Reporter
+from fluidtool.distribute.metrics.endpoint import open_metrics
+from fluidtool.distribute.metrics.roles import of_any_role, of_trainer
 from fluidtool.distribute.plan import DistributePlan
 from fluidtool.errors import UsageError
 from fluidtool.fluid.strategies import BuildStrategy
@@ -26,6 +28,9 @@ from fluidtool.io.parameters import Value
 from fluidtool.ir import Program, Variable
 from fluidtool.tensor import LoDTensor
 
+if TYPE_CHECKING:
+    from fluidtool.distribute.metrics.page import MetricsPage
+
 
 @dataclass(slots=True)
 class TrainerRole:
@@ -34,6 +39,7 @@ class TrainerRole:
     role: Role
     schedule: Schedule | None
     reporter: Reporter
+    metrics: MetricsPage | None = None
     steps: int = 0
     _plan: DistributePlan | None = None
     _resumed: Checkpoint | None = None
@@ -141,6 +147,8 @@ class TrainerRole:
         """Called after the last step."""
         self._over = True
         self.reporter.close()
+        if self.metrics is not None:
+            self.metrics.close()
 
 
 def trainer_role(environment: Mapping[str, str]) -> TrainerRole | None:
@@ -149,5 +157,8 @@ def trainer_role(environment: Mapping[str, str]) -> TrainerRole | None:
     if role.kind == LOCAL:
         return None
     index = role.servers.index(role.current_endpoint) if role.kind == PSERVER else role.trainer_id
-    schedule = Schedule.from_environment(environment, f"{role.kind}_{index}")
-    return TrainerRole(role, schedule, Reporter.from_environment(environment))
+    name = f"{role.kind}_{index}"
+    reporter, metrics = Reporter.from_environment(environment), None
+    if role.kind != PSERVER:  # a server shows its own
+        metrics = open_metrics(environment, lambda: of_any_role(name, environment) + of_trainer(reporter.last))
+    return TrainerRole(role, Schedule.from_environment(environment, name), reporter, metrics)

@@ -11,6 +11,9 @@ from fluidtool.distribute.environment import PSERVER
 from fluidtool.distribute.launch.contract import STARTS
 from fluidtool.distribute.launch.jobs import endpoints_of
 from fluidtool.distribute.launch.progress import Reporter
+from fluidtool.distribute.metrics.endpoint import shown_metrics
+from fluidtool.distribute.metrics.exposition import Family
+from fluidtool.distribute.metrics.roles import of_any_role, of_trainer
 from fluidtool.distribute.rpc.security import is_loopback
 from fluidtool.errors import Hint, PolicyError, UsageError
 from fluidtool.runtime import Policy
@@ -122,11 +125,16 @@ def _train(
     )
     check_outputs(trainer, request)
     failed = True
+
+    def collect() -> list[Family]:
+        return of_any_role(role.name, environment) + of_trainer(trainer.reporter.last)
+
     try:
-        trainer.initialize()
-        if trainer.position is not None:
-            watcher.say(f"resumed after step {trainer.position.step} of epoch {trainer.position.epoch}")
-        result = run_and_save(trainer, request, watcher)
+        with shown_metrics(environment, collect):
+            trainer.initialize()
+            if trainer.position is not None:
+                watcher.say(f"resumed after step {trainer.position.step} of epoch {trainer.position.epoch}")
+            result = run_and_save(trainer, request, watcher)
         failed = False
     finally:
         trainer.close(failed=failed)

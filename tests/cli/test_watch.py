@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,7 @@ from rich.console import Console
 from fluidtool.cli.views.watch import Page, WatchView
 from fluidtool.distribute.launch.progress import Report
 from fluidtool.distribute.launch.status import RoleStatus
-from tests.cli.support import call, error_of, process
-from tests.support.checkout import child_environment
+from tests.cli.support import call, error_of, on_terminal, process
 
 ERROR = "error: server 10.0.0.1:6174 does not answer: its certificate expired on 2026-11-23; make new ones\x1b[2J"
 
@@ -107,30 +105,11 @@ def test_in_a_pipe_there_are_plain_lines(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no pseudo-terminals here")
 def test_on_a_terminal_there_is_the_page(tmp_path: Path) -> None:
-    import pty
-
     (tmp_path / "script.py").write_text("print('hello')\nraise SystemExit(3)")
-    words = ["launch", "--any-ports", "--mode", "collective", "--watch", str(tmp_path / "script.py")]
-    child, terminal = pty.fork()
-    if not child:
-        environment = {**child_environment(), "TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
-        os.execve(sys.executable, [sys.executable, "-m", "fluidtool", *words], environment)
-    written = b""
-    while part := _read(terminal):
-        written += part
-    _, status = os.waitpid(child, 0)
-    text = written.decode()
-    assert os.waitstatus_to_exitcode(status) == 3, text
-    assert "\x1b[?1049h" in text and "\x1b[?1049l" in text
-    assert "trainer_0 failed with exit code 3" in text.partition("\x1b[?1049l")[2]
-
-
-def _read(terminal: int) -> bytes:
-    """What is there; nothing once the other end is closed, which Linux tells by an error."""
-    try:
-        return os.read(terminal, 1 << 16)
-    except OSError:
-        return b""
+    written = on_terminal("launch", "--any-ports", "--mode", "collective", "--watch", tmp_path / "script.py")
+    page, _, after = written.partition("\x1b[?1049l")
+    assert "\x1b[?1049h" in page and "trainer_0" in page
+    assert "trainer_0 failed with exit code 3" in after
 
 
 def test_it_is_not_json(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +28,8 @@ OWN = (
     "--restarts",
     "--hang-after",
     "--grace",
+    "--metrics",
+    "--watch",
 )
 JOB, PLACES, RECOVERY = "The job", "Where it runs", "Failures"
 
@@ -159,6 +162,15 @@ def launch(
             help="The time without a report or output from any trainer after which a job has failed (0: never).",
         ),
     ] = 300.0,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics",
+            metavar="[HOST:]PORT",
+            help="Show metrics for Prometheus at http://HOST:PORT/metrics (default host: 127.0.0.1): those of the first "
+            "role at PORT, of the next at PORT + 1, and so on.",
+        ),
+    ] = None,
     watch: Annotated[
         bool,
         typer.Option(
@@ -178,6 +190,7 @@ def launch(
     from fluidtool.cli.app import run_command
     from fluidtool.cli.views.launch import show_outcome, view
     from fluidtool.distribute.launch.plans import Checkpoints
+    from fluidtool.distribute.metrics.endpoint import metrics_endpoint
     from fluidtool.workflows.launch import LaunchOptions
     from fluidtool.workflows.launch import launch as launch_job
 
@@ -193,6 +206,8 @@ def launch(
         sync=not asynchronous,
         checkpoints=Checkpoints(checkpoint, checkpoint_every, keep),
     )
+    if metrics is not None:
+        blueprint = replace(blueprint, metrics=metrics_endpoint(metrics, "--metrics"))
     options = LaunchOptions(engine, port, any_ports, ray_address, resume, restarts, grace, hang_after)
     result = launch_job(blueprint, options, show=lambda roles: view(roles, json, watch), play=run_command)
     if result.outcome is not None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from fluidtool.distribute.endpoints import parse_endpoints
 from fluidtool.distribute.launch.contract import MODES, SERVERS, Cluster
 from fluidtool.distribute.launch.jobs import JobFolder, is_job, move_job, read_job
-from fluidtool.distribute.launch.plans import Checkpoints, Role, folder_roles, script_roles
+from fluidtool.distribute.launch.plans import Checkpoints, Role, folder_roles, script_roles, with_metrics
 from fluidtool.errors import Hint, UsageError
 
 
@@ -18,7 +18,7 @@ class Blueprint:
     """job: a folder with a manifest, or a script. servers: 0 where trainers work without.
 
     endpoints: those that the job or the user names; () where they are still to be chosen. sync: whether trainers wait
-    for one another.
+    for one another. metrics: where the first role shows its metrics; the others do at the ports after it ("": nowhere).
     """
 
     job: Path
@@ -29,6 +29,7 @@ class Blueprint:
     endpoints: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
+    metrics: str = ""
 
     @property
     def listeners(self) -> int:
@@ -44,11 +45,12 @@ class Blueprint:
     def roles(self, endpoints: Sequence[str], folder: Path) -> tuple[Role, ...]:
         """Every role of the job; programs with other endpoints than the job's own are written into `folder`."""
         if self.is_script:
-            return script_roles(self.cluster(endpoints), self.job, self.arguments, self.checkpoints)
+            roles = script_roles(self.cluster(endpoints), self.job, self.arguments, self.checkpoints)
+            return with_metrics(roles, self.metrics)
         job = read_job(self.job)
         if tuple(endpoints) != job.cluster.endpoints:
             job = move_job(job, tuple(endpoints), folder / "job")
-        return folder_roles(job, self.arguments, self.checkpoints)
+        return with_metrics(folder_roles(job, self.arguments, self.checkpoints), self.metrics)
 
 
 def draw(

@@ -6,7 +6,7 @@ import os
 import site
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fluidtool.distribute.environment import TRAINER
@@ -14,6 +14,7 @@ from fluidtool.distribute.launch.contract import (
     CHECKPOINT_DIR,
     CHECKPOINT_EVERY,
     CHECKPOINT_KEEP,
+    METRICS,
     ROLE_VARIABLES,
     Cluster,
     Member,
@@ -81,6 +82,16 @@ def script_roles(
 def _role(cluster: Cluster, member: Member, words: Sequence[str], checkpoints: Checkpoints) -> Role:
     environment = role_environment(cluster, member) | checkpoints.environment()
     return Role(member.name, member.kind, tuple(words), environment)
+
+
+def with_metrics(roles: Sequence[Role], first: str) -> tuple[Role, ...]:
+    """The roles, told to show metrics: one at the endpoint `first`, the others at the ports after it. "": unchanged."""
+    if not first:
+        return tuple(roles)
+    host, _, port = first.rpartition(":")
+    endpoints = (f"{host}:{int(port) + index}" for index in range(len(roles)))
+    pairs = zip(roles, endpoints, strict=True)
+    return tuple(replace(role, environment={**role.environment, METRICS: endpoint}) for role, endpoint in pairs)
 
 
 # ---------------------------------------------------------------- processes

@@ -108,7 +108,9 @@ def _report(line: bytes) -> Report | None:
     counts = [content.get(name, 0) for name in ("sent", "received", "examples")]
     if not (all(map(_is_count, counts)) and (loss is None or _is_number(loss)) and _is_number(waited)):
         return None
-    return Report(content["step"], None if loss is None else float(loss), *counts, waited=float(waited))
+    return Report(
+        content["step"], None if loss is None else float(loss), counts[0], counts[1], counts[2], float(waited)
+    )
 
 
 def _is_number(value: Any) -> bool:

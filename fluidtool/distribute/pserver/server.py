@@ -30,6 +30,16 @@ class ParameterServer(ABC):
         self._stopped = False
         self._failure: FluidError | None = None
 
+    @property
+    @abstractmethod
+    def step(self) -> int:
+        """The round that it is in, or how often each gradient was applied."""
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for other trainers."""
+        return len(self._waiting)
+
     # -- the main loop
     def serve(self) -> None:
         """Serve until the last trainer completes."""

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -15,6 +15,10 @@ from typing import Any
 
 from fluidtool.distribute.checkpoints import Checkpoint, Schedule
 from fluidtool.distribute.endpoints import host_and_port
+from fluidtool.distribute.launch.contract import METRICS
+from fluidtool.distribute.metrics.endpoint import shown_metrics
+from fluidtool.distribute.metrics.exposition import Traffic
+from fluidtool.distribute.metrics.roles import of_any_role, of_server
 from fluidtool.distribute.pserver.asynchronous import AsynchronousServer, gradient_blocks
 from fluidtool.distribute.pserver.blocks import Locks, UpdateBlocks
 from fluidtool.distribute.pserver.description import ServerDescription, describe_server
@@ -49,13 +53,14 @@ def serve_parameters(context: OpContext) -> None:
     context.runtime.policy.endpoint(description.endpoint, context.op.type)
     environment = os.environ
     _port_file().unlink(missing_ok=True)  # a killed process that had this number may have left it
-    schedule = Schedule.from_environment(environment, _role(context, description))
+    name = _role(context, description)
+    schedule, traffic = Schedule.from_environment(environment, name), Traffic() if environment.get(METRICS) else None
     with parameter_server(context, description, environment, schedule) as server, _stopping_at_signals(server.stop):
         options = fitted(Options.from_environment(environment), context.op.block.program, description)
-        transport = serve(description.endpoint, server, options, lost=server.lost)
+        transport = serve(description.endpoint, server, options, lost=server.lost, traffic=traffic)
         grace = FAILED_GRACE
         try:
-            with _told(context, description.endpoint, transport.port):
+            with _told(context, description.endpoint, transport.port), _measured(server, name, traffic, environment):
                 server.serve()
             if not server.roster.live:
                 time.sleep(LINGER)
@@ -190,6 +195,21 @@ def _told(context: OpContext, endpoint: str, port: int) -> Iterator[None]:
         yield
     finally:
         path.unlink(missing_ok=True)
+
+
+def _measured(
+    server: ParameterServer, name: str, traffic: Traffic | None, environment: Mapping[str, str]
+) -> AbstractContextManager[None]:
+    """Show metrics, if that is asked for."""
+    if traffic is None:
+        return nullcontext()
+    return shown_metrics(
+        environment,
+        lambda: [
+            *of_any_role(name, environment),
+            *of_server(server.step, server.waiting, server.roster.live, traffic),
+        ],
+    )
 
 
 def _port_file() -> Path:

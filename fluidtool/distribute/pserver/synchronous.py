@@ -39,6 +39,11 @@ class SynchronousServer(ParameterServer):
         self.rounds = Rounds(first_round)
         self._received: dict[str, tuple[Value, int | None]] = {}
 
+    @property
+    def step(self) -> int:
+        """The round that it is in."""
+        return self.rounds.number
+
     # -- the main loop
     def _serve(self) -> None:
         with self._arrived:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from fluidtool.distribute.endpoints import host_and_port
+from fluidtool.distribute.metrics.exposition import Traffic
 from fluidtool.distribute.rpc.frames import Frame, FrameReader, chunks, frame_parts
 from fluidtool.distribute.rpc.gate import Gate, on_threads_of
 from fluidtool.distribute.rpc.handler import Call, Handler, Message, Refused, RemoteError
@@ -59,15 +60,22 @@ class Caller:
 
 
 class Server:
-    """A running server. `port` is the one it listens on. lost: told of each trainer of ours whose stream ended."""
+    """A running server. `port` is the one it listens on. lost: told of each trainer of ours whose stream ended. traffic:
+    counts messages.
+    """
 
     def __init__(
-        self, endpoint: str, handler: Handler, options: Options, lost: Callable[[int], None] | None = None
+        self,
+        endpoint: str,
+        handler: Handler,
+        options: Options,
+        lost: Callable[[int], None] | None = None,
+        traffic: Traffic | None = None,
     ) -> None:
         grpc = load_grpc()
         options.security.check_address(endpoint)
         self._grpc, self._handler, self._options, self._ledger = grpc, handler, options, Ledger()
-        self._lost = lost
+        self._lost, self._traffic = lost, traffic
         self._largest = min(options.limits.message + HEADER_ROOM, LARGEST_INT)
         self._pool = ThreadPoolExecutor(options.threads, thread_name_prefix=f"server {endpoint}")
         self._streams = ThreadPoolExecutor(options.threads, thread_name_prefix=f"streams {endpoint}")
@@ -136,7 +144,9 @@ class Server:
                     self._rooms.arrived(room, len(request))
                     message = decode(request, self._options.limits)
                     asker = Call(caller.trainer_id, caller.step, peer, context.is_active)
-                    return b"".join(self._answer(method, message, caller, caller.number, asker))
+                    parts = self._answer(method, message, caller, caller.number, asker)
+                    self._count(len(request), parts)
+                    return b"".join(parts)
             except FluidError as error:
                 context.abort(self._code(status_of(error)), str(error))
                 raise
@@ -197,12 +207,18 @@ class Server:
             message = decode(frame.content, self._options.limits)
             pipelined = changes_state(method, message)
             parts = self._answer(method, message, caller, frame.number, call)
+            self._count(len(frame.content), parts)
             return frame_parts(frame.number, frame.step, OK, parts), True
         except FluidError as error:
             status, text = status_of(error), str(error)
         except Exception as error:  # whatever it is, the peer must learn that its message was not taken
             status, text = INTERNAL, f"{type(error).__name__}: {error}"
         return frame_parts(frame.number, frame.step, status, [text.encode()]), not pipelined
+
+    def _count(self, received: int, parts: list[Buffer]) -> None:
+        if self._traffic is not None:
+            self._traffic.received.add(received)
+            self._traffic.sent.add(sum(map(len, parts)))
 
     def _answer(self, method: Method, message: Message, caller: Caller, number: int, call: Call) -> list[Buffer]:
         if not changes_state(method, message):
@@ -216,11 +232,16 @@ class Server:
 
 
 def serve(
-    endpoint: str, handler: Handler, options: Options | None = None, *, lost: Callable[[int], None] | None = None
+    endpoint: str,
+    handler: Handler,
+    options: Options | None = None,
+    *,
+    lost: Callable[[int], None] | None = None,
+    traffic: Traffic | None = None,
 ) -> Server:
     """Start a server at `endpoint` (port 0: any free one; `Server.port` tells) that has `handler` answer.
 
-    lost: told of each trainer of ours whose stream ended, for whatever reason; it may open another.
+    lost: told of each trainer of ours whose stream ended, for whatever reason; it may open another. traffic: counts messages.
     Raises PolicyError for an address that is open to others without protection, RemoteError when it cannot listen there.
     """
-    return Server(endpoint, handler, Options() if options is None else options, lost)
+    return Server(endpoint, handler, Options() if options is None else options, lost, traffic)

@@ -1,0 +1,47 @@
+"""The metrics of trainers and of servers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fluidtool._version import __version__
+from fluidtool.distribute.launch.contract import STARTS
+from fluidtool.distribute.launch.progress import Report
+from fluidtool.distribute.metrics.exposition import Family, Traffic, counter, gauge
+
+
+def of_any_role(name: str, environment: Mapping[str, str]) -> list[Family]:
+    """Who it is, and how often it was restarted."""
+    starts = environment.get(STARTS, "1")
+    restarts = max(int(starts) - 1, 0) if starts.isdecimal() else 0
+    return [
+        gauge("fluidtool_role_info", "The role of this process; always 1.", 1, role=name, version=__version__),
+        counter("fluidtool_restarts_total", "How often the role was restarted.", restarts),
+    ]
+
+
+def of_trainer(report: Report | None) -> list[Family]:
+    """What a trainer last reported; nothing before its first step."""
+    if report is None:
+        return []
+    loss = [] if report.loss is None else [gauge("fluidtool_loss", "Loss of the last step.", report.loss)]
+    return [
+        counter(
+            "fluidtool_steps_total", "Steps since the training began, those before a restart included.", report.step
+        ),
+        counter("fluidtool_examples_total", "Examples that this process has trained on.", report.examples),
+        *loss,
+        counter("fluidtool_waiting_seconds_total", "Seconds that this process has waited for servers.", report.waited),
+        counter("fluidtool_sent_bytes_total", "Bytes of values sent to servers.", report.sent),
+        counter("fluidtool_received_bytes_total", "Bytes of values received from servers.", report.received),
+    ]
+
+
+def of_server(rounds: int, waiting: int, trainers: int, traffic: Traffic) -> list[Family]:
+    """rounds: how many it has begun, or steps of an asynchronous server; waiting: calls that wait for others."""
+    return [
+        counter("fluidtool_rounds_total", "Rounds (steps of an asynchronous server), before a restart too.", rounds),
+        gauge("fluidtool_waiting_calls", "Calls of trainers that wait for other trainers.", waiting),
+        gauge("fluidtool_live_trainers", "Trainers that are not done.", trainers),
+        traffic.family(),
+    ]
