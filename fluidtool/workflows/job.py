@@ -18,6 +18,8 @@ from fluidtool.distribute.nccl import NcclPlan, check_member
 from fluidtool.distribute.plan import DistributePlan
 from fluidtool.distribute.planning import make_plan
 from fluidtool.distribute.roles import RolePrograms, peer_programs, server_programs, trainer_programs
+from fluidtool.distribute.rpc.certificates import can_make_certificates, make_certificates
+from fluidtool.distribute.rpc.security import is_loopback
 from fluidtool.distribute.settings import Settings
 from fluidtool.distribute.sharding import SMALLEST_BLOCK
 from fluidtool.errors import Hint, UsageError
@@ -35,7 +37,8 @@ class JobRequest:
     mode: "pserver", "nccl2" or "collective". pservers: endpoints separated by commas; trainers: their number (pserver mode)
     or their endpoints. What is None comes from the PADDLE_* variables of the environment; so does the role whose programs
     are made, unless trainer_id or all_roles says it; where nothing says it, those of all roles are. split_method: how
-    shards are placed on servers, "RoundRobin" or "HashName".
+    shards are placed on servers, "RoundRobin" or "HashName". tls: make certificates for the roles; None: if endpoints are on
+    other machines, all roles are made and the package cryptography is there. False for real Paddle's peers, which know no TLS.
     """
 
     pservers: str | None = None
@@ -47,14 +50,19 @@ class JobRequest:
     slice_variables: bool = True
     split_method: str = "RoundRobin"
     min_block_size: int = SMALLEST_BLOCK
+    tls: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """The programs that were written, and the manifest beside them."""
+    """The programs that were written, and the manifest beside them. certificates: whether roles have them; open_to_others:
+    why not, if other machines can reach the roles.
+    """
 
     roles: tuple[RolePrograms, ...]
     manifest: Manifest
+    certificates: bool = False
+    open_to_others: str = ""
 
 
 def make_job(
@@ -76,6 +84,12 @@ def make_job(
     make = _with_servers if job.mode == SERVERS else _without_servers
     made = tuple(make(programs, job))
     with_servers = job.mode == SERVERS
+    missing = _missing_certificates(job)
+    wanted = missing is None if request.tls is None else request.tls
+    if wanted and not _makes_all(job):
+        hint = Hint("give all_roles=True", "give --all")
+        raise UsageError("certificates are made for all roles of a job at once", hint=hint)
+    certificates = make_certificates([programs.name for programs in made]) if wanted else {}
     manifest = write_job(
         output,
         made,
@@ -84,8 +98,27 @@ def make_job(
         servers=job.servers.split(",") if with_servers else [],
         trainers=int(job.trainers) if with_servers else job.trainers.split(","),
         overwrite=overwrite,
+        certificates=certificates,
     )
-    return JobResult(made, manifest)
+    return JobResult(made, manifest, wanted, "" if wanted else missing or "")
+
+
+def _makes_all(job: _Job) -> bool:
+    return job.trainer is None and job.server is None
+
+
+def _missing_certificates(job: _Job) -> str | None:
+    """Why the roles get no certificates unless somebody asks for them; None: they do, "": nobody else reaches the roles."""
+    endpoints = parse_endpoints(job.servers if job.mode == SERVERS else job.trainers, "endpoints")
+    if all(map(is_loopback, endpoints)):
+        return ""
+    if job.request.tls is False:
+        return "TLS is off"
+    if not _makes_all(job):
+        return "certificates are made for all roles at once"
+    if not can_make_certificates():
+        return "the package cryptography is not installed (pip install 'fluidtool[dist]')"
+    return None
 
 
 def plan_job(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -10,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from fluidtool.distribute.launch.blueprint import Blueprint
+from fluidtool.distribute.launch.contract import STARTS
 from fluidtool.distribute.launch.local import LocalEngine
-from fluidtool.distribute.launch.plans import Role, base_environment
+from fluidtool.distribute.launch.plans import Role, base_environment, with_metrics
 from fluidtool.distribute.launch.ports import check_free, free_endpoints, loopback_endpoints
-from fluidtool.distribute.launch.recovery import NothingSaved, Recovery, Saved, SavedIn
+from fluidtool.distribute.launch.recovery import NothingSaved, Recovery, Saved, SavedByAll, SavedIn
 from fluidtool.distribute.launch.status import Outcome, RoleStatus, View
 from fluidtool.distribute.launch.supervisor import Engine, Options, Supervisor
 from fluidtool.errors import Hint, Location, OutputExistsError, UsageError
@@ -29,7 +31,8 @@ class LaunchOptions:
     engine: "local" (a supervisor on this machine), "ray" (at `ray_address`, default: a new cluster here) or "mpi" (this
     process is one of an MPI job). port: the first of a script's roles; any_ports: free ones instead. resume: go on from the
     newest step that all roles have saved. restarts: how often roles are started again. grace, hang_after: seconds, as of
-    `fluidtool.distribute.launch.supervisor.Options`.
+    `fluidtool.distribute.launch.supervisor.Options`. role: start this one alone, by name or number; who starts the others
+    restarts them, too.
     """
 
     engine: str = "local"
@@ -40,6 +43,7 @@ class LaunchOptions:
     restarts: int = 0
     grace: float = 10.0
     hang_after: float = 300.0
+    role: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,8 @@ def launch(
     if options.ray_address is not None and options.engine != "ray":
         hint = Hint("give engine='ray'", "give --engine ray")
         raise UsageError("the address of a Ray cluster is given, but the engine is another one", hint=hint)
+    if options.role is not None:
+        return _one_role(blueprint, options, options.role, show)
     return engines[options.engine](blueprint, options, show, play)
 
 
@@ -88,7 +94,7 @@ def _saved(blueprint: Blueprint) -> Saved:
     return NothingSaved() if folder is None else SavedIn(folder)
 
 
-def _first_step(blueprint: Blueprint, names: Sequence[str], resume: bool) -> int | None:
+def _first_step(blueprint: Blueprint, names: Sequence[str], resume: bool, saved: Saved | None = None) -> int | None:
     """The step to go on from; raises OutputExistsError for checkpoints of another run that would be mixed up."""
     folder = blueprint.checkpoints.folder
     if folder is None:
@@ -97,7 +103,7 @@ def _first_step(blueprint: Blueprint, names: Sequence[str], resume: bool) -> int
             raise UsageError("to resume needs checkpoints", hint=hint)
         return None
     if resume:
-        return _saved(blueprint).newest(names)
+        return (saved or _saved(blueprint)).newest(names)
     taken = [name for name in names if (folder / name).exists()]
     if taken:
         raise OutputExistsError(
@@ -133,7 +139,13 @@ def _endpoints(blueprint: Blueprint, options: LaunchOptions) -> tuple[str, ...]:
 
 
 def _supervise(
-    roles: Sequence[Role], engine: Engine, blueprint: Blueprint, options: LaunchOptions, show: Show, step: int | None
+    roles: Sequence[Role],
+    engine: Engine,
+    blueprint: Blueprint,
+    options: LaunchOptions,
+    show: Show,
+    step: int | None,
+    started: int = 0,
 ) -> LaunchResult:
     """Look after a job until it is over."""
     with show([role.name for role in roles]) as view:
@@ -144,8 +156,52 @@ def _supervise(
             options=Options(options.grace, options.hang_after),
             recovery=Recovery(options.restarts, blueprint.sync, _saved(blueprint)),
             resume_step=step,
+            started=started,
         ).run()
     return LaunchResult(outcome.exit_code, outcome)
+
+
+# ---------------------------------------------------------------- one role, the others elsewhere
+def _one_role(blueprint: Blueprint, options: LaunchOptions, wanted: str, show: Show) -> LaunchResult:
+    _check_one_role(blueprint, options)
+    members = blueprint.cluster(blueprint.endpoints).members()
+    names = tuple(member.name for member in members)
+    name = names[int(wanted)] if wanted.isdecimal() and int(wanted) < len(names) else wanted
+    if name not in names:
+        raise UsageError(f"the job has no role {wanted!r}; it has {', '.join(names)} (0 to {len(names) - 1})")
+    folder = blueprint.checkpoints.folder
+    saved: Saved = _saved(blueprint) if folder is None or not blueprint.sync else SavedByAll(folder, names)
+    step = _first_step(blueprint, [name], options.resume, saved)
+    if options.resume and step is None:
+        saved.forget([name])
+    check_free(member.endpoint for member in members if member.name == name and member.endpoint)
+    with tempfile.TemporaryDirectory(prefix="fluidtool-launch-") as place:
+        roles = replace(blueprint, metrics="").roles(blueprint.endpoints, Path(place))
+        role = with_metrics([each for each in roles if each.name == name], blueprint.metrics)
+        engine = LocalEngine(Path(place), base_environment(1))
+        return _supervise(role, engine, blueprint, options, show, step, started=_started())
+
+
+def _check_one_role(blueprint: Blueprint, options: LaunchOptions) -> None:
+    if options.engine != "local" or options.any_ports:
+        hint = Hint("omit engine= and any_ports=", "omit --engine and --any-ports")
+        raise UsageError("a role that is started alone runs on this machine, at its own endpoint", hint=hint)
+    if options.restarts:
+        hint = Hint("give resume=True, and let that restart it", "give --resume, and let that restart it")
+        raise UsageError("a role that is started alone is restarted by what starts the other roles", hint=hint)
+    if not blueprint.endpoints:
+        hint = Hint(
+            "name them: servers='HOST:PORT,…'", "name them: --pservers HOST:PORT,… (--trainers without servers)"
+        )
+        raise UsageError("the endpoints of the job are unknown", hint=hint)
+
+
+def _started() -> int:
+    """How often this role was started before, as FLUIDTOOL_STARTS says, which counts this time in."""
+    text = os.environ.get(STARTS, "1")
+    if not text.isdecimal() or not int(text):
+        raise UsageError(f"{STARTS} is {text!r}; expected how often the role was started, at least 1")
+    return int(text) - 1
 
 
 # ---------------------------------------------------------------- on Ray

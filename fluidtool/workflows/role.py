@@ -14,6 +14,7 @@ from fluidtool.distribute.launch.progress import Reporter
 from fluidtool.distribute.metrics.endpoint import shown_metrics
 from fluidtool.distribute.metrics.exposition import Family
 from fluidtool.distribute.metrics.roles import of_any_role, of_trainer
+from fluidtool.distribute.rpc.certificates import certificate_variables
 from fluidtool.distribute.rpc.security import is_loopback
 from fluidtool.errors import Hint, PolicyError, UsageError
 from fluidtool.runtime import Policy
@@ -55,6 +56,7 @@ def play_role(
             ),
         )
     role = find_place(request.folder, kind, environment)
+    os.environ.update(certificate_variables(request.folder, environment))  # where connections look for them
     request = replace(request, policy=_policy(programs, request))
     if kind == PSERVER:
         if request.data.files:

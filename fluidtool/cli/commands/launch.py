@@ -28,6 +28,7 @@ OWN = (
     "--restarts",
     "--hang-after",
     "--grace",
+    "--role",
     "--metrics",
     "--watch",
 )
@@ -105,6 +106,16 @@ def launch(
             help="The port of the endpoints of a script's roles.",
         ),
     ] = 6174,
+    role: Annotated[
+        str | None,
+        typer.Option(
+            "--role",
+            metavar="NAME|N",
+            rich_help_panel=PLACES,
+            help="Start this role alone, such as pserver_0 or trainer_1, or by its number (servers come first); others start "
+            "the other roles: Kubernetes, Slurm. Endpoints of the job may be replaced with --pservers or --trainers.",
+        ),
+    ] = None,
     any_ports: Annotated[
         bool,
         typer.Option(
@@ -205,10 +216,11 @@ def launch(
         trainers=trainers,
         sync=not asynchronous,
         checkpoints=Checkpoints(checkpoint, checkpoint_every, keep),
+        movable=role is not None,
     )
     if metrics is not None:
         blueprint = replace(blueprint, metrics=metrics_endpoint(metrics, "--metrics"))
-    options = LaunchOptions(engine, port, any_ports, ray_address, resume, restarts, grace, hang_after)
+    options = LaunchOptions(engine, port, any_ports, ray_address, resume, restarts, grace, hang_after, role)
     result = launch_job(blueprint, options, show=lambda roles: view(roles, json, watch), play=run_command)
     if result.outcome is not None:
         show_outcome(result.outcome, json)

@@ -23,6 +23,7 @@ from fluidtool.cli.options.distribution import (
     SplitMethod,
     SplitMethodOption,
     Sync,
+    Tls,
     TrainerId,
     Trainers,
 )
@@ -105,6 +106,7 @@ def transpile(
     no_slice: NoSlice = False,
     split_method: SplitMethodOption = None,
     min_block_size: MinBlockSize = None,
+    tls: Tls = None,
     plan: PlanOnly = False,
 ) -> None:
     """Rewrite a program: for faster inference, for less memory, or for distributed training.
@@ -123,6 +125,7 @@ def transpile(
         "--no-slice": no_slice,
         "--split-method": split_method,
         "--min-block-size": min_block_size,
+        "--tls/--no-tls": None if tls is None else "given",
         "--plan": plan,
     }
     if not distribute:
@@ -203,6 +206,7 @@ def transpile(
         slice_variables=not no_slice,
         split_method=(split_method or SplitMethod.ROUND_ROBIN).value,
         min_block_size=8192 if min_block_size is None else min_block_size,
+        tls=tls,
     )
     if plan:
         show_plan(plan_job(Path(model), Path(startup), request), json)

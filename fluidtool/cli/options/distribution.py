@@ -86,6 +86,15 @@ MinBlockSize = Annotated[
         help="The minimum number of elements in a shard (default: 8192).",
     ),
 ]
+Tls = Annotated[
+    bool | None,
+    typer.Option(
+        "--tls/--no-tls",
+        rich_help_panel=DISTRIBUTED,
+        help="Whether to make certificates, with which roles recognize each other and encrypt (default: if an endpoint is "
+        "not on this machine). Real Paddle's roles know no TLS: with them, give --no-tls.",
+    ),
+]
 PlanOnly = Annotated[
     bool,
     typer.Option("--plan", rich_help_panel=DISTRIBUTED, help="Show how shards are placed, and write nothing."),

@@ -25,6 +25,10 @@ def show_job(made: JobResult, output: Path, json: bool) -> None:
     else:
         show(roles_table(made.roles))
     say(f"programs of {counted(len(made.roles), 'role')} saved to {output}")
+    if made.certificates:
+        say("each role has a certificate in its folder (ROLE/tls), valid for a year; keep ROLE/tls/key.pem secret")
+    elif made.open_to_others:
+        say(f"no certificates were made: {made.open_to_others}; roles on other machines need a token (FLUIDTOOL_TOKEN)")
 
 
 def show_plan(plan: DistributePlan, json: bool) -> None:

@@ -62,8 +62,11 @@ def draw(
     sync: bool = True,
     arguments: Sequence[str] = (),
     checkpoints: Checkpoints | None = None,
+    movable: bool = False,
 ) -> Blueprint:
     """The blueprint of a job folder or a script; servers and trainers: numbers, or endpoints separated by commas.
+
+    movable: endpoints replace those of the folder, if there are equally many.
 
     Raises UsageError for what cannot work or contradicts the folder, UnreadableError for a folder that is no job.
     """
@@ -78,18 +81,31 @@ def draw(
             hint=Hint("fluidtool.make_job writes one", "'fluidtool transpile --distribute' writes one"),
         )
     job = read_job(path)
+    cluster, endpoints = job.cluster, job.cluster.endpoints
+    if movable:
+        endpoints, servers, trainers = _moved(job, servers, trainers)
     _check_folder(job, mode, servers, trainers)
-    cluster = job.cluster
     return Blueprint(
         path,
         False,
         len(cluster.servers),
         cluster.trainers,
         job.sync and sync,
-        cluster.endpoints,
+        endpoints,
         tuple(arguments),
         checkpoints,
     )
+
+
+def _moved(job: JobFolder, servers: str | None, trainers: str | None) -> tuple[tuple[str, ...], str | None, str | None]:
+    """The endpoints that replace the job's, and what is still said of servers and trainers."""
+    own, given = job.cluster.endpoints, servers if job.cluster.servers else trainers
+    if given is None or given.isdecimal():
+        return own, servers, trainers
+    found = parse_endpoints(given, "pservers" if job.cluster.servers else "trainers")
+    if len(found) != len(own):
+        raise UsageError(f"the programs in {job.path} are for {len(own)} endpoints, found {len(found)}: {given}")
+    return (found, None, trainers) if job.cluster.servers else (found, servers, None)
 
 
 def _of_script(

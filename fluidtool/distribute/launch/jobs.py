@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from fluidtool.distribute.endpoints import check_endpoint
 from fluidtool.distribute.launch.contract import SERVERS, Cluster, Member
 from fluidtool.distribute.roles import RolePrograms
+from fluidtool.distribute.rpc.certificates import FOLDER as CERTIFICATES
+from fluidtool.distribute.rpc.certificates import Certificates
 from fluidtool.distribute.rpc.security import is_loopback
 from fluidtool.errors import Hint, Location, UnreadableError, UsageError
 from fluidtool.io.atomic import new_folder, write_file, write_into
@@ -137,11 +139,13 @@ def write_job(
     servers: Sequence[str],
     trainers: int | Sequence[str],
     overwrite: bool = False,
+    certificates: Mapping[str, Certificates] | None = None,
 ) -> Manifest:
     """Write main.pb and startup.pb of each role into a folder of its own below `target`, and the manifest, which is returned.
 
-    servers: their endpoints; trainers: how many of servers there are, or their endpoints where they work without. All is
-    written or nothing. Raises OutputExistsError, OutputError.
+    servers: their endpoints; trainers: how many of servers there are, or their endpoints where they work without.
+    certificates: those of each role, which only this user may read; the manifest does not list them. All is written or
+    nothing. Raises OutputExistsError, OutputError.
     """
     with new_folder(target, replace=overwrite) as folder:
         manifest: Manifest = {
@@ -152,8 +156,20 @@ def write_job(
             "trainers": trainers,
             "roles": [_written_role(folder, programs) for programs in made],
         }
+        for name, own in (certificates or {}).items():
+            _write_certificates(folder / name, own.files())
         _write_manifest(folder, manifest)
     return manifest
+
+
+def _write_certificates(role: Path, files: Mapping[str, bytes]) -> None:
+    """Write what only this user may read."""
+    place = role / CERTIFICATES
+    place.mkdir(mode=0o700)
+    for name, content in files.items():
+        (place / name).touch(mode=0o600)
+        write_file(place / name, [content])
+        (place / name).chmod(0o600)
 
 
 def _written_role(folder: Path, programs: RolePrograms) -> JobRole:
@@ -194,8 +210,18 @@ def move_job(job: JobFolder, endpoints: tuple[str, ...], target: Path) -> JobFol
         listed = list(endpoints)
         ends = {"pservers": listed} if job.mode == SERVERS else {"trainers": listed}
         manifest = {**job.manifest, **ends, "roles": roles}
+        if not all(map(is_loopback, endpoints)):
+            _copy_certificates(job, folder)
         _write_manifest(folder, manifest)
     return _job(target, manifest)
+
+
+def _copy_certificates(job: JobFolder, target: Path) -> None:
+    """Certificates of a job name no endpoints: they stay good."""
+    for member in job.roles:
+        place = job.folder(member) / CERTIFICATES
+        if place.is_dir():
+            _write_certificates(target / member.name, {file.name: file.read_bytes() for file in place.iterdir()})
 
 
 def _moved_role(job: JobFolder, role: Mapping[str, Any], moves: Mapping[str, str], folder: Path) -> dict[str, Any]:

@@ -49,6 +49,22 @@ class SavedIn:
 
 
 @dataclass(frozen=True, slots=True)
+class SavedByAll:
+    """The checkpoints of a synchronous job below a folder as one of its roles sees them: only steps of all roles count."""
+
+    folder: Path
+    everybody: tuple[str, ...]
+
+    def newest(self, roles: Sequence[str]) -> int | None:
+        """The newest step of which every role of the job has a complete one."""
+        return latest_complete(self.folder, self.everybody)
+
+    def forget(self, roles: Sequence[str]) -> None:
+        """Remove those of these roles."""
+        SavedIn(self.folder).forget(roles)
+
+
+@dataclass(frozen=True, slots=True)
 class Restart:
     """The roles to start, and the step of the checkpoints that they go on from; None: from the beginning."""
 

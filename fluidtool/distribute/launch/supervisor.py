@@ -87,7 +87,8 @@ class _Running:
 class Supervisor:
     """Runs roles until every trainer is done, one of them fails for good, or the user stops it.
 
-    resume_step: the step of the checkpoints that all roles go on from at first; None: from the beginning.
+    resume_step: the step of the checkpoints that all roles go on from at first; None: from the beginning. started: how
+    often the roles were started before, by somebody else.
     """
 
     def __init__(
@@ -99,11 +100,12 @@ class Supervisor:
         options: Options | None = None,
         recovery: Recovery | None = None,
         resume_step: int | None = None,
+        started: int = 0,
     ) -> None:
         self.roles, self.engine, self.view = tuple(roles), engine, view
         self.options, self.recovery = options or Options(), recovery or Recovery()
         self._resume_step = resume_step
-        self._status = {role.name: RoleStatus(role.name, role.kind) for role in self.roles}
+        self._status = {role.name: RoleStatus(role.name, role.kind, starts=started) for role in self.roles}
         self._running: dict[str, _Running] = {}
         self._caught: signal.Signals | None = None
         self._hurried = False
@@ -226,6 +228,8 @@ class Supervisor:
             return False
         if not left:
             return True
+        if not any(role.is_trainer for role in self.roles):
+            return False  # servers alone: their trainers are elsewhere
         if self._servers_due is None:
             self._servers_due = time.monotonic() + self.options.grace
         return time.monotonic() >= self._servers_due

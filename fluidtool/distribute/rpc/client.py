@@ -10,14 +10,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from fluidtool.distribute.rpc.calls import Pending, Transport, UnaryTransport
-from fluidtool.distribute.rpc.handler import Barrier, Message, NotFound, RemoteError, Value
+from fluidtool.distribute.rpc.handler import Barrier, Message, NotFound, Refused, RemoteError, Value
 from fluidtool.distribute.rpc.methods import COMPLETE, SAVE, WITHOUT_BARRIER, Method
 from fluidtool.distribute.rpc.options import Options, load_grpc
 from fluidtool.distribute.rpc.service import CALL_KEY, OWN_SERVICE, TRAINER_KEY, VERSION, WHOLE_MESSAGES
-from fluidtool.distribute.rpc.statuses import UNAVAILABLE, UNIMPLEMENTED, error_of
+from fluidtool.distribute.rpc.statuses import DEADLINE_EXCEEDED, UNAVAILABLE, UNIMPLEMENTED, error_of
 from fluidtool.distribute.rpc.streaming import StreamTransport
+from fluidtool.distribute.rpc.tls import peer_fault
 from fluidtool.distribute.rpc.wire import decode
 
+LOOK = 5.0  # seconds after which it is found out why a server does not answer
 CHANNEL = (
     *WHOLE_MESSAGES,
     ("grpc.enable_http_proxy", 0),
@@ -229,19 +231,27 @@ class Client:
 
     def _is_own(self) -> bool:
         """Whether the server is fluidtool's; a connection that breaks meanwhile is made again."""
-        end, failure = time.monotonic() + self.options.deadline, None
-        for _ in range(self.options.retry_times + 1):
+        end, attempts = time.monotonic() + self.options.deadline, self.options.retry_times + 1
+        while True:
+            left = end - time.monotonic()
             try:
-                return self._greet(end - time.monotonic())
+                return self._greet(min(left, LOOK))
             except self._grpc.RpcError as error:
                 status = error.code().value[0]
-                failure = error_of(status, f"server {self.endpoint} does not answer: {error.details()}")
                 if status == UNIMPLEMENTED:
                     return False
-                if status != UNAVAILABLE:
-                    break
-        assert failure is not None
-        raise failure
+                attempts -= status == UNAVAILABLE
+                waits = status == UNAVAILABLE or (status == DEADLINE_EXCEEDED and left > LOOK)
+                self._check_peer(status)
+                if not waits or not attempts:
+                    raise error_of(status, f"server {self.endpoint} does not answer: {error.details()}") from error
+
+    def _check_peer(self, status: int) -> None:
+        """Raise Refused for a server that cannot be reached because of certificates."""
+        if status in (UNAVAILABLE, DEADLINE_EXCEEDED):
+            fault = peer_fault(self.endpoint, self.options.security)
+            if fault:
+                raise Refused(f"server {self.endpoint} cannot be talked to: {fault}")
 
     def _greet(self, patience: float) -> bool:
         hello = self._channel.unary_unary(f"/{OWN_SERVICE}/Hello")(
@@ -261,7 +271,8 @@ class Client:
         credentials = self.options.security.channel_credentials(self._grpc)
         if credentials is None:
             return self._grpc.insecure_channel(self.endpoint, options=CHANNEL)
-        return self._grpc.secure_channel(self.endpoint, credentials, options=CHANNEL)
+        options = (*CHANNEL, *self.options.security.channel_options())
+        return self._grpc.secure_channel(self.endpoint, credentials, options=options)
 
 
 def connect(endpoint: str, trainer_id: int = 0, options: Options | None = None) -> Client:

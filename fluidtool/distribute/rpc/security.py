@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fluidtool.distribute.endpoints import host_and_port
+from fluidtool.distribute.rpc.tls import check_own_certificate
 from fluidtool.errors import PolicyError, UnreadableError, UsageError
 
 TOKEN_KEY = "fluidtool-token"
@@ -25,6 +26,7 @@ LOCAL_HOSTS = frozenset({"localhost", "ip6-localhost", "localhost.localdomain"})
 class Security:
     """token: a secret that both sides know. certificate, key: files (PEM) with which this side shows who it is.
     authorities: file with the certificates that the other side's must descend from. insecure: let anybody in.
+    peer_name: what certificates of servers name in place of their hosts ("": the host).
     """
 
     token: str = field(default="", repr=False)
@@ -32,6 +34,7 @@ class Security:
     key: str = ""
     authorities: str = ""
     insecure: bool = False
+    peer_name: str = ""
 
     def __post_init__(self) -> None:
         if bool(self.certificate) != bool(self.key):
@@ -48,7 +51,7 @@ class Security:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Security:
         """As the variables say: FLUIDTOOL_TOKEN or FLUIDTOOL_TOKEN_FILE, FLUIDTOOL_TLS_CERTIFICATE, FLUIDTOOL_TLS_KEY,
-        FLUIDTOOL_TLS_AUTHORITIES, FLUIDTOOL_INSECURE=1. Raises UsageError, UnreadableError.
+        FLUIDTOOL_TLS_AUTHORITIES, FLUIDTOOL_TLS_PEER_NAME, FLUIDTOOL_INSECURE=1. Raises UsageError, UnreadableError.
         """
         found = cls(
             environment.get("FLUIDTOOL_TOKEN", ""),
@@ -56,6 +59,7 @@ class Security:
             environment.get("FLUIDTOOL_TLS_KEY", ""),
             environment.get("FLUIDTOOL_TLS_AUTHORITIES", ""),
             environment.get("FLUIDTOOL_INSECURE", "") not in ("", "0"),
+            environment.get("FLUIDTOOL_TLS_PEER_NAME", ""),
         )
         file = environment.get("FLUIDTOOL_TOKEN_FILE", "")
         return replace(found, token=read_token(file)) if file and not found.token else found
@@ -96,8 +100,13 @@ class Security:
         if not self.certificate:
             return None
         pair = (_read(self.key), _read(self.certificate))
+        check_own_certificate(self)
         authorities = _read(self.authorities) if self.authorities else None
         return grpc.ssl_server_credentials([pair], authorities, require_client_auth=authorities is not None)
+
+    def channel_options(self) -> tuple[tuple[str, str], ...]:
+        """gRPC's options of a client."""
+        return (("grpc.ssl_target_name_override", self.peer_name),) if self.encrypted and self.peer_name else ()
 
     def channel_credentials(self, grpc: Any) -> Any:
         """gRPC's credentials of a client, or None without TLS."""
@@ -106,6 +115,7 @@ class Security:
         authorities, key, certificate = (
             _read(path) if path else None for path in (self.authorities, self.key, self.certificate)
         )
+        check_own_certificate(self)
         return grpc.ssl_channel_credentials(authorities, key, certificate)
 
 

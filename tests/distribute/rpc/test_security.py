@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from fluidtool.distribute.rpc.client import connect
-from fluidtool.distribute.rpc.handler import Gone, Late, Refused
+from fluidtool.distribute.rpc.handler import Refused
 from fluidtool.distribute.rpc.options import Options
 from fluidtool.distribute.rpc.security import Security, is_loopback
 from fluidtool.distribute.rpc.service import serve
@@ -116,7 +116,10 @@ class TestCertificates:
         server = options(certificate=files["certificate"], key=files["key"], authorities=files["other"])
         security = Security(**{name: files[path] for name, path in own.items()})
         impatient = Options(deadline=1.0, streaming=streaming, security=security)
-        with connected(keeper, 0, impatient, server) as client, pytest.raises((Late, Gone)):
+        with (
+            connected(keeper, 0, impatient, server) as client,
+            pytest.raises(Refused, match=r"cannot be talked to: it"),
+        ):
             client.get("w")
         assert keeper.heard == []
 
@@ -131,9 +134,10 @@ class TestSettings:
                 "FLUIDTOOL_TLS_KEY": "k",
                 "FLUIDTOOL_TLS_AUTHORITIES": "a",
                 "FLUIDTOOL_INSECURE": "1",
+                "FLUIDTOOL_TLS_PEER_NAME": "p",
             }
         )
-        assert found == Security(TOKEN, "c", "k", "a", True)
+        assert found == Security(TOKEN, "c", "k", "a", True, "p")
         assert Security.from_environment({"FLUIDTOOL_INSECURE": "0"}) == Security()
 
     def test_a_token_is_not_shown(self) -> None:
