@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from fluidtool.distribute.launch.blueprint import Blueprint
-from fluidtool.distribute.launch.contract import STARTS
+from fluidtool.distribute.launch.contract import RESTARTS
 from fluidtool.distribute.launch.local import LocalEngine
 from fluidtool.distribute.launch.plans import Role, base_environment, with_metrics
-from fluidtool.distribute.launch.ports import check_free, free_endpoints, loopback_endpoints
+from fluidtool.distribute.launch.ports import await_names, check_free, free_endpoints, loopback_endpoints
 from fluidtool.distribute.launch.recovery import NothingSaved, Recovery, Saved, SavedByAll, SavedIn
 from fluidtool.distribute.launch.status import Outcome, RoleStatus, View
 from fluidtool.distribute.launch.supervisor import Engine, Options, Supervisor
@@ -174,7 +174,9 @@ def _one_role(blueprint: Blueprint, options: LaunchOptions, wanted: str, show: S
     step = _first_step(blueprint, [name], options.resume, saved)
     if options.resume and step is None:
         saved.forget([name])
-    check_free(member.endpoint for member in members if member.name == name and member.endpoint)
+    own = [member.endpoint for member in members if member.name == name and member.endpoint]
+    await_names(own)
+    check_free(own)
     with tempfile.TemporaryDirectory(prefix="fluidtool-launch-") as place:
         roles = replace(blueprint, metrics="").roles(blueprint.endpoints, Path(place))
         role = with_metrics([each for each in roles if each.name == name], blueprint.metrics)
@@ -197,11 +199,11 @@ def _check_one_role(blueprint: Blueprint, options: LaunchOptions) -> None:
 
 
 def _started() -> int:
-    """How often this role was started before, as FLUIDTOOL_STARTS says, which counts this time in."""
-    text = os.environ.get(STARTS, "1")
-    if not text.isdecimal() or not int(text):
-        raise UsageError(f"{STARTS} is {text!r}; expected how often the role was started, at least 1")
-    return int(text) - 1
+    """How often this role was started before, as FLUIDTOOL_RESTARTS says, which Kubernetes and Slurm count."""
+    text = os.environ.get(RESTARTS) or "0"
+    if not text.isdecimal():
+        raise UsageError(f"{RESTARTS} is {text!r}; expected how often the role was restarted")
+    return int(text)
 
 
 # ---------------------------------------------------------------- on Ray

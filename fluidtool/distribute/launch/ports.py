@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 
@@ -13,6 +14,7 @@ from fluidtool.errors import Hint, UsageError
 
 LOOPBACK = "127.0.0.1"
 ATTEMPTS = 50
+KNOWN_AFTER = 60.0  # seconds
 
 
 def check_free(endpoints: Iterable[str]) -> None:
@@ -22,6 +24,24 @@ def check_free(endpoints: Iterable[str]) -> None:
             _bound(*host_and_port(endpoint)).close()
         except OSError as error:
             raise _taken(endpoint, error) from error
+
+
+def await_names(endpoints: Iterable[str], patience: float = KNOWN_AFTER) -> None:
+    """Wait until the hosts of these endpoints are known; Kubernetes makes the name of a pod known when the pod runs already.
+
+    Raises UsageError after `patience` seconds.
+    """
+    due = time.monotonic() + patience
+    for endpoint in endpoints:
+        host, port = host_and_port(endpoint)
+        while True:
+            try:
+                socket.getaddrinfo(host, port)
+                break
+            except socket.gaierror as error:
+                if time.monotonic() >= due:
+                    raise UsageError(f"the host of {endpoint} is not known ({error.strerror})") from error
+                time.sleep(0.5)
 
 
 def _taken(endpoint: str, error: OSError) -> UsageError:
