@@ -126,8 +126,12 @@ class Region:
         if (refusal := kept.refusal(key)) is not None:
             division: Division | None = refusal.division
             return division
+        if not kept.are_of(constants):
+            kept.begin(constants, self.engine.packing(constants))
+        if kept.waits():
+            return None
         try:
-            compiled = self._compile(arrays, lods, constants)
+            compiled = self._compile(arrays, lods)
         except UnsupportedError as error:
             return self.refuse(key, error)
         kept.keep(key, compiled)
@@ -139,15 +143,14 @@ class Region:
         self.specializations.refuse(key, Refusal(str(error), division))
         return division
 
-    def _compile(self, arrays: Sequence[Any], lods: Sequence[Lod], constants: tuple[Any, ...]) -> CompiledRegion:
+    def _compile(self, arrays: Sequence[Any], lods: Sequence[Lod]) -> CompiledRegion:
         kept = self.specializations
-        if not kept.are_of(constants):
-            kept.begin(constants, self.engine.packing(constants))
+        assert kept.constants is not None
         return self.engine.compile(
             RegionSpec(
                 self.operators(),
                 dict(zip(self.inputs, arrays, strict=True)),
-                dict(zip(self.constants, constants, strict=True)),
+                dict(zip(self.constants, kept.constants, strict=True)),
                 self.outputs,
                 dict(zip(self.inputs, lods, strict=True)),
                 self.pooled,

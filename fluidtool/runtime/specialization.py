@@ -39,6 +39,8 @@ class Specializations:
     kept: OrderedDict[Any, CompiledRegion] = field(default_factory=OrderedDict)
     constants: tuple[Any, ...] | None = None  # the latest ones
     packed: Any = None  # what the engine packed from them
+    runs_to_pay: int = 0  # of the latest specialization
+    waiting: int = 0  # runs of the steps one by one, before these constants are compiled
     refused: OrderedDict[Any, Refusal] = field(default_factory=OrderedDict)
     failures: int | None = 0  # signatures refused in a row; None once one was compiled
     given_up: Refusal | None = None
@@ -67,13 +69,23 @@ class Specializations:
         return self.given_up or self.refused.get(key)
 
     def begin(self, constants: tuple[Any, ...], packed: Any) -> None:
-        """Drop what was compiled with other constants, which is of no use any more."""
+        """Drop what was compiled with other constants, which is of no use any more.
+
+        A program that is tested while it trains has other constants in every run: they wait until compiling would have paid.
+        """
         self.kept.clear()
-        self.constants, self.packed = tuple(constants), packed
+        self.constants, self.packed, self.waiting = tuple(constants), packed, self.runs_to_pay
+
+    def waits(self) -> bool:
+        """Whether this run of the latest constants takes the steps one by one."""
+        if not self.waiting:
+            return False
+        self.waiting -= 1
+        return True
 
     def keep(self, key: Any, compiled: CompiledRegion) -> None:
         """Keep the specialization for a signature."""
-        self.failures = None
+        self.failures, self.runs_to_pay = None, compiled.runs_to_pay
         self.kept[key] = compiled
         self.trim()
 

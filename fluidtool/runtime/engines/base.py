@@ -39,6 +39,10 @@ class CompiledRegion(Protocol):
     def memory(self) -> int:
         """The bytes of its own memory."""
 
+    @property
+    def runs_to_pay(self) -> int:
+        """How many runs save the time that compiling took; parameters that replace others are compiled after these runs."""
+
     def run(
         self, given: Mapping[str, Any], watch: Watch | None = None, lods: Mapping[str, Lod] | None = None
     ) -> dict[str, Any]:

@@ -13,7 +13,9 @@ import pytest
 
 from fluidtool.runtime import Executor
 from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.compiler import runs_to_pay
 from fluidtool.runtime.engines.native.constants import SHORT, PackedConstants, Packing
+from fluidtool.runtime.graph.weights import scaled
 from fluidtool.runtime.partition import Region
 from fluidtool.tensor import LoDTensor
 from tests.runtime.native.checking import Array, Net
@@ -104,9 +106,47 @@ def test_other_parameters_are_packed_by_themselves() -> None:
     weights = made.net.program.global_block().ops[0].input("Y")[0]
     made.net.scope.var(weights).value = LoDTensor(np.zeros((40, 50), np.float32))
     assert before.any() and not made.run(3).any()
+    while not made.region.specializations.kept:  # compiling has to pay first
+        made.run(3)
     (only,) = made.constants()
     assert not any(array.any() for array in only.values())
     assert not made.run(2).any()
+
+
+@pytest.mark.usefixtures("native")
+def test_parameters_that_change_between_runs_are_compiled_when_they_stay() -> None:
+    made = with_product()
+    made.run(2)
+    waiting = made.region.specializations.runs_to_pay
+    weights = made.net.program.global_block().ops[0].input("Y")[0]
+
+    def change() -> None:
+        made.net.scope.var(weights).value = LoDTensor(made.net.random.standard_normal((40, 50)).astype(np.float32))
+
+    for _ in range(2 * waiting):
+        change()
+        made.run(2)
+        assert not made.region.specializations.kept
+    change()
+    compiled = [bool((made.run(2), made.region.specializations.kept)[1]) for _ in range(waiting + 2)]
+    assert waiting > 0 and compiled == [False] * waiting + [True, True]
+
+
+@pytest.mark.parametrize(
+    ("operators", "floats", "multiply_adds", "runs"),
+    [(3, 2000, 128_000, 27), (30, 15_000_000, 10_000_000_000, 0), (9, 206_000_000, 4_400_000_000, 2)],
+    ids=["a small product", "VGG16", "few rows by large matrices"],
+)
+def test_compiling_pays_sooner_the_more_it_saves(operators: int, floats: int, multiply_adds: int, runs: int) -> None:
+    assert runs_to_pay(operators, floats, multiply_adds) == runs
+
+
+def test_scaled_columns_are_the_scaled_matrix() -> None:
+    scale = np.array([1, 2, 0.5, -1, 3, 0.1], np.float32)
+    found = scaled(scaled(PARAMETER, scale), scale)
+    np.testing.assert_allclose(np.asarray(found), PARAMETER * scale * scale, rtol=1e-7, atol=0)
+    assert found.shape == (4, 6)
+    np.testing.assert_array_equal(found[1:3], np.asarray(found)[1:3])
 
 
 @pytest.mark.usefixtures("native")

@@ -50,6 +50,7 @@ class DelegatedRegion:
     outputs: tuple[str, ...]
     memory: int
     call: Call
+    runs_to_pay: int = 0
 
     @property
     def lods(self) -> Mapping[str, list[list[int]]]:

@@ -28,12 +28,13 @@ for part in PARTS:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """Kernel calls, the buffers of the inputs and of the outputs, and those of the offsets of pooled inputs."""
+    """Kernel calls, the buffers of the inputs and of the outputs, those of the offsets of pooled inputs, packed floats."""
 
     kernel_calls: list[KernelCall]
     inputs: list[Buffer]
     outputs: list[Buffer]
     offsets: dict[Value, Buffer]
+    packed_floats: int
 
 
 def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lowered:
@@ -71,7 +72,7 @@ def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lower
             buffer = Buffer(value.floats, "output")
             low.calls.copy(place, Plain(buffer, 0, row_major(value.shape)), value.shape)
         outputs[buffer] = None
-    return Lowered(low.calls.made, inputs, list(outputs), low.offsets)
+    return Lowered(low.calls.made, inputs, list(outputs), low.offsets, low.packing.floats)
 
 
 def needed_halos(graph: Graph, library: Library) -> dict[Value, Halo]:

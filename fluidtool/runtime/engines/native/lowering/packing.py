@@ -31,6 +31,7 @@ class ConstantPacking:
     library: Library
     kept: Packed | None = None
     chunk: NDArray[np.float32] = field(default_factory=lambda: np.empty(0, np.float32))
+    floats: int = 0  # of all packed constants
 
     @property
     def narrow(self) -> bool:
@@ -63,6 +64,7 @@ class ConstantPacking:
 
     def materialize(self, size: int, packings: Sequence[Packing]) -> Buffer:
         """A constant of this many floats that these calls write now, unless an earlier specialization has it."""
+        self.floats += size
 
         def make() -> NDArray[np.float32]:
             room = self.room(size)
