@@ -84,10 +84,18 @@ def allreduce(ctx: OpContext, X: Any, *, reduce_type: int) -> Any:
     return _ring(ctx, X).all_reduce(X, REDUCE_TYPES[reduce_type])
 
 
-@op("broadcast", inputs="X", outputs="Out", attrs={"sync_mode": False, "root": 0}, lod="X", side_effects=True)
-def broadcast(ctx: OpContext, X: Any, *, root: int) -> Any:
-    """Out = the X of rank `root` of ring 0 (Paddle 1.8.5 broadcast_op.cc)."""
-    return _ring(ctx, X).broadcast(X, root)
+@op(
+    "broadcast",
+    inputs="X/? x/+",
+    outputs="Out/? out/+",
+    attrs={"sync_mode": False, "root": 0},
+    lod="X->Out x->out",
+    side_effects=True,
+)
+def broadcast(ctx: OpContext, X: Any, x: Any, *, root: int) -> Any:
+    """Out = the X of rank `root` of ring 0 (Paddle 1.8.5 broadcast_op.cc); Paddle 2.6.2 calls them x and out."""
+    given = X if x is None else x
+    return {"Out" if ctx.wants("Out") else "out": _ring(ctx, given).broadcast(given, root)}
 
 
 @op("c_broadcast", inputs="X", outputs="Out", attrs=RING | {"root": 0}, lod="X", side_effects=True)
@@ -96,8 +104,12 @@ def c_broadcast(ctx: OpContext, X: Any, *, root: int) -> Any:
     return _ring(ctx, X).broadcast(X, root)
 
 
+@broadcast.infer
+def _(ctx: InferContext, X: TensorMeta | None, x: TensorMeta | None) -> dict[str, TensorMeta | None]:
+    return {"Out" if ctx.wants("Out") else "out": X if x is None else x}
+
+
 allreduce.infer(_same)
-broadcast.infer(_same)
 c_broadcast.infer(_same)
 
 

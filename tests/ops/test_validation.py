@@ -45,6 +45,11 @@ def test_an_attribute_that_the_schema_does_not_know_may_be_of_any_type() -> None
     assert faults(op) == []
 
 
+@pytest.mark.parametrize(("given", "result"), [("X", "Out"), ("x", "out")], ids=["Paddle 1.8.5", "Paddle 2.6.2"])
+def test_slots_may_have_the_names_that_paddle_2_gave_them(given: str, result: str) -> None:
+    assert faults(operator("broadcast", {given: ["a"]}, {result: ["b"]})) == []
+
+
 def test_an_operator_that_runs_no_blocks_names_none() -> None:
     op = product()
     op.set_attr("sub_block", 1, AttrType.BLOCK)

@@ -25,9 +25,14 @@ def own(rank: int) -> np.ndarray:
 
 
 def run(
-    type: str, attrs: dict[str, Any], shape: tuple[int, ...] = SHAPE, feeds: Any = own, ranks: int = 2
+    type: str,
+    attrs: dict[str, Any],
+    shape: tuple[int, ...] = SHAPE,
+    feeds: Any = own,
+    ranks: int = 2,
+    slots: tuple[str, str] = ("X", "Out"),
 ) -> list[Any]:
-    """Out of the operator on every rank."""
+    """The output of the operator on every rank."""
     world = ThreadWorld(ranks, 10)
     jobs = []
     for _ in range(ranks):
@@ -35,7 +40,7 @@ def run(
         block = program.global_block()
         block.create_var(name="x", shape=shape, dtype="float32")
         block.create_var(name="out")
-        block.append_op(type=type, inputs={"X": ["x"]}, outputs={"Out": ["out"]}, attrs=attrs)
+        block.append_op(type=type, inputs={slots[0]: ["x"]}, outputs={slots[1]: ["out"]}, attrs=attrs)
         jobs.append(program)
 
     def rank(ring: Communicator) -> Any:
@@ -85,6 +90,11 @@ def test_allreduce_counts_reductions_as_nccl_does(number: int, reduction: str) -
 @pytest.mark.parametrize("type", ["broadcast", "c_broadcast"])
 def test_broadcast(type: str) -> None:
     for found in run(type, {"root": 1}):
+        np.testing.assert_array_equal(found.numpy(), own(1))
+
+
+def test_broadcast_has_other_slots_in_paddle_2() -> None:
+    for found in run("broadcast", {"root": 1}, slots=("x", "out")):
         np.testing.assert_array_equal(found.numpy(), own(1))
 
 
