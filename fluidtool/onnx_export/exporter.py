@@ -221,6 +221,7 @@ class Exporter:
         by_slot = (
             results if isinstance(results, Mapping) else {} if results is None else {info.outputs[0].name: results}
         )
+        by_slot = {**_old_shape(graph, operation), **by_slot}
         for slot, found in by_slot.items():
             items = found if isinstance(found, list) else [found]
             for name, item in zip(op.outputs.get(slot, ()), items, strict=False):
@@ -356,6 +357,14 @@ def _read(program: Program, live: Sequence[bool]) -> frozenset[str]:
     return frozenset(name for op in ops for name in op.input_arg_names)
 
 
+def _old_shape(graph: Graph, op: Operation) -> dict[str, Value]:
+    """XShape: no numbers (of float32, whatever the input), in the shape of the input behind a size of 0."""
+    if not op.exporter.reads(op.op.outputs.get("XShape", ())):
+        return {}
+    x = op["X"]
+    return {"XShape": graph.full(graph.vector([0, *x.sizes()]), 0, np.float32)}
+
+
 def _known_of(value: Value | Items, meta: TensorMeta | None) -> TensorMeta:
     if isinstance(value, Items) or value.shape is None:
         return meta or TensorMeta((), VarType.FP32)
@@ -382,7 +391,7 @@ def _feed(exporter: Exporter, graph: Graph, block: Block, name: str) -> None:
     shape: Shape | None = tuple(var.shape) if var.has_shape else None
     level = var.lod_level
     if level:
-        shape = None if shape is None else (-1, *shape[1:])
+        shape = (-1, *shape[1:]) if shape else shape
         if not exporter.several:
             exporter.require_single()
     shared = graph.shared
@@ -478,7 +487,7 @@ def _fitted(value: Value, meta: TensorMeta) -> Value:
     if value.shape is None:
         return value.shaped(meta.shape)
     if len(value.shape) != len(meta.shape):
-        if min(meta.shape, default=0) >= 0:
+        if min((*meta.shape, *value.shape), default=0) >= 0:
             return value.reshape(list(meta.shape))
         return value
     return value.shaped([max(a, b) if min(a, b) < 0 else a for a, b in zip(value.shape, meta.shape, strict=True)])

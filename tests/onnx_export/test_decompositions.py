@@ -188,3 +188,38 @@ def test_an_identity_that_is_too_large_for_a_constant() -> None:
     one = OneOperator("eye", {}, {"num_rows": 1200, "num_columns": 1100, "dtype": 5})
     assert max(array.size for array in one.export().graph.shared.initializers.values()) <= 1200
     check(one)
+
+
+def test_an_axis_that_is_named_twice_is_cut_by_the_later_range() -> None:
+    attrs = {"axes": [2, 1, 2], "starts": [2, 1, 0], "ends": [3, 3, 4], "strides": [1, 1, 1]}
+    check(OneOperator("strided_slice", {"Input": floats(1, 5, 6)}, attrs))
+
+
+def test_an_adaptive_maximum_whose_windows_would_be_more() -> None:
+    attrs = {"pooling_type": "max", "ksize": [4, 1], "strides": [7, 14], "paddings": [3, 9]}
+    check(OneOperator("pool2d", {"X": floats(1, 2, 22, 86)}, {**attrs, "adaptive": True, "padding_algorithm": "SAME"}))
+
+
+def test_a_shape_that_an_input_gives_beside_another_in_the_attribute() -> None:
+    check(OneOperator("reshape", {"X": np.float32(3.5), "Shape": np.array([1, 1], "int32")}, {"shape": [1]}))
+
+
+def test_a_longest_sequence_of_several_numbers_is_the_first() -> None:
+    inputs = {"X": RNG.integers(0, 5, (2, 3)), "MaxLenTensor": np.array([4, 9], "int32")}
+    check(OneOperator("sequence_mask", inputs, {"out_dtype": 3}, {"Y": 1}))
+
+
+def test_levels_of_regions_of_several_images() -> None:
+    corners = np.sort(floats(9, 2, 2) * 300 + 200, axis=1).reshape(9, 4)
+    attrs = {"min_level": 2, "max_level": 4, "refer_level": 3, "refer_scale": 60, "pixel_offset": False}
+    one = OneOperator(
+        "distribute_fpn_proposals", {"FpnRois": corners, "RoisNum": np.array([4, 0, 5], "int32")}, attrs,
+        {"MultiFpnRois": 3, "RestoreIndex": 1, "MultiLevelRoIsNum": 3},
+    )  # fmt: skip
+    check(one)
+
+
+def test_the_old_shape_of_a_reshape() -> None:
+    one = OneOperator("flatten2", {"X": floats(2, 3)}, {"axis": 1}, {"Out": 1, "XShape": 1})
+    _, old = run_onnx(one.export(), one.feed, one.fetches)
+    assert (old.dtype, old.shape) == (np.dtype(np.float32), (0, 2, 3))

@@ -22,9 +22,10 @@ def pool(g: Graph, op: Operation) -> Value:
     axes = list(range(2, x.rank))
     data_format = op.attr("data_format")
     ksize = op.known_ints("ksize")
-    everything = op.attr("global_pooling") or (op.attr("adaptive") and all(n == 1 for n in ksize))
-    if everything and not (op.attr("pooling_type") == "max" and op.attr("adaptive") and not op.attr("global_pooling")):
-        kind = "Max" if op.attr("pooling_type") == "max" else "Mean"
+    everything, adaptive, maximum = op.attr("global_pooling"), op.attr("adaptive"), op.attr("pooling_type") == "max"
+    # An adaptive maximum has windows of its own; with both attributes, Paddle's output is as large as its input.
+    if (everything and not adaptive) or (adaptive and not everything and not maximum and all(n == 1 for n in ksize)):
+        kind = "Max" if maximum else "Mean"
         return back(first(x, data_format).reduce(kind, axes, keepdims=True), data_format)
     plan = plan_pooling(op.context, x.shape or ())
     x = first(x, data_format)
@@ -58,7 +59,10 @@ def _known(g: Graph, op: Operation, x: Value, plan: Pooling) -> Value:
     common = {"kernel_shape": kernel, "strides": strides}
     if plan.maximum:
         need(simple, "windows that see nothing but padding")
-        return narrow(g, "MaxPool", [x], pads=[*before, *after], **common)
+        windows = narrow(g, "MaxPool", [x], pads=[*before, *after], **common)
+        if not plan.adaptive:
+            return windows
+        return windows.slice([0] * len(bins), list(plan.counts), list(range(2, 2 + len(bins))))
     if simple and (op.attr("exclusive") or plan.adaptive):
         return narrow(g, "AveragePool", [x], pads=[*before, *after], count_include_pad=0, **common)
     zeros = [0, 0]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fluidtool.onnx_export import ragged
 from fluidtool.onnx_export.graph import Graph, Value
 from fluidtool.onnx_export.operation import Operation
 from fluidtool.onnx_export.operators.detection import SHRINKS_ABOVE, corners, shrinking
@@ -21,7 +22,10 @@ def generate_proposals(g: Graph, op: Operation) -> dict[str, Value]:
     later = op.type == "generate_proposals_v2"
     info = op["ImShape" if later else "ImInfo"]
     need(scores.shape is not None and scores.shape[0] in (1, -1), "a batch of more than one image")
-    op.single()
+    assert scores.shape is not None
+    alone = scores.shape[0] == 1 and op.exporter.several
+    if not alone:
+        op.single()
     pixel = 1 if op.attr("pixel_offset", True) else 0
     flat = scores.transpose(0, 2, 3, 1).reshape([-1])
     offsets = deltas.transpose(0, 2, 3, 1).reshape([-1, 4])
@@ -60,6 +64,9 @@ def generate_proposals(g: Graph, op: Operation) -> dict[str, Value]:
         boxes, points = boxes.gather(chosen, 0), points.gather(chosen, 0)
     boxes, points = _at_least_one(g, op, boxes, points.unsqueeze(1))
     number = boxes.dim_value(0)
+    if alone:
+        for slot in ("RpnRois", "RpnRoiProbs"):
+            op.tell(slot, [number])
     return {
         "RpnRois": boxes, "RpnRoiProbs": points, "RpnRoisLod": number, "RpnRoisNum": number.cast(np.int32),
     }  # fmt: skip
@@ -99,9 +106,7 @@ def distribute(g: Graph, op: Operation) -> dict[str, Any]:
     rois, counts = op["FpnRois"], op.all("RoisNum")
     low, high = op.attr("min_level"), op.attr("max_level")
     pixel = 1 if op.attr("pixel_offset", True) else 0
-    need(not counts or counts[0].shape == (1,), "a batch of more than one image")
-    if not counts:
-        op.single()
+    lengths = counts[0].cast(np.int64).flat() if counts else op.lengths("FpnRois")
     x, y, right, bottom = corners(rois)
     area = (right - x + pixel) * (bottom - y + pixel)
     area = g.where((right < x) | (bottom < y), 0, area)
@@ -116,11 +121,21 @@ def distribute(g: Graph, op: Operation) -> dict[str, Any]:
         places.append(g.op("Compress", numbers, here, axis=0, shape=(-1,)))
     order = g.concat(places, 0)
     restore = g.op("ScatterElements", numbers * 0, order, numbers, axis=0)
+    each = [part.dim_value(0) for part in parts]
+    if lengths is not None:
+        each = [_of_images(g, level.equals(float(number)), lengths) for number in range(low, high + 1)]
+        for name, found in zip(op.op.outputs["MultiFpnRois"], each, strict=True):
+            op.exporter.tell(name, [found])
     return {
         "MultiFpnRois": parts,
         "RestoreIndex": restore.cast(np.int32).unsqueeze(1),
-        "MultiLevelRoIsNum": [part.dim_value(0).cast(np.int32) for part in parts],
+        "MultiLevelRoIsNum": [found.cast(np.int32) for found in each],
     }
+
+
+def _of_images(g: Graph, here: Value, lengths: Value) -> Value:
+    """How many regions of a level each image has."""
+    return ragged.padded(g, here.cast(np.int64), lengths)[0].sum(1)
 
 
 @renders("collect_fpn_proposals")

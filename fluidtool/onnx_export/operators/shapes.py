@@ -32,7 +32,7 @@ def reshape(g: Graph, op: Operation) -> Value:
 @renders("flatten", "flatten2")
 def flatten(g: Graph, op: Operation) -> Value:
     x, axis = op["X"], op.attr("axis")
-    return x.reshape([x.merged(0, axis), x.merged(axis, x.rank)])
+    return x.reshape([x.merged(0, axis), x.merged(axis, x.rank)] if x.rank else [1])
 
 
 @renders("flatten_contiguous_range")

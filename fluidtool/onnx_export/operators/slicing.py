@@ -62,7 +62,10 @@ def strided_slice(g: Graph, op: Operation) -> Value:
             steps[place] = found.step or 1
         elif steps[place] < 0 and isinstance(high, int) and high == -1:
             ends[place] = INT64_MIN
-    return _without(op, x.slice(starts, ends, axes, steps), dropped)
+    # Of an axis that is named twice, the later range counts.
+    last = sorted({axis: place for place, axis in enumerate(axes)}.values())
+    starts, ends, steps = ([starts[place] for place in last], [ends[place] for place in last], [steps[p] for p in last])
+    return _without(op, x.slice(starts, ends, [axes[place] for place in last], steps), dropped)
 
 
 @renders("crop", "crop_tensor")
