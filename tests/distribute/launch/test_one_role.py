@@ -28,7 +28,7 @@ from tests.distribute.launch.test_whole_jobs import agree, training
 from tests.support.checkout import child_environment
 
 NAMES = ("pserver_0", "trainer_0", "trainer_1")
-FAST = {"FLAGS_rpc_deadline": "20000"}  # milliseconds until a role gives up those that it waits for
+FAST = {"FLAGS_rpc_deadline": "60000"}  # milliseconds until a role gives up those that it waits for
 
 
 def script(tmp_path: Path, code: str) -> Path:
@@ -143,7 +143,7 @@ def run(roles: dict[str, Keeper], then: Callable[[], None] = lambda: None) -> No
         role.start()
     then()
     for role in roles.values():
-        role.join(240)
+        role.join(480)
     assert {name: role.codes[-1:] for name, role in roles.items()} == {name: [0] for name in NAMES}, [
         role.errors for role in roles.values()
     ]
