@@ -154,7 +154,7 @@ def _supervise(
             engine,
             view,
             options=Options(options.grace, options.hang_after),
-            recovery=Recovery(options.restarts, blueprint.sync, _saved(blueprint)),
+            recovery=Recovery(options.restarts, blueprint.sync, _saved(blueprint), options.role is not None),
             resume_step=step,
             started=started,
         ).run()

@@ -76,12 +76,13 @@ class Restart:
 class Recovery:
     """sync: trainers wait for one another, so all roles go back to the newest step that all have saved.
 
-    Otherwise a role that died starts alone, from the newest step of its own.
+    Otherwise a role that died starts alone, from the newest step of its own. elsewhere: something else restarts roles.
     """
 
     restarts: int = 0
     sync: bool = True
     saved: Saved = field(default_factory=NothingSaved)
+    elsewhere: bool = False
 
     def after(self, failed: Role, roles: Sequence[Role], done: int) -> Restart | None:
         """What to start again when `failed` has failed and there were `done` restarts before; None: give up."""
@@ -103,6 +104,8 @@ class Recovery:
 
     def refusal(self, failed: Role, done: int) -> str:
         """Why `after` gave up."""
+        if self.elsewhere:
+            return "what started it may restart it"
         if done < self.restarts:
             return f"{failed.name} has no checkpoint to go on from; give --checkpoint DIR"
         return (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,18 @@ def transpile(programs: Path, *options: str) -> Path:
         *options,
     ]
     assert run_command([*words, "-o", str(programs / "job")]) == 0
+    return programs / "job"
+
+
+def transpile_as_told(programs: Path, sample: Path) -> Path:
+    """The job that the command in the first lines of a sample makes of these programs; it must be called job."""
+    lines = [line.removeprefix("#").strip() for line in sample.read_text().splitlines() if line.startswith("#")]
+    start = next(number for number, line in enumerate(lines) if line.startswith("fluidtool transpile"))
+    end = next(number for number in range(start, len(lines)) if not lines[number].endswith("\\"))
+    words = shlex.split(" ".join(line.removesuffix("\\") for line in lines[start : end + 1]))
+    assert words[:2] == ["fluidtool", "transpile"] and words[words.index("-o") + 1] == "job"
+    with chdir(programs):
+        assert run_command(words[1:]) == 0
     return programs / "job"
 
 

@@ -13,7 +13,7 @@ import yaml
 
 from fluidtool.cli.app import Commands
 from fluidtool.distribute.launch.blueprint import draw
-from tests.distribute.launch.jobs import transpile, write_programs
+from tests.distribute.launch.jobs import transpile_as_told, write_programs
 from tests.support.checkout import ROOT
 
 FOLDER = ROOT / "samples" / "kubernetes"
@@ -183,19 +183,16 @@ def parsed(words: list[str]) -> dict[str, Any]:
     return dict(command.make_context(words[1], words[2:]).params)
 
 
-@pytest.fixture(scope="module")
-def members(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The roles of the job that the comment in the manifest makes."""
-    comment = (FOLDER / "jobset.yaml").read_text().partition("apiVersion")[0]
-    words = re.search(r"fluidtool transpile (.*?)\n#\n", comment, re.DOTALL)
-    assert words is not None
-    options = shlex.split(re.sub(r"\\\n# ", " ", words[1]))
-    options = options[options.index("--trainers") :]
-    del options[options.index("-o") : options.index("-o") + 2]
-    job = transpile(write_programs(tmp_path_factory.mktemp("job")), *options)
+@pytest.fixture(scope="module", params=["jobset.yaml", "kuberay.yaml"])
+def members(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The roles of the job that the command in a manifest makes."""
+    pytest.importorskip("cryptography", reason="makes certificates: pip install 'fluidtool[dist]'")
+    job = transpile_as_told(write_programs(tmp_path_factory.mktemp("job")), FOLDER / request.param)
     blueprint = draw(job)
-    assert blueprint.endpoints == SERVERS
-    return [member.name for member in blueprint.cluster(blueprint.endpoints).members()]
+    assert (blueprint.endpoints == SERVERS) == (request.param == "jobset.yaml")
+    roles = [member.name for member in blueprint.cluster(blueprint.endpoints).members()]
+    assert all((job / role / "tls" / "key.pem").is_file() for role in roles)
+    return roles
 
 
 def test_every_role_of_the_job_has_a_pod(members: list[str]) -> None:

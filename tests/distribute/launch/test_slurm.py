@@ -16,7 +16,7 @@ import pytest
 
 from fluidtool.distribute.checkpoints import steps
 from tests.cli.support import process
-from tests.distribute.launch.jobs import parameters_of, transpile, write_data, write_programs
+from tests.distribute.launch.jobs import parameters_of, transpile_as_told, write_data, write_programs
 from tests.distribute.launch.support import is_alive
 from tests.distribute.launch.test_whole_jobs import training
 from tests.support.checkout import ROOT, child_environment
@@ -122,11 +122,11 @@ def test_a_job_that_keeps_failing_is_not_queued_for_ever(cluster: Cluster) -> No
 @pytest.mark.slow
 def test_a_job_that_loses_a_role_is_queued_again_and_learns_the_same_bits(cluster: Cluster) -> None:
     """The script as it is, but with more checkpoints, for a job as small as this."""
+    pytest.importorskip("cryptography", reason="makes certificates: pip install 'fluidtool[dist]'")
     pytest.importorskip("grpc", reason="parameter servers talk by gRPC: pip install 'fluidtool[dist]'")
     folder = cluster.folder
     programs, data = write_programs(folder), write_data(folder)
-    options = ("--pservers", "127.0.0.1:6174,127.0.0.1:6175", "--trainers", "4")
-    job = transpile(programs, *options)
+    job = transpile_as_told(programs, SAMPLE)
     words = training(data, folder / "unbroken", 12)
     done = process("launch", "--any-ports", job, *words, text=True)
     assert done.returncode == 0, done.stderr
