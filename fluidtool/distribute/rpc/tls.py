@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import socket
 import ssl
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from fluidtool.distribute.endpoints import host_and_port
 from fluidtool.errors import Location, UsageError
-
-if TYPE_CHECKING:
-    from fluidtool.distribute.rpc.security import Security
 
 PATIENCE = 2.0
 RENEW = "write the job again ('fluidtool transpile --distribute') to get new certificates for all roles"
@@ -22,23 +19,47 @@ OTHER_PROTOCOL = ("WRONG_VERSION", "RECORD_LAYER", "PACKET_LENGTH")
 SAME_JOB = "all roles need the certificates of the same job"
 
 
-def check_own_certificate(security: Security) -> None:
+class Credentials(Protocol):
+    """What a role has: paths of PEM files, "" for none, and the name that certificates of servers have in place of the host."""
+
+    @property
+    def certificate(self) -> str:
+        """Its own certificate."""
+
+    @property
+    def key(self) -> str:
+        """The key of its own certificate."""
+
+    @property
+    def authorities(self) -> str:
+        """Whom it believes."""
+
+    @property
+    def peer_name(self) -> str:
+        """The name of servers; "": that of the host."""
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether it uses TLS."""
+
+
+def check_own_certificate(own: Credentials) -> None:
     """Raise UsageError for a certificate that does not belong to its key, or is not valid at this moment."""
-    if not security.certificate:
+    if not own.certificate:
         return
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        server.load_cert_chain(security.certificate, security.key)
+        server.load_cert_chain(own.certificate, own.key)
     except ssl.SSLError as error:
         raise UsageError(
-            f"{security.certificate} and {security.key} are not a certificate and its key ({_reason(error)}); {SAME_JOB}",
-            location=Location(security.certificate),
+            f"{own.certificate} and {own.key} are not a certificate and its key ({_reason(error)}); {SAME_JOB}",
+            location=Location(own.certificate),
         ) from error
-    fault = _handshake_fault(server, security.certificate)
+    fault = _handshake_fault(server, own.certificate)
     if fault:
         raise UsageError(
-            f"the certificate {security.certificate} is not valid: {fault}; {RENEW}",
-            location=Location(security.certificate),
+            f"the certificate {own.certificate} is not valid: {fault}; {RENEW}",
+            location=Location(own.certificate),
         )
 
 
@@ -60,27 +81,27 @@ def _handshake_fault(server: ssl.SSLContext, certificate: str) -> str:
     return ""
 
 
-def peer_fault(endpoint: str, security: Security) -> str:
+def peer_fault(endpoint: str, own: Credentials) -> str:
     """Why a server that does not answer cannot be talked to, as far as TLS is the reason; "" for any other."""
     host, port = host_and_port(endpoint)
     try:
         with (
             socket.create_connection((host, port), PATIENCE) as connection,
-            _context(security).wrap_socket(connection, server_hostname=security.peer_name or host) as encrypted,
+            _context(own).wrap_socket(connection, server_hostname=own.peer_name or host) as encrypted,
         ):
-            return _answer_fault(encrypted, security)
+            return _answer_fault(encrypted, own)
     except ssl.SSLCertVerificationError as error:
         return f"its certificate is not accepted ({error.verify_message}); {SAME_JOB}, valid at this time: {RENEW}"
     except ssl.SSLError as error:
         speaks = not any(sign in _reason(error) for sign in OTHER_PROTOCOL)
-        return f"it does not use TLS, and this role does; {SAME_JOB}" if security.encrypted and not speaks else ""
+        return f"it does not use TLS, and this role does; {SAME_JOB}" if own.encrypted and not speaks else ""
     except OSError:
         return ""
 
 
-def _answer_fault(encrypted: ssl.SSLSocket, security: Security) -> str:
+def _answer_fault(encrypted: ssl.SSLSocket, own: Credentials) -> str:
     """After a handshake: gRPC's server speaks first, or closes the connection because of our certificate."""
-    if not security.encrypted:
+    if not own.encrypted:
         return f"it uses TLS, and this role does not; {SAME_JOB}"
     try:
         spoken = encrypted.recv(1)
@@ -90,23 +111,23 @@ def _answer_fault(encrypted: ssl.SSLSocket, security: Security) -> str:
         spoken = b""
     if spoken:
         return ""
-    if not security.certificate:
+    if not own.certificate:
         return f"it takes only peers that have a certificate, and this role has none; {SAME_JOB}"
-    return f"it does not accept the certificate of this role ({security.certificate}); {SAME_JOB}"
+    return f"it does not accept the certificate of this role ({own.certificate}); {SAME_JOB}"
 
 
-def _context(security: Security) -> ssl.SSLContext:
+def _context(own: Credentials) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_alpn_protocols(["h2"])
-    if not security.encrypted:
+    if not own.encrypted:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         return context
-    if security.authorities:
-        context.load_verify_locations(security.authorities)
+    if own.authorities:
+        context.load_verify_locations(own.authorities)
     else:
         context.load_default_certs()
-    if security.certificate:
-        context.load_cert_chain(security.certificate, security.key)
+    if own.certificate:
+        context.load_cert_chain(own.certificate, own.key)
     return context
 
 

@@ -45,16 +45,17 @@ SRUN = """
         found = {{**os.environ, **{{name: str(value) for name, value in numbers.items()}}}}
         tasks.append(subprocess.Popen(words, env=found))
     open({processes!r}, "w").write(" ".join(str(task.pid) for task in tasks))
-    code = 0
-    while not code and any(task.poll() is None for task in tasks):
-        code = next((task.returncode for task in tasks if task.returncode), 0)
+    code, codes = 0, [None]
+    while not code and None in codes:
         time.sleep(0.1)
+        codes = [task.poll() for task in tasks]
+        code = next((found for found in codes if found), 0)
     for task in tasks:
         if task.poll() is None:
             task.terminate()
     for task in tasks:
         task.wait()
-    sys.exit(abs(code) if code > 0 else 128 - code)
+    sys.exit(code if code >= 0 else 128 - code)
 """
 
 
