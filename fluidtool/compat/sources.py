@@ -20,6 +20,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "paddle.dataset": (),
     "paddle.fluid": ("fluidtool.fluid", "fluidtool.fluid.data_feeder"),
     "paddle.fluid.core": ("fluidtool.fluid.core", "fluidtool.compat.predictor"),
+    "paddle.fluid.data_feeder": ("fluidtool.fluid.data_feeder", "fluidtool.fluid.checks"),
     "paddle.fluid.framework": (
         "fluidtool.fluid.framework",
         "fluidtool.ir",

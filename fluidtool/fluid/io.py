@@ -54,7 +54,7 @@ from fluidtool.io.parameters import (
     write_combined,
     write_separate,
 )
-from fluidtool.ir import Parameter, Program, Variable, unique_name
+from fluidtool.ir import Block, Parameter, Program, Variable, unique_name
 from fluidtool.ops.validation import require_valid
 from fluidtool.proto.enums import VarType
 from fluidtool.runtime.scope import Scope
@@ -85,6 +85,12 @@ def get_program_persistable_vars(program: Program) -> list[Variable]:
 
 
 # ---------------------------------------------------------------- variables
+def _clone_var_in_block_(block: Block, var: Variable) -> Variable:
+    """A persistable variable in another program's block, like this one (Paddle 1.8.5 io.py): what is loaded fills it."""
+    levels = {"lod_level": var.lod_level} if var.type == VarType.LOD_TENSOR else {}
+    return block.create_var(name=var.name, shape=var.shape, dtype=var.dtype, type=var.type, persistable=True, **levels)
+
+
 def save_vars(
     executor: Executor | None,
     dirname: str | None,

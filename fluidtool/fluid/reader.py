@@ -350,6 +350,15 @@ class PyReader(GeneratorLoader):
         """The loader within, which is the reader itself."""
         return self
 
-    decorate_sample_generator = GeneratorLoader.set_sample_generator
+    def decorate_sample_generator(
+        self,
+        sample_generator: Callable[[], Iterable[Any]],
+        batch_size: int,
+        drop_last: bool = True,
+        places: Sequence[Place] | Place | None = None,
+    ) -> None:
+        """`set_sample_generator`, whose source has another name here."""
+        self.set_sample_generator(sample_generator, batch_size, drop_last, places)
+
     decorate_sample_list_generator = GeneratorLoader.set_sample_list_generator
     decorate_batch_generator = GeneratorLoader.set_batch_generator

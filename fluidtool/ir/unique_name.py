@@ -29,11 +29,19 @@ def generate(key: str) -> str:
     return _Current.generator(key)
 
 
-def switch(new_generator: UniqueNameGenerator | None = None) -> UniqueNameGenerator:
-    """Make another generator the current one and return the one before."""
+Switched = tuple[UniqueNameGenerator, None]
+
+
+def switch(new_generator: UniqueNameGenerator | Switched | None = None, new_para_name_checker: None = None) -> Switched:
+    """Make another generator the current one and return the one before, in a pair that may be given back as it is.
+
+    The pair is that of Paddle 1.8.5, where its second part is for dynamic graphs: None here.
+    """
+    if isinstance(new_generator, tuple):
+        new_generator, _ = new_generator
     old = _Current.generator
     _Current.generator = UniqueNameGenerator() if new_generator is None else new_generator
-    return old
+    return old, None
 
 
 @contextmanager

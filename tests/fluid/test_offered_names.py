@@ -45,3 +45,10 @@ MODULES = (
 def test_a_name_that_is_not_offered_is_an_error_that_lists_those_that_are(module: str) -> None:
     with pytest.raises(NotOfferedError, match=f"paddle.fluid.{module} has no 'nosuch' in fluidtool.* Offered are "):
         getattr(fluid.__dict__[module], "nosuch")  # noqa: B009
+
+
+def test_a_variable_is_cloned_into_another_program_as_persistable() -> None:
+    source, target = fluid.Program(), fluid.Program()
+    var = source.global_block().create_var(name="w", shape=[2, 3], dtype="float32", lod_level=1)
+    clone = fluid.io._clone_var_in_block_(target.global_block(), var)
+    assert (clone.name, clone.shape, clone.lod_level, clone.persistable) == ("w", (2, 3), 1, True)

@@ -389,3 +389,10 @@ def test_the_order_of_batches() -> None:
     fluid.reader.keep_data_loader_order(before)
     with pytest.raises(AssertionError, match="takes one bool"):
         fluid.reader.keep_data_loader_order(1)
+
+
+def test_the_older_name_of_a_source_of_samples_is_taken_by_keyword() -> None:
+    reader = fluid.io.PyReader([fluid.layers.data("x", [2])], capacity=2)
+    samples = [(np.full(2, i, "float32"),) for i in range(5)]
+    reader.decorate_sample_generator(sample_generator=lambda: iter(samples), batch_size=2, places=CPU)
+    assert shapes(reader()) == [[[2, 2]], [[2, 2]]]

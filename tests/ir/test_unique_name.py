@@ -1,0 +1,22 @@
+"""Unique names: the current generator, switched as in Paddle 1.8.5."""
+
+from __future__ import annotations
+
+from fluidtool.ir import unique_name
+
+
+def test_switching_starts_from_zero_and_gives_back_a_pair_that_goes_on() -> None:
+    with unique_name.guard():
+        unique_name.generate("fc")
+        generator, checker = unique_name.switch()
+        assert unique_name.generate("fc") == "fc_0"
+        unique_name.switch(generator, checker)
+        assert unique_name.generate("fc") == "fc_1"
+
+
+def test_the_pair_is_taken_as_it_is() -> None:
+    with unique_name.guard():
+        unique_name.generate("fc")
+        before = unique_name.switch()
+        unique_name.switch(before)
+        assert unique_name.generate("fc") == "fc_1"
