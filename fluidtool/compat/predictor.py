@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -161,17 +163,22 @@ class ZeroCopyTensor:
         return self._tensor
 
 
-SETTINGS = (
-    "disable_glog_info enable_memory_optim enable_mkldnn enable_profile set_cpu_math_library_num_threads set_mkldnn_cache_capacity "
-    "set_mkldnn_op set_optim_cache_dir switch_ir_debug switch_ir_optim switch_specify_input_names switch_use_feed_fetch_ops "
-    "delete_pass"
-)
+SETTINGS = "enable_memory_optim enable_profile set_mkldnn_cache_capacity set_mkldnn_op set_optim_cache_dir switch_ir_debug delete_pass"
+# what sets it: what tells it, its value before, its value when set without one
+TOLD = {
+    "switch_ir_optim": ("ir_optim", True, True),
+    "switch_use_feed_fetch_ops": ("use_feed_fetch_ops_enabled", True, True),
+    "switch_specify_input_names": ("specify_input_name", False, True),
+    "set_cpu_math_library_num_threads": ("cpu_math_library_num_threads", 1, 1),
+    "enable_mkldnn": ("mkldnn_enabled", False, True),
+    "disable_glog_info": ("glog_info_disabled", False, True),
+}
+NEVER = ("tensorrt_engine_enabled", "lite_engine_enabled")
 INSTEAD = {
     "enable_tensorrt_engine": "TensorRT is not supported; --engine onnxruntime and openvino are delegates",
     "enable_lite_engine": "Paddle-Lite is not supported",
     "enable_quantizer": "quantized models run without it",
     "pass_builder": "'fluidtool transpile --all-inference' makes the program faster beforehand",
-    "set_model_buffer": "pass the files of the model",
 }
 
 
@@ -187,27 +194,52 @@ class AnalysisConfig:
 
     def __init__(self, model: str = "", params_file: str = "") -> None:
         self._place: Place = CPUPlace()
+        self._memory_pool = 100  # megabytes
+        self._buffers: tuple[bytes, bytes] | None = None
+        self._model_dir = self._prog_file = self._params_file = ""
+        self._told = {getter: before for getter, before, _ in TOLD.values()} | dict.fromkeys(NEVER, False)
         self.set_model(model, params_file)
 
     def set_model(self, model: str, params_file: str = "") -> None:
         """Set a folder, or the program file and the parameter file."""
-        self._model, self._params = model, params_file
+        if params_file:
+            self._prog_file, self._params_file = model, params_file
+        else:
+            self._model_dir = model
+
+    def set_prog_file(self, x: str) -> None:
+        """Set the program file, beside a parameter file."""
+        self._prog_file = x
+
+    def set_params_file(self, x: str) -> None:
+        """Set the parameter file, beside a program file."""
+        self._params_file = x
+
+    def set_model_buffer(
+        self, prog_buffer: bytes, prog_buffer_size: int, params_buffer: bytes, params_buffer_size: int
+    ) -> None:
+        """Set the contents of the program file and of the parameter file."""
+        self._buffers = prog_buffer[:prog_buffer_size], params_buffer[:params_buffer_size]
+
+    def model_from_memory(self) -> bool:
+        """Whether contents were given."""
+        return self._buffers is not None
 
     def model_dir(self) -> str:
         """The folder; '' if files were given."""
-        return "" if self._params else self._model
+        return self._model_dir
 
     def prog_file(self) -> str:
         """The program file; '' if a folder was given."""
-        return self._model if self._params else ""
+        return self._prog_file
 
     def params_file(self) -> str:
-        """The parameter file."""
-        return self._params
+        """The parameter file; '' if a folder was given."""
+        return self._params_file
 
     def enable_use_gpu(self, memory_pool_init_size_mb: int = 0, device_id: int = 0) -> None:
         """Run on a GPU."""
-        self._place = CUDAPlace(device_id)
+        self._place, self._memory_pool = CUDAPlace(device_id), memory_pool_init_size_mb
 
     def disable_gpu(self) -> None:
         """Run on the CPU."""
@@ -217,13 +249,43 @@ class AnalysisConfig:
         """Whether it runs on a GPU."""
         return isinstance(self._place, CUDAPlace)
 
+    def gpu_device_id(self) -> int:
+        """The number of the GPU; 0 on the CPU."""
+        return self._place.device_id if isinstance(self._place, CUDAPlace) else 0
+
+    def memory_pool_init_size_mb(self) -> int:
+        """What `enable_use_gpu` was given; 100 before."""
+        return self._memory_pool
+
+    def fraction_of_gpu_memory_for_pool(self) -> float:
+        """0: no memory is kept for a pool."""
+        return 0.0
+
+    def to_native_config(self) -> NativeConfig:
+        """The files and the device as NativeConfig."""
+        files = self._model_dir, self._prog_file, self._params_file
+        return NativeConfig(*files, use_gpu=self.use_gpu(), device=self.gpu_device_id())
+
+    def load(self, place: Place) -> Model:
+        """The model at a place; raises what `fluidtool.load` raises."""
+        if self._buffers is not None:
+            return _load_contents(*self._buffers, place)
+        if self._prog_file and self._params_file:
+            return load(self._prog_file, params=self._params_file, place=place)
+        return load(self._model_dir, place=place)
+
     def place(self) -> Place:
         """Where it runs."""
         return self._place
 
-    def __getattr__(self, name: str) -> Callable[..., None]:
+    def __getattr__(self, name: str) -> Callable[..., Any]:
         if name in SETTINGS.split():
             return lambda *values, **named: None
+        if name in TOLD:
+            getter, _, without = TOLD[name]
+            return lambda x=without: self._told.update({getter: type(without)(x)})
+        if not name.startswith("_") and name in self._told:
+            return lambda: self._told[name]
         if name in INSTEAD:
             raise NotOfferedError(f"AnalysisConfig.{name} is not offered: {INSTEAD[name]}")
         raise AttributeError(f"'AnalysisConfig' object has no attribute {name!r}")
@@ -307,7 +369,12 @@ def create_paddle_predictor(config: AnalysisConfig | NativeConfig, place: Place 
     """A predictor; place: where it runs, whatever the config says."""
     if isinstance(config, NativeConfig):
         config = config.config()
-    at = config.place() if place is None else place
-    if config.params_file():
-        return AnalysisPredictor(load(config.prog_file(), params=config.params_file(), place=at))
-    return AnalysisPredictor(load(config.model_dir(), place=at))
+    return AnalysisPredictor(config.load(config.place() if place is None else place))
+
+
+def _load_contents(program: bytes, parameters: bytes, place: Place) -> Model:
+    with tempfile.TemporaryDirectory() as folder:
+        files = Path(folder, "__model__"), Path(folder, "params")
+        for file, content in zip(files, (program, parameters), strict=True):
+            file.write_bytes(content)
+        return load(files[0], params=files[1], place=place)

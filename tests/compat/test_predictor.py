@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -110,3 +111,43 @@ def test_scripts_find_them_in_core() -> None:
         from paddle.fluid.core import AnalysisConfig as found  # type: ignore[import-not-found]
 
         assert found is AnalysisConfig
+
+
+def test_the_files_may_be_set_one_by_one(model: Path) -> None:
+    config = AnalysisConfig("")
+    config.set_prog_file(str(model / "__model__"))
+    config.set_params_file(str(model / "params"))
+    assert (config.model_dir(), config.params_file()) == ("", str(model / "params"))
+    assert create_paddle_predictor(config).get_input_names() == ["x", "y"]
+    assert create_paddle_predictor(config.to_native_config()).get_input_names() == ["x", "y"]
+
+
+def test_a_model_in_memory(model: Path) -> None:
+    program, parameters = ((model / name).read_bytes() for name in ("__model__", "params"))
+    config = AnalysisConfig()
+    assert not config.model_from_memory()
+    config.set_model_buffer(program, len(program), parameters, len(parameters))
+    assert config.model_from_memory()
+    difference, _ = create_paddle_predictor(config).run([PaddleTensor(2 * X, lod=[[0, 2]]), PaddleTensor(X)])
+    assert (difference.as_ndarray() == X).all()
+
+
+@pytest.mark.parametrize(
+    ("setter", "values", "getter", "before", "after"),
+    [
+        ("switch_ir_optim", [False], "ir_optim", True, False),
+        ("switch_use_feed_fetch_ops", [False], "use_feed_fetch_ops_enabled", True, False),
+        ("switch_specify_input_names", [], "specify_input_name", False, True),
+        ("set_cpu_math_library_num_threads", [4], "cpu_math_library_num_threads", 1, 4),
+        ("enable_mkldnn", [], "mkldnn_enabled", False, True),
+        ("disable_glog_info", [], "glog_info_disabled", False, True),
+        ("enable_use_gpu", [500, 1], "gpu_device_id", 0, 1),
+        ("enable_use_gpu", [500, 1], "memory_pool_init_size_mb", 100, 500),
+    ],
+)
+def test_settings_are_told(setter: str, values: list[Any], getter: str, before: Any, after: Any) -> None:
+    config = AnalysisConfig("folder")
+    assert getattr(config, getter)() == before
+    getattr(config, setter)(*values)
+    assert getattr(config, getter)() == after
+    assert config.tensorrt_engine_enabled() is False
