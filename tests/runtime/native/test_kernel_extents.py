@@ -33,11 +33,12 @@ CALLS: dict[
 ] = {  # sizes, and so many float32s as each reaches, not one more
     abi.FewRows: ({"rows": 2, "depth": 3, "columns": 5}, {"source": 6, "weights": 15, "out": 10}),
     abi.ActivationGradient: ({"count": 7}, {"out": 7, "out_grad": 7, "source_grad": 7}),
-    abi.Descend: ({"count": 7}, {"param": 7, "grad": 7, "new_param": 7}),
-    abi.Momentum: ({"count": 7}, dict.fromkeys(abi.Momentum.pointer_bytes, 7)),
-    abi.Adam: ({"count": 7}, dict.fromkeys(abi.Adam.pointer_bytes, 7)),
-    abi.AdamRows: (ROWS, {"param": 15, "moment1": 15, "moment2": 15, "grad": 6, "places": 4}),
-    abi.AdagradRows: (ROWS, {"param": 15, "moment": 15, "grad": 6, "places": 4}),
+    abi.Descend: (ROWS, {"param": 15, "grad": 6, "places": 4}),
+    abi.Momentum: (ROWS, {"param": 15, "velocity": 15, "grad": 6, "places": 4}),
+    abi.Adam: (ROWS, {"param": 15, "moment1": 15, "moment2": 15, "grad": 6, "places": 4}),
+    abi.Adagrad: (ROWS, {"param": 15, "moment": 15, "grad": 6, "places": 4}),
+    abi.Rmsprop: (ROWS, {"param": 15, "squares": 15, "moment": 15, "grad": 6, "places": 4}),
+    abi.Ftrl: (ROWS, {"param": 15, "squares": 15, "linear": 15, "grad": 6, "places": 4}),
     abi.ScatterRows: (ROWS, {"source": 6, "places": 4, "out": 15}),
     abi.CrossEntropy: ({"rows": 2, "columns": 3}, {"logits": 6, "labels": 4, "softmax": 6, "loss": 2}),
     abi.CrossEntropyGradient: (
@@ -114,6 +115,7 @@ CALLS: dict[
     ),
 }
 ENTROPIES = (abi.CrossEntropy, abi.CrossEntropyGradient)  # of labels or of probabilities
+UPDATES = (abi.Descend, abi.Momentum, abi.Adam, abi.Adagrad, abi.Rmsprop, abi.Ftrl)
 RECURRENT = (abi.Lstm, abi.LstmGradient, abi.Gru, abi.GruGradient)
 GOOD_TABLES: dict[Kernel, tuple[str, list[Any]]] = {
     abi.DepthwisePlanes: ("offsets", [0, 1, 2, 6, 7, 8, 12, 13, 14]),
@@ -191,11 +193,18 @@ def test_an_array_that_is_missing_is_refused(kernel: Kernel, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("kernel", "name"),
-    [(kernel, name) for kernel in CALLS if kernel not in ENTROPIES for name in kernel.optional],
+    [(kernel, name) for kernel in CALLS if kernel not in (*ENTROPIES, *UPDATES) for name in kernel.optional],
     ids=name_of,
 )
 def test_an_array_that_may_be_missing_is_not_asked_for(kernel: Kernel, name: str) -> None:
     check_call(call(kernel, **{name: None}), WIDTH, TASKS)
+
+
+@pytest.mark.parametrize("kernel", UPDATES, ids=name_of)
+def test_a_gradient_without_places_has_all_rows(kernel: Kernel) -> None:
+    check_call(call(kernel, {"count": 0}, places=None, grad=np.zeros(15, np.float32)), WIDTH, TASKS)
+    with pytest.raises(ExtentError, match="pointer grad accesses bytes"):
+        check_call(call(kernel, {"count": 0}, places=None, grad=np.zeros(14, np.float32)), WIDTH, TASKS)
 
 
 @pytest.mark.parametrize("kernel", ENTROPIES, ids=name_of)

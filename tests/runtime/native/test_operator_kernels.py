@@ -371,6 +371,29 @@ def test_momentum(shape: tuple[int, ...], nesterov: bool) -> None:
     agree("momentum", feeds, ["ParamOut", "VelocityOut"], rtol=5e-7, mu=0.9, use_nesterov=nesterov)
 
 
+SQUARES = ["ParamOut", "SquaredAccumOut", "LinearAccumOut"]
+
+
+@few
+@given(shapes)
+def test_optimizers_that_divide_by_squares(shape: tuple[int, ...]) -> None:
+    feeds = update_feeds(shape, "Moment")
+    agree("adagrad", feeds, ["ParamOut", "MomentOut"], rtol=5e-7)
+    agree("decayed_adagrad", feeds, ["ParamOut", "MomentOut"], rtol=5e-7)
+    feeds = update_feeds(shape, "Moment", "MeanSquare")
+    agree("rmsprop", feeds, ["ParamOut", "MomentOut", "MeanSquareOut"], rtol=1e-6, momentum=0.9)
+    feeds = update_feeds(shape, "SquaredAccumulator", "LinearAccumulator")
+    agree("ftrl", feeds, SQUARES, rtol=2e-6, l1=0.3, l2=0.2)
+
+
+def test_a_centered_rmsprop_and_other_powers_of_ftrl_are_left_to_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = counted(monkeypatch, "rmsprop"), counted(monkeypatch, "ftrl")
+    feeds = update_feeds((5, 3), "Moment", "MeanSquare", "MeanGrad") | {"MeanGrad": np.zeros((5, 3), np.float32)}
+    agree("rmsprop", feeds, ["ParamOut", "MeanGradOut"], centered=True)
+    agree("ftrl", update_feeds((5, 3), "SquaredAccumulator", "LinearAccumulator"), SQUARES, lr_power=-0.3)
+    assert answered == ([False], [False])
+
+
 def test_updates_cut_into_parts() -> None:
     agree("adam", adam_feeds((100_003,)), ADAM, rtol=5e-7)
     agree("momentum", update_feeds((100_003,), "Velocity"), ["ParamOut", "VelocityOut"], rtol=5e-7, mu=0.9)
@@ -408,6 +431,40 @@ def test_sparse_gradients(rows: list[int], shape: tuple[int, ...]) -> None:
     feeds = adam_feeds((9, *shape))
     feeds["Grad"] = sparse(rows, 9, *shape)
     agree("adam", feeds, ADAM, rtol=5e-7, scale=1.0)
+    feeds = update_feeds((9, *shape), "Velocity") | {"Grad": sparse(rows, 9, *shape)}
+    agree("momentum", feeds, ["ParamOut", "VelocityOut"], rtol=5e-7, scale=1.0, mu=0.9)
+    feeds = update_feeds((9, *shape), "Moment", "MeanSquare") | {"Grad": sparse(rows, 9, *shape)}
+    agree("rmsprop", feeds, ["ParamOut", "MomentOut", "MeanSquareOut"], rtol=1e-6, scale=1.0, momentum=0.9)
+    feeds = update_feeds((9, *shape), "SquaredAccumulator", "LinearAccumulator") | {"Grad": sparse(rows, 9, *shape)}
+    agree("ftrl", feeds, SQUARES, rtol=2e-6, scale=1.0, l1=0.3, l2=0.2)
+
+
+def resting_feeds() -> dict[str, Any]:
+    """A tall table, most of whose moments are still 0; some of its rows had gradients before."""
+    feeds = adam_feeds((5000, 10)) | {"Grad": sparse([7, 4999, 7, 2500], 5000, 10)}
+    for slot in ("Moment1", "Moment2"):
+        feeds[slot] *= (np.arange(5000) % 61 == 3)[:, None]
+    return feeds
+
+
+def test_rows_whose_moments_are_zero_stay_as_they_are() -> None:
+    feeds = resting_feeds()
+    agree("adam", feeds, ADAM, rtol=5e-7, scale=1.0)
+    feeds["Velocity"] = feeds["Moment1"]
+    del feeds["Moment1"], feeds["Moment2"], feeds["Beta1Pow"], feeds["Beta2Pow"]
+    agree("momentum", feeds, ["ParamOut", "VelocityOut"], rtol=5e-7, scale=1.0, mu=0.9)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(("rate", "epsilon"), [(np.inf, 1e-8), (0.1, 0.0)])
+def test_zeros_by_zero_or_infinity_are_computed(rate: float, epsilon: float) -> None:
+    feeds = resting_feeds() | {"LearningRate": np.array([rate], np.float32)}
+    want, got = (
+        np.isnan(outputs_of("adam", feeds, ["ParamOut"], engine, epsilon=epsilon)["ParamOut"].numpy())
+        for engine in ("numpy", "native")
+    )
+    np.testing.assert_array_equal(got, want)
+    assert got.mean() > 0.9
 
 
 @few

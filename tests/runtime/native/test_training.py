@@ -294,8 +294,20 @@ UPDATES: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
     "momentum": ({"Velocity": "VelocityOut"}, {"mu": 0.9}),
     "adagrad": ({"Moment": "MomentOut"}, {"epsilon": 1e-6}),
     "adam": ({"Moment1": "Moment1Out", "Moment2": "Moment2Out"}, {}),
+    "decayed_adagrad": ({"Moment": "MomentOut"}, {}),
+    "rmsprop": ({"MeanSquare": "MeanSquareOut", "Moment": "MomentOut"}, {"momentum": 0.9}),
+    "ftrl": ({"SquaredAccumulator": "SquaredAccumOut", "LinearAccumulator": "LinearAccumOut"}, {"l1": 0.1, "l2": 0.2}),
 }
-SPARSE = [("sgd", {}), ("adagrad", {}), ("adam", {}), ("adam", {"lazy_mode": True})]
+SPARSE = [
+    ("sgd", {}),
+    ("momentum", {}),
+    ("momentum", {"use_nesterov": True}),
+    ("adagrad", {}),
+    ("adam", {}),
+    ("adam", {"lazy_mode": True}),
+    ("rmsprop", {}),
+    ("ftrl", {}),
+]
 
 
 class Training:
@@ -333,7 +345,7 @@ def addresses(training: Training) -> list[int]:
     return [training.array(name).ctypes.data for name in training.names]
 
 
-@pytest.mark.parametrize("type", ["sgd", "momentum", "adam"])
+@pytest.mark.parametrize("type", UPDATES)
 def test_updates_take_the_place_of_what_nobody_else_holds(type: str) -> None:
     training, plain = Training(type, "native"), Training(type, "numpy")
     before = addresses(training)
@@ -367,7 +379,7 @@ HOLDERS = {
 @pytest.mark.parametrize("how", HOLDERS)
 @pytest.mark.parametrize(
     ("type", "sparse"),
-    [("sgd", False), ("momentum", False), ("adam", False), ("sgd", True), ("adagrad", True), ("adam", True)],
+    [*((type, False) for type in UPDATES), *dict.fromkeys((type, True) for type, _ in SPARSE)],
 )
 def test_updates_leave_arrays_that_somebody_holds(type: str, sparse: bool, how: str) -> None:
     training = Training(type, "native", sparse)

@@ -14,7 +14,7 @@ P = TypeVar("P")
 
 WORDS = 41  # of 8 bytes, of a call
 FIRST = 4  # the word of the first pointer
-FINGERPRINT = 0xeab95265  # FT_ABI of src/abi.h
+FINGERPRINT = 0x1ab5736f  # FT_ABI of src/abi.h
 
 
 class Kind(IntEnum):
@@ -73,7 +73,7 @@ class Kind(IntEnum):
     BATCH_NORM = 50
     BATCH_NORM_GRADIENT = 51
     SCATTER_ROWS = 52
-    ADAGRAD_ROWS = 53
+    ADAGRAD = 53
     ATTENTION = 54
     GATHER_POOL = 55
     ALIGN_REGIONS = 56
@@ -81,19 +81,20 @@ class Kind(IntEnum):
     VITERBI = 58
     SOFTMAX_SEQUENCES = 59
     COSINE = 60
-    ADAM_ROWS = 61
-    DESCEND = 62
-    DEPTHWISE_PLANES = 63
-    DEPTHWISE_PLANES_GRADIENT = 64
-    CROSS_ENTROPY = 65
-    CROSS_ENTROPY_GRADIENT = 66
-    ACTIVATION_GRADIENT = 67
-    REGROUP = 68
-    LOCAL_RESPONSE = 69
-    PROJECTED_SEQUENCES = 70
-    SUPPRESS_POLYGONS = 71
-    SAMPLE_PLANES = 72
-    FEW_ROWS = 73
+    FTRL = 61
+    RMSPROP = 62
+    DESCEND = 63
+    DEPTHWISE_PLANES = 64
+    DEPTHWISE_PLANES_GRADIENT = 65
+    CROSS_ENTROPY = 66
+    CROSS_ENTROPY_GRADIENT = 67
+    ACTIVATION_GRADIENT = 68
+    REGROUP = 69
+    LOCAL_RESPONSE = 70
+    PROJECTED_SEQUENCES = 71
+    SUPPRESS_POLYGONS = 72
+    SAMPLE_PLANES = 73
+    FEW_ROWS = 74
 
 
 class ActivationKind(IntEnum):
@@ -975,36 +976,40 @@ class LstmGradient(Arguments[P]):
 
 
 class Adam(Arguments[P]):
-    """Adam's step; the new values have memory of their own, or take the place of the old ones."""
+    """Adam's step for parameter and moments, which change. The gradient is one of all rows, or of the `count` rows
+    at places, ascending; without places, count is 0. The gradient of the other rows is 0; they stay as they are if
+    only the rows `listed` change."""
 
     __slots__ = (
-        "param", "grad", "moment1", "moment2", "new_param", "new_moment1", "new_moment2", "count", "beta1",
+        "param", "moment1", "moment2", "grad", "places", "rows", "columns", "count", "listed", "beta1",
         "beta1_rest", "beta2", "beta2_rest", "rate", "epsilon",
     )
     kind = Kind.ADAM
     takes_activation = False
     pointer_bytes = {
-        "param": 4, "grad": 4, "moment1": 4, "moment2": 4, "new_param": 4, "new_moment1": 4, "new_moment2": 4,
+        "param": 4, "moment1": 4, "moment2": 4, "grad": 4, "places": 8,
     }
     size_counts = {
-        "count": 0,
+        "rows": 0, "columns": 0, "count": 0, "listed": 0,
     }
-    optional = ()
+    optional = ("places", )
     float_names = ("beta1", "beta1_rest", "beta2", "beta2_rest", "rate", "epsilon", )
-    layout = Struct("@iiq3f7Q1q6f")
+    layout = Struct("@iiq3f5Q4q6f")
 
     def __init__(
-        self, *, param: P, grad: P, moment1: P, moment2: P, new_param: P, new_moment1: P, new_moment2: P, count:
-        int, beta1: float, beta1_rest: float, beta2: float, beta2_rest: float, rate: float, epsilon: float,
+        self, *, param: P, moment1: P, moment2: P, grad: P, places: P | None = None, rows: int, columns: int, count:
+        int, listed: int, beta1: float, beta1_rest: float, beta2: float, beta2_rest: float, rate: float, epsilon:
+        float,
     ) -> None:
         self.param = param
-        self.grad = grad
         self.moment1 = moment1
         self.moment2 = moment2
-        self.new_param = new_param
-        self.new_moment1 = new_moment1
-        self.new_moment2 = new_moment2
+        self.grad = grad
+        self.places = places
+        self.rows = rows
+        self.columns = columns
         self.count = count
+        self.listed = listed
         self.beta1 = beta1
         self.beta1_rest = beta1_rest
         self.beta2 = beta2
@@ -1013,53 +1018,54 @@ class Adam(Arguments[P]):
         self.epsilon = epsilon
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (self.param, self.grad, self.moment1, self.moment2, self.new_param, self.new_moment1,
-            self.new_moment2,)
+        return (self.param, self.moment1, self.moment2, self.grad, self.places,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (self.count,)
+        return (self.rows, self.columns, self.count, self.listed,)
 
     def floats(self) -> tuple[float, ...]:
         return (self.beta1, self.beta1_rest, self.beta2, self.beta2_rest, self.rate, self.epsilon,)
 
 
 class Momentum(Arguments[P]):
-    """A step with momentum."""
+    """A step with momentum; gradients as in adam."""
 
     __slots__ = (
-        "param", "grad", "velocity", "new_param", "new_velocity", "count", "nesterov", "momentum", "rate",
+        "param", "velocity", "grad", "places", "rows", "columns", "count", "listed", "nesterov", "momentum", "rate",
     )
     kind = Kind.MOMENTUM
     takes_activation = False
     pointer_bytes = {
-        "param": 4, "grad": 4, "velocity": 4, "new_param": 4, "new_velocity": 4,
+        "param": 4, "velocity": 4, "grad": 4, "places": 8,
     }
     size_counts = {
-        "count": 0, "nesterov": 0,
+        "rows": 0, "columns": 0, "count": 0, "listed": 0, "nesterov": 0,
     }
-    optional = ()
+    optional = ("places", )
     float_names = ("momentum", "rate", )
-    layout = Struct("@iiq3f5Q2q2f")
+    layout = Struct("@iiq3f4Q5q2f")
 
     def __init__(
-        self, *, param: P, grad: P, velocity: P, new_param: P, new_velocity: P, count: int, nesterov: int, momentum:
-        float, rate: float,
+        self, *, param: P, velocity: P, grad: P, places: P | None = None, rows: int, columns: int, count: int,
+        listed: int, nesterov: int, momentum: float, rate: float,
     ) -> None:
         self.param = param
-        self.grad = grad
         self.velocity = velocity
-        self.new_param = new_param
-        self.new_velocity = new_velocity
+        self.grad = grad
+        self.places = places
+        self.rows = rows
+        self.columns = columns
         self.count = count
+        self.listed = listed
         self.nesterov = nesterov
         self.momentum = momentum
         self.rate = rate
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (self.param, self.grad, self.velocity, self.new_param, self.new_velocity,)
+        return (self.param, self.velocity, self.grad, self.places,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (self.count, self.nesterov,)
+        return (self.rows, self.columns, self.count, self.listed, self.nesterov,)
 
     def floats(self) -> tuple[float, ...]:
         return (self.momentum, self.rate,)
@@ -2841,35 +2847,39 @@ class ScatterRows(Arguments[P]):
         return (self.factor,)
 
 
-class AdagradRows(Arguments[P]):
-    """Adagrad's step for some rows, each once; parameter and moment change."""
+class Adagrad(Arguments[P]):
+    """Adagrad's step; gradients as in adam. moment = decay * moment + rest * grad^2."""
 
     __slots__ = (
-        "param", "moment", "grad", "places", "count", "columns", "rows", "rate", "epsilon",
+        "param", "moment", "grad", "places", "rows", "columns", "count", "listed", "decay", "rest", "rate",
+        "epsilon",
     )
-    kind = Kind.ADAGRAD_ROWS
+    kind = Kind.ADAGRAD
     takes_activation = False
     pointer_bytes = {
         "param": 4, "moment": 4, "grad": 4, "places": 8,
     }
     size_counts = {
-        "count": 0, "columns": 0, "rows": 0,
+        "rows": 0, "columns": 0, "count": 0, "listed": 0,
     }
-    optional = ()
-    float_names = ("rate", "epsilon", )
-    layout = Struct("@iiq3f4Q3q2f")
+    optional = ("places", )
+    float_names = ("decay", "rest", "rate", "epsilon", )
+    layout = Struct("@iiq3f4Q4q4f")
 
     def __init__(
-        self, *, param: P, moment: P, grad: P, places: P, count: int, columns: int, rows: int, rate: float, epsilon:
-        float,
+        self, *, param: P, moment: P, grad: P, places: P | None = None, rows: int, columns: int, count: int, listed:
+        int, decay: float, rest: float, rate: float, epsilon: float,
     ) -> None:
         self.param = param
         self.moment = moment
         self.grad = grad
         self.places = places
-        self.count = count
-        self.columns = columns
         self.rows = rows
+        self.columns = columns
+        self.count = count
+        self.listed = listed
+        self.decay = decay
+        self.rest = rest
         self.rate = rate
         self.epsilon = epsilon
 
@@ -2877,10 +2887,10 @@ class AdagradRows(Arguments[P]):
         return (self.param, self.moment, self.grad, self.places,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (self.count, self.columns, self.rows,)
+        return (self.rows, self.columns, self.count, self.listed,)
 
     def floats(self) -> tuple[float, ...]:
-        return (self.rate, self.epsilon,)
+        return (self.decay, self.rest, self.rate, self.epsilon,)
 
 
 class Attention(Arguments[P]):
@@ -3239,86 +3249,135 @@ class Cosine(Arguments[P]):
         return ()
 
 
-class AdamRows(Arguments[P]):
-    """Adam's step for some rows, each once; parameter and moments change."""
+class Ftrl(Arguments[P]):
+    """A step that follows the regularized leader, for the power -1/2; gradients as in adam."""
 
     __slots__ = (
-        "param", "moment1", "moment2", "grad", "places", "count", "columns", "rows", "beta1", "beta1_rest", "beta2",
-        "beta2_rest", "rate", "epsilon",
+        "param", "squares", "linear", "grad", "places", "rows", "columns", "count", "listed", "l1", "l2", "rate",
     )
-    kind = Kind.ADAM_ROWS
+    kind = Kind.FTRL
     takes_activation = False
     pointer_bytes = {
-        "param": 4, "moment1": 4, "moment2": 4, "grad": 4, "places": 8,
+        "param": 4, "squares": 4, "linear": 4, "grad": 4, "places": 8,
     }
     size_counts = {
-        "count": 0, "columns": 0, "rows": 0,
+        "rows": 0, "columns": 0, "count": 0, "listed": 0,
     }
-    optional = ()
-    float_names = ("beta1", "beta1_rest", "beta2", "beta2_rest", "rate", "epsilon", )
-    layout = Struct("@iiq3f5Q3q6f")
+    optional = ("places", )
+    float_names = ("l1", "l2", "rate", )
+    layout = Struct("@iiq3f5Q4q3f")
 
     def __init__(
-        self, *, param: P, moment1: P, moment2: P, grad: P, places: P, count: int, columns: int, rows: int, beta1:
-        float, beta1_rest: float, beta2: float, beta2_rest: float, rate: float, epsilon: float,
+        self, *, param: P, squares: P, linear: P, grad: P, places: P | None = None, rows: int, columns: int, count:
+        int, listed: int, l1: float, l2: float, rate: float,
     ) -> None:
         self.param = param
-        self.moment1 = moment1
-        self.moment2 = moment2
+        self.squares = squares
+        self.linear = linear
         self.grad = grad
         self.places = places
-        self.count = count
-        self.columns = columns
         self.rows = rows
-        self.beta1 = beta1
-        self.beta1_rest = beta1_rest
-        self.beta2 = beta2
-        self.beta2_rest = beta2_rest
+        self.columns = columns
+        self.count = count
+        self.listed = listed
+        self.l1 = l1
+        self.l2 = l2
+        self.rate = rate
+
+    def pointers(self) -> tuple[P | None, ...]:
+        return (self.param, self.squares, self.linear, self.grad, self.places,)
+
+    def sizes(self) -> tuple[int, ...]:
+        return (self.rows, self.columns, self.count, self.listed,)
+
+    def floats(self) -> tuple[float, ...]:
+        return (self.l1, self.l2, self.rate,)
+
+
+class Rmsprop(Arguments[P]):
+    """RMSProp's step, not centered; gradients as in adam."""
+
+    __slots__ = (
+        "param", "squares", "moment", "grad", "places", "rows", "columns", "count", "listed", "decay", "rest",
+        "momentum", "rate", "epsilon",
+    )
+    kind = Kind.RMSPROP
+    takes_activation = False
+    pointer_bytes = {
+        "param": 4, "squares": 4, "moment": 4, "grad": 4, "places": 8,
+    }
+    size_counts = {
+        "rows": 0, "columns": 0, "count": 0, "listed": 0,
+    }
+    optional = ("places", )
+    float_names = ("decay", "rest", "momentum", "rate", "epsilon", )
+    layout = Struct("@iiq3f5Q4q5f")
+
+    def __init__(
+        self, *, param: P, squares: P, moment: P, grad: P, places: P | None = None, rows: int, columns: int, count:
+        int, listed: int, decay: float, rest: float, momentum: float, rate: float, epsilon: float,
+    ) -> None:
+        self.param = param
+        self.squares = squares
+        self.moment = moment
+        self.grad = grad
+        self.places = places
+        self.rows = rows
+        self.columns = columns
+        self.count = count
+        self.listed = listed
+        self.decay = decay
+        self.rest = rest
+        self.momentum = momentum
         self.rate = rate
         self.epsilon = epsilon
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (self.param, self.moment1, self.moment2, self.grad, self.places,)
+        return (self.param, self.squares, self.moment, self.grad, self.places,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (self.count, self.columns, self.rows,)
+        return (self.rows, self.columns, self.count, self.listed,)
 
     def floats(self) -> tuple[float, ...]:
-        return (self.beta1, self.beta1_rest, self.beta2, self.beta2_rest, self.rate, self.epsilon,)
+        return (self.decay, self.rest, self.momentum, self.rate, self.epsilon,)
 
 
 class Descend(Arguments[P]):
-    """new_param = param - rate * grad."""
+    """param -= rate * grad; gradients as in adam."""
 
     __slots__ = (
-        "param", "grad", "new_param", "count", "rate",
+        "param", "grad", "places", "rows", "columns", "count", "listed", "rate",
     )
     kind = Kind.DESCEND
     takes_activation = False
     pointer_bytes = {
-        "param": 4, "grad": 4, "new_param": 4,
+        "param": 4, "grad": 4, "places": 8,
     }
     size_counts = {
-        "count": 0,
+        "rows": 0, "columns": 0, "count": 0, "listed": 0,
     }
-    optional = ()
+    optional = ("places", )
     float_names = ("rate", )
-    layout = Struct("@iiq3f3Q1q1f")
+    layout = Struct("@iiq3f3Q4q1f")
 
     def __init__(
-        self, *, param: P, grad: P, new_param: P, count: int, rate: float,
+        self, *, param: P, grad: P, places: P | None = None, rows: int, columns: int, count: int, listed: int, rate:
+        float,
     ) -> None:
         self.param = param
         self.grad = grad
-        self.new_param = new_param
+        self.places = places
+        self.rows = rows
+        self.columns = columns
         self.count = count
+        self.listed = listed
         self.rate = rate
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (self.param, self.grad, self.new_param,)
+        return (self.param, self.grad, self.places,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (self.count,)
+        return (self.rows, self.columns, self.count, self.listed,)
 
     def floats(self) -> tuple[float, ...]:
         return (self.rate,)

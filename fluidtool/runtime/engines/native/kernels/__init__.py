@@ -12,10 +12,13 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+
 from fluidtool.runtime.engines.native.kernels.convolution import conv2d, conv2d_gradient
 from fluidtool.runtime.engines.native.kernels.pooling import pool2d_gradient
 from fluidtool.runtime.engines.native.kernels.recurrent import lstm, lstm_gradient
 from fluidtool.runtime.engines.native.library import Library
+from fluidtool.tensor import SelectedRows
 
 Kernel = Callable[..., Any]
 
@@ -37,12 +40,15 @@ def later(module: str, name: str) -> Kernel:
 UPDATES: Mapping[str, Mapping[str, str]] = {
     "adagrad": {"Param": "ParamOut", "Moment": "MomentOut"},
     "adam": {"Param": "ParamOut", "Moment1": "Moment1Out", "Moment2": "Moment2Out"},
+    "decayed_adagrad": {"Param": "ParamOut", "Moment": "MomentOut"},
+    "ftrl": {"Param": "ParamOut", "SquaredAccumulator": "SquaredAccumOut", "LinearAccumulator": "LinearAccumOut"},
     "momentum": {"Param": "ParamOut", "Velocity": "VelocityOut"},
+    "rmsprop": {"Param": "ParamOut", "MeanSquare": "MeanSquareOut", "Moment": "MomentOut"},
     "sgd": {"Param": "ParamOut"},
 }
 """Operators whose kernels here can change inputs in place: the inputs, and the outputs that take them over."""
 KERNELS: Mapping[str, Kernel] = {
-    "adagrad": later("rows", "adagrad"),
+    "adagrad": later("updates", "adagrad"),
     "adam": later("updates", "adam"),
     "batch_norm": later("normalization", "batch_norm"),
     "batch_norm_grad": later("normalization", "batch_norm_gradient"),
@@ -53,8 +59,10 @@ KERNELS: Mapping[str, Kernel] = {
     "crf_decoding": later("viterbi", "crf_decoding"),
     "deformable_conv": later("deformable", "deformable_conv"),
     "deformable_conv_v1": later("deformable", "deformable_conv_v1"),
+    "decayed_adagrad": later("updates", "decayed_adagrad"),
     "depthwise_conv2d": later("depthwise", "depthwise_conv2d"),
     "depthwise_conv2d_grad": later("depthwise", "depthwise_conv2d_gradient"),
+    "ftrl": later("updates", "ftrl"),
     "generate_proposals": later("detection", "generate_proposals"),
     "generate_proposals_v2": later("detection", "generate_proposals_v2"),
     "gru": later("gru", "gru"),
@@ -75,6 +83,7 @@ KERNELS: Mapping[str, Kernel] = {
     "relu6_grad": later("activations", "relu6_gradient"),
     "relu_grad": later("activations", "relu_gradient"),
     "retinanet_detection_output": later("detection", "retinanet_detection_output"),
+    "rmsprop": later("updates", "rmsprop"),
     "roi_align": later("regions", "roi_align"),
     "roi_pool": later("regions", "roi_pool"),
     "sequence_conv_grad": later("sequences", "sequence_conv_gradient"),
@@ -88,6 +97,15 @@ KERNELS: Mapping[str, Kernel] = {
 }
 
 
+def dense(value: Any) -> Any:
+    """A gradient that was kept as rows, as an array; other values unchanged."""
+    if not isinstance(value, SelectedRows):
+        return value
+    whole = np.zeros((value.table_height, *value.value.shape[1:]), value.value.dtype)
+    np.add.at(whole, value.row_ids, value.value)
+    return whole
+
+
 def fastest_kernel(type: str, own: Kernel, library: Library | None) -> Kernel:
     """The kernel for operators of this type: `own`, or a faster one wrapped around it."""
     faster = KERNELS.get(type) if library is not None else None
@@ -98,8 +116,10 @@ def fastest_kernel(type: str, own: Kernel, library: Library | None) -> Kernel:
         result = faster(library, *inputs, **attrs)
         return own(*inputs, **attrs) if result is NotImplemented else result
 
-    def updating(*inputs: Any, in_place: bool = False, **attrs: Any) -> Any:
-        result = faster(library, *inputs, in_place=in_place, **attrs)
-        return own(*inputs, **attrs) if result is NotImplemented else result
+    def updating(*inputs: Any, in_place: bool = False, stands_for_dense: bool = False, **attrs: Any) -> Any:
+        result = faster(library, *inputs, in_place=in_place, stands_for_dense=stands_for_dense, **attrs)
+        if result is not NotImplemented:
+            return result
+        return own(*(map(dense, inputs) if stands_for_dense else inputs), **attrs)
 
     return updating if type in UPDATES else kernel

@@ -101,31 +101,41 @@ def _batch_norm_gradient(s: abi.BatchNormGradient[Pointer], on: Setting) -> Touc
 
 
 # ---------------------------------------------------------------- updates; the kernels compare every row with the table's
+def updated(s: Any, *changed: str) -> Touched:
+    """What an optimizer's step reaches: a table, and a gradient for all of it or for some rows."""
+    table, some = s.rows * s.columns, s.count * s.columns
+    yield from counts(**dict.fromkeys(("param", *changed), table), grad=table if s.places is None else some)
+    yield from counts(places=s.count)
+
+
 @touches(abi.Adam)
 def _adam(s: abi.Adam[Pointer], on: Setting) -> Touched:
-    return counts(**dict.fromkeys(s.pointer_bytes, s.count))
+    return updated(s, "moment1", "moment2")
 
 
 @touches(abi.Momentum)
 def _momentum(s: abi.Momentum[Pointer], on: Setting) -> Touched:
-    return counts(**dict.fromkeys(s.pointer_bytes, s.count))
+    return updated(s, "velocity")
 
 
 @touches(abi.Descend)
 def _descend(s: abi.Descend[Pointer], on: Setting) -> Touched:
-    return counts(param=s.count, grad=s.count, new_param=s.count)
+    return updated(s)
 
 
-@touches(abi.AdamRows)
-def _adam_rows(s: abi.AdamRows[Pointer], on: Setting) -> Touched:
-    table = s.rows * s.columns
-    return counts(param=table, moment1=table, moment2=table, grad=s.count * s.columns, places=s.count)
+@touches(abi.Adagrad)
+def _adagrad(s: abi.Adagrad[Pointer], on: Setting) -> Touched:
+    return updated(s, "moment")
 
 
-@touches(abi.AdagradRows)
-def _adagrad_rows(s: abi.AdagradRows[Pointer], on: Setting) -> Touched:
-    table = s.rows * s.columns
-    return counts(param=table, moment=table, grad=s.count * s.columns, places=s.count)
+@touches(abi.Rmsprop)
+def _rmsprop(s: abi.Rmsprop[Pointer], on: Setting) -> Touched:
+    return updated(s, "squares", "moment")
+
+
+@touches(abi.Ftrl)
+def _ftrl(s: abi.Ftrl[Pointer], on: Setting) -> Touched:
+    return updated(s, "squares", "linear")
 
 
 @touches(abi.ScatterRows)

@@ -1,4 +1,4 @@
-"""Sparse gradients: sums of rows, and optimizers that update only these rows."""
+"""Sparse gradients: sums of rows."""
 
 from __future__ import annotations
 
@@ -25,30 +25,6 @@ def sum_of_rows(library: Library, ctx: OpContext, X: list[Any]) -> Any:
     ids, values = np.concatenate([x.row_ids for x in X]), np.concatenate([x.value for x in X])
     rows, sums = merged(library, ids, values)
     return SelectedRows(rows, first.table_height, sums)
-
-
-def adagrad(
-    library: Library,
-    ctx: OpContext,
-    Param: Any,
-    Grad: Any,
-    Moment: Any,
-    LearningRate: Any,
-    *,
-    epsilon: float,
-    in_place: bool = False,
-) -> Any:
-    """fluidtool.ops.optimizers.adagrad.adagrad for a sparse gradient."""
-    if not moves_rows(ctx, Grad, LearningRate, Param, Moment):
-        return NotImplemented
-    rows, values = merged(library, Grad.row_ids, Grad.value)
-    param, moment = ours(in_place, Param, Moment)
-    arguments = abi.AdagradRows(
-        param=param, moment=moment, grad=in_rows(values), places=in_rows(rows), count=len(rows),
-        columns=prod(Param.shape[1:]), rows=len(param), rate=float(LearningRate.reshape(())), epsilon=epsilon,
-    )  # fmt: skip
-    run_call(library, arguments, task_count(library, values.size))
-    return {"ParamOut": param, "MomentOut": moment}
 
 
 def lookup_table_gradient(
@@ -105,17 +81,3 @@ def are_rows(grad: Any) -> bool:
     if not isinstance(grad, SelectedRows) or not len(grad.row_ids) or not are_floats(grad.tensor.array):
         return False
     return grad.tensor.array is not None and len(grad.value) == len(grad.row_ids) and grad.value.size > 0
-
-
-def moves_rows(ctx: OpContext, grad: Any, rate: Any, param: Any, *others: Any) -> bool:
-    """Whether a sparse gradient of existing rows updates dense float32 of one shape, in a program of Paddle 1.x."""
-    if (
-        not are_rows(grad)
-        or not are_floats(rate, param, *others)
-        or rate.size != 1
-        or ctx.op.has_attr("multi_precision")
-    ):
-        return False
-    if any(other.shape != param.shape for other in others) or grad.value.shape[1:] != param.shape[1:]:
-        return False
-    return bool(grad.row_ids.min() >= 0 and grad.row_ids.max() < len(param))

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FT_ABI 0xeab95265u /* another for another layout */
+#define FT_ABI 0x1ab5736fu /* another for another layout */
 
 enum ft_kind {
     FT_CONVOLUTION, FT_DEPTHWISE, FT_POOL, FT_BLOCK, FT_UNBLOCK, FT_HALO, FT_ELEMENTWISE, FT_SOFTMAX, FT_LAYER_NORM,
@@ -15,10 +15,11 @@ enum ft_kind {
     FT_SOFTMAX_AXIS, FT_SUPPRESS, FT_PAIRS, FT_NARROW, FT_PACK_PAIRS, FT_MULTIPLY_PAIRS, FT_EXTREME_PLACE, FT_TOP_K,
     FT_PICK, FT_PAD, FT_GROUP_NORM, FT_GROUP_NORM_BLOCKED, FT_GRU_SEQUENCES, FT_GRU, FT_GRU_GRADIENT, FT_YOLO_BOXES,
     FT_YOLO_SCORES, FT_DECODE_BOXES, FT_LAYER_NORM_GRADIENT, FT_BEST_BOXES, FT_DETECTIONS, FT_BATCH_NORM,
-    FT_BATCH_NORM_GRADIENT, FT_SCATTER_ROWS, FT_ADAGRAD_ROWS, FT_ATTENTION, FT_GATHER_POOL, FT_ALIGN_REGIONS,
-    FT_POOL_REGIONS, FT_VITERBI, FT_SOFTMAX_SEQUENCES, FT_COSINE, FT_ADAM_ROWS, FT_DESCEND, FT_DEPTHWISE_PLANES,
-    FT_DEPTHWISE_PLANES_GRADIENT, FT_CROSS_ENTROPY, FT_CROSS_ENTROPY_GRADIENT, FT_ACTIVATION_GRADIENT, FT_REGROUP,
-    FT_LOCAL_RESPONSE, FT_PROJECTED_SEQUENCES, FT_SUPPRESS_POLYGONS, FT_SAMPLE_PLANES, FT_FEW_ROWS, FT_KINDS
+    FT_BATCH_NORM_GRADIENT, FT_SCATTER_ROWS, FT_ADAGRAD, FT_ATTENTION, FT_GATHER_POOL, FT_ALIGN_REGIONS,
+    FT_POOL_REGIONS, FT_VITERBI, FT_SOFTMAX_SEQUENCES, FT_COSINE, FT_FTRL, FT_RMSPROP, FT_DESCEND,
+    FT_DEPTHWISE_PLANES, FT_DEPTHWISE_PLANES_GRADIENT, FT_CROSS_ENTROPY, FT_CROSS_ENTROPY_GRADIENT,
+    FT_ACTIVATION_GRADIENT, FT_REGROUP, FT_LOCAL_RESPONSE, FT_PROJECTED_SEQUENCES, FT_SUPPRESS_POLYGONS,
+    FT_SAMPLE_PLANES, FT_FEW_ROWS, FT_KINDS
 };
 
 enum ft_activation {
@@ -277,33 +278,32 @@ typedef struct ft_lstm_gradient {
         only_later, rows, sequences;
 } ft_lstm_gradient;
 
-/* Adam's step; the new values have memory of their own, or take the place of the old ones. */
+/* Adam's step for parameter and moments, which change. The gradient is one of all rows, or of the `count` rows at
+   places, ascending; without places, count is 0. The gradient of the other rows is 0; they stay as they are if only
+   the rows `listed` change. */
 typedef struct ft_adam {
     int32_t kind, activation;
     int64_t tasks;
     ft_constants constants;
-    const float *param;
+    float *param;
+    float *moment1;
+    float *moment2;
     const float *grad;
-    const float *moment1;
-    const float *moment2;
-    float *new_param;
-    float *new_moment1;
-    float *new_moment2;
-    int64_t count;
+    const int64_t *places;
+    int64_t rows, columns, count, listed;
     float beta1, beta1_rest, beta2, beta2_rest, rate, epsilon;
 } ft_adam;
 
-/* A step with momentum. */
+/* A step with momentum; gradients as in adam. */
 typedef struct ft_momentum {
     int32_t kind, activation;
     int64_t tasks;
     ft_constants constants;
-    const float *param;
+    float *param;
+    float *velocity;
     const float *grad;
-    const float *velocity;
-    float *new_param;
-    float *new_velocity;
-    int64_t count, nesterov;
+    const int64_t *places;
+    int64_t rows, columns, count, listed, nesterov;
     float momentum, rate;
 } ft_momentum;
 
@@ -813,8 +813,8 @@ typedef struct ft_scatter_rows {
     float factor;
 } ft_scatter_rows;
 
-/* Adagrad's step for some rows, each once; parameter and moment change. */
-typedef struct ft_adagrad_rows {
+/* Adagrad's step; gradients as in adam. moment = decay * moment + rest * grad^2. */
+typedef struct ft_adagrad {
     int32_t kind, activation;
     int64_t tasks;
     ft_constants constants;
@@ -822,9 +822,9 @@ typedef struct ft_adagrad_rows {
     float *moment;
     const float *grad;
     const int64_t *places;
-    int64_t count, columns, rows;
-    float rate, epsilon;
-} ft_adagrad_rows;
+    int64_t rows, columns, count, listed;
+    float decay, rest, rate, epsilon;
+} ft_adagrad;
 
 /* out = activation(softmax(factor * query key + mask) value) of outer * inner matrices of `rows` rows; scratch:
    keys and values packed, for each task. next_weights as in product. tasks = outer * inner * row_parts. */
@@ -927,29 +927,43 @@ typedef struct ft_cosine {
     int64_t rows, columns, other_row;
 } ft_cosine;
 
-/* Adam's step for some rows, each once; parameter and moments change. */
-typedef struct ft_adam_rows {
+/* A step that follows the regularized leader, for the power -1/2; gradients as in adam. */
+typedef struct ft_ftrl {
     int32_t kind, activation;
     int64_t tasks;
     ft_constants constants;
     float *param;
-    float *moment1;
-    float *moment2;
+    float *squares;
+    float *linear;
     const float *grad;
     const int64_t *places;
-    int64_t count, columns, rows;
-    float beta1, beta1_rest, beta2, beta2_rest, rate, epsilon;
-} ft_adam_rows;
+    int64_t rows, columns, count, listed;
+    float l1, l2, rate;
+} ft_ftrl;
 
-/* new_param = param - rate * grad. */
+/* RMSProp's step, not centered; gradients as in adam. */
+typedef struct ft_rmsprop {
+    int32_t kind, activation;
+    int64_t tasks;
+    ft_constants constants;
+    float *param;
+    float *squares;
+    float *moment;
+    const float *grad;
+    const int64_t *places;
+    int64_t rows, columns, count, listed;
+    float decay, rest, momentum, rate, epsilon;
+} ft_rmsprop;
+
+/* param -= rate * grad; gradients as in adam. */
 typedef struct ft_descend {
     int32_t kind, activation;
     int64_t tasks;
     ft_constants constants;
-    const float *param;
+    float *param;
     const float *grad;
-    float *new_param;
-    int64_t count;
+    const int64_t *places;
+    int64_t rows, columns, count, listed;
     float rate;
 } ft_descend;
 
@@ -1164,7 +1178,7 @@ typedef union ft_call {
     ft_batch_norm batch_norm;
     ft_batch_norm_gradient batch_norm_gradient;
     ft_scatter_rows scatter_rows;
-    ft_adagrad_rows adagrad_rows;
+    ft_adagrad adagrad;
     ft_attention attention;
     ft_gather_pool gather_pool;
     ft_align_regions align_regions;
@@ -1172,7 +1186,8 @@ typedef union ft_call {
     ft_viterbi viterbi;
     ft_softmax_sequences softmax_sequences;
     ft_cosine cosine;
-    ft_adam_rows adam_rows;
+    ft_ftrl ftrl;
+    ft_rmsprop rmsprop;
     ft_descend descend;
     ft_depthwise_planes depthwise_planes;
     ft_depthwise_planes_gradient depthwise_planes_gradient;
@@ -1214,10 +1229,10 @@ _Static_assert(offsetof(ft_lstm, source) == 32 && offsetof(ft_lstm, steps) == 12
                "lstm");
 _Static_assert(offsetof(ft_lstm_gradient, hidden_grad) == 32 && offsetof(ft_lstm_gradient, steps) == 168 &&
                sizeof(ft_lstm_gradient) == 248, "lstm_gradient");
-_Static_assert(offsetof(ft_adam, param) == 32 && offsetof(ft_adam, count) == 88 && offsetof(ft_adam, beta1) == 96 &&
-               sizeof(ft_adam) == 120, "adam");
-_Static_assert(offsetof(ft_momentum, param) == 32 && offsetof(ft_momentum, count) == 72 && offsetof(ft_momentum,
-               momentum) == 88 && sizeof(ft_momentum) == 96, "momentum");
+_Static_assert(offsetof(ft_adam, param) == 32 && offsetof(ft_adam, rows) == 72 && offsetof(ft_adam, beta1) == 104 &&
+               sizeof(ft_adam) == 128, "adam");
+_Static_assert(offsetof(ft_momentum, param) == 32 && offsetof(ft_momentum, rows) == 64 && offsetof(ft_momentum,
+               momentum) == 104 && sizeof(ft_momentum) == 112, "momentum");
 _Static_assert(offsetof(ft_multiply_adds, out) == 32 && offsetof(ft_multiply_adds, rounds) == 40 &&
                sizeof(ft_multiply_adds) == 48, "multiply_adds");
 _Static_assert(offsetof(ft_product, source) == 32 && offsetof(ft_product, rows) == 80 && sizeof(ft_product) == 232,
@@ -1291,8 +1306,8 @@ _Static_assert(offsetof(ft_batch_norm_gradient, source) == 32 && offsetof(ft_bat
                sizeof(ft_batch_norm_gradient) == 120, "batch_norm_gradient");
 _Static_assert(offsetof(ft_scatter_rows, source) == 32 && offsetof(ft_scatter_rows, count) == 56 &&
                offsetof(ft_scatter_rows, factor) == 80 && sizeof(ft_scatter_rows) == 88, "scatter_rows");
-_Static_assert(offsetof(ft_adagrad_rows, param) == 32 && offsetof(ft_adagrad_rows, count) == 64 &&
-               offsetof(ft_adagrad_rows, rate) == 88 && sizeof(ft_adagrad_rows) == 96, "adagrad_rows");
+_Static_assert(offsetof(ft_adagrad, param) == 32 && offsetof(ft_adagrad, rows) == 64 && offsetof(ft_adagrad, decay)
+               == 96 && sizeof(ft_adagrad) == 112, "adagrad");
 _Static_assert(offsetof(ft_attention, query) == 32 && offsetof(ft_attention, rows) == 88 && offsetof(ft_attention,
                factor) == 304 && sizeof(ft_attention) == 312, "attention");
 _Static_assert(offsetof(ft_gather_pool, table) == 32 && offsetof(ft_gather_pool, sequences) == 64 &&
@@ -1307,10 +1322,12 @@ _Static_assert(offsetof(ft_softmax_sequences, source) == 32 && offsetof(ft_softm
                sizeof(ft_softmax_sequences) == 64, "softmax_sequences");
 _Static_assert(offsetof(ft_cosine, source) == 32 && offsetof(ft_cosine, rows) == 56 && sizeof(ft_cosine) == 80,
                "cosine");
-_Static_assert(offsetof(ft_adam_rows, param) == 32 && offsetof(ft_adam_rows, count) == 72 && offsetof(ft_adam_rows,
-               beta1) == 96 && sizeof(ft_adam_rows) == 120, "adam_rows");
-_Static_assert(offsetof(ft_descend, param) == 32 && offsetof(ft_descend, count) == 56 && offsetof(ft_descend, rate)
-               == 64 && sizeof(ft_descend) == 72, "descend");
+_Static_assert(offsetof(ft_ftrl, param) == 32 && offsetof(ft_ftrl, rows) == 72 && offsetof(ft_ftrl, l1) == 104 &&
+               sizeof(ft_ftrl) == 120, "ftrl");
+_Static_assert(offsetof(ft_rmsprop, param) == 32 && offsetof(ft_rmsprop, rows) == 72 && offsetof(ft_rmsprop, decay)
+               == 104 && sizeof(ft_rmsprop) == 128, "rmsprop");
+_Static_assert(offsetof(ft_descend, param) == 32 && offsetof(ft_descend, rows) == 56 && offsetof(ft_descend, rate)
+               == 88 && sizeof(ft_descend) == 96, "descend");
 _Static_assert(offsetof(ft_depthwise_planes, source) == 32 && offsetof(ft_depthwise_planes, images) == 72 &&
                sizeof(ft_depthwise_planes) == 192, "depthwise_planes");
 _Static_assert(offsetof(ft_depthwise_planes_gradient, source) == 32 && offsetof(ft_depthwise_planes_gradient,
