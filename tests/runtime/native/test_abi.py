@@ -108,13 +108,14 @@ def test_a_call_is_written_in_order() -> None:
 
 def test_a_number_beyond_the_largest_float_is_infinite() -> None:
     calls = empty_calls(1)
-    write(calls, 0, abi.Descend(param=0, grad=0, new_param=0, count=1, rate=-1e300), [0, 0, 0], 1)
-    assert calls[0].view(np.float32)[2 * word(abi.Descend, "count") + 2] == -np.inf
+    descend = abi.Descend(param=0, grad=0, places=None, rows=1, columns=1, count=0, listed=0, rate=-1e300)
+    write(calls, 0, descend, [0, 0, 0], 1)
+    assert calls[0].view(np.float32)[2 * word(abi.Descend, "listed") + 2] == -np.inf
 
 
 def test_an_argument_that_a_kernel_does_not_have_lies_nowhere() -> None:
-    with pytest.raises(ValueError, match="Descend has no rows"):
-        word(abi.Descend, "rows")
+    with pytest.raises(ValueError, match="Descend has no moment"):
+        word(abi.Descend, "moment")
 
 
 def test_a_library_of_another_layout_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
