@@ -31,6 +31,9 @@ def shape_meta(
 ) -> TensorMeta | None:
     """The metadata of an output of a shape that inputs may stand in for."""
     sizes = inferred_integers(tensor, tensors, shape)
+    if tensor is not None or tensors:
+        given = inferred_integers(tensor, tensors, [])
+        sizes = given if given is not None and len(given) != len(shape) else sizes  # the attribute is another shape's
     return None if sizes is None else TensorMeta(tuple(sizes), VarType(dtype), 0, kind)
 
 

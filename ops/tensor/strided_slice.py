@@ -136,8 +136,9 @@ def _(
         place = axis_in(ctx, axis, Input.rank, "every axis of axes")
         if axis in decrease_axis:
             shape[place] = 1
-        elif told and low and high and step and shape[place] >= 0:
-            shape[place] = len(range(shape[place])[strided_range(ctx, low[i], high[i], step[i], shape[place])])
+        elif told and low and high and step and Input.shape[place] >= 0:
+            size = Input.shape[place]  # of an axis that is named twice, the later range counts
+            shape[place] = len(range(size)[strided_range(ctx, low[i], high[i], step[i], size)])
         else:
             shape[place] = -1
     return meta_of_same_rows(Input, without_axes(ctx, shape, decrease_axis, (1,)) if decrease_axis else shape)

@@ -12,7 +12,7 @@ from fluidtool.cli.options.changed import Changed
 from fluidtool.cli.options.inputs import Batch, Feeds, Lods, Random, Seed, Shapes
 from fluidtool.cli.options.model import ModelFile, ParamsPath
 from fluidtool.cli.options.outputs import Fetch, Force, Json, Output
-from fluidtool.cli.options.running import Engine, Precision, Threads
+from fluidtool.cli.options.running import Device, Engine, Precision, Threads
 from fluidtool.cli.options.safety import AllowFiles, AllowNetwork
 from fluidtool.errors import EXIT_FINDING, UsageError
 
@@ -59,6 +59,16 @@ def compare(
             metavar="float32|bf16",
             rich_help_panel=SIDES,
             help="The precision of B (default: that of A); bf16 takes the native engine.",
+        ),
+    ] = None,
+    device: Annotated[Device, Changed(panel=SIDES, help="Where to compute A.")] = "cpu",
+    device_b: Annotated[
+        str | None,
+        typer.Option(
+            "--device-b",
+            metavar="cpu|gpu|gpu:N",
+            rich_help_panel=SIDES,
+            help="Where to compute B (default: where A is computed).",
         ),
     ] = None,
     recorded: Annotated[
@@ -139,17 +149,18 @@ def compare(
         from fluidtool.cli.threads import use_threads
 
         use_threads(threads)  # before numpy comes in
-    _check(b, engine_b, precision_b, params_b, recorded, paddle, bisect, output)
+    _check(b, engine_b, precision_b, params_b, device_b, recorded, paddle, bisect, output)
     from fluidtool.cli.terminal import TERMINAL
     from fluidtool.cli.views.compare import show_compared
     from fluidtool.workflows.compare import compare as compare_models
     from fluidtool.workflows.inputs import Inputs
 
-    def opened(path: str, engine: str, precision: str, params: str | None) -> Model:
+    def opened(path: str, engine: str, precision: str, params: str | None, device: str) -> Model:
         return open_model(
             path,
             model_file,
             params,
+            device=device,
             engine=engine,
             precision=precision,
             seed=seed,
@@ -161,10 +172,14 @@ def compare(
     if recorded is None:
         by = engine_b or ("native" if precision_b == "bf16" else "numpy" if paddle else engine)
         other = opened(
-            b or a, by, precision_b or ("float32" if paddle else precision), params_b or (None if b else params)
+            b or a,
+            by,
+            precision_b or ("float32" if paddle else precision),
+            params_b or (None if b else params),
+            device_b or ("cpu" if paddle else device),
         )
     result = compare_models(
-        opened(a, engine, precision, params),
+        opened(a, engine, precision, params, device),
         other,
         Inputs(feed or (), lod or (), random, shape or (), batch, seed),
         fetch or (),
@@ -188,6 +203,7 @@ def _check(
     engine_b: str | None,
     precision_b: str | None,
     params_b: str | None,
+    device_b: str | None,
     recorded: Path | None,
     paddle: str | None,
     bisect: bool,
@@ -198,14 +214,17 @@ def _check(
         raise UsageError("--bisect writes a folder: give -o DIR")
     if output is not None and not bisect:
         raise UsageError("--output is the folder of --bisect; give that too")
-    side = {"B": b, "--engine-b": engine_b, "--precision-b": precision_b, "--params-b": params_b}
+    side = {
+        "B": b, "--engine-b": engine_b, "--precision-b": precision_b, "--params-b": params_b, "--device-b": device_b,
+    }  # fmt: skip
     if recorded is not None:
         other = next((name for name, value in {**side, "--paddle": paddle}.items() if value is not None), None)
         if other is not None:
             raise UsageError(f"--recorded is what A is compared with; omit {other}")
     elif paddle is None and all(value is None for value in side.values()):
         raise UsageError(
-            "name what to compare A with: a model B, --engine-b, --precision-b, --params-b, --recorded or --paddle"
+            "name what to compare A with: a model B, --engine-b, --precision-b, --params-b, --device-b, --recorded or "
+            "--paddle"
         )
-    if paddle is not None and (engine_b is not None or precision_b is not None):
-        raise UsageError("--paddle computes B; omit --engine-b and --precision-b")
+    if paddle is not None and any(given is not None for given in (engine_b, precision_b, device_b)):
+        raise UsageError("--paddle computes B; omit --engine-b, --precision-b and --device-b")
