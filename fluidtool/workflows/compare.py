@@ -23,7 +23,7 @@ from fluidtool.ir.difference import Change
 from fluidtool.ir.reuse import ORIGINAL_NAMES_ATTR
 from fluidtool.ir.roles import FRAMEWORK_ATTR_TYPES
 from fluidtool.model import Model
-from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows
+from fluidtool.tensor import CPUPlace, CUDAPlace, LoDTensor, LoDTensorArray, SelectedRows
 from fluidtool.tensor.compare import Comparison
 from fluidtool.workflows.fetches import chosen
 from fluidtool.workflows.inputs import Inputs, gather
@@ -393,12 +393,18 @@ def _model_files(folder: str, program: Program, model: Model) -> dict[str, Itera
     return files | ({f"{folder}/{PARAMETERS}": combined_parts(values)} if values else {})
 
 
+def device_name(place: Any) -> str:
+    """A place as options name it: cpu, or gpu:0."""
+    return f"gpu:{place.device_id}" if isinstance(place, CUDAPlace) else "cpu"
+
+
 def _command(part: Part, left: Model, two: Side | None, allowed: Allowed, folder: Path, other: bool) -> list[str]:
     """The command line that shows the difference of the saved part."""
     words = ["fluidtool", "compare", str(folder / "a")]
     words += [str(folder / "b")] if other else []
     words += ["--feed", str(folder / "feed.npz")] if part.feed else []
     words += ["--engine", left.engine, *(["--precision", left.precision] if left.precision != "float32" else [])]
+    words += ["--device", device_name(left.place)] if left.place != CPUPlace() else []
     if two is None:
         words += ["--recorded", str(folder / "recorded.npz")]
     elif isinstance(two, PaddleSide):
@@ -406,5 +412,6 @@ def _command(part: Part, left: Model, two: Side | None, allowed: Allowed, folder
     else:
         words += ["--engine-b", two.model.engine]
         words += ["--precision-b", two.model.precision] if two.model.precision != "float32" else []
+        words += ["--device-b", device_name(two.model.place)] if two.model.place != left.place else []
     words += ["--rtol", f"{allowed.rtol:g}"]
     return words + (["--atol", f"{allowed.atol:g}"] if allowed.atol is not None else [])

@@ -143,10 +143,12 @@ def _(ctx: InferContext, DOut: TensorMeta, DDX: TensorMeta) -> TensorMeta:
     return DOut
 
 
-def _flat(ctx: Context, shape: Sequence[int], axis: int) -> tuple[int, int]:
+def _flat(ctx: Context, shape: Sequence[int], axis: int) -> tuple[int, ...]:
     rank = len(shape)
     if not 0 <= axis <= rank:
         raise ctx.error(f"axis should be in [0, {rank}] for X of shape {list(shape)}, found {axis}")
+    if not rank:
+        return (1,)  # a single number, in Paddle 2.6
     outer, inner = shape[:axis], shape[axis:]
     return _product(outer), _product(inner)
 

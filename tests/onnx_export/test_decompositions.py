@@ -223,3 +223,7 @@ def test_the_old_shape_of_a_reshape() -> None:
     one = OneOperator("flatten2", {"X": floats(2, 3)}, {"axis": 1}, {"Out": 1, "XShape": 1})
     _, old = run_onnx(one.export(), one.feed, one.fetches)
     assert (old.dtype, old.shape) == (np.dtype(np.float32), (0, 2, 3))
+
+
+def test_a_single_number_flattened() -> None:
+    check(OneOperator("flatten2", {"X": np.float32(2.5)}, {"axis": 0}, {"Out": 1}))
