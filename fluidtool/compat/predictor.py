@@ -163,7 +163,15 @@ class ZeroCopyTensor:
         return self._tensor
 
 
-SETTINGS = "enable_memory_optim enable_profile set_mkldnn_cache_capacity set_mkldnn_op set_optim_cache_dir switch_ir_debug delete_pass"
+SETTINGS = (
+    "enable_memory_optim",
+    "enable_profile",
+    "set_mkldnn_cache_capacity",
+    "set_mkldnn_op",
+    "set_optim_cache_dir",
+    "switch_ir_debug",
+    "delete_pass",
+)
 # what sets it: what tells it, its value before, its value when set without one
 TOLD = {
     "switch_ir_optim": ("ir_optim", True, True),
@@ -279,7 +287,7 @@ class AnalysisConfig:
         return self._place
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name in SETTINGS.split():
+        if name in SETTINGS:
             return lambda *values, **named: None
         if name in TOLD:
             getter, _, without = TOLD[name]

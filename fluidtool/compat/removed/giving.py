@@ -14,6 +14,7 @@ from typing import Any
 from fluidtool.compat.removed.arrays import of_old
 from fluidtool.compat.removed.names import REMOVED, stands_for
 from fluidtool.compat.removed.notes import Notes
+from fluidtool.compat.removed.single_elements import convert_single_elements
 
 MODULES = ("distutils", "imp")
 
@@ -39,6 +40,7 @@ def _give(module: ModuleType, notes: Notes, undo: ExitStack) -> None:
     if module.__name__ == "numpy":
         for name in ("array", "asarray"):
             _replace(module, name, of_old(getattr(module, name), notes), undo)
+        undo.callback(convert_single_elements(module))
 
 
 def _replace(module: ModuleType, name: str, value: Any, undo: ExitStack) -> None:
