@@ -5,14 +5,20 @@ from __future__ import annotations
 import os
 import pickle
 import re
+import resource
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import partial
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 RECORDING = Path(__file__).parent / "recording"
 TREE = Path(__file__).parents[2]
+WAITING = 6
+OVER = (-signal.SIGXCPU, -signal.SIGKILL)  # what the limit of a processor's time ends a process with
 HERE = "{here}"  # the repository, in a path of packages
 
 
@@ -64,7 +70,10 @@ def paddle(python: str, packages: str, moved: int = 0) -> Engine:
 
 
 def run(engine: Engine, tree: Path, command: Command, records: Path, seconds: float, samples: int) -> Run:
-    """Run a script of the repository that is written out at `tree`, in its own folder unless told, for so many seconds."""
+    """Run a script of the repository that is written out at `tree`, in its own folder unless told.
+
+    It may take so many seconds of a processor, and WAITING times as many by the clock: a busy machine makes no difference.
+    """
     folder = tree / (command.script.parent if command.folder is None else command.folder)
     records.unlink(missing_ok=True)
     environment = {
@@ -77,6 +86,9 @@ def run(engine: Engine, tree: Path, command: Command, records: Path, seconds: fl
         "FLUIDTOOL_DATASET": "synthetic",
         "FLUIDTOOL_MOVED": str(engine.moved),
         "MPLBACKEND": "Agg",
+        "PATH": os.pathsep.join(
+            [str(Path(engine.command[0]).parent), os.environ.get("PATH", "")]
+        ),  # scripts that run `python`
         "PYTHONSAFEPATH": "",  # processes that scripts start import files beside them
         "OMP_NUM_THREADS": "1",
         "CPU_NUM": "1",
@@ -89,11 +101,14 @@ def run(engine: Engine, tree: Path, command: Command, records: Path, seconds: fl
             cwd=folder,
             env=environment,
             capture_output=True,
-            timeout=seconds,
+            timeout=seconds * WAITING,
+            preexec_fn=partial(resource.setrlimit, resource.RLIMIT_CPU, (ceil(seconds), ceil(seconds) + 1)),
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # some scripts end by killing their process group
         )
     except subprocess.TimeoutExpired:
+        return Run("out of time", recorded(records))
+    if done.returncode in OVER:
         return Run("out of time", recorded(records))
     ending = "completed" if done.returncode == 0 else last_words(done.stderr.decode(errors="replace"))
     return Run(ending, recorded(records))

@@ -1,7 +1,8 @@
 """Python imports this before a script runs: it writes down what the script fetches, from fluidtool and from Paddle alike.
 
 FLUIDTOOL_RECORD names the file. So that both see the same: seeds are fixed, what initializers draw is drawn here, by the name of
-the parameter, dropout leaves everything, and data sets are fluidtool's made-up ones, cut to their first samples.
+the parameter, dropout leaves everything, and data sets are fluidtool's made-up ones, cut to their first samples, from a process
+of their own.
 Runs on Python 3.7, too.
 """
 
@@ -21,18 +22,6 @@ SAMPLES = int(os.environ.get("FLUIDTOOL_SAMPLES", "64"))
 MOVED = int(os.environ.get("FLUIDTOOL_MOVED", "0"))
 KEPT = 256  # numbers of each fetched value
 DATA_SETS = "cifar conll05 flowers imdb imikolov mnist movielens mq2007 sentiment uci_housing voc2012 wmt14 wmt16"
-
-
-def first(reader):
-    """The reader of the first samples alone."""
-
-    def limited():
-        for number, sample in enumerate(reader()):
-            if number == SAMPLES:
-                return
-            yield sample
-
-    return limited
 
 
 class Answers(pickle.Unpickler):
@@ -55,11 +44,7 @@ def proxy(data_set, name):
         )
         if done.returncode:
             raise RuntimeError(f"no made-up data: {data_set}.{name}")
-        import numpy
-
-        sys.modules.setdefault("numpy._core", numpy.core)
-        sys.modules.setdefault("numpy._core.multiarray", numpy.core.multiarray)
-        sys.modules.setdefault("numpy._core.numeric", numpy.core.numeric)
+        name_parts_of_numpy()
         kind, value = Answers(io.BytesIO(done.stdout)).load()
         if kind == "file":
             with tempfile.NamedTemporaryFile(delete=False) as file:
@@ -70,14 +55,14 @@ def proxy(data_set, name):
     return function
 
 
-def limited(function):
-    """The function, whose readers give the first samples alone."""
+def name_parts_of_numpy():
+    """Let numpy 1 read the arrays that numpy 2 has pickled."""
+    import numpy
 
-    def call(*args, **named):
-        value = function(*args, **named)
-        return first(value) if callable(value) else value
-
-    return call
+    if "numpy._core" not in sys.modules:
+        sys.modules["numpy._core"] = numpy.core
+        sys.modules["numpy._core.multiarray"] = numpy.core.multiarray
+        sys.modules["numpy._core.numeric"] = numpy.core.numeric
 
 
 def patch_real_data_sets():
@@ -94,13 +79,13 @@ def patch_real_data_sets():
             vars(module)["recorded"] = True
 
 
-def limit_made_up_data_sets():
-    """Cut fluidtool's made-up data sets to their first samples."""
+def patch_made_up_data_sets():
+    """Give fluidtool's data sets the same samples: some crop at random, in threads."""
     for name in DATA_SETS.split():
         module = importlib.import_module("fluidtool.compat.dataset." + name)
         for each in module.__all__:
             if each.startswith(("train", "test", "val", "gen")) and callable(getattr(module, each)):
-                setattr(module, each, limited(getattr(module, each)))
+                setattr(module, each, proxy(name, each))
 
 
 def drawn(op, shape):
@@ -195,6 +180,24 @@ def recording(run, fluid, file):
     return recorded
 
 
+def recording_parameters(train, fluid, file):
+    """Executor.train_from_dataset, which fetches nothing: what it makes of the parameters is written down."""
+    import numpy
+
+    def recorded(self, program=None, *args, **named):
+        chosen = program if program is not None else fluid.default_main_program()
+        inner = getattr(chosen, "_program", None) or chosen
+        without_dropout(inner)
+        values = train(self, program, *args, **named)
+        scope = named.get("scope") or fluid.global_scope()
+        names = sorted(variable.name for variable in inner.all_parameters())
+        pickle.dump([plain(numpy.array(scope.find_var(name).get_tensor())) for name in names], file, 2)
+        file.flush()
+        return values
+
+    return recorded
+
+
 def install(path):
     """Record from the moment that paddle.fluid is there."""
     file = open(path, "ab")  # noqa: SIM115
@@ -207,9 +210,9 @@ def install(path):
         real = hasattr(sys.modules["paddle"], "__file__")
         if real:
             patch_real_data_sets()
-        elif "limited" not in done:
-            done.append("limited")
-            limit_made_up_data_sets()
+        elif "proxied" not in done:
+            done.append("proxied")
+            patch_made_up_data_sets()
         fluid = sys.modules.get("paddle.fluid")
         if fluid is not None and "patched" not in done and ready(fluid):
             done.append("patched")
@@ -219,6 +222,7 @@ def install(path):
             if real:
                 on_cpu(fluid)
             fluid.Executor.run = recording(fluid.Executor.run, fluid, file)
+            fluid.Executor.train_from_dataset = recording_parameters(fluid.Executor.train_from_dataset, fluid, file)
             fluid.CompiledProgram.__init__ = compiling(fluid.CompiledProgram.__init__)
         return module
 
