@@ -26,7 +26,6 @@ from fluidtool.runtime.dependencies import (
 )
 from fluidtool.runtime.engines.base import Engine
 from fluidtool.runtime.partition import Region, find_regions
-from fluidtool.runtime.row_gradients import with_rows_as_gradients
 from fluidtool.runtime.scope import Scope, ScopeVariable
 from fluidtool.runtime.step import (
     BoundByVariables,
@@ -80,9 +79,10 @@ def compile_block(block: Block, fetches: Iterable[str], needed_only: bool, engin
     if block.idx == 0:
         dead = dead_after(block.program, ops, set(local) - fetched)
         steps = [Step(s.op, s.info, s.attrs, dead[i]) for i, s in enumerate(steps)]
-        if engine is not None and any(engine.updates(op.type) for op in ops):
-            used = [names_used(block.program, op) for op in ops]
-            steps = with_rows_as_gradients(steps, used, fetched.union(persistable), engine.updates)
+        if engine is not None and any(trains(op) for op in ops):
+            from fluidtool.runtime.row_gradients import with_rows_as_gradients  # an inference program starts without
+
+            steps = with_rows_as_gradients(block.program, steps, fetched.union(persistable), engine.updates)
     work: Sequence[Step | Region | Chain] = steps
     if block.idx == 0 and not any(trains(op) for op in ops):
         if engine is not None:

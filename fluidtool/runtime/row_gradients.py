@@ -11,7 +11,9 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
+from fluidtool.ir import Program
 from fluidtool.ops.distributed.tables import NO_PADDING
+from fluidtool.runtime.dependencies import names_used
 from fluidtool.runtime.step import Step
 
 LOOKUPS = frozenset({"lookup_table_grad", "lookup_table_v2_grad"})
@@ -19,19 +21,17 @@ Mentions = Mapping[str, Sequence[int]]
 
 
 def with_rows_as_gradients(
-    steps: Sequence[Step],
-    used: Sequence[set[str]],
-    kept: Collection[str],
-    updates: Callable[[str], Mapping[str, str]],
+    program: Program, steps: list[Step], kept: Collection[str], updates: Callable[[str], Mapping[str, str]]
 ) -> list[Step]:
     """The steps, with rows for dense gradients where these stay between lookups and updates.
 
-    used: the names that each step mentions; kept: names needed afterwards; updates: not empty for types of operators whose
-    kernels take such rows.
+    kept: names needed afterwards; updates: not empty for types of operators whose kernels take such rows.
     """
+    if not any(step.op.type in LOOKUPS for step in steps):
+        return steps
     mentions: dict[str, list[int]] = defaultdict(list)
-    for number, names in enumerate(used):
-        for name in names:
+    for number, step in enumerate(steps):
+        for name in names_used(program, step.op):
             mentions[name].append(number)
     changed = list(steps)
     for number, step in enumerate(steps):
