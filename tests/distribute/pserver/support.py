@@ -68,7 +68,7 @@ def running(program: Program, scope: Scope, monkeypatch: pytest.MonkeyPatch) -> 
     """Run a server's main program until its end, or until the block ends."""
     server = Running(scope, threading.Thread())
 
-    def serve(endpoint: str, handler: Any, options: Any, lost: Any) -> Transport:
+    def serve(endpoint: str, handler: Any, options: Any, lost: Any, traffic: Any) -> Transport:
         server.handler = handler
         server.ready.set()
         return Transport(handler)
