@@ -76,6 +76,19 @@ class Schedule:
         """Write the checkpoint of a step."""
         save(self.folder, self.role, step, values, state, keep=self.keep)
 
+    def resume_by(self, step: int) -> Checkpoint | None:
+        """The newest checkpoint of at most this step that can be read, None for none; the others after it go."""
+        for saved in reversed(steps(self.folder, self.role)):
+            if saved <= step:
+                try:
+                    found = load(self.folder, self.role, saved)
+                except UnreadableError:
+                    continue
+                forget_after(self.folder, self.role, saved)
+                return found
+        forget_after(self.folder, self.role, 0)
+        return None
+
     def resume(self) -> Checkpoint | None:
         """The checkpoint to go on from, None at the start; those after it are of a run that is void, and go."""
         if self.resume_step is None:

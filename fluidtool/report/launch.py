@@ -19,7 +19,9 @@ class StartedLine(TypedDict):
     event: Annotated[Literal["start"], "what happened"]
     text: Text
     processes: Annotated[Mapping[str, int | None], "the process of each role by the role's name; null if it is remote"]
-    step: Annotated[int | None, "the step that they resume from; null at the beginning"]
+    step: Annotated[
+        int | None, "the step that all resume from; null at the beginning, or if they differ (`text` names them)"
+    ]
 
 
 class RoleLine(TypedDict):

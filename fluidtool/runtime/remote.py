@@ -118,6 +118,7 @@ class Servers:
         self._used: set[Place] = set()
         self._trainers: WeakKeyDictionary[Program, tuple[Any, int]] = WeakKeyDictionary()
         self._announced: dict[Place, dict[Read, Pending]] = {}
+        self._numbered: list[Client] = []
 
     def send(self, op: Operator, variables: Sequence[tuple[RemoteVariable, Any]]) -> None:
         """Send values; a refusal is raised by the next barrier or read."""
@@ -188,6 +189,27 @@ class Servers:
         for client in clients:
             client.settle()
 
+    def number_steps(self, op: Operator, endpoints: Sequence[str], trainer: int) -> int | None:
+        """Of asynchronous servers: the last step of this trainer that all have. From now on `end_step` ends a step at each.
+
+        None, and nothing is numbered, where one of them is Paddle's, or the program does not say which trainer's it is.
+        """
+        clients = [self._client(op, endpoint) for endpoint in endpoints]
+        if not clients or not all(client.own and client.trainer_id == trainer for client in clients):
+            return None
+        self._numbered = clients
+        return min(client.position() for client in clients)
+
+    def begin_step(self, number: int) -> None:
+        """What is sent next belongs to the step of this number, from 1."""
+        for client in self._numbered:
+            client.number_updates(number)
+
+    def end_step(self) -> None:
+        """The updates of a numbered step are all sent."""
+        for client in self._numbered:
+            client.post_fetch_barrier()
+
     def flush(self) -> None:
         """Flush what was sent, without waiting."""
         for client in self._connections.open(self._used):
@@ -200,13 +222,13 @@ class Servers:
 
     def complete(self) -> None:
         """Tell every server that this trainer has finished."""
-        used, self._used = self._used, set()
+        used, self._used, self._numbered = self._used, set(), []
         self._announced.clear()
         self._connections.complete(used)
 
     def drop(self) -> None:
         """Close every connection without notice."""
-        used, self._used = self._used, set()
+        used, self._used, self._numbered = self._used, set(), []
         self._announced.clear()
         self._connections.drop(used)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.distribute.checkpoints import Schedule
+from fluidtool.distribute.checkpoints import Checkpoint, Schedule
 from fluidtool.distribute.environment import PSERVER, TRAINER, role_from_environment
 from fluidtool.distribute.fetched import fetched_variables
 from fluidtool.distribute.launch.contract import Member
@@ -33,7 +33,8 @@ from fluidtool.training.loop import Step, Training, digest
 from fluidtool.training.programs import TrainingPrograms
 
 SERVES = "listen_and_serv"
-SENDS = frozenset({"send", "recv"})
+SENDS, ENDS_ROUND = "send", "fetch_barrier"
+TALKS = frozenset({SENDS, "recv"})
 EXCHANGES = frozenset({"c_allreduce_sum", "c_comm_init", "c_gen_nccl_id", "gen_nccl_id", "allreduce"})
 SHARES_GRADIENTS, LOOKS_UP = "gen_nccl_id", "distributed_lookup_table"
 
@@ -56,7 +57,7 @@ def role_kind(programs: TrainingPrograms) -> str | None:
     types = {op.type for program in (programs.main, programs.startup) if program for op in program.global_block().ops}
     if SERVES in types:
         return PSERVER
-    return TRAINER if types & (SENDS | EXCHANGES) else None
+    return TRAINER if types & (TALKS | EXCHANGES) else None
 
 
 def find_place(folder: Path, kind: str, environment: Mapping[str, str]) -> RolePlace:
@@ -123,9 +124,12 @@ class RoleTraining(Training):
             self._compiled = _sharing_gradients(programs.main, self.loss, role, self.executor.place)
 
     def initialize(self, path: Path | None = None) -> list[str]:
-        """As of a training; then go on from the checkpoint that the schedule names."""
+        """As of a training; then go on from the checkpoint that the schedule names, or that the servers are ready for."""
         loaded = super().initialize(path)
-        found = None if self.schedule is None else self.schedule.resume()
+        whole = self._whole_steps()
+        found = self._resumed(whole)
+        if whole is not None:
+            self.executor.servers.begin_step(1 if found is None else found.step + 1)
         if found is not None:
             check_run(f"checkpoint {found.step} of {self.role.name}", found.state.get("run", {}), self._settings())
             for name, value in found.values.items():
@@ -133,6 +137,20 @@ class RoleTraining(Training):
             set_random_states(self._generators(), found.state["random"])
             self.position = self._position_after(found.step, found.state)
         return loaded
+
+    def _whole_steps(self) -> int | None:
+        """How many steps of this trainer its asynchronous servers have; None in other jobs."""
+        ops = self.programs.main.global_block().ops
+        sends = next((op for op in ops if op.type == SENDS), None)
+        if sends is None or any(op.type == ENDS_ROUND for op in ops):
+            return None
+        return self.executor.servers.number_steps(sends, endpoints_of(self.programs.main), self.role.member.index)
+
+    def _resumed(self, whole: int | None) -> Checkpoint | None:
+        """The checkpoint to continue from. What servers have of later steps they leave out when it comes again."""
+        if self.schedule is None:
+            return None
+        return self.schedule.resume() if whole is None else self.schedule.resume_by(whole)
 
     def run(self, epochs: int, checkpoints: CheckpointPlan | None = None) -> Iterator[Step]:
         """The steps up to the end of epoch number `epochs`; each is reported, and saved when it is due."""
@@ -155,7 +173,9 @@ class RoleTraining(Training):
 
     def _execute(self, feed: Feed, names: Sequence[str]) -> list[Any]:
         if self._compiled is None:
-            return super()._execute(feed, names)
+            found = super()._execute(feed, names)
+            self.executor.servers.end_step()
+            return found
         values: list[Any] = self._compiled.run(self.executor, feed, list(names), self.scope, True, None)
         return values
 

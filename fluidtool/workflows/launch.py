@@ -15,7 +15,7 @@ from fluidtool.distribute.launch.contract import RESTARTS
 from fluidtool.distribute.launch.local import LocalEngine
 from fluidtool.distribute.launch.plans import Role, base_environment, with_metrics
 from fluidtool.distribute.launch.ports import await_names, check_free, free_endpoints, loopback_endpoints
-from fluidtool.distribute.launch.recovery import NothingSaved, Recovery, Saved, SavedByAll, SavedIn
+from fluidtool.distribute.launch.recovery import NothingSaved, Recovery, SavedByAll, SavedIn
 from fluidtool.distribute.launch.status import Outcome, RoleStatus, View
 from fluidtool.distribute.launch.supervisor import Engine, Options, Supervisor
 from fluidtool.errors import Hint, Location, OutputExistsError, UsageError
@@ -89,22 +89,27 @@ def launch(
 
 
 # ---------------------------------------------------------------- checkpoints
-def _saved(blueprint: Blueprint) -> Saved:
+def _recovery(blueprint: Blueprint, restarts: int = 0) -> Recovery:
     folder = blueprint.checkpoints.folder
-    return NothingSaved() if folder is None else SavedIn(folder)
+    saved = NothingSaved() if folder is None else SavedIn(folder)
+    return Recovery(restarts, blueprint.sync, saved, numbered=not blueprint.is_script)
 
 
-def _first_step(blueprint: Blueprint, names: Sequence[str], resume: bool, saved: Saved | None = None) -> int | None:
-    """The step to go on from; raises OutputExistsError for checkpoints of another run that would be mixed up."""
+def _recovery_elsewhere(blueprint: Blueprint, everybody: tuple[str, ...]) -> Recovery:
+    """Of a role that is started alone: in a synchronous job all roles must find the same step by themselves."""
+    recovery, folder = replace(_recovery(blueprint), elsewhere=True), blueprint.checkpoints.folder
+    return replace(recovery, saved=SavedByAll(folder, everybody)) if folder is not None and blueprint.sync else recovery
+
+
+def _check_saved(blueprint: Blueprint, names: Sequence[str], resume: bool) -> None:
+    """Raise OutputExistsError for checkpoints of another run that would be mixed up, UsageError for none to resume from."""
     folder = blueprint.checkpoints.folder
     if folder is None:
         if resume:
             hint = Hint("name their folder: checkpoints=Checkpoints(DIR)", "name their folder with --checkpoint DIR")
             raise UsageError("to resume needs checkpoints", hint=hint)
-        return None
-    if resume:
-        return (saved or _saved(blueprint)).newest(names)
-    taken = [name for name in names if (folder / name).exists()]
+        return
+    taken = [] if resume else [name for name in names if (folder / name).exists()]
     if taken:
         raise OutputExistsError(
             f"{folder} already has checkpoints of {', '.join(taken)}",
@@ -114,19 +119,18 @@ def _first_step(blueprint: Blueprint, names: Sequence[str], resume: bool, saved:
             ),
             location=Location(str(folder)),
         )
-    return None
 
 
 # ---------------------------------------------------------------- on this machine
 def _locally(blueprint: Blueprint, options: LaunchOptions, show: Show, _: Play | None) -> LaunchResult:
     endpoints = _endpoints(blueprint, options)
     names = [member.name for member in blueprint.cluster(endpoints).members()]
-    step = _first_step(blueprint, names, options.resume)
+    _check_saved(blueprint, names, options.resume)
     check_free(endpoints)
     with tempfile.TemporaryDirectory(prefix="fluidtool-launch-") as name:
         roles = blueprint.roles(endpoints, Path(name))
         engine = LocalEngine(Path(name), base_environment(len(roles)))
-        return _supervise(roles, engine, blueprint, options, show, step)
+        return _supervise(roles, engine, blueprint, options, show)
 
 
 def _endpoints(blueprint: Blueprint, options: LaunchOptions) -> tuple[str, ...]:
@@ -144,7 +148,7 @@ def _supervise(
     blueprint: Blueprint,
     options: LaunchOptions,
     show: Show,
-    step: int | None,
+    recovery: Recovery | None = None,
     started: int = 0,
 ) -> LaunchResult:
     """Look after a job until it is over."""
@@ -154,8 +158,8 @@ def _supervise(
             engine,
             view,
             options=Options(options.grace, options.hang_after),
-            recovery=Recovery(options.restarts, blueprint.sync, _saved(blueprint), options.role is not None),
-            resume_step=step,
+            recovery=recovery or _recovery(blueprint, options.restarts),
+            resume=options.resume,
             started=started,
         ).run()
     return LaunchResult(outcome.exit_code, outcome)
@@ -169,11 +173,10 @@ def _one_role(blueprint: Blueprint, options: LaunchOptions, wanted: str, show: S
     name = names[int(wanted)] if wanted.isdecimal() and int(wanted) < len(names) else wanted
     if name not in names:
         raise UsageError(f"the job has no role {wanted!r}; it has {', '.join(names)} (0 to {len(names) - 1})")
-    folder = blueprint.checkpoints.folder
-    saved: Saved = _saved(blueprint) if folder is None or not blueprint.sync else SavedByAll(folder, names)
-    step = _first_step(blueprint, [name], options.resume, saved)
-    if options.resume and step is None:
-        saved.forget([name])
+    _check_saved(blueprint, [name], options.resume)
+    recovery = _recovery_elsewhere(blueprint, names)
+    if options.resume and recovery.saved.newest([name]) is None:
+        recovery.saved.forget([name])
     own = [member.endpoint for member in members if member.name == name and member.endpoint]
     await_names(own)
     check_free(own)
@@ -181,7 +184,7 @@ def _one_role(blueprint: Blueprint, options: LaunchOptions, wanted: str, show: S
         roles = replace(blueprint, metrics="").roles(blueprint.endpoints, Path(place))
         role = with_metrics([each for each in roles if each.name == name], blueprint.metrics)
         engine = LocalEngine(Path(place), base_environment(1))
-        return _supervise(role, engine, blueprint, options, show, step, started=_started())
+        return _supervise(role, engine, blueprint, options, show, recovery, _started())
 
 
 def _check_one_role(blueprint: Blueprint, options: LaunchOptions) -> None:
@@ -212,10 +215,10 @@ def _on_ray(blueprint: Blueprint, options: LaunchOptions, show: Show, _: Play | 
 
     _check_placed(blueprint, options)
     names = [member.name for member in blueprint.cluster(blueprint.endpoints or ("",) * blueprint.listeners).members()]
-    step = _first_step(blueprint, names, options.resume)
+    _check_saved(blueprint, names, options.resume)
     engine = RayEngine(replace(blueprint, job=blueprint.job.resolve()), options.ray_address, options.restarts)
     try:
-        return _supervise(engine.roles(), engine, blueprint, options, show, step)
+        return _supervise(engine.roles(), engine, blueprint, options, show)
     finally:
         engine.close()
 
@@ -243,5 +246,5 @@ def _under_mpi(blueprint: Blueprint, options: LaunchOptions, _: Show, play: Play
     if play is None:
         raise UsageError("under MPI this process plays a role itself; give play= to run it")
     with tempfile.TemporaryDirectory(prefix="fluidtool-launch-") as name:
-        code = mpi.run(blueprint, play, Path(name), saved=_saved(blueprint), resume=options.resume)
+        code = mpi.run(blueprint, play, Path(name), recovery=_recovery(blueprint), resume=options.resume)
     return LaunchResult(code, None)

@@ -68,7 +68,7 @@ def play_role(
         hint = Hint("give it examples: data=DataFiles([FILE])", "give it examples with --data FILE")
         raise UsageError(f"{request.folder} belongs to a trainer", hint=hint)
     schedule = Schedule.from_environment(environment, role.name)
-    request = _as_trainer(request, role, schedule, environment)
+    request = _as_trainer(request, role, environment)
     return _train(programs, role, schedule, request, watcher or SilentTraining(), environment)
 
 
@@ -86,9 +86,7 @@ def _policy(programs: TrainingPrograms, request: TrainingRequest) -> Policy:
     return replace(request.policy, endpoints=frozenset(found))
 
 
-def _as_trainer(
-    request: TrainingRequest, role: RolePlace, schedule: Schedule | None, environment: Mapping[str, str]
-) -> TrainingRequest:
+def _as_trainer(request: TrainingRequest, role: RolePlace, environment: Mapping[str, str]) -> TrainingRequest:
     """Only trainer 0 writes files; after a restart it replaces what it wrote before."""
     first, again = role.member.index == 0, environment.get(STARTS, "1") != "1"
     return replace(
@@ -96,7 +94,6 @@ def _as_trainer(
         save=request.save if first else None,
         log=request.log if first else None,
         overwrite=request.overwrite or again,
-        resume=schedule is not None and schedule.resume_step is not None,
     )
 
 
@@ -134,6 +131,7 @@ def _train(
     try:
         with shown_metrics(environment, collect):
             trainer.initialize()
+            request = replace(request, resume=trainer.position is not None)
             if trainer.position is not None:
                 watcher.say(f"resumed after step {trainer.position.step} of epoch {trainer.position.epoch}")
             result = run_and_save(trainer, request, watcher)

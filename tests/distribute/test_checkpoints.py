@@ -259,6 +259,26 @@ def test_a_step_to_go_on_from_needs_a_folder() -> None:
         Schedule.from_environment({"FLUIDTOOL_RESUME_STEP": "10"}, ROLE)
 
 
+@pytest.mark.parametrize(("step", "found"), [(5, 4), (4, 4), (100, 8), (3, None)])
+def test_the_newest_of_at_most_a_step_is_resumed_from_and_later_ones_go(
+    tmp_path: Path, step: int, found: int | None
+) -> None:
+    for each in (4, 8):
+        save(tmp_path, ROLE, each, values())
+    resumed = Schedule(tmp_path, ROLE).resume_by(step)
+    assert (None if resumed is None else resumed.step) == found
+    assert steps(tmp_path, ROLE) == [each for each in (4, 8) if each <= (found or 0)]
+
+
+def test_a_damaged_one_is_passed_over(tmp_path: Path) -> None:
+    for each in (4, 8):
+        save(tmp_path, ROLE, each, values())
+    file = tmp_path / ROLE / "step_8" / "w"
+    file.write_bytes(bytes(file.stat().st_size))
+    resumed = Schedule(tmp_path, ROLE).resume_by(9)
+    assert resumed is not None and resumed.step == 4 and steps(tmp_path, ROLE) == [4]
+
+
 def test_going_on_from_a_step_makes_later_ones_void(tmp_path: Path) -> None:
     for step in (10, 20, 30):
         save(tmp_path, ROLE, step, values(step), keep=5)

@@ -16,13 +16,13 @@ from fluidtool.distribute.launch.blueprint import Blueprint
 from fluidtool.distribute.launch.contract import RESUME_STEP
 from fluidtool.distribute.launch.hosts import own_address, own_endpoint, token_for
 from fluidtool.distribute.launch.plans import Role, take_role
-from fluidtool.distribute.launch.recovery import Saved
+from fluidtool.distribute.launch.recovery import Recovery
 from fluidtool.errors import Hint, UsageError
 
 Play = Callable[[list[str]], int]
 
 
-def run(blueprint: Blueprint, play: Play, folder: Path, *, saved: Saved, resume: bool) -> int:
+def run(blueprint: Blueprint, play: Play, folder: Path, *, recovery: Recovery, resume: bool) -> int:
     """Play the role of this rank; its exit code. A failure ends the whole MPI job with that code.
 
     play: runs words of fluidtool's command line in this process. folder: this rank's own, for programs that are moved.
@@ -34,9 +34,8 @@ def run(blueprint: Blueprint, play: Play, folder: Path, *, saved: Saved, resume:
     endpoints = _endpoints(blueprint, processes)
     token = processes.bcast(token_for(endpoints, os.environ) if rank == 0 else None)
     roles = blueprint.roles(endpoints, folder)
-    names = [role.name for role in roles]
-    step = processes.bcast(saved.newest(names) if rank == 0 and resume else None)
-    code = _play(roles[rank], play, step, token)
+    steps = processes.bcast(recovery.newest(roles) if rank == 0 and resume else {})
+    code = _play(roles[rank], play, steps.get(roles[rank].name), token)
     if code:
         processes.Abort(code)
     processes.Barrier()

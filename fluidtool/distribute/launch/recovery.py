@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -48,6 +48,9 @@ class SavedIn:
             forget_after(self.folder, role, -1)
 
 
+Steps = Mapping[str, int | None]
+
+
 @dataclass(frozen=True, slots=True)
 class SavedByAll:
     """The checkpoints of a synchronous job below a folder as one of its roles sees them: only steps of all roles count."""
@@ -66,48 +69,55 @@ class SavedByAll:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """The roles to start, and the step of the checkpoints that they go on from; None: from the beginning."""
+    """The roles to start, and the step of the checkpoint that each resumes from; None: from the beginning."""
 
     roles: tuple[Role, ...]
-    step: int | None
+    steps: Steps
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
     """sync: trainers wait for one another, so all roles go back to the newest step that all have saved.
 
-    Otherwise a role that died starts alone, from the newest step of its own. elsewhere: something else restarts roles.
+    Otherwise each role resumes from its own newest step. A trainer that died starts alone: servers know which of its updates
+    they have. With a server all roles start again: what it had taken since its checkpoint, the trainers compute anew.
+    numbered: trainers number their steps, as those of job folders do. Where they do not, as in scripts, nothing can be
+    computed anew, and a server with a checkpoint starts alone, too. elsewhere: something else restarts roles.
     """
 
     restarts: int = 0
     sync: bool = True
     saved: Saved = field(default_factory=NothingSaved)
+    numbered: bool = True
     elsewhere: bool = False
 
-    def after(self, failed: Role, roles: Sequence[Role], done: int) -> Restart | None:
-        """What to start again when `failed` has failed and there were `done` restarts before; None: give up."""
+    def after(self, failed: Role, roles: Sequence[Role], done: int, *, alone: bool = True) -> Restart | None:
+        """What to start again when `failed` has failed and there were `done` restarts before; None: give up.
+
+        alone: the others are well, and `failed` may join them.
+        """
         if done >= self.restarts:
             return None
-        if self.sync:
-            return self._from_newest(roles)
-        restart = self._from_newest([failed])
-        if failed.kind == PSERVER and restart.step is None:
-            return None  # what it had learnt is gone, and the trainers would not notice
-        return restart
+        joins = not self.sync and alone and (failed.kind != PSERVER or self._may_join(failed))
+        starting = (failed,) if joins else tuple(roles)
+        steps = self.newest(starting)
+        self.saved.forget([name for name, step in steps.items() if step is None])
+        return Restart(starting, steps)
 
-    def _from_newest(self, roles: Sequence[Role]) -> Restart:
+    def newest(self, roles: Sequence[Role]) -> Steps:
+        """The steps that these roles may resume from."""
         names = [role.name for role in roles]
-        step = self.saved.newest(names)
-        if step is None:
-            self.saved.forget(names)
-        return Restart(tuple(roles), step)
+        if self.sync:
+            return dict.fromkeys(names, self.saved.newest(names))
+        return {name: self.saved.newest([name]) for name in names}
 
-    def refusal(self, failed: Role, done: int) -> str:
+    def _may_join(self, server: Role) -> bool:
+        return not self.numbered and self.saved.newest([server.name]) is not None
+
+    def refusal(self) -> str:
         """Why `after` gave up."""
         if self.elsewhere:
             return "what started it may restart it"
-        if done < self.restarts:
-            return f"{failed.name} has no checkpoint to go on from; give --checkpoint DIR"
         return (
             "no restarts are allowed (--restarts N)"
             if not self.restarts

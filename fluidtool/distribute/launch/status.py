@@ -69,6 +69,11 @@ class RoleStatus:
         return max(self.starts - 1, 0)
 
     @property
+    def has_moved(self) -> bool:
+        """Whether it has reported a step since it was started."""
+        return bool(self._reports)
+
+    @property
     def steps_per_second(self) -> float | None:
         """Over the last seconds; None before there are two reports."""
         return self._rate(1)

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Protocol
 
+from fluidtool.distribute.environment import PSERVER
 from fluidtool.distribute.launch.contract import RESUME_STEP, STARTS
 from fluidtool.distribute.launch.plans import Role
 from fluidtool.distribute.launch.progress import Report
-from fluidtool.distribute.launch.recovery import Recovery
+from fluidtool.distribute.launch.recovery import Recovery, Steps
 from fluidtool.distribute.launch.status import DONE, RUNNING, STOPPED, Outcome, RoleStatus, View
 from fluidtool.errors import EXIT_INTERRUPTED, EXIT_OK
 
@@ -87,8 +88,8 @@ class _Running:
 class Supervisor:
     """Runs roles until every trainer is done, one of them fails for good, or the user stops it.
 
-    resume_step: the step of the checkpoints that all roles go on from at first; None: from the beginning. started: how
-    often the roles were started before, by somebody else.
+    resume: continue from the checkpoints that an earlier launch has left; else from the beginning. started: how often the
+    roles were started before, by somebody else.
     """
 
     def __init__(
@@ -99,12 +100,12 @@ class Supervisor:
         *,
         options: Options | None = None,
         recovery: Recovery | None = None,
-        resume_step: int | None = None,
+        resume: bool = False,
         started: int = 0,
     ) -> None:
         self.roles, self.engine, self.view = tuple(roles), engine, view
         self.options, self.recovery = options or Options(), recovery or Recovery()
-        self._resume_step = resume_step
+        self._resume = resume
         self._status = {role.name: RoleStatus(role.name, role.kind, starts=started) for role in self.roles}
         self._running: dict[str, _Running] = {}
         self._caught: signal.Signals | None = None
@@ -117,7 +118,7 @@ class Supervisor:
         begin = time.monotonic()
         with self._signals():
             try:
-                self._start(self.roles, self._resume_step)
+                self._start(self.roles, self.recovery.newest(self.roles) if self._resume else {})
                 code, reason = self._watch()
             finally:
                 self._stop(list(self._running))
@@ -125,21 +126,23 @@ class Supervisor:
         return Outcome(code, reason, tuple(self._status.values()), time.monotonic() - begin, self._restarts)
 
     # ------------------------------------------------------------ starting
-    def _start(self, roles: Sequence[Role], step: int | None) -> None:
+    def _start(self, roles: Sequence[Role], steps: Steps) -> None:
         self.engine.prepare(roles, all_roles=not self._running)
         for role in roles:
             status = self._status[role.name]
             status.starts += 1
+            step = steps.get(role.name)
             found = {STARTS: str(status.starts)} | ({} if step is None else {RESUME_STEP: str(step)})
             child = self.engine.start(role, found)
             status.state, status.process, status.exit_code = RUNNING, child.process, None
             status.heard = time.monotonic() + self.options.starting
             status.restart()
             self._running[role.name] = _Running(role, child, status)
-        since = "" if step is None else f" from step {step}"
-        names = ", ".join(role.name for role in roles)
-        processes = {role.name: self._status[role.name].process for role in roles}
-        self.view.event(f"started {names}{since}", event="start", processes=processes, step=step)
+        names = [role.name for role in roles]
+        processes = {name: self._status[name].process for name in names}
+        common = steps.get(names[0]) if len({steps.get(name) for name in names}) == 1 else None
+        text = f"started {_described(names, steps)}"
+        self.view.event(text, event="start", processes=processes, step=common)
 
     # ------------------------------------------------------------ watching
     def _watch(self) -> tuple[int, str]:
@@ -206,9 +209,10 @@ class Supervisor:
 
     def _recover(self, failed: _Running, code: int, what: str) -> tuple[int, str] | None:
         """Start again what must be; the end of the job where nothing may be."""
-        restart = self.recovery.after(failed.role, self.roles, self._restarts)
+        alone = code != EXIT_HUNG and self._may_join(failed.status)
+        restart = self.recovery.after(failed.role, self.roles, self._restarts, alone=alone)
         if restart is None:
-            reason = f"{what}; {self.recovery.refusal(failed.role, self._restarts)}"
+            reason = f"{what}; {self.recovery.refusal()}"
             self.view.event(reason, event="failure", role=failed.role.name, exit_code=code)
             return code, reason
         self._restarts += 1
@@ -218,8 +222,13 @@ class Supervisor:
         self.view.event(f"{what}; {count}", event="restart", **fields)
         self._stop([role.name for role in restart.roles if role.name in self._running])
         if self._caught is None:
-            self._start(restart.roles, restart.step)
+            self._start(restart.roles, restart.steps)
         return None
+
+    def _may_join(self, failed: RoleStatus) -> bool:
+        """Whether the others seem well: all servers run, and `failed` did not fail again without a single step."""
+        is_stuck = failed.starts > 1 and not failed.has_moved
+        return not is_stuck and all(each.state != DONE for each in self._status.values() if each.kind == PSERVER)
 
     def _finished(self) -> bool:
         """Whether all trainers are done; servers then have some time to notice, and are stopped."""
@@ -275,6 +284,16 @@ class Supervisor:
         """A second signal ends the time that roles have to end by themselves."""
         self._hurried = self._caught is not None
         self._caught = signal.Signals(number)
+
+
+def _described(names: Sequence[str], steps: Steps) -> str:
+    """ "pserver_0, trainer_0 from step 4"; each with its own step where they differ."""
+    found = [steps.get(name) for name in names]
+    if len({*found}) > 1:
+        return ", ".join(
+            name if step is None else f"{name} from step {step}" for name, step in zip(names, found, strict=True)
+        )
+    return ", ".join(names) + ("" if found[0] is None else f" from step {found[0]}")
 
 
 def _signal_name(number: int) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,12 +18,14 @@ from fluidtool.distribute.delay_compensation import TRAINER_ID
 from fluidtool.distribute.pserver.blocks import BoundRequest, Locks
 from fluidtool.distribute.pserver.description import ServerDescription
 from fluidtool.distribute.pserver.expected import Expected, expected_of
+from fluidtool.distribute.pserver.ledger import Ledger
 from fluidtool.distribute.pserver.limits import Limits
 from fluidtool.distribute.pserver.roster import Roster
 from fluidtool.distribute.pserver.server import POLL, ParameterServer
-from fluidtool.distribute.pserver.store import Store
+from fluidtool.distribute.pserver.store import COUNTER, Store
 from fluidtool.distribute.pserver.updated_rows import UpdatedRows
 from fluidtool.distribute.rpc.handler import Barrier, Call, Message, NotFound, Refused, Value
+from fluidtool.distribute.rpc.methods import POSITION
 from fluidtool.distribute.settings import DistributedMode
 from fluidtool.ops.context import OpContext
 from fluidtool.tensor import LoDTensor, SelectedRows
@@ -56,7 +59,11 @@ def gradient_blocks(
 
 
 class AsynchronousServer(ParameterServer):
-    """Async, half-async and geo, as Paddle 1.8.5 serves them. Two updates of one parameter wait for each other."""
+    """Async, half-async and geo, as Paddle 1.8.5 serves them. Two updates of one parameter wait for each other.
+
+    A trainer that numbers its steps (from 1) ends each with a fetch barrier; an update of such a step counts once, whatever
+    is restarted. What others send (Paddle's trainers, scripts) counts as often as it comes.
+    """
 
     def __init__(
         self,
@@ -67,13 +74,16 @@ class AsynchronousServer(ParameterServer):
         blocks: Mapping[str, GradientBlock],
         *,
         first_step: int = 0,
+        ledger: Ledger | None = None,
         after_step: Callable[[int], None] = lambda number: None,
+        at_end: Callable[[int], None] = lambda number: None,
     ) -> None:
         patient = replace(limits, vanished=limits.silence)  # a trainer that died may be started again, and join
         super().__init__(store, roster, patient, description.endpoint)
         self._description, self._blocks, self._after_step = description, blocks, after_step
+        self._at_end = at_end
         self._tables = {parameter: gradient for gradient, parameter in description.tables.items()}
-        self._first_step = first_step
+        self._first_step, self._ledger = first_step, ledger or Ledger()
         self._count, self._counting = first_step * max(len(blocks), 1), threading.Lock()
 
     @property
@@ -93,6 +103,8 @@ class AsynchronousServer(ParameterServer):
             if self.step != step:
                 step = self.step
                 self._after_step(step)
+        if not self.roster.live:
+            self._at_end(self.step)
 
     def _state(self) -> str:
         return f"about {self.step} steps of all trainers are done"
@@ -102,7 +114,7 @@ class AsynchronousServer(ParameterServer):
         """There is no round to leave it out of."""
 
     def send(self, message: Message, call: Call) -> None:
-        """Apply a gradient."""
+        """Apply a gradient, unless it was applied before."""
         trainer = self.roster.heard(call, message)
         self._check_running()
         name = PART_SUFFIX.sub("", message.name)
@@ -113,14 +125,36 @@ class AsynchronousServer(ParameterServer):
             )
         value = block.expected.check(message)
         number = LoDTensor(np.array([trainer or 0], np.int64)) if self._description.dc_asgd else None
-        block.request.run(self.store.on_device(value), number)
+        with block.request.lock, self._once(message, call) as is_new:
+            if not is_new:
+                return
+            block.request.run(self.store.on_device(value), number)
         if block.rows is not None and isinstance(value, SelectedRows):
             block.rows.add(value.row_ids)
         with self._counting:
             self._count += 1
 
+    @contextmanager
+    def _once(self, message: Message, call: Call) -> Iterator[bool]:
+        """Whether an update is new; it is noted when the block ends well. The lock of what it changes is held."""
+        if call.trainer_id is None or call.update_step is None:
+            yield True
+            return
+        is_new = self._ledger.is_new(call.trainer_id, call.update_step, message.name)
+        yield is_new
+        if is_new:
+            self._ledger.note(call.trainer_id, message.name)
+
+    def notify(self, message: Message, call: Call) -> None:
+        """Count a trainer's steps, unless they were counted before."""
+        with self.store.locks.of(COUNTER), self._once(message, call) as is_new:
+            if is_new:
+                super().notify(message, call)
+
     def barrier(self, kind: Barrier, call: Call) -> None:
-        """Nobody waits for anybody; a trainer that expects to is told that it has the wrong program."""
+        """Nobody waits for anybody; a trainer that expects to is told that it has the wrong program. A fetch barrier ends a
+        numbered step.
+        """
         self.roster.heard(call)
         self._check_running()
         if kind is Barrier.SEND:
@@ -128,6 +162,16 @@ class AsynchronousServer(ParameterServer):
                 f"the server at {self.endpoint} is asynchronous and takes no barriers, but {call.peer or 'a trainer'} runs a "
                 "synchronous program; transpile all roles with the same sync_mode"
             )
+        if call.trainer_id is not None and call.update_step is not None:
+            self._ledger.end(call.trainer_id, call.update_step)
+
+    def get_without_barrier(self, request: Message, call: Call) -> Value:
+        """The value of a variable as it stands; of POSITION the last step of the trainer that the values contain."""
+        if request.name != POSITION or call.trainer_id is None:
+            return super().get_without_barrier(request, call)
+        self.roster.heard(call, request)
+        self._check_running()
+        return LoDTensor(np.array([self._ledger.position(call.trainer_id)], np.int64))
 
     def get(self, request: Message, call: Call) -> Value:
         """A parameter as it stands; of a geo server's table the rows that changed since this trainer last asked."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,6 +24,7 @@ from fluidtool.distribute.pserver.asynchronous import AsynchronousServer, gradie
 from fluidtool.distribute.pserver.blocks import Locks, UpdateBlocks
 from fluidtool.distribute.pserver.description import ServerDescription, describe_server
 from fluidtool.distribute.pserver.expected import expected_of
+from fluidtool.distribute.pserver.ledger import Ledger, ledger_of
 from fluidtool.distribute.pserver.limits import limits_from
 from fluidtool.distribute.pserver.roster import Roster
 from fluidtool.distribute.pserver.server import ParameterServer
@@ -40,6 +42,7 @@ PORT_FILE = "/tmp/paddle.{}.port"
 SMALLEST_LIMIT = 64 << 20  # bytes of a message that every server takes
 GRACE = 2.0
 FAILED_GRACE = 0.5
+LEDGER = "ledger"
 LINGER = 0.3  # for a trainer whose connection broke before it heard that the server knows of its end: it asks again
 
 
@@ -80,15 +83,26 @@ def parameter_server(
     locks, limits = Locks(), limits_from(environment)
     _declare(context)
     store, roster = Store(context, description, locks), Roster(description.trainers)
-    resumed = schedule.resume() if schedule is not None else None
+    resumed = None if schedule is None else _checkpoint(schedule, description)
     if resumed is not None:
         _restore(context, store, resumed)
     first = 0 if resumed is None else resumed.step
-    save = _saving(context, store, schedule, first)
+    ledger = Ledger() if resumed is None else ledger_of(resumed.state.get(LEDGER, {}))
+    save = _saving(context, store, ledger, schedule, first)
     if not description.is_sync:
         blocks = gradient_blocks(context, description, locks, resumed=resumed is not None)
         store.start_asynchronous()
-        yield AsynchronousServer(store, roster, limits, description, blocks, first_step=first, after_step=save)
+        yield AsynchronousServer(
+            store,
+            roster,
+            limits,
+            description,
+            blocks,
+            first_step=first,
+            ledger=ledger,
+            after_step=save,
+            at_end=partial(save, is_last=True),
+        )
         return
     updates = UpdateBlocks(context, description, locks)
     try:
@@ -149,6 +163,15 @@ def _has_a_size(variable: Variable) -> bool:
 
 
 # ---------------------------------------------------------------- checkpoints
+def _checkpoint(schedule: Schedule, description: ServerDescription) -> Checkpoint | None:
+    """The one to continue from. Asynchronous trainers repeat what an older one lacks, so one that is damaged may be passed
+    over.
+    """
+    if description.is_sync or schedule.resume_step is None:
+        return schedule.resume()
+    return schedule.resume_by(schedule.resume_step) or schedule.resume()
+
+
 def _restore(context: OpContext, store: Store, checkpoint: Checkpoint) -> None:
     unknown = [name for name in checkpoint.values if not store.declares(name)]
     if unknown:
@@ -161,19 +184,23 @@ def _restore(context: OpContext, store: Store, checkpoint: Checkpoint) -> None:
     context.runtime.talk(f"parameter server goes on after step {checkpoint.step}")
 
 
-def _saving(context: OpContext, store: Store, schedule: Schedule | None, first: int) -> Callable[[int], None]:
-    """What writes checkpoints. A disk that refuses is told, and does not end the job."""
+def _saving(
+    context: OpContext, store: Store, ledger: Ledger, schedule: Schedule | None, first: int
+) -> Callable[..., None]:
+    """What writes checkpoints: those that are due, or the last one. A disk that refuses is told, and does not end the job."""
     if schedule is None or not schedule.every:
-        return lambda step: None
+        return lambda step, is_last=False: None
     plan, last = schedule, [first]
 
-    def save(step: int) -> None:
-        due = step - step % plan.every
-        if due <= last[0]:
+    def save(step: int, is_last: bool = False) -> None:
+        due = step if is_last else step - step % plan.every
+        if due <= last[0] and not is_last:
             return
         last[0] = due
+        with store.unchanged():
+            values, state = store.kept(), {LEDGER: ledger.state()}
         try:
-            plan.save(due, store.kept())
+            plan.save(due, values, state)
         except OutputError as error:
             context.runtime.talk(str(error))
 

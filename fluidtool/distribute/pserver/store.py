@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -72,16 +73,22 @@ class Store:
             return SelectedRows(value.row_ids, value.table_height, self._context.array(value.value))
         return LoDTensor(self._context.array(value.array), value.offsets)
 
-    def kept(self) -> dict[str, Value]:
-        """Everything that a restart needs, as it is at one moment: what lasts and holds a value, gradients left out."""
-        found: dict[str, Value] = {}
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Nothing is updated until the block ends."""
         with ExitStack() as held:
             for lock in self.locks.all():
                 held.enter_context(lock)
-            for name, variable in self._variables.items():
-                if variable.persistable and variable.type not in NOT_SAVED and self._is_kept(name):
-                    found[name] = self.value(name)
-        return found
+            yield
+
+    def kept(self) -> dict[str, Value]:
+        """Everything that a restart needs, as it is at one moment: what lasts and holds a value, gradients left out."""
+        with self.unchanged():
+            return {
+                name: self.value(name)
+                for name, variable in self._variables.items()
+                if variable.persistable and variable.type not in NOT_SAVED and self._is_kept(name)
+            }
 
     def _is_kept(self, name: str) -> bool:
         holder = self._context.scope.find_var(name)

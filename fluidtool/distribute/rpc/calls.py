@@ -51,9 +51,12 @@ class Pending:
 
 
 class Transport(Protocol):
-    """How calls reach a server. `ordered`: the server takes them one after the other, as they were posted."""
+    """How calls reach a server. `ordered`: the server takes them one after the other, as they were posted. `own`: it is
+    fluidtool's.
+    """
 
     ordered: bool
+    own: bool
 
     def post(self, pending: Pending) -> None:
         """Send a call; does not wait for the answer."""
@@ -78,7 +81,7 @@ class UnaryTransport:
     def __init__(
         self, grpc: Any, channel: Any, endpoint: str, options: Options, client: str, trainer_id: int, own: bool
     ) -> None:
-        self._grpc, self._endpoint, self._options, self._own = grpc, endpoint, options, own
+        self._grpc, self._endpoint, self._options, self.own = grpc, endpoint, options, own
         self._client, self._trainer_id = client, trainer_id
         self._calls: dict[Method, Callable[..., Any]] = {
             method: channel.unary_unary(f"/{SERVICE}/{method.name}").future for method in Method
@@ -87,7 +90,7 @@ class UnaryTransport:
     def post(self, pending: Pending) -> None:
         """Make the call."""
         metadata = self._options.security.metadata()
-        if self._own:
+        if self.own:
             metadata += (
                 (TRAINER_KEY, str(self._trainer_id)),
                 (STEP_KEY, str(pending.step)),
@@ -124,4 +127,4 @@ class UnaryTransport:
         """Nothing to give back: the channel is the client's."""
 
     def _may_repeat(self, pending: Pending) -> bool:
-        return self._own or not changes_state(pending.method, pending.message)
+        return self.own or not changes_state(pending.method, pending.message)

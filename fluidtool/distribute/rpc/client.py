@@ -10,14 +10,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from fluidtool.distribute.rpc.calls import Pending, Transport, UnaryTransport
-from fluidtool.distribute.rpc.handler import Barrier, Message, NotFound, Refused, RemoteError, Value
-from fluidtool.distribute.rpc.methods import COMPLETE, SAVE, WITHOUT_BARRIER, Method
+from fluidtool.distribute.rpc.handler import NUMBERED, Barrier, Message, NotFound, Refused, RemoteError, Value
+from fluidtool.distribute.rpc.methods import COMPLETE, POSITION, SAVE, WITHOUT_BARRIER, Method
 from fluidtool.distribute.rpc.options import Options, load_grpc
 from fluidtool.distribute.rpc.service import CALL_KEY, OWN_SERVICE, TRAINER_KEY, VERSION, WHOLE_MESSAGES
 from fluidtool.distribute.rpc.statuses import DEADLINE_EXCEEDED, UNAVAILABLE, UNIMPLEMENTED, error_of
 from fluidtool.distribute.rpc.streaming import StreamTransport
 from fluidtool.distribute.rpc.tls import peer_fault
 from fluidtool.distribute.rpc.wire import decode
+from fluidtool.tensor import LoDTensor
 
 LOOK = 5.0  # seconds after which it is found out why a server does not answer
 CHANNEL = (
@@ -118,6 +119,15 @@ class Client:
         self._post_unanswered(Method.SendVariable, Message(COMPLETE, trainer_id=self.trainer_id))
         self.settle()
 
+    def position(self) -> int:
+        """The last step of this trainer that the values of an asynchronous server contain."""
+        found = self.get(POSITION, with_barrier=False)
+        return int(found.numpy()[0]) if isinstance(found, LoDTensor) else 0
+
+    def number_updates(self, step: int) -> None:
+        """What is sent next belongs to this step, from 1, of an asynchronous job; a fetch barrier ends it."""
+        self.step = NUMBERED + step
+
     # -- answers
     def wait(self, pending: Pending) -> Message:
         """The answer to a call; raises what the server refused, also of what was sent before."""
@@ -179,6 +189,11 @@ class Client:
     def streaming(self) -> bool:
         """Whether both sides have the stream."""
         return self._way().ordered
+
+    @property
+    def own(self) -> bool:
+        """Whether the server is fluidtool's."""
+        return self._way().own
 
     def _post_read(self, method: Method, message: Message) -> Pending:
         """Ask for something as it is after what was sent before."""

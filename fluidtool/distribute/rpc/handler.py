@@ -16,6 +16,7 @@ from fluidtool.errors import EXIT_UNREADABLE, FluidError
 from fluidtool.tensor import LoDTensor, SelectedRows
 
 Value = LoDTensor | SelectedRows
+NUMBERED = 1 << 32  # more than any count of fetch barriers
 
 
 class RemoteError(FluidError, ConnectionError):
@@ -83,7 +84,8 @@ class Call:
     """Who calls. trainer_id and sequence are None where the peer is not fluidtool (Paddle does not tell them).
 
     sequence: the step that the trainer is in. Its startup fetch is step 0 (or the step that it resumed from), and each of
-    its fetch barriers ends a step. A call that a client repeats after a broken connection never reaches the handler
+    its fetch barriers ends a step. A trainer of an asynchronous job that numbers its updates counts from NUMBERED; others
+    there end no steps. A call that a client repeats after a broken connection never reaches the handler
     twice: the transport drops it.
     """
 
@@ -91,6 +93,11 @@ class Call:
     sequence: int | None = None
     peer: str = ""
     active: Callable[[], bool] = _always
+
+    @property
+    def update_step(self) -> int | None:
+        """The step, from 1, of a trainer that numbers its updates."""
+        return None if self.sequence is None or self.sequence < NUMBERED else self.sequence - NUMBERED
 
     def is_active(self) -> bool:
         """Whether the peer still waits for the answer."""

@@ -10,6 +10,7 @@ SERVICE = "sendrecv.SendRecvService"
 COMPLETE = "COMPLETE@RECV"
 WITHOUT_BARRIER = "@WITHOUT_BARRIER@RECV"
 SAVE = "SAVE@CHECKPOINTNOTIFY"
+POSITION = "POSITION@RECV"  # between roles of fluidtool: the last step of the trainer that the server's values contain
 
 
 class Method(IntEnum):

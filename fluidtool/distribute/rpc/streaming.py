@@ -157,7 +157,7 @@ class StreamTransport:
     repetitions by their numbers.
     """
 
-    ordered = True
+    ordered = own = True
 
     def __init__(self, open_call: Callable[[Iterator[bytes]], Any], endpoint: str, options: Options) -> None:
         self._open_call, self._endpoint, self._options = open_call, endpoint, options

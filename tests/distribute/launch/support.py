@@ -63,14 +63,14 @@ def run(
     view: Remembered | None = None,
     options: Options = FAST,
     recovery: Recovery | None = None,
-    resume_step: int | None = None,
+    resume: bool = False,
 ) -> tuple[Outcome, Remembered]:
     """Supervise toy roles to the end."""
     view = view or Remembered()
     folder.mkdir(exist_ok=True)
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     engine = LocalEngine(folder, environment, lambda role: (sys.executable, *role.words))
-    supervisor = Supervisor(roles, engine, view, options=options, recovery=recovery, resume_step=resume_step)
+    supervisor = Supervisor(roles, engine, view, options=options, recovery=recovery, resume=resume)
     return supervisor.run(), view
 
 

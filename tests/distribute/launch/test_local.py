@@ -67,7 +67,8 @@ def test_much_output_is_passed_on_whole(tmp_path: Path) -> None:
 
 def test_the_resumed_step_stands_in_the_environment(tmp_path: Path) -> None:
     code = "print(os.environ.get('FLUIDTOOL_RESUME_STEP'))"
-    assert run([toy("trainer_0", code)], tmp_path, resume_step=40)[1].written("trainer_0") == ["40"]
+    _, view = run([toy("trainer_0", code)], tmp_path, recovery=Recovery(saved=Saved(40)), resume=True)
+    assert view.written("trainer_0") == ["40"]
     assert run([toy("trainer_0", code)], tmp_path)[1].written("trainer_0") == ["None"]
 
 
@@ -201,10 +202,68 @@ def test_an_asynchronous_job_starts_the_role_that_died_alone(tmp_path: Path) -> 
     assert view.written("trainer_0") == ["from None", "from 4"]
 
 
-def test_an_asynchronous_server_without_a_checkpoint_is_not_started_again(tmp_path: Path) -> None:
-    roles = [toy("pserver_0", "sys.exit(9)"), toy("trainer_0", SLEEPS)]
-    outcome, _ = run(roles, tmp_path, recovery=Recovery(5, False))
-    assert outcome.exit_code == 9 and "pserver_0 has no checkpoint to go on from; give --checkpoint" in outcome.reason
+ONCE_MORE = """
+resumed, starts = os.environ.get("FLUIDTOOL_RESUME_STEP"), os.environ["FLUIDTOOL_STARTS"]
+print("from", resumed)
+if starts == "1":
+    time.sleep({seconds})
+    sys.exit(9)
+"""
+DIES, WAITS = ONCE_MORE.format(seconds=0.5), ONCE_MORE.format(seconds=60)
+
+
+@dataclass
+class SavedBy:
+    """What each role has saved."""
+
+    steps: dict[str, int]
+
+    def newest(self, roles: Sequence[str]) -> int | None:
+        return self.steps.get(roles[0])
+
+    def forget(self, roles: Sequence[str]) -> None:
+        assert not {*roles} & self.steps.keys()
+
+
+def test_with_an_asynchronous_server_all_roles_start_again_each_from_its_own_step(tmp_path: Path) -> None:
+    roles = [toy("pserver_0", DIES), toy("pserver_1", WAITS), toy("trainer_0", WAITS)]
+    recovery = Recovery(1, False, SavedBy({"pserver_1": 8, "trainer_0": 4}))
+    outcome, view = run(roles, tmp_path, recovery=recovery)
+    assert outcome.exit_code == 0
+    assert [view.written(role.name)[1] for role in roles] == ["from None", "from 8", "from 4"]
+    assert "started pserver_0, pserver_1 from step 8, trainer_0 from step 4" in view.texts
+
+
+@pytest.mark.parametrize(("saved", "starts"), [({"pserver_0": 4}, [2, 1]), ({}, [2, 2])])
+def test_with_trainers_that_number_no_steps_a_server_starts_alone_from_its_checkpoint(
+    saved: dict[str, int], starts: list[int], tmp_path: Path
+) -> None:
+    roles = [toy("pserver_0", DIES), toy("trainer_0", WAITS.replace("60", "4").replace("sys.exit(9)", "pass"))]
+    outcome, _ = run(roles, tmp_path, recovery=Recovery(1, False, SavedBy(saved), numbered=False))
+    assert outcome.exit_code == 0 and [role.starts for role in outcome.roles] == starts
+
+
+def test_an_asynchronous_trainer_that_finds_no_server_any_more_starts_again_with_all(tmp_path: Path) -> None:
+    roles = [toy("pserver_0", "print('from', os.environ.get('FLUIDTOOL_RESUME_STEP'))"), toy("trainer_0", DIES)]
+    outcome, view = run(roles, tmp_path, recovery=Recovery(1, False, SavedBy({"pserver_0": 4})))
+    assert outcome.exit_code == 0 and view.written("pserver_0") == ["from None", "from 4"]
+
+
+def test_an_asynchronous_trainer_that_fails_again_without_a_step_starts_again_with_all(tmp_path: Path) -> None:
+    """A server that does not answer shows in its trainers."""
+    stuck = (
+        "print('from', os.environ.get('FLUIDTOOL_RESUME_STEP'))\nif os.environ['FLUIDTOOL_STARTS'] != '3': sys.exit(9)"
+    )
+    roles = [toy("pserver_0", WAITS), toy("trainer_0", stuck)]
+    outcome, _ = run(roles, tmp_path, recovery=Recovery(3, False, SavedBy({})))
+    assert outcome.exit_code == 0 and [role.starts for role in outcome.roles] == [2, 3]
+
+
+def test_an_asynchronous_job_that_hangs_starts_again_with_all_roles(tmp_path: Path) -> None:
+    roles = [toy("pserver_0", WAITS), toy("trainer_0", WAITS)]
+    options = Options(grace=5.0, hang_after=2.0, starting=6.0)
+    outcome, _ = run(roles, tmp_path, options=options, recovery=Recovery(1, False, SavedBy({})))
+    assert outcome.exit_code == 0 and [role.starts for role in outcome.roles] == [2, 2]
 
 
 def test_without_a_common_checkpoint_everything_starts_from_the_beginning(tmp_path: Path) -> None:

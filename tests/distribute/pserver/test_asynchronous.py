@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fluidtool.fluid as fluid
+from fluidtool.distribute import checkpoints
+from fluidtool.distribute.pserver.ledger import ledger_of
 from fluidtool.distribute.pserver.updated_rows import UpdatedRows
-from fluidtool.distribute.rpc.handler import Call, Gone, Message, NotFound, Refused
+from fluidtool.distribute.rpc.handler import NUMBERED, Call, Gone, Message, NotFound, Refused
+from fluidtool.distribute.rpc.methods import POSITION
+from fluidtool.errors import UnreadableError
 from fluidtool.tensor import LoDTensor, SelectedRows
-from tests.distribute.pserver.support import Trainer, line, rows, running, server_role, start, table, together
+from tests.distribute.pserver.support import Trainer, line, rows, running, server_role, start, table, together, until
 
 Patch = pytest.MonkeyPatch
 MODES: dict[str, dict[str, Any]] = {"async": {"runtime_split": True}, "half-async": {}}
@@ -122,17 +129,131 @@ def test_a_trainer_that_was_restarted_comes_back(monkeypatch: Patch) -> None:
     monkeypatch.setattr("fluidtool.distribute.pserver.limits.VANISHED", 0.1)
     with asynchronous(monkeypatch) as server:
         a, b = Trainer(server.handler, 0), Trainer(server.handler, 1)
+        b.step = NUMBERED + 1
         for _ in range(5):
             b.send("w@GRAD", ones(0.1))
-            b.step += 1
+            b.fetched()
         server.handler.lost(1)
         time.sleep(0.6)
-        again = Trainer(server.handler, 1)
+        again = Trainer(server.handler, 1, step=NUMBERED + 6)
         assert again.get("w")[0, 0] == pytest.approx(0.45)
         again.send("w@GRAD", ones(0.1))
         a.complete()
         again.complete()
         server.wait()
+
+
+# ---------------------------------------------------------------- exactly once
+@contextmanager
+def saved_after(monkeypatch: Patch, folder: Path, count: int, programs: Any = None) -> Iterator[Any]:
+    """A server that saves a checkpoint after so many steps."""
+    monkeypatch.setenv("FLUIDTOOL_CHECKPOINT_DIR", str(folder))
+    monkeypatch.setenv("FLUIDTOOL_CHECKPOINT_EVERY", str(count))
+    with asynchronous(monkeypatch, programs) as server:
+        yield server
+        until(lambda: checkpoints.steps(folder, "pserver_0") == [count])
+
+
+def position(trainer: Trainer) -> int:
+    found = trainer.handler.get_without_barrier(Message(POSITION), trainer.call)
+    assert isinstance(found, LoDTensor)
+    return int(found.numpy()[0])
+
+
+def test_an_update_of_a_numbered_step_counts_once(monkeypatch: Patch) -> None:
+    with asynchronous(monkeypatch) as server:
+        first = Trainer(server.handler, 0, step=NUMBERED + 1)
+        first.send("w@GRAD", ones(1.0))
+        again = Trainer(server.handler, 0, step=NUMBERED + 1)  # it was restarted, and computes the step again
+        again.send("w@GRAD", ones(1.0))
+        again.send("b@GRAD", [1.0])
+        assert server.value("w")[0, 0] == pytest.approx(0.4) and server.value("b")[0] == pytest.approx(0.15)
+        again.fetched()
+        again.send("w@GRAD", ones(1.0))
+        assert server.value("w")[0, 0] == pytest.approx(0.3) and position(again) == 1
+
+
+def test_each_trainer_has_its_own_steps(monkeypatch: Patch) -> None:
+    with asynchronous(monkeypatch) as server:
+        for number in range(2):
+            Trainer(server.handler, number, step=NUMBERED + 1).send("w@GRAD", ones(1.0))
+        assert server.value("w")[0, 0] == pytest.approx(0.3)
+
+
+def test_steps_that_nobody_numbers_count_as_often_as_they_come(monkeypatch: Patch) -> None:
+    with asynchronous(monkeypatch) as server:
+        for trainer in (Trainer(server.handler, 0, own=False), Trainer(server.handler, 0)):
+            trainer.send("w@GRAD", ones(1.0))
+        assert server.value("w")[0, 0] == pytest.approx(0.3)
+
+
+def test_an_update_that_failed_may_come_again(monkeypatch: Patch) -> None:
+    with asynchronous(monkeypatch) as server:
+        trainer = Trainer(server.handler, 0, step=NUMBERED + 1)
+        with pytest.raises(Refused):
+            trainer.send("w@GRAD", np.ones((4, 2)))
+        trainer.send("w@GRAD", ones(1.0))
+        assert server.value("w")[0, 0] == pytest.approx(0.4)
+
+
+def test_a_restored_server_knows_what_its_values_contain(monkeypatch: Patch, tmp_path: Path) -> None:
+    with saved_after(monkeypatch, tmp_path, 2) as server:
+        trainer = Trainer(server.handler, 0, step=NUMBERED + 1)
+        for name, value in (("w@GRAD", ones(1.0)), ("b@GRAD", [1.0])):
+            trainer.send(name, value)
+        trainer.fetched()
+        trainer.send("w@GRAD", ones(1.0))
+        trainer.send("w@GRAD", ones(1.0))
+        Trainer(server.handler, 1, step=NUMBERED + 1).send("b@GRAD", [1.0])
+    monkeypatch.setenv("FLUIDTOOL_RESUME_STEP", "2")
+    with asynchronous(monkeypatch) as server:
+        again = Trainer(server.handler, 0, step=NUMBERED + 2)
+        assert position(again) == 1 and position(Trainer(server.handler, 1)) == 0
+        again.send("w@GRAD", ones(1.0))
+        Trainer(server.handler, 1, step=NUMBERED + 1).send("b@GRAD", [1.0])
+        assert server.value("w")[0, 0] == pytest.approx(0.3) and server.value("b")[0] == pytest.approx(0.05)
+        again.send("b@GRAD", [1.0])
+        assert server.value("b")[0] == pytest.approx(-0.05)
+
+
+def test_when_the_last_trainer_is_done_the_values_are_saved(monkeypatch: Patch, tmp_path: Path) -> None:
+    monkeypatch.setenv("FLUIDTOOL_CHECKPOINT_DIR", str(tmp_path))
+    monkeypatch.setenv("FLUIDTOOL_CHECKPOINT_EVERY", "100")
+    with asynchronous(monkeypatch, trainers=1) as server:
+        trainer = Trainer(server.handler, 0, step=NUMBERED + 1)
+        for _ in range(3):
+            trainer.send("w@GRAD", ones(1.0))
+            trainer.fetched()
+        trainer.complete()
+        server.wait()
+    (step,) = checkpoints.steps(tmp_path, "pserver_0")
+    found = checkpoints.load(tmp_path, "pserver_0", step)
+    assert found.values["w"].numpy()[0, 0] == pytest.approx(0.2)  # type: ignore[union-attr]
+    assert found.state == {"ledger": {"0": {"whole": 3, "names": []}}}
+
+
+def test_a_trainer_that_is_ahead_of_a_restored_server_is_refused(monkeypatch: Patch) -> None:
+    with asynchronous(monkeypatch) as server:
+        ahead = Trainer(server.handler, 0, step=NUMBERED + 7)
+        for call in (lambda: ahead.send("w@GRAD", ones(1.0)), ahead.fetched):
+            with pytest.raises(Refused, match=r"trainer 0 is in step 7, .* only up to step 0.*restart the trainer"):
+                call()
+        assert server.value("w")[0, 0] == pytest.approx(0.5)
+
+
+def test_counted_steps_count_once(monkeypatch: Patch) -> None:
+    with asynchronous(monkeypatch, line(decayed)) as server:
+        trainer = Trainer(server.handler, 0, step=NUMBERED + 1)
+        message = Message("@LR_DECAY_COUNTER@.trainer_0", LoDTensor(np.array([1], np.int64)))
+        for _ in range(2):
+            server.handler.notify(message, trainer.call)
+        assert server.value("@LR_DECAY_COUNTER@.trainer_0")[0] == 2  # Paddle starts it at 1
+
+
+@pytest.mark.parametrize("state", [{"x": {}}, {"0": {"whole": 1}}, {"0": 3}, []])
+def test_a_damaged_ledger_is_an_error(state: Any) -> None:
+    with pytest.raises(UnreadableError, match="ledger of a checkpoint is damaged"):
+        ledger_of(state)
 
 
 # ---------------------------------------------------------------- learning rates

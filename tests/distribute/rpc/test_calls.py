@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from fluidtool.distribute.rpc.client import connect
-from fluidtool.distribute.rpc.handler import Gone, Late, NotFound, Refused, RemoteError
+from fluidtool.distribute.rpc.handler import NUMBERED, Gone, Late, NotFound, Refused, RemoteError
+from fluidtool.distribute.rpc.methods import POSITION
 from fluidtool.distribute.rpc.options import Options
 from fluidtool.distribute.rpc.service import serve
 from fluidtool.distribute.rpc.wire import Limits, decode
@@ -53,6 +54,17 @@ class TestWhatTheHandlerHears:
             client.fetch_barrier()
             client.send_barrier()
         assert [heard[3] for heard in keeper.heard] == [7, 7, 8]
+
+    def test_a_trainer_that_numbers_its_updates(self, streaming: bool) -> None:
+        keeper = Keeper(**{POSITION: LoDTensor(np.array([7], np.int64))})
+        with connected(keeper, 1, patient(streaming)) as client:
+            assert client.own and client.position() == 7
+            client.number_updates(8)
+            client.send("g", tensor(1))
+            client.fetch_barrier()
+            client.send("g", tensor(1))
+        sent = [(what, step - NUMBERED) for what, _, _, step in keeper.heard[1:]]
+        assert sent == [("send", 8), ("barrier", 8), ("send", 9)]
 
     def test_the_rest(self, streaming: bool) -> None:
         keeper = Keeper(w=tensor(4, 2))
