@@ -14,6 +14,15 @@ from paddle.fluid.transpiler.geo_sgd_transpiler import GeoSgdTranspiler
 
 MODES = {"async": DistributedMode.ASYNC, "half_async": DistributedMode.HALF_ASYNC, "geo": DistributedMode.GEO}
 PUSH_EVERY = 5
+SETTINGS = {  # the defaults of Paddle's fleet, for one thread; Paddle's own Communicator has none
+    "communicator_max_merge_var_num": "1",
+    "communicator_send_queue_size": "1",
+    "communicator_independent_recv_thread": "1",
+    "communicator_min_send_grad_num_before_recv": "1",
+    "communicator_thread_pool_size": "5",
+    "communicator_send_wait_times": "5",
+    "communicator_is_sgd_optimizer": "1",
+}
 
 
 def network():
@@ -61,12 +70,16 @@ def main():
         executor.run(program)
         return
     program = transpiler.get_trainer_program()
-    executor.run(fluid.default_startup_program())
     given = None
     if mode == "geo":
         given = {"push_vars": transpiler._get_vars_info(), "trainers": int(trainers), "push_nums": PUSH_EVERY}
-    communicator = Communicator(program, MODES[mode], given)
-    communicator.start()
+    communicator = Communicator(program, MODES[mode], given, dict(SETTINGS))
+    if mode == "geo":  # its startup program hands the parameters over
+        communicator.start()
+        executor.run(fluid.default_startup_program())
+    else:
+        executor.run(fluid.default_startup_program())
+        communicator.start()
     random = np.random.RandomState(int(number))
     for _ in range(int(steps)):
         last = float(np.ravel(executor.run(program, feed=batch(random), fetch_list=[loss])[0])[0])
