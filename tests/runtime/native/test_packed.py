@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import tracemalloc
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -186,3 +187,12 @@ def test_the_same_arrays_packed_in_another_way_are_something_else() -> None:
     found = [packed.get(24, [packing], lambda: np.zeros(24, np.float32)) for packing in (*packings, packings[0])]
     assert found[0] is found[2] is not found[1]
     assert packed.get(25, packings[:1], lambda: np.ones(25, np.float32)).all()
+
+
+def test_few_constants_ask_for_little_memory() -> None:
+    made = with_product()
+    tracemalloc.start()
+    made.executor.run(made.net.program, {made.x: np.ones((2, 40), np.float32)}, [made.out], made.net.scope)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 1 << 20

@@ -21,7 +21,7 @@ from fluidtool.runtime.graph.weights import matrices
 from fluidtool.tensor.files import forget
 
 PACKED_ROWS = 32  # that are packed together (src/products.c)
-CHUNK = 1 << 23  # floats of memory for several constants
+CHUNK = 1 << 23  # floats of memory for several constants, at most
 
 
 @dataclass(slots=True)
@@ -39,10 +39,14 @@ class ConstantPacking:
         return self.library.precision == "bf16"
 
     def room(self, size: int) -> NDArray[np.float32]:
-        """Memory for a constant that is written next: in chunks that the system can put into large pages."""
+        """Memory for a constant that is written next: in chunks that the system can put into large pages.
+
+        Each is as large as all constants until then, as there may be very many stretches with few constants.
+        """
         size = -(-size // ALIGNMENT) * ALIGNMENT
         if size > self.chunk.size:
-            self.chunk = aligned_floats(max(size, CHUNK), LARGE_PAGE)
+            chunk = max(size, min(self.floats, CHUNK))
+            self.chunk = aligned_floats(chunk, LARGE_PAGE if chunk > LARGE_PAGE else ALIGNMENT)
         taken: NDArray[np.float32] = self.chunk[:size]
         self.chunk = self.chunk[size:]
         return taken
