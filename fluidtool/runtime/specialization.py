@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from operator import is_
 from threading import Lock
 from typing import Any
+from weakref import ref
 
 from fluidtool import locks
 from fluidtool.runtime.engines.base import CompiledRegion
 
 MOST_KEPT = 64  # specializations kept per region, and as many refusals
 ROOM = 1 << 28  # bytes for the specializations of all regions of a block, unless the newest take more
+AT_ONCE = 8  # sets of constants, the first ones, that are compiled whenever they come
 PATIENCE = 8  # refused signatures after which a region without any specialization is given up
 NUMBER = 36  # bytes per kept LoD number: itself, and its place
 
@@ -40,6 +42,7 @@ class Specializations:
     constants: tuple[Any, ...] | None = None  # the latest ones
     packed: Any = None  # what the engine packed from them
     runs_to_pay: int = 0  # of the latest specialization
+    first: list[tuple[ref[Any], ...]] = field(default_factory=list)  # the first sets of constants
     waiting: int = 0  # runs of the steps one by one, before these constants are compiled
     refused: OrderedDict[Any, Refusal] = field(default_factory=OrderedDict)
     failures: int | None = 0  # signatures refused in a row; None once one was compiled
@@ -72,9 +75,19 @@ class Specializations:
         """Drop what was compiled with other constants, which is of no use any more.
 
         A program that is tested while it trains has other constants in every run: they wait until compiling would have paid.
+        The first sets do not: scopes that take turns, or parameters that somebody sets, get the same bits in every run.
         """
         self.kept.clear()
-        self.constants, self.packed, self.waiting = tuple(constants), packed, self.runs_to_pay
+        self.constants, self.packed = tuple(constants), packed
+        self.waiting = 0 if self._is_first(constants) else self.runs_to_pay
+
+    def _is_first(self, constants: tuple[Any, ...]) -> bool:
+        """Whether these are one of the first sets, of which there may be more."""
+        known = any(all(each() is now for each, now in zip(before, constants, strict=True)) for before in self.first)
+        if known or len(self.first) == AT_ONCE:
+            return known
+        self.first.append(tuple(map(ref, constants)))
+        return True
 
     def waits(self) -> bool:
         """Whether this run of the latest constants takes the steps one by one."""

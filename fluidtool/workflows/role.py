@@ -16,6 +16,7 @@ from fluidtool.distribute.metrics.exposition import Family
 from fluidtool.distribute.metrics.roles import of_any_role, of_trainer
 from fluidtool.distribute.rpc.certificates import certificate_variables
 from fluidtool.distribute.rpc.security import is_loopback
+from fluidtool.environment import environment_variables
 from fluidtool.errors import Hint, PolicyError, UsageError
 from fluidtool.runtime import Policy
 from fluidtool.training import TrainingPrograms, find_loss, open_programs
@@ -56,8 +57,19 @@ def play_role(
             ),
         )
     role = find_place(request.folder, kind, environment)
-    os.environ.update(certificate_variables(request.folder, environment))  # where connections look for them
     request = replace(request, policy=_policy(programs, request))
+    with environment_variables(certificate_variables(request.folder, environment)):  # where connections look for them
+        return _play(programs, kind, role, request, watcher or SilentTraining(), environment)
+
+
+def _play(
+    programs: TrainingPrograms,
+    kind: str,
+    role: RolePlace,
+    request: TrainingRequest,
+    watcher: TrainingWatcher,
+    environment: Mapping[str, str],
+) -> TrainingResult | None:
     if kind == PSERVER:
         if request.data.files:
             hint = Hint("omit the files", "omit --data")
@@ -69,7 +81,7 @@ def play_role(
         raise UsageError(f"{request.folder} belongs to a trainer", hint=hint)
     schedule = Schedule.from_environment(environment, role.name)
     request = _as_trainer(request, role, environment)
-    return _train(programs, role, schedule, request, watcher or SilentTraining(), environment)
+    return _train(programs, role, schedule, request, watcher, environment)
 
 
 def _policy(programs: TrainingPrograms, request: TrainingRequest) -> Policy:

@@ -196,7 +196,7 @@ def test_every_blocker_is_listed_with_its_place() -> None:
         ("relu", {"X": ["a"]}, {"Out": ["b"]}, {}),
         ("relu", {"X": ["b"]}, {"Out": ["c"]}, {}),
         ("relu", {"X": ["x"]}, {"Out": ["d"]}, {}),
-        ("elementwise_add", {"X": ["c"], "Y": ["d"]}, {"Out": ["y"]}, {}),
+        ("elementwise_add", {"X": ["d"], "Y": ["c"]}, {"Out": ["y"]}, {"axis": 0}),
         x=[2, 3],
     )
     made.global_block().ops[2]._type = "fused_unknown"

@@ -203,7 +203,6 @@ def test_a_child_goes_on_where_a_thread_was_compiling_for_other_parameters(monke
     assert isinstance(region, Region)
     weights = net.scope.find_var("parameter1")
     assert weights is not None
-    region.specializations.runs_to_pay = 0  # or other parameters would wait before they are compiled
     weights.value = type(weights.value)(weights.value.array * 2)
     want = net.run("numpy", out)[0]
     compiling, go_on = threading.Event(), threading.Event()

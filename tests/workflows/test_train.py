@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -114,10 +115,12 @@ def test_data_for_no_input_are_refused(request_of: fluidtool.TrainingRequest, di
 
 
 # ---------------------------------------------------------------- roles
-def trainer(request: fluidtool.TrainingRequest, server: str, job: Path) -> fluidtool.TrainingRequest:
+def trainer(
+    request: fluidtool.TrainingRequest, server: str, job: Path, tls: bool | None = None
+) -> fluidtool.TrainingRequest:
     """The first of two trainers with this server."""
     programs = request.folder / "main.pb", request.folder / "startup.pb"
-    fluidtool.make_job(*programs, job, fluidtool.JobRequest(pservers=server, trainers="2"), environment={})
+    fluidtool.make_job(*programs, job, fluidtool.JobRequest(pservers=server, trainers="2", tls=tls), environment={})
     return replace(request, folder=job / "trainer_0")
 
 
@@ -140,6 +143,16 @@ def test_a_trainer_takes_data_and_a_server_none(request_of: fluidtool.TrainingRe
         fluidtool.play_role(replace(near, data=fluidtool.DataFiles([])), environment={})
     with pytest.raises(UsageError, match="takes no data"):
         fluidtool.play_role(replace(near, folder=tmp_path / "job" / "pserver_0"), environment={})
+
+
+def test_certificates_of_a_role_are_for_its_time_alone(request_of: fluidtool.TrainingRequest, tmp_path: Path) -> None:
+    pytest.importorskip("cryptography", reason="makes certificates: pip install 'fluidtool[dist]'")
+    near = trainer(request_of, "127.0.0.1:6174", tmp_path / "job", tls=True)
+    assert (near.folder / "tls").is_dir()
+    before = dict(os.environ)
+    with pytest.raises(UsageError, match="give it examples"):
+        fluidtool.play_role(replace(near, data=fluidtool.DataFiles([])), environment={})
+    assert dict(os.environ) == before
 
 
 SERVE = """

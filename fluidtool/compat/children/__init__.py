@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from fluidtool.compat.cpu import on_cpu
 from fluidtool.compat.removed.giving import old_names
 from fluidtool.compat.removed.notes import Notes
 from fluidtool.compat.standin import install
+from fluidtool.environment import environment_variables
 
 FOLDER = Path(__file__).parent  # of sitecustomize.py, which every Python with this folder in PYTHONPATH runs first
 ROOT = FOLDER.parents[2]
@@ -25,21 +26,8 @@ def children_know_paddle(cpu: bool) -> Iterator[None]:
     cpu: GPUs are taken for the CPU there, too. The variables of the environment are as before afterwards.
     """
     path = os.pathsep.join(filter(None, [str(FOLDER), os.environ.get("PYTHONPATH", "")]))
-    with _environment({"PYTHONPATH": path, DIALECT: "cpu" if cpu else "any", HOME: str(ROOT)}):
+    with environment_variables({"PYTHONPATH": path, DIALECT: "cpu" if cpu else "any", HOME: str(ROOT)}):
         yield
-
-
-@contextmanager
-def _environment(wanted: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
 
 
 def begin() -> None:
