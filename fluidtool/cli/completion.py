@@ -32,9 +32,14 @@ compdef _fluidtool fluidtool
     "fish": """\
 function __fluidtool
     set -l words (commandline -opc) (commandline -ct)
-    fluidtool completion --words=$words[2..-1] 2>/dev/null
+    set -l found (fluidtool completion --words=$words[2..-1] 2>/dev/null)
+    if set -q found[1]
+        printf '%s\\n' $found
+    else
+        __fish_complete_path (commandline -ct)
+    end
 end
-complete -c fluidtool -a '(__fluidtool)'
+complete -c fluidtool -f -a '(__fluidtool)'
 """,
 }
 

@@ -62,20 +62,35 @@ def test_another_shell() -> None:
     assert call("completion", env={"SHELL": "/usr/bin/fish"}).stdout == SCRIPTS["fish"]
 
 
-def test_bash_completes(tmp_path: Path) -> None:
-    if shutil.which("bash") is None:
-        pytest.skip("there is no bash on this machine")
+BASH = """
+    eval "$(fluidtool completion bash)"
+    COMP_WORDS=(fluidtool run "$MODEL" --fetch conv) COMP_CWORD=4
+    _fluidtool
+    printf '%s\\n' "${COMPREPLY[@]}"
+"""
+ZSH = """
+    compdef() { :; }
+    compadd() { shift; print -l -- "$@"; }
+    eval "$(fluidtool completion zsh)"
+    words=(fluidtool run "$MODEL" --fetch conv) CURRENT=5
+    _fluidtool
+"""
+FISH = """
+    fluidtool completion fish | source
+    complete -C "fluidtool run $MODEL --fetch conv"
+"""
+
+
+@pytest.mark.parametrize(("shell", "script"), [("bash", BASH), ("zsh", ZSH), ("fish", FISH)])
+def test_shells_complete(shell: str, script: str, tmp_path: Path) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"there is no {shell} on this machine")
     command = tmp_path / "fluidtool"
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m fluidtool "$@"\n')
     command.chmod(0o755)
-    script = f"""
-        PATH="{tmp_path}:$PATH"
-        eval "$(fluidtool completion bash)"
-        COMP_WORDS=(fluidtool run "{MODEL}" --fetch conv) COMP_CWORD=4
-        _fluidtool
-        printf '%s\\n' "${{COMPREPLY[@]}}"
-    """
+    environment = child_environment() | {"MODEL": MODEL, "HOME": str(tmp_path)}
+    environment["PATH"] = f"{tmp_path}:{environment['PATH']}"
     done = subprocess.run(
-        ["bash", "-c", script], capture_output=True, text=True, check=True, env=child_environment(), timeout=60
+        [shell, "-c", script], capture_output=True, text=True, check=True, env=environment, timeout=60
     )
     assert done.stdout.split() == ["conv2d_0.tmp_0", "conv2d_1.tmp_0"]
