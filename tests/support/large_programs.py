@@ -197,10 +197,10 @@ def files(size: int) -> LargeProgram:
 
 
 def images(size: int) -> LargeProgram:
-    """Convolution, batch_norm and relu, with five parameters a layer."""
+    """Convolution, batch_norm and relu: as many variables as `size`, ten a layer, of which five are parameters."""
     w = _Writer()
     x = w.data("x", (2, 4, 4))
-    for _ in range(size // 3):
+    for _ in range(max(size // 10, 1)):
         conv = {"Input": [x], "Filter": [w.parameter(2, 2, 1, 1)]}
         x = w.op("conv2d", conv, slot="Output", strides=[1, 1], paddings=[0, 0], dilations=[1, 1], groups=1)
         x = w.op("relu", {"X": [_batch_norm(w, x)]})

@@ -41,7 +41,7 @@ class ConstantPacking:
     def room(self, size: int) -> NDArray[np.float32]:
         """Memory for a constant that is written next: in chunks that the system can put into large pages.
 
-        Each is as large as all constants until then, as there may be very many stretches with few constants.
+        Each is as large as all constants until then, as there may be very many regions with few constants.
         """
         size = -(-size // ALIGNMENT) * ALIGNMENT
         if size > self.chunk.size:
