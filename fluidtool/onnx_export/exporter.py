@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -294,14 +294,16 @@ class Exporter:
 
 # What names the axes that are reduced, joined or cut: rows on axis 0 stay those of the same sequences otherwise.
 ROWS_KEPT = {
-    "concat": "axis",
-    "stack": "axis",
-    "split": "axis",
-    "unbind": "axis",
-    "flip": "axis",
-    "frobenius_norm": "dim",
-    **dict.fromkeys((f"reduce_{kind}" for kind in ("all", "any", "max", "mean", "min", "prod", "sum")), "dim"),
+    "concat": ("axis",),
+    "stack": ("axis",),
+    "split": ("axis",),
+    "unbind": ("axis",),
+    "flip": ("axis", "dims"),
+    "frobenius_norm": ("dim",),
+    **dict.fromkeys((f"reduce_{kind}" for kind in ("all", "any", "max", "mean", "min", "prod", "sum")), ("dim",)),
 }
+# Inputs whose first axis is a row of an image, whatever their number is.
+OF_ONE_IMAGE = dict.fromkeys(("generate_proposals", "generate_proposals_v2"), frozenset({"Anchors", "Variances"}))
 # Parameters go through these as they are; what they compute is for the reader of the model to see.
 KEPT = frozenset({"batch_norm", "conv2d", "depthwise_conv2d"})
 
@@ -343,7 +345,7 @@ def export(
     graph.prune()
     operators = sum(live[i] and op.type not in ("feed", "fetch") for i, op in enumerate(block.ops))
     if exporter.single:
-        _one_at_a_time(exporter, graph)
+        _one_at_a_time(exporter, graph, _of_one_image(block, live))
     counts = frozenset(exporter.counts)
     blockers, notes = tuple(exporter.blockers), tuple(exporter.notes)
     return Exported(graph, blockers, exporter.single, notes, operators, counts, exporter.lengths)
@@ -416,7 +418,9 @@ def _kept_lod(op: Operator, info: OpInfo) -> Sequence[tuple[str, str]]:
     axes = ROWS_KEPT.get(op.type)
     if axes is None:
         return ()
-    given = op.attr(axes) if op.has_attr(axes) else info.attrs[axes].default
+    given = next((op.attr(name) for name in axes if op.has_attr(name)), None)
+    if given is None:
+        given = info.attrs[axes[-1]].default
     touched = 0 in (given if isinstance(given, (list, tuple)) else [given])
     everything = op.has_attr("reduce_all") and op.attr("reduce_all")
     return () if touched or everything else [("X", info.outputs[0].name)]
@@ -465,11 +469,20 @@ def _lengths_of_outputs(
     return found
 
 
-def _one_at_a_time(exporter: Exporter, graph: Graph) -> None:
+def _of_one_image(block: Block, live: Sequence[bool]) -> set[str]:
+    """The variables that operators read only as inputs without a batch."""
+    read: dict[bool, set[str]] = {True: set(), False: set()}
+    for op in (op for op, needed in zip(block.ops, live, strict=True) if needed):
+        for slot, names in op.inputs.items():
+            read[slot in OF_ONE_IMAGE.get(op.type, ())].update(names)
+    return read[True] - read[False]
+
+
+def _one_at_a_time(exporter: Exporter, graph: Graph, without_batch: Collection[str]) -> None:
     """What is not a sequence has a batch of one then; nobody knows whether a fixed size is one."""
     for index, value in enumerate(graph.inputs):
         meta = exporter.metas.get(value.name)
-        if meta is None or meta.lod_level or not value.shape:
+        if meta is None or meta.lod_level or not value.shape or value.name in without_batch:
             continue
         if value.shape[0] < 0:
             graph.inputs[index] = value.shaped((1, *value.shape[1:]))
