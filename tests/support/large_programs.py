@@ -177,10 +177,10 @@ def shared_weight(size: int) -> LargeProgram:
 
 
 def layers(size: int) -> LargeProgram:
-    """Fully connected layers, each with two parameters."""
+    """Fully connected layers: as many variables as `size`, five a layer, of which two are parameters."""
     w = _Writer()
     x = w.data("x", (WIDTH,))
-    for _ in range(size // 3):
+    for _ in range(max(size // 5, 1)):
         x = w.fc(x)
     return w.done(x)
 
@@ -219,10 +219,10 @@ def _batch_norm(w: _Writer, x: str) -> str:
 
 
 def identities(size: int) -> LargeProgram:
-    """What rewrites take out: dropout and scale by one between activations."""
+    """What rewrites take out: dropout and scale by one between activations; as many variables as `size`, four each time."""
     w = _Writer()
     x = w.data("x", (WIDTH,))
-    for _ in range(size // 3):
+    for _ in range(max(size // 4, 1)):
         x = w.op("scale", {"X": [w.unary(x)]}, scale=1.0, bias=0.0)
         x = _dropout(w, x)
     return w.done(x)
