@@ -8,6 +8,7 @@ out, a name declared twice, a number in more bytes than it needs) is kept beside
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from sys import intern
 from typing import Any, TypeVar
 
 from fluidtool.collecting import paused
@@ -193,7 +194,7 @@ def _decode_var(block: Block, desc: Any, keep_unknown: bool) -> tuple[Variable, 
     var = Variable(
         block,
         type=kind,
-        name=desc.name,
+        name=_shared(desc.name),
         shape=shape,
         dtype=dtype,
         lod_level=lod_level,
@@ -212,15 +213,15 @@ def _decode_var(block: Block, desc: Any, keep_unknown: bool) -> tuple[Variable, 
 
 def _decode_op(block: Block, desc: Any, keep_unknown: bool) -> tuple[Operator, bool]:
     """An operator, and whether we would certainly write it as it is here."""
-    op = Operator(block, type=desc.type)
-    op._inputs = {var.parameter: list(var.arguments) for var in desc.inputs}
-    op._outputs = {var.parameter: list(var.arguments) for var in desc.outputs}
+    op = Operator(block, type=_shared(desc.type))
+    op._inputs = {_shared(var.parameter): [*map(_shared, var.arguments)] for var in desc.inputs}
+    op._outputs = {_shared(var.parameter): [*map(_shared, var.arguments)] for var in desc.outputs}
     op.is_target = desc.is_target
     plain = op.is_target or not desc.HasField("is_target")
     for attr in desc.attrs:
         fields = attr.ListFields()
         kind, value = _plain_attr(fields)
-        name = attr.name if kind is None else fields[0][1]
+        name = _shared(attr.name if kind is None else fields[0][1])
         if kind is None:
             kind, value = _decode_attr(attr)
             plain = False
@@ -281,9 +282,17 @@ def _decode_attr(attr: Any) -> tuple[AttrType | int, Any]:
     return kind, list(value) if kind in _LIST_TYPE else value
 
 
+def _shared(name: str) -> str:
+    """The one object that equal names are; a name that is no text (protobuf gives bytes then) is refused later."""
+    return intern(name) if type(name) is str else name
+
+
 def _text(data: bytes) -> str:
-    """A string attribute as text; bytes that are not UTF-8 become lone surrogates, and these bytes again when saved."""
-    return data.decode("utf-8", "surrogateescape")
+    """A string attribute as text; bytes that are not UTF-8 become lone surrogates, and these bytes again when saved.
+
+    Equal ones are one object: operators have many lines of their call stacks in common.
+    """
+    return intern(data.decode("utf-8", "surrogateescape"))
 
 
 def _decode_scalar(scalar: Any) -> bool | int | float | complex:

@@ -33,6 +33,7 @@ def cut_to(
         if idle:
             raise ProgramError(f"{', '.join(targets)} does not depend on {', '.join(idle)}; omit that input")
         _check_versions(bare, targets, boundary)
+    del bare  # as large as the program
     result = inference_program(program, boundary, list(targets))
     unfed = [finding.variable for finding in verify(result) if finding.code == "FC101"]
     if unfed:
