@@ -43,14 +43,17 @@ def release_memory(program: Program, skip_opt_set: object = None) -> PassResult:
     untouchable = Untouchable(program, variable_names(skip_opt_set), renames=False)
     releases: list[_Release] = []
     decisions: list[Decision] = []
+    loops = _loops_in_one_scope(program)
     for trace in traces(program):
-        _plan(trace, untouchable, releases, decisions)
+        _plan(trace, untouchable, trace.blocks[0].idx in loops, releases, decisions)
     _insert(releases)
     return PassResult(tuple(decisions))
 
 
-def _plan(trace: Trace, untouchable: Untouchable, releases: list[_Release], decisions: list[Decision]) -> None:
-    flow, in_one_scope = liveness(trace), _in_one_scope(trace)
+def _plan(
+    trace: Trace, untouchable: Untouchable, in_one_scope: bool, releases: list[_Release], decisions: list[Decision]
+) -> None:
+    flow = liveness(trace)
     for position, op in enumerate(flow.operators):
         names = []
         for name in sorted(flow.dying[position]):
@@ -71,11 +74,10 @@ def _reason(flow: Liveness, position: int, name: str, in_one_scope: bool) -> str
     return WRITTEN_AGAIN if flow.last(name) > position else None
 
 
-def _in_one_scope(trace: Trace) -> bool:
-    """Whether the trace is the block of a loop for inference (Paddle 1.8.5 while_op.cc)."""
-    index = trace.blocks[0].idx
-    owners = [op for op in trace.blocks[0].program.global_block().ops if index in op.sub_blocks()]
-    return any(op.type == "while" and op.get_attr("is_test", False) for op in owners)
+def _loops_in_one_scope(program: Program) -> set[int]:
+    """The blocks of loops for inference (Paddle 1.8.5 while_op.cc)."""
+    loops = [op for op in program.global_block().ops if op.type == "while" and op.get_attr("is_test", False)]
+    return {index for op in loops for index in op.sub_blocks()}
 
 
 def _insert(releases: Iterable[_Release]) -> None:

@@ -15,6 +15,8 @@ from fluidtool.passes.verify import verify
 from fluidtool.proto.enums import AttrType, VarType
 from fluidtool.runtime import Executor, Scope
 from fluidtool.runtime.block import compile_block
+from tests.support.counted_work import LIMIT, growth
+from tests.support.large_programs import branches
 from tests.support.memory_programs import Net, types
 
 
@@ -281,3 +283,8 @@ def test_what_a_recurrent_block_is_done_with_is_deleted() -> None:
     )
     release_memory(net.program)
     assert deletions(net.program) == [(2, ("a",))]
+
+
+def test_branches_are_looked_through_once() -> None:
+    programs = {size: branches(size).inference() for size in (60, 600, 1140)}
+    assert growth(lambda size: lambda: release_memory(programs[size].clone()), 600, 60) < LIMIT
