@@ -21,8 +21,8 @@ from tests.fuzz._networks import Case
 
 LIMITS = (
     (partition, "WORTH", frozenset(IMPORTERS)), (builder, "SMALL", 0), (convolution, "pays", lambda *_: True),
-    (convolution, "GRADIENT_WORTH", 0), (convolution, "SPREAD_WORTH", 0), (convolution, "CHANNELS", 1),
-    (convolution, "GRADIENT_FILTERS", 1 << 30), (convolution, "FILTERS", 1 << 30), (convolution, "SPREAD_FILTERS", 1 << 30),
+    (convolution, "GRADIENT_WORTH", 0), (convolution, "LAST_WORTH", 0), (convolution, "CHANNELS", 1),
+    (convolution, "GRADIENT_FILTERS", 1 << 30), (convolution, "FILTERS", 1 << 30),
     (transposed, "WORTH", 0), (transposed, "CHANNELS", 1), (products, "LEAST_SIZE", 0), (normalization, "PLANE", 1),
 )  # fmt: skip
 """Where the native engine leaves small work to numpy: here it does not."""

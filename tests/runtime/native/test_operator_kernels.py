@@ -546,9 +546,9 @@ def test_without_the_library_operators_keep_their_own_kernel(native: Library) ->
 @pytest.fixture
 def small_convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the native kernels do convolutions that would not pay."""
-    for name in ("WORTH", "DEPTH", "GRADIENT_WORTH", "SPREAD_WORTH", "CHANNELS"):
+    for name in ("WORTH", "DEPTH", "GRADIENT_WORTH", "LAST_WORTH", "CHANNELS"):
         monkeypatch.setattr(convolution, name, 0)
-    for name in ("FILTERS", "GRADIENT_FILTERS", "SPREAD_FILTERS"):
+    for name in ("FILTERS", "GRADIENT_FILTERS"):
         monkeypatch.setattr(convolution, name, 1 << 30)
 
 

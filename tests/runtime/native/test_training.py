@@ -175,9 +175,9 @@ def test_several_filters_for_a_channel_are_left_to_numpy(monkeypatch: pytest.Mon
 @pytest.fixture
 def small_convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the native kernels do convolutions that would not pay."""
-    for name in ("WORTH", "DEPTH", "GRADIENT_WORTH", "SPREAD_WORTH", "CHANNELS"):
+    for name in ("WORTH", "DEPTH", "GRADIENT_WORTH", "LAST_WORTH", "CHANNELS"):
         monkeypatch.setattr(convolution, name, 0)
-    for name in ("FILTERS", "GRADIENT_FILTERS", "SPREAD_FILTERS"):
+    for name in ("FILTERS", "GRADIENT_FILTERS"):
         monkeypatch.setattr(convolution, name, 1 << 30)
     for name in ("WORTH", "CHANNELS"):
         monkeypatch.setattr(transposed, name, 0)

@@ -14,7 +14,7 @@ P = TypeVar("P")
 
 WORDS = 41  # of 8 bytes, of a call
 FIRST = 4  # the word of the first pointer
-FINGERPRINT = 0x1ab5736f  # FT_ABI of src/abi.h
+FINGERPRINT = 0xbdb9b594  # FT_ABI of src/abi.h
 
 
 class Kind(IntEnum):
@@ -46,55 +46,64 @@ class Kind(IntEnum):
     PACK_WINOGRAD = 23
     SUBSAMPLE = 24
     FILTER_GRADIENT = 25
-    MAXIMUM_GRADIENT = 26
-    INTERPOLATE = 27
-    REDUCE = 28
-    SOFTMAX_AXIS = 29
-    SUPPRESS = 30
-    PAIRS = 31
-    NARROW = 32
-    PACK_PAIRS = 33
-    MULTIPLY_PAIRS = 34
-    EXTREME_PLACE = 35
-    TOP_K = 36
-    PICK = 37
-    PAD = 38
-    GROUP_NORM = 39
-    GROUP_NORM_BLOCKED = 40
-    GRU_SEQUENCES = 41
-    GRU = 42
-    GRU_GRADIENT = 43
-    YOLO_BOXES = 44
-    YOLO_SCORES = 45
-    DECODE_BOXES = 46
-    LAYER_NORM_GRADIENT = 47
-    BEST_BOXES = 48
-    DETECTIONS = 49
-    BATCH_NORM = 50
-    BATCH_NORM_GRADIENT = 51
-    SCATTER_ROWS = 52
-    ADAGRAD = 53
-    ATTENTION = 54
-    GATHER_POOL = 55
-    ALIGN_REGIONS = 56
-    POOL_REGIONS = 57
-    VITERBI = 58
-    SOFTMAX_SEQUENCES = 59
-    COSINE = 60
-    FTRL = 61
-    RMSPROP = 62
-    DESCEND = 63
-    DEPTHWISE_PLANES = 64
-    DEPTHWISE_PLANES_GRADIENT = 65
-    CROSS_ENTROPY = 66
-    CROSS_ENTROPY_GRADIENT = 67
-    ACTIVATION_GRADIENT = 68
-    REGROUP = 69
-    LOCAL_RESPONSE = 70
-    PROJECTED_SEQUENCES = 71
-    SUPPRESS_POLYGONS = 72
-    SAMPLE_PLANES = 73
-    FEW_ROWS = 74
+    WINOGRAD_FILTER_GRADIENT = 26
+    PACK_TAPS = 27
+    SPREAD = 28
+    MAXIMUM_GRADIENT = 29
+    INTERPOLATE = 30
+    REDUCE = 31
+    SOFTMAX_AXIS = 32
+    SUPPRESS = 33
+    PAIRS = 34
+    NARROW = 35
+    PACK_PAIRS = 36
+    MULTIPLY_PAIRS = 37
+    EXTREME_PLACE = 38
+    TOP_K = 39
+    PICK = 40
+    PAD = 41
+    GROUP_NORM = 42
+    GROUP_NORM_BLOCKED = 43
+    GRU_SEQUENCES = 44
+    GRU = 45
+    GRU_GRADIENT = 46
+    YOLO_BOXES = 47
+    YOLO_SCORES = 48
+    DECODE_BOXES = 49
+    LAYER_NORM_GRADIENT = 50
+    BEST_BOXES = 51
+    DETECTIONS = 52
+    BATCH_NORM = 53
+    BATCH_NORM_GRADIENT = 54
+    CHANNEL_MOMENTS = 55
+    NORMALIZE_LAST = 56
+    CHANNEL_SLOPES = 57
+    NORMALIZE_LAST_GRADIENT = 58
+    POOL_LAST = 59
+    POOL_LAST_GRADIENT = 60
+    SCATTER_ROWS = 61
+    ADAGRAD = 62
+    ATTENTION = 63
+    GATHER_POOL = 64
+    ALIGN_REGIONS = 65
+    POOL_REGIONS = 66
+    VITERBI = 67
+    SOFTMAX_SEQUENCES = 68
+    COSINE = 69
+    FTRL = 70
+    RMSPROP = 71
+    DESCEND = 72
+    DEPTHWISE_PLANES = 73
+    DEPTHWISE_PLANES_GRADIENT = 74
+    CROSS_ENTROPY = 75
+    CROSS_ENTROPY_GRADIENT = 76
+    ACTIVATION_GRADIENT = 77
+    REGROUP = 78
+    LOCAL_RESPONSE = 79
+    PROJECTED_SEQUENCES = 80
+    SUPPRESS_POLYGONS = 81
+    SAMPLE_PLANES = 82
+    FEW_ROWS = 83
 
 
 class ActivationKind(IntEnum):
@@ -1272,13 +1281,13 @@ class PoolSequences(Arguments[P]):
 
 
 class WinogradWindows(Arguments[P]):
-    """Windows of (outputs + 2)^2 pixels transformed: out [position][block][window][lane], of windows first to first
-    + count."""
+    """Windows of (outputs + 2)^2 pixels transformed, or with of_gradients the gradients of outputs^2 results: out
+    [position][block][window][lane], of windows first to first + count."""
 
     __slots__ = (
         "source", "out", "images", "window_rows", "window_columns", "blocks", "outputs", "pad_top", "pad_left",
-        "source_height", "source_width", "source_image", "source_row", "source_block", "out_block", "out_position",
-        "first", "count",
+        "source_height", "source_width", "source_image", "source_row", "source_pixel", "source_block", "out_block",
+        "out_position", "first", "count", "of_gradients",
     )
     kind = Kind.WINOGRAD_WINDOWS
     takes_activation = False
@@ -1287,17 +1296,18 @@ class WinogradWindows(Arguments[P]):
     }
     size_counts = {
         "images": 0, "window_rows": 0, "window_columns": 0, "blocks": 0, "outputs": 0, "pad_top": 0, "pad_left": 0,
-        "source_height": 0, "source_width": 0, "source_image": 0, "source_row": 0, "source_block": 0, "out_block":
-        0, "out_position": 0, "first": 0, "count": 0,
+        "source_height": 0, "source_width": 0, "source_image": 0, "source_row": 0, "source_pixel": 0,
+        "source_block": 0, "out_block": 0, "out_position": 0, "first": 0, "count": 0, "of_gradients": 0,
     }
     optional = ()
     float_names = ()
-    layout = Struct("@iiq3f2Q16q")
+    layout = Struct("@iiq3f2Q18q")
 
     def __init__(
         self, *, source: P, out: P, images: int, window_rows: int, window_columns: int, blocks: int, outputs: int,
         pad_top: int, pad_left: int, source_height: int, source_width: int, source_image: int, source_row: int,
-        source_block: int, out_block: int, out_position: int, first: int, count: int,
+        source_pixel: int, source_block: int, out_block: int, out_position: int, first: int, count: int,
+        of_gradients: int = 0,
     ) -> None:
         self.source = source
         self.out = out
@@ -1312,11 +1322,13 @@ class WinogradWindows(Arguments[P]):
         self.source_width = source_width
         self.source_image = source_image
         self.source_row = source_row
+        self.source_pixel = source_pixel
         self.source_block = source_block
         self.out_block = out_block
         self.out_position = out_position
         self.first = first
         self.count = count
+        self.of_gradients = of_gradients
 
     def pointers(self) -> tuple[P | None, ...]:
         return (self.source, self.out,)
@@ -1324,7 +1336,8 @@ class WinogradWindows(Arguments[P]):
     def sizes(self) -> tuple[int, ...]:
         return (self.images, self.window_rows, self.window_columns, self.blocks, self.outputs, self.pad_top,
             self.pad_left, self.source_height, self.source_width, self.source_image, self.source_row,
-            self.source_block, self.out_block, self.out_position, self.first, self.count,)
+            self.source_pixel, self.source_block, self.out_block, self.out_position, self.first, self.count,
+            self.of_gradients,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -1404,10 +1417,11 @@ class Winograd(Arguments[P]):
 
 
 class PackWinograd(Arguments[P]):
-    """Filters [filters][channels][3][3], times scale by filter, transformed."""
+    """Filters of 3 x 3, times scale by filter, transformed; source has those of a channel filter_step and
+    channel_step apart, turned: with their last tap first."""
 
     __slots__ = (
-        "source", "scale", "out", "filters", "channels", "outputs",
+        "source", "scale", "out", "filters", "channels", "outputs", "filter_step", "channel_step", "turned",
     )
     kind = Kind.PACK_WINOGRAD
     takes_activation = False
@@ -1415,14 +1429,15 @@ class PackWinograd(Arguments[P]):
         "source": 4, "scale": 4, "out": 4,
     }
     size_counts = {
-        "filters": 0, "channels": 0, "outputs": 0,
+        "filters": 0, "channels": 0, "outputs": 0, "filter_step": 0, "channel_step": 0, "turned": 0,
     }
     optional = ("scale", )
     float_names = ()
-    layout = Struct("@iiq3f3Q3q")
+    layout = Struct("@iiq3f3Q6q")
 
     def __init__(
-        self, *, source: P, scale: P | None = None, out: P, filters: int, channels: int, outputs: int,
+        self, *, source: P, scale: P | None = None, out: P, filters: int, channels: int, outputs: int, filter_step:
+        int, channel_step: int, turned: int = 0,
     ) -> None:
         self.source = source
         self.scale = scale
@@ -1430,12 +1445,15 @@ class PackWinograd(Arguments[P]):
         self.filters = filters
         self.channels = channels
         self.outputs = outputs
+        self.filter_step = filter_step
+        self.channel_step = channel_step
+        self.turned = turned
 
     def pointers(self) -> tuple[P | None, ...]:
         return (self.source, self.scale, self.out,)
 
     def sizes(self) -> tuple[int, ...]:
-        return (self.filters, self.channels, self.outputs,)
+        return (self.filters, self.channels, self.outputs, self.filter_step, self.channel_step, self.turned,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -1489,39 +1507,42 @@ class Subsample(Arguments[P]):
 
 
 class FilterGradient(Arguments[P]):
-    """out [filters][numbers] = sum over all windows of grad[filter] * source[window + offsets[number]]. Filters of
-    every group_pairs pairs of blocks (0: all) meet channels source_group further on. tasks = pairs of blocks *
+    """out [filters][places[number]] = sum over all windows of grad[filter] * source[window + offsets[number]].
+    Filters of every group_pairs pairs of blocks (0: all) meet channels source_group further on. Without
+    whole_blocks, grad has no more channels than filters, a vector of them at least. tasks = pair_parts *
     number_parts."""
 
     __slots__ = (
-        "source", "grad", "out", "scratch", "offsets", "images", "rows", "columns", "filters", "numbers",
-        "source_image", "source_row", "source_pixel", "grad_image", "grad_row", "grad_block", "number_parts",
-        "source_group", "group_pairs",
+        "source", "grad", "out", "scratch", "offsets", "places", "images", "rows", "columns", "filters", "numbers",
+        "source_image", "source_row", "source_pixel", "grad_image", "grad_row", "grad_pixel", "grad_block",
+        "whole_blocks", "pair_parts", "number_parts", "source_group", "group_pairs",
     )
     kind = Kind.FILTER_GRADIENT
     takes_activation = False
     pointer_bytes = {
-        "source": 4, "grad": 4, "out": 4, "scratch": 4, "offsets": 8,
+        "source": 4, "grad": 4, "out": 4, "scratch": 4, "offsets": 8, "places": 8,
     }
     size_counts = {
         "images": 0, "rows": 0, "columns": 0, "filters": 0, "numbers": 0, "source_image": 0, "source_row": 0,
-        "source_pixel": 0, "grad_image": 0, "grad_row": 0, "grad_block": 0, "number_parts": 0, "source_group": 0,
-        "group_pairs": 0,
+        "source_pixel": 0, "grad_image": 0, "grad_row": 0, "grad_pixel": 0, "grad_block": 0, "whole_blocks": 0,
+        "pair_parts": 0, "number_parts": 0, "source_group": 0, "group_pairs": 0,
     }
     optional = ()
     float_names = ()
-    layout = Struct("@iiq3f5Q14q")
+    layout = Struct("@iiq3f6Q17q")
 
     def __init__(
-        self, *, source: P, grad: P, out: P, scratch: P, offsets: P, images: int, rows: int, columns: int, filters:
-        int, numbers: int, source_image: int, source_row: int, source_pixel: int, grad_image: int, grad_row: int,
-        grad_block: int, number_parts: int, source_group: int = 0, group_pairs: int = 0,
+        self, *, source: P, grad: P, out: P, scratch: P, offsets: P, places: P, images: int, rows: int, columns:
+        int, filters: int, numbers: int, source_image: int, source_row: int, source_pixel: int, grad_image: int,
+        grad_row: int, grad_pixel: int, grad_block: int, whole_blocks: int, pair_parts: int, number_parts: int,
+        source_group: int = 0, group_pairs: int = 0,
     ) -> None:
         self.source = source
         self.grad = grad
         self.out = out
         self.scratch = scratch
         self.offsets = offsets
+        self.places = places
         self.images = images
         self.rows = rows
         self.columns = columns
@@ -1532,18 +1553,167 @@ class FilterGradient(Arguments[P]):
         self.source_pixel = source_pixel
         self.grad_image = grad_image
         self.grad_row = grad_row
+        self.grad_pixel = grad_pixel
         self.grad_block = grad_block
+        self.whole_blocks = whole_blocks
+        self.pair_parts = pair_parts
         self.number_parts = number_parts
         self.source_group = source_group
         self.group_pairs = group_pairs
 
     def pointers(self) -> tuple[P | None, ...]:
-        return (self.source, self.grad, self.out, self.scratch, self.offsets,)
+        return (self.source, self.grad, self.out, self.scratch, self.offsets, self.places,)
 
     def sizes(self) -> tuple[int, ...]:
         return (self.images, self.rows, self.columns, self.filters, self.numbers, self.source_image,
-            self.source_row, self.source_pixel, self.grad_image, self.grad_row, self.grad_block, self.number_parts,
-            self.source_group, self.group_pairs,)
+            self.source_row, self.source_pixel, self.grad_image, self.grad_row, self.grad_pixel, self.grad_block,
+            self.whole_blocks, self.pair_parts, self.number_parts, self.source_group, self.group_pairs,)
+
+    def floats(self) -> tuple[float, ...]:
+        return ()
+
+
+class WinogradFilterGradient(Arguments[P]):
+    """out [filters][channels][3][3] = the transformed windows of the input times those of the gradients, both
+    [position][block] [count][lane], summed and transformed back. Where windows come in several calls, sums keeps
+    them between the `begins` one and the one that `ends`. tasks = blocks of channels * pairs of blocks of
+    filters."""
+
+    __slots__ = (
+        "windows", "grads", "sums", "out", "filters", "channels", "outputs", "count", "begins", "ends",
+    )
+    kind = Kind.WINOGRAD_FILTER_GRADIENT
+    takes_activation = False
+    pointer_bytes = {
+        "windows": 4, "grads": 4, "sums": 4, "out": 4,
+    }
+    size_counts = {
+        "filters": 0, "channels": 0, "outputs": 0, "count": 0, "begins": 0, "ends": 0,
+    }
+    optional = ("sums", )
+    float_names = ()
+    layout = Struct("@iiq3f4Q6q")
+
+    def __init__(
+        self, *, windows: P, grads: P, sums: P | None = None, out: P, filters: int, channels: int, outputs: int,
+        count: int, begins: int, ends: int,
+    ) -> None:
+        self.windows = windows
+        self.grads = grads
+        self.sums = sums
+        self.out = out
+        self.filters = filters
+        self.channels = channels
+        self.outputs = outputs
+        self.count = count
+        self.begins = begins
+        self.ends = ends
+
+    def pointers(self) -> tuple[P | None, ...]:
+        return (self.windows, self.grads, self.sums, self.out,)
+
+    def sizes(self) -> tuple[int, ...]:
+        return (self.filters, self.channels, self.outputs, self.count, self.begins, self.ends,)
+
+    def floats(self) -> tuple[float, ...]:
+        return ()
+
+
+class PackTaps(Arguments[P]):
+    """Filters [filters][channels][taps] as packed weights of a product: a row for each filter, the channels of each
+    tap in it."""
+
+    __slots__ = (
+        "source", "out", "filters", "channels", "taps",
+    )
+    kind = Kind.PACK_TAPS
+    takes_activation = False
+    pointer_bytes = {
+        "source": 4, "out": 4,
+    }
+    size_counts = {
+        "filters": 0, "channels": 0, "taps": 0,
+    }
+    optional = ()
+    float_names = ()
+    layout = Struct("@iiq3f2Q3q")
+
+    def __init__(
+        self, *, source: P, out: P, filters: int, channels: int, taps: int,
+    ) -> None:
+        self.source = source
+        self.out = out
+        self.filters = filters
+        self.channels = channels
+        self.taps = taps
+
+    def pointers(self) -> tuple[P | None, ...]:
+        return (self.source, self.out,)
+
+    def sizes(self) -> tuple[int, ...]:
+        return (self.filters, self.channels, self.taps,)
+
+    def floats(self) -> tuple[float, ...]:
+        return ()
+
+
+class Spread(Arguments[P]):
+    """The gradient of a convolution by its input, channels last: grad [images][rows][columns][filters] times packed
+    weights, each result added where its window had read. So many images together share the rows of a product."""
+
+    __slots__ = (
+        "grad", "weights", "out", "scratch", "images", "rows", "columns", "filters", "channels", "source_height",
+        "source_width", "window_h", "window_w", "stride_h", "stride_w", "dilation_h", "dilation_w", "pad_top",
+        "pad_left", "together", "task_scratch",
+    )
+    kind = Kind.SPREAD
+    takes_activation = False
+    pointer_bytes = {
+        "grad": 4, "weights": 4, "out": 4, "scratch": 4,
+    }
+    size_counts = {
+        "images": 0, "rows": 0, "columns": 0, "filters": 0, "channels": 0, "source_height": 0, "source_width": 0,
+        "window_h": 0, "window_w": 0, "stride_h": 0, "stride_w": 0, "dilation_h": 0, "dilation_w": 0, "pad_top": 0,
+        "pad_left": 0, "together": 0, "task_scratch": 0,
+    }
+    optional = ()
+    float_names = ()
+    layout = Struct("@iiq3f4Q17q")
+
+    def __init__(
+        self, *, grad: P, weights: P, out: P, scratch: P, images: int, rows: int, columns: int, filters: int,
+        channels: int, source_height: int, source_width: int, window_h: int, window_w: int, stride_h: int, stride_w:
+        int, dilation_h: int, dilation_w: int, pad_top: int, pad_left: int, together: int, task_scratch: int,
+    ) -> None:
+        self.grad = grad
+        self.weights = weights
+        self.out = out
+        self.scratch = scratch
+        self.images = images
+        self.rows = rows
+        self.columns = columns
+        self.filters = filters
+        self.channels = channels
+        self.source_height = source_height
+        self.source_width = source_width
+        self.window_h = window_h
+        self.window_w = window_w
+        self.stride_h = stride_h
+        self.stride_w = stride_w
+        self.dilation_h = dilation_h
+        self.dilation_w = dilation_w
+        self.pad_top = pad_top
+        self.pad_left = pad_left
+        self.together = together
+        self.task_scratch = task_scratch
+
+    def pointers(self) -> tuple[P | None, ...]:
+        return (self.grad, self.weights, self.out, self.scratch,)
+
+    def sizes(self) -> tuple[int, ...]:
+        return (self.images, self.rows, self.columns, self.filters, self.channels, self.source_height,
+            self.source_width, self.window_h, self.window_w, self.stride_h, self.stride_w, self.dilation_h,
+            self.dilation_w, self.pad_top, self.pad_left, self.together, self.task_scratch,)
 
     def floats(self) -> tuple[float, ...]:
         return ()
@@ -2803,6 +2973,272 @@ class BatchNormGradient(Arguments[P]):
 
     def sizes(self) -> tuple[int, ...]:
         return (self.images, self.channels, self.plane,)
+
+    def floats(self) -> tuple[float, ...]:
+        return ()
+
+
+class ChannelMoments(Arguments[P]):
+    """For each 64 pixels of source [pixels][channels]: the mean by channel, and the sum of the squares of the
+    differences to it."""
+
+    __slots__ = (
+        "source", "out", "pixels", "channels",
+    )
+    kind = Kind.CHANNEL_MOMENTS
+    takes_activation = False
+    pointer_bytes = {
+        "source": 4, "out": 4,
+    }
+    size_counts = {
+        "pixels": 0, "channels": 0,
+    }
+    optional = ()
+    float_names = ()
+    layout = Struct("@iiq3f2Q2q")
+
+    def __init__(
+        self, *, source: P, out: P, pixels: int, channels: int,
+    ) -> None:
+        self.source = source
+        self.out = out
+        self.pixels = pixels
+        self.channels = channels
+
+    def pointers(self) -> tuple[P | None, ...]:
+        return (self.source, self.out,)
+
+    def sizes(self) -> tuple[int, ...]:
+        return (self.pixels, self.channels,)
+
+    def floats(self) -> tuple[float, ...]:
+        return ()
+
+
+class NormalizeLast(Arguments[P]):
+    """(source - mean) * factor + bias by channel, of [pixels][channels]."""
+
+    __slots__ = (
+        "source", "mean", "factor", "bias", "out", "pixels", "channels",
+    )
+    kind = Kind.NORMALIZE_LAST
+    takes_activation = True
+    pointer_bytes = {
+        "source": 4, "mean": 4, "factor": 4, "bias": 4, "out": 4,
+    }
+    size_counts = {
+        "pixels": 0, "channels": 0,
+    }
+    optional = ()
+    float_names = ()
+    layout = Struct("@iiq3f5Q2q")
+
+    def __init__(
+        self, *, source: P, mean: P, factor: P, bias: P, out: P, pixels: int, channels: int,
+    ) -> None:
+        self.source = source
+        self.mean = mean
+        self.factor = factor
+        self.bias = bias
+        self.out = out
+        self.pixels = pixels
+        self.channels = channels
+
+    def pointers(self) -> tuple[P | None, ...]:
+        return (self.source, self.mean, self.factor, self.bias, self.out,)
+
+    def sizes(self) -> tuple[int, ...]:
+        return (self.pixels, self.channels,)
+
+    def floats(self) -> tuple[float, ...]:
+        return ()
+
+
+class ChannelSlopes(Arguments[P]):
+    """For each 64 pixels: the sum by channel of the gradients, and of them times (source - mean) * inverse."""
+
+    __slots__ = (
+        "source", "mean", "inverse", "out_grad", "out", "pixels", "channels",
+    )
+    kind = Kind.CHANNEL_SLOPES
+    takes_activation = False
+    pointer_bytes = {
+        "source": 4, "mean": 4, "inverse": 4, "out_grad": 4, "out": 4,
+    }
+    size_counts = {
+        "pixels": 0, "channels": 0,
+    }
+    optional = ()
+    float_names = ()
+    layout = Struct("@iiq3f5Q2q")
+
+    def __init__(
+        self, *, source: P, mean: P, inverse: P, out_grad: P, out: P, pixels: int, channels: int,
+    ) -> None:
+        self.source = source
+        self.mean = mean
+        self.inverse = inverse
+        self.out_grad = out_grad
+        self.out = out
+        self.pixels = pixels
+        self.channels = channels
+
+    def pointers(self) -> tuple[P | None, ...]:
+        return (self.source, self.mean, self.inverse, self.out_grad, self.out,)
+
+    def sizes(self) -> tuple[int, ...]:
+        return (self.pixels, self.channels,)
+
+    def floats(self) -> tuple[float, ...]:
+        return ()
+
+
+class NormalizeLastGradient(Arguments[P]):
+    """(out_grad - level - (source - mean) * inverse * slope) * factor by channel."""
+
+    __slots__ = (
+        "source", "mean", "inverse", "factor", "level", "slope", "out_grad", "source_grad", "pixels", "channels",
+    )
+    kind = Kind.NORMALIZE_LAST_GRADIENT
+    takes_activation = False
+    pointer_bytes = {
+        "source": 4, "mean": 4, "inverse": 4, "factor": 4, "level": 4, "slope": 4, "out_grad": 4, "source_grad": 4,
+    }
+    size_counts = {
+        "pixels": 0, "channels": 0,
+    }
+    optional = ()
+    float_names = ()
+    layout = Struct("@iiq3f8Q2q")
+
+    def __init__(
+        self, *, source: P, mean: P, inverse: P, factor: P, level: P, slope: P, out_grad: P, source_grad: P, pixels:
+        int, channels: int,
+    ) -> None:
+        self.source = source
+        self.mean = mean
+        self.inverse = inverse
+        self.factor = factor
+        self.level = level
+        self.slope = slope
+        self.out_grad = out_grad
+        self.source_grad = source_grad
+        self.pixels = pixels
+        self.channels = channels
+
+    def pointers(self) -> tuple[P | None, ...]:
+        return (self.source, self.mean, self.inverse, self.factor, self.level, self.slope, self.out_grad,
+            self.source_grad,)
+
+    def sizes(self) -> tuple[int, ...]:
+        return (self.pixels, self.channels,)
+
+    def floats(self) -> tuple[float, ...]:
+        return ()
+
+
+class PoolLast(Arguments[P]):
+    """Pooling, channels last. mode: 0 maximum, 1 average of the cells that a window has, 2 over all cells of the
+    window."""
+
+    __slots__ = (
+        "source", "out", "images", "channels", "source_height", "source_width", "rows", "columns", "window_h",
+        "window_w", "stride_h", "stride_w", "pad_top", "pad_left", "mode",
+    )
+    kind = Kind.POOL_LAST
+    takes_activation = False
+    pointer_bytes = {
+        "source": 4, "out": 4,
+    }
+    size_counts = {
+        "images": 0, "channels": 0, "source_height": 0, "source_width": 0, "rows": 0, "columns": 0, "window_h": 0,
+        "window_w": 0, "stride_h": 0, "stride_w": 0, "pad_top": 0, "pad_left": 0, "mode": 0,
+    }
+    optional = ()
+    float_names = ()
+    layout = Struct("@iiq3f2Q13q")
+
+    def __init__(
+        self, *, source: P, out: P, images: int, channels: int, source_height: int, source_width: int, rows: int,
+        columns: int, window_h: int, window_w: int, stride_h: int, stride_w: int, pad_top: int, pad_left: int, mode:
+        int,
+    ) -> None:
+        self.source = source
+        self.out = out
+        self.images = images
+        self.channels = channels
+        self.source_height = source_height
+        self.source_width = source_width
+        self.rows = rows
+        self.columns = columns
+        self.window_h = window_h
+        self.window_w = window_w
+        self.stride_h = stride_h
+        self.stride_w = stride_w
+        self.pad_top = pad_top
+        self.pad_left = pad_left
+        self.mode = mode
+
+    def pointers(self) -> tuple[P | None, ...]:
+        return (self.source, self.out,)
+
+    def sizes(self) -> tuple[int, ...]:
+        return (self.images, self.channels, self.source_height, self.source_width, self.rows, self.columns,
+            self.window_h, self.window_w, self.stride_h, self.stride_w, self.pad_top, self.pad_left, self.mode,)
+
+    def floats(self) -> tuple[float, ...]:
+        return ()
+
+
+class PoolLastGradient(Arguments[P]):
+    """Its gradient; of a maximum, the first cell of a window that equals it gets all."""
+
+    __slots__ = (
+        "source", "maxima", "grad", "out", "images", "channels", "source_height", "source_width", "rows", "columns",
+        "window_h", "window_w", "stride_h", "stride_w", "pad_top", "pad_left", "mode",
+    )
+    kind = Kind.POOL_LAST_GRADIENT
+    takes_activation = False
+    pointer_bytes = {
+        "source": 4, "maxima": 4, "grad": 4, "out": 4,
+    }
+    size_counts = {
+        "images": 0, "channels": 0, "source_height": 0, "source_width": 0, "rows": 0, "columns": 0, "window_h": 0,
+        "window_w": 0, "stride_h": 0, "stride_w": 0, "pad_top": 0, "pad_left": 0, "mode": 0,
+    }
+    optional = ("source", "maxima", )
+    float_names = ()
+    layout = Struct("@iiq3f4Q13q")
+
+    def __init__(
+        self, *, source: P | None = None, maxima: P | None = None, grad: P, out: P, images: int, channels: int,
+        source_height: int, source_width: int, rows: int, columns: int, window_h: int, window_w: int, stride_h: int,
+        stride_w: int, pad_top: int, pad_left: int, mode: int,
+    ) -> None:
+        self.source = source
+        self.maxima = maxima
+        self.grad = grad
+        self.out = out
+        self.images = images
+        self.channels = channels
+        self.source_height = source_height
+        self.source_width = source_width
+        self.rows = rows
+        self.columns = columns
+        self.window_h = window_h
+        self.window_w = window_w
+        self.stride_h = stride_h
+        self.stride_w = stride_w
+        self.pad_top = pad_top
+        self.pad_left = pad_left
+        self.mode = mode
+
+    def pointers(self) -> tuple[P | None, ...]:
+        return (self.source, self.maxima, self.grad, self.out,)
+
+    def sizes(self) -> tuple[int, ...]:
+        return (self.images, self.channels, self.source_height, self.source_width, self.rows, self.columns,
+            self.window_h, self.window_w, self.stride_h, self.stride_w, self.pad_top, self.pad_left, self.mode,)
 
     def floats(self) -> tuple[float, ...]:
         return ()

@@ -21,6 +21,7 @@ FLOAT, PLACE = 4, 8  # bytes of an element: float32, int64
 ALONE = 6  # the operation of src/elementwise.c that has one operand
 LANES = 2048  # of attention: the keys whose scores of a few rows fit SCORES of src/attention.c
 MOST_WINDOWS = 28  # MOST_TILES of src/winograd.c
+SPREAD_ROWS = 120  # of src/training.c
 Touched = Iterator[tuple[str, int, int]]  # pointer, first element, the one behind the last
 Axis = tuple[int, int]  # how many, how far apart
 
@@ -233,26 +234,56 @@ def _pool(s: abi.Pool[Pointer], on: Setting) -> Touched:
 
 @touches(abi.FilterGradient)
 def _filter_gradient(s: abi.FilterGradient[Pointer], on: Setting) -> Touched:
-    need(min(s.rows, s.columns, s.filters, s.numbers, s.number_parts) > 0, "parts")
+    need(min(s.rows, s.columns, s.filters, s.numbers, s.pair_parts, s.number_parts) > 0, "parts")
     pairs = -(-s.filters // (2 * on.width))
-    need(on.tasks == pairs * s.number_parts, "as many tasks as parts")
+    need(on.tasks == s.pair_parts * s.number_parts, "as many tasks as parts")
+    need(s.whole_blocks or s.filters >= on.width, "a vector of filters")
+    need(s.whole_blocks or s.grad_block == on.width, "channels side by side")
     least, most = least_and_most(table_of(s.offsets)[: s.numbers])
     groups = -(-pairs // s.group_pairs) if s.group_pairs else 1
     low, high = span(
         1, (s.images, s.source_image), (s.rows, s.source_row), (s.columns, s.source_pixel), (groups, s.source_group)
     )
     yield "source", low + least, high + most
-    yield reach(
-        "grad",
-        on.width,
-        (s.images, s.grad_image),
-        (s.rows, s.grad_row),
-        (s.columns, on.width),
-        (on.blocks(s.filters), s.grad_block),
-    )
+    blocks = (on.blocks(s.filters), s.grad_block) if s.whole_blocks else (1, 0)
+    length = on.width if s.whole_blocks else s.filters
+    yield reach("grad", length, (s.images, s.grad_image), (s.rows, s.grad_row), (s.columns, s.grad_pixel), blocks)
+    first, last = least_and_most(table_of(s.places)[: s.numbers])
+    need(first >= 0 and last <= s.numbers, "places in a filter")
     yield "out", 0, s.filters * s.numbers
-    yield "scratch", 0, pairs * 2 * on.width * (s.numbers + (14 if on.width == 16 else 6))
+    yield "scratch", 0, pairs * 2 * on.width * on.whole(s.numbers)
     yield "offsets", 0, s.numbers
+    yield "places", 0, s.numbers
+
+
+@touches(abi.WinogradFilterGradient)
+def _winograd_filter_gradient(s: abi.WinogradFilterGradient[Pointer], on: Setting) -> Touched:
+    need(s.outputs in (2, 4) and s.filters % on.width == s.channels % on.width == 0, "whole vectors")
+    pairs = -(-s.filters // (2 * on.width))
+    need(on.tasks == pairs * (s.channels // on.width), "as many tasks as blocks")
+    positions = (s.outputs + 2) ** 2
+    need(s.sums is not None or (s.begins and s.ends), "sums that are kept")
+    yield "windows", 0, positions * s.channels * s.count
+    yield "grads", 0, positions * s.filters * s.count
+    yield "sums", 0, on.tasks * positions * 2 * on.width**2
+    yield "out", 0, s.filters * s.channels * 9
+
+
+@touches(abi.PackTaps)
+def _pack_taps(s: abi.PackTaps[Pointer], on: Setting) -> Touched:
+    yield "source", 0, s.filters * s.channels * s.taps
+    yield "out", 0, s.filters * on.whole(s.channels * s.taps)
+
+
+@touches(abi.Spread)
+def _spread(s: abi.Spread[Pointer], on: Setting) -> Touched:
+    need(s.together > 0, "images together")
+    size = s.channels * s.window_h * s.window_w
+    need(s.task_scratch >= min(SPREAD_ROWS, s.together * s.rows * s.columns) * size, "room for the windows")
+    yield "grad", 0, s.images * s.rows * s.columns * s.filters
+    yield "weights", 0, s.filters * on.whole(size)
+    yield "out", 0, s.images * s.source_height * s.source_width * s.channels
+    yield "scratch", 0, on.tasks * s.task_scratch
 
 
 @touches(abi.WinogradWindows)
@@ -266,7 +297,7 @@ def _winograd_windows(s: abi.WinogradWindows[Pointer], on: Setting) -> Touched:
         on.width,
         (s.images, s.source_image),
         (s.source_height, s.source_row),
-        (s.source_width, on.width),
+        (s.source_width, s.source_pixel),
         (s.blocks, s.source_block),
     )
     yield reach("out", on.width, (s.blocks, s.out_block), (s.count, on.width), ((s.outputs + 2) ** 2, s.out_position))
@@ -382,7 +413,7 @@ def _pack_filter(s: abi.PackFilter[Pointer], on: Setting) -> Touched:
 @touches(abi.PackWinograd)
 def _pack_winograd(s: abi.PackWinograd[Pointer], on: Setting) -> Touched:
     need(s.outputs in (2, 4), "windows")
-    yield "source", 0, s.filters * s.channels * 9
+    yield reach("source", 9, (s.filters, s.filter_step), (s.channels, s.channel_step))
     yield "scale", 0, s.filters
     yield "out", 0, on.whole(s.filters) * (s.outputs + 2) ** 2 * s.channels
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -58,6 +59,11 @@ class Blocked:
         return -(-self.shape[1] // self.lanes)
 
     @property
+    def pixel(self) -> int:
+        """The stride of a pixel."""
+        return self.lanes
+
+    @property
     def row(self) -> int:
         """The stride of a row."""
         return (self.shape[3] + self.halo[1] + self.halo[3]) * self.lanes
@@ -92,6 +98,57 @@ class Blocked:
         return replace(self, shape=shape, start=self.start + first // self.lanes * self.block, apart=self.image)
 
 
+@dataclass(frozen=True, slots=True)
+class Last:
+    """All channels of a pixel side by side, in rows and columns with a halo of zeros; read as blocks of `lanes` of them."""
+
+    buffer: Buffer
+    shape: Shape  # N, C, H, W
+    lanes: int
+    halo: Halo = NO_HALO
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of channels."""
+        return -(-self.shape[1] // self.lanes)
+
+    @property
+    def block(self) -> int:
+        """Stride of a block of channels."""
+        return self.lanes
+
+    @property
+    def pixel(self) -> int:
+        """The stride of a pixel."""
+        return self.shape[1]
+
+    @property
+    def row(self) -> int:
+        """The stride of a row."""
+        return (self.shape[3] + self.halo[1] + self.halo[3]) * self.pixel
+
+    @property
+    def rows(self) -> int:
+        """Rows of an image, halo included."""
+        return self.shape[2] + self.halo[0] + self.halo[2]
+
+    @property
+    def image(self) -> int:
+        """Stride of an image."""
+        return self.rows * self.row
+
+    @property
+    def origin(self) -> int:
+        """The offset of the first pixel inside the halo."""
+        return self.halo[0] * self.row + self.halo[1] * self.pixel
+
+    @property
+    def size(self) -> int:
+        """The total number of elements."""
+        return self.shape[0] * self.image
+
+
+Image = Blocked | Last
 Pointer = tuple[Buffer, int]  # where in a buffer, in floats
 
 
@@ -112,6 +169,19 @@ def aligned_floats(size: int, alignment: int = ALIGNMENT) -> NDArray[np.float32]
     memory = np.empty(-(-size // alignment) * alignment + alignment, np.float32)
     start = (-memory.ctypes.data // 4) % alignment
     return memory[start : start + size]
+
+
+class ThreadMemory(threading.local):
+    """Memory for what lies between the kernel calls of an operator: one for all that a thread runs, as large as any needed."""
+
+    def __init__(self) -> None:
+        self.floats = aligned_floats(0)
+
+    def of(self, size: int) -> NDArray[np.float32]:
+        """This many floats, with any values."""
+        if self.floats.size < size:
+            self.floats = aligned_floats(size)
+        return self.floats
 
 
 def joined(a: Halo, b: Halo) -> Halo:

@@ -6,7 +6,7 @@ import ctypes
 import itertools
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fluidtool.runtime.engines.native.abi import FINGERPRINT
+from fluidtool.runtime.engines.native.layouts import ThreadMemory
 from fluidtool.runtime.engines.threads import MOST_THREADS, thread_count
 
 FOLDER = Path(__file__).parent
@@ -35,6 +36,7 @@ class Library:
     threads: int
     handle: ctypes.CDLL
     precision: str = "float32"
+    memory: ThreadMemory = field(default_factory=ThreadMemory)
 
     @property
     def pairs(self) -> bool:

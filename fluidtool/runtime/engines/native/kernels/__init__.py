@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.runtime.engines.native.kernels.convolution import conv2d, conv2d_gradient
-from fluidtool.runtime.engines.native.kernels.pooling import pool2d_gradient
+from fluidtool.runtime.engines.native.kernels.pooling import pool2d, pool2d_gradient
 from fluidtool.runtime.engines.native.kernels.recurrent import lstm, lstm_gradient
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.tensor import SelectedRows
@@ -62,6 +62,8 @@ KERNELS: Mapping[str, Kernel] = {
     "decayed_adagrad": later("updates", "decayed_adagrad"),
     "depthwise_conv2d": later("depthwise", "depthwise_conv2d"),
     "depthwise_conv2d_grad": later("depthwise", "depthwise_conv2d_gradient"),
+    "elementwise_add": later("biases", "elementwise_add"),
+    "elementwise_add_grad": later("biases", "elementwise_add_gradient"),
     "ftrl": later("updates", "ftrl"),
     "generate_proposals": later("detection", "generate_proposals"),
     "generate_proposals_v2": later("detection", "generate_proposals_v2"),
@@ -79,6 +81,7 @@ KERNELS: Mapping[str, Kernel] = {
     "multiclass_nms": later("detection", "multiclass_nms"),
     "multiclass_nms2": later("detection", "multiclass_nms2"),
     "multiclass_nms3": later("detection", "multiclass_nms3"),
+    "pool2d": pool2d,
     "pool2d_grad": pool2d_gradient,
     "relu6_grad": later("activations", "relu6_gradient"),
     "relu_grad": later("activations", "relu_gradient"),

@@ -9,6 +9,7 @@ import numpy as np
 from fluidtool.ops.context import OpContext
 from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.kernels.direct import are_floats, in_rows, run_call, task_count
+from fluidtool.runtime.engines.native.kernels.last import empty_last, is_only_last, memory_of
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.graph.ir import Activation
 
@@ -50,7 +51,13 @@ def gradient(library: Library, kind: int, made: Any, grad: Any, constant: float 
     """The incoming gradient times the activation's slope, derived from its output."""
     if made is None or grad is None or not are_floats(made, grad) or made.shape != grad.shape or not made.size:
         return NotImplemented
-    found = np.empty(made.shape, np.float32)
-    arguments = abi.ActivationGradient(out=in_rows(made), out_grad=in_rows(grad), source_grad=found, count=made.size)
+    if is_only_last(made):
+        found, (out, out_grad) = empty_last(made.shape), map(memory_of, (made, grad))
+        arguments = abi.ActivationGradient(out=out, out_grad=out_grad, source_grad=memory_of(found), count=made.size)
+    else:
+        found = np.empty(made.shape, np.float32)
+        arguments = abi.ActivationGradient(
+            out=in_rows(made), out_grad=in_rows(grad), source_grad=found, count=made.size
+        )
     run_call(library, arguments, task_count(library, made.size), Activation(kind, (constant,)))
     return found

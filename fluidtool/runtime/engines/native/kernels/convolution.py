@@ -1,4 +1,4 @@
-"""Large conv2d and its gradients, on blocked layouts; the filter is packed on every call."""
+"""Large conv2d and its gradients: of one group with the channels last (images.py), of several on blocked layouts."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from fluidtool.ops.nn.conv_common import Convolution, bias_grad, plan_convolutio
 from fluidtool.ops.nn.windows import CHANNELS_LAST, Windows
 from fluidtool.runtime.engines.native.allocator import lay_out
 from fluidtool.runtime.engines.native.binding import bind
+from fluidtool.runtime.engines.native.kernels import images
 from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, in_rows
+from fluidtool.runtime.engines.native.kernels.last import is_only_last
 from fluidtool.runtime.engines.native.layouts import Buffer, aligned_floats
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.lowering import lower
+from fluidtool.runtime.engines.native.lowering.last import Geometry
 from fluidtool.runtime.engines.native.lowering.training import bundled
 from fluidtool.runtime.graph.ir import Graph, Node, Shape, UnsupportedError, Value
 
@@ -26,12 +29,14 @@ WORTH, SHALLOW_WORTH = 1 << 22, 1 << 24
 """Multiplications from which packing filters and images pays off; below, numpy's products are as fast."""
 DEPTH, SHALLOW = 32, 8
 """Numbers that make up one result, from which on the first holds, or the second: columns of few are soon laid out."""
-GRADIENT_WORTH, SPREAD_WORTH = 1 << 20, 1 << 22
-"""The first for gradients, and for those by an input whose windows move by more than one."""
+GRADIENT_WORTH = 1 << 20
+"""The same for gradients."""
+LAST_WORTH = 1 << 19
+"""The same where the channels are last, and calls are compiled once."""
 CHANNELS = 8
 """Of the input, from which on its gradient pays: they fill vectors, and numpy adds up columns for each."""
-FILTERS, GRADIENT_FILTERS, SPREAD_FILTERS = 2, 4, 1
-"""For each pixel of all images, above which filters take more time to pack than to apply: in the same three."""
+FILTERS, GRADIENT_FILTERS = 2, 4
+"""For each pixel of all images, above which filters take more time to pack than to apply, and for gradients."""
 FUSED = ("fuse_relu", "fuse_activation", "fuse_brelu", "fuse_relu_before_depthwise_conv")
 
 
@@ -40,9 +45,9 @@ def conv2d(library: Library, ctx: OpContext, Input: Any, Filter: Any, Bias: Any,
     if not are_floats(Input, Filter) or Bias is not None or ResidualData is not None or is_fused(ctx):
         return NotImplemented
     plan = plan_convolution(ctx, Input.shape, Filter.shape)
-    if not suits(plan, Input):
-        return NotImplemented
-    if not pays(Filter.shape, plan.output_shape):
+    if suits_last(plan, Input):
+        return images.convolve(library, geometry_of(plan, Input.shape), Input, Filter)
+    if not suits(plan, Input) or not pays(Filter.shape, plan.output_shape):
         return NotImplemented
     (top, bottom), (left, right) = plan.windows.paddings
     x = Value("Input", Input.shape)
@@ -59,6 +64,8 @@ def conv2d_gradient(library: Library, ctx: OpContext, Input: Any, Filter: Any, B
         return NotImplemented
     plan = plan_convolution(ctx, Input.shape, Filter.shape)
     require_like_output(ctx, "Output@GRAD", Output_grad, plan.output_shape)
+    if suits_last(plan, Input) or suits_last(plan, Output_grad):
+        return last_gradients(library, ctx, plan, Input, Filter, Output_grad)
     if not suits(plan, Input):
         return NotImplemented
     x, grad = Value("Input", Input.shape), Value("Output@GRAD", Output_grad.shape)
@@ -84,6 +91,49 @@ def conv2d_gradient(library: Library, ctx: OpContext, Input: Any, Filter: Any, B
     return grads
 
 
+def last_gradients(
+    library: Library, ctx: OpContext, plan: Convolution, x: Array, filters: Array, grad: Array
+) -> dict[str, Any]:
+    """The gradients that are wanted, of a convolution of one group."""
+    geometry, grads = geometry_of(plan, x.shape), {}
+    if ctx.wants("Input@GRAD"):
+        grads["Input@GRAD"] = images.input_gradient(library, geometry, grad, filters)
+    if ctx.wants("Filter@GRAD"):
+        grads["Filter@GRAD"] = images.filter_gradient(library, geometry, x, grad)
+    if ctx.wants("Bias@GRAD"):
+        grads["Bias@GRAD"] = bias_grad(grad, plan.data_format)
+    return grads
+
+
+def geometry_of(plan: Convolution, shape: Shape) -> Geometry:
+    """What its kernel calls depend on."""
+    windows, ((top, bottom), (left, right)) = plan.windows, plan.windows.paddings
+    down, aside = windows.strides
+    below, behind = windows.dilations
+    pads = (top, left, bottom, right)
+    return Geometry(tuple(shape), plan.filter_shape, plan.output_shape, (down, aside), (below, behind), pads)
+
+
+def suits_last(plan: Convolution, x: Array) -> bool:
+    """Whether the kernels with the channels last apply: one group, enough work. Filters of one cell are products of matrices,
+    which numpy computes as fast, unless an array has its channels last.
+    """
+    if x.ndim != 4 or plan.groups != 1 or plan.data_format in CHANNELS_LAST or x.size == 0 or not fits_windows(plan):
+        return False
+    count, *inner = plan.filter_shape
+    pixels = plan.output_shape[0] * prod(plan.output_shape[2:])
+    enough = prod(plan.output_shape) * prod(inner) >= LAST_WORTH and FILTERS * pixels >= count
+    return enough and (prod(plan.windows.kernel) > 1 or is_only_last(x))
+
+
+def fits_windows(plan: Convolution) -> bool:
+    """Whether windows fit into the image with its padding, of which there is none to cut off."""
+    return 0 not in plan.output_shape and all(
+        before >= 0 and after >= 0 and size + before + after >= extent
+        for size, extent, (before, after) in zip(plan.sizes, plan.windows.extents, plan.windows.paddings, strict=True)
+    )
+
+
 def is_fused(ctx: OpContext) -> bool:
     """Whether the operator does more than convolve."""
     return any(ctx.attr(name) for name in FUSED)
@@ -91,15 +141,9 @@ def is_fused(ctx: OpContext) -> bool:
 
 def suits(plan: Convolution, x: Array) -> bool:
     """Whether the kernels apply: images with the channels first, windows of more than one cell that fit."""
-    windows = plan.windows
-    if x.ndim != 4 or plan.data_format in CHANNELS_LAST or prod(windows.kernel) == 1:
+    if x.ndim != 4 or plan.data_format in CHANNELS_LAST or prod(plan.windows.kernel) == 1:
         return False
-    if x.size == 0 or 0 in plan.output_shape:
-        return False
-    return all(
-        before >= 0 and after >= 0 and size + before + after >= extent
-        for size, extent, (before, after) in zip(plan.sizes, windows.extents, windows.paddings, strict=True)
-    )
+    return x.size > 0 and fits_windows(plan)
 
 
 def input_gradient(plan: Convolution, grad: Value, shape: Shape, weights: Array) -> Node | None:
@@ -109,8 +153,7 @@ def input_gradient(plan: Convolution, grad: Value, shape: Shape, weights: Array)
     if shape[1] < CHANNELS:
         return None
     if not windows.unit_strides:
-        fits = plan.groups == 1 and work >= SPREAD_WORTH and SPREAD_FILTERS * pixels >= len(weights)
-        return transposed_node(grad, weights, windows, shape) if fits and spreads(windows) else None
+        return None
     (top, bottom), (left, right) = (
         (extent - 1 - before, size + before - count)
         for extent, (before, _), size, count in zip(

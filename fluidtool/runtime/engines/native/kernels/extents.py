@@ -20,6 +20,7 @@ from fluidtool.runtime.engines.native.extents import FLOAT, ExtentError, Setting
 from fluidtool.runtime.engines.native.layouts import Buffer, Pointer
 
 Array = NDArray[Any]
+CHUNK = 64  # of src/normalization.c
 MOST_CORNERS = 16  # half of MOST_EDGES of src/polygons.c
 BIN_CELLS = 6  # floats of `bin_cells` of src/regions.c
 
@@ -98,6 +99,52 @@ def _batch_norm_gradient(s: abi.BatchNormGradient[Pointer], on: Setting) -> Touc
     size, each = s.images * s.channels * s.plane, s.channels
     yield from counts(source=size, scale=each, mean=each, inverse=each)
     yield from counts(out_grad=size, source_grad=size, scale_grad=each, bias_grad=each)
+
+
+@touches(abi.ChannelMoments)
+def _channel_moments(s: abi.ChannelMoments[Pointer], on: Setting) -> Touched:
+    return counts(source=s.pixels * s.channels, out=-(-s.pixels // CHUNK) * 2 * s.channels)
+
+
+@touches(abi.NormalizeLast)
+def _normalize_last(s: abi.NormalizeLast[Pointer], on: Setting) -> Touched:
+    size, each = s.pixels * s.channels, s.channels
+    return counts(source=size, mean=each, factor=each, bias=each, out=size)
+
+
+@touches(abi.ChannelSlopes)
+def _channel_slopes(s: abi.ChannelSlopes[Pointer], on: Setting) -> Touched:
+    size, each = s.pixels * s.channels, s.channels
+    return counts(source=size, mean=each, inverse=each, out_grad=size, out=-(-s.pixels // CHUNK) * 2 * each)
+
+
+@touches(abi.NormalizeLastGradient)
+def _normalize_last_gradient(s: abi.NormalizeLastGradient[Pointer], on: Setting) -> Touched:
+    size, each = s.pixels * s.channels, s.channels
+    yield from counts(source=size, out_grad=size, source_grad=size)
+    yield from counts(mean=each, inverse=each, factor=each, level=each, slope=each)
+
+
+@touches(abi.PoolLast)
+def _pool_last(s: abi.PoolLast[Pointer], on: Setting) -> Touched:
+    return counts(source=source_size(s), out=s.images * s.rows * s.columns * s.channels)
+
+
+@touches(abi.PoolLastGradient)
+def _pool_last_gradient(s: abi.PoolLastGradient[Pointer], on: Setting) -> Touched:
+    need(s.mode or (s.source is not None and s.maxima is not None), "maxima")
+    size = s.images * s.rows * s.columns * s.channels
+    yield from counts(source=source_size(s), maxima=size, grad=size, out=source_size(s))
+
+
+def source_size(s: Any) -> int:
+    """Floats of the images that a pooling reads, each window of which has a cell."""
+    for size, count, window, stride, before in (
+        (s.source_height, s.rows, s.window_h, s.stride_h, s.pad_top),
+        (s.source_width, s.columns, s.window_w, s.stride_w, s.pad_left),
+    ):
+        need(0 <= before < window and (count - 1) * stride - before < size, "a cell in each window")
+    return int(s.images * s.source_height * s.source_width * s.channels)
 
 
 # ---------------------------------------------------------------- updates; the kernels compare every row with the table's

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.bfloat16 import rounded
 from fluidtool.runtime.engines.native.constants import Packing
-from fluidtool.runtime.engines.native.layouts import NO_HALO, Blocked, Buffer, Halo, Pointer, constant
+from fluidtool.runtime.engines.native.layouts import NO_HALO, Blocked, Buffer, Halo, Image, Pointer, constant
 from fluidtool.runtime.engines.native.lowering.builder import SMALL
-from fluidtool.runtime.engines.native.lowering.packing import padded_bias
+from fluidtool.runtime.engines.native.lowering.packing import Fed, padded_bias
 from fluidtool.runtime.engines.native.lowering.values import Lowering, conv_output, lowers
 from fluidtool.runtime.engines.native.lowering.winograd import outputs_by_side, winograd
 from fluidtool.runtime.graph.importers.registry import need
@@ -73,7 +73,7 @@ def _conv(low: Lowering, node: Node) -> None:
 
 
 def convolve(
-    low: Lowering, node: Node, source: Blocked, out: Blocked, spread: tuple[int, int, int] = (0, 1, 1),
+    low: Lowering, node: Node, source: Image, out: Image, spread: tuple[int, int, int] = (0, 1, 1),
     packed: Packed | None = None,
 ) -> None:  # fmt: skip
     """The call of a convolution. spread: where in `out` the first pixel lies, and its steps in rows and columns; `packed`:
@@ -92,13 +92,15 @@ def convolve(
     image = 4 * x.shape[1] * prod(node.output.shape[2:]) * prod(touched)
     parts = cut_image(low, pixels, blocks, groups, work, image, 4 * weights.size)
     table = np.asarray(offsets, np.int64)
+    last_lanes = low.width if isinstance(out, Blocked) else out.shape[1] - (blocks - 1) * low.width
     arguments = abi.Convolution(
         source=(source.buffer, window_start(node, source)), weights=(weights, 0), bias=None if bias is None else (bias, 0),
         out=(out.buffer, out.origin + spread[0]), residual=residual_of(low, node),
         offsets=(Buffer(table.size, "constant", table), 0),
         blocks=blocks, segments=len(offsets), segment_length=lengths[0], last_length=lengths[1], last_segments=lengths[2],
         groups=groups, source_group=inner // source.lanes * source.block, weights_group=weights.size // groups,
-        out_group=blocks * out.block, out_block=out.block, last_lanes=low.width, bias_group=blocks * low.width,
+        out_group=blocks * out.block, out_block=out.block, last_lanes=last_lanes,
+        bias_group=blocks * low.width,
         **pixels._replace(out_row=spread[1] * pixels.out_row, out_pixel=spread[2] * pixels.out_pixel)._asdict(),
         residual_block=residual_block(low, node), **parts._asdict(),
     )  # fmt: skip
@@ -130,7 +132,7 @@ def _subsampled(low: Lowering, node: Node, source: Blocked) -> Blocked:
     arguments = abi.Subsample(
         source=(source.buffer, source.origin), out=(place.buffer, 0), images=shape[0], blocks=source.blocks, rows=shape[2],
         columns=shape[3], lanes=source.lanes, source_image=source.image, source_block=source.block,
-        source_row=down * source.row, source_pixel=right * source.lanes,
+        source_row=down * source.row, source_pixel=right * source.pixel,
     )  # fmt: skip
     low.calls.add(arguments, low.calls.task_count(place.size, prod(shape[::2]) * source.blocks))
     return place
@@ -161,13 +163,13 @@ class Parts(NamedTuple):
     block_parts: int = 1
 
 
-def window_start(node: Node, source: Blocked) -> int:
+def window_start(node: Node, source: Image) -> int:
     """The start of the first window of the first image."""
     top, left, *_ = node.attrs["pads"]
-    return source.origin - int(top) * source.row - int(left) * source.lanes
+    return source.origin - int(top) * source.row - int(left) * source.pixel
 
 
-def image_pixels(low: Lowering, node: Node, source: Blocked, out: Blocked) -> Pixels:
+def image_pixels(low: Lowering, node: Node, source: Image, out: Image) -> Pixels:
     """The pixels that a convolution reads and writes."""
     images, _, rows, columns = node.output.shape
     down, right = node.attrs["strides"]
@@ -178,15 +180,15 @@ def image_pixels(low: Lowering, node: Node, source: Blocked, out: Blocked) -> Pi
         columns,
         forward * source.image,
         down * source.row,
-        right * source.lanes,
+        right * source.pixel,
         out.image,
         out.row,
-        out.lanes,
+        out.pixel,
     )
     if node.residual is None:
         return pixels
     place = low.blockeds[node.residual]
-    return pixels._replace(residual_image=place.image, residual_row=place.row, residual_pixel=place.lanes)
+    return pixels._replace(residual_image=place.image, residual_row=place.row, residual_pixel=place.pixel)
 
 
 def residual_of(low: Lowering, node: Node) -> Pointer | None:
@@ -212,7 +214,7 @@ def flattened(pixels: Pixels, node: Node) -> Pixels:
     return pixels
 
 
-def segments(attrs: Mapping[str, Any], inner: int, source: Blocked) -> tuple[list[int], tuple[int, int, int]]:
+def segments(attrs: Mapping[str, Any], inner: int, source: Image) -> tuple[list[int], tuple[int, int, int]]:
     """(offsets of the segments, (length, length of the last ones, how many last ones))."""
     lines, columns = attrs["weights"].shape[2:]
     (frames, behind, _), (down, right) = attrs.get("frames", ONE_FRAME), attrs["dilations"]
@@ -222,15 +224,15 @@ def segments(attrs: Mapping[str, Any], inner: int, source: Blocked) -> tuple[lis
         for row in range(lines // frames)
     ]
     whole, rest = divmod(inner, source.lanes)
-    together = right == 1
+    together = right == 1 and source.pixel == source.lanes
     offsets = [
-        block * source.block + row + column * right * source.lanes
+        block * source.block + row + column * right * source.pixel
         for block in range(whole)
         for row in rows
         for column in range(1 if together else columns)
     ]
     last = [
-        whole * source.block + row + column * right * source.lanes
+        whole * source.block + row + column * right * source.pixel
         for row in (rows if rest else [])
         for column in range(columns)
     ]
@@ -239,6 +241,8 @@ def segments(attrs: Mapping[str, Any], inner: int, source: Blocked) -> tuple[lis
 
 def pack_filter(low: Lowering, attrs: Mapping[str, Any], lanes: int) -> Packed:
     """The filters of a convolution as its kernel reads them."""
+    if isinstance(attrs["weights"], Fed):
+        return pack_fed(low, attrs["weights"], lanes), None
     (weights, scale), groups, width = low.packing.filters(attrs), attrs["groups"], low.width
     count, inner, rows, columns = weights.shape
     each = -(-(count // groups) // width) * width
@@ -250,6 +254,19 @@ def pack_filter(low: Lowering, attrs: Mapping[str, Any], lanes: int) -> Packed:
     return low.packing.materialize(size, [Packing(call, groups * -(-each // (2 * width)))]), padded_bias(
         attrs["shift"], groups, each
     )
+
+
+def pack_fed(low: Lowering, weights: Fed, lanes: int) -> Buffer:
+    """The same for filters that every run has new ones of."""
+    count, inner, rows, columns = weights.shape
+    blocks = -(-count // low.width)
+    packed = Buffer(blocks * low.width * inner * rows * columns)
+    arguments = abi.PackFilter(
+        source=(weights.buffer, 0), scale=None, out=(packed, 0), filters=count, channels=inner, taps=rows * columns, groups=1,
+        out_group=packed.size, lanes=lanes,
+    )  # fmt: skip
+    low.calls.add(arguments, low.calls.task_count(packed.size, -(-blocks // 2)))
+    return packed
 
 
 def cut_image(low: Lowering, pixels: Pixels, blocks: int, groups: int, work: int, x_bytes: int, w_bytes: int) -> Parts:

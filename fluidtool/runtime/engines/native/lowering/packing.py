@@ -17,11 +17,21 @@ from fluidtool.runtime.engines.native.constants import Packed, Packing
 from fluidtool.runtime.engines.native.layouts import ALIGNMENT, LARGE_PAGE, Buffer, aligned_floats, constant
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.lowering.builder import task_count
+from fluidtool.runtime.graph.ir import Shape
 from fluidtool.runtime.graph.weights import matrices
 from fluidtool.tensor.files import forget
 
 PACKED_ROWS = 32  # that are packed together (src/products.c)
 CHUNK = 1 << 23  # floats of memory for several constants, at most
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """Filters [O, C, kh, kw] that are no constant, but lie in a buffer when the calls run."""
+
+    shape: Shape
+    buffer: Buffer
+    turned: bool = False  # there with O and C swapped and their taps reversed
 
 
 @dataclass(slots=True)

@@ -5,17 +5,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FT_ABI 0x1ab5736fu /* another for another layout */
+#define FT_ABI 0xbdb9b594u /* another for another layout */
 
 enum ft_kind {
     FT_CONVOLUTION, FT_DEPTHWISE, FT_POOL, FT_BLOCK, FT_UNBLOCK, FT_HALO, FT_ELEMENTWISE, FT_SOFTMAX, FT_LAYER_NORM,
     FT_COPY, FT_PACK, FT_PACK_FILTER, FT_GATHER_ROWS, FT_LSTM, FT_LSTM_GRADIENT, FT_ADAM, FT_MOMENTUM,
     FT_MULTIPLY_ADDS, FT_PRODUCT, FT_LSTM_SEQUENCES, FT_POOL_SEQUENCES, FT_WINOGRAD_WINDOWS, FT_WINOGRAD,
-    FT_PACK_WINOGRAD, FT_SUBSAMPLE, FT_FILTER_GRADIENT, FT_MAXIMUM_GRADIENT, FT_INTERPOLATE, FT_REDUCE,
-    FT_SOFTMAX_AXIS, FT_SUPPRESS, FT_PAIRS, FT_NARROW, FT_PACK_PAIRS, FT_MULTIPLY_PAIRS, FT_EXTREME_PLACE, FT_TOP_K,
-    FT_PICK, FT_PAD, FT_GROUP_NORM, FT_GROUP_NORM_BLOCKED, FT_GRU_SEQUENCES, FT_GRU, FT_GRU_GRADIENT, FT_YOLO_BOXES,
-    FT_YOLO_SCORES, FT_DECODE_BOXES, FT_LAYER_NORM_GRADIENT, FT_BEST_BOXES, FT_DETECTIONS, FT_BATCH_NORM,
-    FT_BATCH_NORM_GRADIENT, FT_SCATTER_ROWS, FT_ADAGRAD, FT_ATTENTION, FT_GATHER_POOL, FT_ALIGN_REGIONS,
+    FT_PACK_WINOGRAD, FT_SUBSAMPLE, FT_FILTER_GRADIENT, FT_WINOGRAD_FILTER_GRADIENT, FT_PACK_TAPS, FT_SPREAD,
+    FT_MAXIMUM_GRADIENT, FT_INTERPOLATE, FT_REDUCE, FT_SOFTMAX_AXIS, FT_SUPPRESS, FT_PAIRS, FT_NARROW,
+    FT_PACK_PAIRS, FT_MULTIPLY_PAIRS, FT_EXTREME_PLACE, FT_TOP_K, FT_PICK, FT_PAD, FT_GROUP_NORM,
+    FT_GROUP_NORM_BLOCKED, FT_GRU_SEQUENCES, FT_GRU, FT_GRU_GRADIENT, FT_YOLO_BOXES, FT_YOLO_SCORES,
+    FT_DECODE_BOXES, FT_LAYER_NORM_GRADIENT, FT_BEST_BOXES, FT_DETECTIONS, FT_BATCH_NORM, FT_BATCH_NORM_GRADIENT,
+    FT_CHANNEL_MOMENTS, FT_NORMALIZE_LAST, FT_CHANNEL_SLOPES, FT_NORMALIZE_LAST_GRADIENT, FT_POOL_LAST,
+    FT_POOL_LAST_GRADIENT, FT_SCATTER_ROWS, FT_ADAGRAD, FT_ATTENTION, FT_GATHER_POOL, FT_ALIGN_REGIONS,
     FT_POOL_REGIONS, FT_VITERBI, FT_SOFTMAX_SEQUENCES, FT_COSINE, FT_FTRL, FT_RMSPROP, FT_DESCEND,
     FT_DEPTHWISE_PLANES, FT_DEPTHWISE_PLANES_GRADIENT, FT_CROSS_ENTROPY, FT_CROSS_ENTROPY_GRADIENT,
     FT_ACTIVATION_GRADIENT, FT_REGROUP, FT_LOCAL_RESPONSE, FT_PROJECTED_SEQUENCES, FT_SUPPRESS_POLYGONS,
@@ -365,8 +367,8 @@ typedef struct ft_pool_sequences {
     float empty;
 } ft_pool_sequences;
 
-/* Windows of (outputs + 2)^2 pixels transformed: out [position][block][window][lane], of windows first to first +
-   count. */
+/* Windows of (outputs + 2)^2 pixels transformed, or with of_gradients the gradients of outputs^2 results: out
+   [position][block][window][lane], of windows first to first + count. */
 typedef struct ft_winograd_windows {
     int32_t kind, activation;
     int64_t tasks;
@@ -374,7 +376,7 @@ typedef struct ft_winograd_windows {
     const float *source;
     float *out;
     int64_t images, window_rows, window_columns, blocks, outputs, pad_top, pad_left, source_height, source_width,
-        source_image, source_row, source_block, out_block, out_position, first, count;
+        source_image, source_row, source_pixel, source_block, out_block, out_position, first, count, of_gradients;
 } ft_winograd_windows;
 
 /* Transformed windows times transformed filters [pair of blocks][position][channel][lanes], transformed back;
@@ -394,7 +396,8 @@ typedef struct ft_winograd {
         residual_block, rows, columns, block_parts;
 } ft_winograd;
 
-/* Filters [filters][channels][3][3], times scale by filter, transformed. */
+/* Filters of 3 x 3, times scale by filter, transformed; source has those of a channel filter_step and channel_step
+   apart, turned: with their last tap first. */
 typedef struct ft_pack_winograd {
     int32_t kind, activation;
     int64_t tasks;
@@ -402,7 +405,7 @@ typedef struct ft_pack_winograd {
     const void *source;
     const void *scale;
     float *out;
-    int64_t filters, channels, outputs;
+    int64_t filters, channels, outputs, filter_step, channel_step, turned;
 } ft_pack_winograd;
 
 /* Some pixels of each image side by side. */
@@ -415,9 +418,9 @@ typedef struct ft_subsample {
     int64_t images, blocks, rows, columns, lanes, source_image, source_block, source_row, source_pixel;
 } ft_subsample;
 
-/* out [filters][numbers] = sum over all windows of grad[filter] * source[window + offsets[number]]. Filters of
-   every group_pairs pairs of blocks (0: all) meet channels source_group further on. tasks = pairs of blocks *
-   number_parts. */
+/* out [filters][places[number]] = sum over all windows of grad[filter] * source[window + offsets[number]]. Filters
+   of every group_pairs pairs of blocks (0: all) meet channels source_group further on. Without whole_blocks, grad
+   has no more channels than filters, a vector of them at least. tasks = pair_parts * number_parts. */
 typedef struct ft_filter_gradient {
     int32_t kind, activation;
     int64_t tasks;
@@ -427,9 +430,50 @@ typedef struct ft_filter_gradient {
     float *out;
     float *scratch;
     const int64_t *offsets;
+    const int64_t *places;
     int64_t images, rows, columns, filters, numbers, source_image, source_row, source_pixel, grad_image, grad_row,
-        grad_block, number_parts, source_group, group_pairs;
+        grad_pixel, grad_block, whole_blocks, pair_parts, number_parts, source_group, group_pairs;
 } ft_filter_gradient;
+
+/* out [filters][channels][3][3] = the transformed windows of the input times those of the gradients, both
+   [position][block] [count][lane], summed and transformed back. Where windows come in several calls, sums keeps
+   them between the `begins` one and the one that `ends`. tasks = blocks of channels * pairs of blocks of filters.
+   */
+typedef struct ft_winograd_filter_gradient {
+    int32_t kind, activation;
+    int64_t tasks;
+    ft_constants constants;
+    const float *windows;
+    const float *grads;
+    float *sums;
+    float *out;
+    int64_t filters, channels, outputs, count, begins, ends;
+} ft_winograd_filter_gradient;
+
+/* Filters [filters][channels][taps] as packed weights of a product: a row for each filter, the channels of each tap
+   in it. */
+typedef struct ft_pack_taps {
+    int32_t kind, activation;
+    int64_t tasks;
+    ft_constants constants;
+    const void *source;
+    float *out;
+    int64_t filters, channels, taps;
+} ft_pack_taps;
+
+/* The gradient of a convolution by its input, channels last: grad [images][rows][columns][filters] times packed
+   weights, each result added where its window had read. So many images together share the rows of a product. */
+typedef struct ft_spread {
+    int32_t kind, activation;
+    int64_t tasks;
+    ft_constants constants;
+    const float *grad;
+    const float *weights;
+    float *out;
+    float *scratch;
+    int64_t images, rows, columns, filters, channels, source_height, source_width, window_h, window_w, stride_h,
+        stride_w, dilation_h, dilation_w, pad_top, pad_left, together, task_scratch;
+} ft_spread;
 
 /* The gradient of maximum pooling over row-major planes: the first cell of a window that equals its maximum gets
    all. */
@@ -801,6 +845,84 @@ typedef struct ft_batch_norm_gradient {
     int64_t images, channels, plane;
 } ft_batch_norm_gradient;
 
+/* For each 64 pixels of source [pixels][channels]: the mean by channel, and the sum of the squares of the
+   differences to it. */
+typedef struct ft_channel_moments {
+    int32_t kind, activation;
+    int64_t tasks;
+    ft_constants constants;
+    const float *source;
+    float *out;
+    int64_t pixels, channels;
+} ft_channel_moments;
+
+/* (source - mean) * factor + bias by channel, of [pixels][channels]. */
+typedef struct ft_normalize_last {
+    int32_t kind, activation;
+    int64_t tasks;
+    ft_constants constants;
+    const float *source;
+    const float *mean;
+    const float *factor;
+    const float *bias;
+    float *out;
+    int64_t pixels, channels;
+} ft_normalize_last;
+
+/* For each 64 pixels: the sum by channel of the gradients, and of them times (source - mean) * inverse. */
+typedef struct ft_channel_slopes {
+    int32_t kind, activation;
+    int64_t tasks;
+    ft_constants constants;
+    const float *source;
+    const float *mean;
+    const float *inverse;
+    const float *out_grad;
+    float *out;
+    int64_t pixels, channels;
+} ft_channel_slopes;
+
+/* (out_grad - level - (source - mean) * inverse * slope) * factor by channel. */
+typedef struct ft_normalize_last_gradient {
+    int32_t kind, activation;
+    int64_t tasks;
+    ft_constants constants;
+    const float *source;
+    const float *mean;
+    const float *inverse;
+    const float *factor;
+    const float *level;
+    const float *slope;
+    const float *out_grad;
+    float *source_grad;
+    int64_t pixels, channels;
+} ft_normalize_last_gradient;
+
+/* Pooling, channels last. mode: 0 maximum, 1 average of the cells that a window has, 2 over all cells of the
+   window. */
+typedef struct ft_pool_last {
+    int32_t kind, activation;
+    int64_t tasks;
+    ft_constants constants;
+    const float *source;
+    float *out;
+    int64_t images, channels, source_height, source_width, rows, columns, window_h, window_w, stride_h, stride_w,
+        pad_top, pad_left, mode;
+} ft_pool_last;
+
+/* Its gradient; of a maximum, the first cell of a window that equals it gets all. */
+typedef struct ft_pool_last_gradient {
+    int32_t kind, activation;
+    int64_t tasks;
+    ft_constants constants;
+    const float *source;
+    const float *maxima;
+    const float *grad;
+    float *out;
+    int64_t images, channels, source_height, source_width, rows, columns, window_h, window_w, stride_h, stride_w,
+        pad_top, pad_left, mode;
+} ft_pool_last_gradient;
+
 /* out[places[i]] += factor * source[i], in the order of i; out has so many rows. */
 typedef struct ft_scatter_rows {
     int32_t kind, activation;
@@ -1151,6 +1273,9 @@ typedef union ft_call {
     ft_pack_winograd pack_winograd;
     ft_subsample subsample;
     ft_filter_gradient filter_gradient;
+    ft_winograd_filter_gradient winograd_filter_gradient;
+    ft_pack_taps pack_taps;
+    ft_spread spread;
     ft_maximum_gradient maximum_gradient;
     ft_interpolate interpolate;
     ft_reduce reduce;
@@ -1177,6 +1302,12 @@ typedef union ft_call {
     ft_detections detections;
     ft_batch_norm batch_norm;
     ft_batch_norm_gradient batch_norm_gradient;
+    ft_channel_moments channel_moments;
+    ft_normalize_last normalize_last;
+    ft_channel_slopes channel_slopes;
+    ft_normalize_last_gradient normalize_last_gradient;
+    ft_pool_last pool_last;
+    ft_pool_last_gradient pool_last_gradient;
     ft_scatter_rows scatter_rows;
     ft_adagrad adagrad;
     ft_attention attention;
@@ -1243,15 +1374,21 @@ _Static_assert(offsetof(ft_lstm_sequences, source) == 32 && offsetof(ft_lstm_seq
 _Static_assert(offsetof(ft_pool_sequences, source) == 32 && offsetof(ft_pool_sequences, sequences) == 56 &&
                offsetof(ft_pool_sequences, empty) == 80 && sizeof(ft_pool_sequences) == 88, "pool_sequences");
 _Static_assert(offsetof(ft_winograd_windows, source) == 32 && offsetof(ft_winograd_windows, images) == 48 &&
-               sizeof(ft_winograd_windows) == 176, "winograd_windows");
+               sizeof(ft_winograd_windows) == 192, "winograd_windows");
 _Static_assert(offsetof(ft_winograd, windows) == 32 && offsetof(ft_winograd, images) == 80 && sizeof(ft_winograd) ==
                248, "winograd");
 _Static_assert(offsetof(ft_pack_winograd, source) == 32 && offsetof(ft_pack_winograd, filters) == 56 &&
-               sizeof(ft_pack_winograd) == 80, "pack_winograd");
+               sizeof(ft_pack_winograd) == 104, "pack_winograd");
 _Static_assert(offsetof(ft_subsample, source) == 32 && offsetof(ft_subsample, images) == 48 && sizeof(ft_subsample)
                == 120, "subsample");
-_Static_assert(offsetof(ft_filter_gradient, source) == 32 && offsetof(ft_filter_gradient, images) == 72 &&
-               sizeof(ft_filter_gradient) == 184, "filter_gradient");
+_Static_assert(offsetof(ft_filter_gradient, source) == 32 && offsetof(ft_filter_gradient, images) == 80 &&
+               sizeof(ft_filter_gradient) == 216, "filter_gradient");
+_Static_assert(offsetof(ft_winograd_filter_gradient, windows) == 32 && offsetof(ft_winograd_filter_gradient,
+               filters) == 64 && sizeof(ft_winograd_filter_gradient) == 112, "winograd_filter_gradient");
+_Static_assert(offsetof(ft_pack_taps, source) == 32 && offsetof(ft_pack_taps, filters) == 48 && sizeof(ft_pack_taps)
+               == 72, "pack_taps");
+_Static_assert(offsetof(ft_spread, grad) == 32 && offsetof(ft_spread, images) == 64 && sizeof(ft_spread) == 200,
+               "spread");
 _Static_assert(offsetof(ft_maximum_gradient, source) == 32 && offsetof(ft_maximum_gradient, planes) == 64 &&
                sizeof(ft_maximum_gradient) == 152, "maximum_gradient");
 _Static_assert(offsetof(ft_interpolate, source) == 32 && offsetof(ft_interpolate, images) == 64 &&
@@ -1304,6 +1441,18 @@ _Static_assert(offsetof(ft_batch_norm, source) == 32 && offsetof(ft_batch_norm, 
                offsetof(ft_batch_norm, epsilon) == 104 && sizeof(ft_batch_norm) == 112, "batch_norm");
 _Static_assert(offsetof(ft_batch_norm_gradient, source) == 32 && offsetof(ft_batch_norm_gradient, images) == 96 &&
                sizeof(ft_batch_norm_gradient) == 120, "batch_norm_gradient");
+_Static_assert(offsetof(ft_channel_moments, source) == 32 && offsetof(ft_channel_moments, pixels) == 48 &&
+               sizeof(ft_channel_moments) == 64, "channel_moments");
+_Static_assert(offsetof(ft_normalize_last, source) == 32 && offsetof(ft_normalize_last, pixels) == 72 &&
+               sizeof(ft_normalize_last) == 88, "normalize_last");
+_Static_assert(offsetof(ft_channel_slopes, source) == 32 && offsetof(ft_channel_slopes, pixels) == 72 &&
+               sizeof(ft_channel_slopes) == 88, "channel_slopes");
+_Static_assert(offsetof(ft_normalize_last_gradient, source) == 32 && offsetof(ft_normalize_last_gradient, pixels) ==
+               96 && sizeof(ft_normalize_last_gradient) == 112, "normalize_last_gradient");
+_Static_assert(offsetof(ft_pool_last, source) == 32 && offsetof(ft_pool_last, images) == 48 && sizeof(ft_pool_last)
+               == 152, "pool_last");
+_Static_assert(offsetof(ft_pool_last_gradient, source) == 32 && offsetof(ft_pool_last_gradient, images) == 64 &&
+               sizeof(ft_pool_last_gradient) == 168, "pool_last_gradient");
 _Static_assert(offsetof(ft_scatter_rows, source) == 32 && offsetof(ft_scatter_rows, count) == 56 &&
                offsetof(ft_scatter_rows, factor) == 80 && sizeof(ft_scatter_rows) == 88, "scatter_rows");
 _Static_assert(offsetof(ft_adagrad, param) == 32 && offsetof(ft_adagrad, rows) == 64 && offsetof(ft_adagrad, decay)

@@ -27,6 +27,7 @@ const ft_table TABLE = {
     [FT_WINOGRAD_WINDOWS] = winograd_windows,
     [FT_WINOGRAD] = winograd,
     [FT_PACK_WINOGRAD] = pack_winograd,
+    [FT_WINOGRAD_FILTER_GRADIENT] = winograd_filter_gradient,
     [FT_SUBSAMPLE] = subsample,
     [FT_INTERPOLATE] = interpolate,
     [FT_SUPPRESS] = suppress,

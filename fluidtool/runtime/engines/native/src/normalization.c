@@ -226,6 +226,87 @@ static void batch_norm_gradient(const ft_call *call, int64_t task, int64_t tasks
     }
 }
 
+/* ---------------------------------------------------------------- the same, channels last, by a few pixels at a time
+   The sums of CHUNK pixels are floats; kernels/normalization.py adds these up. */
+#define CHUNK 64
+
+static void channel_moments(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_channel_moments *s = &call->channel_moments;
+    const int64_t channels = s->channels;
+    int64_t from, to;
+    part((s->pixels + CHUNK - 1) / CHUNK, task, tasks, &from, &to);
+    for (int64_t chunk = from; chunk < to; chunk++) {
+        const int64_t left = s->pixels - chunk * CHUNK, pixels = left < CHUNK ? left : CHUNK;
+        const float *x = s->source + chunk * CHUNK * channels;
+        float *means = s->out + chunk * 2 * channels;
+        for (int64_t c = 0; c < channels; c += VL) {
+            const int64_t count = channels - c;
+            vec sum[2] = {ALL(0), ALL(0)}, squares[2] = {ALL(0), ALL(0)};
+            for (int64_t i = 0; i < pixels; i++) sum[i & 1] += take(x + i * channels + c, count);
+            const vec mean = (sum[0] + sum[1]) / ALL(pixels);
+            for (int64_t i = 0; i < pixels; i++) {
+                const vec away = take(x + i * channels + c, count) - mean;
+                squares[i & 1] += away * away;
+            }
+            give(means + c, mean, count), give(means + channels + c, squares[0] + squares[1], count);
+        }
+    }
+}
+
+static void normalize_last(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_normalize_last *s = &call->normalize_last;
+    const int64_t channels = s->channels;
+    const vec least = s->activation == FT_RELU ? ALL(0) : ALL(-INFINITY);
+    int64_t from, to;
+    part(s->pixels, task, tasks, &from, &to);
+    for (int64_t i = from; i < to; i++) {
+        const float *x = s->source + i * channels;
+        float *y = s->out + i * channels;
+        for (int64_t c = 0; c < channels; c += VL) {
+            const int64_t count = channels - c;
+            const vec away = take(x + c, count) - take(s->mean + c, count);
+            give(y + c, MAX(away * take(s->factor + c, count) + take(s->bias + c, count), least), count);
+        }
+    }
+}
+
+/* Of the gradients, and of them times the normalised x. */
+static void channel_slopes(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_channel_slopes *s = &call->channel_slopes;
+    const int64_t channels = s->channels;
+    int64_t from, to;
+    part((s->pixels + CHUNK - 1) / CHUNK, task, tasks, &from, &to);
+    for (int64_t chunk = from; chunk < to; chunk++) {
+        const int64_t left = s->pixels - chunk * CHUNK, pixels = left < CHUNK ? left : CHUNK, at = chunk * CHUNK * channels;
+        float *sums = s->out + chunk * 2 * channels;
+        for (int64_t c = 0; c < channels; c += VL) {
+            const int64_t count = channels - c;
+            const vec mean = take(s->mean + c, count), inverse = take(s->inverse + c, count);
+            vec grads[2] = {ALL(0), ALL(0)}, slopes[2] = {ALL(0), ALL(0)};
+            for (int64_t i = 0; i < pixels; i++) {
+                const vec grad = take(s->out_grad + at + i * channels + c, count);
+                grads[i & 1] += grad;
+                slopes[i & 1] += grad * ((take(s->source + at + i * channels + c, count) - mean) * inverse);
+            }
+            give(sums + c, grads[0] + grads[1], count), give(sums + channels + c, slopes[0] + slopes[1], count);
+        }
+    }
+}
+
+static void normalize_last_gradient(const ft_call *call, int64_t task, int64_t tasks) {
+    const ft_normalize_last_gradient *s = &call->normalize_last_gradient;
+    const int64_t channels = s->channels;
+    int64_t from, to;
+    part(s->pixels, task, tasks, &from, &to);
+    for (int64_t i = from * channels; i < to * channels; i += channels)
+        for (int64_t c = 0; c < channels; c += VL) {
+            const int64_t count = channels - c;
+            const vec normalized = (take(s->source + i + c, count) - take(s->mean + c, count)) * take(s->inverse + c, count);
+            const vec grad = take(s->out_grad + i + c, count) - take(s->level + c, count);
+            give(s->source_grad + i + c, (grad - normalized * take(s->slope + c, count)) * take(s->factor + c, count), count);
+        }
+}
+
 /* Each number over a power of k + alpha * the sum of squares of the channels around, blocked. */
 static void local_response(const ft_call *call, int64_t task, int64_t tasks) {
     const ft_local_response *s = &call->local_response;

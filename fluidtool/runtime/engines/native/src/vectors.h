@@ -29,6 +29,8 @@ INLINE vec all(float v) { return (vec){FOUR(v), FOUR(v), FOUR(v), FOUR(v)}; }
 #else
 INLINE vec all(float v) { return (vec){FOUR(v), FOUR(v)}; }
 #endif
+typedef double vec_wide __attribute__((vector_size(VL * 8)));
+#define ALL_WIDE(value) ((vec_wide){0} + (double)(value))
 #define CHOOSE(mask, yes, no) ((vec)(((mask) & (veci)(yes)) | (~(mask) & (veci)(no))))
 /* a, where one is no number, as the instructions have it with their operands the other way round. */
 #if VL == 16 && defined(__AVX512F__) && !defined(__clang__)
@@ -50,9 +52,14 @@ INLINE void part(int64_t count, int64_t task, int64_t tasks, int64_t *from, int6
 
 /* The first `count` lanes from memory, `rest` in the others. */
 INLINE vec load_some(const float *from, int64_t count, float rest) {
+#if VL == 16 && defined(__AVX512F__) && !defined(__clang__)
+    const int there = count < VL ? count < 0 ? 0 : (1 << count) - 1 : (1 << VL) - 1;
+    return (vec)__builtin_ia32_loadups512_mask(from, ALL(rest), (unsigned short)there);
+#else
     float lanes[VL];
     for (int64_t i = 0; i < VL; i++) lanes[i] = i < count ? from[i] : rest;
     return LOAD(lanes);
+#endif
 }
 
 /* The lanes that there are, at most VL; zeros behind. */
@@ -70,9 +77,13 @@ INLINE vec take_loose(const loose *from, int64_t count) {
 }
 
 INLINE void store_some(float *to, vec value, int64_t count) {
+#if VL == 16 && defined(__AVX512F__) && !defined(__clang__)
+    __builtin_ia32_storeups512_mask(to, value, (unsigned short)((1 << count) - 1));
+#else
     float lanes[VL];
     STORE(lanes, value);
     memcpy(to, lanes, (size_t)count * sizeof(float));
+#endif
 }
 
 INLINE void give(float *to, vec value, int64_t count) {

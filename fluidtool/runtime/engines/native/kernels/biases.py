@@ -1,0 +1,54 @@
+"""elementwise_add of a number for each channel, as convolutions have them, where the channels are last in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fluidtool.ops.context import OpContext
+from fluidtool.ops.math.elementwise_common import grad_lod
+from fluidtool.runtime.engines.native import abi
+from fluidtool.runtime.engines.native.kernels.direct import Array, are_floats, in_rows, run_call
+from fluidtool.runtime.engines.native.kernels.last import empty_last, is_only_last, memory_of
+from fluidtool.runtime.engines.native.kernels.normalization import chunks_of, pixels_of, task_count_of_pixels
+from fluidtool.runtime.engines.native.library import Library
+
+
+def elementwise_add(library: Library, ctx: OpContext, X: Any, Y: Any, *, axis: int) -> Any:
+    """fluidtool.ops.math.elementwise.elementwise_add for X [N, C, H, W] and Y [C]."""
+    if not is_bias(X, Y, axis):
+        return NotImplemented
+    out, channels = empty_last(X.shape), X.shape[1]
+    arguments = abi.NormalizeLast(
+        source=memory_of(X), mean=np.zeros(channels, np.float32), factor=np.ones(channels, np.float32), bias=in_rows(Y),
+        out=memory_of(out), **pixels_of(X),
+    )  # fmt: skip
+    run_call(library, arguments, task_count_of_pixels(library, X))
+    return out
+
+
+def elementwise_add_gradient(library: Library, ctx: OpContext, X: Any, Y: Any, Out_grad: Any, *, axis: int) -> Any:
+    """fluidtool.ops.math.elementwise.elementwise_add_grad for the same."""
+    if not is_bias(Out_grad, Y, axis) or not ctx.wants("Y@GRAD"):
+        return NotImplemented
+    grad_lod(ctx)
+    return {"X@GRAD": Out_grad, "Y@GRAD": sum_of_pixels(library, Out_grad)}
+
+
+def is_bias(x: Any, y: Any, axis: int) -> bool:
+    """Whether y has a number for each channel of x, whose channels are last in memory."""
+    if axis != 1 or not are_floats(x, y) or y is None or not is_only_last(x):
+        return False
+    return bool(y.shape == (x.shape[1],) and x.size > 0)
+
+
+def sum_of_pixels(library: Library, x: Array) -> Array:
+    """The sum over everything but channels, which are last in memory."""
+    source, nothing, sums = memory_of(x), np.zeros(x.shape[1], np.float32), chunks_of(x)
+    arguments = abi.ChannelSlopes(
+        source=source, out_grad=source, mean=nothing, inverse=nothing, out=sums, **pixels_of(x)
+    )
+    run_call(library, arguments, task_count_of_pixels(library, x))
+    total: Array = sums[:, 0].sum(axis=0, dtype=np.float64).astype(np.float32)
+    return total
