@@ -1,8 +1,9 @@
 """Every measurement in one command: `python -m benchmarks`.
 
 fluidtool beside every peer that is here - ONNX Runtime and OpenVINO of this interpreter, Paddle by the interpreters that
-PADDLE_1 and PADDLE_2 name (1.8.5 and 2.6) - on models built here, with random weights: latency in interleaved rounds, cold
-processes, memory, networks of full size, training, growth of the cost. A ratio is the median, over the rounds, of the time
+PADDLE_1 and PADDLE_2 name (1.8.5 and 2.6), PyTorch by the one that TORCH names, or this one - on models built here, with
+random weights: latency in interleaved rounds, cold processes, memory, networks of full size, training, growth of the cost.
+A ratio is the median, over the rounds, of the time
 to that of the quickest peer of the same precision; `others` is the part of the processors that other programs used
 meanwhile. What is not run is said, with the reason. --keep writes the results into a folder, by date.
 """
@@ -24,7 +25,7 @@ from benchmarks.inference_networks import NETWORKS, write
 from benchmarks.latency import CASES, cold_processes, latency
 from benchmarks.rounds import ROOT, Engine
 from benchmarks.tables import tables
-from benchmarks.training import trained
+from benchmarks.training import peers, trained
 from benchmarks.training_networks import NETWORKS as TRAINED
 from fluidtool.cli.render import plain
 
@@ -55,12 +56,11 @@ def full_part(options: argparse.Namespace, present: Sequence[Engine]) -> list[An
 
 
 def training_part(options: argparse.Namespace, present: Sequence[Engine]) -> list[Any]:
-    paddle = os.environ.get("PADDLE_1")
-    if not paddle:
-        return absent("training", "PADDLE_1 names no interpreter that has Paddle 1.8.5")
-    return together(
-        "training", [trained(name, paddle, options.rounds, options.burst, options.threads) for name in TRAINED]
-    )
+    others, missing = peers()
+    for what, why in missing.items():
+        absent(what, why)
+    settings = options.rounds, options.burst, options.threads
+    return together("training", [trained(name, others, *settings) for name in options.trained]) if others else []
 
 
 def growth_part(options: argparse.Namespace, present: Sequence[Engine]) -> list[Any]:
@@ -103,6 +103,9 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=tuple(PARTS), help="only these")
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=tuple(NETWORKS), help="only these")
+    parser.add_argument(
+        "--trained", nargs="+", choices=TRAINED, default=tuple(TRAINED), help="only these, of `training`"
+    )
     parser.add_argument("--peers", nargs="+", default=(), metavar="NAME", help="only these engines beside ours")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--burst", type=float, default=0.4, help="seconds that an engine measures in a round")

@@ -73,13 +73,17 @@ def full_table(rows: list[Found]) -> Table:
 
 
 def training_table(rows: list[Found]) -> Table:
-    out = table("Training beside Paddle 1.8.5 (above 1: quicker)", ">ratio", "network", ">examples/s", ">Paddle", "")
+    names = list(dict.fromkeys(name for each in rows for name in each["examples_per_second"]))
+    heads = (">to Paddle", ">to PyTorch", "network", *(f">{name}" for name in names), "")
+    out = table("Training: examples/s, and our speed to others' (above 1: quicker)", *heads)
     for each in rows:
-        if "absent" in each:
-            out.add("-", each["network"], "-", "-", each["absent"])
-        else:
-            speeds = [f"{speed:.0f}" for speed in each["examples_per_second"].values()]
-            out.add(f"{each['ratio']:.2f}", each["network"], *speeds, "")
+        ratios = ["-" if each[key] is None else f"{each[key]:.2f}" for key in ("ratio", "torch_ratio")]
+        speeds = [each["examples_per_second"].get(name) for name in names]
+        absent = "; ".join(f"{name}: {why}" for name, why in each["absent"].items())
+        out.add(*ratios, each["network"], *("-" if speed is None else f"{speed:.0f}" for speed in speeds), absent)
+    for text in dict.fromkeys(each["differences"] for each in rows if each["differences"]):
+        of = ", ".join(each["network"] for each in rows if each["differences"] == text)
+        out.add("", "", f"{of}: {text}", *[""] * (len(names) + 1))
     return out
 
 

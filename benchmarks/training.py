@@ -1,39 +1,92 @@
-"""Training speed beside Paddle 1.8.5: the same program on the same batch, in interleaved rounds."""
+"""Training speed beside Paddle 1.8.5 and PyTorch: the same network on the same batch, in interleaved rounds."""
 
 from __future__ import annotations
 
+import os
 import statistics
 import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from benchmarks.rounds import Absent, Engine, Worker, median_ratio, take_turns
 
-WORKER = str(Path(__file__).with_name("training_worker.py"))
+WORKER, TORCH_WORKER = (str(Path(__file__).with_name(name)) for name in ("training_worker.py", "torch_worker.py"))
+OURS = Engine("fluidtool", (sys.executable, WORKER, "fluidtool.fluid"))
+PADDLE, TORCH = "paddle1", "torch"
+VARIANTS = ("eager", "channels_last", "compiled")
+WITH_TORCH = ("mlp", "convolution", "resnet18", "sparse_ctr")
+IMAGES = ("convolution", "resnet18")
+COMMON = (
+    "PyTorch has one operator for softmax and cross entropy, draws other initial weights, and fetches the loss as we do"
+)
+DIFFERENCES = {
+    "mlp": COMMON,
+    "convolution": COMMON,
+    "resnet18": COMMON,
+    "sparse_ctr": f"{COMMON}; its Adagrad sums rows that occur twice before the update, as Paddle's does",
+}
+"""In what the networks of both sides differ, by network."""
 
 
-def trained(network: str, paddle: str, rounds: int, burst: float, threads: int) -> dict[str, Any]:
-    """Examples per second of one network, ours and theirs; the ratio of the speeds, above 1 where we are ahead.
+def peers() -> tuple[list[Engine], dict[str, str]]:
+    """(Paddle and PyTorch where they are, why others are not). TORCH names an interpreter, if this one has no PyTorch."""
+    found: list[Engine] = []
+    missing: dict[str, str] = {}
+    if paddle := os.environ.get("PADDLE_1"):
+        found.append(Engine(PADDLE, (paddle, WORKER, "paddle.fluid")))
+    else:
+        missing["training beside Paddle"] = "PADDLE_1 names no interpreter that has Paddle 1.8.5"
+    python = os.environ.get("TORCH") or (sys.executable if find_spec("torch") else "")
+    if python:
+        found += [Engine(f"{TORCH} {variant}", (python, TORCH_WORKER, variant)) for variant in VARIANTS]
+    else:
+        missing["training beside PyTorch"] = "TORCH names no interpreter that has PyTorch, and this one has none"
+    return found, missing
 
-    `paddle` is an interpreter that has Paddle 1.8.5. Where one of them cannot, `absent` says why.
+
+def trains(engine: Engine, network: str) -> bool:
+    """Whether an engine has this network; channels are last only where there are some."""
+    if not engine.name.startswith(TORCH):
+        return True
+    return network in WITH_TORCH and (network in IMAGES or not engine.name.endswith("channels_last"))
+
+
+def trained(network: str, others: Sequence[Engine], rounds: int, burst: float, threads: int) -> dict[str, Any]:
+    """Examples per second of one network by engine, and the ratios of our speed to Paddle's and to the best of PyTorch,
+    above 1 where we are ahead. `absent` says why an engine could not.
     """
-    ours = Engine("fluidtool", (sys.executable, WORKER, "fluidtool.fluid"))
-    theirs = Engine("paddle1", (paddle, WORKER, "paddle.fluid"))
-    workers = []
+    workers: list[Worker] = []
+    absent: dict[str, str] = {}
     try:
-        for engine in (ours, theirs):
-            workers.append(Worker.begin(engine, network, str(threads)))
+        for engine in (OURS, *(other for other in others if trains(other, network))):
+            try:
+                workers.append(Worker.begin(engine, network, str(threads)))
+            except Absent as error:
+                absent[engine.name] = str(error)
         found = take_turns(workers, rounds, burst)
-        if lost := [worker.lost for worker in workers if worker.lost]:
-            raise Absent(lost[0])
-    except Absent as error:
-        return {"network": network, "absent": str(error)}
+        absent |= {worker.engine.name: worker.lost for worker in workers if worker.lost}
     finally:
         for worker in workers:
             worker.end()
-    speeds = {worker.engine.name: speed(worker) for worker in workers}
-    ratio = median_ratio(found, theirs.name, [ours.name])
-    return {"network": network, "examples_per_second": speeds, "ratio": ratio}
+    here = [worker for worker in workers if worker.bursts and not worker.lost]
+    names = [worker.engine.name for worker in here if worker.engine is not OURS]
+    torches = [name for name in names if name.startswith(TORCH)]
+    return {
+        "network": network,
+        "examples_per_second": {worker.engine.name: speed(worker) for worker in here},
+        "ratio": speed_ratio(found, [name for name in names if name == PADDLE]),
+        "torch_ratio": speed_ratio(found, torches),
+        "differences": DIFFERENCES[network] if torches else "",
+        "absent": absent,
+    }
+
+
+def speed_ratio(rounds: Sequence[dict[str, float]], others: Sequence[str]) -> float | None:
+    """Our speed to that of the quickest of others in the same round, the median over the rounds; None without others."""
+    ratio = median_ratio(rounds, OURS.name, others)
+    return None if ratio is None else 1 / ratio
 
 
 def speed(worker: Worker) -> float:

@@ -166,7 +166,9 @@ SHORT = ["--networks", "lstm", "--rounds", "1", "--burst", "0.01", "--cold", "1"
 def test_the_command_prints_ratios_and_keeps_results_by_date(
     lstm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delenv("PADDLE_1", raising=False)
+    for name in ("PADDLE_1", "TORCH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("benchmarks.training.find_spec", lambda name: None)
     monkeypatch.setenv("FLUIDTOOL_THREADS", "1")
     monkeypatch.setattr(growth, "LENGTHS", (1, 2))
     kept = tmp_path / "kept"
@@ -174,7 +176,12 @@ def test_the_command_prints_ratios_and_keeps_results_by_date(
     printed = capsys.readouterr()
     titles = ("LSTM 2 x 256, 128 words, batch 1", "Cold process", "LSTM 2 x 256, by length", "Cliffs")
     assert all(title in printed.out for title in titles)
-    assert "not run: training: PADDLE_1" in printed.err and "not run: full-size networks: --full-models" in printed.err
+    for why in (
+        "training beside Paddle: PADDLE_1",
+        "training beside PyTorch: TORCH",
+        "full-size networks: --full-models",
+    ):
+        assert f"not run: {why}" in printed.err
     (results,) = kept.glob("*.json")
     found = json.loads(results.read_text())
     assert found["latency"][0]["engines"]["fluidtool"]["milliseconds"] > 0
