@@ -29,18 +29,27 @@ def ctc_loss(ctx: OpContext, logits: Any, labels: Any, lengths: Any, label_lengt
     backward = _log_scores(ctx, log_probs, labels, lengths, label_lengths, blank, backward=True)
     states = ctx.array(_states(np, labels, label_lengths, blank))
     at_state = _at_states(xp, log_probs, states)
-    total = _log_sum(xp, (forward + backward - at_state)[0], axis=1) if longest else xp.zeros(sequences)
-    counted = ctx.array(feasible)
-    loss = xp.where(counted, -total, 0)
+    total = xp.where(ctx.array(feasible), _at_end(ctx, forward, lengths, label_lengths), 0)
 
     alive = ctx.array((np.arange(longest)[:, None] < lengths) & feasible)
-    weight = xp.exp(xp.minimum(forward + backward - at_state - total[:, None], 0)) * alive[:, :, None]
+    weight = xp.exp(forward + backward - at_state - total[:, None]) * alive[:, :, None]
     gradient = xp.exp(log_probs) * alive[:, :, None]
     gradient[:, :, blank] -= weight[:, :, ::2].sum(axis=2)
     row = xp.arange(sequences)
     for position in range(labels.shape[1]):
         gradient[:, row, states[:, 2 * position + 1]] -= weight[:, :, 2 * position + 1]
-    return loss.astype(logits.dtype), gradient.astype(logits.dtype)
+    return (0 - total).astype(logits.dtype), gradient.astype(logits.dtype)
+
+
+def _at_end(ctx: OpContext, forward: Any, lengths: Any, label_lengths: Any) -> Any:
+    """[N]: the log of the sum over all paths. Backward scores do not count here: where a label has the class of the blank, they
+    take other steps than forward scores, and warp-ctc takes the loss from the latter."""
+    xp, np = ctx.xp, ctx.np
+    if not len(forward):
+        return xp.zeros(len(lengths))
+    last = forward[ctx.array(np.maximum(lengths - 1, 0)), xp.arange(len(lengths))]
+    behind = 2 * label_lengths[:, None] - np.arange(last.shape[1])
+    return _log_sum(xp, xp.where(ctx.array((behind == 0) | (behind == 1)), last, NOTHING), axis=1)
 
 
 def _log_softmax(xp: Any, logits: Any) -> Any:

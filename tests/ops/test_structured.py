@@ -154,6 +154,18 @@ def test_warpctc_gradient(inputs: dict[str, Any], blank: int) -> None:
     check_gradient("warpctc", inputs, wrt=["Logits"], attrs={"blank": blank}, loss=["Loss"])
 
 
+def test_warpctc_of_labels_with_the_class_of_the_blank() -> None:
+    """Losses and gradient of Paddle 1.8.5: a path may leave such a state in two steps, but not come to it in two."""
+    logits = lod_tensor(np.random.RandomState(1).rand(8, 6).astype(np.float32), [[2, 6]])
+    inputs = {"Logits": logits, "Label": lod_tensor(column(0, 1, 2, 0, 0, dtype="int32"), [[2, 3]])}
+    got = run_op("warpctc", inputs, {"blank": 0})
+    np.testing.assert_allclose(got["Loss"].numpy(), [[3.5716994], [9.816719]], rtol=1e-6)
+    gradient = got["WarpCTCGrad"].numpy()[0]
+    np.testing.assert_allclose(
+        gradient[:, :4], [[0.1855, 0.2512, 0.1223, 0.1654], [-1.297, 0.2435, -2.6599, 0.1978]], atol=6e-5
+    )
+
+
 def test_warpctc_of_improbable_paths_stays_finite() -> None:
     logits = np.zeros((8, 3), np.float32)
     logits[:, 0] = 200
