@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from fluidtool.errors import ArgumentTypeError, ProgramError, WrongKindError
 from fluidtool.html_table import html_table
@@ -52,6 +52,8 @@ class Program:
     so that compiled plans know when they are out of date.
     """
 
+    _first_seed: ClassVar[int] = 0
+
     def __init__(self) -> None:
         self.blocks: list[Block] = [Block(self, 0)]
         self.current_block_idx = 0
@@ -63,7 +65,7 @@ class Program:
         self.original: Original | None = None
         self.mutation = 0
         self._known: dict[Any, Any] = {}
-        self._seed = 0
+        self._seed = Program._first_seed
         self._op_role: int = OpRole.Forward
         self._op_role_var: list[str] = []
         self._is_distributed = False
@@ -143,6 +145,11 @@ class Program:
             raise WrongKindError("Program.random_seed's input seed must be an integer, but received " + str(type(seed)))
         self._seed = seed
         self.touch()
+
+    def global_seed(self, seed: int = 0) -> None:
+        """Set the seed of this program and of every program made from now on (Paddle 1.8.5)."""
+        self.random_seed = seed
+        Program._first_seed = seed
 
     def list_vars(self) -> Iterator[Variable]:
         """Every variable of every block."""

@@ -44,7 +44,7 @@ def inferred_integers(
     if attr:
         return [int(value) for value in attr]
     if tensor is not None:
-        return [-1] * tensor.shape[0] if tensor.rank == 1 and tensor.shape[0] >= 0 else None
+        return [-1] * prod(tensor.shape) if tensor.shape and min(tensor.shape) >= 0 else None
     return [-1] * len(tensors or [])
 
 

@@ -130,13 +130,13 @@ def _(
     low = inferred_integers(StartsTensor, StartsTensorList, starts)
     high = inferred_integers(EndsTensor, EndsTensorList, ends)
     step = inferred_integers(StridesTensor, StridesTensorList, strides)
-    told = bool(starts and ends and strides) and -1 not in infer_flags
+    told = bool(starts and ends and strides)
     shape = list(Input.shape)
     for i, axis in enumerate(axes):
         place = axis_in(ctx, axis, Input.rank, "every axis of axes")
         if axis in decrease_axis:
             shape[place] = 1
-        elif told and low and high and step and Input.shape[place] >= 0:
+        elif told and infer_flags[i : i + 1] != [-1] and low and high and step and Input.shape[place] >= 0:
             size = Input.shape[place]  # of an axis that is named twice, the later range counts
             shape[place] = len(range(size)[strided_range(ctx, low[i], high[i], step[i], size)])
         else:

@@ -301,6 +301,13 @@ def test_random_seed_makes_random_operators_repeat() -> None:
     assert runs[0] == runs[1]
 
 
+def test_a_global_seed_is_that_of_later_programs_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Program, "_first_seed", 0)
+    program, earlier = Program(), Program()
+    program.global_seed(102)
+    assert [each.random_seed for each in (program, earlier, Program())] == [102, 0, 102]
+
+
 def test_random_seed_is_a_whole_number() -> None:
     with pytest.raises(TypeError, match="must be an integer"):
         Program().random_seed = "12"  # type: ignore[assignment]
