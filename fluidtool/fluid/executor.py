@@ -338,18 +338,33 @@ def check_feed(program: Program, feed: Mapping[str, Any], devices: int = 1) -> N
 def _check_value(var: Variable, value: Any, devices: int) -> None:
     if isinstance(value, (list, tuple, str)) or var.type != VarType.LOD_TENSOR:
         return
-    shape = tuple(value.shape() if isinstance(value, LoDTensor) else np.shape(value))
-    if devices > 1 and shape:
-        shape = (-(-shape[0] // devices), *shape[1:])
     dtype = value.dtype() if isinstance(value, LoDTensor) else var_type_of(np.asarray(value).dtype)
-    fits = len(shape) == len(var.shape) and all(w < 0 or w == s for w, s in zip(var.shape, shape, strict=True))
-    if not fits and not (isinstance(value, LoDTensor) and value.offsets):
-        raise FeedError(
-            f"The fed Variable {var.name!r} should have dimensions = {len(var.shape)}, shape = {var.shape}, "
-            f"but received fed shape {list(shape)} on each device"
-        )
+    for shape in _shapes_on_devices(value, devices):
+        if not _fits(shape, var.shape):
+            raise FeedError(
+                f"The fed Variable {var.name!r} should have dimensions = {len(var.shape)}, shape = {var.shape}, "
+                f"but received fed shape {list(shape)} on each device"
+            )
     if var.dtype is not None and dtype != var.dtype:
         raise FeedError(
             f"The data type of fed Variable {var.name!r} must be {data_type_name(var.dtype)!r}, "
             f"but received {data_type_name(dtype)!r}; convert it with array.astype"
         )
+
+
+def _shapes_on_devices(value: Any, devices: int) -> Iterator[tuple[int, ...]]:
+    """The shapes of the first device's part and of the last one's; rows in sequences count as -1 (Paddle 1.8.5 pybind.cc)."""
+    shape = tuple(value.shape() if isinstance(value, LoDTensor) else np.shape(value))
+    if not shape:
+        yield shape
+    elif isinstance(value, LoDTensor) and value.offsets:
+        yield (-1, *shape[1:])
+    else:
+        rows = -(-shape[0] // devices)
+        yield (rows, *shape[1:])
+        if rows and shape[0] % rows:
+            yield (shape[0] % rows, *shape[1:])
+
+
+def _fits(shape: tuple[int, ...], declared: Sequence[int]) -> bool:
+    return len(shape) == len(declared) and all(min(w, s) < 0 or w == s for w, s in zip(declared, shape, strict=True))

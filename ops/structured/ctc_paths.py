@@ -43,7 +43,8 @@ def ctc_loss(ctx: OpContext, logits: Any, labels: Any, lengths: Any, label_lengt
 
 def _at_end(ctx: OpContext, forward: Any, lengths: Any, label_lengths: Any) -> Any:
     """[N]: the log of the sum over all paths. Backward scores do not count here: where a label has the class of the blank, they
-    take other steps than forward scores, and warp-ctc takes the loss from the latter."""
+    take other steps than forward scores, and warp-ctc takes the loss from the latter.
+    """
     xp, np = ctx.xp, ctx.np
     if not len(forward):
         return xp.zeros(len(lengths))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy
@@ -241,3 +242,26 @@ def test_the_rows_of_a_device_are_checked() -> None:
     assert fetched.shape == (2, 2)
     with pytest.raises(ValueError, match=r"received fed shape \[2, 2\] on each device"):
         fluid.Executor().run(compiled, feed={"x": np.ones((4, 2), "float32")}, fetch_list=[doubled])
+
+
+def test_the_rows_left_for_the_last_device_are_checked() -> None:
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()):
+        doubled = fluid.layers.scale(fluid.data("x", [3, None], "float32"), 2.0)
+    compiled = fluid.CompiledProgram(main).with_data_parallel(places=[fluid.CPUPlace()] * 2)
+    with pytest.raises(ValueError, match=r"received fed shape \[2, 2\] on each device"):
+        fluid.Executor().run(compiled, feed={"x": np.ones((5, 2), "float32")}, fetch_list=[doubled])
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (5, 2, 1)])
+def test_all_but_the_rows_of_sequences_is_checked(shape: tuple[int, ...]) -> None:
+    main = fluid.Program()
+    with fluid.program_guard(main, fluid.Program()):
+        summed = fluid.layers.sequence_pool(fluid.data("x", [3, 2], "float32", lod_level=1), "sum")
+    fed = fluid.create_lod_tensor(np.ones((5, 2), "float32"), [[2, 3]], fluid.CPUPlace())
+    (fetched,) = fluid.Executor().run(main, feed={"x": fed}, fetch_list=[summed])
+    assert fetched.tolist() == [[2, 2], [3, 3]]
+    wrong = fluid.create_lod_tensor(np.ones(shape, "float32"), [[2, 3]], fluid.CPUPlace())
+    found = re.escape(str([-1, *shape[1:]]))
+    with pytest.raises(ValueError, match=f"received fed shape {found} on each device"):
+        fluid.Executor().run(main, feed={"x": wrong}, fetch_list=[summed])
