@@ -85,6 +85,18 @@ def test_many_windows_pass_through_the_arena_in_strips() -> None:
     check(net, net.op("relu", "Out", {"X": y}))
 
 
+@pytest.mark.parametrize("channels", [256, 336])
+def test_sums_over_many_channels_are_no_less_accurate_than_numpys(channels: int) -> None:
+    net = Net()
+    image, weights = net.data(1, channels, 14, 14), net.parameter(48, channels, 3, 3)
+    y = net.conv(image, weights, paddings=[1, 1])
+    wide = np.pad(net.feeds[image].astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    filters = net.scope.var(weights).value.numpy().astype(np.float64)
+    exact = np.einsum("nchwij,kcij->nkhw", np.lib.stride_tricks.sliding_window_view(wide, (3, 3), (2, 3)), filters)
+    errors = [float(np.square(net.run(engine, y)[0] - exact).mean() ** 0.5) for engine in ("native", "numpy")]
+    assert errors[0] <= errors[1]
+
+
 def test_what_is_no_number_spreads_no_further_than_its_windows() -> None:
     net = Net()
     image = np.ones((1, 16, 24, 24), np.float32)

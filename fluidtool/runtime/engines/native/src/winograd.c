@@ -5,6 +5,7 @@
 
 #define ROOT 1.41421356f
 #define HALF_ROOT 0.70710678f
+#define CHANNELS_SUMMED 64 /* in a row, then added to those before: a long sum rounds more, and transforming back enlarges that */
 #define MOST_TILES 28 /* windows whose products lie on the stack until they are transformed back */
 
 /* One axis of a window, pixels `step` vectors apart: B^T d. */
@@ -158,7 +159,7 @@ static void winograd(const ft_call *call, int64_t task, int64_t tasks) {
     int64_t pair, pair_end, from, to;
     part(s->count, task % s->window_parts, s->window_parts, &from, &to);
     part(pairs, task / s->window_parts, s->block_parts, &pair, &pair_end);
-    const int64_t tiles = (to - from + TILE - 1) / TILE;
+    const int64_t tiles = (to - from + TILE - 1) / TILE, segments = s->channels / VL;
     for (; pair < pair_end; pair++) {
         const int64_t blocks = 2 * pair + 1 < s->blocks ? 2 : 1, width = blocks * VL, position = (to - from) * width;
         const int64_t lines = (width * VL / 16 + tiles - 1) / tiles;
@@ -167,19 +168,22 @@ static void winograd(const ft_call *call, int64_t task, int64_t tasks) {
             for (int64_t tile = 0; tile < tiles; tile++) {
                 int64_t first, last;
                 part(to - from, tile, tiles, &first, &last);
-                const tile_work t = {.x = s->windows + i * s->windows_position + (from + first) * VL,
-                                     .w = w,
-                                     .x_pixel = VL,
-                                     .y = products + i * position + first * width,
-                                     .y_pixel = width,
-                                     .y_block = VL,
-                                     .offsets = s->offsets,
-                                     .segments = s->channels / VL,
-                                     .length = VL,
-                                     .first = 1,
-                                     .ahead = w + s->channels * width + tile * s->channels / VL * lines * 16,
-                                     .ahead_lines = lines};
-                tile_of(blocks, last - first, &t);
+                for (int64_t begin = 0; begin < segments; begin += CHANNELS_SUMMED / VL) {
+                    const int64_t rest = segments - begin;
+                    const tile_work t = {.x = s->windows + i * s->windows_position + (from + first) * VL,
+                                         .w = w + begin * VL * width,
+                                         .x_pixel = VL,
+                                         .y = products + i * position + first * width,
+                                         .y_pixel = width,
+                                         .y_block = VL,
+                                         .offsets = s->offsets + begin,
+                                         .segments = rest < CHANNELS_SUMMED / VL ? rest : CHANNELS_SUMMED / VL,
+                                         .length = VL,
+                                         .first = begin == 0,
+                                         .ahead = w + s->channels * width + (tile * segments + begin) * lines * 16,
+                                         .ahead_lines = lines};
+                    tile_of(blocks, last - first, &t);
+                }
             }
         for (int64_t b = 0; b < blocks; b++) {
             const int64_t block = 2 * pair + b;
