@@ -10,6 +10,7 @@ from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.math.matrix_common import multiplied
 from fluidtool.ops.math.wiring import wired
 from fluidtool.ops.multiply_adds import Shapes
+from fluidtool.ops.quantize.eight_bits import is_8_bits, stored, whole_weights
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import USE_MKLDNN, TensorMeta, floats
 from fluidtool.ops.traits import Traits
@@ -35,10 +36,28 @@ def _multiply_adds(op: Operator, shape: Shapes) -> int:
 def mul(ctx: OpContext, X: Any, Y: Any, *, x_num_col_dims: int, y_num_col_dims: int) -> Any:
     """X · Y, X flattened before dimension `x_num_col_dims`, Y before `y_num_col_dims` (Paddle 1.8.5 mul_op.cc).
 
-    Out has X's first x_num_col_dims dimensions followed by Y's from y_num_col_dims on.
+    Out has X's first x_num_col_dims dimensions followed by Y's from y_num_col_dims on. X may be of 8 bits, behind `quantize`.
     """
+    shape = X.shape[:x_num_col_dims] + Y.shape[y_num_col_dims:]
+    if is_8_bits(X):
+        return _of_8_bits(ctx, X, Y, x_num_col_dims, y_num_col_dims).reshape(shape)
     x, y = _matrices(ctx, X, Y, x_num_col_dims, y_num_col_dims)
-    return multiplied(x, y).reshape(X.shape[:x_num_col_dims] + Y.shape[y_num_col_dims:])
+    return multiplied(x, y).reshape(shape)
+
+
+def _of_8_bits(ctx: OpContext, X: Any, Y: Any, x_cols: int, y_cols: int) -> Any:
+    """The same in whole numbers: Y times scale_y is rounded, the sums are scaled (Paddle 1.8.5 mkldnn/mul_mkldnn_op.cc)."""
+    single = ctx.np.float32
+    weights = ctx.array(single(ctx.attr("scale_y")))
+    out = None if ctx.attr("force_fp32_output") else single(ctx.attr("scale_out"))
+    if weights.size not in (1, prod(Y.shape[y_cols:])) or not ((weights != 0).all() and ctx.attr("scale_x")):
+        raise ctx.error(
+            f"scale_x must be a number and scale_y one or {prod(Y.shape[y_cols:])} numbers, none of them 0; found "
+            f"{ctx.attr('scale_x')} and {ctx.attr('scale_y')}"
+        )
+    x, y = _matrices(ctx, X.astype("float64"), Y.astype("float64"), x_cols, y_cols)  # exact
+    sums = (x @ whole_weights(ctx.xp, y, weights)).astype("float32")
+    return stored(ctx.xp, sums * ((1 if out is None else out) / (single(ctx.attr("scale_x")) * weights)), out, False)
 
 
 @mul.infer

@@ -69,6 +69,24 @@ def test_matmul() -> None:
 
 
 @pytest.mark.parametrize(
+    ("attrs", "kind", "expected"),
+    [
+        ({"scale_out": 10.0}, "int8", [[-31, 41], [29, 9]]),
+        ({"force_fp32_output": True}, "float32", [[-3.088, 4.14], [2.94, 0.93]]),
+    ],
+)
+def test_mul(attrs: dict[str, Any], kind: str, expected: Any) -> None:
+    scales = {"scale_x": 40.0, "scale_y": [50.0]}
+    check("mul", {"X": of_8_bits(ROWS, 40), "Y": WEIGHTS}, scales | attrs, kind, expected)
+
+
+@pytest.mark.parametrize("scale", [[0.0], [1.0, 2.0, 3.0]])
+def test_scales_of_mul_that_do_not_fit_are_refused(scale: list[float]) -> None:
+    with pytest.raises(OperatorError, match="scale_y one or 2 numbers, none of them 0; found"):
+        run_op("mul", {"X": of_8_bits(ROWS, 40), "Y": WEIGHTS}, {"scale_x": 40.0, "scale_y": scale})
+
+
+@pytest.mark.parametrize(
     ("kind", "expected"),
     [
         ("max", [[[-30, 13, 13], [4, 20, 20], [4, 20, 20]], [[10, 10, -7], [22, 22, -7], [22, 22, -11]]]),
