@@ -30,6 +30,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
         "fluidtool.fluid.op_protos",
         "fluidtool.fluid.ir_graph",
     ),
+    "paddle.batch": ("fluidtool.fluid.reader_decorators",),
     "paddle.check_import_scipy": ("fluidtool.compat.check_import_scipy",),
     "paddle.compat": ("fluidtool.compat.text",),
     "paddle.version": ("fluidtool.compat.version",),
@@ -42,6 +43,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "paddle.fluid.proto": (),
     "paddle.fluid.proto.framework_pb2": ("fluidtool.proto.framework_pb2",),
     "paddle.fluid.wrapped_decorator": ("fluidtool.compat.decorators",),
+    "paddle.fluid.layers.core": ("fluidtool.fluid.core", "fluidtool.compat.predictor"),
     "paddle.fluid.layers": ("fluidtool.fluid.layers", *_INNER),
     "paddle.fluid.layers.utils": ("fluidtool.fluid.nested",),
     "paddle.fluid.learning_rate_decay": ("fluidtool.fluid.layers.learning_rate_scheduler",),
@@ -58,6 +60,26 @@ SOURCES: dict[str, tuple[str, ...]] = {
         for name in _LAYERS_OF_OURS.split()
     },
     **{f"paddle.dataset.{name}": (f"fluidtool.compat.dataset.{name}",) for name in _DATASETS.split()},
+}
+
+
+# what `pip install paddlepaddle==1.8.5` installs besides, by the names of its modules
+INSTALLED_WITH_PADDLE = {
+    "astor": "astor",
+    "cv2": "opencv-python",
+    "decorator": "decorator",
+    "funcsigs": "funcsigs",
+    "graphviz": "graphviz",
+    "matplotlib": "matplotlib",
+    "nltk": "nltk",
+    "objgraph": "objgraph",
+    "PIL": "Pillow",
+    "prettytable": "prettytable",
+    "rarfile": "rarfile",
+    "requests": "requests",
+    "scipy": "scipy",
+    "six": "six",
+    "yaml": "PyYAML",
 }
 
 

@@ -69,6 +69,14 @@ def test_a_traceback_shows_the_frames_of_the_script_alone(tmp_path: Path) -> Non
     ]
 
 
+def test_a_package_that_came_with_paddle_is_named(tmp_path: Path) -> None:
+    done = execute(tmp_path, "import sys\nsys.modules['six'] = None\nfrom six.moves import zip\n")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "note: six was installed with Paddle, fluidtool does not need it: pip install six"
+    )
+
+
 def test_frames_of_fluidtool_are_shown_when_asked_for(tmp_path: Path) -> None:
     done = execute(tmp_path, "1 // 0\n", FLUIDTOOL_DEBUG="1")
     assert done.returncode == 1

@@ -31,11 +31,13 @@ paddle.fluid.framework.convert_np_dtype_to_dtype_
 paddle.fluid.framework.grad_var_name
 paddle.fluid.initializer.init_on_cpu
 paddle.fluid.layers.Variable
+paddle.fluid.layers.collective._c_allgather
 paddle.fluid.layers.control_flow.ConditionalBlock
 paddle.fluid.layers.control_flow.array_to_lod_tensor
 paddle.fluid.layers.control_flow.lod_rank_table
 paddle.fluid.layers.control_flow.select_input
 paddle.fluid.layers.control_flow.split_lod_tensor
+paddle.fluid.layers.core.VarDesc
 paddle.fluid.layers.detection.detection_map
 paddle.fluid.layers.device.get_places
 paddle.fluid.incubate.fleet.base.fleet_base.Fleet
@@ -351,6 +353,14 @@ def test_a_function_is_not_hidden_by_the_module_of_its_name() -> None:
         importlib.import_module("paddle.fluid.layers.rnn")
         assert callable(layers.rnn)
         assert importlib.import_module("paddle.fluid.layers.nn") is layers.nn
+
+
+def test_batch_is_a_module_and_a_function() -> None:
+    with install():
+        paddle = importlib.import_module("paddle")
+        module = importlib.import_module("paddle.batch")
+        assert paddle.batch is module.batch
+        assert list(paddle.batch(lambda: range(3), 2)()) == [[0, 1], [2]]
 
 
 def test_old_scripts_set_the_role_of_operators_by_its_first_name() -> None:

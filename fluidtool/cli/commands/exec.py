@@ -57,5 +57,19 @@ def _failed(error: Exception) -> int:
         say_error(f"{line}: {text}" if line else text)
         return error.exit_code
     if not debug:
-        sys.stderr.write(users_traceback(error))
+        sys.stderr.write(users_traceback(error) + _of_paddles_packages(error))
     return EXIT_FINDING
+
+
+def _of_paddles_packages(error: Exception) -> str:
+    """How to get a package that came with Paddle, if that is what the script lacks; '' otherwise."""
+    from fluidtool.compat.sources import INSTALLED_WITH_PADDLE
+
+    package = (
+        INSTALLED_WITH_PADDLE.get((error.name or "").partition(".")[0]) if isinstance(error, ImportError) else None
+    )
+    return (
+        f"note: {package} was installed with Paddle, fluidtool does not need it: pip install {package}\n"
+        if package
+        else ""
+    )
