@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.public import comparison, made, names, repository, runs
+from tests.public import comparison, examples, made, names, repository, runs
 from tests.public.__main__ import main
 
 TRAINS = """
@@ -136,3 +136,37 @@ def test_made_files_are_the_same_every_time(make: Callable[[], Iterator[tuple[st
     files = dict(make())
     assert files == dict(make())
     assert all(files.values())
+
+
+DOCUMENTED = '''
+def fc():
+    """A layer.
+
+    .. code-block:: python
+
+        import paddle.fluid as fluid
+
+        fluid.layers.fc
+
+    ::
+
+        import paddle.fluid as fluid  # the same
+        fluid.layers.fc
+    .. code-block:: python
+
+        from paddle.fluid.dygraph import to_variable
+    """
+'''
+
+
+def test_examples_become_scripts_of_a_repository(tmp_path: Path) -> None:
+    docs, scripts = tmp_path / "docs", tmp_path / "scripts"
+    docs.mkdir()
+    (docs / "nn.py").write_text(DOCUMENTED)
+    (docs / "guide.md").write_text("text\n```python\nimport paddle\n```\n```python\nprint 1\n```\n")
+    examples.main([str(scripts), str(docs)])
+    written = {path: data.decode() for path, data in repository.contents(scripts / ".git", "HEAD")}
+    assert written == {
+        "0.guide.0.py": "import paddle\n",
+        "0.nn.0.py": "import paddle.fluid as fluid\n\nfluid.layers.fc\n",
+    }
