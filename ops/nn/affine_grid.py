@@ -65,9 +65,7 @@ def affine_grid(ctx: OpContext, Theta: Any, OutputShape: Any) -> Any:
 @affine_grid.infer
 def _(ctx: InferContext, Theta: TensorMeta, OutputShape: TensorMeta | None) -> TensorMeta:
     rank = _rank(ctx, Theta.shape)
-    shape = ctx.attr("output_shape") if OutputShape is None else []
-    sizes = shape[2:] if len(shape) == rank + 2 else [UNKNOWN] * rank
-    return Theta.with_shape([Theta.shape[0], *sizes, rank])
+    return Theta.with_shape([Theta.shape[0], *[UNKNOWN] * rank, rank])
 
 
 @affine_grid.grad(inputs="OutputShape? Output@GRAD", outputs="Theta@GRAD")

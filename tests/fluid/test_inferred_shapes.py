@@ -13,11 +13,6 @@ def test_strided_slice_leaves_only_the_axes_of_variables_open() -> None:
     assert out.shape == (-1, 2, 1, 6)
 
 
-def test_affine_grid_has_the_size_that_it_is_told() -> None:
-    theta = fluid.data("theta", [None, 2, 3], "float32")
-    assert layers.affine_grid(theta, [3, 10, 32, 16]).shape == (-1, 32, 16, 2)
-
-
 def test_a_shape_in_a_matrix_has_as_many_sizes_as_numbers() -> None:
     shape = layers.fill_constant([1, 2], "int32", 2)
     assert layers.fill_constant(shape, "bool", True).shape == (-1, -1)
