@@ -7,6 +7,7 @@ search) may go to the host with `ctx.host` and come back with `ctx.array`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Protocol, TypeVar
@@ -49,6 +50,8 @@ class Device(Protocol):
 
     def host(self, array: Any) -> Any: ...
     def array(self, array: Any) -> Any: ...
+    def holds(self, array: Any) -> bool: ...
+    def active(self) -> AbstractContextManager[Any]: ...
     def special(self) -> ModuleType | Any: ...
 
 

@@ -185,7 +185,8 @@ class CompiledProgram:
                 "process share; run it on one device per process (the environment variable CPU_NUM)"
             )
         trainers = self._trainers()
-        engine = "numpy" if len(places) > 1 else "auto"  # threads of several devices would each start the engine's own
+        several = len(places) > 1 and not isinstance(executor.place, CUDAPlace)
+        engine = "numpy" if several else "auto"  # threads of several processors would each start the engine's own
         self._scope, self._place = scope, executor.place
         self._runner = ParallelRunner(
             self._program,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.errors import FetchError
+from fluidtool.ops.context import Device
 from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows
 
 
@@ -61,15 +62,16 @@ def merge_offsets(tensors: Sequence[LoDTensor]) -> list[list[int]]:
     return merged
 
 
-def sum_over_devices(values: Sequence[Any]) -> Any:
-    """The sum of a gradient over the devices: arrays added in order, SelectedRows with their rows concatenated."""
+def sum_over_devices(values: Sequence[Any], device: Device) -> Any:
+    """The sum of a gradient over the devices, on `device`: arrays added in order, SelectedRows with their rows concatenated."""
     if isinstance(values[0], SelectedRows):
-        return SelectedRows(
-            np.concatenate([value.row_ids for value in values]),
-            values[0].table_height,
-            np.concatenate([LoDTensor(value.value).numpy() for value in values]),
-        )
-    total = values[0].numpy()
+        rows = [device.array(value.value) for value in values]
+        with device.active():
+            joined = device.xp.concatenate(rows)
+        return SelectedRows(np.concatenate([value.row_ids for value in values]), values[0].table_height, joined)
+    total = device.array(values[0].array)
     for value in values[1:]:
-        total = total + value.numpy()
+        part = device.array(value.array)
+        with device.active():
+            total = total + part
     return LoDTensor(total, values[0].offsets)

@@ -196,7 +196,7 @@ class ParallelRunner:
         for name in phase.gradients:
             parts = [own[name] for own in values if own.get(name) is not None]
             if len(parts) > 1:
-                total = sum_over_devices(parts)
+                total = sum_over_devices(parts, self.executors[0].device)
                 for own in values:
                     own[name] = total
         if self._trainers is not None and phase.gradients:

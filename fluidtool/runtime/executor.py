@@ -23,6 +23,7 @@ from fluidtool.runtime.remote import Servers
 from fluidtool.runtime.scope import Scope
 from fluidtool.runtime.step import BoundStep
 from fluidtool.runtime.straight import run_straight
+from fluidtool.runtime.transfer import may_be_elsewhere, move_here
 from fluidtool.tensor import CPUPlace, LoDTensor, LoDTensorArray, Place, SelectedRows
 
 if TYPE_CHECKING:
@@ -176,9 +177,27 @@ class Executor:
         Raises FeedError, FetchError, OperatorError, UnsupportedOperatorError.
         """
         plan = self.plan(program, fetch, needed_only)
+        if may_be_elsewhere():
+            move_here(plan.bindings(scope).holders.values(), self.device)
         if observer is None and (values := run_straight(plan, feed, scope)) is not None:
             _raise_failed(scope)
             return values
+        with self.device.active():
+            return self._run_steps(program, plan, feed, fetch, scope, observer, optional, generator, communicators)
+
+    def _run_steps(
+        self,
+        program: Program,
+        plan: Plan,
+        feed: Mapping[str, Any],
+        fetch: Sequence[str],
+        scope: Scope,
+        observer: Observer | None,
+        optional: Collection[str],
+        generator: np.random.Generator | None,
+        communicators: Communicators | None,
+    ) -> list[Any]:
+        """Run the plan step by step, its regions in one."""
         fed = self._fed(program, feed, scope)
         block = plan.wake(scope, fed) if observer is None else None
         local = scope.new_scope() if block is None else block.scope

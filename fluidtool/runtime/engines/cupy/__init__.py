@@ -30,15 +30,23 @@ class CupyDevice:
             raise DeviceError(f"CUDAPlace({device_id}): this machine has {count} GPUs, numbered from 0")
         self.xp: Any = cupy
         self.device_id = device_id
-        cupy.cuda.Device(device_id).use()
 
     def host(self, array: Any) -> Any:
         """A copy on the host."""
         return self.xp.asnumpy(array)
 
     def array(self, values: Any) -> Any:
-        """An array on the GPU."""
-        return self.xp.asarray(values)
+        """An array on this GPU; one that is here is returned unchanged."""
+        with self.active():
+            return self.xp.asarray(values)
+
+    def holds(self, array: Any) -> bool:
+        """Whether an array is on this GPU."""
+        return isinstance(array, self.xp.ndarray) and int(array.device.id) == self.device_id
+
+    def active(self) -> Any:
+        """Within the block, this GPU is the one that the calling thread uses."""
+        return self.xp.cuda.Device(self.device_id)
 
     def special(self) -> Any:
         """The special functions of this engine."""

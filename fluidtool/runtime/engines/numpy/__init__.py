@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,16 @@ class NumpyDevice:
         return array
 
     def array(self, values: Any) -> Any:
-        """An array of the values; an array is returned unchanged."""
-        return np.asarray(values)
+        """An array of the values; an array is returned unchanged, one of a GPU is copied to the host."""
+        return np.asarray(values.get() if type(values).__module__.startswith("cupy") else values)
+
+    def holds(self, array: Any) -> bool:
+        """Whether an array is on the host."""
+        return isinstance(array, np.ndarray)
+
+    def active(self) -> AbstractContextManager[None]:
+        """There is nothing to select."""
+        return nullcontext()
 
     def special(self) -> Any:
         """The special functions of this engine."""
