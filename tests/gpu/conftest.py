@@ -1,0 +1,17 @@
+"""GPUs of the stand-in for the tests here; no other test sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.gpu.standin import installed
+
+
+@pytest.fixture
+def cupy() -> Iterator[Any]:
+    """The stand-in for cupy, on a machine with two GPUs."""
+    with installed(devices=2) as module:
+        yield module

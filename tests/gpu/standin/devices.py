@@ -1,0 +1,144 @@
+"""cupy.cuda: the devices of this machine, and the one that each thread uses."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+from tests.gpu.standin.events import synchronize
+
+
+class CUDARuntimeError(RuntimeError):
+    """What the driver refuses. status: the number of the fault."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class OutOfMemoryError(MemoryError):
+    """An allocation that the device has no memory for."""
+
+    def __init__(self, size: int, total: int, limit: int = 0) -> None:
+        super().__init__(f"Out of memory allocating {size:,} bytes (allocated so far: {total:,} bytes).")
+
+
+class Machine:
+    """Its GPUs: how many, the fault of its driver, and how many bytes each has."""
+
+    def __init__(self) -> None:
+        self.count, self.fault = 1, ""
+        self.free_bytes, self.total_bytes = 1 << 34, 1 << 34
+        self.threads = threading.local()
+
+    @property
+    def current(self) -> int:
+        """The device that the calling thread uses; a new thread uses the first."""
+        return getattr(self.threads, "device", 0)
+
+    def use(self, number: int) -> None:
+        """Change the device of the calling thread; raises CUDARuntimeError for one that is not there."""
+        if not 0 <= number < self.count:
+            raise CUDARuntimeError(101, "cudaErrorInvalidDevice: invalid device ordinal")
+        self.threads.device = number
+
+    def device_count(self) -> int:
+        """The number of GPUs; raises CUDARuntimeError where the driver cannot say."""
+        if self.fault:
+            raise CUDARuntimeError(35, self.fault)
+        return self.count
+
+    def memory(self) -> tuple[int, int]:
+        """Free and total bytes of the current device."""
+        return self.free_bytes, self.total_bytes
+
+    def require(self, size: int) -> None:
+        """Raise OutOfMemoryError for an array that the device has no memory for."""
+        if size > self.free_bytes:
+            raise OutOfMemoryError(size, self.total_bytes - self.free_bytes)
+
+
+MACHINE = Machine()
+
+
+class Device:
+    """A device; within a `with` block, the one that the thread uses."""
+
+    def __init__(self, device: Any = None) -> None:
+        self.id = MACHINE.current if device is None else int(device)
+        self._before: list[int] = []
+
+    def use(self) -> Device:
+        """Make it the device of the calling thread."""
+        MACHINE.use(self.id)
+        return self
+
+    def synchronize(self) -> None:
+        """Wait for it."""
+        synchronize()
+
+    @property
+    def mem_info(self) -> tuple[int, int]:
+        """Free and total bytes."""
+        return MACHINE.memory()
+
+    def __enter__(self) -> Device:
+        self._before.append(MACHINE.current)
+        return self.use()
+
+    def __exit__(self, *_: object) -> None:
+        MACHINE.use(self._before.pop())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Device) and self.id == other.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+
+class _NullStream:
+    """The stream that kernels run on unless the user says otherwise."""
+
+    ptr = 0
+
+    def synchronize(self) -> None:
+        """Wait for it."""
+        synchronize()
+
+
+class Event:
+    """A moment of a stream; no time passes on this device."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def record(self, stream: Any = None) -> None:
+        """Note the moment."""
+
+    def synchronize(self) -> None:
+        """Wait for the moment."""
+        synchronize()
+
+
+def cuda() -> Any:
+    """The module cupy.cuda."""
+    stream = _NullStream()
+    return SimpleNamespace(
+        Device=Device,
+        Event=Event,
+        Stream=SimpleNamespace(null=stream),
+        get_current_stream=lambda: stream,
+        get_elapsed_time=lambda start, end: 0.0,
+        nccl=SimpleNamespace(available=False),
+        memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
+        profiler=SimpleNamespace(start=lambda: None, stop=lambda: None),
+        runtime=SimpleNamespace(
+            CUDARuntimeError=CUDARuntimeError,
+            getDeviceCount=MACHINE.device_count,
+            getDevice=lambda: MACHINE.current,
+            memGetInfo=MACHINE.memory,
+            runtimeGetVersion=lambda: 13000,
+            driverGetVersion=lambda: 13000,
+        ),
+    )

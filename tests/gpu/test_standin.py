@@ -1,0 +1,111 @@
+"""The stand-in refuses what cupy refuses, and counts what costs time on a GPU."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.gpu.standin import EVENTS, installed
+
+Use = Callable[[Any, Any], Any]
+REFUSED: dict[str, tuple[Use, type[Exception], str]] = {
+    "an array of the host beside one of the device": (lambda cp, x: x + np.ones(3), TypeError, "Unsupported type"),
+    "an array of the host as an argument": (
+        lambda cp, x: cp.concatenate([x, np.ones(6)]),
+        TypeError,
+        "Unsupported type",
+    ),
+    "conversion to numpy": (lambda cp, x: np.asarray(x), TypeError, "Implicit conversion"),
+    "a list for an elementwise function": (lambda cp, x: cp.exp([1.0]), TypeError, "Unsupported type"),
+    "a condition that is no array": (lambda cp, x: cp.where(True, x, x), AttributeError, "astype"),
+    "a reduction that cupy lacks": (lambda cp, x: cp.maximum.reduce(x), NotImplementedError, "maximum.reduce"),
+    "an operation at indices that cupy lacks": (
+        lambda cp, x: cp.multiply.at(x, 0, 2),
+        NotImplementedError,
+        "multiply.at",
+    ),
+    "an argument that cupy lacks": (lambda cp, x: x.sum(initial=3), TypeError, "unexpected argument"),
+    "a name that cupy lacks": (lambda cp, x: cp.insert, AttributeError, "nor has the real package"),
+    "a number on the device as a size": (lambda cp, x: x.reshape(x.sum(), 1), TypeError, "as an integer"),
+    "a number on the device as a bound": (lambda cp, x: x[: x.sum()], TypeError, "slice indices"),
+    "text": (lambda cp, x: cp.asarray(np.array(["a"])), ValueError, "Unsupported dtype"),
+    "repetitions known on the device only": (lambda cp, x: cp.repeat(x, cp.asarray([2])), ValueError, "repeats"),
+    "numbers as indices that are not whole": (lambda cp, x: x[cp.asarray([1.0])], IndexError, "integer or boolean"),
+    "an unstable sort": (lambda cp, x: cp.argsort(x, kind="heapsort"), ValueError, "sort kind"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_refused(what: str, cupy: Any) -> None:
+    use, error, text = REFUSED[what]
+    with pytest.raises(error, match=text):
+        use(cupy, cupy.asarray(np.arange(6.0)))
+
+
+def test_arrays_of_another_device_are_refused(cupy: Any) -> None:
+    x = cupy.asarray([1.0])
+    with cupy.cuda.Device(1), pytest.raises(ValueError, match="array device = 0 while current = 1"):
+        x + x
+
+
+def test_copies_and_views_work_across_devices(cupy: Any) -> None:
+    x = cupy.asarray(np.arange(6.0).reshape(2, 3))
+    with cupy.cuda.Device(1):
+        devices = [each.device.id for each in (x.copy(), cupy.asarray(x), x.T, cupy.swapaxes(x, 0, 1), x[0])]
+        assert x.get().shape == (2, 3)
+    assert devices == [1, 1, 0, 0, 0]
+
+
+def test_indices_beyond_the_end_wrap_around(cupy: Any) -> None:
+    x = cupy.asarray(np.arange(4))
+    assert x[cupy.asarray([5, -1])].tolist() == [1, 3]
+    assert x.take(cupy.asarray([9])).tolist() == [1]
+    x[cupy.asarray([6])] = 7
+    assert x.tolist() == [0, 1, 7, 3]
+
+
+def test_of_repeated_indices_any_may_win(cupy: Any) -> None:
+    x = cupy.zeros(3)
+    x[cupy.asarray([1, 1])] = cupy.asarray([5.0, 6.0])
+    assert x.tolist() == [0, 5, 0]  # numpy lets the last one win
+
+
+COUNTED: dict[str, tuple[Use, dict[str, int]]] = {
+    "arithmetic": (lambda cp, x: x + 1, {"launches": 1}),
+    "a view": (lambda cp, x: x.reshape(2, 3).T[0], {}),
+    "a copy to be contiguous": (lambda cp, x: x.reshape(2, 3).T.reshape(6), {"launches": 1}),
+    "the value of a number": (lambda cp, x: float(x[0]), {"synchronizations": 1}),
+    "a decision": (lambda cp, x: bool(x[0] > 1), {"launches": 1, "synchronizations": 1}),
+    "elements by a mask": (lambda cp, x: x[x > 1], {"launches": 2, "synchronizations": 1}),
+    "fetching": (lambda cp, x: cp.asnumpy(x), {"copies to the host": 1}),
+    "a list as indices": (lambda cp, x: x[[1, 2]], {"launches": 1, "copies to the device": 1}),
+    "addition at indices": (lambda cp, x: cp.add.at(x, 0, 1.0), {"launches": 1, "atomic additions": 1}),
+}
+
+
+@pytest.mark.parametrize("what", COUNTED)
+def test_counted(what: str, cupy: Any) -> None:
+    use, expected = COUNTED[what]
+    x = cupy.asarray(np.arange(6.0))
+    with EVENTS.counted() as counts:
+        use(cupy, x)
+    assert dict(counts) == expected
+
+
+def test_memory_has_an_end(cupy: Any) -> None:
+    from tests.gpu.standin.devices import MACHINE
+
+    MACHINE.free_bytes = 100
+    with pytest.raises(cupy.cuda.memory.OutOfMemoryError, match="Out of memory allocating 800 bytes"):
+        cupy.zeros(100)
+
+
+def test_nothing_is_left_of_it() -> None:
+    before = set(sys.modules)
+    with installed():
+        assert sys.modules["cupy"].__version__ == "14.2.0+standin"
+    assert {name for name in set(sys.modules) - before if name.startswith("cupy")} == set()
