@@ -87,13 +87,15 @@ def softmax_with_cross_entropy_grad(
     Ignored labels that are classes get a gradient like any other, as from the CPU kernel of Paddle 1.8.5; those that are
     not, and all ignored labels in programs of Paddle 2.x, get 0.
     """
-    classes = Softmax.shape[axis]
     if soft_label:
-        target, counted = Label, True
-    else:
-        counted = check_classes(ctx, Label, classes, ignore_index)
-        if not ctx.op.has_attr("use_softmax"):
-            counted = (Label >= 0) & (Label < classes)
-        target = one_hot(ctx, Label, counted, classes, axis).astype(Softmax.dtype)
-    gradient = -target / Softmax if _takes_probabilities(ctx) else Softmax - target
-    return ctx.xp.where(counted, Loss_grad * gradient, Softmax.dtype.type(0))
+        return Loss_grad * _gradient(ctx, Softmax, Label)
+    classes = Softmax.shape[axis]
+    counted = check_classes(ctx, Label, classes, ignore_index)
+    if not ctx.op.has_attr("use_softmax"):
+        counted = (Label >= 0) & (Label < classes)
+    target = one_hot(ctx, Label, counted, classes, axis).astype(Softmax.dtype)
+    return ctx.xp.where(counted, Loss_grad * _gradient(ctx, Softmax, target), Softmax.dtype.type(0))
+
+
+def _gradient(ctx: OpContext, softmax: Any, target: Any) -> Any:
+    return -target / softmax if _takes_probabilities(ctx) else softmax - target

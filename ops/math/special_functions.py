@@ -54,4 +54,4 @@ def digamma(ctx: OpContext, X: Any) -> Any:
 @digamma.grad(**FROM_X)
 def digamma_grad(ctx: OpContext, X: Any, Out_grad: Any) -> Any:
     """dX = dOut * the trigamma function of X."""
-    return Out_grad * ctx.special.polygamma(1, X).astype(X.dtype, copy=False)
+    return Out_grad * ctx.special.polygamma(ctx.array(1), X).astype(X.dtype, copy=False)

@@ -101,7 +101,7 @@ def difference(got: Any, entry: Record | None, arrays: Mapping[str, Any], tolera
             return f"a {type(got).__name__}, expected SelectedRows"
         if "key" in entry and (got.rows() != entry["rows"] or got.height() != entry["height"]):
             return f"rows {got.rows()} of {got.height()}, expected {entry['rows']} of {entry['height']}"
-        array = got.value
+        array = got.tensor.numpy()
     else:
         if not isinstance(got, LoDTensor) or not got.is_initialized():
             return f"{got!r}, expected a tensor"

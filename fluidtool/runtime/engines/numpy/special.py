@@ -108,7 +108,7 @@ def digamma(x: Any) -> Any:
     return np.where(wide < 0.5, reflected, out).astype(x.dtype, copy=False)
 
 
-def polygamma(n: int, x: Any) -> Any:
+def polygamma(n: Any, x: Any) -> Any:
     """The n-th derivative of digamma; only n = 1 (the trigamma function) is supported, anything else raises ValueError."""
     if n != 1:
         raise ValueError(f"polygamma is computed for n = 1 only, found n = {n}")

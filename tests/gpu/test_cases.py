@@ -1,0 +1,29 @@
+"""Operators, models and training steps give real Paddle's numbers on a GPU of the stand-in, and ask no more of it than their
+budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gpu import cases
+from tests.gpu.budgets import judgement, operator_cases
+from tests.support.golden import names_in
+
+
+@pytest.mark.parametrize("name", operator_cases())
+def test_operators(name: str, cupy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert judgement("operators", name, cases.operator_counts(name)) is None
+
+
+@pytest.mark.parametrize("name", names_in("models"))
+def test_models(name: str, cupy: Any) -> None:
+    assert judgement("models", name, cases.model_counts(name)) is None
+
+
+@pytest.mark.parametrize("name", names_in("train"))
+def test_training_steps(name: str, cupy: Any) -> None:
+    assert judgement("training steps", name, cases.training_counts(name)) is None
