@@ -15,6 +15,7 @@ from fluidtool.runtime.executor import Executor, Observer, communicators_of
 from fluidtool.runtime.phases import Phase, all_gradients, split_phases
 from fluidtool.runtime.scope import Scope
 from fluidtool.runtime.trainers import IDENTIFIER, Trainers, TrainerSettings
+from fluidtool.runtime.transfer import CopiedVariable
 from fluidtool.tensor import LoDTensor, Place, SelectedRows
 
 if TYPE_CHECKING:
@@ -139,9 +140,7 @@ class ParallelRunner:
             self._phases = {k: v for k, v in self._phases.items() if k[0] == self.program.mutation}
             wanted = set(fetches) if self._trainers is None else {*fetches, *all_gradients(self.program)}
             phases = self._phases[key] = split_phases(self.program, wanted, self.loss_gradient)
-        for phase in phases:
-            if not phase.once:
-                self._give_own(phase.keeps)
+        self._give_variables(phases)
         return phases
 
     def broadcast(self) -> None:
@@ -149,15 +148,30 @@ class ParallelRunner:
         for scope in self.scopes[1:]:
             scope.erase(scope.local_var_names())
         for phases in self._phases.values():
-            for phase in phases:
-                if not phase.once:
-                    self._give_own(phase.keeps)
+            self._give_variables(phases)
+
+    def _give_variables(self, phases: Sequence[Phase]) -> None:
+        """Give every device the variables that its operators keep, and those of the first that another GPU cannot read."""
+        for phase in phases:
+            if not phase.once:
+                self._give_own(phase.keeps)
+                self._give_copies(phase.reads)
+
+    def _give_copies(self, names: Sequence[str]) -> None:
+        first = self.executors[0]
+        for executor, scope in zip(self.executors[1:], self.scopes[1:], strict=True):
+            if executor.place != first.place:
+                for name in names:
+                    if scope.find_local_var(name) is None:
+                        scope.hold(
+                            CopiedVariable(self.scopes[0].find_var(name) or self.scopes[0].var(name), executor.device)
+                        )
 
     def _give_own(self, names: Sequence[str]) -> None:
         for name in names:
             source = self.scopes[0].find_var(name)
             for scope in self.scopes[1:]:
-                if scope.find_local_var(name) is None and source is not None:
+                if source is not None and not _has_own(scope, name):
                     scope.var(name).value = _copy(source.value)
 
     def _run_phase(self, phase: Phase, device: int, values: Values, observer: Observer | None) -> Values:
@@ -182,7 +196,7 @@ class ParallelRunner:
         persistable = {var.name for var in self.program.global_block().vars.values() if var.persistable}
         scope, array = self.scopes[device], self.executors[device].device.array
         for name in persistable & feed.keys():
-            if device == 0 or not shared or scope.find_local_var(name) is not None:
+            if device == 0 or not shared or _has_own(scope, name):
                 value = feed[name]
                 is_tensor = isinstance(value, LoDTensor)
                 scope.var(name).value = LoDTensor(
@@ -232,6 +246,12 @@ class ParallelRunner:
                 "not in the scope; name a variable that an operator of the main program writes"
             )
         return _copy(holder.value)
+
+
+def _has_own(scope: Scope, name: str) -> bool:
+    """Whether a device's scope has a variable of its own, rather than a copy of the first device's."""
+    found = scope.find_local_var(name)
+    return found is not None and not (isinstance(found, CopiedVariable) and found.is_copy)
 
 
 def _copy(value: Any) -> Any:

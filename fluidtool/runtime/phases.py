@@ -18,7 +18,7 @@ class Phase:
     """Operators that run in sequence, on every device or once.
 
     `gives`: temporaries written here that later phases or the user read. `gradients`: those of them that are summed
-    over the devices. `keeps`: persistable variables written here.
+    over the devices. `keeps`: persistable variables written here; `reads`: those that are only read.
     """
 
     program: Program
@@ -27,6 +27,7 @@ class Phase:
     takes: tuple[str, ...]
     gradients: tuple[str, ...]
     keeps: tuple[str, ...]
+    reads: tuple[str, ...]
 
 
 def role(op: Operator) -> OpRole:
@@ -76,6 +77,7 @@ def split_phases(program: Program, fetches: set[str], loss_gradient: float | Non
                 takes=tuple(sorted(read - persistable)),
                 gradients=tuple(sorted(gradients & written)),
                 keeps=tuple(sorted(written & persistable)),
+                reads=tuple(sorted((read - written) & persistable)),
             )
         )
     return phases

@@ -3,13 +3,61 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+import weakref
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from fluidtool.ops.context import Device
 from fluidtool.runtime.engines.numpy import NUMPY
 from fluidtool.runtime.scope import ScopeVariable, StoredVariable
 from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows
+
+
+class CopiedVariable(ScopeVariable):
+    """A variable that another device holds: its value is a copy on this one, made again once the source has other values.
+
+    Setting the value makes it a variable of its own.
+    """
+
+    __slots__ = ("_copied", "_device", "_own", "_source")
+
+    def __init__(self, source: ScopeVariable, device: Device) -> None:
+        self._source: ScopeVariable | None = source
+        self._device, self._own = device, None
+        self._copied: Callable[[], Any] = _nothing
+        super().__init__(source.name)
+        self._source = source
+
+    @property
+    def value(self) -> Any:
+        """The copy."""
+        source = self._source
+        if source is not None:
+            value = source.value
+            array = _array_of(value)
+            if array is None or array is not self._copied():
+                self._own = moved(value, self._device)
+                self._copied = _nothing if array is None else weakref.ref(array)
+        return self._own
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        self._source, self._own = None, value
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether the value is still the source's."""
+        return self._source is not None
+
+
+def _nothing() -> None:
+    return None
+
+
+def _array_of(value: Any) -> Any:
+    """The array that stands for a tensor or its rows; None for other values."""
+    tensor = value.tensor if isinstance(value, SelectedRows) else value
+    return tensor.array if isinstance(tensor, LoDTensor) else None
 
 
 def may_be_elsewhere() -> bool:
