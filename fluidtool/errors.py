@@ -39,6 +39,7 @@ class Hint(NamedTuple):
 OVERWRITE = Hint(
     "choose another name, or overwrite it: overwrite=True", "choose another name, or overwrite it with --force"
 )
+NEEDS_LESS = Hint("use smaller inputs, fetch less or free memory", "use smaller inputs, fetch less or free memory")
 LIST_VARIABLES = Hint("program.list_vars() lists the variables", "'fluidtool inspect --vars' lists the variables")
 
 

@@ -19,6 +19,7 @@ from fluidtool.errors import (
     EXIT_OK,
     EXIT_UNREADABLE,
     EXIT_USAGE,
+    NEEDS_LESS,
     FluidError,
     Location,
     OutOfMemoryError,
@@ -123,8 +124,7 @@ def explain(error: BaseException) -> Explanation:
     if isinstance(error, MemoryError):
         about = f" ({error})" if str(error) else ""
         text = f"not enough memory for this model and these inputs{about}"
-        hint = "use smaller inputs, fetch less or free memory"
-        return Explanation(OutOfMemoryError.code, text, hint, OutOfMemoryError.exit_code)
+        return Explanation(OutOfMemoryError.code, text, NEEDS_LESS.command, OutOfMemoryError.exit_code)
     if isinstance(error, OSError):
         return _system_fault(error)
     return Explanation(

@@ -88,17 +88,20 @@ def profile(
     """Run a model `warmup` times, `repeat` times as it is, as often while every operator and step is timed, and once more
     to see what each of them works on.
 
-    The machine's peak is measured before and after, which takes a tenth of a second. Raises what Model.run raises.
+    The peak of the machine, or of the GPU, is measured before and after, which takes a tenth of a second. Raises what
+    Model.run raises.
     """
     engine = model.executor.engine
     library = native_library() if engine is not None else None
-    peak = measure_peak(library)
+    device = model.executor.device
+    peak = measure_peak(library, device)
     for _ in range(warmup):
         model.run(feed, fetch)
     plain = []
     for _ in range(repeat):
         start = perf_counter()
         model.run(feed, fetch)
+        device.wait()
         plain.append(perf_counter() - start)
     watched = []
     for _ in range(repeat):
@@ -107,7 +110,7 @@ def profile(
         model.run(feed, fetch, observer=recorder)
         watched.append((perf_counter() - start, recorder))
     model.run(feed, fetch, observer=(last := Recorder(feed)))
-    peak = peak.better(measure_peak(library))  # another process may have been at work during one of the two
+    peak = peak.better(measure_peak(library, device))  # another process may have been at work during one of the two
     middle = _middle(watched)
     seconds = fmean(length for length, _ in middle)
     items = _items(last, [recorder for _, recorder in middle], seconds, peak)

@@ -8,11 +8,13 @@ from time import perf_counter
 
 import numpy as np
 
+from fluidtool.ops.context import Device
 from fluidtool.profiling.work import Work
 from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.binding import empty_calls, write
 from fluidtool.runtime.engines.native.layouts import aligned_floats
 from fluidtool.runtime.engines.native.library import Library
+from fluidtool.runtime.engines.numpy import NUMPY
 
 PEAK_SUMS = 8  # SUMS in src/peak.c
 PEAK_PAIR_SUMS = 16  # PEAK_SUMS in src/pairs.c
@@ -20,6 +22,8 @@ TRIES = 5
 ENOUGH = 2e-3  # seconds of one measurement
 SIZES = (1 << 18, 1 << 21, 1 << 24, 1 << 26)  # bytes that a copy reads and writes: from the caches to the memory
 MATRIX = 768  # numpy's product of two such matrices
+GPU_SIZES = (1 << 21, 1 << 24, 1 << 26, 1 << 29)
+GPU_MATRIX = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +57,17 @@ class Peak:
         return ("multiply-adds", computing) if computing >= moving else ("memory", moving)
 
 
-def measure_peak(library: Library | None) -> Peak:
-    """The peak of the native engine with its threads, or without it of numpy."""
+def measure_peak(library: Library | None, device: Device = NUMPY) -> Peak:
+    """The peak of the native engine with its threads, or without it of numpy or of a GPU."""
     if library is not None:
         threads = library.threads
         bandwidth = tuple((size, _copied(_native_copy(library, size // 2), size)) for size in SIZES)
         by = f"{library.instructions}, {threads} thread{'s' if threads != 1 else ''}{', bf16 pairs' if library.pairs else ''}"
         return Peak(_native_flops(library), bandwidth, by)
-    bandwidth = tuple((size, _copied(_numpy_copy(size // 2), size)) for size in SIZES)
-    return Peak(_numpy_flops(), bandwidth, "numpy")
+    sizes, matrix = (SIZES, MATRIX) if device.name == "numpy" else (GPU_SIZES, GPU_MATRIX)
+    with device.active():
+        bandwidth = tuple((size, _copied(_array_copy(device, size // 2), size)) for size in sizes)
+        return Peak(_array_flops(device, matrix), bandwidth, device.name)
 
 
 def _best(work: Callable[[], object]) -> float:
@@ -109,12 +115,22 @@ def _native_copy(library: Library, size: int) -> Callable[[], object]:
     return copy
 
 
-def _numpy_flops() -> float:
-    a = np.ones((MATRIX, MATRIX), np.float32)
-    out = np.empty_like(a)
-    return 2 * MATRIX**3 / _best(lambda: np.matmul(a, a, out=out))
+def _array_flops(device: Device, size: int) -> float:
+    a = device.xp.ones((size, size), np.float32)
+    out = device.xp.empty_like(a)
+
+    def multiply() -> None:
+        device.xp.matmul(a, a, out=out)
+        device.wait()
+
+    return 2 * size**3 / _best(multiply)
 
 
-def _numpy_copy(size: int) -> Callable[[], object]:
-    source, target = np.ones(size // 4, np.float32), np.zeros(size // 4, np.float32)
-    return lambda: np.copyto(target, source)
+def _array_copy(device: Device, size: int) -> Callable[[], object]:
+    source, target = device.xp.ones(size // 4, np.float32), device.xp.zeros(size // 4, np.float32)
+
+    def copy() -> None:
+        device.xp.copyto(target, source)
+        device.wait()
+
+    return copy

@@ -103,8 +103,7 @@ class Recorder:
         self._within.seconds = 0.0
         start = perf_counter()
         step.run()
-        if isinstance(step.context.place, CUDAPlace):
-            step.context.xp.cuda.get_current_stream().synchronize()
+        step.context.runtime.device.wait()
         length = perf_counter() - start
         own = length - self._within.seconds
         self._within.seconds = outer + length

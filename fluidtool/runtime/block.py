@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fluidtool.errors import FluidError, OperatorError
+from fluidtool.errors import NEEDS_LESS, FluidError, OperatorError, OutOfMemoryError
 from fluidtool.ir import Block
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.registry import get_op
@@ -40,7 +40,7 @@ from fluidtool.runtime.step import (
 
 EMPTY = "@EMPTY@"
 # Raised by a kernel whose input has the wrong type.
-FAILURES = (ValueError, TypeError, LookupError, ArithmeticError, MemoryError)
+FAILURES = (ValueError, TypeError, LookupError, ArithmeticError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +194,13 @@ class BoundBlock:
             if step is not None and not getattr(error, "located", False):
                 located(error, step.context.op).args = (f"{error.args[0]} [{where(step)}]", *error.args[1:])
             raise
+        except MemoryError as error:
+            assert step is not None
+            text = f"operator {step.context.op.type} needs more memory than there is: {error}"
+            raise located(
+                OutOfMemoryError(f"{text} {self.runtime.device.memory()} [{where(step)}]", hint=NEEDS_LESS),
+                step.context.op,
+            ) from error
         except FAILURES as error:
             assert step is not None
             text = f"operator {step.context.op.type} failed: {error} [{where(step)}]"

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from fluidtool import locks
 from fluidtool.runtime.step import BoundStep
@@ -78,7 +77,7 @@ class Profile:
         start = time.perf_counter()
         step.run()
         if self.wait:
-            _synchronize(step)
+            step.context.runtime.device.wait()
         end = time.perf_counter()
         with self._lock:
             thread = self._threads.setdefault(threading.get_ident(), len(self._threads))
@@ -107,12 +106,6 @@ class Profile:
             for event in self.events
         ]
         return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
-
-
-def _synchronize(step: BoundStep) -> None:
-    cuda: Any = getattr(step.context.xp, "cuda", None)
-    if cuda is not None:
-        cuda.get_current_stream().synchronize()
 
 
 def _row(name: str, events: Iterable[Event]) -> Row:

@@ -14,7 +14,7 @@ from fluidtool.cli.options.inputs import Batch, Feeds, Lods, Random, Seed, Shape
 from fluidtool.cli.options.model import ModelFile, ModelPath, ParamsPath
 from fluidtool.cli.options.outputs import Draw, Fetch, Force, Json
 from fluidtool.cli.options.panels import OUTPUT
-from fluidtool.cli.options.running import Engine, Precision, Repeat, Threads, Warmup
+from fluidtool.cli.options.running import Device, Engine, Precision, Repeat, Threads, Warmup
 from fluidtool.cli.options.safety import AllowFiles, AllowNetwork
 
 
@@ -49,6 +49,7 @@ def profile(
     draw: Annotated[Draw, Changed(help="Draw the time of each operator and step as bars.")] = None,
     json: Json = False,
     force: Force = False,
+    device: Device = "cpu",
     engine: Engine = "auto",
     precision: Precision = "float32",
     threads: Threads = None,
@@ -62,8 +63,8 @@ def profile(
     """Show how long each operator and kernel call takes.
 
     For every operator, and every step within the native engine: time, share, and speed compared with the measured peak of
-    this machine; and the live memory along the way. The model runs on the CPU, the same number of times with the profiler as
-    without.
+    this machine or of the GPU; and the live memory along the way. The model runs the same number of times with the profiler
+    as without.
     """
     if threads is not None:
         from fluidtool.cli.threads import use_threads
@@ -84,6 +85,7 @@ def profile(
         model,
         model_file,
         params,
+        device=device,
         engine=engine,
         precision=precision,
         seed=seed,

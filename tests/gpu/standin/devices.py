@@ -12,7 +12,7 @@ from tests.gpu.standin.events import synchronize
 class CUDARuntimeError(RuntimeError):
     """What the driver refuses. status: the number of the fault."""
 
-    def __init__(self, status: int, text: str) -> None:
+    def __init__(self, status: int, text: str = "") -> None:
         super().__init__(text)
         self.status = status
 
@@ -28,7 +28,8 @@ class Machine:
     """Its GPUs: how many, the fault of its driver, and how many bytes each has."""
 
     def __init__(self) -> None:
-        self.count, self.fault = 1, ""
+        self.count = 1
+        self.fault: CUDARuntimeError | None = None
         self.free_bytes, self.total_bytes = 1 << 34, 1 << 34
         self.threads = threading.local()
 
@@ -45,9 +46,13 @@ class Machine:
 
     def device_count(self) -> int:
         """The number of GPUs; raises CUDARuntimeError where the driver cannot say."""
-        if self.fault:
-            raise CUDARuntimeError(35, self.fault)
+        if self.fault is not None:
+            raise self.fault
         return self.count
+
+    def properties(self, number: int) -> dict[str, object]:
+        """What is known of a device."""
+        return {"name": b"a stand-in for a GPU", "major": 9, "minor": 0, "totalGlobalMem": self.total_bytes}
 
     def memory(self) -> tuple[int, int]:
         """Free and total bytes of the current device."""
@@ -136,6 +141,7 @@ def cuda() -> Any:
         runtime=SimpleNamespace(
             CUDARuntimeError=CUDARuntimeError,
             getDeviceCount=MACHINE.device_count,
+            getDeviceProperties=MACHINE.properties,
             getDevice=lambda: MACHINE.current,
             memGetInfo=MACHINE.memory,
             runtimeGetVersion=lambda: 13000,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fluidtool.errors import DeviceError
+from fluidtool.errors import NEEDS_LESS, DeviceError, OutOfMemoryError
+
+TOO_OLD_DRIVER = 35  # cudaErrorInsufficientDriver
 
 
 class CupyDevice:
@@ -13,32 +15,38 @@ class CupyDevice:
     name = "cupy"
 
     def __init__(self, device_id: int = 0) -> None:
-        try:
-            import cupy
-        except ImportError as error:
-            raise DeviceError(
-                "CUDAPlace needs cupy, which is not installed; pip install 'fluidtool[gpu-cuda12]' (or gpu-cuda13), "
-                "or run on the CPU"
-            ) from error
-        try:
-            count = cupy.cuda.runtime.getDeviceCount()
-        except cupy.cuda.runtime.CUDARuntimeError as error:
-            raise DeviceError(
-                f"CUDAPlace({device_id}): no usable GPU on this machine ({error}); run on the CPU"
-            ) from error
+        self.xp: Any = _load()
+        self.device_id = device_id
+        count = self._count()
         if not 0 <= device_id < count:
             raise DeviceError(f"CUDAPlace({device_id}): this machine has {count} GPUs, numbered from 0")
-        self.xp: Any = cupy
-        self.device_id = device_id
+
+    def _count(self) -> int:
+        """The GPUs of this machine; raises DeviceError if there is none that can be used."""
+        runtime = self.xp.cuda.runtime
+        try:
+            return int(runtime.getDeviceCount())
+        except runtime.CUDARuntimeError as error:
+            if getattr(error, "status", 0) == TOO_OLD_DRIVER:
+                raise DeviceError(
+                    f"CUDAPlace({self.device_id}): the NVIDIA driver is too old for this cupy ({error}); update it, or install "
+                    "cupy for an older CUDA (pip install 'fluidtool[gpu-cuda12]'), or run on the CPU"
+                ) from error
+            raise DeviceError(
+                f"CUDAPlace({self.device_id}): no usable GPU on this machine ({error}); run on the CPU"
+            ) from error
 
     def host(self, array: Any) -> Any:
         """A copy on the host."""
         return self.xp.asnumpy(array)
 
     def array(self, values: Any) -> Any:
-        """An array on this GPU; one that is here is returned unchanged."""
+        """An array on this GPU; one that is here is returned unchanged. Raises OutOfMemoryError."""
         with self.active():
-            return self.xp.asarray(values)
+            try:
+                return self.xp.asarray(values)
+            except MemoryError as error:
+                raise OutOfMemoryError(f"{error} {self.memory()}", hint=NEEDS_LESS) from error
 
     def holds(self, array: Any) -> bool:
         """Whether an array is on this GPU."""
@@ -48,8 +56,42 @@ class CupyDevice:
         """Within the block, this GPU is the one that the calling thread uses."""
         return self.xp.cuda.Device(self.device_id)
 
+    def wait(self) -> None:
+        """Return once everything that was asked of this GPU is complete."""
+        self.xp.cuda.Device(self.device_id).synchronize()
+
+    def memory(self) -> str:
+        """How much of its memory is free, for messages."""
+        with self.active():
+            free, total = self.xp.cuda.runtime.memGetInfo()
+        return f"GPU {self.device_id} has {free:,} of {total:,} bytes free."
+
     def special(self) -> Any:
         """The special functions of this engine."""
         from cupyx.scipy import special
 
         return special
+
+
+def _load() -> Any:
+    """cupy; raises DeviceError where it is missing or cannot be loaded."""
+    try:
+        import cupy
+    except ModuleNotFoundError as error:
+        if error.name != "cupy":
+            raise _broken(error) from error
+        raise DeviceError(
+            "CUDAPlace needs cupy, which is not installed; pip install 'fluidtool[gpu-cuda12]' (or gpu-cuda13), "
+            "or run on the CPU"
+        ) from error
+    except ImportError as error:
+        raise _broken(error) from error
+    return cupy
+
+
+def _broken(error: ImportError) -> DeviceError:
+    why = " ".join(str(error).split())
+    return DeviceError(
+        f"cupy is installed, but cannot be loaded: {why:.300}; keep one of its packages only, that for the CUDA of the driver "
+        "(nvidia-smi shows it), or run on the CPU"
+    )

@@ -34,6 +34,13 @@ class NumpyDevice:
         """There is nothing to select."""
         return nullcontext()
 
+    def wait(self) -> None:
+        """Everything is complete when its call returns."""
+
+    def memory(self) -> str:
+        """Nothing is said of the host's memory, which other processes use, too."""
+        return ""
+
     def special(self) -> Any:
         """The special functions of this engine."""
         return special
