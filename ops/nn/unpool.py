@@ -49,7 +49,7 @@ def _unpool(ctx: OpContext, X: Any, Indices: Any, rank: int) -> Any:
     if min(sizes) <= 0:
         raise ctx.error(f"the output would have sizes {sizes}; check ksize, strides and paddings")
     out = ctx.xp.zeros(prod(X.shape[:2]) * prod(sizes), dtype=X.dtype)
-    out[_positions(ctx, Indices, prod(sizes))] = X
+    ctx.replace_rows(out, _positions(ctx, Indices, prod(sizes)).reshape(-1), X.reshape(-1))
     return out.reshape(*X.shape[:2], *sizes)
 
 

@@ -113,7 +113,7 @@ def scatter(ctx: OpContext, X: Any, Ids: Any, Updates: Any, *, overwrite: bool) 
         )
     out = X.copy()
     if overwrite:
-        out[ids] = Updates
+        ctx.replace_rows(out, ids, ctx.xp.broadcast_to(Updates, (len(ids), *X.shape[1:])))
     else:
         out[ids] = 0
         ctx.xp.add.at(out, ids, Updates)

@@ -55,5 +55,5 @@ def to_device() -> None:
 
 
 def atomics() -> None:
-    """A kernel adds atomically, in an order that differs from run to run."""
+    """A kernel adds floating point numbers atomically, in an order, and with a rounding, that differ from run to run."""
     EVENTS.note("atomic additions")

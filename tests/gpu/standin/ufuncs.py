@@ -80,7 +80,8 @@ class ufunc:
             raise TypeError(f"cupy.{self.name}.at only supports {ATOMIC[self.name]} as data type, found {array.dtype}")
         chosen = indexing.read(key, array.shape)
         kernel(array, values, *chosen.on_device)
-        atomics()
+        if self.name == "add" and array.dtype.kind == "f":
+            atomics()
         given = np.asarray(values if isinstance(values, np.ndarray) else unwrapped(values))
         getattr(np, self.name).at(array.host, chosen.key, given.astype(array.dtype, copy=False))
 

@@ -56,6 +56,12 @@ class CupyDevice:
         """Within the block, this GPU is the one that the calling thread uses."""
         return self.xp.cuda.Device(self.device_id)
 
+    def replace_rows(self, total: Any, rows: Any, values: Any) -> None:
+        """total[rows] = values; of repeated rows, which threads write in any order, each gets the value of the last."""
+        last = self.xp.zeros(len(total), "int64")
+        self.xp.maximum.at(last, rows, self.xp.arange(len(rows)))
+        total[rows] = values[last[rows]]
+
     def wait(self) -> None:
         """Return once everything that was asked of this GPU is complete."""
         self.xp.cuda.Device(self.device_id).synchronize()

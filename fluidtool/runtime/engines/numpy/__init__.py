@@ -34,6 +34,10 @@ class NumpyDevice:
         """There is nothing to select."""
         return nullcontext()
 
+    def replace_rows(self, total: Any, rows: Any, values: Any) -> None:
+        """total[rows] = values; the last of repeated rows wins."""
+        total[rows] = values
+
     def wait(self) -> None:
         """Everything is complete when its call returns."""
 
