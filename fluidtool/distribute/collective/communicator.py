@@ -7,6 +7,7 @@ get the same bits, and all ranks get the same ones.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 from fluidtool.errors import UsageError
@@ -39,6 +40,15 @@ class Communicator(ABC):
         self._check_out(array, out)
         self._count(array)
         return self._all_reduce(array, reduction, out)
+
+    def prepare_all_reduce(self, array: Any, reduction: str = "sum") -> Callable[[], None]:
+        """A function that writes the reduction of `array` over all ranks into `array`, which is contiguous.
+
+        For an array that is reduced many times: it is checked only now. All ranks prepare in the same order.
+        """
+        self._check_reduction(array, reduction)
+        self._check_out(array, array)
+        return self._prepare_all_reduce(array, reduction)
 
     def reduce(self, array: Any, root: int, reduction: str = "sum") -> Any:
         """The reduction over all ranks on rank `root`; the others get their own array back."""
@@ -102,6 +112,13 @@ class Communicator(ABC):
     @abstractmethod
     def _reduce_scatter(self, array: Any, reduction: str) -> Any: ...
 
+    def _prepare_all_reduce(self, array: Any, reduction: str) -> Callable[[], None]:
+        def reduce() -> None:
+            self._count(array)
+            self._all_reduce(array, reduction, array)
+
+        return reduce
+
     def _count(self, array: Any) -> None:
         self.bytes_moved += int(array.nbytes)
 
@@ -116,7 +133,7 @@ class Communicator(ABC):
             raise UsageError(f"root {root} is not one of the {self.size} ranks; they go from 0 to {self.size - 1}")
 
     def _check_out(self, array: Any, out: Any) -> None:
-        if out is None:
+        if out is None or (out is array and array.flags.c_contiguous):
             return
         if out.shape != array.shape or out.dtype != array.dtype or not out.flags.c_contiguous:
             raise UsageError(

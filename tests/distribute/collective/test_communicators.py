@@ -60,6 +60,23 @@ def test_all_reduce_can_write_where_it_reads(size: int) -> None:
         np.testing.assert_array_equal(array, expected)
 
 
+@pytest.mark.parametrize("reduction", list(FUNCTIONS))
+def test_what_is_prepared_once_is_reduced_as_often_as_it_is_called(reduction: str) -> None:
+    def work(ring: Communicator) -> list[np.ndarray]:
+        array, found = np.empty(5, "float32"), []
+        reduce = ring.prepare_all_reduce(array, reduction)
+        for step in range(3):
+            array[:] = values(ring.rank + 10 * step, 5)
+            reduce()
+            found.append(array.copy())
+        return found
+
+    for found in run_ranks(2, work):
+        for step, array in enumerate(found):
+            wanted = in_order(reduction, [values(rank + 10 * step, 5) for rank in range(2)])
+            np.testing.assert_array_equal(array, wanted)
+
+
 def test_inputs_are_left_as_they_are() -> None:
     def work(ring: Communicator) -> np.ndarray:
         array = np.full(3, ring.rank, "float32")
@@ -143,6 +160,8 @@ def test_parts_cover_everything_and_differ_by_one_at_most() -> None:
         (lambda ring: ring.all_reduce(np.array([True])), "only numbers can be reduced, but the array is of bool"),
         (lambda ring: ring.all_reduce(np.zeros(2), out=np.zeros(3)), "found \\(3,\\) and float64"),
         (lambda ring: ring.all_reduce(np.zeros(2), out=np.zeros(4)[::2]), "must be a contiguous array"),
+        (lambda ring: ring.prepare_all_reduce(np.zeros(4)[::2]), "must be a contiguous array"),
+        (lambda ring: ring.prepare_all_reduce(np.array(["a"])), "only numbers can be reduced"),
         (lambda ring: ring.broadcast(np.zeros(2), 2), "root 2 is not one of the 2 ranks; they go from 0 to 1"),
         (lambda ring: ring.reduce(np.zeros(2), -1), "root -1 is not one of the 2 ranks"),
         (lambda ring: ring.reduce_scatter(np.zeros((3, 2))), "cannot be split by rows over 2 ranks"),

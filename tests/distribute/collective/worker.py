@@ -77,6 +77,12 @@ def collectives(ring: Communicator) -> list[np.ndarray]:
         found.append(ring.broadcast(ring.reduce(own, 1), 1))
         last = own.copy()
         found.append(ring.all_reduce(last, out=last))
+        prepared = own.copy()
+        reduce = ring.prepare_all_reduce(prepared)
+        for _ in range(3):
+            prepared[...] = own
+            reduce()
+        found.append(prepared)
     found.append(np.frombuffer(b"".join(ring.exchange(b"x" * ring.rank)), "uint8"))
     ring.barrier()
     return found
