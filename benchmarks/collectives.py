@@ -21,7 +21,7 @@ from functools import partial
 
 import numpy as np
 
-from fluidtool.distribute.collective.buckets import all_reduce_fused
+from fluidtool.distribute.collective.buckets import Sums
 from fluidtool.distribute.collective.communicator import Communicator
 from fluidtool.distribute.collective.mpi import MpiCommunicator, is_started_by_mpi
 from fluidtool.distribute.collective.threads import run_ranks
@@ -115,7 +115,7 @@ def by_buckets(rounds: int) -> None:
     found: dict[int, list[float]] = {limit: [] for limit in BUCKETS_MIB}
     for number in range(rounds):
         for limit in BUCKETS_MIB[number % len(BUCKETS_MIB) :] + BUCKETS_MIB[: number % len(BUCKETS_MIB)]:
-            found[limit].append(seconds(partial(all_reduce_fused, ring, arrays, limit << 20), ring.barrier, 1))
+            found[limit].append(seconds(partial(Sums(ring, limit << 20).of, arrays), ring.barrier, 1))
     if ring.rank == 0:
         print(f"{len(arrays)} gradients, {sum(array.nbytes for array in arrays) / 2**20:.0f} MiB")
         for limit, measured in found.items():

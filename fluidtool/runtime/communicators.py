@@ -8,8 +8,9 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from fluidtool import locks
-from fluidtool.distribute.collective.buckets import all_reduce_fused, bucket_bytes
+from fluidtool.distribute.collective.buckets import Background, Listener, Sums, bucket_bytes, overlaps
 from fluidtool.distribute.collective.communicator import Communicator
+from fluidtool.distribute.collective.compression import COMPRESSION, compression_of
 from fluidtool.distribute.collective.engines import (
     GRPC,
     MPI,
@@ -48,8 +49,11 @@ class Communicators:
         self._rings: dict[int, Communicator] = {}
         self._device_rings: set[int] = set()
         self._waiting: dict[int, list[Any]] = {}
+        self._sums: dict[int, Sums] = {}
+        self._background: Background | None = None
+        self.listener: Listener | None = None  # is told when sums of gradients run
         self._may_wait: WeakKeyDictionary[Program, dict[tuple[int, int], bool]] = WeakKeyDictionary()
-        self._checked: WeakKeyDictionary[Program, tuple[int, set[int]]] = WeakKeyDictionary()
+        self._programs: WeakKeyDictionary[Program, tuple[int, set[int]]] = WeakKeyDictionary()
 
     @property
     def engine(self) -> Engine:
@@ -122,6 +126,11 @@ class Communicators:
         whose shapes are known only at run time, `array` is compared, too. Raises CollectiveError if they differ,
         ProgramError for a ring that has not been joined.
         """
+        communicator = self._checked(op, array)
+        self._drain()
+        return communicator
+
+    def _checked(self, op: Operator, array: Any) -> Communicator:
         number = ring_number(op)
         communicator = self._rings.get(number)
         if communicator is None:
@@ -133,66 +142,97 @@ class Communicators:
         seen = self._check(op.block.program)
         if array is not None and not communicator.checks_arrays and (_is_open(op) or id(op) not in seen):
             seen.add(id(op))
+            self._drain()
             described = f"{op.type} of {op.input_arg_names[0]} {tuple(array.shape)} {array.dtype}"
             check_order(communicator, [described])
         return communicator
 
-    def postpone(self, op: Operator, holder: Any) -> bool:
-        """Whether a sum may be deferred to the next c_sync_comm_stream of its ring, which then stores it in `holder`."""
+    def postpone(self, op: Operator, holder: Any, array: Any) -> bool:
+        """Whether a sum may be deferred to the next c_sync_comm_stream of its ring, which then stores it in `holder`.
+
+        Raises as `ring` does.
+        """
+        self._checked(op, array)
         found = self._may_wait.setdefault(op.block.program, {})
         key = (op.block.program.mutation, id(op))
         if key not in found:
             found[key] = may_wait(op)
         if found[key]:
             self._waiting.setdefault(ring_number(op), []).append(holder)
+            self._sums_of(ring_number(op)).add(array)
         return found[key]
 
     def settle(self, op: Operator) -> None:
-        """Compute the deferred sums of the operator's ring, in buckets of FLAGS_fuse_parameter_memory_size MiB."""
+        """Take the deferred sums of the operator's ring, in buckets of FLAGS_fuse_parameter_memory_size MiB."""
         holders = self._waiting.pop(ring_number(op), [])
         if holders:
-            arrays = [holder.value.array for holder in holders]
-            summed = all_reduce_fused(self._rings[ring_number(op)], arrays, bucket_bytes(os.environ))
-            for holder, array in zip(holders, summed, strict=True):
+            for holder, array in zip(holders, self._sums_of(ring_number(op)).take(), strict=True):
                 holder.set_tensor(array, holder.value.offsets)
 
     def abort(self, reason: str) -> None:
         """Make pending operations of the other ranks fail, on every ring."""
         self._waiting.clear()
+        for sums in self._sums.values():
+            sums.clear()
         for communicator in self._rings.values():
             communicator.abort(reason)
 
     def close(self) -> None:
         """Leave every ring."""
+        if self._background is not None:
+            self._background.close()
+            self._background = None
         for communicator in self._rings.values():
             communicator.close()
         self._rings.clear()
+        self._sums.clear()
         if self._engine is not None:
             self._engine.close()
             self._engine = None
 
     # ---------------------------------------------------------------- inside
+    def _sums_of(self, ring: int) -> Sums:
+        if ring not in self._sums:
+            if self._background is None and overlaps(os.environ) and self._rings[ring].allows_threads:
+                self._background = Background()
+            self._sums[ring] = Sums(
+                self._rings[ring],
+                bucket_bytes(os.environ),
+                compression_of(os.environ),
+                background=self._background,
+                listener=self.listener,
+            )
+        return self._sums[ring]
+
+    def _drain(self) -> None:
+        """Wait for the sums that run beside: whatever comes next must reach the other ranks after them."""
+        if self._background is not None:
+            self._background.drain()
+
     def _check(self, program: Program) -> set[int]:
-        mutation, seen = self._checked.get(program, (-1, set()))
+        mutation, seen = self._programs.get(program, (-1, set()))
         if mutation != program.mutation:
             seen = set()
-            self._checked[program] = (program.mutation, seen)
+            self._programs[program] = (program.mutation, seen)
+            self._drain()
             self._compare(program)
         return seen
 
     def _compare(self, program: Program) -> None:
         """Rings of equal size are assumed to have the same ranks: then their relative order counts, too."""
         lines = collective_lines(program)
+        compression = f"{COMPRESSION}={os.environ.get(COMPRESSION, 'none')}"
         if len({communicator.size for communicator in self._rings.values()}) == 1:
-            check_order(self._rings[min(self._rings)], [line for _, line in lines])
+            check_order(self._rings[min(self._rings)], [*(line for _, line in lines), compression])
             return
         for ring in sorted({ring for ring, _ in lines} & self._rings.keys()):
-            check_order(self._rings[ring], [line for number, line in lines if number == ring])
+            check_order(self._rings[ring], [*(line for number, line in lines if number == ring), compression])
 
     def _join(self, ring: int, identifier: Identifier, rank: int, size: int) -> None:
         before = self._rings.pop(ring, None)
         if before is not None:
             before.close()
+        self._sums.pop(ring, None)
         self._rings[ring] = self.engine.join(identifier, ring, rank, size) if size > 1 else single(ring)
 
     def _device_ring(self, ring: int, count: int) -> Sequence[Communicator]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fluidtool.distribute.collective.buckets import BUCKET_BYTES, all_reduce_fused, gather_rows
+from fluidtool.distribute.collective.buckets import BUCKET_BYTES, Sums, gather_rows
 from fluidtool.distribute.collective.communicator import Communicator
+from fluidtool.distribute.collective.compression import COMPRESSION, compression_of
 from fluidtool.distribute.collective.order import check_order
 from fluidtool.errors import CollectiveError
 from fluidtool.ir import Program
@@ -34,6 +36,7 @@ class Trainers:
 
     def __init__(self, communicator: Communicator, settings: TrainerSettings, device: Any) -> None:
         self._communicator, self._settings, self._device = communicator, settings, device
+        self._sums = Sums(communicator, settings.bucket_bytes, compression_of(os.environ), xp=device.xp)
         self._agreed: int | None = None
 
     def start_alike(self, program: Program, scope: Scope) -> None:
@@ -60,7 +63,8 @@ class Trainers:
         for name in (name for phase in phases for name in phase.gradients):
             var = block.vars.get(name)
             lines.append(f"gradient {name} {tuple(var.shape) if var is not None else ''}")
-        check_order(self._communicator, [*lines, f"buckets of {self._settings.bucket_bytes} bytes"])
+        lines.append(f"buckets of {self._settings.bucket_bytes} bytes")
+        check_order(self._communicator, [*lines, f"{COMPRESSION}={os.environ.get(COMPRESSION, 'none')}"])
         self._agreed = program.mutation
 
     def sum_gradients(self, names: Sequence[str], values: Sequence[Any]) -> list[Any]:
@@ -74,7 +78,7 @@ class Trainers:
         xp, results = self._device.xp, list(values)
         dense = [index for index, value in enumerate(values) if isinstance(value, LoDTensor)]
         arrays = [self._device.array(values[index].array) for index in dense]
-        summed = all_reduce_fused(self._communicator, arrays, self._settings.bucket_bytes, xp)
+        summed = self._sums.of(arrays)
         for index, array in zip(dense, summed, strict=True):
             results[index] = LoDTensor(array, values[index].offsets)
         for index, value in enumerate(values):

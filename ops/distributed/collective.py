@@ -20,12 +20,16 @@ REDUCE_TYPES = ("sum", "prod", "max", "min")  # the numbers of reduce_type: thos
 
 def _ring(ctx: OpContext, array: Any) -> Ring:
     """The ring of the operator; the order of the program's collectives has been compared then."""
+    _need_dense(ctx, array)
+    return ctx.runtime.communicators.ring(ctx.op, array)  # type: ignore[no-any-return]
+
+
+def _need_dense(ctx: OpContext, array: Any) -> None:
     if not (hasattr(array, "shape") and hasattr(array, "dtype")):
         raise ctx.error(
             f"its input X must be a dense tensor with values, found a {type(array).__name__}; use dense gradients "
             "(is_sparse=False)"
         )
-    return ctx.runtime.communicators.ring(ctx.op, array)  # type: ignore[no-any-return]
 
 
 def _ranks(ctx: OpContext, ring: Ring, nranks: int) -> None:
@@ -45,10 +49,10 @@ def _all_reduce(reduction: str) -> OpInfo:
 
         Sums that overlap other work are batched, and are complete after the next c_sync_comm_stream of the ring.
         """
-        ring = _ring(ctx, X)
-        if reduction == "sum" and ctx.runtime.communicators.postpone(ctx.op, ctx.outputs["Out"][0]):
+        _need_dense(ctx, X)
+        if reduction == "sum" and ctx.runtime.communicators.postpone(ctx.op, ctx.outputs["Out"][0], X):
             return X
-        return ring.all_reduce(X, reduction)
+        return _ring(ctx, X).all_reduce(X, reduction)
 
     return _one_to_one(f"c_allreduce_{reduction}", RING, kernel)
 

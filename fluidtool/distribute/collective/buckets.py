@@ -1,18 +1,25 @@
-"""Gradients of all trainers summed: many small arrays travel as few large ones."""
+"""Gradients of all trainers summed: many small arrays travel as few large ones, beside other work if wanted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
 
 from fluidtool.distribute.collective.communicator import Communicator
+from fluidtool.distribute.collective.compression import COMPRESSION, Compression
 from fluidtool.errors import UsageError
 from fluidtool.tensor import SelectedRows
 
 BUCKET_SIZE, DEFAULT_MIB = "FLAGS_fuse_parameter_memory_size", 32
 BUCKET_BYTES = DEFAULT_MIB << 20
+OVERLAP = "FLUIDTOOL_COLLECTIVE_OVERLAP"
+Listener = Callable[[str, float, float], None]
 
 
 def bucket_bytes(environment: Mapping[str, str], given: float = -1.0) -> int:
@@ -28,38 +35,116 @@ def bucket_bytes(environment: Mapping[str, str], given: float = -1.0) -> int:
     return int((size if size >= 0 else DEFAULT_MIB) * 2**20)
 
 
-def buckets(arrays: Sequence[Any], limit: int) -> Iterator[list[int]]:
-    """Numbers of neighbouring arrays of one data type, of at most `limit` bytes together (a larger one by itself)."""
-    group: list[int] = []
-    size = 0
-    for index, array in enumerate(arrays):
-        if group and (size + array.nbytes > limit or arrays[group[0]].dtype != array.dtype):
-            yield group
-            group, size = [], 0
-        group.append(index)
-        size += array.nbytes
-    if group:
-        yield group
+def overlaps(environment: Mapping[str, str]) -> bool:
+    """Whether sums run beside the computation: FLUIDTOOL_COLLECTIVE_OVERLAP=1. Raises UsageError for what is not 0 or 1."""
+    text = environment.get(OVERLAP, "0")
+    if text not in ("0", "1"):
+        raise UsageError(f"{OVERLAP} is {text!r}; expected 0 or 1")
+    return text == "1"
 
 
-def all_reduce_fused(communicator: Communicator, arrays: Sequence[Any], limit: int, xp: Any = np) -> list[Any]:
-    """The sum of each array over all ranks; arrays travel in buckets of at most `limit` bytes, 0: each alone.
+class Background:
+    """A thread that runs what it is given, in order. It does not keep the process from ending."""
 
-    Raises CollectiveError as the communicator does. The results of one bucket share their memory, not the arrays'.
+    def __init__(self) -> None:
+        self._tasks: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._run, daemon=True, name="sums of gradients").start()
+
+    def submit(self, task: Callable[[], Any]) -> Future[Any]:
+        """Run a task after those before it."""
+        future: Future[Any] = Future()
+        self._tasks.put((future, task))
+        return future
+
+    def drain(self) -> None:
+        """Wait until everything before has run."""
+        self.submit(lambda: None).result()
+
+    def close(self) -> None:
+        """End when everything before has run."""
+        self._tasks.put(None)
+
+    def _run(self) -> None:
+        while (given := self._tasks.get()) is not None:
+            future, task = given
+            try:
+                future.set_result(task())
+            except BaseException as error:
+                future.set_exception(error)
+
+
+class Sums:
+    """Sums over the ranks of a ring: of the arrays that are added, in buckets of neighbors of one data type.
+
+    limit: bytes of a bucket; a larger array travels alone, and with 0 each does. A bucket is sent when the next array does not
+    fit: by the `background`, if there is one, else when the sums are taken. Raises CollectiveError as the communicator does.
+    listener: is told the name, the start and the end of each sum, by time.perf_counter.
     """
-    results: list[Any] = [None] * len(arrays)
-    for group in buckets(arrays, limit):
-        if len(group) == 1:
-            results[group[0]] = communicator.all_reduce(arrays[group[0]])
-            continue
-        flat = xp.concatenate([arrays[index].reshape(-1) for index in group])
-        communicator.all_reduce(flat, out=flat)
-        start = 0
-        for index in group:
-            array = arrays[index]
-            results[index] = flat[start : start + array.size].reshape(array.shape)
-            start += array.size
-    return results
+
+    def __init__(
+        self,
+        communicator: Communicator,
+        limit: int,
+        compression: Compression | None = None,
+        *,
+        background: Background | None = None,
+        listener: Listener | None = None,
+        xp: Any = np,
+    ) -> None:
+        self._communicator, self._limit, self._xp = communicator, limit, xp
+        self._compression, self._background, self._listener = compression, background, listener
+        self._open: list[Any] = []
+        self._size = 0
+        self._sent: list[Future[list[Any]] | list[Any]] = []
+
+    def add(self, array: Any) -> None:
+        """Have an array summed; it must not change before the sums are taken."""
+        if self._open and (self._size + array.nbytes > self._limit or self._open[0].dtype != array.dtype):
+            self._send()
+        self._open.append(array)
+        self._size += array.nbytes
+
+    def take(self) -> list[Any]:
+        """The sums, in the order in which the arrays were added. Those of one bucket share their memory, not the arrays'."""
+        if self._open:
+            self._send()
+        sent, self._sent = self._sent, []
+        found = [one.result() if isinstance(one, Future) else self._sum(one, place) for place, one in enumerate(sent)]
+        return [array for group in found for array in group]
+
+    def of(self, arrays: Sequence[Any]) -> list[Any]:
+        """The sums of these arrays."""
+        for array in arrays:
+            self.add(array)
+        return self.take()
+
+    def clear(self) -> None:
+        """Forget what has been added."""
+        self._open, self._size, self._sent = [], 0, []
+
+    def _send(self) -> None:
+        arrays, place = self._open, len(self._sent)
+        self._open, self._size = [], 0
+        if self._background is None:
+            self._sent.append(arrays)
+        else:
+            self._sent.append(self._background.submit(lambda: self._sum(arrays, place)))
+
+    def _sum(self, arrays: list[Any], place: int) -> list[Any]:
+        start = time.perf_counter()
+        flat = self._xp.concatenate([array.reshape(-1) for array in arrays])
+        flat = self._reduced(flat, place)
+        if self._listener is not None:
+            self._listener(f"sum of {len(arrays)} gradients, {flat.nbytes} bytes", start, time.perf_counter())
+        bounds = np.cumsum([array.size for array in arrays])[:-1]
+        return [part.reshape(array.shape) for part, array in zip(self._xp.split(flat, bounds), arrays, strict=True)]
+
+    def _reduced(self, flat: Any, place: int) -> Any:
+        if self._compression is not None and flat.dtype == np.float32:
+            if not isinstance(flat, np.ndarray):
+                raise UsageError(f"{COMPRESSION} works on the CPU only, but the gradients are on a GPU; unset it")
+            return self._compression.sum(self._communicator, flat, place)
+        return self._communicator.all_reduce(flat, out=flat)
 
 
 def gather_rows(communicator: Communicator, selected: SelectedRows, xp: Any = np) -> SelectedRows:

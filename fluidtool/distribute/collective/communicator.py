@@ -25,6 +25,8 @@ class Communicator(ABC):
 
     checks_arrays = False  # whether ranks that give different arrays get an error by themselves
 
+    allows_threads = True  # whether another thread than the one that joined may call it, one at a time
+
     def __init__(self, rank: int, size: int, ring: int = 0) -> None:
         if not 0 <= rank < size:
             raise UsageError(f"rank {rank} is not in a ring of {size}; ranks go from 0 to {size - 1}")
@@ -70,6 +72,16 @@ class Communicator(ABC):
         self._count(array)
         return self._all_gather(array)
 
+    def all_to_all(self, array: Any) -> Any:
+        """Row i of every rank's array, on rank i, in the order of the ranks: [size, …] -> [size, …]."""
+        if not array.shape or array.shape[0] != self.size:
+            raise UsageError(
+                f"an array of shape {tuple(array.shape)} has no row for each of the {self.size} ranks; its first dimension must "
+                "be their number"
+            )
+        self._count(array)
+        return self._all_to_all(array)
+
     def reduce_scatter(self, array: Any, reduction: str = "sum") -> Any:
         """Of the reduction over all ranks, rank r gets part r of `size` equal parts of its rows."""
         self._check_reduction(array, reduction)
@@ -111,6 +123,9 @@ class Communicator(ABC):
 
     @abstractmethod
     def _reduce_scatter(self, array: Any, reduction: str) -> Any: ...
+
+    def _all_to_all(self, array: Any) -> Any:
+        return self._all_gather(array).reshape(self.size, *array.shape)[:, self.rank]
 
     def _prepare_all_reduce(self, array: Any, reduction: str) -> Callable[[], None]:
         def reduce() -> None:

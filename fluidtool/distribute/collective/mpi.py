@@ -58,6 +58,7 @@ class MpiCommunicator(Communicator):
                 "the program was transpiled for"
             )
         super().__init__(world.Get_rank() if rank is None else rank, world.Get_size(), ring)
+        self.allows_threads = self._mpi.Query_thread() >= self._mpi.THREAD_SERIALIZED
         self._watchdog = Watchdog(seconds, self._too_late)
         self._operations = {name: getattr(self._mpi, name.upper()) for name in REDUCTIONS}
         _end_together(self._mpi)
@@ -132,6 +133,12 @@ class MpiCommunicator(Communicator):
         result = np.empty((self.size * array.shape[0], *array.shape[1:]), array.dtype)
         with self._calling("all_gather", array):
             self._comm.Allgather(_as_bytes(np.ascontiguousarray(array)), _as_bytes(result))
+        return result
+
+    def _all_to_all(self, array: Any) -> Any:
+        result = np.empty(array.shape, array.dtype)
+        with self._calling("all_to_all", array):
+            self._comm.Alltoall(_as_bytes(np.ascontiguousarray(array)), _as_bytes(result))
         return result
 
     def _reduce_scatter(self, array: Any, reduction: str) -> Any:

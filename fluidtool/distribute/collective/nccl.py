@@ -57,6 +57,8 @@ class NcclCommunicator(Communicator):
     Every call waits until the GPU has finished it, and gives up after `seconds`: NCCL itself would wait forever.
     """
 
+    allows_threads = False  # each thread has a current GPU of its own
+
     def __init__(
         self, identifier: bytes, rank: int, size: int, ring: int = 0, seconds: float = DEADLINE_SECONDS
     ) -> None:

@@ -109,6 +109,12 @@ class PeerCommunicator(Communicator):
     def _all_gather(self, array: Any) -> Any:
         return np.concatenate(self._round(_label("all_gather", array), array))
 
+    def _all_to_all(self, array: Any) -> Any:
+        label = _label("all_to_all", array)
+        with self._collective() as sequence:
+            self._post({rank: array[rank] for rank in self.others}, sequence, 0, label)
+            return np.stack(self._collected(array[self.rank], sequence, label))
+
     def _reduce_scatter(self, array: Any, reduction: str) -> Any:
         label = _label(f"reduce_scatter {reduction}", array)
         with self._collective() as sequence:

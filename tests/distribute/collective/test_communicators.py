@@ -115,6 +115,11 @@ def test_reduce_scatter_gives_each_rank_its_rows_of_the_sum() -> None:
     np.testing.assert_array_equal(np.concatenate(found), 2 * np.arange(8.0).reshape(4, 2) + 1)
 
 
+def test_all_to_all_gives_each_rank_a_row_of_every_rank() -> None:
+    found = run_ranks(3, lambda ring: ring.all_to_all(10 * ring.rank + np.arange(3)))
+    assert [list(array) for array in found] == [[0, 10, 20], [1, 11, 21], [2, 12, 22]]
+
+
 def test_gathering_what_was_scattered_is_an_all_reduce() -> None:
     def work(ring: Communicator) -> bool:
         array = values(ring.rank, 4 * 5000).reshape(4, -1)
@@ -165,6 +170,7 @@ def test_parts_cover_everything_and_differ_by_one_at_most() -> None:
         (lambda ring: ring.broadcast(np.zeros(2), 2), "root 2 is not one of the 2 ranks; they go from 0 to 1"),
         (lambda ring: ring.reduce(np.zeros(2), -1), "root -1 is not one of the 2 ranks"),
         (lambda ring: ring.reduce_scatter(np.zeros((3, 2))), "cannot be split by rows over 2 ranks"),
+        (lambda ring: ring.all_to_all(np.zeros(3)), "has no row for each of the 2 ranks"),
         (lambda ring: ring.all_gather(np.array(1.0)), "has no dimensions"),
     ],
 )

@@ -10,10 +10,10 @@ import pytest
 
 import fluidtool.fluid as fluid
 from fluidtool import runtime
-from fluidtool.distribute.collective.buckets import all_reduce_fused, buckets
+from fluidtool.distribute.collective.buckets import Sums
 from fluidtool.distribute.collective.communicator import Communicator
 from fluidtool.distribute.collective.engines import Identifier, ThreadWorld
-from fluidtool.distribute.collective.threads import run_ranks
+from fluidtool.distribute.collective.threads import run_ranks, thread_communicators
 from fluidtool.errors import CollectiveError
 from fluidtool.fluid.compiler import CompiledProgram
 from fluidtool.fluid.flags import bucket_bytes
@@ -107,22 +107,33 @@ def test_sparse_gradients_are_put_together() -> None:
 
 
 # ---------------------------------------------------------------- buckets
+def sums_of(arrays: list[np.ndarray], limit: int) -> list[str]:
+    """The sums that a ring of one computes, as its listener hears of them."""
+    heard: list[str] = []
+    ring = thread_communicators(1)[0]
+    Sums(ring, limit, listener=lambda name, start, end: heard.append(name.removeprefix("sum of "))).of(arrays)
+    return heard
+
+
 def test_buckets_hold_neighbours_of_one_data_type_up_to_a_size() -> None:
     arrays = [
         np.zeros(size, dtype) for size, dtype in [(2, "f4"), (3, "f4"), (9, "f4"), (1, "f8"), (1, "f4"), (1, "f4")]
     ]
-    assert list(buckets(arrays, 20)) == [[0, 1], [2], [3], [4, 5]]
-    assert list(buckets(arrays, 0)) == [[index] for index in range(6)]
-    assert list(buckets([], 20)) == []
+    assert sums_of(arrays, 20) == [
+        "2 gradients, 20 bytes",
+        "1 gradients, 36 bytes",
+        "1 gradients, 8 bytes",
+        "2 gradients, 8 bytes",
+    ]
+    assert len(sums_of(arrays, 0)) == 6
+    assert sums_of([], 20) == []
 
 
 def test_fused_sums_are_those_of_single_arrays() -> None:
     def work(ring: Communicator) -> list[np.ndarray]:
         random = np.random.default_rng(ring.rank)
         arrays = [random.normal(size=shape).astype("f4") for shape in [(3, 2), (5,), (1,), (4000,)]]
-        return [
-            array - ring.all_reduce(own) for array, own in zip(all_reduce_fused(ring, arrays, 64), arrays, strict=True)
-        ]
+        return [array - ring.all_reduce(own) for array, own in zip(Sums(ring, 64).of(arrays), arrays, strict=True)]
 
     for found in run_ranks(3, work):
         assert all((difference == 0).all() for difference in found)

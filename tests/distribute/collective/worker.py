@@ -73,6 +73,7 @@ def collectives(ring: Communicator) -> list[np.ndarray]:
         own = np.random.default_rng(ring.rank).normal(size=(ring.size * size, 2)).astype("float32")
         found += [ring.all_reduce(own, reduction) for reduction in ("sum", "max", "min", "prod")]
         found += [ring.broadcast(own, 1), ring.all_gather(own), ring.all_gather(ring.reduce_scatter(own))]
+        found.append(ring.all_gather(ring.all_to_all(own[: ring.size])))
         found += [ring.all_reduce(own.astype("float16")), ring.broadcast(own.astype("int64"), 0)]
         found.append(ring.broadcast(ring.reduce(own, 1), 1))
         last = own.copy()
