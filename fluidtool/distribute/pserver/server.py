@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from fluidtool.distribute.pserver.limits import DEADLINE, SILENCE, Limits
 from fluidtool.distribute.pserver.roster import Roster
@@ -14,6 +13,26 @@ from fluidtool.distribute.rpc.handler import Barrier, Call, Gone, Late, Message,
 from fluidtool.errors import FluidError
 
 POLL = 0.2
+LOOKS = 5  # times POLL until a call that waits looks whether its peer is still there
+
+
+class Waiter:
+    """A call that waits for its moment."""
+
+    __slots__ = ("_lock", "ready")
+
+    def __init__(self, ready: Callable[[], bool]) -> None:
+        self.ready, self._lock = ready, threading.Lock()
+        self._lock.acquire()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it was woken within so many seconds."""
+        return self._lock.acquire(timeout=seconds)
+
+    def wake(self) -> None:
+        """Let it go on."""
+        if self._lock.locked():
+            self._lock.release()
 
 
 class ParameterServer(ABC):
@@ -24,9 +43,9 @@ class ParameterServer(ABC):
 
     def __init__(self, store: Store, roster: Roster, limits: Limits, endpoint: str) -> None:
         self.store, self.roster, self.limits, self.endpoint = store, roster, limits, endpoint
-        lock = threading.RLock()
-        self._turned, self._arrived = threading.Condition(lock), threading.Condition(lock)
-        self._waiting: dict[int, tuple[float, int | None]] = {}
+        self._lock = threading.RLock()
+        self._arrived = threading.Condition(self._lock)
+        self._waiting: dict[Waiter, tuple[float, int | None]] = {}
         self._stopped = False
         self._failure: FluidError | None = None
 
@@ -50,8 +69,7 @@ class ParameterServer(ABC):
             raise
         finally:
             self._stopped = True
-            with self._turned:
-                self._turned.notify_all()
+            self._wake()
 
     @abstractmethod
     def _serve(self) -> None:
@@ -66,8 +84,8 @@ class ParameterServer(ABC):
         while not ready():
             if self._stopped or not self.roster.live:
                 return False
-            self._arrived.wait(POLL)
-            self._check_limits()
+            if not self._arrived.wait(POLL):
+                self._check_limits()
         return not self._stopped and self.roster.live > 0
 
     def _check_limits(self) -> None:
@@ -105,23 +123,36 @@ class ParameterServer(ABC):
             raise Gone(f"the server at {self.endpoint} has stopped")
 
     def _wait(self, ready: Callable[[], bool], call: Call, trainer: int | None) -> None:
-        """In a call, with the lock held: wait; raises Gone when the peer is gone or the server stops."""
-        with self._counted_as_waiting(trainer):
-            while not ready():
-                self._check_running()
-                if not self._turned.wait(POLL) and not call.is_active():
-                    self.roster.vanished(trainer)
-                    raise Gone(f"{call.peer or 'a trainer'} no longer waits for the answer")
+        """In a call, with the lock held: wait without it; raises Gone when the peer is gone or the server stops."""
+        self._check_running()
+        while not ready():
+            self._wait_once(ready, call, trainer)
             self._check_running()
 
-    @contextmanager
-    def _counted_as_waiting(self, trainer: int | None) -> Iterator[None]:
-        key = id(threading.current_thread())
-        self._waiting[key] = self.roster.clock(), trainer
+    def _wait_once(self, ready: Callable[[], bool], call: Call, trainer: int | None) -> None:
+        waiter = Waiter(ready)
+        self._waiting[waiter] = self.roster.clock(), trainer
+        self._lock.release()
         try:
-            yield
+            while not waiter.wait(LOOKS * POLL):
+                self._check_running()
+                if not call.is_active():
+                    self.roster.vanished(trainer)
+                    raise Gone(f"{call.peer or 'a trainer'} no longer waits for the answer")
         finally:
-            self._waiting.pop(key, None)
+            self._lock.acquire()
+            self._waiting.pop(waiter, None)
+
+    def _wake(self) -> None:
+        """Without the lock held: let those go on that need not wait any more.
+
+        Each is woken alone, and when the lock is free: all at once they would stand in line for it, and a call would cost the
+        more the more trainers there are.
+        """
+        with self._lock:
+            woken = [waiter for waiter in self._waiting if self._stopped or waiter.ready()]
+        for waiter in woken:
+            waiter.wake()
 
     @abstractmethod
     def send(self, message: Message, call: Call) -> None:
@@ -138,7 +169,7 @@ class ParameterServer(ABC):
     def complete(self, trainer_id: int, call: Call) -> None:
         """A trainer is finished: it is not waited for any more, and counts nothing from here on."""
         self.roster.heard(call)
-        with self._turned:
+        with self._lock:
             self._check_running()
             trainer = self.roster.complete(trainer_id, call)
             if trainer is not None:

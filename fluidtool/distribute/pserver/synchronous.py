@@ -58,30 +58,36 @@ class SynchronousServer(ParameterServer):
 
     def _gather(self) -> dict[str, Value] | None:
         """Open a round, wait for its gradients, and take them; None when nobody is left."""
+        self._turn(self.rounds.begin)
         with self._arrived:
-            self._turn(self.rounds.begin)
-            if not self._until(lambda: len(self.rounds.sent) >= self.roster.live):
+            if not self._until(self._all_sent):
                 return None
-            self._turn(self.rounds.close)
+            self.rounds.close()
             received, self._received = self._received, {}
         return {name: value for name, (value, _) in received.items()}
 
     def _give(self) -> bool:
         """Give the parameters of the round to all; False when nobody is left."""
-        with self._arrived:
-            self._turn(self.rounds.give)
+        self._turn(self.rounds.give)
         self._after_round(self.rounds.number)
         with self._arrived:
             return self._until_fetched()
 
     def _until_fetched(self) -> bool:
-        going = self._until(lambda: len(self.rounds.fetched) >= self.roster.live)
+        going = self._until(self._all_fetched)
         self.rounds.end()
         return going
 
+    def _all_sent(self) -> bool:
+        return len(self.rounds.sent) >= self.roster.live
+
+    def _all_fetched(self) -> bool:
+        return len(self.rounds.fetched) >= self.roster.live
+
     def _turn(self, change: Callable[[], None]) -> None:
-        change()
-        self._turned.notify_all()
+        with self._lock:
+            change()
+        self._wake()
 
     def _state(self) -> str:
         rounds = self.rounds
@@ -112,7 +118,7 @@ class SynchronousServer(ParameterServer):
                 f"the server at {self.endpoint} takes no variable {message.name}; it takes {', '.join(self._expected)}"
             )
         value = self.store.on_device(expected.check(message))
-        with self._turned:
+        with self._lock:
             self._admit(Asked.GRADIENT, call, trainer)
             self._received[message.name] = value, trainer
 
@@ -120,16 +126,17 @@ class SynchronousServer(ParameterServer):
         """Count a trainer in: when the round is open (Paddle's server does the same), or when its update is done."""
         trainer = self.roster.heard(call)
         sends = kind is Barrier.SEND
-        with self._turned:
+        with self._lock:
             self._admit(Asked.SENT if sends else Asked.FETCHED, call, trainer)
             (self.rounds.sent if sends else self.rounds.fetched).add(call, trainer)
-            self._arrived.notify_all()
+            if self._all_sent() if sends else self._all_fetched():
+                self._arrived.notify_all()
 
     def get(self, request: Message, call: Call) -> Value:
         """A parameter of the round, as soon as it is updated."""
         trainer = self.roster.heard(call, request)
         self.store.value(request.name)
-        with self._turned:
+        with self._lock:
             self._admit(Asked.PARAMETER, call, trainer)
             return self.store.value(request.name)
 
@@ -151,7 +158,7 @@ class SynchronousServer(ParameterServer):
     def _await_rows(self, request: Message, call: Call) -> None:
         """Wait for the update before; the next one waits for this trainer, so that the lock can be left."""
         trainer = self.roster.heard(call, request)
-        with self._turned:
+        with self._lock:
             self._admit(Asked.ROWS, call, trainer)
 
     def _forget(self, trainer: int, call: Call) -> None:

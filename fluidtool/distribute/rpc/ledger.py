@@ -19,7 +19,7 @@ class _Client:
 
     def __init__(self) -> None:
         self.done: OrderedDict[int, None] = OrderedDict()
-        self.running: dict[int, threading.Event] = {}
+        self.running: dict[int, threading.Event | None] = {}  # None: no repetition waits
 
 
 class Ledger:
@@ -39,11 +39,11 @@ class Ledger:
                 calls = self._calls(client)
                 if number in calls.done:
                     return
-                first = calls.running.get(number)
-                if first is None:
-                    ended = calls.running[number] = threading.Event()
+                if number not in calls.running:
+                    calls.running[number] = None
                     break
-            if not first.wait(patience):
+                ended = calls.running[number] = calls.running[number] or threading.Event()
+            if not ended.wait(patience):
                 raise Late(f"call {number} was repeated, and its first run has not ended within {patience:g} s")
         try:
             work()
@@ -53,8 +53,9 @@ class Ledger:
                     calls.done.popitem(last=False)
         finally:
             with self._lock:
-                del calls.running[number]
-            ended.set()
+                waited_for = calls.running.pop(number)
+            if waited_for is not None:
+                waited_for.set()
 
     def _calls(self, client: str) -> _Client:
         found = self._clients.get(client)
