@@ -18,7 +18,7 @@ from fluidtool.distribute.rpc.methods import SERVICE, Method, act, changes_state
 from fluidtool.distribute.rpc.options import CHUNK, HEADER_ROOM, Options, load_grpc
 from fluidtool.distribute.rpc.rooms import Room, Rooms
 from fluidtool.distribute.rpc.statuses import INTERNAL, OK, status_of
-from fluidtool.distribute.rpc.wire import LARGEST_INT, Buffer, decode, encode
+from fluidtool.distribute.rpc.wire import LARGEST_INT, Buffer, Requests, decode, encode
 from fluidtool.errors import FluidError
 
 OWN_SERVICE = "fluidtool.Parameters"
@@ -76,6 +76,7 @@ class Server:
         options.security.check_address(endpoint)
         self._grpc, self._handler, self._options, self._ledger = grpc, handler, options, Ledger()
         self._lost, self._traffic = lost, traffic
+        self._requests = Requests(options.limits)
         self._largest = min(options.limits.message + HEADER_ROOM, LARGEST_INT)
         self._pool = ThreadPoolExecutor(options.threads, thread_name_prefix=f"server {endpoint}")
         self._streams = ThreadPoolExecutor(options.threads, thread_name_prefix=f"streams {endpoint}")
@@ -204,7 +205,7 @@ class Server:
         pipelined = True
         try:
             method = Method(frame.code)
-            message = decode(frame.content, self._options.limits)
+            message = self._requests.decode(frame.content)
             pipelined = changes_state(method, message)
             parts = self._answer(method, message, caller, frame.number, call)
             self._count(len(frame.content), parts)

@@ -31,6 +31,7 @@ NUMBERS = frozenset({TYPE, DATA_TYPE, LOD_LEVEL, HEIGHT, PROFILE, TRAINER})
 INTEGERS_64 = np.dtype("<i8")
 LARGEST_INT = 2**31 - 1
 LARGEST_ARRAY = 2**62
+SHORT, KEPT_REQUESTS = 256, 1 << 15  # bytes of a request that is kept, and how many are
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +189,28 @@ def decode(data: Buffer | None, limits: Limits = LIMITS) -> Message:
     names = [_name(found.get(field), limits) for field in (NAME, OUT_NAME, TABLE)]
     value = _value(names[0], found, [_signed(size) for size in dims], [[_signed(n) for n in level] for level in lod])
     return Message(names[0], value, names[1], names[2], found.get(TRAINER, 0), found.get(PROFILE, 0))
+
+
+class Requests:
+    """Decodes messages; those without a value only once, as every step asks for the same."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._known: dict[bytes, Message] = {}
+
+    def decode(self, data: Buffer) -> Message:
+        """As `decode`."""
+        if len(data) > SHORT:
+            return decode(data, self._limits)
+        key = bytes(data)
+        found = self._known.get(key)
+        if found is None:
+            found = decode(key, self._limits)
+            if found.value is None:
+                if len(self._known) >= KEPT_REQUESTS:
+                    self._known.clear()
+                self._known[key] = found
+        return found
 
 
 def _value(name: str, found: dict[int, Any], dims: list[int], lod: list[list[int]]) -> Any:

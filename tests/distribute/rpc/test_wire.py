@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from fluidtool.distribute.rpc.handler import Message, Refused, RemoteError
-from fluidtool.distribute.rpc.wire import Limits, decode, encode, encoded
+from fluidtool.distribute.rpc.wire import KEPT_REQUESTS, Limits, Requests, decode, encode, encoded
 from fluidtool.errors import ArgumentTypeError
 from fluidtool.proto import send_recv_pb2
 from fluidtool.tensor import LoDTensor, SelectedRows
@@ -232,3 +232,30 @@ class TestRefusals:
 
     def test_refusals_are_remote_errors(self) -> None:
         assert issubclass(Refused, RemoteError) and issubclass(RemoteError, ConnectionError)
+
+
+class TestRequests:
+    """Messages without a value are decoded once."""
+
+    def test_what_comes_again_is_the_same_message(self) -> None:
+        requests, data = Requests(Limits()), encoded(Message("w", None, "w", "", 3))
+        first = requests.decode(data)
+        assert first == decode(data)
+        assert requests.decode(memoryview(bytearray(data))) is first
+
+    def test_values_are_never_shared(self) -> None:
+        requests, data = Requests(Limits()), encoded(Message("w", LoDTensor(np.ones(2, "float32"))))
+        first, second = requests.decode(data), requests.decode(data)
+        assert first.value is not second.value and same(first.value, second.value)
+
+    def test_garbage_is_refused_every_time(self) -> None:
+        requests = Requests(Limits())
+        for _ in range(2):
+            with pytest.raises(Refused):
+                requests.decode(b"\xff" * 20)
+
+    def test_no_more_than_a_number_of_them_are_kept(self) -> None:
+        requests = Requests(Limits())
+        for number in range(KEPT_REQUESTS + 10):
+            requests.decode(encoded(Message("w", trainer_id=number + 1)))
+        assert len(requests._known) <= KEPT_REQUESTS
