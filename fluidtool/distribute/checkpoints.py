@@ -66,7 +66,8 @@ class Schedule:
         every = _number(environment, "FLUIDTOOL_CHECKPOINT_EVERY", 0, 0)
         keep = _number(environment, "FLUIDTOOL_CHECKPOINT_KEEP", LEAST_KEPT, LEAST_KEPT)
         assert every is not None and keep is not None
-        return cls(Path(folder), role, every, keep, resume or None)
+        begun = resume == 0 and 0 in steps(Path(folder), role)  # what an asynchronous server began with
+        return cls(Path(folder), role, every, keep, resume if begun else resume or None)
 
     def is_due(self, step: int) -> bool:
         """Whether a checkpoint is to be written after this step."""

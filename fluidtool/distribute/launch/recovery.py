@@ -112,7 +112,8 @@ class Recovery:
         return {name: self.saved.newest([name]) for name in names}
 
     def _may_join(self, server: Role) -> bool:
-        return not self.numbered and self.saved.newest([server.name]) is not None
+        """One that has saved nothing but what it began with would lose all updates."""
+        return not self.numbered and bool(self.saved.newest([server.name]))
 
     def refusal(self) -> str:
         """Why `after` gave up."""

@@ -92,6 +92,8 @@ def parameter_server(
     if not description.is_sync:
         blocks = gradient_blocks(context, description, locks, resumed=resumed is not None)
         store.start_asynchronous()
+        if resumed is None:
+            save(0, is_last=True)  # a server that is restarted before the next one must begin with the same values
         yield AsynchronousServer(
             store,
             roster,

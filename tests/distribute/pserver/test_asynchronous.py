@@ -151,7 +151,7 @@ def saved_after(monkeypatch: Patch, folder: Path, count: int, programs: Any = No
     monkeypatch.setenv("FLUIDTOOL_CHECKPOINT_EVERY", str(count))
     with asynchronous(monkeypatch, programs) as server:
         yield server
-        until(lambda: checkpoints.steps(folder, "pserver_0") == [count])
+        until(lambda: checkpoints.steps(folder, "pserver_0") == [0, count])
 
 
 def position(trainer: Trainer) -> int:
@@ -226,10 +226,28 @@ def test_when_the_last_trainer_is_done_the_values_are_saved(monkeypatch: Patch, 
             trainer.fetched()
         trainer.complete()
         server.wait()
-    (step,) = checkpoints.steps(tmp_path, "pserver_0")
+    _, step = checkpoints.steps(tmp_path, "pserver_0")
     found = checkpoints.load(tmp_path, "pserver_0", step)
     assert found.values["w"].numpy()[0, 0] == pytest.approx(0.2)  # type: ignore[union-attr]
     assert found.state == {"ledger": {"0": {"whole": 3, "names": []}}}
+
+
+def test_a_server_that_is_restarted_before_its_first_checkpoint_begins_with_the_same_values(
+    monkeypatch: Patch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FLUIDTOOL_CHECKPOINT_DIR", str(tmp_path))
+    monkeypatch.setenv("FLUIDTOOL_CHECKPOINT_EVERY", "100")
+    with asynchronous(monkeypatch) as server:
+        begun = server.value("w")
+        Trainer(server.handler, 0, step=NUMBERED + 1).send("w@GRAD", ones(1.0))
+        assert (server.value("w") != begun).any()
+    assert checkpoints.steps(tmp_path, "pserver_0") == [0]
+    checkpoint = checkpoints.load(tmp_path, "pserver_0", 0)
+    other = {name: LoDTensor(value.numpy() + 3) for name, value in checkpoint.values.items()}  # as if it were random
+    checkpoints.save(tmp_path, "pserver_0", 0, other, checkpoint.state)
+    monkeypatch.setenv("FLUIDTOOL_RESUME_STEP", "0")
+    with asynchronous(monkeypatch) as server:
+        np.testing.assert_array_equal(server.value("w"), begun + 3)
 
 
 def test_a_trainer_that_is_ahead_of_a_restored_server_is_refused(monkeypatch: Patch) -> None:

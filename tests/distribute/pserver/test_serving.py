@@ -283,7 +283,7 @@ def test_an_asynchronous_server_saves_and_goes_on(monkeypatch: Patch, tmp_path: 
         for _ in range(4):
             trainer.send("w@GRAD", np.full((4, 1), 1.0))
             trainer.send("b@GRAD", [1.0])
-        until(lambda: checkpoints.steps(tmp_path, "pserver_0") == [4])
+        until(lambda: checkpoints.steps(tmp_path, "pserver_0") == [0, 4])
     monkeypatch.setenv("FLUIDTOOL_RESUME_STEP", "4")
     with running(role.main, start(role), monkeypatch) as server:
         np.testing.assert_allclose(Trainer(server.handler, 0).get("w"), 0.1, rtol=1e-5)
