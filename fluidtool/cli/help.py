@@ -47,8 +47,8 @@ def help_page(bold: bool = False) -> str:
         heading("Examples:"),
         *(f"  {example}" for example in EXAMPLES),
         "",
-        "Data goes to stdout, everything else to stderr. Environment: NO_COLOR, FORCE_COLOR, COLUMNS, and",
-        "FLUIDTOOL_DEBUG=1 for the traceback behind an error.",
+        "Data goes to stdout, everything else to stderr. FLUIDTOOL_DEBUG=1 shows the traceback behind an error;",
+        "'fluidtool help environment' lists all variables, 'fluidtool help errors' all codes.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from fluidtool.cli.environment import INTERNAL, VARIABLES
 from fluidtool.cli.explanations import ERRORS, FINDINGS
 from tests.cli.support import call, error_of
 from tests.support.checkout import ROOT, child_environment
@@ -40,6 +41,19 @@ def test_a_code_is_explained(words: tuple[str, ...]) -> None:
 def test_all_codes_are_listed() -> None:
     out = call("help", "errors").stdout
     assert all(f"\n{code}  " in out for code in (*ERRORS, *FINDINGS))
+
+
+def test_every_variable_that_is_read_is_listed() -> None:
+    sources = [path for path in (ROOT / "fluidtool").rglob("*.py") if path.name not in ("abi.py", "environment.py")]
+    read = set(re.findall(r"\bFLUIDTOOL_[A-Z_]+[A-Z]\b(?!_)", "".join(path.read_text() for path in sources)))
+    listed = {name for variables in VARIABLES.values() for name in variables}
+    headers = {"FLUIDTOOL_ABI_H"}  # guards in C
+    assert read - headers - INTERNAL == {name for name in listed if name.startswith("FLUIDTOOL_")}
+
+
+def test_all_variables_are_listed() -> None:
+    out = call("help", "environment").stdout
+    assert all(f"\n{name} " in out for variables in VARIABLES.values() for name in variables)
 
 
 def test_the_help_of_a_command() -> None:

@@ -7,23 +7,27 @@ from typing import Annotated
 import typer
 
 from fluidtool.cli.commands import COMMANDS
+from fluidtool.cli.environment import VARIABLES
 from fluidtool.cli.explanations import ERRORS, FINDINGS, Explanation
 from fluidtool.cli.help import help_page
 from fluidtool.cli.render import Table, fields, show, table
 from fluidtool.errors import UsageError
 
 ERRORS_TOPIC = "errors"
+ENVIRONMENT_TOPIC = "environment"
 
 
 def help(
     topic: Annotated[
-        str | None, typer.Argument(metavar="[TOPIC]", help="A command, an error code such as FT210, or 'errors'.")
+        str | None,
+        typer.Argument(metavar="[TOPIC]", help="A command, an error code such as FT210, 'errors' or 'environment'."),
     ] = None,
     codes: Annotated[list[str] | None, typer.Argument(metavar="[CODE...]", help="After 'errors': which codes.")] = None,
 ) -> None:
     """Show the help of a command, or what an error code means and what to do.
 
     'fluidtool help errors' lists all codes; 'fluidtool help errors FT210', or 'fluidtool help FT210', explains one.
+    'fluidtool help environment' lists the environment variables.
     """
     if topic is None:
         print(help_page(), end="")
@@ -31,6 +35,8 @@ def help(
         _errors(codes or [])
     elif codes:
         raise UsageError(f"only 'errors' takes codes, found {topic!r} with {' '.join(codes)}")
+    elif topic == ENVIRONMENT_TOPIC:
+        show(*(_variables(title, listed) for title, listed in VARIABLES.items()))
     elif topic in COMMANDS:
         from fluidtool.cli.app import run_command
 
@@ -47,7 +53,7 @@ def _errors(codes: list[str]) -> None:
     for code in codes:
         if code.upper() not in known:
             raise UsageError(
-                f"there is no help on {code!r}; topics are the commands, {ERRORS_TOPIC}, and the codes that "
+                f"there is no help on {code!r}; topics are the commands, {ERRORS_TOPIC}, {ENVIRONMENT_TOPIC}, and the codes that "
                 f"'fluidtool help {ERRORS_TOPIC}' lists"
             )
     show(*(_explained(code.upper(), known[code.upper()]) for code in codes))
@@ -61,4 +67,11 @@ def _listed(title: str, explanations: dict[str, Explanation]) -> Table:
     out = table(title, "!code", "meaning")
     for code, explanation in explanations.items():
         out.add(code, explanation.meaning)
+    return out
+
+
+def _variables(title: str, listed: dict[str, str]) -> Table:
+    out = table(title, "!variable", "meaning")
+    for name, meaning in listed.items():
+        out.add(name, meaning)
     return out
