@@ -1,6 +1,7 @@
-"""The documentation is true: what it quotes is run, and what README's table counts is counted.
+"""The documentation is true: what it quotes is run, and what the table of docs/status.md counts is counted.
 
-Quoted are ```console blocks whose lines start with `$ `, and ```python blocks.
+Quoted are ```console blocks whose lines start with `$ `, and ```python blocks. The blocks of a tutorial run one after the
+other, and one with a title is a file to be saved; elsewhere each block stands alone.
 
 A block runs in a copy of what a clone has, its commands one after the other. A command must succeed unless the block shows
 an `error:` or `exit N` below it, and must write every line that is quoted (numbers aside: machines round differently; a
@@ -19,6 +20,7 @@ import sys
 from collections.abc import Collection, Iterator
 from contextlib import chdir
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from unittest.mock import patch
 
@@ -28,11 +30,15 @@ from tests.cli.support import call
 from tests.support.checkout import ROOT, child_environment
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "samples").rglob("README.md"))]
+TUTORIALS = ROOT / "docs" / "tutorials"
+STATUS = ROOT / "docs" / "status.md"
 RUN = ("fluidtool", "python")
 NOT_RUN = {
-    r"python\S* -m (venv|pip|build|pytest)\b": "sets up or uses an environment of its own; .ci/run does the same",
+    r"python\S* -m (venv|pip|build)\b": "sets up or uses an environment of its own; .ci/run does the same",
     r"python\S* scripts/": "needs PaddlePaddle or scikit-learn, which train the samples",
 }
+NEEDS_ONNX = r"-o \S+\.onnx\b"
+HAS_ONNX = all(find_spec(name) for name in ("onnx", "onnxruntime"))
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,8 @@ class Command:
     @property
     def reason_not_run(self) -> str:
         """Why this one is not run, or ''."""
+        if re.search(NEEDS_ONNX, self.text) and not HAS_ONNX:
+            return "needs the extra onnxruntime; .ci/run installs it elsewhere"
         found = (reason for pattern, reason in NOT_RUN.items() if re.search(pattern, self.text))
         if not self.text.startswith(RUN):
             return "is no command of fluidtool or Python"
@@ -79,11 +87,16 @@ def _shape(line: str) -> str:
 def commands(page: str) -> Iterator[list[Command]]:
     """The commands of each console block; a backslash at the end of a line goes on in the next."""
     for block in re.findall(r"^```console\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
-        found: list[Command] = []
-        for part in re.split(r"^\$ ", block.replace("\\\n", ""), flags=re.MULTILINE)[1:]:
-            text, _, output = part.partition("\n")
-            found.append(Command(text.strip(), output))
-        yield found
+        yield commands_of(block)
+
+
+def commands_of(block: str) -> list[Command]:
+    """The commands of one block."""
+    found: list[Command] = []
+    for part in re.split(r"^\$ ", block.replace("\\\n", ""), flags=re.MULTILINE)[1:]:
+        text, _, output = part.partition("\n")
+        found.append(Command(text.strip(), output))
+    return found
 
 
 def blocks() -> list[object]:
@@ -91,7 +104,7 @@ def blocks() -> list[object]:
     return [
         pytest.param(block, id=f"{page.relative_to(ROOT)}:{number}")
         for page in PAGES
-        if page.exists()
+        if page.exists() and page.parent != TUTORIALS
         for number, block in enumerate(commands(page.read_text()), start=1)
     ]
 
@@ -112,17 +125,32 @@ def clone(tmp_path: Path) -> Path:
 def environment(clone: Path) -> dict[str, str]:
     """Finds the tools of the clone, and this checkout."""
     path = f"{clone / '.tools'}{os.pathsep}{os.environ['PATH']}"
-    return child_environment(PATH=path, NO_COLOR="1", PYTHONSAFEPATH="")  # scripts import files beside them
+    # Scripts import files beside them; an installed fluidtool has pytest find its plugin, a checkout does not.
+    return child_environment(PATH=path, NO_COLOR="1", PYTHONSAFEPATH="", PYTEST_ADDOPTS="-p fluidtool.testing.plugin")
 
 
 def scripts() -> list[object]:
-    """A test for each Python block of the README."""
-    found = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-    return [pytest.param(code, id=f"README.md:{number}") for number, code in enumerate(found, start=1)]
+    """A test for each Python block of each page."""
+    return [
+        pytest.param(code, id=f"{page.relative_to(ROOT)}:{number}")
+        for page in PAGES
+        if page.exists() and page.parent != TUTORIALS
+        for number, code in enumerate(python_blocks(page.read_text()), start=1)
+    ]
+
+
+def python_blocks(page: str) -> list[str]:
+    """The Python that a page runs; what is not run is quoted as `py`."""
+    return re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("code", scripts())
 def test_quoted_scripts(code: str, clone: Path) -> None:
+    run_script(code, clone)
+
+
+def run_script(code: str, clone: Path) -> None:
+    """Run a Python block in the folder; it must succeed."""
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=clone,
@@ -152,6 +180,13 @@ def called(command: Command, clone: Path) -> tuple[int, str]:
 
 @pytest.mark.parametrize("block", blocks())
 def test_quoted_commands(block: list[Command], clone: Path) -> None:
+    skipped = run_commands(block, clone)
+    if len(skipped) == len(block):
+        pytest.skip("; ".join(skipped))
+
+
+def run_commands(block: list[Command], clone: Path) -> list[str]:
+    """Run a console block in the folder; each command must do and write what the page says. Those that are not run."""
     skipped = []
     for command in block:
         if command.reason_not_run:
@@ -162,8 +197,30 @@ def test_quoted_commands(block: list[Command], clone: Path) -> None:
         assert command.missing_lines(written) == [], f"$ {command.text}\n{written}"
     for line in skipped:
         print("not run:", line)
-    if len(skipped) == len(block):
-        pytest.skip("; ".join(skipped))
+    return skipped
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", sorted(TUTORIALS.glob("*.md")), ids=lambda page: page.stem)
+def test_a_tutorial_from_top_to_bottom(page: Path, clone: Path) -> None:
+    """Console blocks are typed, Python blocks are run, and those with a title are saved under it."""
+    for kind, title, text in fenced(page.read_text()):
+        if title:
+            (clone / title).write_text(text)
+        elif kind == "console":
+            run_commands(commands_of(text), clone)
+        elif kind == "python":
+            run_script(text, clone)
+
+
+def fenced(page: str) -> list[tuple[str, str, str]]:
+    """(language, title or '', text) of each block of code, in order."""
+    return re.findall(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', page, re.MULTILINE | re.DOTALL)
+
+
+def test_the_blocks_of_a_tutorial_are_found() -> None:
+    page = 'a\n```console\n$ x\n```\n```python title="b.py"\n1\n```\n```python\n2\n```\n'
+    assert fenced(page) == [("console", "", "$ x\n"), ("python", "b.py", "1\n"), ("python", "", "2\n")]
 
 
 def test_the_pages_quote_commands() -> None:
@@ -218,7 +275,7 @@ def test_which_commands_are_run(text: str, runs: bool) -> None:
 # ---------------------------------------------------------------- the table of what works
 @dataclass(frozen=True)
 class Row:
-    """A line of README's table: what it is about, what it claims, which tests hold that."""
+    """A line of the table of docs/status.md: what it is about, what it claims, which tests hold that."""
 
     title: str
     claim: str
@@ -240,8 +297,8 @@ def _without_links(text: str) -> str:
 
 
 def what_works() -> dict[str, Row]:
-    section = (ROOT / "README.md").read_text().partition("## What works\n")[2].partition("\n## ")[0]
-    lines = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("| ")]
+    text = STATUS.read_text() if STATUS.exists() else ""
+    lines = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("| ")]
     rows = [Row(*(cell.strip() for cell in line)) for line in lines]
     return {row.title: row for row in rows if row.title}
 
@@ -300,7 +357,7 @@ def test_what_is_counted_is_so_many(title: str) -> None:
 
 @pytest.mark.parametrize("title", ROWS)
 def test_a_row_names_the_tests_that_hold_it(title: str) -> None:
-    named = re.findall(r"\[(tests/[^\]]*)\]\((tests/[^)]*)\)", ROWS[title].held_by)
+    named = re.findall(r"\[(tests/[^\]]*)\]\(\.\./(tests/[^)]*)\)", ROWS[title].held_by)
     assert named
     for shown, target in named:
         place = ROOT / target
@@ -312,7 +369,7 @@ def test_a_row_names_the_tests_that_hold_it(title: str) -> None:
 @pytest.mark.parametrize("title", ROWS)
 def test_a_row_links_to_what_is_there(title: str) -> None:
     for target in re.findall(r"\]\(([^)#]*)", ROWS[title].claim):
-        assert (ROOT / target).exists(), target
+        assert (STATUS.parent / target).exists(), target
 
 
 def test_the_commands_are_those_of_the_command_line() -> None:
@@ -348,7 +405,8 @@ def test_extras_that_the_table_names_are_there() -> None:
     import tomllib
 
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    named = re.findall(r"pip install '\.\[([\w,-]+)\]'", (ROOT / "README.md").read_text())
+    pages = (ROOT / "README.md").read_text() + STATUS.read_text()
+    named = re.findall(r"pip install '\.\[([\w,-]+)\]'", pages)
     assert "gpu-cuda12" in named
     assert {extra for group in named for extra in group.split(",")} <= set(extras)
 
@@ -361,11 +419,12 @@ def test_kernels_of_operators_are_the_same_code_on_every_device() -> None:
     assert [str(file) for file in sources if library.search(file.read_text())] == []
 
 
-def test_what_is_not_yet_there_is_not() -> None:
+def test_what_is_outside_is_not_there() -> None:
     import fluidtool.fluid as fluid
 
-    assert (
-        "Outside: dynamic graphs." in (text := (ROOT / "README.md").read_text()) and "Not yet: exports to ONNX." in text
-    )
+    assert "Outside: dynamic graphs." in STATUS.read_text()
     assert not hasattr(fluid, "dygraph")
-    assert not hasattr(fluid.io, "export_onnx")
+
+
+def test_the_readme_is_one_screen() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
