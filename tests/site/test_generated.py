@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 from types import ModuleType
@@ -29,6 +30,25 @@ def test_what_a_script_makes_is_current(script: str) -> None:
 def test_every_command_is_in_the_navigation() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text()
     assert [name for name in COMMANDS if f"{name}: commands/{name}.md" not in navigation] == []
+
+
+def quoted_changes() -> list[object]:
+    """(file, lines that it must have one after the other) of each diff on the pages for contributors."""
+    found = []
+    for page in sorted((DOCS / "contribute").glob("*.md")):
+        for file, text in re.findall(
+            r'^```diff title="([^"]+)"\n(.*?)^```', page.read_text(), re.MULTILINE | re.DOTALL
+        ):
+            for part in text.split("…\n"):
+                found.append(
+                    pytest.param(file, re.sub("^[+ ]", "", part, flags=re.MULTILINE), id=f"{page.stem}:{file}")
+                )
+    return found
+
+
+@pytest.mark.parametrize(("file", "lines"), quoted_changes())
+def test_a_worked_example_shows_lines_of_the_project(file: str, lines: str) -> None:
+    assert lines.strip() and lines in (ROOT / file).read_text()
 
 
 @pytest.fixture(scope="module")
