@@ -40,8 +40,13 @@ MORE = {  # pages that say more about a command
 
 
 def plain(text: str) -> str:
-    """Text of a help page as Markdown that shows the same characters, options and quoted commands as code."""
-    escaped = re.sub(r"([\\`*_<>|\[\]{}])", r"\\\1", " ".join(text.split()))
+    """Text of a help page as Markdown that shows the same characters; options and quoted commands become code."""
+    parts = re.split(r"('fluidtool [^']*'|`[^`]*`)", " ".join(text.split()))
+    return "".join(f"`{part[1:-1]}`" if number % 2 else _plain(part) for number, part in enumerate(parts))
+
+
+def _plain(text: str) -> str:
+    escaped = re.sub(r"([\\`*_<>|\[\]{}])", r"\\\1", text)
     return re.sub(r"(?<![\w\\`-])(--?[a-z][\w-]*)", r"`\1`", escaped)
 
 
@@ -105,19 +110,9 @@ def environment_page() -> str:
     """What `fluidtool help environment` says."""
     parts = [f"# Environment variables\n\n{NOTE}`fluidtool help environment` lists them, too.\n"]
     for title, variables in VARIABLES.items():
-        rows = ((code(name), plain_with_code(meaning)) for name, meaning in variables.items())
+        rows = ((code(name), plain(meaning)) for name, meaning in variables.items())
         parts.append(f"\n## {title}\n\n" + table(("variable", "meaning"), rows))
     return "".join(parts)
-
-
-def plain_with_code(text: str) -> str:
-    """As `plain`; what the text quotes stays code."""
-    return "".join(part if part.startswith("`") else plain_within(part) for part in re.split(r"(`[^`]*`)", text))
-
-
-def plain_within(text: str) -> str:
-    """A part of a text, with the blanks around it."""
-    return re.sub(r"([\\*_<>|\[\]])", r"\\\1", text)
 
 
 def passes_page() -> str:
