@@ -55,10 +55,12 @@ def home() -> str:
 
 
 def readme(address: str) -> str:
-    """README.md for a package index, where a relative link leads nowhere: absolute, or its text alone."""
+    """README.md for a package index, where a relative link leads nowhere: absolute, or its text alone, or no picture."""
     link = r"(?<!!)\[([^\]]+)\]\((?!https?://|#)([^)]+)\)"
     made = rf"[\1]({address}/blob/v{VERSION}/\2)" if address else r"\1"
-    return re.sub(link, made, (ROOT / "README.md").read_text("utf-8"))
+    picture = r"!\[([^\]]*)\]\((?!https?://)([^)]+)\)"
+    shown = rf"![\1]({address}/raw/v{VERSION}/\2)" if address else ""
+    return re.sub(picture, shown, re.sub(link, made, (ROOT / "README.md").read_text("utf-8")))
 
 
 def build_options() -> dict[str, dict[str, str]]:
