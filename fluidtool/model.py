@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from difflib import get_close_matches
 from pathlib import Path
 from threading import Lock
@@ -24,6 +24,7 @@ from fluidtool.ir.variable import data_type_name
 from fluidtool.ops.validation import require_valid
 from fluidtool.outputs import Outputs
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 from fluidtool.runtime import Executor, Policy, Scope
 from fluidtool.runtime.dependencies import names_used
 from fluidtool.runtime.engines.registry import engine_for

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 
 from fluidtool.errors import ParameterFileError
@@ -17,6 +16,7 @@ from fluidtool.ops.index import EXCLUDED, MODULES
 from fluidtool.passes.cost import Cost, count, input_metas
 from fluidtool.passes.security import capabilities
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 from fluidtool.tensor import numpy_dtype
 
 NOT_RUN = frozenset({"feed", "fetch"})

@@ -17,6 +17,7 @@ from fluidtool.ir.operator import Operator
 from fluidtool.ops.registry import OpInfo
 from fluidtool.ops.schema import FRAMEWORK_ATTRS
 from fluidtool.proto.enums import AttrType, VarType
+from fluidtool.records import dataclass
 from fluidtool.tensor import LoDTensor, Place, numpy_dtype
 from fluidtool.tensor.lod import LoD
 

@@ -8,7 +8,7 @@ makers do: same types, slots, variable names and attributes. Most gradients are 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from fluidtool.ir.block import Block
@@ -16,6 +16,7 @@ from fluidtool.ir.operator import Operator
 from fluidtool.ir.roles import NAMESCOPE_ATTR, ROLE_VAR_ATTR
 from fluidtool.ops.registry import OpInfo, find_op, get_op
 from fluidtool.proto.enums import AttrType
+from fluidtool.records import dataclass
 
 GRAD = "@GRAD"
 EMPTY = "@EMPTY@"

@@ -7,7 +7,7 @@ rule for most gradient operators: a gradient is like its variable, except for it
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from fluidtool.errors import FluidError, OperatorError
@@ -17,6 +17,7 @@ from fluidtool.ops.gradient import EMPTY, GRAD
 from fluidtool.ops.registry import Kernel, OpInfo, find_op
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 
 TENSOR_KINDS = frozenset({VarType.LOD_TENSOR, VarType.SELECTED_ROWS, VarType.LOD_TENSOR_ARRAY})
 Lookup = Callable[[str], TensorMeta | None]

@@ -23,7 +23,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import CodeType
 from typing import Any
 
@@ -31,6 +31,7 @@ from fluidtool.errors import Hint, Location, UnsupportedOperatorError
 from fluidtool.ops.multiply_adds import MultiplyAdds
 from fluidtool.ops.schema import AttrSpec, Slot, attr_specs, slots
 from fluidtool.ops.traits import NO_TRAITS, Traits
+from fluidtool.records import dataclass
 
 Kernel = Callable[..., Any]
 GradMaker = Callable[..., list[Any]]

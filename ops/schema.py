@@ -8,12 +8,13 @@ What only Paddle 2.x allows stands behind a `/`: `Scale/?` may be absent there, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from fluidtool.ir.operator import as_attr_value
 from fluidtool.ir.roles import FRAMEWORK_ATTR_TYPES
 from fluidtool.proto.enums import AttrType, VarType
+from fluidtool.records import dataclass
 
 INT, FLOAT, STRING = AttrType.INT, AttrType.FLOAT, AttrType.STRING
 INTS, FLOATS, STRINGS = AttrType.INTS, AttrType.FLOATS, AttrType.STRINGS

@@ -6,8 +6,10 @@ An operator declares it (`@op(..., traits=Traits(table="W"))`), and `registry.tr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Literal
+
+from fluidtool.records import dataclass
 
 Memory = Literal["named", "scoped", "view", "keeps_lod"]
 

@@ -7,7 +7,6 @@ loaded, when a pass starts, when a block is compiled; unknown operators have no 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
@@ -18,6 +17,7 @@ from fluidtool.ops.gradient import GRAD
 from fluidtool.ops.registry import OpInfo, find_op
 from fluidtool.ops.schema import AttrSpec, Slot
 from fluidtool.proto.enums import VARIABLES, AttrType
+from fluidtool.records import dataclass
 
 FEED_FETCH = frozenset({"feed", "fetch"})
 

@@ -10,10 +10,11 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TextIO
 
 from fluidtool.io.jsonable import jsonable
+from fluidtool.records import dataclass
 
 GAP = "  "
 WIDEST = 200  # characters that a column of a pipe is filled up to

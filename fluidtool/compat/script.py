@@ -6,7 +6,6 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
@@ -17,6 +16,7 @@ from fluidtool.compat.cpu import on_cpu
 from fluidtool.compat.removed.giving import old_names
 from fluidtool.compat.removed.notes import Notes
 from fluidtool.compat.standin import install
+from fluidtool.records import dataclass
 
 _PACKAGE = Path(fluidtool.__file__).parent
 _OURS = tuple(f"{folder}/" for folder in (_PACKAGE, *((_PACKAGE / name).resolve() for name in ("ops", "proto"))))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from fluidtool import fluid
@@ -33,6 +32,7 @@ from fluidtool.fluid.backward import append_backward
 from fluidtool.fluid.io import load, load_program_state, save, set_program_state
 from fluidtool.fluid.layers import Print, accuracy, auc, create_global_var, create_parameter, py_func
 from fluidtool.fluid.optimizer import ExponentialMovingAverage
+from fluidtool.records import dataclass
 
 __all__ = [
     "BuildStrategy",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -16,6 +15,7 @@ from fluidtool.ir.dataflow import BlockFlow, Version, block_flow
 from fluidtool.ir.surgery import copy_fields, copy_operator, copy_variable
 from fluidtool.model import check_value
 from fluidtool.passes.cut import cut_to
+from fluidtool.records import dataclass
 from fluidtool.tensor import LoDTensor
 from fluidtool.tensor.compare import Comparison
 

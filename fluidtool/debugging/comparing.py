@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from fluidtool.debugging.places import Place, nearest, places
 from fluidtool.debugging.sides import Recording
 from fluidtool.debugging.values import Allowed, NotFinite, compare_values, largest, not_finite
 from fluidtool.ir import Operator, Program
 from fluidtool.ir.dataflow import operator_effects
+from fluidtool.records import dataclass
 from fluidtool.tensor.compare import Comparison
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.ir import Operator, Program
@@ -11,6 +10,7 @@ from fluidtool.ir.callstack import written_in
 from fluidtool.ir.dataflow import operator_effects
 from fluidtool.ops.registry import find_op
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 
 FEED_FETCH = frozenset({"feed", "fetch"})
 VALUES = frozenset({VarType.LOD_TENSOR, VarType.SELECTED_ROWS, VarType.LOD_TENSOR_ARRAY})

@@ -8,7 +8,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from fluidtool.ir import Program
 from fluidtool.model import Model
 from fluidtool.passes.security import Reach, not_allowed
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 from fluidtool.runtime.dependencies import needed_operators
 from fluidtool.tensor import LoDTensor, SelectedRows, numpy_dtype
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from fluidtool.io.inference import inference_program, strip_feed_fetch
 from fluidtool.ir import Program
 from fluidtool.ir.dataflow import BlockFlow, block_flow
 from fluidtool.ops.registry import find_op
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 
 Judge = Callable[[Program, Sequence[str]], bool]
 

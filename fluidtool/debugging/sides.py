@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +12,7 @@ from fluidtool.debugging.single_writes import with_single_writes
 from fluidtool.ir import Program
 from fluidtool.model import Model
 from fluidtool.passes.pipeline import copy_scope
+from fluidtool.records import dataclass
 from fluidtool.runtime.bound_region import BoundRegion
 from fluidtool.runtime.engines.native.compiler import NativeRegion
 from fluidtool.runtime.partition import Region

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fluidtool.errors import UsageError
 from fluidtool.passes.comparison import absolute_tolerance
+from fluidtool.records import dataclass
 from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows
 from fluidtool.tensor.compare import Comparison, compare
 from fluidtool.tensor.statistics import not_finite as count_not_finite

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from fluidtool.errors import ProgramError, UnsupportedOperatorError
 from fluidtool.ir import Block, Operator, Parameter, Program, Variable
@@ -11,6 +10,7 @@ from fluidtool.ir.roles import NAMESCOPE_ATTR, ROLE_ATTR, ROLE_VAR_ATTR, OpRole
 from fluidtool.ops.index import TRAITS
 from fluidtool.ops.registry import traits_of
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 
 # Name scopes of set_gradient_clip, and of an optimizer's grad_clip (which Paddle 1.8.5 hands to servers in a form that fails).
 CLIP_SCOPES = ("@CLIP", "/gradient_clip")

@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from fluidtool.errors import FluidError, ModelNotFoundError, OutputError, Unread
 from fluidtool.io.atomic import remove_folder, tidy
 from fluidtool.io.json_files import read_json_object
 from fluidtool.io.parameters import Value, parameter_path
+from fluidtool.records import dataclass
 from fluidtool.tensor import SelectedRows
 from fluidtool.tensor.files import read_file
 from fluidtool.tensor.streams import read_selected_rows, read_tensor, write_selected_rows, write_tensor

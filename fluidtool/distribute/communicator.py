@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +17,7 @@ from fluidtool.distribute.rpc.client import Client
 from fluidtool.distribute.rpc.handler import Gone
 from fluidtool.errors import FluidError, ProgramError
 from fluidtool.ir import Operator, Program
+from fluidtool.records import dataclass
 from fluidtool.tensor import LoDTensor, SelectedRows
 
 MERGED_AT_MOST = 20  # Paddle's communicator_max_merge_var_num and communicator_send_queue_size

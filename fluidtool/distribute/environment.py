@@ -8,10 +8,10 @@ collective `launch` (PADDLE_TRAINER_ENDPOINTS, PADDLE_CURRENT_ENDPOINT).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from fluidtool.distribute.endpoints import parse_endpoints
 from fluidtool.errors import UsageError
+from fluidtool.records import dataclass
 
 LOCAL, TRAINER, PSERVER = "local", "trainer", "pserver"
 ROLES = {"TRAINER": TRAINER, "PSERVER": PSERVER}

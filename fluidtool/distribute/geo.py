@@ -6,7 +6,6 @@ Paddle 1.8.5 transpiler/geo_sgd_transpiler.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.distribute.analysis import distributed_table
@@ -23,6 +22,7 @@ from fluidtool.distribute.trainer_startup import fetch_parameters
 from fluidtool.ir import Block, Program, Variable
 from fluidtool.ir.surgery import copy_program
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 
 INITIAL = "param_init"
 

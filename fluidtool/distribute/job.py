@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from fluidtool.distribute.plan import DistributePlan
@@ -15,6 +14,7 @@ from fluidtool.distribute.trainer_main import build_trainer_main
 from fluidtool.distribute.trainer_startup import build_trainer_startup, finish_trainer
 from fluidtool.ir import Program
 from fluidtool.ir.surgery import copy_program
+from fluidtool.records import dataclass
 
 
 class Job(Protocol):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fluidtool.distribute.analysis import check_untouched
 from fluidtool.distribute.appending import append
 from fluidtool.errors import UsageError
 from fluidtool.ir import Program
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

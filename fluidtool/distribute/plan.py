@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from fluidtool.distribute.analysis import Analysis, ParamGrad
 from fluidtool.distribute.settings import Settings
 from fluidtool.distribute.sharding import Shard
+from fluidtool.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,13 @@ The questions have Paddle 1.8.5's names (transpiler/details/vars_distributed.py)
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from fluidtool.distribute.analysis import cut_inputs, is_update
 from fluidtool.distribute.plan import DistributePlan, ParameterPlan, Placement
 from fluidtool.ir import Operator, Program, Variable
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 
 PARAMETER, OPTIMIZER, REMOTE = "Param", "Optimizer", "RemotePrefetch"
 NOT_STATE = ("Param", "Grad", "LearningRate", "Beta1Tensor", "Beta2Tensor")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from fluidtool.distribute.collective.programs import CollectivePlan, transpile_collective
 from fluidtool.distribute.geo import transpile_for_geo
@@ -12,6 +12,7 @@ from fluidtool.distribute.nccl import NcclPlan, transpile_for_nccl
 from fluidtool.distribute.settings import Settings
 from fluidtool.ir import Program, unique_name
 from fluidtool.ir.surgery import copy_program
+from fluidtool.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

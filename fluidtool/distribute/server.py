@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from fluidtool.distribute.analysis import param_grad_of
 from fluidtool.distribute.plan import DistributePlan, Placement
 from fluidtool.ir import Block, Operator, Program, Variable
+from fluidtool.records import dataclass
 
 
 @dataclass(slots=True)

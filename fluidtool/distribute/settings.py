@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 from fluidtool.distribute.dispatchers import PSDispatcher, RoundRobin
 from fluidtool.distribute.sharding import SMALLEST_BLOCK
 from fluidtool.errors import ArgumentTypeError, UsageError
+from fluidtool.records import dataclass
 
 
 class DistributedMode(IntEnum):

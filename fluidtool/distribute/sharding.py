@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from fluidtool.ir import Variable
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 
 SMALLEST_BLOCK = 8192
 

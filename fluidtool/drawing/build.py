@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 
 from fluidtool.drawing.graph import Graph, Link, Node, Place
@@ -12,6 +12,7 @@ from fluidtool.drawing.text import shape_text, shortened
 from fluidtool.ir import Block, Operator, Program, Variable
 from fluidtool.ir.dataflow import BlockFlow, Version, block_flow
 from fluidtool.ir.roles import NAMESCOPE_ATTR
+from fluidtool.records import dataclass
 
 TITLE, LINE, LABEL = 28, 34, 22  # the most characters
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from fluidtool.drawing.assets import asset
 from fluidtool.drawing.coloring import duration
 from fluidtool.drawing.text import shortened, width_of, xml
+from fluidtool.records import dataclass
 
 MOST_BARS = 40
 MOST_POINTS = 1000  # of a curve: more are not seen

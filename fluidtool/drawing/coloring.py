@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import log10, sqrt
 
 from fluidtool.drawing.graph import Node, Place
+from fluidtool.records import dataclass
 
 LEVELS = 8  # of 'heat0' to 'heat7'
 SMALLEST_ERROR = 1e-8  # what errors below count as

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from fluidtool.drawing.graph import Graph, Link, Node
 from fluidtool.drawing.layout import Bundle, Layout, lay_out
 from fluidtool.drawing.text import width_of
+from fluidtool.records import dataclass
 
 TITLE_SIZE, LINE_SIZE = 13.0, 11.0
 PAD, HEAD, ROW, PILL, LEAST = 14.0, 30.0, 15.0, 28.0, 92.0

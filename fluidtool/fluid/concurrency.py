@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -19,6 +18,7 @@ from fluidtool.ops.concurrency import go as go_operator
 from fluidtool.ops.concurrency.channels import CONTAINERS, ELEMENTS
 from fluidtool.ops.concurrency.select import DEFAULT, RECEIVE, SEND
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 
 __all__ = ["Go", "Select", "channel_close", "channel_recv", "channel_send", "make_channel"]
 

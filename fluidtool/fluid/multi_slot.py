@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import IO, Any
@@ -14,6 +13,7 @@ import numpy as np
 from fluidtool.errors import DataFileNotFoundError, FeedError, UnreadableError, UsageError
 from fluidtool.ir import Variable
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 from fluidtool.tensor import LoDTensor
 
 FLOAT, INTEGER = "float", "uint64"

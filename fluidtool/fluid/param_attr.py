@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fluidtool.errors import ArgumentTypeError, UsageError
 from fluidtool.fluid.initializer import Constant, Initializer, Xavier
 from fluidtool.fluid.regularizer import WeightDecayRegularizer
 from fluidtool.ir import Variable
+from fluidtool.records import dataclass
 
 
 @dataclass(slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.errors import UsageError
@@ -12,6 +11,7 @@ from fluidtool.fluid.framework import name_scope
 from fluidtool.fluid.offers import defined_in, refuse_other_names
 from fluidtool.ir import Block, Parameter, Variable, unique_name
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 
 NEW_GRAD = "@NEWGRAD@"
 

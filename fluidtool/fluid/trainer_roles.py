@@ -7,7 +7,7 @@ those of the job (`fluidtool launch --checkpoint`); a CheckpointConfig is not us
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from fluidtool.fluid.transpiler.distribute_transpiler import DistributeTranspile
 from fluidtool.io.checkpoints import random_states
 from fluidtool.io.parameters import Value
 from fluidtool.ir import Program, Variable
+from fluidtool.records import dataclass
 from fluidtool.tensor import LoDTensor
 
 if TYPE_CHECKING:

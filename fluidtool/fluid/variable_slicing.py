@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.errors import UsageError
 from fluidtool.ir import Block, Variable, unique_name
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 
 TO_THE_END = 10000000
 Bound = int | Variable

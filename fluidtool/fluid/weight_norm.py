@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.fluid.checks import check_variable_and_dtype
 from fluidtool.fluid.param_attr import WeightNormParamAttr
 from fluidtool.ir import Block, Program, Variable, unique_name
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 
 SCALABLE = ("float16", "float32", "float64", "int32", "int64")
 

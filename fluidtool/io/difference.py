@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import nan
 
 import numpy as np
 
 from fluidtool.io.parameters import Value
+from fluidtool.records import dataclass
 from fluidtool.tensor import LoDTensor, SelectedRows
 from fluidtool.tensor.compare import Comparison, compare
 

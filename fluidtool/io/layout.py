@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,6 +32,7 @@ from fluidtool.io.recognition import recognize, recognize_bytes
 from fluidtool.io.safetensors import is_safetensors, open_safetensors
 from fluidtool.ir import Program, Variable
 from fluidtool.ir.codec import decode_program
+from fluidtool.records import dataclass
 from fluidtool.tensor.files import map_file, read_file
 
 PROGRAM_NAMES = ("__model__", "model.pdmodel", "__model__.main_program", "model", "model.pb")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,6 +13,7 @@ from fluidtool.errors import ArgumentTypeError, Hint, ParameterFileError, Unread
 from fluidtool.io.atomic import write_file, write_files
 from fluidtool.ir import Program, Variable
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 from fluidtool.tensor import LoDTensor, SelectedRows
 from fluidtool.tensor.data_types import numpy_dtype, var_type_of
 from fluidtool.tensor.files import check_unchanged, map_file, private, read_file

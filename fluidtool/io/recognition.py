@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from fluidtool.io.checkpoints import MODEL_DIR, PREFIX, serials
 from fluidtool.io.npy import NPY, NPZ
 from fluidtool.io.safetensors import is_safetensors
 from fluidtool.proto.scan import DELIMITED, VARINT, fields
+from fluidtool.records import dataclass
 from fluidtool.tensor.files import map_file
 from fluidtool.tensor.streams import scan_tensor
 

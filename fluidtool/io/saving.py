@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from fluidtool.io.atomic import held_names, new_folder, write_files, write_into
 from fluidtool.io.layout import ModelFiles, open_model
 from fluidtool.io.parameters import Value, below, combined_parts, persistables, value_parts
 from fluidtool.ir import Program
+from fluidtool.records import dataclass
 
 PAIR = (".pdmodel", ".pdiparams")
 COMBINED = "__params__"

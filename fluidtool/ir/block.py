@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from fluidtool.errors import ProgramError, WrongKindError
 from fluidtool.ir.operator import Operator, hooks
 from fluidtool.ir.variable import Parameter, Variable
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 
 if TYPE_CHECKING:
     from fluidtool.ir.descriptions import BlockDesc

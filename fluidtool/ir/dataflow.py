@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from fluidtool.ir.block import Block
 from fluidtool.ir.hidden_names import hidden_reads, hidden_writes
 from fluidtool.ir.operator import Operator
 from fluidtool.ir.program import Program
+from fluidtool.records import dataclass
 
 EMPTY = "@EMPTY@"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from struct import pack, unpack
 from typing import Any
@@ -22,6 +22,7 @@ from fluidtool.ir.program import Program
 from fluidtool.ir.roles import CALLSTACK_ATTR
 from fluidtool.ir.variable import Variable, data_type_name
 from fluidtool.proto.enums import AttrType, VarType
+from fluidtool.records import dataclass
 
 LATER = "fields of later versions"
 

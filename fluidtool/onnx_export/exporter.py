@@ -22,6 +22,7 @@ from fluidtool.ops.schema import TensorMeta
 from fluidtool.passes.inference.constants import DIMENSIONS_READ, SIZE_LIMIT, evaluate, own_bytes
 from fluidtool.passes.inference.queries import is_pure
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 from fluidtool.runtime.executor import Executor
 from fluidtool.tensor import LoDTensor, numpy_dtype, var_type_of
 

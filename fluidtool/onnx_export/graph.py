@@ -6,7 +6,7 @@ Nothing here imports the package onnx: nodes are plain data until `messages.py` 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fluidtool.errors import FluidError
+from fluidtool.records import dataclass
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fluidtool.onnx_export.graph import Value
+from fluidtool.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from fluidtool._version import __version__
 from fluidtool.errors import DependencyError
 from fluidtool.onnx_export.graph import Array, Graph, NodeRecord, Value
+from fluidtool.records import dataclass
 
 MESSAGE_LIMIT = 2_000_000_000  # bytes: protobuf cannot write more than 2 GiB
 ALIGNMENT = 4096  # so that a reader can map the arrays

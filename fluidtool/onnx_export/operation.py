@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +15,7 @@ from fluidtool.ops.gradient import EMPTY
 from fluidtool.ops.math.versions import saved_since
 from fluidtool.ops.registry import OpInfo
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.records import dataclass
 from fluidtool.tensor import numpy_dtype
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from heapq import heappop, heappush
 from itertools import accumulate
 
 from fluidtool.passes.liveness import Spans
 from fluidtool.passes.timeline import Mask, Timeline, lowest
+from fluidtool.records import dataclass
 
 TRIED = 10_000  # up to so many variables every order is tried
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from importlib import import_module
 
 from fluidtool.errors import ProgramError
 from fluidtool.ir import Program
 from fluidtool.passes.result import PassResult
+from fluidtool.records import dataclass
 from fluidtool.runtime.scope import Scope
 
 Run = Callable[[Program, Scope, Collection[str]], PassResult]

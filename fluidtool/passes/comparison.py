@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import log2
 from time import perf_counter
@@ -14,6 +13,7 @@ import numpy as np
 from fluidtool.ir import Program
 from fluidtool.passes.inference.quantisers import is_quantiser
 from fluidtool.passes.pipeline import copy_scope, trains
+from fluidtool.records import dataclass
 from fluidtool.runtime import Executor, Policy, Scope
 from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows
 from fluidtool.tensor.compare import Comparison, compare

@@ -7,7 +7,6 @@ a run can tell (the batch, the rows of sequences) counts as the batch asked for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from math import prod
 
 from fluidtool.ir import Block, Operator, Program
@@ -16,6 +15,7 @@ from fluidtool.ops.multiply_adds import Shape, Shapes, UnknownShapeError
 from fluidtool.ops.registry import find_op
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.ops.validation import Broken, schema_faults
+from fluidtool.records import dataclass
 from fluidtool.runtime.plan import Plan
 from fluidtool.tensor import numpy_dtype
 

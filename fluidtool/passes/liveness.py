@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from fluidtool.ir import Block, Operator, Program
 from fluidtool.ir.dataflow import operator_effects
+from fluidtool.records import dataclass
 
 Span = tuple[int, int]  # the first and the last of a row of positions
 Spans = tuple[Span, ...]  # in order, without a position in common

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 
 from fluidtool.errors import ArgumentTypeError, UsageError
@@ -20,6 +19,7 @@ from fluidtool.passes.buffers import Buffer, Candidate, share
 from fluidtool.passes.liveness import Liveness, Trace, liveness, traces
 from fluidtool.passes.memory_variables import Untouchable, variable_names
 from fluidtool.passes.result import Decision, PassResult
+from fluidtool.records import dataclass
 
 RULE = "memory_optimize"
 UNKNOWN_SIZE = 8

@@ -8,7 +8,6 @@ and the most that is in use at once when every value goes after its last use. Th
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -19,6 +18,7 @@ from fluidtool.ops.schema import TensorMeta
 from fluidtool.passes.cost import input_metas
 from fluidtool.passes.liveness import Liveness, Trace, liveness
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 from fluidtool.runtime import Executor, Scope
 from fluidtool.runtime.memory import MemoryMeter
 from fluidtool.tensor import numpy_dtype

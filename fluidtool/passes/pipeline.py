@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from typing import NamedTuple
@@ -24,6 +23,7 @@ from fluidtool.passes.catalogue import INFERENCE_PASSES, InferencePass
 from fluidtool.passes.findings import Finding
 from fluidtool.passes.result import Decision, PassResult
 from fluidtool.passes.verify import verify
+from fluidtool.records import dataclass
 from fluidtool.runtime.scope import Scope
 from fluidtool.tensor import LoDTensor
 

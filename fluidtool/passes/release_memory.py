@@ -9,7 +9,6 @@ executor.cc of 1.8.5). Names that `memory_optimize` let several variables share 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from fluidtool.errors import ArgumentTypeError
 from fluidtool.ir import Operator, Program
@@ -18,6 +17,7 @@ from fluidtool.ir.roles import ROLE_ATTR
 from fluidtool.passes.liveness import Liveness, Trace, liveness, traces
 from fluidtool.passes.memory_variables import Untouchable, variable_names
 from fluidtool.passes.result import Decision, PassResult
+from fluidtool.records import dataclass
 
 RULE, DELETE = "release_memory", "delete_var"
 WRITTEN_AGAIN = "it is written again later, and Paddle cannot write to a deleted variable"

@@ -7,7 +7,6 @@ which is asked here with the same questions. Memory is what a program declares; 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
 
@@ -18,6 +17,7 @@ from fluidtool.ir.dataflow import operator_effects
 from fluidtool.ops.registry import find_op
 from fluidtool.passes.findings import Finding, at
 from fluidtool.passes.peak import estimate
+from fluidtool.records import dataclass
 from fluidtool.runtime.policy import NOTHING_ALLOWED, Policy
 from fluidtool.tensor import numpy_dtype
 

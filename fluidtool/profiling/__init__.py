@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from time import perf_counter
 from typing import Any
@@ -12,6 +11,7 @@ from fluidtool.model import Model
 from fluidtool.profiling.machine import Peak, measure_peak
 from fluidtool.profiling.recorder import Event, Recorder
 from fluidtool.profiling.work import Work
+from fluidtool.records import dataclass
 from fluidtool.runtime.engines.native.library import library as native_library
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
 
 from fluidtool.ops.context import Device
 from fluidtool.profiling.work import Work
+from fluidtool.records import dataclass
 from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.binding import empty_calls, write
 from fluidtool.runtime.engines.native.layouts import aligned_floats

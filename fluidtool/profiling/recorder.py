@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
 from time import perf_counter
@@ -17,6 +16,7 @@ from fluidtool import locks
 from fluidtool.ir import Block, Operator
 from fluidtool.passes.peak import Sizes
 from fluidtool.profiling.work import NO_WORK, Work, array_of, operator_work, step_works
+from fluidtool.records import dataclass
 from fluidtool.runtime.bound_region import BoundRegion
 from fluidtool.runtime.engines.native.allocator import lifetimes
 from fluidtool.runtime.engines.native.compiler import NativeRegion

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from fluidtool.ops.multiply_adds import UnknownShapeError, known_multiply_adds
 from fluidtool.ops.registry import traits_of
+from fluidtool.records import dataclass
 from fluidtool.runtime.engines.native.abi import Kind, Winograd
 from fluidtool.runtime.engines.native.calls import KernelCall, is_narrow
 from fluidtool.runtime.graph.ir import Node, operands

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from fluidtool.records import dataclass
 from fluidtool.runtime.scope import Scope, ScopeVariable, Stock, StoredVariable
 from fluidtool.tensor import LoDTensor
 

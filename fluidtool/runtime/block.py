@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.errors import NEEDS_LESS, FluidError, OperatorError, OutOfMemoryError
 from fluidtool.ir import Block
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.registry import get_op
+from fluidtool.records import dataclass
 from fluidtool.runtime.bindings import Bindings, bindings_of
 from fluidtool.runtime.bound_region import BoundRegion
 from fluidtool.runtime.chains import BoundChain, Chain, find_chains

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from fluidtool.ops.context import OpContext
@@ -15,6 +15,7 @@ from fluidtool.ops.math.elementwise_common import aligned
 from fluidtool.ops.math.rectified import rectified
 from fluidtool.ops.math.repeated import repeated
 from fluidtool.ops.nn.batch_norm import channels_with, running_line, uses_running_statistics
+from fluidtool.records import dataclass
 from fluidtool.runtime.step import BoundStep, Step
 from fluidtool.tensor import LoDTensor
 

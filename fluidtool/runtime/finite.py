@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fluidtool.errors import NotFiniteError
 from fluidtool.ir import Operator
 from fluidtool.ir.callstack import written_in
+from fluidtool.records import dataclass
 from fluidtool.runtime.step import BoundStep, located
 from fluidtool.tensor import LoDTensor, SelectedRows
 

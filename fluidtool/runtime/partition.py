@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from fluidtool.ir import Operator
+from fluidtool.records import dataclass
 from fluidtool.runtime.engines.base import CompiledRegion, Engine
 from fluidtool.runtime.graph.importers.refusals import Attributes, every_attribute
 from fluidtool.runtime.graph.importers.registry import IMPORTERS, RESULTS, Lod

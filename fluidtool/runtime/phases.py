@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 
 from fluidtool.ir import Operator, Program
 from fluidtool.ir.reuse import with_original_names
 from fluidtool.ir.roles import ROLE_ATTR, ROLE_VAR_ATTR, OpRole
+from fluidtool.records import dataclass
 from fluidtool.runtime.dependencies import FEED_FETCH, names_used
 
 ONCE = OpRole.Optimize | OpRole.LRSched | OpRole.RPC | OpRole.Dist

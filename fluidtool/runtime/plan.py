@@ -7,7 +7,7 @@ attributes, the names it reads and writes, the names that are dead after it. `bi
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -18,6 +18,7 @@ from fluidtool.ir import Operator, Program
 from fluidtool.ir.reuse import unshared, with_original_names
 from fluidtool.ir.structure import structure_fault
 from fluidtool.ops.registry import OpInfo
+from fluidtool.records import dataclass
 from fluidtool.runtime.bindings import Bindings, bindings_of
 from fluidtool.runtime.block import BlockPlan, BoundBlock, compile_block
 from fluidtool.runtime.dependencies import trains

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from fluidtool.errors import Hint, Location, PolicyError
+from fluidtool.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from fluidtool import locks
+from fluidtool.records import dataclass
 from fluidtool.runtime.step import BoundStep
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import is_
 from threading import Lock
 from typing import Any
 from weakref import ref
 
 from fluidtool import locks
+from fluidtool.records import dataclass
 from fluidtool.runtime.engines.base import CompiledRegion
 
 MOST_KEPT = 64  # specializations kept per region, and as many refusals

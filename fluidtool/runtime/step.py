@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fluidtool.errors import FluidError, Location, OperatorError, UninitializedError
@@ -15,6 +14,7 @@ from fluidtool.ops.context import OpContext
 from fluidtool.ops.registry import OpInfo
 from fluidtool.ops.validation import require_valid_operator
 from fluidtool.proto.enums import VARIABLES, AttrType
+from fluidtool.records import dataclass
 from fluidtool.runtime.ownership import holds_alone
 from fluidtool.runtime.scope import ScopeVariable
 from fluidtool.tensor import LoDTensor

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.distribute.collective.buckets import BUCKET_BYTES, Sums, gather_rows
@@ -13,6 +12,7 @@ from fluidtool.distribute.collective.compression import COMPRESSION, compression
 from fluidtool.distribute.collective.order import check_order
 from fluidtool.errors import CollectiveError
 from fluidtool.ir import Program
+from fluidtool.records import dataclass
 from fluidtool.runtime.phases import Phase
 from fluidtool.runtime.scope import Scope
 from fluidtool.tensor import LoDTensor, SelectedRows

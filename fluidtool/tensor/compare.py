@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from fluidtool.records import dataclass
 from fluidtool.tensor.lod_tensor import LoDTensor
 
 Array = np.ndarray[Any, Any]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fluidtool.errors import LoDError
+from fluidtool.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

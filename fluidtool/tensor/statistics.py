@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
 import numpy as np
+
+from fluidtool.records import dataclass
 
 CHUNK = 1 << 20
 

@@ -11,7 +11,6 @@ offset; the arrays that they return are views of the buffer, so that reading a m
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -19,6 +18,7 @@ import numpy as np
 
 from fluidtool.errors import ArgumentTypeError, UnreadableError
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 from fluidtool.tensor.data_types import numpy_dtype, var_type_of
 from fluidtool.tensor.lod import LoD, lod_fault
 from fluidtool.tensor.lod_tensor import LoDTensor

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +13,7 @@ from fluidtool.io import checkpoints
 from fluidtool.io.layout import open_model, open_parameters
 from fluidtool.io.parameters import Value, check_declared, open_separate, parameter_path
 from fluidtool.ir import Variable
+from fluidtool.records import dataclass
 
 POSITION = ["epoch_id", "step_id"]
 LONGEST_NUMBER = 18  # digits of a step

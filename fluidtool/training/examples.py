@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from fluidtool.errors import FeedError, UnreadableError
+from fluidtool.records import dataclass
 from fluidtool.runtime.batches import merge_offsets
 from fluidtool.tensor import LoDTensor
 

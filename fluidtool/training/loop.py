@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
@@ -21,6 +21,7 @@ from fluidtool.ir.roles import CALLSTACK_ATTR, NAMESCOPE_ATTR
 from fluidtool.ir.surgery import forget_originals
 from fluidtool.model import check_value
 from fluidtool.passes.cut import cut_to
+from fluidtool.records import dataclass
 from fluidtool.runtime import Executor, Policy, Scope
 from fluidtool.runtime.persistent import values_of
 from fluidtool.tensor import LoDTensor, Place, SelectedRows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from fluidtool.ir import Program, Variable
 from fluidtool.ir.roles import ROLE_ATTR, OpRole
 from fluidtool.model import describe_variable, free_inputs
 from fluidtool.ops.validation import require_valid
+from fluidtool.records import dataclass
 
 MAIN_NAMES = ("main.pb", "main_program", "__model__", "__model__.main_program", "main.pdmodel")
 STARTUP_NAMES = ("startup.pb", "startup_program", "startup.pdmodel", "__startup__", "startup")

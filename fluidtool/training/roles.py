@@ -7,7 +7,6 @@ everything), its random state and its position. Servers keep theirs.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from fluidtool.io.checkpoints import random_states, set_random_states
 from fluidtool.io.parameters import Value
 from fluidtool.ir import Program
 from fluidtool.ops.context import RemoteVariable
+from fluidtool.records import dataclass
 from fluidtool.runtime import Executor, Policy, Scope
 from fluidtool.runtime.persistent import values_of
 from fluidtool.tensor import LoDTensor, Place

@@ -6,7 +6,6 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from fluidtool.io.atomic import write_file
 from fluidtool.io.json_files import read_json
 from fluidtool.io.jsonable import jsonable
 from fluidtool.passes.findings import Finding
+from fluidtool.records import dataclass
 
 SCHEMA = "fluidtool.check.baseline/1"
 WRITE_ONE = Hint("write one with fluidtool.workflows.check.accept", "write one with --write-baseline")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,6 +14,7 @@ from fluidtool.model import Model, load
 from fluidtool.passes.findings import Finding
 from fluidtool.passes.security import DeclaredMemory, Reach, declared_memory, not_allowed
 from fluidtool.passes.verify import verify_model
+from fluidtool.records import dataclass
 from fluidtool.runtime import Policy
 from fluidtool.workflows.baseline import read_baseline, write_baseline
 from fluidtool.workflows.sources import Source, opened

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from fluidtool.ir.difference import Change
 from fluidtool.ir.reuse import ORIGINAL_NAMES_ATTR
 from fluidtool.ir.roles import FRAMEWORK_ATTR_TYPES
 from fluidtool.model import Model
+from fluidtool.records import dataclass
 from fluidtool.tensor import CPUPlace, CUDAPlace, LoDTensor, LoDTensorArray, SelectedRows
 from fluidtool.tensor.compare import Comparison
 from fluidtool.workflows.fetches import chosen

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from fluidtool.model import Model
 from fluidtool.onnx_export.exporter import DEFAULT_OPSET
+from fluidtool.records import dataclass
 from fluidtool.workflows.inputs import Inputs
 from fluidtool.workflows.watcher import SILENT, Watcher
 

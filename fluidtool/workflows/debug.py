@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from fluidtool.io.atomic import new_folder, write_into
 from fluidtool.io.parameters import combined_parts, persistables
 from fluidtool.ir import Program
 from fluidtool.model import Model
+from fluidtool.records import dataclass
 from fluidtool.tensor import LoDTensor
 from fluidtool.workflows.inputs import Inputs, gather
 from fluidtool.workflows.outputs import require_free

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fluidtool.io.difference import ParameterDifference, parameter_differences
 from fluidtool.ir.difference import ProgramDifference, difference
+from fluidtool.records import dataclass
 from fluidtool.workflows.sources import Source, opened
 from fluidtool.workflows.watcher import SILENT, Watcher
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fluidtool.errors import FetchError, Location, UsageError
 from fluidtool.io.arrays import read_values
+from fluidtool.records import dataclass
 from fluidtool.tensor import LoDTensor, SelectedRows
 from fluidtool.tensor.compare import Comparison, compare
 from fluidtool.workflows.names import did_you_mean

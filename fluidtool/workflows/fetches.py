@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from fluidtool.errors import LIST_VARIABLES, FetchError, Hint, Location, UsageError
 from fluidtool.ir import Program
 from fluidtool.model import Model
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 from fluidtool.workflows.names import did_you_mean
 
 BOTH = Hint("give everything=True or fetch=", "give --fetch-all or --fetch")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from fluidtool.ir import Program
 from fluidtool.passes.pipeline import count_operators
+from fluidtool.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.errors import FeedError, Hint, Location, UsageError
 from fluidtool.io.arrays import parse_lengths
 from fluidtool.model import Model
 from fluidtool.random_feed import random_feed
+from fluidtool.records import dataclass
 from fluidtool.tensor import LoDTensor
 from fluidtool.tensor.lod import LoD
 from fluidtool.workflows.batch import require_batch

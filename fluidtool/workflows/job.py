@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from fluidtool.distribute.sharding import SMALLEST_BLOCK
 from fluidtool.errors import Hint, UsageError
 from fluidtool.io.layout import open_model
 from fluidtool.ir import Program
+from fluidtool.records import dataclass
 
 if TYPE_CHECKING:
     from fluidtool.report.transpile import Manifest

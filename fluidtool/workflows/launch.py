@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from fluidtool.distribute.launch.recovery import NothingSaved, Recovery, SavedBy
 from fluidtool.distribute.launch.status import Outcome, RoleStatus, View
 from fluidtool.distribute.launch.supervisor import Engine, Options, Supervisor
 from fluidtool.errors import Hint, Location, OutputExistsError, UsageError
+from fluidtool.records import dataclass
 
 Show = Callable[[Sequence[str]], AbstractContextManager[View]]
 Play = Callable[[list[str]], int]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from fluidtool.ir import Program
 from fluidtool.ops.index import EXCLUDED, MODULES
 from fluidtool.ops.paddle_185 import REGISTERED
 from fluidtool.ops.registry import OpInfo, find_op
+from fluidtool.records import dataclass
 
 if TYPE_CHECKING:
     from fluidtool.report.ops import Counts

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from fluidtool.io.atomic import write_file
 from fluidtool.io.parameters import Value
 from fluidtool.io.safetensors import METADATA, NAMES, safetensors_parts
 from fluidtool.onnx_export.exporter import Blocker
+from fluidtool.records import dataclass
 from fluidtool.tensor import LoDTensor, SelectedRows
 from fluidtool.tensor.data_types import var_type_of
 from fluidtool.workflows.conversion import ConvertRequest, ConvertResult, given

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -13,6 +12,7 @@ from fluidtool.io.layout import ModelFiles, open_model
 from fluidtool.io.named import open_named
 from fluidtool.io.parameters import ParameterStore, Value, value_parts, write_combined, write_separate
 from fluidtool.io.saving import layout_like, save_model
+from fluidtool.records import dataclass
 from fluidtool.workflows.names import did_you_mean
 from fluidtool.workflows.parameter_files import FORMATS, file_parts
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from fluidtool.io.atomic import write_file
 from fluidtool.profiling import Item, Profile
 from fluidtool.profiling import profile as profile_runs
 from fluidtool.profiling.trace import chrome_trace
+from fluidtool.records import dataclass
 from fluidtool.workflows.engine_use import engine_used
 from fluidtool.workflows.fetches import chosen
 from fluidtool.workflows.inputs import Inputs, gather

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from fluidtool.io.parameters import persistables
 from fluidtool.io.saving import layout_like, save_model
 from fluidtool.ir import Program
 from fluidtool.passes.cut import cut_to
+from fluidtool.records import dataclass
 from fluidtool.runtime import Policy
 from fluidtool.workflows.fetches import is_pattern, matching
 from fluidtool.workflows.figures import ProgramFigures, figures

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from fluidtool.model import Model
 from fluidtool.ops.inference import declared_meta
 from fluidtool.passes.reshape.axes import Baked, Shape
 from fluidtool.passes.reshape.walk import Reshaped, reshape_inputs
+from fluidtool.records import dataclass
 from fluidtool.runtime import Policy
 from fluidtool.workflows.names import did_you_mean, listed
 from fluidtool.workflows.sources import Source, opened

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fluidtool.errors import FetchError, Hint, OperatorError
 from fluidtool.model import Model
 from fluidtool.outputs import Outputs
+from fluidtool.records import dataclass
 from fluidtool.runtime.executor import Observer
 from fluidtool.runtime.finite import FiniteCheck, NotFinite
 from fluidtool.runtime.step import BoundStep

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Protocol
 
@@ -12,6 +12,7 @@ from fluidtool.errors import LIST_VARIABLES, OVERWRITE, FetchError, Hint, Locati
 from fluidtool.io import checkpoints
 from fluidtool.io.atomic import held_names
 from fluidtool.io.parameters import persistables
+from fluidtool.records import dataclass
 from fluidtool.runtime import Policy
 from fluidtool.tensor import CPUPlace, Place
 from fluidtool.training import (

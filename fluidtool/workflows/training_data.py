@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from fluidtool.errors import FeedError, Hint, Location, UsageError
@@ -12,6 +11,7 @@ from fluidtool.io.arrays import read_values
 from fluidtool.io.layout import ModelFiles
 from fluidtool.io.parameters import EMPTY_STORE
 from fluidtool.model import Model
+from fluidtool.records import dataclass
 from fluidtool.tensor import LoDTensor
 from fluidtool.training import Examples, TrainingPrograms, stream_of
 from fluidtool.training.examples import Source, is_stream, join

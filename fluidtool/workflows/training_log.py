@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from fluidtool.errors import OVERWRITE, Location, OutputError, OutputExistsError, UnreadableError
 from fluidtool.io.atomic import write_file
 from fluidtool.io.jsonable import jsonable
+from fluidtool.records import dataclass
 from fluidtool.tensor import LoDTensor
 from fluidtool.training import Position, Step
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from fluidtool.passes.comparison import RTOL, Runnable, compare_runs, compare_ti
 from fluidtool.passes.peak import estimates, memory_steps
 from fluidtool.passes.pipeline import Stage, plan_passes, trains
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 from fluidtool.runtime import Executor, Policy, Scope
 from fluidtool.tensor import LoDTensor, SelectedRows
 from fluidtool.tensor.compare import Comparison

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +22,7 @@ from fluidtool.io.atomic import write_file
 from fluidtool.io.parameters import persistables
 from fluidtool.ir import Program
 from fluidtool.model import Model
+from fluidtool.records import dataclass
 from fluidtool.runtime import Policy
 from fluidtool.tensor import SelectedRows
 from fluidtool.tensor.statistics import Statistics, statistics

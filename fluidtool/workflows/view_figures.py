@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf, nan
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from fluidtool.errors import UsageError
 from fluidtool.io.json_files import read_json_object
 from fluidtool.ir import Operator, Program
 from fluidtool.ir.dataflow import BlockFlow, block_flow
+from fluidtool.records import dataclass
 
 Document = Mapping[str, Any]
 Places = Mapping[str, Sequence[Place]]

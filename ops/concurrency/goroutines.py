@@ -11,12 +11,13 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from fluidtool.errors import OperatorError
 from fluidtool.ops.concurrency import HOLDER
 from fluidtool.ops.context import OpContext, ScopeLike
+from fluidtool.records import dataclass
 from fluidtool.tensor import LoDTensor
 
 

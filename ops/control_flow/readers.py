@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from threading import Condition
 from typing import Protocol
 
@@ -15,6 +14,7 @@ from fluidtool.errors import OperatorError
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INTS, required
+from fluidtool.records import dataclass
 from fluidtool.tensor import LoDTensor, numpy_dtype
 
 

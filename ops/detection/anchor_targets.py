@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -13,6 +12,7 @@ from fluidtool.ops.detection.sampling import reservoir
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import FLOAT, TensorMeta, required
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 
 TIE = 1e-5  # overlaps closer than this to the best one of a box count as the best
 

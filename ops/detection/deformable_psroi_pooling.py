@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
@@ -11,6 +10,7 @@ from fluidtool.ops.detection.boxes import fits, round_away
 from fluidtool.ops.detection.regions import check_pooled, check_regions, pooled_meta, region_images
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import BOOLEAN, FLOAT, INT, INTS, TensorMeta, required
+from fluidtool.records import dataclass
 
 ATTRS: dict[str, Any] = {
     "no_trans": required(BOOLEAN),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import Any
 
@@ -13,6 +13,7 @@ from fluidtool.ops.detection.boxes import fits, jaccard
 from fluidtool.ops.detection.suppression import descending
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, TensorMeta, required
+from fluidtool.records import dataclass
 
 Marks = defaultdict[int, list[tuple[float, int]]]
 

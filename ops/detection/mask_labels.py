@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -12,6 +11,7 @@ from fluidtool.ops.detection.boxes import check_boxes, check_info, pixel_overlap
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, TensorMeta, required
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 
 FINER = 5.0  # edges are drawn on a grid this many times as fine, as in the COCO tools
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -21,6 +20,7 @@ from fluidtool.ops.math.versions import saved_since
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import FLOAT, INT, TensorMeta, required
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 
 ATTRS: dict[str, Any] = {
     "background_label": 0,

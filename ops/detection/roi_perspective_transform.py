@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
@@ -11,6 +10,7 @@ from fluidtool.ops.detection.regions import check_pooled, check_regions, pooled_
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 
 NEAR = 1e-4  # what Paddle takes for equal
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
@@ -12,6 +11,7 @@ from fluidtool.ops.gradient import GradMakerContext, OpDescription
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, TensorMeta, ints, required
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 
 ATTRS: dict[str, Any] = {
     "class_num": required(INT),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
@@ -13,6 +12,7 @@ from fluidtool.ops.loss.labels import check_classes
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta, longs, strings
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 
 LARGEST_LOGIT = 40.0
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from fluidtool.records import dataclass
 
 UNIFORM, LOG_UNIFORM, CUSTOM = 0, 1, 2
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INT, TensorMeta, ints, required
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

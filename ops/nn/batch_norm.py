@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
@@ -14,6 +13,7 @@ from fluidtool.ops.nn.precision import require_floating, require_rank, require_s
 from fluidtool.ops.nn.windows import CHANNELS_LAST, UNKNOWN
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import USE_MKLDNN, TensorMeta
+from fluidtool.records import dataclass
 
 BATCH_NORM: dict[str, Any] = {
     "is_test": False,

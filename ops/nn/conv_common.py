@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -25,6 +24,7 @@ from fluidtool.ops.nn.windows import (
 )
 from fluidtool.ops.quantize.eight_bits import is_8_bits, read_scales, scaled_bias, stored, whole_weights
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

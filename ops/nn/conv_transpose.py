@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
@@ -31,6 +30,7 @@ from fluidtool.ops.nn.windows import (
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import USE_CUDNN, USE_MKLDNN, TensorMeta, ints, or_variable
 from fluidtool.ops.traits import Traits
+from fluidtool.records import dataclass
 
 CONV2D_TRANSPOSE: dict[str, Any] = {
     "is_test": False,

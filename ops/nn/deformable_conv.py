@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -14,6 +13,7 @@ from fluidtool.ops.nn.sampling import sample, sample_grad
 from fluidtool.ops.nn.windows import UNKNOWN, Windows, lay_windows, require_outputs
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta, ints
+from fluidtool.records import dataclass
 
 DEFORMABLE: dict[str, Any] = {
     "strides": ints(1, 1),

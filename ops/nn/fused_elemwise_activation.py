@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
@@ -12,6 +11,7 @@ from fluidtool.ops.gradient import GradMakerContext, OpDescription
 from fluidtool.ops.math.elementwise_common import aligned, broadcast_meta, summed_to
 from fluidtool.ops.registry import OpInfo, op
 from fluidtool.ops.schema import STRINGS, TensorMeta, required
+from fluidtool.records import dataclass
 
 FUSED: dict[str, Any] = {
     "axis": -1,

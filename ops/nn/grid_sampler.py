@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
@@ -11,6 +10,7 @@ from fluidtool.ops.nn.precision import require_floating, require_rank, require_s
 from fluidtool.ops.nn.sampling import read_cells, sample, sample_grad, scatter_cells
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ read; an axis is resampled on its own, one after the other.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Any
+
+from fluidtool.records import dataclass
 
 METHODS = {3: ("linear",), 4: ("bilinear", "nearest", "bicubic"), 5: ("trilinear", "nearest")}
 CUBIC = -0.75

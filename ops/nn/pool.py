@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -34,6 +33,7 @@ from fluidtool.ops.nn.windows import (
 from fluidtool.ops.quantize.eight_bits import is_8_bits, saturated
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import INTS, STRING, USE_CUDNN, USE_MKLDNN, TensorMeta, ints, or_variable, required
+from fluidtool.records import dataclass
 
 POOL: dict[str, Any] = {
     "pooling_type": required(STRING),

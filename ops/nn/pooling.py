@@ -6,11 +6,11 @@ Arrays are channels first. A pooled axis is described by an AxisBins: where its 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 from fluidtool.ops.nn.windows import Windows, pad, unpad
+from fluidtool.records import dataclass
 
 LOWEST = -3.4028234663852886e38
 """What Paddle starts a maximum from, in every data type (-FLT_MAX)."""

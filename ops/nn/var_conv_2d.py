@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -12,6 +11,7 @@ from fluidtool.ops.nn.precision import require_floating, require_shape
 from fluidtool.ops.nn.windows import UNKNOWN, Windows, pad, unpad
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.records import dataclass
 
 VAR_CONV_2D: dict[str, Any] = {
     "InputChannel": 1,

@@ -6,11 +6,12 @@ Arrays here are channels first: [N, C, D1, ..., Dk] with k spatial axes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import product
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.records import dataclass
 
 CHANNELS_LAST = frozenset({"NHWC", "NDHWC", "NWC"})
 UNKNOWN = -1

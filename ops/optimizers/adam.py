@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.ops.context import OpContext
@@ -21,6 +20,7 @@ from fluidtool.ops.optimizers.common import (
 from fluidtool.ops.registry import op
 from fluidtool.ops.schema import long, or_variable
 from fluidtool.ops.traits import Traits
+from fluidtool.records import dataclass
 from fluidtool.tensor import SelectedRows
 
 _ADAM_ATTRS: dict[str, Any] = {

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.ops.context import OpContext
+from fluidtool.records import dataclass
 
 LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
 

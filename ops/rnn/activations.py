@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.records import dataclass
 
 SIGMOID_LOW, SIGMOID_HIGH = -40.0, 13.0
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.rnn.activations import Activation
+from fluidtool.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.ops.rnn.activations import Activation
+from fluidtool.records import dataclass
 
 
 def quarters(gates: Any) -> tuple[Any, Any, Any, Any]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.ops.context import InferContext, OpContext
 from fluidtool.ops.rnn.activations import activation
 from fluidtool.ops.rnn.lstm_cell import LstmCell
 from fluidtool.ops.rnn.packing import Packing
+from fluidtool.records import dataclass
 from fluidtool.tensor import CPUPlace
 
 LANES = 8

@@ -7,10 +7,10 @@ Paddle calls this the batch form of a LoDTensor (`LoDTensor2Batch`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.ops.context import OpContext
+from fluidtool.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

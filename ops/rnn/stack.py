@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.rnn.packing import Packing, pack_runs
 from fluidtool.ops.rnn.stacked_layers import Layer, LayerRun, LayerWeights
+from fluidtool.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ one for the recurrent part of the sums.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fluidtool.ops.rnn.activations import FULL_SIGMOID, TANH, Activation
 from fluidtool.ops.rnn.lstm_cell import LstmCell
 from fluidtool.ops.rnn.lstm_layer import LstmRun, run_backward, run_forward
 from fluidtool.ops.rnn.packing import Packing
+from fluidtool.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class LstmLayer:
     """Gates stand as input, forget, candidate, output; states are hidden and cell."""
 
     gates: int = 4
-    cell: LstmCell = LstmCell(FULL_SIGMOID, TANH, TANH)  # noqa: RUF009 - frozen
+    cell: LstmCell = LstmCell(FULL_SIGMOID, TANH, TANH)
 
     def forward(
         self, xp: Any, packing: Packing, inputs: Any, weights: LayerWeights, initial: tuple[Any, ...]

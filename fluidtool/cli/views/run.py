@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from fluidtool.cli.views.comparison import compared
 from fluidtool.cli.views.engines import used_text
 from fluidtool.cli.views.times import shown
 from fluidtool.cli.views.times import statistics as times_of
+from fluidtool.records import dataclass
 from fluidtool.tensor import LoDTensor, LoDTensorArray, SelectedRows
 from fluidtool.tensor.statistics import statistics
 from fluidtool.workflows.run import RunResult

@@ -7,11 +7,12 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from fluidtool.cli.render import amount, counted, number, printable
 from fluidtool.distribute.launch.status import DONE, FAILED, RUNNING, STOPPED, WAITING, RoleStatus
+from fluidtool.records import dataclass
 
 if TYPE_CHECKING:
     from rich.console import Console, Group

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from fluidtool.compat.dataset.common import data_file, random, synthetic
 from fluidtool.errors import UnreadableError
 from fluidtool.fluid.reader_decorators import Reader
+from fluidtool.records import dataclass
 
 __all__ = [
     "age_table",

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import combinations, groupby
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import numpy as np
 
 from fluidtool.compat.dataset.common import data_file, random, synthetic, text_lines
 from fluidtool.errors import UnreadableError, UsageError
+from fluidtool.records import dataclass
 
 __all__ = ["Query", "load_from_text", "test", "train"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Protocol
 
@@ -11,6 +10,7 @@ from fluidtool.distribute.collective.communicator import DEADLINE_SECONDS, Commu
 from fluidtool.distribute.collective.mpi import MpiCommunicator, is_started_by_mpi
 from fluidtool.distribute.collective.threads import thread_communicators
 from fluidtool.errors import UsageError
+from fluidtool.records import dataclass
 from fluidtool.tensor import CUDAPlace, Place
 
 AUTO, GRPC, MPI, NCCL = "auto", "grpc", "mpi", "nccl"

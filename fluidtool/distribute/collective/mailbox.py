@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.errors import CollectiveError
+from fluidtool.records import dataclass
 
 POLL_SECONDS = 1.0
 AHEAD = 64

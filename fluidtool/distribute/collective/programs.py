@@ -6,7 +6,6 @@ Paddle 1.8.5 transpiler/collective.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from fluidtool.distribute.analysis import check_startup, check_untouched, param_grad_of, role_of, role_vars
 from fluidtool.distribute.appending import append, insert, make
@@ -15,6 +14,7 @@ from fluidtool.errors import ProgramError, UsageError
 from fluidtool.ir import Block, Operator, Parameter, Program, unique_name
 from fluidtool.ir.roles import OpRole
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 
 GRAD_ALLREDUCE, LOCAL_SGD, THREADS = "grad_allreduce", "local_sgd", "single_process_multi_thread"
 KINDS = (GRAD_ALLREDUCE, LOCAL_SGD, THREADS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from fluidtool.distribute.endpoints import parse_endpoints
@@ -11,6 +11,7 @@ from fluidtool.distribute.launch.contract import MODES, SERVERS, Cluster
 from fluidtool.distribute.launch.jobs import JobFolder, is_job, move_job, read_job
 from fluidtool.distribute.launch.plans import Checkpoints, Role, folder_roles, script_roles, with_metrics
 from fluidtool.errors import Hint, UsageError
+from fluidtool.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ PaddleCloudRoleMaker, `paddle.distributed.launch_ps` and `launch` (endpoints). `
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from fluidtool.distribute.endpoints import host_and_port
 from fluidtool.distribute.environment import PSERVER, TRAINER
+from fluidtool.records import dataclass
 
 SERVERS, COLLECTIVE = "pserver", "collective"
 MODES = (SERVERS, COLLECTIVE)

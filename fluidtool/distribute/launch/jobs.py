@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from fluidtool.io.atomic import new_folder, write_file, write_into
 from fluidtool.io.json_files import read_json_object
 from fluidtool.ir import Operator, Program
 from fluidtool.proto.enums import AttrType
+from fluidtool.records import dataclass
 from fluidtool.tensor.files import read_file
 
 if TYPE_CHECKING:

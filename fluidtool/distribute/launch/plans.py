@@ -6,7 +6,7 @@ import os
 import site
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from fluidtool.distribute.environment import TRAINER
@@ -22,6 +22,7 @@ from fluidtool.distribute.launch.contract import (
     without_role,
 )
 from fluidtool.distribute.launch.jobs import JobFolder, check_endpoints
+from fluidtool.records import dataclass
 
 THREADS = ("FLUIDTOOL_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 

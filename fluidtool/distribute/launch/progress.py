@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from fluidtool.distribute.launch.contract import PROGRESS
+from fluidtool.records import dataclass
 
 PAUSE = 0.1
 LONGEST_LINE = 1 << 16

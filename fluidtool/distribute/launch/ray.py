@@ -13,7 +13,6 @@ import signal
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from fluidtool.distribute.launch.processes import Child
 from fluidtool.distribute.launch.progress import ProgressFile, Report
 from fluidtool.distribute.launch.supervisor import Line
 from fluidtool.errors import DeviceError
+from fluidtool.records import dataclass
 
 PATIENCE = 60.0  # seconds for an actor to come back, or to answer
 LOST = 128 + signal.SIGKILL

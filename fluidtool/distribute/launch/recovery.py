@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Protocol
 
 from fluidtool.distribute.checkpoints import forget_after, latest_complete
 from fluidtool.distribute.environment import PSERVER
 from fluidtool.distribute.launch.plans import Role
+from fluidtool.records import dataclass
 
 
 class Saved(Protocol):

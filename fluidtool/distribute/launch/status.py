@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from fluidtool.distribute.launch.progress import Report
+from fluidtool.records import dataclass
 
 if TYPE_CHECKING:
     from fluidtool.report.launch import RoleStatus as StatusFields

@@ -9,7 +9,6 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import FrameType
 from typing import Protocol
 
@@ -20,6 +19,7 @@ from fluidtool.distribute.launch.progress import Report
 from fluidtool.distribute.launch.recovery import Recovery, Steps
 from fluidtool.distribute.launch.status import DONE, RUNNING, STOPPED, Outcome, RoleStatus, View
 from fluidtool.errors import EXIT_INTERRUPTED, EXIT_OK
+from fluidtool.records import dataclass
 
 TICK = 0.1
 EXIT_HUNG = 124

@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate
 from typing import Literal
+
+from fluidtool.records import dataclass
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BOUNDS = tuple(256 << 2 * power for power in range(12))  # 256 bytes to 1 GiB, each four times the one before

@@ -10,7 +10,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from fluidtool.distribute.rpc.handler import Barrier, Call, Message, NotFound, R
 from fluidtool.distribute.rpc.methods import POSITION
 from fluidtool.distribute.settings import DistributedMode
 from fluidtool.ops.context import OpContext
+from fluidtool.records import dataclass
 from fluidtool.tensor import LoDTensor, SelectedRows
 
 PART_SUFFIX = re.compile(r"@PIECE@?\d+$")

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -19,6 +18,7 @@ from fluidtool.distribute.pserver.updates import update_in_place
 from fluidtool.distribute.rpc.handler import Value
 from fluidtool.ir import Block, Program
 from fluidtool.ops.context import BoundBlock, OpContext
+from fluidtool.records import dataclass
 from fluidtool.runtime.scope import Scope, ScopeVariable
 from fluidtool.tensor import LoDTensor, SelectedRows
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from fluidtool.distribute.settings import DistributedMode
 from fluidtool.errors import ProgramError
 from fluidtool.ir import Operator
+from fluidtool.records import dataclass
 
 NONE = -1
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from fluidtool.distribute.rpc.handler import Message, Refused, Value
 from fluidtool.ir import Variable
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 from fluidtool.tensor import LoDTensor, SelectedRows, numpy_dtype
 
 

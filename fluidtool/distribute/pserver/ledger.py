@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from fluidtool.distribute.rpc.handler import Refused
 from fluidtool.errors import UnreadableError
+from fluidtool.records import dataclass
 
 
 @dataclass(slots=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from fluidtool.errors import UsageError
+from fluidtool.records import dataclass
 
 DEADLINE, SILENCE = "FLAGS_rpc_deadline", "FLAGS_worker_update_interval_secs"
 VANISHED = 60.0

@@ -7,10 +7,11 @@ GET of round 0, in which they fetch what they start from. A trainer that is in s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from fluidtool.distribute.rpc.handler import Call
+from fluidtool.records import dataclass
 
 
 class Phase(Enum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 from fluidtool.distribute.rpc.handler import Message, RemoteError
@@ -14,6 +14,7 @@ from fluidtool.distribute.rpc.options import Options
 from fluidtool.distribute.rpc.service import CALL_KEY, STEP_KEY, TRAINER_KEY
 from fluidtool.distribute.rpc.statuses import DEADLINE_EXCEEDED, UNAVAILABLE, error_of
 from fluidtool.distribute.rpc.wire import Buffer, encoded
+from fluidtool.records import dataclass
 
 PAUSE = 0.1
 GRACE = 1.0  # seconds beyond a deadline, after which gRPC is not trusted to end a call

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from fluidtool.errors import DeviceError, Hint
+from fluidtool.records import dataclass
 
 FOLDER = "tls"
 CERTIFICATE, KEY, AUTHORITIES = "certificate.pem", "key.pem", "authorities.pem"

@@ -8,7 +8,6 @@ longer than the rest of its chunk goes on in the next. The padding lets arrays l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from struct import Struct
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from fluidtool.distribute.rpc.handler import Refused
 from fluidtool.distribute.rpc.options import CHUNK
 from fluidtool.distribute.rpc.wire import Buffer
+from fluidtool.records import dataclass
 
 HEADER = Struct("<QqQII")
 ALIGNMENT = 16

@@ -8,11 +8,11 @@ a timeout): a trainer that is gone must not hold a thread forever.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
 from fluidtool.errors import EXIT_UNREADABLE, FluidError
+from fluidtool.records import dataclass
 from fluidtool.tensor import LoDTensor, SelectedRows
 
 Value = LoDTensor | SelectedRows

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from fluidtool.distribute.rpc.security import Security
 from fluidtool.distribute.rpc.wire import LARGEST_INT, Limits
 from fluidtool.errors import DeviceError, UsageError
+from fluidtool.records import dataclass
 
 CHUNK = 1 << 20  # bytes that travel in one chunk
 HEADER_ROOM = 1 << 20  # what a message may have beside its tensor

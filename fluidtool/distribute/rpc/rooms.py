@@ -11,9 +11,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from fluidtool.distribute.rpc.handler import Late
+from fluidtool.records import dataclass
 
 STALLED = 10.0  # seconds after which a message that has not arrived makes way for others
 LOOK = 0.2

@@ -9,13 +9,14 @@ import hmac
 import ipaddress
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 from fluidtool.distribute.endpoints import host_and_port
 from fluidtool.distribute.rpc.tls import check_own_certificate
 from fluidtool.errors import PolicyError, UnreadableError, UsageError
+from fluidtool.records import dataclass
 
 TOKEN_KEY = "fluidtool-token"
 SHORTEST_TOKEN = 16

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,6 +19,7 @@ from fluidtool.distribute.rpc.rooms import Room, Rooms
 from fluidtool.distribute.rpc.statuses import INTERNAL, OK, status_of
 from fluidtool.distribute.rpc.wire import LARGEST_INT, Buffer, Requests, decode, encode
 from fluidtool.errors import FluidError
+from fluidtool.records import dataclass
 
 OWN_SERVICE = "fluidtool.Parameters"
 VERSION = b"fluidtool.Parameters 1"

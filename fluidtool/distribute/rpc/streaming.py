@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.distribute.rpc.calls import Pending
@@ -15,6 +14,7 @@ from fluidtool.distribute.rpc.methods import changes_state
 from fluidtool.distribute.rpc.options import HEADER_ROOM, Options
 from fluidtool.distribute.rpc.statuses import OK, UNAVAILABLE, error_of
 from fluidtool.distribute.rpc.wire import Buffer, encode
+from fluidtool.records import dataclass
 
 LOOK = 1.0
 GATHERED = 64 << 10  # small calls travel together in up to so many bytes

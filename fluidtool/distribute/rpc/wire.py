@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from fluidtool.distribute.rpc.handler import Message, NotFound, Refused
 from fluidtool.errors import FluidError
+from fluidtool.records import dataclass
 from fluidtool.tensor import LoDTensor, SelectedRows, numpy_dtype, var_type_of
 
 Buffer = bytes | bytearray | memoryview

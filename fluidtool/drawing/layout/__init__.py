@@ -7,12 +7,12 @@ through waypoints, `ordering.py` orders each rank, `positions.py` finds coordina
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fluidtool.drawing.layout.ordering import order_ranks
 from fluidtool.drawing.layout.positions import place
 from fluidtool.drawing.layout.ranking import rank_nodes
 from fluidtool.drawing.layout.routing import Bundle, Route, Size, Web, route
+from fluidtool.records import dataclass
 
 RANK_GAP = 40.0  # between the lower edge of a rank and the upper edge of the next
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from fluidtool.records import dataclass
 
 Size = tuple[float, float]  # width, height
 WAYPOINT: Size = (1.0, 0.0)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 from fluidtool.ir import Operator, Program
+from fluidtool.records import dataclass
 
 __all__ = ["summary"]
 

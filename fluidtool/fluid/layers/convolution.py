@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.errors import ArgumentTypeError, UsageError
@@ -14,6 +13,7 @@ from fluidtool.fluid.layer_helper import LayerHelper
 from fluidtool.fluid.layers.building import FLOATS, append_simple
 from fluidtool.fluid.layers.windows import check_cudnn, check_format, per_dimension, read_padding
 from fluidtool.ir import Variable
+from fluidtool.records import dataclass
 
 
 def conv2d(

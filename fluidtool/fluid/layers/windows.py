@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.errors import ArgumentTypeError, UsageError
+from fluidtool.records import dataclass
 
 CHANNELS_FIRST = ("NCHW", "NCDHW")
 

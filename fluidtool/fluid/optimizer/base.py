@@ -8,7 +8,6 @@ from __future__ import annotations
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 from fluidtool.errors import ArgumentTypeError, ProgramError, UsageError
@@ -22,6 +21,7 @@ from fluidtool.ir.roles import DEVICE_ATTR
 from fluidtool.passes.backward import append_backward
 from fluidtool.passes.backward.arguments import names
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 
 ParamGrad = tuple[Variable, Variable | None]
 

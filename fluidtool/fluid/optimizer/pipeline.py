@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from fluidtool.errors import ArgumentTypeError, UsageError
@@ -12,6 +12,7 @@ from fluidtool.ir import Operator, Program, Variable
 from fluidtool.ir.roles import ROLE_ATTR, OpRole
 from fluidtool.ir.surgery import copy_operator
 from fluidtool.ops.gradient import grad_name
+from fluidtool.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

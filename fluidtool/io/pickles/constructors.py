@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fluidtool.io.pickles.arrays import DataType, Unbuilt, array_of, as_bytes, scalar_of
 from fluidtool.io.pickles.operations import MalformedError
+from fluidtool.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from fluidtool.onnx_export.graph import BOOL, Graph, Value
 from fluidtool.onnx_export.operation import Operation
 from fluidtool.onnx_export.operators.activation import activated
 from fluidtool.onnx_export.registry import need, renders
+from fluidtool.records import dataclass
 
 NAMES = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "Relu", "identity": "Affine"}
 NUMBERED = ("identity", "sigmoid", "tanh", "relu")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from fluidtool.ir import Block, Operator, Program
@@ -19,6 +19,7 @@ from fluidtool.passes.backward.descriptions import (
 from fluidtool.passes.backward.paths import sub_block_path
 from fluidtool.passes.backward.rename import rename_again
 from fluidtool.proto.enums import AttrType
+from fluidtool.records import dataclass
 
 Callback = Callable[..., None]
 

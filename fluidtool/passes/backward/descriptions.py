@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from fluidtool.ir import Operator
 from fluidtool.ir.roles import DEVICE_ATTR, ROLE_ATTR, OpRole
 from fluidtool.ops.gradient import EMPTY, GRAD, OpDescription
+from fluidtool.records import dataclass
 
 
 def input_arguments(description: OpDescription) -> list[str]:

@@ -9,7 +9,6 @@ import itertools
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from fluidtool.errors import UnsupportedOperatorError
 from fluidtool.ir import Block, Operator, unique_name
@@ -17,6 +16,7 @@ from fluidtool.ir.roles import ROLE_ATTR, OpRole
 from fluidtool.ops.gradient import OpDescription, make_grad_ops
 from fluidtool.passes.backward.descriptions import drop_no_grad, output_arguments, sum_repeated
 from fluidtool.proto.enums import AttrType, VarType
+from fluidtool.records import dataclass
 
 Segment = tuple[int, int]
 NEVER = sys.maxsize

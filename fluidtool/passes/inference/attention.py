@@ -10,7 +10,7 @@ Paddle 1.8.5 has multihead_matmul in its CUDA build only (multihead_matmul_fuse_
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from fluidtool.passes.inference.matching import (
 )
 from fluidtool.passes.inference.rewriting import Edit, MatchContext, NoMatch, rewrite
 from fluidtool.passes.result import PassResult
+from fluidtool.records import dataclass
 from fluidtool.runtime.scope import Scope
 
 NAME = "fuse-attention"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from fluidtool.passes.inference.matching import float_type, made_by, same_value, scalar
 from fluidtool.passes.inference.queries import rank
 from fluidtool.passes.inference.rewriting import MatchContext, NoMatch
+from fluidtool.records import dataclass
 
 FACTORS = ("scale", "elementwise_mul", "elementwise_div")
 

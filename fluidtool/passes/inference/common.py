@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from fluidtool.ir import Block, Operator, Program
@@ -14,6 +14,7 @@ from fluidtool.ir.roles import CALLSTACK_ATTR, DEVICE_ATTR, NAMESCOPE_ATTR, ROLE
 from fluidtool.passes.inference.queries import is_pure, is_tensor, trains, writers
 from fluidtool.passes.inference.rewriting import drop_unused
 from fluidtool.passes.result import Decision, PassResult, decide
+from fluidtool.records import dataclass
 from fluidtool.runtime.scope import Scope
 
 NAME = "merge-common"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Any
 
@@ -18,6 +18,7 @@ from fluidtool.ops.inference import Inferred, infer_program
 from fluidtool.passes.inference.queries import is_persistable, is_pure, is_tensor, trains, writers
 from fluidtool.passes.inference.rewriting import drop_unused
 from fluidtool.passes.result import Decision, PassResult, decide
+from fluidtool.records import dataclass
 from fluidtool.runtime.executor import Executor
 from fluidtool.runtime.scope import Scope
 from fluidtool.tensor import LoDTensor, Place, numpy_dtype, var_type_of

@@ -11,7 +11,6 @@ elementwise_add. The scaled product itself goes to a new name, so that no name c
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -42,6 +41,7 @@ from fluidtool.passes.inference.rewriting import (
     uses_running_statistics,
 )
 from fluidtool.passes.result import PassResult
+from fluidtool.records import dataclass
 from fluidtool.runtime.scope import Scope
 
 NAME = "fuse-batch-norm"

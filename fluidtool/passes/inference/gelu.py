@@ -7,7 +7,7 @@ gelu when its polynomial is x/2 + x/2 * f, and that of the argument of f is what
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import isclose, pi, sqrt
 
 from fluidtool.ir import Program
@@ -16,6 +16,7 @@ from fluidtool.passes.inference.match import Use
 from fluidtool.passes.inference.matching import check_group, float_type, scalar
 from fluidtool.passes.inference.rewriting import Edit, MatchContext, NoMatch, rewrite
 from fluidtool.passes.result import PassResult
+from fluidtool.records import dataclass
 from fluidtool.runtime.scope import Scope
 
 NAME = "fuse-gelu"

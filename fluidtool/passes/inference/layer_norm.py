@@ -8,7 +8,6 @@ also with the square as `pow` or a product, with `rsqrt` and a product, and with
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from fluidtool.ir import Program
 from fluidtool.passes.inference.match import Use
@@ -25,6 +24,7 @@ from fluidtool.passes.inference.matching import (
 from fluidtool.passes.inference.queries import rank
 from fluidtool.passes.inference.rewriting import Edit, MatchContext, NewVariable, NoMatch, rewrite
 from fluidtool.passes.result import PassResult
+from fluidtool.records import dataclass
 from fluidtool.runtime.scope import Scope
 
 NAME = "fuse-layer-norm"

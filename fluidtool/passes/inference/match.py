@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from fluidtool.ir import Block, Operator
 from fluidtool.ir.dataflow import BlockFlow
 from fluidtool.passes.inference.names import Names
+from fluidtool.records import dataclass
 from fluidtool.runtime.scope import Scope
 from fluidtool.tensor import LoDTensor
 

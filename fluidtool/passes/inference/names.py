@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from fluidtool.ir import Operator, Program, Variable
 from fluidtool.passes.inference.quantisers import is_quantiser
+from fluidtool.records import dataclass
 
 BATCH_NORMS = frozenset({"batch_norm", "sync_batch_norm"})
 

@@ -7,7 +7,6 @@ lookup_table -> mul (-> elementwise_add) -> lstm        =>  fused_embedding_fc_l
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from fluidtool.passes.inference.matching import check_group, float_type, made_by
 from fluidtool.passes.inference.queries import rank
 from fluidtool.passes.inference.rewriting import Edit, MatchContext, NewParameter, NewVariable, NoMatch, rewrite
 from fluidtool.passes.result import PassResult
+from fluidtool.records import dataclass
 from fluidtool.runtime.scope import Scope
 
 TABLE_LIMIT = 1 << 24  # bytes that a table of projected embeddings may take

@@ -6,7 +6,6 @@ A fully connected layer of several inputs is such a sum; as one product it can b
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from fluidtool.passes.inference.matching import check_group, float_type, made_by
 from fluidtool.passes.inference.queries import rank
 from fluidtool.passes.inference.rewriting import Edit, MatchContext, NewVariable, NoMatch, rewrite
 from fluidtool.passes.result import PassResult
+from fluidtool.records import dataclass
 from fluidtool.runtime.scope import Scope
 
 NAME = "fuse-sum-of-products"

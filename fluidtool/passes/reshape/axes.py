@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from fluidtool.ir import Program
 from fluidtool.ops.inference import declared_meta
+from fluidtool.records import dataclass
 
 Shape = tuple[int, ...]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 from typing import Any
 
@@ -11,6 +11,7 @@ from fluidtool.ir import Operator
 from fluidtool.ops.schema import TensorMeta
 from fluidtool.passes.reshape.axes import Axis, Shape
 from fluidtool.proto.enums import AttrType
+from fluidtool.records import dataclass
 
 # Where operators keep sizes, and the inputs that replace the attribute.
 SIZES: Mapping[str, tuple[str, tuple[str, ...]]] = {

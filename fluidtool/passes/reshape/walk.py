@@ -7,7 +7,7 @@ them, or reads a constant that does. A repair is kept if it means the same for t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from fluidtool.errors import FluidError
 from fluidtool.ir import Block, Operator, Program
@@ -18,6 +18,7 @@ from fluidtool.ops.schema import TensorMeta
 from fluidtool.passes.reshape.axes import Axis, Baked, Shape, changed_axes, tried_shape
 from fluidtool.passes.reshape.editing import apply
 from fluidtool.passes.reshape.repairs import SIZES, Case, Edit, edits, has_old_size, silently_baked
+from fluidtool.records import dataclass
 
 Metas = dict[tuple[int, str], TensorMeta]
 DEPTH = 64  # operators between a constant and the operator that it does not fit

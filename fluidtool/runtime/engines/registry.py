@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from fluidtool.errors import DeviceError, UsageError
 from fluidtool.ops.context import Device
+from fluidtool.records import dataclass
 from fluidtool.tensor import CUDAPlace, Place
 
 if TYPE_CHECKING:

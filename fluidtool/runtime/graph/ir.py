@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from types import MappingProxyType
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fluidtool.errors import FluidError
+from fluidtool.records import dataclass
 
 Shape = tuple[int, ...]
 

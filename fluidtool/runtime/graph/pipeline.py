@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fluidtool.errors import OperatorError
+from fluidtool.records import dataclass
 from fluidtool.runtime.graph.importers import read_graph
 from fluidtool.runtime.graph.ir import Graph, UnsupportedError, Value
 from fluidtool.runtime.graph.rewrites.attention import join_attention

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from numpy.typing import NDArray
 
 from fluidtool.ir import Operator
+from fluidtool.records import dataclass
 from fluidtool.runtime.graph.importers.refusals import Attributes
 from fluidtool.runtime.graph.importers.registry import Lod
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fluidtool.records import dataclass
 from fluidtool.runtime.graph.ir import Shape
 
 Matrix = NDArray[np.float32]

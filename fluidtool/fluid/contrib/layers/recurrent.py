@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.fluid.layers import (
@@ -21,6 +20,7 @@ from fluidtool.fluid.layers import (
 )
 from fluidtool.fluid.param_attr import ParamAttr
 from fluidtool.ir import Variable
+from fluidtool.records import dataclass
 
 Activation = Callable[[Any], Any]
 Step = Callable[[Variable, list[Variable]], list[Variable]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from fluidtool.errors import ArgumentTypeError
@@ -14,6 +13,7 @@ from fluidtool.fluid.framework import default_main_program
 from fluidtool.fluid.offers import refuse_other_names
 from fluidtool.fluid.optimizer.base import Optimizer, ParamGrad
 from fluidtool.ir import Operator, Program, Variable, unique_name
+from fluidtool.records import dataclass
 
 __all__ = ["AutoMixedPrecisionLists", "decorate"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fluidtool.errors import ProgramError
 from fluidtool.fluid.contrib.mixed_precision.lists import AutoMixedPrecisionLists
 from fluidtool.ir import Block, Operator, Program, Variable
 from fluidtool.ir.roles import ROLE_ATTR, ROLE_VAR_ATTR, OpRole
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 
 CAST_KINDS = (VarType.LOD_TENSOR, VarType.SELECTED_ROWS, VarType.LOD_TENSOR_ARRAY)
 SHORT = {VarType.FP16: "fp16", VarType.FP32: "fp32"}

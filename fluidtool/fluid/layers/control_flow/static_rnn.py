@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from fluidtool.errors import UsageError
 from fluidtool.fluid.checks import check_type
@@ -13,6 +12,7 @@ from fluidtool.fluid.layers.building import append_simple
 from fluidtool.fluid.layers.control_flow.blocks import inner_block, parent_block
 from fluidtool.ir import Block, Variable, unique_name
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 
 
 @dataclass(slots=True)

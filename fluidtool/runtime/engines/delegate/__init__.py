@@ -7,13 +7,13 @@ graph from it. Operations that a target lacks stay with the native engine's kern
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fluidtool.errors import DeviceError
+from fluidtool.records import dataclass
 from fluidtool.runtime.engines.base import Engine, Kernel, Watch
 from fluidtool.runtime.engines.delegate.target import Target
 from fluidtool.runtime.engines.delegate.translating import translate

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from fluidtool.records import dataclass
 from fluidtool.runtime.engines.native.abi import Arguments, Kind, Pairs, Product
 from fluidtool.runtime.engines.native.layouts import Buffer, Pointer
 from fluidtool.runtime.graph.ir import NONE, Activation, Node

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from threading import Lock
 from typing import Any
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fluidtool import locks
 from fluidtool.errors import OperatorError
+from fluidtool.records import dataclass
 from fluidtool.runtime.engines.base import Watch
 from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.allocator import lay_out

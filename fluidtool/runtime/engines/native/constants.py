@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from operator import is_
 from typing import Any, Protocol
@@ -13,6 +12,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from fluidtool.records import dataclass
 from fluidtool.runtime.engines.native.calls import KernelCall
 from fluidtool.runtime.engines.native.layouts import Buffer
 from fluidtool.tensor.files import file_of, private

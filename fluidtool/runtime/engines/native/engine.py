@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from numpy.typing import NDArray
 
 from fluidtool.errors import DeviceError, FluidError
+from fluidtool.records import dataclass
 from fluidtool.runtime.engines.base import Kernel
 from fluidtool.runtime.engines.native.compiler import NativeRegion, compile_region
 from fluidtool.runtime.engines.native.constants import Packed, PackedConstants

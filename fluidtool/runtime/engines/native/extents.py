@@ -9,9 +9,9 @@ are checked by the kernels themselves.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from fluidtool.records import dataclass
 from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.calls import KernelCall
 from fluidtool.runtime.engines.native.layouts import Buffer, Pointer

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fluidtool.records import dataclass
 from fluidtool.runtime.graph.ir import Shape
 
 ALIGNMENT = 16  # floats: a cache line

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fluidtool.records import dataclass
 from fluidtool.runtime.engines.native.abi import FINGERPRINT
 from fluidtool.runtime.engines.native.layouts import ThreadMemory
 from fluidtool.runtime.engines.threads import MOST_THREADS, thread_count

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from fluidtool.errors import FluidError
 from fluidtool.ir import Block
 from fluidtool.ops.schema import TensorMeta
+from fluidtool.records import dataclass
 from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.abi import Kind
 from fluidtool.runtime.engines.native.allocator import lower_bound

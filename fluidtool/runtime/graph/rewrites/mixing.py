@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from fluidtool.records import dataclass
 from fluidtool.runtime.graph.ir import NONE, Graph, Node, Value
 from fluidtool.runtime.graph.rewrites.fusion import ACTIVE
 from fluidtool.runtime.graph.rewrites.rewriting import ELSEWHERE, NoMatch, Outcome, Producer, Rewrite

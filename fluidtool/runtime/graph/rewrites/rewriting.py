@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from fluidtool.records import dataclass
 from fluidtool.runtime.graph.ir import Graph, Node, Value
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from fluidtool.fluid.ir_graph import IrGraph, IrOpNode, IrVarNode
 from fluidtool.ir import unique_name
 from fluidtool.ir.roles import NAMESCOPE_ATTR, ROLE_ATTR, OpRole
 from fluidtool.proto.enums import VarType
+from fluidtool.records import dataclass
 from fluidtool.runtime.scope import Scope
 from fluidtool.tensor import Place
 

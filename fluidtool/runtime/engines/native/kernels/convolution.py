@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 from operator import le
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 from fluidtool.ops.context import OpContext
 from fluidtool.ops.nn.conv_common import Convolution, bias_grad, plan_convolution, require_like_output
 from fluidtool.ops.nn.windows import CHANNELS_LAST, Windows
+from fluidtool.records import dataclass
 from fluidtool.runtime.engines.native.allocator import lay_out
 from fluidtool.runtime.engines.native.binding import bind
 from fluidtool.runtime.engines.native.kernels import images

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
 
+from fluidtool.records import dataclass
 from fluidtool.runtime.engines.native.calls import KernelCall
 from fluidtool.runtime.engines.native.constants import Packed
 from fluidtool.runtime.engines.native.layouts import NO_HALO, Buffer, Halo, Plain, joined, row_major
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.lowering.channels import parts_of_wholes, share_halos
 from fluidtool.runtime.engines.native.lowering.convolution import needs_halo, reach
+from fluidtool.runtime.engines.native.lowering.packing import ConstantPacking
 from fluidtool.runtime.engines.native.lowering.pairs import by_pairs, half_halos, half_uses, pairs
 from fluidtool.runtime.engines.native.lowering.products import prefetch
 from fluidtool.runtime.engines.native.lowering.transposed import needed_halo
@@ -45,7 +46,8 @@ def lower(graph: Graph, library: Library, packed: Packed | None = None) -> Lower
     whole = parts_of_wholes(graph, library.width)
     halos = needed_halos(graph, library)
     share_halos(halos, graph, whole, library.width)
-    low = Lowering(library, graph.uses().copy(), halos, whole=whole, outputs=frozenset(graph.outputs), kept=packed)
+    packing = ConstantPacking(library, packed)
+    low = Lowering(library, graph.uses().copy(), halos, packing, whole=whole, outputs=frozenset(graph.outputs))
     low.half_uses, low.half_halos = half_uses(graph, library), half_halos(graph, library)
     inputs = [Buffer(value.floats, "input") for value in graph.inputs]
     for value, buffer in zip(graph.inputs, inputs, strict=True):

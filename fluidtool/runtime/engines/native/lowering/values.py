@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import InitVar, dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Any, TypeVar
 
+from fluidtool.records import dataclass
 from fluidtool.runtime.engines.native import abi
-from fluidtool.runtime.engines.native.constants import Packed
 from fluidtool.runtime.engines.native.layouts import (
     NO_HALO,
     Blocked,
@@ -50,6 +50,7 @@ class Lowering:
     library: Library
     left: Counter[Value]
     halos: dict[Value, Halo]
+    packing: ConstantPacking
     plains: Places[Plain] = field(default_factory=Places)
     blockeds: Places[Blocked] = field(default_factory=Places)
     narrows: Places[Blocked] = field(default_factory=Places)
@@ -61,12 +62,10 @@ class Lowering:
     offsets: dict[Value, Buffer] = field(default_factory=dict)
     operands: tuple[Value, ...] = ()
     outputs: frozenset[Value] = frozenset()
-    kept: InitVar[Packed | None] = None
     calls: CallBuilder = field(init=False)
-    packing: ConstantPacking = field(init=False)
 
-    def __post_init__(self, kept: Packed | None) -> None:
-        self.calls, self.packing = CallBuilder(self.library), ConstantPacking(self.library, kept)
+    def __post_init__(self) -> None:
+        self.calls = CallBuilder(self.library)
 
     @property
     def width(self) -> int:
