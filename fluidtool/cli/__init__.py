@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+
+COLLECT_AFTER = 10_000  # new objects; Python collects after 700, and looks through a large program again and again
 
 
 def main() -> int:
@@ -15,9 +18,12 @@ def main() -> int:
         from fluidtool.cli.help import print_help
 
         return print_help()
+    gc.set_threshold(COLLECT_AFTER)
     from fluidtool.cli.app import run_command
 
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # what an old terminal cannot show is written out, not an error
             stream.reconfigure(errors="backslashreplace")
-    return run_command(arguments)
+    code = run_command(arguments)
+    gc.freeze()  # the process ends: what is left needs no more collections
+    return code

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -24,7 +23,6 @@ SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_
 COMMANDS_PACKAGE = "fluidtool.cli.commands"
 JSON = "fluidtool.json"  # where a command that was parsed says whether it writes JSON
 ORDER = "fluidtool.order"  # where a command finds the order of its options
-COLLECT_AFTER = 10_000  # new objects; Python collects after 700, and looks through a large program again and again
 NOT_READ = frozenset({"arguments", "output"})  # what a script gets, and where results go
 TAKES_A_COMMAND_LINE = frozenset({"exec", "launch"})
 SEVERAL_VALUES = frozenset({"--fetch", "--targets", "--inputs", "--data", "--fuse", "--skip"})
@@ -156,7 +154,6 @@ class Commands(TyperGroup):
     def exit_code(self, args: list[str]) -> int:
         """Run and return the exit code; whatever is raised is said on stderr, and in a document if JSON was requested."""
         found: dict[str, Any] = {}
-        gc.set_threshold(COLLECT_AFTER)
         try:
             with self.make_context("fluidtool", args) as ctx:
                 found = ctx.meta

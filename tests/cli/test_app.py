@@ -14,7 +14,8 @@ from typing import NoReturn
 import pytest
 
 from fluidtool import errors
-from fluidtool.cli.app import COLLECT_AFTER, spread
+from fluidtool.cli import COLLECT_AFTER, main
+from fluidtool.cli.app import spread
 from fluidtool.cli.commands import COMMANDS
 from fluidtool.cli.failures import explain
 from fluidtool.cli.help import help_page
@@ -41,7 +42,9 @@ def test_the_page_is_what_comes_without_a_command(args: list[str]) -> None:
 def test_a_command_collects_garbage_less_often_than_python_does(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen: list[int] = []
     monkeypatch.setattr(gc, "set_threshold", chosen.append)
-    call("version")
+    monkeypatch.setattr(gc, "freeze", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["fluidtool", "version"])
+    assert main() == 0
     assert chosen == [COLLECT_AFTER]
 
 
