@@ -13,6 +13,8 @@ from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any, NoReturn
 
+__all__ = ["dataclass"]
+
 _FROM_FACTORY: Any = object()  # the default of a parameter whose value a factory makes
 
 
