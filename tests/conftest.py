@@ -18,6 +18,7 @@ settings.register_profile("repeatable", settings.get_profile("search"), derandom
 settings.load_profile("repeatable")
 
 os.environ.setdefault("FLUIDTOOL_VERIFY", "1")  # graphs of regions are looked at after each rewrite
+os.environ["FLUIDTOOL_CACHE"] = "0"  # a test packs weights itself, and leaves nothing in the user's folders
 MOST_PROCESSES = 8  # each of them collects all tests first
 
 

@@ -78,6 +78,22 @@ def map_file(path: str | os.PathLike[str]) -> bytes | memoryview:
     return memoryview(memory).cast("B").toreadonly()
 
 
+def map_unwatched(path: str | os.PathLike[str]) -> memoryview:
+    """The bytes of a regular file that nobody ever writes to once it has its name, mapped: `file_of` does not know it.
+
+    Raises OSError when it cannot be mapped.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(path, flags)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or not found.st_size:
+            raise OSError(errno.EINVAL, "not a regular file with contents", str(path))
+        return memoryview(_map(descriptor, found.st_size)).cast("B").toreadonly()
+    finally:
+        os.close(descriptor)
+
+
 class MappedFile:
     """Which file some memory is of, and how it was when it was mapped."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from operator import is_
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -17,7 +17,12 @@ from fluidtool.runtime.engines.native.calls import KernelCall
 from fluidtool.runtime.engines.native.layouts import Buffer
 from fluidtool.tensor.files import file_of, private
 
+if TYPE_CHECKING:
+    from fluidtool.runtime.engines.native.cache import WeightCache
+    from fluidtool.runtime.engines.native.library import Library
+
 SHORT = 1 << 16  # bytes of an array that is compared directly
+LEAST = 1 << 20  # bytes of a constant that is looked for in the user's cache; smaller ones are packed sooner than found
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +66,9 @@ class Packed(Protocol):
 class PackedConstants:
     """Constants packed from some parameters, while a specialization uses them. Parameters are assumed not to change."""
 
-    def __init__(self, parameters: Sequence[NDArray[Any]] = ()) -> None:
+    def __init__(self, parameters: Sequence[NDArray[Any]] = (), library: Library | None = None) -> None:
         self.parameters = tuple(parameters)
+        self._library = library  # None: constants are not kept on the disk
         self._found: WeakValueDictionary[Any, NDArray[Any]] = WeakValueDictionary()
         ranges = ((_address(array), array.nbytes, number) for number, array in enumerate(self.parameters))
         self._ranges = sorted(found for found in ranges if found[1])
@@ -83,8 +89,26 @@ class PackedConstants:
         recipe = (size, tuple(packing.recipe(self.mark) for packing in packings))
         found = self._found.get(recipe)
         if found is None:
-            found = self._found[recipe] = make()
+            found = self._found[recipe] = make() if 4 * size < LEAST else self._kept(size, repr(recipe), make)
         return found
+
+    def _kept(self, size: int, recipe: str, make: Callable[[], NDArray[np.float32]]) -> NDArray[np.float32]:
+        """A large constant, which the user's cache may have."""
+        if self._cache is None or not self._origin:
+            return make()
+        return self._cache.get(self._origin + recipe, size, make)
+
+    @cached_property
+    def _cache(self) -> WeightCache | None:
+        from fluidtool.runtime.engines.native.cache import weight_cache  # small networks never need it
+
+        return None if self._library is None else weight_cache()
+
+    @cached_property
+    def _origin(self) -> str:
+        from fluidtool.runtime.engines.native.cache import origin
+
+        return "" if self._library is None else origin(self.parameters, self._library)
 
     def private(self, array: NDArray[Any]) -> NDArray[Any]:
         """An array of a parameter that is used unpacked, copied once for all specializations; others are unchanged."""

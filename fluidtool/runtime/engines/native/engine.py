@@ -56,7 +56,7 @@ class NativeEngine:
 
     def packing(self, constants: tuple[NDArray[Any], ...]) -> PackedConstants:
         """Storage for packed constants."""
-        return PackedConstants(constants)
+        return PackedConstants(constants, self.library)
 
     def kernel(self, type: str, own: Kernel) -> Kernel:
         """The kernel for operators of a type (kernels/)."""
