@@ -6,7 +6,6 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from fluidtool import locks
 from fluidtool.records import dataclass

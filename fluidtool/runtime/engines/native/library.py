@@ -6,7 +6,7 @@ import ctypes
 import itertools
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import Any

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fluidtool.records import dataclass
 from fluidtool.runtime.engines.native.abi import FIRST
 from fluidtool.runtime.engines.native.allocator import lay_out
 from fluidtool.runtime.engines.native.binding import bind

@@ -6,11 +6,11 @@ Their kernel calls are compiled for a geometry once; `Geometry.parts` names the 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
+from fluidtool.records import dataclass
 from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.layouts import NO_HALO, Blocked, Buffer, Halo, Image, Last, Plain
 from fluidtool.runtime.engines.native.library import Library
