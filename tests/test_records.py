@@ -17,7 +17,7 @@ import fluidtool.ops
 from fluidtool import records
 
 MAKERS: list[Callable[..., Any]] = [dataclasses.dataclass, records.dataclass]
-OTHERS = ("/records.py", "/fleet/collective.py", "/compat/predictor.py")
+OTHERS = ("/records.py", "/generate_abi.py", "/fleet/collective.py", "/compat/predictor.py")
 
 
 @records.dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from fluidtool.records import dataclass
+from dataclasses import dataclass
 
 FOLDER = Path(__file__).resolve().parent
 SOURCE, PYTHON, C = FOLDER / "abi.toml", FOLDER / "abi.py", FOLDER / "src" / "abi.h"

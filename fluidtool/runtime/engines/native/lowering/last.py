@@ -15,7 +15,7 @@ from fluidtool.runtime.engines.native import abi
 from fluidtool.runtime.engines.native.layouts import NO_HALO, Blocked, Buffer, Halo, Image, Last, Plain
 from fluidtool.runtime.engines.native.library import Library
 from fluidtool.runtime.engines.native.lowering.convolution import convolve, reach
-from fluidtool.runtime.engines.native.lowering.packing import Fed
+from fluidtool.runtime.engines.native.lowering.packing import ConstantPacking, Fed
 from fluidtool.runtime.engines.native.lowering.training import Table, add_filter_gradient
 from fluidtool.runtime.engines.native.lowering.values import Lowering
 from fluidtool.runtime.engines.native.lowering.winograd import add_windows, convolve_windows, outputs_by_side
@@ -61,7 +61,7 @@ def conv_node(source: Shape, out: Shape, weights: Fed, geometry: Geometry, pads:
 
 def add_forward(library: Library, geometry: Geometry) -> tuple[Lowering, list[Buffer], Buffer]:
     """The calls, the buffers of the image and the filters, and that of the result."""
-    low = Lowering(library, Counter(), {})
+    low = Lowering(library, Counter(), {}, ConstantPacking(library))
     image, filters, out = (Buffer(prod(shape), "input") for shape in (geometry.source, geometry.filters, geometry.out))
     node = geometry.node(Fed(geometry.filters, filters))
     add_convolution(low, node, image, out)
@@ -106,7 +106,7 @@ def plain(place: Image, block: int) -> Plain:
 # ---------------------------------------------------------------- gradient by the input
 def add_input_gradient(library: Library, geometry: Geometry) -> tuple[Lowering, list[Buffer], Buffer]:
     """The calls, the buffers of the result's gradient and the filters, and that of the input's gradient."""
-    low = Lowering(library, Counter(), {})
+    low = Lowering(library, Counter(), {}, ConstantPacking(library))
     grad, filters, out = (Buffer(prod(shape), "input") for shape in (geometry.out, geometry.filters, geometry.source))
     count, channels, *window = geometry.filters
     turned = Fed((channels, count, *window), filters, turned=True)
@@ -145,7 +145,7 @@ def _spread(low: Lowering, geometry: Geometry, grad: Buffer, filters: Buffer, ou
 # ---------------------------------------------------------------- gradient by the filters
 def add_filter_gradients(library: Library, geometry: Geometry) -> tuple[Lowering, list[Buffer], Buffer]:
     """The calls, the buffers of the image and the result's gradient, and that of the filters' gradient."""
-    low = Lowering(library, Counter(), {})
+    low = Lowering(library, Counter(), {}, ConstantPacking(library))
     image, grad, out = (Buffer(prod(shape), "input") for shape in (geometry.source, geometry.out, geometry.filters))
     if outputs := _outputs(low, geometry):
         _by_windows(low, geometry, image, grad, out, outputs)
