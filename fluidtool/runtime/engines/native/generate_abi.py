@@ -13,11 +13,10 @@ import sys
 import textwrap
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from zlib import crc32
-
-from dataclasses import dataclass
 
 FOLDER = Path(__file__).resolve().parent
 SOURCE, PYTHON, C = FOLDER / "abi.toml", FOLDER / "abi.py", FOLDER / "src" / "abi.h"
