@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from fluidtool.ir import Operator, Program
@@ -40,17 +40,17 @@ def drop_dead(program: Program, scope: Scope, keep: Collection[str] = ()) -> Pas
 
 def _dead(program: Program, keep: set[str]) -> list[Operator]:
     """The operators that nothing needs: backwards through block 0, then through the blocks below what is left."""
-    wanted, dead = set(keep), list[Operator]()
+    wanted, dead, does_more = set(keep), list[Operator](), _doing_more(program)
     for op in reversed(program.global_block().ops):
         effects = operator_effects(program, op)
-        if does_more(program, op) or effects.writes & wanted:
+        if does_more(op) or effects.writes & wanted:
             wanted |= effects.reads
         else:
             dead.append(op)
     gone = set(map(id, dead))
     live = [op for op in program.global_block().ops if id(op) not in gone]
     below = [inner for op in live for inner in sub_block_operators(program, op)]
-    return dead[::-1] + _unread([op for op in below if not does_more(program, op)], _readers(program), keep)
+    return dead[::-1] + _unread([op for op in below if not does_more(op)], _readers(program), keep)
 
 
 def _unread(ops: list[Operator], readers: Counter[str], keep: set[str]) -> list[Operator]:
@@ -99,14 +99,27 @@ def _named_by_attributes(op: Operator) -> Iterable[str]:
             yield from (item for item in value if isinstance(item, str))
 
 
-def does_more(program: Program, op: Operator) -> bool:
-    """Whether an operator, or one below it, does more than compute temporary variables; unknown operators may."""
+def _doing_more(program: Program) -> Callable[[Operator], bool]:
+    """Whether an operator, or one below it, does more than compute temporary variables; looks at each block once."""
+    blocks: dict[int, bool] = {}
+
+    def below(index: int) -> bool:
+        if index not in blocks:
+            blocks[index] = any(map(does_more, program.block(index).ops))
+        return blocks[index]
+
+    def does_more(op: Operator) -> bool:
+        return _does_more_itself(op) or any(map(below, op.sub_blocks()))
+
+    return does_more
+
+
+def _does_more_itself(op: Operator) -> bool:
+    """Whether an operator has effects beside its outputs, or writes what persists; unknown operators may."""
     info = find_op(op.type)
     if info is None or info.side_effects or op.type in ("feed", "fetch") or not op.output_arg_names or op.is_target:
         return True
-    if any(is_persistable(op.block, name) for name in _written_anew(op)):
-        return True
-    return any(does_more(program, inner) for index in op.sub_blocks() for inner in program.block(index).ops)
+    return any(is_persistable(op.block, name) for name in _written_anew(op))
 
 
 def _written_anew(op: Operator) -> set[str]:
