@@ -31,6 +31,8 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 }
 IDS = {"a": [3, 3, 39, 0], "b": [3, 7, 7, 7], "c": [1, 0, 39, 2]}
 
+pytestmark = pytest.mark.usefixtures("native")
+
 
 def network(optimizer: Any, slots: str = "abc", height: int = HEIGHT, **table: Any) -> tuple[Any, Any, Any]:
     """(main program, startup program, loss) of lookups in one table."""

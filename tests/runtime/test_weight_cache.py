@@ -24,6 +24,8 @@ FLOATS = 3 * PAGE // 4 + 5  # three pages and a bit
 DEPTH, COLUMNS = 512, 640  # weights of 1.25 MiB
 POSIX = pytest.mark.skipif(os.name != "posix", reason="owners and modes of POSIX")
 
+pytestmark = pytest.mark.usefixtures("native")
+
 
 def numbers(floats: int = FLOATS) -> Array:
     return np.random.default_rng(0).standard_normal(floats).astype(np.float32)

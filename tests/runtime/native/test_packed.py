@@ -188,6 +188,7 @@ def test_the_same_arrays_packed_in_another_way_are_something_else() -> None:
     assert packed.get(25, packings[:1], lambda: np.ones(25, np.float32)).all()
 
 
+@pytest.mark.usefixtures("native")
 def test_few_constants_ask_for_little_memory() -> None:
     made = with_product()
     tracemalloc.start()
