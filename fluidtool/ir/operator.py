@@ -174,9 +174,13 @@ class Operator:
 
     def rename_input(self, old_name: str, new_name: str) -> None:
         """Read `new_name` wherever `old_name` is read."""
+        self.rename_inputs({old_name: new_name})
+
+    def rename_inputs(self, renamed: Mapping[str, str]) -> None:
+        """Read the new names wherever the old ones are read, all at once: an operator may have very many inputs."""
         for names in self._inputs.values():
-            names[:] = [new_name if name == old_name else name for name in names]
-        self.rename_in_attrs({old_name: new_name})
+            names[:] = [renamed.get(name, name) for name in names]
+        self.rename_in_attrs(renamed)
         self._changed()
 
     def rename_in_attrs(self, renamed: Mapping[str, str]) -> None:

@@ -7,7 +7,7 @@ names, as Paddle's maps are.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import field
 
 from fluidtool.ir import Operator
@@ -124,14 +124,14 @@ class _Summing:
 
 def rename(description: OpDescription, old: str, new: str) -> None:
     """Read and write `new` wherever `old` stands."""
-    rename_inputs(description, old, new)
+    rename_inputs(description, {old: new})
     rename_outputs(description, old, new)
 
 
-def rename_inputs(description: OpDescription, old: str, new: str) -> None:
-    """Read `new` wherever `old` is read."""
+def rename_inputs(description: OpDescription, renamed: Mapping[str, str]) -> None:
+    """Read the new names wherever the old ones are read."""
     for names in description.inputs.values():
-        names[:] = [new if name == old else name for name in names]
+        names[:] = [renamed.get(name, name) for name in names]
 
 
 def rename_outputs(description: OpDescription, old: str, new: str) -> None:

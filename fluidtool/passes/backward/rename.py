@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fluidtool.ir import Block, Operator, unique_name
 from fluidtool.ir.roles import ROLE_ATTR, ROLE_VAR_ATTR, OpRole
 from fluidtool.ops.gradient import GRAD, OpDescription
-from fluidtool.passes.backward.descriptions import input_arguments, output_arguments, rename_inputs, rename_outputs
+from fluidtool.passes.backward.descriptions import output_arguments, rename_inputs, rename_outputs
 
 
 def rename_again(block: Block, op: Operator, made: list[OpDescription], renamed: dict[str, str]) -> None:
@@ -19,9 +19,7 @@ def rename_again(block: Block, op: Operator, made: list[OpDescription], renamed:
     is_gradient = op.has_attr(ROLE_VAR_ATTR) and op.get_attr(ROLE_ATTR) == int(OpRole.Backward)
     for description in made:
         if not is_gradient:
-            for name in input_arguments(description):
-                if name in renamed:
-                    rename_inputs(description, name, renamed[name])
+            rename_inputs(description, renamed)
         for name in output_arguments(description):
             if GRAD in name and name in block.vars:
                 renamed[name] = "grad/" * times + name
@@ -35,8 +33,8 @@ def rename_existing(block: Block, start: int, given: Mapping[str, str]) -> dict[
     """
     renamed = dict(given)
     for op in block.ops[start:]:
-        for name in [name for name in op.input_arg_names if name in renamed]:
-            op.rename_input(name, renamed[name])
+        if not renamed.keys().isdisjoint(op.input_arg_names):
+            op.rename_inputs(renamed)
         for name in op.output_arg_names:
             if GRAD in name and name in block.vars:
                 renamed[name] = unique_name.generate(name)

@@ -59,8 +59,8 @@ class _Merging:
         merged = [position for position, op in enumerate(self.block.ops) if self.merge(position, op)]
         names = {old.name: new.name for old, new in self.same.items()}
         for op in self.block.ops:
-            for old in names.keys() & set(op.input_arg_names):
-                op.rename_input(old, names[old])
+            if not names.keys().isdisjoint(op.input_arg_names):
+                op.rename_inputs(names)
         gone = set(merged)
         self.block.ops = [op for position, op in enumerate(self.block.ops) if position not in gone]
 

@@ -184,11 +184,9 @@ def _pass_into(block: Block, name: str, names: Names) -> None:
 
 def _rename_inputs(program: Program, op: Operator, renamed: dict[str, str], names: Names) -> None:
     for inner in (op, *sub_block_operators(program, op)):
-        old = [name for name in dict.fromkeys(inner.input_arg_names) if name in renamed]
-        if old:
+        if not renamed.keys().isdisjoint(inner.input_arg_names):
             names.drop(inner)
-            for name in old:
-                inner.rename_input(name, renamed[name])
+            inner.rename_inputs(renamed)
             names.add(inner)
 
 
