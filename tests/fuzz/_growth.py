@@ -294,6 +294,17 @@ def long_loop(size: int) -> Program:
     return main
 
 
+def many_readers(size: int) -> Program:
+    """Values that two operators of very many inputs read, with gradients, which are summed."""
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup), unique_name.guard():
+        x = fluid.layers.data("x", [4], stop_gradient=False)
+        values = [fluid.layers.relu(x) for _ in range(max(size // 3, 2))]
+        both = [fluid.layers.sums(values), fluid.layers.reduce_sum(fluid.layers.concat(values, axis=1))]
+        fluid.gradients(fluid.layers.mean(fluid.layers.elementwise_add(*both)), [x])
+    return main
+
+
 def recomputed(size: int) -> Work:
     """Layers with dropout, of which every tenth keeps its result for the gradients."""
 
@@ -407,6 +418,7 @@ API: dict[str, Callable[[int], Work]] = {
     "create_parameter": lambda size: partial(parameters, size),
     "cond with gradients": lambda size: partial(branching, size),
     "While with gradients": lambda size: partial(long_loop, size),
+    "very many readers with gradients": lambda size: partial(many_readers, size),
     "RecomputeOptimizer": recomputed,
     "PipelineOptimizer": cut_up,
     "mixed precision": lambda size: partial(trained, size, decorated),

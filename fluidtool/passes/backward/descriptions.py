@@ -6,7 +6,7 @@ names, as Paddle's maps are.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import field
 
@@ -47,6 +47,26 @@ class _Renames:
     count: int = 0
 
 
+@dataclass(slots=True)
+class _Place:
+    """Where a name stands: in a slot of an operator, which may have very many."""
+
+    names: list[str]
+    index: int
+
+    @property
+    def name(self) -> str:
+        return self.names[self.index]
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self.names[self.index] = name
+
+
+def _places(names: list[str]) -> Iterator[_Place]:
+    return (_Place(names, index) for index in range(len(names)))
+
+
 class _Summing:
     """Gives every writer of a gradient its own name, and sums them up before the first reader."""
 
@@ -55,20 +75,19 @@ class _Summing:
         self.suffix = f"@RENAME@block{block_idx}@"
         self.renames: defaultdict[str, _Renames] = defaultdict(_Renames)
         self.sums: defaultdict[int, list[OpDescription]] = defaultdict(list)  # by the operator that they stand before
-        self.mentions: defaultdict[str, list[OpDescription]] = defaultdict(
-            list
-        )  # what reads or writes a gradient so far
+        self.mentions: defaultdict[str, list[_Place]] = defaultdict(list)  # where a gradient stands so far
 
     def run(self) -> list[OpDescription]:
         for position, description in enumerate(self.descriptions):
-            for name in input_arguments(description):
+            reads = dict.fromkeys(input_arguments(description))
+            for name in reads:
                 if GRAD in name and len(self.renames[name].names) > 1:
                     self._sum(name, position)
                     self.renames[name].names = [name]
+            self._note(description.inputs)
             for slot in sorted(description.outputs):
-                for index in range(len(description.outputs[slot])):
-                    self._written(description, slot, index)
-            self._note(description)
+                for place in _places(description.outputs[slot]):
+                    self._written(place, reads)
         for name, renames in self.renames.items():
             if len(renames.names) > 1:
                 self._sum(name, len(self.descriptions))
@@ -80,52 +99,46 @@ class _Summing:
     def _sum(self, name: str, position: int) -> None:
         made = backward_op("sum", {"X": list(self.renames[name].names)}, {"Out": [name]}, use_mkldnn=False)
         self.sums[position].append(made)
-        self._note(made)
+        self._note(made.inputs)
+        self._note(made.outputs)
 
-    def _note(self, description: OpDescription) -> None:
-        for name in {*input_arguments(description), *output_arguments(description)}:
-            if GRAD in name:
-                self.mentions[name].append(description)
+    def _note(self, slots: Mapping[str, list[str]]) -> None:
+        for names in slots.values():
+            for place in _places(names):
+                if GRAD in place.name:
+                    self.mentions[place.name].append(place)
 
-    def _written(self, description: OpDescription, slot: str, index: int) -> None:
-        name = description.outputs[slot][index]
-        if GRAD not in name or name == EMPTY or name in input_arguments(description):
+    def _written(self, place: _Place, reads: Collection[str]) -> None:
+        name = place.name
+        if GRAD not in name:
             return
-        renames = self.renames[name]
+        if name != EMPTY and name not in reads:
+            self._rename(place, self.renames[name])
+        self.mentions[place.name].append(place)
+
+    def _rename(self, place: _Place, renames: _Renames) -> None:
+        name = place.name
         if not renames.names:
             renames.names = [name]
             self.mentions.pop(name, None)
             return
         if len(renames.names) == 1:
-            self._rename_first(description, slot, index, name)
-        fresh = self._fresh(name)
-        description.outputs[slot][index] = fresh
-        renames.names.append(fresh)
+            self._rename_first(name)
+        place.name = self._fresh(name)
+        renames.names.append(place.name)
 
-    def _rename_first(self, description: OpDescription, slot: str, index: int, name: str) -> None:
+    def _rename_first(self, name: str) -> None:
         fresh = self._fresh(name)
         self.renames[name].names[0] = fresh
         earlier = self.mentions.pop(name, [])
+        for place in earlier:
+            place.name = fresh
         self.mentions[fresh] += earlier
-        for other in earlier:
-            rename(other, name, fresh)
-        for before in sorted(description.outputs):
-            if before == slot:
-                break
-            description.outputs[before] = [fresh if n == name else n for n in description.outputs[before]]
-        arguments = description.outputs[slot]
-        arguments[:index] = [fresh if n == name else n for n in arguments[:index]]
 
     def _fresh(self, name: str) -> str:
         renames = self.renames[name]
         renames.count += 1
         return f"{name}{self.suffix}{renames.count - 1}"
-
-
-def rename(description: OpDescription, old: str, new: str) -> None:
-    """Read and write `new` wherever `old` stands."""
-    rename_inputs(description, {old: new})
-    rename_outputs(description, old, new)
 
 
 def rename_inputs(description: OpDescription, renamed: Mapping[str, str]) -> None:
@@ -220,9 +233,9 @@ def _readers(descriptions: list[OpDescription]) -> list[list[int]]:
 def _follow(head: int, descriptions: list[OpDescription], readers: list[list[int]]) -> set[int]:
     """The operators downstream of a head, if all that they read comes from it; else nothing."""
     ready = set(input_arguments(descriptions[head]))
-    reached, todo = {head}, [head]
+    reached, todo = {head}, deque([head])
     while todo:
-        position = todo.pop(0)
+        position = todo.popleft()
         if not set(input_arguments(descriptions[position])) <= ready:
             return set()
         ready.update(output_arguments(descriptions[position]))
