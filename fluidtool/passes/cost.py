@@ -109,24 +109,22 @@ def footprint(plan: Plan, inputs: Mapping[str, TensorMeta] | None = None, batch:
     alive: dict[str, int] = {}
     unknown: dict[str, None] = {}
 
-    def take(name: str) -> None:
+    def take(name: str) -> int:
         var = block.vars.get(name)
         if name in alive or var is None or var.persistable:
-            return
+            return 0
         size = _nbytes(inferred.find(block, name), batch)
         if size is None:
             unknown[name] = None
         alive[name] = size or 0
+        return alive[name]
 
-    for name in inputs or {}:
-        take(name)
+    in_use = sum(take(name) for name in inputs or {})
     by_step = []
     for step in plan.block(0).steps:
-        for name in (*step.op.input_arg_names, *step.op.output_arg_names):
-            take(name)
-        by_step.append(sum(alive.values()))
-        for name in step.release:
-            alive.pop(name, None)
+        in_use += sum(take(name) for name in (*step.op.input_arg_names, *step.op.output_arg_names))
+        by_step.append(in_use)
+        in_use -= sum(alive.pop(name, 0) for name in step.release)
     return Footprint(tuple(by_step), tuple(unknown))
 
 

@@ -11,10 +11,12 @@ import pytest
 
 from fluidtool.distribute.appending import control_variable
 from fluidtool.ir import Program
+from fluidtool.passes import cost
 from fluidtool.profiling import recorder
 from fluidtool.profiling.recorder import Recorder
 from fluidtool.runtime import Executor
 from fluidtool.runtime.engines.native.layouts import Buffer
+from fluidtool.runtime.plan import Plan
 from tests.fuzz import growth as campaign
 from tests.fuzz._growth import API, COMMANDS, TRAINING_COMMANDS, commands_on
 from tests.support.counted_work import LIMIT, Work, growth
@@ -83,30 +85,53 @@ def test_the_next_control_variable_is_found_without_a_look_at_each_before() -> N
 
 
 # ---------------------------------------------------------------- what a profile adds up
+class Bytes(int):
+    """A number of bytes; they count how often any of them is added or taken off."""
+
+    sums = 0
+
+    def __add__(self, other: int) -> int:
+        Bytes.sums += 1
+        return Bytes(int(self) + other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: int) -> int:
+        Bytes.sums += 1
+        return Bytes(int(self) - other)
+
+    def __rsub__(self, other: int) -> int:
+        Bytes.sums += 1
+        return Bytes(other - int(self))
+
+
+def sums_in(work: Work) -> int:
+    """How often bytes are added or taken off."""
+    Bytes.sums = 0
+    work()
+    return Bytes.sums
+
+
 def test_what_is_alive_is_not_added_up_anew_for_every_operator(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Bytes(int):
-        """A number of bytes; they count how often any of them is added or taken off."""
-
-        sums = 0
-
-        def __radd__(self, other: int) -> int:
-            Bytes.sums += 1
-            return Bytes(int(self) + other)
-
-        def __sub__(self, other: int) -> int:
-            Bytes.sums += 1
-            return Bytes(int(self) - other)
-
-    def sums(size: int) -> int:
-        large, Bytes.sums = staying(size), 0
-        Executor(engine="numpy").run(
+    def work_of(size: int) -> Work:
+        large = staying(size)
+        return lambda: Executor(engine="numpy").run(
             large.program, large.feeds, list(large.fetches), large.scope(), observer=Recorder(large.feeds)
         )
-        return Bytes.sums
 
     size_of = recorder._size
     monkeypatch.setattr(recorder, "_size", lambda value: Bytes(size_of(value)))
-    assert 0 < sums(2 * SIZE) < LIMIT * sums(SIZE)
+    assert 0 < sums_in(work_of(2 * SIZE)) < LIMIT * sums_in(work_of(SIZE))
+
+
+def test_the_footprint_of_a_plan_does_not_add_up_anew_what_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    def work_of(size: int) -> Work:
+        large = staying(size)
+        plan, inputs = Plan(large.program, tuple(large.fetches), True), cost.input_metas(large.program, large.feeds)
+        return lambda: cost.footprint(plan, inputs)
+
+    monkeypatch.setattr(cost, "_nbytes", lambda meta, batch: Bytes(1))
+    assert 0 < sums_in(work_of(2 * SIZE)) < LIMIT * sums_in(work_of(SIZE))
 
 
 def test_what_is_alive_in_an_arena_is_not_added_up_anew_for_every_step() -> None:
