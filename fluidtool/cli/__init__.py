@@ -25,5 +25,6 @@ def main() -> int:
         if hasattr(stream, "reconfigure"):  # what an old terminal cannot show is written out, not an error
             stream.reconfigure(errors="backslashreplace")
     code = run_command(arguments)
-    gc.freeze()  # the process ends: what is left needs no more collections
+    if arguments[0] != "exec":  # what a script has left may have an end of its own, such as an open file
+        gc.freeze()  # the process ends: what is left needs no more collections
     return code

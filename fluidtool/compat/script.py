@@ -29,17 +29,19 @@ def run_script(path: Path, arguments: Sequence[str] = ()) -> None:
 
 @dataclass(frozen=True)
 class Dialect:
-    """How to run a script: GPUs as the CPU, the text as Python 2."""
+    """How to run a script: GPUs as the CPU, the text as Python 2, in a process that ends with it."""
 
     on_cpu: bool = False
     python2: bool = False
+    last: bool = False
 
 
 def run_source(source: bytes, path: Path, arguments: Sequence[str] = (), dialect: Dialect = Dialect()) -> None:
     """Run a script as `__main__`, with its arguments in `sys.argv` and the folder of `path` first in `sys.path`.
 
     Names that Python, numpy and Pillow have dropped exist (`old_names`). Anything the script raises is raised, SystemExit
-    included.
+    included. In a process that ends with it, it remains `__main__`: Python then clears its globals one by one, so that files
+    are written out that the script has left open; the collector of garbage would close what is below them first.
     """
     main = ModuleType("__main__")
     main.__file__ = str(path)
@@ -51,7 +53,9 @@ def run_source(source: bytes, path: Path, arguments: Sequence[str] = (), dialect
             text = python2.translated(source, str(path)) if dialect.python2 else source
             exec(compile(text, str(path), "exec", dont_inherit=True), vars(main))
     finally:
-        sys.argv, sys.path[:], sys.modules["__main__"] = before
+        sys.argv, sys.path[:] = before[:2]
+        if not dialect.last:
+            sys.modules["__main__"] = before[2]
 
 
 @contextmanager

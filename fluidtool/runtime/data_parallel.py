@@ -114,8 +114,8 @@ class ParallelRunner:
                     continue
                 futures = [pool.submit(self._run_phase, phase, i, own, observer) for i, own in enumerate(values)]
                 values = values[: self._reached(futures, shared)]
-                for own, future in zip(values, futures, strict=False):
-                    own.update(future.result())
+                for own in values:
+                    own.update(futures.pop(0).result())  # kept, a future would keep its error, and so all callers' frames
                 self._reduce(phase, values)
         return [[self._fetch(name, i, own) for i, own in enumerate(values)] for name in fetches]
 

@@ -200,3 +200,35 @@ def test_a_script_whose_data_is_not_there(tmp_path: Path) -> None:
     (line,) = done.stderr.decode().splitlines()
     assert "recognize_digits.py, line 27: train_reader = " in line
     assert f"needs the file {tmp_path}/mnist/train-images-idx3-ubyte.gz" in line
+
+
+@pytest.mark.parametrize("ending", ["", "sys.exit(0)", "1 // 0"])
+def test_a_file_that_is_left_open_is_written_out(tmp_path: Path, ending: str) -> None:
+    execute(
+        tmp_path, f"import sys\nfile = open('out', 'w')\nfile.write('kept')\ndef reader():\n    return file\n{ending}\n"
+    )
+    assert (tmp_path / "out").read_text() == "kept"
+
+
+def test_the_end_of_an_epoch_keeps_no_frame_of_the_script_alive(tmp_path: Path) -> None:
+    source = (
+        "import numpy as np\nimport paddle.fluid as fluid\n"
+        "def predict():\n"
+        "    x = fluid.data('x', [None, 2], 'float32')\n"
+        "    loader = fluid.io.DataLoader.from_generator(feed_list=[x], capacity=2, iterable=False)\n"
+        "    y = fluid.layers.reduce_sum(x)\n"
+        "    program = fluid.CompiledProgram(fluid.default_main_program())\n"
+        "    exe = fluid.Executor(fluid.CPUPlace())\n"
+        "    loader.set_batch_generator(lambda: iter([[np.ones((3, 2), 'float32')]]), places=fluid.CPUPlace())\n"
+        "    loader.start()\n"
+        "    file = open('out', 'w')\n"
+        "    while True:\n"
+        "        try:\n"
+        "            file.write(str(exe.run(program, fetch_list=[y.name])[0][0]))\n"
+        "        except fluid.core.EOFException:\n"
+        "            loader.reset()\n"
+        "            break\n"
+        "predict()\n"
+        "print(open('out').read())\n"
+    )
+    assert execute(tmp_path, source).stdout == "6.0\n"

@@ -36,7 +36,7 @@ def exec(
         raise UsageError(f"a script says itself where it runs; --device can be cpu, found {device!r}")
     source = script.read_bytes()
     try:
-        run_source(source, script, arguments or [], Dialect(device == "cpu", python2))
+        run_source(source, script, arguments or [], Dialect(device == "cpu", python2, last=True))
     except (BrokenPipeError, typer.Exit):
         raise
     except Exception as error:

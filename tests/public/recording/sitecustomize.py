@@ -88,6 +88,11 @@ def patch_made_up_data_sets():
                 setattr(module, each, proxy(name, each))
 
 
+def in_order(mapper, reader, process_num, buffer_size, order=False):
+    """xmap_readers without threads: mappers that crop at random draw in the order of the samples, on both sides."""
+    return lambda: map(mapper, reader())
+
+
 def drawn(op, shape):
     """What an initializing operator gives, whoever runs it."""
     import numpy
@@ -224,6 +229,8 @@ def install(path):
             fluid.Executor.run = recording(fluid.Executor.run, fluid, file)
             fluid.Executor.train_from_dataset = recording_parameters(fluid.Executor.train_from_dataset, fluid, file)
             fluid.CompiledProgram.__init__ = compiling(fluid.CompiledProgram.__init__)
+            for name in ("paddle.reader", "paddle.reader.decorator"):
+                importlib.import_module(name).xmap_readers = in_order
         return module
 
     builtins.__import__ = importing
