@@ -115,7 +115,9 @@ class ParallelRunner:
                 futures = [pool.submit(self._run_phase, phase, i, own, observer) for i, own in enumerate(values)]
                 values = values[: self._reached(futures, shared)]
                 for own in values:
-                    own.update(futures.pop(0).result())  # kept, a future would keep its error, and so all callers' frames
+                    own.update(
+                        futures.pop(0).result()
+                    )  # kept, a future would keep its error, and so all callers' frames
                 self._reduce(phase, values)
         return [[self._fetch(name, i, own) for i, own in enumerate(values)] for name in fetches]
 

@@ -130,3 +130,93 @@ def test_rows_of_different_lengths_are_objects_with_a_note(capsys: pytest.Captur
 def test_copy_false_copies_where_it_must() -> None:
     with old_names(Notes()):
         assert (np.array([1, 2], copy=False) == [1, 2]).all()
+
+
+def test_functions_of_numpy_take_the_arguments_of_old(capsys: pytest.CaptureFixture[str]) -> None:
+    with old_names(Notes()):
+        assert np.fromstring(b"\x01\x02", dtype=np.uint8).tolist() == [1, 2]
+        assert np.fromstring("1 2", sep=" ").tolist() == [1.0, 2.0]
+        assert np.vstack(map(np.array, [[1], [2]])).tolist() == [[1], [2]]
+        assert np.stack(np.array(each) for each in ([1], [2])).shape == (2, 1)
+        assert np.sum(each for each in (1, 2)) == 3
+        assert np.percentile([1, 2], 50, interpolation="lower") == 1  # type: ignore[call-overload]
+        assert np.histogram([1, 2], bins=2, normed=True)[0].tolist() == [1.0, 1.0]  # type: ignore[call-overload]
+    notes = capsys.readouterr().err.splitlines()
+    assert "note: numpy.fromstring no longer reads bytes; fluidtool uses numpy.frombuffer and copies" in notes
+    assert "note: percentile no longer takes interpolation; fluidtool passes it as method" in notes
+    with pytest.raises(ValueError, match="binary mode"):
+        np.fromstring(b"\x01\x02", dtype=np.uint8)
+
+
+def test_what_is_read_from_bytes_can_be_written_to() -> None:
+    with old_names(Notes()):
+        read = np.fromstring(b"\x01\x02", np.uint8)
+    read[0] = 9
+    assert read.tolist() == [9, 2]
+
+
+def test_integers_lose_the_bits_that_a_type_has_no_room_for(capsys: pytest.CaptureFixture[str]) -> None:
+    with old_names(Notes()):
+        assert np.array([-1, 300], dtype="uint8").tolist() == [255, 44]
+        assert np.array([-1], np.uint8).tolist() == [255]
+        with pytest.raises(OverflowError):
+            np.array([2**70]).astype(int)
+    assert capsys.readouterr().err.count("upper bits") == 1
+
+
+def test_arrays_and_scalars_have_their_old_methods_and_lose_them_again() -> None:
+    with old_names(Notes()):
+        array = np.arange(6, dtype="int16").reshape(2, 3)
+        assert array.tostring() == array.tobytes()  # type: ignore[attr-defined]
+        assert array.T.tostring("A") == array.T.tobytes("A")  # type: ignore[attr-defined]
+        assert np.float32(1.5).tostring() == np.float32(1.5).tobytes()  # type: ignore[attr-defined]
+        assert array.ptp(axis=0).tolist() == [3, 3, 3]  # type: ignore[attr-defined]
+        array.itemset((1, 2), 9)  # type: ignore[attr-defined]
+        array.itemset(0, 7)  # type: ignore[attr-defined]
+        assert (array[1, 2], array[0, 0]) == (9, 7)
+        assert array.newbyteorder()[0, 0] == 7 << 8  # type: ignore[attr-defined]
+        assert fetched_array(np.ones(2)).ptp() == 0
+    for kind in (np.ndarray, np.generic):
+        assert not hasattr(kind, "tostring")
+        assert not hasattr(kind, "ptp")
+
+
+def test_scalars_in_a_list_print_as_numbers() -> None:
+    with old_names(Notes()):
+        assert repr([np.float32(1.5), np.int64(2)]) == "[1.5, 2]"
+    assert repr(np.int64(2)) == "np.int64(2)"
+
+
+def test_common_types_of_old() -> None:
+    with old_names(Notes()):
+        assert np.find_common_type([np.float32], [np.int64, np.float64]) == np.float32
+        assert np.find_common_type([np.int32], [np.float32]) == np.float32
+        assert np.cast["int32"](3.7) == 3
+        assert np.asfarray([1]).dtype == np.float64
+        assert np.alen(3) == 1
+        assert np.NINF == -np.inf
+
+
+def test_yaml_loads_without_a_loader(tmp_path: Path) -> None:
+    pytest.importorskip("yaml")
+    done = execute(
+        tmp_path, "import yaml\nprint(yaml.load('a: [1, 2.5]'), yaml.load('b: 1', Loader=yaml.SafeLoader))\n"
+    )
+    assert done.stdout == "{'a': [1, 2.5]} {'b': 1}\n"
+    assert "FullLoader" in done.stderr
+
+
+def test_pictures_of_scipy(tmp_path: Path) -> None:
+    pytest.importorskip("scipy")
+    pytest.importorskip("PIL")
+    source = (
+        "import numpy as np\nfrom scipy.misc import imread, imresize, imsave\n"
+        "colors = np.arange(27, dtype='uint8').reshape(3, 3, 3)\n"
+        "imsave('a.png', colors)\n"
+        "print((imread('a.png') == colors).all(), imread('a.png', flatten=True).dtype)\n"
+        "imsave('b.png', np.array([[0.0, 0.5], [1.0, 0.25]]))\n"
+        "print(imread('b.png').tolist())\n"
+        "print(imresize(colors, (6, 4)).shape, imresize(colors, 200).shape, imresize(colors, 0.34).shape)\n"
+    )
+    done = execute(tmp_path, source)
+    assert done.stdout == "True float32\n[[0, 128], [255, 64]]\n(6, 4, 3) (6, 6, 3) (1, 1, 3)\n"

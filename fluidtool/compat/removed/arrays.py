@@ -12,10 +12,10 @@ from fluidtool.tensor import LoDTensor
 
 
 def of_old(function: Callable[..., Any], notes: Notes) -> Callable[..., Any]:
-    """The function, with three behaviors of older numpy.
+    """The function, with four behaviors of older numpy.
 
     Arrays created from fetched values are FetchedArray, too. `copy=False` copies if it must. Rows of different
-    lengths make an array of objects, with a note.
+    lengths make an array of objects, and integers that a type is too small for lose their upper bits, both with a note.
     """
 
     @wraps(function)
@@ -32,6 +32,12 @@ def of_old(function: Callable[..., Any], notes: Notes) -> Callable[..., Any]:
                 raise
             notes.say("numpy no longer accepts rows of different lengths; fluidtool makes an array of objects")
             return function(value, dtype=object)
+        except OverflowError as error:
+            dtype = args[0] if args else named.get("dtype")
+            if "out of bounds" not in str(error) or dtype is None:
+                raise
+            notes.say("numpy no longer accepts integers that a type is too small for; fluidtool drops their upper bits")
+            return function(value).astype(dtype)
         return fetched_array(array) if _is_fetched(value) else array
 
     return make

@@ -12,11 +12,13 @@ from types import ModuleType
 from typing import Any
 
 from fluidtool.compat.removed.arrays import of_old
+from fluidtool.compat.removed.functions import FUNCTIONS, give_methods, print_scalars_as_numbers
 from fluidtool.compat.removed.names import REMOVED, stands_for
 from fluidtool.compat.removed.notes import Notes
 from fluidtool.compat.removed.single_elements import convert_single_elements
 
 MODULES = ("distutils", "imp")
+CHANGED = REMOVED.keys() | FUNCTIONS.keys()
 
 
 @contextmanager
@@ -24,7 +26,7 @@ def old_names(notes: Notes) -> Iterator[None]:
     """Within the block, dropped names and modules exist; those that a script uses are noted on stderr."""
     with ExitStack() as undo:
         finder = _Finder(lambda module: _give(module, notes, undo))
-        for name in REMOVED.keys() & sys.modules.keys():
+        for name in CHANGED & sys.modules.keys():
             finder.give(sys.modules[name])
         dropped = _Dropped(notes)
         sys.meta_path.insert(0, finder)
@@ -35,12 +37,17 @@ def old_names(notes: Notes) -> Iterator[None]:
 
 
 def _give(module: ModuleType, notes: Notes, undo: ExitStack) -> None:
-    """Let a module provide the names that it has dropped."""
-    _replace(module, "__getattr__", _answers(module, REMOVED[module.__name__], notes), undo)
+    """Let a module provide the names that it has dropped, and take the arguments that it took."""
+    if module.__name__ in REMOVED:
+        _replace(module, "__getattr__", _answers(module, REMOVED[module.__name__], notes), undo)
+    for name, of_before in FUNCTIONS.get(module.__name__, {}).items():
+        _replace(module, name, of_before(getattr(module, name), notes), undo)
     if module.__name__ == "numpy":
         for name in ("array", "asarray"):
             _replace(module, name, of_old(getattr(module, name), notes), undo)
         undo.callback(convert_single_elements(module))
+        undo.callback(give_methods(module))
+        undo.callback(print_scalars_as_numbers(module))
 
 
 def _replace(module: ModuleType, name: str, value: Any, undo: ExitStack) -> None:
@@ -79,7 +86,7 @@ class _Finder(MetaPathFinder):
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """The spec of a module of the table; None for all others."""
-        spec = PathFinder.find_spec(fullname, path) if fullname in REMOVED else None
+        spec = PathFinder.find_spec(fullname, path) if fullname in CHANGED else None
         if spec is not None and spec.loader is not None:
             spec.loader = _Giving(spec.loader, self.give)
         return spec

@@ -1,0 +1,166 @@
+"""Functions of numpy and PyYAML with arguments that these no longer take, and methods that arrays no longer have."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
+from types import ModuleType
+from typing import Any
+
+from fluidtool.compat.removed.notes import Notes
+
+Function = Callable[..., Any]
+
+
+def _fromstring(function: Function, notes: Notes) -> Function:
+    @wraps(function)
+    def fromstring(string: Any, dtype: Any = float, count: int = -1, *, sep: str = "", **named: Any) -> Any:
+        if sep:
+            return function(string, dtype, count, sep=sep, **named)
+        import numpy as np
+
+        notes.say("numpy.fromstring no longer reads bytes; fluidtool uses numpy.frombuffer and copies")
+        return np.frombuffer(string.encode() if isinstance(string, str) else string, dtype, count).copy()
+
+    return fromstring
+
+
+def _of_arrays(function: Function, notes: Notes) -> Function:
+    @wraps(function)
+    def stacked(arrays: Any, *args: Any, **named: Any) -> Any:
+        if isinstance(arrays, Iterator):
+            notes.say(f"numpy.{function.__name__} no longer takes an iterator; fluidtool makes a list of it")
+            arrays = list(arrays)
+        return function(arrays, *args, **named)
+
+    return stacked
+
+
+def _sum(function: Function, notes: Notes) -> Function:
+    @wraps(function)
+    def summed(array: Any, *args: Any, **named: Any) -> Any:
+        if isinstance(array, Iterator):
+            notes.say("numpy.sum no longer takes an iterator; fluidtool uses sum")
+            return sum(array)
+        return function(array, *args, **named)
+
+    return summed
+
+
+def _renamed(old: str, new: str) -> Callable[[Function, Notes], Function]:
+    """A wrapper for a function one of whose arguments has another name now."""
+
+    def wrapper(function: Function, notes: Notes) -> Function:
+        @wraps(function)
+        def called(*args: Any, **named: Any) -> Any:
+            if old in named:
+                notes.say(f"{function.__name__} no longer takes {old}; fluidtool passes it as {new}")
+                named[new] = named.pop(old)
+            return function(*args, **named)
+
+        return called
+
+    return wrapper
+
+
+def _load(function: Function, notes: Notes) -> Function:
+    @wraps(function)
+    def load(stream: Any, Loader: Any = None) -> Any:
+        if Loader is None:
+            from importlib import import_module
+
+            notes.say(
+                f"yaml.{function.__name__} wants a Loader since PyYAML 6; fluidtool uses FullLoader, as PyYAML 5 did"
+            )
+            Loader = import_module("yaml").FullLoader
+        return function(stream, Loader)
+
+    return load
+
+
+_METHOD = _renamed("interpolation", "method")
+_DENSITY = _renamed("normed", "density")
+FUNCTIONS: Mapping[str, Mapping[str, Callable[[Function, Notes], Function]]] = {
+    "numpy": {
+        "fromstring": _fromstring,
+        "sum": _sum,
+        **dict.fromkeys(("stack", "vstack", "hstack", "dstack", "column_stack"), _of_arrays),
+        **dict.fromkeys(("percentile", "quantile", "nanpercentile", "nanquantile"), _METHOD),
+        **dict.fromkeys(("histogram", "histogram2d", "histogramdd"), _DENSITY),
+    },
+    "yaml": dict.fromkeys(("load", "load_all"), _load),
+}
+
+
+def tostring(array: Any, order: str | None = "C") -> bytes:
+    """The bytes of an array."""
+    data: bytes = array.tobytes(order)
+    return data
+
+
+def itemset(array: Any, *args: Any) -> None:
+    """Set one element: at an index, or the only one."""
+    *index, value = args
+    place = index[0] if len(index) == 1 else tuple(index)
+    if isinstance(place, tuple):
+        array[place] = value
+    else:
+        array.flat[place if index else 0] = value
+
+
+def ptp(array: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    """The largest number less the smallest."""
+    import numpy as np
+
+    return np.ptp(array, axis, out, keepdims)
+
+
+def newbyteorder(array: Any, new_order: str = "S") -> Any:
+    """The same bytes, read in another order."""
+    return array.view(array.dtype.newbyteorder(new_order))
+
+
+METHODS = (tostring, itemset, ptp, newbyteorder)
+
+
+def give_methods(numpy: ModuleType) -> Callable[[], None]:
+    """Give arrays and scalars of numpy the methods that they have lost; returns what takes them away again.
+
+    Python code cannot add to a class written in C, but to the dictionary behind its `__dict__`. Nothing is done where Python is
+    not CPython.
+    """
+    undo = [
+        _give(kind, method) for kind in (numpy.ndarray, numpy.generic) for method in METHODS if _lacks(kind, method)
+    ]
+
+    def take_away() -> None:
+        for each in undo:
+            each()
+
+    return take_away
+
+
+def print_scalars_as_numbers(numpy: ModuleType) -> Callable[[], None]:
+    """Print `1.5` for a number of numpy in a list, not `np.float64(1.5)`, as before numpy 2; returns what undoes it."""
+    before = numpy.get_printoptions()["legacy"]
+    numpy.set_printoptions(legacy="1.25")
+    return lambda: numpy.set_printoptions(legacy=before)
+
+
+def _lacks(kind: type, method: Function) -> bool:
+    return sys.implementation.name == "cpython" and not hasattr(kind, method.__name__)
+
+
+def _give(kind: type, method: Function) -> Callable[[], None]:
+    names = gc.get_referents(vars(kind))[0]
+    names[method.__name__] = method
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))
+
+    def undo() -> None:
+        names.pop(method.__name__, None)
+        ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))
+
+    return undo
