@@ -75,6 +75,17 @@ def test_products_that_stay_apart(why: str) -> None:
     assert product_steps(net) == 2
 
 
+@pytest.mark.parametrize("shape", [(2, 8), (4, 16), (2, 2, 8)])
+def test_products_whose_columns_are_several_dimensions_stay_apart(shape: tuple[int, ...]) -> None:
+    net = Net()
+    x = net.data(3, 5, 40)
+    a, b = (net.op("mul", "Out", {"X": x, "Y": net.parameter(40, *shape)}, x_num_col_dims=2) for _ in range(2))
+    shifted = net.op("elementwise_add", "Out", {"X": a, "Y": net.data(*shape)}, axis=2)
+    turned = net.op("transpose2", "Out", {"X": b}, "XShape", axis=[1, 2, 0, *range(3, 2 + len(shape))])
+    check(net, shifted, turned, scale=8.0)
+    assert product_steps(net) == 2
+
+
 def alike(net: Net, x: str, weights: Sequence[Any], shifts: Sequence[Any]) -> list[str]:
     """Products of the same rows, each with parameters of its own that have these numbers."""
     found = []

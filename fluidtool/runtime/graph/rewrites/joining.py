@@ -77,8 +77,9 @@ def join_products(graph: Graph) -> Outcome:
 
 
 def joins(node: Node) -> bool:
-    """Whether a product may be joined."""
-    return node.residual is None and node.attrs["weights"].shape[1] % WHOLE == 0 and len(node.output.shape) > 1
+    """Whether a product may be joined: its columns are the last dimension of its result, not several (a `mul` by 3-D weights)."""
+    columns, shape = node.attrs["weights"].shape[1], node.output.shape
+    return node.residual is None and columns % WHOLE == 0 and len(shape) > 1 and shape[-1] == columns
 
 
 def group_product(group: list[Node]) -> Node:
