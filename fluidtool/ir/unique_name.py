@@ -20,13 +20,17 @@ class UniqueNameGenerator:
         return f"{self.prefix}{key}_{number}"
 
 
-class _Current:
-    generator = UniqueNameGenerator()
+generator = UniqueNameGenerator()  # the current one; scripts copy it
 
 
 def generate(key: str) -> str:
     """The next name of this key."""
-    return _Current.generator(key)
+    return generator(key)
+
+
+def generate_with_ignorable_key(key: str) -> str:
+    """The same: only in dynamic graphs does Paddle ignore the key."""
+    return generator(key)
 
 
 Switched = tuple[UniqueNameGenerator, None]
@@ -37,10 +41,10 @@ def switch(new_generator: UniqueNameGenerator | Switched | None = None, new_para
 
     The pair is that of Paddle 1.8.5, where its second part is for dynamic graphs: None here.
     """
+    global generator
     if isinstance(new_generator, tuple):
         new_generator, _ = new_generator
-    old = _Current.generator
-    _Current.generator = UniqueNameGenerator() if new_generator is None else new_generator
+    old, generator = generator, UniqueNameGenerator() if new_generator is None else new_generator
     return old, None
 
 

@@ -40,6 +40,12 @@ def write_mnist(home: Path, part: str, labels: bytes, magic: int = 2051) -> None
     (home / f"mnist/{part}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(data))
 
 
+def test_mnist_reads_files_of_any_name(home: Path) -> None:
+    write_mnist(home, "train", b"\x03\x09")
+    paths = [str(home / f"mnist/train-{kind}-ubyte.gz") for kind in ("images-idx3", "labels-idx1")]
+    assert [label for _, label in mnist.reader_creator(*paths, 100)()] == [3, 9]
+
+
 def test_mnist_gives_pixels_from_minus_one_to_one(home: Path) -> None:
     write_mnist(home, "train", b"\x03\x09")
     write_mnist(home, "t10k", b"\x01")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 from fluidtool.ir import unique_name
 
 
@@ -20,3 +22,14 @@ def test_the_pair_is_taken_as_it_is() -> None:
         before = unique_name.switch()
         unique_name.switch(before)
         assert unique_name.generate("fc") == "fc_1"
+
+
+def test_the_current_generator_can_be_copied_and_counted_on_from() -> None:
+    with unique_name.guard():
+        unique_name.generate("fc")
+        before = copy.deepcopy(unique_name.generator)
+        assert unique_name.generate("fc") == unique_name.generate_with_ignorable_key("fc").replace("2", "1")
+        with unique_name.guard(before):
+            assert unique_name.generator is before
+            assert unique_name.generate("fc") == "fc_1"
+        assert unique_name.generate("fc") == "fc_3"

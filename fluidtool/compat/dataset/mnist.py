@@ -15,7 +15,7 @@ from fluidtool.compat.dataset.common import data_file, random, synthetic
 from fluidtool.errors import UnreadableError
 from fluidtool.fluid.reader_decorators import Reader
 
-__all__ = ["test", "train"]
+__all__ = ["reader_creator", "test", "train"]
 
 IMAGES, LABELS = 2051, 2049
 PIXELS, CLASSES = 784, 10
@@ -37,6 +37,11 @@ def _reader(part: str, made_up: int) -> Reader:
     images = data_file("mnist", f"{part}-images-idx3-ubyte.gz")
     labels = data_file("mnist", f"{part}-labels-idx1-ubyte.gz")
     return lambda: samples(images, labels)
+
+
+def reader_creator(image_filename: str, label_filename: str, buffer_size: int) -> Reader:
+    """The reader of a file of images and one of labels; buffer_size is of no effect, as all of a file is read."""
+    return lambda: samples(Path(image_filename), Path(label_filename))
 
 
 def samples(images: Path, labels: Path) -> Iterator[tuple[Any, int]]:
