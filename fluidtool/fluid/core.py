@@ -169,6 +169,10 @@ def is_compiled_with_brpc() -> bool:
     return False
 
 
+def save_op_compatible_info(desc: ProgramDesc) -> None:
+    """Kept for scripts: fluidtool writes no table of the versions of operators, which nothing that loads a program needs."""
+
+
 __all__ = [
     "AttrType",
     "BlockDesc",
@@ -207,6 +211,7 @@ __all__ = [
     "kGradVarSuffix",
     "op_proto_and_checker_maker",
     "op_support_gpu",
+    "save_op_compatible_info",
     "size_of_dtype",
 ]
 

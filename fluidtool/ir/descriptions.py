@@ -139,6 +139,14 @@ class OpDesc:
         """Let a slot write other variables."""
         self.operator.set_output(slot, names)
 
+    def is_target(self) -> bool:
+        """Whether pruning keeps the operator whatever is asked for."""
+        return self.operator.is_target
+
+    def set_is_target(self, is_target: bool) -> None:
+        """Let pruning keep the operator, or not."""
+        self.operator.is_target = bool(is_target)
+
 
 @dataclass(frozen=True, slots=True)
 class BlockDesc:

@@ -358,6 +358,14 @@ class ProgramDesc:
     def flush(self) -> None:
         """Kept for scripts: there is nothing that was not written."""
 
+    def _version(self) -> int:
+        """The version that the file carries; 0 for none."""
+        return self.program.version or 0
+
+    def _set_version(self, version: int = 0) -> None:
+        """Set the version that the file carries: 0 in Paddle 1.8.5."""
+        self.program.version = version
+
 
 def _must_be_program(other: Any, method: str) -> None:
     if not isinstance(other, Program):

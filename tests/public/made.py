@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.public.made_language import LANGUAGE
+
 WORDS = 200
 
 
@@ -170,6 +172,15 @@ def incomes() -> Iterator[tuple[str, bytes]]:
         yield f"{name}_data/columns.txt", b"8\n58\n"
 
 
+def censuses() -> Iterator[tuple[str, bytes]]:
+    """`multi_task/mmoe` and `share_bottom`: two classes and 499 features, below a heading."""
+    rows = "".join(
+        f"{i % 2},{i // 2 % 2}," + ",".join(str((i * 5 + k) % 7 / 7) for k in range(499)) + "\n" for i in range(64)
+    )
+    for name in ("train", "test"):
+        yield f"{name}_data/part.csv", f"heading\n{rows}".encode()
+
+
 def ratings() -> Iterator[tuple[str, bytes]]:
     """`ncf`: users and items, with whether they met; and those to be ranked."""
     pairs = [(s[0], s[1]) for s in sentences(600, (3, 4))]
@@ -299,12 +310,14 @@ MADE = {
     "PaddleRec/ctr/wide_deep": incomes,
     "PaddleRec/gnn/data/diginetica": sessions,
     "PaddleRec/multi_task/esmm": visits,
+    "PaddleRec/multi_task/mmoe": censuses,
+    "PaddleRec/multi_task/share_bottom": censuses,
     "PaddleRec/ncf/Data": ratings,
     "PaddleRec/word2vec/data": corpus,
 }
 
 if __name__ == "__main__":
-    for folder, make in MADE.items():
+    for folder, make in [*MADE.items(), *LANGUAGE.items()]:
         for name, data in make():
             path = Path(sys.argv[1]) / folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
