@@ -1,11 +1,11 @@
-"""Functions of numpy and PyYAML with arguments that these no longer take, and methods that arrays no longer have."""
+"""Functions with arguments that they no longer take, and methods that classes no longer have: of Python, numpy, PyYAML, Pillow."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import wraps
 from types import ModuleType
 from typing import Any
@@ -81,6 +81,28 @@ def _load(function: Function, notes: Notes) -> Function:
     return load
 
 
+def _without_encoding(function: Function, notes: Notes) -> Function:
+    @wraps(function)
+    def read(text: Any, *args: Any, **named: Any) -> Any:
+        if "encoding" in named:  # of no effect in Python 3
+            notes.say(f"json.{function.__name__} takes no encoding since Python 3.9; fluidtool leaves it out")
+            del named["encoding"]
+        return function(text, *args, **named)
+
+    return read
+
+
+def _of_sets(function: Function, notes: Notes) -> Function:
+    @wraps(function)
+    def sample(population: Any, *args: Any, **named: Any) -> Any:
+        if isinstance(population, Set):
+            notes.say("random.sample takes no sets since Python 3.11; fluidtool makes a tuple of it")
+            population = tuple(population)
+        return function(population, *args, **named)
+
+    return sample
+
+
 _METHOD = _renamed("interpolation", "method")
 _DENSITY = _renamed("normed", "density")
 FUNCTIONS: Mapping[str, Mapping[str, Callable[[Function, Notes], Function]]] = {
@@ -91,6 +113,8 @@ FUNCTIONS: Mapping[str, Mapping[str, Callable[[Function, Notes], Function]]] = {
         **dict.fromkeys(("percentile", "quantile", "nanpercentile", "nanquantile"), _METHOD),
         **dict.fromkeys(("histogram", "histogram2d", "histogramdd"), _DENSITY),
     },
+    "json": dict.fromkeys(("load", "loads"), _without_encoding),
+    "random": {"sample": _of_sets},
     "yaml": dict.fromkeys(("load", "load_all"), _load),
 }
 
@@ -123,17 +147,61 @@ def newbyteorder(array: Any, new_order: str = "S") -> Any:
     return array.view(array.dtype.newbyteorder(new_order))
 
 
-METHODS = (tostring, itemset, ptp, newbyteorder)
+def isAlive(thread: Any) -> bool:
+    """Whether the thread is still running."""
+    alive: bool = thread.is_alive()
+    return alive
 
 
-def give_methods(numpy: ModuleType) -> Callable[[], None]:
-    """Give arrays and scalars of numpy the methods that they have lost; returns what takes them away again.
+def readfp(parser: Any, fp: Any, filename: str | None = None) -> None:
+    """Read a configuration from an open file."""
+    parser.read_file(fp, filename)
+
+
+def getchildren(element: Any) -> list[Any]:
+    """The elements right below."""
+    return list(element)
+
+
+def getiterator(element: Any, tag: str | None = None) -> list[Any]:
+    """The element and all below, of a tag if asked."""
+    return list(element.iter(tag))
+
+
+def textsize(draw: Any, text: str, font: Any = None, *args: Any, **named: Any) -> tuple[int, int]:
+    """The width and the height of a text."""
+    _, _, right, bottom = draw.textbbox((0, 0), text, font, None, *args, **named)
+    return int(right), int(bottom)
+
+
+def getsize(font: Any, text: str, *args: Any, **named: Any) -> tuple[int, int]:
+    """The width and the height of a text."""
+    _, _, right, bottom = font.getbbox(text, *args, **named)
+    return int(right), int(bottom)
+
+
+ARRAYS = (tostring, itemset, ptp, newbyteorder)
+METHODS: Mapping[str, Mapping[str, Sequence[Function]]] = {
+    "numpy": {"ndarray": ARRAYS, "generic": ARRAYS},
+    "threading": {"Thread": (isAlive,)},
+    "configparser": {"RawConfigParser": (readfp,)},
+    "xml.etree.ElementTree": {"Element": (getchildren, getiterator), "ElementTree": (getiterator,)},
+    "PIL.ImageDraw": {"ImageDraw": (textsize,)},
+    "PIL.ImageFont": {"FreeTypeFont": (getsize,), "ImageFont": (getsize,)},
+}
+
+
+def give_methods(module: ModuleType) -> Callable[[], None]:
+    """Give a module's classes the methods that they have lost; returns what takes them away again.
 
     Python code cannot add to a class written in C, but to the dictionary behind its `__dict__`. Nothing is done where Python is
     not CPython.
     """
     undo = [
-        _give(kind, method) for kind in (numpy.ndarray, numpy.generic) for method in METHODS if _lacks(kind, method)
+        _give(getattr(module, name), method)
+        for name, methods in METHODS.get(module.__name__, {}).items()
+        for method in methods
+        if _lacks(getattr(module, name), method)
     ]
 
     def take_away() -> None:

@@ -12,13 +12,13 @@ from types import ModuleType
 from typing import Any
 
 from fluidtool.compat.removed.arrays import of_old
-from fluidtool.compat.removed.functions import FUNCTIONS, give_methods, print_scalars_as_numbers
+from fluidtool.compat.removed.functions import FUNCTIONS, METHODS, give_methods, print_scalars_as_numbers
 from fluidtool.compat.removed.names import REMOVED, stands_for
 from fluidtool.compat.removed.notes import Notes
 from fluidtool.compat.removed.single_elements import convert_single_elements
 
 MODULES = ("distutils", "imp")
-CHANGED = REMOVED.keys() | FUNCTIONS.keys()
+CHANGED = REMOVED.keys() | FUNCTIONS.keys() | METHODS.keys()
 
 
 @contextmanager
@@ -42,11 +42,11 @@ def _give(module: ModuleType, notes: Notes, undo: ExitStack) -> None:
         _replace(module, "__getattr__", _answers(module, REMOVED[module.__name__], notes), undo)
     for name, of_before in FUNCTIONS.get(module.__name__, {}).items():
         _replace(module, name, of_before(getattr(module, name), notes), undo)
+    undo.callback(give_methods(module))
     if module.__name__ == "numpy":
         for name in ("array", "asarray"):
             _replace(module, name, of_old(getattr(module, name), notes), undo)
         undo.callback(convert_single_elements(module))
-        undo.callback(give_methods(module))
         undo.callback(print_scalars_as_numbers(module))
 
 
