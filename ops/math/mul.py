@@ -7,8 +7,8 @@ from typing import Any
 
 from fluidtool.ir.operator import Operator
 from fluidtool.ops.context import InferContext, OpContext
+from fluidtool.ops.gradient import GradMakerContext, OpDescription
 from fluidtool.ops.math.matrix_common import multiplied
-from fluidtool.ops.math.wiring import wired
 from fluidtool.ops.multiply_adds import Shapes
 from fluidtool.ops.quantize.eight_bits import is_8_bits, stored, whole_weights
 from fluidtool.ops.registry import op
@@ -85,13 +85,23 @@ def mul_grad(
     }
 
 
-mul_grad.grad_maker(
-    wired(
-        "mul_grad_grad",
-        "X Y DOut=Out@GRAD DDX=X@GRAD@GRAD DDY=Y@GRAD@GRAD",
-        "DDOut=Out@GRAD@GRAD DX=X@GRAD DY=Y@GRAD",
-    )
-)
+@mul_grad.grad_maker
+def _(context: GradMakerContext) -> list[OpDescription]:
+    """mul_grad -> mul_grad_grad (mul_op.cc): X and Y get gradients by way of each other's, if mul_grad gives these."""
+    ddx, ddy = context.output_grad("X@GRAD"), context.output_grad("Y@GRAD")
+    inputs = {
+        "X": context.input("X"),
+        "Y": context.input("Y"),
+        "DOut": context.input("Out@GRAD"),
+        "DDX": ddx,
+        "DDY": ddy,
+    }
+    outputs = {
+        "DDOut": context.input_grad("Out@GRAD") if ddx or ddy else [],
+        "DX": context.input_grad("X") if ddy else [],
+        "DY": context.input_grad("Y") if ddx else [],
+    }
+    return [context.describe("mul_grad_grad", inputs, outputs)]
 
 
 @op("mul_grad_grad", inputs="X Y DOut DDX? DDY?", outputs="DDOut DX DY", attrs=ATTRS)
