@@ -5,7 +5,7 @@ into another array, in place, and in place with what was prepared before. The pe
 as it is in place.
 Without mpiexec the ranks are threads of this process (`--ranks`), and then processes that talk by gRPC (`--grpc`); their
 peer is the sum of as many arrays by numpy. Figures: the best and the median of the rounds; the ratio is the median of the
-ratios of neighbouring rounds (below 1 fluidtool is faster).
+ratios of neighboring rounds (below 1 fluidtool is faster).
 """
 
 from __future__ import annotations

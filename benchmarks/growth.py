@@ -1,7 +1,7 @@
 """How the cost grows: time against the batch, against the length of sequences, against executors at once.
 
 A curve is measured in rounds over all of its sizes; of each size the least of the medians counts, for what else the machine
-does only adds to it. A cliff is a size that costs more than LIMIT times what its neighbours make one expect.
+does only adds to it. A cliff is a size that costs more than LIMIT times what its neighbors make one expect.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ def draw_apart(startup: fluid.Program) -> None:
 
 
 def write(network: Network, folder: Path) -> None:
-    """Build, initialise, save; nothing is done when the folder is complete already."""
+    """Build, initialize, save; nothing is done when the folder is complete already."""
     if (folder / "io.npz").exists():
         return
     main, startup = fluid.Program(), fluid.Program()

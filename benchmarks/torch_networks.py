@@ -26,7 +26,7 @@ def convolution() -> Model:
 
 
 class Unit(nn.Sequential):
-    """A convolution without bias and its normalisation."""
+    """A convolution without bias and its normalization."""
 
     def __init__(self, inner: int, channels: int, window: int, stride: int) -> None:
         convolution = nn.Conv2d(inner, channels, window, stride, window // 2, bias=False)

@@ -22,7 +22,7 @@ def mlp(fluid, batch):
 
 
 def convolution(fluid, batch):
-    """LeNet with batch normalisation on 1x28x28, Momentum."""
+    """LeNet with batch normalization on 1x28x28, Momentum."""
     image = fluid.layers.data("image", [1, 28, 28])
     label = fluid.layers.data("label", [1], dtype="int64")
     block = fluid.nets.simple_img_conv_pool(image, 20, 5, 2, 2, act="relu")

@@ -231,7 +231,7 @@ def way_back() -> Iterator[str]:
 
 
 def legend() -> Iterator[str]:
-    """What the colours mean."""
+    """What the colors mean."""
     y = TOP + 8 * DOWN - 4
     yield f'<rect class="box once" x="{LEFT}" y="{y}" width="16" height="12" rx="2"/>'
     yield text(LEFT + 24, y + 11, "the first run, or inputs of new shapes", "label")

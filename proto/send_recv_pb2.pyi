@@ -46,7 +46,7 @@ class VariableMessage(_message.Message):
     """A variable, or a control message that only has a name.
 
     Paddle's receiver is a streaming parser: 1 to 7 must come before `serialized`, and that before `rows`. Paddle's sender
-    writes 1 to 7, then 10 to 13, then 8 and 9; a standard serialiser, which writes 8 and 9 before 10 to 13, is accepted too.
+    writes 1 to 7, then 10 to 13, then 8 and 9; a standard serializer, which writes 8 and 9 before 10 to 13, is accepted too.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

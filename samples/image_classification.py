@@ -2,7 +2,7 @@
 
 Usage: python image_classification.py [--network resnet|vgg] [--epochs N] [--small] [--out FOLDER]
 
-The images are made up: 3 x 32 x 32 pixels with stripes whose direction, width and colour depend on the class, but none of
+The images are made up: 3 x 32 x 32 pixels with stripes whose direction, width and color depend on the class, but none of
 the three alone, in any phase and under noise.
 """
 
@@ -15,7 +15,7 @@ CLASSES = 8
 
 
 def images(count, seed):
-    """A reader of (3072 pixels around 0, class); the bits of a class are the direction, the width, and the colour."""
+    """A reader of (3072 pixels around 0, class); the bits of a class are the direction, the width, and the color."""
     rows, columns = np.mgrid[0:32, 0:32]
 
     def reader():
@@ -24,8 +24,8 @@ def images(count, seed):
             label = draw.randint(CLASSES)
             along = rows + columns if label & 1 else rows - columns
             stripes = np.sin(along * (1.1 if label & 2 else 0.55) + draw.uniform(0, 6.28))
-            colour = np.array([1, 0.2, 0.5] if label & 4 else [0.2, 1, 0.5]) * draw.uniform(0.6, 1.4)
-            pixels = colour[:, None, None] * stripes + draw.normal(0, 0.5, (3, 32, 32))
+            color = np.array([1, 0.2, 0.5] if label & 4 else [0.2, 1, 0.5]) * draw.uniform(0.6, 1.4)
+            pixels = color[:, None, None] * stripes + draw.normal(0, 0.5, (3, 32, 32))
             yield pixels.astype("float32").reshape(3072), label
 
     return reader

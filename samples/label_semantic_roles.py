@@ -11,7 +11,7 @@ import numpy as np
 
 import fluidtool.fluid as fluid
 
-PEOPLE = ["girl", "boy", "teacher", "doctor", "neighbour", "farmer", "driver", "baker"]
+PEOPLE = ["girl", "boy", "teacher", "doctor", "neighbor", "farmer", "driver", "baker"]
 ADJECTIVES = ["old", "young", "clever", "tired"]
 VERBS = ["saw", "helped", "called", "visited", "paid", "heard"]
 TIMES = ["today", "on monday", "last week", "in the morning"]

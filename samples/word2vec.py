@@ -85,7 +85,7 @@ def train(options, place):
     return np.array(fluid.global_scope().find_var("shared_w").get_tensor())
 
 
-def neighbours(embeddings):
+def neighbors(embeddings):
     """The share of the words in classes whose nearest such word is of the same class."""
     words = [word for group in CLASSES.values() for word in group]
     vectors = embeddings[[WORD_DICT[word] for word in words]]
@@ -113,7 +113,7 @@ def main():
     place = fluid.CPUPlace()
     embeddings = train(options, place)
     infer(options, place)
-    common.report("share of words beside one of their class", neighbours(embeddings), 0.9)
+    common.report("share of words beside one of their class", neighbors(embeddings), 0.9)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def test_every_box_names_a_file_that_is_there(draw: ModuleType) -> None:
     assert [box.file for box in draw.BOXES.values() if not (ROOT / box.file).exists()] == []
 
 
-def test_every_arrow_runs_between_neighbours(draw: ModuleType) -> None:
+def test_every_arrow_runs_between_neighbors(draw: ModuleType) -> None:
     for arrow in draw.ARROWS:
         start, end = draw.BOXES[arrow.start], draw.BOXES[arrow.end]
         assert start.row == end.row or (start.column == end.column and end.row == start.row + 1), arrow

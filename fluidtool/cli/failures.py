@@ -179,13 +179,13 @@ def say_error(text: str) -> None:
 
 
 def _write(text: str, label: str = "") -> None:
-    from fluidtool.cli.render import in_colour, printable
+    from fluidtool.cli.render import in_color, printable
 
     paragraph = label + printable(re.sub(r"\s*\n\s*", " ", text))
     if sys.stderr.isatty():
         paragraph = textwrap.fill(
             paragraph, max(shutil.get_terminal_size().columns, 40), break_on_hyphens=False, break_long_words=False
         )
-        if label and in_colour(sys.stderr):
+        if label and in_color(sys.stderr):
             paragraph = f"\x1b[1;31m{label.rstrip()}\x1b[0m{paragraph[len(label) - 1 :]}"
     sys.stderr.write(paragraph + "\n")

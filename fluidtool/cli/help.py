@@ -27,7 +27,7 @@ EXAMPLES = (
 
 
 def help_page(bold: bool = False) -> str:
-    """The page; headings are bold where the reader is a terminal that may have colour."""
+    """The page; headings are bold where the reader is a terminal that may have color."""
     width = max(len(name) for name in COMMANDS)
 
     def heading(text: str) -> str:

@@ -1,7 +1,7 @@
 """Putting data on stdout: tables for the eye on a terminal, plain aligned columns in a pipe, JSON for programs.
 
 On a terminal a cell that does not fit is folded, between words or after punctuation where it has any. In a pipe nothing is
-cut, folded or coloured.
+cut, folded or colored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fluidtool.records import dataclass
 
 GAP = "  "
 WIDEST = 200  # characters that a column of a pipe is filled up to
-UNFOLDED = 1 << 20  # a width in which nothing is folded, for colours in a pipe
+UNFOLDED = 1 << 20  # a width in which nothing is folded, for colors in a pipe
 FOLDED = 12  # the least width of a column that may be folded
 
 
@@ -42,7 +42,7 @@ class Table:
     columns: Sequence[Column]
     rows: list[Sequence[str]] = field(default_factory=list)
     title: str = ""
-    styles: dict[int, str] = field(default_factory=dict)  # the colour of a row on a terminal
+    styles: dict[int, str] = field(default_factory=dict)  # the color of a row on a terminal
 
     def add(self, *cells: Any) -> None:
         """Append a row."""
@@ -70,7 +70,7 @@ def fields(title: str, pairs: Iterable[tuple[str, Any]]) -> Table:
 def show(*tables: Table) -> None:
     """Write tables to stdout, a blank line between them; tables without rows are left out."""
     filled = [item for item in tables if item.rows]
-    if sys.stdout.isatty() or in_colour(sys.stdout):
+    if sys.stdout.isatty() or in_color(sys.stdout):
         _show_rich(filled)
     else:
         sys.stdout.write("\n".join(plain(item) for item in filled))
@@ -180,7 +180,7 @@ def _width(item: Table, index: int) -> int:
     return max(len(line) for row in item.rows for line in (item.columns[index].title, *row[index].split("\n")))
 
 
-def in_colour(stream: TextIO) -> bool:
+def in_color(stream: TextIO) -> bool:
     """Whether escape sequences are welcome on a stream (https://no-color.org, https://force-color.org)."""
     if os.environ.get("NO_COLOR"):
         return False

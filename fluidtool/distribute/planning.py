@@ -16,7 +16,7 @@ from fluidtool.errors import ProgramError, UsageError
 from fluidtool.ir import Program
 from fluidtool.proto.enums import VarType
 
-# Initialisers whose result can be made shard by shard.
+# Initializers whose result can be made shard by shard.
 CUT_INITIALIZERS = ("gaussian_random", "fill_constant", "uniform_random", "truncated_gaussian_random", "assign_value")
 
 

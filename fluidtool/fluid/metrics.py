@@ -198,11 +198,11 @@ class ChunkEvaluator(MetricBase):
         return chunk_scores(self.num_infer_chunks, self.num_label_chunks, self.num_correct_chunks)
 
 
-def chunk_scores(inferred: Any, labelled: Any, correct: Any) -> tuple[float, float, float]:
+def chunk_scores(inferred: Any, labeled: Any, correct: Any) -> tuple[float, float, float]:
     """Precision, recall and F1 from counts of chunks; 0 if there are none."""
-    inferred, labelled, correct = (float(np.asarray(count).reshape(-1)[0]) for count in (inferred, labelled, correct))
+    inferred, labeled, correct = (float(np.asarray(count).reshape(-1)[0]) for count in (inferred, labeled, correct))
     precision = correct / inferred if inferred else 0
-    recall = correct / labelled if labelled else 0
+    recall = correct / labeled if labeled else 0
     return precision, recall, 2 * precision * recall / (precision + recall) if correct else 0
 
 

@@ -88,10 +88,10 @@ def img_conv_group(
         strict=True,
     )
     out = input
-    for filters, padding, size, attr, normalised, drop_rate in settings:
-        act = None if normalised else conv_act
+    for filters, padding, size, attr, normalized, drop_rate in settings:
+        act = None if normalized else conv_act
         out = layers.conv2d(out, filters, size, padding=padding, param_attr=attr, act=act, use_cudnn=use_cudnn)
-        if normalised:
+        if normalized:
             out = layers.batch_norm(out, act=conv_act)
             if abs(drop_rate) > 1e-5:
                 out = layers.dropout(out, drop_rate)

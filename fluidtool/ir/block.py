@@ -317,7 +317,7 @@ class Block:
         return self.program.text_of(self, throw_on_error, with_details)
 
     def sync_with_cpp(self) -> None:
-        """Kept for scripts: there is no second copy of the block to synchronise with."""
+        """Kept for scripts: there is no second copy of the block to synchronize with."""
 
     def __repr__(self) -> str:
         return f"<Block {self.idx} (parent {self.parent_idx}): {len(self.ops)} ops, {len(self.vars)} vars>"

@@ -313,7 +313,7 @@ class Program:
         return self.desc
 
     def sync_with_cpp(self) -> None:
-        """Kept for scripts: there is no second copy of the program to synchronise with."""
+        """Kept for scripts: there is no second copy of the program to synchronize with."""
 
     def __str__(self) -> str:
         return self.to_string()

@@ -1,4 +1,4 @@
-"""The programs of a training: the main one with backward and optimizer operators, and the one that initialises."""
+"""The programs of a training: the main one with backward and optimizer operators, and the one that initializes."""
 
 from __future__ import annotations
 

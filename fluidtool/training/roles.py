@@ -82,7 +82,7 @@ def find_place(folder: Path, kind: str, environment: Mapping[str, str]) -> RoleP
 
 
 def serve(programs: TrainingPrograms, place: Place, policy: Policy, seed: int) -> None:
-    """Initialise a server's parameters and serve until the last trainer is finished; raises RemoteError."""
+    """Initialize a server's parameters and serve until the last trainer is finished; raises RemoteError."""
     if programs.startup is None:
         raise UsageError("a server needs its startup program, startup.pb beside main.pb")
     scope, executor = Scope(), Executor(place, policy=policy, seed=seed)

@@ -61,7 +61,7 @@ def locality_aware_nms(
         for label in range(len(scores)):
             if label == background_label:
                 continue
-            first = merge_neighbours(np, boxes, scores[label], overlap, nms_threshold)
+            first = merge_neighbors(np, boxes, scores[label], overlap, nms_threshold)
             order = first[candidates(np, scores[label, first], score_threshold, nms_top_k)]
             positions.append(order[suppress(np, boxes[order], overlap, nms_threshold, nms_eta)])
             labels.append(np.full(len(positions[-1]), label))
@@ -80,7 +80,7 @@ def locality_aware_nms(
     return ctx.array(out)
 
 
-def merge_neighbours(np: Any, boxes: Any, scores: Any, overlap: Overlap, threshold: float) -> Any:
+def merge_neighbors(np: Any, boxes: Any, scores: Any, overlap: Overlap, threshold: float) -> Any:
     """Merge each run of overlapping boxes into its first, in place; returns the positions of the firsts.
 
     A box joins the run before it when it overlaps what that run has become by more than `threshold`.

@@ -92,8 +92,8 @@ def sampling(ctx: OpContext, X: Any, ROIs: Any, scale: float, height: int, width
     usable = in_quadrangle(xp, x, y, corners_x, corners_y)
     for place, size in ((x, X.shape[3]), (y, X.shape[2])):
         usable &= ~(_from(dtype.type(-0.5), place) | _from(place, dtype.type(size - 0.5)))
-    x, x_floor, x_ceil = neighbours(xp, xp.where(usable, x, 0), X.shape[3])
-    y, y_floor, y_ceil = neighbours(xp, xp.where(usable, y, 0), X.shape[2])
+    x, x_floor, x_ceil = neighbors(xp, xp.where(usable, x, 0), X.shape[3])
+    y, y_floor, y_ceil = neighbors(xp, xp.where(usable, y, 0), X.shape[2])
     image = region_images(ctx, ROIs, X.shape[0])[:, None, None, None]
     plane = (image * X.shape[1] + xp.arange(X.shape[1])[:, None, None]) * X.shape[2]
     cells = ((y_floor, x_floor), (y_ceil, x_floor), (y_ceil, x_ceil), (y_floor, x_ceil))
@@ -103,7 +103,7 @@ def sampling(ctx: OpContext, X: Any, ROIs: Any, scale: float, height: int, width
     return Sampling(matrix, usable[:, None], places, weights)
 
 
-def neighbours(xp: Any, place: Any, size: int) -> tuple[Any, Any, Any]:
+def neighbors(xp: Any, place: Any, size: int) -> tuple[Any, Any, Any]:
     """The place moved into the map, and the cells before and after it."""
     place = xp.where(_from(0, place), 0, place)
     floor = xp.floor(place).astype("int64")

@@ -116,12 +116,12 @@ def _chunks(ctx: OpContext, tokens: Any, last: Any, scheme: Scheme, other: int, 
     return chunk_end, types
 
 
-def _scores(ctx: OpContext, inferred: int, labelled: int, correct: int) -> dict[str, Any]:
+def _scores(ctx: OpContext, inferred: int, labeled: int, correct: int) -> dict[str, Any]:
     np = ctx.np
     precision = np.float32(correct) / np.float32(inferred) if inferred else np.float32(0)
-    recall = np.float32(correct) / np.float32(labelled) if labelled else np.float32(0)
+    recall = np.float32(correct) / np.float32(labeled) if labeled else np.float32(0)
     f1 = 2 * precision * recall / (precision + recall) if correct else np.float32(0)
-    counts = {"NumInferChunks": inferred, "NumLabelChunks": labelled, "NumCorrectChunks": correct}
+    counts = {"NumInferChunks": inferred, "NumLabelChunks": labeled, "NumCorrectChunks": correct}
     scores = {"Precision": precision, "Recall": recall, "F1-Score": f1}
     return {slot: ctx.array(np.array([score], np.float32)) for slot, score in scores.items()} | {
         slot: ctx.array(np.array([count], np.int64)) for slot, count in counts.items()

@@ -11,7 +11,7 @@ from fluidtool.ops.registry import op
 from fluidtool.ops.schema import USE_MKLDNN, TensorMeta
 
 
-def _sum_neighbours(xp: Any, x: Any, count: int) -> Any:
+def _sum_neighbors(xp: Any, x: Any, count: int) -> Any:
     """At every channel the sum over the `count` channels around it."""
     half = (count - 1) // 2
     padded = pad(xp, x, [(half, half), (0, 0), (0, 0)])
@@ -35,7 +35,7 @@ def lrn(ctx: OpContext, X: Any, *, n: int, k: float, alpha: float, beta: float, 
     if not (n > 0 and n % 2 == 1):
         raise ctx.error(f"attribute n must be an odd positive number, found {n}")
     x, number = channels_first(X, data_format), X.dtype.type
-    middle = _sum_neighbours(ctx.xp, x * x, n) * number(alpha) + number(k)
+    middle = _sum_neighbors(ctx.xp, x * x, n) * number(alpha) + number(k)
     out = x * middle ** number(-beta)
     return {"Out": channels_back(out, data_format), "MidOut": channels_back(middle, data_format)}
 
@@ -63,7 +63,7 @@ def lrn_grad(
     """dX = dOut * MidOut^-beta - 2 * alpha * beta * X * sum of dOut * Out / MidOut over the channels around."""
     x, out, middle, grad = (channels_first(value, data_format) for value in (X, Out, MidOut, Out_grad))
     number = X.dtype.type
-    around = _sum_neighbours(ctx.xp, grad * out / middle, n)
+    around = _sum_neighbors(ctx.xp, grad * out / middle, n)
     return channels_back(grad * middle ** number(-beta) - x * around * number(2 * alpha * beta), data_format)
 
 

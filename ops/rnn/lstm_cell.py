@@ -18,7 +18,7 @@ def quarters(gates: Any) -> tuple[Any, Any, Any, Any]:
 class LstmCell:
     """Activations, peephole weights (input, forget, output gate; each [size]) and the bound on the cell state.
 
-    vectorised: see `_state_gradient`.
+    vectorized: see `_state_gradient`.
     """
 
     gate: Activation
@@ -26,7 +26,7 @@ class LstmCell:
     candidate: Activation
     peepholes: tuple[Any, Any, Any] | None = None
     clip: float = 0.0
-    vectorised: bool = False
+    vectorized: bool = False
 
     def forward(self, xp: Any, gates: Any, before: Any) -> tuple[Any, Any, Any]:
         """Cell state, activated cell state and hidden state of one step.
@@ -79,11 +79,11 @@ class LstmCell:
     ) -> Any:
         """The gradient of the cell state: through the hidden state, the output peephole and the step after.
 
-        A clipped state passes no gradient. `vectorised` does as Paddle 1.8.5's AVX kernel (lstm_kernel.h, float32 on
+        A clipped state passes no gradient. `vectorized` does as Paddle 1.8.5's AVX kernel (lstm_kernel.h, float32 on
         the CPU with a size divisible by 8): without a clip the step's own part is left out, with one the first of
         every eight states decides for all eight.
         """
-        if self.vectorised and self.clip <= 0:
+        if self.vectorized and self.clip <= 0:
             return xp.zeros_like(state) if later is None else later
         own = self.cell.backward(activated, hidden_grad * output_gate)
         if self.peepholes is not None:
@@ -93,6 +93,6 @@ class LstmCell:
         if self.clip <= 0:
             return own
         passes = xp.abs(state) < self.clip
-        if self.vectorised:
+        if self.vectorized:
             passes = xp.repeat(passes[:, ::8], 8, axis=1)
         return own * passes

@@ -38,14 +38,14 @@ def make_cell(
     if use_peepholes:
         flat = bias.reshape(-1)
         peepholes = (flat[4 * size : 5 * size], flat[5 * size : 6 * size], flat[6 * size :])
-    vectorised = isinstance(ctx.place, CPUPlace) and bias.dtype == ctx.np.float32 and size > 0 and size % LANES == 0
+    vectorized = isinstance(ctx.place, CPUPlace) and bias.dtype == ctx.np.float32 and size > 0 and size % LANES == 0
     return LstmCell(
         activation(ctx, "gate_activation", gate),
         activation(ctx, "cell_activation", cell),
         activation(ctx, "candidate_activation", candidate),
         peepholes,
         clip,
-        vectorised,
+        vectorized,
     )
 
 

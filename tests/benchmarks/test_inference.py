@@ -229,7 +229,7 @@ def test_where_one_gets_dearer_there_is_a_cliff() -> None:
     assert curve(1.0, 2.0, 6.0, 8.0).cliffs() == {3: 2.0}
 
 
-def test_a_size_that_is_dearer_than_the_line_between_its_neighbours_is_a_cliff() -> None:
+def test_a_size_that_is_dearer_than_the_line_between_its_neighbors_is_a_cliff() -> None:
     assert curve(10.0, 12.0, 17.0, 14.0).cliffs() == {3: pytest.approx(17 / 13)}
 
 

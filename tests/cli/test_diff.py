@@ -156,7 +156,7 @@ def test_a_model_that_is_not_there(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------- where it is shown
-def test_colour_on_a_terminal_only(tmp_path: Path) -> None:
+def test_color_on_a_terminal_only(tmp_path: Path) -> None:
     a, b = linear_model(tmp_path / "a"), without_relu(tmp_path / "b")
     assert "\x1b[31m" in on_terminal("diff", a, b)
     assert "\x1b[3" not in on_terminal("diff", a, b, NO_COLOR="1")

@@ -1,4 +1,4 @@
-"""`-q`, `-v`, `FORCE_COLOR`: how much is said on stderr, and in which colours."""
+"""`-q`, `-v`, `FORCE_COLOR`: how much is said on stderr, and in which colors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_every_command_takes_both(name: str) -> None:
     assert "-q, --quiet" in out and "-v, --verbose" in out
 
 
-def test_colours_in_a_pipe_where_they_are_forced() -> None:
+def test_colors_in_a_pipe_where_they_are_forced() -> None:
     plain = call("inspect", DIGITS, "--ops").stdout
     forced = call("inspect", DIGITS, "--ops", env={"FORCE_COLOR": "1", "COLUMNS": None}).stdout
     assert "\x1b" not in plain and "\x1b[1m" in forced

@@ -129,7 +129,7 @@ def test_flowers_are_those_of_the_part_with_their_classes_from_zero(home: Path) 
     assert [(data[-1], label) for data, label in train] == [(1, 101), (3, 0)]
     ((values, label),) = flowers.test()()
     assert (values.shape, values.dtype, label) == ((3 * 224 * 224,), np.float32, 6)
-    np.testing.assert_allclose(values[[0, 224 * 224, 2 * 224 * 224]], 2 - np.array(flowers.MEAN_COLOUR), rtol=1e-6)
+    np.testing.assert_allclose(values[[0, 224 * 224, 2 * 224 * 224]], 2 - np.array(flowers.MEAN_COLOR), rtol=1e-6)
     assert [label for _, label in islice(flowers.train(cycle=True)(), 5)].count(101) in (2, 3)
 
 

@@ -197,7 +197,7 @@ def test_what_memory_usage_refuses(make: Callable[[], Any], rows: int, error: ty
         contrib.memory_usage(make(), rows)
 
 
-def test_op_freq_statistic_counts_operators_and_neighbours() -> None:
+def test_op_freq_statistic_counts_operators_and_neighbors() -> None:
     x = fluid.data("x", [-1, 3])
     fluid.layers.fc(fluid.layers.fc(x, 3, act="relu"), 3)
     single, pairs = contrib.op_freq_statistic(fluid.default_main_program())

@@ -145,7 +145,7 @@ def test_the_chunk_evaluator_adds_up_over_batches() -> None:
             }
             executor.run(main, feed=feed, fetch_list=evaluator.metrics)
         precision, recall, f1 = evaluator.eval(executor)
-        # 3 chunks found and labelled, all right; then 2 found, of which the last is right.
+        # 3 chunks found and labeled, all right; then 2 found, of which the last is right.
         assert precision.tolist() == pytest.approx([4 / 5]) and recall.tolist() == pytest.approx([4 / 6])
         assert f1.dtype == np.float32
 

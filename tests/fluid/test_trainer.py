@@ -319,7 +319,7 @@ def test_random_numbers_go_on_where_the_checkpoint_stands(
     assert (weights(resumed) == weights(unbroken)).all()
 
 
-def normalised() -> list[Any]:
+def normalized() -> list[Any]:
     """`network` behind a batch_norm, whose statistics are each device's own."""
     x = fluid.layers.data(name="x", shape=[3], dtype="float32")
     y = fluid.layers.data(name="y", shape=[1], dtype="float32")
@@ -335,7 +335,7 @@ def test_what_is_each_devices_own_goes_on_where_the_checkpoint_stands(
 
     def trainer(folder: Path | None) -> Trainer:
         config = CheckpointConfig(str(folder), step_interval=1) if folder else None
-        return Trainer(normalised, momentum, place=fluid.CPUPlace(), parallel=True, checkpoint_config=config)
+        return Trainer(normalized, momentum, place=fluid.CPUPlace(), parallel=True, checkpoint_config=config)
 
     def statistics(made: Trainer) -> list[Any]:
         scopes = made._executor.device_scopes(made._runnable(), made.scope)

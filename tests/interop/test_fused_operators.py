@@ -70,7 +70,7 @@ def channels_last() -> Any:
     return LAYERS.batch_norm(x, data_layout="NHWC")
 
 
-def normalised_fc() -> Any:
+def normalized_fc() -> Any:
     return LAYERS.batch_norm(LAYERS.fc(LAYERS.data("x", [4]), 6), act="relu")
 
 
@@ -95,7 +95,7 @@ NETWORKS: dict[str, tuple[Any, tuple[int, ...], str, str]] = {
     "three dimensions": (convolution_in_three_dimensions, (2, 4, 5, 5, 5), "conv3d", "batch_norm"),
     "depthwise convolution": (depthwise_convolution, (2, 4, 5, 5), "depthwise_conv2d", "batch_norm"),
     "channels last": (channels_last, (2, 5, 5, 4), "conv2d", "batch_norm"),
-    "normalised fc": (normalised_fc, (3, 4), "fc", "batch_norm"),
+    "normalized fc": (normalized_fc, (3, 4), "fc", "batch_norm"),
     "affine channels": (affine_channels, (2, 4, 5, 5), "conv2d", "affine_channel"),
     "dropout": (dropped_out, (3, 4), "scale", "dropout"),
 }

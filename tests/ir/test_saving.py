@@ -193,8 +193,8 @@ UNUSUAL = {
     "an attribute without a type": program_with(attribute(b"\x18\x07")),
     "a later field among ours": program_with(attribute(b"\x10\x00", b"\x48\x01", b"\x50\x01")),
     "a later field within a slot": program_with(field(4, field(1, field(1, b"X") + b"\x50\x01") + field(3, b"scale"))),
-    "a signalling NaN": program_with(attribute(b"\x10\x01\x25\x01\x00\xa0\x7f")),
-    "a signalling NaN in a list": program_with(attribute(b"\x10\x04\x3d\x00\x00\x80\x3f\x3d\x01\x00\xa0\x7f")),
+    "a signaling NaN": program_with(attribute(b"\x10\x01\x25\x01\x00\xa0\x7f")),
+    "a signaling NaN in a list": program_with(attribute(b"\x10\x04\x3d\x00\x00\x80\x3f\x3d\x01\x00\xa0\x7f")),
     "a scalar without a type": program_with(attribute(b"\x10\x10", b"\xa2\x01\x02\x18\x07")),
 }
 

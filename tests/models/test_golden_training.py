@@ -31,7 +31,7 @@ def batch(spec: dict[str, Any], stream: dict[str, Any], step: int) -> dict[str, 
     return feed
 
 
-def serialised(folder: Path) -> list[Program]:
+def serialized(folder: Path) -> list[Program]:
     """The main and the startup program that real Paddle built."""
     return [Program.parse_from_string((folder / f"{which}.pb").read_bytes()) for which in ("main", "startup")]
 
@@ -59,7 +59,7 @@ def begin(folder: Path, main: Program, startup: Program) -> tuple[fluid.Executor
 @pytest.mark.parametrize("case", names_in("train"))
 def test_our_layers_build_the_program_of_real_paddle(case: str) -> None:
     """Name scopes are numbered within a process, so that their numbers say nothing."""
-    for mine, other in zip(built(case), serialised(corpus("train") / case), strict=True):
+    for mine, other in zip(built(case), serialized(corpus("train") / case), strict=True):
         assert list(differences(without_scope_numbers(mine), without_scope_numbers(other))) == []
 
 
@@ -70,13 +70,13 @@ def without_scope_numbers(program: Program) -> Program:
     return program
 
 
-@pytest.mark.parametrize("source", ["serialised", "built"])
+@pytest.mark.parametrize("source", ["serialized", "built"])
 @pytest.mark.parametrize("case", names_in("train"))
 def test_training_follows_real_paddle(case: str, source: str) -> None:
     folder = corpus("train") / case
     spec = read_json(folder / "case.json")
     stream, expect = read_arrays(folder / "stream.npz"), read_arrays(folder / "expect.npz")
-    main, startup = serialised(folder) if source == "serialised" else built(case)
+    main, startup = serialized(folder) if source == "serialized" else built(case)
     executor, scope = begin(folder, main, startup)
 
     losses, rates = [], []
@@ -106,7 +106,7 @@ def test_gradients_of_the_first_step_are_real_paddles(case: str) -> None:
     if not spec.get("grad0"):
         assert spec["sparse_grads"], "a case without dense gradients has sparse ones"
         return
-    main, startup = serialised(folder)
+    main, startup = serialized(folder)
     executor, scope = begin(folder, main, startup)
     gradients = executor.run(main, batch(spec, stream, 0), spec["grad0"], scope=scope)
     for index, (name, gradient) in enumerate(zip(spec["grad0"], gradients, strict=True)):

@@ -1,4 +1,4 @@
-"""Networks of convolutions, poolings, normalisations, resizing and regions."""
+"""Networks of convolutions, poolings, normalizations, resizing and regions."""
 
 
 def image(fluid, name="image", channels=4, size=8):

@@ -124,15 +124,15 @@ def net_dcgan_rmsprop(fluid):
 def net_resnet_momentum_piecewise_l2(fluid):
     layers = fluid.layers
 
-    def normalised(x, filters, size=3, stride=1, padding=1, act=None, bias=False):
+    def normalized(x, filters, size=3, stride=1, padding=1, act=None, bias=False):
         convolved = layers.conv2d(x, filters, size, stride, padding, bias_attr=None if bias else False)
         return layers.batch_norm(convolved, act=act)
 
-    stem = normalised(layers.data("img", [3, 16, 16]), 6, act="relu")
-    first = normalised(normalised(stem, 6, act="relu"), 6, bias=True)
+    stem = normalized(layers.data("img", [3, 16, 16]), 6, act="relu")
+    first = normalized(normalized(stem, 6, act="relu"), 6, bias=True)
     first = layers.elementwise_add(first, stem, act="relu")
-    second = normalised(normalised(first, 8, stride=2, act="relu"), 8, bias=True)
-    shortcut = normalised(first, 8, size=1, stride=2, padding=0)
+    second = normalized(normalized(first, 8, stride=2, act="relu"), 8, bias=True)
+    shortcut = normalized(first, 8, size=1, stride=2, padding=0)
     second = layers.elementwise_add(second, shortcut, act="relu")
     depthwise = layers.conv2d(second, 8, 3, padding=1, groups=8, bias_attr=False, use_cudnn=False)
     pooled = layers.pool2d(layers.batch_norm(depthwise, act="relu"), pool_type="avg", global_pooling=True)

@@ -28,7 +28,7 @@ def test_yolo_box_weighs_the_confidence_with_a_predicted_overlap() -> None:
     np.testing.assert_allclose(scores, [[[0.4842743]]], rtol=1e-6)
 
 
-def test_roi_align_takes_counts_and_aligns_centres_of_pixels() -> None:
+def test_roi_align_takes_counts_and_aligns_centers_of_pixels() -> None:
     x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4) ** 2
     inputs = {"X": x, "ROIs": floats([0.5, 0.5, 3, 3]), "RoisNum": np.array([1], np.int32)}
     attrs = {"pooled_height": 2, "pooled_width": 2, "sampling_ratio": 2, "aligned": True}

@@ -166,7 +166,7 @@ def test_multihead_matmul_attends_head_by_head() -> None:
     refused("multihead_matmul", inputs, "must fit input W", {"head_number": 3})
 
 
-def test_skip_layernorm_normalises_the_sum_over_the_last_dimension() -> None:
+def test_skip_layernorm_normalizes_the_sum_over_the_last_dimension() -> None:
     x, y, scale, bias = wave(2, 3, 4), wave(2, 3, 4, step=0.7), wave(4, step=0.5), wave(4, step=0.3)
     inputs = {"X": x, "Y": y, "Scale": scale, "Bias": bias}
     got = run_op("skip_layernorm", inputs)["Out"].numpy()

@@ -177,14 +177,14 @@ def test_affine_grid_gradient(theta: tuple[int, ...], attrs: dict[str, Any]) -> 
 
 
 # Numbers of Paddle 2.6.2 (align_corners) and 1.8.5.
-def test_affine_grid_of_corners_and_of_centres() -> None:
+def test_affine_grid_of_corners_and_of_centers() -> None:
     theta = np.float32([[[1, 0.5, 0.1], [-0.3, 2, 0.2]]])
     corners = run_op("affine_grid", {"Theta": theta, "OutputShape": np.int32([1, 1, 2, 3])})["Output"].numpy()
     expected = [-1.4, -1.5, -0.4, -1.8, 0.6, -2.1, -0.4, 2.5, 0.6, 2.2, 1.6, 1.9]
     np.testing.assert_allclose(corners.reshape(-1), expected, rtol=1e-6)
     attrs = {"output_shape": [1, 1, 2, 2], "align_corners": False}
-    centres = run_op("affine_grid", {"Theta": theta}, attrs)["Output"].numpy()
-    np.testing.assert_allclose(centres.reshape(-1), [-0.65, -0.65, 0.35, -0.95, -0.15, 1.35, 0.85, 1.05], rtol=1e-5)
+    centers = run_op("affine_grid", {"Theta": theta}, attrs)["Output"].numpy()
+    np.testing.assert_allclose(centers.reshape(-1), [-0.65, -0.65, 0.35, -0.95, -0.15, 1.35, 0.85, 1.05], rtol=1e-5)
 
 
 # -- deformable convolution

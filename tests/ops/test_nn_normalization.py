@@ -1,4 +1,4 @@
-"""Normalisations: gradients of the first and second order, running statistics, and what is refused."""
+"""Normalizations: gradients of the first and second order, running statistics, and what is refused."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_one_element_per_channel_is_copied() -> None:
 
 
 @pytest.mark.parametrize("attrs", [{"is_test": True}, {"use_global_stats": True}])
-def test_running_statistics_normalise(attrs: dict[str, Any]) -> None:
+def test_running_statistics_normalize(attrs: dict[str, Any]) -> None:
     inputs = batch_inputs(normal(2, 3, 2), 3)
     got = run_op("batch_norm", inputs, attrs, {"ReserveSpace": 0}, fetch=["Y"])
     scale, bias, mean, variance = (inputs[slot][:, None] for slot in ("Scale", "Bias", "Mean", "Variance"))
@@ -221,7 +221,7 @@ def test_batch_norm_second_gradient_with_running_statistics() -> None:
         ("affine_channel", {"X": (2, 2, 1, 3), "Scale": (3,), "Bias": (3,)}, {"data_layout": "NHWC"}),
     ],
 )
-def test_gradients_of_small_normalisations(op_type: str, inputs: dict[str, Any], attrs: dict[str, Any]) -> None:
+def test_gradients_of_small_normalizations(op_type: str, inputs: dict[str, Any], attrs: dict[str, Any]) -> None:
     loss = ["Out"]
     check_gradient(
         op_type, {s: normal(*shape) for s, shape in inputs.items()}, wrt=list(inputs), attrs=attrs, loss=loss

@@ -196,7 +196,7 @@ def test_ctc_align_of_nothing_but_blanks_is_minus_one() -> None:
     assert got.numpy().dtype == np.int64 and got.lod() == [[0, 0, 0]]
 
 
-def test_ctc_align_keeps_equal_tokens_of_neighbouring_sequences() -> None:
+def test_ctc_align_keeps_equal_tokens_of_neighboring_sequences() -> None:
     got = run_op("ctc_align", {"Input": lod_tensor(column(1, 1, 1, 0, 1), [[2, 3]])}, fetch=["Output"])["Output"]
     np.testing.assert_array_equal(got.numpy(), [[1], [1], [1]])
     assert got.lod() == [[0, 1, 3]]

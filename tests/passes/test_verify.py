@@ -114,7 +114,7 @@ def test_what_persists_is_not_for_nothing() -> None:
     assert codes(program) == []
 
 
-def loop_program(*, initialised: bool = True) -> Program:
+def loop_program(*, initialized: bool = True) -> Program:
     """i counts from 0 to a limit in a while loop; the sum of the rounds is fetched."""
     program = Program()
     block = program.global_block()
@@ -123,7 +123,7 @@ def loop_program(*, initialised: bool = True) -> Program:
     block.create_var(name="scopes", type=VarType.STEP_SCOPES)
     constants = [("i", 0.0, VarType.INT64), ("limit", 3.0, VarType.INT64), ("total", 0.0, VarType.FP32)]
     for name, value, dtype in constants:
-        if name == "total" and not initialised:
+        if name == "total" and not initialized:
             continue
         attrs = {"shape": [1], "value": value, "dtype": int(dtype), "force_cpu": False}
         block.append_op(type="fill_constant", outputs={"Out": [name]}, attrs=attrs)
@@ -158,7 +158,7 @@ def test_a_loop_reads_what_its_last_round_wrote() -> None:
 
 
 def test_a_loop_whose_first_round_reads_nothing() -> None:
-    found = verify(loop_program(initialised=False))
+    found = verify(loop_program(initialized=False))
     assert {(finding.code, finding.variable) for finding in found} == {("FC101", "total")}
 
 

@@ -69,7 +69,7 @@ def words(numbers: list[int]) -> str:
     return " ".join(f"w{number}" for number in numbers)
 
 
-def labelled() -> Iterator[tuple[str, bytes]]:
+def labeled() -> Iterator[tuple[str, bytes]]:
     """`emotion_detection` and `sentiment_classification`: sentences with classes, in the order that each reads, and the words."""
     found = list(sentences(48, (3, 20)))
     classed = "label\ttext_a\n" + "\n".join(f"{s[0] % 3}\t{words(s)}" for s in found)
@@ -297,11 +297,11 @@ MADE = {
     "PaddleNLP/PaddleMT/transformer/wmt16_ende_data_bpe": paired,
     "PaddleNLP/PaddleTextGEN/seq2seq/data/en-vi": translations,
     "PaddleNLP/PaddleTextGEN/variational_seq2seq/data": plain_text,
-    "PaddleNLP/emotion_detection": labelled,
+    "PaddleNLP/emotion_detection": labeled,
     "PaddleNLP/language_model/data": plain_text,
     "PaddleNLP/lexical_analysis/data": tagged,
     "PaddleNLP/machine_translation/transformer/wmt16_ende_data_bpe": paired,
-    "PaddleNLP/sentiment_classification": labelled,
+    "PaddleNLP/sentiment_classification": labeled,
     "PaddleNLP/seq2seq/seq2seq/data/en-vi": translations,
     "PaddleNLP/seq2seq/variational_seq2seq/data": plain_text,
     "PaddleNLP/similarity_net/data": matches,

@@ -29,7 +29,7 @@ ACTIVATIONS = ("tanh", "relu", "sigmoid", "softsign")
 
 @dataclass(frozen=True, slots=True)
 class LargeProgram:
-    """A program, what initialises its parameters, and what it is fed and fetched."""
+    """A program, what initializes its parameters, and what it is fed and fetched."""
 
     program: Program
     parameters: Mapping[str, np.ndarray[Any, Any]]
@@ -51,7 +51,7 @@ class LargeProgram:
         return program
 
     def startup(self) -> Program:
-        """The program that initialises the parameters."""
+        """The program that initializes the parameters."""
         program = Program()
         block = program.global_block()
         for name, array in self.parameters.items():

@@ -1,6 +1,6 @@
 """Random programs for tests of passes: they run, and hold what passes stumble over.
 
-Convolutions, normalisation, fully connected layers, activations in place and not, shared weights, branches, concat and
+Convolutions, normalization, fully connected layers, activations in place and not, shared weights, branches, concat and
 split, names that are written again, results that nothing reads; on demand loops, branches on conditions, training.
 Attributes are exact in float32, so that saving and loading a program changes no bit of its results.
 

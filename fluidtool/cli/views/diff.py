@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LONGEST = 100  # characters of one value in a table
 GONE, NEW, OTHER = "-", "+", "~"
-COLOURS = {GONE: "red", NEW: "green", OTHER: "yellow"}
+COLORS = {GONE: "red", NEW: "green", OTHER: "yellow"}
 
 
 # ---------------------------------------------------------------- JSON
@@ -101,7 +101,7 @@ def tables(found: ProgramDifference, single_block: bool) -> Iterator[Table]:
             out = table(block_name(block), "", "A", "B")
             if block.left is None or block.right is None:
                 out.add("block", *sides(block.left, block.right))
-                out.styles[len(out.rows) - 1] = COLOURS[NEW if block.left is None else GONE]
+                out.styles[len(out.rows) - 1] = COLORS[NEW if block.left is None else GONE]
             for change in block.changes:
                 out.add(change.field, *sides(change.left, change.right))
             yield out
@@ -155,7 +155,7 @@ def parameters_table(found: Sequence[ParameterDifference]) -> Table:
 
 def _add(out: Table, mark: str, *cells: Any, sign: bool = True) -> None:
     out.add(mark if sign else "", *cells)
-    out.styles[len(out.rows) - 1] = COLOURS[mark]
+    out.styles[len(out.rows) - 1] = COLORS[mark]
 
 
 def sides(left: Any, right: Any) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 from fluidtool.cli.failures import say
-from fluidtool.cli.render import Table, amount, in_colour, number, printable, show, size, table
+from fluidtool.cli.render import Table, amount, in_color, number, printable, show, size, table
 from fluidtool.cli.views.watch import WatchView
 from fluidtool.distribute.launch.status import Outcome, RoleStatus
 from fluidtool.io.jsonable import jsonable
@@ -21,7 +21,7 @@ from fluidtool.io.jsonable import jsonable
 SCHEMA = "fluidtool.launch/1"
 SECONDS_BETWEEN_LINES = 10.0
 SECONDS_BETWEEN_DRAWINGS = 0.5
-COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "bright_red")
+COLORS = ("cyan", "magenta", "yellow", "green", "blue", "bright_red")
 
 
 class PlainView:
@@ -81,7 +81,7 @@ class LiveView:
         from rich.console import Console
         from rich.live import Live
 
-        self.width, self.colours = width, in_colour(sys.stdout)
+        self.width, self.colors = width, in_color(sys.stdout)
         self._console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
         self._seen: list[str] = []
@@ -94,19 +94,19 @@ class LiveView:
             yield
 
     def line(self, role: str, text: str, is_error: bool) -> None:
-        """A role's name in its colour, and what it wrote."""
+        """A role's name in its color, and what it wrote."""
         from rich.text import Text
 
         if role not in self._seen:
             self._seen.append(role)
-        colour = COLOURS[self._seen.index(role) % len(COLOURS)] if self.colours else ""
-        self._console.print(Text(f"{role:{self.width}} | ", style=colour) + Text(printable(text)))
+        color = COLORS[self._seen.index(role) % len(COLORS)] if self.colors else ""
+        self._console.print(Text(f"{role:{self.width}} | ", style=color) + Text(printable(text)))
 
     def event(self, text: str, **_: Any) -> None:
         """Talk, between the lines of the roles."""
         from rich.text import Text
 
-        self._console.print(Text(printable(text), style="bold" if self.colours else ""))
+        self._console.print(Text(printable(text), style="bold" if self.colors else ""))
 
     def status(self, roles: Sequence[RoleStatus]) -> None:
         """Draw the table anew, twice a second."""

@@ -24,7 +24,7 @@ from fluidtool.fluid.reader_decorators import Reader, map_readers, xmap_readers
 __all__ = ["test", "train", "valid"]
 
 Mapper = Callable[[tuple[bytes, int]], Any]
-MEAN_COLOUR = [103.94, 116.78, 123.68]
+MEAN_COLOR = [103.94, 116.78, 123.68]
 RESIZED, CROPPED, CLASSES = 256, 224, 102
 MADE_UP = {"tstid": 204, "trnid": 102, "valid": 102}
 
@@ -32,7 +32,7 @@ MADE_UP = {"tstid": 204, "trnid": 102, "valid": 102}
 def default_mapper(is_train: bool, sample: tuple[bytes, int]) -> tuple[np.ndarray[Any, Any], int]:
     """Scaled to 256, cut to 224 × 224, less the mean color, flat."""
     image, label = sample
-    values = simple_transform(load_image_bytes(image), RESIZED, CROPPED, is_train, mean=MEAN_COLOUR)
+    values = simple_transform(load_image_bytes(image), RESIZED, CROPPED, is_train, mean=MEAN_COLOR)
     return values.reshape(-1), label
 
 
@@ -89,10 +89,10 @@ def _files(part: str) -> Callable[[], Iterator[tuple[bytes, int]]]:
 
 def _made_up(part: str) -> Iterator[tuple[bytes, int]]:
     """PPM images of 256 × 256 pixels: the color goes with the class, under noise."""
-    colours = random("flowers", "colours").uniform(40, 215, (CLASSES, 3))
+    colors = random("flowers", "colours").uniform(40, 215, (CLASSES, 3))  # codespell:ignore colours
     generator = random("flowers", part)
     for _ in range(MADE_UP[part]):
         label = int(generator.integers(CLASSES))
         noise = generator.normal(0, 20, (RESIZED, RESIZED, 1))
-        pixels = np.clip(colours[label] + noise, 0, 255).astype("uint8")
+        pixels = np.clip(colors[label] + noise, 0, 255).astype("uint8")
         yield b"P6 %d %d 255\n" % (RESIZED, RESIZED) + pixels.tobytes(), label

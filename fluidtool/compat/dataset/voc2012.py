@@ -85,7 +85,7 @@ def _pixels(data: bytes, source: str) -> Pixels:
 
 def _made_up(part: str) -> Iterator[tuple[Pixels, Pixels]]:
     """48 × 64 pixels with a rectangle in the color of its class, and a border of one pixel around it."""
-    colours = random("voc2012", "colours").integers(0, 256, (CLASSES, 3))
+    colors = random("voc2012", "colours").integers(0, 256, (CLASSES, 3))  # codespell:ignore colours
     generator = random("voc2012", part)
     for _ in range(MADE_UP[part]):
         kind = int(generator.integers(1, CLASSES))
@@ -93,5 +93,5 @@ def _made_up(part: str) -> Iterator[tuple[Pixels, Pixels]]:
         classes = np.zeros((48, 64), "uint8")
         classes[top - 1 : top + 17, left - 1 : left + 21] = BORDER
         classes[top : top + 16, left : left + 20] = kind
-        colour = colours[np.where(classes == BORDER, 0, classes)] + generator.normal(0, 10, (48, 64, 3))
-        yield np.clip(colour, 0, 255).astype("uint8"), classes
+        color = colors[np.where(classes == BORDER, 0, classes)] + generator.normal(0, 10, (48, 64, 3))
+        yield np.clip(color, 0, 255).astype("uint8"), classes

@@ -163,7 +163,7 @@ def reduced(values: Sequence[Any], reduction: str) -> Any:
 
 
 def parts(count: int, number: int) -> list[tuple[int, int]]:
-    """`number` neighbouring ranges that cover 0 to count, of lengths that differ by one at most."""
+    """`number` neighboring ranges that cover 0 to count, of lengths that differ by one at most."""
     width, longer = divmod(count, number)
     starts = [index * width + min(index, longer) for index in range(number + 1)]
     return list(itertools.pairwise(starts))

@@ -90,7 +90,7 @@ def shared_parameters(main: Program, startup: Program) -> tuple[str, ...]:
     """Names of the parameters that all processes hold, in the order in which the startup program made them.
 
     Files do not say which variables are parameters: then those count that the main program optimizes, in the order of
-    their initialisers, which are prepended.
+    their initializers, which are prepended.
     """
     made = startup.global_block().all_parameters()
     if made:

@@ -60,7 +60,7 @@ def contributions(program: Program, description: ServerDescription) -> dict[int,
 
 
 def groups(program: Program, indexes: Iterable[int]) -> list[list[int]]:
-    """Neighbouring blocks with one parent, which may run at the same time; a new parent waits for those before."""
+    """Neighboring blocks with one parent, which may run at the same time; a new parent waits for those before."""
     return [list(group) for _, group in groupby(indexes, lambda index: program.block(index).parent_idx)]
 
 

@@ -48,11 +48,11 @@ class Gate:
         context.abort(self._status, "this server takes only calls that bring its token")
 
 
-def on_threads_of(pool: ThreadPoolExecutor, behaviour: Any) -> Any:
-    """The behaviour, run on threads of its own, so that it cannot take those of others."""
+def on_threads_of(pool: ThreadPoolExecutor, behavior: Any) -> Any:
+    """The behavior, run on threads of its own, so that it cannot take those of others."""
 
     def run(messages: Iterator[bytes], context: Any) -> Any:
-        return behaviour(messages, context)
+        return behavior(messages, context)
 
     run.experimental_thread_pool = pool  # type: ignore[attr-defined]
     return run

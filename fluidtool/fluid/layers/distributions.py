@@ -161,13 +161,13 @@ class Categorical(Distribution):
         check_type(logits, "logits", (np.ndarray, Variable, list), "Categorical")
         (self.logits,) = self._parameters(logits)
 
-    def _centred(self) -> Any:
+    def _centered(self) -> Any:
         return self.logits - reduce_max(self.logits, -1, True)
 
     def kl_divergence(self, other: Categorical) -> Variable:
         """The sum of p * (log(p) - log(q)) over the classes, [..., 1]."""
         check_type(other, "other", Categorical, "kl_divergence")
-        mine, theirs = self._centred(), other._centred()
+        mine, theirs = self._centered(), other._centered()
         weights: Any = exp(mine)
         other_weights = exp(theirs)
         total: Any = reduce_sum(weights, -1, True)
@@ -177,7 +177,7 @@ class Categorical(Distribution):
 
     def entropy(self) -> Variable:
         """-(the sum of p * log(p) over the classes), [..., 1]."""
-        logits = self._centred()
+        logits = self._centered()
         weights: Any = exp(logits)
         total: Any = reduce_sum(weights, -1, True)
         shares = weights / total

@@ -78,7 +78,7 @@ def fuse_affine_channel(program: Program, scope: Scope, keep: Collection[str] = 
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """What a normalisation does to each channel: x * factor + shift, in float64."""
+    """What a normalization does to each channel: x * factor + shift, in float64."""
 
     factor: Array
     shift: Array
@@ -89,7 +89,7 @@ class Affine:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """What stands before a normalisation: the linear operator, and the bias added to it (0 without)."""
+    """What stands before a normalization: the linear operator, and the bias added to it (0 without)."""
 
     linear: MatchContext
     add: MatchContext | None
@@ -99,7 +99,7 @@ class Chain:
 
 
 def fold(match: MatchContext, keep_inner_results: bool) -> Edit:
-    """The edit that folds the normalisation at `match`; raises NoMatch with the reason why not."""
+    """The edit that folds the normalization at `match`; raises NoMatch with the reason why not."""
     source = match.producer(match.input("X"))
     if source is None or source.op.type not in (*LINEAR, "elementwise_add"):
         made = "a run is given it" if source is None else f"{source.op.type} computes it"
@@ -127,7 +127,7 @@ def superseded(match: MatchContext) -> Operator:
 
 
 def affine(match: MatchContext) -> Affine:
-    """The normalisation as factor and shift; raises NoMatch when it trains, or does more than normalise."""
+    """The normalization as factor and shift; raises NoMatch when it trains, or does more than normalize."""
     op = match.op
     layout = str(op.get_attr("data_layout", "NCHW"))
     if op.type == AFFINE:
@@ -141,7 +141,7 @@ def affine(match: MatchContext) -> Affine:
 
 
 def _vectors(match: MatchContext, *slots: str) -> list[Array]:
-    """The parameters of a normalisation, one number for each channel, in float64; raises NoMatch where they differ in size."""
+    """The parameters of a normalization, one number for each channel, in float64; raises NoMatch where they differ in size."""
     found = [match.numbers(match.input(slot)).astype(np.float64).reshape(-1) for slot in slots]
     if len({values.size for values in found}) > 1:
         sizes = ", ".join(f"{slot} {values.size}" for slot, values in zip(slots, found, strict=True))
@@ -162,7 +162,7 @@ def _check_inference(match: MatchContext) -> None:
 
 
 def chain_before(match: MatchContext, source: MatchContext, norm: Affine) -> Chain:
-    """The linear operator that feeds a normalisation, directly or through a bias; raises NoMatch with the reason why not."""
+    """The linear operator that feeds a normalization, directly or through a bias; raises NoMatch with the reason why not."""
     add = source if source.op.type == "elementwise_add" else None
     found = source if add is None else add.producer(add.input("X"))
     if found is None or found.op.type not in LINEAR:
@@ -195,7 +195,7 @@ def _check_vanishing(match: MatchContext, name: str, reader: int) -> None:
 def folded(
     match: MatchContext, chain: Chain, norm: Affine
 ) -> tuple[tuple[Operator, ...], tuple[NewParameter, ...], tuple[NewVariable, ...]]:
-    """The operators, parameters and variables that come in place of the chain and the normalisation."""
+    """The operators, parameters and variables that come in place of the chain and the normalization."""
     linear = chain.linear
     slot, out = weight_slot(linear.op.type), result_slot(linear.op.type)
     weight_name = linear.input(slot)
@@ -232,7 +232,7 @@ def _own_bias(linear: MatchContext, name: str, count: int) -> Array:
 
 
 def added(match: MatchContext, chain: Chain, x: str, y: str, result: str) -> Operator:
-    """The elementwise_add that gives the normalisation's result: that of the chain, or a new one."""
+    """The elementwise_add that gives the normalization's result: that of the chain, or a new one."""
     if chain.add is None:
         return chain.linear.new_operator(
             "elementwise_add", {"X": [x], "Y": [y]}, {"Out": [result]}, {"axis": chain.axis}

@@ -32,13 +32,13 @@ EPSILON_LIMIT = 1.0001e-3  # Paddle 1.8.5 layer_norm_op.cc takes epsilons up to 
 
 
 def fuse_layer_norm(program: Program, scope: Scope, keep: Collection[str] = ()) -> PassResult:
-    """Replace written-out layer normalisations by `layer_norm` operators, in place."""
+    """Replace written-out layer normalizations by `layer_norm` operators, in place."""
     return rewrite(NAME, rule, program, scope, keep)
 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """A normalisation found: its operators, the operator that reads x first, x, epsilon, the operator of the result."""
+    """A normalization found: its operators, the operator that reads x first, x, epsilon, the operator of the result."""
 
     matches: tuple[MatchContext, ...]
     reader: MatchContext
@@ -49,7 +49,7 @@ class _Parts:
 
 def rule(match: MatchContext) -> Edit | str | None:
     """The operator that divides by the root, with what comes before and the scale and bias that come after."""
-    parts = find_normalisation(match)
+    parts = find_normalization(match)
     if parts is None:
         return None
     if not float_type(match, parts.x):
@@ -95,7 +95,7 @@ def absorb(match: MatchContext, kind: str, parts: _Parts) -> Use | None:
     return (after, after.input("Y")) if values.size == width and values.size > 1 else None
 
 
-def find_normalisation(match: MatchContext) -> _Parts | None:
+def find_normalization(match: MatchContext) -> _Parts | None:
     """(x - mean) / sqrt(variance + epsilon) that ends at `match`; None when it is anything else."""
     op = match.op
     if op.type not in ("elementwise_div", "elementwise_mul") or match.input("X") == match.input("Y"):

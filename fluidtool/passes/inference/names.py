@@ -87,6 +87,6 @@ def changed_by(op: Operator) -> Iterable[str]:
 
 
 def uses_running_statistics(op: Operator) -> bool:
-    """Whether a batch_norm normalises by its running statistics, as inference does, and leaves them as they are."""
+    """Whether a batch_norm normalizes by its running statistics, as inference does, and leaves them as they are."""
     tests = op.get_attr("is_test", False) and not op.get_attr("trainable_statistics", False)
     return bool(tests or op.get_attr("use_global_stats", False))

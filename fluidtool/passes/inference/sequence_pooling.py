@@ -34,8 +34,8 @@ def rule(match: MatchContext) -> Edit | None:
     if any(term is None for term in terms):
         return None
     found = [term for term in terms if term is not None]
-    normalised = [term for term in found if term.op.type == "cvm"]
-    if normalised and len(normalised) != len(found):
+    normalized = [term for term in found if term.op.type == "cvm"]
+    if normalized and len(normalized) != len(found):
         raise NoMatch("only some of the pooled sequences go through cvm")
     pools = [_pool(term) for term in found]
     _check(match, pools)
@@ -43,12 +43,12 @@ def rule(match: MatchContext) -> Edit | None:
     attrs = {"pooltype": pools[0].op.get_attr("pooltype", "AVERAGE"), "axis": 1}
     reads = [(pool, pool.input("X")) for pool in pools]
     kind = "fusion_seqpool_concat"
-    if normalised:
+    if normalized:
         kind, attrs["use_cvm"] = "fusion_seqpool_cvm_concat", True
-        inputs["CVM"] = [_clicks(normalised)]
-        reads += [(term, term.input("CVM")) for term in normalised]
+        inputs["CVM"] = [_clicks(normalized)]
+        reads += [(term, term.input("CVM")) for term in normalized]
     result = match.output("Out")
-    removed = check_group({part.position: part for part in (*pools, *normalised, match)}.values(), [result], reads)
+    removed = check_group({part.position: part for part in (*pools, *normalized, match)}.values(), [result], reads)
     joined = match.fresh_name(f"{result}.pooled")
     fused = match.new_operator(kind, inputs, {"Out": [joined]}, attrs)
     plain = match.new_operator("transpose", {"X": [joined]}, {"Out": [result]}, {"axis": [0, 1]})
@@ -67,8 +67,8 @@ def _pool(term: MatchContext) -> MatchContext:
     return pool
 
 
-def _clicks(normalised: list[MatchContext]) -> str:
-    names = {term.input("CVM") for term in normalised}
+def _clicks(normalized: list[MatchContext]) -> str:
+    names = {term.input("CVM") for term in normalized}
     if len(names) != 1:
         raise NoMatch(f"the cvm operators read different clicks: {', '.join(sorted(names))}")
     return names.pop()

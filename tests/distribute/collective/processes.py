@@ -40,7 +40,7 @@ class Ended:
 
 
 def free_port(count: int) -> int:
-    """The first of `count` neighbouring ports that nobody listens at, outside of those that the system hands out."""
+    """The first of `count` neighboring ports that nobody listens at, outside of those that the system hands out."""
     for start in range(20000 + os.getpid() % 8000, 32000, count):
         if all(_is_free(start + offset) for offset in range(count)):
             return start

@@ -115,7 +115,7 @@ def sums_of(arrays: list[np.ndarray], limit: int) -> list[str]:
     return heard
 
 
-def test_buckets_hold_neighbours_of_one_data_type_up_to_a_size() -> None:
+def test_buckets_hold_neighbors_of_one_data_type_up_to_a_size() -> None:
     arrays = [
         np.zeros(size, dtype) for size, dtype in [(2, "f4"), (3, "f4"), (9, "f4"), (1, "f8"), (1, "f4"), (1, "f4")]
     ]

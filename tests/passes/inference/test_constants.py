@@ -224,7 +224,7 @@ def test_a_result_that_turns_out_otherwise_than_declared_is_declared_as_it_is() 
     np.testing.assert_array_equal(net.run("out")[0], before)
 
 
-def test_what_initialises_a_parameter_stays() -> None:
+def test_what_initializes_a_parameter_stays() -> None:
     net = Net()
     net.op("fill_constant", {}, {"Out": ["value"]}, shape=[3], value=2.0, dtype=int(VarType.FP32))
     net.parameter("w", np.zeros(3, np.float32))

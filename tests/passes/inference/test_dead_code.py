@@ -91,7 +91,7 @@ def test_every_write_to_an_array_stays() -> None:
     assert net.run("length")[0].tolist() == [2]
 
 
-def test_a_normalisation_that_leaves_its_statistics_is_dead_only_under_is_test() -> None:
+def test_a_normalization_that_leaves_its_statistics_is_dead_only_under_is_test() -> None:
     for is_test in (False, True):
         net = Net()
         net.data("x", net.numbers(2, 3, 4, 4))

@@ -65,22 +65,22 @@ def test_sequences_keep_their_lod(type: str) -> None:
 
 def test_the_results_have_the_names_of_paddle() -> None:
     net, out = convolution()
-    normalised = net.block.ops[1].output("Y")
+    normalized = net.block.ops[1].output("Y")
     net.check(fuse_batch_norm, out)
     conv, add, relu = net.block.ops
     assert conv.input("Filter") == ["w_fuse_bn"]
     assert add.input("Y") == ["bn.bias_fuse_bn"] and add.attr("axis") == 1
-    assert add.output("Out") == normalised == relu.input("X")
+    assert add.output("Out") == normalized == relu.input("X")
     assert not {"w", "bn.scale", "bn.mean"} & set(net.block.vars)
     assert net.scope.find_var("w") is not None
 
 
 def test_the_bias_of_the_convolution_gives_its_name() -> None:
     net, out = convolution(bias=True)
-    normalised = net.block.ops[2].output("Y")
+    normalized = net.block.ops[2].output("Y")
     net.check(fuse_batch_norm, out)
     assert net.block.ops[1].input("Y") == ["b_fuse_bn"]
-    assert net.block.ops[1].output("Out") == normalised
+    assert net.block.ops[1].output("Out") == normalized
 
 
 def test_the_folded_numbers_follow_the_formula_with_the_operators_epsilon() -> None:

@@ -1,4 +1,4 @@
-"""`fuse-layer-norm`: the written-out normalisation becomes one operator, to 1e-5."""
+"""`fuse-layer-norm`: the written-out normalization becomes one operator, to 1e-5."""
 
 from typing import Any
 
@@ -82,7 +82,7 @@ def test_float64_stays_float64() -> None:
     assert net.run("out")[0].dtype == np.float64
 
 
-def test_a_fetched_normalised_value_leaves_scale_and_bias_outside() -> None:
+def test_a_fetched_normalized_value_leaves_scale_and_bias_outside() -> None:
     net = written_out()
     fuses(net, "n", "out")
     assert net.types == ["layer_norm", "elementwise_mul", "elementwise_add"]

@@ -13,7 +13,7 @@ from tests.passes.inference.net import Net, reasons
 WIDTH = 6
 
 
-def normalise(net: Net, name: str, axis: int = 2, affine: bool = True) -> None:
+def normalize(net: Net, name: str, axis: int = 2, affine: bool = True) -> None:
     inputs = {"X": [name]}
     if affine:
         inputs |= {"Scale": [net.parameter("gain", net.numbers(WIDTH))]}
@@ -39,7 +39,7 @@ def embeddings(count: int = 3, version: int = 1, add: str = "elementwise_add", *
         for index in range(1, count):
             net.op(add, {"X": [total], "Y": [f"e{index}"]}, {"Out": [f"s{index}"]}, axis=-1)
             total = f"s{index}"
-    normalise(net, total)
+    normalize(net, total)
     return net
 
 
@@ -51,7 +51,7 @@ def skip(affine: bool = True, axis: int = 2, y: str = "y") -> Net:
     else:
         net.parameter(y, net.numbers(WIDTH))
     net.op("elementwise_add", {"X": ["x"], "Y": [y]}, {"Out": ["s"]}, axis=-1)
-    normalise(net, "s", axis, affine)
+    normalize(net, "s", axis, affine)
     return net
 
 

@@ -87,7 +87,7 @@ def test_pooling(engine: str, attrs: dict[str, Any]) -> None:
     check(net, engine, net.op("pool2d", "Out", {"X": net.data(2, 3, 9, 7)}, **attrs))
 
 
-def test_normalisation_by_channel_and_by_row(engine: str) -> None:
+def test_normalization_by_channel_and_by_row(engine: str) -> None:
     net = Net()
     inputs = {
         "X": net.data(2, 5, 4, 3),

@@ -1,7 +1,7 @@
 """The native engine under sanitizers: python -m tests.runtime.native.sanitize address|thread [MODULE ARGUMENT ...].
 
 Builds the library with them into a temporary folder and runs the tests of this folder on it, or a module (`tests.fuzz shapes
---minutes 3`). `address` also finds undefined behaviour. Without a compiler, or without the sanitizer's library, it says so
+--minutes 3`). `address` also finds undefined behavior. Without a compiler, or without the sanitizer's library, it says so
 and does nothing.
 """
 

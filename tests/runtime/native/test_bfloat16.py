@@ -245,7 +245,7 @@ def test_transposed_convolution() -> None:
 
 
 @pytest.mark.parametrize("groups", [1, 16])
-def test_weights_are_rounded_after_normalisation_is_folded_in(groups: int) -> None:
+def test_weights_are_rounded_after_normalization_is_folded_in(groups: int) -> None:
     """A factor of 3 for each channel: rounding first would give other weights."""
     net = Net()
     filters = net.random.standard_normal((16, 16 // groups, 3, 3)).astype(np.float32)
@@ -360,7 +360,7 @@ def test_what_lies_between_products_is_rounded(rows: int, depth: int, hidden: in
 
 @pytest.mark.parametrize("activation", ["gelu", "sigmoid", "leaky_relu", "hard_swish"])
 def test_activations_between_products(activation: str) -> None:
-    """Neighbours of a tie may be rounded otherwise than numpy's: by one part in 2^8 of one of 50 numbers."""
+    """Neighbors of a tie may be rounded otherwise than numpy's: by one part in 2^8 of one of 50 numbers."""
     net = Net()
     x, first, second = net.data(9, 20), net.parameter(20, 50), net.parameter(50, 24)
     middle = net.op(activation, "Out", {"X": net.op("mul", "Out", {"X": x, "Y": first})})

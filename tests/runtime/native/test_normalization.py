@@ -1,4 +1,4 @@
-"""Normalisation over groups of channels: numpy's numbers, in rows and in blocks of channels."""
+"""Normalization over groups of channels: numpy's numbers, in rows and in blocks of channels."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_group_norm_that_is_left_to_numpy(attrs: dict[str, Any], shape: tuple[in
     st.sampled_from([0.25, 0.5, 0.75, 1.0]),
     st.booleans(),
 )
-def test_normalisation_by_the_channels_around(channels: int, around: int, power: float, blocked: bool) -> None:
+def test_normalization_by_the_channels_around(channels: int, around: int, power: float, blocked: bool) -> None:
     net = Net()
     x = image(net, (2, channels, 3, 5), blocked)
     y = net.op("lrn", "Out", {"X": x}, "MidOut", n=around, k=1.5, alpha=0.02, beta=power)

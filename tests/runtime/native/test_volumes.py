@@ -20,7 +20,7 @@ def conv3d(net: Net, x: str, weights: str, **attrs: Any) -> str:
     return net.op("conv3d", "Output", {"Input": x, "Filter": weights}, **STEPS | attrs)
 
 
-def normalised(net: Net, x: str, channels: int) -> str:
+def normalized(net: Net, x: str, channels: int) -> str:
     numbers = {slot: net.parameter(channels) for slot in ("Scale", "Bias", "Mean")}
     variance = net.parameter(channels, of=net.random.uniform(0.5, 2, channels).astype("float32"))
     further = ("MeanOut", "VarianceOut", "SavedMean", "SavedVariance")
@@ -49,9 +49,9 @@ def test_a_block_of_a_residual_network(images: int, stride: int) -> None:
     net = Net()
     x = conv3d(net, net.data(images, 3, 5, 9, 7), net.parameter(20, 3, 3, 3, 3))
     y = net.op(
-        "relu", "Out", {"X": normalised(net, conv3d(net, x, net.parameter(20, 20, 3, 3, 3), strides=[stride] * 3), 20)}
+        "relu", "Out", {"X": normalized(net, conv3d(net, x, net.parameter(20, 20, 3, 3, 3), strides=[stride] * 3), 20)}
     )
-    y = normalised(net, conv3d(net, y, net.parameter(20, 20, 3, 3, 3)), 20)
+    y = normalized(net, conv3d(net, y, net.parameter(20, 20, 3, 3, 3)), 20)
     short = conv3d(net, x, net.parameter(20, 20, 1, 1, 1), strides=[stride] * 3, paddings=[0, 0, 0])
     y = net.op("relu", "Out", {"X": net.op("elementwise_add", "Out", {"X": short, "Y": y})})
     y = net.op("elementwise_add", "Out", {"X": y, "Y": net.parameter(20)}, axis=1)

@@ -2747,7 +2747,7 @@ class DecodeBoxes(Arguments[P]):
 
 class LayerNormGradient(Arguments[P]):
     """The gradient of layer_norm; sums: for each task two sums over its rows, zeros at first, of out_grad times the
-    normalised source and of out_grad."""
+    normalized source and of out_grad."""
 
     __slots__ = (
         "source", "scale", "mean", "variance", "out_grad", "source_grad", "sums", "rows", "columns", "epsilon",

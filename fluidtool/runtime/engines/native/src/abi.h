@@ -764,7 +764,7 @@ typedef struct ft_decode_boxes {
 } ft_decode_boxes;
 
 /* The gradient of layer_norm; sums: for each task two sums over its rows, zeros at first, of out_grad times the
-   normalised source and of out_grad. */
+   normalized source and of out_grad. */
 typedef struct ft_layer_norm_gradient {
     int32_t kind, activation;
     int64_t tasks;

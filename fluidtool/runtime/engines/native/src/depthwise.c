@@ -40,7 +40,7 @@ INLINE void store_pixels(const int PIXELS, const streak *t, int64_t row, int64_t
     if (!QUICK(t->s->activation)) activate_pixels(t->s->activation, &t->s->constants, y, s->out_pixel, PIXELS);
 }
 
-/* PIXELS neighbours in each of ROWS rows, by a window of SIZE rows and columns that moves by STRIDE. Of the columns under
+/* PIXELS neighbors in each of ROWS rows, by a window of SIZE rows and columns that moves by STRIDE. Of the columns under
    it the first and the last SIZE / 2 may lie beside the image. */
 INLINE void windows(const int PIXELS, const int ROWS, const int SIZE, const int STRIDE, const streak *t, int64_t column) {
     const ft_depthwise *s = t->s;
@@ -75,7 +75,7 @@ INLINE void windows(const int PIXELS, const int ROWS, const int SIZE, const int 
     for (int r = 0; r < ROWS; r++) store_pixels(PIXELS, t, r, column, sum[r]);
 }
 
-/* PIXELS neighbours in a row, by any window; BORDER: some taps lie outside the image. */
+/* PIXELS neighbors in a row, by any window; BORDER: some taps lie outside the image. */
 INLINE void taps(const int PIXELS, const int BORDER, const streak *t, int64_t column) {
     const ft_depthwise *s = t->s;
     const int64_t left = column * s->stride_w - s->pad_left;
@@ -96,7 +96,7 @@ INLINE void taps(const int PIXELS, const int BORDER, const streak *t, int64_t co
     store_pixels(PIXELS, t, 0, column, sum);
 }
 
-/* `pixels` neighbours, in so many rows. */
+/* `pixels` neighbors, in so many rows. */
 typedef void (*streaks)(const streak *t, int64_t rows, int64_t pixels, int64_t column);
 
 #define STREAKS(work, ...)                     \

@@ -1,4 +1,4 @@
-/* Normalisation over groups of channels of each image, over a channel of all images, and what training needs of that and of
+/* Normalization over groups of channels of each image, over a channel of all images, and what training needs of that and of
    that over rows. Included by matrices.c.
    y = activation((x - mean) / sqrt(variance + epsilon) * scale + bias). */
 
@@ -124,7 +124,7 @@ static void group_norm_blocked(const ft_call *call, int64_t task, int64_t tasks)
     }
 }
 
-/* ---------------------------------------------------------------- gradient of layer normalisation */
+/* ---------------------------------------------------------------- gradient of layer normalization */
 typedef struct {
     vec normalized, grad, scaled; /* scaled: by the factor */
 } norm_lanes;
@@ -186,7 +186,7 @@ static void batch_norm(const ft_call *call, int64_t task, int64_t tasks) {
     }
 }
 
-/* Of the gradients, and of them times the normalised x; 256 of them are added up at a time. */
+/* Of the gradients, and of them times the normalized x; 256 of them are added up at a time. */
 INLINE void add_gradients(const float *x, const float *dy, int64_t count, float mean, float inverse, double *sum,
                           double *along) {
     vec totals[2] = {ALL(0), ALL(0)};
@@ -270,7 +270,7 @@ static void normalize_last(const ft_call *call, int64_t task, int64_t tasks) {
     }
 }
 
-/* Of the gradients, and of them times the normalised x. */
+/* Of the gradients, and of them times the normalized x. */
 static void channel_slopes(const ft_call *call, int64_t task, int64_t tasks) {
     const ft_channel_slopes *s = &call->channel_slopes;
     const int64_t channels = s->channels;

@@ -2,7 +2,7 @@
    one tap over rows as pixels. A unit of its own, since only some processors with AVX-512 have the instructions: Python makes
    steps of its kernels where the library says `avx512_bf16`.
 
-   Numbers lie as halves (16 bits) with channels in blocks, innermost: two neighbours make a word of 32 bits, which is
+   Numbers lie as halves (16 bits) with channels in blocks, innermost: two neighbors make a word of 32 bits, which is
    multiplied with two weights of each of 16 columns and added to their float32 sums. */
 #include "kernels.h"
 
@@ -155,13 +155,13 @@ INLINE void sum_pixel(const int BLOCKS, const pair_tile *t) {
     }
 TILES(one_block, 1, 0)
 TILES(two_blocks, 2, 0)
-TILES(neighbours, 2, 16)
+TILES(neighbors, 2, 16)
 TILES(every_other, 2, 32)
 static void two_rows(const pair_tile *t) { sum_pairs(2 * NARROW_ROW, 2, 16, NARROW_ROW, t); }
 
 static void tile_of(int64_t blocks, int64_t pixels, const pair_tile *t) {
     if (blocks == 1) one_block(pixels, t);
-    else if (t->x_pixel == VL) neighbours(pixels, t);
+    else if (t->x_pixel == VL) neighbors(pixels, t);
     else if (t->x_pixel == 2 * VL) every_other(pixels, t);
     else two_blocks(pixels, t);
 }

@@ -1,4 +1,4 @@
-/* Softmax and layer normalisation. Included by matrices.c. */
+/* Softmax and layer normalization. Included by matrices.c. */
 #define LOWEST_LOGIT -64.0f /* below the largest: no probability is 0, as in Paddle */
 
 static inline vec exp_shifted(vec shifted) { return exp_vec(MAX(shifted, ALL(LOWEST_LOGIT))); }
