@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from inspect import cleandoc
 from pathlib import Path
+from posixpath import relpath
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
@@ -18,7 +19,8 @@ from fluidtool.cli.app import app  # noqa: E402
 from fluidtool.cli.commands import COMMANDS  # noqa: E402
 from fluidtool.cli.environment import VARIABLES  # noqa: E402
 from fluidtool.cli.examples import EXAMPLES  # noqa: E402
-from fluidtool.cli.help import EXIT_CODES  # noqa: E402
+from fluidtool.cli.exit_codes import EXIT_CODES  # noqa: E402
+from fluidtool.cli.topics import LISTS, TOPICS  # noqa: E402
 from fluidtool.passes.catalogue import INFERENCE_PASSES, InferencePass  # noqa: E402
 
 DOCS = Path(__file__).parent
@@ -37,6 +39,9 @@ MORE = {  # pages that say more about a command
     "transpile": "transpile.md",
     "view": "view.md",
 }
+
+
+LISTED = {"errors": "docs/errors.md", "environment": "docs/environment.md"}
 
 
 def plain(text: str) -> str:
@@ -71,6 +76,8 @@ def command_page(name: str) -> str:
     if name in MORE:
         lines.append(f"More, with examples: [{MORE[name]}](../{MORE[name]}).\n")
     lines += options(command.get_params(ctx), ctx)
+    if name == "help":
+        lines.append(topics())
     if name in EXAMPLES:
         lines.append("\n## Examples\n\n```sh\n" + "\n".join(EXAMPLES[name]) + "\n```\n")
     return "\n".join(lines).replace("\n\n\n", "\n\n")
@@ -92,6 +99,18 @@ def options(params: list[Any], ctx: Any) -> Iterator[str]:
             groups.setdefault(panel if isinstance(panel, str) else "Options", []).append(row)
     for title, rows in groups.items():
         yield f"\n## {title}\n\n" + table(("option", "meaning"), rows)
+
+
+def topics() -> str:
+    """The topics of `fluidtool help`, each with the page that it summarizes."""
+    rows = [(code(name), plain(topic.summary), page_link(topic.page)) for name, topic in TOPICS.items()]
+    rows += [(code(name), plain(about), page_link(LISTED.get(name, ""))) for name, about in LISTS.items()]
+    return "\n## Topics\n\n" + table(("topic", "about", "more"), rows)
+
+
+def page_link(page: str) -> str:
+    """A page of the checkout, linked from docs/commands."""
+    return f"[{page.removeprefix('docs/')}]({relpath(page, 'docs/commands')})" if page else ""
 
 
 def overview() -> str:

@@ -77,8 +77,9 @@ def _values(command: str, options: dict[str, Any], words: Sequence[str]) -> Iter
 
     if command == "help":
         from fluidtool.cli.explanations import ERRORS, FINDINGS
+        from fluidtool.cli.topics import LISTS, TOPICS
 
-        return [*COMMANDS, "errors", *ERRORS, *FINDINGS]
+        return [*COMMANDS, *TOPICS, *LISTS, *ERRORS, *FINDINGS]
     option = next((word for word in reversed(words) if word.startswith("-")), "")
     behind = words[::-1].index(option) if option else 0
     takes_value = option in options and not options[option].is_flag

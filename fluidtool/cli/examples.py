@@ -50,7 +50,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "debug": ("fluidtool debug reduce samples/digits -o part -- grep -q softmax {model}/__model__",),
     "completion": ("fluidtool completion bash",),
-    "help": ("fluidtool help FT210", "fluidtool help errors", "fluidtool help environment", "fluidtool help run"),
+    "help": ("fluidtool help FT210", "fluidtool help topics", "fluidtool help lod", "fluidtool help run"),
     "diff": ("fluidtool diff samples/digits samples/digits --with-params",),
     "check": (
         "fluidtool check samples/digits",

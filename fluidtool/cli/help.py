@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from textwrap import wrap
 
 from fluidtool import errors
 from fluidtool.cli.commands import COMMANDS
+from fluidtool.cli.exit_codes import EXIT_CODES
+from fluidtool.cli.topics import LISTS, TOPICS
 
-EXIT_CODES = (
-    (errors.EXIT_OK, "success"),
-    (errors.EXIT_FINDING, "a finding of check or diff, or outputs that differ (--expect, --verify)"),
-    (errors.EXIT_USAGE, "an invalid option, name, shape or size, or a missing file system permission"),
-    (errors.EXIT_UNREADABLE, "a file that cannot be read or written"),
-    (errors.EXIT_UNSUPPORTED, "an operator that fluidtool does not support"),
-    (errors.EXIT_NOT_FINITE, "NaN or infinity, found by --check-nan"),
-    (errors.EXIT_INTERNAL, "a bug in fluidtool"),
-    (errors.EXIT_INTERRUPTED, "interrupted"),
-)
 EXAMPLES = (
     "fluidtool inspect samples/digits",
     "fluidtool run samples/digits --feed samples/digits/x.npy",
@@ -41,14 +34,18 @@ def help_page(bold: bool = False) -> str:
         heading("Commands:"),
         *(f"  {name:{width}}  {summary}" for name, summary in COMMANDS.items()),
         "",
+        heading("Topics:"),
+        *(f"  {line}" for line in wrap(", ".join([*TOPICS, *LISTS]), 76)),
+        "",
         heading("Exit codes:"),
         *(f"  {code:<{width}}  {meaning}" for code, meaning in EXIT_CODES),
         "",
         heading("Examples:"),
         *(f"  {example}" for example in EXAMPLES),
         "",
-        "Data goes to stdout, everything else to stderr. FLUIDTOOL_DEBUG=1 shows the traceback behind an error;",
-        "'fluidtool help environment' lists all variables, 'fluidtool help errors' all codes.",
+        "'fluidtool help COMMAND', 'fluidtool help TOPIC' and 'fluidtool help CODE' say more; 'fluidtool help topics'",
+        "says what each topic is about. Data goes to stdout, everything else to stderr. FLUIDTOOL_DEBUG=1 shows the",
+        "traceback behind an error.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -22,6 +22,6 @@ COMMANDS: dict[str, str] = {
     "exec": "Run a Python script that imports paddle, without Paddle.",
     "ops": "Show which operators are implemented, or how one is declared.",
     "completion": "Print a script that completes command lines in bash, zsh or fish.",
-    "help": "Show the help of a command, or what an error code means.",
+    "help": "Show the help of a command or topic, or what an error code means.",
     "version": "Show the version of fluidtool, Python, numpy and the engines.",
 }
