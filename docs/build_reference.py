@@ -75,6 +75,8 @@ def command_page(name: str) -> str:
     lines = [f"# fluidtool {name}\n", NOTE, f"```text\nfluidtool {name} {usage}\n```\n\n", paragraphs(command.help)]
     if name in MORE:
         lines.append(f"More, with examples: [{MORE[name]}](../{MORE[name]}).\n")
+    if (DOCS / "schemas" / f"{name}-1.json").exists():
+        lines.append(f"`--json` writes [fluidtool.{name}/1](../schemas/{name}-1.md).\n")
     lines += options(command.get_params(ctx), ctx)
     if name == "help":
         lines.append(topics())

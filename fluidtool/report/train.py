@@ -12,8 +12,8 @@ class TrainReport(TypedDict):
     """A step of a training."""
 
     schema: Annotated[Literal["fluidtool.train/1"], "the kind of this line"]
-    epoch: Annotated[int, "the epoch, counted from 1"]
-    step: Annotated[int, "the step of the epoch, counted from 1"]
+    epoch: Annotated[int, "the epoch, counted from 0"]
+    step: Annotated[int, "the step of the epoch, counted from 0"]
     loss: Annotated[Number | None, "the loss"]
     examples_per_second: Annotated[float, "the speed of the step"]
     fetch: NotRequired[Annotated[Mapping[str, Any], "the values of --fetch by name, as nested lists"]]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from docs import build_schemas
+from docs.build_schema_pages import shown as shown_json
 from fluidtool.cli.commands import COMMANDS
 from fluidtool.cli.options.changed import with_changes
 from tests.cli.support import DIGITS, call_json
@@ -68,6 +69,20 @@ def test_every_record_is_closed_and_every_key_described(path: Any) -> None:
 def test_one_word_for_one_thing(path: Any) -> None:
     for record in objects(json.loads(path.read_text())):
         assert not OTHER_WORDS & record["properties"].keys()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_document_has_a_page_with_every_key_and_an_example(path: Any) -> None:
+    schema, page = json.loads(path.read_text()), path.with_suffix(".md").read_text()
+    assert [key for record in objects(schema) for key in record["properties"] if f"\n| `{key}` | " not in page] == []
+    assert f'"schema": "{schema["title"]}"' in page.partition("## Examples")[2]
+
+
+def test_an_example_is_json_with_long_lists_shortened() -> None:
+    document = {"a": list(range(9)), "b": [{"c": "x" * 90} for _ in range(5)]}
+    shown = shown_json(document)
+    assert json.loads(shown.replace(",\n    …", "")) == {"a": document["a"], "b": document["b"][:3]}
+    assert json.loads(shown_json(list(range(99))).replace(", …", "")) == [0, 1, 2]
 
 
 def test_a_key_that_is_not_documented_is_refused() -> None:

@@ -1,54 +1,32 @@
-"""Small documents as they should be; `python -m tests.report.test_snapshots` writes them again."""
+"""Small documents as they should be; `python -m tests.report.test_snapshots [NAME...]` writes them again."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 import tempfile
 from contextlib import chdir
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.support import DIGITS, call
-from tests.support.schemas import check_document
-
-SNAPSHOTS = Path(__file__).with_name("snapshots")
-DOCUMENTS: dict[str, tuple[str, ...]] = {
-    "check": ("check", "digits"),
-    "check of several": ("check", "digits", "nothing", "--security"),
-    "convert": ("convert", "digits", "--to", "combined", "-o", "out"),
-    "diff": ("diff", "digits", "resized"),
-    "error": ("run", "digits", "--feed", "imgae=digits/x.npy"),
-    "error of the command line": ("run", "digits", "--fee"),
-    "error of a file": ("inspect", "nowhere"),
-    "inspect": ("inspect", "digits", "--batch", "2"),
-    "inspect operators": ("inspect", "digits", "--ops"),
-    "inspect variables": ("inspect", "digits", "--vars"),
-    "ops": ("ops", "mul"),
-    "ops coverage": ("ops", "--coverage", "digits"),
-    "params list": ("params", "list", "digits"),
-    "params merge": ("params", "merge", "digits", "-o", "out.npz"),
-    "prune": ("prune", "digits", "--targets", "fc_0.tmp_0", "-o", "out"),
-    "reshape": ("reshape", "digits", "image:[8,1,8,8]"),
-    "run": ("run", "digits", "--feed", "digits/x.npy", "--fetch", "fc_0.tmp_0", "--engine", "numpy"),
-    "transpile": ("transpile", "digits", "--release-memory"),
-}
+from tests.cli.support import SAMPLES, call, process
+from tests.report.documents import EXACT, SNAPSHOTS, VARYING, in_snapshot, snapshot
+from tests.support.schemas import check_document, documents
 
 
-def written(words: tuple[str, ...]) -> Any:
-    """What a command line writes, in a folder with the sample `digits` and a copy of it for another batch."""
+def written(words: tuple[str, ...]) -> list[Any]:
+    """What a command line writes; `launch` starts processes, and so does it in one of its own."""
+    words = tuple(sys.executable if word == "python" else word for word in words)
     with tempfile.TemporaryDirectory() as name, chdir(name):
-        shutil.copytree(DIGITS, "digits")
+        for sample in ("digits", "digits_training"):
+            shutil.copytree(SAMPLES / sample, sample)
+        shutil.copy(SAMPLES / "launch" / "role.py", "role.py")
         assert call("reshape", "digits", "[8,1,8,8]", "-o", "resized").exit_code == 0
-        return json.loads(call(*words, "--json", env={"FLUIDTOOL_NATIVE": "0"}).stdout)
-
-
-def snapshot(name: str) -> Path:
-    return SNAPSHOTS / f"{name.replace(' ', '-')}.json"
+        if words[0] == "launch":
+            return documents(process(*words, text=True).stdout)
+        return documents(call(*words, env={"FLUIDTOOL_NATIVE": "0"}).stdout)
 
 
 def same(found: Any, expected: Any) -> bool:
@@ -60,19 +38,41 @@ def same(found: Any, expected: Any) -> bool:
     return bool(found == (pytest.approx(expected, rel=1e-5, abs=1e-6) if isinstance(expected, float) else expected))
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
+def keys(value: Any) -> Any:
+    """The keys of a document and of the records in it; of a list, those of its first item."""
+    if isinstance(value, dict):
+        return {key: keys(each) for key, each in value.items()}
+    return [keys(each) for each in value[:1]] if isinstance(value, list) else None
+
+
+def kinds(lines: list[Any]) -> dict[str, Any]:
+    """The keys of each kind of line."""
+    return {line.get("event", "step"): keys(line) for line in lines}
+
+
+@pytest.mark.parametrize("name", EXACT)
 def test_a_document_is_as_it_was(name: str) -> None:
-    found, expected = written(DOCUMENTS[name]), json.loads(snapshot(name).read_text())
-    check_document(found)
-    assert same(found, expected), json.dumps(found, indent=2)
+    found = written(EXACT[name])
+    for document in found:
+        check_document(document)
+    assert same(found, in_snapshot(name)), json.dumps(found, indent=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", VARYING)
+def test_a_document_has_the_keys_that_it_had(name: str) -> None:
+    found = written(VARYING[name])
+    for document in (*found, *in_snapshot(name)):
+        check_document(document)
+    assert kinds(found) == kinds(in_snapshot(name))
 
 
 def test_there_is_no_other_snapshot() -> None:
-    assert set(SNAPSHOTS.iterdir()) == set(map(snapshot, DOCUMENTS))
+    assert set(SNAPSHOTS.iterdir()) == set(map(snapshot, (*EXACT, *VARYING)))
 
 
 if __name__ == "__main__":
-    SNAPSHOTS.mkdir(exist_ok=True)
-    for each, command in DOCUMENTS.items():
-        snapshot(each).write_text(json.dumps(written(command), indent=2) + os.linesep)
-    sys.exit(0)
+    for each in sys.argv[1:] or (*EXACT, *VARYING):
+        lines = written((EXACT | VARYING)[each])
+        indent = 2 if len(lines) == 1 else None
+        snapshot(each).write_text("".join(json.dumps(line, indent=indent) + "\n" for line in lines))

@@ -32,6 +32,11 @@ def test_every_command_is_in_the_navigation() -> None:
     assert [name for name in COMMANDS if f"{name}: commands/{name}.md" not in navigation] == []
 
 
+def test_every_json_document_is_in_the_navigation() -> None:
+    navigation, pages = (ROOT / "mkdocs.yml").read_text(), sorted(path.stem for path in DOCS.glob("schemas/*-1.md"))
+    assert pages and [name for name in pages if f"{name[:-2]}: schemas/{name}.md" not in navigation] == []
+
+
 def quoted_changes() -> list[object]:
     """(file, lines that it must have one after the other) of each diff on the pages for contributors."""
     found = []
