@@ -422,7 +422,7 @@ def test_kernels_of_operators_are_the_same_code_on_every_device() -> None:
 def test_what_is_outside_is_not_there() -> None:
     import fluidtool.fluid as fluid
 
-    assert "Outside: dynamic graphs." in STATUS.read_text()
+    assert "Not supported: dynamic graphs." in STATUS.read_text()
     assert not hasattr(fluid, "dygraph")
 
 

@@ -31,7 +31,7 @@ ERRORS = {
         "sequence lengths with `--lod`, or try the model with `--random`.",
     ),
     "FT211": Explanation(
-        "Something is fetched that the program does not compute.",
+        "A variable is fetched that the program does not compute.",
         "`fluidtool inspect --vars MODEL` lists the variables; fetch a variable of block 0.",
     ),
     "FT220": Explanation(
@@ -70,7 +70,7 @@ ERRORS = {
         "Nothing was changed. Make room or choose another place.",
     ),
     "FT300": Explanation(
-        "An input file is missing, truncated, damaged, or of another kind than expected.",
+        "An input file is missing, truncated, damaged, or not of the expected kind.",
         "The message says what was found; `fluidtool inspect` names the kind of a file.",
     ),
     "FT301": Explanation(
@@ -80,10 +80,10 @@ ERRORS = {
     ),
     "FT302": Explanation(
         "A file of a data set is not where it is expected.",
-        "Put it there, or set the folder of the data sets as the message says.",
+        "Put it there, or set the folder of the data sets as the message describes.",
     ),
     "FT310": Explanation(
-        "A parameter is missing, has another shape or data type than the program declares, or is followed by "
+        "A parameter is missing, has a shape or data type that the program does not declare, or is followed by "
         "stray bytes.",
         "Name the right file with `--params`, or save the model again; `fluidtool check MODEL` lists all such"
         " parameters.",
@@ -109,7 +109,7 @@ ERRORS = {
         "The table lists each operator with the reason; `fluidtool prune` can cut the model before it.",
     ),
     "FT430": Explanation(
-        "Operators contain sizes that contradict the new shapes of the inputs.",
+        "Operators contain sizes that contradict the new input shapes.",
         "`fluidtool reshape --fix-baked-batch` repairs those that follow the batch size; the others are "
         "listed with their places.",
     ),
@@ -120,8 +120,8 @@ ERRORS = {
     ),
     "FT600": Explanation(
         "An operator got inputs that it cannot take.",
-        "The message names the operator and the shapes; most often a feed has another shape than the model "
-        "was trained with.",
+        "The message names the operator and the shapes; usually a feed has a different shape from "
+        "what the model was trained with.",
     ),
     "FT601": Explanation(
         "An operator reads a variable that was never written: neither fed, nor loaded, nor computed.",
@@ -132,7 +132,7 @@ ERRORS = {
         "Scripts catch it as `fluid.core.EOFException` and reset the reader.",
     ),
     "FT603": Explanation(
-        "Every thread of a program waits for another one at a channel.",
+        "Every thread of a program is waiting for another one at a channel.",
         "The message says who waits for what; close a channel, or give it a buffer.",
     ),
     "FT700": Explanation(
@@ -160,7 +160,7 @@ ERRORS = {
         "Trainers and servers must come from the same transpilation and the same checkpoint.",
     ),
     "FT803": Explanation(
-        "The job cannot go on: a peer ended, or the server stops.",
+        "The job cannot continue: a peer ended, or the server is stopping.",
         "`fluidtool launch` restarts the job from its last common checkpoint; by hand, start all roles again.",
     ),
     "FT804": Explanation(
@@ -201,7 +201,7 @@ FINDINGS = {
         "The message says which; the operator would fail at run time.",
     ),
     "FC203": Explanation(
-        "An operator passes on the data type of its input, but its output is declared with another one. "
+        "An operator passes on the data type of its input, but its output is declared with a different one. "
         "Declared float32 does not count: it is what Paddle declares by default.",
         "The message says which; the operator would fail at run time.",
     ),
@@ -210,11 +210,11 @@ FINDINGS = {
         "Name its file with `--params`, or save the model again.",
     ),
     "FC302": Explanation(
-        "A parameter has another shape than the program declares.",
+        "A parameter's shape is not the one that the program declares.",
         "The file belongs to another program.",
     ),
     "FC303": Explanation(
-        "A parameter has another data type than the program declares.",
+        "A parameter's data type is not the one that the program declares.",
         "The file belongs to another program.",
     ),
     "FC304": Explanation(
@@ -256,7 +256,7 @@ FINDINGS = {
         "Save the model again.",
     ),
     "FC404": Explanation(
-        "An operator has an attribute of another type than its schema declares. Paddle's own conversions are "
+        "An attribute of an operator has a type that its schema does not declare. Paddle's own conversions are "
         "not reported: integers for booleans and floats.",
         "Save the model again; it would not run.",
     ),

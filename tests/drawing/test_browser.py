@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import struct
 import subprocess
 import zlib
@@ -18,13 +16,9 @@ from fluidtool.ir import Program
 from fluidtool.workflows.view import view
 from tests.cli.support import linear_program
 from tests.drawing.programs import EVIL, chain, looping, named
+from tests.support.chromium import BROWSER, MISSING
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-BROWSER = os.environ.get("FLUIDTOOL_TEST_BROWSER") or next(filter(None, map(shutil.which, NAMES)), None)
-pytestmark = [
-    pytest.mark.skipif(BROWSER is None, reason=f"needs a browser: none of {', '.join(NAMES)} is in PATH"),
-    pytest.mark.slow,
-]
+pytestmark = [pytest.mark.skipif(BROWSER is None, reason=MISSING), pytest.mark.slow]
 
 
 def page(folder: Path, program: Program, **options: Any) -> Path:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -13,8 +10,6 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-
-from tests.support.checkout import ROOT
 
 pytest.importorskip("mkdocs", reason="the site needs the extra docs; .ci/run builds it in an environment of its own")
 
@@ -49,17 +44,6 @@ class Page(HTMLParser):
         loaded = tag in LOADS and (tag != "link" or LOADED_LINKS & set(found.get("rel", "").split()))
         if loaded and LOADS[tag] in found:
             self.loads.append(found[LOADS[tag]])
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the site, newly built; a warning is an error."""
-    folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder
 
 
 @pytest.fixture(scope="module")
