@@ -10,14 +10,14 @@ from typing import Annotated, Any
 
 import typer
 
-PANEL = "Talk"
+PANEL = "Messages"
 QUIET, NORMAL, VERBOSE = -1, 0, 1
 LEVEL: ContextVar[int] = ContextVar("LEVEL", default=NORMAL)
 QuietOption = Annotated[
-    bool, typer.Option("--quiet", "-q", rich_help_panel=PANEL, help="Say nothing on stderr but errors.")
+    bool, typer.Option("--quiet", "-q", rich_help_panel=PANEL, help="Write nothing but errors to stderr.")
 ]
 VerboseOption = Annotated[
-    bool, typer.Option("--verbose", "-v", rich_help_panel=PANEL, help="Also say how long each part of the work took.")
+    bool, typer.Option("--verbose", "-v", rich_help_panel=PANEL, help="Also show how long each part of the work took.")
 ]
 
 

@@ -38,7 +38,9 @@ def check(
     models: ModelPaths,
     recursive: Annotated[
         bool,
-        typer.Option("--recursive", "-r", rich_help_panel=MODEL, help="Check every program in the folders and below."),
+        typer.Option(
+            "--recursive", "-r", rich_help_panel=MODEL, help="Check every program in the folders and their subfolders."
+        ),
     ] = False,
     program_only: ProgramOnly = False,
     security: Annotated[
@@ -46,7 +48,7 @@ def check(
         typer.Option(
             "--security",
             rich_help_panel=OUTPUT,
-            help="List what the program could do instead of its faults: files, network, Python functions, endless loops, "
+            help="Instead of faults, list what the program could do: files, network, Python functions, endless loops, "
             "and the memory that it declares.",
         ),
     ] = False,

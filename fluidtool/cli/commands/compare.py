@@ -27,9 +27,7 @@ def compare(
     a: Annotated[str, typer.Argument(metavar="A", help=HELP)],
     b: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[B]", help="The model to compare A with, likewise; A itself if other options say what differs."
-        ),
+        typer.Argument(metavar="[B]", help="The model to compare A with; A itself if other options say what differs."),
     ] = None,
     feed: Feeds = None,
     lod: Lods = None,
@@ -58,7 +56,7 @@ def compare(
             "--precision-b",
             metavar="float32|bf16",
             rich_help_panel=SIDES,
-            help="The precision of B (default: that of A); bf16 takes the native engine.",
+            help="The precision of B (default: that of A); bf16 needs the native engine.",
         ),
     ] = None,
     device: Annotated[Device, Changed(panel=SIDES, help="Where to compute A.")] = "cpu",
@@ -103,7 +101,7 @@ def compare(
         typer.Option(
             "--all-values",
             rich_help_panel=JUDGING,
-            help="Also fetch what an engine would compute at once, which keeps it from doing so.",
+            help="Also fetch values that an engine would fuse away, which keeps it from fusing them.",
         ),
     ] = False,
     rtol: Annotated[
@@ -134,7 +132,7 @@ def compare(
     params: Annotated[ParamsPath, Changed(help="Where the parameters of A are, as for 'run'.")] = None,
     params_b: Annotated[
         str | None,
-        typer.Option("--params-b", metavar="FILE|DIR", rich_help_panel="Model", help="Where those of B are."),
+        typer.Option("--params-b", metavar="FILE|DIR", rich_help_panel="Model", help="Where the parameters of B are."),
     ] = None,
     model_file: ModelFile = None,
     allow_files: AllowFiles = None,
@@ -142,8 +140,8 @@ def compare(
 ) -> None:
     """Run two models, engines or precisions on the same feeds, and find the first value that differs.
 
-    Outputs are compared as both sides normally compute them, then all values that both have by name. Values that B computes
-    at once with others are listed as not in B. Exit code 1 if anything differs (docs/compare.md).
+    Outputs are compared as both sides normally compute them, then all values that both have by name. Values that
+    disappear into a fused operator of B are listed as not in B. Exit code 1 if anything differs (docs/compare.md).
     """
     if threads is not None:
         from fluidtool.cli.threads import use_threads

@@ -52,8 +52,9 @@ def debug(
 ) -> None:
     """Reduce a model to the smallest part that still shows a fault.
 
-    COMMAND judges: it must succeed on MODEL, and operators are taken out for as long as it succeeds, both ends by halves first,
-    then chunks. What a part reads and does not compute becomes its input. Exit code 2 if COMMAND fails on MODEL.
+    COMMAND decides: it must succeed on MODEL, and operators are taken out for as long as it succeeds, first from both
+    ends by bisection, then in chunks. What a part reads and does not compute becomes its input. Exit code 2 if
+    COMMAND fails on MODEL.
     """
     if action not in ACTIONS:
         raise UsageError(f"there is no action {action!r}; choose reduce")

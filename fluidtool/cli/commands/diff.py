@@ -17,7 +17,7 @@ from fluidtool.errors import EXIT_FINDING
 
 HELP = "A folder, a program file, or the prefix of .pdmodel and .pdiparams."
 A = Annotated[str, typer.Argument(metavar="A", help=HELP)]
-B = Annotated[str, typer.Argument(metavar="B", help="The model to compare A with, likewise.")]
+B = Annotated[str, typer.Argument(metavar="B", help="The model to compare A with.")]
 
 
 def diff(

@@ -20,7 +20,9 @@ def exec(
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[ARGUMENTS]...", help="What the script finds in sys.argv.")
     ] = None,
-    device: Annotated[Device, Changed(metavar="cpu", help="Take every GPU that the script names for the CPU.")] = "",
+    device: Annotated[
+        Device, Changed(metavar="cpu", help="Use the CPU in place of every GPU that the script names.")
+    ] = "",
     python2: Annotated[
         bool, typer.Option("--python2", help="Translate the script and its modules from Python 2 (with fissix).")
     ] = False,

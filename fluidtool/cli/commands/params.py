@@ -43,7 +43,7 @@ def params(
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """List, merge, split, rename or compare parameters, of models or alone; show statistics of them.
+    """List, merge, split, rename or compare parameters, in models or in files of their own; show statistics.
 
     diff has exit code 1 if there are differences. merge refuses two parameters of the same name with different values.
     """

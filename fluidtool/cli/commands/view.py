@@ -61,7 +61,7 @@ def view(
     ],
     format: Annotated[
         Format | None,
-        typer.Option("--format", rich_help_panel=OUTPUT, help="The format, if the file's suffix does not say it."),
+        typer.Option("--format", rich_help_panel=OUTPUT, help="The format, if the file's suffix does not tell."),
     ] = None,
     fold: Annotated[
         Fold,
@@ -72,7 +72,7 @@ def view(
         ),
     ] = Fold.AUTO,
     with_params: Annotated[
-        WithParams, Changed(panel=OUTPUT, help="Statistics of the parameters in a page; reads the weights.")
+        WithParams, Changed(panel=OUTPUT, help="Show statistics of the parameters on the page; reads the weights.")
     ] = False,
     profile: Annotated[
         Path | None,
@@ -94,17 +94,19 @@ def view(
     ] = None,
     color_by: Annotated[
         ColorBy | None,
-        typer.Option("--color-by", rich_help_panel=COLORS, help="What the colors say (default: what is given)."),
+        typer.Option(
+            "--color-by", rich_help_panel=COLORS, help="What the colors show (default: whichever file is given)."
+        ),
     ] = None,
     params: ParamsPath = None,
     model_file: ModelFile = None,
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Draw a model as a graph: a page to look around in, or a picture.
+    """Draw a model as a graph: a page to explore in a browser, or a picture.
 
-    The page is one file that loads nothing: pan, zoom, search, groups and blocks that open, shapes, attributes. Operators that
-    fluidtool does not have are drawn, too.
+    The page is one file that loads nothing: pan, zoom, search, groups and blocks that open, shapes, attributes.
+    Operators that fluidtool does not support are drawn too.
     """
     from fluidtool.cli.terminal import TERMINAL
     from fluidtool.cli.views.view import show_drawing

@@ -92,7 +92,7 @@ Tls = Annotated[
         "--tls/--no-tls",
         rich_help_panel=DISTRIBUTED,
         help="Whether to make certificates, with which roles recognize each other and encrypt (default: if an endpoint is "
-        "not on this machine). Real Paddle's roles know no TLS: with them, give --no-tls.",
+        "not on this machine). Real Paddle's roles do not support TLS: for jobs with them, use --no-tls.",
     ),
 ]
 PlanOnly = Annotated[

@@ -41,7 +41,7 @@ ModelFile = Annotated[
     ),
 ]
 ProgramOnly = Annotated[
-    bool, typer.Option("--program-only", rich_help_panel=MODEL, help="The program alone; parameters are not read.")
+    bool, typer.Option("--program-only", rich_help_panel=MODEL, help="Use only the program; parameters are not read.")
 ]
 Startup = Annotated[
     str | None,

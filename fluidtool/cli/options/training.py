@@ -14,7 +14,7 @@ _DATA = typer.Option(
     metavar="[NAME=]FILE...",
     rich_help_panel=INPUTS,
     help="The examples: .npz (one array per input, NAME.lod with the sequence lengths), .npy, or a folder of "
-    "NAME.npy. The leading axis is the examples; files for the same input are concatenated. Arrays called "
+    "NAME.npy. The leading axis counts the examples; files for the same input are concatenated. Arrays called "
     "step0_feed0, step0_feed1, ... are ready mini-batches.",
 )
 Data = Annotated[list[str] | None, _DATA]
