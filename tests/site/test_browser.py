@@ -76,9 +76,8 @@ def test_no_page_is_wider_than_a_phone_or_complains_or_loads_from_elsewhere(
 @pytest.mark.parametrize("width", [PHONE, DESK])
 @pytest.mark.parametrize("dark", [False, True])
 def test_a_page_follows_the_color_scheme(address: str, chromium: Browser, width: int, dark: bool) -> None:
+    chromium.forget()  # a page remembers the scheme of the page before
     chromium.look(width, dark)
-    chromium.open(f"{address}index.html")
-    chromium.value("localStorage.clear()")  # a page remembers the scheme of the page before
     for name in SOME:
         chromium.open(address + name)
         chromium.wait_for(f"{BRIGHTNESS} < 80" if dark else f"{BRIGHTNESS} > 200")

@@ -29,10 +29,7 @@ class Browser:
         self._write, self._read, self._left, self._last, self._session = write, read, b"", 0, ""
         self.requests: list[str] = []
         self.complaints: list[str] = []
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log", "Network"):
-            self.call(f"{domain}.enable")
+        self.forget()
 
     def call(self, method: str, **params: Any) -> Any:
         """The result of a method of the protocol."""
@@ -45,6 +42,15 @@ class Browser:
             self._event(answer)
         assert "error" not in answer, answer["error"]
         return answer["result"]
+
+    def forget(self) -> None:
+        """Go on with another page that shares no storage with those before."""
+        self._session = ""
+        context = self.call("Target.createBrowserContext")["browserContextId"]
+        target = self.call("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
 
     def open(self, address: str) -> None:
         """Go to a page, and wait until it is loaded."""
