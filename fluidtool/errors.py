@@ -144,7 +144,7 @@ class OutputError(FluidError, OSError):
 
 
 class UnreadableError(FluidError, ValueError):
-    """An input file that is missing, truncated, corrupted, or of another kind than expected."""
+    """An input file that is missing, truncated, corrupted, or not of the expected kind."""
 
     code = "FT300"
     exit_code = EXIT_UNREADABLE
@@ -163,7 +163,7 @@ class DataFileNotFoundError(UnreadableError, FileNotFoundError):
 
 
 class ParameterFileError(UnreadableError, RuntimeError):
-    """A parameter that is missing, of another shape or data type than declared, or followed by stray bytes.
+    """A parameter that is missing, does not have the declared shape or data type, or is followed by stray bytes.
 
     `kind` tells these apart and `variable` names the parameter, where one is meant; `faults` has one error for each
     parameter when several are at fault; `readable` has the parameters that can be read all the same.

@@ -67,14 +67,14 @@ class Model:
 
     @property
     def known(self) -> Known:
-        """What is known of the program in its present state."""
+        """What has been found out about the program as it is now."""
         known = self._known
         if known is None or known.program is not self.program or known.mutation != self.program.mutation:
             known = self._known = Known(self.program, self.program.mutation)
         return known
 
     def names(self, find: Callable[[Program], list[str]]) -> list[str]:
-        """What a function finds in the program, once for as long as it stays as it is."""
+        """What a function finds in the program, computed once until the program changes."""
         found = self.known.names
         if find not in found:
             found[find] = find(self.program)
@@ -157,7 +157,7 @@ class Model:
         return self.run({**dict(zip(self.feeds, values, strict=False)), **feed})
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> list[Path]:
-        """Save the program, and the parameters as they are now, laid out like what was loaded; all files or none.
+        """Save the program, and the parameters as they are now, in the layout that was loaded; all files or none.
 
         Raises OutputExistsError, OutputError, and ParameterFileError for a parameter that has no value.
         """

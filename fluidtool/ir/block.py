@@ -48,7 +48,7 @@ class Block:
     # -- the blocks around
     @property
     def desc(self) -> BlockDesc:
-        """What scripts reach for as `block.desc`."""
+        """What scripts use as `block.desc`."""
         from fluidtool.ir.descriptions import BlockDesc
 
         return BlockDesc(self)
@@ -147,7 +147,7 @@ class Block:
     def create_parameter(self, *args: Any, **kwargs: Any) -> Parameter:
         """Declare a parameter in block 0 (arguments of Parameter, and `initializer`, for one that has none yet).
 
-        A name that is there already must have the same shape and data type; raises ProgramError otherwise.
+        If the name is already declared, shape and data type must be the same; raises ProgramError otherwise.
         """
         block = self.program.global_block()
         initializer = kwargs.pop("initializer", None)
@@ -178,7 +178,7 @@ class Block:
         return writers if writers is not None and writers.mutation == self.program.mutation else None
 
     def add_var(self, var: Variable) -> Variable:
-        """Put a variable in; a variable of the same name is replaced."""
+        """Add a variable, replacing one of the same name."""
         writers = self._known_writers()
         self.vars[var.name] = var
         var.block = self
@@ -188,7 +188,7 @@ class Block:
         return var
 
     def remove_var(self, name: str) -> None:
-        """Take a variable's declaration out."""
+        """Remove the declaration of a variable."""
         self.vars.pop(name, None)
         self.program.touch()
 
@@ -301,7 +301,7 @@ class Block:
         return op
 
     def remove_op(self, index: int) -> None:
-        """Take the operator at this position out."""
+        """Remove the operator at this position."""
         if not 0 <= index < len(self.ops):
             raise ProgramError(f"cannot remove operator {index}: block {self.idx} has {len(self.ops)} operators")
         del self.ops[index]

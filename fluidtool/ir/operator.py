@@ -76,7 +76,7 @@ class Operator:
                 self._store(name, value, None)
 
     def infer(self) -> None:
-        """Declare what the operator implies of its outputs: shapes, data types, kinds and LoD levels."""
+        """Declare what follows for the outputs of the operator: shapes, data types, kinds and LoD levels."""
         if hooks.infer is not None:
             hooks.infer(self)
 
@@ -93,14 +93,14 @@ class Operator:
 
     @property
     def desc(self) -> OpDesc:
-        """What scripts reach for as `op.desc`."""
+        """What scripts use as `op.desc`."""
         from fluidtool.ir.descriptions import OpDesc
 
         return OpDesc(self)
 
     @property
     def block(self) -> Block:
-        """The block that this operator stands in."""
+        """The block that contains this operator."""
         return self._block
 
     @block.setter
@@ -184,7 +184,7 @@ class Operator:
         self._changed()
 
     def rename_in_attrs(self, renamed: Mapping[str, str]) -> None:
-        """Give the variables that attributes name other names."""
+        """Rename the variables that attributes name."""
         for attr, names in self.variable_attrs().items():
             new = [renamed.get(name, name) for name in names]
             self._attrs[attr] = new if self._attr_types[attr] == AttrType.VARS else new[0]
@@ -227,7 +227,7 @@ class Operator:
         self._changed()
 
     def remove_attr(self, name: str) -> None:
-        """Forget an attribute, if it is there."""
+        """Remove an attribute, if it is set."""
         self._attrs.pop(name, None)
         self._attr_types.pop(name, None)
         self.attr_extra.pop(name, None)

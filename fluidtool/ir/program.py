@@ -95,7 +95,7 @@ class Program:
         return found
 
     def forget(self) -> None:
-        """Let go of what is `known`, which may be as large as the program."""
+        """Release what is `known`, which may be as large as the program."""
         self._known.clear()
 
     # -- blocks
@@ -136,7 +136,7 @@ class Program:
     # -- fields
     @property
     def random_seed(self) -> int:
-        """The seed of random operators; 0 draws anew in every process."""
+        """The seed of random operators; with 0, every process draws different numbers."""
         return self._seed
 
     @random_seed.setter
@@ -287,7 +287,7 @@ class Program:
         return program
 
     def serialize_to_string(self) -> bytes:
-        """ProgramDesc bytes: those that it was parsed from, where nothing has changed since.
+        """ProgramDesc bytes: those that it was parsed from, if nothing has changed since.
 
         What was changed since or built here is written in a fixed order, so the same program always gives the same bytes.
         """
@@ -305,7 +305,7 @@ class Program:
 
     @property
     def desc(self) -> ProgramDesc:
-        """What scripts reach for as `program.desc`."""
+        """What scripts use as `program.desc`."""
         return ProgramDesc(self)
 
     def get_desc(self) -> ProgramDesc:

@@ -152,7 +152,7 @@ class Variable:
 
     @property
     def op(self) -> Operator | None:
-        """The last operator that writes this variable, of its own block or else of another one; None without one."""
+        """The last operator that writes this variable, in its own block or otherwise in another; None if there is none."""
         for block in (self._block, *self._block.program.blocks):
             for op in reversed(block.ops):
                 if self._name in op.output_arg_names:
@@ -226,7 +226,7 @@ class Variable:
 
     @property
     def says_persistable(self) -> bool:
-        """Whether it is declared at all if the value outlives a run; it does not where nothing is said."""
+        """Whether the program says if the value outlives a run; if it does not say, the value does not."""
         return self._persistable is not None
 
     def _changed(self) -> None:
@@ -253,7 +253,7 @@ class Variable:
 
     @property
     def desc(self) -> VarDesc:
-        """What scripts reach for as `var.desc`."""
+        """What scripts use as `var.desc`."""
         from fluidtool.ir.descriptions import VarDesc
 
         return VarDesc(self)

@@ -199,7 +199,7 @@ class Scope:
         return kid
 
     def take_in(self, kid: Scope) -> None:
-        """Adopt a scope without a parent."""
+        """Make a scope that has no parent a child of this one."""
         kid.parent = self
         self.kids.append(kid)
 
@@ -225,7 +225,7 @@ class Scope:
         self._names = object()
 
     def names_version(self) -> tuple[object, ...]:
-        """Equal to an earlier one while the same names mean the same variables, here and above."""
+        """A value that stays equal as long as the same names mean the same variables, here and above."""
         versions = [self._names]
         scope = self.parent
         while scope is not None:

@@ -28,8 +28,8 @@ _CPP_TYPES = {
 class LoDTensor:
     """An array (numpy or cupy, any shape and data type) and its LoD as offsets.
 
-    A fresh one holds no memory: it may have dimensions, but reading it raises UninitializedError.
-    Operators replace `array`, they never write into it, so arrays may be shared freely.
+    A new one has no memory: it may have dimensions, but reading it raises UninitializedError.
+    Operators replace `array` and never write into it, so arrays may be shared freely.
     """
 
     __slots__ = ("_dims", "array", "offsets")
@@ -41,7 +41,7 @@ class LoDTensor:
 
     # -- memory
     def set(self, array: Any, place: Place | None = None) -> None:
-        """Copy `array` (anything that numpy understands) in; on CUDAPlace the copy goes to that GPU."""
+        """Copy in `array` (anything that numpy understands); on a CUDAPlace the copy goes to that GPU."""
         if isinstance(array, LoDTensor):
             array = array.numpy()
         if isinstance(place, CUDAPlace):

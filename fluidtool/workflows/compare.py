@@ -112,11 +112,11 @@ def compare(
 ) -> CompareResult:
     """Run two models on the same feeds and compare their outputs and all values that both have by name.
 
-    right: the other model; None with `recorded`, a folder or file with values by name, and for `left` itself in real Paddle.
+    right: the other model; None with `recorded` (a folder or file with values by name), or to run `left` itself in real Paddle.
     inputs: by default random values, or those of the recording. fetch: the outputs to compare, names of A or patterns
     (default: its outputs). paddle: an interpreter with real Paddle, which runs `right` for at most `timeout` seconds.
-    rtol, atol: as of `Allowed`. every: also fetch what an engine would compute at once, which keeps it from doing so.
-    bisect: a folder for the smallest part that shows the first difference, with its feeds; it is written only then.
+    rtol, atol: as in `Allowed`. every: also fetch values that an engine would fuse away, which keeps it from fusing them.
+    bisect: a folder for the smallest part that shows the first difference, with its feeds; nothing is written if there is none.
     Raises UsageError, FeedError, FetchError, UnreadableError, OutputExistsError, OperatorError, DependencyError.
     """
     allowed = Allowed(rtol, atol)

@@ -17,8 +17,9 @@ NOISE = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class OnnxOptions:
-    """opset: the version of ONNX's operators, 13 to 23. external: parameters in a file of their own, OUTPUT.data, whatever
-    their size; above 2 GB they always are. several: inputs with sequences take several, and their lengths, instead of one.
+    """opset: the version of ONNX's operators, 13 to 23. external: parameters in a separate file, OUTPUT.data, whatever
+    their size; above 2 GB they always are. several: inputs with sequences take several sequences and their lengths,
+    instead of one.
     """
 
     opset: int = DEFAULT_OPSET

@@ -39,11 +39,11 @@ def convert(
     tolerance: float = TOLERANCE,
     watcher: Watcher = SILENT,
 ) -> ConvertResult:
-    """Save a model as `to`: all of it, or nothing where something has no counterpart there.
+    """Save a model in the format `to`: all of it, or nothing if that format cannot express something.
 
-    verify: run the result on these inputs beside our own run; `tolerance` is relative to the largest number of an output.
-    Raises NotConvertibleError with every blocker, UsageError for an unknown target, OutputExistsError, OutputError,
-    DependencyError for a missing package, and with `verify` what `run` raises.
+    verify: run the result on these inputs and compare with fluidtool's own run; `tolerance` is relative to the largest
+    number of an output. Raises NotConvertibleError with every blocker, UsageError for an unknown target,
+    OutputExistsError, OutputError, DependencyError for a missing package, and with `verify` what `run` raises.
     """
     if to not in TARGETS:
         hint = did_you_mean(to, TARGETS) or f"choose one of {', '.join(TARGETS)}"

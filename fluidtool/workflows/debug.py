@@ -55,7 +55,7 @@ def reduce(
     overwrite: bool = False,
     watcher: Watcher = SILENT,
 ) -> ReduceResult:
-    """Save the smallest part of a model for which a command still succeeds (exit code 0), which must be so for all of it.
+    """Save the smallest part of a model for which a command still succeeds (exit code 0); it must succeed for the whole model.
 
     command: its words, or one text for the shell. {model} stands for the folder of a part, {feed} for a .npz file with its inputs:
     values of a run on `inputs` (default: random), if the model can be run. A command that takes longer than `timeout` seconds

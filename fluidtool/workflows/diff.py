@@ -25,8 +25,7 @@ class ModelDifference:
 def diff(
     left: Source, right: Source, *, params: bool = False, callstack: bool = False, watcher: Watcher = SILENT
 ) -> ModelDifference:
-    """Compare two programs; params: and the values of their parameters, which then must be there; callstack: and where
-    operators were made.
+    """Compare two programs; with params also the values of their parameters, with callstack also where operators were made.
 
     Operators are aligned by type and outputs, variables by name, sub-blocks by the operators that hold them.
     """

@@ -32,13 +32,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """A distributed job as somebody asks for it.
+    """What a distributed job should be.
 
     mode: "pserver", "nccl2" or "collective". pservers: endpoints separated by commas; trainers: their number (pserver mode)
-    or their endpoints. What is None comes from the PADDLE_* variables of the environment; so does the role whose programs
-    are made, unless trainer_id or all_roles says it; where nothing says it, those of all roles are. split_method: how
-    shards are placed on servers, "RoundRobin" or "HashName". tls: make certificates for the roles; None: if endpoints are on
-    other machines, all roles are made and the package cryptography is there. False for real Paddle's peers, which know no TLS.
+    or their endpoints. What is None comes from the PADDLE_* environment variables. They also say for which role
+    programs are made, unless trainer_id or all_roles does; if nothing says so, programs are made for all roles.
+    split_method: how shards are placed on servers, "RoundRobin" or "HashName". tls: make certificates for the roles;
+    None: if endpoints are on other machines, all roles are made and the package cryptography is there. False for real
+    Paddle's peers, which do not support TLS.
     """
 
     pservers: str | None = None
@@ -74,10 +75,11 @@ def make_job(
     overwrite: bool = False,
     environment: Mapping[str, str] = os.environ,
 ) -> JobResult:
-    """Write main.pb and startup.pb of each role into a folder of its own below `output`, and a manifest; all or nothing.
+    """Write main.pb and startup.pb of each role into its own folder below `output`, and a manifest; all or nothing.
 
-    main, startup: a file, a folder that holds a program, or a `.pdmodel` prefix. Raises UsageError for what cannot work or
-    is not said, ProgramError for a program that is not trained, OutputExistsError, OutputError, and what `load` raises.
+    main, startup: a file, a folder that contains a program, or a `.pdmodel` prefix. Raises UsageError for what cannot
+    work or is missing, ProgramError for a program that does not train, OutputExistsError, OutputError, and what `load`
+    raises.
     """
     job = _completed(request, role_from_environment(environment))
     programs = _open(main), _open(startup)

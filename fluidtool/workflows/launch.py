@@ -30,10 +30,10 @@ class LaunchOptions:
     """Where a job runs, and what happens to roles that fail.
 
     engine: "local" (a supervisor on this machine), "ray" (at `ray_address`, default: a new cluster here) or "mpi" (this
-    process is one of an MPI job). port: the first of a script's roles; any_ports: free ones instead. resume: go on from the
-    newest step that all roles have saved. restarts: how often roles are started again. grace, hang_after: seconds, as of
-    `fluidtool.distribute.launch.supervisor.Options`. role: start this one alone, by name or number; who starts the others
-    restarts them, too.
+    process is one of an MPI job). port: that of a script's first role; any_ports: free ones instead. resume: continue
+    from the newest step that all roles have saved. restarts: how often roles are restarted. grace, hang_after: seconds,
+    as in `fluidtool.distribute.launch.supervisor.Options`. role: start only this one, by name or number; whatever
+    starts the others must also restart them.
     """
 
     engine: str = "local"
@@ -75,7 +75,7 @@ def launch(
 
     blueprint: as `fluidtool.distribute.launch.blueprint.draw` makes it of a job folder or a script. show: makes the view
     for the names of the roles. play: runs the words of a role's command line in this process, for "mpi". Raises UsageError
-    for what cannot work, OutputExistsError for checkpoints of another run, and what the engine raises.
+    for what cannot work, OutputExistsError for checkpoints of a different run, and what the engine raises.
     """
     options = options or LaunchOptions()
     engines = {"local": _locally, "ray": _on_ray, "mpi": _under_mpi}

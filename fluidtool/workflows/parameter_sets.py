@@ -74,9 +74,9 @@ def merge_parameters(sets: Sequence[ParameterSet], output: Path, *, overwrite: b
 
 
 def split_parameters(given: ParameterSet, output: Path, *, overwrite: bool = False) -> tuple[Path, ...]:
-    """Save each parameter in a file of its name below a folder, as Paddle does; all of them or none.
+    """Save each parameter in a file of its own name in a folder, as Paddle does; all of them or none.
 
-    Raises OutputExistsError, OutputError, and ParameterFileError for a name that leads out of the folder.
+    Raises OutputExistsError, OutputError, and ParameterFileError for a name that leads outside the folder.
     """
     write_separate(output, given.store, overwrite=overwrite)
     return tuple(output / name for name in given.store)
@@ -85,9 +85,9 @@ def split_parameters(given: ParameterSet, output: Path, *, overwrite: bool = Fal
 def rename_parameters(
     given: ParameterSet, names: Mapping[str, str], output: Path, *, overwrite: bool = False
 ) -> tuple[Path, ...]:
-    """Save the parameters with other names: those of a model with its program, in its layout, else as `merge_parameters`.
+    """Save the parameters under new names: those of a model with its program, in its layout; others as `merge_parameters` does.
 
-    Names may be exchanged. Raises ProgramError for an unknown name, and for two parameters of one name.
+    Names may be swapped. Raises ProgramError for an unknown name, and if two parameters would have the same name.
     """
     for name in names:
         if name not in given.store:

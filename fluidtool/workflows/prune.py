@@ -43,7 +43,7 @@ def prune(
     policy: Policy | None = None,
     watcher: Watcher = SILENT,
 ) -> PruneResult:
-    """Save what computes `targets` from `inputs` (default: those of the model that it needs), laid out like the model.
+    """Save the part that computes `targets` from `inputs` (default: the model's inputs that it needs), in the model's layout.
 
     targets: names, or patterns such as 'fc_*' of computed variables. program_only: without parameters. Raises ProgramError
     for an unknown variable or a target that depends on more, OutputExistsError, OutputError, and what `load` raises.

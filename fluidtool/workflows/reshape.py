@@ -54,8 +54,9 @@ def reshape(
 
     shapes: by input ('' for the only one); -1 is a size known only at run time. fix_baked_batch: repair
     operators that contain an old size.
-    Raises UsageError for what is not an input or not a shape of its rank, BakedSizeError for operators that contain an
-    old size and are not, or cannot be, repaired; OutputExistsError, OutputError, and what `load` raises.
+    Raises UsageError for something that is not an input, or a shape of the wrong rank; BakedSizeError for operators
+    that contain an old size and are not, or cannot be, repaired; OutputExistsError, OutputError, and what `load`
+    raises.
     """
     model = opened(
         model,

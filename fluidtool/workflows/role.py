@@ -42,9 +42,9 @@ def play_role(
 ) -> TrainingResult | None:
     """Serve (None) or train until the end, in the folder of a role that `make_job` wrote.
 
-    Which role it is says the manifest beside the folder, else the environment. Only trainer 0 writes results. Endpoints on
-    this machine are allowed, others where the policy allows every one. Raises UsageError, PolicyError, what `train` raises,
-    and RemoteError or CollectiveError for peers that are gone.
+    The manifest next to the folder says which role it is, or else the environment does. Only trainer 0 writes results.
+    Endpoints on this machine are allowed; others, if the policy allows all. Raises UsageError, PolicyError, what
+    `train` raises, and RemoteError or CollectiveError for peers that are gone.
     """
     programs = open_programs(request.folder, any_role=True)
     kind = role_kind(programs)

@@ -63,9 +63,9 @@ def run(
     warmup: int = 0,
     watcher: Watcher = SILENT,
 ) -> RunResult:
-    """Run a model on files or random values: `warmup` runs, then `repeat` runs whose time counts.
+    """Run a model on files or random values: `warmup` untimed runs, then `repeat` timed ones.
 
-    fetch: names, or patterns such as 'fc_*' (default: the outputs); everything: whatever is computed. expected: a file
+    fetch: names, or patterns such as 'fc_*' (default: the outputs); everything: all that is computed. expected: a file
     with values by name, or in order. check_nan: stop at the first operator that makes NaN or infinity; check_nan_all: run
     to the end and list all of them in the result. For values in memory, `Model.run` is enough. Raises FeedError,
     FetchError, UnreadableError, OperatorError, NotFiniteError.

@@ -38,13 +38,14 @@ BATCH_SIZE = 32
 
 @dataclass(frozen=True, slots=True)
 class TrainingRequest:
-    """What to train, on what, and what to keep of it.
+    """What to train, on what data, and what to save.
 
     folder: the programs, or the main program's file; main, startup: their file names. data: the examples. batch_size: by
     default what the program declares, else 32. loss: by default where the backward pass starts. init: parameters to start
-    from. fetch: further variables for the log. save: all that persists; save_inference_model: what computes `targets`. log:
-    a line of JSON for every `log_every`th step of an epoch. resume: go on from the latest of the checkpoints. seed: of the
-    order, and of all that is random. allow_nan: go on with a loss that is not finite.
+    from. fetch: more variables for the log. save: where all persistable variables go; save_inference_model: where a
+    model that computes `targets` goes. log: a line of JSON for every `log_every`th step of an epoch. resume: continue
+    from the latest checkpoint. seed: for the order of examples and for random operators. allow_nan: continue if the
+    loss is not finite.
     """
 
     folder: Path

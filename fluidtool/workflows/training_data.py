@@ -20,7 +20,7 @@ from fluidtool.workflows.feeds import DATA, as_declared, read_feed, set_lengths,
 
 @dataclass(frozen=True, slots=True)
 class DataFiles:
-    """Where examples are: .npz, .npy or folders of NAME.npy, each 'FILE' or 'NAME=FILE'; their leading axis counts them.
+    """Where the examples are: .npz, .npy or folders of NAME.npy, each 'FILE' or 'NAME=FILE'; the leading axis counts examples.
 
     lods: sequence lengths, 'NAME=[[2,3]]' or a JSON file. inputs: what feed0, feed1, … of ready mini-batches are for.
     """

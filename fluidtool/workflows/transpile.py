@@ -80,7 +80,7 @@ def transpile(
     policy: Policy | None = None,
     watcher: Watcher = SILENT,
 ) -> TranspileResult:
-    """Run passes over a model, in order, and save the result at `output`, laid out like it.
+    """Run passes over a model, in order, and save the result at `output`, in the model's layout.
 
     draw: an SVG file for the memory of activations over the operators, before and after.
     passes, level, skip: as of `fluidtool.passes.pipeline.plan_passes`. verify: run both programs on `inputs` (default:

@@ -127,12 +127,13 @@ def view(
     policy: Policy | None = None,
     watcher: Watcher = SILENT,
 ) -> Drawing:
-    """Draw a model: an open one, or one that `load` finds. output: the file to write, whose suffix decides on the format.
+    """Draw a model that is open or that `load` can open. output: the file to write, whose suffix selects the format.
 
-    format: instead of the suffix. fold: 'auto' folds what is too large to be looked at, 'always' as much as possible, 'never'
-    nothing. with_params: read the weights for their statistics. profile: a document of `fluidtool profile --json`, or its file;
-    difference: likewise of `diff` or `compare`. color_by: 'kind', 'time' or 'difference' (default: the last that is given).
-    Raises UsageError for another suffix, OutputExistsError, OutputError, UnreadableError, and what `load` raises.
+    format: overrides the suffix. fold: 'auto' folds what would be too large to read, 'always' as much as possible,
+    'never' nothing. with_params: read the weights for their statistics. profile: a document of `fluidtool profile
+    --json`, or its file; difference: the same of `diff` or `compare`. color_by: 'kind', 'time' or 'difference'
+    (default: the last one given). Raises UsageError for an unknown suffix, OutputExistsError, OutputError,
+    UnreadableError, and what `load` raises.
     """
     wanted = None if output is None else format or format_of(Path(output))
     if output is not None and not overwrite and Path(output).exists():
