@@ -61,7 +61,7 @@ VARIABLES: dict[str, dict[str, str]] = {
         "FLUIDTOOL_TLS_KEY": "Its key.",
         "FLUIDTOOL_TLS_AUTHORITIES": "The authorities that sign the certificates of the other roles.",
         "FLUIDTOOL_TLS_PEER_NAME": "The name in the certificates of servers, if that is not their host.",
-        "FLUIDTOOL_INSECURE": "1: listen on other addresses than loopback without a token or TLS.",
+        "FLUIDTOOL_INSECURE": "1: listen on addresses other than loopback without a token or TLS.",
     },
 }
 # fluidtool sets these for the processes that it starts.

@@ -27,7 +27,7 @@ class Fetches:
 def chosen(model: Model, patterns: Sequence[str], everything: bool = False) -> Fetches:
     """Names as they are, patterns in the order of computation, no name twice; without any the model's outputs."""
     if everything and patterns:
-        raise UsageError("everything is to be fetched, and variables are named besides", hint=BOTH)
+        raise UsageError("both everything and single variables are to be fetched", hint=BOTH)
     names: dict[str, bool] = {}
     if everything:
         names = dict.fromkeys(computed_names(model.program), True)

@@ -53,7 +53,7 @@ def _taken(endpoint: str, error: OSError) -> UsageError:
         text = f"{endpoint}: this user may not listen at so low a port"
         return UsageError(text, hint=Hint(*(f"choose one from 1024 on, or give {each}" for each in free)))
     return UsageError(
-        f"{endpoint} is no address of this machine ({error.strerror or error})",
+        f"{endpoint} is not an address of this machine ({error.strerror or error})",
         hint=Hint(
             "start its role there, use engine='ray' or 'mpi', or let the whole job run here with any_ports=True",
             "start its role there ('fluidtool run JOB/ROLE'), use --engine ray or mpi, or let the whole job run here "

@@ -150,7 +150,7 @@ class _Folding:
             if self.written[name] != 1:
                 return f"{name} is written more than once"
             if not is_tensor(self.block, name):
-                return f"{name} is no tensor of block 0"
+                return f"{name} is not a tensor of block 0"
             if self.block.var(name).persistable and name in self.read:
                 return f"{name} is persistable, and read by the program"
             if sum(name in block.vars for block in self.program.blocks) != 1:

@@ -216,7 +216,7 @@ def test_a_port_that_is_taken_is_named() -> None:
 
 
 def test_an_address_of_another_machine_is_named() -> None:
-    with pytest.raises(UsageError, match=r"203.0.113.9:6174 is no address of this machine .*any_ports=True"):
+    with pytest.raises(UsageError, match=r"203.0.113.9:6174 is not an address of this machine .*any_ports=True"):
         check_free(["203.0.113.9:6174"])
 
 

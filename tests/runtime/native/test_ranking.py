@@ -60,7 +60,7 @@ def test_places_of_32_bits_are_left_to_numpy() -> None:
     net = Net()
     x = net.op("softmax", "Out", {"X": net.data(2, 9)}, axis=-1)
     agree(net, [net.op("arg_max", "Out", {"X": x}, axis=1, dtype=int(VarType.INT32))])
-    assert net.why_not() == ["indices of another type than int64"]
+    assert net.why_not() == ["indices of a type other than int64"]
 
 
 def test_place_of_the_largest_channel_of_an_image() -> None:

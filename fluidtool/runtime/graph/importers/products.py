@@ -50,7 +50,7 @@ def _matmul(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     need(x.shape[-1] == depth, "matmul of sizes that do not fit")
     if y.array is not None and len(y.shape) == 2:
         weights = y.array.T if swap_y else y.array
-        need(weights.dtype == np.float32, "matmul of another type than float32")
+        need(weights.dtype == np.float32, "matmul of a type other than float32")
         weights = weights if alpha == 1.0 else weights * np.float32(alpha)
         shape = (*x.shape[:-1], columns)
         r.add("product", [x], op, "Out", shape, matrix=(prod(x.shape[:-1]), depth), weights=weights, shift=None)

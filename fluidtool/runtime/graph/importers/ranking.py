@@ -15,7 +15,7 @@ MOST = 1 << 31  # indices that fit a lane
 @imports("arg_max", "arg_min")
 def _extreme_place(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     x = r.get(op, "X")
-    need(attrs["dtype"] in (-1, VarType.INT64), "indices of another type than int64")
+    need(attrs["dtype"] in (-1, VarType.INT64), "indices of a type other than int64")
     need(not attrs.get("flatten"), "the index in a flattened tensor")
     axis = axis_within(attrs["axis"], len(x.shape))
     need(x.shape[axis] < MOST, "an axis that is too long")

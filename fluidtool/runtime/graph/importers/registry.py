@@ -51,7 +51,7 @@ class GraphBuilder:
         names = op.inputs.get(slot, [])
         need(len(names) == 1, f"{op.type} has {len(names)} variables in {slot}")
         need(names[0] in self.values, f"{names[0]} has no value")
-        need(self.values[names[0]].integer == integer, f"{names[0]} of another type than {op.type} is computed on here")
+        need(self.values[names[0]].integer == integer, f"{names[0]} has a type that {op.type} is not computed on here")
         return self.values[names[0]]
 
     def from_outside(self, op: Operator, slot: str) -> Value:

@@ -33,7 +33,7 @@ def _layer_norm(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
 @imports("lookup_table", "lookup_table_v2")
 def _lookup(r: GraphBuilder, op: Operator, attrs: dict[str, Any]) -> None:
     table, ids = r.constant(op, "W"), r.from_outside(op, "Ids")
-    need(table.dtype == np.float32, "a table of another type than float32")
+    need(table.dtype == np.float32, "a table of a type other than float32")
     if op.type == "lookup_table":
         need(ids.shape[-1:] == (1,), "ids whose last size is not 1")
         shape = (*ids.shape[:-1], table.shape[1])

@@ -261,7 +261,7 @@ def add_gru(r: GraphBuilder, op: Operator, first: str, node_attrs: dict[str, Any
     x, initial, weights = r.get(op, "Input"), r.maybe(op, first), r.constant(op, "Weight")
     size, rows = weights.shape[0], x.shape[0]
     bias = r.constant(op, "Bias") if op.inputs.get("Bias") else np.zeros((1, 3 * size), np.float32)
-    need(weights.dtype == bias.dtype == np.float32, "a GRU of another type than float32")
+    need(weights.dtype == bias.dtype == np.float32, "a GRU of a type other than float32")
     fits = weights.shape == (size, 3 * size) and bias.shape == (1, 3 * size) and x.shape == (rows, 3 * size)
     need(fits and (initial is None or initial.shape == (len(node_attrs["offsets"]) - 1, size)), "gates that do not fit")
     inputs = [x] if initial is None else [x, initial]
