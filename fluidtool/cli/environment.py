@@ -42,7 +42,7 @@ VARIABLES: dict[str, dict[str, str]] = {
         "FLUIDTOOL_COLLECTIVE_DEADLINE": "The number of seconds to wait for the other trainers in a collective.",
         "FLUIDTOOL_COLLECTIVE_OVERLAP": "1: sum gradients while the next ones are computed.",
         "FLUIDTOOL_COLLECTIVE_COMPRESSION": "fp16, bf16 or topk:SHARE: send fewer bytes of gradients.",
-        "FLUIDTOOL_RPC": "compatible: use Paddle's calls also between fluidtool's own roles.",
+        "FLUIDTOOL_RPC": "stream: no sockets between fluidtool's own roles; compatible: Paddle's calls there, too.",
         "FLAGS_rpc_deadline": "The number of milliseconds that a call may take (180000).",
         "FLAGS_rpc_retry_times": "How often a call is repeated when the connection breaks (3).",
         "FLAGS_worker_update_interval_secs": "Seconds after which a silent trainer ends the job (900).",

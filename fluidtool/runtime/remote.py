@@ -89,6 +89,8 @@ class Connections:
 
     def leave_to_parent(self) -> None:
         """In the child of a fork: open connections stay the parent's, whose threads serve them, and are not closed here."""
+        for client in self._clients.values():
+            client.leave_to_parent()
         self._parents += [self._clients, self.communicator]
         self._clients, self.communicator = {}, None
 

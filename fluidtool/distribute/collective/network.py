@@ -43,7 +43,7 @@ class Node:
     def __init__(self, endpoint: str, rank: int, options: Options) -> None:
         self.endpoint, self._rank, self._options = endpoint, rank, options
         self.inbox = Inbox(options.deadline)
-        self._server = serve(endpoint, self.inbox, options)
+        self._server = serve(endpoint, self.inbox, replace(options, sockets=False))  # the inbox may wait in a call
         self._clients: dict[str, Client] = {}
 
     def client(self, endpoint: str) -> Client:

@@ -168,6 +168,9 @@ class Locks:
 
     def of(self, name: str) -> RLock:
         """The lock of a variable."""
+        found = self._locks.get(name)
+        if found is not None:
+            return found
         with self._guard:
             return self._locks.setdefault(name, threading.RLock())
 

@@ -37,18 +37,21 @@ class Roster:
 
     def heard(self, call: Call, message: Message | None = None) -> int | None:
         """Note a sign of life; who it is, or None. Raises Refused for a trainer that cannot be."""
-        trainer = self._who(call, message)
-        if call.trainer_id is not None and not 0 <= call.trainer_id < self.trainers:
+        trainer = call.trainer_id
+        if trainer is None:
+            trainer = self._who(call, message)
+        elif not 0 <= trainer < self.trainers:
             raise Refused(
-                f"trainer {call.trainer_id} calls from {call.peer}, but this server has trainers 0 to "
+                f"trainer {trainer} calls from {call.peer}, but this server has trainers 0 to "
                 f"{self.trainers - 1} (Fanin); transpile all roles with the same number of trainers"
             )
-        with self._lock:
-            self._last = self.clock()
-            if trainer is not None:
-                self._heard[trainer] = self._last
-                self._vanished.pop(trainer, None)
-                self._note_address(call.peer, trainer)
+        self._last = now = self.clock()
+        if trainer is not None:
+            self._heard[trainer] = now
+            if trainer in self._vanished or self._addresses.get(call.peer) != trainer:
+                with self._lock:
+                    self._vanished.pop(trainer, None)
+                    self._note_address(call.peer, trainer)
         return trainer
 
     def _note_address(self, peer: str, trainer: int) -> None:
@@ -58,8 +61,6 @@ class Roster:
                 del self._addresses[next(iter(self._addresses))]
 
     def _who(self, call: Call, message: Message | None) -> int | None:
-        if call.trainer_id is not None:
-            return call.trainer_id
         if message is not None:
             suffix = SUFFIX.search(message.name)
             trainer = int(suffix[1]) if suffix else message.trainer_id

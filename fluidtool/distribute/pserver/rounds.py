@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import field
 from enum import Enum
+from typing import NamedTuple
 
 from fluidtool.distribute.rpc.handler import Call
 from fluidtool.records import dataclass
@@ -32,8 +33,7 @@ class Asked(Enum):
     FETCHED = "fetch barrier"
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
+class Due(NamedTuple):
     """When a call may be answered. step: that its caller must be in. update: the round whose update must be done (None:
     none); opened: whether a round must be open for gradients.
     """

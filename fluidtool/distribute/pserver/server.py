@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 
 from fluidtool.distribute.pserver.limits import DEADLINE, SILENCE, Limits
 from fluidtool.distribute.pserver.roster import Roster
 from fluidtool.distribute.pserver.store import Store
-from fluidtool.distribute.rpc.handler import Barrier, Call, Gone, Late, Message, Value
+from fluidtool.distribute.rpc.handler import Barrier, Call, Gone, Late, Message, Value, Waits
 from fluidtool.errors import FluidError
 
 POLL = 0.2
@@ -35,6 +36,19 @@ class Waiter:
             self._lock.release()
 
 
+class Parked:
+    """A call that its transport makes again."""
+
+    __slots__ = ("again", "ready")
+
+    def __init__(self, ready: Callable[[], bool], again: Callable[[], object]) -> None:
+        self.ready, self.again = ready, again
+
+    def wake(self) -> None:
+        """Let it go on."""
+        self.again()
+
+
 class ParameterServer(ABC):
     """A Handler. `serve` is the main loop: it returns when no trainer is left, or when the server is told to stop.
 
@@ -45,7 +59,7 @@ class ParameterServer(ABC):
         self.store, self.roster, self.limits, self.endpoint = store, roster, limits, endpoint
         self._lock = threading.RLock()
         self._arrived = threading.Condition(self._lock)
-        self._waiting: dict[Waiter, tuple[float, int | None]] = {}
+        self._waiting: dict[Waiter | Parked, tuple[float, int | None]] = {}
         self._stopped = False
         self._failure: FluidError | None = None
 
@@ -123,11 +137,21 @@ class ParameterServer(ABC):
             raise Gone(f"the server at {self.endpoint} has stopped")
 
     def _wait(self, ready: Callable[[], bool], call: Call, trainer: int | None) -> None:
-        """In a call, with the lock held: wait without it; raises Gone when the peer is gone or the server stops."""
+        """In a call, with the lock held: wait without it; raises Gone when the peer is gone or the server stops, and Waits
+        where the call is to be made again.
+        """
         self._check_running()
         while not ready():
+            if call.again is not None:
+                parked = Parked(ready, call.again)
+                self._waiting[parked] = self.roster.clock(), trainer
+                raise Waits(partial(self._give_up, parked))
             self._wait_once(ready, call, trainer)
             self._check_running()
+
+    def _give_up(self, parked: Parked) -> None:
+        with self._lock:
+            self._waiting.pop(parked, None)
 
     def _wait_once(self, ready: Callable[[], bool], call: Call, trainer: int | None) -> None:
         waiter = Waiter(ready)
@@ -151,6 +175,9 @@ class ParameterServer(ABC):
         """
         with self._lock:
             woken = [waiter for waiter in self._waiting if self._stopped or waiter.ready()]
+            for waiter in woken:
+                if isinstance(waiter, Parked):
+                    del self._waiting[waiter]
         for waiter in woken:
             waiter.wake()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fluidtool.distribute.pserver.blocks import BoundRequest, Locks
+from fluidtool.distribute.pserver.blocks import BoundRequest, Locks, RLock
 from fluidtool.distribute.pserver.description import NONE, ServerDescription
 from fluidtool.distribute.pserver.expected import expected_of
 from fluidtool.distribute.rpc.handler import Message, NotFound, Refused, Value
@@ -29,6 +29,8 @@ class Store:
     def __init__(self, context: OpContext, description: ServerDescription, locks: Locks) -> None:
         self._context, self._description, self.locks = context, description, locks
         self._variables = context.op.block.program.global_block().vars
+        self._known_locks: dict[str, RLock] = {}  # of the program's variables, whose places last as long as the server
+        self._holders: dict[str, Any] = {}
         self._look_ups = {
             name: BoundRequest(context, index, name, locks) for name, index in description.prefetch_blocks.items()
         }
@@ -40,7 +42,7 @@ class Store:
     # -- values
     def value(self, name: str) -> Value:
         """The value of a variable, on the host; raises NotFound where there is none."""
-        with self.locks.of(name):
+        with self._lock_of(name):
             value = self._held(name)
             if isinstance(value, LoDTensor) and value.array is not None:
                 return LoDTensor(self._context.host(value.array), value.offsets)
@@ -48,8 +50,27 @@ class Store:
                 return SelectedRows(value.row_ids, value.table_height, self._context.host(value.value))
         raise NotFound(f"variable {name} holds no value on this server yet: run its startup program first")
 
+    def check(self, name: str) -> None:
+        """Raise NotFound where a variable has no value."""
+        value = self._held(name)
+        if (value.tensor if isinstance(value, SelectedRows) else value) is None:
+            self.value(name)
+
+    def _lock_of(self, name: str) -> RLock:
+        found = self._known_locks.get(name)
+        if found is None:
+            found = self.locks.of(name)
+            if name in self._variables:
+                self._known_locks[name] = found
+        return found
+
     def _held(self, name: str) -> Any:
+        holder = self._holders.get(name)
+        if holder is not None:
+            return holder.value
         holder = self._context.scope.find_var(name)
+        if holder is not None and name in self._variables:
+            self._holders[name] = holder
         if holder is None:
             known = [each for each, variable in self._variables.items() if variable.persistable]
             shown = ", ".join(known[:SHOWN]) + (" …" if len(known) > SHOWN else "")
@@ -71,7 +92,8 @@ class Store:
         """A value that came from a trainer, where this server computes (no copy on the CPU)."""
         if isinstance(value, SelectedRows):
             return SelectedRows(value.row_ids, value.table_height, self._context.array(value.value))
-        return LoDTensor(self._context.array(value.array), value.offsets)
+        array = self._context.array(value.array)
+        return value if array is value.array else LoDTensor(array, value.offsets)
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:

@@ -107,7 +107,8 @@ class SynchronousServer(ParameterServer):
                 f"expects step {due.step}: they started from different checkpoints, or only one of them was restarted; "
                 "restart all roles of a synchronous job together"
             )
-        self._wait(lambda: self.rounds.ready(due), call, trainer)
+        if not self.rounds.ready(due):
+            self._wait(lambda: self.rounds.ready(due), call, trainer)
 
     def send(self, message: Message, call: Call) -> None:
         """Keep a gradient for the round; the value must be what was declared."""
@@ -135,7 +136,7 @@ class SynchronousServer(ParameterServer):
     def get(self, request: Message, call: Call) -> Value:
         """A parameter of the round, as soon as it is updated."""
         trainer = self.roster.heard(call, request)
-        self.store.value(request.name)
+        self.store.check(request.name)
         with self._lock:
             self._admit(Asked.PARAMETER, call, trainer)
             return self.store.value(request.name)

@@ -13,7 +13,7 @@ from fluidtool.distribute.rpc.methods import SERVICE, Method, changes_state
 from fluidtool.distribute.rpc.options import Options
 from fluidtool.distribute.rpc.service import CALL_KEY, STEP_KEY, TRAINER_KEY
 from fluidtool.distribute.rpc.statuses import DEADLINE_EXCEEDED, UNAVAILABLE, error_of
-from fluidtool.distribute.rpc.wire import Buffer, encoded
+from fluidtool.distribute.rpc.wire import decode, encoded
 from fluidtool.records import dataclass
 
 PAUSE = 0.1
@@ -30,7 +30,7 @@ class Pending:
     message: Message
     deadline: float
     tries: int
-    reply: Buffer | None = None
+    reply: Message | None = None
     error: RemoteError | None = None
     done: bool = False
     future: Any = field(default=None, repr=False)
@@ -62,14 +62,23 @@ class Transport(Protocol):
     def post(self, pending: Pending) -> None:
         """Send a call; does not wait for the answer."""
 
-    def wait(self, pending: Pending) -> Buffer | None:
+    def wait(self, pending: Pending) -> Message:
         """The answer of a call that was posted; raises RemoteError."""
+
+    def look(self) -> None:
+        """Note what has been answered meanwhile."""
 
     def flush(self) -> None:
         """Let what was posted go: a transport may gather small calls."""
 
     def close(self) -> None:
         """Give the connection back."""
+
+    def abandon(self) -> None:
+        """Break off whatever is under way."""
+
+    def leave_to_parent(self) -> None:
+        """In the child of a fork: the connection stays the parent's."""
 
 
 class UnaryTransport:
@@ -101,12 +110,11 @@ class UnaryTransport:
             encoded(pending.message), timeout=max(pending.left, 0.001), metadata=metadata, wait_for_ready=True
         )
 
-    def wait(self, pending: Pending) -> Buffer | None:
+    def wait(self, pending: Pending) -> Message:
         """The answer; what broke off is repeated."""
         while True:
             try:
-                reply: Buffer | None = pending.future.result(timeout=max(pending.left, 0) + GRACE)
-                return reply
+                return decode(pending.future.result(timeout=max(pending.left, 0) + GRACE), self._options.limits)
             except self._grpc.FutureTimeoutError:
                 # gRPC ends no call while a large message waits for room on a connection that broke off.
                 pending.future.cancel()
@@ -124,8 +132,13 @@ class UnaryTransport:
     def flush(self) -> None:
         """Nothing to let go: calls are made when they are posted."""
 
+    def look(self) -> None:
+        """Nothing to note: calls know by themselves that they have failed."""
+
     def close(self) -> None:
         """Nothing to give back: the channel is the client's."""
+
+    abandon = leave_to_parent = close
 
     def _may_repeat(self, pending: Pending) -> bool:
         return self.own or not changes_state(pending.method, pending.message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -11,15 +12,18 @@ from typing import Any
 
 from fluidtool.distribute.rpc.calls import Pending, Transport, UnaryTransport
 from fluidtool.distribute.rpc.handler import NUMBERED, Barrier, Message, NotFound, Refused, RemoteError, Value
+from fluidtool.distribute.rpc.lasting import LastingTransport
 from fluidtool.distribute.rpc.methods import COMPLETE, POSITION, SAVE, WITHOUT_BARRIER, Method
 from fluidtool.distribute.rpc.options import Options, load_grpc
 from fluidtool.distribute.rpc.service import CALL_KEY, OWN_SERVICE, TRAINER_KEY, VERSION, WHOLE_MESSAGES
+from fluidtool.distribute.rpc.sockets.line import Lines
+from fluidtool.distribute.rpc.sockets.offers import Offer, reached
 from fluidtool.distribute.rpc.statuses import DEADLINE_EXCEEDED, UNAVAILABLE, UNIMPLEMENTED, error_of
-from fluidtool.distribute.rpc.streaming import StreamTransport
+from fluidtool.distribute.rpc.streaming import Stream
 from fluidtool.distribute.rpc.tls import peer_fault
-from fluidtool.distribute.rpc.wire import decode
 from fluidtool.tensor import LoDTensor
 
+REACHED = 2.0  # seconds that a socket of a server has to let a client in
 LOOK = 5.0  # seconds after which it is found out why a server does not answer
 CHANNEL = (
     *WHOLE_MESSAGES,
@@ -138,7 +142,7 @@ class Client:
             self._first_failure()
             raise
         self._first_failure()
-        return decode(reply, self.options.limits)
+        return reply
 
     def wait_value(self, pending: Pending) -> Value:
         """The value that a call asked for; raises NotFound when the server answers without one."""
@@ -177,12 +181,21 @@ class Client:
 
     def abandon(self) -> None:
         """Break off whatever is under way, as a process does that dies."""
+        if self._transport is not None:
+            self._transport.abandon()
         self._channel.close()
+
+    def leave_to_parent(self) -> None:
+        """In the child of a fork: the connection stays the parent's."""
+        if self._transport is not None:
+            self._transport.leave_to_parent()
 
     # -- how
     @property
     def unanswered_failed(self) -> bool:
         """Whether something that was sent has been refused already."""
+        if self._transport is not None:
+            self._transport.look()
         return any(pending.failed for pending in self._unanswered)
 
     @property
@@ -206,9 +219,10 @@ class Client:
 
     def _post_unanswered(self, method: Method, message: Message) -> None:
         with self._lock:
-            self._unanswered = [
-                pending for pending in self._unanswered if not pending.done or pending.error is not None
-            ]
+            if self._unanswered and self._unanswered[0].done:
+                self._unanswered = [
+                    pending for pending in self._unanswered if not pending.done or pending.error is not None
+                ]
             if self._unanswered and self._unanswered[0].error is not None:
                 self.settle()
             self._unanswered.append(self._post(method, message))
@@ -222,7 +236,7 @@ class Client:
 
     def _first_failure(self) -> None:
         """Raise the refusal of something sent before, which is why what came after it failed."""
-        if self.unanswered_failed:
+        if any(pending.failed for pending in self._unanswered):
             self.settle()
 
     def _abandon(self, pendings: list[Pending]) -> None:
@@ -238,10 +252,15 @@ class Client:
         return self._transport
 
     def _choose(self) -> Transport:
-        """The stream when the server says that it has one, else Paddle's calls."""
+        """A socket or a stream when the server says that it has them, else Paddle's calls."""
         own = self._is_own()
         if own and self.options.streaming:
-            return StreamTransport(self._open_stream, self.endpoint, self.options)
+            first = self._socket(LOOK) if self.options.sockets and not self.options.security.encrypted else None
+            if first is None:
+                return LastingTransport(lambda patience: self._open_stream(), self.endpoint, self.options)
+            return LastingTransport(
+                Lines(self._socket, first, self.endpoint, self.options), self.endpoint, self.options
+            )
         return UnaryTransport(self._grpc, self._channel, self.endpoint, self.options, self._name, self.trainer_id, own)
 
     def _is_own(self) -> bool:
@@ -269,18 +288,38 @@ class Client:
                 raise Refused(f"server {self.endpoint} cannot be talked to: {fault}")
 
     def _greet(self, patience: float) -> bool:
-        hello = self._channel.unary_unary(f"/{OWN_SERVICE}/Hello")(
-            VERSION, timeout=max(patience, 0.0), metadata=self.options.security.metadata(), wait_for_ready=True
-        )
-        return bool(hello == VERSION)
+        return self._ask("Hello", patience, ()) == VERSION
 
-    def _open_stream(self, frames: Iterator[bytes]) -> Any:
-        metadata = (
-            *self.options.security.metadata(),
-            (TRAINER_KEY, str(self.trainer_id)),
-            (CALL_KEY, f"{self._name}-0"),
+    def _ask(self, method: str, patience: float, about: tuple[tuple[str, str], ...]) -> bytes:
+        answer = self._channel.unary_unary(f"/{OWN_SERVICE}/{method}")(
+            VERSION,
+            timeout=max(patience, 0.0),
+            metadata=(*self.options.security.metadata(), *about),
+            wait_for_ready=True,
         )
-        return self._channel.stream_stream(f"/{OWN_SERVICE}/Exchange")(frames, metadata=metadata, wait_for_ready=True)
+        return bytes(answer)
+
+    def _socket(self, patience: float) -> socket.socket | None:
+        """A socket of the server; None where it offers none that can be reached. Raises what gRPC raises, as RemoteErrors."""
+        try:
+            offer = Offer.of(self._ask("Socket", patience, self._metadata()))
+        except self._grpc.RpcError as error:
+            status = error.code().value[0]
+            if status == UNIMPLEMENTED:
+                return None
+            raise error_of(status, f"server {self.endpoint} offers no socket: {error.details()}") from error
+        return None if offer is None else reached(offer, self.endpoint, min(max(patience, 0.1), REACHED))
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        return (TRAINER_KEY, str(self.trainer_id)), (CALL_KEY, f"{self._name}-0")
+
+    def _open_stream(self) -> Stream:
+        def call(frames: Iterator[bytes]) -> Any:
+            metadata = (*self.options.security.metadata(), *self._metadata())
+            exchange = self._channel.stream_stream(f"/{OWN_SERVICE}/Exchange")
+            return exchange(frames, metadata=metadata, wait_for_ready=True)
+
+        return Stream(call, self.options.limits)
 
     def _connect(self) -> Any:
         credentials = self.options.security.channel_credentials(self._grpc)

@@ -1,8 +1,9 @@
 """What a parameter server is to the transport: a Handler, which answers messages or refuses them.
 
-The transport calls a handler on threads of its own, several at once, one for each waiting trainer or more; a call may
-block until the round allows it. Whatever blocks must look at `Call.is_active()` now and then (a condition waited for with
-a timeout): a trainer that is gone must not hold a thread forever.
+The transport calls a handler on threads of its own, several at once. A call that brings `again` must not wait for the round:
+it raises Waits instead, changes nothing, and calls `again` when it is worth making the same call again. Any other may block
+until the round allows it. Whatever blocks must look at `Call.is_active()` now and then (a condition waited for with a
+timeout): a trainer that is gone must not hold a thread forever.
 """
 
 from __future__ import annotations
@@ -50,6 +51,14 @@ class Late(RemoteError):
     code = "FT804"
 
 
+class Waits(Exception):
+    """A call cannot be answered yet. give_up: tells the handler that nobody will make it again."""
+
+    def __init__(self, give_up: Callable[[], object]) -> None:
+        super().__init__("a call cannot be answered yet")
+        self.give_up = give_up
+
+
 class Barrier(Enum):
     """The two barriers of a round; the values are the names on the wire."""
 
@@ -86,13 +95,14 @@ class Call:
     sequence: the step that the trainer is in. Its startup fetch is step 0 (or the step that it resumed from), and each of
     its fetch barriers ends a step. A trainer of an asynchronous job that numbers its updates counts from NUMBERED; others
     there end no steps. A call that a client repeats after a broken connection never reaches the handler
-    twice: the transport drops it.
+    twice: the transport drops it. again: see the module.
     """
 
     trainer_id: int | None = None
     sequence: int | None = None
     peer: str = ""
     active: Callable[[], bool] = _always
+    again: Callable[[], object] | None = None
 
     @property
     def update_step(self) -> int | None:

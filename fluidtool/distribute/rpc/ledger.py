@@ -29,7 +29,7 @@ class Ledger:
         self._lock = threading.Lock()
         self._clients: OrderedDict[str, _Client] = OrderedDict()
 
-    def once(self, client: str, number: int, work: Callable[[], None], patience: float) -> None:
+    def once(self, client: str, number: int, work: Callable[[], object], patience: float) -> None:
         """Run `work` unless the client's call of that number is done; a repetition waits for the first to end.
 
         Raises what `work` raises, and Late when the first one does not end within `patience` seconds.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 
-from fluidtool.distribute.rpc.handler import Barrier, Call, Handler, Message, NotFound, Refused
+from fluidtool.distribute.rpc.handler import Barrier, Call, Handler, Message, NotFound, Refused, Value
 
 SERVICE = "sendrecv.SendRecvService"
 COMPLETE = "COMPLETE@RECV"
@@ -32,42 +33,48 @@ def changes_state(method: Method, message: Message) -> bool:
     return method not in READS or message.name == Barrier.FETCH.value
 
 
-def read(handler: Handler, method: Method, request: Message, call: Call) -> Message:
-    """The handler's answer to a call that changes nothing; raises what the handler raises."""
-    if method is Method.GetVariable:
-        value = handler.get(_named(request), call)
-    elif method is Method.GetVariableNoBarrier:
-        value = handler.get_without_barrier(_without_suffix(request), call)
-    elif request.value is None:
-        raise Refused(f"a prefetch of {request.name!r} has no ids")
-    else:
-        value = handler.prefetch(_named(request), call)
-    return Message(request.out_name, value)
+Answerer = Callable[[Handler, Message, Call], "Value | None"]
 
 
-def act(handler: Handler, method: Method, message: Message, call: Call) -> None:
-    """Have the handler do what a call asks for; raises what the handler raises."""
+def answerer(method: Method, message: Message) -> Answerer:
+    """What has a handler answer messages that differ from this one in their value only; raises Refused and NotFound for what no
+    handler can answer.
+    """
+    if not changes_state(method, message):
+        return _reader(method, message)
     if method is Method.SendVariable:
-        _take(handler, message, call)
-    elif method is Method.GetVariable:
-        handler.barrier(Barrier.FETCH, call)
-    elif method is Method.DistributeNotify:
-        handler.notify(_named(message), call)
-    elif message.name == SAVE and message.out_name:
-        handler.checkpoint(message, call)
-    else:
-        raise Refused(f"checkpoint_notify takes {SAVE} and a folder, found {message.name!r} and {message.out_name!r}")
+        return _sent(message)
+    if method is Method.GetVariable:
+        return lambda handler, message, call: handler.barrier(Barrier.FETCH, call)
+    if method is Method.DistributeNotify:
+        return lambda handler, message, call: handler.notify(_named(message), call)
+    if message.name == SAVE and message.out_name:
+        return lambda handler, message, call: handler.checkpoint(message, call)
+    raise Refused(f"checkpoint_notify takes {SAVE} and a folder, found {message.name!r} and {message.out_name!r}")
 
 
-def _take(handler: Handler, message: Message, call: Call) -> None:
+def _reader(method: Method, message: Message) -> Answerer:
+    if method is Method.GetVariableNoBarrier:
+        return lambda handler, message, call: handler.get_without_barrier(_without_suffix(message), call)
+    _named(message)
+    if method is Method.GetVariable:
+        return lambda handler, message, call: handler.get(message, call)
+    if message.value is None:
+        raise Refused(f"a prefetch of {message.name!r} has no ids")
+    return lambda handler, message, call: handler.prefetch(message, call)
+
+
+def _sent(message: Message) -> Answerer:
     if message.name == Barrier.SEND.value:
-        handler.barrier(Barrier.SEND, call)
-    elif message.name == COMPLETE:
-        handler.complete(message.trainer_id if call.trainer_id is None else call.trainer_id, call)
-    elif message.value is None:
+        return lambda handler, message, call: handler.barrier(Barrier.SEND, call)
+    if message.name == COMPLETE:
+        return lambda handler, message, call: handler.complete(
+            message.trainer_id if call.trainer_id is None else call.trainer_id, call
+        )
+    if message.value is None:
         raise Refused(f"the variable {message.name!r} was received without a value")
-    else:
-        handler.send(_named(message), call)
+    _named(message)
+    return lambda handler, message, call: handler.send(message, call)
 
 
 def _named(message: Message) -> Message:

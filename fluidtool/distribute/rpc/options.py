@@ -18,9 +18,10 @@ HEADER_ROOM = 1 << 20  # what a message may have beside its tensor
 @dataclass(frozen=True, slots=True)
 class Options:
     """deadline: seconds that a call may take (FLAGS_rpc_deadline, in ms there). retry_times: how often a call is repeated
-    when the connection breaks (FLAGS_rpc_retry_times). streaming: use the stream where both sides have it
-    (FLUIDTOOL_RPC=compatible switches it off). threads: how many calls a server answers at a time; calls that wait for
-    the round take one each.
+    when the connection breaks (FLAGS_rpc_retry_times). streaming: use what is faster than Paddle's calls where both sides
+    have it (FLUIDTOOL_RPC=compatible switches that off). sockets: that is a socket, or else a stream of gRPC
+    (FLUIDTOOL_RPC=stream). threads: how many calls a server answers at a time; calls by gRPC that wait for the round take
+    one each.
     first_step: the step that a client starts in (FLUIDTOOL_RESUME_STEP).
     caller_bytes, all_bytes: how much of messages a server holds at a time, of one caller and of all; twice that, as
     streams have room of their own.
@@ -29,6 +30,7 @@ class Options:
     deadline: float = 180.0
     retry_times: int = 3
     streaming: bool = True
+    sockets: bool = True
     threads: int = 4096
     first_step: int = 0
     caller_bytes: int = 2 * LARGEST_INT
@@ -43,6 +45,7 @@ class Options:
             deadline=_number(environment, "FLAGS_rpc_deadline", 180_000) / 1000,
             retry_times=_number(environment, "FLAGS_rpc_retry_times", 3),
             streaming=environment.get("FLUIDTOOL_RPC", "") != "compatible",
+            sockets=environment.get("FLUIDTOOL_RPC", "") != "stream",
             first_step=_number(environment, "FLUIDTOOL_RESUME_STEP", 0),
             security=Security.from_environment(environment),
         )

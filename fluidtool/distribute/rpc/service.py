@@ -1,4 +1,4 @@
-"""The server: Paddle's service, one call for each message, and beside it the stream that fluidtool's own trainers use."""
+"""The server: Paddle's service, one call for each message, and beside it what fluidtool's own trainers use: sockets, a stream."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from fluidtool.distribute.rpc.frames import Frame, FrameReader, chunks, frame_pa
 from fluidtool.distribute.rpc.gate import Gate, on_threads_of
 from fluidtool.distribute.rpc.handler import Call, Handler, Message, Refused, RemoteError
 from fluidtool.distribute.rpc.ledger import Ledger
-from fluidtool.distribute.rpc.methods import SERVICE, Method, act, changes_state, read
+from fluidtool.distribute.rpc.methods import SERVICE, Method, answerer, changes_state
 from fluidtool.distribute.rpc.options import CHUNK, HEADER_ROOM, Options, load_grpc
 from fluidtool.distribute.rpc.rooms import Room, Rooms
+from fluidtool.distribute.rpc.sockets.loop import Loop
 from fluidtool.distribute.rpc.statuses import INTERNAL, OK, status_of
 from fluidtool.distribute.rpc.wire import LARGEST_INT, Buffer, Requests, decode, encode
 from fluidtool.errors import FluidError
@@ -60,8 +61,8 @@ class Caller:
 
 
 class Server:
-    """A running server. `port` is the one it listens on. lost: told of each trainer of ours whose stream ended. traffic:
-    counts messages.
+    """A running server. `port` is the one it listens on, `loop` serves its sockets. lost: told of each trainer of ours whose
+    connection ended. traffic: counts messages.
     """
 
     def __init__(
@@ -94,11 +95,16 @@ class Server:
         self._server.add_generic_rpc_handlers((self._gate,))
         self.port = self._listen(endpoint)
         self.endpoint = f"{endpoint.rpartition(':')[0]}:{self.port}"
+        self.loop = self._sockets(endpoint)
         self._server.start()
 
     def stop(self, grace: float = 1.0) -> None:
         """Take no more calls, let those that run go on for `grace` seconds, and return when all threads are free."""
+        if self.loop is not None:
+            self.loop.begin_to_stop(grace)
         self._server.stop(grace).wait()
+        if self.loop is not None:
+            self.loop.stop()
         for pool in (self._pool, self._streams, self._gate):
             pool.close() if isinstance(pool, Gate) else pool.shutdown(wait=False, cancel_futures=True)
 
@@ -124,16 +130,31 @@ class Server:
             )
         return int(port)
 
+    def _sockets(self, endpoint: str) -> Loop | None:
+        """The loop that serves sockets; None where they are not wanted, what is sent must be encrypted, or no port is free."""
+        if not self._options.sockets or self._options.security.encrypted:
+            return None
+        try:
+            loop = Loop(endpoint, self._handler, self._options, self._lost, self._traffic)
+        except OSError:
+            return None
+        loop.start()
+        return loop
+
     def _compatible(self) -> dict[str, Any]:
         """Paddle's service. Each call has one message; that it is taken as a stream lets it wait until there is room."""
         make = self._grpc.stream_unary_rpc_method_handler
         return {f"/{SERVICE}/{method.name}": make(self._unary(method)) for method in Method}
 
     def _own(self) -> dict[str, Any]:
-        """fluidtool's service: Hello, by which a client learns that it is there, and Exchange."""
-        hello = self._grpc.stream_unary_rpc_method_handler(on_threads_of(self._streams, self._hello))
+        """fluidtool's service: Hello, by which a client learns that it is there, Socket, which offers one, and Exchange."""
+        hello, offer = (
+            self._grpc.stream_unary_rpc_method_handler(on_threads_of(self._streams, answer))
+            for answer in (self._hello, self._offer)
+        )
         exchange = self._grpc.stream_stream_rpc_method_handler(on_threads_of(self._streams, self._exchange))
-        return {f"/{OWN_SERVICE}/Hello": hello, f"/{OWN_SERVICE}/Exchange": exchange}
+        named = {"Hello": hello, "Socket": offer, "Exchange": exchange}
+        return {f"/{OWN_SERVICE}/{name}": handler for name, handler in named.items()}
 
     # -- one call for each message
     def _unary(self, method: Method) -> Callable[[Iterator[bytes], Any], bytes]:
@@ -156,6 +177,13 @@ class Server:
 
     def _hello(self, requests: Iterator[bytes], context: Any) -> bytes:
         return VERSION
+
+    def _offer(self, requests: Iterator[bytes], context: Any) -> bytes:
+        """A socket for a trainer of ours; nothing where there are none."""
+        caller = self._caller(context)
+        if self.loop is None or caller.trainer_id is None or not caller.client:
+            return b""
+        return self.loop.offer(caller.trainer_id, caller.client).encoded()
 
     def _caller(self, context: Any) -> Caller:
         try:
@@ -222,13 +250,13 @@ class Server:
             self._traffic.sent.add(sum(map(len, parts)))
 
     def _answer(self, method: Method, message: Message, caller: Caller, number: int, call: Call) -> list[Buffer]:
+        answer = partial(answerer(method, message), self._handler, message, call)
         if not changes_state(method, message):
-            return encode(read(self._handler, method, message, call))
+            return encode(Message(message.out_name, answer()))
         if caller.client:
-            once = partial(act, self._handler, method, message, call)
-            self._ledger.once(caller.client, number, once, self._options.deadline)
+            self._ledger.once(caller.client, number, answer, self._options.deadline)
         else:
-            act(self._handler, method, message, call)
+            answer()
         return [b""]
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import random
 import socket
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fluidtool.fluid as fluid
+from fluidtool.distribute.rpc.sockets.door import Door
+from fluidtool.distribute.rpc.sockets.offers import Offer
 from tests.distribute.pserver.test_jobs import Job, free_endpoints
 from tests.distribute.test_training import batches, network
 
@@ -24,6 +28,7 @@ class Proxy:
     def __init__(self, endpoint: str, target: str) -> None:
         self.target, self.connections = address(target), list[tuple[socket.socket, socket.socket]]()
         self._listener = socket.create_server(address(endpoint))
+        self.port = address(endpoint)[1]
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
@@ -70,8 +75,31 @@ def adam() -> Any:
     return network(lambda: fluid.optimizer.Adam(0.001))
 
 
+@pytest.fixture
+def sockets(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Proxy]]:
+    """Proxies of the sockets that servers of this process offer, made when the first client asks."""
+    made: dict[int, Proxy] = {}
+    offer = Door.offer
+
+    def proxied(door: Door, trainer_id: int, client: str) -> Offer:
+        if door.port not in made:
+            made[door.port] = Proxy(free_endpoints(1)[0], f"127.0.0.1:{door.port}")
+            found.append(made[door.port])
+        return replace(offer(door, trainer_id, client), name="", port=made[door.port].port)
+
+    found: list[Proxy] = []
+    monkeypatch.setattr(Door, "offer", proxied)
+    yield found
+    for proxy in found:
+        proxy.close()
+
+
+@pytest.mark.parametrize("way", ["", "stream"], ids=["socket", "stream"])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_broken_connections_lose_and_double_nothing(seed: int) -> None:
+def test_broken_connections_lose_and_double_nothing(
+    seed: int, way: str, sockets: list[Proxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLUIDTOOL_RPC", way)
     data = batches(3) * 4
     losses, parameters = Job(adam(), data).run()
     job, choose, done = Job(adam(), data), random.Random(seed), threading.Event()
@@ -83,7 +111,7 @@ def test_broken_connections_lose_and_double_nothing(seed: int) -> None:
     def disturb() -> None:
         cuts = 0
         while cuts < CUTS and not done.wait(choose.uniform(0.02, 0.15)):
-            cuts += choose.choice(proxies).cut(choose)
+            cuts += choose.choice([*proxies, *sockets]).cut(choose)
 
     disturbing = threading.Thread(target=disturb, daemon=True)
     disturbing.start()
@@ -94,6 +122,7 @@ def test_broken_connections_lose_and_double_nothing(seed: int) -> None:
         disturbing.join()
         for proxy in proxies:
             proxy.close()
+    assert bool(sockets) == (way == "")
     assert found == losses
     for name, array in parameters.items():
         np.testing.assert_array_equal(values[name], array, err_msg=name)

@@ -10,14 +10,21 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
+import pytest
 
 from fluidtool.distribute.rpc.client import Client, connect
-from fluidtool.distribute.rpc.handler import Barrier, Call, Message, NotFound, Refused, Value
+from fluidtool.distribute.rpc.handler import Barrier, Call, Message, NotFound, Refused, Value, Waits
 from fluidtool.distribute.rpc.options import Options
 from fluidtool.distribute.rpc.service import Server, serve
 from fluidtool.tensor import LoDTensor, SelectedRows
 
 ANY_PORT = "127.0.0.1:0"
+WAYS = pytest.mark.parametrize("way", ["socket", "stream", "calls"])
+
+
+def by(way: str, **others: Any) -> Options:
+    """Options of a client that takes this way to a server."""
+    return Options(streaming=way != "calls", sockets=way == "socket", **others)
 
 
 def tensor(*shape: int, dtype: str = "float32") -> LoDTensor:
@@ -33,6 +40,7 @@ class Keeper:
         self.heard: list[tuple[Any, ...]] = []
         self.received: dict[str, Any] = {}
         self.opened = threading.Event()
+        self.waiting: list[Message] = []
         self.opened.set()
         self.before: Callable[[str, Call], None] = lambda what, call: None
 
@@ -49,7 +57,14 @@ class Keeper:
         self._hear("complete", trainer_id, call)
 
     def get(self, request: Message, call: Call) -> Value:
-        self._hear("get", request.name, call)
+        if request in self.waiting:
+            self.waiting.remove(request)  # the call is made again
+        else:
+            self._hear("get", request.name, call)
+        if call.again is not None and not self.opened.is_set():
+            self.waiting.append(request)
+            threading.Thread(target=self._call_again, args=(call,), daemon=True).start()
+            raise Waits(lambda: self.waiting.remove(request))
         while not self.opened.wait(0.05):
             if not call.is_active():
                 raise Refused("the peer went")
@@ -73,6 +88,12 @@ class Keeper:
     def notify(self, message: Message, call: Call) -> None:
         self._hear("notify", message.name, call)
         self.received[message.name] = message.value
+
+    def _call_again(self, call: Call) -> None:
+        assert call.again is not None
+        while not self.opened.wait(0.05) and call.is_active():
+            pass
+        call.again()
 
     def _value(self, request: Message) -> Value:
         value = self.variables.get(request.name)
@@ -154,17 +175,44 @@ class Proxy:
             one.close()  # else a client that is writing waits for room
 
 
+class Proxies:
+    """One for gRPC, and one for the sockets that the server offers."""
+
+    def __init__(self, server: Server) -> None:
+        self._both = [Proxy(server.endpoint)]
+        self.endpoint = self._both[0].endpoint
+        if server.loop is not None:
+            door = server.loop.door
+            self._both.append(Proxy(f"127.0.0.1:{door.port}"))
+            door.name, door.port = "", int(self._both[1].endpoint.rpartition(":")[2])
+
+    def swallow_answers(self, yes: bool) -> None:
+        """Let no answers of the server through, or let them."""
+        for proxy in self._both:
+            proxy.swallow_answers = yes
+
+    def cut(self) -> None:
+        """Break every connection."""
+        for proxy in self._both:
+            proxy.cut()
+
+    def close(self) -> None:
+        """Take no more connections."""
+        for proxy in self._both:
+            proxy.close()
+
+
 @contextmanager
-def proxied(keeper: Keeper, options: Options | None = None) -> Iterator[tuple[Client, Proxy]]:
-    """A client that reaches a server of the keeper through a proxy."""
+def proxied(keeper: Keeper, options: Options | None = None) -> Iterator[tuple[Client, Proxies]]:
+    """A client that reaches a server of the keeper through proxies."""
     with served(keeper) as server:
-        proxy = Proxy(server.endpoint)
-        client = connect(proxy.endpoint, 0, options)
+        proxies = Proxies(server)
+        client = connect(proxies.endpoint, 0, options)
         try:
-            yield client, proxy
+            yield client, proxies
         finally:
             client.close()
-            proxy.close()
+            proxies.close()
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> bool:

@@ -18,20 +18,18 @@ from fluidtool.distribute.rpc.wire import Limits, decode
 from fluidtool.errors import UsageError
 from fluidtool.proto import send_recv_pb2
 from fluidtool.tensor import LoDTensor, SelectedRows
-from tests.distribute.rpc.support import ANY_PORT, Keeper, connected, eventually, served, tensor
-
-WAYS = pytest.mark.parametrize("streaming", [True, False], ids=["stream", "calls"])
+from tests.distribute.rpc.support import ANY_PORT, WAYS, Keeper, by, connected, eventually, served, tensor
 
 
-def patient(streaming: bool, seconds: float = 30.0) -> Options:
-    return Options(streaming=streaming, deadline=seconds)
+def patient(way: str, seconds: float = 30.0) -> Options:
+    return by(way, deadline=seconds)
 
 
 @WAYS
 class TestWhatTheHandlerHears:
-    def test_a_step(self, streaming: bool) -> None:
+    def test_a_step(self, way: str) -> None:
         keeper = Keeper(w=tensor(2, 3))
-        with connected(keeper, 3, patient(streaming)) as client:
+        with connected(keeper, 3, patient(way)) as client:
             client.get("w")
             client.fetch_barrier()
             client.send("w@GRAD", tensor(2, 3))
@@ -47,17 +45,17 @@ class TestWhatTheHandlerHears:
             ("barrier", "FETCH", 3, 1),
         ]
 
-    def test_a_trainer_that_resumes_goes_on_counting(self, streaming: bool) -> None:
+    def test_a_trainer_that_resumes_goes_on_counting(self, way: str) -> None:
         keeper = Keeper(w=tensor(1))
-        with connected(keeper, 0, Options(streaming=streaming, first_step=7)) as client:
+        with connected(keeper, 0, by(way, first_step=7)) as client:
             client.get("w")
             client.fetch_barrier()
             client.send_barrier()
         assert [heard[3] for heard in keeper.heard] == [7, 7, 8]
 
-    def test_a_trainer_that_numbers_its_updates(self, streaming: bool) -> None:
+    def test_a_trainer_that_numbers_its_updates(self, way: str) -> None:
         keeper = Keeper(**{POSITION: LoDTensor(np.array([7], np.int64))})
-        with connected(keeper, 1, patient(streaming)) as client:
+        with connected(keeper, 1, patient(way)) as client:
             assert client.own and client.position() == 7
             client.number_updates(8)
             client.send("g", tensor(1))
@@ -66,9 +64,9 @@ class TestWhatTheHandlerHears:
         sent = [(what, step - NUMBERED) for what, _, _, step in keeper.heard[1:]]
         assert sent == [("send", 8), ("barrier", 8), ("send", 9)]
 
-    def test_the_rest(self, streaming: bool) -> None:
+    def test_the_rest(self, way: str) -> None:
         keeper = Keeper(w=tensor(4, 2))
-        with connected(keeper, 1, patient(streaming)) as client:
+        with connected(keeper, 1, patient(way)) as client:
             client.get("w", with_barrier=False)
             client.prefetch("prefetch_send@e", LoDTensor(np.array([[2], [0]])), "prefetch_recv@e", "w")
             client.post_notify("@LR_DECAY_COUNTER@", tensor(1, dtype="int64"))
@@ -83,9 +81,9 @@ class TestWhatTheHandlerHears:
             ("complete", 1),
         ]
 
-    def test_what_is_sent_comes_before_the_barrier(self, streaming: bool) -> None:
+    def test_what_is_sent_comes_before_the_barrier(self, way: str) -> None:
         keeper = Keeper()
-        with connected(keeper, 0, patient(streaming)) as client:
+        with connected(keeper, 0, patient(way)) as client:
             for index in range(20):
                 client.post_send(f"g{index}", tensor(4))
             client.send_barrier()
@@ -94,30 +92,30 @@ class TestWhatTheHandlerHears:
 
 @WAYS
 class TestValues:
-    def test_a_parameter_comes_with_its_lod(self, streaming: bool) -> None:
-        with connected(Keeper(w=LoDTensor(np.ones((3, 2), np.float32), [[0, 1, 3]])), 0, patient(streaming)) as client:
+    def test_a_parameter_comes_with_its_lod(self, way: str) -> None:
+        with connected(Keeper(w=LoDTensor(np.ones((3, 2), np.float32), [[0, 1, 3]])), 0, patient(way)) as client:
             value = client.get("w")
         assert isinstance(value, LoDTensor)
         assert value.lod() == [[0, 1, 3]] and value.numpy().tolist() == [[1, 1]] * 3
 
-    def test_rows_of_a_table(self, streaming: bool) -> None:
+    def test_rows_of_a_table(self, way: str) -> None:
         keeper = Keeper(rows=SelectedRows([5, 2], 9, np.arange(4, dtype=np.float32).reshape(2, 2)))
-        with connected(keeper, 0, patient(streaming)) as client:
+        with connected(keeper, 0, patient(way)) as client:
             value = client.get("rows")
             client.send("g", value)
         assert isinstance(value, SelectedRows) and value.rows() == [5, 2] and value.height() == 9
         assert keeper.received["g"].value.tolist() == [[0, 1], [2, 3]]
 
-    def test_an_identifier_is_bytes(self, streaming: bool) -> None:
+    def test_an_identifier_is_bytes(self, way: str) -> None:
         keeper = Keeper()
-        with connected(keeper, 0, patient(streaming)) as client:
+        with connected(keeper, 0, patient(way)) as client:
             client.send("NCCLID", bytes(range(128)))
         assert keeper.received["NCCLID"] == bytes(range(128))
 
     @pytest.mark.parametrize("size", [0, 1, (1 << 18) - 40, 1 << 18, 900_001])
-    def test_any_size_arrives_whole(self, streaming: bool, size: int) -> None:
+    def test_any_size_arrives_whole(self, way: str, size: int) -> None:
         keeper, value = Keeper(w=tensor(size)), tensor(size)
-        with connected(keeper, 0, patient(streaming)) as client:
+        with connected(keeper, 0, patient(way)) as client:
             client.post_send("small", tensor(3))
             client.post_send("g", value)
             client.post_send("after", tensor(5))
@@ -128,9 +126,9 @@ class TestValues:
             np.testing.assert_array_equal(keeper.received[name].numpy(), expected.numpy())
         np.testing.assert_array_equal(got.numpy(), value.numpy())
 
-    def test_what_arrives_is_aligned(self, streaming: bool) -> None:
+    def test_what_arrives_is_aligned(self, way: str) -> None:
         keeper = Keeper(w=tensor(5, dtype="float64"))
-        with connected(keeper, 0, patient(streaming)) as client:
+        with connected(keeper, 0, patient(way)) as client:
             for name in ("g", "g1", "g12"):
                 client.post_send(name, tensor(7, dtype="float64"))
             client.settle()
@@ -141,43 +139,43 @@ class TestValues:
 
 @WAYS
 class TestRefusals:
-    def test_unknown_variables(self, streaming: bool) -> None:
-        with connected(Keeper(w=tensor(1)), 0, patient(streaming)) as client:
+    def test_unknown_variables(self, way: str) -> None:
+        with connected(Keeper(w=tensor(1)), 0, patient(way)) as client:
             with pytest.raises(
                 NotFound, match=r"127.0.0.1:\d+: GetVariable of 'v' failed: this server keeps no variable v"
             ):
                 client.get("v")
             assert isinstance(client.get("w"), LoDTensor)
 
-    def test_a_refusal_names_server_and_variable(self, streaming: bool) -> None:
-        with connected(Keeper(), 0, patient(streaming)) as client, pytest.raises(Refused, match="takes no variable"):
+    def test_a_refusal_names_server_and_variable(self, way: str) -> None:
+        with connected(Keeper(), 0, patient(way)) as client, pytest.raises(Refused, match="takes no variable"):
             client.send("refused", tensor(1))
 
-    def test_a_barrier_does_not_count_behind_a_refusal(self, streaming: bool) -> None:
+    def test_a_barrier_does_not_count_behind_a_refusal(self, way: str) -> None:
         keeper = Keeper()
-        with connected(keeper, 0, patient(streaming)) as client:
+        with connected(keeper, 0, patient(way)) as client:
             client.post_send("refused", tensor(1))
             with pytest.raises(Refused, match="takes no variable called refused"):
                 client.send_barrier()
             assert [heard[0] for heard in keeper.heard] == ["send"]
 
-    def test_the_trainer_may_go_on_after_a_refusal(self, streaming: bool) -> None:
+    def test_the_trainer_may_go_on_after_a_refusal(self, way: str) -> None:
         keeper = Keeper()
-        with connected(keeper, 0, patient(streaming)) as client:
+        with connected(keeper, 0, patient(way)) as client:
             with pytest.raises(Refused):
                 client.send("refused", tensor(1))
             client.send("taken", tensor(1))
         assert "taken" in keeper.received
 
-    def test_a_read_tells_of_a_refusal_before_it(self, streaming: bool) -> None:
-        with connected(Keeper(w=tensor(1)), 0, patient(streaming)) as client:
+    def test_a_read_tells_of_a_refusal_before_it(self, way: str) -> None:
+        with connected(Keeper(w=tensor(1)), 0, patient(way)) as client:
             client.post_send("refused", tensor(1))
             client.flush()
             eventually(lambda: client.unanswered_failed, 5)
             with pytest.raises(Refused, match="called refused"):
                 client.get("w")
 
-    def test_errors_of_the_handler_are_told(self, streaming: bool) -> None:
+    def test_errors_of_the_handler_are_told(self, way: str) -> None:
         keeper = Keeper(w=tensor(1))
 
         def fail(what: str, call: Any) -> None:
@@ -185,20 +183,20 @@ class TestRefusals:
 
         keeper.before = fail
         with (
-            connected(keeper, 0, patient(streaming)) as client,
+            connected(keeper, 0, patient(way)) as client,
             pytest.raises(RemoteError, match="a bug of the handler"),
         ):
             client.get("w")
 
-    def test_a_variable_without_value_is_not_sent(self, streaming: bool) -> None:
+    def test_a_variable_without_value_is_not_sent(self, way: str) -> None:
         keeper = Keeper(w=LoDTensor())
-        with connected(keeper, 0, patient(streaming)) as client, pytest.raises(NotFound, match="w holds no value"):
+        with connected(keeper, 0, patient(way)) as client, pytest.raises(NotFound, match="w holds no value"):
             client.get("w")
 
-    def test_long_messages(self, streaming: bool) -> None:
+    def test_long_messages(self, way: str) -> None:
         small = Options(limits=Limits(message=1 << 16))
         with (
-            connected(Keeper(), 0, patient(streaming), small) as client,
+            connected(Keeper(), 0, patient(way), small) as client,
             pytest.raises(Refused, match=r"are allowed|larger than max"),
         ):
             client.send("g", tensor(1 << 19))
@@ -206,21 +204,21 @@ class TestRefusals:
 
 @WAYS
 class TestPatience:
-    def test_a_deadline_passes(self, streaming: bool) -> None:
+    def test_a_deadline_passes(self, way: str) -> None:
         keeper = Keeper(w=tensor(1))
         keeper.opened.clear()
         with (
-            connected(keeper, 0, patient(streaming, 0.5)) as client,
+            connected(keeper, 0, patient(way, 0.5)) as client,
             pytest.raises(Late, match=r"GetVariable of 'w'"),
         ):
             client.get("w")
 
-    def test_a_handler_sees_that_its_peer_is_gone(self, streaming: bool) -> None:
+    def test_a_handler_sees_that_its_peer_is_gone(self, way: str) -> None:
         keeper, calls = Keeper(w=tensor(1)), []
         keeper.before = lambda what, call: calls.append(call)
         keeper.opened.clear()
         with served(keeper) as server:
-            client = connect(server.endpoint, 0, patient(streaming))
+            client = connect(server.endpoint, 0, patient(way))
             waiting = client.post_get("w")
             client.flush()
             assert eventually(lambda: bool(calls)) and calls[0].is_active()
@@ -228,28 +226,28 @@ class TestPatience:
             assert eventually(lambda: not calls[0].is_active())
             assert not waiting.done
 
-    def test_nobody_listens(self, streaming: bool) -> None:
+    def test_nobody_listens(self, way: str) -> None:
         with socket.socket() as taken:  # by nobody who listens, and by no other test
             taken.bind(("127.0.0.1", 0))
             endpoint = f"127.0.0.1:{taken.getsockname()[1]}"
-            client = connect(endpoint, 0, patient(streaming, 0.5))
+            client = connect(endpoint, 0, patient(way, 0.5))
             with pytest.raises((Late, Gone), match=f"server {endpoint} does not answer"):
                 client.get("w")
             client.close()
 
-    def test_a_server_that_stops_is_gone(self, streaming: bool) -> None:
+    def test_a_server_that_stops_is_gone(self, way: str) -> None:
         keeper = Keeper(w=tensor(1))
         with served(keeper) as server:
-            client = connect(server.endpoint, 0, patient(streaming, 2.0))
+            client = connect(server.endpoint, 0, patient(way, 2.0))
             client.get("w")
         with pytest.raises((Late, Gone)):
             client.get("w")
         client.close()
 
-    def test_a_trainer_waits_for_a_server_that_comes_later(self, streaming: bool) -> None:
+    def test_a_trainer_waits_for_a_server_that_comes_later(self, way: str) -> None:
         with serve(ANY_PORT, Keeper()) as server:
             endpoint = server.endpoint
-        client = connect(endpoint, 0, patient(streaming, 20.0))
+        client = connect(endpoint, 0, patient(way, 20.0))
         keeper = Keeper(w=tensor(1))
         import threading
 

@@ -18,6 +18,8 @@ from fluidtool.distribute.rpc.options import Options
 from fluidtool.runtime.remote import Connections
 from tests.distribute.rpc.support import Keeper, eventually, served, tensor
 
+STREAM = Options(sockets=False)
+
 
 @pytest.fixture(autouse=True)
 def no_collection() -> Iterator[None]:
@@ -41,7 +43,7 @@ def step(client: Client) -> None:
 
 def test_an_open_stream_is_seen() -> None:
     with served(Keeper(w=tensor(1))) as server:
-        client = connect(server.endpoint)
+        client = connect(server.endpoint, options=STREAM)
         step(client)
         assert calls_left() == 1
         client.close()
@@ -49,7 +51,7 @@ def test_an_open_stream_is_seen() -> None:
 
 def test_a_trainer_that_has_completed() -> None:
     with served(Keeper(w=tensor(1))) as server:
-        client = connect(server.endpoint)
+        client = connect(server.endpoint, options=STREAM)
         step(client)
         client.complete()
         client.close()
@@ -58,7 +60,7 @@ def test_a_trainer_that_has_completed() -> None:
 
 def test_a_server_that_has_stopped() -> None:
     with served(Keeper(w=tensor(1))) as server:
-        client = connect(server.endpoint)
+        client = connect(server.endpoint, options=STREAM)
         step(client)
     client.close()
     assert calls_left() == 0
@@ -66,7 +68,7 @@ def test_a_server_that_has_stopped() -> None:
 
 def test_a_server_that_is_gone_in_the_middle() -> None:
     with served(Keeper(w=tensor(1))) as server:
-        client = connect(server.endpoint, options=Options(deadline=1.0))
+        client = connect(server.endpoint, options=Options(sockets=False, deadline=1.0))
         step(client)
     with pytest.raises((Late, Gone)) as caught:
         client.get("w")
@@ -78,7 +80,7 @@ def test_a_server_that_is_gone_in_the_middle() -> None:
 def test_an_answer_that_never_comes() -> None:
     keeper = Keeper(w=tensor(1))
     with served(keeper) as server:
-        client = connect(server.endpoint, options=Options(deadline=0.5))
+        client = connect(server.endpoint, options=Options(sockets=False, deadline=0.5))
         step(client)
         keeper.opened.clear()
         with pytest.raises(Late):
@@ -90,7 +92,7 @@ def test_an_answer_that_never_comes() -> None:
 
 def test_a_message_that_was_refused() -> None:
     with served(Keeper(w=tensor(1))) as server:
-        client = connect(server.endpoint)
+        client = connect(server.endpoint, options=STREAM)
         with pytest.raises(Refused):
             client.send("refused", tensor(1))
         client.close()
@@ -100,7 +102,7 @@ def test_a_message_that_was_refused() -> None:
 def test_a_server_that_does_not_end_the_stream() -> None:
     keeper = Keeper(w=tensor(1))
     with served(keeper) as server:
-        client = connect(server.endpoint)
+        client = connect(server.endpoint, options=STREAM)
         step(client)
         keeper.opened.clear()
         client.post_get("w")

@@ -15,32 +15,32 @@ from fluidtool.distribute.rpc.handler import Gone, Late, Message, Refused
 from fluidtool.distribute.rpc.ledger import Ledger
 from fluidtool.distribute.rpc.methods import Method
 from fluidtool.distribute.rpc.options import Options
-from tests.distribute.rpc.support import Keeper, eventually, proxied, tensor
-
-WAYS = pytest.mark.parametrize("streaming", [True, False], ids=["stream", "calls"])
+from tests.distribute.rpc.support import WAYS, Keeper, by, eventually, proxied, tensor
 
 
 @WAYS
 class TestBrokenConnections:
-    def test_what_was_taken_is_not_taken_again(self, streaming: bool) -> None:
+    def test_what_was_taken_is_not_taken_again(self, way: str) -> None:
         keeper = Keeper()
-        with proxied(keeper, Options(streaming=streaming, deadline=20)) as (client, proxy):
+        with proxied(keeper, by(way, deadline=20)) as (client, proxy):
             client.send("g0", tensor(1))
-            proxy.swallow_answers = True
+            proxy.swallow_answers(True)
             client.post_send("g1", tensor(1))
-            client.post_send_barrier() if streaming else None
+            client.post_send_barrier() if way != "calls" else None
             client.flush()
-            expected = 3 if streaming else 2
+            expected = 3 if way != "calls" else 2
             assert eventually(lambda: len(keeper.heard) == expected)
-            proxy.swallow_answers = False
+            proxy.swallow_answers(False)
             proxy.cut()
             client.settle()
             client.send("g2", tensor(1))
-        assert [heard[1] for heard in keeper.heard] == (["g0", "g1", "SEND", "g2"] if streaming else ["g0", "g1", "g2"])
+        assert [heard[1] for heard in keeper.heard] == (
+            ["g0", "g1", "SEND", "g2"] if way != "calls" else ["g0", "g1", "g2"]
+        )
 
-    def test_a_read_is_asked_again(self, streaming: bool) -> None:
+    def test_a_read_is_asked_again(self, way: str) -> None:
         keeper = Keeper(w=tensor(4))
-        with proxied(keeper, Options(streaming=streaming, deadline=20)) as (client, proxy):
+        with proxied(keeper, by(way, deadline=20)) as (client, proxy):
             client.get("w")
             keeper.opened.clear()
             pending = client.post_get("w")
@@ -50,13 +50,13 @@ class TestBrokenConnections:
             keeper.opened.set()
             assert client.wait_value(pending).shape() == [4]  # type: ignore[union-attr]
 
-    def test_a_call_that_runs_is_not_run_beside_itself(self, streaming: bool) -> None:
+    def test_a_call_that_runs_is_not_run_beside_itself(self, way: str) -> None:
         keeper, go_on = Keeper(), threading.Event()
 
         def wait(what: str, call: Any) -> None:
             go_on.wait(10)
 
-        with proxied(keeper, Options(streaming=streaming, deadline=20)) as (client, proxy):
+        with proxied(keeper, by(way, deadline=20)) as (client, proxy):
             client.send("g0", tensor(1))
             keeper.before = wait
             client.post_send("g1", tensor(1))
@@ -67,18 +67,18 @@ class TestBrokenConnections:
             client.settle()
         assert [heard[1] for heard in keeper.heard] == ["g0", "g1"]
 
-    def test_a_large_variable_that_broke_off_arrives(self, streaming: bool) -> None:
+    def test_a_large_variable_that_broke_off_arrives(self, way: str) -> None:
         keeper, value = Keeper(), tensor(4 << 20)
-        with proxied(keeper, Options(streaming=streaming, deadline=20)) as (client, proxy):
+        with proxied(keeper, by(way, deadline=20)) as (client, proxy):
             client.send("g0", tensor(1))
             client.post_send("g", value)
             proxy.cut()
             client.settle()
         assert keeper.received["g"].numpy().tobytes() == value.numpy().tobytes()
 
-    def test_a_server_that_stays_away_is_an_error(self, streaming: bool) -> None:
+    def test_a_server_that_stays_away_is_an_error(self, way: str) -> None:
         keeper = Keeper(w=tensor(1))
-        with proxied(keeper, Options(streaming=streaming, deadline=2)) as (client, proxy):
+        with proxied(keeper, by(way, deadline=2)) as (client, proxy):
             client.get("w")
             proxy.close()
             with pytest.raises((Gone, Late)):

@@ -25,7 +25,7 @@ from fluidtool.distribute.rpc.rooms import Rooms
 from fluidtool.distribute.rpc.security import Security
 from fluidtool.distribute.rpc.wire import Limits
 from fluidtool.tensor import LoDTensor
-from tests.distribute.rpc.support import Keeper, connected, served, tensor
+from tests.distribute.rpc.support import WAYS, Keeper, by, connected, served, tensor
 from tests.support.checkout import child_environment
 
 TOKEN = "0123456789abcdef"
@@ -223,13 +223,13 @@ def hold(endpoint: str, count: int) -> tuple[Any, list[Any], threading.Event]:
     return channel, [channel.stream_unary(SEND).future(never(), timeout=60) for _ in range(count)], end
 
 
-@pytest.mark.parametrize("streaming", [True, False])
-def test_slow_callers_do_not_stop_a_trainer(streaming: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@WAYS
+def test_slow_callers_do_not_stop_a_trainer(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rooms_module, "STALLED", 0.5)  # longer than a call of the trainer takes to arrive
     small = Options(caller_bytes=4 * MIB, all_bytes=8 * MIB, limits=Limits(message=MIB))
     with served(Keeper(w=tensor(3)), small) as server:
         channel, calls, end = hold(server.endpoint, 12)
-        client = connect(server.endpoint, 0, Options(streaming=streaming))
+        client = connect(server.endpoint, 0, by(way))
         try:
             for _ in range(5):
                 client.send("g", tensor(3))
@@ -243,11 +243,12 @@ def test_slow_callers_do_not_stop_a_trainer(streaming: bool, monkeypatch: pytest
 
 
 # ---------------------------------------------------------------- streams
-def test_long_frames_of_a_stream_take_room() -> None:
+@pytest.mark.parametrize("way", ["socket", "stream"])
+def test_long_messages_take_room(way: str) -> None:
     keeper = Keeper()
     options = Options(caller_bytes=3 * MIB, all_bytes=4 * MIB)
     value = LoDTensor(np.ones(MIB // 2, np.float32))  # 2 MiB
-    with connected(keeper, 0, Options(), options) as client:
+    with connected(keeper, 0, by(way), options) as client:
         for number in range(4):
             client.send(f"g{number}", value)
     assert len(keeper.received) == 4

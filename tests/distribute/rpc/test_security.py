@@ -14,14 +14,13 @@ from fluidtool.distribute.rpc.security import Security, is_loopback
 from fluidtool.distribute.rpc.service import serve
 from fluidtool.errors import PolicyError, UnreadableError, UsageError
 from tests.distribute.rpc.certificates import CERTIFICATE, KEY, OTHER_CERTIFICATE, OTHER_KEY
-from tests.distribute.rpc.support import Keeper, connected, served, tensor
+from tests.distribute.rpc.support import WAYS, Keeper, by, connected, served, tensor
 
 TOKEN = "0123456789abcdef"
-WAYS = pytest.mark.parametrize("streaming", [True, False], ids=["stream", "calls"])
 
 
-def options(streaming: bool = True, **security: str | bool) -> Options:
-    return Options(deadline=5.0, streaming=streaming, security=Security(**security))  # type: ignore[arg-type]
+def options(way: str = "socket", **security: str | bool) -> Options:
+    return by(way, deadline=5.0, security=Security(**security))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -60,25 +59,25 @@ class TestAddresses:
 
 @WAYS
 class TestTokens:
-    def test_the_right_token_is_let_in(self, streaming: bool) -> None:
+    def test_the_right_token_is_let_in(self, way: str) -> None:
         keeper = Keeper(w=tensor(1))
-        with connected(keeper, 0, options(streaming, token=TOKEN), options(token=TOKEN)) as client:
+        with connected(keeper, 0, options(way, token=TOKEN), options(token=TOKEN)) as client:
             client.send("g", tensor(1))
             client.get("w")
         assert len(keeper.heard) == 2
 
     @pytest.mark.parametrize("token", ["", "0123456789abcdeX", TOKEN + "0"])
-    def test_no_other_is(self, streaming: bool, token: str) -> None:
+    def test_no_other_is(self, way: str, token: str) -> None:
         keeper = Keeper(w=tensor(1))
         with (
-            connected(keeper, 0, options(streaming, token=token), options(token=TOKEN)) as client,
+            connected(keeper, 0, options(way, token=token), options(token=TOKEN)) as client,
             pytest.raises(Refused, match="only calls that bring its token"),
         ):
             client.get("w")
         assert keeper.heard == []
 
-    def test_a_client_with_a_token_may_go_where_none_is_needed(self, streaming: bool) -> None:
-        with connected(Keeper(w=tensor(1)), 0, options(streaming, token=TOKEN)) as client:
+    def test_a_client_with_a_token_may_go_where_none_is_needed(self, way: str) -> None:
+        with connected(Keeper(w=tensor(1)), 0, options(way, token=TOKEN)) as client:
             client.get("w")
 
 
@@ -97,25 +96,25 @@ def test_every_method_asks_for_the_token() -> None:
 
 @WAYS
 class TestCertificates:
-    def test_a_client_knows_the_server(self, streaming: bool, files: dict[str, str]) -> None:
+    def test_a_client_knows_the_server(self, way: str, files: dict[str, str]) -> None:
         own = options(certificate=files["certificate"], key=files["key"])
-        with connected(Keeper(w=tensor(3)), 0, options(streaming, authorities=files["certificate"]), own) as client:
+        with connected(Keeper(w=tensor(3)), 0, options(way, authorities=files["certificate"]), own) as client:
             assert client.get("w").shape() == [3]  # type: ignore[union-attr]
 
-    def test_both_know_each_other(self, streaming: bool, files: dict[str, str]) -> None:
+    def test_both_know_each_other(self, way: str, files: dict[str, str]) -> None:
         server = options(certificate=files["certificate"], key=files["key"], authorities=files["other"])
         client_options = options(
-            streaming, certificate=files["other"], key=files["other_key"], authorities=files["certificate"]
+            way, certificate=files["other"], key=files["other_key"], authorities=files["certificate"]
         )
         with connected(Keeper(w=tensor(3)), 0, client_options, server) as client:
             client.get("w")
 
     @pytest.mark.parametrize("own", [{}, {"authorities": "other"}, {"authorities": "certificate"}])
-    def test_strangers_are_kept_out(self, streaming: bool, files: dict[str, str], own: dict[str, str]) -> None:
+    def test_strangers_are_kept_out(self, way: str, files: dict[str, str], own: dict[str, str]) -> None:
         keeper = Keeper(w=tensor(1))
         server = options(certificate=files["certificate"], key=files["key"], authorities=files["other"])
         security = Security(**{name: files[path] for name, path in own.items()})
-        impatient = Options(deadline=1.0, streaming=streaming, security=security)
+        impatient = by(way, deadline=1.0, security=security)
         with (
             connected(keeper, 0, impatient, server) as client,
             pytest.raises(Refused, match=r"cannot be talked to: it"),

@@ -1,0 +1,1 @@
+"""Sockets between fluidtool's own roles: packets, how a client gets in, the loop that serves them, the client's side."""
