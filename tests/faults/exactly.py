@@ -11,7 +11,7 @@ these numbers are whole, and exact in float32.
 Asynchronous jobs: the values are such a serial order, in which each trainer's updates are in the order of its steps.
 Synchronous jobs: both updates of a round move together, which makes each value known. Processes are killed (SIGKILL) from
 the moment in which they start, halted for a while, or halted forever; or a proxy before every server delays, drops and
-repeats calls, with fluidtool's stream or with Paddle's single calls.
+repeats calls, with fluidtool's socket or stream or with Paddle's single calls.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from fluidtool.distribute.launch.jobs import move_job, read_job
 from fluidtool.distribute.launch.ports import free_endpoints
 from fluidtool.tensor import LoDTensor
 from tests.distribute.launch.jobs import parameters_of, transpile
-from tests.faults.proxy import Proxy
+from tests.faults.proxy import WAYS, Proxy
 from tests.faults.storm import (
     ENDPOINTS,
     LIMIT,
@@ -185,13 +185,13 @@ def storm(folder: Path, job: Path, faults: int, seed: int, *, sync: bool, often:
     return outcome
 
 
-def storm_of_network(folder: Path, job: Path, faults: int, seed: int, *, sync: bool, stream: bool) -> Outcome:
+def storm_of_network(folder: Path, job: Path, faults: int, seed: int, *, sync: bool, way: str) -> Outcome:
     """One job whose trainers reach the servers through proxies that delay, drop and repeat calls, so often at most."""
     outcome, begin = Outcome(), time.monotonic()
     kept, save = folder / f"kept_{seed}", folder / f"saved_{seed}"
     env = {"FLAGS_rpc_deadline": "30000", "FLAGS_rpc_retry_times": "20"}
     env |= {CHECKPOINT_DIR: str(kept), CHECKPOINT_EVERY: str(10**6)}
-    env |= {} if stream else {"FLUIDTOOL_RPC": "compatible"}
+    env["FLUIDTOOL_RPC"] = WAYS[way]
     ends, most = free_endpoints(SERVERS), -(-faults // SERVERS)
     with ExitStack() as stack:
         proxies = [stack.enter_context(Proxy(end, RATES, seed + number, most)) for number, end in enumerate(ends)]
@@ -223,8 +223,7 @@ def told(faults: Counter[str]) -> str:
 
 STORMS: dict[str, Callable[..., Outcome]] = {
     "kills": storm,
-    "stream": partial(storm_of_network, stream=True),
-    "calls": partial(storm_of_network, stream=False),
+    **{way: partial(storm_of_network, way=way) for way in WAYS},
 }
 
 

@@ -1,31 +1,37 @@
 """A gRPC proxy that delays, drops and repeats calls on their way to a parameter server, by a seeded generator.
 
-It knows no message: requests and replies pass as bytes, so that it serves Paddle's service and fluidtool's own stream alike.
+It knows no message: requests and replies pass as bytes, so that it serves Paddle's service and fluidtool's own stream alike. Where
+a server offers a socket, the client is sent to a socket of the proxy instead, which does the same harm.
 """
 
 from __future__ import annotations
 
 import random
+import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import grpc
 
+from fluidtool.distribute.rpc.sockets.offers import FIRST_BYTES, Offer
+
 WHOLE = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1), ("grpc.so_reuseport", 0)]
-STREAM = "/Exchange"
+STREAM, SOCKET = "/Exchange", "/fluidtool.Parameters/Socket"
+WAYS = {"socket": "", "stream": "stream", "calls": "compatible"}  # FLUIDTOOL_RPC of each
 
 
 @dataclass(frozen=True)
 class Rates:
-    """How likely each fault is, for each call (of a stream: for each piece). delay: seconds at most.
+    """How likely each fault is, for each call (of a stream or socket: for each piece). delay: seconds at most.
 
     drop_request: the server never sees it; drop_reply: the server did it, the client does not learn so; duplicate: the
-    server gets it twice. Of a stream all three mean that it breaks: before a piece, before a reply, or after both.
+    server gets it twice. Of a stream or socket all three mean that it breaks: before a piece, before a reply, or after both.
     """
 
     delayed: float = 0.0
@@ -41,6 +47,7 @@ class Proxy:
     def __init__(self, target: str, rates: Rates, seed: int, most: int | None = None) -> None:
         self.faults: Counter[str] = Counter()
         self._target, self._rates, self._most = target, rates, most
+        self._sockets: dict[int, Sockets] = {}  # by the server's port
         self._random, self._lock = random.Random(seed), threading.Lock()
         self._server = grpc.server(ThreadPoolExecutor(64), options=WHOLE)
         self._server.add_generic_rpc_handlers((_Everything(self),))
@@ -55,6 +62,8 @@ class Proxy:
     def __exit__(self, *_: object) -> None:
         self._server.stop(0).wait()
         self._channel.close()
+        for each in self._sockets.values():
+            each.close()
 
     def happens(self, kind: str) -> bool:
         """Whether this fault falls on the piece at hand; it is counted if so."""
@@ -102,6 +111,17 @@ class Proxy:
             context.abort(grpc.StatusCode.CANCELLED, "the caller went away")
         raise AssertionError("abort raises")
 
+    def offer(self, request: bytes, context: Any) -> bytes:
+        """A socket here, for one that the server offers."""
+        forward = self._channel.unary_unary(SOCKET)
+        offered = Offer.of(self._forward(forward, request, context))
+        if offered is None:
+            return b""
+        with self._lock:
+            if offered.port not in self._sockets:
+                self._sockets[offered.port] = Sockets(self, (self._target.rpartition(":")[0], offered.port))
+        return replace(offered, name="", port=self._sockets[offered.port].port).encoded()
+
     def stream(self, method: str) -> Callable[[Iterator[bytes], Any], Iterator[bytes]]:
         """A stream that passes through, until it is broken."""
         forward = self._channel.stream_stream(method)
@@ -141,6 +161,52 @@ class Proxy:
         return call
 
 
+class Sockets:
+    """Passes what sockets bring on to a server's port, until it breaks them."""
+
+    def __init__(self, proxy: Proxy, target: tuple[str, int]) -> None:
+        self._proxy, self._target = proxy, target
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """Take no more."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                try:
+                    far = socket.create_connection(self._target, 5)
+                except OSError:
+                    near.close()
+                    continue
+                for source, sink, is_request in ((near, far, True), (far, near, False)):
+                    threading.Thread(target=self._pass_on, args=(source, sink, is_request), daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket, is_request: bool) -> None:
+        """The first bytes, a ticket and a welcome, pass unharmed: without them there is no connection yet."""
+        with suppress(OSError):
+            sink.sendall(source.recv(FIRST_BYTES))
+            while data := source.recv(1 << 16):
+                if is_request:
+                    self._proxy.maybe_wait()
+                if self._proxy.happens("drop_request" if is_request else "drop_reply"):
+                    break
+                sink.sendall(data)
+                if is_request and self._proxy.happens("duplicate"):  # the server has it; the client will send it again
+                    time.sleep(0.02)
+                    break
+        for end in (source, sink):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+
 class _Everything(grpc.GenericRpcHandler):  # type: ignore[misc]
     """Takes whatever is called."""
 
@@ -149,6 +215,8 @@ class _Everything(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def service(self, handler_call_details: Any) -> Any:
         method = handler_call_details.method
+        if method == SOCKET:
+            return grpc.unary_unary_rpc_method_handler(self._proxy.offer)
         if method.endswith(STREAM):
             return grpc.stream_stream_rpc_method_handler(self._proxy.stream(method))
         return grpc.unary_unary_rpc_method_handler(self._proxy.unary(method))

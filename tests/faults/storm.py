@@ -4,7 +4,7 @@
     python -m tests.faults.storm --clean 50
 
 Kills: SIGKILL, SIGSTOP followed by SIGCONT, and SIGSTOP forever, to any role. Network: a proxy before every server that
-delays, drops and repeats calls, with fluidtool's stream and with Paddle's single calls. A job that hangs, learns other
+delays, drops and repeats calls, with fluidtool's socket and stream and with Paddle's single calls. A job that hangs, learns other
 bits, or leaves a process or a port behind, is a failure. With --clean nothing is disturbed: all runs must learn the same.
 """
 
@@ -37,7 +37,7 @@ from fluidtool.distribute.launch.contract import without_role
 from fluidtool.distribute.launch.jobs import move_job, read_job
 from fluidtool.distribute.launch.ports import free_endpoints
 from tests.distribute.launch.jobs import BATCH, EXAMPLES, parameters_of, transpile, write_data, write_programs
-from tests.faults.proxy import Proxy, Rates
+from tests.faults.proxy import WAYS, Proxy, Rates
 from tests.support.checkout import child_environment
 
 SERVERS, TRAINERS = 2, 2
@@ -234,14 +234,12 @@ def roles(job: Path, proxied: Path, words: Sequence[str], env: dict[str, str]) -
                 process.stderr.close()
 
 
-def storm_of_network(folder: Path, job: Path, faults: int, seed: int, *, stream: bool) -> Outcome:
+def storm_of_network(folder: Path, job: Path, faults: int, seed: int, *, way: str) -> Outcome:
     """One job whose trainers reach the servers through proxies that do harm, so often at most."""
     outcome, begin = Outcome(), time.monotonic()
     epochs = LEAST_EPOCHS + 2 * faults
     expected, save = learn_in_peace(folder, job, epochs), folder / f"network_{seed}"
-    env = {"FLAGS_rpc_deadline": "30000", "FLAGS_rpc_retry_times": "20"} | (
-        {} if stream else {"FLUIDTOOL_RPC": "compatible"}
-    )
+    env = {"FLAGS_rpc_deadline": "30000", "FLAGS_rpc_retry_times": "20", "FLUIDTOOL_RPC": WAYS[way]}
     ends = free_endpoints(SERVERS)
     most = -(-faults // SERVERS)
     with ExitStack() as stack:
@@ -301,12 +299,11 @@ def main() -> int:
         job = prepare(folder)
         while total.total() < chosen.faults and time.monotonic() - begin < 60 * chosen.minutes:
             seed, share = chosen.seed + 10 * jobs, min(10, chosen.faults - total.total())
-            if jobs % 3 == 0:
-                kind, outcome = "kills", storm_of_kills(folder, job, share, seed)
+            kind = ("kills", *WAYS)[jobs % (1 + len(WAYS))]
+            if kind == "kills":
+                outcome = storm_of_kills(folder, job, share, seed)
             else:
-                stream = jobs % 3 == 1
-                kind = "network, stream" if stream else "network, single calls"
-                outcome = storm_of_network(folder, job, share, seed, stream=stream)
+                outcome = storm_of_network(folder, job, share, seed, way=kind)
             jobs += 1
             total += outcome.faults
             wrong += bool(outcome.wrong)

@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("grpc", reason="parameter servers talk by gRPC: pip install 'fluidtool[dist]'")
 
+from tests.faults.proxy import WAYS
 from tests.faults.storm import prepare, storm_of_kills, storm_of_network
 
 pytestmark = pytest.mark.campaign
@@ -26,8 +27,8 @@ def test_roles_that_are_killed_and_halted(folder: Path) -> None:
     assert (outcome.faults, outcome.wrong) == ({"killed": 1, "halted for a while": 1}, [])
 
 
-@pytest.mark.parametrize("stream", [True, False], ids=["stream", "single calls"])
-def test_a_network_that_delays_drops_and_repeats(folder: Path, stream: bool) -> None:
-    outcome = storm_of_network(folder, folder / "job", faults=3, seed=21 + stream, stream=stream)
+@pytest.mark.parametrize("way", list(WAYS))
+def test_a_network_that_delays_drops_and_repeats(folder: Path, way: str) -> None:
+    outcome = storm_of_network(folder, folder / "job", faults=3, seed=21 + list(WAYS).index(way), way=way)
     assert outcome.wrong == []
     assert outcome.faults.total() > 0
