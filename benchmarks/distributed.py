@@ -1,8 +1,9 @@
 """Speed of distributed training beside real Paddle: `python -m benchmarks.distributed --paddle PYTHON`.
 
-PYTHON is an interpreter that has Paddle 1.8.5. Two parameter servers and two trainers, synchronous, one thread each, on
-this machine; both implementations run the same script in turn. The table gives steps per second of the job (median of
-the bursts after the first one) and the ratio of ours to Paddle's; above 1 we are ahead.
+PYTHON is an interpreter that has Paddle 1.8.5. Two parameter servers and two trainers, one thread each, on this machine,
+with and without barriers; both implementations run the same script in turn. The table gives steps per second of the job
+(median of the bursts after the first one), the processor time for a step of a trainer, of both servers and of all roles, and
+the ratios of ours to Paddle's.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from benchmarks.rounds import import_path
@@ -44,10 +47,10 @@ def environment(module: str) -> dict[str, str]:
 
 
 @contextmanager
-def job(python: str, module: str, network: str, steps: int) -> Iterator[list[subprocess.Popen[str]]]:
-    """The trainers of a running job; its servers are ended with it (Paddle's never end by themselves)."""
+def job(python: str, module: str, network: str, mode: str, steps: int) -> Iterator[list[subprocess.Popen[str]]]:
+    """The servers and trainers of a running job; its servers are ended with it (Paddle's never end by themselves)."""
     endpoints = free_endpoints(SERVERS)
-    tail = [endpoints, str(TRAINERS), str(steps), str(BURSTS)]
+    tail = [endpoints, str(TRAINERS), str(steps), str(BURSTS), mode]
     roles = [("pserver", n) for n in range(SERVERS)] + [("trainer", n) for n in range(TRAINERS)]
     started = []
     try:
@@ -57,7 +60,7 @@ def job(python: str, module: str, network: str, steps: int) -> Iterator[list[sub
             started.append(
                 subprocess.Popen(words, stdout=output, stderr=subprocess.DEVNULL, text=True, env=environment(module))
             )
-        yield started[SERVERS:]
+        yield started
     finally:
         for process in started:
             process.terminate()
@@ -68,16 +71,56 @@ def job(python: str, module: str, network: str, steps: int) -> Iterator[list[sub
                 process.wait()
 
 
-def measure(python: str, module: str, network: str) -> tuple[float, float]:
-    """(steps per second, last loss of trainer 0) of one job."""
+@dataclass(frozen=True)
+class Speed:
+    """Steps per second of a job; for a step of a trainer, milliseconds of processors of the servers, and of all roles; the last
+    loss of trainer 0.
+    """
+
+    steps: float
+    server: float
+    all: float
+    loss: float
+
+
+def measure(python: str, module: str, network: str, mode: str) -> Speed:
+    """One job. What servers use before the second burst does not count."""
     steps = STEPS[network]
-    with job(python, module, network, steps) as trainers:
-        written = [trainer.communicate(timeout=300)[0].split("\n") for trainer in trainers]
-    bursts = [[line.split() for line in lines if line] for lines in written]
-    if any(len(lines) != BURSTS for lines in bursts):
-        sys.exit(f"{module} cannot train {network} in a job of {SERVERS} servers and {TRAINERS} trainers")
-    slowest = [max(float(lines[n][0]) for lines in bursts) for n in range(1, BURSTS)]
-    return steps / statistics.median(slowest), float(bursts[0][-1][1])
+    with job(python, module, network, mode, steps) as roles:
+        trainers = roles[SERVERS:]
+        lines: list[list[list[str]]] = [[] for _ in trainers]
+        used = []
+        for burst in range(BURSTS):
+            for trainer, found in zip(trainers, lines, strict=True):
+                words = trainer.stdout.readline().split() if trainer.stdout is not None else []
+                if not words:
+                    sys.exit(f"{module} cannot train {network} ({mode}) with {SERVERS} servers and {TRAINERS} trainers")
+                found.append(words)
+            if burst in (0, BURSTS - 1):
+                used.append([processor_seconds(role.pid) for role in roles])
+        for trainer in trainers:
+            trainer.communicate(timeout=300)
+    slowest = [max(float(found[n][0]) for found in lines) for n in range(1, BURSTS)]
+    each = [1e3 * (after - before) / (steps * (BURSTS - 1) * TRAINERS) for before, after in zip(*used, strict=True)]
+    return Speed(steps / statistics.median(slowest), sum(each[:SERVERS]), sum(each), float(lines[0][-1][1]))
+
+
+def processor_seconds(process: int) -> float:
+    """What a process has used until now."""
+    words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def row(name: str, found: dict[str, list[Speed]]) -> str:
+    """A line of the table."""
+    ours, theirs = (found.get(kind, []) for kind in ("fluidtool", "paddle"))
+    cells = [name]
+    for field, form in (("steps", ".1f"), ("server", ".2f"), ("all", ".1f")):
+        values = [statistics.median(getattr(each, field) for each in kind) if kind else None for kind in (ours, theirs)]
+        cells += ["–" if value is None else format(value, form) for value in values]
+        cells.append(f"{values[0] / values[1]:.2f}" if values[0] and values[1] else "–")
+    cells.append(", ".join(f"{values[-1].loss:.6f}" for values in found.values()))
+    return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -85,22 +128,21 @@ def main() -> None:
     parser.add_argument("--paddle", help="the interpreter that has Paddle 1.8.5")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--networks", default=",".join(STEPS))
+    parser.add_argument("--modes", default="sync,async")
     chosen = parser.parse_args()
     kinds = {"fluidtool": (sys.executable, "fluidtool.fluid")}
     if chosen.paddle:
         kinds["paddle"] = (chosen.paddle, "paddle.fluid")
-    print("| network | ours, steps/s | Paddle 1.8.5, steps/s | ratio | last loss, ours and Paddle's |")
-    print("|---|---|---|---|---|")
-    for network in chosen.networks.split(","):
-        found: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}
+    print(
+        "| job | ours, steps/s | Paddle 1.8.5 | ratio | ours, ms of servers | Paddle 1.8.5 | ratio | last loss, ours and Paddle's |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    for network, mode in product(chosen.networks.split(","), chosen.modes.split(",")):
+        found: dict[str, list[Speed]] = {kind: [] for kind in kinds}
         for _ in range(chosen.rounds):
             for kind, (python, module) in kinds.items():
-                found[kind].append(measure(python, module, network))
-        speeds = {kind: statistics.median(speed for speed, _ in values) for kind, values in found.items()}
-        losses = ", ".join(f"{values[-1][1]:.6f}" for values in found.values())
-        theirs = f"{speeds['paddle']:.1f}" if "paddle" in speeds else "–"
-        ratio = f"{speeds['fluidtool'] / speeds['paddle']:.2f}" if "paddle" in speeds else "–"
-        print(f"| {network} | {speeds['fluidtool']:.1f} | {theirs} | {ratio} | {losses} |", flush=True)
+                found[kind].append(measure(python, module, network, mode))
+        print(row(f"{network}, {mode}", found), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """One role of a job for the benchmark of distributed training: also for Python 3.7 and real Paddle.
 
-distributed_worker.py MODULE NETWORK ROLE INDEX ENDPOINTS TRAINERS STEPS BURSTS; a trainer prints the seconds of each
+distributed_worker.py MODULE NETWORK ROLE INDEX ENDPOINTS TRAINERS STEPS BURSTS MODE; a trainer prints the seconds of each
 burst of steps, and the last loss.
 """
 
@@ -14,15 +14,20 @@ from training_networks import NETWORKS
 
 
 def main():
-    module, network, role, index, endpoints, trainers, steps, bursts = sys.argv[1:9]
+    module, network, role, index, endpoints, trainers, steps, bursts, mode = sys.argv[1:10]
     index, steps, bursts = int(index), int(steps), int(bursts)
     fluid = importlib.import_module(module)
     function, batch = NETWORKS[network]
     fluid.default_main_program().random_seed = fluid.default_startup_program().random_seed = 1
     loss, optimizer, feed = function(fluid, batch)
     optimizer.minimize(loss)
-    transpiler = fluid.DistributeTranspiler()
-    transpiler.transpile(index if role == "trainer" else 0, pservers=endpoints, trainers=int(trainers))
+    config = fluid.DistributeTranspilerConfig()
+    config.sync_mode = mode == "sync"
+    config.runtime_split_send_recv = False
+    transpiler = fluid.DistributeTranspiler(config)
+    transpiler.transpile(
+        index if role == "trainer" else 0, pservers=endpoints, trainers=int(trainers), sync_mode=mode == "sync"
+    )
     executor = fluid.Executor(fluid.CPUPlace())
     if role == "pserver":
         endpoint = endpoints.split(",")[index]

@@ -1,7 +1,8 @@
 """The transport of parameter servers on this machine: python -m benchmarks.rpc [--mib N] [--steps N].
 
 A server in a process of its own keeps one large and some small variables; a trainer pushes and pulls the large one, and
-runs steps (send each small one, barrier, get each, barrier), on fluidtool's stream and by Paddle's calls. Prints a table.
+runs steps (send each small one, barrier, get each, barrier): on a socket, on a stream of gRPC, and by Paddle's calls. Prints a
+table; "s a GiB" is the time of both processors for a GiB in one direction.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.distributed import processor_seconds
 from fluidtool.distribute.rpc.client import Client, connect
 from fluidtool.distribute.rpc.handler import Barrier, Call, Message, NotFound, Value
 from fluidtool.distribute.rpc.options import Options
@@ -80,14 +82,16 @@ def step(client: Client) -> None:
     client.post_fetch_barrier()
 
 
-def measure(endpoint: str, streaming: bool, mib: int, steps: int) -> dict[str, float]:
-    """GiB/s of pushes and pulls, milliseconds of a step and of one get."""
-    client = connect(endpoint, 0, Options(streaming=streaming))
+def measure(endpoint: str, process: int, way: str, mib: int, steps: int) -> dict[str, float]:
+    """GiB/s of pushes and pulls, milliseconds of a step and of one get, seconds of processors for a GiB there and back."""
+    client = connect(endpoint, 0, Options(streaming=way != "calls", sockets=way.startswith("socket")))
     large = LoDTensor(np.ones(mib << 18, np.float32))
     step(client)
     client.send("pushed", large)
+    before = time.process_time() + processor_seconds(process)
     push = min(seconds(lambda: client.send("pushed", large), 5))
     pull = min(seconds(lambda: client.get("large"), 5))
+    used = time.process_time() + processor_seconds(process) - before
     times = seconds(lambda: step(client), steps)
     one = seconds(lambda: client.get("small0"), steps)
     client.settle()
@@ -95,6 +99,7 @@ def measure(endpoint: str, streaming: bool, mib: int, steps: int) -> dict[str, f
     return {
         "push GiB/s": mib / 1024 / push,
         "pull GiB/s": mib / 1024 / pull,
+        "s a GiB": used / 10 / (mib / 1024),
         "ms a step": statistics.median(times) * 1000,
         "ms a get": statistics.median(one) * 1000,
     }
@@ -114,10 +119,11 @@ def main() -> None:
         assert server.stdin is not None and server.stdout is not None
         endpoint = server.stdout.readline().strip()
         rows = {
-            way: measure(endpoint, way != "calls", args.mib, args.steps) for way in ("stream", "calls", "stream again")
+            way: measure(endpoint, server.pid, way, args.mib, args.steps)
+            for way in ("socket", "stream", "calls", "socket again")
         }
         server.stdin.close()
-    names = list(rows["stream"])
+    names = list(rows["socket"])
     print(f"{args.mib} MiB, steps of {SMALL} variables".ljust(34), *(name.rjust(11) for name in names))
     for way, found in rows.items():
         print(way.ljust(34), *(f"{found[name]:11.2f}" for name in names))

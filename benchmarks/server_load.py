@@ -1,35 +1,40 @@
-"""What a message costs a parameter server: `python -m benchmarks.server_load [--mode async] [--trainers 8,128,1000]`.
+"""What a message costs a parameter server: `python -m benchmarks.server_load [--mode async] [--way stream]`.
 
 A server in a process of its own keeps six variables of 8 x 16 numbers, trained by SGD. Another process plays any number of
-trainers: each has a stream of its own and makes steps (send six gradients, barrier, get six parameters, barrier) as fast as
-the server answers. Prints the processor time of the server for each message, and how long steps take (median, 99 of 100).
+trainers: each has a socket (or a stream) of its own and makes steps (send six gradients, barrier, get six parameters,
+barrier) as fast as the server answers. Prints the processor time of the server for each message, and how long steps take
+(median, 99 of 100).
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import os
+import selectors
 import subprocess
 import sys
 import time
-from pathlib import Path
+from collections.abc import Sequence
+from struct import Struct
 from typing import Any
 
 import numpy as np
 
 import fluidtool.fluid as fluid
-from benchmarks.distributed import free_endpoints
+from benchmarks.distributed import free_endpoints, processor_seconds
 from fluidtool.distribute.rpc.client import CHANNEL
 from fluidtool.distribute.rpc.frames import FrameReader, frame_parts
 from fluidtool.distribute.rpc.handler import NUMBERED, Barrier, Message
 from fluidtool.distribute.rpc.methods import COMPLETE, Method
-from fluidtool.distribute.rpc.service import CALL_KEY, OWN_SERVICE, TRAINER_KEY
+from fluidtool.distribute.rpc.service import CALL_KEY, OWN_SERVICE, TRAINER_KEY, VERSION
+from fluidtool.distribute.rpc.sockets.offers import Offer, reached
+from fluidtool.distribute.rpc.sockets.packets import ALIGNMENT, HEADER, Describer
 from fluidtool.distribute.rpc.wire import encoded
 from fluidtool.runtime import Executor, Policy, Scope
 from fluidtool.tensor import LoDTensor
 
 VARIABLES, SHAPE = 6, (8, 16)
+LENGTH = Struct("<Q")  # the last field of a header
 ON_A_CHANNEL = 64  # trainers that share a connection
 
 
@@ -61,33 +66,54 @@ def serve(endpoint: str, trainers: int, mode: str) -> None:
 class Trainer:
     """One simulated trainer: what it sends is encoded before the clock runs."""
 
-    def __init__(self, channel: Any, number: int, trainers: int, mode: str) -> None:
-        self._is_sync, self._numbers, self.step = mode == "sync", 0, 0
+    def __init__(self, number: int, trainers: int, mode: str) -> None:
+        self.is_sync, self.number, self.numbers, self.step = mode == "sync", number, 0, 0
         self.times: list[float] = []
-        metadata = ((TRAINER_KEY, str(number)), (CALL_KEY, f"load{number}-0"))
-        self._call = channel.stream_stream(f"/{OWN_SERVICE}/Exchange")(metadata=metadata, wait_for_ready=True)
-        self._reader, self._number = FrameReader(1 << 20), number
         gradient = LoDTensor(np.full(SHAPE, 1e-3, np.float32))
         suffix = f".trainer_{number}" if mode == "sync" and trainers > 1 else ""
-        self._sends = [
-            (Method.SendVariable, encoded(Message(f"w{n}@GRAD{suffix}", gradient, trainer_id=number)))
-            for n in range(VARIABLES)
+        sends = [
+            (Method.SendVariable, Message(f"w{n}@GRAD{suffix}", gradient, trainer_id=number)) for n in range(VARIABLES)
         ]
-        self._gets = [
-            (Method.GetVariable, encoded(Message(f"w{n}", None, f"w{n}", "", number))) for n in range(VARIABLES)
-        ]
-        self._sent = [(Method.SendVariable, encoded(Message(Barrier.SEND.value)))] if self._is_sync else []
-        self._fetched = [(Method.GetVariable, encoded(Message(Barrier.FETCH.value)))]
+        gets = [(Method.GetVariable, Message(f"w{n}", None, f"w{n}", "", number)) for n in range(VARIABLES)]
+        sent = [(Method.SendVariable, Message(Barrier.SEND.value))] if self.is_sync else []
+        fetched = [(Method.GetVariable, Message(Barrier.FETCH.value))]
+        self.beginning = self.prepared([*gets, *fetched] if self.is_sync else gets)
+        self.training = self.prepared([*sends, *sent, *gets, *fetched])
+        self.ending = self.prepared([(Method.SendVariable, Message(COMPLETE, trainer_id=number))])
+        self.messages = 2 * VARIABLES + 1 + len(sent)
 
-    async def exchange(self, frames: list[tuple[Method, bytes]], ends: int = -1) -> None:
-        """Send frames together and wait for all answers. ends: the place of a fetch barrier, which ends a step."""
+    def prepared(self, calls: list[tuple[Method, Message]]) -> Any:
+        """Calls that are sent together."""
+        raise NotImplementedError
+
+    def numbered(self, count: int) -> range:
+        """The numbers of the next calls."""
+        self.numbers += count
+        return range(self.numbers - count + 1, self.numbers + 1)
+
+    @property
+    def sequence(self) -> int:
+        """The step, as calls say it."""
+        return self.step if self.is_sync else NUMBERED + max(self.step, 1)
+
+
+class StreamTrainer(Trainer):
+    """It has a stream of gRPC."""
+
+    def __init__(self, channel: Any, number: int, trainers: int, mode: str) -> None:
+        super().__init__(number, trainers, mode)
+        metadata = ((TRAINER_KEY, str(number)), (CALL_KEY, f"load{number}-0"))
+        self._call = channel.stream_stream(f"/{OWN_SERVICE}/Exchange")(metadata=metadata, wait_for_ready=True)
+        self._reader = FrameReader(1 << 20)
+
+    def prepared(self, calls: list[tuple[Method, Message]]) -> Any:
+        return [(method, encoded(message)) for method, message in calls]
+
+    async def exchange(self, frames: list[tuple[Method, bytes]]) -> None:
+        """Send frames together and wait for all answers."""
         parts = []
-        for place, (method, content) in enumerate(frames):
-            self._numbers += 1
-            step = self.step if self._is_sync else NUMBERED + max(self.step, 1)
-            parts += frame_parts(self._numbers, step, method, [content])
-            if place == ends:
-                self.step += 1
+        for number, (method, content) in zip(self.numbered(len(frames)), frames, strict=True):
+            parts += frame_parts(number, self.sequence, method, [content])
         await self._call.write(b"".join(parts))
         left = len(frames)
         while left:
@@ -98,50 +124,80 @@ class Trainer:
 
     async def begin(self) -> None:
         """Fetch what training starts from."""
-        await self.exchange([*self._gets, *self._fetched] if self._is_sync else self._gets, VARIABLES)
+        await self.exchange(self.beginning)
         self.step = 1
 
     async def steps(self, count: int) -> None:
         """Train; the times of the steps are kept."""
         for _ in range(count):
             start = time.perf_counter()
-            await self.exchange([*self._sends, *self._sent, *self._gets, *self._fetched])
+            await self.exchange(self.training)
             self.step += 1
             self.times.append(time.perf_counter() - start)
 
     async def end(self) -> None:
-        await self.exchange([(Method.SendVariable, encoded(Message(COMPLETE, trainer_id=self._number)))])
+        await self.exchange(self.ending)
         await self._call.done_writing()
 
-    @property
-    def messages(self) -> int:
-        """Of a step."""
-        return 2 * VARIABLES + 1 + len(self._sent)
+
+class SocketTrainer(Trainer):
+    """It has a socket."""
+
+    def __init__(self, ask: Any, endpoint: str, number: int, trainers: int, mode: str) -> None:
+        self._describer = Describer()
+        super().__init__(number, trainers, mode)
+        metadata = ((TRAINER_KEY, str(number)), (CALL_KEY, f"load{number}-0"))
+        offer = Offer.of(ask(VERSION, metadata=metadata, wait_for_ready=True))
+        found = None if offer is None else reached(offer, endpoint, 10.0)
+        assert found is not None, "the server takes no sockets"
+        self.socket, self._rest, self._last, self._since = found, b"", 0, 0.0
+
+    def prepared(self, calls: list[tuple[Method, Message]]) -> Any:
+        """The bytes, and where the header of each call is; what describes patterns is sent the first time only."""
+        described, data, places = b"", bytearray(), []
+        for method, message in calls:
+            parts, pattern = self._describer.packets(0, 0, method, message)
+            described += b"".join(parts[:-1])
+            places.append((len(data), method, 0 if pattern is None else pattern.number))
+            data += parts[-1]
+        return [described], data, places
+
+    def post(self, prepared: Any) -> None:
+        """Send calls together."""
+        described, data, places = prepared
+        for number, (place, method, pattern) in zip(self.numbered(len(places)), places, strict=True):
+            (length,) = LENGTH.unpack_from(data, place + HEADER.size - LENGTH.size)
+            HEADER.pack_into(data, place, number, self.sequence, method, pattern, length)
+        self._last, self._since = self.numbers, time.perf_counter()
+        self.socket.sendall(described.pop() + data if described else data)
+
+    def has_answers(self) -> bool:
+        """Read what has come; whether it is all."""
+        try:
+            data = self._rest + self.socket.recv(1 << 18)
+        except BlockingIOError:
+            return False
+        at = number = 0
+        while len(data) - at >= HEADER.size:
+            number, _, code, _, length = HEADER.unpack_from(data, at)
+            if code:
+                raise RuntimeError(data[at + HEADER.size : at + HEADER.size + length].decode())
+            after = at + HEADER.size + length + -length % ALIGNMENT
+            if after > len(data):
+                number = 0
+                break
+            at = after
+        self._rest = data[at:]
+        return number == self._last
+
+    def done(self) -> None:
+        """A step has ended."""
+        self.times.append(time.perf_counter() - self._since)
 
 
-def processor_seconds(process: int) -> float:
-    """What a process has used until now."""
-    words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
-
-
-async def load(endpoint: str, process: int, trainers: int, mode: str, messages: int) -> dict[str, float]:
-    import grpc.aio
-
-    channels = [grpc.aio.insecure_channel(endpoint, options=CHANNEL) for _ in range(-(-trainers // ON_A_CHANNEL))]
-    players = [Trainer(channels[number // ON_A_CHANNEL], number, trainers, mode) for number in range(trainers)]
-    await asyncio.gather(*(player.begin() for player in players))
-    steps = max(4, messages // (trainers * players[0].messages))
-    await asyncio.gather(*(player.steps(2) for player in players))
-    for player in players:
-        player.times.clear()
-    before, start = processor_seconds(process), time.perf_counter()
-    await asyncio.gather(*(player.steps(steps) for player in players))
-    used, took = processor_seconds(process) - before, time.perf_counter() - start
-    await asyncio.gather(*(player.end() for player in players))
-    for channel in channels:
-        await channel.close()
-    count = trainers * steps * players[0].messages
+def results(players: Sequence[Trainer], used: float, took: float, steps: int) -> dict[str, float]:
+    """What one load gave."""
+    count = len(players) * steps * players[0].messages
     times = [seconds for player in players for seconds in player.times]
     return {
         "us": 1e6 * used / count,
@@ -151,7 +207,67 @@ async def load(endpoint: str, process: int, trainers: int, mode: str, messages: 
     }
 
 
-def measure(trainers: int, mode: str, messages: int) -> dict[str, float]:
+async def load_streams(endpoint: str, process: int, trainers: int, mode: str, messages: int) -> dict[str, float]:
+    import grpc.aio
+
+    channels = [grpc.aio.insecure_channel(endpoint, options=CHANNEL) for _ in range(-(-trainers // ON_A_CHANNEL))]
+    players = [StreamTrainer(channels[number // ON_A_CHANNEL], number, trainers, mode) for number in range(trainers)]
+    await asyncio.gather(*(player.begin() for player in players))
+    steps = max(4, messages // (trainers * players[0].messages))
+    await asyncio.gather(*(player.steps(2) for player in players))
+    for player in players:
+        player.times.clear()
+    before, start = processor_seconds(process), time.perf_counter()
+    await asyncio.gather(*(player.steps(steps) for player in players))
+    found = results(players, processor_seconds(process) - before, time.perf_counter() - start, steps)
+    await asyncio.gather(*(player.end() for player in players))
+    for channel in channels:
+        await channel.close()
+    return found
+
+
+def load_sockets(endpoint: str, process: int, trainers: int, mode: str, messages: int) -> dict[str, float]:
+    import grpc
+
+    with grpc.insecure_channel(endpoint, options=CHANNEL) as channel, selectors.DefaultSelector() as selector:
+        ask = channel.unary_unary(f"/{OWN_SERVICE}/Socket")
+        players = [SocketTrainer(ask, endpoint, number, trainers, mode) for number in range(trainers)]
+        for player in players:
+            selector.register(player.socket, selectors.EVENT_READ, player)
+        steps = max(4, messages // (trainers * players[0].messages))
+        exchange(selector, players, "beginning", 1)
+        exchange(selector, players, "training", 2)
+        for player in players:
+            player.times.clear()
+        before, start = processor_seconds(process), time.perf_counter()
+        exchange(selector, players, "training", steps)
+        found = results(players, processor_seconds(process) - before, time.perf_counter() - start, steps)
+        exchange(selector, players, "ending", 1)
+        for player in players:
+            player.socket.close()
+    return found
+
+
+def exchange(selector: selectors.BaseSelector, players: Sequence[SocketTrainer], what: str, times: int) -> None:
+    """Every trainer sends something and waits for the answers, so many times."""
+    left = dict.fromkeys(players, times)
+    for player in players:
+        player.post(getattr(player, what))
+    while left:
+        for key, _ in selector.select(60):
+            player = key.data
+            if not player.has_answers():
+                continue
+            player.step += 1
+            player.done()
+            left[player] -= 1
+            if left[player]:
+                player.post(getattr(player, what))
+            else:
+                del left[player]
+
+
+def measure(trainers: int, mode: str, messages: int, way: str) -> dict[str, float]:
     """One server, one load."""
     endpoint = free_endpoints(1)
     command = [
@@ -167,7 +283,8 @@ def measure(trainers: int, mode: str, messages: int) -> dict[str, float]:
     ]
     with subprocess.Popen(command) as server:
         try:
-            found = asyncio.run(load(endpoint, server.pid, trainers, mode, messages))
+            given = endpoint, server.pid, trainers, mode, messages
+            found = load_sockets(*given) if way == "socket" else asyncio.run(load_streams(*given))
             server.wait(60)
         finally:
             server.kill()
@@ -177,6 +294,7 @@ def measure(trainers: int, mode: str, messages: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mode", choices=["sync", "async"], default="sync")
+    parser.add_argument("--way", choices=["socket", "stream"], default="socket")
     parser.add_argument("--trainers", default="8,32,128,512,1000")
     parser.add_argument("--messages", type=int, default=60_000, help="in each measurement, at least")
     parser.add_argument("--rounds", type=int, default=3)
@@ -186,7 +304,9 @@ def main() -> None:
     if args.serve:
         serve(args.serve, numbers[0], args.mode)
         return
-    rounds = [{number: measure(number, args.mode, args.messages) for number in numbers} for _ in range(args.rounds)]
+    rounds = [
+        {number: measure(number, args.mode, args.messages, args.way) for number in numbers} for _ in range(args.rounds)
+    ]
     print(
         f"{'trainers':>8}{'us a message':>14}{'of ' + str(numbers[0]):>8}{'messages/s':>12}{'p50':>10}{'p99':>10}{'p99/p50':>9}"
     )
