@@ -101,20 +101,20 @@ class Communicators:
         self._join(TRAINERS, identifier, rank, size)
         return self._rings[TRAINERS]
 
-    def for_devices(self, count: int) -> list[Communicators]:
-        """One communicator per device of this process (`count` of them), for the rings of c_comm_init_all.
+    def for_devices(self, places: Sequence[Place]) -> list[Communicators]:
+        """One communicator per device of this process, for the rings of c_comm_init_all.
 
         Raises UsageError if the program also has rings between processes: those have one rank per process.
         """
         between = [ring for ring in self._rings if ring not in self._device_rings and ring != TRAINERS]
         if between:
             raise UsageError(
-                f"ring {between[0]} has one rank per process, but {count} devices would run its operators; use one device "
+                f"ring {between[0]} has one rank per process, but {len(places)} devices would run its operators; use one device "
                 "per process (the environment variable CPU_NUM), or ParallelExecutor(num_trainers=…)"
             )
-        devices = [Communicators(self._place, self._policy) for _ in range(count)]
+        devices = [Communicators(place, self._policy) for place in places]
         for ring in sorted(self._device_rings):
-            for own, end in zip(devices, self._device_ring(ring, count), strict=True):
+            for own, end in zip(devices, _device_ring(ring, places), strict=True):
                 own._rings[ring] = end
         return devices
 
@@ -235,13 +235,6 @@ class Communicators:
         self._sums.pop(ring, None)
         self._rings[ring] = self.engine.join(identifier, ring, rank, size) if size > 1 else single(ring)
 
-    def _device_ring(self, ring: int, count: int) -> Sequence[Communicator]:
-        if isinstance(self._place, CUDAPlace):
-            from fluidtool.distribute.collective.nccl import NcclCommunicator
-
-            return NcclCommunicator.of_devices(range(count), ring, deadline_seconds(os.environ))
-        return thread_communicators(count, ring, deadline_seconds(os.environ))
-
     def _engine_of_environment(self) -> Engine:
         name, seconds = engine_name(self._place, os.environ), deadline_seconds(os.environ)
         if name == MPI:
@@ -260,6 +253,16 @@ class Communicators:
                 f"the startup program first, or set PADDLE_TRAINER_ENDPOINTS to {size} endpoints"
             )
         return self.engine.identify("NCCLID", endpoints, rank)
+
+
+def _device_ring(ring: int, places: Sequence[Place]) -> Sequence[Communicator]:
+    """The ends of a ring of devices of this process, whichever of its GPUs they are."""
+    gpus = [place.device_id for place in places if isinstance(place, CUDAPlace)]
+    if gpus:
+        from fluidtool.distribute.collective.nccl import NcclCommunicator
+
+        return NcclCommunicator.of_devices(gpus, ring, deadline_seconds(os.environ))
+    return thread_communicators(len(places), ring, deadline_seconds(os.environ))
 
 
 def _is_open(op: Operator) -> bool:

@@ -233,10 +233,10 @@ class ParallelRunner:
 
     def _device_rings(self) -> list[Communicators | None]:
         """The rings for each device's run, if the program sums its gradients itself."""
-        count, executor = len(self.executors), self.executors[0]
-        if count == 1:
+        places, executor = [each.place for each in self.executors], self.executors[0]
+        if len(places) == 1:
             return [None]
-        return list(communicators_of(self.scopes[0], executor.place, executor.policy).for_devices(count))
+        return list(communicators_of(self.scopes[0], executor.place, executor.policy).for_devices(places))
 
     def _fetch(self, name: str, device: int, values: Values) -> Any:
         if values.get(name) is not None:

@@ -12,6 +12,9 @@ import pytest
 
 from fluidtool.distribute.collective.nccl import NcclCommunicator, new_identifier
 from fluidtool.errors import CollectiveError, DeviceError
+from fluidtool.ir import Program
+from fluidtool.runtime.communicators import Communicators
+from fluidtool.tensor import CUDAPlace
 from tests.distribute.collective.fake_cupy import fake_cupy
 
 
@@ -95,6 +98,26 @@ def test_gpus_of_one_process_are_joined_at_once(cupy: Any) -> None:
     ends = NcclCommunicator.of_devices([0, 1, 2])
     for found in on_ranks(ends, lambda ring: ring.all_reduce(cupy.ones(3, "float32"))):
         np.testing.assert_array_equal(found, [3, 3, 3])
+
+
+def test_rings_of_a_process_are_of_its_own_gpus(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[int]] = []
+    join = NcclCommunicator.of_devices
+
+    def noted(devices: list[int], *others: Any) -> Any:
+        asked.append(devices)
+        return join(devices, *others)
+
+    monkeypatch.setattr(NcclCommunicator, "of_devices", noted)
+    rings = Communicators(CUDAPlace(2))
+    program = Program()
+    program.global_block().append_op(type="c_comm_init_all", inputs={}, outputs={}, attrs={"ring_id": 0})
+    rings.join_devices(program.global_block().ops[0])
+
+    ends = rings.for_devices([CUDAPlace(2), CUDAPlace(5)])
+
+    assert asked == [[2, 5]]
+    assert [end._place for end in ends] == [CUDAPlace(2), CUDAPlace(5)]
 
 
 def test_large_broadcasts_go_in_chunks(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
