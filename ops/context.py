@@ -52,7 +52,12 @@ class Device(Protocol):
     def array(self, array: Any) -> Any: ...
     def holds(self, array: Any) -> bool: ...
     def active(self) -> AbstractContextManager[Any]: ...
+    def add_at(self, total: Any, key: Any, values: Any) -> None: ...
     def replace_rows(self, total: Any, rows: Any, values: Any) -> None: ...
+    def random(self, generator: Any, shape: tuple[int, ...], dtype: Any) -> Any: ...
+    def flags(self, count: int) -> Any: ...
+    def mark_outside(self, ids: Any, low: int, high: int, ignored: int | None, flag: Any) -> None: ...
+    def read_flags(self, flags: Any) -> tuple[int, int] | None: ...
     def wait(self) -> None: ...
     def memory(self) -> str: ...
     def special(self) -> ModuleType | Any: ...
@@ -139,11 +144,20 @@ class Communicators(Protocol):
     def settle(self, op: Operator) -> None: ...
 
 
+class Checks(Protocol):
+    """Checks of indices that a device makes while the host goes on."""
+
+    def mark(
+        self, ctx: OpContext, ids: Any, bounds: tuple[int, int, int | None], message: Callable[[int], str]
+    ) -> bool: ...
+
+
 class Runtime(Protocol):
     """The runtime services for kernels, besides arrays."""
 
     device: Device
     place: Place
+    checks: Checks
 
     @property
     def remote(self) -> Remote: ...
@@ -205,6 +219,26 @@ class OpContext:
         """total[rows[i]] += values[i], in this order; an array, and row numbers of it on its device."""
         self.runtime.add_rows(total, rows, values)
 
+    def add_at(self, total: Any, key: Any, values: Any) -> None:
+        """total[key] += values, where repeated elements are added in order, on every device."""
+        self.runtime.device.add_at(total, key, values)
+
+    def require_within(
+        self, ids: Any, high: int, message: Callable[[int], str], *, low: int = 0, ignored: int | None = None
+    ) -> None:
+        """Fail unless all `ids` but the ignored one are in [low, high): the error has the message for the first that is not.
+
+        A GPU raises it later: before parameters are updated, or at the end of the run. Until then, such an id means some
+        other element.
+        """
+        if self.runtime.checks.mark(self, ids, (low, high, ignored), message):
+            return
+        outside = (ids < low) | (ids >= high)
+        if ignored is not None:
+            outside &= ids != ignored
+        if outside.any():
+            raise self.error(message(int(ids[outside][0])))
+
     def replace_rows(self, total: Any, rows: Any, values: Any) -> None:
         """total[rows[i]] = values[i], in this order: the last of repeated rows wins. `rows` has one axis."""
         self.runtime.device.replace_rows(total, rows, values)
@@ -230,6 +264,10 @@ class OpContext:
     def generator(self, seed: int = 0) -> Any:
         """A numpy Generator: fresh and repeatable for seed != 0, the run's own for 0. Draws on the host."""
         return self.runtime.generator(seed)
+
+    def random(self, shape: tuple[int, ...], dtype: Any, seed: int = 0) -> Any:
+        """Numbers drawn evenly from [0, 1), on the device; they are those of `generator(seed).random` on every device."""
+        return self.runtime.device.random(self.runtime.generator(seed), shape, dtype)
 
     # -- variables
     def has(self, slot: str) -> bool:

@@ -28,6 +28,7 @@ from fluidtool.runtime.engines.base import Engine
 from fluidtool.runtime.partition import Region, find_regions
 from fluidtool.runtime.scope import Scope, ScopeVariable
 from fluidtool.runtime.step import (
+    BoundAfterChecks,
     BoundByVariables,
     BoundStep,
     BoundUpdate,
@@ -165,8 +166,9 @@ class BoundBlock:
             context = OpContext(step.op, step.info, inputs, outputs, scope, runtime)
             if named := step.op.variable_attrs():
                 return BoundByVariables(step, context, release, lookup_all(named))
-            kind = BoundUpdate if runtime.plan.changed_by(step.op) else BoundStep
-            return kind(step, context, release)
+            if runtime.plan.changed_by(step.op):
+                return BoundUpdate(step, context, release)
+            return (BoundAfterChecks if step.op.input("Param") else BoundStep)(step, context, release)
 
         self.steps = tuple(bind(step) for step in plan.work)
 
@@ -191,6 +193,7 @@ class BoundBlock:
                     for holder in step.release:
                         holder.value = None
         except FluidError as error:
+            self.runtime.checks.settle()  # an index that was outside before is the reason
             if step is not None and not getattr(error, "located", False):
                 located(error, step.context.op).args = (f"{error.args[0]} [{where(step)}]", *error.args[1:])
             raise
@@ -203,6 +206,7 @@ class BoundBlock:
             ) from error
         except FAILURES as error:
             assert step is not None
+            self.runtime.checks.settle()
             text = f"operator {step.context.op.type} failed: {error} [{where(step)}]"
             raise located(OperatorError(text), step.context.op) from error
         except AttributeError as error:  # a bug here, unless an input has the wrong type

@@ -15,6 +15,7 @@ from fluidtool.ir import Operator, Program
 from fluidtool.ops.concurrency import HOLDER
 from fluidtool.ops.context import Device, OpContext, Remote
 from fluidtool.runtime.block import BoundBlock
+from fluidtool.runtime.checks import Checks
 from fluidtool.runtime.engines.numpy import NUMPY
 from fluidtool.runtime.engines.registry import device_for, engine_for
 from fluidtool.runtime.plan import Plan
@@ -41,6 +42,7 @@ class Runtime:
         "_communicators",
         "_generator",
         "_scope",
+        "checks",
         "device",
         "host",
         "observer",
@@ -53,6 +55,7 @@ class Runtime:
 
     place: Place
     device: Device
+    checks: Checks
     policy: Policy
     remote: Remote
     observer: Observer | None
@@ -73,6 +76,8 @@ class Runtime:
         communicators: Communicators | None,
     ) -> None:
         """Start a run in `scope`. communicators: None for those of the scope, looked up on first use."""
+        if not hasattr(self, "checks") or self.device is not executor.device:
+            self.checks = Checks(executor.device)
         self.place, self.device, self.policy = executor.place, executor.device, executor.policy
         self.remote = executor.servers
         self._scope, self._generator, self.observer = scope, generator, observer
@@ -107,7 +112,7 @@ class Runtime:
         engine = self.plan.engine
         if engine is not None and engine.add_rows(total, rows, values):
             return
-        self.device.xp.add.at(total, rows, values)
+        self.device.add_at(total, rows, values)
 
     def bind_block(self, block: int, scope: Scope) -> BoundBlock:
         """A sub-block bound to `scope`."""
@@ -215,7 +220,9 @@ class Executor:
             try:
                 with np.errstate(all="ignore"):
                     block.run()
+                    block.runtime.checks.settle()
             except BaseException as error:
+                block.runtime.checks.forget()
                 block.runtime.give_up(error)
                 raise
             self.servers.flush()

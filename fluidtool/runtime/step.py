@@ -204,6 +204,17 @@ class BoundByVariables(BoundStep):
         return spec.type, as_attr_value(spec.type, numbers[0])
 
 
+class BoundAfterChecks(BoundStep):
+    """A step that changes parameters: not before the checks of indices that are still pending on a GPU."""
+
+    __slots__ = ()
+
+    def compute(self) -> Any:
+        """Call the kernel on the inputs; raises OperatorError for what an earlier operator was given."""
+        self.context.runtime.checks.settle()
+        return super().compute()
+
+
 class BoundUpdate(BoundStep):
     """A step that changes variables in place, if only the scope refers to their arrays."""
 

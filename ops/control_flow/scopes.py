@@ -96,7 +96,7 @@ def added(ctx: OpContext, left: Any, right: Any) -> Any:
     if isinstance(left, SelectedRows) or isinstance(right, SelectedRows):
         dense, sparse = (right, left) if isinstance(left, SelectedRows) else (left, right)
         total = dense.array.copy()
-        ctx.xp.add.at(total, ctx.array(sparse.row_ids), sparse.value)
+        ctx.add_at(total, ctx.array(sparse.row_ids), sparse.value)
         return LoDTensor(total, dense.offsets)
     if left.array.shape != right.array.shape:
         raise ctx.error(

@@ -50,12 +50,14 @@ def _checked(ctx: OpContext, ids: Any, height: int, padding_idx: int) -> Any:
     """The ids, with row 0 for padding; fails if one is out of range for the table."""
     if padding_idx != NO_PADDING:
         ids = ctx.xp.where(ids == padding_idx, 0, ids)
-    outside = (ids < 0) | (ids >= height)
-    if outside.any():
-        raise ctx.error(
-            f"input Ids holds {int(ids[outside][0])}, expected 0 to {height - 1} (table W has {height} rows); "
+    ctx.require_within(
+        ids,
+        height,
+        lambda found: (
+            f"input Ids holds {found}, expected 0 to {height - 1} (table W has {height} rows); "
             "correct the ids or enlarge the table"
-        )
+        ),
+    )
     return ids
 
 

@@ -62,5 +62,5 @@ def rank_attention_grad(ctx: OpContext, X: Any, RankOffset: Any, RankParam: Any,
     out = ctx.xp.zeros((MaxRank**2, X.shape[1], RankParam.shape[1]), X.dtype)
     for k in range(MaxRank):
         items = X[rows[:, k]] * valid[:, k : k + 1]
-        ctx.xp.add.at(out, blocks[:, k], items[:, :, None] * Out_grad[:, None, :])
+        ctx.add_at(out, blocks[:, k], items[:, :, None] * Out_grad[:, None, :])
     return out.reshape(RankParam.shape)

@@ -123,7 +123,7 @@ def sample_logits_grad(ctx: OpContext, Samples: Any, LogitsDim: Any, LabelsDim: 
     """dLogits = the gradients of the sampled logits, added up where a class was sampled twice."""
     shape = LogitsDim.shape() if isinstance(LogitsDim, LoDTensor) else LogitsDim.shape
     out = ctx.xp.zeros(tuple(shape[:2]), SampledLogits_grad.dtype)
-    ctx.xp.add.at(out, (ctx.xp.arange(len(out))[:, None], Samples), SampledLogits_grad)
+    ctx.add_at(out, (ctx.xp.arange(len(out))[:, None], Samples), SampledLogits_grad)
     return out
 
 

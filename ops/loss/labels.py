@@ -13,15 +13,17 @@ def check_classes(
     """Where `labels` count (are not `ignore_index`); fails when one of them is not in [0, classes)."""
     if labels.dtype.kind not in "iu":
         raise ctx.error(f"input {slot} must hold class numbers (int64), found {labels.dtype}; cast it to int64")
-    counted = ctx.xp.ones(labels.shape, bool) if ignore_index is None else labels != ignore_index
-    outside = counted & ((labels < 0) | (labels >= classes))
-    if outside.any():
-        allowed = "" if ignore_index is None else f" or ignore_index ({ignore_index})"
-        raise ctx.error(
-            f"input {slot} holds class {int(labels[outside][0])}, expected 0 to {classes - 1}{allowed}; "
+    allowed = "" if ignore_index is None else f" or ignore_index ({ignore_index})"
+    ctx.require_within(
+        labels,
+        classes,
+        lambda found: (
+            f"input {slot} holds class {found}, expected 0 to {classes - 1}{allowed}; "
             "correct the labels or the number of classes"
-        )
-    return counted
+        ),
+        ignored=ignore_index,
+    )
+    return ctx.xp.ones(labels.shape, bool) if ignore_index is None else labels != ignore_index
 
 
 def pick(ctx: OpContext, values: Any, labels: Any, counted: Any, axis: int) -> Any:

@@ -59,7 +59,7 @@ def _to_its_place(ctx: OpContext, x: Any, indices: Any, out_grad: Any, *, axis: 
     flat = grad.reshape(length, -1)
     total = ctx.xp.zeros_like(flat)
     columns = ctx.xp.broadcast_to(ctx.xp.arange(flat.shape[1]), flat.shape)
-    ctx.xp.add.at(total, (place, columns), flat)
+    ctx.add_at(total, (place, columns), flat)
     return ctx.xp.moveaxis(total.reshape(grad.shape), 0, axis % rank).reshape(x.shape)
 
 

@@ -45,7 +45,7 @@ def _sum_dense(ctx: OpContext, dense: list[Any], sparse: list[SelectedRows]) -> 
         for rows in sparse:
             if len(rows.row_ids):
                 check_rows(ctx, rows, total.shape)
-                ctx.xp.add.at(total, ctx.xp.asarray(rows.row_ids), rows.value.reshape(-1, *total.shape[1:]))
+                ctx.add_at(total, ctx.xp.asarray(rows.row_ids), rows.value.reshape(-1, *total.shape[1:]))
     return total
 
 
@@ -83,7 +83,7 @@ def merged_rows(ctx: OpContext, parts: list[SelectedRows]) -> SelectedRows:
     if len(rows) == len(ids):
         merged[ctx.xp.asarray(position)] = values
     else:
-        ctx.xp.add.at(merged, ctx.xp.asarray(position), values)
+        ctx.add_at(merged, ctx.xp.asarray(position), values)
     return SelectedRows(rows, first.table_height, merged)
 
 

@@ -40,7 +40,7 @@ def _drop(ctx: OpContext, X: Any, Seed: Any, mask_shape: tuple[int, ...]) -> dic
     seed = ctx.attr("seed") if ctx.attr("fix_seed") else 0
     if Seed is not None:
         seed = int(ctx.host(Seed).reshape(-1)[0])
-    keep = ctx.array(ctx.generator(seed).random(mask_shape, dtype="float32") >= rate)
+    keep = ctx.random(mask_shape, "float32", seed) >= rate
     out = X * keep
     if upscales and rate < 1:
         out = out * X.dtype.type(1 / (1 - rate))

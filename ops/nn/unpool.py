@@ -32,12 +32,11 @@ def _sizes(ctx: OpContext | InferContext, sizes: Sequence[int]) -> tuple[int, ..
 
 def _positions(ctx: OpContext, Indices: Any, cells: int) -> Any:
     """Flat positions in Out of every value of X."""
-    if Indices.size:
-        low, high = int(Indices.min()), int(Indices.max())
-        if not (low >= 0 and high < cells):
-            raise ctx.error(
-                f"input Indices must be positions from 0 to {cells - 1}, the cells of a plane of Out; found {low} to {high}"
-            )
+    ctx.require_within(
+        Indices,
+        cells,
+        lambda found: f"input Indices must be positions from 0 to {cells - 1}, the cells of a plane of Out; found {found}",
+    )
     planes = ctx.xp.arange(prod(Indices.shape[:2])).reshape(*Indices.shape[:2], *[1] * (Indices.ndim - 2))
     return planes * cells + Indices
 

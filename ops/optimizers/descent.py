@@ -34,7 +34,7 @@ def _sgd(ctx: OpContext, param: Any, grad: Any, rate: Any) -> Any:
     if not isinstance(grad, SelectedRows):
         return param - rate * grad
     out = param.copy()
-    ctx.xp.add.at(out, ctx.array(grad.row_ids), -rate * grad.value)
+    ctx.add_at(out, ctx.array(grad.row_ids), -rate * grad.value)
     return out
 
 
@@ -48,7 +48,7 @@ def _sgd_on_rows(ctx: OpContext, Param: SelectedRows, LearningRate: Any, Grad: A
             f"input Grad names row {int(Grad.row_ids[places < 0][0])}, which Param (SelectedRows) does not hold"
         )
     values = Param.value.copy()
-    ctx.xp.add.at(values, ctx.array(places), -number(ctx, LearningRate, values) * Grad.value)
+    ctx.add_at(values, ctx.array(places), -number(ctx, LearningRate, values) * Grad.value)
     return SelectedRows(Param.row_ids, Param.table_height, values)
 
 

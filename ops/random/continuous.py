@@ -44,7 +44,7 @@ def uniform(ctx: OpContext, shape: tuple[int, ...], min: float, max: float, seed
     if not min <= max:
         raise ctx.error(f"max should not lie below min, found [{min}, {max})")
     precise = "float64" if dtype == VarType.FP64 else "float32"
-    drawn = ctx.generator(seed).random(shape, dtype=precise)
+    drawn = ctx.random(shape, precise, seed)
     return _moved(drawn, max - min, min).astype(wanted, copy=False)
 
 

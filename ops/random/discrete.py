@@ -100,7 +100,7 @@ def _(ctx: InferContext, X: TensorMeta) -> TensorMeta:
 @op("bernoulli", inputs="X", outputs="Out", attrs={}, random=True)
 def bernoulli(ctx: OpContext, X: Any) -> Any:
     """1 with the probability X, else 0; data type of X (Paddle 2.6.2 bernoulli_kernel.cc)."""
-    drawn = ctx.array(ctx.generator(later_attr(ctx, "seed", 0)).random(X.shape))
+    drawn = ctx.random(X.shape, "float64", later_attr(ctx, "seed", 0))
     return (drawn < X).astype(X.dtype)
 
 

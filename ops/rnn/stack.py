@@ -55,9 +55,9 @@ def packings(ctx: OpContext, steps: int, sequences: int, lengths: Any, direction
 
 def dropout_masks(ctx: OpContext, shape: tuple[int, int, int], probability: float, seed: int, dtype: Any) -> Any:
     """Masks of 0 and 1 / (1 - probability)."""
-    kept = ctx.generator(max(seed, 0)).random(shape) >= probability
+    kept = ctx.random(shape, "float64", max(seed, 0)) >= probability
     scale = 1 / (1 - probability) if probability < 1 else 0.0
-    return ctx.array(kept.astype(dtype) * ctx.np.asarray(scale, dtype=dtype))
+    return kept.astype(dtype) * ctx.np.dtype(dtype).type(scale)
 
 
 def run_stack(xp: Any, stack: Stack, rows: Any, states: list[Any]) -> StackRun:

@@ -57,7 +57,7 @@ def sequence_scatter(ctx: OpContext, X: Any, Ids: Any, Updates: Any) -> Any:
     if Updates.size != Ids.size:
         raise ctx.error(f"Updates must have as many values as Ids, found {Updates.shape} and {Ids.shape}")
     out = X.reshape(X.shape[0], prod(X.shape[1:])).copy()
-    ctx.xp.add.at(out, cells, Updates.reshape(-1))
+    ctx.add_at(out, cells, Updates.reshape(-1))
     return out.reshape(X.shape)
 
 

@@ -123,10 +123,7 @@ def in_range(ctx: OpContext, index: Any, size: int, slot: str, what: str) -> Non
     """Fail unless 0 <= index < size everywhere."""
     if index.dtype.kind not in "iu":
         raise ctx.error(f"{slot} should hold int32 or int64, found {index.dtype}")
-    if index.size:
-        low, high = int(index.min()), int(index.max())
-        if not (low >= 0 and high < size):
-            raise ctx.error(f"{slot} should lie in [0, {size}), {what}, found {low} to {high}")
+    ctx.require_within(index, size, lambda found: f"{slot} should lie in [0, {size}), {what}, found {found}")
 
 
 def index_grid(ctx: OpContext, shape: Sequence[int], axis: int, index: Any) -> tuple[Any, ...]:

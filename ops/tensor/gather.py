@@ -54,7 +54,7 @@ def gather_grad(ctx: OpContext, X: Any, Index: Any, Out_grad: Any, *, overwrite:
     if overwrite and not saved_since(ctx, 2, 0):
         out[where] = Out_grad
     else:
-        ctx.xp.add.at(out, where, Out_grad)
+        ctx.add_at(out, where, Out_grad)
     return out
 
 
@@ -93,7 +93,7 @@ def gather_nd_grad(ctx: OpContext, X: Any, Index: Any, Out_grad: Any) -> Any:
     where = _nd_index(ctx, Index, X.shape)
     if not where:
         return Out_grad.reshape((-1, *X.shape)).sum(axis=0, dtype=Out_grad.dtype)
-    ctx.xp.add.at(out, where, Out_grad)
+    ctx.add_at(out, where, Out_grad)
     return out
 
 
@@ -116,7 +116,7 @@ def scatter(ctx: OpContext, X: Any, Ids: Any, Updates: Any, *, overwrite: bool) 
         ctx.replace_rows(out, ids, ctx.xp.broadcast_to(Updates, (len(ids), *X.shape[1:])))
     else:
         out[ids] = 0
-        ctx.xp.add.at(out, ids, Updates)
+        ctx.add_at(out, ids, Updates)
     return out
 
 
@@ -154,7 +154,7 @@ def scatter_nd_add(ctx: OpContext, X: Any, Index: Any, Updates: Any) -> Any:
     if not where:
         return X + Updates.reshape((-1, *X.shape)).sum(axis=0, dtype=X.dtype)
     out = X.copy()
-    ctx.xp.add.at(out, where, Updates)
+    ctx.add_at(out, where, Updates)
     return out
 
 

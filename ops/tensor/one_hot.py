@@ -19,12 +19,14 @@ def _encoded(ctx: OpContext, ids: Any, depth_tensor: Any, depth: int, dtype: int
         raise ctx.error(f"depth should be positive, found {size}")
     if ids.dtype.kind not in "iu":
         raise ctx.error(f"X should hold int32 or int64, found {ids.dtype}")
-    if ids.size and not allow_out_of_range:
-        low, high = int(ids.min()), int(ids.max())
-        if not (low >= 0 and high < size):
-            raise ctx.error(
-                f"X should lie in [0, {size}), the depth, found {low} to {high}; set allow_out_of_range for rows of zeros"
-            )
+    if not allow_out_of_range:
+        ctx.require_within(
+            ids,
+            size,
+            lambda found: (
+                f"X should lie in [0, {size}), the depth, found {found}; set allow_out_of_range for rows of zeros"
+            ),
+        )
     return (ids[..., None] == ctx.xp.arange(size, dtype=ids.dtype)).astype(ctx.dtype(dtype))
 
 
@@ -69,10 +71,9 @@ def shard_index(ctx: OpContext, X: Any, *, index_num: int, nshards: int, shard_i
         raise ctx.error(f"nshards should be positive, found {nshards}")
     if not 0 <= shard_id < nshards:
         raise ctx.error(f"shard_id should be in [0, {nshards}), found {shard_id}")
-    if X.size:
-        low, high = int(X.min()), int(X.max())
-        if not (low >= 0 and high < index_num):
-            raise ctx.error(f"X should lie in [0, {index_num}), the index_num, found {low} to {high}")
+    ctx.require_within(
+        X, index_num, lambda found: f"X should lie in [0, {index_num}), the index_num, found {found}"
+    )
     size = (index_num + nshards - 1) // nshards
     return ctx.xp.where(X // size == shard_id, X % size, X.dtype.type(ignore_value))
 

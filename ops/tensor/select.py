@@ -46,7 +46,7 @@ def _(ctx: InferContext, X: TensorMeta, Index: TensorMeta, *, dim: int) -> Tenso
 def index_select_grad(ctx: OpContext, X: Any, Index: Any, Out_grad: Any, *, dim: int) -> Any:
     """dOut added up at Index among zeros."""
     out = ctx.xp.zeros(X.shape, Out_grad.dtype)
-    ctx.xp.add.at(out, _select_where(ctx, Index, X.shape, dim), Out_grad)
+    ctx.add_at(out, _select_where(ctx, Index, X.shape, dim), Out_grad)
     return out
 
 
@@ -75,7 +75,7 @@ def _(ctx: InferContext, X: TensorMeta, Index: TensorMeta) -> TensorMeta:
 def index_sample_grad(ctx: OpContext, X: Any, Index: Any, Out_grad: Any) -> Any:
     """dOut added up at Index among zeros."""
     out = ctx.xp.zeros(X.shape, Out_grad.dtype)
-    ctx.xp.add.at(out, _sampled(ctx, X, Index), Out_grad)
+    ctx.add_at(out, _sampled(ctx, X, Index), Out_grad)
     return out
 
 
@@ -147,7 +147,7 @@ def _(ctx: InferContext, Input: TensorMeta, Index: TensorMeta) -> TensorMeta:
 def take_along_axis_grad(ctx: OpContext, Input: Any, Index: Any, Result_grad: Any, *, Axis: int) -> Any:
     """dResult added up at its places among zeros."""
     out = ctx.xp.zeros(Input.shape, Result_grad.dtype)
-    ctx.xp.add.at(out, _along(ctx, Input, Index, Axis), Result_grad)
+    ctx.add_at(out, _along(ctx, Input, Index, Axis), Result_grad)
     return out
 
 
@@ -225,7 +225,7 @@ def index_add(ctx: OpContext, X: Any, Index: Any, AddValue: Any, *, axis: int) -
     where = _select_where(ctx, Index, X.shape, axis)
     if tuple(AddValue.shape) != tuple(out[where].shape):
         raise ctx.error(f"AddValue should have the shape {out[where].shape}, found {AddValue.shape}")
-    ctx.xp.add.at(out, where, AddValue)
+    ctx.add_at(out, where, AddValue)
     return out
 
 
@@ -250,7 +250,7 @@ def index_put(ctx: OpContext, x: Any, indices: list[Any], value: Any, *, accumul
         where.append(wrapped)
     out = x.copy()
     if accumulate:
-        ctx.xp.add.at(out, tuple(where), value)
+        ctx.add_at(out, tuple(where), value)
     else:
         out[tuple(where)] = value
     return out

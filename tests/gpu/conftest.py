@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from tests.gpu.standin import installed
+from tests.gpu.standin.kernels import COMPILER, NO_COMPILER
 
 
 @pytest.fixture
 def cupy() -> Iterator[Any]:
     """The stand-in for cupy, on a machine with two GPUs."""
+    if COMPILER is None:
+        pytest.skip(NO_COMPILER)
     with installed(devices=2) as module:
         yield module

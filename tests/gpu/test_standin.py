@@ -109,3 +109,36 @@ def test_nothing_is_left_of_it() -> None:
     with installed():
         assert sys.modules["cupy"].__version__ == "14.2.0+standin"
     assert {name for name in set(sys.modules) - before if name.startswith("cupy")} == set()
+
+
+SOURCE = """
+extern "C" __global__ void reversed(const float* from, float* to, int count)
+{
+    __shared__ float kept[64];
+    int at = threadIdx.x;
+    kept[at] = from[blockIdx.x * blockDim.x + at];
+    __syncthreads();
+    to[blockIdx.x * blockDim.x + at] = kept[count - 1 - at];
+}
+"""
+
+
+def test_threads_of_a_block_wait_for_one_another(cupy: Any) -> None:
+    x, y = cupy.asarray(np.arange(12, dtype="float32")), cupy.zeros(12, "float32")
+    cupy.RawModule(code=SOURCE).get_function("reversed")((3,), (4,), (x, y, np.int32(4)))
+    assert y.tolist() == [3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8]
+
+
+@pytest.mark.parametrize(
+    ("args", "error"),
+    [
+        ((1,), "takes 3 arguments, found 1"),
+        (("x", "y", np.int64(4)), "takes int, found int64"),
+        (("x", 0, np.int32(4)), r"takes an array as float\*, found int"),
+        (("x", "z", np.int32(4)), r"takes an array of float32 as float\*, found float64"),
+    ],
+)
+def test_arguments_of_kernels_have_the_declared_types(args: tuple[Any, ...], error: str, cupy: Any) -> None:
+    arrays = {"x": cupy.zeros(4, "float32"), "y": cupy.zeros(4, "float32"), "z": cupy.zeros(4)}
+    with pytest.raises(TypeError, match=error):
+        cupy.RawModule(code=SOURCE).get_function("reversed")((1,), (4,), [arrays.get(arg, arg) for arg in args])

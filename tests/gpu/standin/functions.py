@@ -142,6 +142,15 @@ def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: Any = No
     return new(np.take(a.host, wrap(indices.host, size), axis))
 
 
+def take_along_axis(arr: Any, indices: Any, axis: Any) -> Any:
+    """Elements along an axis by their numbers, which wrap around."""
+    if not isinstance(arr, ndarray) or not isinstance(indices, ndarray):
+        raise AttributeError("cupy.take_along_axis takes arrays")
+    kernel(arr, indices)
+    size = arr.size if axis is None else arr.shape[axis]
+    return new(np.take_along_axis(arr.host, wrap(indices.host, size), axis))
+
+
 def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
     """Elements repeated; how often is known on the host."""
     if isinstance(repeats, (ndarray, np.ndarray)):
@@ -192,6 +201,7 @@ OWN: dict[str, Any] = {
         where,
         copyto,
         take,
+        take_along_axis,
         repeat,
         lexsort,
         searchsorted,

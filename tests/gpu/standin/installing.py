@@ -13,6 +13,7 @@ import numpy as np
 from tests.gpu.standin import special
 from tests.gpu.standin.devices import MACHINE, cuda
 from tests.gpu.standin.functions import OWN, filled
+from tests.gpu.standin.kernels import RawModule
 from tests.gpu.standin.names import names
 
 MODULES = ("cupy", "cupyx", "cupyx.scipy", "cupyx.scipy.special")
@@ -43,6 +44,7 @@ def cupy() -> ModuleType:
         filled("cupy", np),
         **OWN,
         __version__="14.2.0+standin",
+        RawModule=RawModule,
         linalg=part("linalg", np.linalg),
         fft=part("fft", np.fft),
         lib=ModuleType("cupy.lib"),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+from math import prod
 from typing import Any
 
 from fluidtool.errors import NEEDS_LESS, DeviceError, OutOfMemoryError
+from fluidtool.runtime.engines.cupy.kernels import Kernels, read_flags
 
 TOO_OLD_DRIVER = 35  # cudaErrorInsufficientDriver
 
@@ -55,6 +58,51 @@ class CupyDevice:
     def active(self) -> Any:
         """Within the block, this GPU is the one that the calling thread uses."""
         return self.xp.cuda.Device(self.device_id)
+
+    @cached_property
+    def kernels(self) -> Kernels:
+        """The kernels for what cupy lacks."""
+        return Kernels(self.xp)
+
+    def flags(self, count: int) -> Any:
+        """Flags of checks that do not wait; they are arrays of one number."""
+        return self.kernels.clear_flags(count)
+
+    def mark_outside(self, ids: Any, low: int, high: int, ignored: int | None, flag: Any) -> None:
+        """Set a flag if one of the ids, other than the ignored one, is not in [low, high); the host does not wait."""
+        self.kernels.mark_outside(ids, low, high, ignored, flag)
+
+    def read_flags(self, flags: Any) -> tuple[int, int] | None:
+        """Wait; the number of the first flag that is set, and the first index that set it."""
+        return read_flags(self.host(flags))
+
+    def random(self, generator: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+        """The numbers of `generator.random(shape, dtype)`, drawn on this GPU."""
+        if type(generator.bit_generator).__name__ != "PCG64":
+            return self.array(generator.random(shape, dtype))
+        with self.active():
+            return self.kernels.draw(generator, shape, dtype)
+
+    def add_at(self, total: Any, key: Any, values: Any) -> None:
+        """total[key] += values as numpy.add.at: repeated elements are added in order, so that the sums are the same every
+        time. Halves are added as floats, and rounded once.
+        """
+        xp = self.xp
+        if total.dtype.kind not in "f" or not total.size:  # whole numbers are the same in any order
+            xp.add.at(total, key, values)
+            return
+        if isinstance(key, tuple):  # by elements
+            key = xp.arange(total.size).reshape(total.shape)[key]
+            shape: tuple[int, ...] = key.shape
+            target = total.reshape(-1)
+        else:
+            shape, target = (*key.shape, *total.shape[1:]), total
+        wide = xp.ascontiguousarray(target, "float32" if total.dtype.itemsize == 2 else None)
+        if prod(shape):
+            added = xp.broadcast_to(xp.asarray(values, wide.dtype), shape)
+            self.kernels.add_rows(wide, key.reshape(-1), added)
+        if wide is not target or not total.flags.c_contiguous:
+            total[...] = wide.reshape(total.shape)
 
     def replace_rows(self, total: Any, rows: Any, values: Any) -> None:
         """total[rows] = values; of repeated rows, which threads write in any order, each gets the value of the last."""

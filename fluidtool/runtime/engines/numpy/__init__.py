@@ -34,6 +34,24 @@ class NumpyDevice:
         """There is nothing to select."""
         return nullcontext()
 
+    def flags(self, count: int) -> None:
+        """None: checks are made at once."""
+
+    def mark_outside(self, ids: Any, low: int, high: int, ignored: int | None, flag: Any) -> None:
+        """Never called, since there are no flags."""
+        raise NotImplementedError
+
+    def read_flags(self, flags: Any) -> tuple[int, int] | None:
+        """No flag is ever set."""
+
+    def random(self, generator: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Any:
+        """The next numbers of the generator, evenly from [0, 1)."""
+        return generator.random(shape, dtype)
+
+    def add_at(self, total: Any, key: Any, values: Any) -> None:
+        """total[key] += values, in order."""
+        np.add.at(total, key, values)
+
     def replace_rows(self, total: Any, rows: Any, values: Any) -> None:
         """total[rows] = values; the last of repeated rows wins."""
         total[rows] = values

@@ -1,0 +1,143 @@
+"""cupy.RawModule: CUDA C++ compiled as C++ and run on the processor, thread by thread, over arrays of the stand-in."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.gpu.standin.arrays import kernel, ndarray
+
+HEADER = Path(__file__).with_name("emulation.h")
+KERNEL = re.compile(
+    r'extern "C" __global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(((?:[^()]|\n)*)\)', re.MULTILINE
+)
+TYPES = {"int": np.int32, "long long": np.int64, "unsigned long long": np.uint64, "float": np.float32}
+NAMED = {"whole": "long long", "word": "unsigned long long"}
+COMPILER = shutil.which("c++")
+NO_COMPILER = "a C++ compiler (c++) runs kernels of CUDA on the stand-in, and there is none"
+
+
+class RawModule:
+    """Kernels from source; compiled when one is asked for."""
+
+    def __init__(self, code: str | None = None, *, options: Sequence[str] = (), backend: str = "nvrtc") -> None:
+        if code is None or backend != "nvrtc":
+            raise TypeError("the stand-in takes source for NVRTC")
+        self._code = code
+
+    def get_function(self, name: str) -> RawKernel:
+        """A kernel by its name; raises AttributeError for one that the source lacks."""
+        kernels = parameters(self._code)
+        if name not in kernels:
+            raise AttributeError(f"the source has no kernel {name}, only {', '.join(kernels)}")
+        return RawKernel(name, kernels[name], library(self._code))
+
+
+class RawKernel:
+    """A kernel: a call checks its arguments against the declaration, which nothing does on a GPU."""
+
+    def __init__(self, name: str, types: list[str], loaded: ctypes.CDLL) -> None:
+        self.name, self.types = name, types
+        self._start = loaded[f"start_{name}"]
+
+    def __call__(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any]) -> None:
+        if len(args) != len(self.types):
+            raise TypeError(f"{self.name} takes {len(self.types)} arguments, found {len(args)}")
+        threads = int(np.prod(block))
+        if not 0 < threads <= 1024 or not all(0 < size < 2**31 for size in grid):
+            raise ValueError(f"{self.name}: a grid of {grid} blocks of {block} threads")
+        kernel(*args)
+        values = [_argument(self.name, kind, value) for kind, value in zip(self.types, args, strict=True)]
+        places = (ctypes.c_void_p * max(len(values), 1))(*[ctypes.addressof(value) for value in values])
+        sizes = (ctypes.c_uint * 4)(*[*grid, 1, 1][:3], threads)
+        self._start(sizes, places)
+
+
+def _argument(name: str, kind: str, value: Any) -> Any:
+    """An argument as C takes it; raises TypeError for one of another type than the kernel declares."""
+    if kind.endswith("*"):
+        if not isinstance(value, ndarray):
+            raise TypeError(f"{name} takes an array as {kind}, found {type(value).__name__}")
+        wanted = TYPES.get(kind.removesuffix("*").removeprefix("const ").strip(), np.float64)
+        if value.dtype != wanted:
+            raise TypeError(f"{name} takes an array of {np.dtype(wanted)} as {kind}, found {value.dtype}")
+        return ctypes.c_void_p(value.host.ctypes.data)
+    if type(value) is not TYPES[kind]:
+        raise TypeError(f"{name} takes {kind}, found {type(value).__name__}")
+    return np.ctypeslib.as_ctypes_type(TYPES[kind])(value.item())
+
+
+@cache
+def parameters(code: str) -> dict[str, list[str]]:
+    """The types of the parameters of each kernel."""
+    return {
+        name: [_type(part) for part in declared.split(",") if part.strip()]
+        for name, declared in KERNEL.findall(expanded(code))
+    }
+
+
+def _type(declared: str) -> str:
+    words = declared.replace("__restrict__", "").replace("*", " * ").split()
+    kind = " ".join(NAMED.get(word, word) for word in words[:-1]).replace(" *", "*")
+    return kind
+
+
+@cache
+def expanded(code: str) -> str:
+    """The source after the preprocessor."""
+    command = [require_compiler(), "-E", "-P", "-xc++", "-"]
+    return subprocess.run(command, input=code, text=True, capture_output=True, check=True).stdout
+
+
+def require_compiler() -> str:
+    """The compiler; raises RuntimeError without one."""
+    if COMPILER is None:
+        raise RuntimeError(NO_COMPILER)
+    return COMPILER
+
+
+@cache
+def library(code: str) -> ctypes.CDLL:
+    """The compiled source, with a function `start_NAME(sizes, arguments)` for each kernel."""
+    found = expanded(code)
+    waits = str("__syncthreads" in found).lower()
+    starts = []
+    for name, declared in KERNEL.findall(found):
+        types = [_declared(part) for part in declared.split(",") if part.strip()]
+        args = ", ".join(f"*({kind}*)given[{at}]" for at, kind in enumerate(types))
+        starts.append(
+            f'extern "C" void start_{name}(const unsigned* sizes, void** given)\n'
+            f"{{ ft_run(sizes, [=] {{ {name}({args}); }}, {waits}); }}\n"
+        )
+    folder = (
+        Path(tempfile.gettempdir())
+        / f"fluidtool-standin-{hashlib.sha256((HEADER.read_text() + found).encode()).hexdigest()[:24]}"
+    )
+    target = folder / "kernels.so"
+    if not target.exists():
+        folder.mkdir(exist_ok=True)
+        made = folder / f"{np.random.default_rng().integers(1 << 60)}.so"
+        options = ["-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-shared", "-w", "-xc++", "-"]
+        source = f'#include "{HEADER}"\n{found}\n{"".join(starts)}'
+        command = [require_compiler(), *options, "-o", str(made)]
+        done = subprocess.run(command, input=source, text=True, capture_output=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"the source of kernels does not compile: {done.stderr[:2000]}")
+        made.replace(target)
+    return ctypes.CDLL(str(target))
+
+
+def _declared(part: str) -> str:
+    return (
+        part.replace("__restrict__", "").rstrip().rpartition("*")[0] + "*" if "*" in part else part.rpartition(" ")[0]
+    )
